@@ -1,7 +1,7 @@
 //! `cargo xtask corpora`: a corpus of our own, for clones that have no other.
 //!
-//! Images made by our own program and, where it is installed, by mke2fs; of each some copies that are damaged by a seed. The
-//! same seed and the same makers give the same corpus.
+//! Images made by our own program and, where it is installed, by mke2fs; of each some copies that
+//! are damaged by a seed. The same seed and the same makers give the same corpus.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -168,8 +168,8 @@ fn make(out: &Path, seed: u64, copies: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A copy with a few changes where there is something, most of them near the front, where the metadata lie; one in
-/// eight ends too early.
+/// A copy with a few changes where there is something, most of them near the front, where the
+/// metadata lie; one in eight ends too early.
 fn damaged(whole: &[u8], seed: u64) -> Vec<u8> {
     const PLACE: usize = 16;
     let mut random = Random::new(seed);

@@ -14,7 +14,8 @@ pub(crate) struct Fuzz {
     /// Time for each harness
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Let coverage guide the inputs, which needs a C++ compiler; the corpus stays in soak/corpus of the target directory
+    /// Let coverage guide the inputs, which needs a C++ compiler; the corpus stays in soak/corpus
+    /// of the target directory
     #[arg(long)]
     guided: bool,
     /// List the harnesses
@@ -24,7 +25,8 @@ pub(crate) struct Fuzz {
 
 /// The suites' name.
 pub(crate) const SUITE: &str = "fuzz";
-/// Seconds that a harness may take in addition to its time: it makes its images first, and shrinks an input that fails.
+/// Seconds that a harness may take in addition to its time: it makes its images first, and shrinks
+/// an input that fails.
 const MARGIN: u64 = 300;
 /// Seconds that one input may take.
 const INPUT_LIMIT: u64 = 60;
@@ -88,8 +90,8 @@ impl Harness {
         self.name().replace(['/', ':'], "-")
     }
 
-    /// Runs it for `seconds`. `place` keeps the corpus, and an input that fails, between runs; bolero's random engine needs
-    /// none, and takes no seed.
+    /// Runs it for `seconds`. `place` keeps the corpus, and an input that fails, between runs;
+    /// bolero's random engine needs none, and takes no seed.
     pub(crate) fn command(
         &self,
         place: &Path,
@@ -98,7 +100,8 @@ impl Harness {
     ) -> Result<Command, Failure> {
         let mut command = self.suite.command(&self.test, seconds + MARGIN);
         if self.build == Build::Test {
-            // Both bounds of bolero's random engine go before those in the harness: time decides, not the count.
+            // Both bounds of bolero's random engine go before those in the harness: time decides,
+            // not the count.
             command.env("BOLERO_RANDOM_TEST_TIME_MS", seconds.saturating_mul(1000).to_string());
             command.env("BOLERO_RANDOM_ITERATIONS", u32::MAX.to_string());
             return Ok(command);

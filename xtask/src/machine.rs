@@ -38,7 +38,8 @@ const PACKAGES: [(&str, &str); 22] = [
 /// Programs that tests use and that come from crates.io, with the versions that were tried.
 const CRATES: [(&str, &str); 2] = [("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
 
-/// The workspace's root: of the checkout that cargo runs us in, which may be a copy of the one that we were built in.
+/// The workspace's root: of the checkout that cargo runs us in, which may be a copy of the one that
+/// we were built in.
 pub(crate) fn workspace() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     let root = || {
@@ -137,7 +138,8 @@ pub(crate) fn install_packages() -> Vec<&'static str> {
     missing()
 }
 
-/// Builds the programs of [`CRATES`] that are missing, into a directory that stays with what cargo builds; gives what is still missing.
+/// Builds the programs of [`CRATES`] that are missing, into a directory that stays with what cargo
+/// builds; gives what is still missing.
 pub(crate) fn install_crates() -> Vec<&'static str> {
     // There may be no network: the end says which programs are missing.
     let is_missing = |(name, version): &&(&str, &str)| install_tool(name, version, &[]).is_err();

@@ -16,8 +16,8 @@ pub(crate) enum Build {
     Guided,
 }
 
-/// What `cargo bolero --engine libfuzzer --sanitizer NONE` passes to rustc, without the depth of the stack. Stable rustc takes all of it: the pass and its
-/// options are LLVM's.
+/// What `cargo bolero --engine libfuzzer --sanitizer NONE` passes to rustc, without the depth of
+/// the stack. Stable rustc takes all of it: the pass and its options are LLVM's.
 const GUIDED: [&str; 7] = [
     "--cfg fuzzing",
     "--cfg fuzzing_libfuzzer",
@@ -44,7 +44,8 @@ pub(crate) fn build(names: &[&str], build: Build) -> Result<Vec<Suite>, Failure>
     cargo.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
     cargo.args(names.iter().flat_map(|name| ["--test", name]));
     if build == Build::Guided {
-        // With a target named, the flags do not reach build scripts and derive macros, which have no counters to link with.
+        // With a target named, the flags do not reach build scripts and derive macros, which have
+        // no counters to link with.
         cargo.args(["--profile", "fuzz", "--target", &host()?, "--target-dir"]);
         cargo.arg(machine::target_dir().join("guided")).env("RUSTFLAGS", GUIDED.join(" "));
     }
@@ -102,7 +103,8 @@ impl Suite {
         command
     }
 
-    /// Where bolero looks for inputs that once failed: each run of the harness as a test tries them.
+    /// Where bolero looks for inputs that once failed: each run of the harness as a test tries
+    /// them.
     pub(crate) fn crashes_of(&self, harness: &str) -> PathBuf {
         let tests = self.directory.join("tests");
         let suite = tests.join(&self.name);

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Every room from the bottom up, with exactly the rooms that it uses. Rooms side by side do not use each other:
-/// a checker that trusts the writer checks nothing.
+/// Every room from the bottom up, with exactly the rooms that it uses. Rooms side by side do not
+/// use each other: a checker that trusts the writer checks nothing.
 const ROOMS: [(&str, &[&str]); 18] = [
     ("extant-ondisk", &[]),
     ("extant-layout", &["extant-ondisk"]),
@@ -72,11 +72,15 @@ const ROOMS: [(&str, &[&str]); 18] = [
             "extant-journal",
             "extant-reader",
             "extant-engine",
+            "extant-check",
             "extant-image",
+            "extant-mount",
         ],
     ),
+    // Rooms to come: ("extant-evidence", below check, above journal: the log's newest copies, read
+    // only), ("extant-nbd", &["extant-device"]), bindings for Python and C (each on "extant" alone).
     ("extant-lab", &["extant"]),
-    ("extant-cli", ALL_ROOMS),
+    ("extant-cli", &["extant", "extant-lab"]),
     ("extant-testkit", &[]),
     ("xtask", &["extant-testkit"]),
 ];
@@ -89,24 +93,9 @@ const BELOW_READER: &[&str] = &[
     "extant-offline",
     "extant-journal",
 ];
-const ALL_ROOMS: &[&str] = &[
-    "extant-ondisk",
-    "extant-layout",
-    "extant-runtime",
-    "extant-device",
-    "extant-storage",
-    "extant-offline",
-    "extant-journal",
-    "extant-reader",
-    "extant-engine",
-    "extant-check",
-    "extant-image",
-    "extant-mount",
-    "extant",
-    "extant-lab",
-];
 
-/// The rooms that a room's tests may use beside those below it: makers of images and judges of them.
+/// Rooms whose tests may use each other: makers of images and judges of them. Tests of any room
+/// may use all rooms below it.
 const SIDE_BY_SIDE: [&str; 5] =
     ["extant-reader", "extant-engine", "extant-check", "extant-image", "extant-mount"];
 
@@ -162,8 +151,8 @@ fn edges_lead_downwards_only() {
     for Edge { from, to, for_tests } in edges().1 {
         let downwards = allowed[from.as_str()].contains(&to.as_str());
         let test_help = FOR_TESTS.contains(&to.as_str())
-            || (SIDE_BY_SIDE.contains(&to.as_str())
-                && (SIDE_BY_SIDE.contains(&from.as_str()) || height(&to) < height(&from)));
+            || height(&to) < height(&from)
+            || (SIDE_BY_SIDE.contains(&to.as_str()) && SIDE_BY_SIDE.contains(&from.as_str()));
         assert!(downwards || (for_tests && test_help), "{from} must not use {to}");
     }
 }

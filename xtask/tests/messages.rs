@@ -1,7 +1,8 @@
 //! The catalogue of messages: every text of the sources that a user may read, in one file.
 //!
-//! `EXTANT_BLESS=1 cargo test --package xtask --test messages` writes the file; without the variable
-//! the test compares. Help texts have a catalogue of their own (`help` of the command line's tests).
+//! `EXTANT_BLESS=1 cargo test --package xtask --test messages` writes the file; without the
+//! variable the test compares. Help texts have a catalogue of their own (`help` of the command
+//! line's tests).
 
 use std::fs;
 use std::path::{Path, PathBuf};

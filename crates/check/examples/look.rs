@@ -1,5 +1,5 @@
-//! Looks at a volume and tells what each pass cost: `look [--cached] IMAGE [THREADS [MEMORY]]`, with memory in bytes; `--cached` reads all
-//! through the page cache.
+//! Looks at a volume and tells what each pass cost: `look [--cached] IMAGE [THREADS [MEMORY]]`,
+//! with memory in bytes; `--cached` reads all through the page cache.
 
 use extant_check::{Options, Store};
 use extant_device::{FileDevice, OpenOptions};

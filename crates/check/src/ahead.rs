@@ -1,8 +1,9 @@
 //! Reading ahead of the passes: what the page cache does not hold is read around it.
 //!
-//! A look reads most of what it reads once. Where a large piece is not in the cache, pages made for it and copied from cost as much
-//! time as a fast disk takes, so that threads of their own read it into memory of our own while others are checked. What the
-//! cache holds is left there, and small pieces are left to the system, which has many of them under way at once.
+//! A look reads most of what it reads once. Where a large piece is not in the cache, pages made for
+//! it and copied from cost as much time as a fast disk takes, so that threads of their own read it
+//! into memory of our own while others are checked. What the cache holds is left there, and small
+//! pieces are left to the system, which has many of them under way at once.
 
 use extant_device::{AlignedBuffer, Device};
 use extant_runtime::sync::thread::{JoinHandle, spawn};
@@ -56,7 +57,8 @@ enum Piece {
 }
 
 impl ReadAhead {
-    /// Reads ahead from `device`, if that `is_wanted`. Threads start with the first piece that is not in the cache.
+    /// Reads ahead from `device`, if that `is_wanted`. Threads start with the first piece that is
+    /// not in the cache.
     pub(crate) fn new(device: &Arc<dyn Device>, is_wanted: bool) -> Self {
         let shared = is_wanted.then(|| {
             Arc::new(Shared {
@@ -70,7 +72,8 @@ impl ReadAhead {
         Self { shared, readers: Mutex::default() }
     }
 
-    /// Has bytes of the device fetched. False: nothing is done about them here, and the system may be told that they will be needed.
+    /// Has bytes of the device fetched. False: nothing is done about them here, and the system may
+    /// be told that they will be needed.
     pub(crate) fn ask(&self, range: Range<u64>) -> bool {
         let Some(shared) = &self.shared else { return false };
         let length = range.end.saturating_sub(range.start);
@@ -93,7 +96,8 @@ impl ReadAhead {
         true
     }
 
-    /// What was asked for by the same range, once it is there; `None` where it was not asked for, or has to be read as usual.
+    /// What was asked for by the same range, once it is there; `None` where it was not asked for,
+    /// or has to be read as usual.
     pub(crate) fn take(&self, range: &Range<u64>) -> Option<Taken<'_>> {
         let shared = self.shared.as_ref()?;
         let mut state = shared.state.lock();

@@ -6,14 +6,15 @@ use crate::tables::{Kind, Mark};
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::{BlockNo, InodeNo};
 
-/// The bits of a mode that are kept. Setuid and setgid go: the content that they were set for is gone.
+/// The bits of a mode that are kept. Setuid and setgid go: the content that they were set for is
+/// gone.
 const PERMISSIONS: u16 = 0o1777;
 /// Bytes of a record before its extra fields.
 const FIELDS: usize = 128;
 
 impl Check<'_> {
-    /// Makes an inode unused and gives back what it claims. Files with blocks that others claim too were dealt with in pass
-    /// 1D, so that here every claim is the inode's own.
+    /// Makes an inode unused and gives back what it claims. Files with blocks that others claim too
+    /// were dealt with in pass 1D, so that here every claim is the inode's own.
     pub(crate) fn deallocate(&self, ino: InodeNo) -> Result<(), CheckError> {
         let mut record = self.record(ino)?;
         if let Ok(inode) = Inode::decode(&record, ino, self.geometry) {
@@ -33,8 +34,8 @@ impl Check<'_> {
         self.write_cleared(ino, &mut record)
     }
 
-    /// Empties an inode in which another one's record lies: it becomes what its name says that it was, as far as that can be without
-    /// content; else a file.
+    /// Empties an inode in which another one's record lies: it becomes what its name says that it
+    /// was, as far as that can be without content; else a file.
     pub(crate) fn empty_copy(&self, ino: InodeNo, said: Kind) -> Result<(), CheckError> {
         let mut record = self.record(ino)?;
         let Ok(mut inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(()) };

@@ -46,7 +46,8 @@ pub(crate) struct Check<'a> {
     pub(crate) jumps: Vec<Jump>,
     /// Directories whose blocks the repair changes so that pass 3A packs them anew.
     pub(crate) late: Mutex<Late>,
-    /// Inodes in which another one's record lies: emptied when a name leads to them, cleared without one.
+    /// Inodes in which another one's record lies: emptied when a name leads to them, cleared
+    /// without one.
     pub(crate) copies: Mutex<BTreeSet<InodeNo>>,
     /// lost+found, once pass 3 knows it.
     pub(crate) lost_found: std::sync::atomic::AtomicU32,
@@ -78,7 +79,8 @@ impl<'a> Check<'a> {
         shared: &'a SharedClusters,
     ) -> Result<Self, CheckError> {
         let geometry = store.geometry();
-        // What a repair writes must not be read before; what several windows read is better kept; a limit of memory is for tables.
+        // What a repair writes must not be read before; what several windows read is better kept; a
+        // limit of memory is for tables.
         let is_read_ahead = options.read_ahead > 0
             && options.memory.is_none()
             && window.is_whole()
@@ -163,7 +165,8 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// What was repaired changes what the tables should say: the round ends with this pass and another one starts.
+    /// What was repaired changes what the tables should say: the round ends with this pass and
+    /// another one starts.
     pub(crate) fn need_restart(&self) {
         self.restart.store(true, Relaxed);
     }
@@ -196,8 +199,8 @@ impl<'a> Check<'a> {
         allowed.min(shares.max(1))
     }
 
-    /// Runs `work` once in each of the round's threads, of which there are no more than `shares` of work: to start one takes as long
-    /// as to check some hundred inodes.
+    /// Runs `work` once in each of the round's threads, of which there are no more than `shares` of
+    /// work: to start one takes as long as to check some hundred inodes.
     pub(crate) fn in_parallel<T: Send>(
         &self,
         shares: usize,

@@ -29,10 +29,11 @@ pub struct Row {
     pub pass: Pass,
     /// How bad it is.
     pub severity: Severity,
-    /// One sentence; `{inode}`, `{block}`, `{file_block}`, `{group}`, `{name}`, `{dir}`, `{found}` and `{expected}` stand for the
-    /// facts of the finding.
+    /// One sentence; `{inode}`, `{block}`, `{file_block}`, `{group}`, `{name}`, `{dir}`, `{found}`
+    /// and `{expected}` stand for the facts of the finding.
     pub text: &'static str,
-    /// The question that proposes the repair: `Fix`, `Clear`, ... Empty where no repair is proposed.
+    /// The question that proposes the repair: `Fix`, `Clear`, ... Empty where no repair is
+    /// proposed.
     pub question: &'static str,
     /// The answer of a user who only presses return, and of `-y` and `-p`. It is no where the
     /// repair may destroy what a newer program wrote.
@@ -91,7 +92,8 @@ impl Code {
         )
     }
 
-    /// Whether preening says it and leaves it: nothing is wrong that a program must put right, and a user may have meant it.
+    /// Whether preening says it and leaves it: nothing is wrong that a program must put right, and
+    /// a user may have meant it.
     pub fn is_left_by_preening(self) -> bool {
         matches!(
             self,
@@ -99,8 +101,9 @@ impl Code {
         )
     }
 
-    /// Whether the exit code "errors left" says that a check which repairs nothing met it. e2fsck tells of the others and
-    /// goes on with what stands in the backup, or with the value that the field should have.
+    /// Whether the exit code "errors left" says that a check which repairs nothing met it. e2fsck
+    /// tells of the others and goes on with what stands in the backup, or with the value that the
+    /// field should have.
     pub fn counts_when_left(self) -> bool {
         let is_passed_over = matches!(
             self,

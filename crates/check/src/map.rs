@@ -1,6 +1,7 @@
 //! A file's map as far as it makes sense: read without judging, and written anew.
 //!
-//! The rules of pass 1 judge maps; everybody else (the search for owners, directories, quota files) takes what is sound here.
+//! The rules of pass 1 judge maps; everybody else (the search for owners, directories, quota files)
+//! takes what is sound here.
 
 use crate::context::Check;
 use crate::order::{self, Candidate, Verdict, Watch};
@@ -21,14 +22,15 @@ use extant_ondisk::{BlockNo, ClusterNo, FileBlock, GroupNo, InodeNo, MAX_FILE_BL
 use std::collections::BTreeSet;
 use zerocopy::FromBytes;
 
-/// Trees of extents are walked down to here: deeper than readers go, so that what hangs there is kept.
+/// Trees of extents are walked down to here: deeper than readers go, so that what hangs there is
+/// kept.
 const MOST_LEVELS: u16 = 32;
 
 /// Targets of fewer bytes lie in the inode.
 pub(crate) const FAST_TARGET: u64 = 60;
 
-/// Whether a link's target lies in `i_block`: told by its length, since `i_blocks` and the block of attributes may be what is
-/// broken.
+/// Whether a link's target lies in `i_block`: told by its length, since `i_blocks` and the block of
+/// attributes may be what is broken.
 pub(crate) fn is_fast_symlink(inode: &Inode) -> bool {
     inode.file_type() == Some(FileType::Symlink)
         && !inode.is_inline()
@@ -306,7 +308,8 @@ impl Check<'_> {
         }
     }
 
-    /// A block as the look before this repair found it, where a file claims what is the volume's own.
+    /// A block as the look before this repair found it, where a file claims what is the volume's
+    /// own.
     pub(crate) fn read_claimed(&self, block: BlockNo) -> Result<Vec<u8>, CheckError> {
         match self.shared.before(block) {
             Some(bytes) => Ok(bytes.to_vec()),
@@ -327,8 +330,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether an extent node that lies on the volume's own metadata is the file's: by its checksum, without checksums by all that it
-    /// says.
+    /// Whether an extent node that lies on the volume's own metadata is the file's: by its
+    /// checksum, without checksums by all that it says.
     pub(crate) fn is_own_node(&self, bytes: &[u8], owner: &NodeOwner, depth: u16) -> bool {
         if self.geometry.has_metadata_csum() {
             return self.usable_node(bytes, Some(depth)).is_some()
@@ -338,9 +341,9 @@ impl Check<'_> {
         ExtentNode::check(bytes, owner, &limits, self.geometry).is_ok()
     }
 
-    /// Whether an indirect block that lies on the volume's own metadata is the file's. Nothing in it says whose it is: it must lead to
-    /// different blocks, none of them the volume's own, all inside the file. `first` is its first logical block, `step` what each pointer
-    /// covers.
+    /// Whether an indirect block that lies on the volume's own metadata is the file's. Nothing in
+    /// it says whose it is: it must lead to different blocks, none of them the volume's own, all
+    /// inside the file. `first` is its first logical block, `step` what each pointer covers.
     pub(crate) fn is_own_indirect(
         &self,
         bytes: &[u8],
@@ -418,9 +421,10 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Writes a file's map to new nodes, or over the old ones where there is no room; the old ones are given back. The
-    /// inode is the caller's to write, by [`Store::write_inode_ordered`]. `i_blocks` changes by what the map grew or
-    /// shrank. False when the volume is full; nothing is changed then.
+    /// Writes a file's map to new nodes, or over the old ones where there is no room; the old ones
+    /// are given back. The inode is the caller's to write, by [`Store::write_inode_ordered`].
+    /// `i_blocks` changes by what the map grew or shrank. False when the volume is full; nothing is
+    /// changed then.
     ///
     /// [`Store::write_inode_ordered`]: crate::store::Store::write_inode_ordered
     pub(crate) fn write_map(
@@ -433,8 +437,8 @@ impl Check<'_> {
         self.write_map_over(&old.nodes, ino, inode, old, new)
     }
 
-    /// [`Self::write_map`] where other inodes claim nodes of the old map too: `own` are the ones that this inode alone claims. No
-    /// other node is written over or given back.
+    /// [`Self::write_map`] where other inodes claim nodes of the old map too: `own` are the ones
+    /// that this inode alone claims. No other node is written over or given back.
     pub(crate) fn write_map_over(
         &self,
         own: &[BlockNo],
@@ -469,8 +473,9 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// Places for the nodes of a map: new ones, so that the old map stays whole until the inode leads to the new one. Where
-    /// there is no room for those, nodes of the old map (`own`) and as many new ones as are missing. With the number of old ones.
+    /// Places for the nodes of a map: new ones, so that the old map stays whole until the inode
+    /// leads to the new one. Where there is no room for those, nodes of the old map (`own`) and as
+    /// many new ones as are missing. With the number of old ones.
     fn node_places(
         &self,
         own: &[BlockNo],
@@ -515,7 +520,8 @@ impl Check<'_> {
     /// A new block near `goal`, the first of its cluster; `None` on a full volume.
     pub(crate) fn allocate_block(&self, goal: BlockNo) -> Result<Option<BlockNo>, CheckError> {
         let goal = self.blocks.cluster_of(goal);
-        // A block in use that no file is known to own may be one of a file that is not known yet: free ones come first.
+        // A block in use that no file is known to own may be one of a file that is not known yet:
+        // free ones come first.
         let stored = |group| self.stored_blocks(group);
         let any = |_| Ok(Stored::Empty);
         let mut cluster = self.blocks.allocate(goal, &self.budget, &stored)?;
@@ -531,7 +537,8 @@ impl Check<'_> {
         Ok(cluster.map(|cluster| self.blocks.cluster_start(cluster)))
     }
 
-    /// New blocks near `goal`, each the first of its cluster; `None`, and nothing is taken, where there are not as many.
+    /// New blocks near `goal`, each the first of its cluster; `None`, and nothing is taken, where
+    /// there are not as many.
     pub(crate) fn allocate_blocks(
         &self,
         mut goal: BlockNo,
@@ -549,7 +556,8 @@ impl Check<'_> {
         Ok(Some(blocks))
     }
 
-    /// What the block bitmap of a group says. One that is wrong costs nothing: where it leaves no block, it is passed over.
+    /// What the block bitmap of a group says. One that is wrong costs nothing: where it leaves no
+    /// block, it is passed over.
     fn stored_blocks(&self, group: GroupNo) -> Result<Stored, CheckError> {
         let mut last = self.stored_bitmap.lock();
         if let Some((of, stored)) = &*last
@@ -575,7 +583,8 @@ impl Check<'_> {
         Ok(stored)
     }
 
-    /// Frees the clusters given back so far, after a flush of what no longer leads to them; whether there were any.
+    /// Frees the clusters given back so far, after a flush of what no longer leads to them; whether
+    /// there were any.
     pub(crate) fn free_released(&self) -> Result<bool, CheckError> {
         if !self.blocks.has_released() {
             return Ok(false);
@@ -584,8 +593,8 @@ impl Check<'_> {
         Ok(self.blocks.free_released(&self.budget))
     }
 
-    /// A free cluster outside of the window, by the bitmaps on the volume. Where one of those is wrong, a later round finds what that
-    /// led to.
+    /// A free cluster outside of the window, by the bitmaps on the volume. Where one of those is
+    /// wrong, a later round finds what that led to.
     fn allocate_elsewhere(&self) -> Result<Option<ClusterNo>, CheckError> {
         let geometry = self.geometry;
         let groups = (0..geometry.groups_count).filter(|it| !self.window.groups.contains(it));

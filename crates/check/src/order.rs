@@ -1,5 +1,6 @@
-//! Extents of one tree that do not follow each other: which of them are kept as they are, cut, moved, or left out, so that the
-//! least is lost. An entry that says a wrong place or length costs itself at most.
+//! Extents of one tree that do not follow each other: which of them are kept as they are, cut,
+//! moved, or left out, so that the least is lost. An entry that says a wrong place or length costs
+//! itself at most.
 
 use extant_ondisk::FileBlock;
 use extant_ondisk::extent::Extent;
@@ -9,7 +10,8 @@ use extant_ondisk::extent::Extent;
 pub(crate) enum Verdict {
     /// It stays as it is.
     Keep,
-    /// It has fewer blocks than it says: what others of the tree or the end of the volume leave to it.
+    /// It has fewer blocks than it says: what others of the tree or the end of the volume leave to
+    /// it.
     Cut(u32),
     /// It belongs to another logical block.
     Move(u64),
@@ -81,8 +83,8 @@ impl Places {
     }
 }
 
-/// Judges the extents of a file, of which `blocks` fit into its size; none is a size that says nothing. `paid` are the blocks that it
-/// pays for, where that is known.
+/// Judges the extents of a file, of which `blocks` fit into its size; none is a size that says
+/// nothing. `paid` are the blocks that it pays for, where that is known.
 pub(crate) fn settle(candidates: &[Candidate], blocks: u64, paid: Option<u64>) -> Vec<Verdict> {
     let mut verdicts = vec![Verdict::Drop; candidates.len()];
     let mut kept = rising_chain(candidates, blocks);
@@ -122,7 +124,8 @@ pub(crate) fn settle(candidates: &[Candidate], blocks: u64, paid: Option<u64>) -
     verdicts
 }
 
-/// Where one extent is cut and all others stay, what the file pays for says how long it was: behind it there may have been a hole.
+/// Where one extent is cut and all others stay, what the file pays for says how long it was: behind
+/// it there may have been a hole.
 fn cut_to_paid(candidates: &[Candidate], paid: u64, verdicts: &mut [Verdict]) {
     let mut others = 0;
     let mut only = None;
@@ -173,8 +176,8 @@ fn put_back(candidates: &[Candidate], blocks: u64, verdicts: &mut [Verdict]) {
     }
 }
 
-/// The most extents whose logical blocks rise, by their numbers. One behind the end of the file counts less than others; of
-/// equals the first.
+/// The most extents whose logical blocks rise, by their numbers. One behind the end of the file
+/// counts less than others; of equals the first.
 fn rising_chain(candidates: &[Candidate], blocks: u64) -> Vec<usize> {
     const INSIDE: u64 = 2;
     const BEHIND: u64 = 1;
@@ -226,8 +229,9 @@ fn better(one: Option<(u64, usize)>, other: Option<(u64, usize)>) -> Option<(u64
     }
 }
 
-/// Judges the extents of a directory, whose blocks follow each other without holes: each keeps its blocks, as far as they are the
-/// directory's own, which `own` tells of an extent's blocks from one on; none goes for the place that it says.
+/// Judges the extents of a directory, whose blocks follow each other without holes: each keeps its
+/// blocks, as far as they are the directory's own, which `own` tells of an extent's blocks from one
+/// on; none goes for the place that it says.
 pub(crate) fn settle_directory<E>(
     candidates: &[Candidate],
     blocks: u64,

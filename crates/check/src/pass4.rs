@@ -111,7 +111,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A directory has more subdirectories than are counted: the volume says that there may be such.
+    /// A directory has more subdirectories than are counted: the volume says that there may be
+    /// such.
     fn check_many_links(&self, ino: InodeNo) -> Result<(), CheckError> {
         let features = self.store.raw_superblock().s_feature_ro_compat.get();
         let has_feature = features & RoCompatFeatures::DIR_NLINK.bits() != 0;
@@ -164,11 +165,13 @@ impl Check<'_> {
         Ok(false)
     }
 
-    /// A file without a name: cleared when it is empty, else put into lost+found. True when nothing more is to be judged.
+    /// A file without a name: cleared when it is empty, else put into lost+found. True when nothing
+    /// more is to be judged.
     fn connect_unattached(&self, ino: InodeNo) -> Result<bool, CheckError> {
         let record = self.record(ino)?;
         let Ok(inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(true) };
-        // As e2fsck has it, one that is all hole has nothing either. Where files lie in inodes none is empty for want of blocks.
+        // As e2fsck has it, one that is all hole has nothing either. Where files lie in inodes none
+        // is empty for want of blocks.
         let is_empty = !self.geometry.has_incompat(IncompatFeatures::INLINE_DATA)
             && inode.blocks == 0
             && inode.file_acl.0 == 0

@@ -78,7 +78,8 @@ impl Check<'_> {
         self.check_totals(sum)
     }
 
-    /// Groups whose bitmaps are fetched before they are compared: whole units, so that each is asked for once.
+    /// Groups whose bitmaps are fetched before they are compared: whole units, so that each is
+    /// asked for once.
     fn groups_ahead(&self) -> u32 {
         let bitmaps = self.options.read_ahead / u64::from(self.geometry.block_size);
         u32::try_from(bitmaps / 2).unwrap_or(u32::MAX) / UNIT * UNIT
@@ -90,7 +91,8 @@ impl Check<'_> {
         self.fetch_bitmaps(start..end.min(start.saturating_add(self.groups_ahead())));
     }
 
-    /// Lets the system fetch the bitmaps of some groups, neighbours in one request. A repair reads few of them.
+    /// Lets the system fetch the bitmaps of some groups, neighbours in one request. A repair reads
+    /// few of them.
     fn fetch_bitmaps(&self, groups: Range<u32>) {
         if self.options.read_ahead == 0 || self.is_repair() || groups.is_empty() {
             return;
@@ -316,7 +318,8 @@ impl Check<'_> {
         )
     }
 
-    /// Bits beyond the mark, where inodes in use lie there: the mark is what is wrong. True when it is.
+    /// Bits beyond the mark, where inodes in use lie there: the mark is what is wrong. True when it
+    /// is.
     fn check_bits_past_mark(
         &self,
         group: GroupNo,
@@ -391,7 +394,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The differences as e2fsck shows them: `+` in use but free in the bitmap, `-` the other way round, runs in brackets.
+    /// The differences as e2fsck shows them: `+` in use but free in the bitmap, `-` the other way
+    /// round, runs in brackets.
     fn differences(
         &self,
         group: GroupNo,

@@ -175,8 +175,8 @@ impl Check<'_> {
         self.geometry.blocks_count << self.geometry.block_bits()
     }
 
-    /// Rewrites a quota file: in new blocks where limits of users move, else in its own blocks and new ones behind them. False on a
-    /// full volume.
+    /// Rewrites a quota file: in new blocks where limits of users move, else in its own blocks and
+    /// new ones behind them. False on a full volume.
     fn write_quota(
         &self,
         kind: QuotaKind,
@@ -194,7 +194,8 @@ impl Check<'_> {
         let block_len = self.geometry.block_len();
         let needed = bytes.len().div_ceil(block_len) as u64;
         let old = self.read_map(ino, &inode)?;
-        // Limits are stored nowhere else: where they move, they stay in the old blocks until the inode leads to the new ones.
+        // Limits are stored nowhere else: where they move, they stay in the old blocks until the
+        // inode leads to the new ones.
         let mut new = None;
         let stored = self.read_content(ino, &inode, MAX_QUOTA_FILE.min(self.volume_bytes()))?;
         if !are_limits_in_place(&stored, &bytes) {
@@ -252,8 +253,8 @@ impl Check<'_> {
     }
 }
 
-/// Whether each record with limits stands in a new file where it stands in the old one: written over it, any part of the new
-/// file leaves it whole.
+/// Whether each record with limits stands in a new file where it stands in the old one: written
+/// over it, any part of the new file leaves it whole.
 fn are_limits_in_place(old: &[u8], new: &[u8]) -> bool {
     let limits = |records: Option<&[u8]>| -> Vec<(usize, QuotaRecord)> {
         let Some(Ok(block)) = records.map(<&QuotaBlock>::try_from) else { return Vec::new() };

@@ -13,7 +13,8 @@ pub enum Judgement {
     Stop,
 }
 
-/// What preening (`-p`) does about a finding of a kind: it repairs what is safe, and the first that is not ends the run.
+/// What preening (`-p`) does about a finding of a kind: it repairs what is safe, and the first that
+/// is not ends the run.
 pub fn preened(code: Code) -> Judgement {
     if code.is_left_by_preening() {
         return Judgement::Leave;
@@ -34,7 +35,8 @@ pub trait RepairPolicy: Sync {
     /// Decides. Everything that a repair finds passes through here exactly once a round.
     fn decide(&self, finding: &Finding) -> Judgement;
 
-    /// Whether any repair can be accepted at all: where not, details that only a repair needs are not collected.
+    /// Whether any repair can be accepted at all: where not, details that only a repair needs are
+    /// not collected.
     fn may_repair(&self) -> bool;
 }
 

@@ -9,8 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How far a check is: the pass, then done and whole of it in units of the pass's own (inodes in use, directory blocks,
-/// groups). Called from several threads.
+/// How far a check is: the pass, then done and whole of it in units of the pass's own (inodes in
+/// use, directory blocks, groups). Called from several threads.
 pub type Progress = dyn Fn(Pass, u64, u64) + Send + Sync;
 
 /// Called with work that was done: the pass, and the number of its units.
@@ -21,23 +21,26 @@ pub type OnWork = dyn Fn(Pass, u64) + Send + Sync;
 pub struct Options {
     /// Threads of the look: 0 for as many as the machine has cores.
     pub threads: usize,
-    /// Bytes that the tables may take; `None` for as much as needed. Where all tables take more, the passes run several times, each
-    /// time for some groups.
+    /// Bytes that the tables may take; `None` for as much as needed. Where all tables take more,
+    /// the passes run several times, each time for some groups.
     pub memory: Option<u64>,
-    /// The passes run twice, each time with the tables of half of what is in use, whatever memory there is
-    /// (`-E no_inode_count_fullmap`).
+    /// The passes run twice, each time with the tables of half of what is in use, whatever memory
+    /// there is (`-E no_inode_count_fullmap`).
     pub in_parts: bool,
     /// Rebuild all directories (`-D`).
     pub optimize_directories: bool,
     /// Rounds of repair at most; what is left then is left.
     pub rounds: u32,
-    /// Blocks that may be shared on purpose (feature shared_blocks) are made the files' own (`-E unshare_blocks`).
+    /// Blocks that may be shared on purpose (feature shared_blocks) are made the files' own
+    /// (`-E unshare_blocks`).
     pub unshare_blocks: bool,
     /// Maps of indirect blocks are turned into extents (`-E bmap2extent`).
     pub bmap_to_extent: bool,
-    /// Holes and unused space of directories' and inodes' are left alone: extent trees are not made shorter (`-E no_optimize_extents`).
+    /// Holes and unused space of directories' and inodes' are left alone: extent trees are not made
+    /// shorter (`-E no_optimize_extents`).
     pub keep_extents: bool,
-    /// Names of casefolded directories must be UTF-8 even where the volume is not strict about it (`-E check_encoding`).
+    /// Names of casefolded directories must be UTF-8 even where the volume is not strict about it
+    /// (`-E check_encoding`).
     pub check_encoding: bool,
     /// Bytes that are fetched before they are checked (`-E readahead_kb=`); 0 for none.
     pub read_ahead: u64,
@@ -207,7 +210,8 @@ impl Census {
 /// What the passes found and did.
 #[derive(Clone, Debug, Default)]
 pub struct PassReport {
-    /// In the order in which they were found: of a look by pass and place, of a repair as they were repaired.
+    /// In the order in which they were found: of a look by pass and place, of a repair as they were
+    /// repaired.
     pub outcomes: Vec<Outcome>,
     /// Time and traffic of the last round, by pass.
     pub passes: Vec<PassFigures>,
@@ -217,10 +221,11 @@ pub struct PassReport {
     pub jumps: Vec<Jump>,
     /// Bytes that the tables took at most.
     pub memory: u64,
-    /// How often the passes went over the disk, each time for other groups: once, unless [`Options::memory`] is less than the
-    /// tables of all groups take.
+    /// How often the passes went over the disk, each time for other groups: once, unless
+    /// [`Options::memory`] is less than the tables of all groups take.
     pub windows: usize,
-    /// Whether the first look found an error: where it did not, what a repair then does is work that was asked for.
+    /// Whether the first look found an error: where it did not, what a repair then does is work
+    /// that was asked for.
     pub found_errors: bool,
     /// Groups whose high-water mark could be lower, with the inodes up to the last one in use.
     pub(crate) loose_marks: Vec<(extant_ondisk::GroupNo, u32)>,

@@ -13,8 +13,8 @@ use extant_ondisk::superblock::State;
 use std::cmp::Ordering;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Looks at everything and changes nothing. What is found is in the order of passes and places, whatever the threads and the
-/// memory.
+/// Looks at everything and changes nothing. What is found is in the order of passes and places,
+/// whatever the threads and the memory.
 ///
 /// # Errors
 /// The device failed, or what must be kept of the whole volume takes more memory than allowed.
@@ -90,8 +90,8 @@ fn united(left: Vec<Finding>, right: Vec<Finding>) -> Vec<Finding> {
     all
 }
 
-/// Establishes the high-water marks of a sound volume as far down as its inodes allow (document 004). No finding: a mark that
-/// stands too high costs time and nothing else.
+/// Establishes the high-water marks of a sound volume as far down as its inodes allow (document
+/// 004). No finding: a mark that stands too high costs time and nothing else.
 fn lower_marks(store: &Store, marks: &[(GroupNo, u32)]) -> Result<(), CheckError> {
     let per_group = store.geometry().inodes_per_group;
     let mut used = marks.iter().map(|(_, used)| *used);
@@ -111,8 +111,8 @@ fn lower_marks(store: &Store, marks: &[(GroupNo, u32)]) -> Result<(), CheckError
 /// Restarts in one run at most, beside the rounds: each clears an inode or a feature.
 const MAX_RESTARTS: u32 = 100;
 
-/// Repairs once what can be repaired in each window; how much that was. After a repair that makes the tables wrong, the window is
-/// begun again.
+/// Repairs once what can be repaired in each window; how much that was. After a repair that makes
+/// the tables wrong, the window is begun again.
 fn repair_round(
     store: &mut Store,
     options: &Options,
@@ -157,9 +157,10 @@ fn repair_round(
     Ok(all)
 }
 
-/// Looks, and repairs what the policy accepts, until a look finds nothing more, nothing more is accepted, or the rounds are used
-/// up. While repairs are under way the volume is marked as not clean; in the end it is clean if nothing is left. Times of
-/// checks and mount counts are the caller's to set.
+/// Looks, and repairs what the policy accepts, until a look finds nothing more, nothing more is
+/// accepted, or the rounds are used up. While repairs are under way the volume is marked as not
+/// clean; in the end it is clean if nothing is left. Times of checks and mount counts are the
+/// caller's to set.
 ///
 /// # Errors
 /// As [`look`], and [`CheckError::Stopped`] when the policy ended the run.

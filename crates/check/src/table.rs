@@ -1,4 +1,5 @@
-// The table of findings, sorted by pass. Texts are close to those of e2fsck, so that scripts and people find their way.
+// The table of findings, sorted by pass. Texts are close to those of e2fsck, so that scripts and
+// people find their way.
 findings! {
     // Pass 0: before the passes.
     /// No primary superblock, or none that makes sense.
@@ -15,9 +16,11 @@ findings! {
     FirstMetaBgTooLarge: 0, Damage, "First_meta_bg is too big ({found}); it should be {expected}.", "Fix", true;
     /// A number of groups whose tables lie together that cannot be.
     FlexGroupsTooLarge: 0, Damage, "Superblock has 2^{found} groups in a flex group; it should be 2^{expected}.", "Fix", true;
-    /// More blocks are reserved for descriptors than lie in front of the first table, and there is no backup.
+    /// More blocks are reserved for descriptors than lie in front of the first table, and there is
+    /// no backup.
     ReservedGdtWrong: 0, Damage, "s_reserved_gdt_blocks is {found}, should be {expected}.", "Fix", true;
-    /// The primary superblock has features that this version does not know, and a backup has none of them.
+    /// The primary superblock has features that this version does not know, and a backup has none
+    /// of them.
     FeaturesUnknown: 0, Damage, "Superblock has unsupported feature(s): {detail}. The backup of group {group} does not have them (-b takes it).", "Use the backup", false;
     /// The device ends before the volume.
     DeviceTooSmall: 0, Fatal, "The filesystem size (according to the superblock) is {found} blocks; the physical size of the device is {expected} blocks. Either the superblock or the partition table is likely to be corrupt!", "", true;
@@ -77,7 +80,8 @@ findings! {
     RecoveryWithoutJournal: 0, Safe, "Superblock needs_recovery flag is set, but no journal is present.", "Clear", true;
     /// The journal's inode or superblock is none.
     JournalInvalid: 0, Safe, "Superblock has an invalid journal (inode {inode}).", "Clear", true;
-    /// The journal's inode is broken, but a copy in the superblock or what is left of it says where the journal lies.
+    /// The journal's inode is broken, but a copy in the superblock or what is left of it says where
+    /// the journal lies.
     JournalInodeBroken: 0, Safe, "The journal inode {inode} is broken ({detail}), but the place of the journal is known.", "Restore", true;
     /// The superblock has no copy of the journal inode's map, or an old one.
     JournalBackup: 0, Note, "Backing up journal inode block information.", "Fix", true;
@@ -112,11 +116,13 @@ findings! {
     JournalDeleted: 0, Note, "*** journal has been deleted ***", "", true;
     /// A group's bitmaps or inode table lie off the volume; a backup knows better.
     GroupDescInvalid: 0, Damage, "Group descriptor {group} looks bad ({detail}), trying backup blocks...", "Fix", true;
-    /// One of a group's tables lies off the volume, or without flex_bg outside of its group, and there is no backup.
+    /// One of a group's tables lies off the volume, or without flex_bg outside of its group, and
+    /// there is no backup.
     GroupTablePlace: 0, Damage, "Group {group}'s {detail} cannot lie at {block}; it belongs at {expected}.", "Relocate", true;
     /// The descriptor has no place for a bitmap, which is made again from what is in use.
     GroupBitmapMissing: 0, Safe, "Group {group}'s {detail} is missing; it belongs at {expected}.", "Relocate", true;
-    /// One of a group's tables is looked for elsewhere than where it lies: where a backup has it, or where makers put it.
+    /// One of a group's tables is looked for elsewhere than where it lies: where a backup has it,
+    /// or where makers put it.
     GroupTableMoved: 0, Damage, "Group {group}'s {detail} is not at {block}; it is at {expected}.", "Fix", true;
     /// A group's descriptor checksum does not match.
     GroupDescChecksum: 0, Safe, "Group descriptor {group} checksum is {detail}.", "Fix", true;
@@ -217,9 +223,11 @@ findings! {
     EaInodeFlagOnOther: 1, Damage, "Inode {inode} has the ea_inode flag set but is not a regular file.", "Clear flag", true;
     /// Casefold on something else than a directory, or without the feature.
     CasefoldFlag: 1, Damage, "Inode {inode} has the casefold flag set but {detail}.", "Clear flag", true;
-    /// The verity flag on a volume without the feature, and no room behind the file's end that a hash tree could lie in.
+    /// The verity flag on a volume without the feature, and no room behind the file's end that a
+    /// hash tree could lie in.
     VerityFlag: 1, Safe, "Inode {inode} has the verity flag set but the verity feature is not enabled.", "Clear flag", true;
-    /// A file with the verity flag and blocks behind its end, on a volume whose feature word lost that.
+    /// A file with the verity flag and blocks behind its end, on a volume whose feature word lost
+    /// that.
     VerityFeatureMissing: 1, Safe, "Inode {inode} is a verity file, but superblock is missing VERITY feature.", "Fix", true;
     /// The unencrypted flag.
     EncryptWithoutContext: 1, Damage, "Inode {inode} has encrypt flag but no encryption extended attribute.", "Clear flag", true;
@@ -253,7 +261,8 @@ findings! {
     ExtentInvalidLength: 1, Damage, "Inode {inode} has an invalid extent (logical block {file_block}, physical block {block}, invalid len {found}).", "Clear", true;
     /// An extent starts before the one before ends.
     ExtentOutOfOrder: 1, Damage, "Inode {inode} has out of order extents (invalid logical block {file_block}, physical block {block}, len {found}).", "Clear", true;
-    /// An extent has more blocks than the extent behind it, the end of the volume, or a directory's own blocks leave to it.
+    /// An extent has more blocks than the extent behind it, the end of the volume, or a directory's
+    /// own blocks leave to it.
     ExtentTooLong: 1, Damage, "Inode {inode} has an extent (logical block {file_block}, physical block {block}) of {found} blocks, should be {expected}.", "Cut", true;
     /// An extent says another logical block than the one that its neighbours leave to it.
     ExtentMisplaced: 1, Damage, "Inode {inode} has an extent at logical block {file_block} (physical block {block}, len {found}), should be at {expected}.", "Move", true;
@@ -269,7 +278,8 @@ findings! {
     UnwrittenDirectory: 1, Safe, "Directory inode {inode} has extent marked uninitialized at block {file_block}.", "Fix", true;
     /// A directory has a hole.
     DirectoryHole: 1, Damage, "Directory inode {inode} block {found} should be at block {file_block}.", "Fix", true;
-    /// Bigalloc: a block lies at another place of its cluster than its logical block of the logical cluster.
+    /// Bigalloc: a block lies at another place of its cluster than its logical block of the logical
+    /// cluster.
     ClusterMisaligned: 1, Damage, "Inode {inode} logical block {file_block} (physical block {block}) violates cluster allocation rules.", "Fix", true;
     /// Bigalloc: a map of indirect blocks.
     BlockMappedOnBigalloc: 1, Damage, "Inode {inode} on bigalloc filesystem cannot be block mapped.", "Fix", true;

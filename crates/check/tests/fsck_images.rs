@@ -1,4 +1,5 @@
-//! Damaged images of known kinds: repaired, e2fsck finds nothing more, and the tree is the one that e2fsck makes of them.
+//! Damaged images of known kinds: repaired, e2fsck finds nothing more, and the tree is the one that
+//! e2fsck makes of them.
 
 mod common;
 

@@ -101,7 +101,8 @@ fn volumes_by_mke2fs_have_no_findings() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Filled by the kernel: hashed directories of several levels, deep extent trees, unwritten extents, attributes.
+/// Filled by the kernel: hashed directories of several levels, deep extent trees, unwritten
+/// extents, attributes.
 #[test]
 fn volumes_by_the_kernel_have_no_findings() {
     if !is_root() {

@@ -1,4 +1,5 @@
-//! A small limit of memory: the passes go over the disk more often, find the same and repair the same.
+//! A small limit of memory: the passes go over the disk more often, find the same and repair the
+//! same.
 
 mod common;
 
@@ -14,7 +15,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A volume of sixteen groups with files and directories in all of them, and inodes that were never used.
+/// A volume of sixteen groups with files and directories in all of them, and inodes that were never
+/// used.
 fn healthy() -> TempImage {
     let scratch = Scratch::new();
     let source = scratch.join("source");

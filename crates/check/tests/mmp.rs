@@ -9,7 +9,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A device on which another opener writes its mark right after the first one that is written through it.
+/// A device on which another opener writes its mark right after the first one that is written
+/// through it.
 #[derive(Debug)]
 struct Rival {
     inner: MemoryDevice,

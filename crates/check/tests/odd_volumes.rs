@@ -1,5 +1,6 @@
-//! Healthy volumes of odd kinds: resized by resize2fs, mounted or not; indexes of three levels; lists of bad blocks; blocks of
-//! 64 KiB, and changed by tune2fs. Where `e2fsck -fn` finds nothing, neither do we.
+//! Healthy volumes of odd kinds: resized by resize2fs, mounted or not; indexes of three levels;
+//! lists of bad blocks; blocks of 64 KiB, and changed by tune2fs. Where `e2fsck -fn` finds nothing,
+//! neither do we.
 
 mod common;
 
@@ -52,8 +53,8 @@ fn run(name: &str, words: &str, image: &Path, size: &str) -> Result<(), String> 
     tool.text(args).map(drop)
 }
 
-/// Holds our findings against e2fsck's: of a look, of one in parts, and of a check that may write. What a tool leaves unsound
-/// e2fsck repairs first, free counts mostly.
+/// Holds our findings against e2fsck's: of a look, of one in parts, and of a check that may write.
+/// What a tool leaves unsound e2fsck repairs first, free counts mostly.
 fn judge(name: &str, image: &Path, wrong: &mut Vec<String>) {
     if e2fsck_fn(image).is_err() {
         drop(run("e2fsck", "-fy", image, ""));
@@ -121,7 +122,8 @@ fn volumes_that_were_resized_have_no_findings() {
         let Some(image) = made(96 << 20, options, &source) else { continue };
         let path = image.path();
         grow_file(&path, 900 << 20);
-        // One after the other: to the file's size, to a given one, 64bit on and off, as small as can be, and large again.
+        // One after the other: to the file's size, to a given one, 64bit on and off, as small as
+        // can be, and large again.
         let steps =
             [("-f", ""), ("-f", "130M"), ("-f -b", ""), ("-f -s", ""), ("-f -M", ""), ("-f", "")];
         for (step, (words, size)) in steps.into_iter().enumerate() {

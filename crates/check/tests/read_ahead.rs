@@ -1,4 +1,5 @@
-//! What the system's cache does not hold is read around it: the same is found, and what cannot be read so is read as usual.
+//! What the system's cache does not hold is read around it: the same is found, and what cannot be
+//! read so is read as usual.
 
 mod common;
 
@@ -12,7 +13,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A device of which nothing is in the cache. Every so many reads around it fail, after they filled the buffer with something else.
+/// A device of which nothing is in the cache. Every so many reads around it fail, after they filled
+/// the buffer with something else.
 #[derive(Debug)]
 struct Cold {
     inner: Arc<dyn Device>,

@@ -1,8 +1,8 @@
 //! A file's facts as text and as JSON.
 
-use extant_ondisk::inode::FileType;
-use extant_ondisk::time::Timestamp;
-use extant_reader::{LoadedInode, VolumeRead};
+use extant::rooms::ondisk::inode::FileType;
+use extant::rooms::ondisk::time::Timestamp;
+use extant::rooms::reader::{LoadedInode, VolumeRead};
 use serde::Serialize;
 
 use crate::output::JsonName;

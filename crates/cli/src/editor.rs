@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use extant::rooms::device::{ByteSize, Device, Direct, OpenOptions};
+use extant::rooms::engine::{Volume, VolumeOptions};
+use extant::rooms::reader::Error as Cause;
+use extant::rooms::runtime::env::{Env, WallTime};
+use extant::rooms::storage::{Access, DeviceUrl, Opened};
 use extant::{Creator, Error, FileSystem};
-use extant_device::{ByteSize, Device, Direct, OpenOptions};
-use extant_engine::{Volume, VolumeOptions};
-use extant_reader::Error as Cause;
-use extant_runtime::env::{Env, WallTime};
-use extant_storage::{Access, DeviceUrl, Opened};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
@@ -20,7 +20,8 @@ use crate::session::Session;
 use crate::time;
 use crate::waiting::Waiting;
 
-/// How long another program's lock on an image is waited for, as commands of one script have that run side by side.
+/// How long another program's lock on an image is waited for, as commands of one script have that
+/// run side by side.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The least memory that a volume works with.
 const LEAST_MEMORY: u64 = 16 << 20;

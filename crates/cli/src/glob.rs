@@ -1,11 +1,13 @@
-//! Shell patterns on bytes, as find(1) matches names: `*` and `?` take slashes and leading dots too.
+//! Shell patterns on bytes, as find(1) matches names: `*` and `?` take slashes and leading dots
+//! too.
 
 /// Whether a pattern matches all of a text.
 pub(crate) fn matches(pattern: &[u8], text: &[u8], ignores_case: bool) -> bool {
     if ignores_case {
         return matches(&folded(pattern), &folded(text), false);
     }
-    // Where the last star was met, and how much of the text it takes: it takes more when the rest does not match.
+    // Where the last star was met, and how much of the text it takes: it takes more when the rest
+    // does not match.
     let (mut at, mut taken) = (0, 0);
     let mut star = None;
     while taken < text.len() {

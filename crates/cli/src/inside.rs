@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use extant_device::{Device, OpenOptions};
-use extant_storage::{Access, DeviceUrl, Files, Keys, Target, look};
+use extant::rooms::device::{Device, OpenOptions};
+use extant::rooms::storage::{Access, DeviceUrl, Files, Keys, Target, look};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
@@ -65,7 +65,8 @@ impl Inside {
         }
     }
 
-    /// Opens the files or devices that the image lies in, for reading, and reads nothing of them. A key is read too.
+    /// Opens the files or devices that the image lies in, for reading, and reads nothing of them. A
+    /// key is read too.
     pub(crate) fn open_files(&self) -> Result<(Files, Keys), Failure> {
         let files = self.image.open_files(&OpenOptions::default()).map_err(Failure::new)?;
         Ok((files, self.image.keys().map_err(Failure::new)?))

@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use extant_device::{Device, FileDevice, OpenOptions};
-use extant_journal::{ExternalJournal, JournalError, NotOpened};
-use extant_reader::{Error, Journal};
-use extant_storage::{DeviceUrl, Files};
+use extant::rooms::device::{Device, FileDevice, OpenOptions};
+use extant::rooms::journal::{ExternalJournal, JournalError, NotOpened};
+use extant::rooms::reader::{Error, Journal};
+use extant::rooms::storage::{DeviceUrl, Files};
 
 use crate::failure::Failure;
 

@@ -1,6 +1,6 @@
 //! Modes as chmod(1) takes them: octal, or what to change in words of letters.
 
-use extant_ondisk::inode::{SETGID, SETUID};
+use extant::rooms::ondisk::inode::{SETGID, SETUID};
 
 use crate::failure::Failure;
 
@@ -20,7 +20,8 @@ pub(crate) enum ModeChange {
 /// One change: `u+x`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Step {
-    /// Who, as bits of 0o777, with setuid, setgid and sticky; `None` where nobody is named: all, but for the umask.
+    /// Who, as bits of 0o777, with setuid, setgid and sticky; `None` where nobody is named: all,
+    /// but for the umask.
     who: Option<u16>,
     operation: Operation,
     what: What,

@@ -5,11 +5,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use extant_device::Device;
-use extant_ondisk::InodeNo;
-use extant_ondisk::inode::FileType;
-use extant_reader::{Error, Follow, Journal, LoadedInode, Reader, ReaderOptions, VolumeRead};
-use extant_storage::{DeviceUrl, Files, Keys};
+use extant::rooms::device::Device;
+use extant::rooms::ondisk::InodeNo;
+use extant::rooms::ondisk::inode::FileType;
+use extant::rooms::reader::{
+    Error, Follow, Journal, LoadedInode, Reader, ReaderOptions, VolumeRead,
+};
+use extant::rooms::storage::{DeviceUrl, Files, Keys};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
@@ -82,8 +84,8 @@ impl Image {
         })
     }
 
-    /// The names of a directory in byte order, without `.` and `..`. An error ends the list; it comes beside what was read
-    /// before it.
+    /// The names of a directory in byte order, without `.` and `..`. An error ends the list; it
+    /// comes beside what was read before it.
     pub(crate) fn names(&self, dir: InodeNo, path: &[u8]) -> (Vec<Name>, Option<Failure>) {
         let mut names = Vec::new();
         let mut failure = None;
@@ -106,8 +108,9 @@ impl Image {
         (names, failure)
     }
 
-    /// Walks a tree from a file on, directories before what they hold, names in byte order. What cannot be read is told of
-    /// and left out; a directory that was seen before is too, so that loops end.
+    /// Walks a tree from a file on, directories before what they hold, names in byte order. What
+    /// cannot be read is told of and left out; a directory that was seen before is too, so that
+    /// loops end.
     pub(crate) fn walk(
         &self,
         start: LoadedInode,
@@ -257,7 +260,8 @@ impl Images {
         }
         let image = Arc::new(match self.files.iter_mut().find(|(url, _)| *url == inside.image) {
             Some((url, had)) => {
-                // The key is wiped when it has been used. A second operand of an image that did not open hears the same.
+                // The key is wiped when it has been used. A second operand of an image that did not
+                // open hears the same.
                 let (files, keys, journal) = match std::mem::replace(had, Err(String::new())) {
                     Ok(had) => had,
                     Err(why) => {

@@ -45,7 +45,8 @@ impl Session {
         format!("{} (extant {})", self.called, env!("CARGO_PKG_VERSION"))
     }
 
-    /// As [`Self::close`] for a command whose exit code says what it found: a reader that has gone changes nothing of that.
+    /// As [`Self::close`] for a command whose exit code says what it found: a reader that has gone
+    /// changes nothing of that.
     pub(crate) fn close_unheard(mut self, outcome: Result<(), Failure>) -> u8 {
         let _ = self.out.flush();
         if let Err(failure) = outcome {

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::ops::Deref;
 
 use extant::inspect::{RawView, SuperblockChoice};
-use extant_storage::{DeviceUrl, look};
+use extant::rooms::storage::{DeviceUrl, look};
 
 use crate::failure::{At, Failure};
 use crate::inside::open_for_reading;

@@ -20,8 +20,8 @@ use crate::{later, twins};
 ///
 /// IMAGE is a file, a block device or a device URL: PATH#p2 is a partition, PATH?offset=N&size=N a
 /// slice, linear:A,B?offset=N joined slices, lvm:A,B?vg=NAME&lv=NAME a linear logical volume,
-/// crypt:PATH?key-file=FILE a LUKS container (with cipher=NAME a plain dm-crypt device). IMAGE:/path
-/// names a file inside it.
+/// crypt:PATH?key-file=FILE a LUKS container (with cipher=NAME a plain dm-crypt device).
+/// IMAGE:/path names a file inside it.
 #[derive(Debug, Parser)]
 #[command(
     name = "extant",
@@ -263,7 +263,8 @@ mod tests {
         for line in lines {
             let words = match shell_words(line) {
                 words if words[1] == "mkfs" => {
-                    let read = extant_image::mkfs::Options::parse(words.into_iter().skip(2));
+                    let read =
+                        extant::rooms::image::mkfs::Options::parse(words.into_iter().skip(2));
                     assert!(read.is_ok(), "{line}: {read:?}");
                     seen += 1;
                     continue;

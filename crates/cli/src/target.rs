@@ -4,12 +4,12 @@ use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use extant_image::NewFile;
+use extant::rooms::image::NewFile;
 
 use crate::failure::{At, Failure};
 
-/// A file to be written: without a name until it is whole, so that a failure leaves no half file. What is no regular file (a
-/// pipe, a tape) is written as it is.
+/// A file to be written: without a name until it is whole, so that a failure leaves no half file.
+/// What is no regular file (a pipe, a tape) is written as it is.
 pub(crate) struct Target {
     path: PathBuf,
     place: Place,

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
-use extant_image::mkfs::Dialogue;
+use extant::rooms::image::mkfs::Dialogue;
 
 use crate::failure::Failure;
 use crate::session::Session;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use extant_image::mkfs::EPOCH_VARIABLE;
+use extant::rooms::image::mkfs::EPOCH_VARIABLE;
 
 use crate::failure::Failure;
 
@@ -78,8 +78,8 @@ impl Civil {
     }
 }
 
-/// A moment in seconds since 1970 and nanoseconds: `@SECONDS`, or `YYYY-MM-DD[ HH:MM[:SS]]` in UTC with `T` or a blank between,
-/// either with a fraction of a second.
+/// A moment in seconds since 1970 and nanoseconds: `@SECONDS`, or `YYYY-MM-DD[ HH:MM[:SS]]` in UTC
+/// with `T` or a blank between, either with a fraction of a second.
 pub(crate) fn parse(text: &str) -> Option<(i64, u32)> {
     // Z, for UTC, ends times of ISO 8601.
     let text = text.strip_suffix('Z').filter(|time| time.contains('T')).unwrap_or(text);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use extant_device::OpenOptions;
+use extant::rooms::device::OpenOptions;
 
 /// The option, for every command that takes an image for itself.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
@@ -14,10 +14,10 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// The options with the time to wait. A server of ours that still closes the volume after umount(8) is
-    /// waited for in any case.
+    /// The options with the time to wait. A server of ours that still closes the volume after
+    /// umount(8) is waited for in any case.
     pub(crate) fn on(self, options: OpenOptions) -> OpenOptions {
-        options.wait(self.wait.unwrap_or_default()).wait_while(extant_mount::is_closing)
+        options.wait(self.wait.unwrap_or_default()).wait_while(extant::rooms::mount::is_closing)
     }
 
     /// The option as it is given to another process.
@@ -31,5 +31,6 @@ impl Waiting {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    extant_image::mkfs::wait_of(text).ok_or_else(|| format!("invalid number of seconds '{text}'"))
+    extant::rooms::image::mkfs::wait_of(text)
+        .ok_or_else(|| format!("invalid number of seconds '{text}'"))
 }

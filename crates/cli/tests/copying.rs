@@ -286,7 +286,8 @@ fn a_copy_does_not_go_through_a_link_of_the_same_command() {
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "kept");
 }
 
-/// The kernel ends the process in the middle of the copy, as Ctrl-C would: by SIGXFSZ, at the same place each time.
+/// The kernel ends the process in the middle of the copy, as Ctrl-C would: by SIGXFSZ, at the same
+/// place each time.
 #[test]
 fn a_copy_that_is_killed_leaves_what_was_there() {
     use std::os::unix::process::ExitStatusExt;
@@ -395,7 +396,8 @@ fn equal_edits_with_a_source_date_give_equal_images() {
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
 
-/// What would destroy the image that is read is refused, by each of its names: nothing of it changes.
+/// What would destroy the image that is read is refused, by each of its names: nothing of it
+/// changes.
 #[test]
 fn an_image_is_not_replaced_by_what_comes_out_of_it() {
     let scratch = Scratch::new();

@@ -1,4 +1,5 @@
-//! Commands on device URLs: what our binary writes through layers, qemu-img and e2fsck judge without them.
+//! Commands on device URLs: what our binary writes through layers, qemu-img and e2fsck judge
+//! without them.
 
 mod common;
 
@@ -182,7 +183,7 @@ fn joined_files_hold_one_volume() {
     e2fsck_fn(&whole).unwrap();
     assert!(first[..1 << 20].iter().chain(&second[12 << 20..]).all(|byte| *byte == 0xee));
 
-    let options = extant_device::OpenOptions::new().write(true);
+    let options = extant::rooms::device::OpenOptions::new().write(true);
     let held = options.open(&two).unwrap();
     let told = refused("mkfs -q -F @", &url);
     assert!(told.contains(&format!("{b}: in use")), "{told}");
@@ -253,7 +254,8 @@ fn a_mount_shows_what_is_deciphered() {
     }
 }
 
-/// Runs a command at a terminal of its own and types a line when it asks for one; whether that went well, and what the terminal showed.
+/// Runs a command at a terminal of its own and types a line when it asks for one; whether that went
+/// well, and what the terminal showed.
 fn typed(words: &[&str], line: &str) -> Option<(bool, String)> {
     tool("script")?;
     let program = [env!("CARGO_BIN_EXE_extant")];

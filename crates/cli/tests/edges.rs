@@ -1,4 +1,5 @@
-//! What copying, exporting and looking do at their edges: links among operands, depths, failures, letters of the twins.
+//! What copying, exporting and looking do at their edges: links among operands, depths, failures,
+//! letters of the twins.
 
 mod common;
 
@@ -34,7 +35,8 @@ fn hard_links_among_operands_stay_hard_links() {
     assert_eq!(inode("a/file"), inode("b/other"));
 }
 
-/// Directories are opened anew on the way back, so that neither open files nor the length of paths end a copy.
+/// Directories are opened anew on the way back, so that neither open files nor the length of paths
+/// end a copy.
 #[test]
 fn a_tree_deeper_than_the_open_files_is_copied() {
     let Some(shell) = tool("sh") else { skip!("no sh here") };
@@ -72,7 +74,8 @@ fn an_output_that_cannot_be_made_is_named_as_asked_for() {
         assert_eq!(text(&said.stderr), format!("extant {command}: {output}: {why}\n"));
         assert_eq!(said.status.code(), Some(1));
     }
-    // A picture takes the place of an older one only when it is whole, and leaves nothing beside it.
+    // A picture takes the place of an older one only when it is whole, and leaves nothing beside
+    // it.
     let picture = scratch.join("map.svg");
     fs::write(&picture, "old").unwrap();
     quiet(&extant(["map", "-o", picture.to_str().unwrap(), &image]));
@@ -83,7 +86,8 @@ fn an_output_that_cannot_be_made_is_named_as_asked_for() {
     assert_eq!(names, ["disk.img", "map.svg", "source"]);
 }
 
-/// mke2fs 1.47.0 stores a file that is one large hole as inline data of 60 bytes: all else of it is a hole.
+/// mke2fs 1.47.0 stores a file that is one large hole as inline data of 60 bytes: all else of it is
+/// a hole.
 #[test]
 fn an_inline_file_that_is_all_hole_is_exported_as_a_hole() {
     let scratch = Scratch::new();
@@ -107,7 +111,8 @@ fn an_inline_file_that_is_all_hole_is_exported_as_a_hole() {
     );
 }
 
-/// A check goes on to its end whether anybody reads or not, and a failure with nobody to tell is a failure all the same.
+/// A check goes on to its end whether anybody reads or not, and a failure with nobody to tell is a
+/// failure all the same.
 #[test]
 fn a_reader_that_goes_away_ends_no_check() {
     let scratch = Scratch::new();
@@ -126,7 +131,8 @@ fn a_reader_that_goes_away_ends_no_check() {
     assert_eq!(code(&["ls", "/nonexistent/x.img"]), Some(1));
 }
 
-/// Letters of filefrag and dumpe2fs that mean nothing for an image are refused by name; unknown ones end as the twin does.
+/// Letters of filefrag and dumpe2fs that mean nothing for an image are refused by name; unknown
+/// ones end as the twin does.
 #[test]
 fn letters_of_the_twins_work_or_are_refused_by_name() {
     let scratch = Scratch::new();

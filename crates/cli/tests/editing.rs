@@ -1,4 +1,5 @@
-//! The commands that change images: each judged by e2fsck, and by what the kernel's mount of the image shows.
+//! The commands that change images: each judged by e2fsck, and by what the kernel's mount of the
+//! image shows.
 
 mod common;
 
@@ -260,8 +261,8 @@ fn an_image_that_somebody_else_has_is_refused() {
     assert!(std::fs::read(image.path()).unwrap() == before, "not one byte has changed");
 }
 
-fn alone() -> extant_device::OpenOptions {
-    extant_device::OpenOptions::new().write(true)
+fn alone() -> extant::rooms::device::OpenOptions {
+    extant::rooms::device::OpenOptions::new().write(true)
 }
 
 /// Names of owners are those of the image.
@@ -286,7 +287,8 @@ fn owners_are_looked_up_in_the_image() {
     assert!(shown.contains("71") && shown.contains("90"), "{shown}");
 }
 
-/// Many times what may be delayed goes through the least memory; less, or memory for what changes no image, is refused.
+/// Many times what may be delayed goes through the least memory; less, or memory for what changes
+/// no image, is refused.
 #[test]
 fn memory_limits_what_changes_an_image() {
     let image = image!(&["-t", "ext4"]);

@@ -166,8 +166,8 @@ fn a_reader_that_goes_away_ends_it_without_a_word() {
     assert_eq!((text(&output.stderr), output.status.code()), (String::new(), Some(141)));
 }
 
-/// What cannot be read is left out by each of its names: no name links to a member that is not in the archive, or to a file that was
-/// not made.
+/// What cannot be read is left out by each of its names: no name links to a member that is not in
+/// the archive, or to a file that was not made.
 #[test]
 fn names_of_a_file_that_cannot_be_read_are_no_links() {
     let Some(debugfs) = tool("debugfs") else { skip!("no debugfs here") };

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use extant_device::block_devices::number_of;
-use extant_device::{Device, FileDevice, OpenOptions};
-use extant_ondisk::GroupNo;
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
+use extant::rooms::device::block_devices::number_of;
+use extant::rooms::device::{Device, FileDevice, OpenOptions};
+use extant::rooms::ondisk::GroupNo;
+use extant::rooms::ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant_testkit::{
     LoopDevice, LoopMount, Scratch, dumpe2fs_h, e2fsck_is_silent, is_root, mke2fs, skip, tool,
 };

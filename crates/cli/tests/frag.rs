@@ -12,7 +12,8 @@ use std::process::Command;
 use common::{EXTANT, extant, quiet, text};
 use extant_testkit::{LoopMount, Scratch, TempImage, is_root, skip, tool};
 
-/// Files with holes, in pieces, preallocated, inline, with attributes, directories of several blocks.
+/// Files with holes, in pieces, preallocated, inline, with attributes, directories of several
+/// blocks.
 fn scatter(root: &Path, has_extents: bool) {
     let mut pair =
         [File::create(root.join("one")).unwrap(), File::create(root.join("two")).unwrap()];
@@ -78,8 +79,9 @@ fn agrees_with_filefrag(args: &[&str], has_extents: bool) {
     for name in names {
         let name = name.to_str().unwrap();
         let verbose = [&["-v"][..], &["-e"], &["-vX"], &["-vk"], &["-v", "-b512"]];
-        // Whether the kernel joins runs across blocks of pointers depends on what it did before, so of block maps only the
-        // number of pieces is compared. Of attributes inside the inode it tells the place without the inode's own.
+        // Whether the kernel joins runs across blocks of pointers depends on what it did before, so
+        // of block maps only the number of pieces is compared. Of attributes inside the inode it
+        // tells the place without the inode's own.
         let verbose = verbose.into_iter().filter(|_| has_extents);
         let attributes = (name == "whole").then_some(&["-xv"][..]);
         for words in verbose.chain([&[][..]]).chain(attributes) {

@@ -1,4 +1,5 @@
-//! `extant fsck` as a command: the corpora of damaged images by exit codes, and lists of bad blocks.
+//! `extant fsck` as a command: the corpora of damaged images by exit codes, and lists of bad
+//! blocks.
 
 mod common;
 
@@ -18,13 +19,15 @@ const OTHER_CODES: &[(&str, &str, &str)] = &[
     ("f_holedir4", "-fy again", "e2fsck has to correct its own repair; ours is whole"),
 ];
 
-/// With -n e2fsck ends with 12 where it gives up (a journal, a directory to be salvaged) or where a write failed that it was
-/// not to do, and it may hang. What can be looked at is looked at here: the end is 4 for errors, 0 for none.
+/// With -n e2fsck ends with 12 where it gives up (a journal, a directory to be salvaged) or where a
+/// write failed that it was not to do, and it may hang. What can be looked at is looked at here:
+/// the end is 4 for errors, 0 for none.
 fn is_no_answer(how: &str, expected: &str, found: &str) -> bool {
     how == "-fn" && matches!(expected, "12" | "timeout") && matches!(found, "0" | "4")
 }
 
-/// Where e2fsck 1.47.0 finds something in what 1.47.4 calls repaired or healthy, or what nobody can repair.
+/// Where e2fsck 1.47.0 finds something in what 1.47.4 calls repaired or healthy, or what nobody can
+/// repair.
 const NOT_JUDGED: &[(&str, &str)] = &[
     ("f_crashdisk", "there is no volume to be found"),
     ("f_ea_inode_fast_symlink", "1.47.0 objects to a link that is healthy for 1.47.4"),
@@ -70,8 +73,8 @@ fn fsck(how: &str, options: &[String], image: &Path) -> String {
     output.status.code().map_or("a signal".to_owned(), |code| code.to_string())
 }
 
-/// Runs -fn, -fp, -fy and -fy again on each image of a corpus: the exit codes are e2fsck's, -n writes nothing, and e2fsck
-/// finds nothing in what -y repaired.
+/// Runs -fn, -fp, -fy and -fy again on each image of a corpus: the exit codes are e2fsck's, -n
+/// writes nothing, and e2fsck finds nothing in what -y repaired.
 fn compare_with_e2fsck(corpus: &str) {
     let Some(corpus) = corpora().map(|corpora| corpora.join(corpus)) else {
         return skipped("no corpora here");
@@ -197,8 +200,9 @@ fn spoil(image: &Path, words: &str) {
     debugfs.run(["-w", "-f", script, image.to_str().expect("UTF-8")]);
 }
 
-/// Exit codes and what is left, as with e2fsck: an append-only FIFO is told, left by preening, and put right by a yes; features on a
-/// volume of revision 0 are passed over by a look, and put right by preening.
+/// Exit codes and what is left, as with e2fsck: an append-only FIFO is told, left by preening, and
+/// put right by a yes; features on a volume of revision 0 are passed over by a look, and put right
+/// by preening.
 #[test]
 fn preening_leaves_what_e2fsck_leaves() {
     let Some(e2fsck) = tool("e2fsck").filter(|_| tool("debugfs").is_some()) else {
@@ -426,8 +430,8 @@ fn options_go_together_as_with_e2fsck() {
     }
 }
 
-/// Files with gaps between their blocks, directories, indirect blocks at other places: the same lines, and the same share of
-/// files that are not in one run.
+/// Files with gaps between their blocks, directories, indirect blocks at other places: the same
+/// lines, and the same share of files that are not in one run.
 #[test]
 fn fragcheck_lists_the_jumps_that_e2fsck_lists() {
     let Some((e2fsck, debugfs)) = tool("e2fsck").zip(tool("debugfs")) else {
@@ -487,7 +491,8 @@ fn directory_header(path: &str) -> [u8; 512] {
     header
 }
 
-/// Link counts of directories go up to 65,000: a volume with more subdirectories in one has the feature that says so.
+/// Link counts of directories go up to 65,000: a volume with more subdirectories in one has the
+/// feature that says so.
 #[test]
 fn a_directory_with_more_than_65000_subdirectories_sets_the_feature() {
     const SUBDIRECTORIES: u32 = 65_010;

@@ -1,12 +1,14 @@
-//! A volume of 64 TiB with files past block 2^32. It lies on XFS in a loop file, since files on ext4 end at 16 TiB.
+//! A volume of 64 TiB with files past block 2^32. It lies on XFS in a loop file, since files on
+//! ext4 end at 16 TiB.
 
 use extant_testkit::{LoopMount, Scratch, is_root, skip, tool};
 use std::path::Path;
 use std::process::{Command, Output};
 
 const VOLUME: u64 = 64 << 40;
-/// Directories that the kernel spreads over the volume, at most. Small files that one processor writes lie side by side, a hundred of them,
-/// by the first one's directory: of those runs three of four lie past 16 TiB.
+/// Directories that the kernel spreads over the volume, at most. Small files that one processor
+/// writes lie side by side, a hundred of them, by the first one's directory: of those runs three of
+/// four lie past 16 TiB.
 const DIRECTORIES: u32 = 2000;
 /// Files past 16 TiB that are enough.
 const ENOUGH: usize = 24;

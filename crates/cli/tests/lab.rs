@@ -264,7 +264,8 @@ fn a_made_tree_is_copied_where_there_is_no_other() {
     assert!(files.iter().all(|count| *count == files[0]) && files[0] > 108.0, "{files:?}");
 }
 
-/// On a simulated drive what is measured is what the world's clock says: the same figures in every run of the same seed.
+/// On a simulated drive what is measured is what the world's clock says: the same figures in every
+/// run of the same seed.
 #[test]
 fn experiments_on_a_simulated_drive_repeat_to_the_last_digit() {
     if tool("tune2fs").is_none() {
@@ -349,7 +350,8 @@ fn on_drives(out: &std::path::Path, more: &[&str]) -> Vec<String> {
     words.map(str::to_owned).collect()
 }
 
-/// Worlds have clocks of their own: whoever is at work beside a cell changes nothing of what it measures, nor where that stands.
+/// Worlds have clocks of their own: whoever is at work beside a cell changes nothing of what it
+/// measures, nor where that stands.
 #[test]
 fn cells_beside_each_other_measure_what_they_do_alone() {
     let scratch = Scratch::new();
@@ -423,8 +425,8 @@ fn goes_on(words: &[String], out: &std::path::Path) {
     nothing_is_left(out);
 }
 
-/// Cells that are done stay, those that were not are done: after SIGKILL as after anything else, wherever it strikes. Nothing stays
-/// mounted.
+/// Cells that are done stay, those that were not are done: after SIGKILL as after anything else,
+/// wherever it strikes. Nothing stays mounted.
 #[test]
 fn a_killed_run_leaves_nothing_and_goes_on() {
     let scratch = Scratch::new();
@@ -449,7 +451,8 @@ fn a_killed_cell_is_named_and_done_again() {
     let out = scratch.join("out");
     let Some(words) = mounting(&out) else { return };
     let mut run = started(&words);
-    // The first process below the run is the first cell's: what looks for namespaces is called true.
+    // The first process below the run is the first cell's: what looks for namespaces is called
+    // true.
     let of_cell = loop {
         if let Some(cell) = children(run.id()).find(|pid| has_word(*pid, "cell")) {
             break cell;
@@ -484,7 +487,8 @@ fn has_word(pid: u32, word: &str) -> bool {
     line.split(|byte| *byte == 0).any(|found| found == word.as_bytes())
 }
 
-/// The kernel takes mounts and loop devices away when the last process of a cell has gone; that is waited for.
+/// The kernel takes mounts and loop devices away when the last process of a cell has gone; that is
+/// waited for.
 fn nothing_is_left(out: &std::path::Path) {
     let name = out.to_str().unwrap();
     for _ in 0..500 {

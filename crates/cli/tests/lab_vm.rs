@@ -26,7 +26,8 @@ fn what_a_guest_does_not_have_is_refused_by_name() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
-/// A machine without QEMU, apt or the packages still gets a report: each target says why it did not run.
+/// A machine without QEMU, apt or the packages still gets a report: each target says why it did not
+/// run.
 #[test]
 fn without_a_guest_every_target_says_why() {
     let scratch = Scratch::new();
@@ -48,8 +49,8 @@ fn without_a_guest_every_target_says_why() {
     assert!(!out.join("guest/disk").exists());
 }
 
-/// A guest is made, boots, and brings the figures of one small run of systems that this kernel does not have. It is killed between
-/// the two, and goes on with the second.
+/// A guest is made, boots, and brings the figures of one small run of systems that this kernel does
+/// not have. It is killed between the two, and goes on with the second.
 #[test]
 fn a_guest_measures_what_this_kernel_lacks() {
     for needed in ["qemu-system-x86_64", "apt-get", "dpkg-deb", "ldd"] {
@@ -118,7 +119,8 @@ fn a_guest_measures_what_this_kernel_lacks() {
     assert!(!out.join("guest/disk").exists() && !out.join("guest/initrd").exists());
 }
 
-/// Starts a run, kills it when its first cell has ended, and waits until its guest has gone; what it has measured.
+/// Starts a run, kills it when its first cell has ended, and waits until its guest has gone; what
+/// it has measured.
 fn killed_after_a_cell(words: &[&str], out: &Path) -> Vec<Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_extant"));
     let mut child = command.args(words).stderr(Stdio::null()).spawn().unwrap();

@@ -88,7 +88,7 @@ fn commands_under_one_lock_exclude_each_other() {
     let ours = File::open(&image).unwrap();
     rustix::fs::flock(&ours, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
     quiet(&extant(["tune", "-L", "free", &image]));
-    let writer = extant_device::OpenOptions::new().write(true).open(&image).unwrap();
+    let writer = extant::rooms::device::OpenOptions::new().write(true).open(&image).unwrap();
     let refused = extant(["tune", "-L", "taken", &image]);
     assert_eq!(refused.status.code(), Some(1));
     let named = format!("(process {})", std::process::id());
@@ -245,7 +245,8 @@ fn what_the_kernel_has_mounted_is_formatted_by_nobody_unless_forced_twice() {
     e2fsck_fn(Path::new(&image)).unwrap();
     assert_eq!(debugfs(Path::new(&image), "cat /kept").unwrap(), "kept");
 
-    // As mke2fs: a file twice forced is formatted, mounted or not; a loop device that is not mounted is no reason to refuse.
+    // As mke2fs: a file twice forced is formatted, mounted or not; a loop device that is not
+    // mounted is no reason to refuse.
     let mount = LoopMount::new(Path::new(&image), "ro").unwrap();
     quiet(&extant(["mkfs", "-q", "-F", "-F", &image]));
     mount.unmount().unwrap();

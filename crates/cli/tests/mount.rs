@@ -1,4 +1,5 @@
-//! Volumes mounted by `extant mount`: written through it, judged by e2fsck and the kernel's ext4; ended in every way.
+//! Volumes mounted by `extant mount`: written through it, judged by e2fsck and the kernel's ext4;
+//! ended in every way.
 
 mod mounting;
 
@@ -111,7 +112,8 @@ fn a_server_that_is_killed_loses_nothing_that_was_fsynced() {
     e2fsck_fn(&image).expect("healthy");
 }
 
-/// Several threads get the kernel's writes, in any order, while earlier ones are on their way to the device.
+/// Several threads get the kernel's writes, in any order, while earlier ones are on their way to
+/// the device.
 #[test]
 fn data_that_the_kernel_writes_in_any_order_are_all_there() {
     if let Err(why) = can_mount() {
@@ -217,5 +219,8 @@ fn what_cannot_be_mounted_is_said_before_the_command_ends() {
     fs::write(scratch.join("empty"), vec![0; 1 << 20]).expect("write");
     let said = refused(&[], &scratch.join("empty"));
     assert!(said.contains("empty"), "{said}");
-    assert!(extant_mount::mount_at(&point).expect("the table").is_none(), "a mount was left");
+    assert!(
+        extant::rooms::mount::mount_at(&point).expect("the table").is_none(),
+        "a mount was left"
+    );
 }

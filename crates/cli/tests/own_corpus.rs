@@ -1,5 +1,5 @@
-//! The corpus that `cargo xtask corpora` makes: whole images are read and found whole, damaged ones are read as far as they go,
-//! repaired, and clean after that.
+//! The corpus that `cargo xtask corpora` makes: whole images are read and found whole, damaged ones
+//! are read as far as they go, repaired, and clean after that.
 
 mod common;
 

@@ -364,7 +364,8 @@ fn a_reader_that_goes_away_ends_every_command_without_a_word() {
     }
 }
 
-/// Reading a damaged image ends in an exit code, never in a panic or a signal, and leaves the image as it was.
+/// Reading a damaged image ends in an exit code, never in a panic or a signal, and leaves the image
+/// as it was.
 #[test]
 fn damaged_images_are_read_or_refused() {
     let Some(corpora) = extant_testkit::corpora() else { skip!("no corpora here") };

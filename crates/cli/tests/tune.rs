@@ -1,5 +1,5 @@
-//! `extant tune` beside tune2fs: on copies of one image the same options give the same superblock, e2fsck finds nothing, and
-//! the kernel mounts.
+//! `extant tune` beside tune2fs: on copies of one image the same options give the same superblock,
+//! e2fsck finds nothing, and the kernel mounts.
 
 mod common;
 
@@ -12,7 +12,8 @@ use extant_testkit::{
     LoopMount, Scratch, TempImage, dumpe2fs_h, e2fsck_fn, is_root, skipped, tool,
 };
 
-/// What differs between two runs, or is not the superblock's word: times, checksums, what the kernel counts.
+/// What differs between two runs, or is not the superblock's word: times, checksums, what the
+/// kernel counts.
 const PASSING: [&str; 10] = [
     "Checksum",
     "Checksum seed",
@@ -48,7 +49,8 @@ struct Base {
 fn base(name: &'static str, args: &[&str]) -> Result<Base, String> {
     let fixture = Fixture::by_kernel(args, 5, 1024)?;
     let tree = fixture.mounted_snapshot()?;
-    // The twin asks for a check since the last mount where it writes checksums anew; both were in one second, or not.
+    // The twin asks for a check since the last mount where it writes checksums anew; both were in
+    // one second, or not.
     let e2fsck = tool("e2fsck").ok_or("e2fsck is not installed")?;
     let checked = e2fsck.run(["-fy", fixture.image.path().to_str().ok_or("no UTF-8")?]);
     assert!(checked.status.success(), "{name}: {checked:?}");
@@ -95,7 +97,8 @@ fn compare(base: &Base, list: &[&str]) {
         let is_packed_later = [&answer.stdout, &answer.stderr]
             .into_iter()
             .any(|said| text(said).contains("e2fsck -fD"));
-        // The twin, 1.47.0, counts each block of the journal that it removes as a whole cluster that becomes free.
+        // The twin, 1.47.0, counts each block of the journal that it removes as a whole cluster
+        // that becomes free.
         let is_miscounted = base.name == "clusters" && *words == "-O ^has_journal";
         if is_miscounted {
             let theirs = theirs.to_str().expect("UTF-8");
@@ -104,10 +107,11 @@ fn compare(base: &Base, list: &[&str]) {
         }
         let is_checked = is_packed_later || is_miscounted;
         if is_checked {
-            // The hash seed decides whether a directory block has room for its checksum. Where it has none the twin leaves the
-            // packing, and an unclean volume, to e2fsck.
+            // The hash seed decides whether a directory block has room for its checksum. Where it
+            // has none the twin leaves the packing, and an unclean volume, to e2fsck.
             let e2fsck = tool("e2fsck").expect("asked for before");
-            // Directories that are packed have fewer blocks: what was miscounted alone is not packed.
+            // Directories that are packed have fewer blocks: what was miscounted alone is not
+            // packed.
             let option = if is_packed_later { "-fyD" } else { "-fy" };
             let packed = e2fsck.run([option, theirs.to_str().expect("UTF-8")]);
             assert!(packed.status.code().is_some_and(|code| code <= 1), "{what}: {packed:?}");
@@ -371,7 +375,8 @@ const FEATURES: [&str; 32] = [
     "uninit_bg",
 ];
 
-/// What each feature is tried on: hardly any, all that mke2fs sets with some more (but quota and casefold, which not every kernel has), clusters.
+/// What each feature is tried on: hardly any, all that mke2fs sets with some more (but quota and
+/// casefold, which not every kernel has), clusters.
 const BASES: [(&str, &[&str]); 4] = [
     ("bare", &["-t", "ext2", "-I", "256", "-O", "none,filetype"]),
     ("rev 0", &["-t", "ext2", "-r", "0", "-b", "1024"]),
@@ -420,8 +425,9 @@ fn features_of_a_volume_with_clusters_change_as_with_tune2fs() {
     try_base(3);
 }
 
-/// The other way round: what a volume has is taken off. tune2fs leaves the checksums of an orphan file wrong, and an orphan
-/// file without a journal, so these are judged by e2fsck and the kernel alone.
+/// The other way round: what a volume has is taken off. tune2fs leaves the checksums of an orphan
+/// file wrong, and an orphan file without a journal, so these are judged by e2fsck and the kernel
+/// alone.
 #[test]
 fn what_was_switched_on_is_switched_off_again() {
     if let Some(why) = needed() {

@@ -1,17 +1,20 @@
 //! The device: a run of bytes, read and written in batches.
 //!
 //! The rules every device keeps:
-//! - A batch is checked first. If one of its requests reaches past the end, or changes a read-only device, nothing of
-//!   the batch is carried out, and that request alone tells why.
-//! - Requests between two flushes are unordered, in the batch and against other threads' batches. Two that overlap and
-//!   of which one writes have no defined result, unless the first had returned before the second was submitted.
-//! - A [`RequestKind::Flush`] orders: what came before it in the batch, and every request that had returned before the
-//!   batch was submitted, is on the medium when the flush is done, and what comes after it in the batch is not begun
-//!   before.
-//! - A request is carried out wholly or it fails; a failed write may have changed any part of its range, and nothing
-//!   else. A failure does not stop the requests beside it, but the next flush of the batch and all that follows it are
-//!   not tried ([`Cause::NotTried`]): a commit block never overtakes what it commits.
-//! - After `submit`, each request knows its own [`Outcome`]; `submit` returns the first failure in the batch's order.
+//! - A batch is checked first. If one of its requests reaches past the end, or changes a read-only
+//!   device, nothing of the batch is carried out, and that request alone tells why.
+//! - Requests between two flushes are unordered, in the batch and against other threads' batches.
+//!   Two that overlap and of which one writes have no defined result, unless the first had returned
+//!   before the second was submitted.
+//! - A [`RequestKind::Flush`] orders: what came before it in the batch, and every request that had
+//!   returned before the batch was submitted, is on the medium when the flush is done, and what
+//!   comes after it in the batch is not begun before.
+//! - A request is carried out wholly or it fails; a failed write may have changed any part of its
+//!   range, and nothing else. A failure does not stop the requests beside it, but the next flush of
+//!   the batch and all that follows it are not tried ([`Cause::NotTried`]): a commit block never
+//!   overtakes what it commits.
+//! - After `submit`, each request knows its own [`Outcome`]; `submit` returns the first failure in
+//!   the batch's order.
 //! - Discarded bytes read as zeroes only where [`Device::discard_reads_zero`] says so.
 
 use std::fmt;
@@ -32,8 +35,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// The first failure in the order of the batch.
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError>;
 
-    /// The first run of bytes in `range` that may hold something other than zeroes, cut to `range`; `None` where the
-    /// rest reads as zeroes. A device that cannot tell says `range` itself.
+    /// The first run of bytes in `range` that may hold something other than zeroes, cut to `range`;
+    /// `None` where the rest reads as zeroes. A device that cannot tell says `range` itself.
     ///
     /// # Errors
     /// The range reaches past the end, or the system failed.
@@ -42,8 +45,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Whether requests that change the device are refused.
     fn is_read_only(&self) -> bool;
 
-    /// Bytes that reach the medium together or not at all: a power cut does not tear them. 512 or 4096 in practice; a
-    /// power of two.
+    /// Bytes that reach the medium together or not at all: a power cut does not tear them. 512 or
+    /// 4096 in practice; a power of two.
     fn sector_size(&self) -> u32 {
         512
     }
@@ -53,29 +56,32 @@ pub trait Device: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Says that bytes will be read soon, so that a device may fetch them meanwhile. Never waits and never fails; does nothing
-    /// where there is nothing to fetch ahead into.
+    /// Says that bytes will be read soon, so that a device may fetch them meanwhile. Never waits
+    /// and never fails; does nothing where there is nothing to fetch ahead into.
     fn will_need(&self, range: Range<u64>) {
         let _ = range;
     }
 
-    /// About how many bytes of `range` a read would fetch from the medium, for the system's cache does not hold them; `None` where that cannot
-    /// be told, or where [`Device::read_around`] would do nothing.
+    /// About how many bytes of `range` a read would fetch from the medium, for the system's cache
+    /// does not hold them; `None` where that cannot be told, or where [`Device::read_around`] would
+    /// do nothing.
     fn uncached(&self, range: Range<u64>) -> Option<u64> {
         let _ = range;
         None
     }
 
-    /// Fills `buffer` from the bytes at `offset`, around the system's cache: for what is read once and in large pieces. Place, length
-    /// and address are multiples of 4096; a device that asks for more does nothing. False: nothing was read that can be believed, and a
-    /// usual read does it or tells why not.
+    /// Fills `buffer` from the bytes at `offset`, around the system's cache: for what is read once
+    /// and in large pieces. Place, length and address are multiples of 4096; a device that asks for
+    /// more does nothing. False: nothing was read that can be believed, and a usual read does it or
+    /// tells why not.
     fn read_around(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let _ = (offset, buffer);
         false
     }
 
-    /// The runs of `range` that may hold data, in order, neither touching nor overlapping. The list grows with the
-    /// fragments in the range: for a whole device of unknown shape, walk [`data_runs`] instead.
+    /// The runs of `range` that may hold data, in order, neither touching nor overlapping. The list
+    /// grows with the fragments in the range: for a whole device of unknown shape, walk
+    /// [`data_runs`] instead.
     ///
     /// # Errors
     /// As [`Device::next_data`].
@@ -137,7 +143,8 @@ pub trait Device: Send + Sync + fmt::Debug {
         self.submit(&mut [Request::flush()])
     }
 
-    /// Gives a range back to the device; what it reads as is said by [`Device::discard_reads_zero`].
+    /// Gives a range back to the device; what it reads as is said by
+    /// [`Device::discard_reads_zero`].
     ///
     /// # Errors
     /// Past the end, read-only, or the system failed. A device that cannot discard does nothing.
@@ -189,8 +196,8 @@ macro_rules! forward_device {
 }
 forward_device!(Arc<D>, Box<D>, &D);
 
-/// Walks the runs of `range` that may hold data, one question to the device a run: nothing is kept, so a device of any
-/// size and fragmentation may be walked. Ends after the first error.
+/// Walks the runs of `range` that may hold data, one question to the device a run: nothing is kept,
+/// so a device of any size and fragmentation may be walked. Ends after the first error.
 pub fn data_runs<D: Device + ?Sized>(
     device: &D,
     range: Range<u64>,
@@ -218,7 +225,8 @@ pub struct Request<'a> {
     pub outcome: Outcome,
 }
 
-/// What a request asks for. Offsets and lengths are bytes; a length of 0 is allowed and does nothing.
+/// What a request asks for. Offsets and lengths are bytes; a length of 0 is allowed and does
+/// nothing.
 #[derive(Debug)]
 pub enum RequestKind<'a> {
     /// Fill the buffers from `offset` on.
@@ -431,8 +439,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Checks a batch by the rules of the [module](self), before anything is carried out. The request at fault gets the
-/// error as its outcome.
+/// Checks a batch by the rules of the [module](self), before anything is carried out. The request
+/// at fault gets the error as its outcome.
 ///
 /// # Errors
 /// A request reaches past `device.size()`, or changes a read-only device.
@@ -473,8 +481,9 @@ pub fn check_range(size: u64, range: &Range<u64>) -> Result<(), DeviceError> {
     })
 }
 
-/// Carries out a checked batch one request after the other through `perform`, keeping the rules of the
-/// [module](self) for outcomes and flushes. A device with nothing to gain from a batch is this and a `perform`.
+/// Carries out a checked batch one request after the other through `perform`, keeping the rules of
+/// the [module](self) for outcomes and flushes. A device with nothing to gain from a batch is this
+/// and a `perform`.
 ///
 /// # Errors
 /// The first failure.

@@ -78,8 +78,8 @@ impl DeviceError {
         Self { operation, offset, length, cause: Cause::Io(Arc::new(source)) }
     }
 
-    /// The kind of error as `std::io` names it: `UnexpectedEof` past the end, `ReadOnlyFilesystem` for a read-only
-    /// device.
+    /// The kind of error as `std::io` names it: `UnexpectedEof` past the end, `ReadOnlyFilesystem`
+    /// for a read-only device.
     pub fn kind(&self) -> io::ErrorKind {
         match &self.cause {
             Cause::PastEnd { .. } => io::ErrorKind::UnexpectedEof,

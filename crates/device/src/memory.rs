@@ -8,8 +8,8 @@ use crate::device::{Device, Request, RequestKind, check_batch, check_range, run_
 use crate::error::DeviceError;
 use crate::sparse::{CHUNK, SparseBytes, pieces};
 
-/// A device in memory. Never-written bytes read as zeroes and take no space, so 64 TiB with a few megabytes written is
-/// fine. Threads that work on different places do not wait for each other.
+/// A device in memory. Never-written bytes read as zeroes and take no space, so 64 TiB with a few
+/// megabytes written is fine. Threads that work on different places do not wait for each other.
 pub struct MemoryDevice {
     bytes: SparseBytes,
     size: u64,
@@ -43,7 +43,8 @@ impl MemoryDevice {
         all
     }
 
-    /// A second device with the same bytes, independent from now on. Costs a pointer for each chunk written.
+    /// A second device with the same bytes, independent from now on. Costs a pointer for each chunk
+    /// written.
     pub fn fork(&self) -> Self {
         Self { bytes: self.bytes.fork(), size: self.size, sector_size: self.sector_size }
     }

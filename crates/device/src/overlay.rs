@@ -12,8 +12,8 @@ use crate::error::DeviceError;
 use crate::sparse::{CHUNK, Piece, SparseBytes, pieces};
 use extant_runtime::sync::RwLock;
 
-/// A device that reads as its base until it is written; writes stay in memory. The base is never written, so it may be
-/// read-only, and it must not change while the overlay lives.
+/// A device that reads as its base until it is written; writes stay in memory. The base is never
+/// written, so it may be read-only, and it must not change while the overlay lives.
 pub struct OverlayDevice<D = Arc<dyn Device>> {
     base: D,
     changed: SparseBytes,
@@ -32,8 +32,8 @@ impl<D: Device> OverlayDevice<D> {
         &self.base
     }
 
-    /// A second overlay of the same base with the same changes, independent from now on. Costs a pointer for each chunk
-    /// changed.
+    /// A second overlay of the same base with the same changes, independent from now on. Costs a
+    /// pointer for each chunk changed.
     pub fn fork(&self) -> Self
     where
         D: Clone,

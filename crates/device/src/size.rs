@@ -9,10 +9,11 @@ pub enum SizeGrammar {
     /// Decimal digits with an optional unit `K M G T P E`, in either case, alone or with `B` or
     /// `iB` after it: a power of 1024. Without a unit it counts bytes.
     Plain,
-    /// As [`SizeGrammar::Plain`], but `KB`, `MB` and so on are powers of 1000, as coreutils has them.
+    /// As [`SizeGrammar::Plain`], but `KB`, `MB` and so on are powers of 1000, as coreutils has
+    /// them.
     Coreutils,
-    /// As FFSB reads it: `k m g` in either case, alone or with `b`, are powers of 1024. (FFSB takes any
-    /// other unit for zero; here it is an error.)
+    /// As FFSB reads it: `k m g` in either case, alone or with `b`, are powers of 1024. (FFSB takes
+    /// any other unit for zero; here it is an error.)
     Ffsb,
     /// As mke2fs reads a size: C's notation of numbers (see [`c_number`]), and without a unit it
     /// counts blocks. The units `s k m g t p e`, in either case, are sectors of 512 bytes and

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::device::{Device, Outcome, Request, check_batch, check_range};
 use crate::error::DeviceError;
 
-/// Bytes `start..start + size` of another device, as a device of its own. Errors count from the slice's start.
+/// Bytes `start..start + size` of another device, as a device of its own. Errors count from the
+/// slice's start.
 #[derive(Debug)]
 pub struct SliceDevice {
     whole: Arc<dyn Device>,

@@ -9,7 +9,8 @@ use extant_runtime::sync::RwLock;
 /// Bytes in a chunk: small enough for scattered bitmaps, large enough for streams.
 pub(crate) const CHUNK: u64 = 16 * 1024;
 const SHARDS: usize = 64;
-/// Neighbouring chunks share a shard by this many (a power of two), so that one request takes few locks.
+/// Neighbouring chunks share a shard by this many (a power of two), so that one request takes few
+/// locks.
 const CHUNKS_TOGETHER: u64 = 16;
 
 /// The chunks that were ever written. Shared between forks until one of them writes.
@@ -82,8 +83,8 @@ impl SparseBytes {
         self.shard(chunk).read().contains_key(&chunk)
     }
 
-    /// Writes the piece. `fill` gives the rest of a chunk that was never written; it runs under the chunk's lock, so
-    /// that two writers of one chunk do not lose each other's bytes.
+    /// Writes the piece. `fill` gives the rest of a chunk that was never written; it runs under the
+    /// chunk's lock, so that two writers of one chunk do not lose each other's bytes.
     pub(crate) fn write<E>(
         &self,
         piece: &Piece,

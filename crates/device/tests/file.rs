@@ -1,4 +1,5 @@
-//! Files and block devices of the system: who may write, what is done around the page cache, what is discarded.
+//! Files and block devices of the system: who may write, what is done around the page cache, what
+//! is discarded.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,7 +15,8 @@ use extant_testkit::{LoopDevice, skip};
 
 const MIB: u64 = 1 << 20;
 
-/// A directory on the file system of the build, which does direct access; the temporary one may lie in memory.
+/// A directory on the file system of the build, which does direct access; the temporary one may lie
+/// in memory.
 fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a place for the test")
 }
@@ -105,7 +107,8 @@ fn a_file_cut_behind_our_back_is_an_error_and_no_zeroes() {
     assert_eq!(error.to_string(), "read of 4096 bytes at byte 0: the file became shorter");
 }
 
-/// Terabytes of hole with three runs of data: what is asked is answered run by run, nothing is read.
+/// Terabytes of hole with three runs of data: what is asked is answered run by run, nothing is
+/// read.
 #[test]
 fn holes_of_a_sparse_file_are_found() {
     let scratch = scratch();
@@ -187,8 +190,8 @@ fn direct_requests_agree_with_the_page_cache() {
     assert!(back == expected[1..]);
 }
 
-/// Blocks all over a file, alone and side by side, in batches of two threads, beside what does not go with them: requests that are
-/// long, inside a sector, or behind the last whole one.
+/// Blocks all over a file, alone and side by side, in batches of two threads, beside what does not
+/// go with them: requests that are long, inside a sector, or behind the last whole one.
 #[test]
 fn scattered_direct_writes_agree_with_the_page_cache() {
     const BLOCK: usize = 4096;
@@ -204,7 +207,8 @@ fn scattered_direct_writes_agree_with_the_page_cache() {
     let block_of = |block: usize, round: usize| vec![(block * 7 + round) as u8; BLOCK + 1];
     let write = |first: usize| {
         for round in 0..3 {
-            // Runs of one to twenty blocks with a block between them; 41 is no part of 1024, so that each comes once.
+            // Runs of one to twenty blocks with a block between them; 41 is no part of 1024, so
+            // that each comes once.
             let mut blocks: Vec<usize> = (0..BLOCKS)
                 .map(|at| at * 41 % BLOCKS)
                 .filter(|at| at % 50 < 20 || at % 2 == round % 2)

@@ -1,9 +1,11 @@
 //! How long the allocator takes to choose blocks on a volume that is full and fragmented.
 //!
-//! `choose_blocks fill IMAGE` makes a fresh volume look 95% full: in every group but the first, eight of 160 clusters stay free. The
-//! image is no sound volume any more, only its bitmaps and descriptors are true. `choose_blocks time IMAGE COUNT CLUSTERS` lets
-//! the allocator find COUNT times CLUSTERS clusters from places all over the volume, and prints the median, the 99th percentile and
-//! the longest time of one search in microseconds, with nothing known of the volume at first, and again.
+//! `choose_blocks fill IMAGE` makes a fresh volume look 95% full: in every group but the first,
+//! eight of 160 clusters stay free. The image is no sound volume any more, only its bitmaps and
+//! descriptors are true. `choose_blocks time IMAGE COUNT CLUSTERS` lets the allocator find COUNT
+//! times CLUSTERS clusters from places all over the volume, and prints the median, the 99th
+//! percentile and the longest time of one search in microseconds, with nothing known of the volume
+//! at first, and again.
 
 use extant_device::{Device, FileDevice};
 use extant_engine::edit::{AllocationRequest, Purpose};

@@ -1,15 +1,19 @@
-//! Contents written, read and removed in bulk, on a volume in process or in a directory: what `cargo xtask bench` times.
+//! Contents written, read and removed in bulk, on a volume in process or in a directory: what
+//! `cargo xtask bench` times.
 //!
-//! - `contents write volume IMAGE THREADS BYTES OPTIONS`: so many threads write a file of so many bytes each, in pieces of 64 KiB,
-//!   and fsync it. Fails where a file has more than 4 extents, and more than twice as many as it must have. `directory PATH` instead of `volume IMAGE` does the same by
-//!   system calls.
-//! - `contents read volume IMAGE OPTIONS`: reads the files in the root; `contents read file PATH`: reads one by system calls.
-//! - `contents tree IMAGE DIRS FILES BYTES OPTIONS`: makes directories with files of so many bytes, one after the other, as
-//!   document 001's low-memory tests do; `contents remove IMAGE OPTIONS` removes all that, and prints the seconds from the first
-//!   call until it was on the disk.
+//! - `contents write volume IMAGE THREADS BYTES OPTIONS`: so many threads write a file of so many
+//!   bytes each, in pieces of 64 KiB, and fsync it. Fails where a file has more than 4 extents, and
+//!   more than twice as many as it must have. `directory PATH` instead of `volume IMAGE` does the
+//!   same by system calls.
+//! - `contents read volume IMAGE OPTIONS`: reads the files in the root; `contents read file PATH`:
+//!   reads one by system calls.
+//! - `contents tree IMAGE DIRS FILES BYTES OPTIONS`: makes directories with files of so many bytes,
+//!   one after the other, as document 001's low-memory tests do; `contents remove IMAGE OPTIONS`
+//!   removes all that, and prints the seconds from the first call until it was on the disk.
 //!
-//! OPTIONS are words separated by commas: `memory=N` (MiB; the image is opened around the page cache then), `delalloc`,
-//! `nodelalloc`, `mballoc`, `nomballoc`, `data=ordered`, `data=writeback`, `defaults`.
+//! OPTIONS are words separated by commas: `memory=N` (MiB; the image is opened around the page
+//! cache then), `delalloc`, `nodelalloc`, `mballoc`, `nomballoc`, `data=ordered`, `data=writeback`,
+//! `defaults`.
 
 use extant_device::{AlignedBuffer, Direct};
 use extant_engine::{AllocatorKind, Creator, DataMode, Volume, VolumeOptions};
@@ -183,7 +187,8 @@ fn remove_tree(volume: Volume) -> Result<(), Failure> {
         names.retain(|name| name.starts_with(b"dir") || name.starts_with(b"file"));
         Ok(names)
     };
-    // Opening and closing are not its: the clock runs from the first call until all of it is on the disk.
+    // Opening and closing are not its: the clock runs from the first call until all of it is on the
+    // disk.
     let clock = Env::threads();
     let started = clock.elapsed();
     for name in names(InodeNo::ROOT)? {

@@ -1,4 +1,5 @@
-//! Many calls on names, on a volume in process or on a mounted directory: what `cargo xtask bench` times.
+//! Many calls on names, on a volume in process or on a mounted directory: what `cargo xtask bench`
+//! times.
 //!
 //! `name_calls volume IMAGE create|link|rename|unlink|write COUNT [CALLERS]` makes the calls on the
 //! volume of an image, `directory` instead of `volume` by system calls on a directory; both end

@@ -1,5 +1,5 @@
-//! One door for metadata changes. The algorithms that change the format (mapping, directories, attributes, inodes, orphans, quota)
-//! see neither the journal nor the allocator's inside.
+//! One door for metadata changes. The algorithms that change the format (mapping, directories,
+//! attributes, inodes, orphans, quota) see neither the journal nor the allocator's inside.
 
 use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::extent::{self, NodeOwner, OwnedNode};
@@ -39,8 +39,8 @@ pub struct AllocationRequest {
     pub goal: Option<BlockNo>,
     /// How many, at least one. Fewer may be given, never none.
     pub count: u64,
-    /// Which part of a file's contents they are for: a file that grows gets more set aside behind them. `None` where just this
-    /// is wanted.
+    /// Which part of a file's contents they are for: a file that grows gets more set aside behind
+    /// them. `None` where just this is wanted.
     pub part: Option<FilePart>,
 }
 
@@ -106,10 +106,11 @@ pub enum Undo {
 
 /// One operation's way to change metadata: a journal handle and the allocator behind one door.
 ///
-/// Reading ([`MetadataRead`]) sees the operation's own changes. A call that fails has changed nothing.
+/// Reading ([`MetadataRead`]) sees the operation's own changes. A call that fails has changed
+/// nothing.
 pub trait Edit: MetadataRead {
-    /// Changes a block that is in use. It is checked as `kind` when it is first read and sealed as `kind` after the change, so
-    /// that `change` never thinks of checksums.
+    /// Changes a block that is in use. It is checked as `kind` when it is first read and sealed as
+    /// `kind` after the change, so that `change` never thinks of checksums.
     ///
     /// # Errors
     /// As [`MetadataRead::metadata`], or the journal is aborted or out of credits.
@@ -165,7 +166,8 @@ pub trait Edit: MetadataRead {
         })
     }
 
-    /// Fills a block that was just allocated: it starts as zeroes, nothing is read. Sealed as `kind`.
+    /// Fills a block that was just allocated: it starts as zeroes, nothing is read. Sealed as
+    /// `kind`.
     ///
     /// # Errors
     /// As [`Edit::modify`].
@@ -176,14 +178,15 @@ pub trait Edit: MetadataRead {
         fill: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R, Error>;
 
-    /// Blocks near the goal, in one run: at most `count` (rounded up to whole clusters), at least one cluster.
+    /// Blocks near the goal, in one run: at most `count` (rounded up to whole clusters), at least
+    /// one cluster.
     ///
     /// # Errors
     /// [`Error::NoSpace`], or as [`Edit::modify`].
     fn allocate(&mut self, request: AllocationRequest) -> Result<Run, Error>;
 
-    /// Gives blocks back; they are reused only after the commit. Metadata blocks are forgotten and revoked as well.
-    /// The run is whole clusters.
+    /// Gives blocks back; they are reused only after the commit. Metadata blocks are forgotten and
+    /// revoked as well. The run is whole clusters.
     ///
     /// # Errors
     /// As [`Edit::modify`]; a block that was free already is corruption.
@@ -191,7 +194,8 @@ pub trait Edit: MetadataRead {
         self.free_all(&[(run, purpose)])
     }
 
-    /// Gives several runs back as [`Edit::free`] does one: each group's bitmap and descriptor change once.
+    /// Gives several runs back as [`Edit::free`] does one: each group's bitmap and descriptor
+    /// change once.
     ///
     /// # Errors
     /// As [`Edit::free`]; a block that is named twice is corruption too.
@@ -200,8 +204,9 @@ pub trait Edit: MetadataRead {
     /// The time that changes of this operation are stamped with.
     fn now(&self) -> Timestamp;
 
-    /// Runs `act` with the attribute blocks that are known to hold what hashes to `hash`. As long as it runs nobody else sees or
-    /// changes the list; a block in it is in use, and whoever stops using or rewrites one takes it out first. Here none is known.
+    /// Runs `act` with the attribute blocks that are known to hold what hashes to `hash`. As long
+    /// as it runs nobody else sees or changes the list; a block in it is in use, and whoever stops
+    /// using or rewrites one takes it out first. Here none is known.
     fn with_shared_blocks<R>(
         &mut self,
         _hash: u32,
@@ -225,7 +230,8 @@ pub trait Edit: MetadataRead {
         act(self, &mut Vec::new())
     }
 
-    /// Runs a change of what other operations change too: its bytes are not kept, and [`Self::note`] says how it is taken back.
+    /// Runs a change of what other operations change too: its bytes are not kept, and
+    /// [`Self::note`] says how it is taken back.
     fn unlogged<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R
     where
         Self: Sized,
@@ -241,7 +247,8 @@ pub trait Edit: MetadataRead {
         offer(self, undo);
     }
 
-    /// Takes a change back at once, since another that it goes with has failed. Where this fails too nothing of it may stay.
+    /// Takes a change back at once, since another that it goes with has failed. Where this fails
+    /// too nothing of it may stay.
     fn take_back(&mut self, change: impl FnOnce(&mut Self) -> Result<(), Error>)
     where
         Self: Sized,
@@ -250,8 +257,9 @@ pub trait Edit: MetadataRead {
         let _ = change(self);
     }
 
-    /// Counts what `file` uses more or less than before against the quotas of its owner, its group and its project. Called by the
-    /// algorithms wherever they change [`Inode::blocks`], see [`space`](crate::write::space).
+    /// Counts what `file` uses more or less than before against the quotas of its owner, its group
+    /// and its project. Called by the algorithms wherever they change [`Inode::blocks`], see
+    /// [`space`](crate::write::space).
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`], or as [`Edit::modify`]. Nothing is counted then.
@@ -291,7 +299,8 @@ impl Usage {
 
 /// Inodes given out and taken back, beside the blocks of [`Edit`].
 pub trait EditInodes: Edit {
-    /// Marks a free inode near `near` as used. Its record holds anything: [`write_new_inode`] fills it. No quota is charged.
+    /// Marks a free inode near `near` as used. Its record holds anything: [`write_new_inode`] fills
+    /// it. No quota is charged.
     ///
     /// # Errors
     /// [`Error::NoInodes`], or as [`Edit::modify`].
@@ -318,8 +327,9 @@ pub(crate) fn offer<E: Edit>(edit: &mut E, made: Undo) {
     }
 }
 
-/// Stamps a block's checksum, where it has one as this kind. The one place where metadata blocks of files are sealed. Bitmaps and
-/// descriptors are sealed by those who change them, since their checksums lie in the descriptor.
+/// Stamps a block's checksum, where it has one as this kind. The one place where metadata blocks of
+/// files are sealed. Bitmaps and descriptors are sealed by those who change them, since their
+/// checksums lie in the descriptor.
 pub fn seal(kind: &BlockKind, bytes: &mut [u8], block: BlockNo, geometry: &Geometry) {
     match *kind {
         BlockKind::Descriptors
@@ -389,9 +399,10 @@ pub fn change_superblock<E: Edit, R>(
     })
 }
 
-/// Writes an inode's fields into its record, seals it, and leaves the bytes that the fields do not name (attributes in the inode,
-/// fields of the future) as they are. `i_dtime` stays as it is too: while the inode is an orphan it belongs to the list, where
-/// its neighbours change it ([`set_dtime`]).
+/// Writes an inode's fields into its record, seals it, and leaves the bytes that the fields do not
+/// name (attributes in the inode, fields of the future) as they are. `i_dtime` stays as it is too:
+/// while the inode is an orphan it belongs to the list, where its neighbours change it
+/// ([`set_dtime`]).
 ///
 /// # Errors
 /// As [`Edit::modify`].
@@ -422,7 +433,8 @@ fn encode_but_dtime(fields: &Inode, record: &mut [u8], geometry: &Geometry) {
     }
 }
 
-/// Sets `i_dtime`: the time of deletion in seconds since 1970, or the next inode of the orphan list.
+/// Sets `i_dtime`: the time of deletion in seconds since 1970, or the next inode of the orphan
+/// list.
 ///
 /// # Errors
 /// As [`Edit::modify`].
@@ -449,7 +461,8 @@ pub fn write_new_inode<E: Edit>(
     })
 }
 
-/// Marks a record as that of a deleted inode: no links, no bytes, deleted now. Mode and generation stay.
+/// Marks a record as that of a deleted inode: no links, no bytes, deleted now. Mode and generation
+/// stay.
 ///
 /// # Errors
 /// As [`Edit::modify`].
@@ -464,8 +477,8 @@ pub fn clear_inode<E: Edit>(edit: &mut E, number: InodeNo) -> Result<(), Error> 
     })?
 }
 
-/// An inode without blocks, owned by nobody: all times `now`, one link, mapped as new files of the volume are where its type has
-/// blocks.
+/// An inode without blocks, owned by nobody: all times `now`, one link, mapped as new files of the
+/// volume are where its type has blocks.
 pub fn new_inode(geometry: &Geometry, mode: u16, now: Timestamp) -> Inode {
     let has_blocks =
         matches!(FileType::of_mode(mode), Some(FileType::Regular | FileType::Directory));

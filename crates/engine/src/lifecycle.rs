@@ -1,4 +1,5 @@
-//! A volume opened for changes and closed: what is refused, recovery, and what the superblock says meanwhile.
+//! A volume opened for changes and closed: what is refused, recovery, and what the superblock says
+//! meanwhile.
 
 use crate::alloc::{Allocator, AllocatorOptions};
 use crate::edit::change_superblock;
@@ -222,8 +223,8 @@ fn find_log(
     Ok(Some(log))
 }
 
-/// Stores that the volume is in use, before anything else is changed: another mount, its time, and without a journal that it is
-/// not clean.
+/// Stores that the volume is in use, before anything else is changed: another mount, its time, and
+/// without a journal that it is not clean.
 fn mark_mounted(device: &dyn Device, env: &Env, has_log: bool) -> Result<RawSuperblock, Error> {
     let mut raw = read_primary_superblock(device)?;
     let mut superblock = Superblock::decode(&raw);
@@ -262,13 +263,14 @@ impl Engine {
         Ok(self.journal.sync()?)
     }
 
-    /// Holds all changes back until [`Self::thaw`]: calls that change something wait, and no write reaches the device but the
-    /// mark of multiple-mount protection. Everything is on the device then, with nothing to recover: a copy of the device is a clean
-    /// volume (but for files without names that are held).
+    /// Holds all changes back until [`Self::thaw`]: calls that change something wait, and no write
+    /// reaches the device but the mark of multiple-mount protection. Everything is on the device
+    /// then, with nothing to recover: a copy of the device is a clean volume (but for files without
+    /// names that are held).
     ///
     /// # Errors
-    /// [`Error::Invalid`] where it is frozen already; why delayed data were lost, once; the journal was stopped by an earlier
-    /// failure, or now.
+    /// [`Error::Invalid`] where it is frozen already; why delayed data were lost, once; the journal
+    /// was stopped by an earlier failure, or now.
     pub fn freeze(&self) -> Result<(), Error> {
         self.check_writable()?;
         let _one_at_a_time = self.freezing.lock();
@@ -286,8 +288,9 @@ impl Engine {
         frozen
     }
 
-    /// Holds operations back, then what goes past the journal: data that are written in place, and to blocks that no file has yet.
-    /// An operation may write such data itself, so that it has to end first.
+    /// Holds operations back, then what goes past the journal: data that are written in place, and
+    /// to blocks that no file has yet. An operation may write such data itself, so that it has to
+    /// end first.
     fn hold_all_writes(&self) -> Result<(), Error> {
         self.journal.freeze()?;
         self.written.hold_writes();
@@ -301,7 +304,8 @@ impl Engine {
     /// Lets changes go on.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where it is not frozen; the journal was stopped by an earlier failure, or now.
+    /// [`Error::Invalid`] where it is not frozen; the journal was stopped by an earlier failure, or
+    /// now.
     pub fn thaw(&self) -> Result<(), Error> {
         let _one_at_a_time = self.freezing.lock();
         if !self.is_frozen.swap(false, Ordering::AcqRel) {
@@ -347,8 +351,8 @@ impl Volume {
     /// that is dropped is left as by power loss.
     ///
     /// # Errors
-    /// As [`Reader::open`](extant_reader::Reader::open); a feature that this code does not write, or
-    /// options that do not go together: then nothing was written. Or the journal could not be
+    /// As [`Reader::open`](extant_reader::Reader::open); a feature that this code does not write,
+    /// or options that do not go together: then nothing was written. Or the journal could not be
     /// recovered or started.
     pub fn open(
         device: Arc<dyn Device>,

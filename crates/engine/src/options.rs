@@ -19,7 +19,8 @@ const DIRTY_EXPIRE: Duration = Duration::from_secs(30);
 pub enum DataMode {
     /// Data are on the device before the metadata that show them are committed.
     Ordered,
-    /// Data are written when it suits; after power loss a file may show what its blocks held before.
+    /// Data are written when it suits; after power loss a file may show what its blocks held
+    /// before.
     Writeback,
     /// Data go through the journal too.
     Journal,
@@ -30,10 +31,11 @@ pub enum DataMode {
 pub struct VolumeOptions {
     /// The way of a lookup when a directory's index is broken.
     pub on_broken_index: BrokenIndex,
-    /// Blocks of an inode table that are read at once at most, where one of them is not in memory (`inode_readahead_blks=`); 0
-    /// or 1: only that one. Fewer where memory is short.
+    /// Blocks of an inode table that are read at once at most, where one of them is not in memory
+    /// (`inode_readahead_blks=`); 0 or 1: only that one. Fewer where memory is short.
     pub inode_readahead_blks: u32,
-    /// The way of file data (`data=`); else what the superblock's default options say, else [`DataMode::Ordered`].
+    /// The way of file data (`data=`); else what the superblock's default options say, else
+    /// [`DataMode::Ordered`].
     pub data: Option<DataMode>,
     /// A transaction is committed at this age at the latest (`commit=`).
     pub commit_interval: Duration,
@@ -43,16 +45,19 @@ pub struct VolumeOptions {
     pub journal_checksum: bool,
     /// The commit block is not held back until the log is on the medium (`journal_async_commit`).
     pub journal_async_commit: bool,
-    /// Data written into holes wait in memory for their blocks (`delalloc`), or not (`nodelalloc`). `None`: they do, unless data
-    /// go through the journal, or the superblock's default options say no.
+    /// Data written into holes wait in memory for their blocks (`delalloc`), or not (`nodelalloc`).
+    /// `None`: they do, unless data go through the journal, or the superblock's default options say
+    /// no.
     pub delalloc: Option<bool>,
-    /// Delayed data are written at this age at the latest, and then with the next commit durable. The kernel's
-    /// `dirty_expire_centisecs`: `commit_interval` says nothing of data that have no blocks yet.
+    /// Delayed data are written at this age at the latest, and then with the next commit durable.
+    /// The kernel's `dirty_expire_centisecs`: `commit_interval` says nothing of data that have no
+    /// blocks yet.
     pub dirty_expire: Duration,
-    /// Delayed data of a file that is renamed over another, or was emptied to be written anew, are written early (`auto_da_alloc`).
+    /// Delayed data of a file that is renamed over another, or was emptied to be written anew, are
+    /// written early (`auto_da_alloc`).
     pub auto_da_alloc: bool,
-    /// Bytes of memory for metadata, inodes and delayed data together, about. 16 MiB and 32 bytes for each block group are enough;
-    /// with less than there is to do, calls wait for the device.
+    /// Bytes of memory for metadata, inodes and delayed data together, about. 16 MiB and 32 bytes
+    /// for each block group are enough; with less than there is to do, calls wait for the device.
     pub memory: u64,
     /// The answer to an error (`errors=`); else what the superblock says.
     pub errors: Option<ErrorPolicy>,
@@ -60,36 +65,43 @@ pub struct VolumeOptions {
     pub external_journal: Option<Arc<dyn Device>>,
     /// The allocator that finds free blocks (`mballoc`, `nomballoc`).
     pub allocator: AllocatorKind,
-    /// Blocks of a stripe that large runs are aligned to (`stripe=`); else what the superblock says, 0 or 1 for none.
+    /// Blocks of a stripe that large runs are aligned to (`stripe=`); else what the superblock
+    /// says, 0 or 1 for none.
     pub stripe: Option<u32>,
     /// The device is told of blocks that were freed, once that is committed (`discard`).
     pub discard: bool,
-    /// Clusters that only maps may take, so that a full volume can still cut extents. The kernel's `reserved_clusters`; `None` for as
-    /// many as it keeps: a fiftieth of all, 4096 at most, none where no file can have extents.
+    /// Clusters that only maps may take, so that a full volume can still cut extents. The kernel's
+    /// `reserved_clusters`; `None` for as many as it keeps: a fiftieth of all, 4096 at most, none
+    /// where no file can have extents.
     pub reserved_clusters: Option<u64>,
-    /// Whether new files and directories are extent-mapped (`extents`, which gives the volume the feature) or mapped by indirect
-    /// blocks (`noextents`). `None`: as the feature says.
+    /// Whether new files and directories are extent-mapped (`extents`, which gives the volume the
+    /// feature) or mapped by indirect blocks (`noextents`). `None`: as the feature says.
     pub extents: Option<bool>,
-    /// Whether new files take their directory's group (`grpid`) or their maker's (`nogrpid`). `None`: as the superblock's
-    /// default options say.
+    /// Whether new files take their directory's group (`grpid`) or their maker's (`nogrpid`).
+    /// `None`: as the superblock's default options say.
     pub passes_group: Option<bool>,
-    /// Whether the limits of users, groups and projects are enforced (`usrquota`, `grpquota`, `prjquota`); those that are must be
-    /// counted by the volume. `None`: all that it counts. Use is counted always.
+    /// Whether the limits of users, groups and projects are enforced (`usrquota`, `grpquota`,
+    /// `prjquota`); those that are must be counted by the volume. `None`: all that it counts. Use
+    /// is counted always.
     pub enforced_limits: Option<[bool; 3]>,
-    /// Directories of so many KiB and more do not grow (`max_dir_size_kb=`). `None` and 0: without a limit.
+    /// Directories of so many KiB and more do not grow (`max_dir_size_kb=`). `None` and 0: without
+    /// a limit.
     pub max_dir_size_kb: Option<u32>,
-    /// Whether files with equal attributes share the block or inode that holds them; `nombcache` says no.
+    /// Whether files with equal attributes share the block or inode that holds them; `nombcache`
+    /// says no.
     pub shares_xattrs: bool,
     /// Changes of nothing but an inode's times wait in memory (`lazytime`), a day at most: until
     /// the inode is written for another reason, or [`Engine::fsync`](crate::Engine::fsync),
     /// [`Engine::sync`](crate::Engine::sync), freezing or closing asks for it.
     pub lazytime: bool,
-    /// Whether delayed data that cannot be written abort the journal (`data_err=abort`). Else they are lost, and `fsync` returns the
-    /// error (`data_err=ignore`).
+    /// Whether delayed data that cannot be written abort the journal (`data_err=abort`). Else they
+    /// are lost, and `fsync` returns the error (`data_err=ignore`).
     pub aborts_on_lost_data: bool,
-    /// The priority of what commits write, 0 (first) to 7 (`journal_ioprio=`). `None`: as other threads have.
+    /// The priority of what commits write, 0 (first) to 7 (`journal_ioprio=`). `None`: as other
+    /// threads have.
     pub journal_io_priority: Option<u8>,
-    /// How long an fsync waits for other operations to join its transaction (`max_batch_time=`, `min_batch_time=`).
+    /// How long an fsync waits for other operations to join its transaction (`max_batch_time=`,
+    /// `min_batch_time=`).
     pub batch: BatchTime,
 }
 

@@ -1,11 +1,13 @@
 //! The lock order of the live volume; those of the journal come after (levels from 500 on).
 //!
-//! A handle is started with the inode locks held. Inside a handle no lock below [`OrphanLock`] is taken.
+//! A handle is started with the inode locks held. Inside a handle no lock below [`OrphanLock`] is
+//! taken.
 
 extant_runtime::lock_ranks! {
     /// Held by who freezes or thaws the volume: one after the other.
     pub FreezeLock = 50;
-    /// One rename of a directory to another directory at a time: who is whose ancestor stands still meanwhile.
+    /// One rename of a directory to another directory at a time: who is whose ancestor stands still
+    /// meanwhile.
     pub RenameLock = 100;
     /// An inode: its fields, its map, and for directories its records. The key is
     /// [`LockAs`](crate::engine::inodes::LockAs) and the number: parents, then directories in them,
@@ -39,7 +41,8 @@ extant_runtime::lock_ranks! {
     pub DelayListLock = 402;
     /// The files whose times wait in memory. Held for moments; no other lock is taken meanwhile.
     pub TimesListLock = 407;
-    /// Whether a round of a file's delayed data is on its way. Waited under, perhaps with locks of directories held.
+    /// Whether a round of a file's delayed data is on its way. Waited under, perhaps with locks of
+    /// directories held.
     pub FlightLock = 403;
     /// How much memory delayed data take. Waited under, with no other lock held.
     pub DelayedMemoryLock = 404;
@@ -49,6 +52,7 @@ extant_runtime::lock_ranks! {
     pub LostLock = 406;
     /// What the volume knows of its own errors.
     pub StatusLock = 410;
-    /// Whether writes are held back from the device. Above the journal's: it writes with its locks held.
+    /// Whether writes are held back from the device. Above the journal's: it writes with its locks
+    /// held.
     pub WriteGateLock = 600;
 }

@@ -1,4 +1,5 @@
-//! A volume that is shut down: from one moment on nothing of it is written, as after a power cut, while programs still have it.
+//! A volume that is shut down: from one moment on nothing of it is written, as after a power cut,
+//! while programs still have it.
 
 use crate::engine::Engine;
 use extant_reader::Error;
@@ -35,7 +36,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// Nothing is written from now on, neither by those who are about to nor as a note of this end; who waits goes on, in vain.
+    /// Nothing is written from now on, neither by those who are about to nor as a note of this end;
+    /// who waits goes on, in vain.
     fn stop(&self) {
         self.status.set_shut_down();
         self.written.let_writes_pass();

@@ -1,5 +1,5 @@
-//! A volume changed in memory, without a journal: what the algorithms over [`Edit`] are tested on. [`ScratchEdit::write_out`] gives an
-//! image that e2fsck judges.
+//! A volume changed in memory, without a journal: what the algorithms over [`Edit`] are tested on.
+//! [`ScratchEdit::write_out`] gives an image that e2fsck judges.
 
 use crate::alloc::AllocatorKind;
 use crate::alloc::{Allocator, AllocatorOptions, Budget, Claim, InodeRequest};
@@ -20,8 +20,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// Changes to a volume, kept in memory. Blocks are given out first fit from the goal on, so that tests see the same places
-/// every time; [`ScratchEdit::longest_run`] makes free space look fragmented.
+/// Changes to a volume, kept in memory. Blocks are given out first fit from the goal on, so that
+/// tests see the same places every time; [`ScratchEdit::longest_run`] makes free space look
+/// fragmented.
 pub struct ScratchEdit {
     volume: Reader,
     changed: BTreeMap<BlockNo, Arc<[u8]>>,
@@ -221,7 +222,8 @@ impl EditInodes for ScratchEdit {
     }
 }
 
-/// Free clusters set aside, found but not taken: what a measurement of the search alone looks at. Dropped, they are free again.
+/// Free clusters set aside, found but not taken: what a measurement of the search alone looks at.
+/// Dropped, they are free again.
 #[derive(Debug)]
 pub struct Found(Claim);
 

@@ -26,7 +26,8 @@ use std::sync::Arc;
 /// use extant_ondisk::InodeNo;
 /// use extant_engine::{Creator, VolumeOptions, Volume};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let device = extant_device::OpenOptions::new().write(true).open(std::path::Path::new("disk.img"))?;
+/// let path = std::path::Path::new("disk.img");
+/// let device = extant_device::OpenOptions::new().write(true).open(path)?;
 /// let device = std::sync::Arc::new(device);
 /// let volume = Volume::open(device, &Env::threads(), &VolumeOptions::default())?;
 /// let file = volume.create(InodeNo::ROOT, b"hosts", 0o644, &Creator::ROOT)?;

@@ -1,4 +1,5 @@
-//! Full volumes: what needs no new data block goes on while the clusters that are kept for maps last.
+//! Full volumes: what needs no new data block goes on while the clusters that are kept for maps
+//! last.
 
 use extant_device::{Device, MemoryDevice};
 use extant_engine::ops::FallocateMode;
@@ -130,8 +131,8 @@ fn the_kept_clusters_are_not_available_to_data() {
     check(&device);
 }
 
-/// Once they are used up too, a write fails where the extent that cannot be cut reaches behind the file's end, and nothing has changed;
-/// what lies in the file is filled with zeros instead.
+/// Once they are used up too, a write fails where the extent that cannot be cut reaches behind the
+/// file's end, and nothing has changed; what lies in the file is filled with zeros instead.
 #[test]
 fn an_extent_behind_the_end_that_cannot_be_cut_is_left_as_it_is() {
     let (device, volume) = volume!(4 << 20, ["-t", "ext4", "-b", "1024", "-O", "^has_journal"]);

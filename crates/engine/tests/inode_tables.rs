@@ -1,4 +1,5 @@
-//! Inode tables read ahead: a walk takes fewer reads, none past what was ever used, and never brings back what was changed since.
+//! Inode tables read ahead: a walk takes fewer reads, none past what was ever used, and never
+//! brings back what was changed since.
 
 use extant_device::{Device, DeviceError, Operation, Request};
 use extant_engine::{Creator, OpenVolume, SetAttributes, Volume, VolumeOptions};
@@ -111,7 +112,8 @@ fn walk(volume: &impl VolumeRead, device: &Reads) -> Vec<Range<u64>> {
 #[test]
 fn a_cold_walk_takes_few_reads_and_a_warm_one_none() {
     let Some(image) = filled() else { skip!("mke2fs is not installed") };
-    // Blocks in which inodes were ever used; the first may have been read when the volume was opened.
+    // Blocks in which inodes were ever used; the first may have been read when the volume was
+    // opened.
     let used = u64::from((FIRST + FILES - 1).div_ceil(PER_BLOCK));
     let check = |open: ReaderOptions, memory: Option<u64>, longest: u64| {
         let what = format!("{open:?}, {memory:?}");
@@ -146,7 +148,8 @@ fn a_cold_walk_takes_few_reads_and_a_warm_one_none() {
     check(ReaderOptions { cache_size: (2 << 20) - 1, ..ReaderOptions::default() }, None, 1);
 }
 
-/// Reads a record of each block of both tables but one, so that all frames that may be given up are.
+/// Reads a record of each block of both tables but one, so that all frames that may be given up
+/// are.
 fn push_out(volume: &impl VolumeRead, all_but: u64) {
     let geometry = volume.geometry();
     for _ in 0..2 {

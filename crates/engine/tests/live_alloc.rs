@@ -1,4 +1,5 @@
-//! Where a live volume puts files: by the multi-block allocator and by the plain one, judged by extents and by e2fsck.
+//! Where a live volume puts files: by the multi-block allocator and by the plain one, judged by
+//! extents and by e2fsck.
 
 use extant_device::{Device, FileDevice, MemoryDevice};
 use extant_engine::ops::FallocateMode;
@@ -91,8 +92,8 @@ fn many_files_on_a_volume_that_runs_full_have_few_extents() {
     e2fsck_fn(&image.path()).unwrap();
 }
 
-/// Document 003: the allocator of 2008 passed over groups that were not initialised. Here they are used like others, and what their
-/// bitmaps hold on the disk, which may be anything, is not read.
+/// Document 003: the allocator of 2008 passed over groups that were not initialised. Here they are
+/// used like others, and what their bitmaps hold on the disk, which may be anything, is not read.
 #[test]
 fn groups_that_are_not_initialised_are_used_and_their_bitmaps_not_read() {
     if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
@@ -377,7 +378,8 @@ fn contents(volume: &Volume, file: InodeNo) -> Vec<u8> {
     bytes
 }
 
-/// The parts of an extent need a node for which there is no space: then its first and last bytes stay too.
+/// The parts of an extent need a node for which there is no space: then its first and last bytes
+/// stay too.
 #[test]
 fn a_hole_that_cannot_be_punched_changes_nothing() {
     if tool("mke2fs").is_none() || tool("e2fsck").is_none() {

@@ -1,4 +1,5 @@
-//! Contents of files changed on live volumes: against a model in memory, e2fsck and the kernel, in every data mode.
+//! Contents of files changed on live volumes: against a model in memory, e2fsck and the kernel, in
+//! every data mode.
 
 mod common;
 
@@ -69,7 +70,8 @@ impl Model {
     }
 }
 
-/// One random call on a file and on its model. The sizes are such that the file crosses every kind of boundary of its map.
+/// One random call on a file and on its model. The sizes are such that the file crosses every kind
+/// of boundary of its map.
 fn step(volume: &Volume, model: &mut Model, random: &mut TestRng, most: usize) -> String {
     let block = volume.geometry().block_size as usize;
     let unit = volume.geometry().cluster_size() as usize;
@@ -274,7 +276,8 @@ fn a_volume_that_runs_full_loses_nothing() {
     }
 }
 
-/// A file written from start to end in small pieces has few extents, and one that is written in one call as few as there can be.
+/// A file written from start to end in small pieces has few extents, and one that is written in one
+/// call as few as there can be.
 #[test]
 fn sequential_writers_get_few_extents() {
     if tool("mke2fs").is_none() {
@@ -298,7 +301,8 @@ fn sequential_writers_get_few_extents() {
     e2fsck_fn(&image.stored()).unwrap();
 }
 
-/// Where a range may end depends on the volume, not on how the file is mapped. Seen of the kernel, Linux 6.
+/// Where a range may end depends on the volume, not on how the file is mapped. Seen of the kernel,
+/// Linux 6.
 #[test]
 fn ranges_of_any_file_may_end_where_the_longest_file_of_the_volume_does() {
     if tool("mke2fs").is_none() {
@@ -386,7 +390,8 @@ fn files_reach_as_far_as_the_format_does() {
     }
 }
 
-/// Writers of files of their own, and of one that all of them share, do not get into each other's way.
+/// Writers of files of their own, and of one that all of them share, do not get into each other's
+/// way.
 #[test]
 fn threads_change_contents_side_by_side() {
     if tool("mke2fs").is_none() {
@@ -477,7 +482,8 @@ fn preallocated_blocks_of_a_full_volume_are_written() {
     e2fsck_fn(&image.stored()).unwrap();
 }
 
-/// Every block of journalled data is revoked when it is freed: of a large file in steps, so that the log has room for the records.
+/// Every block of journalled data is revoked when it is freed: of a large file in steps, so that
+/// the log has room for the records.
 #[test]
 fn a_large_journalled_file_is_deleted_with_a_small_log() {
     if tool("mke2fs").is_none() {

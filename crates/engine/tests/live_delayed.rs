@@ -1,4 +1,5 @@
-//! Delayed allocation seen from outside: when data are written, what they are promised, and what becomes of them when that fails.
+//! Delayed allocation seen from outside: when data are written, what they are promised, and what
+//! becomes of them when that fails.
 
 mod common;
 
@@ -112,7 +113,8 @@ fn data_are_seen_at_once_and_written_when_they_are_old() {
     volume.close().unwrap();
 }
 
-/// A file's lock is held while a round of its data is written: long ones would keep its readers waiting.
+/// A file's lock is held while a round of its data is written: long ones would keep its readers
+/// waiting.
 #[test]
 fn long_data_are_written_in_rounds() {
     let device = match image(64 << 20, &["-t", "ext4", "-b", "4096"]) {
@@ -142,7 +144,8 @@ fn long_data_are_written_in_rounds() {
     check(&*device);
 }
 
-/// An archive's files are written and then given to their owners: one by one they would be small writes.
+/// An archive's files are written and then given to their owners: one by one they would be small
+/// writes.
 #[test]
 fn data_of_a_file_that_is_given_away_stay_delayed_without_quotas() {
     for (options, writes) in [(&["-t", "ext4"][..], 0), (&["-t", "ext4", "-O", "quota"], 1)] {
@@ -284,7 +287,8 @@ fn data_of_a_removed_file_are_never_written() {
     check(&*device);
 }
 
-/// Whoever renames a file over another one, or empties it and writes it anew, finds the old or the new content after power loss.
+/// Whoever renames a file over another one, or empties it and writes it anew, finds the old or the
+/// new content after power loss.
 #[test]
 fn replacing_a_file_writes_its_data_early() {
     let device = match image(16 << 20, &["-t", "ext4", "-b", "1024"]) {
@@ -331,7 +335,8 @@ fn options_of_data_that_do_not_go_together_are_refused() {
     volume.close().unwrap();
 }
 
-/// What a call has taken is there until the end, whatever others write meanwhile; and space that was promised too much comes back.
+/// What a call has taken is there until the end, whatever others write meanwhile; and space that
+/// was promised too much comes back.
 #[test]
 fn a_volume_that_runs_full_keeps_what_it_took() {
     for options in [
@@ -450,7 +455,8 @@ fn every_open_file_gets_the_error_of_lost_data_once() {
     check(&*inner);
 }
 
-/// After a failed flush it is not sure what is on the device: a link whose target may be missing is not committed.
+/// After a failed flush it is not sure what is on the device: a link whose target may be missing is
+/// not committed.
 #[test]
 fn a_target_that_cannot_be_flushed_stops_the_journal() {
     let options = VolumeOptions {
@@ -518,7 +524,8 @@ fn a_number_that_is_used_again_begins_anew() {
     check(&*inner);
 }
 
-/// Delaying data and mapping them are two changes: that the first is durable must not end the wait for the second.
+/// Delaying data and mapping them are two changes: that the first is durable must not end the wait
+/// for the second.
 #[test]
 fn data_that_fdatasync_has_acknowledged_are_there_after_a_power_cut() {
     let device = match image(8 << 20, &["-t", "ext4", "-b", "1024", "-J", "size=1"]) {

@@ -1,4 +1,5 @@
-//! Corruption met on a live volume: told with its place, recorded in the superblock, answered as `errors=` says.
+//! Corruption met on a live volume: told with its place, recorded in the superblock, answered as
+//! `errors=` says.
 
 use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
 use extant_engine::{Creator, RenameFlags, Volume, VolumeOptions};
@@ -161,7 +162,8 @@ fn a_name_in_a_block_of_two_directories_is_told_when_it_moved_with_the_other() {
     let volume = open(&device, Some(ErrorPolicy::Continue));
     let [one, other] =
         [&b"one"[..], b"other"].map(|name| volume.lookup(InodeNo::ROOT, name).unwrap().inode);
-    // The name has no room in the block: what it holds moves to another block of the other directory.
+    // The name has no room in the block: what it holds moves to another block of the other
+    // directory.
     let renamed =
         volume.rename(one, name(3).as_bytes(), other, &[b'x'; 200], RenameFlags::default());
     assert!(matches!(renamed, Err(Error::Format(_))), "{renamed:?}");
@@ -222,7 +224,8 @@ fn a_mark_is_taken_kept_alive_and_given_back() {
     assert_eq!(mmp_sequence(&device).1, 77);
 }
 
-/// A device on which another opener writes its mark right after the first one that is written through it.
+/// A device on which another opener writes its mark right after the first one that is written
+/// through it.
 #[derive(Debug)]
 struct Rival {
     inner: MemoryDevice,
@@ -304,12 +307,14 @@ fn nothing_is_written_once_the_mark_is_lost() {
     assert!(memory.to_vec() == before, "the volume was changed");
 }
 
-/// The kernel opens such volumes too: what is broken of the list is left out, and the volume says that it has errors.
+/// The kernel opens such volumes too: what is broken of the list is left out, and the volume says
+/// that it has errors.
 #[test]
 fn a_broken_list_of_orphans_bars_nobody() {
     let Some(debugfs) = tool("debugfs") else { skip!("no debugfs here") };
     let lists: [&[&str]; 5] = [
-        // An inode that was never used, one past the end, one of the volume's own, the root; one that leads back to itself.
+        // An inode that was never used, one past the end, one of the volume's own, the root; one
+        // that leads back to itself.
         &["ssv last_orphan 400"],
         &["ssv last_orphan 4000000000"],
         &["ssv last_orphan 7"],

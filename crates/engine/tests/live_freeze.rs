@@ -1,4 +1,5 @@
-//! A frozen volume: no write reaches the device until it is thawed, also of operations that were in progress.
+//! A frozen volume: no write reaches the device until it is thawed, also of operations that were in
+//! progress.
 
 mod common;
 
@@ -18,7 +19,8 @@ use std::time::Duration;
 const ROOT: InodeNo = InodeNo::ROOT;
 const MIB: u64 = 1 << 20;
 
-/// A device that takes its time over writes, and counts those that reach it while it should get none.
+/// A device that takes its time over writes, and counts those that reach it while it should get
+/// none.
 #[derive(Debug)]
 struct Quiet {
     inner: MemoryDevice,

@@ -1,5 +1,5 @@
-//! The memory limit: a volume of many groups works with the least there may be, and takes no more. Alone in its process, whose memory is
-//! what is looked at.
+//! The memory limit: a volume of many groups works with the least there may be, and takes no more.
+//! Alone in its process, whose memory is what is looked at.
 
 use extant_device::{Direct, FileDevice};
 use extant_engine::{Creator, DataMode, Volume, VolumeOptions};

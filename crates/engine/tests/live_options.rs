@@ -58,7 +58,8 @@ fn limits_bind_only_whose_option_was_given() {
     assert!(error.contains("no quota file of projects"), "{error}");
 }
 
-/// As many names fit into a directory as with the kernel's `max_dir_size_kb=`, for limits of whole blocks and others.
+/// As many names fit into a directory as with the kernel's `max_dir_size_kb=`, for limits of whole
+/// blocks and others.
 #[test]
 fn directories_grow_as_far_as_the_kernels() {
     if tool("mke2fs").is_none() || !is_root() {
@@ -84,7 +85,8 @@ fn directories_grow_as_far_as_the_kernels() {
             assert!(matches!(made, Ok(_) | Err(Error::NoSpace)), "{made:?}");
             made.is_err()
         });
-        // The kernel keeps the index that it has begun for the name which then finds no room; here nothing of that is left.
+        // The kernel keeps the index that it has begun for the name which then finds no room; here
+        // nothing of that is left.
         let (block, index_and_leaf) = (2048, 4096);
         let size = if size == index_and_leaf { block } else { size };
         assert_eq!(volume.inode(ours.number).unwrap().size, size, "limit {limit}");

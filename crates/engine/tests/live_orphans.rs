@@ -1,4 +1,5 @@
-//! Deletions and truncations that take many steps: through power cuts, and of files that somebody holds.
+//! Deletions and truncations that take many steps: through power cuts, and of files that somebody
+//! holds.
 
 mod common;
 
@@ -18,7 +19,8 @@ use std::sync::Arc;
 const ROOT: InodeNo = InodeNo::ROOT;
 const SIZE: u64 = 96 << 20;
 
-/// Volumes of many small groups, so that every step dirties other bitmaps, and with a log that is soon full.
+/// Volumes of many small groups, so that every step dirties other bitmaps, and with a log that is
+/// soon full.
 const KINDS: [&[&str]; 4] = [
     &["-t", "ext4", "-b", "1024", "-g", "256", "-J", "size=1", "-N", "512"],
     &["-t", "ext3", "-b", "1024", "-g", "256", "-J", "size=1", "-N", "512"],
@@ -168,8 +170,8 @@ fn a_long_truncation_and_a_long_deletion_go_on_after_every_power_cut() {
     }
 }
 
-/// A file without a name lives as long as somebody holds it, grows and shrinks, and goes with the last hold; or, when the power
-/// goes first, at the next opening.
+/// A file without a name lives as long as somebody holds it, grows and shrinks, and goes with the
+/// last hold; or, when the power goes first, at the next opening.
 #[test]
 fn an_unlinked_file_that_is_held_is_read_and_written_and_goes_in_the_end() {
     if tool("mke2fs").is_none() {
@@ -226,8 +228,8 @@ fn an_unlinked_file_that_is_held_is_read_and_written_and_goes_in_the_end() {
     }
 }
 
-/// More files are held than are kept in memory: each one is what it was when its turn comes, and goes with its last name and hold,
-/// whichever comes last.
+/// More files are held than are kept in memory: each one is what it was when its turn comes, and
+/// goes with its last name and hold, whichever comes last.
 #[test]
 fn files_that_are_held_outlast_their_inodes_in_memory() {
     if tool("mke2fs").is_none() {
@@ -247,7 +249,8 @@ fn files_that_are_held_outlast_their_inodes_in_memory() {
             file
         })
         .collect();
-    // Of three each, one loses its name first and one its hold; the third is held until the volume is closed.
+    // Of three each, one loses its name first and one its hold; the third is held until the volume
+    // is closed.
     for (index, file) in (0..).zip(&files) {
         let unlink = || volume.unlink(ROOT, &name(index)).unwrap();
         match index % 3 {

@@ -1,4 +1,5 @@
-//! Operations that fail: what they had changed is taken back, and what cannot be is never committed.
+//! Operations that fail: what they had changed is taken back, and what cannot be is never
+//! committed.
 
 mod common;
 
@@ -125,7 +126,8 @@ fn assert_same(before: &TreeSnapshot, device: &dyn Device, what: &str) {
     assert!(lines.is_empty(), "{what}: {lines:?}");
 }
 
-/// From one step on all fail, those of taking back too: the volume is read-only then, and nothing of the call is on it.
+/// From one step on all fail, those of taking back too: the volume is read-only then, and nothing
+/// of the call is on it.
 #[test]
 fn what_cannot_be_taken_back_is_never_committed() {
     let kinds: [&[&str]; 2] =

@@ -1,4 +1,5 @@
-//! Attributes, lists, flags and projects of files on a live volume: held to a map in memory, to e2fsck, and to the kernel.
+//! Attributes, lists, flags and projects of files on a live volume: held to a map in memory, to
+//! e2fsck, and to the kernel.
 
 use extant_device::Device;
 use extant_engine::testing::ScratchEdit;
@@ -297,7 +298,8 @@ fn room_is_judged_by_free_space_and_limits() {
     e2fsck_fn(&image.path()).unwrap();
 }
 
-/// One block for all who have the same attributes, one inode for all who have the same value; e2fsck counts the users.
+/// One block for all who have the same attributes, one inode for all who have the same value;
+/// e2fsck counts the users.
 #[test]
 fn what_is_equal_is_stored_once() {
     if tool("mke2fs").is_none() {

@@ -191,7 +191,8 @@ fn names_put_in_and_taken_out_agree_with_the_model_and_with_e2fsck() {
     }
 }
 
-/// Logical block 2^32-2 is the last that ext4 stores; the next is refused, and e2fsck takes a file of that size.
+/// Logical block 2^32-2 is the last that ext4 stores; the next is refused, and e2fsck takes a file
+/// of that size.
 #[test]
 fn a_file_ends_before_block_2_to_the_32_less_one() {
     if tool("mke2fs").is_none() {

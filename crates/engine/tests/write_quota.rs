@@ -1,4 +1,5 @@
-//! Quotas counted through random histories: against a model, and judged by e2fsck, which counts anew.
+//! Quotas counted through random histories: against a model, and judged by e2fsck, which counts
+//! anew.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Ranges of a file's map taken out and put in, and inline data changed and grown out: against models, and judged by e2fsck.
+//! Ranges of a file's map taken out and put in, and inline data changed and grown out: against
+//! models, and judged by e2fsck.
 
 mod common;
 
@@ -142,7 +143,8 @@ fn a_full_volume_refuses_and_keeps_what_it_had() {
             }
         };
         assert!(matches!(error, Error::NoSpace), "{error}");
-        // Far away, where an indirect map needs three blocks of pointers and there is room for one or none.
+        // Far away, where an indirect map needs three blocks of pointers and there is room for one
+        // or none.
         let far = FileBlock(5_000_000);
         let before = (file.clone(), edit.free_clusters());
         let state = mapping::State::Written;

@@ -79,14 +79,15 @@ impl OpenOptions {
     /// Opens the file of a path.
     ///
     /// # Errors
-    /// The path leads nowhere or to something that is no regular file, options that do not go together, or there is no room.
+    /// The path leads nowhere or to something that is no regular file, options that do not go
+    /// together, or there is no room.
     pub fn open(&self, fs: &FileSystem, path: impl AsRef<Path>) -> Result<File, Error> {
         let path = path.as_ref();
         self.opened(fs, path).map_err(|cause| Error::at(path, cause))
     }
 
-    /// Makes a regular file without a name, of a directory: nobody sees it, and it goes when it is dropped, or at the next opening
-    /// after a crash, unless it was given a name ([`File::link`]).
+    /// Makes a regular file without a name, of a directory: nobody sees it, and it goes when it is
+    /// dropped, or at the next opening after a crash, unless it was given a name ([`File::link`]).
     ///
     /// # Errors
     /// The path leads to no directory, it is not to be opened for writing, or there is no room.
@@ -177,7 +178,8 @@ impl OpenOptions {
     }
 }
 
-/// An open file. It stays readable and writable when its last name is removed; it is deleted when it is dropped then.
+/// An open file. It stays readable and writable when its last name is removed; it is deleted when
+/// it is dropped then.
 ///
 /// Reading and writing through `&File` move one common position.
 #[derive(Debug)]
@@ -208,7 +210,8 @@ impl File {
         self.named(self.inner.metadata(self.inode))
     }
 
-    /// Reads bytes from a place on, without moving: how many there were, fewer than asked for only at the end.
+    /// Reads bytes from a place on, without moving: how many there were, fewer than asked for only
+    /// at the end.
     ///
     /// # Errors
     /// The file was not opened for reading, is broken, or the device failed.
@@ -253,8 +256,8 @@ impl File {
         linked.map(drop).map_err(|cause| Error::at(name, cause))
     }
 
-    /// Waits until contents and metadata are on the device. When contents could not be written, every handle that was open gets
-    /// the error once.
+    /// Waits until contents and metadata are on the device. When contents could not be written,
+    /// every handle that was open gets the error once.
     ///
     /// # Errors
     /// The device failed, now or before.

@@ -6,8 +6,8 @@ use std::ffi::OsString;
 
 use crate::formatter::Formatter;
 
-/// Formats a whole device. `options` are words as `extant mkfs` takes them, without the device's name: `["-t", "ext4", "-b",
-/// "1024"]`. No configuration file is read.
+/// Formats a whole device. `options` are words as `extant mkfs` takes them, without the device's
+/// name: `["-t", "ext4", "-b", "1024"]`. No configuration file is read.
 ///
 /// # Errors
 /// Everything that mkfs refuses, and failures of the device.
@@ -25,8 +25,9 @@ where
     Formatter::mke2fs_args(options)?.format(device)
 }
 
-/// Formats a whole device that reads as zero, and fills it: so many inodes are in use by empty files, as many as said in each
-/// directory, and by the directories. For experiments; no tree of them is held in memory.
+/// Formats a whole device that reads as zero, and fills it: so many inodes are in use by empty
+/// files, as many as said in each directory, and by the directories. For experiments; no tree of
+/// them is held in memory.
 ///
 /// # Errors
 /// As [`format()`]; the volume is too small.

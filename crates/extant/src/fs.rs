@@ -66,7 +66,8 @@ impl Inner {
 }
 
 impl Drop for Inner {
-    /// Ends the volume well where nobody did. Whoever wants to hear of failures calls [`FileSystem::close`].
+    /// Ends the volume well where nobody did. Whoever wants to hear of failures calls
+    /// [`FileSystem::close`].
     fn drop(&mut self) {
         if let Some(Err(error)) = self.volume.take().map(OpenVolume::close) {
             tracing::warn!("the volume was not closed well: {error}");
@@ -74,13 +75,14 @@ impl Drop for Inner {
     }
 }
 
-/// A file system, with calls as in [`std::fs`]. It may be used by many threads at once; clones are the same file system.
+/// A file system, with calls as in [`std::fs`]. It may be used by many threads at once; clones are
+/// the same file system.
 ///
-/// Paths start at the root, with or without a slash. Permissions are not checked: whoever has the image may do everything. New
-/// files belong to the [`Creator`] of [`Self::acting_as`].
+/// Paths start at the root, with or without a slash. Permissions are not checked: whoever has the
+/// image may do everything. New files belong to the [`Creator`] of [`Self::acting_as`].
 ///
-/// What was changed is on the device after [`Self::sync`], [`File::sync_all`] or [`Self::close`]; after power loss each call has
-/// happened as a whole or not at all.
+/// What was changed is on the device after [`Self::sync`], [`File::sync_all`] or [`Self::close`];
+/// after power loss each call has happened as a whole or not at all.
 ///
 /// ```
 /// use extant::{FileSystem, MemoryDevice};
@@ -118,8 +120,9 @@ impl FileSystem {
         Self::open_with(image, &VolumeOptions::default(), Direct::Off)
     }
 
-    /// As [`Self::open`], with options of one's own. A limit of memory is true where the image is opened around the host's page
-    /// cache ([`Direct::WherePossible`]): pages there would be memory too.
+    /// As [`Self::open`], with options of one's own. A limit of memory is true where the image is
+    /// opened around the host's page cache ([`Direct::WherePossible`]): pages there would be memory
+    /// too.
     ///
     /// # Errors
     /// As [`Self::open`]; options that do not go together or with the volume.
@@ -149,7 +152,8 @@ impl FileSystem {
         Ok(Self::of_volume_on(volume, opened))
     }
 
-    /// Opens an image for reading: it is never written. A journal that must be replayed is replayed in memory.
+    /// Opens an image for reading: it is never written. A journal that must be replayed is replayed
+    /// in memory.
     ///
     /// # Errors
     /// The image is not there, or holds no volume that can be read.
@@ -209,8 +213,8 @@ impl FileSystem {
         self.volume().sync()
     }
 
-    /// Ends the file system well. Where clones or open files are left, it ends with the last of them, and what was changed so far
-    /// is on the device.
+    /// Ends the file system well. Where clones or open files are left, it ends with the last of
+    /// them, and what was changed so far is on the device.
     ///
     /// # Errors
     /// The device failed, now or before: the volume needs recovery then.
@@ -337,7 +341,8 @@ impl FileSystem {
         self.at(path, |_| file.put_all(contents.as_ref(), 0))
     }
 
-    /// Copies contents and permissions of a file to a file that is made or replaced; holes stay holes. The bytes of the file.
+    /// Copies contents and permissions of a file to a file that is made or replaced; holes stay
+    /// holes. The bytes of the file.
     ///
     /// # Errors
     /// One of the files cannot be opened, read or written.
@@ -449,10 +454,12 @@ impl FileSystem {
         self.at(path, |volume| volume.engine()?.rmdir(place.dir, place.name))
     }
 
-    /// Takes a directory and all below it away. Symbolic links are not followed: one that the path ends in goes itself.
+    /// Takes a directory and all below it away. Symbolic links are not followed: one that the path
+    /// ends in goes itself.
     ///
     /// # Errors
-    /// There is no such directory, or something in it cannot be removed; what was removed before stays so.
+    /// There is no such directory, or something in it cannot be removed; what was removed before
+    /// stays so.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let place = self.place(path)?;
@@ -705,7 +712,8 @@ impl FileSystem {
         self.at(path, |volume| volume.acl(file.number, kind))
     }
 
-    /// Gives a file an access control list, or takes it away. The permissions follow an access list.
+    /// Gives a file an access control list, or takes it away. The permissions follow an access
+    /// list.
     ///
     /// # Errors
     /// There is no such file, or no room.
@@ -721,8 +729,8 @@ impl FileSystem {
     }
 }
 
-/// Opens the device that a path or device URL names, for reading and, if so asked, for writing; then it is had alone.
-/// [`Opened::finish`] ends its use.
+/// Opens the device that a path or device URL names, for reading and, if so asked, for writing;
+/// then it is had alone. [`Opened::finish`] ends its use.
 ///
 /// # Errors
 /// The device is not there or in use.

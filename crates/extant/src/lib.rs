@@ -15,7 +15,8 @@
 //!
 //! let fs = FileSystem::on_device(device.clone())?;
 //! fs.create_dir_all("/var/log")?;
-//! let mut log = OpenOptions::new().read(true).append(true).create(true).open(&fs, "/var/log/boot")?;
+//! let options = OpenOptions::new().read(true).append(true).create(true);
+//! let mut log = options.open(&fs, "/var/log/boot")?;
 //! writeln!(log, "first line")?;
 //! log.sync_all()?; // on the device from here on, whatever happens
 //! log.seek(SeekFrom::Start(0))?;
@@ -34,6 +35,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod checker;
 mod dir;
 mod error;
 mod export;
@@ -45,15 +47,19 @@ mod image;
 pub mod inspect;
 mod metadata;
 mod path;
+pub mod rooms;
 mod schemes;
 #[cfg(feature = "sim")]
 mod simulated;
 mod tuner;
 
 pub use builder::{ImageBuilder, ImageError};
+pub use checker::Checker;
 pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
 pub use export::{ExportError, Exported, TarWriter};
+pub use extant_check::run::{Report as CheckReport, RunError};
+pub use extant_check::{Answers as Repairs, Finding};
 pub use extant_device::{
     AlignedBuffer, ByteSize, Device, Direct, FileDevice, MemoryDevice,
     OpenOptions as FileDeviceOptions, SizeGrammar,

@@ -46,7 +46,8 @@ fn split(path: &[u8]) -> Result<(&[u8], &[u8]), Cause> {
     Ok((&path[..start], name))
 }
 
-/// Where the file of a path belongs that is to be made: a symbolic link at its end is followed, though its target is missing.
+/// Where the file of a path belongs that is to be made: a symbolic link at its end is followed,
+/// though its target is missing.
 pub(crate) fn place_through_links(volume: &OpenVolume, path: &Path) -> Result<OwnedPlace, Cause> {
     let mut start = InodeNo::ROOT;
     let mut path = path.as_os_str().as_bytes().to_vec();

@@ -119,10 +119,10 @@ impl Tuner {
     }
 }
 
-/// The journal's own device, or why it was not found where that is known.
-fn found_journal(
-    device: &dyn Device,
-) -> Result<(Option<Arc<dyn Device>>, Option<JournalError>), TuneError> {
+type FoundJournal = (Option<Arc<dyn Device>>, Option<JournalError>);
+
+/// The external journal's device, or why it was not found if that is known.
+fn found_journal(device: &dyn Device) -> Result<FoundJournal, TuneError> {
     let Some(journal) = ExternalJournal::of_volume(device) else { return Ok((None, None)) };
     match journal.open(&FileOptions::new().write(true)) {
         Ok(found) => Ok((found.map(|journal| journal as Arc<dyn Device>), None)),

@@ -146,7 +146,8 @@ fn step(random: &mut Random, fs: &FileSystem, root: &Path) {
         _ => ("read", kind_of(fs.read(&path)), kind_of(std::fs::read(&there))),
     };
     let what = format!("{call} {} {}", path.display(), other.display());
-    // What a rename of a directory onto another file, or below itself, is called differs between systems and std.
+    // What a rename of a directory onto another file, or below itself, is called differs between
+    // systems and std.
     if ours != theirs {
         assert!(ours.is_err() && theirs.is_err(), "{what}: {ours:?}, std {theirs:?}");
     }
@@ -294,7 +295,8 @@ fn attributes_and_times_are_set_by_path() {
     judge(&device);
 }
 
-/// Options of one's own hold: with the least memory, around the page cache, more is written than fits in it.
+/// Options of one's own hold: with the least memory, around the page cache, more is written than
+/// fits in it.
 #[test]
 fn an_image_opened_with_a_limit_takes_any_file() {
     let scratch = Scratch::new();

@@ -1,7 +1,8 @@
 //! Writes a tar of a backup pool to standard output: many names of few files.
 //!
-//! `pool_tar [FILES [NAMES]]`: FILES of 64 bytes under `cpool/`, then NAMES hard links to them under `pc/`, twenty in
-//! each directory. The default is the pool of 456,000 files with 10,400,000 links.
+//! `pool_tar [FILES [NAMES]]`: FILES of 64 bytes under `cpool/`, then NAMES hard links to them
+//! under `pc/`, twenty in each directory. The default is the pool of 456,000 files with 10,400,000
+//! links.
 
 use std::io::{self, BufWriter, Write};
 

@@ -15,8 +15,9 @@ const NAME_TRIES: u32 = 100;
 /// The permissions of a new file before the umask.
 const READ_WRITE: u16 = 0o666;
 
-/// A file without a name, to be written. One that does not get as far as [`Self::publish`] goes away, however the process
-/// ends: it has no name that could be left behind, unless its file system knows no files without.
+/// A file without a name, to be written. One that does not get as far as [`Self::publish`] goes
+/// away, however the process ends: it has no name that could be left behind, unless its file system
+/// knows no files without.
 #[derive(Debug)]
 pub struct NewFile {
     path: PathBuf,
@@ -41,8 +42,8 @@ impl Drop for TemporaryName {
 }
 
 impl NewFile {
-    /// Begins what is to be the file at `path`, in its directory. What is there now stays until the end; behind a symbolic
-    /// link that is what the link leads to.
+    /// Begins what is to be the file at `path`, in its directory. What is there now stays until the
+    /// end; behind a symbolic link that is what the link leads to.
     ///
     /// # Errors
     /// The directory takes no new file.
@@ -111,7 +112,8 @@ impl NewFile {
         directory_of(&self.path)
     }
 
-    /// The file is whole: it gets its name, in place of what had it. Nothing is brought to the medium here.
+    /// The file is whole: it gets its name, in place of what had it. Nothing is brought to the
+    /// medium here.
     ///
     /// # Errors
     /// The directory does not take the name.

@@ -1,4 +1,5 @@
-//! Volumes that are written full of empty files: e2fsck finds nothing, and the inodes in use are as many as said.
+//! Volumes that are written full of empty files: e2fsck finds nothing, and the inodes in use are as
+//! many as said.
 
 use extant_image::mkfs::figures::figures;
 use extant_image::mkfs::{Config, DeviceFacts, Identity, MkfsError, NewVolume, Options, Program};

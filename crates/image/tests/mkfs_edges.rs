@@ -1,4 +1,5 @@
-//! What the option table does not show: used devices, bad blocks, external journals, offsets, mounts by the kernel.
+//! What the option table does not show: used devices, bad blocks, external journals, offsets,
+//! mounts by the kernel.
 
 use std::ffi::OsString;
 use std::fs;
@@ -300,7 +301,8 @@ fn a_volume_past_2_to_the_32_blocks_is_laid_out_in_memory() {
     assert!(volume.free_blocks() > (1 << 34) - (1 << 28));
 }
 
-/// With clusters the first data block is 0 even where blocks have 1 KiB, and nothing lies before a backup superblock.
+/// With clusters the first data block is 0 even where blocks have 1 KiB, and nothing lies before a
+/// backup superblock.
 #[test]
 fn the_resize_inode_is_sound_with_clusters_of_small_blocks() {
     if !has_oracles() {

@@ -187,8 +187,8 @@ fn volumes_of_every_row_are_clean_and_as_mke2fs_has_them() {
     assert!(rows.len() > 290, "only {} rows", rows.len());
 }
 
-/// dumpe2fs's list of groups, without checksums (they hang on the UUID) and without the mark of cleared tables (which
-/// mke2fs sets only for files that were there before).
+/// dumpe2fs's list of groups, without checksums (they hang on the UUID) and without the mark of
+/// cleared tables (which mke2fs sets only for files that were there before).
 fn group_list(image: &Path) -> Result<Vec<String>, String> {
     let text = tool("dumpe2fs").expect("looked for before").text([image])?;
     let groups = text.lines().skip_while(|line| !line.starts_with("Group 0:"));
@@ -204,8 +204,8 @@ fn group_list(image: &Path) -> Result<Vec<String>, String> {
         .collect())
 }
 
-/// What deviates from the list of the mke2fs that is installed. Where that one refuses, or knows other features than
-/// 1.47.4, there is nothing to compare.
+/// What deviates from the list of the mke2fs that is installed. Where that one refuses, or knows
+/// other features than 1.47.4, there is nothing to compare.
 fn judge_groups(row: &Row, image: &Path, corpora: &Path) -> Option<Vec<String>> {
     let theirs = image.with_extension("theirs");
     row.prepare(image);
@@ -274,7 +274,8 @@ fn groups_of_every_row_lie_where_mke2fs_puts_them() {
     assert!(deviations.is_empty(), "{} deviations\n{}", deviations.len(), deviations.join("\n"));
 }
 
-/// With packed_meta_blocks the rows of bitmaps and tables go around the superblocks and descriptors of other groups.
+/// With packed_meta_blocks the rows of bitmaps and tables go around the superblocks and descriptors
+/// of other groups.
 #[test]
 fn packed_tables_lie_where_mke2fs_puts_them() {
     let Some(mke2fs) = tool("mke2fs").filter(|_| tool("dumpe2fs").is_some()) else {

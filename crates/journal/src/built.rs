@@ -30,7 +30,8 @@ pub(crate) fn around(range: &Range<u32>, at: u32, count: u32) -> u32 {
     range.start + (from_start % u64::from(range.end - range.start)) as u32
 }
 
-/// Number of log blocks of a transaction with `blocks` metadata blocks and `revoked` revoke records.
+/// Number of log blocks of a transaction with `blocks` metadata blocks and `revoked` revoke
+/// records.
 pub(crate) fn needed(format: &LogFormat, blocks: u32, revoked: u32) -> u32 {
     let tags = u32::try_from(format.tags_per_block()).expect("fewer than a block's bytes");
     blocks

@@ -1,10 +1,12 @@
-//! An archive as BackupPC's hierarchy gives (document 002), streamed as tar and never stored; where the archive is to cost nothing, its
-//! entries are handed over as they are made.
+//! An archive as BackupPC's hierarchy gives (document 002), streamed as tar and never stored; where
+//! the archive is to cost nothing, its entries are handed over as they are made.
 //!
-//! First the pool, in the order of hashes: `backuppc/cpool/f/1/d/f1d2…`. Then `backuppc/pc`: one tree of directories after another, as
-//! desktops have them, in the order of their names, where each file is a link to the pool, with empty files between. The target of a
-//! link has nothing to do with its place: it is scattered over the whole pool, so that the order of links meets inodes in no order at
-//! all. A few pool files have very many links, up to BackupPC's limit, most have few.
+//! First the pool, in the order of hashes: `backuppc/cpool/f/1/d/f1d2…`. Then `backuppc/pc`: one
+//! tree of directories after another, as desktops have them, in the order of their names, where
+//! each file is a link to the pool, with empty files between. The target of a link has nothing to
+//! do with its place: it is scattered over the whole pool, so that the order of links meets inodes
+//! in no order at all. A few pool files have very many links, up to BackupPC's limit, most have
+//! few.
 
 use std::io::{self, Write};
 
@@ -14,7 +16,8 @@ use tar::{Builder, EntryType, Header};
 use crate::experiment::HardLinks;
 use crate::experiment::Settings;
 
-/// How skewed links are: the n-th most linked of P pool files has links in proportion to (n/P)^(1/SKEW - 1).
+/// How skewed links are: the n-th most linked of P pool files has links in proportion to
+/// (n/P)^(1/SKEW - 1).
 const SKEW: f64 = 2.5;
 /// Entries of a directory of a desktop, about.
 const A_DIRECTORY: f64 = 12.0;
@@ -385,7 +388,8 @@ mod tests {
         assert!(gaps.clone().all(|gap| (120..130).contains(&gap)), "{:?}", gaps.max());
     }
 
-    /// At the document's own size some files have as many links as BackupPC allows, and no file has more.
+    /// At the document's own size some files have as many links as BackupPC allows, and no file has
+    /// more.
     #[test]
     fn links_reach_the_limit_of_backuppc() {
         let work = Experiment::built_in().into_iter().find_map(|one| one.hard_links);

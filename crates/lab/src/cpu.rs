@@ -11,8 +11,8 @@ pub struct Cpu {
     pub user_seconds: f64,
     /// The same, in the kernel.
     pub system_seconds: f64,
-    /// Of the whole machine, kernel threads and servers included: what an idle machine would not have done. `None` where
-    /// /proc/stat cannot be read.
+    /// Of the whole machine, kernel threads and servers included: what an idle machine would not
+    /// have done. `None` where /proc/stat cannot be read.
     pub machine_seconds: Option<f64>,
 }
 
@@ -40,8 +40,8 @@ impl Cpu {
     }
 }
 
-/// User and system ticks of a process and its ended children: fields 14 to 17 of proc_pid_stat(5). The name before them may
-/// have blanks and parentheses in it.
+/// User and system ticks of a process and its ended children: fields 14 to 17 of proc_pid_stat(5).
+/// The name before them may have blanks and parentheses in it.
 fn of_process(stat: &str) -> Option<[u64; 2]> {
     let (_, behind_name) = stat.rsplit_once(')')?;
     let mut ticks = behind_name.split_whitespace().skip(11).map_while(|field| field.parse().ok());
@@ -51,8 +51,9 @@ fn of_process(stat: &str) -> Option<[u64; 2]> {
     Some([own[0] + children[0], own[1] + children[1]])
 }
 
-/// Ticks of all processors that they were neither idle nor waiting for a disk, nor given to other guests: the first line of
-/// proc_stat(5) is user, nice, system, idle, iowait, irq, softirq, steal. Guests of ours count as user already.
+/// Ticks of all processors that they were neither idle nor waiting for a disk, nor given to other
+/// guests: the first line of proc_stat(5) is user, nice, system, idle, iowait, irq, softirq, steal.
+/// Guests of ours count as user already.
 fn of_machine(stat: &str) -> Option<u64> {
     let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
     let ticks: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();

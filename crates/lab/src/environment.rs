@@ -63,7 +63,8 @@ impl Environment {
     }
 }
 
-/// Whether a program is on this machine: in one of PATH's directories, unless it is given with its own.
+/// Whether a program is on this machine: in one of PATH's directories, unless it is given with its
+/// own.
 pub fn is_there(program: impl AsRef<Path>) -> bool {
     let program = program.as_ref();
     if program.components().count() > 1 {
@@ -106,7 +107,8 @@ fn disk(dir: &Path) -> String {
     }
 }
 
-/// The first line that a program says of its version. tune2fs shows it when it is called without anything.
+/// The first line that a program says of its version. tune2fs shows it when it is called without
+/// anything.
 fn version(name: &str, option: &str) -> String {
     let mut command = Command::new(name);
     if !option.is_empty() {

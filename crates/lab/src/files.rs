@@ -1,4 +1,5 @@
-//! What experiments do to a file system, wherever it is: mounted, or a volume of our own in this process.
+//! What experiments do to a file system, wherever it is: mounted, or a volume of our own in this
+//! process.
 
 use std::fs;
 use std::io::{self, Write};
@@ -53,7 +54,8 @@ pub trait OpenFile: Send {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Makes a file of so many bytes, which are `block` over and over; it goes with each write as far as it is needed.
+/// Makes a file of so many bytes, which are `block` over and over; it goes with each write as far
+/// as it is needed.
 pub(crate) fn make_filled(
     files: &dyn Files,
     path: &Path,
@@ -206,7 +208,8 @@ impl OpenFile for fs::File {
     }
 }
 
-/// A volume in this process. It never uses a page cache of file contents: direct access is how it always is.
+/// A volume in this process. It never uses a page cache of file contents: direct access is how it
+/// always is.
 impl Files for extant::FileSystem {
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn OpenFile>> {
         let options = extant::OpenOptions::new();

@@ -130,7 +130,8 @@ impl Finding {
 }
 
 impl Pair {
-    /// The same of the engine on a simulated drive; `None` where it is not the engine's alone, or another checker's.
+    /// The same of the engine on a simulated drive; `None` where it is not the engine's alone, or
+    /// another checker's.
     pub fn on_drive(&self, drive: &System) -> Option<Self> {
         if self.phase.starts_with("e2fsck") {
             return None;
@@ -179,7 +180,8 @@ impl Expected {
 mod tests {
     use super::*;
 
-    /// Every finding names targets that its experiment measures: none is left open by a slip of the pen.
+    /// Every finding names targets that its experiment measures: none is left open by a slip of the
+    /// pen.
     #[test]
     fn findings_are_of_what_experiments_measure() {
         let experiments = Experiment::built_in();

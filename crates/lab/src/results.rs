@@ -49,7 +49,8 @@ impl Results {
         drives
     }
 
-    /// A target as it was measured: the same; for a simulated drive without options, the first one on it.
+    /// A target as it was measured: the same; for a simulated drive without options, the first one
+    /// on it.
     pub fn as_measured(&self, experiment: &Experiment, wanted: &str) -> Option<String> {
         let mut targets = self.targets(experiment).into_iter();
         if let Some(same) = targets.clone().find(|text| *text == wanted) {
@@ -126,7 +127,8 @@ impl Results {
         all
     }
 
-    /// Phases and metrics of an experiment in the order in which they were first met, without curves.
+    /// Phases and metrics of an experiment in the order in which they were first met, without
+    /// curves.
     pub fn figures(&self, experiment: &str) -> Vec<(String, String)> {
         self.named(experiment, |sample| sample.at.is_none())
     }

@@ -14,7 +14,8 @@ pub const SAMPLES: &str = "samples.jsonl";
 pub const CELL_SECONDS: &str = "cell_seconds";
 /// What processors did just before a cell, while the lab did nothing: 100 is one processor.
 pub const OTHER_LOAD: &str = "other_load_percent";
-/// What could not be done, with its reason: all of a cell, in the phase [`WHOLE`], or a part of one that was done.
+/// What could not be done, with its reason: all of a cell, in the phase [`WHOLE`], or a part of one
+/// that was done.
 pub const SKIPPED: &str = "skipped";
 /// The phase of what is of a whole cell.
 pub const WHOLE: &str = "cell";
@@ -84,8 +85,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a directory's samples. What a cell that was interrupted left, and cells that could not run, are dropped: they are
-    /// done again.
+    /// Opens a directory's samples. What a cell that was interrupted left, and cells that could not
+    /// run, are dropped: they are done again.
     ///
     /// # Errors
     /// The file cannot be read or written, or a line before the last one is no sample: it is named.

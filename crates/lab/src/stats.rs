@@ -51,8 +51,8 @@ impl Summary {
         Some(student_quantile((self.count - 1) as f64)? * deviation / (self.count as f64).sqrt())
     }
 
-    /// Half the width as document 002 has it: 1.96 s / (c4 sqrt n), for comparison with its tables. It is too narrow for few
-    /// runs, as the deviation is not known but estimated.
+    /// Half the width as document 002 has it: 1.96 s / (c4 sqrt n), for comparison with its tables.
+    /// It is too narrow for few runs, as the deviation is not known but estimated.
     pub fn published_interval(&self) -> Option<f64> {
         let deviation = self.deviation?;
         Some(NORMAL_QUANTILE * deviation / (c4(self.count) * (self.count as f64).sqrt()))
@@ -69,8 +69,8 @@ impl Summary {
 pub struct Difference {
     /// Of the means, in per cent of the first's.
     pub percent: f64,
-    /// Half the width of its 95% interval, in per cent of the first's mean: Welch's, which takes no equal deviations for
-    /// granted. `None` where one of them has a single run.
+    /// Half the width of its 95% interval, in per cent of the first's mean: Welch's, which takes no
+    /// equal deviations for granted. `None` where one of them has a single run.
     pub interval_percent: Option<f64>,
 }
 
@@ -128,8 +128,8 @@ mod tests {
         Summary { count, mean, min: mean, max: mean, deviation: Some(deviation) }
     }
 
-    /// Document 002's tables: samples, average, deviation, interval, interval in per cent. Its captions say five samples of
-    /// btrfs; its intervals are those of four.
+    /// Document 002's tables: samples, average, deviation, interval, interval in per cent. Its
+    /// captions say five samples of btrfs; its intervals are those of four.
     #[test]
     fn the_published_intervals_come_out() {
         for (count, mean, deviation, interval, percent) in [

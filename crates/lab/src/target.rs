@@ -6,13 +6,15 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A file system and its options, written `NAME[+LAYER...][:MOUNT OPTIONS[:MKFS OPTIONS]]` or `dir:PATH`.
+/// A file system and its options, written `NAME[+LAYER...][:MOUNT OPTIONS[:MKFS OPTIONS]]` or
+/// `dir:PATH`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Target {
     /// Who runs it.
     pub system: System,
-    /// Mappings of the device mapper between a kernel's file system and its device, from the device up.
+    /// Mappings of the device mapper between a kernel's file system and its device, from the device
+    /// up.
     pub layers: Vec<Layer>,
     /// Mount options, separated by commas.
     pub mount: String,
@@ -134,7 +136,8 @@ impl System {
 }
 
 impl Target {
-    /// Reads targets that are separated by commas. Options have commas too: a new target begins where a target's name stands.
+    /// Reads targets that are separated by commas. Options have commas too: a new target begins
+    /// where a target's name stands.
     ///
     /// # Errors
     /// Something is no target: it is named.

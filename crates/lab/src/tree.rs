@@ -1,8 +1,10 @@
-//! A tree that stands for a system's own, by a seed: what `copy-remove` copies where the tree of this machine says nothing.
+//! A tree that stands for a system's own, by a seed: what `copy-remove` copies where the tree of
+//! this machine says nothing.
 //!
-//! The document copied `/usr /home /boot /lib /bin /etc /sbin /var` of its machine. A made tree has the same tops; below them
-//! directories that hang in each other at random, with a dozen names in each, and among the names symbolic links to others. Sizes are
-//! log-normal: half of the files are small, and a few hold most of the bytes. All bytes are zero, as those of document 002's archive.
+//! The document copied `/usr /home /boot /lib /bin /etc /sbin /var` of its machine. A made tree has
+//! the same tops; below them directories that hang in each other at random, with a dozen names in
+//! each, and among the names symbolic links to others. Sizes are log-normal: half of the files are
+//! small, and a few hold most of the bytes. All bytes are zero, as those of document 002's archive.
 
 use std::f64::consts::TAU;
 use std::path::PathBuf;
@@ -11,7 +13,8 @@ use fastrand::Rng;
 
 use crate::experiment::{MadeTree, Settings};
 
-/// The trees of the document, with the share of names that each has in a system of that time, about.
+/// The trees of the document, with the share of names that each has in a system of that time,
+/// about.
 const TOPS: [(&str, f64); 8] = [
     ("usr", 0.62),
     ("home", 0.17),
@@ -42,7 +45,8 @@ pub enum Made {
     Symlink(PathBuf, PathBuf),
 }
 
-/// Makes it up. The same seed gives the same tree, and the sizes come to what was asked for, but for a byte each.
+/// Makes it up. The same seed gives the same tree, and the sizes come to what was asked for, but
+/// for a byte each.
 pub fn made(work: &MadeTree, settings: &Settings) -> Vec<Made> {
     let mut random = Rng::with_seed(settings.seed);
     let count = settings.count(work.files);

@@ -82,7 +82,8 @@ impl Attributes {
     }
 }
 
-/// A device number in 32 bits, as FUSE carries it: 12 bits of major, 20 of minor, the minor's upper 12 on top.
+/// A device number in 32 bits, as FUSE carries it: 12 bits of major, 20 of minor, the minor's upper
+/// 12 on top.
 pub(crate) fn encode_device(major: u32, minor: u32) -> u32 {
     minor & 0xff | (major & 0xfff) << 8 | (minor & 0xfff00) << 12
 }

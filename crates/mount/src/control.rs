@@ -11,11 +11,12 @@ use crate::mountpoint::mount_at;
 use crate::server::shutdown_mode;
 use crate::transport;
 
-/// Ends all writing to the volume mounted at `point`, after what `how` still asks for: everything fails there from now on, until it is
-/// unmounted.
+/// Ends all writing to the volume mounted at `point`, after what `how` still asks for: everything
+/// fails there from now on, until it is unmounted.
 ///
 /// # Errors
-/// Nothing of ours is mounted there, the caller is neither root nor whose mount it is, or what was to be written could not be.
+/// Nothing of ours is mounted there, the caller is neither root nor whose mount it is, or what was
+/// to be written could not be.
 pub fn shutdown(point: &Path, how: Shutdown) -> Result<(), MountError> {
     ask(point, "cannot be shut down", |root| {
         if how == Shutdown::Default {
@@ -25,8 +26,8 @@ pub fn shutdown(point: &Path, how: Shutdown) -> Result<(), MountError> {
     })
 }
 
-/// Holds changes of the volume mounted at `point` back until [`thaw`]: all that programs have written so far is on the device, and a copy
-/// of it is a clean volume.
+/// Holds changes of the volume mounted at `point` back until [`thaw`]: all that programs have
+/// written so far is on the device, and a copy of it is a clean volume.
 ///
 /// # Errors
 /// As [`shutdown`], or it is frozen already.

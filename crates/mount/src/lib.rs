@@ -1,15 +1,15 @@
 //! An ext4 volume mounted over FUSE.
 //!
 //! Three processes, of which two stay:
-//! - who calls [`supervise()`] starts the server, waits until the volume is mounted, and stays outside: when the server ends, however
-//!   it ends, it takes the mount away;
+//! - who calls [`supervise()`] starts the server, waits until the volume is mounted, and stays
+//!   outside: when the server ends, however it ends, it takes the mount away;
 //! - who calls [`serve()`] is the server: it opens the image, mounts, restricts itself
 //!   ([`sandbox`]), and only then reads the image (before it no more than the superblock, which may
 //!   name a journal on another device), recovers the journal and answers requests;
 //! - in the background the first caller of all has gone by then.
 //!
-//! What a request means is in the server, in values of this crate; how it comes in and goes out is a
-//! [`transport`](crate::transport::Transport). An error of the volume says its errno itself.
+//! What a request means is in the server, in values of this crate; how it comes in and goes out is
+//! a [`transport`](crate::transport::Transport). An error of the volume says its errno itself.
 #![deny(unsafe_code)]
 
 mod attr;

@@ -21,13 +21,14 @@ use crate::options::MountOptions;
 
 /// Bytes that one request carries at most.
 pub(crate) const MAX_REQUEST: u32 = 1 << 20;
-/// The type that the kernel shows; and the one of mounts that hold their block device, whose servers are told of syncfs and of
-/// the end.
+/// The type that the kernel shows; and the one of mounts that hold their block device, whose
+/// servers are told of syncfs and of the end.
 const FS_TYPE: &str = "fuse.extant";
 const BLOCK_FS_TYPE: &str = "fuseblk.extant";
 /// The block size of such a mount: every device has that or smaller sectors.
 const BLOCK_SIZE: u32 = 4096;
-/// Where the control file system of FUSE is mounted, if it is (`filesystems/fuse/fuse.rst` of the kernel's documentation).
+/// Where the control file system of FUSE is mounted, if it is (`filesystems/fuse/fuse.rst` of the
+/// kernel's documentation).
 const CONTROL: &str = "/sys/fs/fuse/connections";
 /// Where the setuid helper of FUSE is looked for.
 const FUSERMOUNT: &str = "fusermount3";
@@ -93,8 +94,8 @@ fn unescaped(field: &[u8]) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Where the kernel shows the connection of the mount of that device number (`MAJOR:MINOR`) to its server: under one number, as the kernel
-/// keeps both together.
+/// Where the kernel shows the connection of the mount of that device number (`MAJOR:MINOR`) to its
+/// server: under one number, as the kernel keeps both together.
 pub(crate) fn control_dir(device: &str) -> Option<PathBuf> {
     let (major, minor) = device.split_once(':')?;
     let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
@@ -140,8 +141,8 @@ pub fn canonical_point(point: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// Changes the flags of the mount at `point`: it becomes read-only, or programs are barred from it. What only the server could
-/// change is refused.
+/// Changes the flags of the mount at `point`: it becomes read-only, or programs are barred from it.
+/// What only the server could change is refused.
 ///
 /// # Errors
 /// Nothing of ours is mounted there, or the kernel refused.
@@ -168,7 +169,8 @@ pub(crate) fn can_hold(image: &Path) -> bool {
         && fs::metadata(image).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
-/// Mounts a block device at `point` and has the kernel hold it; `None` where this kernel does not know such mounts.
+/// Mounts a block device at `point` and has the kernel hold it; `None` where this kernel does not
+/// know such mounts.
 pub(crate) fn mount_holding(
     image: &Path,
     point: &Path,
@@ -237,7 +239,8 @@ fn mount_directly(
     Ok(Mounted { connection })
 }
 
-/// fusermount3 mounts and sends the connection through a socket whose number it finds in its environment.
+/// fusermount3 mounts and sends the connection through a socket whose number it finds in its
+/// environment.
 fn mount_by_helper(
     image: &Path,
     point: &Path,
@@ -350,7 +353,8 @@ pub(crate) enum Detach {
     IfIdle,
     /// The name goes at once, the rest with the last open file.
     Now,
-    /// As [`Self::Now`], of a mount without a server: whoever waits for an answer there gets an error, where we may do that.
+    /// As [`Self::Now`], of a mount without a server: whoever waits for an answer there gets an
+    /// error, where we may do that.
     Dead,
 }
 

@@ -1,8 +1,9 @@
 //! The restrictions of a process that is about to read bytes nobody vouches for.
 //!
-//! After [`restrict`] a process has the files that it opened before, memory, threads and the clock, and nothing else: no path of
-//! the host opens (landlock), no program runs, no socket is made, no other process is reached (seccomp), and root's powers are gone
-//! (capabilities). It holds for the calling thread and those that it starts, so it comes before the first of them.
+//! After [`restrict`] a process has the files that it opened before, memory, threads and the clock,
+//! and nothing else: no path of the host opens (landlock), no program runs, no socket is made, no
+//! other process is reached (seccomp), and root's powers are gone (capabilities). It holds for the
+//! calling thread and those that it starts, so it comes before the first of them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -40,7 +41,8 @@ pub enum Restricted {
     WithoutAllOfLandlock,
 }
 
-/// Restricts this thread and those that it starts. `devices` are device files that may still be opened, for reading and writing.
+/// Restricts this thread and those that it starts. `devices` are device files that may still be
+/// opened, for reading and writing.
 ///
 /// # Errors
 /// The kernel has no seccomp, or one of the steps was refused.
@@ -161,7 +163,8 @@ const ALLOWED_HERE: &[libc::c_long] = &[libc::SYS_newfstatat, libc::SYS_pipe2];
 
 /// `_IOR(229, 0, u32)`: another descriptor of a connection of FUSE.
 const FUSE_DEV_IOC_CLONE: u64 = 0x8004_e500;
-/// `_IO(0x12, 119)`, `_IO(0x12, 127)`, `_IO(0x12, 104)`, `_IOR(0x12, 114, size_t)`: discards and sizes of block devices.
+/// `_IO(0x12, 119)`, `_IO(0x12, 127)`, `_IO(0x12, 104)`, `_IOR(0x12, 114, size_t)`: discards and
+/// sizes of block devices.
 const BLKDISCARD: u64 = 0x1277;
 const BLKZEROOUT: u64 = 0x127f;
 const BLKSSZGET: u64 = 0x1268;
@@ -190,7 +193,8 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         [FUSE_DEV_IOC_CLONE, BLKDISCARD, BLKZEROOUT, BLKSSZGET, BLKGETSIZE64, TCGETS, TIOCGWINSZ];
     let requests: Result<_, _> = requests.into_iter().map(|request| equals(1, request)).collect();
     rules.insert(libc::SYS_ioctl, requests?);
-    // Threads only; clone3 hides its flags in memory, so that it is refused and the older call taken.
+    // Threads only; clone3 hides its flags in memory, so that it is refused and the older call
+    // taken.
     let thread = libc::CLONE_THREAD.cast_unsigned();
     let is_thread = SeccompCondition::new(
         0,
@@ -225,7 +229,8 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
 mod tests {
     use super::*;
 
-    /// Restrictions hold for a thread and cannot be taken back, so that each test has one of its own.
+    /// Restrictions hold for a thread and cannot be taken back, so that each test has one of its
+    /// own.
     fn restricted<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
         let run = move || {
             restrict(&[]).expect("the kernel has seccomp");

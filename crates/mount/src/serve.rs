@@ -28,11 +28,13 @@ use crate::server::Server;
 use crate::transport::{Awake, FUSE_DEVICE, Fuse, Rings, Transport};
 use crate::unmount;
 
-/// What the server tells the process outside: a word, and for the first the device number of the mount.
+/// What the server tells the process outside: a word, and for the first the device number of the
+/// mount.
 pub(crate) const MOUNTED: &str = "mounted";
 pub(crate) const READY: &str = "ready";
 pub(crate) const ASKS_TO_STOP: &str = "asks-to-stop";
-/// The mount is gone; whatever is mounted there from now on is another one, even of the same device number.
+/// The mount is gone; whatever is mounted there from now on is another one, even of the same device
+/// number.
 pub(crate) const UNMOUNTED: &str = "unmounted";
 /// The thread of the number that follows lives as long as the server.
 pub(crate) const LIVES: &str = "lives";
@@ -73,8 +75,9 @@ enum Event {
     Stop,
 }
 
-/// Mounts and serves until the mount is gone, or until the process at the other end of `control` says so; then everything is on
-/// the device and the volume says that it is clean. Call it before any other thread is started.
+/// Mounts and serves until the mount is gone, or until the process at the other end of `control`
+/// says so; then everything is on the device and the volume says that it is clean. Call it before
+/// any other thread is started.
 ///
 /// # Errors
 /// The volume was not mounted; or it could not be closed well.
@@ -198,7 +201,8 @@ fn not_opened(image: &Path, source: Error) -> MountError {
     }
 }
 
-/// Rings for requests to come by, where the kernel offers that: it is off unless root has switched it on.
+/// Rings for requests to come by, where the kernel offers that: it is off unless root has switched
+/// it on.
 fn prepare_rings(connection: &OwnedFd) -> Option<Rings> {
     let is_on = fs::read_to_string("/sys/module/fuse/parameters/enable_uring").ok()?.trim() == "Y";
     // A queue for each, whether it is on or not.
@@ -217,8 +221,9 @@ fn last_processor(list: &str) -> Option<usize> {
     fs::read_to_string(list).ok()?.trim().rsplit(['-', ',']).next()?.parse().ok()
 }
 
-/// A server whose mount is gone keeps the image until all is on the device: umount(8) does not wait for that, so that this
-/// does. `claimed` says that the kernel will hold the device for the mount: it refuses to when somebody else has it.
+/// A server whose mount is gone keeps the image until all is on the device: umount(8) does not wait
+/// for that, so that this does. `claimed` says that the kernel will hold the device for the mount:
+/// it refuses to when somebody else has it.
 fn open_files(url: &DeviceUrl, options: &MountOptions, claimed: bool) -> Result<Files, MountError> {
     let read_only = options.read_only;
     // Pages of the host's cache would be memory too.
@@ -324,7 +329,8 @@ fn watch(
         // The end of it is no order: the mount goes on without the process outside.
         for line in BufReader::new(orders).lines().map_while(Result::ok) {
             if line == STOP {
-                // Once the volume is being closed nobody takes it. This thread stays: its end would be taken for the server's.
+                // Once the volume is being closed nobody takes it. This thread stays: its end would
+                // be taken for the server's.
                 let _ = sender.send(Event::Stop);
             }
         }
@@ -351,7 +357,8 @@ fn wait_for_the_end(
                 }
                 return outcome;
             }
-            // The process outside unmounts, and says when that does not work; without it this is the end.
+            // The process outside unmounts, and says when that does not work; without it this is
+            // the end.
             Ok(Event::Signal) if tell(control, ASKS_TO_STOP) => {}
             Ok(Event::Signal | Event::Stop) | Err(_) => return Ok(()),
         }

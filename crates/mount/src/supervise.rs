@@ -41,15 +41,16 @@ const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(OFlags::EXCL.bits(
 
 enum Event {
     Line(String),
-    /// The server has ended, or is about to: its end of the connection is closed, or one of its threads is no more.
+    /// The server has ended, or is about to: its end of the connection is closed, or one of its
+    /// threads is no more.
     Gone,
     Signal,
     /// What the kernel's cache held of open files is on its way.
     Flushed,
 }
 
-/// Starts `server`, whose standard input becomes its end of the connection to this process, and stays until it has ended: then
-/// its exit code. `ready` is called when the volume is mounted.
+/// Starts `server`, whose standard input becomes its end of the connection to this process, and
+/// stays until it has ended: then its exit code. `ready` is called when the volume is mounted.
 ///
 /// # Errors
 /// The server could not be started, or ended before the volume was mounted.
@@ -124,7 +125,8 @@ pub fn supervise(
             Event::Gone => break,
         }
     }
-    // Before the wait: a thread of the server may be inside the kernel and wait for what nobody answers any more.
+    // Before the wait: a thread of the server may be inside the kernel and wait for what nobody
+    // answers any more.
     outside.clean_up();
     let code = exit_code(&mut child).map_err(failed)?;
     if let Some(log) = log {
@@ -149,14 +151,16 @@ struct Outside<'a> {
     control: UnixStream,
     /// The device number of the mount, once there is one.
     device: Option<String>,
-    /// Whatever is written there ends the mount's connection to its server, if it is still there, and no other one.
+    /// Whatever is written there ends the mount's connection to its server, if it is still there,
+    /// and no other one.
     abort: Option<File>,
     is_watched: bool,
     is_stopping: bool,
 }
 
 impl Outside<'_> {
-    /// The server has mounted, which it says before it reads the image; what it says later may be the image's doing.
+    /// The server has mounted, which it says before it reads the image; what it says later may be
+    /// the image's doing.
     fn is_mounted_as(&mut self, device: &str) {
         if self.device.is_some() {
             return;
@@ -169,11 +173,13 @@ impl Outside<'_> {
         }
     }
 
-    /// Has a thread wait for the end of that thread of the server, which lives as long as the server.
+    /// Has a thread wait for the end of that thread of the server, which lives as long as the
+    /// server.
     ///
-    /// A server that is killed has ended when its last thread has, and its connection to the kernel with it. A thread that has the
-    /// kernel drop what it keeps of a file waits there for requests on that file; once the other threads are gone nobody answers
-    /// those. So the connection is ended from here. Kernels before 6.9 do not tell of threads: there it is not.
+    /// A server that is killed has ended when its last thread has, and its connection to the kernel
+    /// with it. A thread that has the kernel drop what it keeps of a file waits there for requests
+    /// on that file; once the other threads are gone nobody answers those. So the connection is
+    /// ended from here. Kernels before 6.9 do not tell of threads: there it is not.
     fn watch(&mut self, thread: &str) {
         let Some(thread) = thread.parse().ok().and_then(Pid::from_raw) else { return };
         if self.is_watched {
@@ -203,8 +209,8 @@ impl Outside<'_> {
         });
     }
 
-    /// Unmounts; where files are open, has the kernel write what it keeps of them, and orders the server to end. A second call
-    /// does not wait for that.
+    /// Unmounts; where files are open, has the kernel write what it keeps of them, and orders the
+    /// server to end. A second call does not wait for that.
     fn stop(&mut self, sender: &Sender<Event>) {
         if self.is_stopping {
             return self.order();
@@ -247,7 +253,8 @@ impl Outside<'_> {
     }
 }
 
-/// Passes on what the server says: to standard error until the volume is mounted, then to the system's log.
+/// Passes on what the server says: to standard error until the volume is mounted, then to the
+/// system's log.
 fn pass_on(stderr: ChildStderr, is_mounted: Arc<AtomicBool>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let log = UnixDatagram::unbound().and_then(|socket| {

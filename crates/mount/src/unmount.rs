@@ -25,8 +25,9 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// Between two tries: calls that come one after the other leave moments between them.
 const SHORT_PAUSE: Duration = Duration::from_micros(200);
 
-/// Takes the mount at `point` away and returns when its server has let the image go: everything is on the device then. With `lazy` the
-/// name goes at once, even while files are open, and nothing is waited for.
+/// Takes the mount at `point` away and returns when its server has let the image go: everything is
+/// on the device then. With `lazy` the name goes at once, even while files are open, and nothing is
+/// waited for.
 ///
 /// # Errors
 /// Nothing of ours is mounted there, or files are open.
@@ -57,8 +58,8 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
     Ok(())
 }
 
-/// Takes the mount at `point` away as `umount -f` does: calls that wait for the server end in errors, and the
-/// server is not waited for. With `lazy` the name goes even while files are open.
+/// Takes the mount at `point` away as `umount -f` does: calls that wait for the server end in
+/// errors, and the server is not waited for. With `lazy` the name goes even while files are open.
 ///
 /// # Errors
 /// The kernel refuses: files are open, or the caller is not root.
@@ -73,8 +74,8 @@ pub fn unmount_by_force(point: &Path, lazy: bool) -> Result<(), MountError> {
     rustix::mount::unmount(point, flags).map_err(failed)
 }
 
-/// Thaws a frozen volume: the kernel writes back its cache before it unmounts, and without a mount point there is no way to thaw.
-/// A server that does not answer within [`ANSWER`] is left alone.
+/// Thaws a frozen volume: the kernel writes back its cache before it unmounts, and without a mount
+/// point there is no way to thaw. A server that does not answer within [`ANSWER`] is left alone.
 fn thaw(point: &Path) {
     let (point, (done, thawed)) = (point.to_owned(), channel());
     thread::spawn(move || {
@@ -88,8 +89,8 @@ fn thaw(point: &Path) {
     let _ = thawed.recv_timeout(ANSWER);
 }
 
-/// Unmounts once no file is open. System calls of other programs that are in progress, such as `statfs`, keep a mount busy for a
-/// moment, so that EBUSY is retried.
+/// Unmounts once no file is open. System calls of other programs that are in progress, such as
+/// `statfs`, keep a mount busy for a moment, so that EBUSY is retried.
 fn detach_soon(point: &Path) -> io::Result<()> {
     let begun = Instant::now();
     loop {
@@ -104,8 +105,8 @@ fn detach_soon(point: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a server of ours whose mount is gone has the lock of an image: it gives it back when all is on
-/// the device. umount(8) does not wait for that.
+/// Whether a server of ours whose mount is gone has the lock of an image: it gives it back when all
+/// is on the device. umount(8) does not wait for that.
 pub fn is_closing(image: &Path) -> bool {
     let Ok(image) = image.canonicalize() else { return false };
     let Ok(mut all) = mounts() else { return false };
@@ -113,8 +114,8 @@ pub fn is_closing(image: &Path) -> bool {
         && holders(&image).iter().any(|process| is_server(process))
 }
 
-/// The processes that have locks on a file, as far as the kernel tells of them; and on files of its number in other file systems, as btrfs
-/// calls its devices otherwise there.
+/// The processes that have locks on a file, as far as the kernel tells of them; and on files of its
+/// number in other file systems, as btrfs calls its devices otherwise there.
 fn holders(file: &Path) -> Vec<String> {
     let (Ok(metadata), Ok(table)) = (fs::metadata(file), fs::read_to_string("/proc/locks")) else {
         return Vec::new();

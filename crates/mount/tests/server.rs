@@ -1,4 +1,5 @@
-//! The server by itself, without the kernel in front of it: what it judges, and what it does not wait for.
+//! The server by itself, without the kernel in front of it: what it judges, and what it does not
+//! wait for.
 
 use std::fs;
 use std::sync::Arc;
@@ -116,7 +117,8 @@ fn waits(thread: rustix::thread::Pid) -> bool {
     fs::read_to_string(stat).is_ok_and(|stat| stat.contains(") S "))
 }
 
-/// A lock that waits to be written is not read once more by a thread that reads it already: both would wait for ever.
+/// A lock that waits to be written is not read once more by a thread that reads it already: both
+/// would wait for ever.
 #[test]
 fn a_directory_is_listed_to_its_end_while_the_volume_waits_to_be_closed() {
     if tool("mke2fs").is_none() {

@@ -11,7 +11,8 @@ const PATTERNS: [u8; 4] = [0xaa, 0x55, 0xff, 0x00];
 /// Tests every block by reading it.
 ///
 /// # Errors
-/// None but what the device's own arithmetic refuses: a block that cannot be read is what is looked for.
+/// None but what the device's own arithmetic refuses: a block that cannot be read is what is looked
+/// for.
 pub fn by_reading(
     device: &dyn Device,
     offset: u64,
@@ -57,8 +58,9 @@ pub fn by_writing(
     Ok(bad)
 }
 
-/// Tests every block by writing other bytes, reading them back and putting back what was there. A block that cannot be read is
-/// bad and is not written. Each piece is tested inside `whole`, which may bar a program from ending half way.
+/// Tests every block by writing other bytes, reading them back and putting back what was there. A
+/// block that cannot be read is bad and is not written. Each piece is tested inside `whole`, which
+/// may bar a program from ending half way.
 ///
 /// # Errors
 /// As [`by_reading`].

@@ -1,4 +1,5 @@
-//! The checksums of the format: crc32c of metadata_csum, crc16 of uninit_bg, CRC-32 of the old journal checksum.
+//! The checksums of the format: crc32c of metadata_csum, crc16 of uninit_bg, CRC-32 of the old
+//! journal checksum.
 //!
 //! All three are used "raw": the state is the given start value, and the result is not inverted.
 
@@ -58,8 +59,8 @@ impl Crc32c {
         Self(crc)
     }
 
-    /// The change (by `^`) of a checksum when a single bit changes. `bits_after` is the number of bits
-    /// after it: those of later bytes, and the higher ones of its own byte.
+    /// The change (by `^`) of a checksum when a single bit changes. `bits_after` is the number of
+    /// bits after it: those of later bytes, and the higher ones of its own byte.
     #[must_use]
     pub fn of_bit(bits_after: u32) -> u32 {
         let (bytes, bits) = (bits_after / 8, bits_after % 8);
@@ -243,7 +244,8 @@ impl ReflectedTable {
     }
 }
 
-/// crc16 of uninit_bg (polynomial 0x8005 reflected, as CRC-16/ARC), from a start value; group descriptors start at ~0.
+/// crc16 of uninit_bg (polynomial 0x8005 reflected, as CRC-16/ARC), from a start value; group
+/// descriptors start at ~0.
 #[must_use]
 pub fn crc16(start: u16, bytes: &[u8]) -> u16 {
     const TABLE: ReflectedTable = ReflectedTable::new(0xa001);

@@ -1,9 +1,9 @@
 //! Directory hashes: the keys of names in an htree.
 //!
-//! Source: `directory.rst` names the versions; `docs/src/internals/on-disk.md` has the functions themselves, which
-//! are verified by vectors made with debugfs (`tests/data/dx-hash-vectors.tsv`). Does not allocate:
-//! a bulk build calls this for every name. A casefolded directory hashes the folded name; the
-//! caller folds it.
+//! Source: `directory.rst` names the versions; `docs/src/internals/on-disk.md` has the functions
+//! themselves, which are verified by vectors made with debugfs (`tests/data/dx-hash-vectors.tsv`).
+//! Does not allocate: a bulk build calls this for every name. A casefolded directory hashes the
+//! folded name; the caller folds it.
 
 use crate::features::IncompatFeatures;
 use crate::superblock::Superblock;

@@ -5,7 +5,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Defines one word of feature flags: bitflags with the names that mke2fs, dumpe2fs and tune2fs use.
+/// Defines one word of feature flags: bitflags with the names that mke2fs, dumpe2fs and tune2fs
+/// use.
 macro_rules! features {
     ($(#[$doc:meta])* $name:ident, $word:literal { $($(#[$($flag_doc:tt)*])* $flag:ident = $bit:literal, $text:literal;)* }) => {
         bitflags::bitflags! {
@@ -27,8 +28,8 @@ macro_rules! features {
                 Self::KNOWN.iter().fold(self, |left, (flag, _)| left.difference(*flag))
             }
 
-            /// The names of the flags that are set, lowest bit first; an unknown bit N is `FEATURE_xN`, as
-            /// e2fsprogs writes it.
+            /// The names of the flags that are set, lowest bit first; an unknown bit N is
+            /// `FEATURE_xN`, as e2fsprogs writes it.
             pub fn names(self) -> Vec<String> {
                 (0..32)
                     .map(|bit| Self::from_bits_retain(1 << bit))
@@ -188,7 +189,8 @@ pub struct Features {
 }
 
 impl Features {
-    /// All names in the order in which dumpe2fs lists them: compat, incompat, ro_compat, lowest bit first.
+    /// All names in the order in which dumpe2fs lists them: compat, incompat, ro_compat, lowest bit
+    /// first.
     pub fn names(&self) -> Vec<String> {
         let mut names = self.compat.names();
         names.extend(self.incompat.names());

@@ -378,7 +378,8 @@ impl Geometry {
         self.features.ro_compat.contains(feature)
     }
 
-    /// Whether a group starts with a copy of the superblock (and, before the first meta group, of the descriptors).
+    /// Whether a group starts with a copy of the superblock (and, before the first meta group, of
+    /// the descriptors).
     pub fn has_super(&self, group: GroupNo) -> bool {
         if group.0 == 0 {
             return true;

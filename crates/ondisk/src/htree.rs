@@ -1,10 +1,10 @@
 //! The index (htree) of a hashed directory: a root in the first block, nodes below it, and ordinary
 //! directory blocks as leaves.
 //!
-//! Source: `directory.rst`. `docs/src/internals/on-disk.md` has the rest: limit and count are stored in the first
-//! entry's hash word, `indirect_levels` is the number of levels between root and leaves, and bit 0
-//! of an entry's hash marks a continuation. Implementations without htree support see free entries
-//! in index blocks.
+//! Source: `directory.rst`. `docs/src/internals/on-disk.md` has the rest: limit and count are
+//! stored in the first entry's hash word, `indirect_levels` is the number of levels between root
+//! and leaves, and bit 0 of an entry's hash marks a continuation. Implementations without htree
+//! support see free entries in index blocks.
 
 use crate::checksum::Crc32c;
 use crate::dirent::{FileType, RawDirEntry};

@@ -103,7 +103,8 @@ impl IndirectMap {
     }
 }
 
-/// The pointer at a position of an indirect block or of `i_block`; `None` past its end. 0 is a hole.
+/// The pointer at a position of an indirect block or of `i_block`; `None` past its end. 0 is a
+/// hole.
 pub fn pointer(bytes: &[u8], position: usize) -> Option<BlockNo> {
     let at = position.checked_mul(POINTER_SIZE)?;
     let bytes = bytes.get(at..)?.first_chunk::<POINTER_SIZE>()?;

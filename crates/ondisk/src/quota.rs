@@ -1,9 +1,9 @@
 //! Quota files: limits and usage of each user, group or project, as a radix tree of 1 KiB blocks
 //! (version 1 of the format that quota tools call vfsv1).
 //!
-//! Source: `docs/src/internals/on-disk.md`, checked against files that mke2fs and e2fsck wrote. Block 0 is the
-//! header, block 1 the tree's root. Four levels of 256 numbers, indexed by the ID's bytes from the
-//! highest on, lead to a leaf, which holds 14 records of any IDs.
+//! Source: `docs/src/internals/on-disk.md`, checked against files that mke2fs and e2fsck wrote.
+//! Block 0 is the header, block 1 the tree's root. Four levels of 256 numbers, indexed by the ID's
+//! bytes from the highest on, lead to a leaf, which holds 14 records of any IDs.
 
 use crate::types::InodeNo;
 use crate::{Flaw, FormatError, Place};

@@ -1,8 +1,8 @@
 //! The superblock: 1,024 bytes at byte 1,024 with the parameters of the volume, and backups at the
 //! start of some groups.
 //!
-//! Source: the kernel's `super.rst`; `docs/src/internals/on-disk.md` for the flags of `s_flags` and later feature
-//! bits.
+//! Source: the kernel's `super.rst`; `docs/src/internals/on-disk.md` for the flags of `s_flags` and
+//! later feature bits.
 
 use crate::checksum::Crc32c;
 use crate::features::{

@@ -16,7 +16,8 @@ const EPOCH_BITS: u32 = 2;
 pub struct Timestamp {
     /// Seconds since 1970-01-01 00:00:00 UTC.
     pub seconds: i64,
-    /// Nanoseconds after that: below 1,000,000,000, unless a damaged inode stores more (up to 2^30-1).
+    /// Nanoseconds after that: below 1,000,000,000, unless a damaged inode stores more (up to
+    /// 2^30-1).
     pub nanoseconds: u32,
 }
 
@@ -87,7 +88,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The rows of the table in inodes.rst: first and last second of each combination of epoch bits and sign.
+    /// The rows of the table in inodes.rst: first and last second of each combination of epoch bits
+    /// and sign.
     #[test]
     fn every_row_of_the_documents_table_converts_both_ways() {
         let rows: [(u32, u32, i64); 16] = [

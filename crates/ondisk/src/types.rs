@@ -46,7 +46,8 @@ number! {
 /// Number of physical blocks that the format can address: 48 bits.
 pub const MAX_BLOCKS: u64 = 1 << 48;
 
-/// Logical blocks of one file: block 2^32-1 is not addressable, so a file ends there (`EFBIG` past it).
+/// Logical blocks of one file: block 2^32-1 is not addressable, so a file ends there (`EFBIG` past
+/// it).
 pub const MAX_FILE_BLOCKS: u64 = (1 << 32) - 1;
 
 impl BlockNo {
@@ -81,7 +82,8 @@ impl InodeNo {
 }
 
 impl Tid {
-    /// Whether this transaction is older than `other`, in the arithmetic of wrapping sequence numbers.
+    /// Whether this transaction is older than `other`, in the arithmetic of wrapping sequence
+    /// numbers.
     pub fn is_before(self, other: Self) -> bool {
         self.0 != other.0 && other.0.wrapping_sub(self.0) < 1 << 31
     }

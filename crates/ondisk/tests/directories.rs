@@ -182,7 +182,8 @@ fn the_mmp_block_of_mke2fs_is_believed() {
     assert_eq!(raw.mmp_checksum.get(), stored);
 }
 
-/// The bytes of `i_block` as debugfs dumps them: `0000  0200 0000 …`, repeated (here zero) lines as `*`.
+/// The bytes of `i_block` as debugfs dumps them: `0000  0200 0000 …`, repeated (here zero) lines as
+/// `*`.
 fn i_block_of(volume: &Volume, path: &str) -> [u8; 60] {
     let text = debugfs(&volume.image.path(), &format!("inode_dump -b {path}")).unwrap();
     let mut bytes = [0; 60];

@@ -1,4 +1,5 @@
-//! Descriptors, bitmaps, inodes and extent nodes on images of mke2fs and the kernel: every checksum, every count.
+//! Descriptors, bitmaps, inodes and extent nodes on images of mke2fs and the kernel: every
+//! checksum, every count.
 
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::extent::{self, ExtentNode, NodeLimits, NodeOwner, OwnedNode, child_limits};

@@ -1,4 +1,5 @@
-//! The journal's format against journals written by debugfs and by the kernel, and against any bytes.
+//! The journal's format against journals written by debugfs and by the kernel, and against any
+//! bytes.
 
 use std::fs::{self, File};
 use std::path::Path;

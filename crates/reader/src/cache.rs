@@ -38,8 +38,9 @@ impl BlockCache {
         Self { blocks: Cache::with_weighter(estimated, bytes, ByBytes) }
     }
 
-    /// The block checked as `kind`: from memory, or read. A block in memory as something else is checked anew. Two threads
-    /// that miss at once may both read: harmless, and no thread waits for another's device.
+    /// The block checked as `kind`: from memory, or read. A block in memory as something else is
+    /// checked anew. Two threads that miss at once may both read: harmless, and no thread waits for
+    /// another's device.
     pub(crate) fn get(
         &self,
         block: BlockNo,

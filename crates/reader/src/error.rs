@@ -40,7 +40,8 @@ pub enum Error {
     /// The directory's index names as many blocks as it can.
     #[error("the directory is full")]
     DirectoryFull,
-    /// An attribute for which neither the inode nor one block of attributes has room, beside the others of the file.
+    /// An attribute for which neither the inode nor one block of attributes has room, beside the
+    /// others of the file.
     #[error("the attribute does not fit: inode and attribute block have no room for it")]
     NoXattrRoom,
     /// More than the limits of the owner, the group or the project allow.

@@ -30,8 +30,8 @@ pub enum SuperblockAt {
     /// The first one, at byte 1,024.
     #[default]
     Primary,
-    /// A backup: the block that it starts, and the block size in bytes (as `e2fsck -b` and `-B` take them). The descriptors
-    /// that belong to it are used too.
+    /// A backup: the block that it starts, and the block size in bytes (as `e2fsck -b` and `-B`
+    /// take them). The descriptors that belong to it are used too.
     Backup {
         /// Block number.
         block: u64,
@@ -70,8 +70,8 @@ pub struct ReaderOptions {
     pub on_broken_index: BrokenIndex,
     /// Bytes of metadata blocks kept in memory.
     pub cache_size: u64,
-    /// Blocks of an inode table that are read at once at most, where one of them is not in memory (`inode_readahead_blks=`); 0
-    /// or 1: only that one. Fewer where memory is short.
+    /// Blocks of an inode table that are read at once at most, where one of them is not in memory
+    /// (`inode_readahead_blks=`); 0 or 1: only that one. Fewer where memory is short.
     pub inode_readahead_blks: u32,
 }
 
@@ -103,12 +103,13 @@ pub fn check_journal_device(
 }
 
 impl ReaderOptions {
-    /// Opens the volume on a device for reading. Nothing is ever written to the device. Descriptors are read when they are
-    /// needed, so the time does not depend on the volume's size.
+    /// Opens the volume on a device for reading. Nothing is ever written to the device. Descriptors
+    /// are read when they are needed, so the time does not depend on the volume's size.
     ///
     /// # Errors
-    /// No ext2, ext3 or ext4; a feature that this code does not know, by name; a broken superblock; a volume that is larger
-    /// than its device; a journal that cannot be replayed; or the device failed.
+    /// No ext2, ext3 or ext4; a feature that this code does not know, by name; a broken superblock;
+    /// a volume that is larger than its device; a journal that cannot be replayed; or the device
+    /// failed.
     pub fn open(&self, device: Arc<dyn Device>) -> Result<Reader, Error> {
         let device = self.with_whole_superblock(device)?;
         let (raw, backup) = self.find_superblock(&*device)?;
@@ -145,8 +146,8 @@ impl ReaderOptions {
         })
     }
 
-    /// The device, or where its superblock was torn by power loss and the log will bring it home whole, one over it with a superblock
-    /// that finds the log.
+    /// The device, or where its superblock was torn by power loss and the log will bring it home
+    /// whole, one over it with a superblock that finds the log.
     fn with_whole_superblock(&self, device: Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> {
         let external = match &self.journal {
             Journal::Replay => None,
@@ -201,8 +202,8 @@ impl ReaderOptions {
 }
 
 impl Reader {
-    /// Opens a volume for reading with the default [`ReaderOptions`]: a journal that must be replayed
-    /// is replayed into memory.
+    /// Opens a volume for reading with the default [`ReaderOptions`]: a journal that must be
+    /// replayed is replayed into memory.
     ///
     /// # Errors
     /// As [`ReaderOptions::open`].

@@ -16,8 +16,8 @@ use extant_ondisk::{
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, Range};
 
-/// What a metadata block is read as. A block is checked as that when it is first read, and again only when it is asked for as
-/// something else.
+/// What a metadata block is read as. A block is checked as that when it is first read, and again
+/// only when it is asked for as something else.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum BlockKind {
     /// Part of the descriptor table. Its descriptors are checked one by one when they are used.
@@ -54,7 +54,8 @@ pub enum BlockKind {
         /// The file.
         inode: InodeNo,
     },
-    /// A block of directory records, or in an indexed directory an index block, which shows as free space.
+    /// A block of directory records, or in an indexed directory an index block, which shows as free
+    /// space.
     DirBlock {
         /// The directory.
         inode: InodeNo,
@@ -80,8 +81,8 @@ pub enum BlockKind {
     },
     /// A block of extended attributes.
     XattrBlock,
-    /// Contents of a file that go through the journal like metadata: quota files, values of attributes. They say nothing by
-    /// themselves.
+    /// Contents of a file that go through the journal like metadata: quota files, values of
+    /// attributes. They say nothing by themselves.
     Contents,
     /// The block that holds the primary superblock, wherever in it.
     Superblock,
@@ -97,8 +98,8 @@ pub enum BlockKind {
 }
 
 impl BlockKind {
-    /// A number for the kind, never 0: blocks that were checked as the same number need no second check. A bitmap's checksum changes
-    /// with every change of ours and is no part of it.
+    /// A number for the kind, never 0: blocks that were checked as the same number need no second
+    /// check. A bitmap's checksum changes with every change of ours and is no part of it.
     pub fn number(&self) -> u64 {
         let mut hasher = WordHasher::default();
         match *self {
@@ -196,8 +197,9 @@ fn check_pointers(
     }
 }
 
-/// Which kind of index block a block of an indexed directory is; `None` for a leaf. A tail does not tell: a root that was made
-/// of a leaf may still have the leaf's. A node's only record fills the block, a leaf's never does.
+/// Which kind of index block a block of an indexed directory is; `None` for a leaf. A tail does not
+/// tell: a root that was made of a leaf may still have the leaf's. A node's only record fills the
+/// block, a leaf's never does.
 fn index_kind(format: &DirFormat, bytes: &[u8], at: FileBlock) -> Option<IndexKind> {
     if at.0 == 0 {
         return Some(IndexKind::Root);
@@ -289,7 +291,8 @@ pub trait MetadataRead {
     /// A broken descriptor, or the device failed.
     fn inode_table(&self, group: GroupNo) -> Result<BlockNo, Error>;
 
-    /// The block of an inode table that a record lies in; whether that record has no checksum yet, since this program wrote it.
+    /// The block of an inode table that a record lies in; whether that record has no checksum yet,
+    /// since this program wrote it.
     ///
     /// # Errors
     /// As [`Self::metadata`].

@@ -1,4 +1,5 @@
-//! The corpora of damaged images: each is opened and walked, or refused; none panics, none goes on for ever.
+//! The corpora of damaged images: each is opened and walked, or refused; none panics, none goes on
+//! for ever.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Open and walk of randomly damaged images: ends, and never panics. `cargo xtask fuzz` runs it for longer.
+//! Open and walk of randomly damaged images: ends, and never panics. `cargo xtask fuzz` runs it for
+//! longer.
 
 mod common;
 

@@ -108,7 +108,8 @@ fn fragmented_files_read_as_the_kernel_shows_them() {
     }
 }
 
-/// debugfs's `blocks` lists every data block and the indirect or extent blocks; ours are among them, in order.
+/// debugfs's `blocks` lists every data block and the indirect or extent blocks; ours are among
+/// them, in order.
 fn extents_are_those_of_debugfs(image: &Path, path: &[u8]) {
     let volume = open(image);
     let inode = volume.resolve(path, Follow::Yes).unwrap();

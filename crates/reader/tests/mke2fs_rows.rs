@@ -1,5 +1,6 @@
-//! The table of option strings: each volume that mke2fs makes and fills is read as the kernel shows it, or where the kernel
-//! does not mount it, as the source that it was filled from; and by `ext4-view` where that can.
+//! The table of option strings: each volume that mke2fs makes and fills is read as the kernel shows
+//! it, or where the kernel does not mount it, as the source that it was filled from; and by
+//! `ext4-view` where that can.
 
 mod common;
 
@@ -27,7 +28,8 @@ fn rows(corpora: &Path) -> Vec<Row> {
     table.lines().skip(1).filter_map(row).collect()
 }
 
-/// A row that makes a file system with room for the source; `None` for refusals, dry runs and journal devices.
+/// A row that makes a file system with room for the source; `None` for refusals, dry runs and
+/// journal devices.
 fn row(line: &str) -> Option<Row> {
     let fields: Vec<_> = line.split('\t').collect();
     let (conf, env, options, exit) = (fields[2], fields[3], fields[4], fields[5]);
@@ -61,8 +63,8 @@ fn make(row: &Row, corpora: &Path, source: &Path) -> Result<TempImage, String> {
     }
 }
 
-/// What mke2fs 1.47.0 -d does not carry over: times (their nanoseconds, and what needs more than 32 bits), and with inline_data
-/// the ends of sparse files.
+/// What mke2fs 1.47.0 -d does not carry over: times (their nanoseconds, and what needs more than 32
+/// bits), and with inline_data the ends of sparse files.
 fn as_mke2fs_copies(tree: TreeSnapshot) -> TreeSnapshot {
     tree.without("sparse").map(|entry| entry.mtime = (0, 0))
 }
@@ -133,7 +135,8 @@ fn volumes_of_the_table_read_as_their_source() {
         ..tree::Options::default()
     };
     tree::grow(&source, 4, &options).unwrap();
-    // With inline_data mke2fs keeps a file that is all hole inline, and the kernel calls all of it data.
+    // With inline_data mke2fs keeps a file that is all hole inline, and the kernel calls all of it
+    // data.
     let all_hole = std::fs::File::options().write(true).open(source.join("sparse/all")).unwrap();
     all_hole.set_len(1 << 20).unwrap();
     let expected = as_mke2fs_copies(TreeSnapshot::of_dir(&source).unwrap());

@@ -1,4 +1,5 @@
-//! Volumes with something special: encryption, casefolding, large attributes, backups, far sizes, broken indexes, paths.
+//! Volumes with something special: encryption, casefolding, large attributes, backups, far sizes,
+//! broken indexes, paths.
 
 mod common;
 
@@ -212,7 +213,8 @@ fn a_backup_superblock_and_its_descriptors_open_a_volume_without_the_first() {
         mke2fs([&args, features, &[&text[..]]].concat()).unwrap();
         let expected = common::snapshot(&common::open(&image.path())).unwrap();
         let device = OverlayDevice::new(common::device(&image.path()));
-        // Superblock and first descriptors are gone; the journal's place too, so nothing is replayed.
+        // Superblock and first descriptors are gone; the journal's place too, so nothing is
+        // replayed.
         device.write_at(SUPERBLOCK_OFFSET, &[0; 2048]).unwrap();
         let device: Arc<dyn Device> = Arc::new(device);
         assert!(Reader::open(device.clone()).is_err());

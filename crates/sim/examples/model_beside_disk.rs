@@ -1,6 +1,8 @@
-//! The same requests on a file of this machine's disk, around its page cache, and on simulated drives: times of both.
+//! The same requests on a file of this machine's disk, around its page cache, and on simulated
+//! drives: times of both.
 //!
-//! `cargo run --release -p extant-sim --example model_beside_disk -- FILE` makes FILE, 256 MiB, and removes it.
+//! `cargo run --release -p extant-sim --example model_beside_disk -- FILE` makes FILE, 256 MiB, and
+//! removes it.
 
 use std::error::Error;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! A device that fails when it is told to. The [recorder](crate::Recorder)'s module has the fault model.
+//! A device that fails when it is told to. The [recorder](crate::Recorder)'s module has the fault
+//! model.
 
 use std::io;
 use std::ops::Range;
@@ -23,11 +24,14 @@ pub struct Fault {
 pub enum Effect {
     /// It fails with this error, and nothing is done.
     Error(io::ErrorKind),
-    /// A write puts its first bytes, this many, on the device and fails. Other requests fail with nothing done.
+    /// A write puts its first bytes, this many, on the device and fails. Other requests fail with
+    /// nothing done.
     Short(u64),
-    /// It reports success, and nothing is done: a lost write, a flush that lies. A read leaves its buffers as they were.
+    /// It reports success, and nothing is done: a lost write, a flush that lies. A read leaves its
+    /// buffers as they were.
     Ignored,
-    /// A read that covers this byte of the device gets it with these bits flipped. Other requests are carried out.
+    /// A read that covers this byte of the device gets it with these bits flipped. Other requests
+    /// are carried out.
     FlippedBits {
         /// The byte on the device.
         at: u64,

@@ -1,23 +1,27 @@
 //! The fault model, and the recorder that builds its power cuts.
 //!
-//! **Power.** A device has a volatile cache. What was written before a flush that returned is on the medium. When power
-//! goes, of all that was written, zeroed or discarded since, any part survives:
+//! **Power.** A device has a volatile cache. What was written before a flush that returned is on
+//! the medium. When power goes, of all that was written, zeroed or discarded since, any part
+//! survives:
 //! - each change may be there or not, whatever its order (a later one may survive an earlier one);
-//! - of changes to the same sector, the last survivor in the order of submission is what the sector holds;
-//! - a sector ([`Device::sector_size`]) is never torn, a change of several sectors may be: any of its sectors may survive;
+//! - of changes to the same sector, the last survivor in the order of submission is what the sector
+//!   holds;
+//! - a sector ([`Device::sector_size`]) is never torn, a change of several sectors may be: any of
+//!   its sectors may survive;
 //! - a flush that had not returned guarantees nothing;
 //! - nothing else on the medium changes, and what was there before stays.
 //!
-//! **Failures** ([`FaultyDevice`](crate::FaultyDevice)). A request may fail with nothing done, fail with its first part
-//! done, report success with nothing done (a lost write, a flush that lies), or read with a flipped bit; at a chosen
-//! call, from one on, or on a range. A device may be full: writes fail, the rest works. After a failed flush nothing
-//! written since the last good one is sure to be on the medium.
+//! **Failures** ([`FaultyDevice`](crate::FaultyDevice)). A request may fail with nothing done, fail
+//! with its first part done, report success with nothing done (a lost write, a flush that lies), or
+//! read with a flipped bit; at a chosen call, from one on, or on a range. A device may be full:
+//! writes fail, the rest works. After a failed flush nothing written since the last good one is
+//! sure to be on the medium.
 //!
-//! Not modelled: sectors that decay by themselves, writes that go to the wrong place, and caches that tear a sector.
-//! These the checksums of the format meet, where they do.
+//! Not modelled: sectors that decay by themselves, writes that go to the wrong place, and caches
+//! that tear a sector. These the checksums of the format meet, where they do.
 //!
-//! A [`Recorder`] is used as the device of a test. Then [`Recorder::cuts`] gives the images that power cuts could have
-//! left, each as a cheap overlay, to be recovered and judged.
+//! A [`Recorder`] is used as the device of a test. Then [`Recorder::cuts`] gives the images that
+//! power cuts could have left, each as a cheap overlay, to be recovered and judged.
 
 use std::fmt;
 use std::ops::Range;
@@ -70,8 +74,8 @@ impl Event {
     }
 }
 
-/// A device that keeps a log of what changes it, over a base that it never writes. Requests are taken one batch at a
-/// time, so that the log has an order.
+/// A device that keeps a log of what changes it, over a base that it never writes. Requests are
+/// taken one batch at a time, so that the log has an order.
 pub struct Recorder {
     base: Arc<dyn Device>,
     live: OverlayDevice,
@@ -84,7 +88,8 @@ impl Recorder {
         Self { live: OverlayDevice::new(base.clone()), base, events: Mutex::new(Vec::new()) }
     }
 
-    /// Notes a moment in the log, such as "this fsync returned". A cut tells which marks it came after.
+    /// Notes a moment in the log, such as "this fsync returned". A cut tells which marks it came
+    /// after.
     pub fn mark(&self, mark: u64) {
         self.events.lock().push(Event::Mark(mark));
     }
@@ -94,7 +99,8 @@ impl Recorder {
         self.events.lock().clone()
     }
 
-    /// The images that power cuts during the recorded history could have left, as far as `sweep` goes: see [`Sweep`].
+    /// The images that power cuts during the recorded history could have left, as far as `sweep`
+    /// goes: see [`Sweep`].
     pub fn cuts(&self, sweep: Sweep) -> Cuts {
         let events = self.events();
         let plan = plan(&events, &sweep, self.base.sector_size());
@@ -110,7 +116,8 @@ impl Recorder {
 }
 
 impl Recorder {
-    /// What a request is in the log. A write is widened to whole sectors by what these hold: no device changes less.
+    /// What a request is in the log. A write is widened to whole sectors by what these hold: no
+    /// device changes less.
     fn event(&self, request: &Request<'_>) -> Result<Option<Event>, DeviceError> {
         let range = request.offset()..request.offset() + request.length();
         Ok(match &request.kind {
@@ -169,7 +176,8 @@ impl Device for Recorder {
     }
 }
 
-/// A part of a recorded device that has a cache of its own, as one of two disks: see [`Recorder::part`].
+/// A part of a recorded device that has a cache of its own, as one of two disks: see
+/// [`Recorder::part`].
 #[derive(Debug)]
 pub struct RecordedPart {
     recorder: Arc<Recorder>,
@@ -177,7 +185,8 @@ pub struct RecordedPart {
 }
 
 impl Recorder {
-    /// A part of the device with a cache of its own: its flushes make sure what was changed in it, and nothing else.
+    /// A part of the device with a cache of its own: its flushes make sure what was changed in it,
+    /// and nothing else.
     ///
     /// # Errors
     /// The part reaches past the end of the device.
@@ -228,8 +237,8 @@ impl fmt::Debug for Recorder {
     }
 }
 
-/// How many cuts to build. Between two flushes: nothing survived; every prefix of the changes survived; seeded subsets;
-/// seeded subsets with torn changes.
+/// How many cuts to build. Between two flushes: nothing survived; every prefix of the changes
+/// survived; seeded subsets; seeded subsets with torn changes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Sweep {
     /// Repeats the choices.
@@ -341,7 +350,8 @@ fn plan(events: &[Event], sweep: &Sweep, sector_size: u32) -> Vec<(usize, Surviv
 #[derive(Debug)]
 struct Medium {
     events: Vec<Event>,
-    /// What the last flush before `flushed_to` made sure. Images stand on it, so it stays as it is while they live.
+    /// What the last flush before `flushed_to` made sure. Images stand on it, so it stays as it is
+    /// while they live.
     flushed: Arc<OverlayDevice>,
     flushed_to: usize,
     /// `flushed` and all changes up to `written_to`.
@@ -366,8 +376,8 @@ impl Medium {
         self.written_to = self.flushed_to;
     }
 
-    /// Moves the flushed state on, as far as flushes before `events` have made all changes sure. Which of the later ones are sure
-    /// too.
+    /// Moves the flushed state on, as far as flushes before `events` have made all changes sure.
+    /// Which of the later ones are sure too.
     fn go_to(&mut self, events: usize) -> Vec<bool> {
         assert!(events >= self.flushed_to, "cuts go forward");
         let mut sure = made_sure(&self.events[self.flushed_to..events]);
@@ -489,7 +499,8 @@ fn tear(image: &OverlayDevice, event: &Event, random: &mut Random) {
             }
         }
         _ => {
-            // Long discards are cut into 64 pieces of whole sectors, so that the work stays bounded.
+            // Long discards are cut into 64 pieces of whole sectors, so that the work stays
+            // bounded.
             let piece = (range.end - range.start).div_ceil(64).next_multiple_of(sector);
             let piece = if matches!(event, Event::Write { .. }) { sector } else { piece };
             let mut at = range.start;

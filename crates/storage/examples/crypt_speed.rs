@@ -1,5 +1,6 @@
-//! How fast sectors are deciphered and enciphered in memory, on one thread: `cargo run --release -p extant-device --example
-//! crypt_speed`. Beside it: `openssl speed -evp aes-256-xts -bytes 4096`.
+//! How fast sectors are deciphered and enciphered in memory, on one thread:
+//! `cargo run --release -p extant-device --example crypt_speed`. Beside it:
+//! `openssl speed -evp aes-256-xts -bytes 4096`.
 
 use extant_runtime::env::Env;
 use extant_storage::crypt::{CipherSpec, SectorCipher};

@@ -1,4 +1,5 @@
-//! Enciphered devices, against published vectors and against what cryptsetup and qemu-img make and read.
+//! Enciphered devices, against published vectors and against what cryptsetup and qemu-img make and
+//! read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -61,7 +62,8 @@ fn xts_makes_the_vectors_of_ieee_1619() {
     }
 }
 
-/// NIST SP 800-38A, F.2.1 and F.2.5. Its initial vector is brought in by the first block: sector 0 has none of its own.
+/// NIST SP 800-38A, F.2.1 and F.2.5. Its initial vector is brought in by the first block: sector 0
+/// has none of its own.
 #[test]
 fn cbc_makes_the_vectors_of_sp_800_38a() {
     let plain = "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51\
@@ -342,7 +344,8 @@ fn headers_that_are_detached_from_their_data_are_refused() {
     }
 }
 
-/// The payload of a plain or LUKS2 device, behind a LUKS1 header with the same key: qemu-img reads only those.
+/// The payload of a plain or LUKS2 device, behind a LUKS1 header with the same key: qemu-img reads
+/// only those.
 fn behind_luks1(bench: &Bench, key: &[u8], cipher: &str, payload: &[u8]) -> Vec<u8> {
     let key_file = bench.scratch.join("volume-key");
     fs::write(&key_file, key).unwrap();
@@ -404,7 +407,8 @@ fn a_skip_counts_sectors_from_another_start() {
     assert!(all_of(&rest) == noise(1 << 20)[5 * 512..105 * 512]);
 }
 
-/// cryptsetup(8), "plain mode": a passphrase is hashed; a longer key takes more hashes, each over one letter A more.
+/// cryptsetup(8), "plain mode": a passphrase is hashed; a longer key takes more hashes, each over
+/// one letter A more.
 #[test]
 fn a_passphrase_is_hashed_to_a_plain_key() {
     let Some(openssl) = tool("openssl") else { skip!("openssl is missing") };

@@ -1,6 +1,6 @@
-//! Bolero harnesses for what this crate reads: names of images, partition tables, LVM2 and LUKS metadata, undo
-//! files.
-//! As tests they run for a moment each; `cargo xtask fuzz` runs them for longer.
+//! Bolero harnesses for what this crate reads: names of images, partition tables, LVM2 and LUKS
+//! metadata, undo files. As tests they run for a moment each; `cargo xtask fuzz` runs them for
+//! longer.
 
 use std::ffi::OsStr;
 use std::fs;

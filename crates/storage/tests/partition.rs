@@ -1,4 +1,5 @@
-//! Partition tables, whole and damaged. Tables are made by sfdisk, and by hand from the UEFI specification.
+//! Partition tables, whole and damaged. Tables are made by sfdisk, and by hand from the UEFI
+//! specification.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -87,7 +88,8 @@ fn a_gpt_without_its_protective_mbr_is_read() {
     assert_eq!(PartitionTable::read(&device).expect("a table").partitions.len(), 2);
 }
 
-/// Sealed lies: each field of the first header that bounds what is read, too large; the backup is gone.
+/// Sealed lies: each field of the first header that bounds what is read, too large; the backup is
+/// gone.
 #[test]
 fn sealed_headers_that_lie_are_refused_by_field() {
     let lie = |at: usize, bytes: &[u8]| {

@@ -1,6 +1,7 @@
 //! Checking beside e2fsck: both look at the same image, write nothing and must find nothing.
 //!
-//! A case is a volume. It is checked warm and cold, with two threads and with one; each measurement is a pair in the same run.
+//! A case is a volume. It is checked warm and cold, with two threads and with one; each measurement
+//! is a pair in the same run.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, Write};
@@ -46,7 +47,8 @@ const HUGE_INODES: u64 = 244_000_000;
 
 /// At most this share of e2fsck's time, with two threads and with one.
 const BARS: [(&str, f64); 2] = [("2", 0.25), ("1", 0.4)];
-/// Cold: at most this many times what the same bytes take by direct reads of 4 MiB, where that is slower.
+/// Cold: at most this many times what the same bytes take by direct reads of 4 MiB, where that is
+/// slower.
 const COLD_BAR: f64 = 1.15;
 const DROP_CACHES: &str = "sync && echo 3 >/proc/sys/vm/drop_caches";
 
@@ -165,8 +167,8 @@ fn row(
     )
 }
 
-/// Seconds that a sequential reader takes, past the cache and in pieces of 4 MiB, for as many bytes as the check reads: the
-/// first ones of the image that are no holes.
+/// Seconds that a sequential reader takes, past the cache and in pieces of 4 MiB, for as many bytes
+/// as the check reads: the first ones of the image that are no holes.
 fn direct_reads(setting: &Setting, image: &Path) -> Result<f64, Failure> {
     let said = Command::new(&setting.extant).args(["fsck", "-fn", "--json"]).arg(image).output()?;
     let document: serde_json::Value = serde_json::from_slice(&said.stdout)?;
@@ -223,8 +225,8 @@ fn pool(setting: &Setting) -> Result<PathBuf, Failure> {
     Ok(image)
 }
 
-/// An archive of small files, sixty-four in a directory; every eighth holds a line, the others nothing. Files are added to
-/// one that exists, from number `from` on.
+/// An archive of small files, sixty-four in a directory; every eighth holds a line, the others
+/// nothing. Files are added to one that exists, from number `from` on.
 fn write_files(archive: &Path, files: std::ops::Range<u64>) -> Result<(), Failure> {
     const TRAILER: u64 = 1024;
     let file = File::options().create(true).truncate(false).write(true).open(archive)?;
@@ -273,8 +275,9 @@ fn used(setting: &Setting) -> Result<PathBuf, Failure> {
     Ok(image)
 }
 
-/// Document 004: the volume is filled step by step. Each step is checked three times: with the high-water marks missing, so
-/// that the check establishes them; with the marks in place; and with the feature off.
+/// Document 004: the volume is filled step by step. Each step is checked three times: with the
+/// high-water marks missing, so that the check establishes them; with the marks in place; and with
+/// the feature off.
 fn filled(setting: &Setting, e2fsck: &Path, rounds: usize) -> Result<(), Failure> {
     let tune2fs = tool("tune2fs").ok_or("tune2fs is not installed")?;
     let archive = setting.dir.join("filled.tar");

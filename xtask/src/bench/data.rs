@@ -1,5 +1,5 @@
-//! Contents of files: documents 001 and 003 at a scale that fits, each side driven by compiled code and timed until everything is on
-//! the disk.
+//! Contents of files: documents 001 and 003 at a scale that fits, each side driven by compiled code
+//! and timed until everything is on the disk.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

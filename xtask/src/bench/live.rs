@@ -1,5 +1,5 @@
-//! The live volume in process beside the kernel's ext4 on a loop mount, and beside fuse2fs: calls on names, each side driven by
-//! compiled code and timed until everything is on the disk.
+//! The live volume in process beside the kernel's ext4 on a loop mount, and beside fuse2fs: calls
+//! on names, each side driven by compiled code and timed until everything is on the disk.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -185,7 +185,8 @@ fn mount_16t(setting: &Setting) -> Result<Pair, Failure> {
     Ok(pair)
 }
 
-/// A volume of 16 TiB, sparse, on XFS in a loop file of this name: other file systems have no files so large.
+/// A volume of 16 TiB, sparse, on XFS in a loop file of this name: other file systems have no files
+/// so large.
 pub(super) fn huge_volume(setting: &Setting, host: &str) -> Result<(LoopMount, PathBuf), Failure> {
     if !is_root() {
         return Err("a loop mount needs root".into());

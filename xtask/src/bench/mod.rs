@@ -1,4 +1,5 @@
-//! `cargo xtask bench`: ours and a peer in the same run, as interleaved pairs; medians and the ratio.
+//! `cargo xtask bench`: ours and a peer in the same run, as interleaved pairs; medians and the
+//! ratio.
 
 mod cases;
 mod check;

@@ -1,5 +1,5 @@
-//! The mount beside the kernel's ext4 on a loop mount and beside fuse2fs: the same programs on each, timed until the mount is gone and
-//! the image is on the disk.
+//! The mount beside the kernel's ext4 on a loop mount and beside fuse2fs: the same programs on
+//! each, timed until the mount is gone and the image is on the disk.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +21,8 @@ const MEGABYTES: u64 = 512;
 /// Bytes of the volumes.
 const VOLUME: u64 = 4 << 30;
 
-/// What scripts begin with: $1 who serves, $2 the image, $3 the mount point, $4 our binary, $5 and $6 what the case adds.
+/// What scripts begin with: $1 who serves, $2 the image, $3 the mount point, $4 our binary, $5 and
+/// $6 what the case adds.
 macro_rules! script {
     ($text:literal) => {
         concat!(
@@ -91,7 +92,8 @@ enum Work {
     Read(&'static str),
 }
 
-/// The cases: name, what is done, against whom, and the share of the peer's time that ours may take.
+/// The cases: name, what is done, against whom, and the share of the peer's time that ours may
+/// take.
 const CASES: [(&str, &str, &str, f64, Work); 20] = [
     ("mount-untar", "a tar unpacked on a mount", "kernel", 2.0, Work::Untar),
     ("mount-untar-fuse2fs", "a tar unpacked on a mount", "fuse2fs", 0.2, Work::Untar),

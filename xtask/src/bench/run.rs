@@ -17,7 +17,8 @@ pub(crate) struct Outcome {
     pub(crate) seconds: f64,
     /// The largest resident set seen.
     pub(crate) peak_bytes: u64,
-    /// Seconds that the machine's processors were busy, kernel threads too: the work of a loop device is not its user's.
+    /// Seconds that the machine's processors were busy, kernel threads too: the work of a loop
+    /// device is not its user's.
     pub(crate) cpu_seconds: f64,
     /// What fio said of its requests, where the last step is fio.
     pub(crate) latency: Option<Latency>,

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{UnmountFlags, unmount};
 use tempfile::TempDir;
 
-/// A directory for the temporary files of one slice. Dropping it takes away what is mounted in it, and then the directory.
+/// A directory for the temporary files of one slice. Dropping it takes away what is mounted in it,
+/// and then the directory.
 #[derive(Debug)]
 pub(super) struct Temporary(TempDir);
 
@@ -24,7 +25,8 @@ impl Temporary {
     fn mounts(&self) -> io::Result<Vec<PathBuf>> {
         let table = std::fs::read("/proc/self/mountinfo")?;
         let mut points = mount_points(&table);
-        // The kernel resolves links in the paths that it lists; a dead mount is only in the last part of them.
+        // The kernel resolves links in the paths that it lists; a dead mount is only in the last
+        // part of them.
         let directory = std::fs::canonicalize(self.path())?;
         points.retain(|point| point.starts_with(&directory));
         points.reverse();
@@ -35,7 +37,8 @@ impl Temporary {
     fn unmount(&self) -> io::Result<Vec<PathBuf>> {
         let mounts = self.mounts()?;
         for point in &mounts {
-            // Forced, so that requests that a dead FUSE server does not answer fail; programs may still be at work there.
+            // Forced, so that requests that a dead FUSE server does not answer fail; programs may
+            // still be at work there.
             let _ = unmount(point, UnmountFlags::FORCE);
             let _ = unmount(point, UnmountFlags::DETACH);
         }

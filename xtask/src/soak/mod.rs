@@ -1,4 +1,5 @@
-//! `cargo xtask soak`: random tests for hours. Seeds and counts go on from a file, so that runs add up.
+//! `cargo xtask soak`: random tests for hours. Seeds and counts go on from a file, so that runs add
+//! up.
 
 mod leftovers;
 mod state;
@@ -25,11 +26,12 @@ pub(crate) struct Soak {
     /// Hours after which no slice begins; a slice that runs is finished
     #[arg(long, default_value_t = 1.0, value_parser = hours)]
     hours: f64,
-    /// The file that runs add up in [default: soak/state.json in the target directory]; outputs, failures and corpora lie in soak of the
-    /// target directory
+    /// The file that runs add up in [default: soak/state.json in the target directory]; outputs,
+    /// failures and corpora lie in soak of the target directory
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Only what begins with this: a kind (cuts, fuzz, differential, kills, load, histories) or more, as fuzz/ondisk; may be repeated
+    /// Only what begins with this: a kind (cuts, fuzz, differential, kills, load, histories) or
+    /// more, as fuzz/ondisk; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Print the sums of all runs as docs/src/internals/testing.md holds them, and run nothing
@@ -180,8 +182,9 @@ fn read(output: &Path) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&fs::read(output)?).into_owned())
 }
 
-/// Keeps what repeats a failure: the output, which has the history or the value that was made smaller, the command, and the input.
-/// An input goes to the crate's tests as well, which try it from then on.
+/// Keeps what repeats a failure: the output, which has the history or the value that was made
+/// smaller, the command, and the input. An input goes to the crate's tests as well, which try it
+/// from then on.
 fn keep(unit: &Unit, command: &Command, output: &Path, kept: &Path) -> Result<(), Failure> {
     fs::copy(output, kept.join("output.txt"))?;
     fs::write(kept.join("command"), in_words(command))?;

@@ -115,8 +115,8 @@ impl State {
 }
 
 impl Sums {
-    /// Reads the lines of a suite: `soak: cuts=12 histories=3` counts, `soak: remark TEXT` is kept. They may follow a test's name
-    /// on its line.
+    /// Reads the lines of a suite: `soak: cuts=12 histories=3` counts, `soak: remark TEXT` is kept.
+    /// They may follow a test's name on its line.
     pub(crate) fn of(output: &str) -> Self {
         let mut sums = Self::default();
         for (_, line) in output.lines().filter_map(|line| line.split_once("soak: ")) {

@@ -105,8 +105,9 @@ impl Unit {
         self.name.replace(['/', ':'], "-")
     }
 
-    /// A slice with this seed that takes `seconds` at most, where the length of a slice is free. `corpora` and `kept` are
-    /// directories for inputs, and for the images of trials that went worse.
+    /// A slice with this seed that takes `seconds` at most, where the length of a slice is free.
+    /// `corpora` and `kept` are directories for inputs, and for the images of trials that went
+    /// worse.
     pub(crate) fn command(
         &self,
         seed: u64,
@@ -155,7 +156,8 @@ impl Unit {
     }
 }
 
-/// Builds the suites and lists the units whose names begin with one of `only`, all units where that is empty.
+/// Builds the suites and lists the units whose names begin with one of `only`, all units where that
+/// is empty.
 pub(crate) fn all(only: &[String], build: Build) -> Result<Vec<Unit>, Failure> {
     let is_wanted =
         |unit: &Unit| only.is_empty() || only.iter().any(|it| unit.name.starts_with(it));
@@ -205,8 +207,8 @@ pub(crate) fn all(only: &[String], build: Build) -> Result<Vec<Unit>, Failure> {
     Ok(units)
 }
 
-/// The unit that is next: of the kind that had least of its share in this run, the one that had least time in all runs.
-/// `seconds` are those of a kind in this run.
+/// The unit that is next: of the kind that had least of its share in this run, the one that had
+/// least time in all runs. `seconds` are those of a kind in this run.
 pub(crate) fn next<'a>(
     units: &'a [Unit],
     state: &State,

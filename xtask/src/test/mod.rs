@@ -18,7 +18,8 @@ pub(crate) struct Test {
     /// Install nothing: neither packages on this machine nor programs in the target directory
     #[arg(long)]
     no_install: bool,
-    /// Then run what takes long as well: all that an ordinary run skips or shortens, in about two hours
+    /// Then run what takes long as well: all that an ordinary run skips or shortens, in about two
+    /// hours
     #[arg(long)]
     full: bool,
 }
@@ -153,7 +154,8 @@ impl Tally {
         Ok(())
     }
 
-    /// Forgets that tests of a suite were skipped, which are run again: those whose name begins with `test`.
+    /// Forgets that tests of a suite were skipped, which are run again: those whose name begins
+    /// with `test`.
     fn forget_skipped(&mut self, suite: &str, test: &str) {
         let prefix = format!("{suite}: {test}");
         let counted = self.skipped_tests();

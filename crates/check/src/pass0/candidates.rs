@@ -1,5 +1,6 @@
-//! Candidates for the superblock: whether one fits what lies on the device, where the primary one makes sense and its own
-//! descriptors contradict it. Judged before anything is written through either.
+//! Candidates for the superblock: whether one fits what lies on the device, where the primary one
+//! makes sense and its own descriptors contradict it. Judged before anything is written through
+//! either.
 
 use super::backup_table;
 use super::find::{Found, backups};
@@ -26,7 +27,8 @@ pub(super) struct Chosen {
 /// How well a superblock fits the device; what weighs most first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Fit {
-    /// Tables off the volume, outside of their group, on each other, or on superblocks and descriptors.
+    /// Tables off the volume, outside of their group, on each other, or on superblocks and
+    /// descriptors.
     conflicts: Reverse<u64>,
     has_root: bool,
     has_journal: bool,
@@ -111,7 +113,8 @@ fn fit(
     }
 }
 
-/// Without a backup: as many blocks reserved for descriptors as lie in front of the first table of group 0.
+/// Without a backup: as many blocks reserved for descriptors as lie in front of the first table of
+/// group 0.
 fn with_reserved_blocks(found: &Found, table: &DescriptorTable) -> Option<Found> {
     let geometry = &found.geometry;
     let desc = table.get(GroupNo(0), geometry);

@@ -1,4 +1,5 @@
-//! Closing a volume that was checked: what waited for sound bitmaps is made, the check is stamped, backups are renewed.
+//! Closing a volume that was checked: what waited for sound bitmaps is made, the check is stamped,
+//! backups are renewed.
 
 use super::{Facts, Ready};
 use crate::finding::{Code, Finding};
@@ -46,8 +47,8 @@ pub fn needs_check(superblock: &Superblock, now: u64) -> Option<String> {
 }
 
 impl Ready {
-    /// Whether the front part found something that only the passes can put right or that makes the superblock's word
-    /// doubtful.
+    /// Whether the front part found something that only the passes can put right or that makes the
+    /// superblock's word doubtful.
     pub fn needs_passes(&self) -> bool {
         self.facts.needs_passes || self.facts.from_backup || self.facts.has_errors_left
     }
@@ -57,8 +58,8 @@ impl Ready {
         self.facts.has_errors_left
     }
 
-    /// Makes what waited for sound bitmaps, stamps the check and renews the backups where something was repaired. Does
-    /// nothing with a policy that repairs nothing.
+    /// Makes what waited for sound bitmaps, stamps the check and renews the backups where something
+    /// was repaired. Does nothing with a policy that repairs nothing.
     ///
     /// # Errors
     /// The device failed.

@@ -30,9 +30,11 @@ pub struct OpenOptions {
     pub fresh_uuid: Uuid,
     /// The clock.
     pub env: Env,
-    /// Whether times of the superblock are judged. e2fsck does so where a check is asked for (`-f`).
+    /// Whether times of the superblock are judged. e2fsck does so where a check is asked for
+    /// (`-f`).
     pub judges_times: bool,
-    /// Seconds that a time of the superblock may lie in the future: a machine's clock may tick local time.
+    /// Seconds that a time of the superblock may lie in the future: a machine's clock may tick
+    /// local time.
     pub time_fudge: u64,
     /// Called with seconds while a volume that may be in use elsewhere is watched.
     pub waiting: Option<Arc<dyn Fn(u64) + Send + Sync>>,
@@ -213,7 +215,8 @@ impl Front<'_> {
     }
 }
 
-/// The descriptors beside a backup superblock; a block of the table that has no copy there is the primary one's.
+/// The descriptors beside a backup superblock; a block of the table that has no copy there is the
+/// primary one's.
 pub(super) fn backup_table(
     device: &dyn Device,
     geometry: &extant_ondisk::Geometry,

@@ -128,7 +128,8 @@ impl Front<'_> {
         Ok(())
     }
 
-    /// A volume of the time before UUIDs. Where checksums start with it, a nil one is as good as any.
+    /// A volume of the time before UUIDs. Where checksums start with it, a nil one is as good as
+    /// any.
     fn check_uuid(&mut self) -> Result<(), CheckError> {
         let raw = &self.volume.raw;
         let is_in_checksums = raw.features().checksum() != MetadataChecksum::None;
@@ -201,7 +202,8 @@ impl Front<'_> {
             let Some(code) = code else { continue };
             let finding =
                 Finding::new(code).inode(number).detail(name.to_owned()).found(number.0.into());
-            // Where nothing is written, the passes look at the file of that number as if it had been.
+            // Where nothing is written, the passes look at the file of that number as if it had
+            // been.
             if self.ask(finding)? || !self.may_repair() {
                 self.volume.update_superblock(|raw| match name {
                     "user" => raw.s_usr_quota_inum.set(0),

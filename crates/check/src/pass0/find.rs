@@ -1,8 +1,9 @@
 //! Finding a superblock and descriptors to work with: the primary ones, or the backups.
 //!
-//! A backup lies at the start of its group. Where groups start depends on what the superblock says, so all block sizes are
-//! tried with the usual group sizes, then with what a broken primary says, and last the start of the device is searched: a
-//! backup knows its group, and lies where that group starts or is none.
+//! A backup lies at the start of its group. Where groups start depends on what the superblock says,
+//! so all block sizes are tried with the usual group sizes, then with what a broken primary says,
+//! and last the start of the device is searched: a backup knows its group, and lies where that
+//! group starts or is none.
 
 use crate::finding::{Code, Finding};
 use extant_device::{Device, DeviceError, data_runs};
@@ -181,7 +182,8 @@ pub(super) fn find(device: &dyn Device, wanted: Wanted) -> Result<Found, NotFoun
     Err(NotFound::Format(flaw))
 }
 
-/// The blocks and the clusters of a group, where they differ though clusters are blocks: one of the two is wrong.
+/// The blocks and the clusters of a group, where they differ though clusters are blocks: one of the
+/// two is wrong.
 fn group_sizes(raw: &RawSuperblock) -> Option<(u32, u32)> {
     let has_clusters = raw.features().ro_compat.contains(RoCompatFeatures::BIGALLOC);
     let sizes = (raw.s_blocks_per_group.get(), raw.s_clusters_per_group.get());
@@ -205,9 +207,9 @@ fn with_group_size(raw: &RawSuperblock) -> Option<Found> {
     })
 }
 
-/// What of the primary superblock a backup knows better than what was computed for it: the count of inodes may be wrong, or what it
-/// was compared with, the inodes of a group and the blocks of all; the blocks of a group; where descriptors begin to lie in their
-/// groups.
+/// What of the primary superblock a backup knows better than what was computed for it: the count of
+/// inodes may be wrong, or what it was compared with, the inodes of a group and the blocks of all;
+/// the blocks of a group; where descriptors begin to lie in their groups.
 fn known_better(
     raw: &RawSuperblock,
     fixed: &RawSuperblock,
@@ -241,8 +243,8 @@ fn known_better(
     Some(flaw.at(Place::Superblock(GroupNo(0))))
 }
 
-/// A backup of a superblock that says more blocks than the device has; `None` where no backup fits the device either: then it
-/// is the device that is too small.
+/// A backup of a superblock that says more blocks than the device has; `None` where no backup fits
+/// the device either: then it is the device that is too small.
 pub(super) fn fitting(
     device: &dyn Device,
     found: &Found,
@@ -317,8 +319,8 @@ fn with_revision(
     Some(Ok(found))
 }
 
-/// A number of groups of which tables lie together that cannot be: readers refuse it even where the feature is missing. Only makers
-/// and allocators ask for it, so that their default does.
+/// A number of groups of which tables lie together that cannot be: readers refuse it even where the
+/// feature is missing. Only makers and allocators ask for it, so that their default does.
 fn with_flex_groups(
     raw: &RawSuperblock,
     block_size: Option<u32>,
@@ -390,8 +392,8 @@ fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, Format
     Ok(found)
 }
 
-/// The count of inodes follows from groups and inodes a group: a wrong one alone is no reason to distrust the rest. Where it is
-/// the inodes of a group that cannot be, they follow from the count.
+/// The count of inodes follows from groups and inodes a group: a wrong one alone is no reason to
+/// distrust the rest. Where it is the inodes of a group that cannot be, they follow from the count.
 fn with_inodes_counted(raw: &RawSuperblock, error: FormatError) -> Result<Found, FormatError> {
     let is_beyond_limits = match &error {
         FormatError::Corrupt { flaw: Flaw::BadValue { field: "s_inodes_count", .. }, .. } => false,
@@ -441,8 +443,8 @@ fn with_inodes_counted(raw: &RawSuperblock, error: FormatError) -> Result<Found,
     })
 }
 
-/// Whether groups of so many inodes can be those of the volume: their bitmaps are whole bytes, and no more inodes are free than
-/// there are.
+/// Whether groups of so many inodes can be those of the volume: their bitmaps are whole bytes, and
+/// no more inodes are free than there are.
 fn can_have_inodes(raw: &RawSuperblock, groups: u32, each: u32) -> bool {
     let all = u64::from(groups) * u64::from(each);
     each > 0 && each.is_multiple_of(8) && all >= u64::from(raw.s_free_inodes_count.get())
@@ -513,7 +515,8 @@ pub(super) fn backups(
     Ok(found)
 }
 
-/// A backup without the features that bar this code from the primary superblock: bits that no maker set.
+/// A backup without the features that bar this code from the primary superblock: bits that no maker
+/// set.
 pub(super) fn without_features(
     device: &dyn Device,
     block_size: Option<u32>,
@@ -534,7 +537,8 @@ pub(super) fn without_features(
     }))
 }
 
-/// A word of features with every bit: some of them contradict each other, so that no program, newer than this or not, wrote it.
+/// A word of features with every bit: some of them contradict each other, so that no program, newer
+/// than this or not, wrote it.
 fn impossible_features(raw: &RawSuperblock) -> Option<Flaw> {
     let words = [
         ("s_feature_compat", raw.s_feature_compat.get()),
@@ -559,7 +563,8 @@ fn any_backup(
     search(device, block_size)
 }
 
-/// Where backups lie on volumes with groups of the usual size, and of the size that the broken superblock says.
+/// Where backups lie on volumes with groups of the usual size, and of the size that the broken
+/// superblock says.
 fn backup_places(broken: &RawSuperblock, block_size: Option<u32>) -> Vec<(u32, u64)> {
     /// Groups with backups under sparse_super, as far as anything is likely to be lost.
     const GROUPS: [u64; 16] = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125, 243, 343, 625, 729, 2187, 2401];

@@ -11,8 +11,8 @@ use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags};
 use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo};
 
 impl Front<'_> {
-    /// Judges every descriptor. What cannot be is replaced at once, so that the passes can look; it is written where the
-    /// policy says so.
+    /// Judges every descriptor. What cannot be is replaced at once, so that the passes can look; it
+    /// is written where the policy says so.
     pub(super) fn check_groups(&mut self) -> Result<(), CheckError> {
         let geometry = self.volume.geometry().clone();
         // Computed only where something is wrong.
@@ -110,8 +110,9 @@ impl Front<'_> {
         taken
     }
 
-    /// Without a backup: where the maker of the volume would have put it, if nothing else lies there; for a bitmap, whose
-    /// contents can be made anew, else the first block of the group that no table takes.
+    /// Without a backup: where the maker of the volume would have put it, if nothing else lies
+    /// there; for a bitmap, whose contents can be made anew, else the first block of the group that
+    /// no table takes.
     fn replace_place(
         &mut self,
         group: GroupNo,
@@ -168,7 +169,8 @@ impl Front<'_> {
         Ok(())
     }
 
-    /// Counts that bar the passes from inodes: more unused inodes than free ones, and a last group whose bitmap is implied.
+    /// Counts that bar the passes from inodes: more unused inodes than free ones, and a last group
+    /// whose bitmap is implied.
     fn check_high_water(&mut self) -> Result<(), CheckError> {
         let geometry = self.volume.geometry().clone();
         if !geometry.has_uninit_groups() {

@@ -1,4 +1,5 @@
-//! The journal: found, judged, replayed; its superblock or its inode put right, or the journal taken off.
+//! The journal: found, judged, replayed; its superblock or its inode put right, or the journal
+//! taken off.
 
 use super::log_head;
 use super::table_places::bad_places;
@@ -69,7 +70,8 @@ impl Front<'_> {
         self.check_journal_superblock(&found)
     }
 
-    /// Whether the journal's inode, where there is one, is found through a sound descriptor and makes sense there.
+    /// Whether the journal's inode, where there is one, is found through a sound descriptor and
+    /// makes sense there.
     pub(super) fn is_journal_found(&self) -> bool {
         let number = InodeNo(self.volume.raw.s_journal_inum.get());
         let Some((group, _)) = self.volume.geometry().inode_place(number) else {
@@ -136,8 +138,9 @@ impl Front<'_> {
         Ok(())
     }
 
-    /// The blocks of the journal's inode. Where that is broken its copy in the superblock is taken, and where that is broken
-    /// too the journal is taken off. `None` when there is nothing left to look at.
+    /// The blocks of the journal's inode. Where that is broken its copy in the superblock is taken,
+    /// and where that is broken too the journal is taken off. `None` when there is nothing left to
+    /// look at.
     fn journal_place(&mut self) -> Result<Option<Place>, OpenError> {
         let raw = self.volume.raw;
         let number = InodeNo(raw.s_journal_inum.get());
@@ -221,7 +224,8 @@ impl Front<'_> {
         Ok(Some(place).filter(|_| is_journal))
     }
 
-    /// The size that a journal's inode should have: whole blocks, and all that the log says it has where they are mapped.
+    /// The size that a journal's inode should have: whole blocks, and all that the log says it has
+    /// where they are mapped.
     fn size_of_log(&self, place: &Place) -> u64 {
         let log = Log { device: &**self.volume.device(), place: &place.place };
         // More blocks than are mapped make no superblock of a log.
@@ -235,7 +239,8 @@ impl Front<'_> {
         log.superblock().is_ok_and(|(_, superblock)| superblock.start != 0)
     }
 
-    /// Writes the journal's inode as the superblock's copy has it: in the reserved inode, where an ordinary one held it.
+    /// Writes the journal's inode as the superblock's copy has it: in the reserved inode, where an
+    /// ordinary one held it.
     fn restore_journal_inode(&mut self, number: InodeNo, inode: &Inode) -> Result<(), CheckError> {
         self.facts.needs_passes = true;
         let mut record = self.volume.read_inode(InodeNo::JOURNAL)?;
@@ -423,7 +428,8 @@ impl Front<'_> {
                     if is_none { Code::JournalInvalid } else { Code::JournalSuperblockCorrupt };
                 let finding = Finding::new(code).inode(number).detail(error.to_string());
                 if self.ask(finding)? {
-                    // The log is lost either way; the inode is sound, so the journal stays where it is.
+                    // The log is lost either way; the inode is sound, so the journal stays where it
+                    // is.
                     let fresh = self.fresh_superblock(found)?;
                     self.write_journal_superblock(found, &fresh)?;
                     self.volume.update_superblock(clear_recover)?;
@@ -435,8 +441,8 @@ impl Front<'_> {
         }
     }
 
-    /// A journal inside the volume has one user: more of them are fields that version 2 brought and that nobody wrote. The
-    /// superblock without those fields, where that makes it sound.
+    /// A journal inside the volume has one user: more of them are fields that version 2 brought and
+    /// that nobody wrote. The superblock without those fields, where that makes it sound.
     fn without_users(&self, found: &Place) -> Result<Option<RawJournalSuperblock>, CheckError> {
         let Some(first) = found.place.runs.runs().first() else { return Ok(None) };
         let block = self.read(first.start)?;
@@ -622,8 +628,8 @@ impl Front<'_> {
         Ok(())
     }
 
-    /// A journal superblock of a journal with nothing in it, for the blocks that there are. Transactions get other numbers than those
-    /// that are left there.
+    /// A journal superblock of a journal with nothing in it, for the blocks that there are.
+    /// Transactions get other numbers than those that are left there.
     fn fresh_superblock(&self, found: &Place) -> Result<RawJournalSuperblock, OpenError> {
         let (block_size, blocks_count) = (found.place.block_size, found.blocks());
         let device = self.volume.device().clone();

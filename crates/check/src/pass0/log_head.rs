@@ -1,5 +1,5 @@
-//! The journal's superblock, put right field by field where the log itself says that it still leads to it: a log that waits
-//! for its replay is not thrown away for one wrong field.
+//! The journal's superblock, put right field by field where the log itself says that it still leads
+//! to it: a log that waits for its replay is not thrown away for one wrong field.
 
 use extant_device::DeviceError;
 use extant_journal::Log;
@@ -12,8 +12,8 @@ use zerocopy::IntoBytes;
 /// `s_checksum_type` of crc32c.
 const CRC32C: u8 = 4;
 
-/// The superblock of a log of `blocks` blocks with every field that its place knows better; `None` where that changes nothing,
-/// or where the log does not start as it then says.
+/// The superblock of a log of `blocks` blocks with every field that its place knows better; `None`
+/// where that changes nothing, or where the log does not start as it then says.
 pub(super) fn mended(
     log: &Log<'_>,
     blocks: u32,
@@ -38,8 +38,9 @@ pub(super) fn mended(
     Ok(Some(raw).filter(|_| is_believed))
 }
 
-/// Whether a superblock with features that are not known is of a newer version: its checksum fits, which was verified before, or
-/// it has none and the fields that every version has make sense here. Else it is broken.
+/// Whether a superblock with features that are not known is of a newer version: its checksum fits,
+/// which was verified before, or it has none and the fields that every version has make sense here.
+/// Else it is broken.
 pub(super) fn is_newer(log: &Log<'_>) -> Result<bool, DeviceError> {
     let block = read(log, log.place.superblock_at)?;
     let Ok(raw) = RawJournalSuperblock::from_bytes(&block) else { return Ok(false) };

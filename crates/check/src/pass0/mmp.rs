@@ -1,4 +1,5 @@
-//! Multiple-mount protection: a volume that another host has open is left alone, and one that we have open says so.
+//! Multiple-mount protection: a volume that another host has open is left alone, and one that we
+//! have open says so.
 
 use super::{Front, OpenError, find, has};
 use crate::finding::{Code, Finding};

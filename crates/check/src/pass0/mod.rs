@@ -1,8 +1,10 @@
-//! What comes before pass 1 and after pass 5: a volume is found, brought to where the passes can look at it, and closed.
+//! What comes before pass 1 and after pass 5: a volume is found, brought to where the passes can
+//! look at it, and closed.
 //!
-//! [`open`] finds a superblock, has the journal replayed, judges the superblock's fields, the descriptors and the orphans;
-//! the [`Ready`] volume goes to [`look`](crate::look) or [`repair`](crate::repair), and [`Ready::close`]
-//! makes what only a whole volume allows (a new journal), stamps the check and renews the backups.
+//! [`open`] finds a superblock, has the journal replayed, judges the superblock's fields, the
+//! descriptors and the orphans; the [`Ready`] volume goes to [`look`](crate::look) or
+//! [`repair`](crate::repair), and [`Ready::close`] makes what only a whole volume allows (a new
+//! journal), stamps the check and renews the backups.
 
 mod candidates;
 mod close;
@@ -39,8 +41,8 @@ use extant_ondisk::{FormatError, GroupNo};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Finds a volume on `device` and brings it to where the passes can look at it. With a policy that repairs nothing,
-/// nothing is written and the journal stays as it is.
+/// Finds a volume on `device` and brings it to where the passes can look at it. With a policy that
+/// repairs nothing, nothing is written and the journal stays as it is.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -61,7 +63,8 @@ pub fn open(
     if front.may_repair() {
         front.volume.commit()?;
     }
-    // The journal may hold better descriptors, but its inode is not found, let alone written, through one that is broken.
+    // The journal may hold better descriptors, but its inode is not found, let alone written,
+    // through one that is broken.
     if !front.is_journal_found() {
         front.check_groups()?;
         front.volume.seal_descs();
@@ -152,7 +155,8 @@ impl<'a> Front<'a> {
             .as_ref()
             .filter(|finding| finding.code == Code::FeaturesUnknown)
             .and_then(|finding| finding.subject.detail.clone());
-        // A backup that the user asked for beside a sound primary one is no finding; it is written all the same.
+        // A backup that the user asked for beside a sound primary one is no finding; it is written
+        // all the same.
         if let Some(finding) = finding {
             let answer = front.ask(finding);
             if let Some(names) = unknown.filter(|_| !matches!(answer, Ok(true))) {
@@ -176,7 +180,8 @@ impl<'a> Front<'a> {
         Ok(front)
     }
 
-    /// A superblock of features that this version knows; where the primary one has others, a backup without them.
+    /// A superblock of features that this version knows; where the primary one has others, a backup
+    /// without them.
     fn found(device: &dyn Device, options: &OpenOptions) -> Result<Found, OpenError> {
         let Wanted { superblock, block_size } = options.superblock;
         let (found, unknown) = match find::find(device, options.superblock) {
@@ -207,7 +212,8 @@ impl<'a> Front<'a> {
         known.ok_or(OpenError::Unsupported(unknown))
     }
 
-    /// The kernel does not keep the marks of backups up to date: no inode and no block counts as never used.
+    /// The kernel does not keep the marks of backups up to date: no inode and no block counts as
+    /// never used.
     fn distrust_all(&mut self) {
         for group in (0..self.volume.geometry().groups_count).map(GroupNo) {
             self.volume.update_desc(group, table_places::distrust);

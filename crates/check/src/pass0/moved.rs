@@ -1,6 +1,7 @@
-//! Tables that a descriptor looks for elsewhere than its backup does: bitmaps and inode tables stay where the volume's maker put
-//! them, so that one of the two is broken. What lies at the two places says which. On a volume without backups the place where
-//! makers put a table stands in for the backup's.
+//! Tables that a descriptor looks for elsewhere than its backup does: bitmaps and inode tables stay
+//! where the volume's maker put them, so that one of the two is broken. What lies at the two places
+//! says which. On a volume without backups the place where makers put a table stands in for the
+//! backup's.
 
 use super::places::Places;
 use super::table_places::{TABLES, bad_places, distrust, place, set_place, table_blocks};
@@ -21,7 +22,8 @@ const LOOKED_AT: u64 = 64;
 type Score = (i64, i64, i64);
 
 impl Front<'_> {
-    /// Compares the places of all tables with the first backup's, and takes the backup's where more speaks for it.
+    /// Compares the places of all tables with the first backup's, and takes the backup's where more
+    /// speaks for it.
     pub(super) fn check_moved_tables(&mut self) -> Result<(), CheckError> {
         if self.facts.is_table_backup {
             return Ok(());
@@ -61,7 +63,8 @@ impl Front<'_> {
                 None => table.as_ref().and_then(|table| sound_desc(table, group, &geometry)),
             };
             let Some(copy) = copy else { continue };
-            // Judged with the descriptors; without a backup the other places of such a descriptor are no better.
+            // Judged with the descriptors; without a backup the other places of such a descriptor
+            // are no better.
             let bad = bad_places(group, &desc, &geometry);
             if !bad.is_empty() && backup.is_some() {
                 continue;
@@ -126,11 +129,13 @@ impl Front<'_> {
         let desc = self.desc(group);
         let here = self.score(group, &desc, name, place(&desc, name), places)?;
         let there = self.score(group, &desc, name, place(copy, name), places)?;
-        // Contents of bitmaps can be made anew anywhere; where a table holds nothing, the copy is one witness more.
+        // Contents of bitmaps can be made anew anywhere; where a table holds nothing, the copy is
+        // one witness more.
         Ok(there > here || is_witness && there == here && name == "inode table")
     }
 
-    /// Room that nothing else of the volume's own takes, contents that make sense, blocks that are in use.
+    /// Room that nothing else of the volume's own takes, contents that make sense, blocks that are
+    /// in use.
     fn score(
         &self,
         group: GroupNo,
@@ -251,7 +256,8 @@ mod tests {
     /// Where a descriptor says the inode table's place.
     const INODE_TABLE_AT: u64 = 8;
 
-    /// Backups that are stale for all groups but three; of those it is the table in use that is wrong.
+    /// Backups that are stale for all groups but three; of those it is the table in use that is
+    /// wrong.
     #[test]
     fn tables_that_moved_are_found_beside_stale_backups_in_a_few_steps_a_group() {
         if tool("mke2fs").is_none() {

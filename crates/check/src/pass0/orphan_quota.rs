@@ -24,8 +24,8 @@ pub(super) struct Freed {
 /// What finished orphans used, by id, in the order of [`QuotaKind::ALL`].
 pub(super) type FreedByOwner = [BTreeMap<u32, Freed>; 3];
 
-/// Adds what an orphan no longer uses to that of its user, group and project. Values of attributes are charged to the files
-/// that refer to them.
+/// Adds what an orphan no longer uses to that of its user, group and project. Values of attributes
+/// are charged to the files that refer to them.
 pub(super) fn note_freed(all: &mut FreedByOwner, inode: &Inode, freed: Freed) {
     if inode.flags.contains(InodeFlags::EA_INODE) {
         return;
@@ -38,7 +38,8 @@ pub(super) fn note_freed(all: &mut FreedByOwner, inode: &Inode, freed: Freed) {
 }
 
 impl Front<'_> {
-    /// Takes what orphans used off the quota files. The passes count the usage where a file is broken or says less.
+    /// Takes what orphans used off the quota files. The passes count the usage where a file is
+    /// broken or says less.
     pub(super) fn uncharge(&mut self, all: &FreedByOwner) -> Result<(), CheckError> {
         if !self.volume.raw.features().ro_compat.contains(RoCompatFeatures::QUOTA) {
             return Ok(());
@@ -57,7 +58,8 @@ impl Front<'_> {
         Ok(())
     }
 
-    /// Changes the records of one quota file in place. Whether each of them said at least what was freed.
+    /// Changes the records of one quota file in place. Whether each of them said at least what was
+    /// freed.
     fn uncharge_in(
         &self,
         kind: QuotaKind,

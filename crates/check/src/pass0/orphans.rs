@@ -1,5 +1,5 @@
-//! Orphans: inodes whose deletion or truncation was cut off, in the list that starts in the superblock and in the orphan
-//! file. Finishing them is part of recovery and no repair.
+//! Orphans: inodes whose deletion or truncation was cut off, in the list that starts in the
+//! superblock and in the orphan file. Finishing them is part of recovery and no repair.
 
 use super::orphan_quota::{Freed, FreedByOwner, note_freed};
 use super::{Front, OpenError};
@@ -20,7 +20,8 @@ use zerocopy::{FromBytes, IntoBytes};
 type BlocksOfFile = Vec<(FileBlock, BlockNo)>;
 
 impl Front<'_> {
-    /// Finishes what was cut off. Where nothing may be written, the passes see the inodes as they are.
+    /// Finishes what was cut off. Where nothing may be written, the passes see the inodes as they
+    /// are.
     pub(super) fn check_orphans(&mut self) -> Result<(), OpenError> {
         self.check_orphan_file()?;
         if !self.may_repair() {
@@ -93,7 +94,8 @@ impl Front<'_> {
         Ok(self.volume.update_superblock(forget_orphan_file)?)
     }
 
-    /// The orphan file: a regular file of whole blocks without holes, each with its magic number and checksum.
+    /// The orphan file: a regular file of whole blocks without holes, each with its magic number
+    /// and checksum.
     fn check_orphan_file(&mut self) -> Result<(), CheckError> {
         let features = self.volume.raw.features();
         // What the journal holds may be newer.
@@ -108,7 +110,8 @@ impl Front<'_> {
             Err(flaw) => {
                 let finding =
                     Finding::new(Code::OrphanFileInvalid).inode(number).detail(flaw.to_owned());
-                // Whatever the inode is now is for the passes; the kernel works without such a file.
+                // Whatever the inode is now is for the passes; the kernel works without such a
+                // file.
                 if self.ask(finding)? {
                     self.facts.needs_passes = true;
                     self.forget_orphan_file()?;

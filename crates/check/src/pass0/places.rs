@@ -1,5 +1,5 @@
-//! Where all tables of the volume lie: what else takes the room of one of them is answered in a few steps, however many groups
-//! there are.
+//! Where all tables of the volume lie: what else takes the room of one of them is answered in a few
+//! steps, however many groups there are.
 
 use super::Front;
 use super::table_places::{TABLES, place, table_blocks};
@@ -14,8 +14,8 @@ use std::ops::Range;
 pub(super) struct Places {
     /// Superblocks, descriptors, and what is reserved for more of them.
     leading: RunSet,
-    /// Of each of [`TABLES`]: first block and group. Those of one kind have one length, so that it is known how far before a
-    /// range one can start that reaches into it.
+    /// Of each of [`TABLES`]: first block and group. Those of one kind have one length, so that it
+    /// is known how far before a range one can start that reaches into it.
     starts: [BTreeSet<(u64, u32)>; TABLES.len()],
 }
 

@@ -1,6 +1,6 @@
 //! A device that ends before the volume does: a truncated image, or a partition that is too small.
-//! A check without repairs reads zeros past its end, as e2fsck does. A repair could not write there:
-//! the log is replayed, then the repair is refused.
+//! A check without repairs reads zeros past its end, as e2fsck does. A repair could not write
+//! there: the log is replayed, then the repair is refused.
 
 use super::OpenError;
 use super::find::Found;
@@ -16,7 +16,8 @@ fn blocks(device: &dyn Device, geometry: &Geometry) -> Option<u64> {
     Some(device.size() >> geometry.block_bits()).filter(|blocks| *blocks < geometry.blocks_count)
 }
 
-/// A device that reaches to the end of the volume, which is a finding where the device itself does not.
+/// A device that reaches to the end of the volume, which is a finding where the device itself does
+/// not.
 pub(super) fn to_the_end(
     device: Arc<dyn Device>,
     geometry: &Geometry,

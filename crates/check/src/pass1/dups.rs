@@ -1,4 +1,5 @@
-//! Passes 1B to 1D: who claims a block that somebody else claims too, and a copy for each but the last.
+//! Passes 1B to 1D: who claims a block that somebody else claims too, and a copy for each but the
+//! last.
 
 use crate::context::Check;
 use crate::finding::{Code, Finding};
@@ -38,7 +39,8 @@ impl Check<'_> {
         }
         let code = if may_share { Code::SharedBlocks } else { Code::MultiplyClaimed };
         let owners = self.find_owners(&twice)?;
-        // How often each cluster is claimed; the volume itself counts, and so do inodes that cannot give way.
+        // How often each cluster is claimed; the volume itself counts, and so do inodes that cannot
+        // give way.
         let mut claims: BTreeMap<u64, u32> = BTreeMap::new();
         for clusters in owners.values() {
             for cluster in clusters {
@@ -96,7 +98,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Where there is no room for copies for all: what can be made again goes first, then files. True when one went.
+    /// Where there is no room for copies for all: what can be made again goes first, then files.
+    /// True when one went.
     fn make_room(
         &self,
         owners: &BTreeMap<InodeNo, Vec<u64>>,
@@ -113,8 +116,8 @@ impl Check<'_> {
         self.clear_greediest(owners, claims)
     }
 
-    /// Clears the first of some inodes that can be made again: an orphan file, a quota file, the journal, which was replayed.
-    /// False where the iterator has no such inode.
+    /// Clears the first of some inodes that can be made again: an orphan file, a quota file, the
+    /// journal, which was replayed. False where the iterator has no such inode.
     fn discard_one(&self, inodes: impl Iterator<Item = InodeNo>) -> Result<bool, CheckError> {
         let rank = |ino: &InodeNo| {
             if self.orphan_file() == Some(*ino) {
@@ -136,8 +139,9 @@ impl Check<'_> {
         self.superblock.orphan_file_inode.filter(|_| has_feature)
     }
 
-    /// Clears an inode that can be made again. The journal is, when the passes are through, a quota file in pass 6, each where
-    /// there is room. Orphans are listed elsewhere where there is no file for them, which needs a journal.
+    /// Clears an inode that can be made again. The journal is, when the passes are through, a quota
+    /// file in pass 6, each where there is room. Orphans are listed elsewhere where there is no
+    /// file for them, which needs a journal.
     fn discard(&self, ino: InodeNo) -> Result<bool, CheckError> {
         if !self.ask(Finding::new(Code::MultiplyClaimedDelete).inode(ino))? {
             return Ok(false);
@@ -165,14 +169,16 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// Where there is no room for copies for all, the file with most clusters that others claim too goes: a broken map that lies on
-    /// many files is one, and each of those has what is its own then.
+    /// Where there is no room for copies for all, the file with most clusters that others claim too
+    /// goes: a broken map that lies on many files is one, and each of those has what is its own
+    /// then.
     fn clear_greediest(
         &self,
         owners: &BTreeMap<InodeNo, Vec<u64>>,
         claims: &BTreeMap<u64, u32>,
     ) -> Result<bool, CheckError> {
-        // Two files that share are both as good as they are bad, and of a window it is not known what is free elsewhere.
+        // Two files that share are both as good as they are bad, and of a window it is not known
+        // what is free elsewhere.
         let (needed, free) = self.room_for_copies(claims);
         if needed <= free || owners.len() <= 2 || !self.window.is_whole() {
             return Ok(false);
@@ -193,8 +199,8 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// Where there is no room for a copy, one of those that claim some of the clusters goes, and the others keep theirs: one that
-    /// can be made again, else the smallest file.
+    /// Where there is no room for a copy, one of those that claim some of the clusters goes, and
+    /// the others keep theirs: one that can be made again, else the smallest file.
     fn give_up(
         &self,
         owners: &BTreeMap<InodeNo, Vec<u64>>,
@@ -383,7 +389,8 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// The map with new places for what others claim too, the contents copied; `None` on a full volume.
+    /// The map with new places for what others claim too, the contents copied; `None` on a full
+    /// volume.
     fn clone_data(
         &self,
         old: &FileMap,

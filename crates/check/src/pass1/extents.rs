@@ -1,4 +1,5 @@
-//! Extent trees: a sound root is claimed at once; anything else is walked node by node, and every flaw told.
+//! Extent trees: a sound root is claimed at once; anything else is walked node by node, and every
+//! flaw told.
 
 use super::Local;
 use super::inode::{MapFigures, Visit};
@@ -34,7 +35,8 @@ struct Walk {
     dir_limit: u64,
     /// Blocks of extents so far.
     taken: u64,
-    /// Nodes so far: one that the tree names again would be walked again, and what lies below it once more for each.
+    /// Nodes so far: one that the tree names again would be walked again, and what lies below it
+    /// once more for each.
     met: BTreeSet<BlockNo>,
     /// A part that lay on the volume's own metadata was cut off.
     is_cut: bool,
@@ -95,7 +97,8 @@ impl Check<'_> {
         Ok(figures)
     }
 
-    /// Whether a header says that a node has room for fewer entries than any writer makes it for, and that is accepted as a flaw.
+    /// Whether a header says that a node has room for fewer entries than any writer makes it for,
+    /// and that is accepted as a flaw.
     fn has_narrow_header(&self, node: &[u8], walk: &Walk) -> Result<bool, CheckError> {
         // Some have left room for a checksum or two.
         const SPARE: u16 = 2;
@@ -111,7 +114,8 @@ impl Check<'_> {
         self.ask(finding.found(u64::from(limit)).expected(u64::from(room)))
     }
 
-    /// Levels below the root that are enough for 2^32 extents, in nodes that are a power of two full.
+    /// Levels below the root that are enough for 2^32 extents, in nodes that are a power of two
+    /// full.
     fn most_levels(&self) -> u64 {
         let bits = |entries: u16| u64::from(entries.ilog2());
         let of_root = bits(capacity(extent::ROOT_SIZE));
@@ -127,7 +131,8 @@ impl Check<'_> {
         }
     }
 
-    /// Extents that fit into fewer levels: rebuilt along with other repairs, never a reason for one.
+    /// Extents that fit into fewer levels: rebuilt along with other repairs, never a reason for
+    /// one.
     fn is_too_deep(&self, visit: &Visit<'_>, walk: &Walk) -> Result<bool, CheckError> {
         let found = u64::from(walk.figures.depth);
         if walk.is_hollow {

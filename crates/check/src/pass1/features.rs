@@ -50,7 +50,8 @@ impl Check<'_> {
         if file_type.is_some()
             && !is_file
             && visit.inode.flags.intersects(mapped)
-            // With more in it than a device number it is garbage, which pass 2 judges by the same flags.
+            // With more in it than a device number it is garbage, which pass 2 judges by the same
+            // flags.
             && visit.inode.i_block[DEVICE_NUMBERS..].iter().all(|byte| *byte == 0)
         {
             let finding = visit.finding(Code::SpecialWithMap);
@@ -120,7 +121,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A flag whose feature the volume lacks: where the inode is sound the feature is what is missing, else the inode goes.
+    /// A flag whose feature the volume lacks: where the inode is sound the feature is what is
+    /// missing, else the inode goes.
     fn check_feature(
         &self,
         visit: &mut Visit<'_>,
@@ -141,8 +143,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The verity flag without its feature: the kernel opens no such file. Where a hash tree lies behind the file's end, the feature is
-    /// what is missing.
+    /// The verity flag without its feature: the kernel opens no such file. Where a hash tree lies
+    /// behind the file's end, the feature is what is missing.
     pub(super) fn check_verity(
         &self,
         visit: &mut Visit<'_>,
@@ -168,8 +170,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether a hash tree lies behind a file's end, from the next multiple of 64 KiB on: the last block ends with the size of the
-    /// descriptor of the tree.
+    /// Whether a hash tree lies behind a file's end, from the next multiple of 64 KiB on: the last
+    /// block ends with the size of the descriptor of the tree.
     fn has_hash_tree(&self, visit: &Visit<'_>, figures: &MapFigures) -> Result<bool, CheckError> {
         const ALIGNMENT: u64 = 65536;
         const DESCRIPTOR_SIZES: std::ops::RangeInclusive<u32> = 256..=16384;

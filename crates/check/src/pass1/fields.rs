@@ -1,4 +1,5 @@
-//! Fields that only some volumes have, and what each file type must look like. Pass 2 tells about these, with the file's name.
+//! Fields that only some volumes have, and what each file type must look like. Pass 2 tells about
+//! these, with the file's name.
 
 use super::inode::{MapFigures, Visit};
 use crate::context::Check;
@@ -248,8 +249,9 @@ impl Check<'_> {
 /// Bytes of `i_block` in which a device number may stand.
 pub(crate) const DEVICE_NUMBERS: usize = 16;
 
-/// Devices, pipes and sockets have no map. Words behind the device number that are not zero say nothing by themselves, since
-/// kernels have left some there; with an immutable or append-only flag they are garbage, as e2fsck has it.
+/// Devices, pipes and sockets have no map. Words behind the device number that are not zero say
+/// nothing by themselves, since kernels have left some there; with an immutable or append-only flag
+/// they are garbage, as e2fsck has it.
 pub(crate) fn is_sound_special(inode: &Inode) -> bool {
     if inode.flags.intersects(InodeFlags::INDEX | InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
         return false;

@@ -229,7 +229,8 @@ impl Check<'_> {
                 break;
             }
         }
-        // What something else claims too may be its own: the file first gets a copy, without these pointers.
+        // What something else claims too may be its own: the file first gets a copy, without these
+        // pointers.
         let is_own = !is_system && !self.shared.contains(cluster);
         if changed && is_own {
             self.store.write(block, &bytes)?;
@@ -244,7 +245,8 @@ impl Check<'_> {
         Ok(false)
     }
 
-    /// Goes on to the next block of the file, an indirect one too: a run ends where it is no neighbour.
+    /// Goes on to the next block of the file, an indirect one too: a run ends where it is no
+    /// neighbour.
     fn step(
         &self,
         visit: &Visit<'_>,

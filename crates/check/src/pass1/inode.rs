@@ -1,4 +1,5 @@
-//! The rules of one inode, in the order in which e2fsck has them: what it is, its flags, its map, its attributes, its size.
+//! The rules of one inode, in the order in which e2fsck has them: what it is, its flags, its map,
+//! its attributes, its size.
 
 use super::Local;
 use crate::context::Check;
@@ -10,7 +11,8 @@ use extant_ondisk::inode::{self, FileType, Inode, InodeFlags, RawInode};
 use extant_ondisk::{Flaw, FormatError, InodeNo, RoCompatFeatures};
 use zerocopy::FromBytes;
 
-/// An inode under check. What the rules change stands in `inode`, and in `record` what no decoded field holds.
+/// An inode under check. What the rules change stands in `inode`, and in `record` what no decoded
+/// field holds.
 pub(crate) struct Visit<'r> {
     pub(crate) ino: InodeNo,
     pub(crate) record: &'r mut [u8],
@@ -135,7 +137,8 @@ impl Check<'_> {
                 let finding = Finding::new(Code::ExtraSizeInvalid).inode(ino).found(found);
                 let is_judged = ino != InodeNo::BAD_BLOCKS && !self.is_out_of_use(ino);
                 fixed_extra = is_judged && self.ask(finding)?;
-                // To be judged it needs some size; the record on the volume changes only when that is accepted.
+                // To be judged it needs some size; the record on the volume changes only when that
+                // is accepted.
                 self.set_extra_size(record);
                 match Inode::decode(record, ino, self.geometry) {
                     Ok(inode) => inode,
@@ -160,7 +163,8 @@ impl Check<'_> {
         self.finish_visit(&mut visit)
     }
 
-    /// Of what nobody uses nothing is judged but the checksum, two flags and the space that it says to take.
+    /// Of what nobody uses nothing is judged but the checksum, two flags and the space that it says
+    /// to take.
     fn check_spare(
         &self,
         ino: InodeNo,
@@ -235,7 +239,8 @@ impl Check<'_> {
         Ok(failed > 1)
     }
 
-    /// Whether a record that fails its checksum makes no sense at all. One flipped bit leaves most of it in place.
+    /// Whether a record that fails its checksum makes no sense at all. One flipped bit leaves most
+    /// of it in place.
     fn is_garbage(&self, ino: InodeNo) -> Result<bool, CheckError> {
         if !self.is_repair() && ino < self.geometry.first_inode {
             return Ok(false);
@@ -260,9 +265,9 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// The inode whose record lies in the place of another one's: its checksum, which depends on the number, says which one. It is
-    /// in use itself and has the same map of blocks, so that what lies here is a copy. Records that changed places are not copies: their
-    /// maps differ.
+    /// The inode whose record lies in the place of another one's: its checksum, which depends on
+    /// the number, says which one. It is in use itself and has the same map of blocks, so that what
+    /// lies here is a copy. Records that changed places are not copies: their maps differ.
     fn copied_from(&self, ino: InodeNo, record: &[u8]) -> Result<Option<InodeNo>, CheckError> {
         if !self.geometry.has_metadata_csum() || ino < self.geometry.first_inode {
             return Ok(None);
@@ -282,7 +287,8 @@ impl Check<'_> {
         Ok((is_in_use && is_same).then_some(owner))
     }
 
-    /// Whether a copy of another inode's record is to go. In a repair each is judged in its own window.
+    /// Whether a copy of another inode's record is to go. In a repair each is judged in its own
+    /// window.
     fn is_given_up(&self, ino: InodeNo, owner: InodeNo) -> Result<bool, CheckError> {
         if self.is_repair() && !self.inodes.is_in_window(ino) {
             return Ok(true);
@@ -301,7 +307,8 @@ impl Check<'_> {
         }
     }
 
-    /// Makes an inode unused and writes it. Its blocks are not released: it must not have claimed any yet.
+    /// Makes an inode unused and writes it. Its blocks are not released: it must not have claimed
+    /// any yet.
     pub(crate) fn write_cleared(&self, ino: InodeNo, record: &mut [u8]) -> Result<(), CheckError> {
         let now = self.now();
         if let Ok((raw, _)) = RawInode::mut_from_prefix(record) {
@@ -309,7 +316,8 @@ impl Check<'_> {
             raw.i_flags.set(0);
             raw.i_dtime.set(now);
         }
-        // The number of another orphan is never read out of a cleared inode: its time of deletion is far beyond any.
+        // The number of another orphan is never read out of a cleared inode: its time of deletion
+        // is far beyond any.
         self.store.write_inode(ino, record)?;
         self.inodes.forget(ino);
         Ok(())
@@ -329,7 +337,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A directory, link or file in use: everything that one inode tells. Ends early when it was cleared.
+    /// A directory, link or file in use: everything that one inode tells. Ends early when it was
+    /// cleared.
     fn check_inode(&self, visit: &mut Visit<'_>, local: &mut Local) -> Result<(), CheckError> {
         if self.is_out_of_use(visit.ino) && !self.has_foreign_flag(&visit.inode) {
             self.check_special_inode(visit)?;
@@ -397,8 +406,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether a time of deletion is the number of an inode, left over from an orphan list. Where the volume was made or used by a
-    /// clock that had just started, it may be a time all the same.
+    /// Whether a time of deletion is the number of an inode, left over from an orphan list. Where
+    /// the volume was made or used by a clock that had just started, it may be a time all the same.
     fn is_orphan_number(&self, dtime: u32) -> bool {
         let numbers = 1..u64::from(self.geometry.inodes_count);
         let superblock = &self.superblock;
@@ -408,7 +417,8 @@ impl Check<'_> {
 
     fn check_dtime(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
         let is_orphan_number = self.is_orphan_number(visit.inode.dtime);
-        // Those that are reserved are nobody's to delete; what orphan lists left in them was told before.
+        // Those that are reserved are nobody's to delete; what orphan lists left in them was told
+        // before.
         let is_reserved = visit.ino < self.geometry.first_inode && visit.ino != InodeNo::ROOT;
         let is_unused = visit.inode.links == 0 && !is_orphan_number;
         if visit.inode.dtime == 0 || is_unused || is_reserved {
@@ -523,8 +533,8 @@ impl Check<'_> {
         // Values with inodes of their own are paid for by each inode that refers to them.
         let space = (clusters + xattrs.ea_clusters) * cluster_size;
         let expected = space / self.space_unit(&visit.inode);
-        // mke2fs and e2fsck leave the map's own blocks out of that of the bad blocks, and nobody judges it; nor that of links
-        // with inline data.
+        // mke2fs and e2fsck leave the map's own blocks out of that of the bad blocks, and nobody
+        // judges it; nor that of links with inline data.
         let is_judged =
             visit.ino != InodeNo::BAD_BLOCKS && !figures.is_unsure && !is_inline_link(&visit.inode);
         if visit.inode.blocks != expected && is_judged {
@@ -560,8 +570,9 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Reserved inodes, except for the root, are nobody's, and values of attributes are paid for by those who refer to them.
-    /// Links whose target lies in the inode are left out by e2fsck, and the count has to please both.
+    /// Reserved inodes, except for the root, are nobody's, and values of attributes are paid for by
+    /// those who refer to them. Links whose target lies in the inode are left out by e2fsck, and
+    /// the count has to please both.
     fn is_quota_exempt(&self, visit: &Visit<'_>) -> bool {
         let ino = visit.ino;
         visit.inode.flags.contains(InodeFlags::EA_INODE)

@@ -64,7 +64,8 @@ impl Check<'_> {
             || self.blocks.twice().is_some_and(|twice| twice.contains(cluster.0))
     }
 
-    /// Moves extents that lie wrongly in their clusters to new ones, block by block; false when the volume is full.
+    /// Moves extents that lie wrongly in their clusters to new ones, block by block; false when the
+    /// volume is full.
     pub(super) fn realign(&self, map: &mut crate::map::FileMap) -> Result<bool, CheckError> {
         let per_cluster = u64::from(self.geometry.blocks_per_cluster);
         let first = self.geometry.first_data_block.0;

@@ -1,8 +1,8 @@
 //! Pass 1: every inode in use, its map, its attributes.
 //!
-//! Inode tables are read in large pieces, in order, up to each group's high-water mark; workers take piece after piece. What a
-//! worker learns of directories stays with it until all pieces are done. A healthy inode costs one checksum, one decode, and a
-//! claim for each of its runs.
+//! Inode tables are read in large pieces, in order, up to each group's high-water mark; workers
+//! take piece after piece. What a worker learns of directories stays with it until all pieces are
+//! done. A healthy inode costs one checksum, one decode, and a claim for each of its runs.
 
 mod dups;
 mod extents;
@@ -27,7 +27,8 @@ use extant_runtime::sync::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Bytes of inode table that a worker takes at once: few where there are few in all, so that all workers have some.
+/// Bytes of inode table that a worker takes at once: few where there are few in all, so that all
+/// workers have some.
 const PIECES: [usize; 2] = [256 << 10, 1 << 20];
 /// Bytes of inode table that are worth large pieces.
 const MANY: u64 = 16 << 20;
@@ -78,7 +79,8 @@ struct UsedTable {
     first_piece: usize,
 }
 
-/// The parts of all inode tables that were ever used, as pieces: computed when one is asked for, so that nothing is kept for each.
+/// The parts of all inode tables that were ever used, as pieces: computed when one is asked for, so
+/// that nothing is kept for each.
 struct Pieces {
     tables: Vec<UsedTable>,
     /// Bytes of a piece.
@@ -166,7 +168,8 @@ impl Check<'_> {
         self.check_xattr_references()
     }
 
-    /// Notes that a file's next block is another than the one after its last, where that is asked for.
+    /// Notes that a file's next block is another than the one after its last, where that is asked
+    /// for.
     fn note_jump(
         &self,
         visit: (InodeNo, Kind),
@@ -223,8 +226,8 @@ impl Check<'_> {
         Pieces { tables, bytes: bytes as u64, each }
     }
 
-    /// The high-water mark of a group as far as it is believed: not where the descriptor fails its checksum. The reserved
-    /// inodes are always looked at.
+    /// The high-water mark of a group as far as it is believed: not where the descriptor fails its
+    /// checksum. The reserved inodes are always looked at.
     pub(crate) fn table_used(&self, group: GroupNo) -> u32 {
         let desc = &self.descs[group.0 as usize];
         let used = desc.itable_used(self.geometry);

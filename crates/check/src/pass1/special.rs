@@ -43,7 +43,8 @@ impl Check<'_> {
         if ino == InodeNo::RESIZE {
             return self.check_resize(visit);
         }
-        // A journal that the superblock names is one, whatever the features say: that is judged before the passes.
+        // A journal that the superblock names is one, whatever the features say: that is judged
+        // before the passes.
         let journal = self.superblock.journal_inode;
         if ino == InodeNo::JOURNAL && journal != Some(ino) {
             if has_content(visit) && self.ask(visit.finding(Code::JournalNotInUse))? {
@@ -215,8 +216,8 @@ impl Check<'_> {
             && !self.geometry.has_incompat(extant_ondisk::IncompatFeatures::META_BG)
     }
 
-    /// The resize inode maps the reserved descriptor blocks: they are the volume's own, so that only the double indirect block
-    /// is claimed here.
+    /// The resize inode maps the reserved descriptor blocks: they are the volume's own, so that
+    /// only the double indirect block is claimed here.
     fn check_resize(&self, visit: &mut Visit<'_>) -> Result<bool, CheckError> {
         let inode = &visit.inode;
         if !self.has_resize_inode() {
@@ -267,8 +268,8 @@ impl Check<'_> {
         ends.max().unwrap_or(0)
     }
 
-    /// Bytes that the resize inode takes: the double indirect block, and each reserved block with those of the backups, each counted as
-    /// a cluster (observed of mke2fs and e2fsck 1.47.0).
+    /// Bytes that the resize inode takes: the double indirect block, and each reserved block with
+    /// those of the backups, each counted as a cluster (observed of mke2fs and e2fsck 1.47.0).
     fn resize_space(&self) -> u64 {
         let backups = self.geometry.backup_superblock_groups().len() as u64;
         let blocks = 1 + u64::from(self.geometry.reserved_gdt_blocks) * (1 + backups);
@@ -324,7 +325,8 @@ impl Check<'_> {
             .collect()
     }
 
-    /// The slot of the double indirect block is the number of the descriptor block that a reserved block may become.
+    /// The slot of the double indirect block is the number of the descriptor block that a reserved
+    /// block may become.
     fn resize_slot(&self, block: BlockNo) -> usize {
         let number = block.0 - self.geometry.superblock_block().0 - 1;
         // Below the pointers of a block, at most 2^14.
@@ -351,7 +353,8 @@ impl Check<'_> {
         Ok(expected)
     }
 
-    /// Whether the double indirect block and what lies below it are as planned; where not and `check` is off, they are written.
+    /// Whether the double indirect block and what lies below it are as planned; where not and
+    /// `check` is off, they are written.
     fn resize_blocks(&self, double: &[u8], check: bool) -> Result<bool, CheckError> {
         let block_len = self.geometry.block_len();
         let plan = self.resize_plan();
@@ -383,7 +386,8 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// The block for the double indirect block: the old one where it is nobody else's, else a free one.
+    /// The block for the double indirect block: the old one where it is nobody else's, else a free
+    /// one.
     fn resize_double(&self, record: &[u8]) -> Result<Option<BlockNo>, CheckError> {
         let raw = RawInode::ref_from_prefix(record).ok().map(|(raw, _)| raw);
         let old = raw.and_then(|raw| pointer(&raw.i_block, DOUBLE_SLOT)).unwrap_or_default();
@@ -437,7 +441,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The pointers of an indirect block, each with the first of the blocks of the file that it leads to.
+    /// The pointers of an indirect block, each with the first of the blocks of the file that it
+    /// leads to.
     fn pointers_in(
         &self,
         block: BlockNo,

@@ -1,4 +1,5 @@
-//! What the volume itself takes: superblocks, descriptors, bitmaps, inode tables. They must not lie on each other.
+//! What the volume itself takes: superblocks, descriptors, bitmaps, inode tables. They must not lie
+//! on each other.
 
 use super::special::is_bad_block_list;
 use crate::context::Check;
@@ -52,8 +53,8 @@ impl Check<'_> {
         Ok(system)
     }
 
-    /// Tables on each other, on superblocks, in bad blocks, or off the volume: they are moved. Inode tables are looked at first, so that a bitmap
-    /// gives way to them: it can be made anew.
+    /// Tables on each other, on superblocks, in bad blocks, or off the volume: they are moved.
+    /// Inode tables are looked at first, so that a bitmap gives way to them: it can be made anew.
     pub(crate) fn check_tables(&self) -> Result<(), CheckError> {
         let mut taken = self.fixed_blocks();
         for is_bitmap in [false, true] {
@@ -89,9 +90,10 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Moves a table to free blocks behind its group's start, or anywhere; false where there are none. Nothing is claimed yet, and
-    /// the bitmaps are what is in doubt: all inodes are read for what files own. Blocks of an inode table that lie on what was
-    /// `taken` before hold no inodes, and a table off the volume holds nothing.
+    /// Moves a table to free blocks behind its group's start, or anywhere; false where there are
+    /// none. Nothing is claimed yet, and the bitmaps are what is in doubt: all inodes are read for
+    /// what files own. Blocks of an inode table that lie on what was `taken` before hold no inodes,
+    /// and a table off the volume holds nothing.
     fn relocate(
         &self,
         group: GroupNo,

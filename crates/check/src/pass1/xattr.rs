@@ -1,4 +1,5 @@
-//! Extended attributes: in inodes, in shared blocks, with values in inodes of their own; and the policies of encryption.
+//! Extended attributes: in inodes, in shared blocks, with values in inodes of their own; and the
+//! policies of encryption.
 
 use super::inode::Visit;
 use crate::context::Check;
@@ -72,7 +73,8 @@ pub(crate) struct XattrFigures {
 }
 
 impl Check<'_> {
-    /// Whether inodes may have a block of attributes; those behind an inode's fields are judged whatever the features say.
+    /// Whether inodes may have a block of attributes; those behind an inode's fields are judged
+    /// whatever the features say.
     pub(crate) fn has_xattr_blocks(&self) -> bool {
         self.geometry.has_compat(CompatFeatures::EXT_ATTR)
     }
@@ -141,7 +143,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The inode of a value, told by its flag, which an attribute names on a volume that lacks the feature for that.
+    /// The inode of a value, told by its flag, which an attribute names on a volume that lacks the
+    /// feature for that.
     fn value_without_feature(&self, error: &FormatError) -> Result<Option<InodeNo>, CheckError> {
         let FormatError::Corrupt { flaw: Flaw::BadValue { field: "e_value_inum", found }, .. } =
             error
@@ -194,8 +197,8 @@ impl Check<'_> {
         }
     }
 
-    /// Asks what a repair asks at once. What a look finds in a block is told later, of the lowest inode that refers to it: who meets
-    /// it first depends on threads.
+    /// Asks what a repair asks at once. What a look finds in a block is told later, of the lowest
+    /// inode that refers to it: who meets it first depends on threads.
     fn ask_of(&self, finding: Finding, place: &mut Place) -> Result<bool, CheckError> {
         match place {
             Place::Block(told) if !self.is_repair() => {
@@ -283,13 +286,15 @@ impl Check<'_> {
         let Some(size) = size.filter(|_| is_file && !holder.is_inline()) else { return Ok(None) };
         let bytes = self.read_content(value.inode, &holder, xattr::MAX_VALUE_SIZE.into())?;
         let hash = value_hash(&bytes, self.geometry.checksum_seed);
-        // An older form, Lustre's: no hash, but the inode names its owner where others keep their time of change.
+        // An older form, Lustre's: no hash, but the inode names its owner where others keep their
+        // time of change.
         let is_of_owner =
             holder.mtime.seconds == i64::from(ino.0) && holder.flags.contains(InodeFlags::EA_INODE);
         if holder.ea_inode_checksum() != hash && !is_of_owner {
             return Ok(None);
         }
-        // Entries inside an inode may have no hash; writers with signed characters hashed names beyond ASCII differently.
+        // Entries inside an inode may have no hash; writers with signed characters hashed names
+        // beyond ASCII differently.
         if value.hash != hash && entry.hash != 0 && entry.name.suffix.is_ascii() && !is_of_owner {
             return Ok(None);
         }
@@ -484,7 +489,8 @@ impl Check<'_> {
             }
             return Ok(());
         };
-        // Version 1: modes, flags, key descriptor, then 16 bytes of nonce; version 2 has a longer key identifier.
+        // Version 1: modes, flags, key descriptor, then 16 bytes of nonce; version 2 has a longer
+        // key identifier.
         let policy_len = match (context.first(), context.len()) {
             (Some(1), 28) => 12,
             (Some(2), 40) => 24,
@@ -497,7 +503,8 @@ impl Check<'_> {
                 return Ok(());
             }
         };
-        // Asked for by the entries of directories: the directory's and the inode's, which are judged in its window.
+        // Asked for by the entries of directories: the directory's and the inode's, which are
+        // judged in its window.
         if visit.inode.is_dir() || self.inodes.is_in_window(visit.ino) {
             self.budget.take(2 * size_of::<(InodeNo, u32)>());
             self.policies.note(visit.ino, &context[..policy_len]);

@@ -165,8 +165,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether a block of an indexed directory is its root or a node: a free record over the whole block with counts behind it
-    /// that fit.
+    /// Whether a block of an indexed directory is its root or a node: a free record over the whole
+    /// block with counts behind it that fit.
     fn index_kind(&self, dir: &DirInfo, at: u32, bytes: &[u8]) -> Option<IndexKind> {
         if !dir.has(DirFlags::INDEXED) {
             return None;

@@ -91,7 +91,8 @@ impl Check<'_> {
             bytes[record.at + 9..record.at + 12].fill(0);
             chain.changed = true;
         }
-        // What lies behind `.` may hide entries: where it is not the record of `..` itself it becomes a record of its own.
+        // What lies behind `.` may hide entries: where it is not the record of `..` itself it
+        // becomes a record of its own.
         let rest = record.rec_len - DOT_LEN;
         if rest >= 12 && self.ask(Finding::new(Code::DotTooBig).dir(ino))? {
             let block_len = chain.format.block_len;
@@ -255,7 +256,8 @@ impl Check<'_> {
         self.check_twice(chain, bytes, record, rules, reader)
     }
 
-    /// The entry of an inode outside of the window: what it is to its directory. The rest is judged in the inode's own window.
+    /// The entry of an inode outside of the window: what it is to its directory. The rest is judged
+    /// in the inode's own window.
     fn check_distant(
         &self,
         chain: &mut Chain<'_>,
@@ -339,7 +341,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// An entry that leads beyond the mark of a group that has inodes in use there, the first `end` of its table.
+    /// An entry that leads beyond the mark of a group that has inodes in use there, the first `end`
+    /// of its table.
     fn check_mark(
         &self,
         chain: &Chain<'_>,

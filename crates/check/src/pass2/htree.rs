@@ -1,4 +1,5 @@
-//! Indexed directories: the hashes of leaves as pass 2 meets them, and afterwards whether the index leads to them.
+//! Indexed directories: the hashes of leaves as pass 2 meets them, and afterwards whether the index
+//! leads to them.
 
 use super::Rules;
 use crate::context::Check;
@@ -141,7 +142,8 @@ impl Check<'_> {
         let sum_is_wrong = format.verify(bytes, at, kind).is_err();
         let mut index = tree.index.lock();
         if kind == IndexKind::Root {
-            // Without an index a block with checksums lacks one: more than the index has to be put right then.
+            // Without an index a block with checksums lacks one: more than the index has to be put
+            // right then.
             let of_root = if self.geometry.has_metadata_csum() {
                 Code::HtreeInvalid
             } else {
@@ -180,7 +182,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// After all blocks: every index leads to every leaf, and each leaf holds the hashes that the index says.
+    /// After all blocks: every index leads to every leaf, and each leaf holds the hashes that the
+    /// index says.
     pub(super) fn check_htrees(&self, rules: &Rules) -> Result<(), CheckError> {
         let trees = &rules.htree.trees;
         self.for_all(trees.len(), rules.htree.leaves() / SHARE, |at| self.check_htree(&trees[at]))

@@ -50,7 +50,8 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// The hash function that a root's version means on this volume; `None` for SipHash and unknown ones.
+    /// The hash function that a root's version means on this volume; `None` for SipHash and unknown
+    /// ones.
     pub(crate) fn hasher(&self, version: HashVersion) -> Option<&DirHasher> {
         self.hashers.get(usize::from(version.encode()))?.as_ref()
     }
@@ -259,7 +260,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether an inode number can stand in a directory entry: files of quotas and of orphans have no names.
+    /// Whether an inode number can stand in a directory entry: files of quotas and of orphans have
+    /// no names.
     pub(crate) fn is_nameable(&self, ino: InodeNo) -> bool {
         let is_hidden = || {
             QuotaKind::ALL.into_iter().any(|kind| self.quota_inode(kind) == Some(ino))
@@ -271,7 +273,8 @@ impl Check<'_> {
     }
 }
 
-/// The first of some blocks with its neighbours behind it: how many they are, and what is read for them.
+/// The first of some blocks with its neighbours behind it: how many they are, and what is read for
+/// them.
 fn first_run(blocks: &[DirBlock]) -> (usize, Range<u64>) {
     let start = blocks.first().map_or(NO_BLOCK, |first| first.block);
     let (mut count, mut end) = (1, start + 1);

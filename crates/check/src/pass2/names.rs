@@ -1,4 +1,5 @@
-//! The names of one directory block, to find those that stand there twice: an open table of places, kept from block to block.
+//! The names of one directory block, to find those that stand there twice: an open table of places,
+//! kept from block to block.
 
 /// Names are told apart by their hash first, then by their bytes.
 pub(crate) struct NameSet {
@@ -24,7 +25,8 @@ impl NameSet {
         }
     }
 
-    /// Adds the name at byte `at`; false when `is_same`, asked with the place of another name, finds it there.
+    /// Adds the name at byte `at`; false when `is_same`, asked with the place of another name,
+    /// finds it there.
     pub(crate) fn insert(
         &mut self,
         hash: u32,

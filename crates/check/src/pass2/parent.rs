@@ -1,4 +1,5 @@
-//! The one entry that a directory has: of two the one of the directory that `..` names, else the first.
+//! The one entry that a directory has: of two the one of the directory that `..` names, else the
+//! first.
 
 use super::block::{Chain, Record};
 use crate::context::Check;
@@ -37,7 +38,8 @@ impl Check<'_> {
         Ok(!self.ask(finding)?)
     }
 
-    /// Where `..` of a directory names `dir`, and the entry that was met first is another one's, as in a copy of `dir`: that entry goes.
+    /// Where `..` of a directory names `dir`, and the entry that was met first is another one's, as
+    /// in a copy of `dir`: that entry goes.
     fn takes_over(&self, dir: &DirInfo, child: &DirInfo) -> Result<bool, CheckError> {
         let (first, ino) = (child.parent(), child.inode);
         if first == dir.inode || self.parent_said(child)? != dir.inode {
@@ -55,7 +57,8 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// What `..` of a directory names, whether its first block was checked before or not; 0 where it names nothing.
+    /// What `..` of a directory names, whether its first block was checked before or not; 0 where
+    /// it names nothing.
     fn parent_said(&self, dir: &DirInfo) -> Result<InodeNo, CheckError> {
         if dir.dotdot().0 != 0 {
             return Ok(dir.dotdot());

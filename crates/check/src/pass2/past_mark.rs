@@ -1,5 +1,6 @@
-//! Inodes beyond a group's high-water mark. The mark may be stale, and inodes in use lie there; or it is right, and records of a
-//! file system that was on the device before lie there, since makers leave tables unwritten.
+//! Inodes beyond a group's high-water mark. The mark may be stale, and inodes in use lie there; or
+//! it is right, and records of a file system that was on the device before lie there, since makers
+//! leave tables unwritten.
 
 use crate::context::Check;
 use crate::store::CheckError;
@@ -23,8 +24,8 @@ enum Evidence {
 type Visitor<'v> = dyn FnMut(u32, InodeNo, &[u8]) -> Result<(), CheckError> + 'v;
 
 impl Check<'_> {
-    /// The type of an inode beyond the mark of its group that a directory entry leads to; `None` where the record is not one
-    /// of this file system in use.
+    /// The type of an inode beyond the mark of its group that a directory entry leads to; `None`
+    /// where the record is not one of this file system in use.
     pub(super) fn kind_past_mark(&self, ino: InodeNo) -> Result<Option<Kind>, CheckError> {
         let Some((group, at)) = self.geometry.inode_place(ino) else { return Ok(None) };
         if at < self.inodes.opened(group) {
@@ -35,7 +36,8 @@ impl Check<'_> {
         Ok(is_used.then(|| Kind::of_mode(u16::from_le_bytes([record[0], record[1]]))))
     }
 
-    /// Inodes of a group up to the last one in use, where that lies beyond the mark; else 0. The table is read once.
+    /// Inodes of a group up to the last one in use, where that lies beyond the mark; else 0. The
+    /// table is read once.
     pub(crate) fn used_past_mark(&self, group: GroupNo) -> Result<u32, CheckError> {
         if let Some(known) = self.past_marks.lock().get(&group) {
             return Ok(*known);
@@ -136,7 +138,8 @@ impl Check<'_> {
         Ok(is_of_now && self.has_possible_map(ino, &inode)?)
     }
 
-    /// Whether a record beyond the mark would be judged as an inode in use, though it is not one of this file system.
+    /// Whether a record beyond the mark would be judged as an inode in use, though it is not one of
+    /// this file system.
     fn is_stranger(
         &self,
         ino: InodeNo,
@@ -164,7 +167,8 @@ impl Check<'_> {
         })
     }
 
-    /// Whether blocks of an inode could be its own: none lies off the volume or on the volume's own.
+    /// Whether blocks of an inode could be its own: none lies off the volume or on the volume's
+    /// own.
     fn has_possible_map(&self, ino: InodeNo, inode: &Inode) -> Result<bool, CheckError> {
         if inode.file_acl.0 != 0 && !self.geometry.contains(inode.file_acl, 1) {
             return Ok(false);
@@ -178,8 +182,9 @@ impl Check<'_> {
         Ok(!is_off && paid && !map.nodes.iter().any(|node| is_system(*node)))
     }
 
-    /// Raises a group's mark to its first `end` inodes; the check starts again with what that shows. Records below the new
-    /// mark that are not of this file system are cleared first, but for that of an inode that is `named`.
+    /// Raises a group's mark to its first `end` inodes; the check starts again with what that
+    /// shows. Records below the new mark that are not of this file system are cleared first, but
+    /// for that of an inode that is `named`.
     pub(crate) fn raise_mark(
         &self,
         group: GroupNo,

@@ -64,7 +64,8 @@ impl Check<'_> {
             bytes[chain.end - 8..chain.end].fill(0);
             return;
         }
-        // Nothing leads on from here: a name keeps the rest of the block, or else the record before gets it.
+        // Nothing leads on from here: a name keeps the rest of the block, or else the record before
+        // gets it.
         if broken.is_some_and(|it| it.name_len + 8 <= left && self.is_name(chain, bytes, &it)) {
             set_rec_len(bytes, at, left, block_len);
             return;
@@ -81,7 +82,8 @@ impl Check<'_> {
         }
     }
 
-    /// The length that the name of a broken record needs, where another name stands behind it, whatever that record's length is.
+    /// The length that the name of a broken record needs, where another name stands behind it,
+    /// whatever that record's length is.
     fn length_by_names(&self, chain: &Chain<'_>, bytes: &[u8], at: usize) -> Option<usize> {
         let broken = record_at(bytes, at, &chain.format)?;
         let length = (broken.name_len + 8).next_multiple_of(4);
@@ -91,8 +93,9 @@ impl Check<'_> {
             .then_some(length)
     }
 
-    /// Where records begin again behind a broken one: with a name of an inode in use that has no more room than it needs, or that
-    /// leads to a record or to the end. Where none is found behind one record there is none behind a later one.
+    /// Where records begin again behind a broken one: with a name of an inode in use that has no
+    /// more room than it needs, or that leads to a record or to the end. Where none is found behind
+    /// one record there is none behind a later one.
     fn next_chain(&self, chain: &mut Chain<'_>, bytes: &[u8], at: usize) -> Option<usize> {
         if chain.is_searched {
             return None;
@@ -148,7 +151,8 @@ impl Check<'_> {
         self.kind_past_mark(ino)
     }
 
-    /// Makes what is broken lead to the next record: under its own name where that is left, else as part of the one before.
+    /// Makes what is broken lead to the next record: under its own name where that is left, else as
+    /// part of the one before.
     fn bridge(
         &self,
         chain: &Chain<'_>,
@@ -175,7 +179,8 @@ impl Check<'_> {
         }
     }
 
-    /// A block with fewer than two records has no room for `.` or `..`: it is told; salvage has made what there is.
+    /// A block with fewer than two records has no room for `.` or `..`: it is told; salvage has
+    /// made what there is.
     pub(super) fn tell_missing_dots(
         &self,
         chain: &mut Chain<'_>,

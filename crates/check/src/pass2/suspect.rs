@@ -1,4 +1,5 @@
-//! Inodes that pass 1 found suspect: told with a name, here by the entry that leads to them, in pass 4 without one.
+//! Inodes that pass 1 found suspect: told with a name, here by the entry that leads to them, in
+//! pass 4 without one.
 
 use crate::context::Check;
 use crate::finding::{Code, Finding};

@@ -61,8 +61,8 @@ impl Check<'_> {
         }
     }
 
-    /// Adds an entry to a directory, in a new block when no other has room. False on a full volume. An index is left behind by
-    /// that: it is cleared.
+    /// Adds an entry to a directory, in a new block when no other has room. False on a full volume.
+    /// An index is left behind by that: it is cleared.
     pub(super) fn add_entry(
         &self,
         to: InodeNo,
@@ -263,7 +263,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A free inode within what was read of the tables, and in the window; none where all are taken.
+    /// A free inode within what was read of the tables, and in the window; none where all are
+    /// taken.
     fn free_inode(&self) -> Option<InodeNo> {
         for group in (0..self.geometry.groups_count).map(GroupNo) {
             let first = group.0 * self.geometry.inodes_per_group + 1;
@@ -346,8 +347,8 @@ impl Check<'_> {
         }
     }
 
-    /// Makes a directory of one block in the inode given, or in a free one. `None` on a full volume, or when the tables must be
-    /// extended first: then the round is restarted.
+    /// Makes a directory of one block in the inode given, or in a free one. `None` on a full
+    /// volume, or when the tables must be extended first: then the round is restarted.
     pub(super) fn make_directory(
         &mut self,
         wanted: Option<InodeNo>,

@@ -56,8 +56,8 @@ impl Check<'_> {
         self.rebuild_directories()
     }
 
-    /// Marks the directories on the way to the root, where there is one that is not very long. Any number of threads does this at
-    /// once: what is marked in the end does not depend on them.
+    /// Marks the directories on the way to the root, where there is one that is not very long. Any
+    /// number of threads does this at once: what is marked in the end does not depend on them.
     fn follow_to_root(&self, dir: &DirInfo) {
         let mut way = [dir; MAX_DEPTH];
         let mut steps = 0;
@@ -75,8 +75,8 @@ impl Check<'_> {
         }
     }
 
-    /// Follows the parents up to one that is known to hang from the root. Where the way ends or closes, the first directory of
-    /// it is connected to lost+found.
+    /// Follows the parents up to one that is known to hang from the root. Where the way ends or
+    /// closes, the first directory of it is connected to lost+found.
     fn check_connected(&self, ino: InodeNo) -> Result<(), CheckError> {
         let mut way = Vec::new();
         let mut at = ino;

@@ -196,7 +196,8 @@ impl Check<'_> {
         Ok(names)
     }
 
-    /// Entries of one name: of one inode they become one, of several all but the first get another name.
+    /// Entries of one name: of one inode they become one, of several all but the first get another
+    /// name.
     fn make_unique(&self, dir: &DirInfo, names: &mut Vec<Name>) -> Result<(), CheckError> {
         let casefold = self.dir_rules().casefold.filter(|_| dir.has(DirFlags::CASEFOLD));
         let key = |name: &[u8]| match casefold {
@@ -250,8 +251,9 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A map of `blocks` blocks for a directory that is rebuilt. They are new ones, so that the old blocks keep all names until
-    /// the inode maps the new ones. On a full volume the old blocks are reused, unless the directory is sound; `None` then.
+    /// A map of `blocks` blocks for a directory that is rebuilt. They are new ones, so that the old
+    /// blocks keep all names until the inode maps the new ones. On a full volume the old blocks are
+    /// reused, unless the directory is sound; `None` then.
     fn places_for(
         &self,
         dir: &DirInfo,
@@ -310,8 +312,9 @@ fn entries_of(node: &HtreeNode<'_>) -> Vec<(u32, u64)> {
     node.entries().map(|entry| (entry.hash, entry.block.0 & BLOCK_BITS)).collect()
 }
 
-/// Another name made of one, as e2fsck makes it: `~N` in the room that the name's record has anyway, which its last bytes give up
-/// where there is none. A name with such an end gets the next number.
+/// Another name made of one, as e2fsck makes it: `~N` in the room that the name's record has
+/// anyway, which its last bytes give up where there is none. A name with such an end gets the next
+/// number.
 fn mutated(name: &[u8], number: u32) -> Vec<u8> {
     const SUFFIX: usize = 2;
     const LONGEST: usize = 255;

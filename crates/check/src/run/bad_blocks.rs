@@ -13,7 +13,8 @@ use std::sync::Arc;
 pub struct BadBlocks {
     /// All blocks are tested, and the list has those that fail (`-c`).
     pub test: Option<BlockTest>,
-    /// Blocks that it has whatever a test finds (`-l`, `-L`); those past the volume's end are left out.
+    /// Blocks that it has whatever a test finds (`-l`, `-L`); those past the volume's end are left
+    /// out.
     pub listed: RunSet,
     /// It has what is listed so far too (`-k`, `-l`).
     pub keeps: bool,

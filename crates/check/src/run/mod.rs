@@ -186,9 +186,9 @@ impl<'a> Run<'a> {
         found
     }
 
-    /// Whether one of the repairs corrected an error. `in_passes` says whether the passes found one at
-    /// all: else what they changed follows from work that was asked for. Finishing orphans changes
-    /// the usage in quota files.
+    /// Whether one of the repairs corrected an error. `in_passes` says whether the passes found one
+    /// at all: else what they changed follows from work that was asked for. Finishing orphans
+    /// changes the usage in quota files.
     fn is_corrected(&self, in_passes: bool) -> bool {
         let has_found = |code| self.recorder.any(|outcome| outcome.finding.code == code);
         let finished_orphans = has_found(Code::OrphanCleared) || has_found(Code::OrphanTruncated);

@@ -40,7 +40,8 @@ pub struct Report {
     pub passes: Vec<PassFigures>,
     /// What is in use, where the passes ran to their end.
     pub census: Census,
-    /// Where files are not in one run, by inode: empty unless [`Options::list_jumps`](crate::Options::list_jumps).
+    /// Where files are not in one run, by inode: empty unless
+    /// [`Options::list_jumps`](crate::Options::list_jumps).
     pub jumps: Vec<Jump>,
     /// Bytes that the tables took at most.
     pub memory: u64,
@@ -81,8 +82,8 @@ impl Report {
         self.findings.iter().any(|outcome| outcome.repaired)
     }
 
-    /// e2fsck's exit code: 0, or the sum of [`CORRECTED`] and [`UNCORRECTED`]. A run that the policy
-    /// ended before there was a superblock is [`OPERATIONAL`].
+    /// e2fsck's exit code: 0, or the sum of [`CORRECTED`] and [`UNCORRECTED`]. A run that the
+    /// policy ended before there was a superblock is [`OPERATIONAL`].
     pub fn exit_code(&self) -> u8 {
         match self.end {
             End::NotOpened if self.has_found(Code::SuperblockInvalid) => OPERATIONAL,

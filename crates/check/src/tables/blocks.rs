@@ -23,9 +23,10 @@ pub(crate) enum Stored {
     Words(Arc<[u64]>),
 }
 
-/// The clusters in use. What the volume itself takes (superblocks, descriptors, bitmaps, inode tables) is known as runs and
-/// costs nothing in groups where nothing else is in use. Of groups outside of the window nothing is kept: claims there are
-/// passed over, and nothing is given out there.
+/// The clusters in use. What the volume itself takes (superblocks, descriptors, bitmaps, inode
+/// tables) is known as runs and costs nothing in groups where nothing else is in use. Of groups
+/// outside of the window nothing is kept: claims there are passed over, and nothing is given out
+/// there.
 pub(crate) struct BlockTable {
     /// Of the groups of the window.
     groups: Vec<OnceLock<Words>>,
@@ -107,7 +108,8 @@ impl BlockTable {
         self.system_in(cluster.0..cluster.0 + 1).next().is_some()
     }
 
-    /// The bitmap of a group of the window; `None` where nothing but the volume itself claimed anything.
+    /// The bitmap of a group of the window; `None` where nothing but the volume itself claimed
+    /// anything.
     fn bitmap_of(&self, group: usize) -> Option<&Words> {
         self.groups.get(group.checked_sub(self.first_group)?)?.get()
     }
@@ -127,7 +129,8 @@ impl BlockTable {
         })
     }
 
-    /// Claims clusters for somebody; true when one of them was claimed before. All of them must be on the volume.
+    /// Claims clusters for somebody; true when one of them was claimed before. All of them must be
+    /// on the volume.
     pub(crate) fn claim(&self, clusters: Range<u64>, budget: &Budget) -> bool {
         let mut collided = false;
         let mut start = clusters.start.max(self.kept.start);
@@ -164,8 +167,8 @@ impl BlockTable {
         self.has_twice.load(Relaxed).then(|| self.twice.lock().clone())
     }
 
-    /// Gives a cluster back. It is free after [`BlockTable::free_released`]: until the next flush the volume on the medium may
-    /// lead to it.
+    /// Gives a cluster back. It is free after [`BlockTable::free_released`]: until the next flush
+    /// the volume on the medium may lead to it.
     pub(crate) fn release(&self, cluster: ClusterNo) {
         if self.kept.contains(&cluster.0) && !self.is_system(cluster) {
             self.released.lock().insert(cluster.0);
@@ -188,9 +191,9 @@ impl BlockTable {
         !self.released.lock().is_empty()
     }
 
-    /// Claims a free cluster: the first from `goal` on, else the first of the volume; `None` on a full volume. Of a window, since
-    /// what is free elsewhere is not known. Clusters in use by `stored`, the bitmaps on the volume, are passed over: it gives
-    /// the words of a group's.
+    /// Claims a free cluster: the first from `goal` on, else the first of the volume; `None` on a
+    /// full volume. Of a window, since what is free elsewhere is not known. Clusters in use by
+    /// `stored`, the bitmaps on the volume, are passed over: it gives the words of a group's.
     pub(crate) fn allocate(
         &self,
         goal: ClusterNo,
@@ -232,7 +235,8 @@ impl BlockTable {
         Ok(None)
     }
 
-    /// The first free bit of a range of a group's bits, and free in `stored` too, as far as that goes.
+    /// The first free bit of a range of a group's bits, and free in `stored` too, as far as that
+    /// goes.
     fn free_bit(&self, group: usize, bits: Range<u64>, stored: &[u64]) -> Option<u64> {
         let system;
         let used: &dyn Fn(usize) -> u64 = match self.bitmap_of(group) {

@@ -1,4 +1,5 @@
-//! What each inode is and how many names it has: two compact arrays a group, as long as its table was ever used.
+//! What each inode is and how many names it has: two compact arrays a group, as long as its table
+//! was ever used.
 
 use super::{BYTES_OF_INODE, Budget, Window};
 use extant_ondisk::{Geometry, GroupNo, InodeNo};
@@ -15,7 +16,8 @@ bitflags::bitflags! {
     pub(crate) struct Mark: u32 {
         /// It is in use.
         const USED = 1 << 27;
-        /// Pass 2 looks at it again when it meets its name: mode, device number, target or a field is suspect.
+        /// Pass 2 looks at it again when it meets its name: mode, device number, target or a field
+        /// is suspect.
         const SUSPECT = 1 << 28;
         /// It has the encryption flag.
         const ENCRYPTED = 1 << 29;
@@ -149,7 +151,8 @@ impl InodeTable {
         Some((bits.get((at / 64) as usize)?, 1 << (at % 64)))
     }
 
-    /// What is known of an inode; `None` past the high-water mark of its group, and outside of the window.
+    /// What is known of an inode; `None` past the high-water mark of its group, and outside of the
+    /// window.
     pub(crate) fn state(&self, inode: InodeNo) -> Option<State> {
         let (group, at) = self.place(inode)?;
         Some(State(group.states[at].load(Relaxed)))
@@ -201,7 +204,8 @@ impl InodeTable {
         }
     }
 
-    /// An inode's place in the table, to be looked up once for all that a name asks of it; `None` past the high-water mark.
+    /// An inode's place in the table, to be looked up once for all that a name asks of it; `None`
+    /// past the high-water mark.
     pub(crate) fn slot(&self, inode: InodeNo) -> Option<Slot<'_>> {
         let (group, at) = self.place(inode)?;
         Some(Slot(&group.states[at]))
@@ -235,7 +239,8 @@ impl InodeTable {
         }
     }
 
-    /// Inodes of a group that are noted at all: its high-water mark, 0 where nothing was read and outside of the window.
+    /// Inodes of a group that are noted at all: its high-water mark, 0 where nothing was read and
+    /// outside of the window.
     pub(crate) fn opened(&self, group: GroupNo) -> u32 {
         self.group(group.0).map_or(0, |group| group.states.len() as u32)
     }

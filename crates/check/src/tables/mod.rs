@@ -1,6 +1,8 @@
-//! What a check remembers between its passes: who owns which cluster, what each inode is, which directories there are.
+//! What a check remembers between its passes: who owns which cluster, what each inode is, which
+//! directories there are.
 //!
-//! Everything is allocated group by group, only where something is in use, and counted against the limit of memory.
+//! Everything is allocated group by group, only where something is in use, and counted against the
+//! limit of memory.
 
 mod blocks;
 mod dirs;

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 /// Bytes of inode tables that are kept at most.
 const MOST: usize = 16 << 20;
 
-/// Clusters that are claimed more than once. Pass 1 repairs the inode tables before it makes copies of what files claim of them, so that
-/// the blocks of these tables are kept here as they were.
+/// Clusters that are claimed more than once. Pass 1 repairs the inode tables before it makes copies
+/// of what files claim of them, so that the blocks of these tables are kept here as they were.
 #[derive(Debug, Default)]
 pub(crate) struct SharedClusters {
     clusters: RoaringTreemap,

@@ -1,8 +1,9 @@
-//! Windows: where all facts together would take more memory than allowed, the passes run several times over the disk, each time
-//! with the facts of some groups.
+//! Windows: where all facts together would take more memory than allowed, the passes run several
+//! times over the disk, each time with the facts of some groups.
 //!
-//! Each run reads all inodes and all directory blocks. It judges whatever needs no facts of others, and claims of clusters, names of
-//! inodes, bitmaps and counts in its window. What is kept of the whole volume is one bit an inode, the directories and their blocks.
+//! Each run reads all inodes and all directory blocks. It judges whatever needs no facts of others,
+//! and claims of clusters, names of inodes, bitmaps and counts in its window. What is kept of the
+//! whole volume is one bit an inode, the directories and their blocks.
 
 use super::{BYTES_OF_INODE, DirBlock, DirInfo};
 use crate::report::Options;
@@ -52,7 +53,8 @@ pub(crate) struct Windows {
 const BLOCKS_OF_DIRECTORY: u64 = 2;
 
 impl Windows {
-    /// As many windows as the limit makes necessary, if a guess of what is kept of the whole volume is right.
+    /// As many windows as the limit makes necessary, if a guess of what is kept of the whole volume
+    /// is right.
     pub(crate) fn plan(store: &Store, options: &Options) -> Self {
         let geometry = store.geometry();
         if options.memory.is_none() && !options.in_parts {

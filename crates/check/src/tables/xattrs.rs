@@ -1,4 +1,5 @@
-//! Blocks of extended attributes that several inodes share, and inodes that hold values: who refers to them how often.
+//! Blocks of extended attributes that several inodes share, and inodes that hold values: who refers
+//! to them how often.
 
 use super::Budget;
 use crate::finding::Finding;
@@ -17,7 +18,8 @@ pub(crate) struct XattrBlock {
     pub(crate) is_sound: bool,
     /// The hash of an entry that says another than it has, where that is what is not sound.
     pub(crate) bad_hash: Option<u32>,
-    /// Bytes of the values in inodes of their own that its entries name: each inode that refers to it pays for them.
+    /// Bytes of the values in inodes of their own that its entries name: each inode that refers to
+    /// it pays for them.
     pub(crate) ea_bytes: u64,
     /// How many such inodes.
     pub(crate) ea_inodes: u64,
@@ -30,7 +32,8 @@ const SHARDS: usize = 16;
 /// What a map of few numbers takes for each, beside them.
 const MAP_ROOM: usize = 16;
 
-/// The blocks of extended attributes met so far. The first to meet one checks it, under the lock of its shard.
+/// The blocks of extended attributes met so far. The first to meet one checks it, under the lock of
+/// its shard.
 #[derive(Default)]
 pub(crate) struct XattrBlocks {
     shards: [Mutex<BTreeMap<u64, XattrBlock>>; SHARDS],

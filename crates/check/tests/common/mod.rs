@@ -1,4 +1,5 @@
-//! What the checker's tests share: a walk over a volume that depends on nothing but the format, and runs of the checker.
+//! What the checker's tests share: a walk over a volume that depends on nothing but the format, and
+//! runs of the checker.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use extant_check::{Answers, Options, PassReport, Recorder, Store, pass0};

@@ -1,4 +1,5 @@
-//! Blocks that a file and something else claim, and inodes in which the record of another one lies: what is kept of each.
+//! Blocks that a file and something else claim, and inodes in which the record of another one lies:
+//! what is kept of each.
 
 use super::hand::{Base, EXT2, EXT4, FRAGMENTS, Hand, PLAIN, put16, put32};
 use super::kept::{can_make, repair};

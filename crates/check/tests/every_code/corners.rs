@@ -1,5 +1,6 @@
-//! Damages to what few volumes have: features without a revision for them, trees deeper than any file needs, reserved inodes with a
-//! mode, lists of bad blocks that have the block they are kept in.
+//! Damages to what few volumes have: features without a revision for them, trees deeper than any
+//! file needs, reserved inodes with a mode, lists of bad blocks that have the block they are kept
+//! in.
 
 use extant_check::Code;
 use extant_ondisk::{BlockNo, CompatFeatures, InodeNo};
@@ -52,7 +53,8 @@ fn in_use_and_deleted(record: &mut [u8]) {
 }
 
 pub(crate) const DAMAGES: &[Damage] = &[
-    // The superblock: the revision, where the first group begins, a file of orphans without its feature.
+    // The superblock: the revision, where the first group begins, a file of orphans without its
+    // feature.
     on(Code::InodeSizeOfRevisionZero, PLAIN, |hand| {
         hand.block(1, |bytes| put32(bytes, 0x4c, 0));
     }),

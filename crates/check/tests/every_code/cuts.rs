@@ -1,4 +1,5 @@
-//! Power lost half way through a repair: whatever is left, the next run ends clean, and keeps what an uncut repair keeps.
+//! Power lost half way through a repair: whatever is left, the next run ends clean, and keeps what
+//! an uncut repair keeps.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use super::damages;
 use super::damages::{Wish, incompat};
 use super::hand::{Base, COMB, COMB_OF_POINTERS, DEEP, Hand, MMP, QUOTA, device, fsck, put16};
 
-/// Repairs that write in several places: directories made anew, maps cleared, bitmaps moved, files cloned.
+/// Repairs that write in several places: directories made anew, maps cleared, bitmaps moved, files
+/// cloned.
 const LONG_REPAIRS: &[Code] = &[
     Code::RootMissing,
     Code::MultiplyClaimed,
@@ -113,7 +115,8 @@ impl Tree {
     }
 }
 
-/// Cuts the repair of a damaged image, `few` times or everywhere, and repairs what is left: what that lost.
+/// Cuts the repair of a damaged image, `few` times or everywhere, and repairs what is left: what
+/// that lost.
 fn losses(damaged: &TempImage, original: &Tree, wish: Wish, few: Option<usize>) -> Vec<String> {
     let recorder = Arc::new(Recorder::new(device(&damaged.path())));
     if let Err(error) = fsck(recorder.clone(), &Answers::Yes, wish) {
@@ -152,7 +155,8 @@ fn a_repair_cut_anywhere_keeps_what_an_uncut_one_keeps() {
     let only = std::env::var("EXTANT_CODE").ok();
     let mut made: Vec<(&Base, TempImage, Tree)> = Vec::new();
     let mut wrong = Vec::new();
-    // A check that was cut off leaves its mark on a volume with multiple-mount protection: the user clears it.
+    // A check that was cut off leaves its mark on a volume with multiple-mount protection: the user
+    // clears it.
     for damage in damages().filter(|damage| damage.base.name != MMP.name) {
         if only.as_ref().is_some_and(|only| *only != format!("{:?}", damage.code)) {
             continue;

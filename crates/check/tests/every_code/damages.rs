@@ -31,7 +31,8 @@ pub(crate) enum Wish {
     Unshare,
 }
 
-/// Makes three extents of the only one: blocks 0 to 9, ten at `second` that belong behind them, and the rest.
+/// Makes three extents of the only one: blocks 0 to 9, ten at `second` that belong behind them, and
+/// the rest.
 pub(crate) fn split(record: &mut [u8], second: u32) {
     let number = |at: usize, record: &[u8]| {
         u32::from_le_bytes(record[at..at + 4].try_into().expect("four bytes"))

@@ -36,7 +36,8 @@ const JOURNAL_LOST: &[Code] = &[
     Code::FreeBlocksTotalWrong,
 ];
 
-/// What is found where a backup is taken: its counts are old, and bitmaps that were implied are looked at.
+/// What is found where a backup is taken: its counts are old, and bitmaps that were implied are
+/// looked at.
 pub(crate) const FROM_BACKUP: &[Code] = &[
     Code::InodeBitmapPadding,
     Code::BlockBitmapChecksum,
@@ -111,7 +112,8 @@ pub(crate) const DAMAGES: &[Damage] = &[
     with(Code::SuperblockInvalid, EXT4, FROM_BACKUP, |hand| {
         primary(hand, |raw| raw.s_blocks_count_lo.set(0xfff_ffff))
     }),
-    // Inodes of a group that cannot be, where there is no backup: the count of all tells how many there are.
+    // Inodes of a group that cannot be, where there is no backup: the count of all tells how many
+    // there are.
     on(Code::InodesPerGroupWrong, SINGLE, |hand| inodes_per_group(hand, |before| before + 1)),
     on(Code::InodesPerGroupWrong, SINGLE, |hand| inodes_per_group(hand, |_| 0)),
     on(Code::InodesPerGroupWrong, SINGLE, |hand| inodes_per_group(hand, |_| 16)),

@@ -101,8 +101,8 @@ pub(crate) const PROJECT: Base =
 pub(crate) const MMP: Base = base("mmp", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "mmp"]);
 /// One group, so that there is no backup of anything.
 pub(crate) const SINGLE: Base = base("single", &["-t", "ext4", "-b", "4096", "-I", "256"]);
-/// Two groups, no backup of anything, and tables elsewhere than makers put them: the inode table of the first group lies where
-/// that of the second belongs.
+/// Two groups, no backup of anything, and tables elsewhere than makers put them: the inode table of
+/// the first group lies where that of the second belongs.
 pub(crate) const MOVED: Base = Base {
     prepare: |image| {
         let mut hand = Hand::on(image);
@@ -264,7 +264,8 @@ fn comb(root: &Path) {
     }
 }
 
-/// A journal that waits for its replay: a transaction with one block, one that revokes a block, one more.
+/// A journal that waits for its replay: a transaction with one block, one that revokes a block, one
+/// more.
 pub(crate) const LOGGED: Base = Base {
     prepare: |image| log(image, "jo -c"),
     ..base("logged", &["-t", "ext4", "-b", "1024", "-I", "256"])
@@ -334,7 +335,8 @@ fn fill(image: &Path) {
 
 /// The block that [`LOGGED`]'s first transaction holds.
 pub(crate) const LOGGED_BLOCK: u64 = 15_000;
-/// Where the first attribute inside an inode stands: behind 128 bytes, 32 more, and the magic number.
+/// Where the first attribute inside an inode stands: behind 128 bytes, 32 more, and the magic
+/// number.
 pub(crate) const FIRST_ATTRIBUTE: usize = 128 + 32 + 4;
 pub(crate) const VAULT_FILES: [&str; 2] =
     ["vault/a name of a file that is long enough", "vault/another name of such a file"];

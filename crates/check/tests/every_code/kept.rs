@@ -153,7 +153,8 @@ fn a_circle_of_directories_is_opened() {
     assert_eq!(hand.find(&format!("lost+found/#{}/deep", inner.0)), sub);
 }
 
-/// The rest of inline data is empty; that its place lies past the end makes it unreadable for others.
+/// The rest of inline data is empty; that its place lies past the end makes it unreadable for
+/// others.
 #[test]
 fn an_empty_attribute_past_the_end_is_none() {
     if !can_make() {
@@ -180,7 +181,8 @@ fn a_file_keeps_the_blocks_beside_a_part_of_its_map_that_lies_on_metadata() {
     assert_eq!(hand.blocks(hand.find("long")), before);
 }
 
-/// A flag that is lost beside others, on files, directories and links: the magic number says what the map is.
+/// A flag that is lost beside others, on files, directories and links: the magic number says what
+/// the map is.
 #[test]
 fn a_map_of_extents_without_its_flag_is_read_as_one() {
     if !can_make() {
@@ -248,7 +250,8 @@ fn free(hand: &mut Hand, count: usize) -> Vec<u64> {
     hand.free_blocks().iter().flatten().take(count).collect()
 }
 
-/// Trees in which each node leads to the next one with all that it has: walked at every mention they would never end.
+/// Trees in which each node leads to the next one with all that it has: walked at every mention
+/// they would never end.
 #[test]
 fn what_lies_below_a_node_is_walked_once() {
     if !can_make() {
@@ -319,7 +322,8 @@ fn a_wide_hole_of_a_directory_is_closed() {
     assert_eq!(after, before);
 }
 
-/// A directory that once had more subdirectories than can be counted, on a volume that lost the feature for that.
+/// A directory that once had more subdirectories than can be counted, on a volume that lost the
+/// feature for that.
 #[test]
 fn a_count_of_links_that_was_given_up_is_sound() {
     if !can_make() {
@@ -334,7 +338,8 @@ fn a_count_of_links_that_was_given_up_is_sound() {
     e2fsck_fn(&image.path()).expect("nothing to find");
 }
 
-/// Another block lies on the descriptors, and some of what it holds could be places: without checksums all come from the backup.
+/// Another block lies on the descriptors, and some of what it holds could be places: without
+/// checksums all come from the backup.
 #[test]
 fn descriptors_beside_one_that_cannot_be_come_from_the_backup() {
     if !can_make() {
@@ -468,7 +473,8 @@ fn inodes_that_changed_places_keep_their_contents() {
     assert_eq!([hand.blocks(one), hand.blocks(two)], contents);
 }
 
-/// Where files lie in inodes, one without blocks is not empty for that: it keeps its place in lost+found, as with e2fsck.
+/// Where files lie in inodes, one without blocks is not empty for that: it keeps its place in
+/// lost+found, as with e2fsck.
 #[test]
 fn a_file_without_a_name_in_an_inode_is_not_cleared() {
     if !can_make() {

@@ -228,7 +228,8 @@ fn an_inline_file_of_an_impossible_size_has_the_bytes_that_it_has() {
     );
 }
 
-/// The record of a file with inline data lies in the place of the quota file's, as after two records changed places.
+/// The record of a file with inline data lies in the place of the quota file's, as after two
+/// records changed places.
 #[test]
 fn a_quota_inode_that_holds_its_content_is_made_again() {
     let copied = |hand: &Hand| {
@@ -241,11 +242,12 @@ fn a_quota_inode_that_holds_its_content_is_made_again() {
     keeps(&INLINE_QUOTA, &copied, &has_all_names);
 }
 
-/// Inodes without a name share a block, and there is no room for a copy: one that can be made again goes, and no run is left
-/// with an error.
+/// Inodes without a name share a block, and there is no room for a copy: one that can be made again
+/// goes, and no run is left with an error.
 #[test]
 fn without_room_for_a_copy_what_can_be_made_again_goes() {
-    // More blocks than the other had, which are free then. Not the first block: that of a journal is its superblock.
+    // More blocks than the other had, which are free then. Not the first block: that of a journal
+    // is its superblock.
     let share = |hand: &Hand, one: InodeNo, other: InodeNo| {
         let (block, count) = (hand.blocks(one)[1] as u32, hand.blocks(other).len() as u16);
         hand.inode(other, |record| {
@@ -387,7 +389,8 @@ fn a_file_keeps_what_it_has_beside_a_block_that_is_no_indirect_one() {
     );
 }
 
-/// A block of a file as an indirect block of the list of bad blocks, with a pointer that has to go: the list has no right to it.
+/// A block of a file as an indirect block of the list of bad blocks, with a pointer that has to go:
+/// the list has no right to it.
 #[test]
 fn the_list_of_bad_blocks_gives_up_a_block_of_a_file() {
     for base in [EXT2, EXT4] {
@@ -447,8 +450,8 @@ fn a_file_with_nothing_but_bad_blocks_keeps_its_name() {
     }
 }
 
-/// Random bytes behind the head of the journal's superblock name features that nobody knows. Such a superblock fits neither its place
-/// nor its checksum: it is broken, not newer.
+/// Random bytes behind the head of the journal's superblock name features that nobody knows. Such a
+/// superblock fits neither its place nor its checksum: it is broken, not newer.
 #[test]
 fn a_journal_superblock_of_random_bytes_is_made_again() {
     /// An incompatible feature that is not given away yet.
@@ -532,8 +535,8 @@ fn a_file_that_uses_a_cluster_twice_gets_a_copy_of_it() {
     });
 }
 
-/// An entry of another directory that is met first, as in a copy of the parent: what hangs below stays where `..`
-/// says that it belongs.
+/// An entry of another directory that is met first, as in a copy of the parent: what hangs below
+/// stays where `..` says that it belongs.
 #[test]
 fn a_directory_stays_below_the_one_that_it_names() {
     for base in [EXT2, EXT4] {

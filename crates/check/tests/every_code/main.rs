@@ -1,4 +1,5 @@
-//! For every finding of the table an image with that damage: found, repaired, and judged by e2fsck before and after.
+//! For every finding of the table an image with that damage: found, repaired, and judged by e2fsck
+//! before and after.
 
 mod answers;
 mod claims;
@@ -26,7 +27,8 @@ use extant_check::{Answers, Code, Outcome};
 use extant_testkit::{e2fsck_fn, skip, tool};
 use hand::{Base, Hand, device, fsck, look};
 
-/// Damages with which `e2fsck -fn` 1.47.0 exits 0: it says nothing of them, or goes on as if they were repaired.
+/// Damages with which `e2fsck -fn` 1.47.0 exits 0: it says nothing of them, or goes on as if they
+/// were repaired.
 const SILENT: &[Code] = &[
     Code::FeaturesOfRevisionZero,
     Code::QuotaNumberNeedless,
@@ -76,7 +78,8 @@ const SILENT: &[Code] = &[
     Code::MapToExtents,
 ];
 
-/// What only a repair tells of, as with e2fsck: a look that writes nothing passes over it, or comes before it.
+/// What only a repair tells of, as with e2fsck: a look that writes nothing passes over it, or comes
+/// before it.
 const ONLY_REPAIRED: &[Code] = &[
     Code::UuidMissing,
     Code::JournalBackup,

@@ -1,4 +1,5 @@
-//! High-water marks that are stale: inodes in use lie beyond them. And marks that are right: what lies there is not this volume's.
+//! High-water marks that are stale: inodes in use lie beyond them. And marks that are right: what
+//! lies there is not this volume's.
 
 use super::cuts::Tree;
 use super::damages::{EXTENT, Wish};
@@ -98,7 +99,8 @@ fn names_behind_a_broken_record_may_lead_beyond_a_stale_mark() {
     }
 }
 
-/// A hole of lost+found is filled before all inodes in use are known: not by a block of one that is not.
+/// A hole of lost+found is filled before all inodes in use are known: not by a block of one that is
+/// not.
 #[test]
 fn blocks_of_files_beyond_a_stale_mark_are_not_taken() {
     if !can_make() {
@@ -130,8 +132,8 @@ fn blocks_of_files_beyond_a_stale_mark_are_not_taken() {
     assert!(lost.is_empty(), "{lost:?}");
 }
 
-/// The device had another file system before, and its inode tables were not cleared: records of that one beyond the mark, and
-/// the last of this one behind them.
+/// The device had another file system before, and its inode tables were not cleared: records of
+/// that one beyond the mark, and the last of this one behind them.
 #[test]
 fn records_of_an_earlier_file_system_are_not_believed() {
     if !can_make() {

@@ -1,4 +1,5 @@
-//! What is kept of volumes whose superblock, descriptors or journal are damaged: no less than e2fsck keeps of a copy.
+//! What is kept of volumes whose superblock, descriptors or journal are damaged: no less than
+//! e2fsck keeps of a copy.
 
 use super::common::{Walker, open};
 use super::front::primary;
@@ -72,7 +73,8 @@ fn repaired_by_e2fsck(image: &TempImage) -> TempImage {
     copy
 }
 
-/// Repairs an image: all paths of before are there with their contents, or as many as e2fsck keeps of a copy.
+/// Repairs an image: all paths of before are there with their contents, or as many as e2fsck keeps
+/// of a copy.
 fn assert_kept(before: &[String], image: &TempImage, what: &str) {
     let theirs = repaired_by_e2fsck(image);
     let done = repair(image);
@@ -81,7 +83,8 @@ fn assert_kept(before: &[String], image: &TempImage, what: &str) {
     assert!(ours >= theirs && ours > 0, "{what}: {ours} paths, e2fsck {theirs}: {found:?}");
 }
 
-/// The backups are as mke2fs made them: no inode but the reserved ones in use, and all of the last group unused.
+/// The backups are as mke2fs made them: no inode but the reserved ones in use, and all of the last
+/// group unused.
 fn with_old_marks(base: &Base) -> TempImage {
     let image = base.make();
     let mut hand = Hand::on(&image.path());
@@ -138,7 +141,8 @@ fn spoil(image: &TempImage, change: impl FnOnce(&mut RawSuperblock)) {
 type Spoil = fn(&mut RawSuperblock);
 type Act = fn(&mut Hand);
 
-/// A superblock that makes sense by itself and does not fit the descriptors: a backup that fits is taken before tables are moved.
+/// A superblock that makes sense by itself and does not fit the descriptors: a backup that fits is
+/// taken before tables are moved.
 #[test]
 fn a_superblock_that_its_descriptors_contradict_gives_way_to_a_backup() {
     if !can_make() {
@@ -208,7 +212,8 @@ impl RepairPolicy for User {
     }
 }
 
-/// No program writes a word of features with every bit: the primary superblock is broken, and a backup is not.
+/// No program writes a word of features with every bit: the primary superblock is broken, and a
+/// backup is not.
 #[test]
 fn a_word_of_all_features_was_written_by_no_program() {
     if !can_make() {
@@ -307,8 +312,9 @@ fn a_log_with_one_wrong_field_in_its_superblock_is_replayed() {
     if !can_make() || tool("debugfs").is_none() {
         skip!("e2fsprogs is not installed");
     }
-    // The first block of the log, twice; the magic number, the kind, the size of a block, the count of blocks, unknown features,
-    // and the feature of checksums of the first version beside the third.
+    // The first block of the log, twice; the magic number, the kind, the size of a block, the count
+    // of blocks, unknown features, and the feature of checksums of the first version beside the
+    // third.
     let fields = [0x16, 0x17, 0x00, 0x07, 0x0e, 0x10, 0x28, 0xfc, 0x27];
     for base in [&LOGGED, &LOGGED_PLAIN] {
         let healthy = base.make();
@@ -333,8 +339,8 @@ fn a_log_with_one_wrong_field_in_its_superblock_is_replayed() {
     }
 }
 
-/// The inode of the journal is lost, or another one is named: the superblock's copy of the map leads to the log, or the reserved
-/// inode does.
+/// The inode of the journal is lost, or another one is named: the superblock's copy of the map
+/// leads to the log, or the reserved inode does.
 #[test]
 fn a_log_is_replayed_whatever_became_of_its_inode() {
     if !can_make() || tool("debugfs").is_none() {
@@ -411,7 +417,8 @@ fn a_log_is_replayed_before_descriptors_are_judged() {
     }
 }
 
-/// The kernel keeps the counts of the groups; the superblock's follow when orphans are finished, with the passes or without.
+/// The kernel keeps the counts of the groups; the superblock's follow when orphans are finished,
+/// with the passes or without.
 #[test]
 fn counts_of_the_superblock_are_right_when_orphans_are_finished() {
     if !can_make() {
@@ -495,7 +502,8 @@ fn a_file_on_the_block_of_the_resize_inode_gets_a_copy() {
     assert_eq!(kept(&before, &image.path()), before.len() - 1);
 }
 
-/// Sizes that are not those of the log; the superblock's copy of the map knows, or the log does. The copy is right afterwards.
+/// Sizes that are not those of the log; the superblock's copy of the map knows, or the log does.
+/// The copy is right afterwards.
 #[test]
 fn the_size_of_the_journals_inode_is_that_of_the_log() {
     if !can_make() {
@@ -517,7 +525,8 @@ fn the_size_of_the_journals_inode_is_that_of_the_log() {
     }
 }
 
-/// Blocks of the journal that pass 1 copies for it are in the superblock's copy of its map after the same run.
+/// Blocks of the journal that pass 1 copies for it are in the superblock's copy of its map after
+/// the same run.
 #[test]
 fn the_copy_of_the_journals_map_follows_its_blocks() {
     if !can_make() {

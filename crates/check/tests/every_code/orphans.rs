@@ -13,7 +13,8 @@ use std::sync::Arc;
 /// Where `i_projid` lies.
 const PROJECT_AT: usize = 0x9c;
 
-/// A deleted and a truncated orphan of the same user, group and project. The quota files still count all that they had.
+/// A deleted and a truncated orphan of the same user, group and project. The quota files still
+/// count all that they had.
 fn with_orphans() -> TempImage {
     let image = PROJECT.make();
     let path = image.path();

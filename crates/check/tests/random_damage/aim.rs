@@ -1,5 +1,5 @@
-//! Damage aimed at structures: one field of one of them becomes zero, all ones, one more, or anything, with its checksum
-//! made to fit or left as it was.
+//! Damage aimed at structures: one field of one of them becomes zero, all ones, one more, or
+//! anything, with its checksum made to fit or left as it was.
 
 use std::path::Path;
 
@@ -46,7 +46,8 @@ pub(crate) struct Target {
     pub(super) length: usize,
 }
 
-/// All structures of a healthy volume, each kind by itself, so that rare ones are met as often as others.
+/// All structures of a healthy volume, each kind by itself, so that rare ones are met as often as
+/// others.
 pub(crate) struct Targets {
     pub(super) geometry: Geometry,
     pub(super) kinds: Vec<Vec<Target>>,
@@ -102,7 +103,8 @@ impl Targets {
         self.add(structure, self.geometry.byte_of(block), self.geometry.block_len());
     }
 
-    /// What lies in the blocks of a file: nodes of its map, and where it is the volume's own its content.
+    /// What lies in the blocks of a file: nodes of its map, and where it is the volume's own its
+    /// content.
     fn add_blocks_of(&mut self, volume: &OfflineVolume, number: InodeNo, inode: &Inode) {
         let raw = &volume.raw;
         let is_quota = [&raw.s_usr_quota_inum, &raw.s_grp_quota_inum, &raw.s_prj_quota_inum]
@@ -218,7 +220,8 @@ pub(crate) fn damage(image: &Path, targets: &Targets, seed: u64) -> String {
     )
 }
 
-/// Writes a structure over another of its kind, or swaps the two, sealed where they come to lie or as they were; what was done.
+/// Writes a structure over another of its kind, or swaps the two, sealed where they come to lie or
+/// as they were; what was done.
 pub(crate) fn displace(image: &Path, targets: &Targets, seed: u64) -> String {
     let mut random = Random::new(seed);
     let device = open(image, true);

@@ -1,5 +1,6 @@
-//! Damage that looks sound: fields that have a meaning get values at the edge of it, or those of others; maps lead into other
-//! files; blocks lie on blocks; records of one directory stand in another. Checksums fit. One in three has two of these.
+//! Damage that looks sound: fields that have a meaning get values at the edge of it, or those of
+//! others; maps lead into other files; blocks lie on blocks; records of one directory stand in
+//! another. Checksums fit. One in three has two of these.
 
 use std::path::Path;
 
@@ -244,7 +245,8 @@ fn pick<'t, T>(all: &'t [T], random: &mut Random) -> &'t T {
     &all[random.below(all.len() as u64) as usize]
 }
 
-/// Any structure, each kind as often as the others; seldom the MMP block, since who finds it in use waits.
+/// Any structure, each kind as often as the others; seldom the MMP block, since who finds it in use
+/// waits.
 fn any<'t>(targets: &'t Targets, random: &mut Random) -> &'t Target {
     let target = pick(pick::<Vec<Target>>(&targets.kinds, random), random);
     match target.structure {

@@ -1,8 +1,9 @@
-//! Random damage at volume: no panic, a look writes nothing and depends neither on threads nor on memory, which stays within its
-//! limit, and after the repair nobody finds anything.
+//! Random damage at volume: no panic, a look writes nothing and depends neither on threads nor on
+//! memory, which stays within its limit, and after the repair nobody finds anything.
 //!
-//! A few rounds by default; `EXTANT_SLOW=1` runs many, `EXTANT_ROUNDS=N` as many as one likes from `EXTANT_FIRST=N` on,
-//! `EXTANT_SEED=N` one, `EXTANT_SET=N` those of one set of options; `EXTANT_KEEP=DIR` keeps the damaged images that went wrong.
+//! A few rounds by default; `EXTANT_SLOW=1` runs many, `EXTANT_ROUNDS=N` as many as one likes from
+//! `EXTANT_FIRST=N` on, `EXTANT_SEED=N` one, `EXTANT_SET=N` those of one set of options;
+//! `EXTANT_KEEP=DIR` keeps the damaged images that went wrong.
 
 mod aim;
 #[path = "../common/mod.rs"]
@@ -19,7 +20,8 @@ use std::path::Path;
 
 const FEW: u64 = 3;
 const MANY: u64 = 400;
-/// One repair in so many may be incomplete, where at least [`JUDGED_FROM`] are tried; of fewer none.
+/// One repair in so many may be incomplete, where at least [`JUDGED_FROM`] are tried; of fewer
+/// none.
 const INCOMPLETE_IN: usize = 200;
 const JUDGED_FROM: usize = 1000;
 /// Seeds of one set of options.
@@ -188,8 +190,8 @@ fn told(report: &PassReport) -> Vec<(Code, Subject)> {
     told
 }
 
-/// What a small limit makes of a look that found `whole` with enough memory: the same, in more than one window; or it says that it
-/// is too small. Then the least memory with which a look worked.
+/// What a small limit makes of a look that found `whole` with enough memory: the same, in more than
+/// one window; or it says that it is too small. Then the least memory with which a look worked.
 fn judge_small_memory(
     image: &Path,
     whole: &PassReport,
@@ -242,7 +244,8 @@ struct Looks {
     memory: u64,
 }
 
-/// Looks at the image with one thread and with several, and with less memory; what is wrong with that.
+/// Looks at the image with one thread and with several, and with less memory; what is wrong with
+/// that.
 fn judge_looks(image: &Path, seed: u64) -> Result<Looks, String> {
     let before = std::fs::read(image).expect("it is there");
     let first = fsck(image, &with_threads(1), Answers::No);

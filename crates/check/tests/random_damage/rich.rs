@@ -1,5 +1,6 @@
-//! Volumes that the kernel filled, with what mke2fs does not make: maps of several levels, indexes of two, attributes that are
-//! shared or have inodes of their own, files and directories inside inodes, unwritten extents, space of users and projects.
+//! Volumes that the kernel filled, with what mke2fs does not make: maps of several levels, indexes
+//! of two, attributes that are shared or have inodes of their own, files and directories inside
+//! inodes, unwritten extents, space of users and projects.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
@@ -9,7 +10,8 @@ use std::process::Command;
 use extant_testkit::{LoopMount, TempImage, tool};
 use rustix::fs::{CWD, FallocateFlags, FileType, Mode, XattrFlags};
 
-/// What mke2fs is told, in one word list, and the features that are set when the kernel, which need not know them, is through.
+/// What mke2fs is told, in one word list, and the features that are set when the kernel, which need
+/// not know them, is through.
 pub(super) const SETS: &[(&str, &str)] = &[
     ("-t ext4 -b 1024 -O ea_inode,inline_data,orphan_file", "quota,project"),
     ("-t ext4 -b 1024 -O ^extent,^64bit,^flex_bg,^has_journal", ""),
@@ -95,7 +97,8 @@ fn fill(root: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// One directory whose index has two levels, of names of a few files; and directories with holes in their names.
+/// One directory whose index has two levels, of names of a few files; and directories with holes in
+/// their names.
 fn names(root: &Path) -> std::io::Result<()> {
     let (files, many) = (root.join("files"), root.join("many"));
     fs::create_dir(&files)?;

@@ -3,14 +3,16 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use extant_device::{ByteSize, Direct, FileDevice, OpenOptions, SizeGrammar};
-use extant_image::build::{BuildOptions, Progress, Report, Size, build};
-use extant_image::mkfs::{
+use extant::rooms::device::{ByteSize, Direct, FileDevice, OpenOptions, SizeGrammar};
+use extant::rooms::image::build::{BuildOptions, Progress, Report, Size, build};
+use extant::rooms::image::mkfs::{
     BlockSize, Options,
     probe::{is_ext, probe},
 };
-use extant_image::source::{OwnerMap, Owners, ReadOptions, Source, parse_owner, read_sources};
-use extant_storage::{Access, DeviceUrl, look, open};
+use extant::rooms::image::source::{
+    OwnerMap, Owners, ReadOptions, Source, parse_owner, read_sources,
+};
+use extant::rooms::storage::{Access, DeviceUrl, look, open};
 
 use super::mkfs::Format;
 use crate::failure::Failure;
@@ -53,7 +55,8 @@ pub(crate) struct Args {
     /// Threads that read and write; the bytes do not depend on it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Make what is unusual, as blocks of more than 4 KiB, and replace a file that is no file system
+    /// Make what is unusual, as blocks of more than 4 KiB, and replace a file that is no file
+    /// system
     #[arg(short = 'F')]
     force: bool,
     /// Say nothing but errors
@@ -64,7 +67,8 @@ pub(crate) struct Args {
     /// What was built, as JSON
     #[arg(long)]
     json: bool,
-    /// A directory, a tar archive (plain, gzip, zstd, xz; - is standard input), an OCI layout, or an archive of images
+    /// A directory, a tar archive (plain, gzip, zstd, xz; - is standard input), an OCI layout, or
+    /// an archive of images
     #[arg(value_name = "SOURCE", required = true)]
     sources: Vec<OsString>,
 }
@@ -138,7 +142,8 @@ impl Args {
         })
     }
 
-    /// An image that is there is replaced when the new one is whole. Any other file was hardly meant.
+    /// An image that is there is replaced when the new one is whole. Any other file was hardly
+    /// meant.
     fn check_output(&self) -> Result<(), Failure> {
         if self.output.as_os_str() == "-" {
             return Err(Failure::usage(
@@ -203,8 +208,8 @@ fn tell(output: &Path, report: &Report, session: &mut Session) -> Result<(), Fai
     )
 }
 
-/// `mkfs -d`: what mkfs was told, filled from a source. The size is the one given, else that of the file or device that is there,
-/// else an exact fit.
+/// `mkfs -d`: what mkfs was told, filled from a source. The size is the one given, else that of the
+/// file or device that is there, else an exact fit.
 pub(crate) fn populate(
     mut format: Options,
     source: &Path,

@@ -1,5 +1,5 @@
 //! `extant cat`: contents of files in an image.
-use extant_reader::{Follow, LoadedInode, VolumeRead};
+use extant::rooms::reader::{Follow, LoadedInode, VolumeRead};
 
 use super::Operands;
 use crate::failure::Failure;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use extant::Metadata;
-use extant_reader::Error as Cause;
+use extant::rooms::reader::Error as Cause;
 
 use crate::editor::{Edited, In, Opening, edit_each, umask};
 use crate::failure::Failure;
@@ -104,7 +104,8 @@ impl ChownArgs {
     }
 }
 
-/// The number of a user or group, by number or by a name that a file of the image knows; `None` for no name.
+/// The number of a user or group, by number or by a name that a file of the image knows; `None` for
+/// no name.
 fn number(image: &Edited, file: &str, name: &str) -> Result<Option<u32>, Failure> {
     if name.is_empty() {
         return Ok(None);
@@ -135,7 +136,8 @@ fn number(image: &Edited, file: &str, name: &str) -> Result<Option<u32>, Failure
     of_name.map(Some).ok_or_else(unknown)
 }
 
-/// Runs `change` for a file and, when it is a directory, for all below it. One that fails does not stop the next.
+/// Runs `change` for a file and, when it is a directory, for all below it. One that fails does not
+/// stop the next.
 fn each_below(
     image: &Edited,
     path: &Path,

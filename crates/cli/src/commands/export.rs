@@ -9,8 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use extant_image::export::{Options, Summary, export};
-use extant_reader::{Follow, LoadedInode};
+use extant::rooms::image::export::{Options, Summary, export};
+use extant::rooms::reader::{Follow, LoadedInode};
 
 use crate::failure::{At, Failure};
 use crate::inside::Inside;
@@ -32,12 +32,14 @@ pub(crate) struct Args {
     /// Do not restrict the process that reads the image
     #[arg(long)]
     no_sandbox: bool,
-    /// This process writes for another one of the same command, which keeps the archive if it is whole
+    /// This process writes for another one of the same command, which keeps the archive if it is
+    /// whole
     #[arg(long, hide = true)]
     writes_for_another: bool,
 }
 
-/// How the process that writes says that there is no archive; that files are missing in it is told by 1, as by the command.
+/// How the process that writes says that there is no archive; that files are missing in it is told
+/// by 1, as by the command.
 const NO_ARCHIVE: u8 = 8;
 
 impl Args {

@@ -4,9 +4,9 @@ use std::cmp::Ordering;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use extant_ondisk::inode::FileType;
-use extant_ondisk::time::Timestamp;
-use extant_reader::{Follow, VolumeRead};
+use extant::rooms::ondisk::inode::FileType;
+use extant::rooms::ondisk::time::Timestamp;
+use extant::rooms::reader::{Follow, VolumeRead};
 
 use super::Operands;
 use crate::describe::{JsonFile, device_of, mode_text};
@@ -33,7 +33,8 @@ pub(crate) struct Args {
     /// Of one of these types, separated by commas: f d l b c p s
     #[arg(long = "type", value_name = "TYPES")]
     types: Option<String>,
-    /// Of this size: N, +N or -N with a unit of c, w, b, k, M or G, rounded up; b, 512 bytes, without one
+    /// Of this size: N, +N or -N with a unit of c, w, b, k, M or G, rounded up; b, 512 bytes,
+    /// without one
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     size: Vec<String>,
     /// Modified later than this file of the same image

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::fs::File;
 
 use extant::inspect::{Extent, data_extents, fragments, xattr_extents};
-use extant_ondisk::inode::FileType;
-use extant_reader::{Follow, LoadedInode};
+use extant::rooms::ondisk::inode::FileType;
+use extant::rooms::reader::{Follow, LoadedInode};
 use serde::Serialize;
 
 use super::Operands;
@@ -183,7 +183,8 @@ impl Args {
         rows: &[Extent],
         session: &mut Session,
     ) -> Result<(), Failure> {
-        // A file has whole blocks of the volume, in whatever unit they are counted; the twin's plural is theirs.
+        // A file has whole blocks of the volume, in whatever unit they are counted; the twin's
+        // plural is theirs.
         let block_size = u64::from(image.volume.geometry().block_size);
         let whole_blocks = file.size.div_ceil(block_size);
         let blocks = whole_blocks.saturating_mul(block_size).div_ceil(unit);

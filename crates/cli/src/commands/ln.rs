@@ -10,8 +10,8 @@ use crate::session::Session;
 
 /// Make links in an image
 ///
-/// TARGET of a symbolic link is kept as it is written: a path that is followed inside the image. Of a hard link it is a file of
-/// the same image.
+/// TARGET of a symbolic link is kept as it is written: a path that is followed inside the image. Of
+/// a hard link it is a file of the same image.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A symbolic link

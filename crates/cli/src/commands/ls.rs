@@ -1,8 +1,8 @@
 //! `extant ls`: names in directories of an image.
 use std::cmp::Reverse;
 
-use extant_ondisk::inode::FileType;
-use extant_reader::{AclKind, Follow, LoadedInode, VolumeRead};
+use extant::rooms::ondisk::inode::FileType;
+use extant::rooms::reader::{AclKind, Follow, LoadedInode, VolumeRead};
 
 use super::Operands;
 use crate::describe::{JsonFile, device_of, mode_text};

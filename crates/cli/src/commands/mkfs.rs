@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use extant_image::mkfs::{self, Environment, Options, Program};
+use extant::rooms::image::mkfs::{self, Environment, Options, Program};
 
 use super::build;
 use crate::err_line;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use extant_ondisk::inode::{DeviceNumber, FileType};
+use extant::rooms::ondisk::inode::{DeviceNumber, FileType};
 
 use crate::editor::{In, Opening, edit_each, umask};
 use crate::failure::Failure;

@@ -1,7 +1,7 @@
 //! `extant mount`: mounts a volume over FUSE.
 //!
-//! The command runs itself twice more, in roles that `--role` names: the process that stays outside, and the server that
-//! restricts itself (`extant_mount` says what each does).
+//! The command runs itself twice more, in roles that `--role` names: the process that stays
+//! outside, and the server that restricts itself (`extant_mount` says what each does).
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
@@ -12,9 +12,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use extant_mount::{MountOptions, MountRequest, Reports, parse_options, serve, supervise};
-use extant_storage::crypt::KeySource;
-use extant_storage::{DeviceUrl, look};
+use extant::rooms::mount::{MountOptions, MountRequest, Reports, parse_options, serve, supervise};
+use extant::rooms::storage::crypt::KeySource;
+use extant::rooms::storage::{DeviceUrl, look};
 
 use crate::failure::Failure;
 use crate::session::Session;
@@ -146,9 +146,9 @@ impl Args {
                 eprintln!("extant mount: ignoring removed {option} option");
             }
         }
-        self.point = extant_mount::canonical_point(&self.point).map_err(Failure::new)?;
+        self.point = extant::rooms::mount::canonical_point(&self.point).map_err(Failure::new)?;
         if options.remount {
-            return extant_mount::remount(&self.point, &options).map_err(Failure::new);
+            return extant::rooms::mount::remount(&self.point, &options).map_err(Failure::new);
         }
         // Open until the server has it.
         let _key = if self.role.is_none() { self.hand_key_on()? } else { None };
@@ -164,8 +164,8 @@ impl Args {
         }
     }
 
-    /// In the background there is no terminal, and the server's standard input is not the caller's: a key that comes from one of them is
-    /// handed on by a descriptor.
+    /// In the background there is no terminal, and the server's standard input is not the caller's:
+    /// a key that comes from one of them is handed on by a descriptor.
     fn hand_key_on(&mut self) -> Result<Option<OwnedFd>, Failure> {
         // What is wrong with a name the server tells.
         let Ok(url) = DeviceUrl::parse(&self.image, extant::schemes(), look) else {
@@ -278,7 +278,8 @@ impl Args {
     }
 }
 
-/// Tells the command that waits, and lets go of everything that it gave: standard output and error, and its directory.
+/// Tells the command that waits, and lets go of everything that it gave: standard output and error,
+/// and its directory.
 fn detach_from_caller() -> io::Result<()> {
     let mut stdout = io::stdout();
     writeln!(stdout, "{READY}")?;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use extant_engine::RenameFlags;
+use extant::rooms::engine::RenameFlags;
 
 use super::ln::below_directory;
 use crate::editor::{Edited, In, Opening, edit_each, one_image};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use extant_reader::Error as Cause;
+use extant::rooms::reader::Error as Cause;
 
 use super::Operands;
 use crate::editor::{Edited, In, Opening};

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use extant_engine::XattrSet;
-use extant_reader::{Follow, VolumeRead};
+use extant::rooms::engine::XattrSet;
+use extant::rooms::reader::{Follow, VolumeRead};
 
 use super::Operands;
 use crate::editor::{In, Opening, edit_each};
@@ -22,7 +22,8 @@ pub(crate) struct Args {
     /// The attribute to set, as user.comment
     #[arg(short = 'n', value_name = "NAME", required_unless_present = "remove")]
     name: Option<OsString>,
-    /// Its value: text, "text" with \ooo, \\ and \", 0x... in hexadecimal, 0s... in base64; nothing where it is left out
+    /// Its value: text, "text" with \ooo, \\ and \", 0x... in hexadecimal, 0s... in base64; nothing
+    /// where it is left out
     #[arg(short = 'v', value_name = "VALUE", requires = "name", allow_hyphen_values = true)]
     value: Option<OsString>,
     /// The attribute to remove

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use extant_engine::Shutdown;
+use extant::rooms::engine::Shutdown;
 
 use crate::failure::Failure;
 use crate::session::Session;
@@ -34,7 +34,7 @@ impl Args {
             Self { no_flush: true, .. } => Shutdown::NoLogFlush,
             _ => Shutdown::Default,
         };
-        extant_mount::shutdown(&self.point, how).map_err(Failure::new)
+        extant::rooms::mount::shutdown(&self.point, how).map_err(Failure::new)
     }
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct FreezeArgs {
 
 impl FreezeArgs {
     pub(crate) fn run(self, _: &mut Session) -> Result<(), Failure> {
-        extant_mount::freeze(&self.point).map_err(Failure::new)
+        extant::rooms::mount::freeze(&self.point).map_err(Failure::new)
     }
 }
 
@@ -65,6 +65,6 @@ pub(crate) struct ThawArgs {
 
 impl ThawArgs {
     pub(crate) fn run(self, _: &mut Session) -> Result<(), Failure> {
-        extant_mount::thaw(&self.point).map_err(Failure::new)
+        extant::rooms::mount::thaw(&self.point).map_err(Failure::new)
     }
 }

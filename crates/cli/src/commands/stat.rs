@@ -1,7 +1,7 @@
 //! `extant stat`: everything an inode says.
-use extant_ondisk::inode::FileType;
-use extant_ondisk::time::Timestamp;
-use extant_reader::{Follow, LoadedInode, VolumeRead};
+use extant::rooms::ondisk::inode::FileType;
+use extant::rooms::ondisk::time::Timestamp;
+use extant::rooms::reader::{Follow, LoadedInode, VolumeRead};
 use serde::Serialize;
 
 use super::Operands;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use extant::OpenOptions;
-use extant_reader::Error as Cause;
+use extant::rooms::reader::Error as Cause;
 
 use crate::editor::{Edited, In, Opening, edit_each};
 use crate::failure::Failure;
@@ -27,7 +27,8 @@ pub(crate) struct Args {
     /// Make no file
     #[arg(short = 'c')]
     no_create: bool,
-    /// The moment: @SECONDS since 1970, or YYYY-MM-DD in UTC, with HH:MM or HH:MM:SS behind it; seconds may have a fraction
+    /// The moment: @SECONDS since 1970, or YYYY-MM-DD in UTC, with HH:MM or HH:MM:SS behind it;
+    /// seconds may have a fraction
     #[arg(short = 'd', value_name = "TIME", allow_hyphen_values = true)]
     date: Option<String>,
     /// The image, spelled out: the operands are then paths inside it

@@ -1,6 +1,6 @@
 //! `extant tree`: a directory and all below it, drawn.
-use extant_ondisk::inode::FileType;
-use extant_reader::{Follow, VolumeRead};
+use extant::rooms::ondisk::inode::FileType;
+use extant::rooms::reader::{Follow, VolumeRead};
 
 use super::Operands;
 use crate::describe::JsonFile;

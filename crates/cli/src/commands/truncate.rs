@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use extant::OpenOptions;
-use extant_device::{ByteSize, SizeGrammar};
+use extant::rooms::device::{ByteSize, SizeGrammar};
 
 use crate::editor::{Edited, In, Opening, edit_each};
 use crate::failure::Failure;

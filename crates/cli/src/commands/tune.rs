@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use extant_device::undo::UndoDevice;
-use extant_device::{Device, OpenOptions};
-use extant_image::tune::{self, Request, TuneError};
-use extant_journal::JournalError;
-use extant_runtime::env::Env;
-use extant_storage::{Access, DeviceUrl, look};
+use extant::rooms::device::undo::UndoDevice;
+use extant::rooms::device::{Device, OpenOptions};
+use extant::rooms::image::tune::{self, Request, TuneError};
+use extant::rooms::journal::JournalError;
+use extant::rooms::runtime::env::Env;
+use extant::rooms::storage::{Access, DeviceUrl, look};
 
 use super::{info, undo};
 use crate::err_line;

@@ -17,7 +17,8 @@ pub(crate) struct Args {
     point: PathBuf,
 }
 
-/// The command line of `umount.fuse.extant`, with which umount(8) calls: the directory, then options.
+/// The command line of `umount.fuse.extant`, with which umount(8) calls: the directory, then
+/// options.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TwinArgs {
     /// Unmount at once, without waiting for open files
@@ -59,7 +60,7 @@ impl TwinArgs {
         }
         let told = format!("{} unmounted", self.point.display());
         if self.force {
-            extant_mount::unmount_by_force(&self.point, self.lazy).map_err(Failure::new)?;
+            extant::rooms::mount::unmount_by_force(&self.point, self.lazy).map_err(Failure::new)?;
         } else {
             Args { lazy: self.lazy, point: self.point }.run(session)?;
         }
@@ -72,6 +73,6 @@ impl TwinArgs {
 
 impl Args {
     pub(crate) fn run(self, _: &mut Session) -> Result<(), Failure> {
-        extant_mount::unmount(&self.point, self.lazy).map_err(Failure::new)
+        extant::rooms::mount::unmount(&self.point, self.lazy).map_err(Failure::new)
     }
 }

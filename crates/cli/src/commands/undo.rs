@@ -3,9 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use extant_device::OpenOptions;
-use extant_device::undo::{Check, DIRECTORY_VARIABLE, apply};
-use extant_storage::{Access, open};
+use extant::rooms::device::OpenOptions;
+use extant::rooms::device::undo::{Check, DIRECTORY_VARIABLE, apply};
+use extant::rooms::storage::{Access, open};
 
 use crate::failure::Failure;
 use crate::say;
@@ -39,7 +39,7 @@ pub(crate) struct Args {
 /// Where `-z PATH` goes.
 pub(crate) fn path(path: &OsString, image: &OsStr, program: &str) -> PathBuf {
     let directory = std::env::var_os(DIRECTORY_VARIABLE);
-    extant_device::undo::path(path, directory.as_deref(), image, program)
+    extant::rooms::device::undo::path(path, directory.as_deref(), image, program)
 }
 
 impl Args {

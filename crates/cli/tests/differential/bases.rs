@@ -4,10 +4,10 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-use extant_device::Device;
-use extant_offline::OfflineVolume;
-use extant_ondisk::inode::Inode;
-use extant_ondisk::{BlockNo, InodeNo};
+use extant::rooms::device::Device;
+use extant::rooms::offline::OfflineVolume;
+use extant::rooms::ondisk::inode::Inode;
+use extant::rooms::ondisk::{BlockNo, InodeNo};
 use extant_testkit::{LoopMount, Scratch, TempImage, left_dirty, tool, tree};
 
 use crate::aim::Targets;

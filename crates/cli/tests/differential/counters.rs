@@ -71,7 +71,8 @@ type CodePair = (&'static str, Option<i32>, Option<i32>);
 /// Trials that are named for a pair of exit codes.
 const NAMED: usize = 5;
 
-/// The trials of a run: sums by structure, by what was done to it, of all, and pairs of exit codes that differ.
+/// The trials of a run: sums by structure, by what was done to it, of all, and pairs of exit codes
+/// that differ.
 #[derive(Default)]
 pub(crate) struct Sums {
     structures: BTreeMap<&'static str, Counters>,

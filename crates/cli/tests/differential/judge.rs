@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use extant_check::Store;
+use extant::rooms::check::Store;
 use extant_testkit::{LoopMount, tool};
 
 use crate::bases::Base;
@@ -224,8 +224,8 @@ fn what_is_left(image: &Path) -> (bool, Tree) {
     (is_clean, if is_clean { Tree::of(image) } else { Tree::default() })
 }
 
-/// What the kernel reads of the contents that are counted as kept: `None` where it finds as many, or does not mount the volume
-/// for want of a feature.
+/// What the kernel reads of the contents that are counted as kept: `None` where it finds as many,
+/// or does not mount the volume for want of a feature.
 fn second_reader(image: &Path, healthy: &Tree, kept: usize) -> Option<String> {
     let mount = LoopMount::new(image, "ro,noload").ok()?;
     let mut found = BTreeSet::new();

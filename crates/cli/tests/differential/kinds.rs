@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use extant_device::Device;
-use extant_ondisk::BlockNo;
+use extant::rooms::device::Device;
+use extant::rooms::ondisk::BlockNo;
 use extant_testkit::tree::Random;
 
 use crate::aim::{self, Structure, Target, Targets, seal};
@@ -115,7 +115,8 @@ const ACTS: &[(&str, bool, Act)] = &[
     ("stale", false, Stale),
 ];
 
-/// What falls on more than one structure, or means one field of it. The first makes the volume shorter.
+/// What falls on more than one structure, or means one field of it. The first makes the volume
+/// shorter.
 const VOLUME: &[(Kind, OnVolume)] = &[
     (Kind { structure: "volume", act: "truncated" }, truncated),
     (Kind { structure: "superblock and descriptors", act: "zeroed" }, front_zeroed),

@@ -1,10 +1,11 @@
 //! A differential of repairs: random damage to volumes of many feature sets, repaired by us and by
 //! e2fsck. A trial depends on its seed and its number. Compared are: exit codes of `-n`, `-p` and
-//! `-y`, a second run, what e2fsck finds afterwards, and the original paths and contents that are left.
+//! `-y`, a second run, what e2fsck finds afterwards, and the original paths and contents that are
+//! left.
 //!
 //! `EXTANT_DIFFERENTIAL=N` runs N trials, `EXTANT_DIFFERENTIAL=120s` as many as 120 seconds take,
-//! `EXTANT_SEED=N` runs them by another seed, `EXTANT_TRIAL=N` one trial. `EXTANT_KEEP=DIR` keeps the
-//! damaged volume, and what was lost, of each trial that is reported.
+//! `EXTANT_SEED=N` runs them by another seed, `EXTANT_TRIAL=N` one trial. `EXTANT_KEEP=DIR` keeps
+//! the damaged volume, and what was lost, of each trial that is reported.
 
 #[path = "../../../check/tests/random_damage/aim.rs"]
 mod aim;

@@ -9,7 +9,8 @@ use rustix::fs::{SeekFrom, seek};
 const UNIT: usize = 4096;
 const ZEROS: [u8; UNIT] = [0; UNIT];
 
-/// An image as the runs of it that are not zero: to copy and to compare it takes as long as it has data.
+/// An image as the runs of it that are not zero: to copy and to compare it takes as long as it has
+/// data.
 #[derive(Eq, PartialEq)]
 pub(crate) struct Sparse {
     length: u64,

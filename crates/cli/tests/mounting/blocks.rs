@@ -1,4 +1,5 @@
-//! Mounts of block devices, which the kernel holds; and what of the sandbox can be seen from outside.
+//! Mounts of block devices, which the kernel holds; and what of the sandbox can be seen from
+//! outside.
 
 use std::fs;
 use std::io::Read;
@@ -49,7 +50,7 @@ fn a_block_device_is_held_synced_and_closed_by_the_kernel() {
     let image = image(&scratch, &["-t", "ext4"], "64M");
     let Some(device) = LoopDevice::of(&image) else { skip!("no free loop device") };
     let mount = Mount::new(&scratch, &device.0, &["-o", "commit=1000"]);
-    let entry = extant_mount::mount_at(mount.path()).expect("the table").expect("mounted");
+    let entry = extant::rooms::mount::mount_at(mount.path()).expect("the table").expect("mounted");
     if entry.fs_type != "fuseblk.extant" {
         skip!("this kernel has no fuseblk");
     }

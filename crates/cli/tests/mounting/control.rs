@@ -152,7 +152,8 @@ fn a_frozen_volume_is_a_clean_image_and_programs_wait_until_it_thaws() {
     e2fsck_fn(&image).expect("healthy");
 }
 
-/// What the kernel keeps is written when a frozen volume is unmounted or its server is asked to end, and nothing waits for ever.
+/// What the kernel keeps is written when a frozen volume is unmounted or its server is asked to
+/// end, and nothing waits for ever.
 #[test]
 fn a_frozen_volume_thaws_at_its_end() {
     if let Err(why) = can_mount() {
@@ -165,7 +166,8 @@ fn a_frozen_volume_thaws_at_its_end() {
         let path = mount.path().join("file");
         fs::write(&path, b"before").expect("write");
         assert_eq!(extant(&["freeze"], &[mount.path()]), (0, String::new()));
-        // A process of its own: who starts a program while he has such a file open waits too, since the program closes it.
+        // A process of its own: who starts a program while he has such a file open waits too, since
+        // the program closes it.
         let mut writer = Command::new("dd")
             .args(["if=/dev/zero", "bs=10000", "count=1", "conv=notrunc,nocreat", "status=none"])
             .arg(format!("of={}", path.display()))
@@ -215,8 +217,9 @@ fn volumes_are_frozen_and_shut_down_by_root_and_the_mounts_owner() {
     e2fsck_fn(&image).expect("healthy");
 }
 
-/// Once the name is gone the volume could not be thawed: what waits is written, and the server ends. The writer is a process of its own,
-/// since a child of this one would have the file too, and close it when it starts.
+/// Once the name is gone the volume could not be thawed: what waits is written, and the server
+/// ends. The writer is a process of its own, since a child of this one would have the file too, and
+/// close it when it starts.
 #[test]
 fn a_frozen_volume_thaws_when_its_name_is_taken_away() {
     if let Err(why) = can_mount() {

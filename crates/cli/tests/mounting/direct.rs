@@ -9,8 +9,9 @@ use extant_testkit::{Scratch, e2fsck_fn, skip, tool};
 
 use super::{Mount, can_mount, image};
 
-/// Overwrites a file by ten asynchronous writes with O_DIRECT at once (libaio's calls), a new byte each round. After every few rounds the
-/// kernel's cache must come to hold what was written, without another write.
+/// Overwrites a file by ten asynchronous writes with O_DIRECT at once (libaio's calls), a new byte
+/// each round. After every few rounds the kernel's cache must come to hold what was written,
+/// without another write.
 const OVERWRITES: &str = r"
 import ctypes, mmap, os, struct, sys, time
 SETUP, GETEVENTS, SUBMIT = {'x86_64': (206, 208, 209)}.get(os.uname().machine, (0, 4, 2))
@@ -43,7 +44,8 @@ for round in range(1, 421):
             time.sleep(0.002)
 ";
 
-/// The kernel itself drops what was read while such a write was under way for synchronous ones only.
+/// The kernel itself drops what was read while such a write was under way for synchronous ones
+/// only.
 #[test]
 fn the_cache_holds_what_asynchronous_writes_past_it_have_written() {
     if let Err(why) = can_mount() {

@@ -41,7 +41,8 @@ impl Drop for Foreground {
     }
 }
 
-/// The first write of metadata that fails ends all changes: it is logged, later calls say so, and the image keeps it.
+/// The first write of metadata that fails ends all changes: it is logged, later calls say so, and
+/// the image keeps it.
 #[test]
 fn a_device_that_fails_makes_the_volume_read_only_and_is_remembered() {
     if let Err(why) = can_mount() {
@@ -66,7 +67,7 @@ fn a_device_that_fails_makes_the_volume_read_only_and_is_remembered() {
         .spawn();
     let server = Foreground(server.expect("it starts"));
     for _ in 0..1000 {
-        if extant_mount::mount_at(&point).expect("the table").is_some() {
+        if extant::rooms::mount::mount_at(&point).expect("the table").is_some() {
             break;
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -122,7 +123,8 @@ fn write_direct(path: &Path, megabytes: usize) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// As [`write_direct`]; on a machine with much other work what was freed may be there a moment later.
+/// As [`write_direct`]; on a machine with much other work what was freed may be there a moment
+/// later.
 fn write_soon(path: &Path, megabytes: usize) -> rustix::io::Result<()> {
     for _ in 0..20 {
         match write_direct(path, megabytes) {

@@ -10,7 +10,8 @@ use extant_testkit::{Scratch, corpora, gunzip_sparse, skip};
 
 use super::{Mount, can_mount, extant};
 
-/// Images that are mounted at once: a walk waits for its server, and for programs that start, more than for a processor.
+/// Images that are mounted at once: a walk waits for its server, and for programs that start, more
+/// than for a processor.
 const AT_ONCE: usize = 4;
 
 #[test]
@@ -48,7 +49,8 @@ fn walk_all(packed: &Path) -> usize {
     options.iter().filter(|options| walk(&scratch, &image, &name, options)).count()
 }
 
-/// Mounts an image where that is possible, reads and changes what can be, and unmounts; whether it was mounted.
+/// Mounts an image where that is possible, reads and changes what can be, and unmounts; whether it
+/// was mounted.
 fn walk(scratch: &Scratch, image: &Path, name: &str, options: &str) -> bool {
     let point = scratch.join("mount");
     fs::create_dir_all(&point).expect("mkdir");

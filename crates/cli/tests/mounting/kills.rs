@@ -1,4 +1,5 @@
-//! The server killed at any moment while programs of others work on the volume: what was fsynced is there.
+//! The server killed at any moment while programs of others work on the volume: what was fsynced is
+//! there.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -15,8 +16,8 @@ use super::programs::missing;
 use super::suites::program;
 use super::{LIMIT, Mount, can_mount, extant, image, until};
 
-/// What works on the volume meanwhile: what it is called, what it needs, and how it goes, in a directory of its own. $2 is a tree,
-/// and the program's path is $4 where it may lie beside PATH.
+/// What works on the volume meanwhile: what it is called, what it needs, and how it goes, in a
+/// directory of its own. $2 is a tree, and the program's path is $4 where it may lie beside PATH.
 const WORKS: [(&str, &[&str], &str); 11] = [
     ("cp and rm", &["cp"], "while cp -a \"$2\" copy && rm -rf copy; do :; done"),
     ("tar", &["tar"], "while tar -C \"$2\" -cf a.tar --exclude=socket . && mkdir copy && tar -C copy -xf a.tar && rm -rf copy; do :; done"),
@@ -62,8 +63,9 @@ const WORKS: [(&str, &[&str], &str); 11] = [
     ),
 ];
 
-/// Each line goes to the host only after its file was fsynced on the mount. Paths start in the mount, not where it was mounted: once it
-/// is gone nothing lies there. The work ends by itself: some goes on without its volume.
+/// Each line goes to the host only after its file was fsynced on the mount. Paths start in the
+/// mount, not where it was mounted: once it is gone nothing lies there. The work ends by itself:
+/// some goes on without its volume.
 const FSYNCS: &str = "cd \"$1\" && mkdir -p r$3/busy || exit 1
     (cd r$3/busy && exec timeout -k 1 5 bash -c \"$5\" work \"$@\") > /dev/null 2>&1 &
     for n in $(seq 100000); do
@@ -108,7 +110,8 @@ fn a_server_killed_at_any_moment_of_work_keeps_what_was_fsynced() {
         thread::sleep(Duration::from_millis(wait));
         mount.kill_server();
         kills += 1;
-        // Its calls fail from now on; one that waits for ever is seen here, and not by the end of the whole run's time.
+        // Its calls fail from now on; one that waits for ever is seen here, and not by the end of
+        // the whole run's time.
         until(&format!("the end of the worker of {what}"), || {
             are_all_in_state(&worker.id().to_string(), 'Z')
         });
@@ -150,7 +153,8 @@ fn assert_database_is_whole(database: &Path) {
     assert_eq!(String::from_utf8_lossy(&said).trim(), "ok");
 }
 
-/// A server that is stopped; it goes on when this is dropped, and a mount whose server depends on it is taken away before.
+/// A server that is stopped; it goes on when this is dropped, and a mount whose server depends on
+/// it is taken away before.
 struct Stopped<'a> {
     server: &'a str,
     above: &'a Path,
@@ -168,7 +172,7 @@ impl<'a> Stopped<'a> {
 impl Drop for Stopped<'_> {
     fn drop(&mut self) {
         // There only where the test has failed.
-        if extant_mount::mount_at(self.above).is_ok_and(|entry| entry.is_some()) {
+        if extant::rooms::mount::mount_at(self.above).is_ok_and(|entry| entry.is_some()) {
             let _ = Command::new("umount").arg("-f").arg(self.above).status();
         }
         signal("-CONT", self.server);
@@ -195,8 +199,9 @@ fn is_inside_the_kernel(process: &str, name: &str) -> bool {
     threads_of(process).iter().any(|thread| thread.contains(&format!("({name}) D ")))
 }
 
-/// One thread of the server has the kernel drop what it keeps of a file and waits there for a read of that file, which the other
-/// threads, killed, answer no more: the process outside sees to it that all come to an end.
+/// One thread of the server has the kernel drop what it keeps of a file and waits there for a read
+/// of that file, which the other threads, killed, answer no more: the process outside sees to it
+/// that all come to an end.
 #[test]
 fn a_server_that_is_killed_while_a_thread_is_in_the_kernel_ends_and_its_mount() {
     if let Err(why) = can_mount() {
@@ -233,7 +238,7 @@ fn a_server_that_is_killed_while_a_thread_is_in_the_kernel_ends_and_its_mount() 
     let sought = thread::spawn(move || rustix::fs::seek(&file, SeekFrom::Data(0)));
     until("the notice", || is_inside_the_kernel(&server, "fuse-seek"));
     signal("-KILL", &server);
-    let is_mounted = || extant_mount::mount_at(mount.path()).expect("the table").is_some();
+    let is_mounted = || extant::rooms::mount::mount_at(mount.path()).expect("the table").is_some();
     until("the end of the mount", || !is_mounted());
     let outcomes = (read.join().expect("no panic"), sought.join().expect("no panic"));
     assert!(outcomes.0.is_err() && outcomes.1.is_err(), "{outcomes:?}");

@@ -1,4 +1,5 @@
-//! `lazytime` at a mount: judged by the journal's count of transactions, debugfs, and the kernel's own mount of what a killed server left.
+//! `lazytime` at a mount: judged by the journal's count of transactions, debugfs, and the kernel's
+//! own mount of what a killed server left.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +13,8 @@ use rustix::fs::{Mode, OFlags};
 use super::{Mount, can_mount, image};
 
 const READS: u32 = 40;
-/// Longer than a tick of the clock that times are taken from: each read then changes the time of access.
+/// Longer than a tick of the clock that times are taken from: each read then changes the time of
+/// access.
 const TICK: Duration = Duration::from_millis(20);
 const NO_JOURNAL: [&str; 4] = ["-t", "ext4", "-O", "^has_journal"];
 

@@ -1,4 +1,5 @@
-//! Mounts for the tests: each is taken away again whatever happens, and nothing waits without a limit.
+//! Mounts for the tests: each is taken away again whatever happens, and nothing waits without a
+//! limit.
 
 mod awake;
 mod blocks;
@@ -91,7 +92,7 @@ impl Mount {
 
     /// Whether it still answers.
     pub(crate) fn is_served(&self) -> bool {
-        let entry = extant_mount::mount_at(&self.point).expect("the table");
+        let entry = extant::rooms::mount::mount_at(&self.point).expect("the table");
         let answer = fs::metadata(&self.point).err().and_then(|error| error.raw_os_error());
         // A root that is broken is answered for too.
         entry.is_some_and(|entry| entry.is_ours())
@@ -109,7 +110,8 @@ impl Mount {
         &self.point
     }
 
-    /// Tries again for a while: a program that another test starts has this test's open files until it runs.
+    /// Tries again for a while: a program that another test starts has this test's open files until
+    /// it runs.
     pub(crate) fn unmount(self) {
         let (mut code, mut said) = extant(&["umount"], &[&self.point]);
         for _ in 0..50 {
@@ -140,7 +142,8 @@ impl Mount {
         let status = Command::new("kill").args([signal, &server]).status();
         assert!(status.expect("kill runs").success());
         for _ in 0..3000 {
-            let is_mounted = extant_mount::mount_at(&self.point).expect("the table").is_some();
+            let is_mounted =
+                extant::rooms::mount::mount_at(&self.point).expect("the table").is_some();
             if !is_mounted && !Path::new("/proc").join(&server).exists() {
                 return;
             }
@@ -163,7 +166,7 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         // Gone already unless the test failed.
-        if extant_mount::mount_at(&self.point).is_ok_and(|entry| entry.is_some()) {
+        if extant::rooms::mount::mount_at(&self.point).is_ok_and(|entry| entry.is_some()) {
             let _ = Command::new("timeout").args([LIMIT, "umount", "-l"]).arg(&self.point).status();
         }
     }

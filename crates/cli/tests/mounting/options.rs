@@ -1,4 +1,5 @@
-//! Options of the kernel's ext4 at a mount of ours: what they do is judged by the kernel, debugfs and e2fsck.
+//! Options of the kernel's ext4 at a mount of ours: what they do is judged by the kernel, debugfs
+//! and e2fsck.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -41,7 +42,8 @@ fn assert_mapped(image: &Path, by: &str, what: &str) {
     assert!(found == vec![7; 100_000], "{what}: the kernel reads something else");
 }
 
-/// Files that were there keep their map, and the volume has the feature from then on only where it was asked for.
+/// Files that were there keep their map, and the volume has the feature from then on only where it
+/// was asked for.
 #[test]
 fn document_001s_lines_on_ext3_map_new_files_as_they_say() {
     if let Err(why) = can_mount() {
@@ -156,7 +158,8 @@ fn a_journal_device_is_found_by_its_number() {
     let Some(device) = LoopDevice::of(&log) else { skip!("no free loop device") };
     let journal = format!("device={}", device.path().display());
     let image = image(&scratch, &["-t", "ext4", "-b", "4096", "-J", &journal], "16M");
-    // Minor numbers of loop devices are small here: the encodings of the kernel and of programs are the same.
+    // Minor numbers of loop devices are small here: the encodings of the kernel and of programs are
+    // the same.
     let number = fs::metadata(device.path()).expect("stat").rdev();
     write_under(&scratch, &image, &format!("journal_dev={number}"));
     assert_mapped_with_journal(&image, device.path());
@@ -211,7 +214,8 @@ fn limits_are_enforced_only_where_the_volume_counts() {
     Mount::new(&scratch, &plain, &["-o", "noquota"]).unmount();
 }
 
-/// What commits write has the priority that was asked for, and nothing else of the server has; in the sandbox too.
+/// What commits write has the priority that was asked for, and nothing else of the server has; in
+/// the sandbox too.
 #[test]
 fn a_journals_priority_is_that_of_the_thread_that_commits() {
     if let Err(why) = can_mount() {

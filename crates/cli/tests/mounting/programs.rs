@@ -1,4 +1,5 @@
-//! Programs of others at work on a mount, each with a comparison and e2fsck afterwards; and the server killed under them.
+//! Programs of others at work on a mount, each with a comparison and e2fsck afterwards; and the
+//! server killed under them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

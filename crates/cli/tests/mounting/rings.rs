@@ -40,7 +40,8 @@ impl Drop for Switched {
     }
 }
 
-/// Whether requests come by rings: on a machine with much other work the threads for that are there a moment later than the mount.
+/// Whether requests come by rings: on a machine with much other work the threads for that are there
+/// a moment later than the mount.
 fn has_rings(mount: &Mount) -> bool {
     (0..200).any(|_| {
         let is_there = !threads(&mount.server(), "fuse-ring").is_empty();
@@ -113,7 +114,8 @@ fn requests_that_come_by_rings_are_answered_as_those_that_are_read() {
     drop(switched);
 }
 
-/// Threads that look for holes at once, several times as many as a queue has slots, and how often each does.
+/// Threads that look for holes at once, several times as many as a queue has slots, and how often
+/// each does.
 const SEEKERS: usize = 64;
 const ROUNDS: usize = 10;
 /// A hole, then data, of that many bytes each.
@@ -125,8 +127,9 @@ fn data_and_end(file: &fs::File) -> io::Result<(u64, u64)> {
     Ok((rustix::fs::seek(file, SeekFrom::Data(0))?, rustix::fs::seek(file, SeekFrom::Hole(PART))?))
 }
 
-/// Who looks for holes waits until the kernel has written what it keeps of the file, which it does by the queue of the same processor:
-/// were all slots there taken by those who wait, nobody would go on.
+/// Who looks for holes waits until the kernel has written what it keeps of the file, which it does
+/// by the queue of the same processor: were all slots there taken by those who wait, nobody would
+/// go on.
 #[test]
 fn looking_for_holes_does_not_keep_the_kernels_writes_out() {
     let switched = match Switched::on() {

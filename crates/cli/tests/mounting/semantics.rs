@@ -1,4 +1,5 @@
-//! What calls mean through the mount: attributes, lists, flags, projects, files without names, holes, copies, damage.
+//! What calls mean through the mount: attributes, lists, flags, projects, files without names,
+//! holes, copies, damage.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -380,7 +381,8 @@ fn a_file_without_a_name_may_get_one_or_is_gone() {
     e2fsck_fn(&image).expect("no orphan is left");
 }
 
-/// Holes are seen as they are, even while the kernel's cache holds data that the server has not got.
+/// Holes are seen as they are, even while the kernel's cache holds data that the server has not
+/// got.
 #[test]
 fn data_and_holes_are_found_where_they_are() {
     if let Err(why) = can_mount() {
@@ -449,7 +451,8 @@ fn the_time_of_birth_is_told() {
         is_told.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec))
     };
     let here = born(&path);
-    // Times that the kernel's cache stamps come from its coarse clock: a birth by a finer one would be after the first write.
+    // Times that the kernel's cache stamps come from its coarse clock: a birth by a finer one would
+    // be after the first write.
     for index in 0..50 {
         let path = mount.path().join(format!("{index}"));
         fs::write(&path, b"text").expect("write");
@@ -605,8 +608,8 @@ fn setuid_is_lost_to_writers_without_privileges() {
     let image = image(&scratch, &["-t", "ext4"], "64M");
     let mount = Mount::new(&scratch, &image, &[]);
     let path = mount.path().join("program");
-    // Asked for alone, since the kernel gets all attributes anew where a time is asked for that it does not know. It goes by the mode that
-    // it knows when a program is run.
+    // Asked for alone, since the kernel gets all attributes anew where a time is asked for that it
+    // does not know. It goes by the mode that it knows when a program is run.
     let mode = |path: &Path| {
         let stat = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::MODE);
         u32::from(stat.expect("stat").stx_mode) & 0o7777

@@ -17,11 +17,12 @@ use super::direct::DirectFile;
 use super::ring::{Ring, Write};
 use super::{ioctl, lock, raw, ring};
 
-/// Bytes of a write through the page cache whose way to the medium begins at once, so that the next flush finds little left to do. Shorter
-/// ones may be written again before that.
+/// Bytes of a write through the page cache whose way to the medium begins at once, so that the next
+/// flush finds little left to do. Shorter ones may be written again before that.
 const LONG_WRITE: u64 = 1 << 20;
 
-/// A regular file or a block device. Reads and writes are positioned and vectored; holes are asked of the system.
+/// A regular file or a block device. Reads and writes are positioned and vectored; holes are asked
+/// of the system.
 pub struct FileDevice {
     pub(super) file: File,
     pub(super) path: PathBuf,
@@ -66,14 +67,14 @@ impl FileDevice {
         &self.file
     }
 
-    /// Bytes that offsets, lengths and addresses must be multiples of so that a direct request needs no copy; 1 through
-    /// the page cache.
+    /// Bytes that offsets, lengths and addresses must be multiples of so that a direct request
+    /// needs no copy; 1 through the page cache.
     pub fn direct_alignment(&self) -> usize {
         self.direct.as_ref().map_or(1, DirectFile::alignment)
     }
 
-    /// Makes a regular file `size` bytes long. New bytes are a hole; bytes past the new end are lost. Not to be called
-    /// while requests are under way.
+    /// Makes a regular file `size` bytes long. New bytes are a hole; bytes past the new end are
+    /// lost. Not to be called while requests are under way.
     ///
     /// # Errors
     /// A block device, a read-only file, or the system refused.
@@ -95,8 +96,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// The place from which a direct file must still go through the page cache: the last page, where the file ends
-    /// inside a sector.
+    /// The place from which a direct file must still go through the page cache: the last page,
+    /// where the file ends inside a sector.
     fn cached_from(&self, direct: &DirectFile) -> u64 {
         direct.cached_from(self.size.load(Ordering::Acquire))
     }

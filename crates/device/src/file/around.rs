@@ -1,5 +1,5 @@
-//! Reads around the page cache of a file that is otherwise used through it: for what is read once, in large pieces. Making pages
-//! for it and copying from them takes as long as a fast disk does.
+//! Reads around the page cache of a file that is otherwise used through it: for what is read once,
+//! in large pieces. Making pages for it and copying from them takes as long as a fast disk does.
 
 use std::fs::{self, File};
 use std::io::{self, IoSliceMut};
@@ -14,7 +14,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::direct::direct_alignment;
 use super::raw;
 
-/// Of so many pages one is asked about: they come and go in runs, and to ask about each takes as long as to check what is in it.
+/// Of so many pages one is asked about: they come and go in runs, and to ask about each takes as
+/// long as to check what is in it.
 const PAGES_A_QUESTION: usize = 32;
 
 /// The file once more, and which of its pages are in memory.
@@ -29,8 +30,8 @@ pub(super) struct Around {
 }
 
 impl Around {
-    /// `None` where the file system has no direct access, or does not tell what is in memory. `file` is the open file at `path`, of
-    /// `size` bytes; a block device says its sector.
+    /// `None` where the file system has no direct access, or does not tell what is in memory.
+    /// `file` is the open file at `path`, of `size` bytes; a block device says its sector.
     pub(super) fn open(
         path: &Path,
         file: &File,
@@ -57,7 +58,8 @@ impl Around {
         self.pages.missing(range)
     }
 
-    /// Fills `buffer` from the bytes at `offset`; false where that cannot be done around the page cache.
+    /// Fills `buffer` from the bytes at `offset`; false where that cannot be done around the page
+    /// cache.
     pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let fits = offset.is_multiple_of(self.sector)
             && (buffer.len() as u64).is_multiple_of(self.sector)
@@ -66,7 +68,8 @@ impl Around {
     }
 }
 
-/// A mapping of a whole file that is never touched: the system tells of it which pages are in memory.
+/// A mapping of a whole file that is never touched: the system tells of it which pages are in
+/// memory.
 struct Pages {
     /// Its address: a name for it in calls of the system.
     start: usize,
@@ -78,8 +81,8 @@ impl Pages {
     #[allow(unsafe_code)]
     fn of(file: &File, size: u64) -> io::Result<Self> {
         let length = usize::try_from(size).map_err(io::Error::other)?;
-        // SAFETY: a new mapping at a place that the system chooses. No access to it is allowed, so that no reference into it can be
-        // made and a file that becomes shorter raises no signal.
+        // SAFETY: a new mapping at a place that the system chooses. No access to it is allowed, so
+        // that no reference into it can be made and a file that becomes shorter raises no signal.
         let start = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -94,7 +97,8 @@ impl Pages {
         Ok(Self { start, length, page: rustix::param::page_size() })
     }
 
-    /// Bytes of `range` that are not in memory, by some of its pages; `None` past the end, or where the system refuses.
+    /// Bytes of `range` that are not in memory, by some of its pages; `None` past the end, or where
+    /// the system refuses.
     fn missing(&self, range: &Range<u64>) -> Option<u64> {
         let end = usize::try_from(range.end).ok().filter(|end| *end <= self.length)?;
         let start = usize::try_from(range.start).ok()? / self.page * self.page;
@@ -111,8 +115,8 @@ impl Pages {
     fn is_in_memory(&self, at: usize) -> Option<bool> {
         let mut state = 0;
         let length = self.page.min(self.length - at);
-        // SAFETY: mincore(2) writes a byte for each page of the range, which is one and lies in the mapping, which lives as long as
-        // `self`.
+        // SAFETY: mincore(2) writes a byte for each page of the range, which is one and lies in the
+        // mapping, which lives as long as `self`.
         let answer = unsafe {
             libc::mincore(with_exposed_provenance_mut(self.start + at), length, &raw mut state)
         };

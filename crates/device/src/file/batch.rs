@@ -1,7 +1,8 @@
 //! A batch on a file: requests of one kind that lie side by side are carried out as one.
 //!
-//! Between two flushes the order is free (the device's rules), so the requests are sorted by place; sixteen log blocks
-//! or a stretch of an inode table are then one system call. Short stretches that go around the page cache are written many at a time.
+//! Between two flushes the order is free (the device's rules), so the requests are sorted by place;
+//! sixteen log blocks or a stretch of an inode table are then one system call. Short stretches that
+//! go around the page cache are written many at a time.
 
 use std::io::{IoSlice, IoSliceMut};
 
@@ -81,7 +82,8 @@ fn run_stretch(device: &FileDevice, stretch: &mut [Request<'_>]) {
     }
 }
 
-/// Writes short runs at the same time, where the device can and there are several. What it does not do stays as it is.
+/// Writes short runs at the same time, where the device can and there are several. What it does not
+/// do stays as it is.
 fn write_at_once(device: &FileDevice, runs: &mut [&mut [&mut Request<'_>]]) {
     let mut short: Vec<_> = runs.iter_mut().filter(|run| device.is_short_write(run)).collect();
     if short.len() < SEVERAL {

@@ -1,5 +1,5 @@
-//! Requests around the page cache (O_DIRECT): whole sectors to and from aligned memory, with a copy where the caller's
-//! request is not like that.
+//! Requests around the page cache (O_DIRECT): whole sectors to and from aligned memory, with a copy
+//! where the caller's request is not like that.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -15,11 +15,13 @@ const WINDOW: u64 = 1 << 20;
 /// Locks for sectors that are read, changed in part and written back.
 const EDGE_LOCKS: usize = 64;
 
-/// The alignment asked of direct requests where the system does not tell: no disk has larger sectors.
+/// The alignment asked of direct requests where the system does not tell: no disk has larger
+/// sectors.
 const SAFE_DIRECT_ALIGNMENT: u64 = 4096;
 
-/// Multiples that direct requests must keep: of offsets and lengths, and of addresses. Linux 6.1 tells them by statx
-/// (statx(2), STATX_DIOALIGN); before that, a block device's logical sector (BLKSSZGET) is known to do.
+/// Multiples that direct requests must keep: of offsets and lengths, and of addresses. Linux 6.1
+/// tells them by statx (statx(2), STATX_DIOALIGN); before that, a block device's logical sector
+/// (BLKSSZGET) is known to do.
 pub(super) fn direct_alignment(file: &File, logical_sector: Option<u32>) -> (u64, usize) {
     let told = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok().filter(
         |statx| {
@@ -39,8 +41,8 @@ pub(super) fn direct_alignment(file: &File, logical_sector: Option<u32>) -> (u64
 
 /// What a direct file needs beside the file itself.
 pub(super) struct DirectFile {
-    /// The same file through the page cache, for the last page of a file that ends inside a sector. Absent for block
-    /// devices, which end with a sector.
+    /// The same file through the page cache, for the last page of a file that ends inside a sector.
+    /// Absent for block devices, which end with a sector.
     cached: Option<File>,
     /// Offsets and lengths are multiples of this.
     sector: u64,
@@ -50,7 +52,8 @@ pub(super) struct DirectFile {
     edges: Vec<Mutex<()>>,
 }
 
-/// One step of an unaligned request: whole sectors on the file, and the part of them that was asked for.
+/// One step of an unaligned request: whole sectors on the file, and the part of them that was asked
+/// for.
 struct Window {
     start: u64,
     end: u64,

@@ -18,27 +18,31 @@ const BLKZEROOUT: Opcode = opcode::none(0x12, 127);
 /// Bytes on a block device.
 #[allow(unsafe_code)]
 pub(super) fn size(device: impl AsFd) -> Result<u64> {
-    // SAFETY: BLKGETSIZE64 stores one u64 where its argument points, and `Getter` gives it room for one.
+    // SAFETY: BLKGETSIZE64 stores one u64 where its argument points, and `Getter` gives it room for
+    // one.
     unsafe { ioctl(device, Getter::<BLKGETSIZE64, u64>::new()) }
 }
 
 /// Whether a block device cannot be written.
 #[allow(unsafe_code)]
 pub(super) fn is_read_only(device: impl AsFd) -> Result<bool> {
-    // SAFETY: BLKROGET stores one int where its argument points, and `Getter` gives it room for one.
+    // SAFETY: BLKROGET stores one int where its argument points, and `Getter` gives it room for
+    // one.
     unsafe { ioctl(device, Getter::<BLKROGET, c_int>::new()) }.map(|flag| flag != 0)
 }
 
 /// Discards whole sectors of a block device.
 #[allow(unsafe_code)]
 pub(super) fn discard(device: impl AsFd, offset: u64, length: u64) -> Result<()> {
-    // SAFETY: BLKDISCARD reads two u64 (start, length) where its argument points and changes no memory of ours.
+    // SAFETY: BLKDISCARD reads two u64 (start, length) where its argument points and changes no
+    // memory of ours.
     unsafe { ioctl(device, Setter::<BLKDISCARD, [u64; 2]>::new([offset, length])) }
 }
 
 /// Zeroes whole sectors of a block device.
 #[allow(unsafe_code)]
 pub(super) fn zero_out(device: impl AsFd, offset: u64, length: u64) -> Result<()> {
-    // SAFETY: BLKZEROOUT reads two u64 (start, length) where its argument points and changes no memory of ours.
+    // SAFETY: BLKZEROOUT reads two u64 (start, length) where its argument points and changes no
+    // memory of ours.
     unsafe { ioctl(device, Setter::<BLKZEROOUT, [u64; 2]>::new([offset, length])) }
 }

@@ -1,11 +1,12 @@
 //! Locks on files and block devices: between our own processes, and with other programs.
 //!
 //! There are two, since each does what the other cannot:
-//! - flock(2) on the whole file is what other programs take. systemd's protocol for block devices is this lock ("Locking
-//!   Block Device Access", systemd.io): udev does not probe a device while it is held. `flock`, `udevadm lock` and
-//!   systemd-repart hold it while they run a command on the device, so that a lock of an ancestor counts as ours.
-//! - A record lock of the open file description (fcntl(2), F_OFD_SETLK) on one byte after the end of every file excludes
-//!   our own processes, which may all run under the lock of one ancestor.
+//! - flock(2) on the whole file is what other programs take. systemd's protocol for block devices
+//!   is this lock ("Locking Block Device Access", systemd.io): udev does not probe a device while
+//!   it is held. `flock`, `udevadm lock` and systemd-repart hold it while they run a command on the
+//!   device, so that a lock of an ancestor counts as ours.
+//! - A record lock of the open file description (fcntl(2), F_OFD_SETLK) on one byte after the end
+//!   of every file excludes our own processes, which may all run under the lock of one ancestor.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -17,7 +18,8 @@ use rustix::io::Errno;
 
 /// The byte that excludes our own processes from each other.
 const OURS_AT: i64 = i64::MAX - 1;
-/// A byte that is locked for a moment, so that the kernel shows by which name it lists the locks of a file.
+/// A byte that is locked for a moment, so that the kernel shows by which name it lists the locks of
+/// a file.
 const NAME_AT: i64 = i64::MAX - 2;
 /// Most ancestors that are looked at.
 const MOST_ANCESTORS: usize = 1000;
@@ -60,8 +62,8 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Locks a file without waiting. The error is [`Errno::WOULDBLOCK`] where another program, or another open device of ours, has
-/// it locked.
+/// Locks a file without waiting. The error is [`Errno::WOULDBLOCK`] where another program, or
+/// another open device of ours, has it locked.
 pub(super) fn take(file: &File, mode: Mode) -> Result<(), Errno> {
     let (byte, whole) = match mode {
         Mode::Shared => (libc::F_RDLCK, FlockOperation::NonBlockingLockShared),
@@ -83,8 +85,8 @@ pub(super) fn take(file: &File, mode: Mode) -> Result<(), Errno> {
     }
 }
 
-/// Gives both locks back by name: a process that another thread is just starting holds a copy of the descriptor for a moment,
-/// and with it the locks. A file without locks does not mind.
+/// Gives both locks back by name: a process that another thread is just starting holds a copy of
+/// the descriptor for a moment, and with it the locks. A file without locks does not mind.
 pub(super) fn release(file: &File) {
     let _ = record_lock(file, libc::F_UNLCK, OURS_AT);
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
@@ -102,8 +104,8 @@ fn record_lock(file: &File, kind: libc::c_int, at: i64) -> Result<(), Errno> {
         l_pid: 0,
     };
     let lock: *const libc::flock = &raw const lock;
-    // SAFETY: the descriptor is open as long as `file` is borrowed, and F_OFD_SETLK reads one `flock`, which `lock` points to and
-    // which lives until the call returns.
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and F_OFD_SETLK reads one
+    // `flock`, which `lock` points to and which lives until the call returns.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, lock) };
     match done {
         -1 => {
@@ -114,8 +116,8 @@ fn record_lock(file: &File, kind: libc::c_int, at: i64) -> Result<(), Errno> {
     }
 }
 
-/// The name by which the kernel lists a file's locks: its device and inode as the kernel has them, which need not be those that
-/// stat(2) gives.
+/// The name by which the kernel lists a file's locks: its device and inode as the kernel has them,
+/// which need not be those that stat(2) gives.
 fn listed_as(file: &File) -> Option<String> {
     record_lock(file, libc::F_RDLCK, NAME_AT).ok()?;
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()));

@@ -63,8 +63,8 @@ impl Device for FileDevice {
             return Ok(None);
         }
         let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start)).map_err(error)?;
-        // Another program may have punched between the two questions; a run has at least one byte all the same, so that
-        // who walks goes forward.
+        // Another program may have punched between the two questions; a run has at least one byte
+        // all the same, so that who walks goes forward.
         let end = end.min(range.end).max(start + 1);
         Ok(Some(start..end))
     }

@@ -84,7 +84,8 @@ pub enum FileError {
         /// The device.
         path: PathBuf,
     },
-    /// Another process, or another open device of this one, has it locked; a block device may be mounted.
+    /// Another process, or another open device of this one, has it locked; a block device may be
+    /// mounted.
     #[error("{}: in use: {}", path.display(), use_of(*.mounted, holder.as_ref()))]
     InUse {
         /// The file.
@@ -133,15 +134,16 @@ fn mounted_on(mount: Option<&Path>) -> String {
     mount.map_or_else(String::new, |place| format!(", mounted on {}", place.display()))
 }
 
-/// How long a lock on a block device is waited for at least: udev holds a shared one while it probes a device that was just
-/// written.
+/// How long a lock on a block device is waited for at least: udev holds a shared one while it
+/// probes a device that was just written.
 const PROBING: Duration = Duration::from_secs(3);
 /// How long a program that is about to give a file back is waited for.
 const CLOSING: Duration = Duration::from_secs(30);
 /// The pause between two tries at what is in use.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How often and after which pauses a block device that is in use is tried again: a process that another thread of ours just
-/// starts holds copies of all descriptors for a moment, and with them what we have given back.
+/// How often and after which pauses a block device that is in use is tried again: a process that
+/// another thread of ours just starts holds copies of all descriptors for a moment, and with them
+/// what we have given back.
 const BUSY_TRIES: usize = 10;
 const BUSY_PAUSE: rustix::thread::Timespec =
     rustix::thread::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
@@ -170,7 +172,8 @@ impl OpenOptions {
         Self::default()
     }
 
-    /// Reads and writes. The device is had exclusively: a block device is opened O_EXCL, and either kind is locked.
+    /// Reads and writes. The device is had exclusively: a block device is opened O_EXCL, and either
+    /// kind is locked.
     pub fn write(mut self, write: bool) -> Self {
         self.write = write;
         self
@@ -206,8 +209,8 @@ impl OpenOptions {
         self
     }
 
-    /// Whether [`Device::read_around`](crate::Device::read_around) reads around the page cache of a device that otherwise goes through
-    /// it. Where the file system cannot, nothing is different.
+    /// Whether [`Device::read_around`](crate::Device::read_around) reads around the page cache of a
+    /// device that otherwise goes through it. Where the file system cannot, nothing is different.
     pub fn reads_around(mut self, reads_around: bool) -> Self {
         self.reads_around = reads_around;
         self
@@ -219,7 +222,8 @@ impl OpenOptions {
         self
     }
 
-    /// Opens a block device without O_EXCL: somebody else claims it for the caller, as the kernel does for a mount.
+    /// Opens a block device without O_EXCL: somebody else claims it for the caller, as the kernel
+    /// does for a mount.
     pub fn claimed(mut self, claimed: bool) -> Self {
         self.claimed = claimed;
         self
@@ -231,21 +235,22 @@ impl OpenOptions {
         self
     }
 
-    /// How long a lock of another program is waited for. Without it the open fails at once; a lock on a block device is
-    /// waited for at least three seconds, since udev takes one for a moment.
+    /// How long a lock of another program is waited for. Without it the open fails at once; a lock
+    /// on a block device is waited for at least three seconds, since udev takes one for a moment.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// How long any use by others is waited for: a lock, a mount, a loop device. [`Duration::MAX`] waits without end.
+    /// How long any use by others is waited for: a lock, a mount, a loop device. [`Duration::MAX`]
+    /// waits without end.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Waits up to 30 seconds for the program that has locked a file where `is_closing` says of the file that this
-    /// program is about to give it back.
+    /// Waits up to 30 seconds for the program that has locked a file where `is_closing` says of the
+    /// file that this program is about to give it back.
     pub fn wait_while(mut self, is_closing: fn(&Path) -> bool) -> Self {
         self.is_closing = Some(is_closing);
         self
@@ -401,7 +406,8 @@ impl OpenOptions {
         match lock::take(file, mode) {
             Ok(()) => Ok(()),
             Err(Errno::WOULDBLOCK) => Err(FileError::in_use(path, false)),
-            // A file system without locks cannot protect anybody; it is no reason to refuse the work.
+            // A file system without locks cannot protect anybody; it is no reason to refuse the
+            // work.
             Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) => {
                 tracing::warn!(path = %path.display(), "the file system has no locks");
                 Ok(())
@@ -490,7 +496,8 @@ fn pause() {
     let _ = rustix::thread::nanosleep(&pause);
 }
 
-/// Whether a block device is mounted or otherwise claimed: the kernel gives it to no other program then.
+/// Whether a block device is mounted or otherwise claimed: the kernel gives it to no other program
+/// then.
 fn is_claimed(device: &Path) -> bool {
     let flags = (OFlags::EXCL | OFlags::CLOEXEC).bits().cast_signed();
     match fs::OpenOptions::new().read(true).custom_flags(flags).open(device) {

@@ -1,4 +1,5 @@
-//! Short writes of a batch under way at the same time, by io_uring: a disk that takes many at once waits for each that comes alone.
+//! Short writes of a batch under way at the same time, by io_uring: a disk that takes many at once
+//! waits for each that comes alone.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -15,7 +16,8 @@ use extant_runtime::sync::Mutex;
 const AT_ONCE: usize = 32;
 /// Bytes of the longest write that waits for others here: a longer one keeps a disk busy by itself.
 pub(super) const LONGEST: usize = 64 << 10;
-/// Of so many that are under way, one has the system wait for at most half: the disk never runs dry.
+/// Of so many that are under way, one has the system wait for at most half: the disk never runs
+/// dry.
 const WAIT_FOR: usize = AT_ONCE / 2;
 
 /// Writes around the page cache, many at a time.
@@ -27,7 +29,8 @@ pub(super) struct Ring {
 struct Parts {
     /// `None` when the system has refused it.
     ring: Option<IoUring>,
-    /// What is written is copied here first, so that it stays where it is until it was written. Made for the first batch.
+    /// What is written is copied here first, so that it stays where it is until it was written.
+    /// Made for the first batch.
     slots: Vec<AlignedBuffer>,
 }
 
@@ -56,8 +59,8 @@ impl Write<'_> {
 }
 
 impl Ring {
-    /// A ring that can do nothing but write. Addresses of a direct file's memory are multiples of `alignment`. `None` where the system
-    /// makes none.
+    /// A ring that can do nothing but write. Addresses of a direct file's memory are multiples of
+    /// `alignment`. `None` where the system makes none.
     pub(super) fn new(alignment: usize) -> Option<Self> {
         let ring = IoUring::builder().setup_r_disabled().build(AT_ONCE as u32).ok()?;
         let mut allowed = [Restriction::sqe_op(opcode::Write::CODE)];
@@ -66,8 +69,9 @@ impl Ring {
         Some(Self { parts: Mutex::new(Parts { ring: Some(ring), slots: Vec::new() }), alignment })
     }
 
-    /// Carries out `writes`, none longer than [`LONGEST`], in any order, and returns when none is under way. Those that are not done
-    /// then are to be tried again: they failed, or another batch has the ring.
+    /// Carries out `writes`, none longer than [`LONGEST`], in any order, and returns when none is
+    /// under way. Those that are not done then are to be tried again: they failed, or another batch
+    /// has the ring.
     pub(super) fn write(&self, file: &File, writes: &mut [Write<'_>]) {
         let Some(mut parts) = self.parts.try_lock() else { return };
         let Parts { ring: kept, slots } = &mut *parts;
@@ -147,9 +151,10 @@ fn push(ring: &mut IoUring, file: &File, offset: u64, bytes: &[u8], tag: Tag) {
         .offset(offset)
         .build()
         .user_data(tag.number());
-    // SAFETY: the slot is memory of the ring's owner, that is neither moved nor given back while it lives, and whose only user is
-    // `Ring::write`, with the lock: it does not return before each write that the system has taken is answered, and copies to a
-    // slot only when its write was answered or never queued. The file is open for as long.
+    // SAFETY: the slot is memory of the ring's owner, that is neither moved nor given back while it
+    // lives, and whose only user is `Ring::write`, with the lock: it does not return before each
+    // write that the system has taken is answered, and copies to a slot only when its write was
+    // answered or never queued. The file is open for as long.
     let is_queued = unsafe { ring.submission().push(&entry) };
     is_queued.expect("it has an entry for each slot");
 }

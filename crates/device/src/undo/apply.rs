@@ -84,11 +84,12 @@ impl Reader<'_> {
     }
 }
 
-/// Puts the units of `device` back that the undo file at `path` kept. The file is read whole and checked before anything is
-/// written; with `dry_run` nothing is.
+/// Puts the units of `device` back that the undo file at `path` kept. The file is read whole and
+/// checked before anything is written; with `dry_run` nothing is.
 ///
 /// # Errors
-/// The file is no undo file, or broken, or of another device; or one of the two failed. Applying again is safe.
+/// The file is no undo file, or broken, or of another device; or one of the two failed. Applying
+/// again is safe.
 pub fn apply(
     path: &Path,
     device: &dyn Device,
@@ -134,7 +135,8 @@ pub fn apply(
     applied.is_finished = end_mark.is_some();
     if check == Check::Same {
         let now = mark(device)?;
-        // Of work that was cut off, or an undo that was, the superblock may be the old one or any on the way.
+        // Of work that was cut off, or an undo that was, the superblock may be the old one or any
+        // on the way.
         let is_known = now == header.mark || now[UUID_IN_MARK] == header.mark[UUID_IN_MARK];
         match &end_mark {
             Some(mark) if *mark == now || now == header.mark => {}
@@ -148,8 +150,8 @@ pub fn apply(
     }
 
     reader.rewind()?;
-    // Backwards would put the mark back last; the mark's unit is held until the end instead, so that an undo that was cut
-    // off is known again.
+    // Backwards would put the mark back last; the mark's unit is held until the end instead, so
+    // that an undo that was cut off is known again.
     let mut last = None;
     for number in 0..applied.records {
         let number = u32::try_from(number).unwrap_or(u32::MAX);

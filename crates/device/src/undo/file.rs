@@ -64,7 +64,8 @@ impl UndoWriter {
         outcome.map_err(|source| UndoError::Io { path: self.path.clone(), source })
     }
 
-    /// Keeps the units that `ranges` touch, as far as they are not kept yet. They are on the medium afterwards.
+    /// Keeps the units that `ranges` touch, as far as they are not kept yet. They are on the medium
+    /// afterwards.
     ///
     /// # Errors
     /// The file or the device failed; nothing may be overwritten then.

@@ -6,7 +6,7 @@
 //! | version, 1 | 16 | 4 |
 //! | bytes of a unit | 20 | 4 |
 //! | bytes of the device | 24 | 8 |
-//! | the mark: the device's bytes 1,024 to 2,047 (an ext4 superblock) when the file was made | 64 | 1,024 |
+//! | the mark: the device's bytes 1,024 to 2,047 when the file was made | 64 | 1,024 |
 //! | crc32c of all before | 4,092 | 4 |
 //!
 //! | record | at | bytes |
@@ -18,9 +18,10 @@
 //! | number of the record, from 0 | 24 | 4 |
 //! | crc32c of the header before and the data | 28 | 4 |
 //!
-//! A unit is kept once, before it is first overwritten, and the file is synced before the overwrite is passed on. So a
-//! torn record at the end, or none at all where one was to come, means that its unit is still untouched. `END ` holds the
-//! mark as it was when the work was done: an image that has another mark was changed since.
+//! A unit is kept once, before it is first overwritten, and the file is synced before the overwrite
+//! is passed on. So a torn record at the end, or none at all where one was to come, means that its
+//! unit is still untouched. `END ` holds the mark as it was when the work was done: an image that
+//! has another mark was changed since.
 
 /// The first bytes.
 pub const MAGIC: &[u8; 16] = b"EXTANT-UNDO-FILE";
@@ -36,8 +37,8 @@ pub const MARK_AT: u64 = 1024;
 pub const MARK_LEN: usize = 1024;
 /// The part of the mark that survives most changes: the volume's UUID.
 pub const UUID_IN_MARK: std::ops::Range<usize> = 0x68..0x78;
-/// Bytes kept together. Larger than a block, since neighbours of a repaired block are often repaired next, and each unit
-/// costs a sync.
+/// Bytes kept together. Larger than a block, since neighbours of a repaired block are often
+/// repaired next, and each unit costs a sync.
 pub const UNIT: u32 = 1 << 15;
 
 pub(super) const HEADER_MARK_AT: usize = 64;
@@ -161,7 +162,8 @@ impl Record {
         bytes
     }
 
-    /// The header of a record; `None` for bytes that are none, or that promise more data than a unit.
+    /// The header of a record; `None` for bytes that are none, or that promise more data than a
+    /// unit.
     pub fn decode(bytes: &[u8; RECORD_LEN], unit: u32) -> Option<Self> {
         let kind = match [bytes[0], bytes[1], bytes[2], bytes[3]] {
             OLD => Kind::Old,

@@ -1,8 +1,8 @@
 //! Undo: what is overwritten on a device is kept in a file, from which the device can be put back.
 //!
-//! [`UndoDevice`] stands before a device. The first time that a unit of it is to change, the unit's old bytes go to the
-//! undo file, and that is synced, before the change is passed on. [`apply()`] puts them back. The file's format is in
-//! [`mod@format`].
+//! [`UndoDevice`] stands before a device. The first time that a unit of it is to change, the unit's
+//! old bytes go to the undo file, and that is synced, before the change is passed on. [`apply()`]
+//! puts them back. The file's format is in [`mod@format`].
 
 mod apply;
 mod file;
@@ -65,7 +65,8 @@ pub enum UndoError {
 /// The environment's variable that names a directory for undo files.
 pub const DIRECTORY_VARIABLE: &str = "E2FSPROGS_UNDO_DIR";
 
-/// Where an undo file goes: an empty `path` names it after the program and the image, in `directory` or here.
+/// Where an undo file goes: an empty `path` names it after the program and the image, in
+/// `directory` or here.
 pub fn path(path: &OsStr, directory: Option<&OsStr>, image: &OsStr, program: &str) -> PathBuf {
     if !path.is_empty() {
         return path.into();
@@ -83,7 +84,8 @@ pub struct UndoDevice {
 }
 
 impl UndoDevice {
-    /// Keeps what is overwritten on `inner` in the undo file at `path`, which must not be there yet.
+    /// Keeps what is overwritten on `inner` in the undo file at `path`, which must not be there
+    /// yet.
     ///
     /// # Errors
     /// The file cannot be made, or the device cannot be read.
@@ -92,8 +94,8 @@ impl UndoDevice {
         Ok(Self { inner, writer: Mutex::new(writer) })
     }
 
-    /// Ends the undo file: from now on it belongs to the device as it is now. Without this it can be applied all the same,
-    /// and the device is known by less.
+    /// Ends the undo file: from now on it belongs to the device as it is now. Without this it can
+    /// be applied all the same, and the device is known by less.
     ///
     /// # Errors
     /// The file or the device failed.

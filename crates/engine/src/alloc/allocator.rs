@@ -26,7 +26,8 @@ pub(super) const ORDERS: usize = 20;
 pub(super) struct GroupState {
     /// Clusters that are free on the volume and must not be given out.
     pub(super) aside: Aside,
-    /// The others that are free. Made of the bitmap when it is needed, and given up when memory is short.
+    /// The others that are free. Made of the bitmap when it is needed, and given up when memory is
+    /// short.
     pub(super) buddy: Option<Buddy>,
     /// Looked at since memory was short.
     pub(super) was_used: bool,
@@ -75,7 +76,8 @@ pub(crate) struct Allocator {
     freed: [Mutex<Vec<Freed>, FreedLock>; SHARDS],
     /// Free clusters of all groups, less those that are claimed or reserved.
     free_clusters: AtomicU64,
-    /// Clusters promised to data that wait for their blocks. As many are free, not waiting for a commit, and not claimed.
+    /// Clusters promised to data that wait for their blocks. As many are free, not waiting for a
+    /// commit, and not claimed.
     reserved_clusters: AtomicU64,
     /// Those of them that wait for a commit.
     pending_clusters: AtomicU64,
@@ -84,8 +86,8 @@ pub(crate) struct Allocator {
     pub(super) next_spread: AtomicU32,
 }
 
-/// Free clusters set aside: nobody else gets them, and nothing on the volume says so. Dropped, they are free again;
-/// [`Allocator::take`] makes them one's own.
+/// Free clusters set aside: nobody else gets them, and nothing on the volume says so. Dropped, they
+/// are free again; [`Allocator::take`] makes them one's own.
 #[derive(Debug)]
 pub(crate) struct Claim {
     allocator: Arc<Allocator>,
@@ -176,7 +178,8 @@ impl Allocator {
         &self.options
     }
 
-    /// Free clusters, those that wait for a commit included, those that are claimed or reserved not.
+    /// Free clusters, those that wait for a commit included, those that are claimed or reserved
+    /// not.
     pub(crate) fn free_clusters(&self) -> u64 {
         self.free_clusters.load(Ordering::Relaxed)
     }
@@ -191,7 +194,8 @@ impl Allocator {
         self.pending_clusters.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether so many clusters are free, some of them perhaps after a commit, that are not kept for others.
+    /// Whether so many clusters are free, some of them perhaps after a commit, that are not kept
+    /// for others.
     pub(crate) fn has_room(&self, clusters: u64, is_privileged: bool) -> bool {
         self.free_clusters().saturating_sub(self.kept_from(is_privileged)) >= clusters
     }
@@ -207,10 +211,12 @@ impl Allocator {
         self.reserved_clusters.load(Ordering::Relaxed)
     }
 
-    /// Promises clusters: whoever has the promise finds as many, whatever others take meanwhile ([`Budget::Reserved`]).
+    /// Promises clusters: whoever has the promise finds as many, whatever others take meanwhile
+    /// ([`Budget::Reserved`]).
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: there are not as many, or some of them wait for a commit. Nothing is promised then.
+    /// [`Error::NoSpace`]: there are not as many, or some of them wait for a commit. Nothing is
+    /// promised then.
     pub(crate) fn reserve(&self, clusters: u64, is_privileged: bool) -> Result<(), Error> {
         if clusters == 0 {
             return Ok(());
@@ -227,8 +233,8 @@ impl Allocator {
         self.count_back(clusters);
     }
 
-    /// Takes at most `most` off the volume's count, at least `least`, and leaves what is kept. Clusters that wait for a commit do not
-    /// count: nobody would find them.
+    /// Takes at most `most` off the volume's count, at least `least`, and leaves what is kept.
+    /// Clusters that wait for a commit do not count: nobody would find them.
     fn count_off(&self, least: u64, most: u64, kept: u64) -> Result<u64, Error> {
         let mut free = self.free_clusters.load(Ordering::Relaxed);
         loop {
@@ -285,7 +291,8 @@ impl Allocator {
         self.take(edit, claim)
     }
 
-    /// Sets free clusters aside in one run: at most as many as are wanted, at least one. No handle is needed.
+    /// Sets free clusters aside in one run: at most as many as are wanted, at least one. No handle
+    /// is needed.
     pub(crate) fn claim<S: MetadataRead>(
         self: &Arc<Self>,
         source: &S,
@@ -300,8 +307,8 @@ impl Allocator {
         claim.ok_or(Error::NoSpace)
     }
 
-    /// Sets at most `most` clusters of a group aside: the first in a range that are part of a free run of `least` or more. No handle is
-    /// needed. `None` where there are none.
+    /// Sets at most `most` clusters of a group aside: the first in a range that are part of a free
+    /// run of `least` or more. No handle is needed. `None` where there are none.
     ///
     /// # Errors
     /// [`Error::NoSpace`]: all that is free is promised. And the group's bitmap is broken.
@@ -319,8 +326,8 @@ impl Allocator {
         })
     }
 
-    /// Draws clusters from the budget, at most as many as are wanted, and gives back what `find`, which is told how many they are,
-    /// does not use of them.
+    /// Draws clusters from the budget, at most as many as are wanted, and gives back what `find`,
+    /// which is told how many they are, does not use of them.
     fn claim_found(
         self: &Arc<Self>,
         geometry: &Geometry,
@@ -360,8 +367,8 @@ impl Allocator {
         Ok(group.lock_keyed(u64::from(no.0)))
     }
 
-    /// Gives clusters back in the transaction `tid`; they are used again after its commit. Whatever the order of the runs, each
-    /// group is changed once.
+    /// Gives clusters back in the transaction `tid`; they are used again after its commit. Whatever
+    /// the order of the runs, each group is changed once.
     pub(crate) fn free<E: Edit>(
         &self,
         edit: &mut E,
@@ -474,7 +481,8 @@ impl Allocator {
         }
     }
 
-    /// Gives back what was preallocated; for files for which `keeps` speaks it stays. Whether there was any.
+    /// Gives back what was preallocated; for files for which `keeps` speaks it stays. Whether there
+    /// was any.
     pub(crate) fn discard_windows(&self, keeps: impl Fn(InodeNo) -> bool) -> bool {
         self.give_back(self.windows.drain(keeps))
     }
@@ -495,7 +503,8 @@ pub(crate) fn run_of(geometry: &Geometry, piece: &Piece) -> Run {
     Run { start: BlockNo(start), count: count.min(geometry.blocks_count - start) }
 }
 
-/// The clusters of runs in the order of the volume, neighbours of a group joined. A cluster that is named twice is an error.
+/// The clusters of runs in the order of the volume, neighbours of a group joined. A cluster that is
+/// named twice is an error.
 fn merged(geometry: &Geometry, runs: impl IntoIterator<Item = Run>) -> Result<Vec<Piece>, Error> {
     let mut pieces = Vec::new();
     for run in runs {

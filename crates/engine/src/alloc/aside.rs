@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Ranges of clusters: freed by a transaction that is not committed, claimed by a write whose data are under way, or
-/// preallocated. Neighbours are joined.
+/// Ranges of clusters: freed by a transaction that is not committed, claimed by a write whose data
+/// are under way, or preallocated. Neighbours are joined.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Aside(BTreeMap<u32, u32>);
 

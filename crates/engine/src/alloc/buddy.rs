@@ -1,8 +1,9 @@
 //! The free space of one group in powers of two.
 //!
-//! On level `k` a bit stands for an aligned chunk of 2^k clusters and is set when all of them are free. A chunk that is free on
-//! one level is made of two that are free on the level below, so that a change touches a word or two on each level, and a chunk
-//! of any size is found by looking at words of its level alone.
+//! On level `k` a bit stands for an aligned chunk of 2^k clusters and is set when all of them are
+//! free. A chunk that is free on one level is made of two that are free on the level below, so that
+//! a change touches a word or two on each level, and a chunk of any size is found by looking at
+//! words of its level alone.
 
 use std::ops::Range;
 
@@ -28,8 +29,8 @@ struct Level {
 }
 
 impl Buddy {
-    /// The buddy of a group with so many clusters, whose block bitmap is `busy`. Clusters that `busy` has no bits for are not
-    /// free.
+    /// The buddy of a group with so many clusters, whose block bitmap is `busy`. Clusters that
+    /// `busy` has no bits for are not free.
     pub(crate) fn new(busy: &[u8], clusters: u32) -> Self {
         let mut levels = Vec::new();
         let mut start = 0;

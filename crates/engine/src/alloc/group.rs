@@ -1,4 +1,5 @@
-//! Changes to one group's bitmaps and descriptor, as the format wants them. The caller holds the group's lock where there is one.
+//! Changes to one group's bitmaps and descriptor, as the format wants them. The caller holds the
+//! group's lock where there is one.
 
 use super::windows::Piece;
 use crate::edit::Edit;
@@ -9,7 +10,8 @@ use extant_reader::read::group;
 use extant_reader::{BlockKind, Error, MetadataRead};
 use std::ops::Range;
 
-/// Blocks that one call here may change at most: both bitmaps, the descriptor, and a block of the inode table.
+/// Blocks that one call here may change at most: both bitmaps, the descriptor, and a block of the
+/// inode table.
 pub(crate) const GROUP_CREDITS: u32 = 4;
 
 /// A group's descriptor with counts that can be.
@@ -33,7 +35,8 @@ fn write_descriptor<E: Edit>(edit: &mut E, no: GroupNo, desc: &GroupDesc) -> Res
     })?
 }
 
-/// Changes a bitmap and puts its checksum into `desc`, which the caller stores. One that was only implied is stored from now on.
+/// Changes a bitmap and puts its checksum into `desc`, which the caller stores. One that was only
+/// implied is stored from now on.
 fn change_bitmap<E: Edit>(
     edit: &mut E,
     no: GroupNo,
@@ -215,8 +218,9 @@ pub(crate) fn free_inode_from<S: MetadataRead>(
     Ok(bitmap::next_clear(&bits, from..geometry.inodes_per_group))
 }
 
-/// Marks a free inode as in use and clears its record; `desc` is the group's descriptor as it is, and as it is afterwards. Blocks of the
-/// table in which no inode was ever used are not read: they may hold anything.
+/// Marks a free inode as in use and clears its record; `desc` is the group's descriptor as it is,
+/// and as it is afterwards. Blocks of the table in which no inode was ever used are not read: they
+/// may hold anything.
 pub(crate) fn take_inode<E: Edit>(
     edit: &mut E,
     no: GroupNo,
@@ -254,7 +258,8 @@ pub(crate) fn take_inode<E: Edit>(
     Ok(number)
 }
 
-/// Marks an inode that was just freed as in use again, whatever its record holds; `desc` as for [`take_inode`].
+/// Marks an inode that was just freed as in use again, whatever its record holds; `desc` as for
+/// [`take_inode`].
 pub(crate) fn retake_inode<E: Edit>(
     edit: &mut E,
     no: GroupNo,

@@ -1,7 +1,9 @@
-//! Groups by the order of their largest free chunk: one is chosen by looking at a few words, however many there are.
+//! Groups by the order of their largest free chunk: one is chosen by looking at a few words,
+//! however many there are.
 //!
-//! What is not known yet is taken for empty: the first look at a group's descriptor or bitmap corrects it. So nothing of the
-//! groups is read when the volume is opened, and each group disappoints once at most.
+//! What is not known yet is taken for empty: the first look at a group's descriptor or bitmap
+//! corrects it. So nothing of the groups is read when the volume is opened, and each group
+//! disappoints once at most.
 
 use extant_ondisk::GroupNo;
 use extant_runtime::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -10,8 +12,8 @@ use std::ops::Range;
 /// Bits of a word.
 const WORD: u32 = u64::BITS;
 
-/// A set of groups: bits, and above them levels of bits that say where there are any. Changed without a lock: a reader may miss
-/// a group that is added at this moment, nothing else.
+/// A set of groups: bits, and above them levels of bits that say where there are any. Changed
+/// without a lock: a reader may miss a group that is added at this moment, nothing else.
 #[derive(Debug)]
 pub(crate) struct GroupSet {
     /// The lowest first; the last one is a single word.

@@ -42,8 +42,8 @@ impl Allocator {
         Err(Error::NoInodes)
     }
 
-    /// A locked group's descriptor, with counts that can be, and from where on there may be free inodes. Nothing is known of the
-    /// group from now on.
+    /// A locked group's descriptor, with counts that can be, and from where on there may be free
+    /// inodes. Nothing is known of the group from now on.
     fn known_group<S: MetadataRead>(
         &self,
         source: &S,
@@ -117,7 +117,8 @@ impl Allocator {
                 summary.is_uncrowded(averages, geometry)
             };
             if fits {
-                // Near the parent: in its own group; else with the tables at the flex group's start.
+                // Near the parent: in its own group; else with the tables at the flex group's
+                // start.
                 return Ok(if !is_top && look == 0 { parent } else { GroupNo(first) });
             }
             at = GroupNo(end % geometry.groups_count);

@@ -1,7 +1,8 @@
 //! In which group a new inode goes: pure functions over what descriptors say.
 //!
-//! Files lie with their directory. Directories whose siblings have nothing to do with them are spread over flex groups that
-//! have room; others stay near their parent as long as its flex group is not crowded. (M. Orlov's way, for flex groups.)
+//! Files lie with their directory. Directories whose siblings have nothing to do with them are
+//! spread over flex groups that have room; others stay near their parent as long as its flex group
+//! is not crowded. (M. Orlov's way, for flex groups.)
 
 use crate::ranks::KnownLock;
 use extant_ondisk::group_desc::GroupDesc;
@@ -46,7 +47,8 @@ impl Summary {
         self.has(averages.free_inodes, averages.free_clusters)
     }
 
-    /// Whether a directory goes here because its parent does: inodes and blocks for its files are left.
+    /// Whether a directory goes here because its parent does: inodes and blocks for its files are
+    /// left.
     pub(crate) fn is_uncrowded(&self, averages: Averages, geometry: &Geometry) -> bool {
         self.has(
             averages.free_inodes.saturating_sub(geometry.inodes_per_group / 4),
@@ -74,8 +76,9 @@ pub(crate) struct Known {
     pub first_free: u32,
 }
 
-/// Groups that inodes were taken of or given back to, so that a call does not begin by decoding a descriptor and searching a bitmap
-/// from its first bit. Looked at and changed under a group's lock.
+/// Groups that inodes were taken of or given back to, so that a call does not begin by decoding a
+/// descriptor and searching a bitmap from its first bit. Looked at and changed under a group's
+/// lock.
 #[derive(Debug)]
 pub(crate) struct KnownGroups([Mutex<Option<(GroupNo, Known)>, KnownLock>; REMEMBERED]);
 
@@ -88,7 +91,8 @@ impl KnownGroups {
         &self.0[no.0 as usize % REMEMBERED]
     }
 
-    /// Takes out what is known of a group: who changes the group says what is true afterwards, or nothing where the change fails.
+    /// Takes out what is known of a group: who changes the group says what is true afterwards, or
+    /// nothing where the change fails.
     pub(crate) fn take(&self, no: GroupNo) -> Known {
         let known = self.place(no).lock().take_if(|(known, _)| *known == no);
         known.map(|(_, known)| known).unwrap_or_default()

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 /// Groups that are thought of when memory is short.
 const LOOKS: usize = 8;
 
-/// The account of buddies in memory: their bytes, the limit, and the groups that have one in the order in which they are
-/// thought of being given up.
+/// The account of buddies in memory: their bytes, the limit, and the groups that have one in the
+/// order in which they are thought of being given up.
 #[derive(Debug)]
 pub(super) struct BuddyMemory {
     bytes: AtomicU64,
@@ -23,7 +23,8 @@ impl BuddyMemory {
         Self { bytes: AtomicU64::new(0), limit, queue: Mutex::default() }
     }
 
-    /// A group has a buddy now. The groups whose buddies should go: [`Self::removed`] or [`Self::stays`] is called for each.
+    /// A group has a buddy now. The groups whose buddies should go: [`Self::removed`] or
+    /// [`Self::stays`] is called for each.
     pub(super) fn added(&self, group: GroupNo, bytes: u64) -> Vec<GroupNo> {
         let used = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let mut queue = self.queue.lock();
@@ -55,7 +56,8 @@ impl BuddyMemory {
         self.limit
     }
 
-    /// All groups that have a buddy, if these take more than so many bytes: as [`Self::added`] gives a few.
+    /// All groups that have a buddy, if these take more than so many bytes: as [`Self::added`]
+    /// gives a few.
     pub(super) fn all_beyond(&self, bytes: u64) -> Vec<GroupNo> {
         if self.bytes() <= bytes {
             return Vec::new();

@@ -1,12 +1,14 @@
 //! Where free blocks and inodes are.
 //!
-//! The truth is on the volume: bitmaps and descriptors, changed through [`Edit`](crate::edit::Edit) by the functions of
-//! [`group`]. In memory there is what the volume does not know: clusters that are free there but must not be used yet
-//! ([`aside`]), a [`buddy`] for groups that were looked at, an [`index`] of all groups by what they have, the
-//! [`windows`] of files that grow, and the volume-wide counts.
+//! The truth is on the volume: bitmaps and descriptors, changed through [`Edit`](crate::edit::Edit)
+//! by the functions of [`group`]. In memory there is what the volume does not know: clusters that
+//! are free there but must not be used yet ([`aside`]), a [`buddy`] for groups that were looked at,
+//! an [`index`] of all groups by what they have, the [`windows`] of files that grow, and the
+//! volume-wide counts.
 //!
-//! The door is [`Allocator`]: [`Allocator::claim`] finds a run and sets it aside, [`Allocator::take`] marks it as in use,
-//! [`Allocator::free`] gives blocks back. Each group has its lock, so that operations in different groups never meet.
+//! The door is [`Allocator`]: [`Allocator::claim`] finds a run and sets it aside,
+//! [`Allocator::take`] marks it as in use, [`Allocator::free`] gives blocks back. Each group has
+//! its lock, so that operations in different groups never meet.
 
 mod allocator;
 mod aside;
@@ -31,8 +33,10 @@ pub use policy::AllocatorKind;
 pub(crate) struct InodeRequest {
     /// The directory that it is for.
     pub parent: InodeNo,
-    /// Whether it becomes a directory. Those are spread over the volume, other files lie with their directory.
+    /// Whether it becomes a directory. Those are spread over the volume, other files lie with their
+    /// directory.
     pub is_dir: bool,
-    /// Whether the parent's subdirectories are unrelated to each other: it is the root, or marked so.
+    /// Whether the parent's subdirectories are unrelated to each other: it is the root, or marked
+    /// so.
     pub is_top: bool,
 }

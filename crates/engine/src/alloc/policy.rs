@@ -1,16 +1,18 @@
 //! Where in a group, and how much: pure functions over buddies and figures.
 //!
-//! Which group is looked at is the [search](super::search)'s business, and what is done with space beyond the request that of
-//! the [windows](super::windows).
+//! Which group is looked at is the [search](super::search)'s business, and what is done with space
+//! beyond the request that of the [windows](super::windows).
 
 use super::buddy::Buddy;
 use std::ops::Range;
 
-/// Bytes of a file up to which it counts as small: its blocks come from a window that small files of a flex group share.
+/// Bytes of a file up to which it counts as small: its blocks come from a window that small files
+/// of a flex group share.
 const SMALL: u64 = 64 << 10;
 /// A file gets a window this many times its size: one that grows to any length has few extents.
 const GROWTH: u64 = 16;
-/// A window takes at most this part of what is free and in no window, and less where many files share it.
+/// A window takes at most this part of what is free and in no window, and less where many files
+/// share it.
 const SHARE: u64 = 64;
 /// Bytes of a window that small files share.
 const SHARED_WINDOW: u64 = 2 << 20;
@@ -34,7 +36,8 @@ pub enum AllocatorKind {
 pub(crate) struct Wish {
     /// Clusters that are needed.
     pub needed: u32,
-    /// Clusters that are taken where they are free in one run, at least `needed`: what is more becomes a window.
+    /// Clusters that are taken where they are free in one run, at least `needed`: what is more
+    /// becomes a window.
     pub wanted: u32,
     /// Where runs begin and end on a striped disk.
     pub stripe: Stripe,
@@ -96,8 +99,9 @@ pub(crate) fn is_small(bytes: u64) -> bool {
     bytes < SMALL
 }
 
-/// Clusters of a window for a file that is about to have so many bytes, beyond what is needed now. So many are free that are in none
-/// of the windows which are there: each takes a part of what is left, so that some always is.
+/// Clusters of a window for a file that is about to have so many bytes, beyond what is needed now.
+/// So many are free that are in none of the windows which are there: each takes a part of what is
+/// left, so that some always is.
 pub(crate) fn window(
     bytes: u64,
     cluster_size: u64,
@@ -129,8 +133,8 @@ pub(crate) fn at_goal(buddy: &Buddy, at: u32, wish: &Wish) -> Option<Range<u32>>
     Some(buddy.run_from(at, wish.wanted)).filter(|run| !run.is_empty())
 }
 
-/// The place in a group, from a cluster on where it can be: a run that holds all that is wanted, the first one; else the one
-/// that fits best.
+/// The place in a group, from a cluster on where it can be: a run that holds all that is wanted,
+/// the first one; else the one that fits best.
 pub(crate) fn in_group(buddy: &Buddy, from: u32, wish: &Wish) -> Option<Range<u32>> {
     let largest = buddy.largest_order()?;
     let chunk_near = |order| {
@@ -156,14 +160,15 @@ pub(crate) fn in_group(buddy: &Buddy, from: u32, wish: &Wish) -> Option<Range<u3
     best.map(|run| front(run, 0, wish))
 }
 
-/// Whether a run fits better than another: it is long enough and shorter, or not long enough and longer.
+/// Whether a run fits better than another: it is long enough and shorter, or not long enough and
+/// longer.
 fn fits_better(run: &Range<u32>, than: &Range<u32>, wanted: u32) -> bool {
     let (run, than) = (run.end - run.start, than.end - than.start);
     if than >= wanted { run >= wanted && run < than } else { run > than }
 }
 
-/// The part of a free run that is taken: its start, or from `from` on where all that is wanted lies behind it; whole stripes
-/// where there are any.
+/// The part of a free run that is taken: its start, or from `from` on where all that is wanted lies
+/// behind it; whole stripes where there are any.
 fn front(run: Range<u32>, from: u32, wish: &Wish) -> Range<u32> {
     let start = if run.contains(&from) && run.end - from >= wish.wanted { from } else { run.start };
     let run = start..run.end;

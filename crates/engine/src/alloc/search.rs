@@ -1,10 +1,12 @@
 //! The search for free space: which groups are looked at, and in which order.
 //!
-//! The multi-block allocator takes the goal's place where that is free; else the nearest group, from the goal's on and first in
-//! its flex group, that has a chunk as large as is wanted, by the [index](super::index); else one with a smaller chunk, of which
-//! the run that fits best. How many groups it tries does not depend on how many there are: what is filed too high is filed anew
-//! when it is looked at. After a few that disappoint windows of files that have not grown lately are given back; then less is asked
-//! for, of groups that are known to have it. When nothing is found so all windows are given back and all groups tried.
+//! The multi-block allocator takes the goal's place where that is free; else the nearest group,
+//! from the goal's on and first in its flex group, that has a chunk as large as is wanted, by the
+//! [index](super::index); else one with a smaller chunk, of which the run that fits best. How many
+//! groups it tries does not depend on how many there are: what is filed too high is filed anew when
+//! it is looked at. After a few that disappoint windows of files that have not grown lately are
+//! given back; then less is asked for, of groups that are known to have it. When nothing is found
+//! so all windows are given back and all groups tried.
 //!
 //! The plain allocator tries one group after the other and takes the first that is free.
 
@@ -21,7 +23,8 @@ use extant_reader::{Error, MetadataRead};
 use extant_runtime::sync::atomic::Ordering;
 use std::ops::Range;
 
-/// Groups that a search tries for one order as long as that does well; half as many after each time that it does not.
+/// Groups that a search tries for one order as long as that does well; half as many after each time
+/// that it does not.
 pub(super) const MOST_TRIES: u8 = 8;
 
 /// How often a trim looks at all buddies: those that were in use lately go the second time.
@@ -85,7 +88,8 @@ impl Allocator {
         Wish { needed, wanted: wanted.max(needed), stripe }
     }
 
-    /// Space for the contents of a file: from its window, or from that of small files, or new with a window behind it.
+    /// Space for the contents of a file: from its window, or from that of small files, or new with
+    /// a window behind it.
     fn find_for_file<S: MetadataRead>(
         &self,
         source: &S,
@@ -256,7 +260,8 @@ impl Allocator {
         Ok(None)
     }
 
-    /// Sets at most `most` clusters of a group aside: the first in a range that are part of a free run of `least` or more.
+    /// Sets at most `most` clusters of a group aside: the first in a range that are part of a free
+    /// run of `least` or more.
     pub(super) fn find_in<S: MetadataRead>(
         &self,
         source: &S,
@@ -279,7 +284,8 @@ impl Allocator {
         })
     }
 
-    /// Sets clusters of a group aside where `place` finds them; a group without a chunk of `order` is filed anew and not asked.
+    /// Sets clusters of a group aside where `place` finds them; a group without a chunk of `order`
+    /// is filed anew and not asked.
     fn try_group<S: MetadataRead>(
         &self,
         source: &S,
@@ -322,8 +328,9 @@ impl Allocator {
         Ok(found.map(|clusters| Piece { group: no, clusters }))
     }
 
-    /// The group's buddy, made of its bitmap when there is none. `None` where the descriptor alone says that the group has no
-    /// chunk of an order. A bitmap that is only implied is not read, nor is anything else of its group.
+    /// The group's buddy, made of its bitmap when there is none. `None` where the descriptor alone
+    /// says that the group has no chunk of an order. A bitmap that is only implied is not read, nor
+    /// is anything else of its group.
     fn known<'s, S: MetadataRead>(
         &self,
         source: &S,
@@ -358,7 +365,8 @@ impl Allocator {
         Ok(state.buddy.as_mut())
     }
 
-    /// A group got a buddy: others go if they are too many. Whoever is at work in a group is not waited for.
+    /// A group got a buddy: others go if they are too many. Whoever is at work in a group is not
+    /// waited for.
     fn make_room(&self, new: GroupNo, bytes: u64) {
         for no in self.memory.added(new, bytes) {
             self.give_up_buddy(no, self.memory.limit());
@@ -370,8 +378,8 @@ impl Allocator {
         self.memory.bytes()
     }
 
-    /// Memory is short: buddies go until they take so many bytes, the ones that were not looked at lately first. They are made
-    /// again of their bitmaps when they are needed.
+    /// Memory is short: buddies go until they take so many bytes, the ones that were not looked at
+    /// lately first. They are made again of their bitmaps when they are needed.
     pub(crate) fn trim_buddies(&self, bytes: u64) {
         for _ in 0..TRIMS {
             for no in self.memory.all_beyond(bytes) {
@@ -380,7 +388,8 @@ impl Allocator {
         }
     }
 
-    /// Gives a buddy up, unless it was in use since it was last thought of, or all take no more than so many bytes.
+    /// Gives a buddy up, unless it was in use since it was last thought of, or all take no more
+    /// than so many bytes.
     fn give_up_buddy(&self, no: GroupNo, bytes: u64) {
         let is_enough = self.memory.bytes() <= bytes;
         let slot = self.groups.get(no.0 as usize).filter(|_| !is_enough);

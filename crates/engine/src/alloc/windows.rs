@@ -1,8 +1,9 @@
 //! Preallocation: free space in front of files that grow, kept for them in memory.
 //!
-//! A window is clusters that are set aside and belong to nobody: they count as free, nothing on the volume says anything else,
-//! and when space is short they are given back. A file that grows has a window of its own, sized by the file; small files of a
-//! flex group share one for each thread, so that they lie together and threads do not mix.
+//! A window is clusters that are set aside and belong to nobody: they count as free, nothing on the
+//! volume says anything else, and when space is short they are given back. A file that grows has a
+//! window of its own, sized by the file; small files of a flex group share one for each thread, so
+//! that they lie together and threads do not mix.
 
 use crate::ranks::{SharedWindowLock, WindowLock};
 use extant_ondisk::{FileBlock, GroupNo, InodeNo};
@@ -108,7 +109,8 @@ impl Windows {
         self.files.iter().map(|shard| shard.lock().len() as u64).sum()
     }
 
-    /// Clusters for a block of a file from its window, where that goes on there. `per_cluster` are the blocks of a cluster.
+    /// Clusters for a block of a file from its window, where that goes on there. `per_cluster` are
+    /// the blocks of a cluster.
     pub(crate) fn cut(
         &self,
         inode: InodeNo,
@@ -185,7 +187,8 @@ impl Windows {
         old.map(|window| window.piece)
     }
 
-    /// Takes half of the files' windows away, those of files that have not grown for the longest time.
+    /// Takes half of the files' windows away, those of files that have not grown for the longest
+    /// time.
     pub(crate) fn drain_idle(&self) -> Vec<Piece> {
         let used = |shard: &Mutex<HashMap<u32, Window, ByWord>, WindowLock>| {
             shard.lock().values().map(|window| window.used).collect::<Vec<_>>()

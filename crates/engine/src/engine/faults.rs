@@ -1,5 +1,5 @@
-//! Steps of operations that tests let fail: what a broken device, a full volume or a full transaction may do to any of them.
-//! Without the feature `testing` no step fails here.
+//! Steps of operations that tests let fail: what a broken device, a full volume or a full
+//! transaction may do to any of them. Without the feature `testing` no step fails here.
 
 use extant_reader::Error;
 #[cfg(feature = "testing")]

@@ -1,4 +1,5 @@
-//! Delayed data of a file that could not be written: every open file gets the error once, as by `errseq_t` in the kernel.
+//! Delayed data of a file that could not be written: every open file gets the error once, as by
+//! `errseq_t` in the kernel.
 
 use extant_reader::Error;
 
@@ -38,7 +39,8 @@ impl LostData {
         *self = Self { why: Some(why), count: self.count.wrapping_add(1), is_reported: false };
     }
 
-    /// The sample of a file that is opened now. A loss that was not yet reported is still to come for it.
+    /// The sample of a file that is opened now. A loss that was not yet reported is still to come
+    /// for it.
     pub(super) fn sample(&self) -> ErrorSample {
         let is_unreported = self.why.is_some() && !self.is_reported;
         ErrorSample(self.count.wrapping_sub(u32::from(is_unreported)))
@@ -52,7 +54,8 @@ impl LostData {
         Err(why.clone())
     }
 
-    /// Whether a loss may still have to be reported: to a file that is open, or to the next one that is opened.
+    /// Whether a loss may still have to be reported: to a file that is open, or to the next one
+    /// that is opened.
     pub(super) fn has_unreported(&self, is_open: bool) -> bool {
         self.why.is_some() && (is_open || !self.is_reported)
     }

@@ -1,5 +1,5 @@
-//! Multiple-mount protection: the volume is taken before anything is written, the mark is kept alive while it is open, and
-//! given back at the end.
+//! Multiple-mount protection: the volume is taken before anything is written, the mark is kept
+//! alive while it is open, and given back at the end.
 //!
 //! Source: `mmp.rst`. Whoever finds that somebody else has taken the volume writes nothing more.
 
@@ -27,7 +27,8 @@ pub(crate) struct MmpMark {
 }
 
 impl MmpMark {
-    /// Takes a volume with the feature: waits where another host may have it open, and until no other host can be taking it at the same time.
+    /// Takes a volume with the feature: waits where another host may have it open, and until no
+    /// other host can be taking it at the same time.
     pub(crate) fn take(
         device: &Arc<dyn Device>,
         superblock: &RawSuperblock,

@@ -110,7 +110,8 @@ pub(crate) struct Hooks {
 }
 
 impl CommitHooks for Hooks {
-    /// Data are on the device before the metadata that show them are changed: nothing is left to write.
+    /// Data are on the device before the metadata that show them are changed: nothing is left to
+    /// write.
     fn before_commit(&self, _: Tid) -> Result<(), DeviceError> {
         self.status.refusal().map_or(Ok(()), Err)
     }
@@ -167,8 +168,8 @@ impl Engine {
         self.env.now().seconds.max(0).cast_unsigned()
     }
 
-    /// The time that changes are stamped with: in whole seconds where inodes have no room for more, so that a time does not
-    /// change when its inode is read again.
+    /// The time that changes are stamped with: in whole seconds where inodes have no room for more,
+    /// so that a time does not change when its inode is read again.
     pub(crate) fn now(&self) -> Timestamp {
         let now = self.env.now();
         let has_nanoseconds = self.geometry().inode_size > GOOD_OLD_INODE_SIZE;
@@ -201,8 +202,8 @@ impl Engine {
         QuotaKind::ALL.iter().any(|kind| self.info.quota_file(*kind).is_some())
     }
 
-    /// Waits while the volume is frozen, and fails where it takes no changes. Before locks are taken, so that who waits keeps nobody
-    /// from reading.
+    /// Waits while the volume is frozen, and fails where it takes no changes. Before locks are
+    /// taken, so that who waits keeps nobody from reading.
     pub(crate) fn wait_for_thaw(&self) -> Result<(), Error> {
         Ok(self.journal.wait_for_thaw()?)
     }

@@ -1,7 +1,9 @@
-//! Directories by their names, so that paths are walked without searching the same directories again.
+//! Directories by their names, so that paths are walked without searching the same directories
+//! again.
 //!
-//! What a name stood for holds as long as its directory is not changed: each state of a directory's names that is asked about has a
-//! number of its own, its edition, which no other state of any directory ever has. Names of files are not kept: a path has only one.
+//! What a name stood for holds as long as its directory is not changed: each state of a directory's
+//! names that is asked about has a number of its own, its edition, which no other state of any
+//! directory ever has. Names of files are not kept: a path has only one.
 
 use super::inodes::InodeRead;
 use crate::ranks::NameCacheLock;

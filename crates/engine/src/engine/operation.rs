@@ -27,11 +27,12 @@ const MORE_CREDITS: u32 = 16;
 /// All of a block is one part.
 const WHOLE: u64 = 1;
 
-/// One operation: what it changes is committed together. The locks of the inodes that it changes are held before it starts, and until
-/// it is gone.
+/// One operation: what it changes is committed together. The locks of the inodes that it changes
+/// are held before it starts, and until it is gone.
 ///
-/// An operation that ends well says so ([`Self::finish`]). One that is dropped before is taken back ([`super::undo`]); where that fails
-/// too the journal stops, so that nothing of the transaction is committed.
+/// An operation that ends well says so ([`Self::finish`]). One that is dropped before is taken back
+/// ([`super::undo`]); where that fails too the journal stops, so that nothing of the transaction is
+/// committed.
 pub(crate) struct Operation<'e> {
     engine: &'e Engine,
     /// `None` after a restart that failed.
@@ -122,7 +123,8 @@ impl<'e> Operation<'e> {
         }
     }
 
-    /// Runs a part of the operation that changes the file; where it fails, it has changed nothing, and the operation may go on.
+    /// Runs a part of the operation that changes the file; where it fails, it has changed nothing,
+    /// and the operation may go on.
     pub(crate) fn attempt<R>(
         &mut self,
         file: &mut LoadedInode,
@@ -280,7 +282,8 @@ impl<'e> Operation<'e> {
         Ok(self.handle()?.tid())
     }
 
-    /// Whether `credits` more blocks may be dirtied in this transaction, and all of it taken back if the rest fails.
+    /// Whether `credits` more blocks may be dirtied in this transaction, and all of it taken back
+    /// if the rest fails.
     pub(crate) fn extends(&mut self, credits: u32) -> Result<bool, Error> {
         let handle = self.handle()?;
         let missing = credits.saturating_sub(handle.credits());
@@ -288,8 +291,8 @@ impl<'e> Operation<'e> {
         Ok(missing == 0 || !is_long && handle.extend(missing))
     }
 
-    /// Makes sure that `credits` more blocks may be dirtied: in this transaction, or else in a later one (true). Between the two
-    /// the volume must be as it may be found after power loss.
+    /// Makes sure that `credits` more blocks may be dirtied: in this transaction, or else in a
+    /// later one (true). Between the two the volume must be as it may be found after power loss.
     pub(crate) fn continue_with(&mut self, credits: u32) -> Result<bool, Error> {
         if self.extends(credits)? {
             return Ok(false);
@@ -312,8 +315,8 @@ impl<'e> Operation<'e> {
         })
     }
 
-    /// Runs a change of the quota files under their lock, where the volume has any: all of it or nothing. It says who was charged
-    /// for what.
+    /// Runs a change of the quota files under their lock, where the volume has any: all of it or
+    /// nothing. It says who was charged for what.
     fn with_quotas<const N: usize>(
         &mut self,
         change: impl FnOnce(&mut Self, &Promised) -> Result<[(Owners, Usage); N], Error>,
@@ -345,7 +348,8 @@ impl<'e> Operation<'e> {
         if self.is_privileged { Limits::Ignored } else { limits }
     }
 
-    /// Seals a block that was changed: one of records, which many operations change before it is committed, when that happens.
+    /// Seals a block that was changed: one of records, which many operations change before it is
+    /// committed, when that happens.
     fn seal(&self, bytes: &mut FrameWrite<'_>, block: BlockNo, kind: BlockKind) {
         if matches!(kind, BlockKind::DirBlock { .. }) {
             bytes.seal_later(kind.number(), WHOLE, || {

@@ -1,7 +1,8 @@
-//! What several files may share, by what it holds: attribute blocks, and inodes of attributes' values.
+//! What several files may share, by what it holds: attribute blocks, and inodes of attributes'
+//! values.
 //!
-//! Only hints: what is not known here is stored once more. What is known is in use: it is taken out, under the lock of its
-//! shard, before it is rewritten or freed.
+//! Only hints: what is not known here is stored once more. What is known is in use: it is taken
+//! out, under the lock of its shard, before it is rewritten or freed.
 
 use crate::ranks::{SharedBlocksLock, SharedValuesLock};
 use extant_ondisk::{BlockNo, InodeNo};

@@ -29,8 +29,8 @@ fn numbered(at: u32) -> InodeNo {
     InodeNo(64 * (at + 1))
 }
 
-/// Threads count in inodes, and store each count in a record, as operations do, while inodes push each other out: no count is
-/// lost, and whoever has an inode has the same as everybody else.
+/// Threads count in inodes, and store each count in a record, as operations do, while inodes push
+/// each other out: no count is lost, and whoever has an inode has the same as everybody else.
 fn threads_count_in_inodes(rounds: u32) {
     let cache = Arc::new(InodeCache::new(0));
     let records: Arc<Mutex<HashMap<InodeNo, u16>>> = Arc::default();
@@ -76,7 +76,8 @@ fn counts_in_inodes_agree_where_threads_are_switched_at_few_places() {
     run(PctScheduler::new(3, 500), || threads_count_in_inodes(6));
 }
 
-/// Bytes of a small volume. Locks of a device are shuttle's too, so each schedule makes its own of them.
+/// Bytes of a small volume. Locks of a device are shuttle's too, so each schedule makes its own of
+/// them.
 fn volume_of(options: &[&str]) -> Result<Vec<u8>, String> {
     let usual = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "64"];
     let image = TempImage::by_mke2fs(4 << 20, &[&usual[..], options].concat())?;
@@ -93,8 +94,8 @@ fn bytes_of(me: u8, round: u8) -> Vec<u8> {
     vec![me * 16 + round + 1; 2500]
 }
 
-/// Threads make, fill, cut and delete files of one directory: no block has two owners, and what groups and superblock count is
-/// what is there.
+/// Threads make, fill, cut and delete files of one directory: no block has two owners, and what
+/// groups and superblock count is what is there.
 fn threads_allocate(base: &[u8], rounds: u8) {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(base));
     let volume = Arc::new(opened(&device));
@@ -168,8 +169,9 @@ fn blocks_have_one_owner_in_random_schedules() {
 /// Bytes of a piece of the file that several threads change: not whole blocks.
 const PIECE: usize = 1500;
 
-/// One thread writes the delayed data of a file again and again, which gives up its lock meanwhile; others write over data that are on
-/// their way, delay further data and cut the file. Each sees what it wrote, and in the end all of it is there.
+/// One thread writes the delayed data of a file again and again, which gives up its lock meanwhile;
+/// others write over data that are on their way, delay further data and cut the file. Each sees
+/// what it wrote, and in the end all of it is there.
 fn threads_change_data_on_their_way(base: &[u8]) {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(base));
     let volume = Arc::new(opened(&device));
@@ -222,8 +224,9 @@ fn data_on_their_way_are_kept_in_random_schedules() {
     run(RandomScheduler::new(60), move || threads_change_data_on_their_way(&base));
 }
 
-/// One thread writes the delayed data of several files together while others take two of these files at once, in either order of their
-/// names, and replace one by another: everybody gets what he waits for.
+/// One thread writes the delayed data of several files together while others take two of these
+/// files at once, in either order of their names, and replace one by another: everybody gets what
+/// he waits for.
 fn threads_rename_files_on_their_way(base: &[u8]) {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(base));
     let volume = Arc::new(opened(&device));
@@ -277,8 +280,8 @@ fn files_on_their_way_together_land_in_random_schedules() {
     run(RandomScheduler::new(60), move || threads_rename_files_on_their_way(&base));
 }
 
-/// Threads delete files whose blocks lie in one group of a volume of which nothing is in memory yet: what they read of the group fits
-/// together, whatever the other one changes meanwhile.
+/// Threads delete files whose blocks lie in one group of a volume of which nothing is in memory
+/// yet: what they read of the group fits together, whatever the other one changes meanwhile.
 fn threads_delete_on_a_cold_volume(base: &[u8]) {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(base));
     let volume = opened(&device);

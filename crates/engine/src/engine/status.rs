@@ -1,7 +1,9 @@
-//! Errors of the volume that were met while it is open: recorded in its superblock, and answered as `errors=` says.
+//! Errors of the volume that were met while it is open: recorded in its superblock, and answered as
+//! `errors=` says.
 //!
-//! A call that meets corruption returns it with its place, and it is noted here, in memory. The next operation that changes the
-//! volume, or its end, records it in the superblock first: no handle is open then.
+//! A call that meets corruption returns it with its place, and it is noted here, in memory. The
+//! next operation that changes the volume, or its end, records it in the superblock first: no
+//! handle is open then.
 
 use crate::ranks::StatusLock;
 use extant_device::{DeviceError, Operation};

@@ -1,9 +1,10 @@
 //! What an operation has changed so far, and how it is taken back.
 //!
-//! Other operations of the same transaction share its frames, so nothing is taken back by giving frames up. What an operation has
-//! for itself (blocks of directories, maps and attributes under its inode's lock, records of inodes) gets its bytes back: they are
-//! copied before the first change. What others change too is counted back: clusters and inodes, orphans, quotas, users of what is
-//! shared.
+//! Other operations of the same transaction share its frames, so nothing is taken back by giving
+//! frames up. What an operation has for itself (blocks of directories, maps and attributes under
+//! its inode's lock, records of inodes) gets its bytes back: they are copied before the first
+//! change. What others change too is counted back: clusters and inodes, orphans, quotas, users of
+//! what is shared.
 
 use crate::edit::{Undo, Usage};
 use crate::write::quota::Owners;
@@ -11,7 +12,8 @@ use extant_ondisk::{BlockNo, InodeNo};
 use extant_reader::BlockKind;
 use std::cell::Cell;
 
-/// Entries that are looked through for a copy that was made before. A second copy does no harm: the older one is put back last.
+/// Entries that are looked through for a copy that was made before. A second copy does no harm: the
+/// older one is put back last.
 const LOOKS: usize = 32;
 /// Entries of an operation that goes on in steps.
 const LONG: usize = 4096;

@@ -1,5 +1,6 @@
-//! What is written to a volume's devices: the superblock counts it over the volume's life (`s_kbytes_written`). While the volume is
-//! frozen nothing is; and nothing is any more once another host has taken it, or it was shut down.
+//! What is written to a volume's devices: the superblock counts it over the volume's life
+//! (`s_kbytes_written`). While the volume is frozen nothing is; and nothing is any more once
+//! another host has taken it, or it was shut down.
 
 use super::status::Status;
 use crate::ranks::WriteGateLock;
@@ -62,14 +63,16 @@ impl Drop for Passed<'_> {
     fn drop(&mut self) {
         let before = self.0.word.fetch_sub(ONE_WRITE, Ordering::AcqRel);
         if before == CLOSED | ONE_WRITE {
-            // `close` checks the count under this lock: without it the wakeup could come between its check and its wait.
+            // `close` checks the count under this lock: without it the wakeup could come between
+            // its check and its wait.
             drop(self.0.lock.lock());
             self.0.changed.notify_all();
         }
     }
 }
 
-/// A device, and the bytes that were written to it. It takes no writes any more when another host has taken the volume.
+/// A device, and the bytes that were written to it. It takes no writes any more when another host
+/// has taken the volume.
 #[derive(Debug)]
 pub(crate) struct CountedDevice {
     inner: Arc<dyn Device>,
@@ -84,8 +87,8 @@ impl CountedDevice {
         Self { inner, gate: WriteGate::default(), written: AtomicU64::new(0), status }
     }
 
-    /// Blocks new writes, and waits until writes in progress are done. Operations have ended before (the journal is frozen), so that
-    /// none of them waits here.
+    /// Blocks new writes, and waits until writes in progress are done. Operations have ended before
+    /// (the journal is frozen), so that none of them waits here.
     pub(crate) fn hold_writes(&self) {
         self.gate.close();
     }

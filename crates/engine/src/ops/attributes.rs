@@ -21,7 +21,8 @@ const NOBODY: u32 = u32::MAX;
 /// What is set of a file; the rest stays.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SetAttributes {
-    /// Permissions with setuid, setgid and sticky; other bits are left out. An access control list follows.
+    /// Permissions with setuid, setgid and sticky; other bits are left out. An access control list
+    /// follows.
     pub mode: Option<u16>,
     /// Owner. What the file uses counts for the new one from now on.
     pub uid: Option<u32>,
@@ -33,14 +34,15 @@ pub struct SetAttributes {
     pub mtime: Option<Timestamp>,
     /// Last change of the inode; else now.
     pub ctime: Option<Timestamp>,
-    /// The times are those of reads and writes that were allowed before: that the file is append-only does not bar them. They are
-    /// stored at once all the same ([`TimesOfUse`]).
+    /// The times are those of reads and writes that were allowed before: that the file is
+    /// append-only does not bar them. They are stored at once all the same ([`TimesOfUse`]).
     pub times_of_use: bool,
     /// Who gives the file away is bound by the limits of quotas, as all but root are.
     pub limits_bind: bool,
 }
 
-/// Times that the use of a file sets: reading, and writing by a cache in front of the volume. What is `None` stays.
+/// Times that the use of a file sets: reading, and writing by a cache in front of the volume. What
+/// is `None` stays.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TimesOfUse {
     /// Last read.
@@ -66,11 +68,12 @@ impl TimesOfUse {
 }
 
 impl Engine {
-    /// Sets times that the use of a file sets, and gives it as it is then. With `lazytime` they may wait in memory.
+    /// Sets times that the use of a file sets, and gives it as it is then. With `lazytime` they may
+    /// wait in memory.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] for immutable files, [`Error::FreeInode`], [`Error::ReadOnly`], something broken on the way, or the
-    /// journal or device failed.
+    /// [`Error::NotPermitted`] for immutable files, [`Error::FreeInode`], [`Error::ReadOnly`],
+    /// something broken on the way, or the journal or device failed.
     pub fn set_times_of_use(
         &self,
         file: InodeNo,
@@ -95,12 +98,14 @@ impl Engine {
         })
     }
 
-    /// Sets attributes of a file, and gives it as it is then. Whether setuid and setgid go with a new owner is the caller's to say.
+    /// Sets attributes of a file, and gives it as it is then. Whether setuid and setgid go with a
+    /// new owner is the caller's to say.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for the owner 4294967295; [`Error::NotPermitted`] for immutable files, and for append-only ones but for
-    /// times of use; [`Error::QuotaExceeded`] where limits bind; [`Error::FreeInode`],
-    /// [`Error::ReadOnly`], something broken on the way, or the journal or device failed.
+    /// [`Error::Invalid`] for the owner 4294967295; [`Error::NotPermitted`] for immutable files,
+    /// and for append-only ones but for times of use; [`Error::QuotaExceeded`] where limits bind;
+    /// [`Error::FreeInode`], [`Error::ReadOnly`], something broken on the way, or the journal or
+    /// device failed.
     pub fn set_attributes(&self, file: InodeNo, set: &SetAttributes) -> Result<LoadedInode, Error> {
         if [set.uid, set.gid].contains(&Some(NOBODY)) {
             return Err(Error::Invalid("4294967295 is nobody's number"));

@@ -48,12 +48,14 @@ impl Content<'_> {
 }
 
 impl Engine {
-    /// Makes an empty regular file. `permissions` are the mode's low twelve bits, less those of the umask.
+    /// Makes an empty regular file. `permissions` are the mode's low twelve bits, less those of the
+    /// umask.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NotFound`] where the directory was removed, [`Error::NotADirectory`], [`Error::NameTooLong`],
-    /// [`Error::Invalid`], [`Error::NoSpace`], [`Error::NoInodes`], [`Error::NotPermitted`], [`Error::Encrypted`], [`Error::ReadOnly`], something
-    /// broken on the way, or the journal or device failed.
+    /// [`Error::Exists`], [`Error::NotFound`] where the directory was removed,
+    /// [`Error::NotADirectory`], [`Error::NameTooLong`], [`Error::Invalid`], [`Error::NoSpace`],
+    /// [`Error::NoInodes`], [`Error::NotPermitted`], [`Error::Encrypted`], [`Error::ReadOnly`],
+    /// something broken on the way, or the journal or device failed.
     pub fn create(
         &self,
         dir: InodeNo,
@@ -78,11 +80,12 @@ impl Engine {
         self.make(dir, name, (FileType::Directory, permissions), Content::Empty, by)
     }
 
-    /// Makes a file of any type but a directory or a symbolic link: `mode` has type and permissions. `device` is the number of a
-    /// device file.
+    /// Makes a file of any type but a directory or a symbolic link: `mode` has type and
+    /// permissions. `device` is the number of a device file.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for another type or a number that the format cannot hold, and as [`Self::create`].
+    /// [`Error::Invalid`] for another type or a number that the format cannot hold, and as
+    /// [`Self::create`].
     pub fn mknod(
         &self,
         dir: InodeNo,
@@ -108,8 +111,8 @@ impl Engine {
     /// Makes a symbolic link to `target`.
     ///
     /// # Errors
-    /// [`Error::NameTooLong`] for a target that does not fit into a block, [`Error::Invalid`] for an empty one, and as
-    /// [`Self::create`].
+    /// [`Error::NameTooLong`] for a target that does not fit into a block, [`Error::Invalid`] for
+    /// an empty one, and as [`Self::create`].
     pub fn symlink(
         &self,
         dir: InodeNo,
@@ -127,8 +130,8 @@ impl Engine {
         self.make(dir, name, (FileType::Symlink, 0o777), Content::Target(target), by)
     }
 
-    /// Makes a regular file without a name, held once ([`Self::acquire`]): it goes when it is released, unless it was given a
-    /// name.
+    /// Makes a regular file without a name, held once ([`Self::acquire`]): it goes when it is
+    /// released, unless it was given a name.
     ///
     /// # Errors
     /// As [`Self::create`].
@@ -167,15 +170,16 @@ impl Engine {
             })?;
             edit.finish();
             let mut locked = file.write_with(LockAs::File, |_| Ok(made.clone()))?;
-            // Somebody who knows the number of a file that was there before may have loaded half of it.
+            // Somebody who knows the number of a file that was there before may have loaded half of
+            // it.
             locked.clone_from(&made);
             file.set_may_be_named(&locked);
             Ok(made)
         })
     }
 
-    /// Makes what stands for a name that was moved away (RENAME_WHITEOUT): a character device of the number 0:0 without permissions,
-    /// one link and no name yet.
+    /// Makes what stands for a name that was moved away (RENAME_WHITEOUT): a character device of
+    /// the number 0:0 without permissions, one link and no name yet.
     pub(super) fn make_whiteout(
         &self,
         edit: &mut Operation<'_>,
@@ -238,7 +242,8 @@ impl Engine {
         (inherited, content): (&Inherited, Content<'_>),
     ) -> Result<(), Error> {
         edit.charge(new, ONE_INODE, Limits::Judged)?;
-        // Whoever knows the number of a file that was there before finds none until this one is written whole.
+        // Whoever knows the number of a file that was there before finds none until this one is
+        // written whole.
         let links = std::mem::take(&mut new.inode.links);
         self.fill_new(edit, parent.number, new, inherited, content)?;
         let found = Found { inode: new.number, file_type: entry_type(new.file_type()) };
@@ -298,7 +303,8 @@ impl Engine {
         block.resize(geometry.block_len(), 0);
         self.device.write_at(geometry.byte_of(run.start), &block)?;
         if self.options.journal_async_commit {
-            // Such a commit flushes nothing before itself, and a link whose target is not there is no link.
+            // Such a commit flushes nothing before itself, and a link whose target is not there is
+            // no link.
             self.flush_or_stop()?;
         }
         Ok(())

@@ -13,7 +13,8 @@ pub(crate) const INODE: u32 = 1;
 pub(crate) const BITMAP: u32 = 2;
 /// A block of attributes given up.
 pub(crate) const XATTR_BLOCK: u32 = 1 + BITMAP;
-/// What quotas of three kinds may take: for each a record, and where it is new a leaf, the nodes above it and the header.
+/// What quotas of three kinds may take: for each a record, and where it is new a leaf, the nodes
+/// above it and the header.
 pub(crate) const QUOTA: u32 = 3 * 6;
 /// The superblock.
 pub(crate) const SUPERBLOCK: u32 = 1;
@@ -22,12 +23,14 @@ pub(crate) fn quotas(engine: &Engine) -> u32 {
     if engine.has_quotas() { QUOTA } else { 0 }
 }
 
-/// Blocks that a directory may grow by when a name is added: leaf, node, level. More splits than that extend the handle.
+/// Blocks that a directory may grow by when a name is added: leaf, node, level. More splits than
+/// that extend the handle.
 const DIR_GROWTH: u32 = 3;
 /// Levels of pointer blocks.
 const INDIRECT_LEVELS: u32 = 3;
 
-/// One more mapped block: its bitmap, and on each level of the map a block and its split, with their bitmaps.
+/// One more mapped block: its bitmap, and on each level of the map a block and its split, with
+/// their bitmaps.
 pub(crate) fn map_block(file: &LoadedInode) -> u32 {
     let levels = if file.is_extent_mapped() {
         // The root's depth, at most 5; the split of the root adds a level.
@@ -38,7 +41,8 @@ pub(crate) fn map_block(file: &LoadedInode) -> u32 {
     BITMAP + levels * (2 + BITMAP)
 }
 
-/// A run of blocks mapped, or marked as written: in a map of pointers as many blocks of them as the run takes.
+/// A run of blocks mapped, or marked as written: in a map of pointers as many blocks of them as the
+/// run takes.
 pub(crate) fn map_run(geometry: &Geometry, file: &LoadedInode, blocks: u64) -> u32 {
     if file.is_extent_mapped() {
         return map_block(file);
@@ -60,7 +64,8 @@ pub(crate) const REMOVE_NAME: u32 = 1 + INODE;
 /// An inode taken or given back.
 pub(crate) const INODE_NUMBER: u32 = GROUP_CREDITS + INODE;
 
-/// Groups that one step of a removal frees blocks of; the last run may reach into as many more, and so may blocks of the map.
+/// Groups that one step of a removal frees blocks of; the last run may reach into as many more, and
+/// so may blocks of the map.
 pub(crate) const GROUPS_OF_STEP: usize = 8;
 
 /// Blocks of a file that one step of a removal frees at most where each is revoked.
@@ -75,8 +80,8 @@ pub(crate) fn remove_step(file: &LoadedInode) -> u32 {
     groups * 2 * BITMAP + map_block(file) + INODE + REVOKES
 }
 
-/// An attribute set to a value of `len` bytes, or removed: the inode, its old and its new block; an inode for the value, and one
-/// for the value before; the quotas.
+/// An attribute set to a value of `len` bytes, or removed: the inode, its old and its new block; an
+/// inode for the value, and one for the value before; the quotas.
 pub(crate) fn set_xattr(geometry: &Geometry, len: usize) -> u32 {
     let blocks = XATTR_BLOCK * 2 + INODE + QUOTA;
     if !geometry.has_incompat(IncompatFeatures::EA_INODE) {

@@ -13,8 +13,8 @@ use extant_reader::read::mapping::has_blocks;
 use extant_reader::{Error, VolumeRead};
 
 impl Engine {
-    /// Takes hold of an inode: it stays, even without links, until it is released as often. What a mount's lookups and open files
-    /// need.
+    /// Takes hold of an inode: it stays, even without links, until it is released as often. What a
+    /// mount's lookups and open files need.
     ///
     /// # Errors
     /// [`Error::FreeInode`], a broken inode, or the device failed.
@@ -64,13 +64,15 @@ impl Engine {
         self.noted(self.delete(edit, locked, ()))
     }
 
-    /// How many files without links are kept for who holds them: their space comes free when they are released.
+    /// How many files without links are kept for who holds them: their space comes free when they
+    /// are released.
     pub fn nameless_count(&self) -> usize {
         self.orphans.lock().all().len()
     }
 
-    /// Ends what a crash has cut off: deletes orphans without links, and cuts the others off at their size. What is broken of them is
-    /// noted, and the inode left as it is: that is a checker's work, and the volume says so.
+    /// Ends what a crash has cut off: deletes orphans without links, and cuts the others off at
+    /// their size. What is broken of them is noted, and the inode left as it is: that is a
+    /// checker's work, and the volume says so.
     pub(crate) fn finish_orphans(&self) -> Result<(), Error> {
         let all = self.orphans.lock().all();
         for number in all {
@@ -133,7 +135,8 @@ impl Engine {
         for inode in self.inodes.held() {
             self.release(inode, u64::MAX)?;
         }
-        // Those whose deletion or truncation has failed half way. Who opens the volume next tries again what fails now.
+        // Those whose deletion or truncation has failed half way. Who opens the volume next tries
+        // again what fails now.
         let left = self.orphans.lock().all();
         for number in left {
             if let Err(error) = self.noted(self.finish_orphan(number)) {
@@ -153,8 +156,9 @@ impl Engine {
             + credits::XATTR_BLOCK
     }
 
-    /// The last link of a file is gone: it is deleted, or kept without links as long as somebody holds it. The directories that had its
-    /// name are locked until that may not be undone any more.
+    /// The last link of a file is gone: it is deleted, or kept without links as long as somebody
+    /// holds it. The directories that had its name are locked until that may not be undone any
+    /// more.
     pub(super) fn drop_file<D>(
         &self,
         edit: Operation<'_>,

@@ -16,7 +16,8 @@ use extant_reader::Error;
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::mapping::{extents, has_blocks};
 
-/// Flags that users may change (`inodes.rst`, "aggregate flags"); the kernel handles two more of their own.
+/// Flags that users may change (`inodes.rst`, "aggregate flags"); the kernel handles two more of
+/// their own.
 const MODIFIABLE: InodeFlags = InodeFlags::from_bits_retain(0x604b_c0ff);
 /// Flags that users may see, and may ask for without effect (`inodes.rst` there).
 const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x604b_dfff);
@@ -33,12 +34,14 @@ const FORGOTTEN_AT_ONCE: u64 = 512;
 const FORGET_CREDITS: u32 = 8;
 
 impl Engine {
-    /// Sets the flags of a file that users may set, as chattr does; the others stay. The flags that it has then.
+    /// Sets the flags of a file that users may set, as chattr does; the others stay. The flags that
+    /// it has then.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] for an immutable file that stays so, [`Error::NotSupported`] for flags that the volume or the file
-    /// cannot have or that mean another format of the file, and as [`Self::set_xattr`]. A file whose map cannot be changed
-    /// (flag e: into extents where the inode has no room for them, into pointers where they would need more than the inode's) is
+    /// [`Error::NotPermitted`] for an immutable file that stays so, [`Error::NotSupported`] for
+    /// flags that the volume or the file cannot have or that mean another format of the file, and
+    /// as [`Self::set_xattr`]. A file whose map cannot be changed (flag e: into extents where the
+    /// inode has no room for them, into pointers where they would need more than the inode's) is
     /// refused after the rest was set, as the kernel does.
     pub fn set_flags(&self, file: InodeNo, flags: InodeFlags) -> Result<InodeFlags, Error> {
         self.noted(self.change_flags(file, flags))
@@ -96,8 +99,8 @@ impl Engine {
         Ok(file.flags)
     }
 
-    /// Lets the data of a file go past the journal from now on: what the journal has of them goes home, and is forgotten, so that
-    /// neither recovery nor a frame brings it back.
+    /// Lets the data of a file go past the journal from now on: what the journal has of them goes
+    /// home, and is forgotten, so that neither recovery nor a frame brings it back.
     fn stop_journalling(&self, file: &LoadedInode) -> Result<(), Error> {
         self.journal.checkpoint()?;
         if self.data == DataMode::Journal || file.is_inline() || !has_blocks(self, file) {

@@ -1,7 +1,8 @@
 //! The changing calls of a live volume, one file for each family.
 //!
-//! A call locks the inodes that it changes, starts an operation with credits for the worst case, changes, and lets go in the
-//! opposite order. Permissions are not judged here: the caller is somebody who may.
+//! A call locks the inodes that it changes, starts an operation with credits for the worst case,
+//! changes, and lets go in the opposite order. Permissions are not judged here: the caller is
+//! somebody who may.
 
 mod attributes;
 mod create;
@@ -33,16 +34,18 @@ pub struct Creator {
     pub uid: u32,
     /// Group of what is created, unless the directory passes its own on (setgid).
     pub gid: u32,
-    /// Permissions that new files do not get, unless the directory has a default access control list.
+    /// Permissions that new files do not get, unless the directory has a default access control
+    /// list.
     pub umask: u16,
     /// Whether blocks and inodes that are reserved may be used.
     pub is_privileged: bool,
     /// Files that are changed keep setuid and setgid.
     pub keeps_set_ids: bool,
-    /// What is written was accepted before, by a cache in front of the volume: that the file has become immutable or append-only
-    /// since does not bar it.
+    /// What is written was accepted before, by a cache in front of the volume: that the file has
+    /// become immutable or append-only since does not bar it.
     pub writes_back: bool,
-    /// That cache keeps the file's times too and stores them itself: what is written does not change them.
+    /// That cache keeps the file's times too and stores them itself: what is written does not
+    /// change them.
     pub keeps_times: bool,
 }
 
@@ -58,8 +61,9 @@ impl Creator {
         keeps_times: false,
     };
 
-    /// The mode of a file after a change: without setuid, and without setgid where the group may execute the file or the caller is
-    /// not in the group. As the kernel does since Linux 6.2; of the caller's groups only the first is known here.
+    /// The mode of a file after a change: without setuid, and without setgid where the group may
+    /// execute the file or the caller is not in the group. As the kernel does since Linux 6.2; of
+    /// the caller's groups only the first is known here.
     pub fn mode_after_change(&self, file: &Inode) -> u16 {
         if self.keeps_set_ids {
             return file.mode;

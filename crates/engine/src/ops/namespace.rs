@@ -69,8 +69,8 @@ pub(super) fn check_links_change(file: &LoadedInode) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a name of the file may be taken away or given to another. A damaged volume has names that its files' link counts do
-/// not know of.
+/// Whether a name of the file may be taken away or given to another. A damaged volume has names
+/// that its files' link counts do not know of.
 pub(super) fn check_loses_name(file: &LoadedInode) -> Result<(), Error> {
     check_links_change(file)?;
     if file.links == 0 {
@@ -81,7 +81,8 @@ pub(super) fn check_loses_name(file: &LoadedInode) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the file may have a name in the directory: one that passes its project on takes no others.
+/// Whether the file may have a name in the directory: one that passes its project on takes no
+/// others.
 pub(super) fn check_project(dir: &LoadedInode, file: &LoadedInode) -> Result<(), Error> {
     let passes_on = dir.flags.contains(InodeFlags::PROJECT_INHERIT);
     if passes_on && dir.project.unwrap_or(0) != file.project.unwrap_or(0) {
@@ -124,9 +125,10 @@ impl Engine {
     /// Gives a file another name.
     ///
     /// # Errors
-    /// [`Error::LinksDirectory`], [`Error::NotPermitted`] for files that must not be changed, [`Error::TooManyLinks`],
-    /// [`Error::CrossesBoundary`] where the directory passes another project on, [`Error::NotFound`] for a file whose last name
-    /// was taken away, and as [`Self::create`].
+    /// [`Error::LinksDirectory`], [`Error::NotPermitted`] for files that must not be changed,
+    /// [`Error::TooManyLinks`], [`Error::CrossesBoundary`] where the directory passes another
+    /// project on, [`Error::NotFound`] for a file whose last name was taken away, and as
+    /// [`Self::create`].
     pub fn link(&self, file: InodeNo, dir: InodeNo, name: &[u8]) -> Result<LoadedInode, Error> {
         self.with_space(|| {
             let parent = self.inodes.get(dir);
@@ -176,7 +178,8 @@ impl Engine {
         })
     }
 
-    /// Takes a name of a file away, and with its last link the file, unless somebody holds it ([`Self::acquire`]).
+    /// Takes a name of a file away, and with its last link the file, unless somebody holds it
+    /// ([`Self::acquire`]).
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::IsADirectory`], and as [`Self::create`].
@@ -245,7 +248,8 @@ impl Engine {
     }
 }
 
-/// Nobody locks an inode twice, whatever a broken volume says: a name in a locked directory is of another inode.
+/// Nobody locks an inode twice, whatever a broken volume says: a name in a locked directory is of
+/// another inode.
 pub(super) fn check_is_no_locked_dir(named: InodeNo, locked: &[InodeNo]) -> Result<(), Error> {
     if locked.contains(&named) {
         let flaw = Flaw::Rule("a directory has a name inside itself");

@@ -1,8 +1,9 @@
 //! Reading a directory that others change meanwhile.
 //!
-//! A cookie must mean the same place however the records move. In a directory that is filed by hash, or will be when it grows,
-//! entries come in the order of their hashes and the cookie is the hash; in others records stay where they are, and it is their
-//! place. So an entry that is there all the time is read exactly once.
+//! A cookie must mean the same place however the records move. In a directory that is filed by
+//! hash, or will be when it grows, entries come in the order of their hashes and the cookie is the
+//! hash; in others records stay where they are, and it is their place. So an entry that is there
+//! all the time is read exactly once.
 
 use crate::engine::Engine;
 use crate::engine::inodes::LockAs;
@@ -23,13 +24,14 @@ const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 /// Where the hash begins in a cookie.
 const HASH_SHIFT: u32 = 32;
-/// The last of the cookies of a hash that a name has by itself: behind it is room for names of one cookie.
+/// The last of the cookies of a hash that a name has by itself: behind it is room for names of one
+/// cookie.
 const LAST_MINOR: u64 = 0xffff_ffff - (1 << 20);
 /// Bits of a place in a block, in units of 4 bytes.
 const PLACE_BITS: u32 = 16;
 
-/// The entries of a directory, `.` and `..` too, read a leaf or a block at a time. Ends after the first error. A cookie stays
-/// good while names are put in and taken out.
+/// The entries of a directory, `.` and `..` too, read a leaf or a block at a time. Ends after the
+/// first error. A cookie stays good while names are put in and taken out.
 #[derive(Debug)]
 pub struct EngineReadDir<'v>(Form<'v>);
 
@@ -78,7 +80,8 @@ impl Engine {
         }
     }
 
-    /// Of a directory with an index: the rest of the leaf that the cookie lies in, with those that go on with its last hash.
+    /// Of a directory with an index: the rest of the leaf that the cookie lies in, with those that
+    /// go on with its last hash.
     fn indexed_after(&self, dir: &LoadedInode, after: u64) -> Result<VecDeque<DirEntry>, Error> {
         let hasher = htree::hasher(self, dir)?;
         let (format, records) = (htree::format(self, dir), dir::format(self, dir));
@@ -135,8 +138,8 @@ impl Engine {
         Ok(in_order(found, after))
     }
 
-    /// Of a directory without an index: the rest of the block that the cookie lies in. Records are split and joined, but the place
-    /// where one begins stays.
+    /// Of a directory without an index: the rest of the block that the cookie lies in. Records are
+    /// split and joined, but the place where one begins stays.
     fn linear_after(&self, dir: &LoadedInode, after: u64) -> Result<VecDeque<DirEntry>, Error> {
         let records = dir::format(self, dir);
         let end = dir_blocks(self, dir)?;
@@ -161,7 +164,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// The place of a name by its hash. The lower half tells names of one hash apart; it never changes.
+    /// The place of a name by its hash. The lower half tells names of one hash apart; it never
+    /// changes.
     fn cookie(&self, hasher: &DirHasher, dir: &LoadedInode, name: &[u8]) -> u64 {
         let hash = match self.info().casefold.filter(|_| dir.is_casefolded()) {
             Some(casefold) => hasher.hash(&casefold.key(name)),
@@ -180,8 +184,9 @@ fn hash_of_cookie(cookie: u64) -> u32 {
     ((cookie >> HASH_SHIFT).saturating_sub(1) << 1) as u32
 }
 
-/// The entries behind a cookie, in their order. Names of one cookie get the free ones behind it, in the order of the names, so that
-/// none is lost or comes twice where reading goes on between them: all names of its hash are among those that were found.
+/// The entries behind a cookie, in their order. Names of one cookie get the free ones behind it, in
+/// the order of the names, so that none is lost or comes twice where reading goes on between them:
+/// all names of its hash are among those that were found.
 fn in_order(mut found: Vec<DirEntry>, after: u64) -> VecDeque<DirEntry> {
     found.sort_by(|a, b| (a.cookie, &a.name).cmp(&(b.cookie, &b.name)));
     for at in 1..found.len() {
@@ -191,7 +196,8 @@ fn in_order(mut found: Vec<DirEntry>, after: u64) -> VecDeque<DirEntry> {
     found.into()
 }
 
-/// Refuses a name with a slash or a zero byte: whoever copied the tree out would write somewhere else.
+/// Refuses a name with a slash or a zero byte: whoever copied the tree out would write somewhere
+/// else.
 fn check_shown(dir: InodeNo, block: FileBlock, at: usize, name: &[u8]) -> Result<(), Error> {
     if name.iter().any(|byte| matches!(byte, 0 | b'/')) {
         let place = Place::DirEntry(dir, block, at as u32);

@@ -1,8 +1,9 @@
 //! Renames.
 //!
-//! Renames of directories between two directories take the volume's rename lock: as long as it is held, nobody's ancestors change,
-//! so that the directories can be locked from the top down and no directory is moved below itself. Other files need no such
-//! care: their two directories are locked without waiting for one while the other is held.
+//! Renames of directories between two directories take the volume's rename lock: as long as it is
+//! held, nobody's ancestors change, so that the directories can be locked from the top down and no
+//! directory is moved below itself. Other files need no such care: their two directories are locked
+//! without waiting for one while the other is held.
 
 use super::namespace::{
     check_gives_names, check_is_no_locked_dir, check_loses_name, check_own_name, check_project,
@@ -31,7 +32,8 @@ bitflags::bitflags! {
         const NOREPLACE = 0x1;
         /// The two files exchange their names.
         const EXCHANGE = 0x2;
-        /// A character device of the number 0:0 takes the old name: overlayfs knows by it that the name is gone.
+        /// A character device of the number 0:0 takes the old name: overlayfs knows by it that the
+        /// name is gone.
         const WHITEOUT = 0x4;
     }
 }
@@ -85,7 +87,8 @@ impl Renamed {
     }
 }
 
-/// Where the old name is, and where the new one goes: good as long as the directories are locked and do not change.
+/// Where the old name is, and where the new one goes: good as long as the directories are locked
+/// and do not change.
 #[derive(Clone, Copy)]
 struct Places {
     old: Located,
@@ -110,13 +113,14 @@ enum Kinship {
 }
 
 impl Engine {
-    /// Renames a file: `name` of `dir` becomes `to_name` of `to_dir`. What had that name is replaced, unless the flags say
-    /// otherwise. Two names of one file stay as they are.
+    /// Renames a file: `name` of `dir` becomes `to_name` of `to_dir`. What had that name is
+    /// replaced, unless the flags say otherwise. Two names of one file stay as they are.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::Exists`] as the flags say, [`Error::NotADirectory`] and [`Error::IsADirectory`] where a
-    /// directory and another file would take each other's place, [`Error::NotEmpty`], [`Error::Invalid`] for a directory that
-    /// would go below itself, [`Error::TooManyLinks`], [`Error::CrossesBoundary`], and as [`Self::create`].
+    /// [`Error::NotFound`], [`Error::Exists`] as the flags say, [`Error::NotADirectory`] and
+    /// [`Error::IsADirectory`] where a directory and another file would take each other's place,
+    /// [`Error::NotEmpty`], [`Error::Invalid`] for a directory that would go below itself,
+    /// [`Error::TooManyLinks`], [`Error::CrossesBoundary`], and as [`Self::create`].
     pub fn rename(
         &self,
         dir: InodeNo,
@@ -169,7 +173,8 @@ impl Engine {
         self.rename_in(dirs, from, to, Some(&kinship), flags).map(drop)
     }
 
-    /// Renames in locked directories. As long as it is not known how these are related, nothing is done that moves a directory.
+    /// Renames in locked directories. As long as it is not known how these are related, nothing is
+    /// done that moves a directory.
     fn rename_in(
         &self,
         mut dirs: Dirs<'_>,
@@ -230,8 +235,8 @@ impl Engine {
         Ok(Renames::Done)
     }
 
-    /// Locks two directories wherever they lie, without waiting for one while the other is held; `None` where others were in the
-    /// way again and again.
+    /// Locks two directories wherever they lie, without waiting for one while the other is held;
+    /// `None` where others were in the way again and again.
     fn try_lock_dirs<'a>(
         &self,
         from_dir: &'a LiveInode,
@@ -264,7 +269,8 @@ impl Engine {
         Ok(self.way_down(to, from)?.map_or(Kinship::None, Kinship::ToAbove))
     }
 
-    /// The directory in `above` that leads to `below`, or is it; `None` when `below` lies elsewhere.
+    /// The directory in `above` that leads to `below`, or is it; `None` when `below` lies
+    /// elsewhere.
     fn way_down(&self, above: InodeNo, below: InodeNo) -> Result<Option<InodeNo>, Error> {
         let mut seen = HashSet::new();
         let mut at = below;

@@ -65,13 +65,15 @@ fn check_changeable(file: &LoadedInode) -> Result<(), Error> {
 }
 
 impl Engine {
-    /// Sets an extended attribute by its full name, as `user.comment`; access control lists in the form of `setxattr`.
+    /// Sets an extended attribute by its full name, as `user.comment`; access control lists in the
+    /// form of `setxattr`.
     ///
     /// # Errors
-    /// [`Error::Exists`] and [`Error::NoXattr`] as `how` says; [`Error::NotSupported`] for names that nobody sets,
-    /// [`Error::NotPermitted`] for immutable files and for `user.` attributes of what is neither file nor directory;
-    /// [`Error::XattrNameTooLong`], [`Error::XattrTooLarge`], [`Error::NoXattrRoom`], [`Error::NoSpace`], [`Error::QuotaExceeded`],
-    /// [`Error::ReadOnly`], something broken, or the journal or device failed.
+    /// [`Error::Exists`] and [`Error::NoXattr`] as `how` says; [`Error::NotSupported`] for names
+    /// that nobody sets, [`Error::NotPermitted`] for immutable files and for `user.` attributes of
+    /// what is neither file nor directory; [`Error::XattrNameTooLong`], [`Error::XattrTooLarge`],
+    /// [`Error::NoXattrRoom`], [`Error::NoSpace`], [`Error::QuotaExceeded`], [`Error::ReadOnly`],
+    /// something broken, or the journal or device failed.
     pub fn set_xattr(
         &self,
         file: InodeNo,
@@ -122,12 +124,12 @@ impl Engine {
         )
     }
 
-    /// Gives a file an access control list, or takes it away. Its permissions follow an access list; one that says no more than
-    /// them is not stored.
+    /// Gives a file an access control list, or takes it away. Its permissions follow an access
+    /// list; one that says no more than them is not stored.
     ///
     /// # Errors
-    /// [`Error::NotADirectory`] for a default list of another file, [`Error::WrongFileType`] for a symbolic link, and as
-    /// [`Self::set_xattr`].
+    /// [`Error::NotADirectory`] for a default list of another file, [`Error::WrongFileType`] for a
+    /// symbolic link, and as [`Self::set_xattr`].
     pub fn set_acl(&self, file: InodeNo, kind: AclKind, list: Option<&Acl>) -> Result<(), Error> {
         let len = list.map_or(0, |list| list.entries().len() * 8);
         self.change_attributes(
@@ -141,8 +143,8 @@ impl Engine {
     /// Sets the project of a file: what it uses counts for that project from now on.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] on a volume without projects or a file without room for one, [`Error::QuotaExceeded`] unless
-    /// `is_privileged`, and as [`Self::set_xattr`].
+    /// [`Error::NotSupported`] on a volume without projects or a file without room for one,
+    /// [`Error::QuotaExceeded`] unless `is_privileged`, and as [`Self::set_xattr`].
     pub fn set_project(
         &self,
         file: InodeNo,
@@ -164,7 +166,8 @@ impl Engine {
         })
     }
 
-    /// Takes the capabilities from a file whose data or owner are about to change, as the kernel does.
+    /// Takes the capabilities from a file whose data or owner are about to change, as the kernel
+    /// does.
     pub(super) fn drop_capabilities(
         &self,
         shared: &LiveInode,

@@ -1,4 +1,5 @@
-//! Access control lists changed, and what they have to do with modes: setting one, chmod, and what new files inherit.
+//! Access control lists changed, and what they have to do with modes: setting one, chmod, and what
+//! new files inherit.
 
 use super::xattr::{self, XattrSet};
 use crate::edit::EditInodes;
@@ -11,12 +12,13 @@ use extant_reader::read::xattr::{AclKind, acl};
 /// The mode's bits that an access list stands for.
 const LISTED: u16 = 0o777;
 
-/// Gives a file a list, or takes it away. The mode follows an access list, and one that says no more than a mode is not stored;
-/// taken away, it leaves the mode as it is. The caller writes the inode afterwards.
+/// Gives a file a list, or takes it away. The mode follows an access list, and one that says no
+/// more than a mode is not stored; taken away, it leaves the mode as it is. The caller writes the
+/// inode afterwards.
 ///
 /// # Errors
-/// [`Error::NotADirectory`] for a default list of another file, [`Error::WrongFileType`] for a symbolic link, or as
-/// [`xattr::set`]. A failed call has changed nothing.
+/// [`Error::NotADirectory`] for a default list of another file, [`Error::WrongFileType`] for a
+/// symbolic link, or as [`xattr::set`]. A failed call has changed nothing.
 pub fn set<E: EditInodes>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -39,8 +41,8 @@ pub fn set<E: EditInodes>(
     }
 }
 
-/// Sets the permissions, with setuid, setgid and sticky: an access list follows them, its mask for the group. The caller writes
-/// the inode afterwards.
+/// Sets the permissions, with setuid, setgid and sticky: an access list follows them, its mask for
+/// the group. The caller writes the inode afterwards.
 ///
 /// # Errors
 /// A broken list, or as [`xattr::set`]. A failed call has changed nothing.
@@ -68,8 +70,8 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// What a file of `mode` inherits in a directory with this default list: with one the umask has no part in it. Symbolic links
-    /// inherit nothing, and no umask concerns them.
+    /// What a file of `mode` inherits in a directory with this default list: with one the umask has
+    /// no part in it. Symbolic links inherit nothing, and no umask concerns them.
     pub fn of(default: Option<&Acl>, mode: u16, umask: u16) -> Self {
         let file_type = FileType::of_mode(mode);
         match default {

@@ -1,4 +1,5 @@
-//! A file's map changed into the other form (flag e of chattr), where that is simple: all runs find room in the inode.
+//! A file's map changed into the other form (flag e of chattr), where that is simple: all runs find
+//! room in the inode.
 
 use super::{extents, indirect, space};
 use crate::edit::Edit;
@@ -27,7 +28,8 @@ impl Plan {
     }
 }
 
-/// How a file's map can be changed into the other form; `None` where the inode has no room for it, or the volume has no such maps.
+/// How a file's map can be changed into the other form; `None` where the inode has no room for it,
+/// or the volume has no such maps.
 ///
 /// # Errors
 /// A broken map, or the device failed.

@@ -13,15 +13,16 @@ use extant_reader::read::htree as read_htree;
 use extant_reader::read::inode::{LoadedInode, dir_blocks};
 use extant_reader::{BlockKind, Error, MetadataRead};
 
-/// Without large_dir a directory's index has this many levels below the root, and its size stays below 2 GiB.
+/// Without large_dir a directory's index has this many levels below the root, and its size stays
+/// below 2 GiB.
 const MAX_DIR_SIZE: u64 = 1 << 31;
 
-/// Blocks that one [`insert`] may change at most besides those of the map: the leaf and its split, and on every level of the
-/// index a node and its split.
+/// Blocks that one [`insert`] may change at most besides those of the map: the leaf and its split,
+/// and on every level of the index a node and its split.
 pub const INSERT_CREDITS: u32 = 2 + 2 * 4;
 
-/// Gives a new directory `.` and `..`: in its inode on volumes with inline data, else in its first block. The inode is a directory
-/// of size 0 that maps nothing.
+/// Gives a new directory `.` and `..`: in its inode on volumes with inline data, else in its first
+/// block. The inode is a directory of size 0 that maps nothing.
 ///
 /// # Errors
 /// No space, or the change failed.
@@ -54,7 +55,8 @@ pub fn is_empty<S: MetadataRead>(source: &S, dir: &LoadedInode) -> Result<bool, 
     Ok(true)
 }
 
-/// A place for a name that is not in a directory, good as long as the directory is locked and does not change.
+/// A place for a name that is not in a directory, good as long as the directory is locked and does
+/// not change.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Vacancy(Option<(FileBlock, BlockNo, Slot)>);
 
@@ -136,8 +138,8 @@ pub fn insert_new<E: Edit>(
 /// Puts a name into the directory. The caller has looked it up: it is not there.
 ///
 /// # Errors
-/// [`Error::NameTooLong`], [`Error::NoSpace`], [`Error::DirectoryFull`], [`Error::Encrypted`] without the
-/// key, a broken directory, or the change failed. A failed call has added no name.
+/// [`Error::NameTooLong`], [`Error::NoSpace`], [`Error::DirectoryFull`], [`Error::Encrypted`]
+/// without the key, a broken directory, or the change failed. A failed call has added no name.
 pub fn insert<E: Edit>(
     edit: &mut E,
     dir: &mut LoadedInode,
@@ -196,7 +198,8 @@ pub(super) fn insert_into<E: Edit>(
     let records = format(edit, dir);
     let place = dir::block_place(edit, dir, at)?;
     let kind = block_kind(edit, dir, at);
-    // Looked for first: a full block must not join the transaction. The lock of the directory is held.
+    // Looked for first: a full block must not join the transaction. The lock of the directory is
+    // held.
     let slot = records.slot(&edit.metadata(place, kind)?, at, new)?;
     let Some(slot) = slot else { return Ok(false) };
     insert_at(edit, (place, kind), &records, slot, new)?;
@@ -250,8 +253,8 @@ pub fn remove_located<E: Edit>(
     Ok(located.found)
 }
 
-/// The record that was found at a place is changed there. It is there no more only where the same block was changed as that of
-/// another directory, or as another of this one.
+/// The record that was found at a place is changed there. It is there no more only where the same
+/// block was changed as that of another directory, or as another of this one.
 fn check_is_there(is_there: bool, place: Place) -> Result<(), Error> {
     if is_there {
         return Ok(());

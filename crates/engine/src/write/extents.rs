@@ -91,7 +91,8 @@ pub(super) fn extent_at<S: MetadataRead>(
     Ok(extents.iter().find(|extent| extent.contains(at)).copied())
 }
 
-/// Puts a run into the tree; it overlaps none that is there. The number of nodes that the tree grew by.
+/// Puts a run into the tree; it overlaps none that is there. The number of nodes that the tree grew
+/// by.
 pub(super) fn insert<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -175,7 +176,8 @@ pub(super) fn remove_step<E: Edit>(
     Ok(removed)
 }
 
-/// Marks the mapped blocks of a range in one leaf. The number of nodes that the tree grew by, and where the next step begins.
+/// Marks the mapped blocks of a range in one leaf. The number of nodes that the tree grew by, and
+/// where the next step begins.
 pub(super) fn set_state_step<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -212,8 +214,8 @@ pub(super) fn set_state_step<E: Edit>(
     Ok((store(edit, file, way, new)?, next))
 }
 
-/// Writes a leaf's new runs, not none, and whatever changes above it. The blocks that the tree grew by, which are taken before
-/// anything is changed.
+/// Writes a leaf's new runs, not none, and whatever changes above it. The blocks that the tree grew
+/// by, which are taken before anything is changed.
 pub(super) fn store<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -328,7 +330,8 @@ fn node_run<E: Edit>(edit: &E, block: BlockNo) -> Run {
     Run { start: block, count: node_blocks(edit) }
 }
 
-/// Entries that fit, and the rest: all that fit stay where entries are added at the end, else each gets half.
+/// Entries that fit, and the rest: all that fit stay where entries are added at the end, else each
+/// gets half.
 fn split(entries: NodeEntries, max: usize, at_end: bool) -> (NodeEntries, Option<NodeEntries>) {
     fn halves<T>(mut all: Vec<T>, max: usize, at_end: bool) -> (Vec<T>, Option<Vec<T>>) {
         let count = all.len();
@@ -398,8 +401,9 @@ fn write_node<E: Edit>(
     edit.create(block, kind(file, &limits), |bytes| node.encode_into(bytes))
 }
 
-/// Writes what is left of a leaf's runs, drops nodes that are left empty, and pulls the last node's entries up into the root when
-/// they fit there. The blocks that the tree grew by (a run cut in two may need a node), and those it gave back.
+/// Writes what is left of a leaf's runs, drops nodes that are left empty, and pulls the last node's
+/// entries up into the root when they fit there. The blocks that the tree grew by (a run cut in two
+/// may need a node), and those it gave back.
 fn shrink<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -454,7 +458,8 @@ fn store_index<E: Edit>(
     Ok(())
 }
 
-/// While the root points to one node whose entries fit in the root, they move up. The number of nodes given back.
+/// While the root points to one node whose entries fit in the root, they move up. The number of
+/// nodes given back.
 fn pull_up<E: Edit>(edit: &mut E, file: &mut LoadedInode) -> Result<u64, Error> {
     let mut freed = 0;
     loop {

@@ -11,8 +11,8 @@ use extant_reader::read::htree::{self, Level, Way};
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::{BlockKind, Error, MetadataRead};
 
-/// Splits that one insertion may need: a leaf, then a node on each level, a new level, and a second split of a leaf whose
-/// halves are uneven. More means that the index does not behave.
+/// Splits that one insertion may need: a leaf, then a node on each level, a new level, and a second
+/// split of a leaf whose halves are uneven. More means that the index does not behave.
 const MOST_SPLITS: usize = 16;
 
 /// What an index block is read and sealed as.
@@ -51,7 +51,8 @@ pub(super) fn insert<E: Edit>(
     Err(Flaw::Rule("splitting leaves makes no room").at(place).into())
 }
 
-/// Makes an index for a directory of one block: its records move to a leaf, and the block becomes the root.
+/// Makes an index for a directory of one block: its records move to a leaf, and the block becomes
+/// the root.
 pub(super) fn build<E: Edit>(edit: &mut E, dir: &mut LoadedInode) -> Result<(), Error> {
     let bytes = dir::block(edit, dir, FileBlock(0))?;
     let entries = records_of(edit, dir, FileBlock(0), &bytes)?;
@@ -98,8 +99,8 @@ fn pack<'r, 'b: 'r>(
     packer.finish();
 }
 
-/// One step towards room for a record below `way`: the leaf is split when the node above has room for another entry, else a
-/// node, else the tree grows by a level.
+/// One step towards room for a record below `way`: the leaf is split when the node above has room
+/// for another entry, else a node, else the tree grows by a level.
 fn make_room<E: Edit>(edit: &mut E, dir: &mut LoadedInode, way: &Way) -> Result<(), Error> {
     let index = htree::format(edit, dir);
     // The deepest level with room for one more entry.
@@ -190,7 +191,8 @@ fn add_entry<E: Edit>(
     Ok(())
 }
 
-/// Moves the upper half of a node's entries to a new node, which the node above points to from now on.
+/// Moves the upper half of a node's entries to a new node, which the node above points to from now
+/// on.
 fn split_node<E: Edit>(
     edit: &mut E,
     dir: &mut LoadedInode,

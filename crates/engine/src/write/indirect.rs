@@ -28,8 +28,8 @@ fn checked<S: MetadataRead>(
     Ok(block)
 }
 
-/// Points the map to a run, block by block. The blocks of pointers that were made for it. A failed call leaves none of the run
-/// mapped, and no block of pointers that maps nothing.
+/// Points the map to a run, block by block. The blocks of pointers that were made for it. A failed
+/// call leaves none of the run mapped, and no block of pointers that maps nothing.
 pub(super) fn insert<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -125,8 +125,9 @@ fn make<E: Edit>(edit: &mut E, file: &LoadedInode, goal: BlockNo) -> Result<Bloc
     Ok(block)
 }
 
-/// Takes the blocks of a range out of one subtree, those in `most` groups: the direct blocks, or what a few blocks of pointers map.
-/// Each of these is read once. Those that are left empty go too: the caller frees them with the rest.
+/// Takes the blocks of a range out of one subtree, those in `most` groups: the direct blocks, or
+/// what a few blocks of pointers map. Each of these is read once. Those that are left empty go too:
+/// the caller frees them with the rest.
 pub(super) fn remove_step<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -173,7 +174,8 @@ pub(super) fn remove_step<E: Edit>(
     Ok(removed)
 }
 
-/// A block of pointers, the levels at and below it (1 to 3), and the first logical block that it maps.
+/// A block of pointers, the levels at and below it (1 to 3), and the first logical block that it
+/// maps.
 struct Subtree {
     block: BlockNo,
     levels: usize,
@@ -187,7 +189,8 @@ struct Cut {
     most: usize,
 }
 
-/// Cuts along the way to `cut.from`. Where the cut stopped, and whether the subtree's block was given back.
+/// Cuts along the way to `cut.from`. Where the cut stopped, and whether the subtree's block was
+/// given back.
 fn cut_subtree<E: Edit>(
     edit: &mut E,
     file: &LoadedInode,
@@ -208,7 +211,8 @@ fn cut_subtree<E: Edit>(
         if start >= cut.to {
             break;
         }
-        // Each block of pointers may lie in a group of its own, and there may be many that map nothing.
+        // Each block of pointers may lie in a group of its own, and there may be many that map
+        // nothing.
         let is_enough =
             removed.map_freed >= POINTER_BLOCKS_OF_STEP || removed.groups.len() >= cut.most;
         if subtree.levels > 1 && is_enough {
@@ -253,7 +257,8 @@ fn cut_subtree<E: Edit>(
     Ok((stop, false))
 }
 
-/// Adds a block to the runs that were taken out. False when it lies in another group than those that a step has.
+/// Adds a block to the runs that were taken out. False when it lies in another group than those
+/// that a step has.
 fn push<E: Edit>(
     edit: &E,
     removed: &mut Removed,

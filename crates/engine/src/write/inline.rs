@@ -45,7 +45,8 @@ pub fn room<S: MetadataRead>(source: &S, inode: &LoadedInode) -> Result<usize, E
     Ok(IN_I_BLOCK + value / UNIT * UNIT)
 }
 
-/// Stores the value of `system.data`, or takes the attribute away. False, and nothing changed, when there is no room.
+/// Stores the value of `system.data`, or takes the attribute away. False, and nothing changed, when
+/// there is no room.
 fn set_value<S: MetadataRead>(
     source: &S,
     inode: &mut LoadedInode,
@@ -63,8 +64,8 @@ fn set_value<S: MetadataRead>(
     Ok(true)
 }
 
-/// Makes a new, empty file one whose data lie in the inode. False, and nothing changed, on volumes without inline data, and where
-/// the attributes that it has already leave no room.
+/// Makes a new, empty file one whose data lie in the inode. False, and nothing changed, on volumes
+/// without inline data, and where the attributes that it has already leave no room.
 ///
 /// # Errors
 /// Broken attributes in the inode.
@@ -98,7 +99,8 @@ pub fn contents<S: MetadataRead>(source: &S, file: &LoadedInode) -> Result<Vec<u
     Ok(bytes)
 }
 
-/// Gives the file these bytes and their length as its size. False, and nothing changed, when they do not fit.
+/// Gives the file these bytes and their length as its size. False, and nothing changed, when they
+/// do not fit.
 ///
 /// # Errors
 /// Broken attributes in the inode.
@@ -117,7 +119,8 @@ pub fn set_contents<S: MetadataRead>(
     Ok(true)
 }
 
-/// Makes the file one that maps blocks, none yet. Its size stays; what it held is the caller's to write ([`contents`]).
+/// Makes the file one that maps blocks, none yet. Its size stays; what it held is the caller's to
+/// write ([`contents`]).
 ///
 /// # Errors
 /// Broken attributes in the inode.
@@ -137,8 +140,8 @@ pub fn set_empty_map(info: &VolumeInfo, file: &mut LoadedInode) {
     }
 }
 
-/// Which part of an inline directory a record lies in: the first in `i_block`, the second in the attribute. As the logical block that
-/// [`InlineDir::entries`] reports them by.
+/// Which part of an inline directory a record lies in: the first in `i_block`, the second in the
+/// attribute. As the logical block that [`InlineDir::entries`] reports them by.
 const FIRST: FileBlock = FileBlock(0);
 const SECOND: FileBlock = FileBlock(1);
 
@@ -207,8 +210,8 @@ fn change_part<S: MetadataRead, R>(
     Ok(result)
 }
 
-/// Puts a record in: where there is room, else behind the last, as far as the inode goes. False, and nothing changed, when it is
-/// full.
+/// Puts a record in: where there is room, else behind the last, as far as the inode goes. False,
+/// and nothing changed, when it is full.
 pub(super) fn insert<S: MetadataRead>(
     source: &S,
     dir: &mut LoadedInode,

@@ -1,4 +1,5 @@
-//! Where a file's blocks lie: giving it blocks and taking them away, through extent trees and indirect maps.
+//! Where a file's blocks lie: giving it blocks and taking them away, through extent trees and
+//! indirect maps.
 
 use super::{extents, indirect, space};
 use crate::edit::{AllocationRequest, Edit, FilePart, Purpose, Run, default_goal};
@@ -20,11 +21,13 @@ pub enum State {
     Unwritten,
 }
 
-/// Gives the file blocks for a hole, and maps them from `at` on: as many of `request.count` as the hole and one free run have
-/// room for, at least one. Without a goal the blocks go behind the file's own. What the blocks hold is the caller's to write.
+/// Gives the file blocks for a hole, and maps them from `at` on: as many of `request.count` as the
+/// hole and one free run have room for, at least one. Without a goal the blocks go behind the
+/// file's own. What the blocks hold is the caller's to write.
 ///
 /// # Errors
-/// [`Error::NoSpace`], [`Error::FileTooLarge`], a broken map, or the change failed. A failed call has given no blocks.
+/// [`Error::NoSpace`], [`Error::FileTooLarge`], a broken map, or the change failed. A failed call
+/// has given no blocks.
 pub fn allocate<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -81,8 +84,8 @@ impl Plan {
     }
 }
 
-/// Says what to take for a hole from `at` on: as [`allocate`] does it, for callers that take it and fill it first, and map it
-/// with [`place`] then.
+/// Says what to take for a hole from `at` on: as [`allocate`] does it, for callers that take it and
+/// fill it first, and map it with [`place`] then.
 ///
 /// # Errors
 /// [`Error::FileTooLarge`], a file without extents that wants unwritten blocks, or a broken map.
@@ -137,7 +140,8 @@ pub fn plan<S: MetadataRead>(
     Ok(Plan::Fresh { request, skipped, most })
 }
 
-/// What the allocator is told of contents that are written now. Preallocation says itself how much it wants.
+/// What the allocator is told of contents that are written now. Preallocation says itself how much
+/// it wants.
 fn grown(
     geometry: &Geometry,
     file: &LoadedInode,
@@ -156,8 +160,8 @@ fn grown(
 /// Maps a run that was planned, and counts it and what was taken for it.
 ///
 /// # Errors
-/// [`Error::NoSpace`] where the map must grow, [`Error::FileTooLarge`], a broken map, or the change failed. A failed call has mapped
-/// nothing, and what was taken is still the caller's.
+/// [`Error::NoSpace`] where the map must grow, [`Error::FileTooLarge`], a broken map, or the change
+/// failed. A failed call has mapped nothing, and what was taken is still the caller's.
 pub fn place<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -219,7 +223,8 @@ fn mapped_in_cluster<S: MetadataRead>(
     Ok(None)
 }
 
-/// With bigalloc: where `at` must go because its cluster belongs to the file already, and how many blocks of it are free.
+/// With bigalloc: where `at` must go because its cluster belongs to the file already, and how many
+/// blocks of it are free.
 fn shared_cluster<S: MetadataRead>(
     source: &S,
     file: &LoadedInode,
@@ -269,8 +274,9 @@ fn insert<E: Edit>(
     }
 }
 
-/// Takes away the blocks of a range, as many as one step may: of one leaf of the tree, or of a few blocks of pointers, those that
-/// lie in about `most` groups. Where the next step begins; `None` when the range is a hole now.
+/// Takes away the blocks of a range, as many as one step may: of one leaf of the tree, or of a few
+/// blocks of pointers, those that lie in about `most` groups. Where the next step begins; `None`
+/// when the range is a hole now.
 ///
 /// # Errors
 /// A broken map, or the change failed.
@@ -329,7 +335,8 @@ impl Removed {
     }
 }
 
-/// Groups that a step frees blocks of. Each costs a bitmap and a descriptor, so they are what bounds the step.
+/// Groups that a step frees blocks of. Each costs a bitmap and a descriptor, so they are what
+/// bounds the step.
 #[derive(Debug, Default)]
 pub(super) struct Groups(Vec<GroupNo>);
 
@@ -364,7 +371,8 @@ impl Groups {
     }
 }
 
-/// What the blocks of a file hold: those of directories and of attributes' values are metadata, journalled and so revoked.
+/// What the blocks of a file hold: those of directories and of attributes' values are metadata,
+/// journalled and so revoked.
 fn contents(file: &LoadedInode) -> Purpose {
     let journalled = InodeFlags::JOURNAL_DATA | InodeFlags::EA_INODE;
     if file.is_dir() || file.flags.intersects(journalled) {
@@ -374,8 +382,9 @@ fn contents(file: &LoadedInode) -> Purpose {
     }
 }
 
-/// The clusters of a run that is no longer mapped, but for those that other blocks of the file still lie in, and those before the
-/// logical cluster `done`, which an earlier run had. Beside them the number of blocks that the file is counted for them.
+/// The clusters of a run that is no longer mapped, but for those that other blocks of the file
+/// still lie in, and those before the logical cluster `done`, which an earlier run had. Beside them
+/// the number of blocks that the file is counted for them.
 fn unshared<S: MetadataRead>(
     source: &S,
     file: &LoadedInode,
@@ -406,10 +415,12 @@ fn unshared<S: MetadataRead>(
     Ok(Some((Run { start: BlockNo(start), count }, (end - first) * per_cluster)))
 }
 
-/// Marks mapped blocks of a range as written or unwritten, as many as one leaf maps. Where the next step begins.
+/// Marks mapped blocks of a range as written or unwritten, as many as one leaf maps. Where the next
+/// step begins.
 ///
 /// # Errors
-/// [`Error::NoSpace`] where the tree must grow, a file without extents, a broken tree, or the change failed.
+/// [`Error::NoSpace`] where the tree must grow, a file without extents, a broken tree, or the
+/// change failed.
 pub fn set_state_step<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -424,7 +435,8 @@ pub fn set_state_step<E: Edit>(
     Ok(next)
 }
 
-/// The unwritten extent that a block lies in, from its first block on: marked as written as a whole it takes no room in the tree.
+/// The unwritten extent that a block lies in, from its first block on: marked as written as a whole
+/// it takes no room in the tree.
 ///
 /// # Errors
 /// A broken tree, or the device failed.

@@ -1,7 +1,8 @@
 //! Orphans: inodes whose deletion or truncation must be finished after a crash.
 //!
-//! Source: `orphan.rst`. They stand in a list that starts in the superblock and goes on through `i_dtime`, the newest first; on
-//! volumes with an orphan file in one of its slots, as long as there are free ones.
+//! Source: `orphan.rst`. They stand in a list that starts in the superblock and goes on through
+//! `i_dtime`, the newest first; on volumes with an orphan file in one of its slots, as long as
+//! there are free ones.
 
 use crate::edit::{Edit, Undo, change_superblock, set_dtime, superblock};
 use extant_ondisk::orphan_file::{orphans, set_orphan};
@@ -13,7 +14,8 @@ use extant_reader::read::mapping::{Target, map};
 use extant_reader::{BlockKind, Error, MetadataRead};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Blocks that adding or taking out one orphan may change: the superblock, and two inodes' blocks or a block of the orphan file.
+/// Blocks that adding or taking out one orphan may change: the superblock, and two inodes' blocks
+/// or a block of the orphan file.
 pub const CREDITS: u32 = 3;
 
 /// Where an orphan stands.
@@ -46,8 +48,9 @@ pub struct Orphans {
 }
 
 impl Orphans {
-    /// Reads the list and the orphan file. What is broken is told to `broken` and left out, as the kernel does: a list ends where it
-    /// names what is no inode of a file or comes back to itself, and a broken block of the orphan file has no slots.
+    /// Reads the list and the orphan file. What is broken is told to `broken` and left out, as the
+    /// kernel does: a list ends where it names what is no inode of a file or comes back to itself,
+    /// and a broken block of the orphan file has no slots.
     ///
     /// # Errors
     /// The device failed.
@@ -143,8 +146,8 @@ impl Orphans {
         self.goes_wrong || !self.wrong_slots.is_empty()
     }
 
-    /// Ends what was found broken: a list that goes on to what is no orphan, and slots of what is none. All others were finished
-    /// or left out before.
+    /// Ends what was found broken: a list that goes on to what is no orphan, and slots of what is
+    /// none. All others were finished or left out before.
     ///
     /// # Errors
     /// The change failed.
@@ -237,7 +240,8 @@ impl Orphans {
         Ok(())
     }
 
-    /// Fills or empties a slot. The first that is filled says in the superblock that there may be some.
+    /// Fills or empties a slot. The first that is filled says in the superblock that there may be
+    /// some.
     fn set_slot<E: Edit>(
         &self,
         edit: &mut E,

@@ -1,6 +1,8 @@
-//! Quota files kept right: what users, groups and projects use is counted with every change, and limits are judged.
+//! Quota files kept right: what users, groups and projects use is counted with every change, and
+//! limits are judged.
 //!
-//! Whoever calls these functions holds the lock of all quota files, so that a record is judged and written as one.
+//! Whoever calls these functions holds the lock of all quota files, so that a record is judged and
+//! written as one.
 
 use super::mapping::{self, State};
 use crate::edit::{AllocationRequest, Edit, Limits, Purpose, Usage, write_inode};
@@ -46,8 +48,8 @@ impl Owners {
 /// Counts what a file uses more or less against the quotas of its owners.
 ///
 /// # Errors
-/// [`Error::QuotaExceeded`] where `limits` are judged, [`Error::NoSpace`] where a quota file must grow, a broken quota file, or
-/// the change failed. A failed call has counted nothing.
+/// [`Error::QuotaExceeded`] where `limits` are judged, [`Error::NoSpace`] where a quota file must
+/// grow, a broken quota file, or the change failed. A failed call has counted nothing.
 pub fn charge<E: Edit>(
     edit: &mut E,
     file: &LoadedInode,
@@ -57,7 +59,8 @@ pub fn charge<E: Edit>(
     charge_beside(edit, &Promised::default(), file, usage, limits).map(drop)
 }
 
-/// As [`charge`], where some space is promised already: limits hold for both together. What the owners were charged with.
+/// As [`charge`], where some space is promised already: limits hold for both together. What the
+/// owners were charged with.
 ///
 /// # Errors
 /// As [`charge`].
@@ -132,7 +135,8 @@ pub fn transfer_beside<E: Edit>(
     Ok(usage)
 }
 
-/// The record of an id; `None` when nothing was ever counted for it, or the volume keeps no such quota.
+/// The record of an id; `None` when nothing was ever counted for it, or the volume keeps no such
+/// quota.
 ///
 /// # Errors
 /// A broken quota file, or the device failed.
@@ -182,10 +186,12 @@ impl Promised {
         self.0.get(&(kind, id)).copied().unwrap_or(0)
     }
 
-    /// Promises bytes to the owners of a file, if their limits allow it with what they use and were promised.
+    /// Promises bytes to the owners of a file, if their limits allow it with what they use and were
+    /// promised.
     ///
     /// # Errors
-    /// [`Error::QuotaExceeded`], a broken quota file, or the device failed. Nothing is promised then.
+    /// [`Error::QuotaExceeded`], a broken quota file, or the device failed. Nothing is promised
+    /// then.
     pub fn promise<S: MetadataRead>(
         &mut self,
         source: &S,
@@ -253,7 +259,8 @@ fn files<S: MetadataRead>(source: &S) -> impl Iterator<Item = (QuotaKind, InodeN
     files.into_iter().flatten()
 }
 
-/// Nobody is charged for the volume's own files but for its root, nor for values of attributes: who refers to one is.
+/// Nobody is charged for the volume's own files but for its root, nor for values of attributes: who
+/// refers to one is.
 fn is_exempt<S: MetadataRead>(source: &S, file: &LoadedInode) -> bool {
     let is_reserved = file.number < source.geometry().first_inode && file.number != InodeNo::ROOT;
     is_reserved
@@ -439,7 +446,8 @@ impl QuotaFile {
         Err(flaw.at(Place::Quota(self.inode.number, at)).into())
     }
 
-    /// A block of the file that is in no use: of the list of such, else behind the last one. [`Self::grow`] has made room there.
+    /// A block of the file that is in no use: of the list of such, else behind the last one.
+    /// [`Self::grow`] has made room there.
     fn take_block<E: Edit>(&mut self, edit: &mut E) -> Result<u32, Error> {
         let free = self.header.free_block;
         if free == 0 {

@@ -1,6 +1,8 @@
-//! Runs of extents moved within a file: towards its start when a range is taken out, towards its end when one is put in.
+//! Runs of extents moved within a file: towards its start when a range is taken out, towards its
+//! end when one is put in.
 //!
-//! Each step moves the runs of one leaf and leaves a whole tree. Nothing but [`split_at`] takes blocks.
+//! Each step moves the runs of one leaf and leaves a whole tree. Nothing but [`split_at`] takes
+//! blocks.
 
 use super::extents::{merge_around, store, way_to};
 use super::space;
@@ -13,8 +15,8 @@ use extant_reader::{Error, MetadataRead};
 /// Blocks that one step may change: a node on each level.
 pub const CREDITS: u32 = MAX_DEPTH as u32 + 1;
 
-/// Moves the runs from `from` on by `by` blocks towards the start, as many as one leaf maps. The `by` blocks before `from` are a
-/// hole. Where the next step begins.
+/// Moves the runs from `from` on by `by` blocks towards the start, as many as one leaf maps. The
+/// `by` blocks before `from` are a hole. Where the next step begins.
 ///
 /// # Errors
 /// A file without extents, a broken tree, or the change failed.
@@ -45,7 +47,8 @@ pub fn collapse_step<E: Edit>(
 /// Cuts the run that `at` lies in, so that a run begins there.
 ///
 /// # Errors
-/// [`Error::NoSpace`] where the tree must grow, or as [`collapse_step`]. A failed call has changed nothing.
+/// [`Error::NoSpace`] where the tree must grow, or as [`collapse_step`]. A failed call has changed
+/// nothing.
 pub fn split_at<E: Edit>(edit: &mut E, file: &mut LoadedInode, at: FileBlock) -> Result<(), Error> {
     needs_extents(file)?;
     let way = way_to(edit, file, at)?;
@@ -63,9 +66,10 @@ pub fn split_at<E: Edit>(edit: &mut E, file: &mut LoadedInode, at: FileBlock) ->
     space::settle(edit, file, grown, 0)
 }
 
-/// Moves the runs from `from` on by `by` blocks towards the end, as many as one leaf maps, the last leaf first: `before` is where the
-/// step before ended, [`MAX_FILE_BLOCKS`] for the first. No run has `from` inside ([`split_at`]), and none reaches too far
-/// ([`mapped_end`]). Where the next step ends.
+/// Moves the runs from `from` on by `by` blocks towards the end, as many as one leaf maps, the last
+/// leaf first: `before` is where the step before ended, [`MAX_FILE_BLOCKS`] for the first. No run
+/// has `from` inside ([`split_at`]), and none reaches too far ([`mapped_end`]). Where the next step
+/// ends.
 ///
 /// # Errors
 /// As [`collapse_step`].

@@ -1,4 +1,5 @@
-//! The space that a file uses: `i_blocks`, and with it the quotas of its owners. Changed here only, so that both always agree.
+//! The space that a file uses: `i_blocks`, and with it the quotas of its owners. Changed here only,
+//! so that both always agree.
 
 use crate::edit::{Edit, Limits, Usage};
 use extant_ondisk::inode::{InodeFlags, SECTOR};
@@ -9,14 +10,15 @@ use extant_reader::read::inode::LoadedInode;
 /// Counts blocks that the file gets.
 ///
 /// # Errors
-/// [`Error::FileTooLarge`] past what the field holds, or as [`Edit::charge`]. Nothing is counted then.
+/// [`Error::FileTooLarge`] past what the field holds, or as [`Edit::charge`]. Nothing is counted
+/// then.
 pub fn add<E: Edit>(edit: &mut E, file: &mut LoadedInode, blocks: u64) -> Result<(), Error> {
     let usage = Usage { space: bytes(edit.geometry(), blocks), inodes: 0 };
     change(edit, file, usage, Limits::Judged)
 }
 
-/// Counts what a step that is done has changed: blocks that the file got, and blocks that it gave back. No limit refuses it; a
-/// count that was too low already stops at 0.
+/// Counts what a step that is done has changed: blocks that the file got, and blocks that it gave
+/// back. No limit refuses it; a count that was too low already stops at 0.
 ///
 /// # Errors
 /// As [`Edit::charge`].
@@ -31,10 +33,12 @@ pub fn settle<E: Edit>(
     change(edit, file, usage, Limits::Ignored)
 }
 
-/// Counts what the file uses, or no longer uses: bytes of whole blocks, and inodes that belong to it beside its own.
+/// Counts what the file uses, or no longer uses: bytes of whole blocks, and inodes that belong to
+/// it beside its own.
 ///
 /// # Errors
-/// Where limits are judged [`Error::FileTooLarge`] past what the field holds, or as [`Edit::charge`]. Nothing is counted then.
+/// Where limits are judged [`Error::FileTooLarge`] past what the field holds, or as
+/// [`Edit::charge`]. Nothing is counted then.
 pub fn change<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -62,7 +66,8 @@ fn most(geometry: &Geometry) -> u64 {
     if has_high { (1 << 48) - 1 } else { u64::from(u32::MAX) }
 }
 
-/// `i_blocks` with so many bytes more, and whether it counts blocks then: where the count in sectors ends, one in blocks begins.
+/// `i_blocks` with so many bytes more, and whether it counts blocks then: where the count in
+/// sectors ends, one in blocks begins.
 fn count(file: &LoadedInode, bytes: i64, geometry: &Geometry) -> (u64, bool) {
     let has_huge_file = geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE);
     let was_in_blocks = has_huge_file && file.flags.contains(InodeFlags::HUGE_FILE);

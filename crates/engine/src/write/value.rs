@@ -1,4 +1,5 @@
-//! Values of attributes that have inodes of their own (ea_inode): made, referred to, deleted with the last reference.
+//! Values of attributes that have inodes of their own (ea_inode): made, referred to, deleted with
+//! the last reference.
 
 use super::mapping::{self, State};
 use crate::edit::{
@@ -17,7 +18,8 @@ const MODE: u16 = 0o100_600;
 /// Runs that one step of a deletion takes away.
 const RUNS: usize = 64;
 
-/// An inode that holds a value, with one more reference to it: one that is known to hold the same, or a new one, owned as `owner` is.
+/// An inode that holds a value, with one more reference to it: one that is known to hold the same,
+/// or a new one, owned as `owner` is.
 ///
 /// # Errors
 /// [`Error::NoSpace`], or the change failed. A failed call has changed nothing.
@@ -63,7 +65,8 @@ fn holds<E: EditInodes>(edit: &E, number: InodeNo, value: &[u8]) -> Result<bool,
     Ok(true)
 }
 
-/// Makes an inode that holds a value, with no reference to it yet. The inode is owned as `owner` is.
+/// Makes an inode that holds a value, with no reference to it yet. The inode is owned as `owner`
+/// is.
 ///
 /// # Errors
 /// [`Error::NoSpace`], or the change failed. A failed call has changed nothing.

@@ -1,9 +1,11 @@
-//! Extended attributes changed: in the inode, in a block, or with an inode for the value, and moved between these.
+//! Extended attributes changed: in the inode, in a block, or with an inode for the value, and moved
+//! between these.
 //!
-//! Where an attribute is set it stays in the inode if there is room, else it goes to the block; when neither has room, all of
-//! them are divided anew ([`pack`]). Blocks that hold the same are shared as far as they are known
-//! ([`Edit::with_shared_blocks`](crate::edit::Edit::with_shared_blocks)), and so are values with inodes; a shared block is copied
-//! before it changes.
+//! Where an attribute is set it stays in the inode if there is room, else it goes to the block;
+//! when neither has room, all of them are divided anew ([`pack`]). Blocks that hold the same are
+//! shared as far as they are known
+//! ([`Edit::with_shared_blocks`](crate::edit::Edit::with_shared_blocks)), and so are values with
+//! inodes; a shared block is copied before it changes.
 
 use super::{space, value};
 use crate::edit::{AllocationRequest, EditInodes, Limits, Purpose, Run, Undo, Usage, default_goal};
@@ -18,7 +20,8 @@ use extant_reader::{BlockKind, Error, MetadataRead};
 use std::collections::BTreeMap;
 use zerocopy::FromBytes;
 
-/// Bytes of the longest value that may be set: the kernel's limit of `setxattr`. Longer values can be read.
+/// Bytes of the longest value that may be set: the kernel's limit of `setxattr`. Longer values can
+/// be read.
 pub const MAX_XATTR_SIZE: usize = 65_536;
 /// Users of a shared block at most, as the kernel has it.
 const MAX_USERS: u32 = 1024;
@@ -40,9 +43,10 @@ pub enum XattrSet {
 /// Sets an attribute to a value in the form that is stored. The caller writes the inode afterwards.
 ///
 /// # Errors
-/// [`Error::Exists`] and [`Error::NoXattr`] as `how` says, [`Error::XattrTooLarge`], [`Error::NoXattrRoom`] when neither inode nor
-/// block have room, [`Error::NoSpace`], [`Error::QuotaExceeded`], broken attributes, or the change failed. A failed call has
-/// changed nothing.
+/// [`Error::Exists`] and [`Error::NoXattr`] as `how` says, [`Error::XattrTooLarge`],
+/// [`Error::NoXattrRoom`] when neither inode nor block have room, [`Error::NoSpace`],
+/// [`Error::QuotaExceeded`], broken attributes, or the change failed. A failed call has changed
+/// nothing.
 pub fn set<E: EditInodes>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -96,7 +100,8 @@ pub(crate) fn check<S: MetadataRead>(source: &S, file: &LoadedInode) -> Result<(
     Attributes::of(source, file).map(drop)
 }
 
-/// Gives the attributes of a deleted file back: its block, and the values that have inodes. The inode's own space is left.
+/// Gives the attributes of a deleted file back: its block, and the values that have inodes. The
+/// inode's own space is left.
 ///
 /// # Errors
 /// Broken attributes, or the change failed.
@@ -152,8 +157,8 @@ impl Attributes {
         Self { in_inode: others(&self.in_inode), in_block: others(&self.in_block) }
     }
 
-    /// What the owner is charged for values with inodes, shared ones too: the inode and the bytes in whole clusters. The values of
-    /// `moving` are about to get inodes.
+    /// What the owner is charged for values with inodes, shared ones too: the inode and the bytes
+    /// in whole clusters. The values of `moving` are about to get inodes.
     fn values_usage(&self, moving: &[XattrName], geometry: &Geometry) -> Usage {
         let mut usage = Usage::default();
         for xattr in self.all() {
@@ -178,8 +183,8 @@ fn inode_space(geometry: &Geometry, file: &LoadedInode) -> usize {
     usize::from(geometry.inode_size).saturating_sub(BASE + usize::from(file.extra_isize))
 }
 
-/// A place for a new or changed attribute; `None` when there is none. Values that do not fit beside their entry are still
-/// [`Value::Stored`] here: [`Placed::to_ea_inode`] names them.
+/// A place for a new or changed attribute; `None` when there is none. Values that do not fit beside
+/// their entry are still [`Value::Stored`] here: [`Placed::to_ea_inode`] names them.
 fn place(
     geometry: &Geometry,
     file: &LoadedInode,
@@ -232,7 +237,8 @@ impl From<Attributes> for Placed {
     }
 }
 
-/// Puts attributes in the place of the old ones. What can be refused comes first and is undone when it is.
+/// Puts attributes in the place of the old ones. What can be refused comes first and is undone when
+/// it is.
 fn exchange<E: EditInodes>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -506,7 +512,8 @@ fn leave_block<E: EditInodes>(edit: &mut E, block: BlockNo) -> Result<bool, Erro
     Ok(true)
 }
 
-/// Counts the users of a block back. What others have given up altogether meanwhile is not there any more.
+/// Counts the users of a block back. What others have given up altogether meanwhile is not there
+/// any more.
 pub(crate) fn count_users_back<E: EditInodes>(
     edit: &mut E,
     block: BlockNo,

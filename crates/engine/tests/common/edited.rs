@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// An image of mke2fs with `file`, `target` and a directory `dir` to change, and its bytes in memory.
+/// An image of mke2fs with `file`, `target` and a directory `dir` to change, and its bytes in
+/// memory.
 pub(crate) struct Image {
     _scratch: Scratch,
     pub(crate) path: PathBuf,

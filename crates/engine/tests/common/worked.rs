@@ -15,8 +15,8 @@ const NAMES: usize = 12;
 /// Directories that are used.
 const DIRS: usize = 12;
 
-/// Opens a volume for changes, walks it, works on what it finds, and closes it: what went wrong. A volume that cannot be
-/// opened is an error.
+/// Opens a volume for changes, walks it, works on what it finds, and closes it: what went wrong. A
+/// volume that cannot be opened is an error.
 pub(crate) fn work(device: Arc<dyn Device>) -> Result<Vec<Error>, Error> {
     let options = VolumeOptions::default();
     let volume = Volume::open(device, &Env::stepped(1), &options)?;

@@ -106,7 +106,8 @@ impl Files {
         }
     }
 
-    /// What power loss would leave of it: changed by `work` in a kernel mount, and copied while it is mounted.
+    /// What power loss would leave of it: changed by `work` in a kernel mount, and copied while it
+    /// is mounted.
     pub(crate) fn left_dirty(
         &self,
         options: &str,

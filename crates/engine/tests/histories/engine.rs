@@ -82,7 +82,8 @@ impl Engine {
         Ok(common::snapshot(self.volume())?.without("lost+found"))
     }
 
-    /// Whether a call failed because the device did, or the volume since, after the last time that this was asked.
+    /// Whether a call failed because the device did, or the volume since, after the last time that
+    /// this was asked.
     pub(crate) fn take_device_error(&mut self) -> bool {
         let error = self.last_error.take();
         matches!(error, Some(Error::Io(_) | Error::Journal(_) | Error::ReadOnly))

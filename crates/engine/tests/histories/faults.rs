@@ -1,6 +1,6 @@
-//! A device that fails at any request, and volumes that run full: nothing panics, a call that fails has done nothing, nothing
-//! is acknowledged after a failed commit, the volume turns read-only, and what was acknowledged before is there when it is opened
-//! again.
+//! A device that fails at any request, and volumes that run full: nothing panics, a call that fails
+//! has done nothing, nothing is acknowledged after a failed commit, the volume turns read-only, and
+//! what was acknowledged before is there when it is opened again.
 
 use crate::devices::Devices;
 use crate::engine::Engine;
@@ -43,7 +43,8 @@ struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// Runs a history with a failure to come, heals the device, opens the volume again and judges it.
+    /// Runs a history with a failure to come, heals the device, opens the volume again and judges
+    /// it.
     fn judge(&self, history: &History, fault: &Fault, with_e2fsck: bool) -> Result<bool, String> {
         let kind = self.kind;
         let inner: Arc<dyn Device> = Arc::new(self.base.fork());
@@ -103,8 +104,8 @@ impl Subject<'_> {
         Ok(counts)
     }
 
-    /// Runs a history with each of the failures; how many were met. The first that breaks a promise comes with the least history
-    /// that still does.
+    /// Runs a history with each of the failures; how many were met. The first that breaks a promise
+    /// comes with the least history that still does.
     fn survives(&self, history: &History, faults: &[Fault]) -> Result<usize, String> {
         let mut met = 0;
         for (number, fault) in faults.iter().enumerate() {
@@ -124,8 +125,8 @@ impl Subject<'_> {
     }
 }
 
-/// Whether a device that takes no changes any more has made the volume read-only, and says so: at the next change that must be
-/// sure at the latest. What is tried is made where nobody looks.
+/// Whether a device that takes no changes any more has made the volume read-only, and says so: at
+/// the next change that must be sure at the latest. What is tried is made where nobody looks.
 fn says_so(volume: &Volume, faulty: &FaultyDevice) -> Result<(), String> {
     let before = faulty.faults_met();
     if before == 0 {
@@ -215,7 +216,8 @@ fn spread([writes, flushes, reads]: [u64; 3]) -> Vec<Fault> {
     faults.collect()
 }
 
-/// Each request of a short history fails: for good and once; the forms of failing writes take turns.
+/// Each request of a short history fails: for good and once; the forms of failing writes take
+/// turns.
 fn at_each([writes, flushes, reads]: [u64; 3]) -> Vec<Fault> {
     let forms = |at: u64| {
         let [for_good, once, short, full] = failing_writes(at);
@@ -249,7 +251,8 @@ fn every_failure(profile: &Profile, kinds: &[&str], seed: u64, options: &VolumeO
     assert!(met > 50, "only {met} failures were met");
 }
 
-/// Families of calls that change something, with the kind of volume that their short histories run on.
+/// Families of calls that change something, with the kind of volume that their short histories run
+/// on.
 const CHANGING: [(Family, &str); 19] = [
     (Family::Creates, "ext4-1k"),
     (Family::Nodes, "ext4-1k"),

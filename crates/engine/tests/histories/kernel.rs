@@ -26,7 +26,8 @@ pub(crate) fn rules_of_the_kernel(kind: Kind) -> Rules {
 pub(crate) fn model_of_the_kernel(kind: Kind) -> Model {
     let mut model = model_of(kind);
     model.rules = rules_of_the_kernel(kind);
-    // It stamps with the time of its last tick, which comes late where a virtual machine waits for its processor.
+    // It stamps with the time of its last tick, which comes late where a virtual machine waits for
+    // its processor.
     model.clock.lag = 500_000_000;
     model
 }

@@ -1,4 +1,5 @@
-//! Random histories on every kind of volume: call by call, then the whole tree as we, e2fsck and the kernel see it.
+//! Random histories on every kind of volume: call by call, then the whole tree as we, e2fsck and
+//! the kernel see it.
 
 use crate::common;
 use crate::devices::Devices;
@@ -110,11 +111,13 @@ fn said(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
 }
 
-/// Options by a number: each allocator in each data mode, with and without delayed allocation, as far as the volume has it.
+/// Options by a number: each allocator in each data mode, with and without delayed allocation, as
+/// far as the volume has it.
 fn options_of(has_journal: bool, number: u64) -> VolumeOptions {
     let modes = [DataMode::Ordered, DataMode::Writeback, DataMode::Journal];
     let allocators = [AllocatorKind::MultiBlock, AllocatorKind::Plain];
-    // A history's seed goes up with the kind of volume: each combination comes to each of them sooner or later.
+    // A history's seed goes up with the kind of volume: each combination comes to each of them
+    // sooner or later.
     let data = modes[(number / 2 % 3) as usize];
     VolumeOptions {
         data: has_journal.then_some(data),
@@ -139,7 +142,8 @@ fn on_every_volume(profile: &Profile, seed: u64, env: impl Fn(u64) -> Env) {
     on_volumes(&volumes::all(), profile, SIZE, seed, |kind| kind.rules(), env);
 }
 
-/// Histories on volumes of a size under rules of their own; a failure comes with the least history that still fails.
+/// Histories on volumes of a size under rules of their own; a failure comes with the least history
+/// that still fails.
 pub(crate) fn on_volumes(
     kinds: &[Kind],
     profile: &Profile,

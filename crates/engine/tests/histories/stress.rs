@@ -1,4 +1,5 @@
-//! Many threads on one volume. Each has a directory and a model of its own; all of them fight over a few names as well.
+//! Many threads on one volume. Each has a directory and a model of its own; all of them fight over
+//! a few names as well.
 
 use crate::common;
 use crate::devices::Devices;
@@ -171,7 +172,8 @@ impl Owned {
         (random.below(DIRS as u64) as usize, format!("t{me}-{}", self.made).into_bytes())
     }
 
-    /// One call on a name of its own: files are made, filled, cut, renamed, made durable and removed.
+    /// One call on a name of its own: files are made, filled, cut, renamed, made durable and
+    /// removed.
     fn step(&mut self, me: u64, volume: &Volume, dirs: &[InodeNo], random: &mut Random) {
         let Some(key) = self.pick(random).filter(|_| random.below(4) > 0) else {
             let (dir, name) = self.new_name(me, random);

@@ -1,5 +1,6 @@
-//! Each step of each call fails in its turn: a read, a credit, a search for space. What a failed call has changed is undone, so the
-//! call is made again on the same volume, with the next step failing, until it is done.
+//! Each step of each call fails in its turn: a read, a credit, a search for space. What a failed
+//! call has changed is undone, so the call is made again on the same volume, with the next step
+//! failing, until it is done.
 
 use crate::devices::Devices;
 use crate::engine::Engine;

@@ -55,13 +55,14 @@ pub(crate) fn count() -> u64 {
     number("EXTANT_HISTORIES").unwrap_or(1)
 }
 
-/// Whether histories are run that an ordinary run does not have: what is rare may be missing from them.
+/// Whether histories are run that an ordinary run does not have: what is rare may be missing from
+/// them.
 pub(crate) fn are_others() -> bool {
     number("EXTANT_SEED").is_some()
 }
 
-/// The rounds of histories whose first seed is `first`, each with its seed: [`count`] of them, from EXTANT_SEED on, else from 0; and
-/// those with a seed that is kept.
+/// The rounds of histories whose first seed is `first`, each with its seed: [`count`] of them, from
+/// EXTANT_SEED on, else from 0; and those with a seed that is kept.
 pub(crate) fn rounds(first: u64) -> Vec<(u64, u64)> {
     let asked = number("EXTANT_SEED").unwrap_or(0);
     let kept = KEPT.iter().filter(|seed| **seed >= first && (*seed - first).is_multiple_of(APART));
@@ -70,7 +71,8 @@ pub(crate) fn rounds(first: u64) -> Vec<(u64, u64)> {
     rounds.into_iter().map(|round| (round, first + APART * round)).collect()
 }
 
-/// Says how many histories were run, and what else was counted in them, for `cargo xtask soak` to add up.
+/// Says how many histories were run, and what else was counted in them, for `cargo xtask soak` to
+/// add up.
 pub(crate) fn tell(histories: usize, others: &str) {
     println!("soak: histories={histories} {others}");
 }
@@ -249,7 +251,8 @@ impl Kind {
         let mut all = std::fs::read(self.image(bytes)?.path()).unwrap();
         all.extend(std::fs::read(journal.path()).unwrap());
         let device = MemoryDevice::from_bytes(&all);
-        // mke2fs takes block devices alone for journals, so volume and journal learn of each other here.
+        // mke2fs takes block devices alone for journals, so volume and journal learn of each other
+        // here.
         let mut bytes_of = [0; 1024];
         device.read_at(SUPERBLOCK_OFFSET, &mut bytes_of).unwrap();
         let mut volume = RawSuperblock::from_bytes(&bytes_of, GroupNo(0)).unwrap();

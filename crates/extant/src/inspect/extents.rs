@@ -39,8 +39,9 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Where the next run would have to be so that the file is in one piece, when it is not there: at a distance that leaves
-    /// room for the hole between the two. Right behind this one will do too.
+    /// Where the next run would have to be so that the file is in one piece, when it is not there:
+    /// at a distance that leaves room for the hole between the two. Right behind this one will do
+    /// too.
     pub fn missed_by(&self, next: &Self) -> Option<u64> {
         let behind = self.physical.saturating_add(self.length);
         let expected = self.physical.saturating_add(next.logical.saturating_sub(self.logical));
@@ -54,7 +55,8 @@ pub fn fragments(rows: &[Extent]) -> usize {
     breaks.count() + usize::from(!rows.is_empty())
 }
 
-/// The runs of the data, with numbers that count units of `unit` bytes: one for each extent of the tree; of a block map as long as they lie together (`merged`).
+/// The runs of the data, with numbers that count units of `unit` bytes: one for each extent of the
+/// tree; of a block map as long as they lie together (`merged`).
 ///
 /// # Errors
 /// The map is damaged, or the device failed.
@@ -108,7 +110,8 @@ pub fn data_extents(
     Ok(rows)
 }
 
-/// Where the extended attributes are: behind the inode's fields, or in their block. As FIEMAP does, the first that is there.
+/// Where the extended attributes are: behind the inode's fields, or in their block. As FIEMAP does,
+/// the first that is there.
 ///
 /// # Errors
 /// The inode cannot be placed.

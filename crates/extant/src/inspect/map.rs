@@ -230,7 +230,8 @@ impl VolumeMap {
         }
     }
 
-    /// What is in use and was not met: extended attributes, nodes of extent trees, blocks of pointers.
+    /// What is in use and was not met: extended attributes, nodes of extent trees, blocks of
+    /// pointers.
     fn add_rest(&mut self) {
         for at in 0..self.cells.len() {
             let start = at as u64 * self.blocks_per_cell;

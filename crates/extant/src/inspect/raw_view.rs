@@ -195,7 +195,8 @@ impl RawView {
         Ok(bitmap::verify(bits, kind, described.group, &described.desc, geometry)?)
     }
 
-    /// The journal's superblock: of the journal inode, or of a device that is a journal. `None` without one at hand.
+    /// The journal's superblock: of the journal inode, or of a device that is a journal. `None`
+    /// without one at hand.
     pub fn journal(
         &self,
         geometry: Option<&Geometry>,

@@ -1,5 +1,5 @@
-//! Extended attributes of the tree: what lies in inodes, what in blocks that inodes of one set share, what in inodes of
-//! its own.
+//! Extended attributes of the tree: what lies in inodes, what in blocks that inodes of one set
+//! share, what in inodes of its own.
 
 use std::collections::HashMap;
 
@@ -48,7 +48,8 @@ pub(super) struct Divided {
 }
 
 impl Attributes {
-    /// Divides all sets. `is_inline` tells the nodes whose data lie in the inode beside all their attributes.
+    /// Divides all sets. `is_inline` tells the nodes whose data lie in the inode beside all their
+    /// attributes.
     pub(super) fn new(
         tree: &Tree,
         room: Room,
@@ -154,7 +155,8 @@ impl Attributes {
         }
     }
 
-    /// The attributes of a set where they go; `ea_inode` gives the inode of each value that has one.
+    /// The attributes of a set where they go; `ea_inode` gives the inode of each value that has
+    /// one.
     pub(super) fn divided(
         &self,
         tree: &Tree,
@@ -182,7 +184,8 @@ impl Attributes {
         (block != NONE).then_some(block as usize)
     }
 
-    /// What a node's owner is charged for values with inodes of their own: how many, and their bytes in whole clusters.
+    /// What a node's owner is charged for values with inodes of their own: how many, and their
+    /// bytes in whole clusters.
     pub(super) fn ea_charge(
         &self,
         tree: &Tree,

@@ -1,5 +1,5 @@
-//! What the tree needs of a volume, before it is known how large the volume is: how each node's data are kept, how many
-//! blocks each directory takes.
+//! What the tree needs of a volume, before it is known how large the volume is: how each node's
+//! data are kept, how many blocks each directory takes.
 
 use extant_layout::pack::{DirItem, DirPlan, DirectoryPacker};
 use extant_ondisk::dirent::{DirFormat, FileType};
@@ -120,8 +120,8 @@ pub(super) struct Demand<'t> {
 }
 
 impl<'t> Demand<'t> {
-    /// Of a tree on volumes like this one: only features and sizes count here, not how many blocks there are. Ordinary
-    /// inodes start at `first_inode`.
+    /// Of a tree on volumes like this one: only features and sizes count here, not how many blocks
+    /// there are. Ordinary inodes start at `first_inode`.
     pub(super) fn new(
         tree: &'t Tree,
         geometry: &Geometry,
@@ -290,7 +290,8 @@ impl<'t> Demand<'t> {
         inline_len(self.tree, &self.shape, &self.format, id, self.lost_found)
     }
 
-    /// The logical blocks of a regular file that have data, in whole clusters but for the file's end, in order.
+    /// The logical blocks of a regular file that have data, in whole clusters but for the file's
+    /// end, in order.
     pub(super) fn ranges(&self, id: NodeId) -> impl Iterator<Item = (FileBlock, u64)> + '_ {
         let Shape { block_size, cluster_blocks, .. } = self.shape;
         let end_block = self.tree.node(id).size().div_ceil(block_size);
@@ -365,8 +366,8 @@ fn check_count(tree: &Tree, first_inode: u32) -> Result<(), BuildError> {
     if count > most { Err(BuildError::TooManyFiles { count, most }) } else { Ok(()) }
 }
 
-/// Bytes that a file or directory kept in its inode has in the attribute; `None` when it is not kept there. All other
-/// attributes must fit beside it.
+/// Bytes that a file or directory kept in its inode has in the attribute; `None` when it is not
+/// kept there. All other attributes must fit beside it.
 fn inline_len(
     tree: &Tree,
     shape: &Shape,

@@ -1,10 +1,11 @@
 //! `extant build`: an image from a tree, planned whole before the first byte is written.
 //!
-//! The plan knows every size in advance. Inodes are numbered so that a directory's files lie together; directories,
-//! packed full, come first in the free space, then file data in the order of the sources, each file in one extent where
-//! the groups' metadata leave room for it. The smallest volume in which all this fits is found by trying sizes, which
-//! costs no more than counting. Then file data are streamed by several threads and each block of metadata is written
-//! once. See `docs/src/guide/build-choices.md` for what is chosen and why.
+//! The plan knows every size in advance. Inodes are numbered so that a directory's files lie
+//! together; directories, packed full, come first in the free space, then file data in the order of
+//! the sources, each file in one extent where the groups' metadata leave room for it. The smallest
+//! volume in which all this fits is found by trying sizes, which costs no more than counting. Then
+//! file data are streamed by several threads and each block of metadata is written once. See
+//! `docs/src/guide/build-choices.md` for what is chosen and why.
 
 mod attributes;
 mod demand;
@@ -80,7 +81,8 @@ pub struct Progress {
 /// Builds the image of a tree.
 ///
 /// # Errors
-/// See [`BuildError`]. No image is left then; a block device may hold a part of one, without a superblock.
+/// See [`BuildError`]. No image is left then; a block device may hold a part of one, without a
+/// superblock.
 pub fn build(
     options: &BuildOptions,
     tree: &Tree,

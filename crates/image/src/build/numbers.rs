@@ -1,4 +1,5 @@
-//! Inode numbers: the root has its own, every other node one behind the other, a directory's files together.
+//! Inode numbers: the root has its own, every other node one behind the other, a directory's files
+//! together.
 
 use extant_ondisk::InodeNo;
 
@@ -19,8 +20,9 @@ pub(super) struct Numbers {
 pub(super) type Directory = (NodeId, NodeId);
 
 impl Numbers {
-    /// Numbers all nodes: a directory is entered when its parent was numbered through, the first by name first. The root
-    /// gets its own number, and so does lost+found where the tree brings one. Also lists all directories.
+    /// Numbers all nodes: a directory is entered when its parent was numbered through, the first by
+    /// name first. The root gets its own number, and so does lost+found where the tree brings one.
+    /// Also lists all directories.
     pub(super) fn assign(
         tree: &Tree,
         lost_found: Option<NodeId>,
@@ -40,7 +42,8 @@ impl Numbers {
                 let node = dirent.node();
                 let number = &mut of_node[node.index()];
                 if *number == 0 {
-                    // Nodes are numbered by 32 bits, and the reserved inodes with them are counted by the caller.
+                    // Nodes are numbered by 32 bits, and the reserved inodes with them are counted
+                    // by the caller.
                     *number = first.saturating_add(in_order.len() as u32);
                     in_order.push(node);
                 }

@@ -91,8 +91,8 @@ impl Output {
         matches!(self, Self::There(opened) if opened.is_simulated())
     }
 
-    /// Asks for the room of a range in one piece, so that writers need not wait for each other's allocations. A file
-    /// system that cannot do so is asked for it piece by piece later.
+    /// Asks for the room of a range in one piece, so that writers need not wait for each other's
+    /// allocations. A file system that cannot do so is asked for it piece by piece later.
     pub(super) fn reserve(&self, offset: u64, length: u64) -> Result<(), BuildError> {
         let Self::New { path, device, .. } = self else { return Ok(()) };
         if length == 0 {

@@ -1,8 +1,8 @@
-//! Where everything of the tree lies: one after the other in the free space, directories first, file data in the order
-//! of the sources.
+//! Where everything of the tree lies: one after the other in the free space, directories first,
+//! file data in the order of the sources.
 //!
-//! Every cluster of a volume that fits exactly is used, so a file is cut where the free space is cut by a group's
-//! metadata, and nowhere else.
+//! Every cluster of a volume that fits exactly is used, so a file is cut where the free space is
+//! cut by a group's metadata, and nowhere else.
 
 use std::ops::Range;
 
@@ -111,7 +111,8 @@ pub(super) struct Mapping<'s> {
     pub(super) data_clusters: u64,
     /// Clusters of the map.
     pub(super) map_clusters: u64,
-    /// First logical block, blocks, first cluster. Empty for a file in one piece, which `whole` has then.
+    /// First logical block, blocks, first cluster. Empty for a file in one piece, which `whole` has
+    /// then.
     ranges: Vec<(FileBlock, u64, u64)>,
     whole: Option<(FileBlock, u64)>,
 }

@@ -1,4 +1,5 @@
-//! The plan of an image: the smallest volume in which the tree fits, or the one asked for, and where everything lies.
+//! The plan of an image: the smallest volume in which the tree fits, or the one asked for, and
+//! where everything lies.
 
 use std::collections::BTreeMap;
 
@@ -309,7 +310,8 @@ impl<'t> Planner<'t> {
         let mut fitting = found.ok_or_else(|| {
             BuildError::Option("no size was found in which the tree fits".to_owned())
         })?;
-        // A larger volume needs more for itself, so that no smaller one should fit; but that is tried.
+        // A larger volume needs more for itself, so that no smaller one should fit; but that is
+        // tried.
         loop {
             let less = fitting.0.volume.geometry.blocks_count.saturating_sub(1);
             match self.attempt_blocks(less)? {
@@ -319,7 +321,8 @@ impl<'t> Planner<'t> {
         }
     }
 
-    /// An attempt with a number of blocks. A journal whose size was asked for must be less than half of the volume.
+    /// An attempt with a number of blocks. A journal whose size was asked for must be less than
+    /// half of the volume.
     fn attempt_blocks(&self, blocks: u64) -> Result<Outcome, BuildError> {
         if self.options.journal.megabytes.is_some_and(|size| size > 0)
             && let Some(journal) = self.prototype.journal
@@ -337,12 +340,14 @@ impl<'t> Planner<'t> {
         }
     }
 
-    /// How many more blocks may make one more group, where the inodes do not fit those there are. A last group that is too
-    /// small for its own tables is none, so that the first blocks of a group are gone through one by one.
+    /// How many more blocks may make one more group, where the inodes do not fit those there are. A
+    /// last group that is too small for its own tables is none, so that the first blocks of a group
+    /// are gone through one by one.
     fn to_next_group(&self, blocks: u64) -> u64 {
         let per_group = u64::from(self.prototype.blocks_per_group);
         let rest = blocks.saturating_sub(self.prototype.first_data_block) % per_group;
-        // A group has at most as many inodes as a block has bits; descriptors and bitmaps take less than as much again.
+        // A group has at most as many inodes as a block has bits; descriptors and bitmaps take less
+        // than as much again.
         let most_tables = 8 * u64::from(self.prototype.inode_size);
         if rest <= 2 * most_tables { 1 } else { per_group - rest + 1 }
     }

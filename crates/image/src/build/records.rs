@@ -23,7 +23,8 @@ const BASE: usize = 128;
 /// Encodes records, one thread's worth at a time.
 pub(super) struct Recorder<'p> {
     plan: &'p Plan<'p>,
-    /// The attributes of the set met last, whole for inline data or only those in the inode: most neighbours share them.
+    /// The attributes of the set met last, whole for inline data or only those in the inode: most
+    /// neighbours share them.
     last_set: Option<(XattrSetId, bool, Vec<Xattr>)>,
 }
 

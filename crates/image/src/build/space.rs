@@ -1,4 +1,5 @@
-//! The free clusters of a new volume, numbered through: a file's place is then one number, and where it lies follows.
+//! The free clusters of a new volume, numbered through: a file's place is then one number, and
+//! where it lies follows.
 
 use std::ops::Range;
 
@@ -16,8 +17,8 @@ struct FreeRun {
     len: u64,
 }
 
-/// Free clusters in the order of the device. Numbers past the last one are taken to follow it, so that a demand can be
-/// counted to its end even where it does not fit.
+/// Free clusters in the order of the device. Numbers past the last one are taken to follow it, so
+/// that a demand can be counted to its end even where it does not fit.
 #[derive(Clone, Debug)]
 pub(super) struct Space {
     runs: Vec<FreeRun>,

@@ -1,5 +1,5 @@
-//! Streaming: file data, directories and inode tables, assembled in windows of memory by several threads and written
-//! once each in large aligned requests.
+//! Streaming: file data, directories and inode tables, assembled in windows of memory by several
+//! threads and written once each in large aligned requests.
 //!
 //! Which thread writes a window does not matter: what is in it follows from the plan alone.
 

@@ -1,4 +1,5 @@
-//! The records of an archive before a file's data: a ustar header, with pax records before it for what it cannot say.
+//! The records of an archive before a file's data: a ustar header, with pax records before it for
+//! what it cannot say.
 
 use std::io::Write as _;
 
@@ -238,8 +239,8 @@ pub(super) fn pad(bytes: &mut Vec<u8>) {
     bytes.resize(bytes.len().next_multiple_of(RECORD), 0);
 }
 
-/// The map of a sparse file as it precedes the data, padded: number of segments, then start and length of each, in
-/// decimal, one a line.
+/// The map of a sparse file as it precedes the data, padded: number of segments, then start and
+/// length of each, in decimal, one a line.
 pub(super) fn sparse_map(segments: &[std::ops::Range<u64>], size: u64) -> Vec<u8> {
     // A file that ends in a hole has an empty segment at its end, as GNU tar writes it.
     let ends_in_hole = segments.last().is_none_or(|last| last.end < size);
@@ -256,7 +257,8 @@ pub(super) fn sparse_map(segments: &[std::ops::Range<u64>], size: u64) -> Vec<u8
     map
 }
 
-/// Prefix and name of a ustar header, without the slash between them; `None` when the path does not fit.
+/// Prefix and name of a ustar header, without the slash between them; `None` when the path does not
+/// fit.
 fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     if path.len() <= NAME_LEN {
         return Some((&[], path));

@@ -1,8 +1,9 @@
-//! The tree of a volume as a tar archive: pax headers with extended attributes, access control lists and nanoseconds, hard
-//! links, sparse files in GNU's pax form 1.0.
+//! The tree of a volume as a tar archive: pax headers with extended attributes, access control
+//! lists and nanoseconds, hard links, sparse files in GNU's pax form 1.0.
 //!
-//! One thread walks the tree and plans the archive in chunks; several read the chunks' data ahead of the writer, which is the
-//! caller. Chunks are written in the order of the plan, so the archive does not depend on the number of threads.
+//! One thread walks the tree and plans the archive in chunks; several read the chunks' data ahead
+//! of the writer, which is the caller. Chunks are written in the order of the plan, so the archive
+//! does not depend on the number of threads.
 
 mod header;
 mod plan;
@@ -48,9 +49,9 @@ pub struct Summary {
     pub losses: u64,
 }
 
-/// Writes the tree below `start` to `out`. Members are named from `./`; a `start` that is no directory is the only member,
-/// named by `name`. What cannot be read is left out, or filled with zeros where its header was written before, and told to
-/// `on_problem`.
+/// Writes the tree below `start` to `out`. Members are named from `./`; a `start` that is no
+/// directory is the only member, named by `name`. What cannot be read is left out, or filled with
+/// zeros where its header was written before, and told to `on_problem`.
 ///
 /// # Errors
 /// `out` failed.
@@ -63,7 +64,8 @@ pub fn export<V: VolumeRead>(
     on_problem: &mut dyn FnMut(Problem),
 ) -> io::Result<Summary> {
     let threads = options.threads.get();
-    // Chunks in the order of the archive, each as the place where its bytes will be. Its capacity bounds the memory.
+    // Chunks in the order of the archive, each as the place where its bytes will be. Its capacity
+    // bounds the memory.
     let (to_writer, planned) = bounded::<Receiver<Ready>>(2 * threads + 2);
     let (to_readers, tasks) = bounded::<(Chunk, Sender<Ready>)>(2 * threads + 2);
     std::thread::scope(|scope| {

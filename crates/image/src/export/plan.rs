@@ -308,8 +308,8 @@ impl Data {
             return Ok(Self::default());
         }
         let whole = Self { map: Vec::new(), segments: std::iter::once(0..file.size).collect() };
-        // A file that has all its blocks has no holes. The count may be too high, never too low; but one that is higher than
-        // the volume is a lie, and so may be the size.
+        // A file that has all its blocks has no holes. The count may be too high, never too low;
+        // but one that is higher than the volume is a lie, and so may be the size.
         let geometry = volume.geometry();
         let all = geometry.blocks_count.saturating_mul(u64::from(geometry.block_size));
         let has_all_blocks = (file.size..=all).contains(&file.space(geometry));
@@ -337,7 +337,8 @@ impl Data {
     }
 }
 
-/// Whether blocks may be counted that hold no data: unwritten ones, or some past the end. Extents alone tell.
+/// Whether blocks may be counted that hold no data: unwritten ones, or some past the end. Extents
+/// alone tell.
 fn has_room_past(file: &LoadedInode) -> bool {
     file.is_extent_mapped()
 }

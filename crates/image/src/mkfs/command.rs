@@ -1,4 +1,5 @@
-//! The command from its words to the formatted device: what `extant mkfs` and mke2fs do, in mke2fs's order.
+//! The command from its words to the formatted device: what `extant mkfs` and mke2fs do, in
+//! mke2fs's order.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,4 +1,5 @@
-//! The extended options of `-E` (and of the configuration's `options`): one value for each, or its refusal.
+//! The extended options of `-E` (and of the configuration's `options`): one value for each, or its
+//! refusal.
 
 use extant_ondisk::quota::QuotaKind;
 

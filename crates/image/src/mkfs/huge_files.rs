@@ -1,4 +1,5 @@
-//! Huge files: made with the file system, each in one run where it can be, their directories and maps before them.
+//! Huge files: made with the file system, each in one run where it can be, their directories and
+//! maps before them.
 
 use std::ops::Range;
 
@@ -170,7 +171,8 @@ impl NewVolume {
         Ok(())
     }
 
-    /// The first multiple of `align` from `goal` on that is free; `goal` itself where there is none.
+    /// The first multiple of `align` from `goal` on that is free; `goal` itself where there is
+    /// none.
     fn next_aligned_gap(&self, goal: u64, align: u64) -> u64 {
         let end = self.geometry.blocks_count;
         let mut at = goal;

@@ -34,12 +34,14 @@ pub struct Identity {
     pub root_perms: u16,
     /// The root directory's security.selinux.
     pub root_selinux: Option<String>,
-    /// For `s_max_mnt_count` with periodic checks: 20 to 39, spread so that not all volumes are checked at once.
+    /// For `s_max_mnt_count` with periodic checks: 20 to 39, spread so that not all volumes are
+    /// checked at once.
     pub max_mount_count: u16,
 }
 
 impl Identity {
-    /// As the options have it; what they leave open is random, and now. `epoch` is [`EPOCH_VARIABLE`]'s value.
+    /// As the options have it; what they leave open is random, and now. `epoch` is
+    /// [`EPOCH_VARIABLE`]'s value.
     pub fn new(
         options: &Options,
         figures: &Figures,

@@ -1,5 +1,5 @@
-//! The inodes that every new volume has, and those that its features ask for, in the order in which mke2fs makes them:
-//! root, lost+found, bad blocks, resize inode, journal, MMP, quota, orphan file.
+//! The inodes that every new volume has, and those that its features ask for, in the order in which
+//! mke2fs makes them: root, lost+found, bad blocks, resize inode, journal, MMP, quota, orphan file.
 
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
@@ -191,8 +191,8 @@ impl NewVolume {
         Ok(())
     }
 
-    /// Inode 7 holds the reserved descriptor blocks: a double indirect block whose indirect blocks are those of
-    /// group 0, each pointing to its backups. From special_inodes.rst.
+    /// Inode 7 holds the reserved descriptor blocks: a double indirect block whose indirect blocks
+    /// are those of group 0, each pointing to its backups. From special_inodes.rst.
     fn add_resize_inode(&mut self) -> Result<(), MkfsError> {
         // Behind group 0's table, where a volume without flex_bg has its first data.
         let goal = 2
@@ -203,8 +203,9 @@ impl NewVolume {
         let double = self.take_block(goal)?;
         let pointers = u64::from(self.geometry.block_size / 4);
         let reserved = leading(&self.geometry, GroupNo(0)).reserved;
-        // As far from group 0's as their groups are, which is what the twins hold to: with bigalloc and blocks of 1 KiB the
-        // reserved blocks themselves lie one block before, as no boot block is in front of them.
+        // As far from group 0's as their groups are, which is what the twins hold to: with bigalloc
+        // and blocks of 1 KiB the reserved blocks themselves lie one block before, as no boot block
+        // is in front of them.
         let backups: Vec<u64> = self
             .geometry
             .backup_superblock_groups()

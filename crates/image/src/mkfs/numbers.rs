@@ -1,4 +1,5 @@
-//! Numbers as the command line and the configuration file write them: C's bases, and sizes with a unit.
+//! Numbers as the command line and the configuration file write them: C's bases, and sizes with a
+//! unit.
 
 use extant_device::{ByteSize, SizeGrammar};
 

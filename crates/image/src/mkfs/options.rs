@@ -211,8 +211,8 @@ pub fn wait_of(seconds: &str) -> Option<Duration> {
 const WITH_ARGUMENT: &[u8] = b"bCdeEgGiIJlLmMNoOrRstTUz";
 
 impl Options {
-    /// Reads an argument vector without the program's name. Options and operands may be mixed; `--` ends the
-    /// options.
+    /// Reads an argument vector without the program's name. Options and operands may be mixed; `--`
+    /// ends the options.
     pub fn parse<I>(arguments: I) -> Result<Self, MkfsError>
     where
         I: IntoIterator<Item = OsString>,

@@ -1,4 +1,5 @@
-//! What a device holds already: the signatures of file systems, volume managers, partition tables and archives.
+//! What a device holds already: the signatures of file systems, volume managers, partition tables
+//! and archives.
 
 use extant_device::{Device, DeviceError};
 use extant_ondisk::superblock::{RawSuperblock, Superblock};
@@ -62,8 +63,8 @@ const SIGNATURES: &[Signature] = &[
 /// Bytes from the start in which signatures lie.
 const HEAD: u64 = 0x2_0000 + 8;
 
-/// What is found, in words: `an ext4 file system labelled 'x'`. `offset`: where the new file system will start; the
-/// partition table before it may stay.
+/// What is found, in words: `an ext4 file system labelled 'x'`. `offset`: where the new file system
+/// will start; the partition table before it may stay.
 pub fn probe(device: &dyn Device, offset: u64) -> Result<Option<String>, DeviceError> {
     let length = device.size().saturating_sub(offset).min(HEAD);
     let mut head = vec![0; usize::try_from(length).unwrap_or(0)];

@@ -11,7 +11,8 @@ use super::volume::NewVolume;
 /// Columns of a line of block numbers.
 const LINE: usize = 72;
 
-/// The lines before the work: sizes, UUID, where backups lie. `volume` is none for a journal device.
+/// The lines before the work: sizes, UUID, where backups lie. `volume` is none for a journal
+/// device.
 pub(super) fn description(
     figures: &Figures,
     identity: &Identity,

@@ -1,5 +1,6 @@
-//! The group descriptors and bitmaps of a new volume, and the superblock that sums them up: computed from what is in
-//! use, group by group, so that a volume of any size needs memory for one bitmap at a time.
+//! The group descriptors and bitmaps of a new volume, and the superblock that sums them up:
+//! computed from what is in use, group by group, so that a volume of any size needs memory for one
+//! bitmap at a time.
 
 use extant_layout::RunSet;
 use extant_layout::tables::{GroupTables, is_block_uninit};

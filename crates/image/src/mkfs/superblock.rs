@@ -13,8 +13,8 @@ const CHECK_INTERVAL: u32 = 180 * 24 * 60 * 60;
 /// `s_magic`
 const MAGIC: u16 = 0xef53;
 
-/// The superblock with every field that does not depend on where things came to lie; free counts as if all were
-/// free.
+/// The superblock with every field that does not depend on where things came to lie; free counts as
+/// if all were free.
 pub fn raw_superblock(figures: &Figures, identity: &Identity) -> RawSuperblock {
     let mut raw = RawSuperblock::from_bytes(&[0; 1024], GroupNo(0))
         .expect("1,024 bytes, whatever they are, make a raw superblock");

@@ -1,5 +1,6 @@
-//! A new volume in memory: what is in use, its special inodes, the blocks to be written. Nothing reaches the device
-//! here; a volume of terabytes takes memory for its groups' descriptors and not more.
+//! A new volume in memory: what is in use, its special inodes, the blocks to be written. Nothing
+//! reaches the device here; a volume of terabytes takes memory for its groups' descriptors and not
+//! more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -130,8 +131,8 @@ impl NewVolume {
         Ok(InodeNo(number))
     }
 
-    /// Takes free blocks in whole clusters, the first that are free from `goal` on, then from the start; the last
-    /// cluster may be longer than what is returned.
+    /// Takes free blocks in whole clusters, the first that are free from `goal` on, then from the
+    /// start; the last cluster may be longer than what is returned.
     pub fn take_blocks(&mut self, goal: u64, count: u64) -> Result<Vec<Range<u64>>, MkfsError> {
         let ratio = u64::from(self.geometry.blocks_per_cluster);
         let origin = self.geometry.first_data_block.0;
@@ -162,7 +163,8 @@ impl NewVolume {
         self.geometry.has_incompat(IncompatFeatures::EXTENTS)
     }
 
-    /// Takes blocks for a file and maps them. The map's own blocks are part of the volume's contents then.
+    /// Takes blocks for a file and maps them. The map's own blocks are part of the volume's
+    /// contents then.
     pub fn map_file(
         &mut self,
         owner: InodeNo,
@@ -212,7 +214,8 @@ impl NewVolume {
         self.map_runs(InodeNo::ROOT, data, self.group_start(0))
     }
 
-    /// Maps blocks that were taken already by an extent tree, whose nodes go to free blocks from `node_goal` on.
+    /// Maps blocks that were taken already by an extent tree, whose nodes go to free blocks from
+    /// `node_goal` on.
     pub fn map_runs(
         &mut self,
         owner: InodeNo,

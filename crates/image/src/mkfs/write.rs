@@ -1,4 +1,5 @@
-//! Bringing a new volume to its device: large sorted writes, and only of what is not zero there already.
+//! Bringing a new volume to its device: large sorted writes, and only of what is not zero there
+//! already.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -93,7 +94,8 @@ impl NewVolume {
         self.write_metadata(device, rules, zeroed)
     }
 
-    /// What [`Self::write_to`] does once the device is cleared; `zeroed` is what [`Self::clear`] said.
+    /// What [`Self::write_to`] does once the device is cleared; `zeroed` is what [`Self::clear`]
+    /// said.
     pub(crate) fn write_metadata(
         &mut self,
         device: &dyn Device,
@@ -106,7 +108,8 @@ impl NewVolume {
         }
         let table = self.write_groups(&mut batch, zeroed, rules.super_only)?;
         batch.flush()?;
-        // Bitmaps lie scattered, so their way to the medium is long: it begins while the descriptors are copied.
+        // Bitmaps lie scattered, so their way to the medium is long: it begins while the
+        // descriptors are copied.
         if rules.one_thread {
             self.write_descriptors(&mut batch, &table, rules)?;
             self.write_superblocks(&mut batch, rules)?;
@@ -334,7 +337,8 @@ impl NewVolume {
     pub fn raw_superblock_of(&self, group: GroupNo) -> RawSuperblock {
         let mut raw = self.raw;
         self.superblock.encode_into(&mut raw);
-        // 16 bits are stored, and backups lie in low groups or at powers: the rest is cut off as the kernel does.
+        // 16 bits are stored, and backups lie in low groups or at powers: the rest is cut off as
+        // the kernel does.
         raw.s_block_group_nr.set((group.0 & 0xffff) as u16);
         raw.seal();
         raw

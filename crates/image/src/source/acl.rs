@@ -1,4 +1,5 @@
-//! POSIX ACLs: the text that archives hold, and the kernel's binary form of the attribute (version 2).
+//! POSIX ACLs: the text that archives hold, and the kernel's binary form of the attribute (version
+//! 2).
 
 use super::error::Flaw;
 use super::owner::Owners;
@@ -39,7 +40,8 @@ struct Entry {
     perm: u16,
 }
 
-/// A valid ACL: entries sorted by tag and id, the three base entries once each, a mask where one is needed.
+/// A valid ACL: entries sorted by tag and id, the three base entries once each, a mask where one is
+/// needed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Acl(Vec<Entry>);
 
@@ -133,8 +135,9 @@ impl Acl {
     }
 }
 
-/// Reads the text form: entries `tag:qualifier:permissions`, separated by newlines or commas, with the number of a
-/// named qualifier in a fourth field where the archiver wrote it. `None` if there are no entries.
+/// Reads the text form: entries `tag:qualifier:permissions`, separated by newlines or commas, with
+/// the number of a named qualifier in a fourth field where the archiver wrote it. `None` if there
+/// are no entries.
 pub(super) fn from_text(text: &[u8]) -> Result<Option<Acl>, Flaw> {
     let text = std::str::from_utf8(text).map_err(|_| invalid("the text is not UTF-8"))?;
     let mut entries = Vec::new();

@@ -1,5 +1,5 @@
-//! Where the files of an image are: a layout's directory, a directory of skopeo, or a tar archive of either kind that
-//! `docker save` and `skopeo copy` write.
+//! Where the files of an image are: a layout's directory, a directory of skopeo, or a tar archive
+//! of either kind that `docker save` and `skopeo copy` write.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -65,8 +65,8 @@ impl Blobs {
         }
     }
 
-    /// The files of an archive of images; `None` where the archive is something else. Only one whose first entry may be such an
-    /// archive's is read for that, and again from its start.
+    /// The files of an archive of images; `None` where the archive is something else. Only one
+    /// whose first entry may be such an archive's is read for that, and again from its start.
     pub(super) fn of_archive(name: &str, input: &mut Input) -> Result<Option<Self>, SourceError> {
         let in_archive = |flaw| tar::archive_error(name, None, 0, flaw);
         let first = match tar::first_name(input) {
@@ -115,7 +115,8 @@ impl Blobs {
         }
     }
 
-    /// The name of the file that holds a blob. A digest has no slash in it, so that it cannot lead out of the image.
+    /// The name of the file that holds a blob. A digest has no slash in it, so that it cannot lead
+    /// out of the image.
     pub(super) fn name_of(&self, digest: &Digest) -> String {
         match self {
             Self::Flat(_) => digest.digest().to_owned(),

@@ -1,7 +1,8 @@
-//! A directory of the host as a source: walked by several threads, with the same tree whatever their order.
+//! A directory of the host as a source: walked by several threads, with the same tree whatever
+//! their order.
 //!
-//! Directories are read level by level in batches; the names of a batch are sorted, looked at in parallel pieces, and
-//! put into the tree in order. Like `cp -a`, the walk crosses mount points.
+//! Directories are read level by level in batches; the names of a batch are sorted, looked at in
+//! parallel pieces, and put into the tree in order. Like `cp -a`, the walk crosses mount points.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -56,7 +57,8 @@ struct Found {
     sparse: Option<Vec<Segment>>,
 }
 
-/// The directories that the files of the image are or will be in must not be a source: the image would become part of itself.
+/// The directories that the files of the image are or will be in must not be a source: the image
+/// would become part of itself.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OutputDirectories(Vec<Identity>);
 
@@ -290,7 +292,8 @@ fn look_at(
     if known.is_some() {
         return Ok(found);
     }
-    // By way of the descriptor: there is no lgetxattrat, and a full path may be too long for the kernel.
+    // By way of the descriptor: there is no lgetxattrat, and a full path may be too long for the
+    // kernel.
     let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
     path.extend_from_slice(name);
     read_xattrs(&path, &mut found.xattrs)
@@ -357,8 +360,8 @@ fn read_xattrs(path: &[u8], list: &mut XattrList) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Calls with a larger buffer until the answer fits; the kernel ends both kinds of answer at 64 KiB. Most files have no
-/// attributes: the first try takes no memory from the heap.
+/// Calls with a larger buffer until the answer fits; the kernel ends both kinds of answer at 64
+/// KiB. Most files have no attributes: the first try takes no memory from the heap.
 fn grow(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     const FIRST: usize = 512;
     const LIMIT: usize = 1 << 17;

@@ -1,4 +1,5 @@
-//! The input of `extant build`: directories, tar archives and OCI layouts, laid over each other into one [`Tree`].
+//! The input of `extant build`: directories, tar archives and OCI layouts, laid over each other
+//! into one [`Tree`].
 
 mod acl;
 mod ahead;
@@ -77,10 +78,10 @@ impl FromStr for Source {
 }
 
 impl Source {
-    /// The source that an argument means: `-` is standard input; `dir:PATH`, `tar:PATH`, `oci:PATH[:REFERENCE]`,
-    /// `oci-archive:FILE[:REFERENCE]` and `docker-archive:FILE[:REFERENCE]` say what they are; else a directory with an
-    /// `oci-layout`, or one that skopeo's `dir:` made, is an image, any other a directory, and all else an archive, which may
-    /// hold an image too.
+    /// The source that an argument means: `-` is standard input; `dir:PATH`, `tar:PATH`,
+    /// `oci:PATH[:REFERENCE]`, `oci-archive:FILE[:REFERENCE]` and `docker-archive:FILE[:REFERENCE]`
+    /// say what they are; else a directory with an `oci-layout`, or one that skopeo's `dir:` made,
+    /// is an image, any other a directory, and all else an archive, which may hold an image too.
     ///
     /// # Errors
     /// [`SourceError::Io`] if there is nothing of that name.
@@ -131,7 +132,8 @@ impl Source {
 }
 
 impl Source {
-    /// A reference has colons of its own (`debian:12`): it begins after the first part that is a file.
+    /// A reference has colons of its own (`debian:12`): it begins after the first part that is a
+    /// file.
     fn image_archive(bytes: &[u8]) -> Self {
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
         let colons = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':');
@@ -148,7 +150,8 @@ impl Source {
     }
 }
 
-/// Reads all sources, each laid over those before it. Directories are read on the current rayon pool.
+/// Reads all sources, each laid over those before it. Directories are read on the current rayon
+/// pool.
 ///
 /// # Errors
 /// The first [`SourceError`], in an order that does not depend on threads.
@@ -227,8 +230,8 @@ fn read_archive(
     let mut input = match seekable_from_start(&file, start.len(), is_seekable) {
         Some(size) if packing == Packing::Plain => Input::seekable(file, size),
         _ => {
-            // With little in the pipe both of its ends wait for each other most of the time. Not allowed, or no pipe: it stays
-            // as it is.
+            // With little in the pipe both of its ends wait for each other most of the time. Not
+            // allowed, or no pipe: it stays as it is.
             let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_SIZE);
             let unpacked = unpack::unpacked(packing, reader).map_err(in_archive)?;
             Input::stream(unpacked, spool).map_err(in_archive)?

@@ -1,7 +1,9 @@
-//! Images: from `index.json` to one manifest, or from `docker save`'s list to one image, and its layers laid over each other.
+//! Images: from `index.json` to one manifest, or from `docker save`'s list to one image, and its
+//! layers laid over each other.
 //!
-//! Every blob is compared with its digest, and every unpacked layer with its diff id. Which image of several is meant
-//! must follow from the reference or the platform that were asked for, never from the machine.
+//! Every blob is compared with its digest, and every unpacked layer with its diff id. Which image
+//! of several is meant must follow from the reference or the platform that were asked for, never
+//! from the machine.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -325,7 +327,8 @@ impl Layout {
         Ok(platform_of(&self.json_blob(manifest.config())?))
     }
 
-    /// Reads a layer. What is verified is what is read: the bytes go to the spool once, and nothing is read from the blob again.
+    /// Reads a layer. What is verified is what is read: the bytes go to the spool once, and nothing
+    /// is read from the blob again.
     fn read_layer(
         &self,
         builder: &mut TreeBuilder,

@@ -63,8 +63,8 @@ pub fn parse_owner(text: &str) -> Result<(u32, u32), SourceError> {
 
 /// Ranges of ids and what they become; an id in none of them stays as it is.
 ///
-/// Its text is a list of `[u:|g:|b:]FROM:TO[:COUNT]` separated by commas: users, groups or (the default) both,
-/// COUNT ids (default 1) from FROM on. Ranges of one kind may not overlap in FROM.
+/// Its text is a list of `[u:|g:|b:]FROM:TO[:COUNT]` separated by commas: users, groups or (the
+/// default) both, COUNT ids (default 1) from FROM on. Ranges of one kind may not overlap in FROM.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct OwnerMap {
     users: Vec<IdRange>,

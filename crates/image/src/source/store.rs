@@ -99,8 +99,8 @@ impl HostTree {
         self.open_below(parts, FILE_FLAGS)
     }
 
-    /// Opens what lies at the path of these components, never through a symlink, in as few steps as the kernel's limit
-    /// for one path allows.
+    /// Opens what lies at the path of these components, never through a symlink, in as few steps as
+    /// the kernel's limit for one path allows.
     fn open_below(&self, parts: Vec<&[u8]>, flags: OFlags) -> io::Result<OwnedFd> {
         let mut reached: Option<OwnedFd> = None;
         let mut step = Vec::new();
@@ -129,7 +129,8 @@ const DIRECTORY_FLAGS: OFlags =
 const FILE_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// openat2 where the kernel has it: no component may be a symlink. Without it only the last one is looked at.
+/// openat2 where the kernel has it: no component may be a symlink. Without it only the last one is
+/// looked at.
 fn open_beneath(from: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
     match openat2(from, path, flags, Mode::empty(), resolve) {

@@ -1,13 +1,15 @@
-//! The tree that an image is built from: every name, inode and data position of all sources, held compactly.
+//! The tree that an image is built from: every name, inode and data position of all sources, held
+//! compactly.
 //!
-//! A million files cost about 90 bytes each, name included; a further hard link costs a dirent (12 bytes) and its
-//! name. Contents stay where they are: a node says at which position of which store its data lie, and
-//! [`Tree::open`] reads them, from any number of threads.
+//! A million files cost about 90 bytes each, name included; a further hard link costs a dirent (12
+//! bytes) and its name. Contents stay where they are: a node says at which position of which store
+//! its data lie, and [`Tree::open`] reads them, from any number of threads.
 //!
 //! The order is part of the meaning, and never depends on the host, on threads or on hash seeds:
 //! - [`Tree::dirents`] lists a directory by the bytes of its names;
-//! - node numbers follow the order of arrival: archives as they are written, directories level by level with sorted
-//!   names, the root first. Walking [`Tree::nodes`] therefore reads each archive or spool from front to back.
+//! - node numbers follow the order of arrival: archives as they are written, directories level by
+//!   level with sorted names, the root first. Walking [`Tree::nodes`] therefore reads each archive
+//!   or spool from front to back.
 
 use std::ops::Range;
 
@@ -80,8 +82,8 @@ impl Tree {
         &self.names.0[at..at + node.size as usize]
     }
 
-    /// A node's extended attributes by the bytes of their names. POSIX ACLs are in the kernel's binary form
-    /// (version 2) under `system.posix_acl_access` and `system.posix_acl_default`.
+    /// A node's extended attributes by the bytes of their names. POSIX ACLs are in the kernel's
+    /// binary form (version 2) under `system.posix_acl_access` and `system.posix_acl_default`.
     pub fn xattrs(&self, id: NodeId) -> Xattrs<'_> {
         self.xattrs.get(self.node(id).xattrs)
     }
@@ -99,7 +101,8 @@ impl Tree {
         self.xattrs.iter()
     }
 
-    /// Names of extended attributes that ext4 has no place for, and how many nodes had them: they were left out.
+    /// Names of extended attributes that ext4 has no place for, and how many nodes had them: they
+    /// were left out.
     pub fn ignored_xattrs(&self) -> impl Iterator<Item = (&[u8], u64)> {
         self.xattrs.ignored()
     }

@@ -8,8 +8,8 @@ use liblzma::stream::{CONCATENATED, Stream};
 
 use super::error::Flaw;
 
-/// More memory than this is not given to an unpacker, whatever the archive asks for: xz -9 needs 65 MiB, zstd without
-/// `--long` 128 MiB (its own limit).
+/// More memory than this is not given to an unpacker, whatever the archive asks for: xz -9 needs 65
+/// MiB, zstd without `--long` 128 MiB (its own limit).
 const XZ_MEMORY: u64 = 256 << 20;
 
 /// How an archive is packed.
@@ -83,7 +83,8 @@ pub(super) fn unpacked(
     })
 }
 
-/// Members of gzip after each other, with the zeroes behind the last that tapes leave there: gzip takes both.
+/// Members of gzip after each other, with the zeroes behind the last that tapes leave there: gzip
+/// takes both.
 struct Members<R> {
     /// `None` only while it is changed.
     member: Option<GzDecoder<R>>,

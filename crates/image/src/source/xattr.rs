@@ -55,7 +55,8 @@ impl<'a> Iterator for Xattrs<'a> {
     }
 }
 
-/// Distinct sets, each packed: length of the name (1 byte) and of the value (3), name, value, for every attribute.
+/// Distinct sets, each packed: length of the name (1 byte) and of the value (3), name, value, for
+/// every attribute.
 #[derive(Debug)]
 pub(super) struct XattrSets {
     bytes: Vec<u8>,
@@ -100,8 +101,8 @@ impl XattrSets {
         self.ignored.iter().map(|(name, count)| (name.as_slice(), *count))
     }
 
-    /// The number of the set of `list`, which is left empty. Sorts by name; of equal names the last one counts.
-    /// An access ACL sets the permission bits of `mode`, as it does in the kernel.
+    /// The number of the set of `list`, which is left empty. Sorts by name; of equal names the last
+    /// one counts. An access ACL sets the permission bits of `mode`, as it does in the kernel.
     pub(super) fn intern(
         &mut self,
         list: &mut XattrList,
@@ -197,7 +198,8 @@ fn append(bytes: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     bytes.extend_from_slice(value);
 }
 
-/// Whether ext4 has a place for an attribute of this name, and the kernel would let a node of this type have it.
+/// Whether ext4 has a place for an attribute of this name, and the kernel would let a node of this
+/// type have it.
 fn is_storable(name: &[u8], mode: u16) -> bool {
     let kind = mode & file_type::MASK;
     let long = |prefix: &[u8]| name.len() > prefix.len() && name.starts_with(prefix);

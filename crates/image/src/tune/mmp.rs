@@ -15,8 +15,9 @@ use crate::mkfs::identity::cut;
 /// Seconds between updates where nothing else is said, from mmp.rst.
 const DEFAULT_INTERVAL: u16 = 5;
 
-/// Says in the MMP block that the volume is worked on, once no other host can be taking it at the same time. A host that has it is not waited for: the
-/// volume is in use, or was not closed, and then a check is due.
+/// Says in the MMP block that the volume is worked on, once no other host can be taking it at the
+/// same time. A host that has it is not waited for: the volume is in use, or was not closed, and
+/// then a check is due.
 pub(super) fn claim(
     volume: &mut OfflineVolume,
     env: &Env,

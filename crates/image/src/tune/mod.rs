@@ -1,9 +1,10 @@
 //! `extant tune`: changes what a volume says of itself, in place, as tune2fs does.
 //!
-//! [`run`] holds a [`Request`] against a volume that nobody else has open: first plain fields of the superblock, then
-//! features, each with what it needs (a journal, quota files, checksums of everything), then what was asked for journal,
-//! quota and UUID. What is written before the end is harmless without it, but for checksums: while those are rewritten the
-//! superblock says "not clean", so that a crash is followed by a check.
+//! [`run`] holds a [`Request`] against a volume that nobody else has open: first plain fields of
+//! the superblock, then features, each with what it needs (a journal, quota files, checksums of
+//! everything), then what was asked for journal, quota and UUID. What is written before the end is
+//! harmless without it, but for checksums: while those are rewritten the superblock says "not
+//! clean", so that a crash is followed by a check.
 
 mod error;
 mod features;
@@ -36,9 +37,10 @@ use work::Tune;
 /// `env` the clock that waiting for another program's use of the volume goes by.
 ///
 /// # Errors
-/// What tune2fs refuses, what is not built (by name), a volume that is in use or damaged, and failures of the device. Refusals
-/// that need no more than the superblock come before anything is changed. A later one (no room for a journal, a folded directory)
-/// may leave parts of the same request done, and a volume for e2fsck to look at.
+/// What tune2fs refuses, what is not built (by name), a volume that is in use or damaged, and
+/// failures of the device. Refusals that need no more than the superblock come before anything is
+/// changed. A later one (no room for a journal, a folded directory) may leave parts of the same
+/// request done, and a volume for e2fsck to look at.
 pub fn run(
     device: &Arc<dyn Device>,
     journal: Option<&dyn Device>,

@@ -14,7 +14,8 @@ pub(super) fn id_of(text: &str, file: &str) -> Option<u32> {
     })
 }
 
-/// `now`, or `YYYYMMDD[HH[MM[SS]]]` in UTC: an image does not know the reader's time zone. Seconds since 1970.
+/// `now`, or `YYYYMMDD[HH[MM[SS]]]` in UTC: an image does not know the reader's time zone. Seconds
+/// since 1970.
 pub(super) fn parse_time(text: &str, now: u64) -> Option<u64> {
     if text == "now" {
         return Some(now);

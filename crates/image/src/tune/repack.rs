@@ -23,8 +23,8 @@ struct Name {
     hash: Option<DirHash>,
 }
 
-/// Reads a directory as `before` has it and writes it as `volume` wants it, into its blocks, more or fewer. `record` takes
-/// the new map, size and flags, and is the caller's to seal and to write.
+/// Reads a directory as `before` has it and writes it as `volume` wants it, into its blocks, more
+/// or fewer. `record` takes the new map, size and flags, and is the caller's to seal and to write.
 pub(super) fn directory(
     before: &OfflineVolume,
     volume: &mut OfflineVolume,
@@ -193,7 +193,8 @@ fn resize(
     Ok(())
 }
 
-/// Whether a volume's directories may be read and written: names of an index that no key is known for stay as they are.
+/// Whether a volume's directories may be read and written: names of an index that no key is known
+/// for stay as they are.
 pub(super) fn all_linear(volume: &mut OfflineVolume, geometry: &Geometry) -> Result<(), TuneError> {
     let before = OfflineVolume::open(volume.device().clone())?;
     super::records::each_record(volume, geometry, |volume, number, record| {

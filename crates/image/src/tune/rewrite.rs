@@ -1,7 +1,8 @@
 //! Checksums of everything, written anew: another UUID, another seed, metadata_csum on or off.
 //!
-//! The volume is read as it was and written as it will be, inode by inode. Directories get room for their checksums
-//! where they have none; what an index can hold depends on that room, so indexed directories are packed anew.
+//! The volume is read as it was and written as it will be, inode by inode. Directories get room for
+//! their checksums where they have none; what an index can hold depends on that room, so indexed
+//! directories are packed anew.
 
 use std::collections::BTreeSet;
 
@@ -23,8 +24,8 @@ use super::{marks, repack};
 /// Where an inode that holds the value of an attribute stores the value's hash: `i_atime`.
 const VALUE_HASH: std::ops::Range<usize> = 8..12;
 
-/// Makes a change to the superblock on which checksums depend, and everything else follow it. While it is under way the
-/// superblock on the device says "not clean".
+/// Makes a change to the superblock on which checksums depend, and everything else follow it. While
+/// it is under way the superblock on the device says "not clean".
 pub(super) fn checksums(
     volume: &mut OfflineVolume,
     change: impl FnOnce(&mut RawSuperblock),

@@ -55,7 +55,8 @@ pub(crate) fn assert_clean(image: &Path, what: &str) {
     }
 }
 
-/// What the kernel shows of an image, lost+found left out; `None` where mounting is not possible here.
+/// What the kernel shows of an image, lost+found left out; `None` where mounting is not possible
+/// here.
 pub(crate) fn mounted(image: &Path, what: &str) -> Option<TreeSnapshot> {
     if !is_root() {
         return None;

@@ -1,4 +1,5 @@
-//! Archives: any bytes may be refused, none may panic, and those that are read give a tree that hangs together.
+//! Archives: any bytes may be refused, none may panic, and those that are read give a tree that
+//! hangs together.
 
 use std::io::Write as _;
 

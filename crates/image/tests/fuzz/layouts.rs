@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 use crate::archives::{Entry, archive, walk};
 use crate::shown::options;
 
-/// A layout of one image; each blob passes through `change` before its digest is made, and `index.json` at last.
+/// A layout of one image; each blob passes through `change` before its digest is made, and
+/// `index.json` at last.
 fn layout(scratch: &Scratch, layers: &[&[Entry]], mut change: impl FnMut(Vec<u8>) -> Vec<u8>) {
     fs::create_dir_all(scratch.join("blobs/sha256")).unwrap();
     fs::write(scratch.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();

@@ -1,5 +1,5 @@
-//! Bolero harnesses for what people hand us: archives, image layouts, options and configurations of mkfs.
-//! As tests they run for a moment each; `cargo xtask fuzz` runs them for longer.
+//! Bolero harnesses for what people hand us: archives, image layouts, options and configurations of
+//! mkfs. As tests they run for a moment each; `cargo xtask fuzz` runs them for longer.
 
 mod archives;
 mod layouts;

@@ -1,4 +1,5 @@
-//! mkfs: configurations and options of all sorts are taken or refused, and figures that are given can be laid out.
+//! mkfs: configurations and options of all sorts are taken or refused, and figures that are given
+//! can be laid out.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

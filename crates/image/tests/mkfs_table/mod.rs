@@ -21,7 +21,8 @@ impl Row {
         self.cell(name).parse().ok()
     }
 
-    /// The size that the file already had: that of the file system in it, where the row does not say.
+    /// The size that the file already had: that of the file system in it, where the row does not
+    /// say.
     pub(crate) fn device(&self) -> DeviceFacts {
         let made = self.number("blocks").zip(self.number("block_size"));
         let mut facts = DeviceFacts {
@@ -71,5 +72,6 @@ pub(crate) fn rows(corpora: &Path) -> Vec<Row> {
     lines.map(|cells| Row { cells: names.iter().cloned().zip(cells).collect() }).collect()
 }
 
-/// Rows that depend on the machine: the hosting file system ends at 16 TiB, and -n wants the file to exist.
+/// Rows that depend on the machine: the hosting file system ends at 16 TiB, and -n wants the file
+/// to exist.
 pub(crate) const MACHINE: [&str; 2] = ["-t ext4 IMAGE 17T", "-t ext4 -n IMAGE 256M"];

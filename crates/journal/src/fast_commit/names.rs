@@ -108,7 +108,8 @@ impl Names {
         Ok((packer, plan, items))
     }
 
-    /// Maps the hole at a logical block, up to the end of its cluster or of the directory's `blocks`.
+    /// Maps the hole at a logical block, up to the end of its cluster or of the directory's
+    /// `blocks`.
     fn fill_hole(
         &self,
         volume: &mut Volume<'_>,

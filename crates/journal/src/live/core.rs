@@ -44,7 +44,8 @@ pub(super) struct Core {
     /// Number of committed frames not yet checkpointed above which checkpointing begins.
     pub(super) max_pinned: usize,
     pub(super) progress: Mutex<Progress, ProgressLock>,
-    /// Notified when a transaction is committed or opened, log space is freed, or the journal aborts.
+    /// Notified when a transaction is committed or opened, log space is freed, or the journal
+    /// aborts.
     pub(super) progressed: Condvar,
     /// Notified when the last handle leaves a closed gate.
     pub(super) drained: Condvar,
@@ -156,7 +157,8 @@ impl Core {
         loop {
             self.latch.check()?;
             let seen = self.gate.enter();
-            // Either the freeze sees this handle at the gate and waits for it, or the handle sees the freeze.
+            // Either the freeze sees this handle at the gate and waits for it, or the handle sees
+            // the freeze.
             fence(Ordering::SeqCst);
             if self.is_frozen.load(Ordering::Relaxed) {
                 self.leave();

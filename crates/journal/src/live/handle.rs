@@ -25,7 +25,8 @@ impl<'a> Handle<'a> {
         Ok(Self { core, tid, credits: Cell::new(credits) })
     }
 
-    /// The transaction that the changes belong to: [`Journal::commit`](crate::Journal::commit) waits for it.
+    /// The transaction that the changes belong to: [`Journal::commit`](crate::Journal::commit)
+    /// waits for it.
     pub fn tid(&self) -> Tid {
         self.tid
     }

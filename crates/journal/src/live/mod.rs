@@ -1,4 +1,5 @@
-//! The live journal: frames, handles, transactions, and the workers that commit and checkpoint them.
+//! The live journal: frames, handles, transactions, and the workers that commit and checkpoint
+//! them.
 //!
 //! `docs/src/internals/journal.md` has the states, the lock order, and what is flushed when.
 
@@ -141,8 +142,8 @@ impl Journal {
         self.core.cache.read_many(blocks)
     }
 
-    /// The frame of a block if its content is in memory. Data blocks that were journalled (`data=journal`) are newer here
-    /// than on the device.
+    /// The frame of a block if its content is in memory. Data blocks that were journalled
+    /// (`data=journal`) are newer here than on the device.
     pub fn cached(&self, block: BlockNo) -> Option<Frame> {
         self.core.cache.peek(block).filter(Frame::is_loaded)
     }

@@ -1,4 +1,5 @@
-//! The journal under shuttle's scheduler: threads, the commit and the checkpoint interleaved in many ways.
+//! The journal under shuttle's scheduler: threads, the commit and the checkpoint interleaved in
+//! many ways.
 
 use extant_device::{Device, MemoryDevice};
 use extant_ondisk::jbd2::{JournalCompat, JournalIncompat, JournalRoCompat, JournalSuperblock};

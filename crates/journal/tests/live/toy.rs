@@ -1,4 +1,5 @@
-//! A client of the journal that keeps a table of slots, each a block that is free, journalled, or ordered data.
+//! A client of the journal that keeps a table of slots, each a block that is free, journalled, or
+//! ordered data.
 //!
 //! Every operation changes some slots and writes its number into the table, all through one handle.
 //! So the table shows which operations a recovered image contains, and the model has the expected

@@ -1,4 +1,5 @@
-//! Document 004: a volume is filled in steps; at each, checks that establish, use and remove the inode tables' high-water marks.
+//! Document 004: a volume is filled in steps; at each, checks that establish, use and remove the
+//! inode tables' high-water marks.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -103,8 +104,9 @@ fn fill(live: &Live, files: std::ops::Range<u64>, a_directory: u64) -> Result<()
     Ok(())
 }
 
-/// On a simulated drive: each step is a volume of its own that is written full, in place of files made one by one; then our checker
-/// three times, by the drive's clock. Where [`REAL_STEPS`] say so, e2fsck looks at the same image, by this machine's.
+/// On a simulated drive: each step is a volume of its own that is written full, in place of files
+/// made one by one; then our checker three times, by the drive's clock. Where [`REAL_STEPS`] say
+/// so, e2fsck looks at the same image, by this machine's.
 fn on_drive(
     cell: &Cell,
     work: &CheckTime,
@@ -159,7 +161,8 @@ fn on_drive(
             continue;
         }
         for which in USES {
-            // By ours on the drive, which keeps zeroed tables as holes: tune2fs would write them out, tens of gigabytes.
+            // By ours on the drive, which keeps zeroed tables as holes: tune2fs would write them
+            // out, tens of gigabytes.
             ours.switch_for(which, place.image().as_os_str())?;
             place.drop_caches();
             // It may want more memory or time than there is: what ours took stays.
@@ -268,8 +271,8 @@ impl Checker<'_> {
     }
 }
 
-/// `Pass 1: Memory used: 260k/0k (118k/143k), time:  0.01/ 0.00/ 0.00`, or `Pass 1: time:  0.01, I/O read: 1MB`: the pass and its
-/// elapsed seconds.
+/// `Pass 1: Memory used: 260k/0k (118k/143k), time:  0.01/ 0.00/ 0.00`, or
+/// `Pass 1: time:  0.01, I/O read: 1MB`: the pass and its elapsed seconds.
 fn passes(said: &str) -> impl Iterator<Item = (u32, f64)> {
     said.lines().filter_map(|line| {
         let (pass, rest) = line.strip_prefix("Pass ")?.split_once(':')?;

@@ -1,7 +1,7 @@
 //! Mappings of the kernel's device mapper below a file system, set up by dmsetup(8).
 //!
-//! The kernel does not take them away with a process, as it does mounts. They have names of ours: those that a killed cell left are taken
-//! away before new ones are made.
+//! The kernel does not take them away with a process, as it does mounts. They have names of ours:
+//! those that a killed cell left are taken away before new ones are made.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,9 @@
 //! A cell: one run of one target in one experiment, in a process of its own.
 //!
-//! The process has mounts and processes of its own too (see [`crate::run`]): when it ends, in whatever way, the kernel takes its mounts,
-//! servers and loop devices away. It reads a [`Cell`] from standard input and says [`Message`]s on standard output, a line each; when
-//! standard input ends before it does, it ends at once.
+//! The process has mounts and processes of its own too (see [`crate::run`]): when it ends, in
+//! whatever way, the kernel takes its mounts, servers and loop devices away. It reads a [`Cell`]
+//! from standard input and says [`Message`]s on standard output, a line each; when standard input
+//! ends before it does, it ends at once.
 
 mod check_time;
 mod copy_remove;
@@ -63,8 +64,9 @@ pub fn serve() -> io::Result<()> {
     heard
 }
 
-/// The threads of a world take turns: it costs a third of a cell's processor time to wake each next one on another processor. One that is
-/// alone stays where it is. Where the system does not let it, it goes without.
+/// The threads of a world take turns: it costs a third of a cell's processor time to wake each next
+/// one on another processor. One that is alone stays where it is. Where the system does not let it,
+/// it goes without.
 fn stay_on_one_processor(job: Option<usize>) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number)).collect();

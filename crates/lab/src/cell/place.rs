@@ -257,8 +257,8 @@ impl<'c> Place<'c> {
         }
     }
 
-    /// The loop device's own requests go past the page cache then, as the engine's do: what is cached is cached once. Where the
-    /// image's file system cannot do that, it stays as it is.
+    /// The loop device's own requests go past the page cache then, as the engine's do: what is
+    /// cached is cached once. Where the image's file system cannot do that, it stays as it is.
     fn go_around_the_page_cache(&self) -> Result<(), CellError> {
         let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let point = self.point.to_string_lossy();
@@ -324,7 +324,8 @@ impl<'c> Place<'c> {
         }
     }
 
-    /// Extents of files, by their paths in the volume, which is not mounted; `None` where they can only be seen mounted.
+    /// Extents of files, by their paths in the volume, which is not mounted; `None` where they can
+    /// only be seen mounted.
     pub(super) fn extents_unmounted(&self, paths: &[PathBuf]) -> Option<Result<f64, CellError>> {
         if !self.system().is_ext() {
             return None;
@@ -333,7 +334,8 @@ impl<'c> Place<'c> {
         Some(mean_extents(&self.cell.program, &["frag"], paths.iter().map(named)))
     }
 
-    /// Takes away what is in memory of files, so that they come from the disk again; an ordinary user cannot.
+    /// Takes away what is in memory of files, so that they come from the disk again; an ordinary
+    /// user cannot.
     pub(super) fn drop_caches(&self) {
         if self.system().drive().is_some() {
             return;
@@ -345,8 +347,9 @@ impl<'c> Place<'c> {
     }
 }
 
-/// The URL of an image on a simulated drive. Each run has a seed of its own. Contents get an eighth where memory is limited, else a
-/// quarter of what an experiment may take: the page cache has the rest.
+/// The URL of an image on a simulated drive. Each run has a seed of its own. Contents get an eighth
+/// where memory is limited, else a quarter of what an experiment may take: the page cache has the
+/// rest.
 fn on_drive(cell: &Cell, drive: &str, file: &Path) -> PathBuf {
     const USUAL: u64 = 2 << 30;
     let memory = cell.memory().map_or(USUAL, |limit| limit / 8);

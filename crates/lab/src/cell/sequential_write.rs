@@ -124,7 +124,8 @@ fn write(
     Ok(names)
 }
 
-/// The profile as it is run here. Its time shrinks with the bytes that it is meant to write, unless another is given.
+/// The profile as it is run here. Its time shrinks with the bytes that it is meant to write, unless
+/// another is given.
 fn profile(work: &SequentialWrite, settings: &Settings) -> Result<Profile, CellError> {
     let mut profile: Profile = work.profile.parse().map_err(CellError::new)?;
     let scale = (settings.sizes * settings.counts).min(1.0);

@@ -9,9 +9,11 @@ use comfy_table::Table;
 
 use super::console::{CommandError, Console};
 
-/// Compare two targets, or two directories of results (two builds), in all that was measured of both
+/// Compare two targets, or two directories of results (two builds), in all that was measured of
+/// both
 ///
-/// Differences are in per cent of the first, with their 95% intervals (Welch's); a star stands where the interval leaves zero out.
+/// Differences are in per cent of the first, with their 95% intervals (Welch's); a star stands
+/// where the interval leaves zero out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the results of targets are

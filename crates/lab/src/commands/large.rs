@@ -7,7 +7,8 @@ use crate::target::Target;
 use super::console::{CommandError, Console};
 use super::scaled::{self, Scale};
 
-/// Run all experiments, each as large as half an hour on two processors and 35 GB of disk allow, and report
+/// Run all experiments, each as large as half an hour on two processors and 35 GB of disk allow,
+/// and report
 ///
 /// The book's page on the lab has the arithmetic. `hard-links-whole` is the whole archive on the
 /// targets that take it within that time, `hard-links` a part of it on those that take that, and
@@ -17,7 +18,8 @@ pub(crate) struct Args {
     /// Where results go; each experiment has a directory of its own below
     #[arg(long, value_name = "DIR", default_value = "lab-large")]
     out: PathBuf,
-    /// Only these: copy-remove, low-memory, hard-links, hard-links-small, hard-links-whole, sequential-write, check-time
+    /// Only these: copy-remove, low-memory, hard-links, hard-links-small, hard-links-whole,
+    /// sequential-write, check-time
     #[arg(value_name = "EXPERIMENT")]
     names: Vec<String>,
 }

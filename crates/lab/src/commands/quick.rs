@@ -14,8 +14,8 @@ const RUNS: u32 = 2;
 /// Fewer steps of filling than the document has, in per cent of the inodes.
 const STEPS: [f64; 3] = [0.0, 40.0, 80.0];
 
-/// Factors of each experiment, sizes and counts, so that all of them together take some minutes; and the rows of its document's
-/// matrix that its main findings are held against.
+/// Factors of each experiment, sizes and counts, so that all of them together take some minutes;
+/// and the rows of its document's matrix that its main findings are held against.
 const SCALES: [(&str, f64, f64, &[&str]); 5] = [
     ("copy-remove", 0.01, 0.01, &["engine::-O ^64bit", "engine::-O 64bit"]),
     (
@@ -52,8 +52,8 @@ const SCALES: [(&str, f64, f64, &[&str]); 5] = [
 
 /// Run all experiments small, on seven targets, and report
 ///
-/// It takes some minutes. What cannot run here is named in the report. Of the documents' matrices of options it takes the rows that
-/// decide their main findings, unless --targets is given.
+/// It takes some minutes. What cannot run here is named in the report. Of the documents' matrices
+/// of options it takes the rows that decide their main findings, unless --targets is given.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where results go; each experiment has a directory of its own below

@@ -25,10 +25,11 @@ pub(super) const OUT: &str = "lab-results";
 
 /// Run experiments; a run that was interrupted goes on where it stopped
 ///
-/// TARGET is engine (the library in process), engine@DRIVE (the same on a simulated drive: hdd7200, hdd7200-2005, ssd-sata, nvme), extant
-/// (our mount), ext2, ext3, ext4, xfs, btrfs, jfs, nilfs2 (the kernel's), zfs-fuse, fuse2fs or dir:PATH, each but the last with
-/// :MOUNT-OPTIONS and :MKFS-OPTIONS behind it: `engine:data=writeback,nodelalloc:-I 256`. On a --device the kernel's can have +linear,
-/// +crypt, +crypt-xts behind their names: `ext4+linear+crypt`.
+/// TARGET is engine (the library in process), engine@DRIVE (the same on a simulated drive: hdd7200,
+/// hdd7200-2005, ssd-sata, nvme), extant (our mount), ext2, ext3, ext4, xfs, btrfs, jfs, nilfs2
+/// (the kernel's), zfs-fuse, fuse2fs or dir:PATH, each but the last with :MOUNT-OPTIONS and
+/// :MKFS-OPTIONS behind it: `engine:data=writeback,nodelalloc:-I 256`. On a --device the kernel's
+/// can have +linear, +crypt, +crypt-xts behind their names: `ext4+linear+crypt`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where results go: samples.jsonl, run.json
@@ -36,7 +37,8 @@ pub(crate) struct Args {
     out: PathBuf,
     #[command(flatten)]
     changes: Changes,
-    /// How many cells (a run of a target) are at work at once, all of them on simulated drives: figures are the same as one by one
+    /// How many cells (a run of a target) are at work at once, all of them on simulated drives:
+    /// figures are the same as one by one
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
     /// Names of experiments, or all
@@ -50,7 +52,8 @@ pub(crate) struct Changes {
     /// Experiments of a file (TOML) as well; one of a built-in's name stands for that
     #[arg(long, value_name = "FILE")]
     experiments: Option<PathBuf>,
-    /// Sizes of files, and of volumes that they fill, are multiplied with this; 1 is the document's. Files of check-time are empty
+    /// Sizes of files, and of volumes that they fill, are multiplied with this; 1 is the
+    /// document's. Files of check-time are empty
     #[arg(long, value_name = "FACTOR", value_parser = factor, allow_negative_numbers = true)]
     sizes: Option<f64>,
     /// Numbers of files, threads, links and inodes are multiplied with this

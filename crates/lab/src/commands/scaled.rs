@@ -1,4 +1,5 @@
-//! All experiments at a scale that is settled here, each with its report, and one page for all of them.
+//! All experiments at a scale that is settled here, each with its report, and one page for all of
+//! them.
 
 use std::path::{Path, PathBuf};
 

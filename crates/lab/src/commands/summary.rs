@@ -6,7 +6,8 @@ use super::console::{At, CommandError, Console};
 
 /// Say on one page where engine, mount and checker stand, and which of the documents' findings hold
 ///
-/// The page is Markdown, written from the samples in the directories; differences that chance may have made are marked as such.
+/// The page is Markdown, written from the samples in the directories; differences that chance may
+/// have made are marked as such.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the page goes; standard output otherwise

@@ -1,4 +1,5 @@
-//! `extant lab vm`: experiments in a guest, for file systems that this machine's kernel does not have.
+//! `extant lab vm`: experiments in a guest, for file systems that this machine's kernel does not
+//! have.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +19,8 @@ const TARGETS: &str = "ext4:noatime,ext4+linear:noatime,ext4+linear+crypt:noatim
 /// Memory of a guest's that goes to its kernel and its first file system.
 const LEAST_MEMORY: u64 = 512 << 20;
 
-/// Run experiments in a QEMU guest made of Debian's packages: nilfs2, jfs, zfs-fuse, ext4 over the device mapper
+/// Run experiments in a QEMU guest made of Debian's packages: nilfs2, jfs, zfs-fuse, ext4 over the
+/// device mapper
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -41,15 +43,18 @@ struct PrepareArgs {
 /// Where a guest is kept.
 #[derive(Debug, clap::Args)]
 struct Place {
-    /// Where the guest's kernel and files are kept [default: extant/vm in the user's cache directory]
+    /// Where the guest's kernel and files are kept [default: extant/vm in the user's cache
+    /// directory]
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
 }
 
-/// Run experiments in the guest, which is prepared first where it is not; samples and report are as those of `lab run`
+/// Run experiments in the guest, which is prepared first where it is not; samples and report are as
+/// those of `lab run`
 ///
-/// Without --targets it measures those of document 002: ext4, also over dm-linear and over dm-linear and dm-crypt, btrfs, xfs, jfs, nilfs2
-/// and zfs-fuse. What cannot run says why in the samples.
+/// Without --targets it measures those of document 002: ext4, also over dm-linear and over
+/// dm-linear and dm-crypt, btrfs, xfs, jfs, nilfs2 and zfs-fuse. What cannot run says why in the
+/// samples.
 #[derive(Debug, clap::Args)]
 struct RunArgs {
     /// Where results go: samples.jsonl, run.json

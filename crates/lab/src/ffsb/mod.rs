@@ -1,7 +1,8 @@
-//! The Flexible File System Benchmark: profiles of FFSB 5 and 6, and an engine that runs them on any [`Files`].
+//! The Flexible File System Benchmark: profiles of FFSB 5 and 6, and an engine that runs them on
+//! any [`Files`].
 //!
-//! What the format and the program do is taken from its documentation and from watching it. Where it has a known defect ours
-//! does what is documented; each such place says so.
+//! What the format and the program do is taken from its documentation and from watching it. Where
+//! it has a known defect ours does what is documented; each such place says so.
 
 mod names;
 mod operate;

@@ -22,7 +22,8 @@ pub(super) struct Names {
 #[derive(Debug, Default)]
 struct Inner {
     files: Vec<Slot>,
-    /// Numbers of removed files, the oldest first: their names are used again before there are new ones.
+    /// Numbers of removed files, the oldest first: their names are used again before there are new
+    /// ones.
     free: VecDeque<usize>,
     present: usize,
     /// Numbered directories beside the files.
@@ -138,8 +139,8 @@ impl Names {
         }
     }
 
-    /// A name for a new file: the one that has been free for longest, else a new one in a random place. The file is there for
-    /// others once its maker calls [`Self::made`].
+    /// A name for a new file: the one that has been free for longest, else a new one in a random
+    /// place. The file is there for others once its maker calls [`Self::made`].
     pub(super) fn next(&self, random: &mut Rng) -> Held {
         let mut inner = self.lock();
         let number = inner.free.pop_front().unwrap_or_else(|| {
@@ -219,8 +220,8 @@ impl Names {
         numbered.map(|(number, slot)| self.path(number, slot)).collect()
     }
 
-    /// Takes over files that are there already: `place` is 0 or a directory's number and one. `None` if their numbers are not
-    /// those from zero on.
+    /// Takes over files that are there already: `place` is 0 or a directory's number and one.
+    /// `None` if their numbers are not those from zero on.
     pub(super) fn adopt(&self, found: impl IntoIterator<Item = (usize, u32)>) -> Option<()> {
         let mut places: Vec<(usize, u32)> = found.into_iter().collect();
         places.sort_unstable();

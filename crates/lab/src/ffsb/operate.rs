@@ -365,7 +365,8 @@ impl Worker<'_> {
         at: u64,
         len: u64,
     ) -> Result<(), RunError> {
-        // Direct requests are whole sectors: the end of a file is asked for with what would follow it.
+        // Direct requests are whole sectors: the end of a file is asked for with what would follow
+        // it.
         let whole = if self.direct { len.next_multiple_of(ALIGNMENT as u64) } else { len } as usize;
         let bytes = &mut self.buffer[..whole];
         let read = self.record.timed(Call::Read, || file.read_at(bytes, at));

@@ -82,7 +82,8 @@ impl Measured<'_> {
         Some(whole)
     }
 
-    /// A series as it was measured on each simulated drive; where e2fsck looked at a drive's image, by this machine's clock.
+    /// A series as it was measured on each simulated drive; where e2fsck looked at a drive's image,
+    /// by this machine's clock.
     fn on_drives(&self, series: &Series) -> Vec<Series> {
         let mut all: Vec<Series> = Vec::new();
         for drive in self.results.drives(self.experiment) {

@@ -1,5 +1,5 @@
-//! What was measured on simulated drives, in Markdown. It is told apart from the rest: seconds of a drive's clock stand beside each other
-//! and beside published ones, never beside this machine's.
+//! What was measured on simulated drives, in Markdown. It is told apart from the rest: seconds of a
+//! drive's clock stand beside each other and beside published ones, never beside this machine's.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,8 @@ const CHECKS: [&str; 6] = [
 ];
 const CHECK: Headline = ("extant fsck, s", "extant fsck", "check_seconds", 1.0, false);
 
-/// An experiment's part of the page; nothing where no target of it was measured on a simulated drive.
+/// An experiment's part of the page; nothing where no target of it was measured on a simulated
+/// drive.
 pub(super) fn write(
     results: &Results,
     experiment: &Experiment,

@@ -1,4 +1,5 @@
-//! Figures: bars with intervals, and curves; light and dark, with colours that the colour-blind can tell apart.
+//! Figures: bars with intervals, and curves; light and dark, with colours that the colour-blind can
+//! tell apart.
 
 use kuva::backend::png::PngBackend;
 use kuva::backend::svg::SvgBackend;
@@ -9,7 +10,8 @@ use kuva::render::plots::Plot;
 use kuva::render::render::{Scene, render_multiple};
 use kuva::render::theme::Theme;
 
-/// Okabe and Ito's colours without yellow, which vanishes on white, and black, for which the axes' ink stands.
+/// Okabe and Ito's colours without yellow, which vanishes on white, and black, for which the axes'
+/// ink stands.
 const COLOURS: [&str; 6] = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"];
 /// Wide enough for the names of targets.
 const WIDTH: f64 = 1100.0;
@@ -19,7 +21,8 @@ const BAR_HEIGHT: f64 = 26.0;
 const AROUND_BARS: f64 = 110.0;
 /// Room for the last number of an axis.
 const MARGIN: f64 = 40.0;
-/// Bars of our own systems and of the others: far apart in hue and in lightness, on white and on black.
+/// Bars of our own systems and of the others: far apart in hue and in lightness, on white and on
+/// black.
 const OURS: &str = "#0072b2";
 const THEIRS: &str = "#e69f00";
 /// Pixels of a PNG for each of the picture's.

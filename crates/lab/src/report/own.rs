@@ -9,7 +9,8 @@ use crate::sample::{FILES_DONE, MEMORY_PEAK, WHOLE};
 use crate::stats::{Difference, Summary};
 use crate::target::{System, Target};
 
-/// A column of a table that has a row for each target: title, phase, metric, what the figure is divided by.
+/// A column of a table that has a row for each target: title, phase, metric, what the figure is
+/// divided by.
 type Column = (&'static str, &'static str, &'static str, f64);
 
 const COPY: [Column; 9] = [
@@ -56,7 +57,8 @@ const LINKS: [&str; 8] = [
 ];
 /// Bytes of a mebibyte.
 const MIB: f64 = 1_048_576.0;
-/// With fewer runs their extremes say more than an interval, which Student's t makes many times as wide.
+/// With fewer runs their extremes say more than an interval, which Student's t makes many times as
+/// wide.
 const FEW: usize = 3;
 const CHECKERS: [&str; 5] =
     ["e2fsck", "extant fsck", "e2fsck on this machine", "xfs_repair", "btrfs check"];
@@ -352,7 +354,8 @@ impl Own<'_> {
         self.compared().iter().filter_map(pair).collect()
     }
 
-    /// The experiment's pairs, and those of the engine's on each simulated drive that was measured; of two targets, both.
+    /// The experiment's pairs, and those of the engine's on each simulated drive that was measured;
+    /// of two targets, both.
     fn compared(&self) -> Vec<[Target; 2]> {
         let mut pairs = self.experiment.compare.clone();
         let measured: Vec<Target> =

@@ -1,5 +1,5 @@
-//! Several directories of results on one page of Markdown: where our engine, mount and checker stand, and what holds of what the
-//! documents found.
+//! Several directories of results on one page of Markdown: where our engine, mount and checker
+//! stand, and what holds of what the documents found.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,8 @@ const WRITE: [Headline; 5] = [
     ("extents per file", "write", "extents_per_file", 1.0, false),
     ("rm -rf, s", "rm", "remove_seconds", 1.0, false),
 ];
-/// Who is compared, in the order of columns; ours first. Those on simulated drives stand apart: [`super::drives`].
+/// Who is compared, in the order of columns; ours first. Those on simulated drives stand apart:
+/// [`super::drives`].
 const SYSTEMS: [&str; 12] = [
     "engine", "extant", "ext4", "ext3", "ext2", "xfs", "btrfs", "jfs", "nilfs2", "fuse2fs",
     "zfs-fuse", "dir",
@@ -178,7 +179,8 @@ fn findings(all: &[(&Path, Results)], page: &mut String) {
     for finding in Finding::all() {
         let mut is_first = true;
         let judged = |pair: &Pair| all.iter().find_map(|(_, results)| finding.judge(results, pair));
-        // Which drives there may be is no matter of the findings: those that were not measured are not named.
+        // Which drives there may be is no matter of the findings: those that were not measured are
+        // not named.
         let drives = drives_of(all, &finding.experiment);
         let on_drives = finding.pairs.iter().flat_map(|pair| {
             let moved = drives.iter().filter_map(|drive| pair.on_drive(drive));
@@ -246,8 +248,8 @@ impl Standing<'_> {
         }
     }
 
-    /// Of each system, with the layers below it, the target with the fewest options that has figures: name of the system, name of the
-    /// target.
+    /// Of each system, with the layers below it, the target with the fewest options that has
+    /// figures: name of the system, name of the target.
     fn systems(&self) -> Vec<(String, String)> {
         let mut found: Vec<(usize, String, String)> = Vec::new();
         for text in self.results.targets(self.experiment) {

@@ -7,7 +7,8 @@ use crate::stats::Summary;
 /// Titles of columns with published figures end so, where others are beside them.
 pub(super) const PUBLISHED: &str = ": published";
 
-/// A figure by which systems are compared: title, phase, metric, what it is divided by, whether more is better.
+/// A figure by which systems are compared: title, phase, metric, what it is divided by, whether
+/// more is better.
 pub(super) type Headline = (&'static str, &'static str, &'static str, f64, bool);
 
 /// A table of texts: ours, or a document's.

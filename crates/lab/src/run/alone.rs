@@ -1,4 +1,5 @@
-//! One run at a time in a directory of results: a second one would take the first one's scratch space away.
+//! One run at a time in a directory of results: a second one would take the first one's scratch
+//! space away.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Cells at work beside each other, each in a process of its own. Worlds have clocks of their own, so that nothing which is measured by them
-//! changes when processors have others to serve.
+//! Cells at work beside each other, each in a process of its own. Worlds have clocks of their own,
+//! so that nothing which is measured by them changes when processors have others to serve.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};

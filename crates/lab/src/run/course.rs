@@ -1,4 +1,5 @@
-//! The course of a run: which cells are done, which comes next, and what is kept of one that has ended.
+//! The course of a run: which cells are done, which comes next, and what is kept of one that has
+//! ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -76,8 +77,8 @@ impl Course {
         self.cells.iter().filter(same).all(|other| self.store.has(&key(other)))
     }
 
-    /// Seconds that cells from this number on will take, one after the other, as far as earlier ones tell: those of the same target,
-    /// else of the same experiment, else all.
+    /// Seconds that cells from this number on will take, one after the other, as far as earlier
+    /// ones tell: those of the same target, else of the same experiment, else all.
     pub(super) fn left(&self, number: usize) -> Option<f64> {
         let mut of_target: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
         let mut of_experiment: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
@@ -99,7 +100,8 @@ impl Course {
         Some(cells.filter(|cell| !self.is_done(cell)).map(of).sum())
     }
 
-    /// Keeps what a cell came to, that took so many seconds, while others made the processors so busy.
+    /// Keeps what a cell came to, that took so many seconds, while others made the processors so
+    /// busy.
     pub(super) fn keep(
         &mut self,
         cell: &Cell,

@@ -24,8 +24,8 @@ pub type Ended = Result<Vec<Sample>, Failure>;
 pub struct Failure {
     /// In words.
     pub why: String,
-    /// For want of memory the kernel ended something: another run may have enough. Without, no run of the target is expected to go
-    /// better.
+    /// For want of memory the kernel ended something: another run may have enough. Without, no run
+    /// of the target is expected to go better.
     pub is_want_of_memory: bool,
 }
 

@@ -1,9 +1,10 @@
 //! Processes whose mounts and children end with them, however they end.
 //!
-//! unshare(1) gives a cell a mount and a PID namespace of its own. When the cell's process, which is the first of its PID namespace,
-//! ends, the kernel kills all others in it; with the last of them goes the mount namespace, and with that every mount, and the loop
-//! devices under them, which mount(8) sets to be freed then. `--kill-child` ends the cell with unshare, and the end of standard
-//! input tells the cell that we are gone.
+//! unshare(1) gives a cell a mount and a PID namespace of its own. When the cell's process, which
+//! is the first of its PID namespace, ends, the kernel kills all others in it; with the last of
+//! them goes the mount namespace, and with that every mount, and the loop devices under them, which
+//! mount(8) sets to be freed then. `--kill-child` ends the cell with unshare, and the end of
+//! standard input tells the cell that we are gone.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -34,7 +35,8 @@ impl Isolation {
         [Self::Root, Self::User].into_iter().find(works).unwrap_or(Self::None)
     }
 
-    /// A command that runs a program so, in a process group of its own: a terminal's signals go to us.
+    /// A command that runs a program so, in a process group of its own: a terminal's signals go to
+    /// us.
     pub(super) fn command(self, program: &Path) -> Command {
         let words: Vec<&str> = match self {
             Self::None => {

@@ -40,7 +40,8 @@ pub struct Manifest {
     pub started: u64,
     /// What measuring one phase costs by itself, in seconds: it is inside every phase's figure.
     pub overhead_seconds: f64,
-    /// What timing one call costs, in seconds: where calls are timed each, it is inside the figure of all of them.
+    /// What timing one call costs, in seconds: where calls are timed each, it is inside the figure
+    /// of all of them.
     #[serde(default)]
     pub call_overhead_seconds: f64,
     /// The guest that it was done in, if it was; `environment` is its host's then.
@@ -59,7 +60,8 @@ impl Manifest {
         serde_json::from_slice(&text).map_err(|error| failed(path.display())(error.into()))
     }
 
-    /// Writes a plan's, unless there is the same. One that differs is replaced where nothing was measured with it.
+    /// Writes a plan's, unless there is the same. One that differs is replaced where nothing was
+    /// measured with it.
     pub(super) fn keep(plan: &Plan, is_in_guest: bool) -> Result<(), RunError> {
         let path = plan.out.join(MANIFEST);
         let new = Self::of(plan).map_err(failed(plan.program.display()))?;
@@ -199,7 +201,8 @@ mod tests {
         }
     }
 
-    /// Figures of two builds, or of two machines, are not put together; where there are none yet, nothing is in the way.
+    /// Figures of two builds, or of two machines, are not put together; where there are none yet,
+    /// nothing is in the way.
     #[test]
     fn results_are_of_one_build_and_one_machine() {
         let dir = tempfile::tempdir().expect("a place for the test");

@@ -35,7 +35,8 @@ static VERSIONS: [Version; 2] = [
 /// The file with a group's processes.
 const MEMBERS: &str = "cgroup.procs";
 
-/// Groups are named so, with the number of the process that made them and how many it had made before.
+/// Groups are named so, with the number of the process that made them and how many it had made
+/// before.
 const PREFIX: &str = "extant-lab-";
 static MADE: AtomicU32 = AtomicU32::new(0);
 

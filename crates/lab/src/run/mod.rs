@@ -1,8 +1,10 @@
-//! Running experiments: which cells there are, in which order, each in a process of its own, saved as they end.
+//! Running experiments: which cells there are, in which order, each in a process of its own, saved
+//! as they end.
 //!
-//! Targets are interleaved (A B A B), so that what changes on the machine meanwhile meets all of them alike. A directory of results
-//! that was begun is gone on with: cells that are done stay, others are done again. Cells on simulated drives may be at work beside each
-//! other: their worlds have clocks of their own.
+//! Targets are interleaved (A B A B), so that what changes on the machine meanwhile meets all of
+//! them alike. A directory of results that was begun is gone on with: cells that are done stay,
+//! others are done again. Cells on simulated drives may be at work beside each other: their worlds
+//! have clocks of their own.
 
 mod alone;
 mod beside;
@@ -37,8 +39,8 @@ const BEFORE: Duration = Duration::from_millis(100);
 /// Does what is not done yet.
 ///
 /// # Errors
-/// Results cannot be kept, the directory holds results of other settings, the run was interrupted, or cells are to be at work
-/// beside others that must not.
+/// Results cannot be kept, the directory holds results of other settings, the run was interrupted,
+/// or cells are to be at work beside others that must not.
 pub fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<(), RunError> {
     match plan.jobs {
         0 | 1 => run_with(plan, &mut Here::found(), watch),

@@ -25,7 +25,8 @@ pub struct Plan {
     pub command: Vec<String>,
     /// The guest that cells run in, if they do.
     pub guest: Option<GuestMachine>,
-    /// How many cells are at work at once on this machine: more than one where [`must_be_alone`] has nothing against it.
+    /// How many cells are at work at once on this machine: more than one where [`must_be_alone`]
+    /// has nothing against it.
     pub jobs: usize,
 }
 
@@ -75,7 +76,8 @@ impl Plan {
     }
 }
 
-/// Why cells must not be at work beside each other: what this machine's clock measures would take longer.
+/// Why cells must not be at work beside each other: what this machine's clock measures would take
+/// longer.
 pub fn must_be_alone(experiments: &[Experiment], settings: &Settings) -> Option<String> {
     experiments.iter().find_map(|experiment| {
         let name = &experiment.name;

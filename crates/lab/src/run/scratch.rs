@@ -6,7 +6,8 @@ use std::{fs, io};
 use crate::cell::Cell;
 use crate::target::System;
 
-/// Where a cell has its image and its mount point, in the directory of results. Those beside it have a number behind the name.
+/// Where a cell has its image and its mount point, in the directory of results. Those beside it
+/// have a number behind the name.
 pub(super) const SCRATCH: &str = "scratch";
 
 /// Takes away what a cell leaves on the disk.
@@ -17,7 +18,8 @@ pub(crate) fn clean(cell: &Cell) {
     let _ = clear(&cell.scratch);
 }
 
-/// Removes the image and the mount point: file by file, as something that is mounted must never be emptied.
+/// Removes the image and the mount point: file by file, as something that is mounted must never be
+/// emptied.
 pub(super) fn clear(scratch: &Path) -> io::Result<()> {
     let missing_is_fine = |outcome: io::Result<()>| match outcome {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

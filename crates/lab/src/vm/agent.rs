@@ -89,7 +89,8 @@ fn measure(
     cell: &Cell,
     gone: &Arc<AtomicBool>,
 ) -> io::Result<Result<Vec<crate::sample::Sample>, String>> {
-    // The disk's file on the host becomes as empty as it was at first; where that cannot be, mkfs writes over what is there.
+    // The disk's file on the host becomes as empty as it was at first; where that cannot be, mkfs
+    // writes over what is there.
     let _ = quiet(Command::new("blkdiscard").args(["-f", DISK]));
     let mut forward = Forward { gone: gone.clone() };
     let ended = Here::found().one(cell, &mut forward).map_err(io::Error::other)?;

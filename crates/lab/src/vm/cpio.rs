@@ -1,5 +1,6 @@
-//! Archives that the kernel unpacks into its first file system: cpio's `newc` form, as its documentation
-//! (driver-api/early-userspace/buffer-format) describes it. Several may follow each other in one file: later ones replace files.
+//! Archives that the kernel unpacks into its first file system: cpio's `newc` form, as its
+//! documentation (driver-api/early-userspace/buffer-format) describes it. Several may follow each
+//! other in one file: later ones replace files.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -75,7 +76,8 @@ impl<W: Write> Writer<W> {
         let name_size = u32::try_from(path.len() + 1).map_err(large)?;
         self.inode += 1;
         let links = if mode == DIRECTORY { 2 } else { 1 };
-        // Inode, mode, user, group, links, time, size, two device numbers twice, the name's size, no checksum.
+        // Inode, mode, user, group, links, time, size, two device numbers twice, the name's size,
+        // no checksum.
         let fields = [self.inode, mode, 0, 0, links, 0, size, 0, 0, 0, 0, name_size, 0];
         let mut header = "070701".to_owned();
         for field in fields {

@@ -135,7 +135,8 @@ pub(super) enum Heard {
 }
 
 impl Machine {
-    /// Starts a machine and waits until its guest says what it is; with what runs it. `None`: it was interrupted.
+    /// Starts a machine and waits until its guest says what it is; with what runs it. `None`: it
+    /// was interrupted.
     pub(super) fn boot(
         parts: &Parts,
         acceleration: Acceleration,

@@ -1,8 +1,9 @@
-//! A guest in which cells run whose file systems this kernel does not have: a kernel, tools and libraries of Debian's packages, `extant`
-//! itself to do the work, and a disk, in QEMU.
+//! A guest in which cells run whose file systems this kernel does not have: a kernel, tools and
+//! libraries of Debian's packages, `extant` itself to do the work, and a disk, in QEMU.
 //!
-//! The host keeps the plan and the samples as it does for its own cells; only the cell's process runs in the guest. Orders and what
-//! cells say go through a port of virtio, a line of JSON each. Nothing is installed, and nothing stays but what is cached.
+//! The host keeps the plan and the samples as it does for its own cells; only the cell's process
+//! runs in the guest. Orders and what cells say go through a port of virtio, a line of JSON each.
+//! Nothing is installed, and nothing stays but what is cached.
 
 mod agent;
 mod cpio;

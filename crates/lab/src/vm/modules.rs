@@ -55,7 +55,8 @@ pub(super) fn name_of(file: &str) -> Option<String> {
     Some(stem.replace('-', "_"))
 }
 
-/// What a module says that it needs: `depends=` in its section `.modinfo`, where texts end with NUL.
+/// What a module says that it needs: `depends=` in its section `.modinfo`, where texts end with
+/// NUL.
 pub(super) fn depends(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = module.windows(KEY.len()).position(|bytes| bytes == KEY) else {
@@ -66,7 +67,8 @@ pub(super) fn depends(module: &[u8]) -> Vec<String> {
     list.split(',').filter(|name| !name.is_empty()).map(|name| name.replace('-', "_")).collect()
 }
 
-/// What is loaded, in order, for a module, itself last. What is built into the kernel has no file. `None`: some module is neither.
+/// What is loaded, in order, for a module, itself last. What is built into the kernel has no file.
+/// `None`: some module is neither.
 pub(super) fn closure(
     name: &str,
     depends: &BTreeMap<String, Vec<String>>,

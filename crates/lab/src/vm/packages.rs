@@ -149,7 +149,8 @@ pub(super) fn each_file(
 /// A library as a program names it, and where it is.
 pub(super) type Library = (String, PathBuf);
 
-/// What a program is linked with, directly and through others, from unpacked packages before this machine.
+/// What a program is linked with, directly and through others, from unpacked packages before this
+/// machine.
 pub(super) fn libraries(program: &Path, root: &Path) -> Result<Vec<Library>, VmError> {
     let dirs = LIBRARY_DIRS.map(|dir| root.join(dir).to_string_lossy().into_owned()).join(":");
     let mut command = Command::new("ldd");

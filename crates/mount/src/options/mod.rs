@@ -1,6 +1,7 @@
 //! What `-o` says: the option names of the kernel's ext4, those of mount(8), and a few of FUSE.
 //!
-//! Every name works, or is refused by name: with the reason where the kernel knows it, as unknown else.
+//! Every name works, or is refused by name: with the reason where the kernel knows it, as unknown
+//! else.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +21,8 @@ const LEAST_MEMORY: u64 = 16 << 20;
 /// Event loops that any machine can run; each has buffers of a request's size.
 const MOST_THREADS: u32 = 1024;
 
-/// An fsync waits so long at most where only the least time was given: the kernel's default of `max_batch_time=` (ext4(5)).
+/// An fsync waits so long at most where only the least time was given: the kernel's default of
+/// `max_batch_time=` (ext4(5)).
 const DEFAULT_MAX_BATCH: Duration = Duration::from_micros(15_000);
 
 /// The last of the priorities of ionice(1).
@@ -93,7 +95,8 @@ pub struct MountOptions {
     pub allow_other: Option<bool>,
     /// What happens to file data (`data=`).
     pub data: Option<DataMode>,
-    /// Data written into holes wait in memory for their blocks. `None`: as the volume's defaults say.
+    /// Data written into holes wait in memory for their blocks. `None`: as the volume's defaults
+    /// say.
     pub delalloc: Option<bool>,
     /// Data of files that replace others are written early.
     pub auto_da_alloc: bool,
@@ -111,8 +114,8 @@ pub struct MountOptions {
     pub journal_path: Option<PathBuf>,
     /// The same by its number, as the kernel encodes major and minor (`journal_dev=`).
     pub journal_dev: Option<u32>,
-    /// An fsync waits so many microseconds at most for others to join its commit (`max_batch_time=`). `None`: not at all, or
-    /// with a least time [`DEFAULT_MAX_BATCH`].
+    /// An fsync waits so many microseconds at most for others to join its commit
+    /// (`max_batch_time=`). `None`: not at all, or with a least time [`DEFAULT_MAX_BATCH`].
     pub max_batch_time: Option<u32>,
     /// And so many at least (`min_batch_time=`).
     pub min_batch_time: Option<u32>,
@@ -122,13 +125,17 @@ pub struct MountOptions {
     pub max_dir_size_kb: Option<u32>,
     /// Files share what holds equal attributes (`nombcache` says no).
     pub shares_xattrs: bool,
-    /// Whether new files are extent-mapped (`extents`, `noextents`). `None`: as the volume's feature says.
+    /// Whether new files are extent-mapped (`extents`, `noextents`). `None`: as the volume's
+    /// feature says.
     pub extents: Option<bool>,
-    /// Whether new files take their directory's group (`grpid`, `nogrpid`). `None`: as the volume's defaults say.
+    /// Whether new files take their directory's group (`grpid`, `nogrpid`). `None`: as the volume's
+    /// defaults say.
     pub passes_group: Option<bool>,
-    /// Whether limits of users, groups and projects are enforced. `None`: all that the volume counts.
+    /// Whether limits of users, groups and projects are enforced. `None`: all that the volume
+    /// counts.
     pub enforced_limits: Option<[bool; 3]>,
-    /// Data of a file that cannot be written when their turn comes end all changes (`data_err=abort`).
+    /// Data of a file that cannot be written when their turn comes end all changes
+    /// (`data_err=abort`).
     pub aborts_on_lost_data: bool,
     /// The priority of what commits write, 0 to 7 (`journal_ioprio=`).
     pub journal_io_priority: Option<u8>,
@@ -152,17 +159,21 @@ pub struct MountOptions {
     pub stripe: Option<u32>,
     /// The device is told of blocks that were freed (`discard`).
     pub discard: bool,
-    /// Blocks of an inode table that are read at once (`inode_readahead_blks=`). `None`: as many as the kernel does.
+    /// Blocks of an inode table that are read at once (`inode_readahead_blks=`). `None`: as many as
+    /// the kernel does.
     pub inode_readahead_blks: Option<u32>,
-    /// Bytes of memory for metadata and delayed data; then the image is opened around the page cache.
+    /// Bytes of memory for metadata and delayed data; then the image is opened around the page
+    /// cache.
     pub memory: Option<u64>,
     /// Event loops.
     pub threads: Option<usize>,
     /// Requests come by io_uring where the kernel offers that; else they are read.
     pub io_uring: bool,
-    /// Idle processors of a virtual machine poll while many requests come, where this may be asked for.
+    /// Idle processors of a virtual machine poll while many requests come, where this may be asked
+    /// for.
     pub busy_poll: bool,
-    /// The kernel's cache keeps what programs write, and its times, until it has to go; else each write is a request.
+    /// The kernel's cache keeps what programs write, and its times, until it has to go; else each
+    /// write is a request.
     pub writeback_cache: bool,
     /// How long another use of the image is waited for. No option of `-o` sets it.
     pub wait: Duration,
@@ -279,8 +290,8 @@ const ALREADY_SO: &[&str] = &[
     "symfollow",
 ];
 
-/// What the kernel's ext4 accepts with a warning and without any effect ("Ignoring removed ... option"), and the lock option of
-/// mount(8) of which its kernel says the same.
+/// What the kernel's ext4 accepts with a warning and without any effect ("Ignoring removed ...
+/// option"), and the lock option of mount(8) of which its kernel says the same.
 const REMOVED: &[&str] = &[
     "bh",
     "i_version",
@@ -452,7 +463,8 @@ impl MountOptions {
             ("data_err", "abort") => self.aborts_on_lost_data = true,
             ("data_err", "ignore") => self.aborts_on_lost_data = false,
             ("data_err", _) => return Err(bad_value(option, "abort or ignore")),
-            // Of a file it depends on the file's flag and the device, which has no memory to be mapped.
+            // Of a file it depends on the file's flag and the device, which has no memory to be
+            // mapped.
             ("dax", "never" | "inode") => {}
             ("dax", "always") => {
                 return Err(OptionError::Refused { option: option.to_owned(), reason: DAX });
@@ -569,7 +581,8 @@ impl MountOptions {
         Ok(())
     }
 
-    /// The flags of mount(2). `trusted` says who mounts: for others setuid and devices do not count.
+    /// The flags of mount(2). `trusted` says who mounts: for others setuid and devices do not
+    /// count.
     pub(crate) fn mount_flags(&self, trusted: bool) -> MountFlags {
         let mut flags = MountFlags::empty();
         flags.set(MountFlags::RDONLY, self.read_only);

@@ -38,8 +38,9 @@ pub struct Change {
     pub sets_time: bool,
     /// The times, and nothing else, are those that the kernel's cache has kept of writes.
     pub is_of_cache: bool,
-    /// Setuid and setgid go as [`Creator::mode_after_change`](extant_engine::Creator::mode_after_change) says: who truncates or gives
-    /// away the file may not keep them.
+    /// Setuid and setgid go as
+    /// [`Creator::mode_after_change`](extant_engine::Creator::mode_after_change) says: who
+    /// truncates or gives away the file may not keep them.
     pub drops_set_ids: bool,
 }
 
@@ -110,7 +111,8 @@ impl Server {
         })
     }
 
-    /// Opens a file, if it may be opened as asked: the kernel does not know that it is immutable or append only.
+    /// Opens a file, if it may be opened as asked: the kernel does not know that it is immutable or
+    /// append only.
     ///
     /// # Errors
     /// EPERM if not; ENOKEY for encrypted contents; as
@@ -136,7 +138,8 @@ impl Server {
         })
     }
 
-    /// What becomes of the contents of a file that was just made in the kernel's cache. One that cannot be looked at is cached.
+    /// What becomes of the contents of a file that was just made in the kernel's cache. One that
+    /// cannot be looked at is cached.
     pub(crate) fn cached_when_made(&self, file: InodeNo, flags: OpenFor) -> Cached {
         let cached = self.with(|volume| Ok(self.cached(volume, &volume.inode(file)?, flags)));
         cached.unwrap_or(Cached::Kept)
@@ -157,7 +160,8 @@ impl Server {
         if goes_around { Cached::GoneAround } else { Cached::Kept }
     }
 
-    /// A file was read: the time of that is kept as the mount's options say. What fails changes nothing for the reader.
+    /// A file was read: the time of that is kept as the mount's options say. What fails changes
+    /// nothing for the reader.
     pub(super) fn touch(&self, volume: &OpenVolume, inode: &LoadedInode) {
         let rules = &self.rules;
         if rules.read_only
@@ -191,7 +195,8 @@ fn is_older(read: Timestamp, changed: Timestamp) -> bool {
 pub enum Cached {
     /// It keeps them.
     Kept,
-    /// What is written is here when the call returns: chattr's S, and where there may be no space for it.
+    /// What is written is here when the call returns: chattr's S, and where there may be no space
+    /// for it.
     GoneAround,
 }
 

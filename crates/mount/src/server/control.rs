@@ -14,7 +14,8 @@ use super::{Caller, Server};
 pub(crate) struct Change<'a>(#[expect(dead_code, reason = "held")] RwLockReadGuard<'a, bool>);
 
 impl Server {
-    /// Begins a change; `None` on a frozen volume: then it is to be put off, so that it keeps no thread from those who read, or thaw.
+    /// Begins a change; `None` on a frozen volume: then it is to be put off, so that it keeps no
+    /// thread from those who read, or thaw.
     pub(crate) fn begin_change(&self) -> Option<Change<'_>> {
         let frozen = self.frozen.read().unwrap_or_else(PoisonError::into_inner);
         (!*frozen).then_some(Change(frozen))
@@ -50,7 +51,8 @@ impl Server {
         let _ = self.with(|volume| Ok(volume.release(inode, count)?));
     }
 
-    /// Holds all changes back until [`Self::thaw`]. What has reached the server is on the device then, with nothing to recover.
+    /// Holds all changes back until [`Self::thaw`]. What has reached the server is on the device
+    /// then, with nothing to recover.
     ///
     /// # Errors
     /// EBUSY where it is frozen already, and as [`Engine::freeze`](extant_engine::Engine::freeze).
@@ -112,7 +114,8 @@ impl Server {
         }
     }
 
-    /// Ends all writing at once, after what `how` still asks for: every request fails with EIO from now on.
+    /// Ends all writing at once, after what `how` still asks for: every request fails with EIO from
+    /// now on.
     ///
     /// # Errors
     /// As [`Engine::shutdown`](extant_engine::Engine::shutdown); it is shut down all the same.

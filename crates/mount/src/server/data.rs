@@ -10,7 +10,8 @@ use rustix::io::Errno;
 
 use super::{Caller, Server};
 
-/// What was to be durable is not: that a volume takes no changes any more is no reason for who made his before.
+/// What was to be durable is not: that a volume takes no changes any more is no reason for who made
+/// his before.
 pub(super) fn lost(errno: Errno) -> Errno {
     if errno == Errno::ROFS { Errno::IO } else { errno }
 }
@@ -35,7 +36,8 @@ pub enum WriteBy {
 }
 
 impl Server {
-    /// Reads from a file: how many bytes, fewer than there is room for only at its end. `keeps_atime` is O_NOATIME.
+    /// Reads from a file: how many bytes, fewer than there is room for only at its end.
+    /// `keeps_atime` is O_NOATIME.
     ///
     /// # Errors
     /// As [`VolumeRead::read`].
@@ -75,7 +77,8 @@ impl Server {
         })
     }
 
-    /// Who writes what the kernel's cache kept: the owner, as far as is known. Setuid and setgid were judged when it was written.
+    /// Who writes what the kernel's cache kept: the owner, as far as is known. Setuid and setgid
+    /// were judged when it was written.
     pub(super) fn cache_writer(&self, file: &Inode) -> Creator {
         let owner = Caller { uid: file.uid, gid: file.gid };
         Creator {
@@ -91,7 +94,8 @@ impl Server {
         self.with(|volume| Ok(volume.error_sample(file))).unwrap_or_default()
     }
 
-    /// Makes the changes of a file durable; with `data_only` not its times. `sample` says which write errors the open file got before.
+    /// Makes the changes of a file durable; with `data_only` not its times. `sample` says which
+    /// write errors the open file got before.
     ///
     /// # Errors
     /// The device failed, now or before.
@@ -143,7 +147,8 @@ impl Server {
         found.ok_or(Errno::NXIO)
     }
 
-    /// The block of the device, in units of `unit` bytes, that holds a block of a file; 0 for a hole (FIBMAP).
+    /// The block of the device, in units of `unit` bytes, that holds a block of a file; 0 for a
+    /// hole (FIBMAP).
     ///
     /// # Errors
     /// EINVAL for units other than the volume's blocks and for contents that no block holds alone,
@@ -166,7 +171,8 @@ impl Server {
         })
     }
 
-    /// Copies from one file into another, or within one: how many bytes, fewer than asked for at the end of the source.
+    /// Copies from one file into another, or within one: how many bytes, fewer than asked for at
+    /// the end of the source.
     ///
     /// # Errors
     /// As [`VolumeRead::read`] and [`Engine::write`](extant_engine::Engine::write).

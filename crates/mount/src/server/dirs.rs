@@ -29,8 +29,8 @@ impl From<DirEntry> for Listed {
     }
 }
 
-/// A directory that is being read. What is asked of its files meanwhile is asked here: the volume is held already, and to hold it once
-/// more would wait for who waits to close it.
+/// A directory that is being read. What is asked of its files meanwhile is asked here: the volume
+/// is held already, and to hold it once more would wait for who waits to close it.
 #[derive(Debug)]
 pub struct Listing<'a> {
     server: &'a Server,
@@ -44,7 +44,8 @@ impl Listing<'_> {
         Some(attributes_of(self.volume, &inode))
     }
 
-    /// Takes hold of a file that was listed; `None` for one that is broken or gone: it is listed without its attributes.
+    /// Takes hold of a file that was listed; `None` for one that is broken or gone: it is listed
+    /// without its attributes.
     pub fn hold(&self, file: InodeNo) -> Option<Held> {
         self.server.answered(Server::hold(self.volume, file)).ok()
     }
@@ -57,8 +58,8 @@ impl Listing<'_> {
 }
 
 impl Server {
-    /// Reads a directory from a cookie on, until `take` says that it has enough. A broken block ends the list: what came before
-    /// it is taken, and the next call from there fails.
+    /// Reads a directory from a cookie on, until `take` says that it has enough. A broken block
+    /// ends the list: what came before it is taken, and the next call from there fails.
     ///
     /// # Errors
     /// Not a directory, nothing could be read, or the device failed.

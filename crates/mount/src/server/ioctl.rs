@@ -1,5 +1,6 @@
-//! What programs ask by ioctl: flags and projects of files (lsattr, chattr and their like), the volume's label, and that the device be
-//! told of free space (fstrim); and that the volume is frozen or shut down.
+//! What programs ask by ioctl: flags and projects of files (lsattr, chattr and their like), the
+//! volume's label, and that the device be told of free space (fstrim); and that the volume is
+//! frozen or shut down.
 
 use extant_engine::Shutdown;
 use extant_ondisk::InodeNo;
@@ -23,19 +24,22 @@ const FS_IOC_GETVERSION: u32 = 0x8008_7601;
 /// `_IOR('X', 31, struct fsxattr)` and `_IOW('X', 32, struct fsxattr)`.
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
-/// Bytes of `struct fsxattr`: flags, three figures of which the third is the project, one more, padding (linux/fs.h).
+/// Bytes of `struct fsxattr`: flags, three figures of which the third is the project, one more,
+/// padding (linux/fs.h).
 const FSXATTR_LEN: usize = 28;
 const FSX_PROJECT_AT: usize = 12;
 
 /// `_IOR(0x94, 49, char[256])`: the label, zeroes behind it (linux/fs.h).
 const FS_IOC_GETFSLABEL: u32 = 0x8100_9431;
 const LABEL_LEN: usize = 256;
-/// `_IOWR('X', 121, struct fstrim_range)`: start, length and least length, in bytes; the answer's length is what the device was told of.
+/// `_IOWR('X', 121, struct fstrim_range)`: start, length and least length, in bytes; the answer's
+/// length is what the device was told of.
 const FITRIM: u32 = 0xc018_5879;
 const TRIM_LENGTH_AT: usize = 8;
 const TRIM_LEAST_AT: usize = 16;
 
-/// `_IOR('X', 125, __u32)`: the end of all writing. Declared as if it gave the mode back, so that none arrives.
+/// `_IOR('X', 125, __u32)`: the end of all writing. Declared as if it gave the mode back, so that
+/// none arrives.
 const FS_IOC_SHUTDOWN: u32 = 0x8004_587d;
 
 /// Whether a command changes the volume, so that it waits for one that is frozen.
@@ -66,8 +70,9 @@ const FSX_FLAGS: [(u32, InodeFlags); 6] = [
 const ROOTS: InodeFlags =
     InodeFlags::IMMUTABLE.union(InodeFlags::APPEND).union(InodeFlags::JOURNAL_DATA);
 
-/// Whether a caller may set a file's flags so, and its project: root and its owner may, and some only root. Kernels from 5.13 on have
-/// looked at that themselves, all but for the flag of journalled data.
+/// Whether a caller may set a file's flags so, and its project: root and its owner may, and some
+/// only root. Kernels from 5.13 on have looked at that themselves, all but for the flag of
+/// journalled data.
 fn check_flags(file: &Inode, wanted: InodeFlags, by: Caller) -> Result<(), Errno> {
     let is_barred = by.uid != file.uid || (file.flags ^ wanted).intersects(ROOTS);
     if by.uid != 0 && is_barred { Err(Errno::PERM) } else { Ok(()) }
@@ -208,8 +213,8 @@ pub(crate) fn shutdown_mode(how: Shutdown) -> u32 {
     MODES.iter().take_while(|mode| **mode != how).count() as u32
 }
 
-/// Four bytes of what a program gave, in the host's order: programs and server are on one machine, which is little-endian
-/// wherever the sandbox runs.
+/// Four bytes of what a program gave, in the host's order: programs and server are on one machine,
+/// which is little-endian wherever the sandbox runs.
 fn word(input: &[u8], at: usize) -> Result<u32, Errno> {
     let bytes = input.get(at..).and_then(|rest| rest.first_chunk()).ok_or(Errno::INVAL)?;
     Ok(u32::from_le_bytes(*bytes))

@@ -1,7 +1,7 @@
 //! What requests mean: operations on a volume, in terms of inodes, attributes and errno.
 //!
-//! Permissions are the kernel's to judge (`default_permissions`); what is judged here is what it cannot know: files that are
-//! immutable or append only.
+//! Permissions are the kernel's to judge (`default_permissions`); what is judged here is what it
+//! cannot know: files that are immutable or append only.
 
 mod attributes;
 mod control;
@@ -138,8 +138,9 @@ impl Server {
         }
     }
 
-    /// Waits for the requests that are being answered, and closes the volume: everything is on the device. Nothing is answered
-    /// after that. A volume that is closed stays so; one that was shut down is let go of as it is.
+    /// Waits for the requests that are being answered, and closes the volume: everything is on the
+    /// device. Nothing is answered after that. A volume that is closed stays so; one that was shut
+    /// down is let go of as it is.
     ///
     /// # Errors
     /// As [`OpenVolume::close`].
@@ -150,7 +151,8 @@ impl Server {
             .map_or(Ok(()), OpenVolume::close)
     }
 
-    /// Closes the volume because the mount ends; nobody is there to be told what fails, so it is logged.
+    /// Closes the volume because the mount ends; nobody is there to be told what fails, so it is
+    /// logged.
     pub(crate) fn end(&self) {
         if let Err(error) = self.close() {
             tracing::error!("the volume could not be closed: {error}");
@@ -162,7 +164,8 @@ impl Server {
         self.rules.acl
     }
 
-    /// Does something with the volume. Within it the server is not asked again: who waits to close the volume would be waited for.
+    /// Does something with the volume. Within it the server is not asked again: who waits to close
+    /// the volume would be waited for.
     fn with<T>(&self, work: impl FnOnce(&OpenVolume) -> Result<T, Fail>) -> Result<T, Errno> {
         self.of_volume(|volume| {
             if self.is_shut_down.load(Ordering::Acquire) {
@@ -280,8 +283,8 @@ impl Server {
         });
     }
 
-    /// How many files without names are held, whose space comes free when the kernel forgets them: it says so some time after the
-    /// last one who used a file has let it go.
+    /// How many files without names are held, whose space comes free when the kernel forgets them:
+    /// it says so some time after the last one who used a file has let it go.
     pub(crate) fn nameless_count(&self) -> usize {
         self.with(|volume| Ok(volume.nameless_count())).unwrap_or(0)
     }

@@ -9,11 +9,12 @@ use rustix::io::Errno;
 use super::{Caller, Fail, Held, Server, attributes_of};
 
 impl Server {
-    /// Looks a name up and takes hold of its file; `None` where there is none of that name. The name `.` finds any file itself,
-    /// which is how one is opened by its number.
+    /// Looks a name up and takes hold of its file; `None` where there is none of that name. The
+    /// name `.` finds any file itself, which is how one is opened by its number.
     ///
     /// # Errors
-    /// ESTALE for a number without a file; the directory or the file is broken, or the device failed.
+    /// ESTALE for a number without a file; the directory or the file is broken, or the device
+    /// failed.
     pub fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Option<Held>, Errno> {
         if name == b"." {
             return self.with(|volume| match Self::hold(volume, dir) {
@@ -123,7 +124,8 @@ impl Server {
         self.with_names(&[dir], |volume| Ok(volume.engine()?.rmdir(dir, name)?))
     }
 
-    /// Gives a file a name in place of another. `flags` are those of `renameat2`; `by` owns what it leaves behind.
+    /// Gives a file a name in place of another. `flags` are those of `renameat2`; `by` owns what it
+    /// leaves behind.
     ///
     /// # Errors
     /// EINVAL for flags that are not known, and as

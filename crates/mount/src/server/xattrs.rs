@@ -30,7 +30,8 @@ impl Server {
         })
     }
 
-    /// The names of a file's attributes, each ended by a zero byte. Those of the name space `trusted.` are for root alone.
+    /// The names of a file's attributes, each ended by a zero byte. Those of the name space
+    /// `trusted.` are for root alone.
     ///
     /// # Errors
     /// As [`VolumeRead::xattrs`].
@@ -48,8 +49,8 @@ impl Server {
         })
     }
 
-    /// Sets an attribute; `flags` as `setxattr(2)` has them. With `drops_setgid` the file loses setgid too, as with an access
-    /// control list that a stranger to its group sets.
+    /// Sets an attribute; `flags` as `setxattr(2)` has them. With `drops_setgid` the file loses
+    /// setgid too, as with an access control list that a stranger to its group sets.
     ///
     /// # Errors
     /// As [`Engine::set_xattr`](extant_engine::Engine::set_xattr).

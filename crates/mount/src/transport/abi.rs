@@ -1,5 +1,5 @@
-//! The messages of FUSE as the kernel lays them out (`include/uapi/linux/fuse.h`, protocol 7.31 to 7.45): in the host's byte order,
-//! padded to eight bytes.
+//! The messages of FUSE as the kernel lays them out (`include/uapi/linux/fuse.h`, protocol 7.31 to
+//! 7.45): in the host's byte order, padded to eight bytes.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -108,10 +108,12 @@ pub(super) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub(super) const FSYNC_FDATASYNC: u32 = 1 << 0;
 /// SETXATTR of an access control list: the file loses setgid.
 pub(super) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
-/// A notification: what the kernel keeps of a file's contents is written where it was changed, and dropped.
+/// A notification: what the kernel keeps of a file's contents is written where it was changed, and
+/// dropped.
 pub(super) const NOTIFY_INVAL_INODE: i32 = 2;
 
-/// Commands to `/dev/fuse` by io_uring: take this room and put a request there; here is the answer, put the next one there.
+/// Commands to `/dev/fuse` by io_uring: take this room and put a request there; here is the answer,
+/// put the next one there.
 pub(super) const URING_REGISTER: u32 = 1;
 pub(super) const URING_COMMIT_AND_FETCH: u32 = 2;
 /// Room for a header, and for the first argument of a request, in [`UringHeader`].

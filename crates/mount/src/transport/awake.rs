@@ -1,9 +1,11 @@
 //! Processors that stay awake while programs ask one request after the other.
 //!
-//! On a virtual machine an idle processor gives itself back to the host, and only the host wakes it: 16 µs where the answer took 2.
-//! An idle processor that polls instead sees at once that it is wanted (Documentation/virt/guest-halt-polling.rst), and it does while
-//! somebody claims that wake-ups must take no time: whoever holds `/dev/cpu_dma_latency` open may (Documentation/power/
-//! pm_qos_interface.rst). The claim is made only while many requests come: an idle mount leaves the processors to the host.
+//! On a virtual machine an idle processor gives itself back to the host, and only the host wakes
+//! it: 16 µs where the answer took 2. An idle processor that polls instead sees at once that it is
+//! wanted (Documentation/virt/guest-halt-polling.rst), and it does while somebody claims that
+//! wake-ups must take no time: whoever holds `/dev/cpu_dma_latency` open may (Documentation/power/
+//! pm_qos_interface.rst). The claim is made only while many requests come: an idle mount leaves the
+//! processors to the host.
 
 use std::fs::{File, OpenOptions, read_to_string};
 use std::io::Write;
@@ -21,7 +23,8 @@ const HALTPOLL: &str = "haltpoll";
 const AT_ONCE: i32 = 0;
 const WHENEVER: i32 = i32::MAX;
 
-/// All that are idle poll, though one is waited for: with more processors than these it costs the host too much.
+/// All that are idle poll, though one is waited for: with more processors than these it costs the
+/// host too much.
 const MOST_PROCESSORS: usize = 8;
 
 /// So many requests between two looks are worth a processor's time.
@@ -38,7 +41,8 @@ pub(crate) struct Awake {
 }
 
 impl Awake {
-    /// Where these are a few processors of a host's, and this process may say how they idle. Call it before the sandbox is closed.
+    /// Where these are a few processors of a host's, and this process may say how they idle. Call
+    /// it before the sandbox is closed.
     pub(crate) fn prepare(processors: usize) -> Option<Self> {
         let is_virtual = || read_to_string(DRIVER).is_ok_and(|driver| driver.trim() == HALTPOLL);
         if processors > MOST_PROCESSORS || !is_virtual() {

@@ -6,7 +6,8 @@ use super::abi::{self, opcode, open_flags};
 use super::message::Request;
 use crate::server::is_changing_ioctl;
 
-/// Whether a request changes the volume. Files that are forgotten, and times of the last read, are the server's to put off.
+/// Whether a request changes the volume. Files that are forgotten, and times of the last read, are
+/// the server's to put off.
 pub(super) fn is_change(request: &Request<'_>) -> bool {
     let mut arguments = request.arguments();
     match request.header.opcode {

@@ -6,13 +6,14 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Result;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 
-/// `_IOR(229, 0, u32)` of linux/fuse.h: makes a fresh descriptor of `/dev/fuse` one of the connection whose descriptor is given.
+/// `_IOR(229, 0, u32)` of linux/fuse.h: makes a fresh descriptor of `/dev/fuse` one of the
+/// connection whose descriptor is given.
 const FUSE_DEV_IOC_CLONE: Opcode = opcode::read::<u32>(229, 0);
 /// Where a fresh descriptor comes from.
 pub(crate) const FUSE_DEVICE: &str = "/dev/fuse";
 
-/// A further descriptor of `connection`: requests that are read from it are answered on it, so that threads with descriptors of
-/// their own do not wait for each other.
+/// A further descriptor of `connection`: requests that are read from it are answered on it, so that
+/// threads with descriptors of their own do not wait for each other.
 ///
 /// # Errors
 /// `/dev/fuse` cannot be opened again, or the kernel refused.
@@ -22,7 +23,8 @@ pub(super) fn clone(connection: &OwnedFd) -> Result<OwnedFd> {
     let fresh =
         rustix::fs::openat(CWD, FUSE_DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let number = connection.as_fd().as_raw_fd().cast_unsigned();
-    // SAFETY: FUSE_DEV_IOC_CLONE reads one u32, the number of a descriptor, where its argument points and changes no memory of ours.
+    // SAFETY: FUSE_DEV_IOC_CLONE reads one u32, the number of a descriptor, where its argument
+    // points and changes no memory of ours.
     unsafe { ioctl(&fresh, Setter::<FUSE_DEV_IOC_CLONE, u32>::new(number))? };
     Ok(fresh)
 }

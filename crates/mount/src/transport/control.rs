@@ -1,7 +1,8 @@
-//! What is asked of a mounted volume by ioctl, by those who shut it down, freeze it or let it go on.
+//! What is asked of a mounted volume by ioctl, by those who shut it down, freeze it or let it go
+//! on.
 //!
-//! The kernel hands to FUSE what a command's number declares: `FS_IOC_SHUTDOWN` is declared as if it gave its mode back, so that none
-//! arrives. Those here have numbers of their own.
+//! The kernel hands to FUSE what a command's number declares: `FS_IOC_SHUTDOWN` is declared as if
+//! it gave its mode back, so that none arrives. Those here have numbers of their own.
 
 use std::os::fd::AsFd;
 
@@ -29,7 +30,8 @@ pub(crate) fn shutdown(mount: impl AsFd, mode: u32) -> Result<()> {
 /// Asks that changes are held back.
 ///
 /// # Errors
-/// The caller may not, changes are held back already, or what was to be written before could not be.
+/// The caller may not, changes are held back already, or what was to be written before could not
+/// be.
 #[allow(unsafe_code)]
 pub(crate) fn freeze(mount: impl AsFd) -> Result<()> {
     // SAFETY: the command has no argument.

@@ -28,7 +28,8 @@ impl Reason {
         match self {
             Self::Space(errno) => errno,
             Self::Frozen => Errno::BUSY,
-            // The kernel does not ask for data and holes any more, and takes all that a file has for data.
+            // The kernel does not ask for data and holes any more, and takes all that a file has
+            // for data.
             Self::Cache(_) => {
                 static TOLD: Once = Once::new();
                 TOLD.call_once(|| {

@@ -382,7 +382,8 @@ impl Dispatcher {
                     }
                 })
             }
-            // With O_DIRECT the kernel cuts itself, and pages of its cache lie before the end that it knows.
+            // With O_DIRECT the kernel cuts itself, and pages of its cache lie before the end that
+            // it knows.
             _ => self.write_all(file, given.offset, data, by),
         };
         let count = match by {
@@ -422,7 +423,8 @@ impl Dispatcher {
         (count, None)
     }
 
-    /// Writes all bytes. The kernel takes a short answer for a failure of the device; what ended it is told instead.
+    /// Writes all bytes. The kernel takes a short answer for a failure of the device; what ended it
+    /// is told instead.
     fn write_all(
         &self,
         file: InodeNo,
@@ -436,8 +438,9 @@ impl Dispatcher {
         }
     }
 
-    /// Does what may take setuid and setgid from a file. The kernel, which goes by the mode that it knows when the file is run, is told
-    /// where it did, before the program goes on: that its answer changes the mode it does not expect.
+    /// Does what may take setuid and setgid from a file. The kernel, which goes by the mode that it
+    /// knows when the file is run, is told where it did, before the program goes on: that its
+    /// answer changes the mode it does not expect.
     fn telling_of_lost_set_ids<T>(
         &self,
         file: InodeNo,
@@ -654,11 +657,13 @@ pub(super) struct Agreement {
     pub(super) has_long_setxattr: bool,
     /// Requests come by rings.
     pub(super) has_rings: bool,
-    /// The kernel's cache keeps what programs write, and stays right where an open file goes around it (Linux 6.6).
+    /// The kernel's cache keeps what programs write, and stays right where an open file goes around
+    /// it (Linux 6.6).
     pub(super) mixes_direct_and_cached: bool,
 }
 
-/// Requests of the kernel's own, as readahead and writeback, that may wait; and from how many on it holds writers back.
+/// Requests of the kernel's own, as readahead and writeback, that may wait; and from how many on it
+/// holds writers back.
 const BACKGROUND: u16 = 64;
 const CONGESTED: u16 = 48;
 
@@ -682,8 +687,8 @@ pub(super) fn agree(
     let has_more = u64::from(given.flags) & init::INIT_EXT != 0;
     let flags2 = if has_more { arguments.take::<u32>().unwrap_or(0) } else { 0 };
     let offered = u64::from(given.flags) | u64::from(flags2) << 32;
-    // Not READDIRPLUS_AUTO: where a directory is read to its end before anything is done to its files, all but the first would be asked
-    // for by name.
+    // Not READDIRPLUS_AUTO: where a directory is read to its end before anything is done to its
+    // files, all but the first would be asked for by name.
     let mut wanted = init::ASYNC_READ
         | init::ATOMIC_O_TRUNC
         | init::EXPORT_SUPPORT
@@ -709,7 +714,8 @@ pub(super) fn agree(
     if wishes.rings {
         wanted |= init::OVER_IO_URING;
     }
-    // One that the kernel lacks is done without: all are matters of speed, but for lists, which it then does not check.
+    // One that the kernel lacks is done without: all are matters of speed, but for lists, which it
+    // then does not check.
     let agreed = wanted & offered;
     let answer = abi::InitOut {
         major: abi::MAJOR,

@@ -106,7 +106,8 @@ pub(super) fn kind_of_mode(mode: u16) -> u32 {
     u32::from(mode) >> TYPE_SHIFT
 }
 
-/// An entry for READDIR, or with `entry` for READDIRPLUS; `false` where it does not fit into an answer of `limit` bytes.
+/// An entry for READDIR, or with `entry` for READDIRPLUS; `false` where it does not fit into an
+/// answer of `limit` bytes.
 pub(super) fn put_listed(
     reply: &mut Reply<'_>,
     limit: usize,

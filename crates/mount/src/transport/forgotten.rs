@@ -1,7 +1,8 @@
 //! Files that the kernel has forgotten.
 //!
-//! A program that removes files one after the other has the kernel forget each while it asks for the next thing already: the space
-//! of a file is freed once that is answered, while the program gets its answer.
+//! A program that removes files one after the other has the kernel forget each while it asks for
+//! the next thing already: the space of a file is freed once that is answered, while the program
+//! gets its answer.
 
 use extant_ondisk::InodeNo;
 
@@ -12,12 +13,14 @@ use super::message::Request;
 /// So many wait at most.
 const MOST: usize = 32;
 
-/// Files of which a thread has still to give holds back. Nobody waits for that but who wants their space.
+/// Files of which a thread has still to give holds back. Nobody waits for that but who wants their
+/// space.
 #[derive(Debug, Default)]
 pub(super) struct Forgotten(Vec<(InodeNo, u64)>);
 
 impl Forgotten {
-    /// Takes a request that says what is forgotten; `false` for another one, or where there is no room.
+    /// Takes a request that says what is forgotten; `false` for another one, or where there is no
+    /// room.
     pub(super) fn take(&mut self, dispatcher: &Dispatcher, request: &Request<'_>) -> bool {
         let is_one = request.header.opcode == opcode::FORGET;
         if is_one && self.0.len() < MOST {

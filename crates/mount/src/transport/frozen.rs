@@ -1,7 +1,7 @@
 //! Requests that would change a frozen volume.
 //!
-//! Each would keep a thread until the volume thaws, and none would be left to hear that it may. So they are put off, and a thread apart
-//! answers them, one after the other, once changes go on.
+//! Each would keep a thread until the volume thaws, and none would be left to hear that it may. So
+//! they are put off, and a thread apart answers them, one after the other, once changes go on.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
 
@@ -12,7 +12,8 @@ use super::dispatch::Dispatcher;
 use super::later::Later;
 use super::message::ReplyBuffer;
 
-/// Answers such requests until nobody reads any more. One that finds no space goes to those that wait for some, by `space`.
+/// Answers such requests until nobody reads any more. One that finds no space goes to those that
+/// wait for some, by `space`.
 pub(super) fn answer_when_thawed(
     dispatcher: &Dispatcher,
     jobs: &Receiver<Later>,

@@ -1,7 +1,7 @@
 //! A request as it came, and the answer that is put together.
 //!
-//! Both lie in buffers, placed so that what is written or read of a file starts at a page: the kernel and the device move whole pages
-//! then.
+//! Both lie in buffers, placed so that what is written or read of a file starts at a page: the
+//! kernel and the device move whole pages then.
 
 use std::ops::Range;
 
@@ -29,7 +29,8 @@ pub(super) struct RequestBuffer(AlignedBuffer);
 
 impl RequestBuffer {
     pub(super) fn new() -> Self {
-        // The kernel wants room for a message of its largest size, with a page for what goes before it.
+        // The kernel wants room for a message of its largest size, with a page for what goes before
+        // it.
         Self(AlignedBuffer::new(PAGE + MAX_REQUEST as usize + PAGE, PAGE))
     }
 
@@ -85,7 +86,8 @@ impl<'a> Request<'a> {
         Self { header, arguments: Arguments { first: Some(first), rest } }
     }
 
-    /// The inode that it is about. The kernel sends numbers only that it was given; another one is stale.
+    /// The inode that it is about. The kernel sends numbers only that it was given; another one is
+    /// stale.
     pub(super) fn inode(&self) -> Result<InodeNo, Errno> {
         node(self.header.nodeid)
     }
@@ -171,7 +173,8 @@ impl ReplyBuffer {
         &self.held
     }
 
-    /// The whole message: an answer of `len` bytes to the request `unique`, or an error in its place.
+    /// The whole message: an answer of `len` bytes to the request `unique`, or an error in its
+    /// place.
     pub(super) fn message(&mut self, unique: u64, outcome: Result<(), Errno>, len: usize) -> &[u8] {
         let whole: Range<usize> = REPLY_AT..PAGE + outcome.map_or(0, |()| len);
         // A message is at most a little over MAX_REQUEST bytes.

@@ -1,10 +1,10 @@
 //! How requests come in and answers go out. The server does not know.
 //!
-//! They are read from `/dev/fuse` and written there ([`readers`] says by whom), or, where the kernel offers it, come and go by
-//! [`ring`]s.
+//! They are read from `/dev/fuse` and written there ([`readers`] says by whom), or, where the
+//! kernel offers it, come and go by [`ring`]s.
 //!
-//! [`Fuse`] reads the kernel's messages itself: no crate knows those for files without names, `syncfs`, `statx` and the removal of
-//! setuid, nor places what files hold at pages.
+//! [`Fuse`] reads the kernel's messages itself: no crate knows those for files without names,
+//! `syncfs`, `statx` and the removal of setuid, nor places what files hold at pages.
 
 mod abi;
 mod awake;
@@ -67,7 +67,8 @@ pub(crate) use ring::Rings;
 
 /// A connection to a mount.
 pub trait Transport {
-    /// Agrees with the kernel on what both can, and answers requests on `threads` threads from then on, until the mount is gone.
+    /// Agrees with the kernel on what both can, and answers requests on `threads` threads from then
+    /// on, until the mount is gone.
     ///
     /// # Errors
     /// The kernel did not agree, or no thread could be started.
@@ -153,7 +154,8 @@ impl Transport for Fuse {
         drop((deputies, ended));
         spawn("fuse-end", move || {
             for _ in 0..count {
-                // One that failed leaves requests that nobody answers: it is over, whatever the others do.
+                // One that failed leaves requests that nobody answers: it is over, whatever the
+                // others do.
                 ends.recv().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))?;
             }
             dispatcher.stale.end();
@@ -226,7 +228,8 @@ const LOOK: Duration = Duration::from_micros(100);
 /// After so many looks in vain only each so many-th is made.
 const VAIN_LOOKS: u32 = 16;
 const RARE_LOOK: u32 = 64;
-/// So many requests that were there at once, one after the other, are work for another thread, if a processor is left for it.
+/// So many requests that were there at once, one after the other, are work for another thread, if a
+/// processor is left for it.
 const PILE: u32 = 8;
 /// Where they took longer, the thread did not work but waited.
 const SLOW_PILE: Duration = Duration::from_micros(250);
@@ -320,7 +323,8 @@ struct Pile {
 }
 
 impl Pile {
-    /// One more comes, or the first after a moment without any; how long the last ones took when there are enough.
+    /// One more comes, or the first after a moment without any; how long the last ones took when
+    /// there are enough.
     fn grows(&mut self, at_once: bool) -> Option<Duration> {
         if !at_once {
             *self = Self::default();

@@ -1,7 +1,8 @@
 //! Numbers of open files (`fh`), and the write errors reported to each.
 //!
-//! Data may be lost long after WRITE was answered. `fsync` then returns the error once to each open file. The number of an open file
-//! holds the [`ErrorSample`] of its opening; only samples that have advanced since are stored, so that the table is nearly always empty.
+//! Data may be lost long after WRITE was answered. `fsync` then returns the error once to each open
+//! file. The number of an open file holds the [`ErrorSample`] of its opening; only samples that
+//! have advanced since are stored, so that the table is nearly always empty.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,7 +12,8 @@ use extant_engine::ErrorSample;
 
 /// Where the sample begins in the number of an open file.
 const SAMPLE_SHIFT: u32 = 32;
-/// Where the count begins that makes the number differ from others'. Below are bits of the dispatcher's own.
+/// Where the count begins that makes the number differ from others'. Below are bits of the
+/// dispatcher's own.
 const COUNT_SHIFT: u32 = 2;
 
 /// The numbers that were given, and the samples that have advanced.

@@ -1,9 +1,10 @@
 //! Which threads wait for requests.
 //!
-//! To wake a thread on another processor costs more than most answers. So one thread is on duty as a rule: it answers what it reads,
-//! and looks for the next request for a moment before it sleeps, since the program that got its answer mostly asks again at once. The
-//! others wait to be called: when requests pile up, before something long while several programs ask, and by a watch that sees that
-//! whoever is on duty does not come back.
+//! To wake a thread on another processor costs more than most answers. So one thread is on duty as
+//! a rule: it answers what it reads, and looks for the next request for a moment before it sleeps,
+//! since the program that got its answer mostly asks again at once. The others wait to be called:
+//! when requests pile up, before something long while several programs ask, and by a watch that
+//! sees that whoever is on duty does not come back.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -181,7 +182,8 @@ impl Readers {
         self.reading.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// It has one, of `program` (0 for the kernel itself). `slept` says that it slept before: the watch may sleep too.
+    /// It has one, of `program` (0 for the kernel itself). `slept` says that it slept before: the
+    /// watch may sleep too.
     pub(super) fn has_read(&self, program: u32, slept: bool) {
         self.programs.asks(program);
         self.requests.fetch_add(1, Ordering::SeqCst);
@@ -212,8 +214,8 @@ impl Readers {
         self.wake_watch();
     }
 
-    /// Calls a thread whenever nobody has looked for requests for a while, and tells `awake` how many come, until the mount is gone.
-    /// Sleeps while nothing is asked.
+    /// Calls a thread whenever nobody has looked for requests for a while, and tells `awake` how
+    /// many come, until the mount is gone. Sleeps while nothing is asked.
     pub(super) fn watch(&self, mut awake: Option<Awake>) {
         while self.sleep_until_asked() {
             let (mut seen, mut quiet) = (self.requests.load(Ordering::SeqCst), 0);
@@ -270,7 +272,8 @@ impl Readers {
 pub(super) struct Reader<'a>(pub(super) &'a Readers);
 
 impl Drop for Reader<'_> {
-    /// One that panics leaves its place to another; one that ends has seen the end of the mount, or an error that all would see.
+    /// One that panics leaves its place to another; one that ends has seen the end of the mount, or
+    /// an error that all would see.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             return self.0.end();

@@ -1,9 +1,10 @@
 //! Holes of files that are open for writing.
 //!
-//! The kernel asks for data and holes without having written what its cache holds: a hole here may be data there. Files that nobody
-//! has open for writing are not in its cache in any newer state, since it writes before it closes. For the others it is told to drop
-//! what it keeps, and writes what was changed before it does. That takes requests of its own, so a thread apart tells it, while
-//! those that answer go on.
+//! The kernel asks for data and holes without having written what its cache holds: a hole here may
+//! be data there. Files that nobody has open for writing are not in its cache in any newer state,
+//! since it writes before it closes. For the others it is told to drop what it keeps, and writes
+//! what was changed before it does. That takes requests of its own, so a thread apart tells it,
+//! while those that answer go on.
 
 use std::sync::mpsc::Receiver;
 

@@ -1,8 +1,9 @@
 //! Requests that find no space while files without names are held.
 //!
-//! `unlink` returns before the kernel forgets the file, and `close` before it says that nobody has the file open: space that a program
-//! has freed comes free some requests later. So who finds none then is put off for a moment, and for longer as long as files are closed
-//! and forgotten. A thread apart tries again, while those that read requests see what is forgotten.
+//! `unlink` returns before the kernel forgets the file, and `close` before it says that nobody has
+//! the file open: space that a program has freed comes free some requests later. So who finds none
+//! then is put off for a moment, and for longer as long as files are closed and forgotten. A thread
+//! apart tries again, while those that read requests see what is forgotten.
 
 use std::sync::mpsc::Receiver;
 use std::thread;
@@ -13,10 +14,11 @@ use super::later::Later;
 use super::message::ReplyBuffer;
 use super::news::wants_space;
 
-/// Requests that are put off at once; further ones fail at once. Each may be as long as requests are.
+/// Requests that are put off at once; further ones fail at once. Each may be as long as requests
+/// are.
 pub(super) const MOST: usize = 8;
-/// How long one is put off, and how often without news of files that come free; how often where no file has lost a name since others
-/// were waited for in vain; how often at all.
+/// How long one is put off, and how often without news of files that come free; how often where no
+/// file has lost a name since others were waited for in vain; how often at all.
 const PAUSE: Duration = Duration::from_millis(1);
 const TRIES: u32 = 400;
 const TRIES_AGAIN: u32 = 10;

@@ -1,13 +1,16 @@
 //! Pages that may have grown old in the kernel's cache.
 //!
-//! What a program writes with O_DIRECT goes past the kernel's cache: the kernel drops the pages before it asks, and once more when a
-//! call has been answered that waits for that. For an asynchronous one (io_uring, libaio) nothing is dropped at its end: a page that was
-//! read while the write was under way may hold what was there before, for as long as the kernel keeps it. So after such a write of a
-//! file that others read through the cache the kernel is told to drop the range.
+//! What a program writes with O_DIRECT goes past the kernel's cache: the kernel drops the pages
+//! before it asks, and once more when a call has been answered that waits for that. For an
+//! asynchronous one (io_uring, libaio) nothing is dropped at its end: a page that was read while
+//! the write was under way may hold what was there before, for as long as the kernel keeps it. So
+//! after such a write of a file that others read through the cache the kernel is told to drop the
+//! range.
 //!
-//! A thread apart tells it: the kernel waits for pages that are being read or written, which others must answer; among them the very
-//! write, where the kernel could not drop the pages before and wrote through its cache instead. So the answer comes first, and a page
-//! may be old for a moment after it.
+//! A thread apart tells it: the kernel waits for pages that are being read or written, which others
+//! must answer; among them the very write, where the kernel could not drop the pages before and
+//! wrote through its cache instead. So the answer comes first, and a page may be old for a moment
+//! after it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -62,7 +65,8 @@ impl Stale {
     }
 }
 
-/// Has the kernel at the other end of `connection` drop such ranges, until no request comes any more.
+/// Has the kernel at the other end of `connection` drop such ranges, until no request comes any
+/// more.
 pub(super) fn drop_stale(stale: &Stale, connection: &OwnedFd) {
     while let Some(ranges) = stale.next() {
         for (node, range) in ranges {

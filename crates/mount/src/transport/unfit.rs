@@ -1,8 +1,9 @@
 //! Files of which the kernel's cache took more than there is space for.
 //!
-//! With the writeback cache `write` returns before the server hears of it. What does not fit then is missed by `fsync` and `close`, and
-//! a program that writes until the volume is full never ends. But before each `write` the kernel asks for attributes that it does not
-//! know, with the number of the open file: so it is made to forget them, and the error is the answer.
+//! With the writeback cache `write` returns before the server hears of it. What does not fit then
+//! is missed by `fsync` and `close`, and a program that writes until the volume is full never ends.
+//! But before each `write` the kernel asks for attributes that it does not know, with the number of
+//! the open file: so it is made to forget them, and the error is the answer.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +32,8 @@ impl Unfit {
         }
     }
 
-    /// What a file is noted with, which it is no longer: a program is told now, or nobody needs to be any more.
+    /// What a file is noted with, which it is no longer: a program is told now, or nobody needs to
+    /// be any more.
     pub(super) fn take(&self, file: InodeNo) -> Option<Errno> {
         if !self.are_any.load(Ordering::Relaxed) {
             return None;

@@ -50,7 +50,8 @@ impl Writers {
         }
     }
 
-    /// Whether the kernel's cache may hold what it read of a file since that was opened for writing.
+    /// Whether the kernel's cache may hold what it read of a file since that was opened for
+    /// writing.
     pub(super) fn are_cached(&self, file: InodeNo) -> bool {
         self.lock().get(&file.0).is_some_and(|written| written.is_cached)
     }

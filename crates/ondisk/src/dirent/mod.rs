@@ -1,7 +1,8 @@
 //! Directory entries of a directory block: inode, length, name, and with `filetype` the file type.
 //!
-//! Source: `directory.rst`. `docs/src/internals/on-disk.md` has the encoding of the record length in blocks of 64
-//! KiB and the hashes after the names in directories that are both encrypted and casefolded.
+//! Source: `directory.rst`. `docs/src/internals/on-disk.md` has the encoding of the record length
+//! in blocks of 64 KiB and the hashes after the names in directories that are both encrypted and
+//! casefolded.
 //!
 //! A directory block is a chain of entries from its first byte to its last; an entry with inode 0
 //! is free space. With metadata_csum the last entry is a fake one that holds the checksum

@@ -41,7 +41,8 @@ pub struct CommitBlock {
     pub seconds: u64,
     /// Nanoseconds of that second.
     pub nanoseconds: u32,
-    /// Checksum v1 of the transaction's descriptors and logged blocks in log order; `None` when none is stored.
+    /// Checksum v1 of the transaction's descriptors and logged blocks in log order; `None` when
+    /// none is stored.
     pub transaction_checksum: Option<u32>,
 }
 
@@ -52,8 +53,8 @@ impl CommitBlock {
     ///
     /// # Errors
     /// [`Flaw::Truncated`], [`Flaw::Checksum`]; with checksum v1 a checksum of unknown type or
-    /// size.
-    /// [`Flaw::Truncated`], [`Flaw::Checksum`]; with checksum v1 a checksum of unknown type or size.
+    /// size. [`Flaw::Truncated`], [`Flaw::Checksum`]; with checksum v1 a checksum of unknown type
+    /// or size.
     pub fn decode(block: &[u8], format: &LogFormat) -> Result<Self, Flaw> {
         let needed = format.block_len().max(size_of::<RawCommitBlock>());
         let short = || Flaw::truncated(block.len(), needed);

@@ -1,9 +1,9 @@
 //! Extended attributes: named values, stored after an inode's fields, in a block, or each in its
 //! own inode.
 //!
-//! Source: the kernel's `attributes.rst`, `eainode.rst` and `checksums.rst`; `docs/src/internals/on-disk.md` for
-//! the hashes, checked against images that the kernel wrote. [`pack`] decides the location of each
-//! attribute; the caller checks permissions.
+//! Source: the kernel's `attributes.rst`, `eainode.rst` and `checksums.rst`;
+//! `docs/src/internals/on-disk.md` for the hashes, checked against images that the kernel wrote.
+//! [`pack`] decides the location of each attribute; the caller checks permissions.
 
 pub mod pack;
 mod region;

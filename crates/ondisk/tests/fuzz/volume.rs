@@ -1,4 +1,5 @@
-//! Structures of the whole volume: superblock, group descriptors, bitmaps, MMP, orphan file, quota files.
+//! Structures of the whole volume: superblock, group descriptors, bitmaps, MMP, orphan file, quota
+//! files.
 
 use crate::shape::Shape;
 use extant_ondisk::bitmap::{self, BitmapKind};

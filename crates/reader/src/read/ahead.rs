@@ -1,4 +1,5 @@
-//! Reading ahead: where a file is read in sequence the device is told of what comes next, so that it lies in the host's cache then.
+//! Reading ahead: where a file is read in sequence the device is told of what comes next, so that
+//! it lies in the host's cache then.
 
 use super::inode::LoadedInode;
 use super::mapping::{Target, map};
@@ -8,14 +9,17 @@ use extant_ondisk::{FileBlock, InodeNo};
 use extant_runtime::sync::atomic::{AtomicU64, Ordering};
 use std::ops::Range;
 
-/// Bytes that the device is told of at a time, about: several requests of the largest size that disks take.
+/// Bytes that the device is told of at a time, about: several requests of the largest size that
+/// disks take.
 const STEP: u64 = 4 << 20;
 /// Files whose readers are remembered.
 const SLOTS: usize = 64;
-/// Runs that it is told of at a time: where a file is in pieces, reading ahead of it is no sequence on the disk.
+/// Runs that it is told of at a time: where a file is in pieces, reading ahead of it is no sequence
+/// on the disk.
 const RUNS: usize = 16;
 
-/// Who reads in sequence. Readers that share a slot, or a file, may make each other forgotten; then less is read ahead.
+/// Who reads in sequence. Readers that share a slot, or a file, may make each other forgotten; then
+/// less is read ahead.
 #[derive(Debug)]
 pub struct ReadAhead {
     slots: [Slot; SLOTS],
@@ -57,8 +61,8 @@ impl ReadAhead {
         Some(ahead)
     }
 
-    /// At most so many bytes of a file are about to be read from a byte on: what follows them is asked for where that makes a
-    /// sequence.
+    /// At most so many bytes of a file are about to be read from a byte on: what follows them is
+    /// asked for where that makes a sequence.
     pub fn note_read<S: MetadataRead>(
         &self,
         source: &S,

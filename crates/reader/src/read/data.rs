@@ -25,8 +25,9 @@ pub fn check_readable(file: &LoadedInode) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads at most `buffer.len()` bytes from a byte of the file on and says how many there were: fewer only at its end. Holes
-/// and unwritten blocks are zeros. Runs that lie together are read together, all of them in one batch.
+/// Reads at most `buffer.len()` bytes from a byte of the file on and says how many there were:
+/// fewer only at its end. Holes and unwritten blocks are zeros. Runs that lie together are read
+/// together, all of them in one batch.
 ///
 /// # Errors
 /// A broken map, or the device failed.
@@ -48,7 +49,8 @@ pub fn read<S: MetadataRead>(
     Ok(count)
 }
 
-/// Reads a whole file whose contents go through the journal, as the value of an attribute does: block by block as metadata.
+/// Reads a whole file whose contents go through the journal, as the value of an attribute does:
+/// block by block as metadata.
 ///
 /// # Errors
 /// A broken map, or the device failed.
@@ -86,8 +88,8 @@ fn inline_room(inode: &LoadedInode, rest: &[u8]) -> u64 {
     (inode.i_block.len() + rest.len()) as u64
 }
 
-/// The inode may hold fewer bytes than the file has: mke2fs 1.47.0 stores a file that is all hole so. The others are zeros, as
-/// for the kernel and e2fsck.
+/// The inode may hold fewer bytes than the file has: mke2fs 1.47.0 stores a file that is all hole
+/// so. The others are zeros, as for the kernel and e2fsck.
 fn read_inline<S: MetadataRead>(
     source: &S,
     inode: &LoadedInode,

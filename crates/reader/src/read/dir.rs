@@ -22,7 +22,8 @@ pub struct DirEntry {
     pub inode: InodeNo,
     /// Its kind, where the directory stores it; else [`FileType::Unknown`].
     pub file_type: FileType,
-    /// The name: any bytes but slash and zero. An encrypted one is in the form without a key ([`nokey_name`]).
+    /// The name: any bytes but slash and zero. An encrypted one is in the form without a key
+    /// ([`nokey_name`]).
     pub name: Vec<u8>,
     /// Reading goes on behind this entry from here.
     pub cookie: u64,
@@ -42,8 +43,8 @@ pub struct Found {
 pub struct Located {
     /// What it stands for.
     pub found: Found,
-    /// The record's block, and its byte there. In inline data block 0 is the part in `i_block` and block 1 the attribute, and `.`
-    /// and `..` have no record: `None`.
+    /// The record's block, and its byte there. In inline data block 0 is the part in `i_block` and
+    /// block 1 the attribute, and `.` and `..` have no record: `None`.
     pub place: Option<(FileBlock, usize)>,
     /// Where the record before it starts in its block
     /// ([`extant_ondisk::dirent::DirEntry::before`]).
@@ -159,11 +160,13 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// Looks a name up: by the index where there is one, else through all blocks. In a directory with the casefold flag names
-/// that differ in case only are one; in an encrypted one names are those that [`ReadDir`] shows.
+/// Looks a name up: by the index where there is one, else through all blocks. In a directory with
+/// the casefold flag names that differ in case only are one; in an encrypted one names are those
+/// that [`ReadDir`] shows.
 ///
 /// # Errors
-/// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NameTooLong`], a broken directory, or the device failed.
+/// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NameTooLong`], a broken directory, or
+/// the device failed.
 pub fn lookup<S: MetadataRead>(
     source: &S,
     dir: &LoadedInode,
@@ -304,8 +307,9 @@ fn checked_inode<S: MetadataRead>(
     Ok(inode)
 }
 
-/// The hash function whose values are part of the names that an encrypted directory shows, as the kernel chooses it: that
-/// of the index, or of the volume for directories of one block. None where records store their hashes.
+/// The hash function whose values are part of the names that an encrypted directory shows, as the
+/// kernel chooses it: that of the index, or of the volume for directories of one block. None where
+/// records store their hashes.
 fn shown_hasher<S: MetadataRead>(
     source: &S,
     dir: &LoadedInode,
@@ -368,7 +372,8 @@ impl Blocks {
 
 /// The entries of a directory, `.` and `..` too. Ends after the first error.
 ///
-/// A cookie stays good as long as its block keeps its records; on a volume that is only read, always.
+/// A cookie stays good as long as its block keeps its records; on a volume that is only read,
+/// always.
 #[derive(Debug)]
 pub struct ReadDir<'s, S> {
     source: &'s S,
@@ -465,8 +470,8 @@ impl<S: MetadataRead> ReadDir<'_, S> {
         Ok(())
     }
 
-    /// The entry as shown; `None` for free space. A name with a slash or a zero byte is none: whoever copied the tree out would
-    /// write somewhere else.
+    /// The entry as shown; `None` for free space. A name with a slash or a zero byte is none:
+    /// whoever copied the tree out would write somewhere else.
     fn shown(
         &self,
         entry: &dirent::DirEntry<'_>,

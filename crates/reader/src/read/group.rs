@@ -10,8 +10,8 @@ use extant_ondisk::superblock::Superblock;
 use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, Place};
 use std::ops::Range;
 
-/// A group's descriptor: its checksum is right and its bitmaps and table lie on the volume. Its counts are not judged: reading
-/// files does not need them.
+/// A group's descriptor: its checksum is right and its bitmaps and table lie on the volume. Its
+/// counts are not judged: reading files does not need them.
 ///
 /// # Errors
 /// No such group, a broken descriptor, or the device failed.
@@ -30,7 +30,8 @@ pub fn descriptor<S: MetadataRead>(source: &S, group: GroupNo) -> Result<GroupDe
     Ok(desc)
 }
 
-/// A group's bitmap, one block: as stored and checked, or where the group's flags say that it is not stored, as implied.
+/// A group's bitmap, one block: as stored and checked, or where the group's flags say that it is
+/// not stored, as implied.
 ///
 /// # Errors
 /// A broken descriptor or bitmap, or the device failed.
@@ -129,8 +130,8 @@ pub fn free_counts<S: MetadataRead>(source: &S) -> Result<(u64, u64), Error> {
     Ok((free_clusters, free_inodes))
 }
 
-/// Blocks that belong to the volume itself, as statfs counts them: recorded in the superblock, else those of superblocks,
-/// descriptors, bitmaps, inode tables and the internal journal.
+/// Blocks that belong to the volume itself, as statfs counts them: recorded in the superblock, else
+/// those of superblocks, descriptors, bitmaps, inode tables and the internal journal.
 ///
 /// # Errors
 /// The device failed, or the journal's inode is broken.

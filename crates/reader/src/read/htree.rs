@@ -214,8 +214,8 @@ fn continues(entry: &HtreeEntry, hash: u32) -> bool {
     entry.is_continuation && entry.hash == hash
 }
 
-/// The leaf behind the one that `way` leads to, if there is one and `is_wanted` says so of its entry in the index; `way` leads
-/// there then.
+/// The leaf behind the one that `way` leads to, if there is one and `is_wanted` says so of its
+/// entry in the index; `way` leads there then.
 ///
 /// # Errors
 /// A broken index, or the device failed.

@@ -66,7 +66,8 @@ pub fn place<S: MetadataRead>(source: &S, number: InodeNo) -> Result<RecordPlace
     Ok(RecordPlace { block, index: index % per_block, group })
 }
 
-/// The part of its block that a record is, as journal frames number them: a bit each. `None` where a block has more records.
+/// The part of its block that a record is, as journal frames number them: a bit each. `None` where
+/// a block has more records.
 pub fn part_of_block(geometry: &Geometry, index: u32) -> Option<u64> {
     (geometry.inodes_per_block() <= u64::BITS).then(|| 1 << index)
 }
@@ -87,7 +88,8 @@ pub fn load<S: MetadataRead>(source: &S, number: InodeNo) -> Result<LoadedInode,
     Ok(loaded)
 }
 
-/// An inode in use or not: orphans and deleted ones too. One that was never used is [`Error::FreeInode`].
+/// An inode in use or not: orphans and deleted ones too. One that was never used is
+/// [`Error::FreeInode`].
 ///
 /// # Errors
 /// As [`load`].

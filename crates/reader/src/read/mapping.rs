@@ -77,8 +77,9 @@ impl Mapping {
     }
 }
 
-/// The run that holds a logical block, from that block on: as long as one leaf of the tree, or one block of pointers, tells.
-/// Inline data, fast symlinks and device files have no blocks: everything is a hole.
+/// The run that holds a logical block, from that block on: as long as one leaf of the tree, or one
+/// block of pointers, tells. Inline data, fast symlinks and device files have no blocks: everything
+/// is a hole.
 ///
 /// # Errors
 /// A broken tree or map, or the device failed.
@@ -120,7 +121,8 @@ fn map_by_extents<S: MetadataRead>(
     let mut limits = NodeLimits::ROOT;
     let root = ExtentNode::check(&inode.i_block, &owner, &limits, source.geometry())?;
     let mut step = step_down(&root, block, &limits);
-    // Each turn goes one level down: the depth of every node is checked to be one less than that of the node above.
+    // Each turn goes one level down: the depth of every node is checked to be one less than that of
+    // the node above.
     loop {
         let (below, below_limits) = match step {
             Step::Mapped(mapping) => return Ok(mapping.from(block)),
@@ -264,8 +266,9 @@ fn unchecked(place: Place) -> FormatError {
     Flaw::Rule("the block changed after it was checked").at(place)
 }
 
-/// The runs of a range of a file in order, holes included, each as long as possible. Together they are the range, unless an
-/// error ends it. A file that maps more blocks than the volume has is broken: some must be mapped twice.
+/// The runs of a range of a file in order, holes included, each as long as possible. Together they
+/// are the range, unless an error ends it. A file that maps more blocks than the volume has is
+/// broken: some must be mapped twice.
 #[derive(Debug)]
 pub struct Extents<'s, S> {
     source: &'s S,

@@ -1,7 +1,8 @@
 //! Reading the format: functions over [`MetadataRead`](crate::MetadataRead).
 //!
-//! They decide nothing about where blocks come from, and they do bounded work on any bytes: trees have the depth that their
-//! root states, walks end when more blocks were met than the volume has, and nothing is allocated by a number from disk alone.
+//! They decide nothing about where blocks come from, and they do bounded work on any bytes: trees
+//! have the depth that their root states, walks end when more blocks were met than the volume has,
+//! and nothing is allocated by a number from disk alone.
 
 pub mod ahead;
 pub mod data;

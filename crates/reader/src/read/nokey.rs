@@ -1,8 +1,9 @@
 //! How encrypted names are shown without their key.
 //!
-//! As the kernel's fscrypt shows them: base64url without padding of the name's two directory hashes (little-endian, zero where
-//! the directory has no index), then its encrypted bytes; of a name of more than 149 bytes the first 149 and the SHA-256 of the
-//! others. The form is stable, has no slash or zero byte and at most 252 bytes, and names one entry of its directory.
+//! As the kernel's fscrypt shows them: base64url without padding of the name's two directory hashes
+//! (little-endian, zero where the directory has no index), then its encrypted bytes; of a name of
+//! more than 149 bytes the first 149 and the SHA-256 of the others. The form is stable, has no
+//! slash or zero byte and at most 252 bytes, and names one entry of its directory.
 
 use extant_ondisk::dx_hash::DirHash;
 use sha2::{Digest, Sha256};

@@ -30,11 +30,12 @@ pub trait Walk {
     fn target(&self, link: &LoadedInode) -> Result<Vec<u8>, Error>;
 }
 
-/// The file of a path. Relative paths start at `start`, absolute ones and absolute links at the root.
+/// The file of a path. Relative paths start at `start`, absolute ones and absolute links at the
+/// root.
 ///
 /// # Errors
-/// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::SymlinkLoop`], [`Error::NameTooLong`], and what reading
-/// directories and links may end in.
+/// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::SymlinkLoop`], [`Error::NameTooLong`],
+/// and what reading directories and links may end in.
 pub fn resolve<W: Walk>(
     walk: &W,
     start: InodeNo,
@@ -49,7 +50,8 @@ pub fn resolve<W: Walk>(
     let mut at = first;
     // The inode there, where it had to be loaded on the way.
     let mut loaded = None;
-    // What is still to be walked, the next component last. A link's target is pushed in front of the rest.
+    // What is still to be walked, the next component last. A link's target is pushed in front of
+    // the rest.
     let mut rest = Vec::new();
     let mut must_be_dir = push_components(&mut rest, path);
     while let Some(name) = rest.pop() {

@@ -9,8 +9,8 @@ use extant_ondisk::dx_hash::DirHash;
 use extant_ondisk::inode::FileType;
 use extant_ondisk::{Flaw, Place};
 
-/// The target: from `i_block`, from the inode's inline data, or from a block. An encrypted one is given in the form of names
-/// without a key ([`nokey_name`]).
+/// The target: from `i_block`, from the inode's inline data, or from a block. An encrypted one is
+/// given in the form of names without a key ([`nokey_name`]).
 ///
 /// # Errors
 /// [`Error::WrongFileType`], a target longer than a block, or the device failed.

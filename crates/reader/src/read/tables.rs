@@ -1,4 +1,5 @@
-//! Inode tables read in runs: files that are used together lie together there, and a disk reads a run as fast as a block of it.
+//! Inode tables read in runs: files that are used together lie together there, and a disk reads a
+//! run as fast as a block of it.
 
 use super::group;
 use crate::cache::BlockCache;
@@ -8,7 +9,8 @@ use extant_ondisk::{BlockNo, Geometry, GroupNo};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A run takes at most this part of the memory for blocks: files in no order would push out all else.
+/// A run takes at most this part of the memory for blocks: files in no order would push out all
+/// else.
 const SHARE: u64 = 256;
 
 /// How many blocks of a table are read at once: as many as are wanted, as far as memory goes.
@@ -18,8 +20,8 @@ pub fn longest_run(wanted: u32, memory: u64, block_size: u32) -> u32 {
     room.min(u64::from(wanted)) as u32
 }
 
-/// The run around a block: one of those that a table falls into, each as long as is wanted, cut where the table ends; the block alone where it
-/// is not of the table.
+/// The run around a block: one of those that a table falls into, each as long as is wanted, cut
+/// where the table ends; the block alone where it is not of the table.
 fn run_around(block: u64, longest: u32, table: &Range<u64>) -> Range<u64> {
     let longest = u64::from(longest.max(1));
     if longest == 1 || !table.contains(&block) {

@@ -44,7 +44,8 @@ impl AclKind {
     }
 }
 
-/// The attributes that users may know of, those in the inode first. Encryption contexts and inline data are not among them.
+/// The attributes that users may know of, those in the inode first. Encryption contexts and inline
+/// data are not among them.
 ///
 /// # Errors
 /// Broken attributes, or the device failed.
@@ -66,7 +67,8 @@ pub fn list<S: MetadataRead>(source: &S, inode: &LoadedInode) -> Result<Vec<Xatt
     Ok(names)
 }
 
-/// The value of an attribute by its full name, as users get it: access control lists in the form of `getxattr`.
+/// The value of an attribute by its full name, as users get it: access control lists in the form of
+/// `getxattr`.
 ///
 /// # Errors
 /// [`Error::NoXattr`], a broken attribute, or the device failed.
@@ -139,7 +141,8 @@ fn stored_value<S: MetadataRead>(
     })
 }
 
-/// Shows every attribute to `look` until it finds something: those of the inode, then those of its block.
+/// Shows every attribute to `look` until it finds something: those of the inode, then those of its
+/// block.
 fn visit<S: MetadataRead, T>(
     source: &S,
     inode: &LoadedInode,

@@ -57,7 +57,8 @@ pub(crate) fn bases() -> &'static [Base] {
     })
 }
 
-/// Leaves transactions in the journal: blocks of the inode table and of a directory, as zeroes, and a revoke.
+/// Leaves transactions in the journal: blocks of the inode table and of a directory, as zeroes, and
+/// a revoke.
 fn dirty(image: &Path) {
     let Some(debugfs) = tool("debugfs") else { return };
     let scratch = Scratch::new();

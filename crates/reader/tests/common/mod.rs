@@ -121,8 +121,8 @@ pub(crate) fn assert_like_the_kernel(image: &Path) {
 /// Names that a walk looks at before it stops: damaged images may name more than they hold.
 const MAX_WALKED: usize = 50_000;
 
-/// Reads everything that can be reached on a volume that may be damaged, and says how many files there were and what was wrong.
-/// Directories are entered once, of each file a part is read.
+/// Reads everything that can be reached on a volume that may be damaged, and says how many files
+/// there were and what was wrong. Directories are entered once, of each file a part is read.
 pub(crate) fn walk(volume: &impl VolumeRead) -> (usize, Vec<String>) {
     let (mut seen, mut errors) = (std::collections::HashSet::new(), Vec::new());
     let mut waiting = vec![InodeNo::ROOT];

@@ -314,7 +314,8 @@ impl Condvar {
     /// that a worker panicked.
     ///
     /// # Panics
-    /// In debug builds, if a lock was taken after this one: taking this one again would break the order.
+    /// In debug builds, if a lock was taken after this one: taking this one again would break the
+    /// order.
     pub fn wait<T, R: Rank>(&self, guard: &mut MutexGuard<'_, T, R>) {
         if stepped::is_stepped_thread() {
             self.wait_stepped(guard, None);

@@ -21,8 +21,9 @@ impl Rank for Unranked {
     const NAME: &'static str = "a lock without a rank";
 }
 
-/// Declares lock ranks, one type each: `lock_ranks! { /// What it guards. pub InodeLock = 10, keyed; }`. A thread that
-/// holds a lock takes only locks of higher levels; with `keyed`, also locks of the same rank with a higher key.
+/// Declares lock ranks, one type each:
+/// `lock_ranks! { /// What it guards. pub InodeLock = 10, keyed; }`. A thread that holds a lock
+/// takes only locks of higher levels; with `keyed`, also locks of the same rank with a higher key.
 #[macro_export]
 macro_rules! lock_ranks {
     ($($(#[$doc:meta])* $vis:vis $name:ident = $level:literal $(, $keyed:ident)?;)*) => {$(

@@ -14,7 +14,8 @@ pub mod atomic {
     };
 }
 
-/// Threads for parallel work that ends before its caller does; background work is [`Env::spawn`](crate::env::Env::spawn).
+/// Threads for parallel work that ends before its caller does; background work is
+/// [`Env::spawn`](crate::env::Env::spawn).
 pub mod thread {
     pub(crate) use shuttle::thread::current;
     pub(crate) use shuttle::thread::yield_now as nap;

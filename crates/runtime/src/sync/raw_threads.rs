@@ -16,7 +16,8 @@ pub mod atomic {
     };
 }
 
-/// Threads for parallel work that ends before its caller does; background work is [`Env::spawn`](crate::env::Env::spawn).
+/// Threads for parallel work that ends before its caller does; background work is
+/// [`Env::spawn`](crate::env::Env::spawn).
 pub mod thread {
     use std::time::Duration;
 

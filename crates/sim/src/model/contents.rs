@@ -1,5 +1,6 @@
-//! What a simulated drive holds. A block whose bytes repeat one word of 64 bits is kept as that word; others lie in memory up to
-//! a limit, then in the image's file, each at its own place. In the end everything goes there.
+//! What a simulated drive holds. A block whose bytes repeat one word of 64 bits is kept as that
+//! word; others lie in memory up to a limit, then in the image's file, each at its own place. In
+//! the end everything goes there.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +16,8 @@ use extant_device::{DeviceError, Operation};
 
 /// Bytes of a block.
 const BLOCK: u64 = 4096;
-/// A run of blocks that repeat a word other than zero goes into the image up to this many; longer ones stay words.
+/// A run of blocks that repeat a word other than zero goes into the image up to this many; longer
+/// ones stay words.
 const LONGEST_WRITTEN: u64 = 256;
 /// Bytes that are written home at once.
 const RUN: usize = 1 << 20;
@@ -227,7 +229,8 @@ impl Contents {
         if let Some(beside) = &self.beside
             && !self.has_begun
         {
-            // A command was killed when the runs were told, and older bytes may still lie in their place.
+            // A command was killed when the runs were told, and older bytes may still lie in their
+            // place.
             if self.stage == Stage::Whole {
                 self.told.iter().try_for_each(|(run, _)| self.punch(run))?;
             }
@@ -311,9 +314,9 @@ impl Contents {
         Ok(())
     }
 
-    /// Brings everything to the image. Runs that stay words are left out and kept beside it. They are told there before what lies in
-    /// their place goes, so that a command that is killed leaves the one or the other. After a failure all that was not brought is still
-    /// held.
+    /// Brings everything to the image. Runs that stay words are left out and kept beside it. They
+    /// are told there before what lies in their place goes, so that a command that is killed leaves
+    /// the one or the other. After a failure all that was not brought is still held.
     pub(super) fn finish(&mut self) -> Result<(), DeviceError> {
         if !self.is_changed {
             return Ok(());

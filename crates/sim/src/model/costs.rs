@@ -1,16 +1,18 @@
-//! What work costs a processor in a world with a simulated drive: a table, and never the host's clock.
+//! What work costs a processor in a world with a simulated drive: a table, and never the host's
+//! clock.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use extant_runtime::env::Env;
 
-/// A request of the device: building it, sending it, its interrupt. Of the order that fio and blktrace are seen to report for one
-/// request at a time on a machine of this decade.
+/// A request of the device: building it, sending it, its interrupt. Of the order that fio and
+/// blktrace are seen to report for one request at a time on a machine of this decade.
 pub const REQUEST: Duration = Duration::from_micros(2);
 
-/// A check: an inode below its group's high-water mark, in pass 1. From `docs/src/performance/history.md`: a million files with their names in
-/// 2.6 million inodes take 0.26 to 0.33 seconds of a processor in all passes.
+/// A check: an inode below its group's high-water mark, in pass 1. From
+/// `docs/src/performance/history.md`: a million files with their names in 2.6 million inodes take
+/// 0.26 to 0.33 seconds of a processor in all passes.
 pub const CHECK_INODE: Duration = Duration::from_nanos(60);
 
 /// A check: a block of a directory with some hundred names, in pass 2. From the same figures.
@@ -32,8 +34,9 @@ pub fn check_work(env: Env) -> Arc<dyn Fn(u8, u64) + Send + Sync> {
     })
 }
 
-/// The engine: a file or directory is made, with its share of the commit. From `docs/src/performance/history.md`, as those that follow: CPU
-/// seconds of all threads for 200,000 calls.
+/// The engine: a file or directory is made, with its share of the commit. From
+/// `docs/src/performance/history.md`, as those that follow: CPU seconds of all threads for 200,000
+/// calls.
 pub const CREATE: Duration = Duration::from_nanos(3_700);
 
 /// The engine: one more name of a file.
@@ -45,8 +48,8 @@ pub const UNLINK: Duration = Duration::from_nanos(3_200);
 /// The engine: a file is opened, closed, looked up or listed.
 pub const LOOK: Duration = Duration::from_micros(1);
 
-/// The engine: reading or writing so many bytes of a file. 65,536 writes of 64 KiB take 2 seconds of a processor, requests of the
-/// device included.
+/// The engine: reading or writing so many bytes of a file. 65,536 writes of 64 KiB take 2 seconds
+/// of a processor, requests of the device included.
 pub fn file_bytes(count: u64) -> Duration {
     Duration::from_nanos(4_000 + count / 4)
 }

@@ -1,8 +1,10 @@
-//! Where bytes lie on platters, and how long the arm and the platter take to bring them under a head.
+//! Where bytes lie on platters, and how long the arm and the platter take to bring them under a
+//! head.
 //!
-//! Everything is in nanoseconds of the drive's own clock, whole numbers, so that the same requests take the same time on every
-//! machine. The platter's angle under byte `b` is the time at which a head that reads everything from byte 0 on would
-//! come to it, modulo a revolution: tracks are skewed so that reading on never waits, as they are on real drives.
+//! Everything is in nanoseconds of the drive's own clock, whole numbers, so that the same requests
+//! take the same time on every machine. The platter's angle under byte `b` is the time at which a
+//! head that reads everything from byte 0 on would come to it, modulo a revolution: tracks are
+//! skewed so that reading on never waits, as they are on real drives.
 
 use super::preset::Rotating;
 
@@ -32,15 +34,16 @@ pub(super) struct Places {
     seek: [u64; 3],
 }
 
-/// `value * times / by`, without overflow between. Drives of exabytes take longer than there are nanoseconds: their far end is
-/// as far as can be said.
+/// `value * times / by`, without overflow between. Drives of exabytes take longer than there are
+/// nanoseconds: their far end is as far as can be said.
 fn scaled(value: u64, times: u64, by: u64) -> u64 {
     let scaled = u128::from(value) * u128::from(times) / u128::from(by.max(1));
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
-/// The seek over a third of the cylinders with which the curve's mean over all pairs of cylinders is the drive's average: the
-/// mean is a fifth of the shortest seek, 88/135 of this one and 4/27 of the longest.
+/// The seek over a third of the cylinders with which the curve's mean over all pairs of cylinders
+/// is the drive's average: the mean is a fifth of the shortest seek, 88/135 of this one and 4/27 of
+/// the longest.
 fn at_a_third(drive: &Rotating) -> u64 {
     let rest = drive.seek_average.saturating_sub(drive.seek_track / 5 + drive.seek_full * 4 / 27);
     scaled(rest, 135, 88).clamp(drive.seek_track, drive.seek_full)
@@ -92,7 +95,8 @@ impl Places {
         zone.cylinder + (byte - zone.start) / zone.cylinder_bytes
     }
 
-    /// The seek curve: by the square root of the way up to a third of all cylinders, then straight on.
+    /// The seek curve: by the square root of the way up to a third of all cylinders, then straight
+    /// on.
     pub(super) fn seek(&self, cylinders: u64) -> u64 {
         let [track, middle, full] = self.seek;
         let third = (self.cylinders / 3).max(2);
@@ -106,7 +110,8 @@ impl Places {
         }
     }
 
-    /// How long it takes, at a moment, to come from behind byte `from` to byte `to`: the seek, settling, the rotation.
+    /// How long it takes, at a moment, to come from behind byte `from` to byte `to`: the seek,
+    /// settling, the rotation.
     pub(super) fn position(&self, now: u64, from: u64, to: u64, settle: u64) -> u64 {
         let way = self.cylinder(from).abs_diff(self.cylinder(to));
         let seek = self.seek(way) + if way > 0 { settle } else { 0 };

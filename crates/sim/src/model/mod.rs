@@ -1,13 +1,15 @@
 //! A simulated drive: real contents, and times of a drive that is not there.
 //!
-//! A [`ModelDevice`] lives in a stepped world ([`Env::stepped`]): what a request takes passes on that world's clock, and the host's
-//! is never read. The same requests at the same moments take the same times, on every machine and at any speed of the
-//! simulation. Times are those of a [`Preset`], by a seek curve, rotation, zones, memory for reading ahead and a write
-//! cache (rotating drives), or by latency, requests at once and a rate (flash).
+//! A [`ModelDevice`] lives in a stepped world ([`Env::stepped`]): what a request takes passes on
+//! that world's clock, and the host's is never read. The same requests at the same moments take the
+//! same times, on every machine and at any speed of the simulation. Times are those of a
+//! [`Preset`], by a seek curve, rotation, zones, memory for reading ahead and a write cache
+//! (rotating drives), or by latency, requests at once and a rate (flash).
 //!
-//! A batch is queued whole, as far as flushes allow, in the order of places; the drive then takes what it comes to first. Callers
-//! that submit at the same time share the queue. A request costs a processor [`costs::REQUEST`] and the copying of its
-//! bytes. The drive cannot tell holes: to it, zeroes are data.
+//! A batch is queued whole, as far as flushes allow, in the order of places; the drive then takes
+//! what it comes to first. Callers that submit at the same time share the queue. A request costs a
+//! processor [`costs::REQUEST`] and the copying of its bytes. The drive cannot tell holes: to it,
+//! zeroes are data.
 
 mod contents;
 pub mod costs;
@@ -42,8 +44,8 @@ const MOST_AT_ONCE: u64 = 512 << 10;
 /// What was asked for ahead and not read is kept up to this many bytes.
 const MOST_FETCHED: u64 = 64 << 20;
 
-/// The wall clock of a simulated world begins on 2037-01-01: nothing that an image of today holds lies beyond it, and times
-/// of 32 bits do not end soon.
+/// The wall clock of a simulated world begins on 2037-01-01: nothing that an image of today holds
+/// lies beyond it, and times of 32 bits do not end soon.
 const BEGIN: WallTime = WallTime { seconds: 2_114_380_800, nanoseconds: 0 };
 
 /// How a drive is simulated.
@@ -77,7 +79,8 @@ struct Drive {
     inside: State,
     /// Ranges that were asked for ahead, with what tells when they are there; the oldest first.
     fetched: Vec<(Range<u64>, Fetch)>,
-    /// Requests that several ask about, who wait for them or have fetched them ahead: how many beside the first.
+    /// Requests that several ask about, who wait for them or have fetched them ahead: how many
+    /// beside the first.
     shared: BTreeMap<disk::Ticket, usize>,
 }
 
@@ -98,7 +101,8 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl ModelDevice {
-    /// The file beside `image` that holds what is kept as words, to be opened while paths can be, and before the image is.
+    /// The file beside `image` that holds what is kept as words, to be opened while paths can be,
+    /// and before the image is.
     ///
     /// # Errors
     /// The system refused, or the image was changed since.
@@ -355,7 +359,8 @@ impl Drive {
         }
     }
 
-    /// One of those who ask about a request does not any more. With the last one the drive forgets it.
+    /// One of those who ask about a request does not any more. With the last one the drive forgets
+    /// it.
     fn release(&mut self, fetch: Fetch) {
         let (Fetch::Queued(ticket), State::Rotating(disk)) = (fetch, &mut self.inside) else {
             return;
@@ -387,8 +392,8 @@ impl Drive {
         }
     }
 
-    /// Takes out of `tickets` what is done now, the last of it at `last`. Nothing is decided about the rest before the moment that is
-    /// returned.
+    /// Takes out of `tickets` what is done now, the last of it at `last`. Nothing is decided about
+    /// the rest before the moment that is returned.
     fn settle(&mut self, now: u64, tickets: &mut BTreeSet<disk::Ticket>, last: &mut u64) -> u64 {
         let State::Rotating(disk) = &mut self.inside else {
             tickets.clear();

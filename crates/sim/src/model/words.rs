@@ -1,8 +1,11 @@
-//! The file beside a simulated drive's image: runs of blocks that are kept as words, where the image has holes.
+//! The file beside a simulated drive's image: runs of blocks that are kept as words, where the
+//! image has holes.
 //!
-//! Lines are only added to it. `begin`: from here on the image is being changed. `FIRST END WORD`, the word in hexadecimal: a run.
-//! `whole`: the runs since `begin` are all that there are now. `end SECONDS NANOSECONDS`: the image, last changed at that time, fits
-//! them. A line that was cut off says nothing, so that a command that is killed at any moment leaves the runs of the one before or its own.
+//! Lines are only added to it. `begin`: from here on the image is being changed. `FIRST END WORD`,
+//! the word in hexadecimal: a run. `whole`: the runs since `begin` are all that there are now.
+//! `end SECONDS NANOSECONDS`: the image, last changed at that time, fits them. A line that was cut
+//! off says nothing, so that a command that is killed at any moment leaves the runs of the one
+//! before or its own.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -106,8 +109,8 @@ pub(super) struct Told {
 }
 
 impl Words {
-    /// The file beside `image`; one that is to be written is made. To be called before the image is opened for writing, which
-    /// may change its time. A block device has none.
+    /// The file beside `image`; one that is to be written is made. To be called before the image is
+    /// opened for writing, which may change its time. A block device has none.
     ///
     /// # Errors
     /// The system refused, or the image was changed since.

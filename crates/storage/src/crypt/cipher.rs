@@ -1,5 +1,5 @@
-//! Sectors enciphered as dm-crypt does: a block cipher in XTS or CBC mode, and an initial vector made of the sector's
-//! number (kernel documentation: admin-guide/device-mapper/dm-crypt).
+//! Sectors enciphered as dm-crypt does: a block cipher in XTS or CBC mode, and an initial vector
+//! made of the sector's number (kernel documentation: admin-guide/device-mapper/dm-crypt).
 
 use std::fmt;
 
@@ -13,8 +13,8 @@ use super::error::CryptError;
 pub(super) const BLOCK: usize = 16;
 /// Bytes that dm-crypt counts sectors in, whatever their size.
 pub(super) const IV_SECTOR: u64 = 512;
-/// Sectors that are enciphered side by side: the processor works on several blocks at a time, and CBC can begin the next block
-/// of a sector only when the one before is done.
+/// Sectors that are enciphered side by side: the processor works on several blocks at a time, and
+/// CBC can begin the next block of a sector only when the one before is done.
 const ABREAST: usize = 8;
 
 /// A cipher as dm-crypt names it: `aes-xts-plain64`, `aes-cbc-essiv:sha256`.
@@ -163,11 +163,12 @@ impl fmt::Debug for SectorCipher {
 }
 
 impl SectorCipher {
-    /// A cipher for sectors of `sector` bytes. `iv_large_sectors` counts initial vectors in whole sectors, and in 512 bytes
-    /// otherwise.
+    /// A cipher for sectors of `sector` bytes. `iv_large_sectors` counts initial vectors in whole
+    /// sectors, and in 512 bytes otherwise.
     ///
     /// # Errors
-    /// The key has a size that the cipher does not take, or the sector is none of 512, 1024, 2048 and 4096.
+    /// The key has a size that the cipher does not take, or the sector is none of 512, 1024, 2048
+    /// and 4096.
     pub fn new(
         spec: CipherSpec,
         key: &[u8],
@@ -256,7 +257,8 @@ impl SectorCipher {
     }
 
     fn xts(&self, ivs: &[Block], blocks: &mut [Block], cipher: impl Fn(&mut [Block])) {
-        /// Blocks whose tweaks are at hand: one sector of 512 bytes, and a divisor of the larger ones.
+        /// Blocks whose tweaks are at hand: one sector of 512 bytes, and a divisor of the larger
+        /// ones.
         const RUN: usize = IV_SECTOR as usize / BLOCK;
         let mut tweaks = [0; RUN];
         for (iv, sector) in ivs.iter().zip(blocks.chunks_mut(self.sector / BLOCK)) {
@@ -276,7 +278,8 @@ impl SectorCipher {
         }
     }
 
-    /// A block can be enciphered only after the one before it: blocks of several sectors are, side by side.
+    /// A block can be enciphered only after the one before it: blocks of several sectors are, side
+    /// by side.
     fn cbc_encrypt(&self, ivs: &[Block], blocks: &mut [Block]) {
         let per_sector = self.sector / BLOCK;
         let mut row = [Block::default(); ABREAST];

@@ -1,4 +1,5 @@
-//! What a header may cost whoever opens it: nobody vouches for it, and a forged one could ask for days or for all memory.
+//! What a header may cost whoever opens it: nobody vouches for it, and a forged one could ask for
+//! days or for all memory.
 
 use super::digest::Hash;
 use super::error::{CryptError, damaged};
@@ -7,16 +8,18 @@ use super::error::{CryptError, damaged};
 const MOST_KIB: u64 = 4 << 20;
 /// Rounds of PBKDF2 in one place; cryptsetup measures some millions for a key slot.
 const MAX_ROUNDS: u32 = 1 << 30;
-/// Rounds of all places that a passphrase is tried in, minutes on today's processors. A key that is longer than a hash takes as many times
-/// more.
+/// Rounds of all places that a passphrase is tried in, minutes on today's processors. A key that is
+/// longer than a hash takes as many times more.
 const ALL_ROUNDS: u64 = 1 << 31;
-/// KiB that Argon2 goes through in all of them, minutes too: 512 GiB. cryptsetup's slots take some GiB each.
+/// KiB that Argon2 goes through in all of them, minutes too: 512 GiB. cryptsetup's slots take some
+/// GiB each.
 const ALL_KIB: u64 = 512 << 20;
 
 /// What opening a LUKS header may cost.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// Bytes of memory for Argon2 at most; what cryptsetup gives it unless it is told to give more, if not set.
+    /// Bytes of memory for Argon2 at most; what cryptsetup gives it unless it is told to give more,
+    /// if not set.
     pub memory: u64,
 }
 

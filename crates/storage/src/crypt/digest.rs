@@ -113,8 +113,9 @@ impl Hash {
         with_hash!(self, H => derive::<H>(password, salt, rounds, out));
     }
 
-    /// A plain device's key of a passphrase, as cryptsetup makes it: hashes one after the other until there are bytes
-    /// enough, the second of them over one letter A and the passphrase, the third over two, and so on.
+    /// A plain device's key of a passphrase, as cryptsetup makes it: hashes one after the other
+    /// until there are bytes enough, the second of them over one letter A and the passphrase, the
+    /// third over two, and so on.
     pub(super) fn plain_key(self, passphrase: &[u8], bytes: usize) -> Secret {
         let mut key = Zeroizing::new(Vec::with_capacity(bytes + self.output_size()));
         let mut letters = Vec::new();
@@ -126,8 +127,8 @@ impl Hash {
         key
     }
 
-    /// Joins a key from its anti-forensic stripes (LUKS On-Disk Format, "AF splitter"): all but the last are XORed and diffused
-    /// in turn, and the last is XORed.
+    /// Joins a key from its anti-forensic stripes (LUKS On-Disk Format, "AF splitter"): all but the
+    /// last are XORed and diffused in turn, and the last is XORed.
     pub(super) fn merge_stripes(self, stripes: &[u8], key_bytes: usize) -> Secret {
         let mut block = Zeroizing::new(vec![0; key_bytes]);
         let mut stripes = stripes.chunks_exact(key_bytes).peekable();

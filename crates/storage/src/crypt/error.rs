@@ -67,7 +67,8 @@ pub enum CryptError {
     Device(#[from] DeviceError),
 }
 
-/// A header that says of its data that it begins at byte 0 or inside the header: it lies on another device.
+/// A header that says of its data that it begins at byte 0 or inside the header: it lies on another
+/// device.
 pub(super) fn detached(version: u8) -> CryptError {
     CryptError::Unsupported(format!("a LUKS{version} header that is detached from its data"))
 }

@@ -71,7 +71,8 @@ impl KeySource {
         let read = file.and_then(|mut file| {
             let at = file.stream_position().ok();
             let read = bytes_of(&mut file, MAX_KEY);
-            // A descriptor is the caller's: the next one to read it reads the same, where that can be.
+            // A descriptor is the caller's: the next one to read it reads the same, where that can
+            // be.
             if let Some(at) = at {
                 file.seek(SeekFrom::Start(at))?;
             }
@@ -86,8 +87,8 @@ impl KeySource {
     }
 }
 
-/// A copy of a descriptor. It may name what cannot be opened again: a socket, or a file of somebody else's. Only where the kernel gives no copies
-/// that is tried.
+/// A copy of a descriptor. It may name what cannot be opened again: a socket, or a file of somebody
+/// else's. Only where the kernel gives no copies that is tried.
 fn copy_of(number: u32) -> io::Result<File> {
     let copy = pidfd_open(getpid(), PidfdFlags::empty()).and_then(|this| {
         let number = i32::try_from(number).map_err(|_| Errno::BADF)?;
@@ -99,7 +100,8 @@ fn copy_of(number: u32) -> io::Result<File> {
     }
 }
 
-/// All bytes, unless there are more than `limit`. The buffer never grows, which would leave copies behind.
+/// All bytes, unless there are more than `limit`. The buffer never grows, which would leave copies
+/// behind.
 fn bytes_of(from: &mut impl Read, limit: usize) -> io::Result<Option<Secret>> {
     let mut buffer = Zeroizing::new(vec![0; limit + 1]);
     let mut count = 0;

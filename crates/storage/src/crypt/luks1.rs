@@ -119,8 +119,8 @@ pub(super) fn check_stripes(stripes: usize, place: &str) -> Result<(), CryptErro
     Err(damaged(place, format!("{stripes} stripes, not 1 to {MAX_STRIPES}")))
 }
 
-/// The enciphered stripes of a key slot, deciphered and joined. `bytes` were checked: at most [`MAX_KEY`] times
-/// [`MAX_STRIPES`].
+/// The enciphered stripes of a key slot, deciphered and joined. `bytes` were checked: at most
+/// [`MAX_KEY`] times [`MAX_STRIPES`].
 pub(super) fn key_of_slot(
     device: &dyn Device,
     place: &str,

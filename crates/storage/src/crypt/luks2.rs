@@ -1,5 +1,5 @@
-//! The LUKS2 header: two copies of a binary part with a checksum, and of a text in JSON. The copy with the higher sequence
-//! number is meant, where both are sound.
+//! The LUKS2 header: two copies of a binary part with a checksum, and of a text in JSON. The copy
+//! with the higher sequence number is meant, where both are sound.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -181,7 +181,8 @@ fn newest(device: &dyn Device) -> Result<Option<Copy>, CryptError> {
         })
     };
     let mut best = read(0, MAGIC);
-    // A sound copy says where the second one lies. Elsewhere there may be what is left of older headers.
+    // A sound copy says where the second one lies. Elsewhere there may be what is left of older
+    // headers.
     let places = match &best {
         Some(first) => vec![first.size],
         None => HEADER_SIZES.to_vec(),
@@ -317,7 +318,8 @@ impl Metadata {
         Ok(())
     }
 
-    /// The key of a slot; `None` of a slot that is not tried. Whether it is the right one is for the digest to say.
+    /// The key of a slot; `None` of a slot that is not tried. Whether it is the right one is for
+    /// the digest to say.
     fn key(
         &self,
         device: &dyn Device,

@@ -1,7 +1,8 @@
 //! An enciphered device, as dm-crypt shows it: plain, or described by a LUKS1 or LUKS2 header.
 //!
-//! Sources: the kernel's documentation of dm-crypt, "LUKS1 On-Disk Format Specification" 1.2.3, "LUKS2 On-Disk Format
-//! Specification" 1.1.1, and cryptsetup(8). Keys live in memory that is wiped when they are dropped.
+//! Sources: the kernel's documentation of dm-crypt, "LUKS1 On-Disk Format Specification" 1.2.3,
+//! "LUKS2 On-Disk Format Specification" 1.1.1, and cryptsetup(8). Keys live in memory that is wiped
+//! when they are dropped.
 
 mod cipher;
 mod cost;
@@ -179,7 +180,8 @@ impl CryptDevice {
         Ok(Self { inner, start, size, cipher, iv_offset, passes_discards: false, edges })
     }
 
-    /// Whether discards reach the device below. They tell there what is free; dm-crypt does not pass them unless told to.
+    /// Whether discards reach the device below. They tell there what is free; dm-crypt does not
+    /// pass them unless told to.
     pub fn pass_discards(mut self, pass: bool) -> Self {
         self.passes_discards = pass;
         self

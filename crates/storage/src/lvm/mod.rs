@@ -1,7 +1,8 @@
-//! LVM2: a logical volume whose segments are all linear, found by the metadata on its physical volumes.
+//! LVM2: a logical volume whose segments are all linear, found by the metadata on its physical
+//! volumes.
 //!
-//! Sources: lvm(8), pvcreate(8), vgcfgbackup(8), the format as libvslvm's documentation tells it, and volumes that LVM2 made.
-//! Nothing is ever written to the metadata.
+//! Sources: lvm(8), pvcreate(8), vgcfgbackup(8), the format as libvslvm's documentation tells it,
+//! and volumes that LVM2 made. Nothing is ever written to the metadata.
 
 mod text;
 
@@ -28,8 +29,8 @@ const AREA_MAGIC: &[u8] = b" LVM2 x[5A%r0N*>";
 /// Places of metadata text in an area's header.
 const AREA_COPIES: usize = 4;
 const COPY_IGNORED: u32 = 1;
-/// The longest metadata that is read: LVM2 itself writes areas of 1 MiB, and some MiB for the largest groups. In memory it takes up
-/// to thirty times as much.
+/// The longest metadata that is read: LVM2 itself writes areas of 1 MiB, and some MiB for the
+/// largest groups. In memory it takes up to thirty times as much.
 const MAX_TEXT: u64 = 16 << 20;
 /// Metadata areas of a physical volume (pvcreate: --metadatacopies).
 const MAX_AREAS: usize = 2;
@@ -156,7 +157,8 @@ impl Label {
         let cut = || damaged(place, "its lists reach past the sector");
         let header = sector.get(le32(sector, 20) as usize..).ok_or_else(cut)?;
         let id = header.get(..ID).ok_or_else(cut)?.try_into().map_err(|_| cut())?;
-        // After the identifier and the device's size: places of data up to an empty one, then places of metadata.
+        // After the identifier and the device's size: places of data up to an empty one, then
+        // places of metadata.
         let mut lists = header
             .get(ID + 8..)
             .ok_or_else(cut)?
@@ -267,11 +269,12 @@ impl Group {
     }
 }
 
-/// Opens a logical volume on its physical volumes. Names may be left out where there is only one. `write` says whether it
-/// will be written.
+/// Opens a logical volume on its physical volumes. Names may be left out where there is only one.
+/// `write` says whether it will be written.
 ///
 /// # Errors
-/// A device is no physical volume, or the metadata is damaged; there is no such volume, or it is not linear.
+/// A device is no physical volume, or the metadata is damaged; there is no such volume, or it is
+/// not linear.
 pub fn open(
     devices: &[Arc<dyn Device>],
     group: Option<&str>,
@@ -443,7 +446,8 @@ fn parts_of(
     Ok(parts)
 }
 
-/// Refuses segments that lie on each other, or on what is LVM2's own: writing one would change the other.
+/// Refuses segments that lie on each other, or on what is LVM2's own: writing one would change the
+/// other.
 fn refuse_overlaps(name: &str, parts: &[LinearPart], given: &[Physical]) -> Result<(), LvmError> {
     let wrong = |flaw: &str| Err(damaged(format!("logical volume {name:?}"), flaw));
     for physical in given {

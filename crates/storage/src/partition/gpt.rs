@@ -1,5 +1,5 @@
-//! GUID partition table: a header in the second sector and, as backup, in the last one, each with its own array of
-//! entries (UEFI specification 2.10, section 5.3).
+//! GUID partition table: a header in the second sector and, as backup, in the last one, each with
+//! its own array of entries (UEFI specification 2.10, section 5.3).
 
 use crc_fast::{CrcAlgorithm, checksum};
 

@@ -1,5 +1,5 @@
-//! Master boot record: four entries in the first sector; one of them may be an extended partition, which holds a chain
-//! of further records with one logical partition each.
+//! Master boot record: four entries in the first sector; one of them may be an extended partition,
+//! which holds a chain of further records with one logical partition each.
 
 use super::table::{
     Partition, PartitionContent, PartitionError, PartitionTable, TableKind, damaged, le32,
@@ -38,8 +38,8 @@ impl Entry {
 }
 
 impl Sector {
-    /// `None` where it is not a boot record with a table: a file system's boot sector has the same signature, but other
-    /// bytes where the entries say whether they are active.
+    /// `None` where it is not a boot record with a table: a file system's boot sector has the same
+    /// signature, but other bytes where the entries say whether they are active.
     pub(super) fn decode(bytes: &[u8; 512]) -> Option<Self> {
         if bytes[SIGNATURE_AT..] != SIGNATURE {
             return None;

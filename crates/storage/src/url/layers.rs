@@ -132,7 +132,8 @@ pub(super) fn parse(
     Ok(DeviceUrl { parts, layers })
 }
 
-/// The pieces between commas; a file that is named like the whole is one, unless a file is named like the first piece too.
+/// The pieces between commas; a file that is named like the whole is one, unless a file is named
+/// like the first piece too.
 fn split_at_commas<'a>(
     text: &'a [u8],
     look: &impl Fn(&Path) -> Found,

@@ -1,16 +1,17 @@
 //! How a user names a device, and a file inside it.
 //!
-//! A device is named by a path, by `PATH#p2` (partition 2) or by `PATH?offset=N&size=N` (a run of bytes; `k`, `M`, `G`
-//! and `T` multiply by powers of 1024), or by both, the partition first. Layers are named before it, the outermost first:
-//! `linear:A?offset=N&size=N,B` joins runs, `lvm:A,B?vg=NAME&lv=NAME` is a linear logical volume, and
-//! `crypt:PATH?key-file=F` is deciphered, by its LUKS header or, with `cipher=NAME`, as a plain
-//! device; a backend that other crates bring ([`Schemes`]) stands in place of a file:
-//! `model:NAME:PATH`. Their options follow the last path. Other schemes (`qcow2:`, `s3://`,
-//! `https://`) are known by name and refused until they are built.
+//! A device is named by a path, by `PATH#p2` (partition 2) or by `PATH?offset=N&size=N` (a run of
+//! bytes; `k`, `M`, `G` and `T` multiply by powers of 1024), or by both, the partition first.
+//! Layers are named before it, the outermost first: `linear:A?offset=N&size=N,B` joins runs,
+//! `lvm:A,B?vg=NAME&lv=NAME` is a linear logical volume, and `crypt:PATH?key-file=F` is deciphered,
+//! by its LUKS header or, with `cipher=NAME`, as a plain device; a backend that other crates bring
+//! ([`Schemes`]) stands in place of a file: `model:NAME:PATH`. Their options follow the last path.
+//! Other schemes (`qcow2:`, `s3://`, `https://`) are known by name and refused until they are
+//! built.
 //!
-//! `IMAGE:/path` names a file inside a device. Schemes are taken off first; then the longest prefix before a `:/` that
-//! names an existing file or block device is the image. `./` in front makes the whole a path of the host. A text that
-//! can be read in two ways is refused.
+//! `IMAGE:/path` names a file inside a device. Schemes are taken off first; then the longest prefix
+//! before a `:/` that names an existing file or block device is the image. `./` in front makes the
+//! whole a path of the host. A text that can be read in two ways is refused.
 
 mod error;
 mod layer;
@@ -86,8 +87,8 @@ impl std::fmt::Debug for Keys {
 /// Schemes that the design has and this version has not.
 const NOT_BUILT: [&[u8]; 3] = [b"qcow2:", b"s3://", b"https://"];
 
-/// Opens the device named by `text`, which may have the `schemes`. `options` say the rest; those that
-/// make a file or change its size hold for a plain path only.
+/// Opens the device named by `text`, which may have the `schemes`. `options` say the rest; those
+/// that make a file or change its size hold for a plain path only.
 ///
 /// # Errors
 /// See [`UrlError`].
@@ -101,9 +102,10 @@ pub fn open(
 }
 
 impl DeviceUrl {
-    /// Reads a device's name; `look` says what the host has ([`look`], outside tests). A file that is named exactly like
-    /// the whole text is meant, unless the part before `#` or `?` is a file too. Where neither is there, a well-formed
-    /// `#` or `?` is read as such, and anything else as the name of a file to be made.
+    /// Reads a device's name; `look` says what the host has ([`look`], outside tests). A file that
+    /// is named exactly like the whole text is meant, unless the part before `#` or `?` is a file
+    /// too. Where neither is there, a well-formed `#` or `?` is read as such, and anything else as
+    /// the name of a file to be made.
     ///
     /// # Errors
     /// A scheme that is not built, a mistake after `#` or `?`, or two files that may be meant.
@@ -194,8 +196,8 @@ impl DeviceUrl {
         Ok(Keys(Some(source.read(&self.path().display().to_string())?)))
     }
 
-    /// The device that is meant, on the files that were opened before. Partition tables, metadata and headers are read, and
-    /// no more. The keys are wiped in the end.
+    /// The device that is meant, on the files that were opened before. Partition tables, metadata
+    /// and headers are read, and no more. The keys are wiped in the end.
     ///
     /// # Errors
     /// A partition, a run or a layer was not had.
@@ -289,7 +291,8 @@ impl Files {
 }
 
 impl Part {
-    /// The part that is meant of the file or block device, and which bytes of that it is. The partition table is read, and no more.
+    /// The part that is meant of the file or block device, and which bytes of that it is. The
+    /// partition table is read, and no more.
     fn of(&self, mut device: Arc<dyn Device>) -> Result<(Arc<dyn Device>, Range<u64>), UrlError> {
         let mut start = 0;
         if let Some(number) = self.partition {
@@ -312,11 +315,12 @@ impl Part {
 }
 
 impl Target {
-    /// Reads a name that may lead into an image; `look` says what the host has ([`look`], outside tests).
+    /// Reads a name that may lead into an image; `look` says what the host has ([`look`], outside
+    /// tests).
     ///
     /// # Errors
-    /// As [`DeviceUrl::parse`]; or there is a `:/` and neither an image before it nor a file of the whole name; or there
-    /// are both.
+    /// As [`DeviceUrl::parse`]; or there is a `:/` and neither an image before it nor a file of the
+    /// whole name; or there are both.
     pub fn parse(
         text: &OsStr,
         schemes: &Schemes,
@@ -347,7 +351,8 @@ impl Target {
         }
     }
 
-    /// As [`Self::parse`], where a path of the host is of no use: `./IMAGE:/path` is inside too, unless a file has the whole name.
+    /// As [`Self::parse`], where a path of the host is of no use: `./IMAGE:/path` is inside too,
+    /// unless a file has the whole name.
     ///
     /// # Errors
     /// As [`Self::parse`].

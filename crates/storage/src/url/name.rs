@@ -79,8 +79,8 @@ impl DeviceUrl {
         matches!((&self.parts[..], &self.layers[..]), ([part], []) if part.partition.is_none() && part.run.is_none())
     }
 
-    /// Whether a part of what is there is meant, or what layers show: it keeps its size. A name with `#` or `?` that no file stands
-    /// behind is none: it may be the name of a file to be made.
+    /// Whether a part of what is there is meant, or what layers show: it keeps its size. A name
+    /// with `#` or `?` that no file stands behind is none: it may be the name of a file to be made.
     pub fn is_part(&self) -> bool {
         !self.is_whole() && (!self.layers.is_empty() || look(self.path()) != Found::Nothing)
     }
@@ -113,7 +113,8 @@ impl DeviceUrl {
     }
 }
 
-/// The path, and what begins with the `#` or `?` of the last component: directories may have them in their names.
+/// The path, and what begins with the `#` or `?` of the last component: directories may have them
+/// in their names.
 fn split_suffix(text: &[u8]) -> (&[u8], &[u8]) {
     let name = text.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
     let query =

@@ -3,7 +3,8 @@
 use extant_device::{Device, MemoryDevice};
 use sha2::{Digest, Sha256};
 
-/// A LUKS1 header with one key slot; the rounds of PBKDF2 lie at 164 and 212, the data's place at 104.
+/// A LUKS1 header with one key slot; the rounds of PBKDF2 lie at 164 and 212, the data's place at
+/// 104.
 pub(crate) fn luks1_header() -> Vec<u8> {
     let mut header = vec![0; 592];
     header[..8].copy_from_slice(b"LUKS\xba\xbe\0\x01");

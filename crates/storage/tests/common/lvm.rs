@@ -1,4 +1,5 @@
-//! Physical volumes written from the documented format, for machines on which LVM2's tools cannot run.
+//! Physical volumes written from the documented format, for machines on which LVM2's tools cannot
+//! run.
 
 use extant_device::{Device, MemoryDevice};
 
@@ -68,7 +69,8 @@ pub(crate) fn write(disk: &MemoryDevice, label: &[u8], header: &[u8], text: &[u8
 pub(crate) const IDS: [&str; 2] =
     ["aaaaaa-aaaa-aaaa-aaaa-aaaa-aaaa-aaaaaa", "bbbbbb-bbbb-bbbb-bbbb-bbbb-bbbb-bbbbbb"];
 
-/// A group of two physical volumes with extents of 64 KiB; `volumes` is the text of its logical volumes.
+/// A group of two physical volumes with extents of 64 KiB; `volumes` is the text of its logical
+/// volumes.
 pub(crate) fn group(sequence: u32, volumes: &str) -> String {
     let physical = |index: usize| {
         format!(

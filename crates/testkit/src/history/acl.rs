@@ -25,7 +25,8 @@ pub struct AclEntry {
 /// The ID of entries without a user or group.
 const NOBODY: u32 = u32::MAX;
 
-/// The value of `system.posix_acl_*`: version 2, then tag, permissions and id of each entry in order.
+/// The value of `system.posix_acl_*`: version 2, then tag, permissions and id of each entry in
+/// order.
 pub fn to_xattr(acl: &[AclEntry]) -> Vec<u8> {
     let mut sorted = acl.to_vec();
     sorted.sort();

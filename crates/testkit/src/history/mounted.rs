@@ -117,7 +117,8 @@ impl Mounted {
         Ok(())
     }
 
-    /// Attributes are set on files without a name through the link that /proc has, which must be followed.
+    /// Attributes are set on files without a name through the link that /proc has, which must be
+    /// followed.
     fn attribute_path(&self, id: FileId, model: &Model) -> (PathBuf, bool) {
         (self.path(id, model), model.path(id).is_some())
     }

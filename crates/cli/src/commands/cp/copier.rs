@@ -1,8 +1,9 @@
 //! Files of an image made anew on this machine.
 //!
-//! The image may be anybody's: every name is made relative to the directory that holds it, links are never followed, and what
-//! stands in the way is replaced, not written through, when the copy is whole. Only the name of a regular file that the command
-//! line gives may be a link to write through, as cp(1) does.
+//! The image may be anybody's: every name is made relative to the directory that holds it, links
+//! are never followed, and what stands in the way is replaced, not written through, when the copy
+//! is whole. Only the name of a regular file that the command line gives may be a link to write
+//! through, as cp(1) does.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
@@ -12,10 +13,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use extant_image::{NewFile, new_name};
-use extant_ondisk::InodeNo;
-use extant_ondisk::inode::FileType;
-use extant_reader::{LoadedInode, VolumeRead};
+use extant::rooms::image::{NewFile, new_name};
+use extant::rooms::ondisk::InodeNo;
+use extant::rooms::ondisk::inode::FileType;
+use extant::rooms::reader::{LoadedInode, VolumeRead};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RawMode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
@@ -80,7 +81,8 @@ impl<'i> Copier<'i> {
         Self { image, rules, is_root, copies, seen: HashSet::new(), buffer: vec![0; PIECE] }
     }
 
-    /// Copies a file, and with `-r` all below it, to `place`. With `into` the place is a directory that is filled.
+    /// Copies a file, and with `-r` all below it, to `place`. With `into` the place is a directory
+    /// that is filled.
     pub(super) fn copy(
         &mut self,
         file: LoadedInode,
@@ -110,8 +112,8 @@ impl<'i> Copier<'i> {
         self.fill(level, dir, path.to_vec(), place.as_os_str().as_bytes().to_vec(), session)
     }
 
-    /// Copies all that a directory holds, level by level. `path` and `place` lead to the file at hand, in the image and on
-    /// this machine.
+    /// Copies all that a directory holds, level by level. `path` and `place` lead to the file at
+    /// hand, in the image and on this machine.
     fn fill(
         &mut self,
         first: Level,
@@ -322,8 +324,8 @@ impl<'i> Copier<'i> {
         made.publish().at(place)
     }
 
-    /// Writes a regular file over one that is there, which a link that the command line names leads to. As with cp(1) it is
-    /// cut first: a copy that ends early leaves what it has written.
+    /// Writes a regular file over one that is there, which a link that the command line names leads
+    /// to. As with cp(1) it is cut first: a copy that ends early leaves what it has written.
     pub(super) fn through(
         &mut self,
         file: &LoadedInode,
@@ -433,7 +435,8 @@ struct Place<'p> {
 }
 
 impl Place<'_> {
-    /// Makes what has a name from the beginning. In place of another file it gets the name when it is done.
+    /// Makes what has a name from the beginning. In place of another file it gets the name when it
+    /// is done.
     fn make(
         &self,
         make: impl Fn(&[u8]) -> Result<(), Errno>,
@@ -535,7 +538,7 @@ fn at(place: &[u8]) -> &Path {
 }
 
 fn times(file: &LoadedInode) -> Timestamps {
-    let moment = |time: extant_ondisk::time::Timestamp| Timespec {
+    let moment = |time: extant::rooms::ondisk::time::Timestamp| Timespec {
         tv_sec: time.seconds,
         // A damaged inode may hold more than a second of them.
         tv_nsec: time.nanoseconds.min(999_999_999).into(),

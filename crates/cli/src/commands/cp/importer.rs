@@ -1,17 +1,18 @@
 //! Files copied into an image, of this machine or of an image.
 //!
-//! A file that stands in the way is replaced in one moment: the copy is made beside it and renamed. Links of the source are
-//! followed only where the command says so, those of the image never at the end of a path.
+//! A file that stands in the way is replaced in one moment: the copy is made beside it and renamed.
+//! Links of the source are followed only where the command says so, those of the image never at the
+//! end of a path.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use extant::rooms::engine::{RenameFlags, XattrSet};
+use extant::rooms::ondisk::inode::FileType;
+use extant::rooms::reader::{Error as Cause, Follow};
 use extant::{File, OpenOptions, SetAttributes};
-use extant_engine::{RenameFlags, XattrSet};
-use extant_ondisk::inode::FileType;
-use extant_reader::{Error as Cause, Follow};
 
 use super::copier::Rules;
 use super::sources::{Facts, Source};
@@ -132,7 +133,8 @@ impl<'i, S: Source> Importer<'i, S> {
         Ok(Level { source: source.to_owned(), place: place.to_owned(), facts, names })
     }
 
-    /// What a directory keeps is set when all is in it: its time of change, and permissions that bar nothing before.
+    /// What a directory keeps is set when all is in it: its time of change, and permissions that
+    /// bar nothing before.
     fn finish(&self, level: &Level, session: &mut Session) -> Result<(), Failure> {
         if self.rules.preserve {
             return self.keep(&level.source, &level.facts, &level.place, &level.place, session);
@@ -236,7 +238,8 @@ impl<'i, S: Source> Importer<'i, S> {
         Ok(to)
     }
 
-    /// Sets what `-p` keeps: the owner first, the times last. The copy is at `made`, messages name `place`.
+    /// Sets what `-p` keeps: the owner first, the times last. The copy is at `made`, messages name
+    /// `place`.
     fn keep(
         &self,
         source: &Path,
@@ -277,8 +280,9 @@ impl<'i, S: Source> Importer<'i, S> {
         }
     }
 
-    /// A name in the same directory that no file has: what the copy is called before it takes the place of another file. The
-    /// same edits give the same names, whose bytes stay in the directory.
+    /// A name in the same directory that no file has: what the copy is called before it takes the
+    /// place of another file. The same edits give the same names, whose bytes stay in the
+    /// directory.
     fn beside(&self, place: &Path) -> Result<PathBuf, Failure> {
         for number in 0..=u32::MAX {
             let name = place.with_file_name(format!(".extant-{number}"));

@@ -14,11 +14,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extant_device::FileDevice;
-use extant_image::mkfs::probe::is_ext;
-use extant_ondisk::inode::FileType;
-use extant_reader::{Follow, LoadedInode, VolumeRead};
-use extant_storage::{DeviceUrl, Target, look};
+use extant::rooms::device::FileDevice;
+use extant::rooms::image::mkfs::probe::is_ext;
+use extant::rooms::ondisk::inode::FileType;
+use extant::rooms::reader::{Follow, LoadedInode, VolumeRead};
+use extant::rooms::storage::{DeviceUrl, Target, look};
 
 use crate::editor::{Edited, Opening, edit_each};
 use crate::failure::{At, Failure};
@@ -32,9 +32,10 @@ use sources::{Host, Within};
 
 /// Copy files out of an image, into one, or from one to another
 ///
-/// Sources and target are inside images or on this machine. Holes stay holes. A file has its name, or the contents of one that
-/// is replaced go, when the copy is whole. Where the target is a link to a file of this machine, that file is cut and written in
-/// place, as cp(1) does: a copy that fails leaves a part of it.
+/// Sources and target are inside images or on this machine. Holes stay holes. A file has its name,
+/// or the contents of one that is replaced go, when the copy is whole. Where the target is a link
+/// to a file of this machine, that file is cut and written in place, as cp(1) does: a copy that
+/// fails leaves a part of it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Directories with all they hold; symlinks and devices as such
@@ -89,8 +90,8 @@ impl Args {
         }
         let mut images = Images::default();
         let mut copies: Vec<(Arc<Image>, FirstCopies)> = Vec::new();
-        // Files that were copied by the names of operands: a second one of the same name would replace or, through a link that
-        // came from the image, overwrite something else.
+        // Files that were copied by the names of operands: a second one of the same name would
+        // replace or, through a link that came from the image, overwrite something else.
         let mut made = HashSet::new();
         for source in inside_of(self.image.as_deref(), &self.sources)? {
             let outcome = images.of(&source).and_then(|image| {
@@ -131,7 +132,8 @@ impl Args {
         }
     }
 
-    /// `cp FILE FILE`: one of them was meant to be inside an image. A source may be an image without a path: its root.
+    /// `cp FILE FILE`: one of them was meant to be inside an image. A source may be an image
+    /// without a path: its root.
     fn refuse_files_of_host(&self) -> Result<(), Failure> {
         let is_file = |source: &OsString| {
             let is_ext = |device| is_ext(&device).unwrap_or(true);
@@ -250,7 +252,8 @@ struct Place<'t> {
 }
 
 impl Place<'_> {
-    /// Where a source goes. The root, and `DIR/.`, have no name of their own: what they hold goes into the target.
+    /// Where a source goes. The root, and `DIR/.`, have no name of their own: what they hold goes
+    /// into the target.
     fn of(&self, source: &[u8]) -> PathBuf {
         let name = source.rsplit(|&byte| byte == b'/').next();
         let name = match name.filter(|name| !matches!(*name, b"." | b"..")) {
@@ -264,7 +267,8 @@ impl Place<'_> {
     }
 }
 
-/// The volume that files are copied from into `image`, which is open for changes as `target` names it.
+/// The volume that files are copied from into `image`, which is open for changes as `target` names
+/// it.
 fn within<'i>(
     source: &Inside,
     target: &Inside,

@@ -10,9 +10,9 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extant_ondisk::inode::{DeviceNumber, FileType};
-use extant_ondisk::time::Timestamp;
-use extant_reader::{Error as Cause, Follow, VolumeRead};
+use extant::rooms::ondisk::inode::{DeviceNumber, FileType};
+use extant::rooms::ondisk::time::Timestamp;
+use extant::rooms::reader::{Error as Cause, Follow, VolumeRead};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 

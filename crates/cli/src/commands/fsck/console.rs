@@ -1,14 +1,15 @@
-//! Who answers: the options -n, -y, -p, or the user at a terminal. Every finding is shown here as e2fsck shows its own.
+//! Who answers: the options -n, -y, -p, or the user at a terminal. Every finding is shown here as
+//! e2fsck shows its own.
 
 use std::io::{BufRead, Write};
 
-use extant_check::finding::Pass;
-use extant_check::policy::{answered_yes, preened};
-use extant_check::{
+use extant::rooms::check::finding::Pass;
+use extant::rooms::check::policy::{answered_yes, preened};
+use extant::rooms::check::{
     BlockTest, Code, Finding, Judgement, Jump, Observer, Outcome, RepairPolicy, Severity,
 };
-use extant_ondisk::superblock::Superblock;
-use extant_runtime::sync::Mutex;
+use extant::rooms::ondisk::superblock::Superblock;
+use extant::rooms::runtime::sync::Mutex;
 
 use super::progress::Meter;
 use super::unbroken;
@@ -51,7 +52,8 @@ const HEADINGS: [&str; 5] = [
     "Pass 5: Checking group summary information",
 ];
 
-/// Standard output without a buffer of its own: questions must be seen. A reader that has gone is not told.
+/// Standard output without a buffer of its own: questions must be seen. A reader that has gone is
+/// not told.
 pub(super) fn put(text: &str) {
     let mut out = std::io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -269,7 +271,7 @@ fn done_word(question: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use extant_check::Recorder;
+    use extant::rooms::check::Recorder;
 
     fn console(answering: Answering) -> Console {
         let meter = Meter::new(Some(0), "x").expect("a bar");

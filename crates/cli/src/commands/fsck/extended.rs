@@ -47,7 +47,8 @@ impl Extended {
             ("fixes_only", None) => self.fixes_only = true,
             ("fragcheck", None) => self.list_jumps = true,
             ("check_encoding", None) => self.check_encoding = true,
-            // A full map of the counts of names is the usual way here; without it the counts are taken in two parts.
+            // A full map of the counts of names is the usual way here; without it the counts are
+            // taken in two parts.
             ("inode_count_fullmap", None) => self.in_parts = false,
             ("no_inode_count_fullmap", None) => self.in_parts = true,
             ("readahead_kb", Some(value)) => {

@@ -10,17 +10,17 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use extant_check::pass0::{OpenError, OpenOptions, Wanted};
-use extant_check::run::{self, BadBlocks, End, RunError, RunFailure, RunOptions};
-use extant_check::{BlockTest, Options, Report};
-use extant_device::undo::UndoDevice;
-use extant_device::{ByteSize, Device, Direct, OpenOptions as FileOptions, block_devices};
-use extant_image::mkfs::bad_blocks::read_list;
-use extant_journal::{ExternalJournal, JournalError, NotOpened};
-use extant_layout::RunSet;
-use extant_ondisk::Uuid;
-use extant_ondisk::superblock::SUPERBLOCK_OFFSET;
-use extant_storage::{Access, DeviceUrl, look};
+use extant::rooms::check::pass0::{OpenError, OpenOptions, Wanted};
+use extant::rooms::check::run::{self, BadBlocks, End, RunError, RunFailure, RunOptions};
+use extant::rooms::check::{BlockTest, Options, Report};
+use extant::rooms::device::undo::UndoDevice;
+use extant::rooms::device::{ByteSize, Device, Direct, OpenOptions as FileOptions, block_devices};
+use extant::rooms::image::mkfs::bad_blocks::read_list;
+use extant::rooms::journal::{ExternalJournal, JournalError, NotOpened};
+use extant::rooms::layout::RunSet;
+use extant::rooms::ondisk::Uuid;
+use extant::rooms::ondisk::superblock::SUPERBLOCK_OFFSET;
+use extant::rooms::storage::{Access, DeviceUrl, look};
 
 use super::undo;
 use crate::err_line;
@@ -34,7 +34,7 @@ use extended::Extended;
 use progress::Meter;
 use summary::Summary;
 
-pub(crate) use extant_check::run::OPERATIONAL;
+pub(crate) use extant::rooms::check::run::OPERATIONAL;
 /// e2fsck's exit codes beside those of a check's end.
 pub(crate) const USAGE: u8 = 16;
 pub(crate) const CANCELLED: u8 = 32;
@@ -72,7 +72,8 @@ pub(crate) struct Args {
     /// Look for the superblock with this block size only
     #[arg(short = 'B', value_name = "BYTES")]
     block_size: Option<u32>,
-    /// Read all blocks and list the bad ones; twice: write each, read it back, put back what was there
+    /// Read all blocks and list the bad ones; twice: write each, read it back, put back what was
+    /// there
     #[arg(short = 'c', action = clap::ArgAction::Count)]
     check_blocks: u8,
     /// Progress as numbers to this file descriptor; 0 draws a bar
@@ -250,8 +251,8 @@ fn unbroken(work: &mut dyn FnMut()) {
     work();
 }
 
-/// SIGINT ends the check between two writes of a system call's size; what was repaired stays, and the volume says that it
-/// is not clean.
+/// SIGINT ends the check between two writes of a system call's size; what was repaired stays, and
+/// the volume says that it is not clean.
 fn cancel_on_interrupt(image: &str, called: &str) {
     let text = format!("{image}: {called} cancelled.");
     let signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT]);
@@ -278,7 +279,7 @@ struct Opened {
     device: Arc<dyn Device>,
     undo: Option<Arc<UndoDevice>>,
     /// The device as the image's name says.
-    named: extant_storage::Opened,
+    named: extant::rooms::storage::Opened,
     /// Why the journal's own device was not found, where that is known.
     no_journal: Option<JournalError>,
 }
@@ -296,7 +297,7 @@ impl Run<'_> {
             .map_err(|error| Failure::new(error).with_code(OPERATIONAL))?;
         let named = self.named_journal(answering)?;
         // Without `-n` a mounted image is refused.
-        let is_mounted = extant_mount::is_mounted(Path::new(image));
+        let is_mounted = extant::rooms::mount::is_mounted(Path::new(image));
         // The last that opens files: of the image no more than its superblock was read, and no
         // thread started.
         let (opened, journal) = self.open_device(image, answering, named)?;
@@ -340,7 +341,7 @@ impl Run<'_> {
         }
     }
 
-    fn pass_options(&self, named: &extant_storage::Opened) -> Result<Options, Failure> {
+    fn pass_options(&self, named: &extant::rooms::storage::Opened) -> Result<Options, Failure> {
         let (defaults, is_simulated) = (Options::default(), named.is_simulated());
         Ok(Options {
             threads: if is_simulated { 1 } else { self.args.threads.unwrap_or(0) },
@@ -466,7 +467,8 @@ impl Run<'_> {
             let device = named.device.clone();
             return Ok((Opened { device, undo: None, named, no_journal }, journal));
         };
-        // The undo file is made while paths can be opened; of the image only its partition table and superblock are read before.
+        // The undo file is made while paths can be opened; of the image only its partition table
+        // and superblock are read before.
         let path = undo::path(path, image, "e2fsck");
         let named = part()?;
         let undo = UndoDevice::create(named.device.clone(), path);
@@ -476,7 +478,8 @@ impl Run<'_> {
         Ok((Opened { device: undo.clone(), undo: Some(undo), named, no_journal }, journal))
     }
 
-    /// Gives up what reading a damaged image does not need. Lists of bad blocks are read afterwards.
+    /// Gives up what reading a damaged image does not need. Lists of bad blocks are read
+    /// afterwards.
     fn restrict(&self) -> Result<(), Failure> {
         let lists = [&self.args.add_bad_blocks, &self.args.set_bad_blocks];
         let lists: Vec<_> = lists.into_iter().flatten().map(PathBuf::as_path).collect();

@@ -4,8 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 
-use extant_check::Progress;
-use extant_runtime::sync::Mutex;
+use extant::rooms::check::Progress;
+use extant::rooms::runtime::sync::Mutex;
 
 use crate::progress as bars;
 
@@ -19,7 +19,8 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// `fd` is -C's number: 0 for a bar, else a file descriptor. Without it a bar is drawn if somebody looks.
+    /// `fd` is -C's number: 0 for a bar, else a file descriptor. Without it a bar is drawn if
+    /// somebody looks.
     pub(super) fn new(fd: Option<i32>, image: &str) -> std::io::Result<Self> {
         match fd {
             None if std::io::stderr().is_terminal() => Ok(Self::bar()),

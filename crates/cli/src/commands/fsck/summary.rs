@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use extant_check::finding::Pass;
-use extant_check::store::Traffic;
-use extant_check::{Census, Jump, JumpTo, Outcome, Report, Severity};
-use extant_ondisk::superblock::Superblock;
+use extant::rooms::check::finding::Pass;
+use extant::rooms::check::store::Traffic;
+use extant::rooms::check::{Census, Jump, JumpTo, Outcome, Report, Severity};
+use extant::rooms::ondisk::superblock::Superblock;
 use serde::Serialize;
 use serde_json::json;
 

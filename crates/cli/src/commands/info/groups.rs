@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use extant::inspect::{Described, flag_names};
-use extant_layout::groups::leading;
-use extant_ondisk::bitmap::{BitmapKind, clear_runs};
-use extant_ondisk::{BlockNo, Geometry, GroupNo, IncompatFeatures, RoCompatFeatures};
+use extant::rooms::layout::groups::leading;
+use extant::rooms::ondisk::bitmap::{BitmapKind, clear_runs};
+use extant::rooms::ondisk::{BlockNo, Geometry, GroupNo, IncompatFeatures, RoCompatFeatures};
 
 use crate::failure::{At, Failure};
 use crate::say;
@@ -43,7 +43,8 @@ impl Numbers {
     }
 }
 
-/// Lists the groups one after the other. The bitmaps' checksums are looked at; a wrong one is told at the end.
+/// Lists the groups one after the other. The bitmaps' checksums are looked at; a wrong one is told
+/// at the end.
 pub(super) fn list(
     survey: &Survey,
     geometry: &Geometry,

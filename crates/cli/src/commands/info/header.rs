@@ -1,12 +1,13 @@
-//! The superblock as `dumpe2fs -h` shows it: the same names in the same order under the same conditions, found by trying.
+//! The superblock as `dumpe2fs -h` shows it: the same names in the same order under the same
+//! conditions, found by trying.
 
 use std::fs;
 
 use extant::inspect::{mount_options, state_name};
-use extant_ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
-use extant_ondisk::mmp::RawMmp;
-use extant_ondisk::superblock::SuperFlags;
-use extant_ondisk::{
+use extant::rooms::ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
+use extant::rooms::ondisk::mmp::RawMmp;
+use extant::rooms::ondisk::superblock::SuperFlags;
+use extant::rooms::ondisk::{
     CompatFeatures, Features, IncompatFeatures, MetadataChecksum, RoCompatFeatures, Uuid,
 };
 

@@ -7,10 +7,10 @@ mod summary;
 use std::ffi::{OsStr, OsString};
 
 use extant::inspect::{SuperblockChoice, VolumeSummary};
-use extant_ondisk::jbd2::JournalSuperblock;
-use extant_ondisk::mmp::{Mmp, MmpSequence};
-use extant_ondisk::{FileBlock, Geometry, IncompatFeatures, InodeNo, MAX_FILE_BLOCKS};
-use extant_reader::{Error, Journal, ReaderOptions, VolumeRead};
+use extant::rooms::ondisk::jbd2::JournalSuperblock;
+use extant::rooms::ondisk::mmp::{Mmp, MmpSequence};
+use extant::rooms::ondisk::{FileBlock, Geometry, IncompatFeatures, InodeNo, MAX_FILE_BLOCKS};
+use extant::rooms::reader::{Error, Journal, ReaderOptions, VolumeRead};
 
 use crate::failure::{At, Failure};
 use crate::session::Session;

@@ -1,9 +1,9 @@
 //! What a person wants to know of a volume, on half a screen.
 
 use extant::inspect::state_name;
-use extant_ondisk::jbd2::JournalSuperblock;
-use extant_ondisk::superblock::Superblock;
-use extant_ondisk::{CompatFeatures, Geometry, IncompatFeatures};
+use extant::rooms::ondisk::jbd2::JournalSuperblock;
+use extant::rooms::ondisk::superblock::Superblock;
+use extant::rooms::ondisk::{CompatFeatures, Geometry, IncompatFeatures};
 
 use super::header::written;
 use crate::failure::Failure;

@@ -1,5 +1,5 @@
-//! A disk that fails when it is told to and loses what was not flushed at a power cut: a file system over FUSE whose only file is an
-//! image. The server has it open as it would any image.
+//! A disk that fails when it is told to and loses what was not flushed at a power cut: a file
+//! system over FUSE whose only file is an image. The server has it open as it would any image.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +40,8 @@ pub(super) enum Fault {
     Reads { one_in: u64 },
     /// Writes get EIO and store nothing.
     Writes { one_in: u64 },
-    /// Flushes get EIO; a power cut loses a part of what they should have kept, whatever flushes succeed later.
+    /// Flushes get EIO; a power cut loses a part of what they should have kept, whatever flushes
+    /// succeed later.
     Flushes { one_in: u64 },
     /// Every request gets EIO.
     Gone,
@@ -79,7 +80,8 @@ struct Shared {
 struct State {
     faults: Vec<Fault>,
     random: Random,
-    /// What the medium has where the image has been written since the last flush, by the number of a block.
+    /// What the medium has where the image has been written since the last flush, by the number of
+    /// a block.
     unflushed: BTreeMap<u64, Vec<u8>>,
     /// Blocks of `unflushed` that later flushes do not keep.
     lost: BTreeSet<u64>,

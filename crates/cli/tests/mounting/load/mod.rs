@@ -1,5 +1,5 @@
-//! Mixed load on a mount while its disk fails, its server is stopped and killed, and power is cut: what was acknowledged is there
-//! afterwards, nothing hangs, and the server's memory is bounded.
+//! Mixed load on a mount while its disk fails, its server is stopped and killed, and power is cut:
+//! what was acknowledged is there afterwards, nothing hangs, and the server's memory is bounded.
 //!
 //! `EXTANT_SEED=N` runs other rounds, `EXTANT_TRIAL=N` only one of them. A seed repeats volume,
 //! options, works and faults; which call a fault meets depends on the machine.
@@ -298,7 +298,8 @@ impl Plan {
 }
 
 impl Kept {
-    /// Compares a directory after a crash with what was acknowledged; programs check theirs where they can write.
+    /// Compares a directory after a crash with what was acknowledged; programs check theirs where
+    /// they can write.
     fn judge(&self, dir: &Path, can_write: bool) -> Result<(), String> {
         let pages = self.pages.iter().find_map(|pages| pages.refuses(dir, self.has_failed));
         let programs = || {
@@ -328,7 +329,8 @@ fn take_away(server: &str, point: &Path) {
     let _ = rustix::mount::unmount(point, UnmountFlags::FORCE | UnmountFlags::DETACH);
 }
 
-/// Sends a signal without a program: starting one closes our files in it, and waits for a server that has been stopped.
+/// Sends a signal without a program: starting one closes our files in it, and waits for a server
+/// that has been stopped.
 fn send(server: &str, signal: Signal) {
     let server = server.parse().ok().and_then(Pid::from_raw);
     // It may have ended by itself.

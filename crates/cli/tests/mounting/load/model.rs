@@ -1,4 +1,5 @@
-//! What a file may hold after a crash: in each sector what it had when it was last made durable, or anything since.
+//! What a file may hold after a crash: in each sector what it had when it was last made durable, or
+//! anything since.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ const SECTOR: usize = 512;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contents {
     now: Vec<u8>,
-    /// What sectors held since the file was last made durable, padded with zeros; their present contents are not here.
+    /// What sectors held since the file was last made durable, padded with zeros; their present
+    /// contents are not here.
     earlier: BTreeMap<usize, Vec<Vec<u8>>>,
     /// The sizes since then.
     least: usize,
@@ -52,8 +54,9 @@ impl Contents {
         (self.least, self.most) = (self.now.len(), self.now.len());
     }
 
-    /// Why a crash cannot have left this, if it cannot. Where requests of the disk have failed (`has_failed`) one write may be lost and
-    /// a later one to the same sector kept: each byte is judged for itself then.
+    /// Why a crash cannot have left this, if it cannot. Where requests of the disk have failed
+    /// (`has_failed`) one write may be lost and a later one to the same sector kept: each byte is
+    /// judged for itself then.
     pub(super) fn refuses(&self, found: &[u8], has_failed: bool) -> Option<String> {
         if !(self.least..=self.most).contains(&found.len()) {
             return Some(format!(
@@ -108,7 +111,8 @@ impl Contents {
 /// Whether a name is there, and what its file holds, after a crash.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
-    /// By name: the states since the names were last made durable, the present one last. `None`: it is not there.
+    /// By name: the states since the names were last made durable, the present one last. `None`: it
+    /// is not there.
     states: BTreeMap<String, Vec<Option<Vec<u8>>>>,
 }
 

@@ -1,4 +1,5 @@
-//! What a round does, drawn by its seed: this repeats. When what happens to which call depends on the machine.
+//! What a round does, drawn by its seed: this repeats. When what happens to which call depends on
+//! the machine.
 
 use std::time::Duration;
 
@@ -120,8 +121,8 @@ impl Plan {
         Self { options, works: chosen, warm_up, steps, fails_to_the_end, end, number }
     }
 
-    /// Bytes that the server may have in memory at most. They depend on options alone: what is asked for, and room for the program,
-    /// its threads and their buffers.
+    /// Bytes that the server may have in memory at most. They depend on options alone: what is
+    /// asked for, and room for the program, its threads and their buffers.
     pub(super) fn memory_bound(&self) -> u64 {
         let asked = self.options.split(',').find_map(|word| word.strip_prefix("memory="));
         let asked = asked.and_then(|size| size.strip_suffix('M')?.parse().ok()).unwrap_or(64);

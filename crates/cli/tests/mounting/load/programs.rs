@@ -1,4 +1,5 @@
-//! Programs of others at work on the mount until they are told to stop, and what must be there after a crash.
+//! Programs of others at work on the mount until they are told to stop, and what must be there
+//! after a crash.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -12,8 +13,9 @@ use super::super::programs::missing;
 use super::super::suites::program;
 use super::family::{Family, Outcome};
 
-/// A program's work. Its scripts run in a directory of their own on the mount; $1 is a tree, $2 the file whose being ends the work, $3
-/// the file that takes what was made durable, $4 a directory of the host, $5 a number by chance, $6 the program's path.
+/// A program's work. Its scripts run in a directory of their own on the mount; $1 is a tree, $2 the
+/// file whose being ends the work, $3 the file that takes what was made durable, $4 a directory of
+/// the host, $5 a number by chance, $6 the program's path.
 pub(super) struct Work {
     pub(super) name: &'static str,
     needs: &'static [&'static str],

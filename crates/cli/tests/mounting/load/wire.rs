@@ -1,4 +1,5 @@
-//! The few messages of FUSE that a file system with a single file needs (`include/uapi/linux/fuse.h`), in the host's byte order.
+//! The few messages of FUSE that a file system with a single file needs
+//! (`include/uapi/linux/fuse.h`), in the host's byte order.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -1,4 +1,5 @@
-//! What works on the mount and knows what it may find there after a crash: random changes of files, and of names.
+//! What works on the mount and knows what it may find there after a crash: random changes of files,
+//! and of names.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -33,7 +34,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Makes a call under watch. `None` ends the work; it is a failure where nothing has gone wrong.
+    /// Makes a call under watch. `None` ends the work; it is a failure where nothing has gone
+    /// wrong.
     pub(super) fn call<T>(&self, what: &str, call: impl FnOnce() -> io::Result<T>) -> Option<T> {
         match self.calls.call(what, call) {
             Ok(value) => Some(value),

@@ -17,7 +17,8 @@ const ALIGNMENT: usize = 4096;
 
 /// Data of a file in blocks that its map knows as holes. They are zeros where nothing was written.
 ///
-/// Guarded by the inode's lock. Whoever maps a block of the file looks here first: a block is mapped or delayed, never both.
+/// Guarded by the inode's lock. Whoever maps a block of the file looks here first: a block is
+/// mapped or delayed, never both.
 #[derive(Debug, Default)]
 pub(crate) struct Delayed {
     /// By their first block; they do not overlap.
@@ -29,7 +30,8 @@ pub(crate) struct Delayed {
     blocks: u64,
     /// Bytes of memory.
     memory: u64,
-    /// With bigalloc: the logical clusters that are promised, those whose first block of the file is delayed.
+    /// With bigalloc: the logical clusters that are promised, those whose first block of the file
+    /// is delayed.
     clusters: BTreeSet<u64>,
     /// Clusters promised for the blocks.
     pub(super) data_reserved: u64,
@@ -43,8 +45,9 @@ pub(crate) struct Delayed {
     pub(super) due: Option<Duration>,
 }
 
-/// Buffers of the largest pieces that are kept for the next ones: to copy into memory that is new to the process costs twice as much,
-/// and what one thread gives back to the allocator another may not find there.
+/// Buffers of the largest pieces that are kept for the next ones: to copy into memory that is new
+/// to the process costs twice as much, and what one thread gives back to the allocator another may
+/// not find there.
 #[derive(Debug)]
 pub(crate) struct Spares {
     /// They hold anything.
@@ -77,7 +80,8 @@ impl Spares {
         drop(gone);
     }
 
-    /// A buffer for a piece, of any content. A small one costs a spare, so that both together take no more than data may.
+    /// A buffer for a piece, of any content. A small one costs a spare, so that both together take
+    /// no more than data may.
     fn take(&self, capacity: usize) -> Arc<AlignedBuffer> {
         let spare = self.buffers.lock().pop();
         spare
@@ -142,8 +146,8 @@ impl Piece {
         Self { buffer: spares.take(capacity), skipped: 0, end: 0 }
     }
 
-    /// It gets `len` bytes more, which begin at byte `at` of the file. They are zeros but for those in `written`, which are about
-    /// to be written.
+    /// It gets `len` bytes more, which begin at byte `at` of the file. They are zeros but for those
+    /// in `written`, which are about to be written.
     fn grow(&mut self, len: usize, at: u64, written: &Range<u64>) {
         let from = self.end;
         self.end += len;
@@ -289,7 +293,8 @@ impl Delayed {
         slices
     }
 
-    /// Blocks are written from now on while the inode's lock is free. Their pieces stay as they are until [`Self::land`].
+    /// Blocks are written from now on while the inode's lock is free. Their pieces stay as they are
+    /// until [`Self::land`].
     pub(crate) fn take_off(&mut self, blocks: Range<u64>, geometry: &Geometry) {
         let block_len = geometry.block_len();
         let piece = |block| self.at(block, block_len);
@@ -338,7 +343,8 @@ impl Delayed {
         parts
     }
 
-    /// Blocks that were holes are delayed from now on, as zeros but for the bytes `written`, which the caller writes at once.
+    /// Blocks that were holes are delayed from now on, as zeros but for the bytes `written`, which
+    /// the caller writes at once.
     pub(crate) fn insert(
         &mut self,
         blocks: Range<u64>,

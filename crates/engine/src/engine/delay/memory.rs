@@ -1,8 +1,9 @@
 //! The memory that delayed data take.
 //!
-//! One limit holds for a live volume ([`VolumeOptions::memory`](crate::VolumeOptions::memory)). Frames of metadata take at most half of
-//! it, inodes an eighth, and buddies an eighth; delayed data take what is left by those, between an eighth and half. Whoever would
-//! delay more gives buddies up first, and waits, with no lock held, until data were written; nobody fails.
+//! One limit holds for a live volume ([`VolumeOptions::memory`](crate::VolumeOptions::memory)).
+//! Frames of metadata take at most half of it, inodes an eighth, and buddies an eighth; delayed
+//! data take what is left by those, between an eighth and half. Whoever would delay more gives
+//! buddies up first, and waits, with no lock held, until data were written; nobody fails.
 
 use crate::ranks::DelayedMemoryLock;
 use extant_runtime::env::Env;
@@ -20,8 +21,8 @@ pub(crate) struct DelayedMemory {
     given_back: Condvar,
 }
 
-/// Bytes of a turn: one who waits is woken for each. All who wait would be in each other's way, and a wake for each write costs more than
-/// the write.
+/// Bytes of a turn: one who waits is woken for each. All who wait would be in each other's way, and
+/// a wake for each write costs more than the write.
 const TURN: u64 = 1 << 20;
 
 #[derive(Debug, Default)]
@@ -34,8 +35,9 @@ struct Used {
 }
 
 impl Used {
-    /// So many bytes were admitted or given back: whether one who waits is woken. While more than half of what is allowed is in use,
-    /// that is once a turn; who waits then is sure of it, since the background writer goes on as long as somebody waits.
+    /// So many bytes were admitted or given back: whether one who waits is woken. While more than
+    /// half of what is allowed is in use, that is once a turn; who waits then is sure of it, since
+    /// the background writer goes on as long as somebody waits.
     fn wakes_one(&mut self, bytes: u64, limit: u64) -> bool {
         self.turn += bytes;
         let is_turn = self.turn >= TURN.min(limit / 32) || self.bytes < limit / 2;
@@ -109,16 +111,17 @@ impl DelayedMemory {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Whether data should be written: a quarter of what is allowed is delayed, or somebody waits. Where little is allowed the disk
-    /// would rest until half of it is there.
+    /// Whether data should be written: a quarter of what is allowed is delayed, or somebody waits.
+    /// Where little is allowed the disk would rest until half of it is there.
     pub(crate) fn is_short(&self) -> bool {
         let used = self.used.lock();
         used.waiting > 0 || used.bytes > self.limit() / 4
     }
 
-    /// Waits until so many bytes may be delayed. No lock is held; `help` calls for the background writer, and for all but the first of
-    /// those who wait writes some data meanwhile, unless enough others do. The first goes on as soon as there is memory: it would
-    /// fill none while it writes, and with no other the disk would rest then.
+    /// Waits until so many bytes may be delayed. No lock is held; `help` calls for the background
+    /// writer, and for all but the first of those who wait writes some data meanwhile, unless
+    /// enough others do. The first goes on as soon as there is memory: it would fill none while it
+    /// writes, and with no other the disk would rest then.
     pub(crate) fn admit(
         &self,
         env: &Env,

@@ -1,12 +1,15 @@
-//! Delayed allocation: data written into holes stay in memory, and get their blocks when they are written to the device.
+//! Delayed allocation: data written into holes stay in memory, and get their blocks when they are
+//! written to the device.
 //!
-//! A call that writes takes what its data will need off the free space ([`reserve`]): clusters for the data, what the map may grow
-//! by at worst, and the owners' quotas. So it is the call that fails for want of space, never the writing later, and what turns out
-//! not to be needed is given back. Data go to the device when somebody waits for them, when they are old, or when they take too much
-//! memory ([`memory`]): file by file and in the file's order, each run as one request for space ([`writeback`]), and those of small
-//! files together ([`together`]).
+//! A call that writes takes what its data will need off the free space ([`reserve`]): clusters for
+//! the data, what the map may grow by at worst, and the owners' quotas. So it is the call that
+//! fails for want of space, never the writing later, and what turns out not to be needed is given
+//! back. Data go to the device when somebody waits for them, when they are old, or when they take
+//! too much memory ([`memory`]): file by file and in the file's order, each run as one request for
+//! space ([`writeback`]), and those of small files together ([`together`]).
 //!
-//! A file's size on the volume grows when the data up to it are written: after power loss a file ends where its data do.
+//! A file's size on the volume grows when the data up to it are written: after power loss a file
+//! ends where its data do.
 
 mod dirty;
 pub(crate) mod memory;
@@ -39,7 +42,8 @@ pub(crate) struct Delays {
     pub(crate) memory: DelayedMemory,
     /// Buffers for the next data.
     pub(crate) spares: Spares,
-    /// The files that have delayed data, by the time when these are to be written. Kept in step under the files' locks.
+    /// The files that have delayed data, by the time when these are to be written. Kept in step
+    /// under the files' locks.
     files: Mutex<BTreeMap<(Duration, InodeNo), Arc<LiveInode>>, DelayListLock>,
     /// Why data of any file were lost, until somebody who waits for all is told.
     lost: Mutex<Option<Error>, LostLock>,
@@ -99,15 +103,16 @@ impl Delays {
         self.files.lock().first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// The first file whose data are to be written by then and nobody writes yet who was told of it so. [`LiveInode::end_writing`]
-    /// follows.
+    /// The first file whose data are to be written by then and nobody writes yet who was told of it
+    /// so. [`LiveInode::end_writing`] follows.
     fn start_first(&self, until: Duration) -> Option<Arc<LiveInode>> {
         let files = self.files.lock();
         let mut due = files.iter().take_while(|((due, _), _)| *due <= until);
         due.find(|(_, file)| file.start_writing()).map(|(_, file)| file.clone())
     }
 
-    /// The first file whose data nobody writes yet. [`Self::end_part`] follows. `None` where enough write.
+    /// The first file whose data nobody writes yet. [`Self::end_part`] follows. `None` where enough
+    /// write.
     fn take_part(&self) -> Option<Arc<LiveInode>> {
         if self.helpers.fetch_add(1, Ordering::Relaxed) < MOST_HELPERS
             && let Some(file) = self.start_first(Duration::MAX)

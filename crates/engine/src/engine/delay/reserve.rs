@@ -1,4 +1,5 @@
-//! What delayed data are promised: clusters for themselves and for their map, and the quotas of their owners.
+//! What delayed data are promised: clusters for themselves and for their map, and the quotas of
+//! their owners.
 
 use super::Delayed;
 use crate::engine::Engine;
@@ -18,10 +19,11 @@ const NODE_RECORD: u64 = 12;
 const MAX_DEPTH: u16 = 5;
 const INDIRECT_LEVELS: u64 = 3;
 
-/// Blocks that a map may grow by at most when so many blocks in so many runs get a place, however scattered that is.
+/// Blocks that a map may grow by at most when so many blocks in so many runs get a place, however
+/// scattered that is.
 ///
-/// A run may split a node on each level, and in the worst case each block becomes an extent of its own; nodes that were split are
-/// half full.
+/// A run may split a node on each level, and in the worst case each block becomes an extent of its
+/// own; nodes that were split are half full.
 pub(super) fn map_growth(geometry: &Geometry, file: &LoadedInode, runs: u64, blocks: u64) -> u64 {
     if blocks == 0 {
         return 0;
@@ -43,10 +45,12 @@ pub(super) fn map_growth(geometry: &Geometry, file: &LoadedInode, runs: u64, blo
 }
 
 impl Engine {
-    /// Promises what blocks of a hole need beyond what the file was promised before. A failed call has promised nothing.
+    /// Promises what blocks of a hole need beyond what the file was promised before. A failed call
+    /// has promised nothing.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::QuotaExceeded`], a broken map or quota file, or the device failed.
+    /// [`Error::NoSpace`], [`Error::QuotaExceeded`], a broken map or quota file, or the device
+    /// failed.
     pub(crate) fn reserve(
         &self,
         file: &LoadedInode,
@@ -80,8 +84,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether data of so many bytes would find space in a file, and its owners' limits allow them. Nothing is promised: others may be
-    /// faster.
+    /// Whether data of so many bytes would find space in a file, and its owners' limits allow them.
+    /// Nothing is promised: others may be faster.
     ///
     /// # Errors
     /// An error has made the volume read-only, a broken quota file, or the device failed.
@@ -122,8 +126,9 @@ impl Engine {
         Ok(Some(new))
     }
 
-    /// Blocks are delayed no more: they were given places, for which `consumed` clusters were taken, or were dropped. Gives
-    /// memory and promises back that are not needed any more. The file's lock is held.
+    /// Blocks are delayed no more: they were given places, for which `consumed` clusters were
+    /// taken, or were dropped. Gives memory and promises back that are not needed any more. The
+    /// file's lock is held.
     pub(super) fn forget(
         &self,
         file: &LoadedInode,

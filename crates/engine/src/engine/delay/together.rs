@@ -1,11 +1,12 @@
 //! Delayed data of several files that go to the device as one batch.
 //!
-//! Space for small files that were made one after the other lies side by side, so that the device gets a few large writes where each
-//! file alone would be a small one.
+//! Space for small files that were made one after the other lies side by side, so that the device
+//! gets a few large writes where each file alone would be a small one.
 //!
-//! All files of a batch are on their way at once. Whoever holds the lock of one may wait for another to land, so while any is on its
-//! way no lock is waited for but those of its files, to land them, and these from the last one in the order of locks to the
-//! first: who holds the lock of the last one waits for none of the others.
+//! All files of a batch are on their way at once. Whoever holds the lock of one may wait for
+//! another to land, so while any is on its way no lock is waited for but those of its files, to
+//! land them, and these from the last one in the order of locks to the first: who holds the lock of
+//! the last one waits for none of the others.
 
 use super::dirty::{PIECE, Slice};
 use super::writeback::DataFlight;
@@ -31,8 +32,8 @@ struct InFlight {
 }
 
 impl Engine {
-    /// Writes delayed data of the first files, all of which nobody else was writing: together, as long as each has few, or else one
-    /// alone. No lock is held. False where there was no file.
+    /// Writes delayed data of the first files, all of which nobody else was writing: together, as
+    /// long as each has few, or else one alone. No lock is held. False where there was no file.
     pub(super) fn write_back_next(&self, files: &mut impl Iterator<Item = Arc<LiveInode>>) -> bool {
         let most = BYTES_OF_BATCH.min(self.delays.memory.limit() / 4);
         let mut batch = Vec::new();
@@ -57,8 +58,8 @@ impl Engine {
         is_any
     }
 
-    /// Gives places to the delayed data of a file that has few of them. The file is given back where it has more, or where its
-    /// lock would have to be waited for.
+    /// Gives places to the delayed data of a file that has few of them. The file is given back
+    /// where it has more, or where its lock would have to be waited for.
     fn take_off_few(&self, shared: Arc<LiveInode>) -> Result<InFlight, Arc<LiveInode>> {
         if shared.is_wanted() {
             return Err(shared);

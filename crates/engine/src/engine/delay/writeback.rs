@@ -1,8 +1,9 @@
 //! Delayed data written: file by file, in the file's order, each run as one request for space.
 //!
-//! Space is claimed, the data go to the device with no handle held, then one operation maps them: as for data that are not delayed,
-//! nothing shows blocks before they hold their data. Who waits for a file's data holds its lock meanwhile. Others give it up while
-//! the data of a round are on their way: then the file is read, and further data of it delayed. Whoever wants more waits for
+//! Space is claimed, the data go to the device with no handle held, then one operation maps them:
+//! as for data that are not delayed, nothing shows blocks before they hold their data. Who waits
+//! for a file's data holds its lock meanwhile. Others give it up while the data of a round are on
+//! their way: then the file is read, and further data of it delayed. Whoever wants more waits for
 //! the round to land, and goes first then.
 
 use super::Delayed;
@@ -25,11 +26,14 @@ use std::time::Duration;
 
 /// Blocks that one operation gives places at most: as many as an extent has.
 const BLOCKS_OF_ROUND: u64 = 1 << 15;
-/// Bytes of these blocks at most: longer writes are no faster, and who reads the file waits for one.
+/// Bytes of these blocks at most: longer writes are no faster, and who reads the file waits for
+/// one.
 const BYTES_OF_ROUND: u64 = 16 << 20;
-/// What is due so soon goes with what is due: small files that came one after the other are one large write then.
+/// What is due so soon goes with what is due: small files that came one after the other are one
+/// large write then.
 const ALMOST_DUE: Duration = Duration::from_secs(1);
-/// The background writer looks again after this time where all that is to be written is being written by others.
+/// The background writer looks again after this time where all that is to be written is being
+/// written by others.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// It looks again after this time whether the volume was thawed.
 const FROZEN_PAUSE: Duration = Duration::from_millis(100);
@@ -84,7 +88,8 @@ impl Engine {
         }
     }
 
-    /// Writes all delayed data of a file. What cannot be written is lost: whoever waits for the file's data, or for all, is told.
+    /// Writes all delayed data of a file. What cannot be written is lost: whoever waits for the
+    /// file's data, or for all, is told.
     pub(crate) fn write_back(&self, shared: &LiveInode, file: &mut InodeWrite<'_>) {
         while !file.delayed().is_empty() {
             self.write_back_round(shared, file);
@@ -102,7 +107,8 @@ impl Engine {
         self.note_lost(shared, outcome);
     }
 
-    /// As [`Self::write_back_round`], with the lock given up while the data are on their way. How many blocks are not delayed any more.
+    /// As [`Self::write_back_round`], with the lock given up while the data are on their way. How
+    /// many blocks are not delayed any more.
     fn write_back_beside<'a>(
         &self,
         shared: &'a LiveInode,
@@ -129,8 +135,8 @@ impl Engine {
         (file, gone)
     }
 
-    /// Records that delayed data could not be written, for `fsync` of the file and `sync` of the volume. With `data_err=abort` the
-    /// journal stops.
+    /// Records that delayed data could not be written, for `fsync` of the file and `sync` of the
+    /// volume. With `data_err=abort` the journal stops.
     pub(super) fn note_lost(&self, shared: &LiveInode, outcome: Result<(), Error>) {
         if let Err(error) = self.noted(outcome) {
             tracing::error!(inode = %shared.number(), %error, "delayed data are lost");
@@ -144,8 +150,9 @@ impl Engine {
         }
     }
 
-    /// Writes as many delayed data as a file has now, round by round; others get the file meanwhile. No lock is held. What the file has
-    /// then came meanwhile, unless somebody wrote before the place that the rounds had reached.
+    /// Writes as many delayed data as a file has now, round by round; others get the file
+    /// meanwhile. No lock is held. What the file has then came meanwhile, unless somebody wrote
+    /// before the place that the rounds had reached.
     pub(super) fn write_back_in_turns(&self, shared: &Arc<LiveInode>) {
         let mut left = u64::MAX;
         while left > 0 {
@@ -164,7 +171,8 @@ impl Engine {
         }
     }
 
-    /// All delayed data that a file had were written: what it has now came meanwhile, and is as old as that.
+    /// All delayed data that a file had were written: what it has now came meanwhile, and is as old
+    /// as that.
     pub(super) fn note_written(&self, shared: &Arc<LiveInode>, file: &mut InodeWrite<'_>) {
         let (inode, delayed) = file.parts();
         if delayed.is_empty() {
@@ -209,8 +217,8 @@ impl Engine {
         Ok(DataFlight { round, consumed, data })
     }
 
-    /// Maps data that were written. They are not delayed any more, written or not. That counts as a change of its own: what was
-    /// durable when they were only delayed says nothing of their map.
+    /// Maps data that were written. They are not delayed any more, written or not. That counts as a
+    /// change of its own: what was durable when they were only delayed says nothing of their map.
     pub(super) fn land(
         &self,
         shared: &LiveInode,
@@ -295,8 +303,8 @@ impl Engine {
         }
     }
 
-    /// Who waits for memory with others writes the oldest data that nobody else writes, so that the device has several requests at
-    /// once. False where enough others do.
+    /// Who waits for memory with others writes the oldest data that nobody else writes, so that the
+    /// device has several requests at once. False where enough others do.
     pub(crate) fn help_to_write(&self, waits: Waits) -> bool {
         self.delays.wake_writer();
         self.allocator.trim_buddies(self.delays.memory.least_buddies());

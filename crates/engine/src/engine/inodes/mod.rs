@@ -1,9 +1,11 @@
 //! Inodes in memory: one [`LiveInode`] for each number, with its lock.
 //!
-//! What an operation changes it writes to the inode's record in the same handle, so a cached inode is never newer than its
-//! record, and may be given up whenever nobody has it. Delayed data are the exception: the file's times are stored when they are
-//! written, and the inode stays until then ([`Delayed`]). So are times that wait in memory ([`LazyTimes`](super::lazy_times)). Of one
-//! that is given up while it is held the number of holds stays: a kernel holds as many files as it likes.
+//! What an operation changes it writes to the inode's record in the same handle, so a cached inode
+//! is never newer than its record, and may be given up whenever nobody has it. Delayed data are the
+//! exception: the file's times are stored when they are written, and the inode stays until then
+//! ([`Delayed`]). So are times that wait in memory ([`LazyTimes`](super::lazy_times)). Of one that
+//! is given up while it is held the number of holds stays: a kernel holds as many files as it
+//! likes.
 
 use super::delay::Delayed;
 use super::lost::{ErrorSample, LostData};
@@ -23,13 +25,15 @@ use std::time::Duration;
 const SHARDS: u32 = 64;
 /// Inodes that a shard keeps at least.
 const MIN_SHARD: usize = 16;
-/// Inodes of a shard that were asked for once are kept until so many others came: they are few enough to stay in the processor's
-/// cache where a program goes from file to file. Those that are asked for again meanwhile are kept for longer.
+/// Inodes of a shard that were asked for once are kept until so many others came: they are few
+/// enough to stay in the processor's cache where a program goes from file to file. Those that are
+/// asked for again meanwhile are kept for longer.
 const NEWCOMERS: usize = 8;
 /// Inodes that one insertion looks at for room.
 const LOOKS: usize = 4;
 
-/// What an inode is locked as: who holds several takes them in this order, and those of one kind by number.
+/// What an inode is locked as: who holds several takes them in this order, and those of one kind by
+/// number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LockAs {
     /// The only directory, or of two the ancestor, or else the one with the smaller number.
@@ -56,7 +60,8 @@ pub(crate) struct LiveInode {
     state: RwLock<Option<State>, InodeLock>,
     /// Who has taken hold of it ([`Engine::acquire`](crate::Engine::acquire)).
     holds: AtomicU64,
-    /// Changes of more than its times so far; one more than there were, since nobody knows what was before.
+    /// Changes of more than its times so far; one more than there were, since nobody knows what was
+    /// before.
     changes: AtomicU64,
     /// How many of them are known to be durable.
     synced: AtomicU64,
@@ -85,8 +90,8 @@ struct State {
     delayed: Delayed,
     /// When times that wait in memory are stored at the latest; `None` where none wait.
     times_due: Option<Duration>,
-    /// Of a directory: the number of the state that its names are in ([`NameCache`](super::names::NameCache)); 0 as long as nobody
-    /// has asked.
+    /// Of a directory: the number of the state that its names are in
+    /// ([`NameCache`](super::names::NameCache)); 0 as long as nobody has asked.
     edition: AtomicU64,
     /// An operation that was taken back has changed it: the record says what is true.
     is_stale: bool,
@@ -129,15 +134,16 @@ thread_local! {
     static UNDONE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// An operation of this thread is taken back: what it has changed in the inodes that it has locked is not in their records.
+/// An operation of this thread is taken back: what it has changed in the inodes that it has locked
+/// is not in their records.
 pub(crate) fn note_undone() {
     UNDONE.set(UNDONE.get().wrapping_add(1));
 }
 
 /// A round of delayed data that is on its way to the device while nobody has the inode's lock.
 ///
-/// Meanwhile the file is as good as locked for everybody but those who read it and those who delay further data
-/// ([`LiveInode::write_beside`]).
+/// Meanwhile the file is as good as locked for everybody but those who read it and those who delay
+/// further data ([`LiveInode::write_beside`]).
 #[derive(Debug, Default)]
 struct Flight {
     state: Mutex<FlightState, FlightLock>,
@@ -185,7 +191,8 @@ impl Flight {
 /// An inode locked for reading.
 pub(crate) struct InodeRead<'a>(ReadGuard<'a, Option<State>>);
 
-/// An inode locked for changes. Held until the operation that changes it is gone, so that it is known whether that was taken back.
+/// An inode locked for changes. Held until the operation that changes it is gone, so that it is
+/// known whether that was taken back.
 pub(crate) struct InodeWrite<'a> {
     state: WriteGuard<'a, Option<State>>,
     shared: &'a LiveInode,
@@ -203,7 +210,8 @@ impl Drop for InodeWrite<'_> {
     }
 }
 
-/// A guard is made only of a loaded inode, and nobody unloads it under its lock but [`InodeWrite::set_freed`].
+/// A guard is made only of a loaded inode, and nobody unloads it under its lock but
+/// [`InodeWrite::set_freed`].
 const LOADED: &str = "a locked inode is loaded";
 
 impl Deref for InodeRead<'_> {
@@ -219,8 +227,8 @@ impl InodeRead<'_> {
         &self.0.as_ref().expect(LOADED).delayed
     }
 
-    /// The number of the state that a directory's names are in: `next` where nobody has asked since the directory was locked for
-    /// changes.
+    /// The number of the state that a directory's names are in: `next` where nobody has asked since
+    /// the directory was locked for changes.
     pub(crate) fn edition(&self, next: impl FnOnce() -> u64) -> u64 {
         let edition = &self.0.as_ref().expect(LOADED).edition;
         // Who changes it has the lock for himself; of several who ask at once, one is first.
@@ -280,8 +288,9 @@ impl InodeWrite<'_> {
         self.state.as_mut().expect(LOADED).times_due = due;
     }
 
-    /// The inode is freed: a thread that waits for the lock finds no inode. It has no delayed data. Marks of the old file are
-    /// cleared, so that the next file with its number starts without them.
+    /// The inode is freed: a thread that waits for the lock finds no inode. It has no delayed data.
+    /// Marks of the old file are cleared, so that the next file with its number starts without
+    /// them.
     pub(crate) fn set_freed(mut self) {
         debug_assert!(self.delayed().is_empty(), "data of inode {} are forgotten", self.number);
         *self.state = None;
@@ -338,7 +347,8 @@ impl LiveInode {
         })
     }
 
-    /// As [`Self::write`]; an inode that is not in memory, or has changed there alone (true), is what `load` says.
+    /// As [`Self::write`]; an inode that is not in memory, or has changed there alone (true), is
+    /// what `load` says.
     pub(crate) fn write_with(
         &self,
         as_what: LockAs,
@@ -352,8 +362,8 @@ impl LiveInode {
         Ok(InodeWrite::new(self, state))
     }
 
-    /// As [`Self::write`], while a round of delayed data may be on its way: only what is neither mapped nor in that round may be
-    /// delayed or changed.
+    /// As [`Self::write`], while a round of delayed data may be on its way: only what is neither
+    /// mapped nor in that round may be delayed or changed.
     pub(crate) fn write_beside<S: MetadataRead>(
         &self,
         source: &S,
@@ -379,7 +389,8 @@ impl LiveInode {
         state
     }
 
-    /// Gives the lock up while a round of delayed data is on its way to the device: `write` writes it.
+    /// Gives the lock up while a round of delayed data is on its way to the device: `write` writes
+    /// it.
     pub(crate) fn fly<'a, T, S: MetadataRead>(
         &'a self,
         source: &S,
@@ -393,7 +404,8 @@ impl LiveInode {
         (self.landing(source), outcome)
     }
 
-    /// A round of delayed data is on its way from now on: the lock is given up until [`Self::landing`].
+    /// A round of delayed data is on its way from now on: the lock is given up until
+    /// [`Self::landing`].
     pub(crate) fn take_off(
         &self,
         mut file: InodeWrite<'_>,
@@ -407,7 +419,8 @@ impl LiveInode {
     /// The round was written, or could not be: the lock again.
     pub(crate) fn landing<S: MetadataRead>(&self, source: &S) -> InodeWrite<'_> {
         let mut state = self.state.write_keyed(LockAs::File.key(self.number));
-        // Beside the round nothing but times was changed: these may stay where the record cannot be read.
+        // Beside the round nothing but times was changed: these may stay where the record cannot be
+        // read.
         if let Some(state) = &mut *state
             && let Err(error) = state.refresh(|| inode::load_any(source, self.number))
         {
@@ -429,7 +442,8 @@ impl LiveInode {
         self.flight.let_pass();
     }
 
-    /// Takes it for changes if nobody else has it; `None` where somebody does. Never waits, so the order does not matter.
+    /// Takes it for changes if nobody else has it; `None` where somebody does. Never waits, so the
+    /// order does not matter.
     pub(crate) fn try_write<S: MetadataRead>(
         &self,
         source: &S,
@@ -446,8 +460,8 @@ impl LiveInode {
         Ok((!has_flight).then_some(InodeWrite::new(self, state)))
     }
 
-    /// As [`Self::write`]; `None` where the inode is not in memory, or what is true of it cannot be read: who waits for its delayed
-    /// data is told.
+    /// As [`Self::write`]; `None` where the inode is not in memory, or what is true of it cannot be
+    /// read: who waits for its delayed data is told.
     pub(crate) fn write_if_loaded<S: MetadataRead>(
         &self,
         source: &S,
@@ -466,7 +480,8 @@ impl LiveInode {
         self.number
     }
 
-    /// Whether the file was emptied and has not been written to the device since. Told under its lock.
+    /// Whether the file was emptied and has not been written to the device since. Told under its
+    /// lock.
     pub(crate) fn is_replaced(&self) -> bool {
         self.is_replaced.load(Ordering::Relaxed)
     }
@@ -569,8 +584,8 @@ impl LiveInode {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// How many changes of more than the times there are that may not be durable; `None` for none. They are all made: the inode
-    /// is locked.
+    /// How many changes of more than the times there are that may not be durable; `None` for none.
+    /// They are all made: the inode is locked.
     pub(crate) fn unsynced(&self, _: &InodeRead<'_>) -> Option<u64> {
         let changes = self.changes.load(Ordering::Acquire);
         (self.synced.load(Ordering::Acquire) < changes).then_some(changes)
@@ -601,7 +616,8 @@ struct Shard {
     inodes: HashMap<u32, Arc<LiveInode>, ByWord>,
     /// Holds of those that are not in memory.
     absent: HashMap<u32, u64, ByWord>,
-    /// Lost data of inodes that are not in memory, where the error is not yet reported to every open file.
+    /// Lost data of inodes that are not in memory, where the error is not yet reported to every
+    /// open file.
     lost: HashMap<u32, LostData, ByWord>,
     /// Those that were asked for once, in the order in which they came.
     newcomers: VecDeque<u32>,
@@ -702,7 +718,8 @@ impl InodeCache {
         new
     }
 
-    /// Gives holds of an inode back that is not in memory, and says whether none is left; `None` where it is in memory.
+    /// Gives holds of an inode back that is not in memory, and says whether none is left; `None`
+    /// where it is in memory.
     pub(crate) fn let_go_of_absent(&self, number: InodeNo, count: u64) -> Option<bool> {
         let mut shard = self.shard(number);
         if shard.inodes.contains_key(&number.0) {

@@ -85,7 +85,8 @@ fn lost_data_are_told_after_the_inode_was_given_up() {
         assert!(!cache.shard(InodeNo(64)).inodes.contains_key(&64));
     };
     evict(3);
-    // The first file is open twice, and one handle got the error before the inode was evicted again.
+    // The first file is open twice, and one handle got the error before the inode was evicted
+    // again.
     let mut second = cache.get(InodeNo(64)).error_sample();
     assert!(cache.get(InodeNo(64)).check_lost(&mut second).is_err());
     hold(&cache, 64, 1);

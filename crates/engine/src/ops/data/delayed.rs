@@ -1,5 +1,5 @@
-//! Writes into holes, kept in memory until they get their blocks; reads that see them; and writes over blocks that hold data, which
-//! change nothing of the file but its times.
+//! Writes into holes, kept in memory until they get their blocks; reads that see them; and writes
+//! over blocks that hold data, which change nothing of the file but its times.
 
 use super::super::xattrs::may_have_capabilities;
 use super::super::{Creator, credits};
@@ -30,7 +30,8 @@ pub(super) enum Delaying {
     Barred,
 }
 
-/// Memory that a write may take at most beyond its bytes: blocks that it does not fill, and room for what follows.
+/// Memory that a write may take at most beyond its bytes: blocks that it does not fill, and room
+/// for what follows.
 fn beyond(geometry: &Geometry) -> u64 {
     4 * u64::from(geometry.block_size)
 }
@@ -67,7 +68,8 @@ impl Engine {
             true => Delaying::Barred,
             false => Delaying::AtOnce(count),
         };
-        // Between runs that are on their way, too: all of that range is delayed no more when they have landed.
+        // Between runs that are on their way, too: all of that range is delayed no more when they
+        // have landed.
         if file.delayed().is_in_flight(blocks.start) {
             return Ok(Delaying::Barred);
         }
@@ -90,8 +92,8 @@ impl Engine {
         self.wait_for_thaw()?;
         let (inode, delayed) = file.parts();
         if delayed.end() <= inode.size {
-            // Once delayed data lie behind the stored end, what is between reads as zeros. Before anything is promised: this may
-            // fail.
+            // Once delayed data lie behind the stored end, what is between reads as zeros. Before
+            // anything is promised: this may fail.
             let gap = self.gap(inode, offset)?;
             self.zero_on_device(&gap)?;
         }
@@ -115,7 +117,8 @@ impl Engine {
         Ok(Delaying::Done(count))
     }
 
-    /// The file's data change now. The times are stored with the data; what a program may run as changes at once.
+    /// The file's data change now. The times are stored with the data; what a program may run as
+    /// changes at once.
     fn touch_delayed(&self, file: &mut LoadedInode, by: &Creator) -> Result<(), Error> {
         set_changed(file, self.now(), by);
         if by.mode_after_change(file) == file.mode {
@@ -128,7 +131,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The file's data change now, and nothing else of it but its times: true where these wait in memory.
+    /// The file's data change now, and nothing else of it but its times: true where these wait in
+    /// memory.
     pub(super) fn touch_lazily(
         &self,
         shared: &Arc<LiveInode>,
@@ -175,8 +179,8 @@ impl Engine {
         Ok(count)
     }
 
-    /// Writes over blocks that hold data, all of them in the file: nobody waits for such a write but who changes the file. False
-    /// where it is another kind of write.
+    /// Writes over blocks that hold data, all of them in the file: nobody waits for such a write
+    /// but who changes the file. False where it is another kind of write.
     pub(super) fn overwrite(
         &self,
         shared: &Arc<LiveInode>,
@@ -220,7 +224,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// The requests that write bytes where the file has them; `None` where not all of them lie in blocks that hold data.
+    /// The requests that write bytes where the file has them; `None` where not all of them lie in
+    /// blocks that hold data.
     fn in_place<'b>(
         &self,
         file: &LoadedInode,

@@ -53,14 +53,15 @@ struct Filler {
 impl Engine {
     /// Changes how a range of a file is allocated, as `fallocate` does.
     ///
-    /// Preallocation is all or nothing. Only files with extents know blocks that read as zeros: in others holes can be punched, and
-    /// nothing else. Ranges are taken out and put in by whole blocks (clusters with bigalloc); with more extents than one
-    /// transaction takes, power loss may leave part of them moved, as it does in the kernel.
+    /// Preallocation is all or nothing. Only files with extents know blocks that read as zeros: in
+    /// others holes can be punched, and nothing else. Ranges are taken out and put in by whole
+    /// blocks (clusters with bigalloc); with more extents than one transaction takes, power loss
+    /// may leave part of them moved, as it does in the kernel.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an empty range, or one that is not of whole blocks or does not lie in the file where it must;
-    /// [`Error::FileTooLarge`] for one that ends behind the longest file of the volume; [`Error::NotSupported`] for files without
-    /// extents; and as [`Self::write`].
+    /// [`Error::Invalid`] for an empty range, or one that is not of whole blocks or does not lie in
+    /// the file where it must; [`Error::FileTooLarge`] for one that ends behind the longest file of
+    /// the volume; [`Error::NotSupported`] for files without extents; and as [`Self::write`].
     pub fn fallocate(
         &self,
         file: InodeNo,
@@ -224,7 +225,8 @@ impl Engine {
         Ok(fillers)
     }
 
-    /// Gives back the blocks of a range; whoever opens the volume after power loss finds a part of it done.
+    /// Gives back the blocks of a range; whoever opens the volume after power loss finds a part of
+    /// it done.
     fn remove_range(
         &self,
         edit: &mut Operation<'_>,
@@ -356,7 +358,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether ranges may be taken out and put in there: whole blocks, and with bigalloc whole clusters.
+    /// Whether ranges may be taken out and put in there: whole blocks, and with bigalloc whole
+    /// clusters.
     fn check_whole(&self, bytes: &Range<u64>) -> Result<Range<FileBlock>, Error> {
         let unit = self.geometry().cluster_size();
         if !bytes.start.is_multiple_of(unit) || !bytes.end.is_multiple_of(unit) {

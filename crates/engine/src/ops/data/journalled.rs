@@ -1,4 +1,5 @@
-//! Data that go through the journal: written as frames in the operation that maps them, read from frames where they are newer.
+//! Data that go through the journal: written as frames in the operation that maps them, read from
+//! frames where they are newer.
 
 use super::super::{Creator, credits};
 use super::range::{touched, zero_in_frames};
@@ -135,7 +136,8 @@ impl Engine {
         Ok((at - offset) as usize)
     }
 
-    /// Writes bytes to the run that `offset` lies in, which is made where there is a hole; how many.
+    /// Writes bytes to the run that `offset` lies in, which is made where there is a hole; how
+    /// many.
     fn write_run(
         &self,
         edit: &mut Operation<'_>,

@@ -21,7 +21,8 @@ pub(super) fn max_size(geometry: &Geometry, file: &LoadedInode) -> u64 {
     blocks.saturating_mul(u64::from(geometry.block_size)).min(volume_max_size(geometry))
 }
 
-/// Bytes of the longest file of any kind on the volume. Without huge_file the sectors of a file are counted in 32 bits.
+/// Bytes of the longest file of any kind on the volume. Without huge_file the sectors of a file are
+/// counted in 32 bits.
 pub(super) fn volume_max_size(geometry: &Geometry) -> u64 {
     let block_size = u64::from(geometry.block_size);
     let counted = match geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE) {
@@ -69,8 +70,8 @@ impl Engine {
         Ok(edges)
     }
 
-    /// Bytes between the file's end and `to` that share its last block: what is there must read as zeros once the file is
-    /// longer.
+    /// Bytes between the file's end and `to` that share its last block: what is there must read as
+    /// zeros once the file is longer.
     pub(super) fn gap(&self, file: &LoadedInode, to: u64) -> Result<Edges, Error> {
         let size = u64::from(self.geometry().block_size);
         let end = file.size.next_multiple_of(size).min(to);

@@ -77,8 +77,8 @@ impl Round {
         self.segments.iter().any(|segment| !matches!(segment.state, Was::Written))
     }
 
-    /// With bigalloc: whether a block lies in the cluster that the last run ends in, but not behind it. The map does not know of that
-    /// cluster before the run is mapped.
+    /// With bigalloc: whether a block lies in the cluster that the last run ends in, but not behind
+    /// it. The map does not know of that cluster before the run is mapped.
     fn ends_in_cluster_of(&self, block: u64, per_cluster: u64) -> bool {
         self.segments.last().is_some_and(|last| {
             last.blocks.end != block && (last.blocks.end - 1) / per_cluster == block / per_cluster
@@ -87,8 +87,8 @@ impl Round {
 }
 
 impl Engine {
-    /// Finds the runs that a range of blocks lies in, and has `claim` set space aside for its holes. False when the round is full, or
-    /// space has run out after something was found.
+    /// Finds the runs that a range of blocks lies in, and has `claim` set space aside for its
+    /// holes. False when the round is full, or space has run out after something was found.
     pub(crate) fn plan_blocks(
         &self,
         file: &LoadedInode,
@@ -155,7 +155,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// With bigalloc: where a hole goes on in the last cluster of the run before it, which the map does not know of yet.
+    /// With bigalloc: where a hole goes on in the last cluster of the run before it, which the map
+    /// does not know of yet.
     pub(super) fn rest_of_cluster(
         &self,
         before: Option<(FileBlock, Run)>,
@@ -176,7 +177,8 @@ impl Engine {
         self.allocator.claim(self, request, budget)
     }
 
-    /// Maps runs that were filled. The first byte that could not be mapped, and why; what lies behind it is not either.
+    /// Maps runs that were filled. The first byte that could not be mapped, and why; what lies
+    /// behind it is not either.
     pub(super) fn place_segments(
         &self,
         edit: &mut Operation<'_>,
@@ -201,8 +203,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Maps delayed data that were written, and stores that the file has them: it ends at `size` at least. Why only a part of them has
-    /// its places.
+    /// Maps delayed data that were written, and stores that the file has them: it ends at `size` at
+    /// least. Why only a part of them has its places.
     pub(crate) fn map_round(
         &self,
         edit: &mut Operation<'_>,
@@ -218,7 +220,8 @@ impl Engine {
         Ok(placed.err().map(|(_, error)| error))
     }
 
-    /// Marks unwritten blocks that were filled as written. Where that failed, in bytes, and why: what lies before is marked.
+    /// Marks unwritten blocks that were filled as written. Where that failed, in bytes, and why:
+    /// what lies before is marked.
     fn set_written(
         &self,
         edit: &mut Operation<'_>,
@@ -243,9 +246,10 @@ impl Engine {
         Ok(())
     }
 
-    /// The same where the tree has no room for the parts of an extent, and the volume none for the tree: the rest of the extent is
-    /// filled with zeros and all of it marked, if it ends before the file does, since only unwritten blocks may lie behind its end.
-    /// Where the next step begins.
+    /// The same where the tree has no room for the parts of an extent, and the volume none for the
+    /// tree: the rest of the extent is filled with zeros and all of it marked, if it ends before
+    /// the file does, since only unwritten blocks may lie behind its end. Where the next step
+    /// begins.
     fn set_extent_written(
         &self,
         edit: &mut Operation<'_>,

@@ -7,8 +7,9 @@ use extant_ondisk::InodeNo;
 use extant_reader::Error;
 
 impl Engine {
-    /// Waits until all changes of a file are durable: data, size, map, attributes and the name that it was created by. Returns the
-    /// error of delayed data that could not be written, unless an open file got it ([`Self::fsync_open`]).
+    /// Waits until all changes of a file are durable: data, size, map, attributes and the name that
+    /// it was created by. Returns the error of delayed data that could not be written, unless an
+    /// open file got it ([`Self::fsync_open`]).
     ///
     /// # Errors
     /// Why data were lost; the journal was stopped by an earlier failure, or now; no such file.
@@ -16,8 +17,9 @@ impl Engine {
         self.fsync_open(file, &mut self.error_sample(file))
     }
 
-    /// As [`Self::fsync`], for a file that the caller has open ([`Self::acquire`]) and whose sample was taken then
-    /// ([`Self::error_sample`]). Every open file gets the error of lost data once; the sample advances.
+    /// As [`Self::fsync`], for a file that the caller has open ([`Self::acquire`]) and whose sample
+    /// was taken then ([`Self::error_sample`]). Every open file gets the error of lost data once;
+    /// the sample advances.
     ///
     /// # Errors
     /// As [`Self::fsync`].
@@ -34,14 +36,15 @@ impl Engine {
         self.commit_all()
     }
 
-    /// The sample of a file that is opened now, for [`Self::fsync_open`]: it has not seen losses to come, nor a loss that was not yet
-    /// reported to any caller.
+    /// The sample of a file that is opened now, for [`Self::fsync_open`]: it has not seen losses to
+    /// come, nor a loss that was not yet reported to any caller.
     pub fn error_sample(&self, file: InodeNo) -> ErrorSample {
         self.inodes.get(file).error_sample()
     }
 
-    /// Tells that somebody who may have written closes the file: delayed data of a file that was emptied before are written, so
-    /// that soon after there is either its old or its new content (`auto_da_alloc`).
+    /// Tells that somebody who may have written closes the file: delayed data of a file that was
+    /// emptied before are written, so that soon after there is either its old or its new content
+    /// (`auto_da_alloc`).
     pub fn closed(&self, file: InodeNo) {
         let inode = self.inodes.get(file);
         if inode.is_replaced() {
@@ -49,15 +52,16 @@ impl Engine {
         }
     }
 
-    /// Tells that nobody has the file open for writing any more: what was set aside for it to grow into is given back, and its delayed
-    /// data get just the space that they take. The last [`Self::release`] tells so too.
+    /// Tells that nobody has the file open for writing any more: what was set aside for it to grow
+    /// into is given back, and its delayed data get just the space that they take. The last
+    /// [`Self::release`] tells so too.
     pub fn closed_by_all(&self, file: InodeNo) {
         self.inodes.get(file).set_closed(true);
         self.allocator.discard_window(file);
     }
 
-    /// As [`Self::fsync`], but for times, which stay in memory where they wait there (`lazytime`): where only blocks that the file had
-    /// were overwritten the journal is not waited for.
+    /// As [`Self::fsync`], but for times, which stay in memory where they wait there (`lazytime`):
+    /// where only blocks that the file had were overwritten the journal is not waited for.
     ///
     /// # Errors
     /// As [`Self::fsync`].
@@ -87,7 +91,8 @@ impl Engine {
         self.flush_or_stop()
     }
 
-    /// Flushes the device. Where that fails it is not sure either what metadata were written since the last flush: the journal stops.
+    /// Flushes the device. Where that fails it is not sure either what metadata were written since
+    /// the last flush: the journal stops.
     pub(in crate::ops) fn flush_or_stop(&self) -> Result<(), Error> {
         self.device.flush().map_err(|error| {
             self.journal.abort(error.clone().into());

@@ -1,5 +1,5 @@
-//! Truncation: the end first, then the blocks behind it in steps that fit a handle. Between two steps the file is an orphan, so that
-//! whoever opens the volume after power loss goes on.
+//! Truncation: the end first, then the blocks behind it in steps that fit a handle. Between two
+//! steps the file is an orphan, so that whoever opens the volume after power loss goes on.
 
 use super::super::{Creator, credits};
 use super::range::{Edges, max_size, zero_in_frames};
@@ -17,8 +17,8 @@ use extant_reader::read::mapping::map;
 use std::ops::Range;
 
 impl Engine {
-    /// Cuts a file off at `size`, or lets it end in zeros there. Blocks behind the end are given back. The file loses setuid and
-    /// setgid.
+    /// Cuts a file off at `size`, or lets it end in zeros there. Blocks behind the end are given
+    /// back. The file loses setuid and setgid.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -119,8 +119,8 @@ impl Engine {
         self.edges(file, &(size..block_end))
     }
 
-    /// Gives back the blocks behind the file's end. The caller writes the inode afterwards, in the same operation. `settling` as for
-    /// [`Self::remove_to_end`].
+    /// Gives back the blocks behind the file's end. The caller writes the inode afterwards, in the
+    /// same operation. `settling` as for [`Self::remove_to_end`].
     pub(crate) fn cut(
         &self,
         edit: &mut Operation<'_>,
@@ -136,8 +136,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives back all blocks from `first` on; while there is more to do in later transactions the file is an orphan. The operation has `rest` credits
-    /// for what follows. `settling` is called whenever what was done so far is about to stay, even if the rest fails.
+    /// Gives back all blocks from `first` on; while there is more to do in later transactions the
+    /// file is an orphan. The operation has `rest` credits for what follows. `settling` is called
+    /// whenever what was done so far is about to stay, even if the rest fails.
     pub(crate) fn remove_to_end(
         &self,
         edit: &mut Operation<'_>,
@@ -160,7 +161,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives back some blocks of a range, as many as [`credits::remove_step`] is enough for. Where the next step begins.
+    /// Gives back some blocks of a range, as many as [`credits::remove_step`] is enough for. Where
+    /// the next step begins.
     pub(super) fn remove_step(
         &self,
         edit: &mut Operation<'_>,
@@ -174,7 +176,8 @@ impl Engine {
             u64::from(self.geometry().group_blocks(GroupNo(0))) * credits::GROUPS_OF_STEP as u64
         };
         let first = self.first_mapped(file, &range)?;
-        // Blocks of pointers that map nothing go too; what they do map lies in few groups by itself.
+        // Blocks of pointers that map nothing go too; what they do map lies in few groups by
+        // itself.
         let (start, end) = match file.is_extent_mapped() {
             true if first >= range.end => return Ok(None),
             true => (first, first.0.saturating_add(most)),

@@ -48,13 +48,15 @@ enum Ended {
 }
 
 impl Engine {
-    /// Writes bytes into a file and says how many: fewer than given only where the volume or the format ends, then at least one.
-    /// What lies between the file's end and `offset` reads as zeros. Blocks that are reserved are not used, and the file loses
-    /// setuid and setgid: see [`Self::write_by`].
+    /// Writes bytes into a file and says how many: fewer than given only where the volume or the
+    /// format ends, then at least one. What lies between the file's end and `offset` reads as
+    /// zeros. Blocks that are reserved are not used, and the file loses setuid and setgid: see
+    /// [`Self::write_by`].
     ///
     /// # Errors
-    /// [`Error::IsADirectory`], [`Error::WrongFileType`], [`Error::Encrypted`], [`Error::NotPermitted`], [`Error::NoSpace`],
-    /// [`Error::QuotaExceeded`], [`Error::FileTooLarge`], [`Error::ReadOnly`], a broken map, or the journal or device failed.
+    /// [`Error::IsADirectory`], [`Error::WrongFileType`], [`Error::Encrypted`],
+    /// [`Error::NotPermitted`], [`Error::NoSpace`], [`Error::QuotaExceeded`],
+    /// [`Error::FileTooLarge`], [`Error::ReadOnly`], a broken map, or the journal or device failed.
     pub fn write(&self, file: InodeNo, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
         self.write_by(file, offset, bytes, &Creator::default())
     }
@@ -176,7 +178,8 @@ impl Engine {
         outcome
     }
 
-    /// Writes some of the bytes, from the first on; how many. `None` where that waits for delayed data that are on their way.
+    /// Writes some of the bytes, from the first on; how many. `None` where that waits for delayed
+    /// data that are on their way.
     fn write_some(
         &self,
         shared: &Arc<LiveInode>,
@@ -252,7 +255,8 @@ impl Engine {
         Ok(self.device.submit(&mut batch)?)
     }
 
-    /// Maps what a round has filled, and stores that bytes `range` are the file's. How many of them are.
+    /// Maps what a round has filled, and stores that bytes `range` are the file's. How many of them
+    /// are.
     fn finish_round(
         &self,
         file: &mut LoadedInode,

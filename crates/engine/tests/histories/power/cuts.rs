@@ -83,7 +83,8 @@ fn kernels(recorded: &Recorded, cut: &Cut) -> Result<(), String> {
     judge_file(recorded, cut, &files.image).map_err(|what| format!("after a kernel mount: {what}"))
 }
 
-/// Has a cut recovered by `e2fsck -p`, which looks at nothing more where the volume says that it is clean, and judges it.
+/// Has a cut recovered by `e2fsck -p`, which looks at nothing more where the volume says that it is
+/// clean, and judges it.
 fn preened(recorded: &Recorded, cut: &Cut, options: &VolumeOptions) -> Result<(), String> {
     let devices = devices_of(recorded.kind, cut);
     if devices.state().is_none() {
@@ -325,7 +326,8 @@ fn every_call_survives_power_loss_in_every_mode() {
     }
 }
 
-/// Without a journal nothing is whole by itself; what sync has made sure is there once e2fsck has looked.
+/// Without a journal nothing is whole by itself; what sync has made sure is there once e2fsck has
+/// looked.
 #[test]
 fn what_was_synced_without_a_journal_is_there_after_a_check() {
     needs_mke2fs!();

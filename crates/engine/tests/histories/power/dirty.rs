@@ -1,5 +1,5 @@
-//! Images that the kernel left dirty, recovered by us: copies taken after a sync, and volumes that were shut down in mid-work,
-//! with files open that have no name any more.
+//! Images that the kernel left dirty, recovered by us: copies taken after a sync, and volumes that
+//! were shut down in mid-work, with files open that have no name any more.
 
 use super::judge::recover;
 use crate::common;
@@ -11,8 +11,8 @@ use extant_testkit::history::{Call, Family, Model, Mounted, Profile, Step, advan
 use extant_testkit::{Flush, differences, is_root, skip, tool};
 use std::sync::Arc;
 
-/// Opens dirty files, which recovers them; the tree found must be one of those that the models have, and e2fsck has nothing to say
-/// of what closing leaves. The number of the model.
+/// Opens dirty files, which recovers them; the tree found must be one of those that the models
+/// have, and e2fsck has nothing to say of what closing leaves. The number of the model.
 fn found_in(dirty: &Files, models: &[Model]) -> Result<usize, String> {
     let volume = recover(&dirty.devices()).map_err(|error| error.to_string())?;
     if volume.recovered().is_none() {
@@ -35,7 +35,8 @@ fn found_in(dirty: &Files, models: &[Model]) -> Result<usize, String> {
     Err(format!("no tree of {} models, the nearest:\n{}", models.len(), nearest.join("\n")))
 }
 
-/// Runs a history on a kernel mount with such options, copies the device as power loss would leave it, and has us recover it.
+/// Runs a history on a kernel mount with such options, copies the device as power loss would leave
+/// it, and has us recover it.
 fn recovered(kind: Kind, options: &str, seed: u64) -> Result<(), String> {
     let files = Devices::of(kind, Arc::new(fresh(kind, 32 << 20)?)).to_files();
     let history = generate(seed, &Profile::all().steps(250), &rules_of_the_kernel(kind));
@@ -50,8 +51,8 @@ fn recovered(kind: Kind, options: &str, seed: u64) -> Result<(), String> {
     found_in(&dirty, &[model]).map(drop)
 }
 
-/// Runs a history on a kernel mount, shuts it down while files are held open, and has us recover it. With the log committed the
-/// tree must be the last one, without it one since the last sync.
+/// Runs a history on a kernel mount, shuts it down while files are held open, and has us recover
+/// it. With the log committed the tree must be the last one, without it one since the last sync.
 fn shut_down(
     kind: Kind,
     options: &str,

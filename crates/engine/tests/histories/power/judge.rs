@@ -179,7 +179,8 @@ fn fill_free_blocks(devices: &Devices) -> Result<(), Error> {
 }
 
 impl Recorded {
-    /// Runs a history on a copy of `base`, whose free blocks are filled before, through a recorder; then the power goes.
+    /// Runs a history on a copy of `base`, whose free blocks are filled before, through a recorder;
+    /// then the power goes.
     pub(crate) fn run(
         kind: Kind,
         base: &MemoryDevice,
@@ -199,7 +200,8 @@ impl Recorded {
         Ok((recorded, recorder))
     }
 
-    /// Runs a history on an open volume; each step begins with a mark, and ends with one if it made something sure.
+    /// Runs a history on an open volume; each step begins with a mark, and ends with one if it made
+    /// something sure.
     pub(crate) fn replay(
         kind: Kind,
         engine: &mut Engine,
@@ -275,7 +277,8 @@ impl Recorded {
         Ok(recorded)
     }
 
-    /// Whether where a file ends is judged with its contents: its data are delayed, or a call on them broke off.
+    /// Whether where a file ends is judged with its contents: its data are delayed, or a call on
+    /// them broke off.
     fn size_is_open(&self, id: FileId) -> bool {
         self.delays || self.is_broken_off(id)
     }
@@ -290,7 +293,8 @@ impl Recorded {
         }
     }
 
-    /// Whoever waited for data was told that they are lost: what was written and not sure before may be anything.
+    /// Whoever waited for data was told that they are lost: what was written and not sure before
+    /// may be anything.
     fn tell_lost(&mut self, at: usize, step: &Step) {
         let of = match step.call {
             Call::Fsync { file } | Call::Fdatasync { file } => Some(file),
@@ -307,7 +311,8 @@ impl Recorded {
         self.broken_off.extend(changes);
     }
 
-    /// Whether a mark says that a sync, a freeze or a reopening has returned, so that everything is sure.
+    /// Whether a mark says that a sync, a freeze or a reopening has returned, so that everything is
+    /// sure.
     pub(crate) fn is_sync(&self, mark: u64) -> bool {
         let is_end = mark != OPENED && mark % 2 == 1;
         is_end && self.sure.get(&((mark / 2) as usize)).is_some_and(|sure| sure.content.is_none())
@@ -397,7 +402,8 @@ impl Recorded {
             && self.states[state..].iter().all(|model| model.file(id).is_some_and(is_same))
     }
 
-    /// Judges a volume that was recovered from a cut with these marks. The number of the state that it shows.
+    /// Judges a volume that was recovered from a cut with these marks. The number of the state that
+    /// it shows.
     pub(crate) fn judge(&self, marks: &[u64], volume: &impl VolumeRead) -> Verdict {
         let begun = marks.iter().filter(|mark| **mark != OPENED && **mark % 2 == 0).max();
         let last = begun.map_or(0, |mark| (*mark / 2) as usize + 1);
@@ -413,7 +419,8 @@ impl Recorded {
         self.judge_between((least, written, last), &sure, volume)
     }
 
-    /// As [`Self::judge`] with the states that are possible, and the one whose data are all written.
+    /// As [`Self::judge`] with the states that are possible, and the one whose data are all
+    /// written.
     fn judge_between(
         &self,
         (least, written, last): (usize, usize, usize),
@@ -455,8 +462,8 @@ impl Recorded {
         ))
     }
 
-    /// A long write or a change of a long file takes several transactions: of the next step on a file's data only the
-    /// size may be in between.
+    /// A long write or a change of a long file takes several transactions: of the next step on a
+    /// file's data only the size may be in between.
     fn is_half_written(
         &self,
         state: usize,
@@ -484,7 +491,8 @@ impl Recorded {
             && lines.iter().all(|line| line.contains(": size: expected"))
     }
 
-    /// The last state up to `state` that another call than a write has left a file in: it has no delayed data then.
+    /// The last state up to `state` that another call than a write has left a file in: it has no
+    /// delayed data then.
     fn settled(&self, id: FileId, state: usize) -> usize {
         let mut steps = self.history.steps[..state.min(self.history.steps.len())].iter();
         let is_cut = |step: &Step| {
@@ -494,7 +502,8 @@ impl Recorded {
         steps.rposition(is_cut).map_or(0, |at| at + 1)
     }
 
-    /// A file ends where it did at one of the states, or where the data of a write ended that were written before those of another.
+    /// A file ends where it did at one of the states, or where the data of a write ended that were
+    /// written before those of another.
     fn check_size(
         &self,
         id: FileId,

@@ -1,7 +1,8 @@
 //! Attribute blocks that `e2fsck -p` 1.47.0 leaves in use when it clears orphaned inodes.
 //!
-//! It releases the attribute block of an orphaned inode only if the inode maps blocks: not that of an inode with inline data, a fast
-//! symbolic link or a special file. A volume that the kernel shut down shows the same, and the kernel's own recovery leaves nothing.
+//! It releases the attribute block of an orphaned inode only if the inode maps blocks: not that of
+//! an inode with inline data, a fast symbolic link or a special file. A volume that the kernel shut
+//! down shows the same, and the kernel's own recovery leaves nothing.
 
 use crate::devices::Devices;
 use extant_device::Device;
@@ -15,8 +16,8 @@ use std::collections::BTreeSet;
 pub(super) struct Left(BTreeSet<u64>);
 
 impl Left {
-    /// The attribute blocks of the inodes that `e2fsck -p` says it cleared, if they map no blocks. `devices` are the volume as
-    /// e2fsck found it.
+    /// The attribute blocks of the inodes that `e2fsck -p` says it cleared, if they map no blocks.
+    /// `devices` are the volume as e2fsck found it.
     pub(super) fn by(devices: &Devices, said: &str) -> Result<Self, String> {
         let orphans: Vec<InodeNo> = said
             .lines()
@@ -82,7 +83,8 @@ fn maps_blocks(inode: &Inode, geometry: &Geometry) -> bool {
     }
 }
 
-/// The blocks that a list of differences has as in use and not used: ` -1171 -(1180--1182)`. `None` where a block is to be marked.
+/// The blocks that a list of differences has as in use and not used: ` -1171 -(1180--1182)`. `None`
+/// where a block is to be marked.
 fn freed(list: &str) -> Option<BTreeSet<u64>> {
     let mut blocks = BTreeSet::new();
     for word in list.split_whitespace() {
@@ -132,7 +134,8 @@ mod tests {
         }
     }
 
-    /// The kernel deletes files that are held open, with one attribute block each, and is shut down.
+    /// The kernel deletes files that are held open, with one attribute block each, and is shut
+    /// down.
     #[test]
     fn e2fsck_leaves_attribute_blocks_of_orphans_of_the_kernel_too() {
         if !is_root() || tool("xfs_io").is_none() || tool("mkfifo").is_none() {

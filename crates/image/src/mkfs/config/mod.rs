@@ -1,4 +1,5 @@
-//! mke2fs.conf as mke2fs reads it: which file, which types, and which relation of which type counts.
+//! mke2fs.conf as mke2fs reads it: which file, which types, and which relation of which type
+//! counts.
 
 mod profile;
 
@@ -9,8 +10,8 @@ pub use profile::{Profile, ProfileError};
 use super::error::MkfsError;
 use super::numbers;
 
-/// Used when neither `MKE2FS_CONFIG` nor `/etc/mke2fs.conf` names a file that is there: what mke2fs 1.47.4
-/// assumes then.
+/// Used when neither `MKE2FS_CONFIG` nor `/etc/mke2fs.conf` names a file that is there: what mke2fs
+/// 1.47.4 assumes then.
 const BUILT_IN: &str = include_str!("built-in.conf");
 
 /// Where the system's configuration lies.
@@ -41,7 +42,8 @@ impl Config {
         Ok(Self { profile, path: Some(path.to_owned()) })
     }
 
-    /// The file that the environment names, else the system's; a file that is not there: the built-in defaults.
+    /// The file that the environment names, else the system's; a file that is not there: the
+    /// built-in defaults.
     pub fn load(named: Option<&Path>) -> Result<Self, MkfsError> {
         let path = named.unwrap_or(Path::new(SYSTEM));
         match std::fs::read(path) {

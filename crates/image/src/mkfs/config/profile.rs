@@ -1,10 +1,12 @@
-//! The profile file format of mke2fs.conf(5): sections, relations and subsections, as text into a tree.
+//! The profile file format of mke2fs.conf(5): sections, relations and subsections, as text into a
+//! tree.
 //!
-//! What the manual page leaves open was settled by trying it on mke2fs 1.47: an unquoted value ends at white
-//! space and only a comment may follow it; a quoted one may be followed by anything; `tag =` alone waits for a
-//! `{` on the next line; a group left open at the file's end is closed there; a `*` after a name (the "final"
-//! mark) changes nothing in a single file; of two subsections of one name only the first is looked at, while a
-//! section that is opened twice is one section.
+//! What the manual page leaves open was settled by trying it on mke2fs 1.47: an unquoted value ends
+//! at white space and only a comment may follow it; a quoted one may be followed by anything;
+//! `tag =` alone waits for a `{` on the next line; a group left open at the file's end is closed
+//! there; a `*` after a name (the "final" mark) changes nothing in a single file; of two
+//! subsections of one name only the first is looked at, while a section that is opened twice is one
+//! section.
 
 /// A line that is not in the format.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -86,7 +88,8 @@ impl Profile {
         Ok(profile)
     }
 
-    /// The text at the end of a path of names: `["defaults", "blocksize"]`, `["fs_types", "ext4", "features"]`.
+    /// The text at the end of a path of names: `["defaults", "blocksize"]`,
+    /// `["fs_types", "ext4", "features"]`.
     pub fn text(&self, path: &[&str]) -> Option<&str> {
         let (last, groups) = path.split_last()?;
         self.group(groups)?.iter().find_map(|relation| match &relation.value {

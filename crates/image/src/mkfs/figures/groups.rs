@@ -1,5 +1,5 @@
-//! Fitting block groups to the volume: how many, how many inodes each, and what becomes of a last group that is
-//! too small to be worth its metadata.
+//! Fitting block groups to the volume: how many, how many inodes each, and what becomes of a last
+//! group that is too small to be worth its metadata.
 
 use extant_ondisk::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 
@@ -15,7 +15,8 @@ const MIN_BLOCKS_PER_GROUP: u32 = 256;
 /// The descriptor table may grow to this many times the volume's size.
 const GROWTH: u64 = 1024;
 
-/// Blocks or clusters a group at most: as many as a bitmap of one block has bits, and as 16 bits can count.
+/// Blocks or clusters a group at most: as many as a bitmap of one block has bits, and as 16 bits
+/// can count.
 pub(super) fn max_per_group(block_size: u32) -> u32 {
     (block_size * 8).min((1 << 16) - 8)
 }
@@ -33,11 +34,13 @@ pub(super) struct Request {
     pub(super) may_shrink: bool,
 }
 
-/// Sets blocks, groups, inodes a group, reserved descriptor blocks, backups and what depends on them.
+/// Sets blocks, groups, inodes a group, reserved descriptor blocks, backups and what depends on
+/// them.
 pub(super) fn fit(figures: &mut Figures, request: Request) -> Result<(), MkfsError> {
     let asked = figures.blocks;
     let reserved_part = figures.reserved_blocks as f64 / asked.max(1) as f64;
-    // Each round drops a last group, shrinks the groups or gives up the resize inode: all of them end.
+    // Each round drops a last group, shrinks the groups or gives up the resize inode: all of them
+    // end.
     loop {
         let per_group = u64::from(figures.blocks_per_group);
         figures.blocks -= figures.blocks % u64::from(figures.blocks_per_cluster());
@@ -124,8 +127,8 @@ fn desc_size(figures: &Figures) -> u32 {
     figures.desc_size.map_or(32, u32::from)
 }
 
-/// Descriptor blocks behind a superblock, those reserved included: all, or with meta_bg at most those before the
-/// first meta group and the group's own.
+/// Descriptor blocks behind a superblock, those reserved included: all, or with meta_bg at most
+/// those before the first meta group and the group's own.
 fn leading_descriptors(figures: &Figures) -> u32 {
     let all = desc_blocks(figures);
     let stored = if figures.features.incompat.contains(IncompatFeatures::META_BG) {
@@ -197,7 +200,8 @@ fn set_backup_groups(figures: &mut Figures, backups: u8) {
     }
 }
 
-/// Whether a group starts with a superblock; [`extant_ondisk::Geometry::has_super`] before there is a geometry.
+/// Whether a group starts with a superblock; [`extant_ondisk::Geometry::has_super`] before there is
+/// a geometry.
 fn has_super(figures: &Figures, group: u32) -> bool {
     let features = figures.features;
     if features.compat.contains(CompatFeatures::SPARSE_SUPER2) {

@@ -1,4 +1,5 @@
-//! What the configuration says about huge files: `make_hugefiles` and its relations, from mke2fs.conf(5).
+//! What the configuration says about huge files: `make_hugefiles` and its relations, from
+//! mke2fs.conf(5).
 
 use extant_ondisk::IncompatFeatures;
 

@@ -16,7 +16,8 @@ const MAX_JOURNAL: u64 = 10_240_000;
 /// The part of the default journal that fast commits get by default.
 const FAST_COMMIT_SHARE: u64 = 64;
 
-/// Sets the internal journal's figures, or takes the journal's features off a volume that is too small.
+/// Sets the internal journal's figures, or takes the journal's features off a volume that is too
+/// small.
 pub(super) fn internal(
     figures: &mut Figures,
     options: &JournalOptions,
@@ -48,8 +49,8 @@ pub(super) fn internal(
     Ok(())
 }
 
-/// Blocks of an internal journal, those for fast commits included, and how many of them are for fast commits; `None` for a
-/// volume of so few blocks that it gets no journal.
+/// Blocks of an internal journal, those for fast commits included, and how many of them are for
+/// fast commits; `None` for a volume of so few blocks that it gets no journal.
 pub(crate) fn blocks(
     volume: u64,
     block_size: u32,
@@ -95,7 +96,8 @@ pub(super) fn whole_device(figures: &mut Figures) -> Result<(), MkfsError> {
     Ok(())
 }
 
-/// Blocks of the volume for each block of the orphan file, and its bounds; a size asked for is cut to the upper one.
+/// Blocks of the volume for each block of the orphan file, and its bounds; a size asked for is cut
+/// to the upper one.
 const VOLUME_SHARE: u64 = 4096;
 const MIN_ORPHAN_FILE: u64 = 32;
 const MAX_ORPHAN_FILE: u64 = 512;
@@ -123,7 +125,8 @@ pub(super) fn orphan_file(figures: &mut Figures) -> Result<(), MkfsError> {
     Ok(())
 }
 
-/// Blocks of the orphan file of a volume of so many blocks: those asked for, as far as may be, or the default.
+/// Blocks of the orphan file of a volume of so many blocks: those asked for, as far as may be, or
+/// the default.
 pub(crate) fn orphan_file_blocks(asked: Option<u64>, volume: u64) -> u32 {
     let blocks = match asked {
         Some(blocks) => blocks.min(MAX_ORPHAN_FILE),

@@ -1,5 +1,5 @@
-//! The figures of a new file system: sizes and counts that the superblock will state, from the options, the
-//! configuration and the device's size alone. Nothing is read or written here.
+//! The figures of a new file system: sizes and counts that the superblock will state, from the
+//! options, the configuration and the device's size alone. Nothing is read or written here.
 
 mod groups;
 mod huge_files;
@@ -27,7 +27,8 @@ const DEFAULT_UNIT: u32 = 1024;
 const DEFAULT_INODE_SIZE: i64 = 128;
 const DEFAULT_INODE_RATIO: i64 = 8192;
 const DEFAULT_BLOCK_SIZE: u32 = 4096;
-/// Largest block that the kernel mounts on most machines: physical sectors do not raise blocks above it.
+/// Largest block that the kernel mounts on most machines: physical sectors do not raise blocks
+/// above it.
 const PAGE_SIZE: u32 = 4096;
 /// Block counts that fit without 64bit.
 const MAX_32BIT_BLOCKS: u64 = u32::MAX as u64;
@@ -352,7 +353,8 @@ impl Resolver<'_> {
         Ok(bytes)
     }
 
-    /// `-g` counts clusters with bigalloc. A group's bitmap is one block, and 16 bits must hold the count.
+    /// `-g` counts clusters with bigalloc. A group's bitmap is one block, and 16 bits must hold the
+    /// count.
     fn blocks_per_group(&self, block_size: u32, cluster_size: u32) -> Result<u32, MkfsError> {
         let most = groups::max_per_group(block_size);
         let clusters = match self.options.blocks_per_group.filter(|count| *count != 0) {
@@ -521,7 +523,8 @@ pub(super) fn resize_inode_size(figures: &Figures) -> u64 {
 
 /// Parts in a hundred, cut off to whole blocks.
 fn percent_of(blocks: u64, percent: f64) -> u64 {
-    // Block counts have 48 bits and fit a double; the quotient is not negative and at most half of them.
+    // Block counts have 48 bits and fit a double; the quotient is not negative and at most half of
+    // them.
     (percent * blocks as f64 / 100.0) as u64
 }
 

@@ -9,7 +9,8 @@ use super::caches::Whiteout;
 use super::{REMOVED, TreeBuilder, check_name, spread};
 
 impl TreeBuilder {
-    /// A whiteout of the layers below; `name` is the hidden name, `None` hides all that `directory` has.
+    /// A whiteout of the layers below; `name` is the hidden name, `None` hides all that `directory`
+    /// has.
     pub(in crate::source) fn whiteout(
         &mut self,
         directory: &[u8],
@@ -52,8 +53,9 @@ impl TreeBuilder {
         }
     }
 
-    /// Removes what lies below a directory and is not of this layer, the deepest first. Directories that were `seen`
-    /// have nothing more to remove: each is looked at once, however many whiteouts a layer has.
+    /// Removes what lies below a directory and is not of this layer, the deepest first. Directories
+    /// that were `seen` have nothing more to remove: each is looked at once, however many whiteouts
+    /// a layer has.
     fn hide_below(&mut self, children: &Children, seen: &mut HashSet<NodeId>, directory: NodeId) {
         let mut order = Vec::new();
         let mut open = vec![directory];

@@ -1,4 +1,5 @@
-//! The tree while it grows: sources and layers laid over each other, entry by entry, each in constant time.
+//! The tree while it grows: sources and layers laid over each other, entry by entry, each in
+//! constant time.
 
 mod caches;
 mod finish;
@@ -172,8 +173,9 @@ impl TreeBuilder {
         self.tree.stores.last_mut()
     }
 
-    /// Puts a node at `path`, in place of what was there; a directory over a directory only changes its attributes.
-    /// `path` is relative to the root, whatever it begins with. Directories that are missing on the way are made.
+    /// Puts a node at `path`, in place of what was there; a directory over a directory only changes
+    /// its attributes. `path` is relative to the root, whatever it begins with. Directories that
+    /// are missing on the way are made.
     pub(super) fn insert(
         &mut self,
         path: &[u8],
@@ -343,8 +345,8 @@ impl TreeBuilder {
             return Err(flaw);
         }
         if id == NodeId(1) && !self.root_is_given {
-            // A root without an entry of its own: it takes the time of the first entry, as other implied
-            // directories do.
+            // A root without an entry of its own: it takes the time of the first entry, as other
+            // implied directories do.
             let first = self.tree.nodes[1].mtime();
             let root = &mut self.tree.nodes[0];
             (root.mtime_seconds, root.mtime_nanoseconds) = (first.seconds, first.nanoseconds);

@@ -42,8 +42,8 @@ impl TreeBuilder {
         Some(node)
     }
 
-    /// The directory that holds the last component of `path`, made if need be, and that component; `None` for the
-    /// root itself.
+    /// The directory that holds the last component of `path`, made if need be, and that component;
+    /// `None` for the root itself.
     pub(super) fn split<'p>(
         &mut self,
         path: &'p [u8],
@@ -69,8 +69,9 @@ impl TreeBuilder {
         Ok(found)
     }
 
-    /// Follows a path of directories. Symlinks on the way are followed within the tree, as in a root directory of
-    /// its own. A missing directory is made with time `make`; without it the answer is `None`.
+    /// Follows a path of directories. Symlinks on the way are followed within the tree, as in a
+    /// root directory of its own. A missing directory is made with time `make`; without it the
+    /// answer is `None`.
     pub(super) fn walk(
         &mut self,
         path: &[u8],
@@ -146,7 +147,8 @@ impl TreeBuilder {
     }
 }
 
-/// The next component of a path from byte `from` on, and where it ends; `.` and empty ones are skipped.
+/// The next component of a path from byte `from` on, and where it ends; `.` and empty ones are
+/// skipped.
 fn component(path: &[u8], from: usize) -> Result<Option<(&[u8], usize)>, Flaw> {
     let mut at = from;
     while at < path.len() {

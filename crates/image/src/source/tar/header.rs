@@ -26,7 +26,8 @@ const PREFIX: Span = 345..500;
 /// star keeps times where ustar's prefix ends, and says so at the block's end.
 const STAR_PREFIX: Span = 345..476;
 const STAR_MAGIC: Span = 508..512;
-/// Old GNU sparse files: four segments, whether more blocks of them follow, and the size with holes.
+/// Old GNU sparse files: four segments, whether more blocks of them follow, and the size with
+/// holes.
 const SPARSE: Span = 386..482;
 const SPARSE_EXTENDED: usize = 482;
 const SPARSE_REAL_SIZE: Span = 483..495;
@@ -118,7 +119,8 @@ impl Header {
         unsigned("realsize", &self.0[SPARSE_REAL_SIZE])
     }
 
-    /// Of an old GNU sparse file: adds the header's segments, and says whether a block with more follows.
+    /// Of an old GNU sparse file: adds the header's segments, and says whether a block with more
+    /// follows.
     pub(super) fn sparse(&self, segments: &mut Vec<(u64, u64)>) -> Result<bool, Flaw> {
         sparse_entries(&self.0[SPARSE], segments)?;
         Ok(self.0[SPARSE_EXTENDED] != 0)
@@ -189,7 +191,8 @@ fn octal(name: &'static str, field: &[u8]) -> Result<u64, Flaw> {
     Ok(number)
 }
 
-/// GNU's form for large and negative numbers: two's complement, big-endian, the topmost bit only a mark.
+/// GNU's form for large and negative numbers: two's complement, big-endian, the topmost bit only a
+/// mark.
 fn base_256(name: &'static str, field: &[u8]) -> Result<i64, Flaw> {
     let is_negative = field[0] & 0x40 != 0;
     let mut number: i128 = if is_negative { -1 } else { 0 };

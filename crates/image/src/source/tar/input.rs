@@ -99,7 +99,8 @@ impl Input {
         }
     }
 
-    /// Appends `size` bytes and drops what fills their last block. Memory grows with what is really there.
+    /// Appends `size` bytes and drops what fills their last block. Memory grows with what is really
+    /// there.
     pub(in crate::source) fn bytes(&mut self, bytes: &mut Vec<u8>, size: u64) -> Result<(), Flaw> {
         let mut block = [0; BLOCK];
         let mut left = size;
@@ -133,7 +134,8 @@ impl Input {
         self.data(size).map(drop)
     }
 
-    /// After the end of the archive: waits for what follows, so that a packed stream's own checksum is looked at.
+    /// After the end of the archive: waits for what follows, so that a packed stream's own checksum
+    /// is looked at.
     pub(in crate::source) fn finish(&self) -> Result<(), Flaw> {
         match &self.body {
             Body::Seekable { .. } => Ok(()),

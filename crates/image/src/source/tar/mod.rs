@@ -1,7 +1,8 @@
-//! Tar archives: POSIX (v7, ustar, pax), GNU (old and new) and star, read entry by entry into the tree.
+//! Tar archives: POSIX (v7, ustar, pax), GNU (old and new) and star, read entry by entry into the
+//! tree.
 //!
-//! The reader is our own, because positions, sparse maps of all formats and raw pax records are what a build needs of an
-//! archive, and ten million headers must pass in seconds.
+//! The reader is our own, because positions, sparse maps of all formats and raw pax records are
+//! what a build needs of an archive, and ten million headers must pass in seconds.
 
 mod header;
 pub(super) mod input;
@@ -26,7 +27,8 @@ const LONG_NAME_MAX: u64 = 1 << 20;
 pub(super) enum Flavor {
     /// Whatever the names are, they are names. The end-of-archive block must be there.
     Archive,
-    /// A layer of an OCI image: `.wh.` names remove what lies below. Its digest says that it is whole.
+    /// A layer of an OCI image: `.wh.` names remove what lies below. Its digest says that it is
+    /// whole.
     Layer,
 }
 
@@ -66,8 +68,8 @@ pub(super) fn read(
     input.finish().map_err(|flaw| archive_error(name, None, end, flaw))
 }
 
-/// The name of the first entry but the root directory, as its header has it: extended headers are passed over. `None` where the
-/// archive has no entry, or does not begin with a header.
+/// The name of the first entry but the root directory, as its header has it: extended headers are
+/// passed over. `None` where the archive has no entry, or does not begin with a header.
 pub(super) fn first_name(input: &mut Input) -> Result<Option<Vec<u8>>, Flaw> {
     let mut header = Header([0; BLOCK]);
     while input.block(&mut header.0)? && header.check().is_ok() && !header.is_zero() {
@@ -100,7 +102,8 @@ struct Reader<'a> {
     /// Records of global headers, for all entries that follow.
     global: Vec<Record>,
     header: Header,
-    /// Bytes that the last entry, a hard link, claims to have: few archivers store them, most do not.
+    /// Bytes that the last entry, a hard link, claims to have: few archivers store them, most do
+    /// not.
     link_data: u64,
     entry: EntryState,
 }
@@ -233,7 +236,8 @@ impl Reader<'_> {
         let path = match extended.sparse.name.take().or_else(|| extended.path.take()) {
             Some(path) => path,
             None => {
-                // The state's buffer is taken for the name and given back below: no allocation for each entry.
+                // The state's buffer is taken for the name and given back below: no allocation for
+                // each entry.
                 let mut path = std::mem::take(&mut self.entry.path);
                 path.clear();
                 path.extend_from_slice(&self.header.name());
@@ -351,7 +355,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Format 1.0: decimal numbers, one a line, first how many segments; filled up to a block. Gives the bytes taken.
+    /// Format 1.0: decimal numbers, one a line, first how many segments; filled up to a block.
+    /// Gives the bytes taken.
     fn map_in_data(&mut self, size: u64) -> Result<(Vec<(u64, u64)>, u64), Flaw> {
         let mut lines = MapLines { block: [0; BLOCK], at: BLOCK, taken: 0, size };
         let count = lines.number(self.input)?;

@@ -1,4 +1,5 @@
-//! Extended headers: pax records, and GNU's long names, which say what the header block has no room for.
+//! Extended headers: pax records, and GNU's long names, which say what the header block has no room
+//! for.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};

@@ -1,7 +1,9 @@
-//! A stream on its way into an unlinked file, from which it can be read by position while the rest still comes.
+//! A stream on its way into an unlinked file, from which it can be read by position while the rest
+//! still comes.
 //!
-//! One thread takes the stream in, another writes it around the host's page cache: there it would fill gigabytes of memory
-//! that nobody needs, at several times the cost. What came last stays in memory for who reads the headers meanwhile.
+//! One thread takes the stream in, another writes it around the host's page cache: there it would
+//! fill gigabytes of memory that nobody needs, at several times the cost. What came last stays in
+//! memory for who reads the headers meanwhile.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! A profile as text: the configuration that a run begins with, which reads as the same profile again.
+//! A profile as text: the configuration that a run begins with, which reads as the same profile
+//! again.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! A whole run: files are made, aged, synced; then all threads start together, and the clock stops after the last sync.
+//! A whole run: files are made, aged, synced; then all threads start together, and the clock stops
+//! after the last sync.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +16,8 @@ use super::{RunError, failed};
 use crate::cpu::Cpu;
 use crate::files::{Access, Files, Intent, OpenFile, Space};
 
-/// How often ageing looks at the space in use. (FFSB looks once a second, in which a small volume becomes full.)
+/// How often ageing looks at the space in use. (FFSB looks once a second, in which a small volume
+/// becomes full.)
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Empty files that ageing starts with.
@@ -24,7 +26,8 @@ const FIRST_FILES: usize = 10;
 /// Runs a profile on a file system.
 ///
 /// # Errors
-/// A call failed or did less than asked for, or an operation found no file that it could use: nothing is measured then.
+/// A call failed or did less than asked for, or an operation found no file that it could use:
+/// nothing is measured then.
 pub fn run(profile: &Profile, files: &dyn Files) -> Result<Outcome, RunError> {
     let mut random = profile.seed.map_or_else(Rng::new, Rng::with_seed);
     let start = Instant::now();
@@ -127,8 +130,8 @@ impl<'p> Crew<'p> {
     }
 }
 
-/// Lets all threads of all crews start together and `until` run beside them; when it returns, or one of them fails, all end.
-/// What each crew did is summed up.
+/// Lets all threads of all crews start together and `until` run beside them; when it returns, or
+/// one of them fails, all end. What each crew did is summed up.
 fn work(
     crews: &[Crew<'_>],
     end: &End,
@@ -268,8 +271,9 @@ fn age(
     work(&[crew], &end, random, until).map(drop)
 }
 
-/// Whether the files that are there are those that the profile asks for: as many as it says in as many directories, each of a
-/// size that it could have made, and nothing in the meta area. They are used then.
+/// Whether the files that are there are those that the profile asks for: as many as it says in as
+/// many directories, each of a size that it could have made, and nothing in the meta area. They are
+/// used then.
 fn take_over(files: &dyn Files, set: &LiveSet<'_>) -> Result<bool, RunError> {
     let spec = set.spec;
     let Start::Files(count) = spec.start else { return Ok(false) };

@@ -140,7 +140,8 @@ fn a_volume_is_aged_until_so_much_is_in_use() {
                 create_weight=10\nappend_weight=10\ndelete_weight=1\n[end]\n[end]\n";
     let profile: Profile = text.parse().expect("it is good");
     run(&profile, &fs).expect("it runs");
-    // One thread saw 0.2; the other may have deleted a file of at most 1 MiB meanwhile, and both end.
+    // One thread saw 0.2; the other may have deleted a file of at most 1 MiB meanwhile, and both
+    // end.
     let used = fs.space(Path::new("/")).expect("it answers").utilization();
     assert!(used >= 0.19, "{used}");
     let mut found = BTreeMap::new();

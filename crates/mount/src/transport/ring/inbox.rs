@@ -30,9 +30,10 @@ impl Inbox {
 
     /// Notes that one more request waits for others, where enough slots are left for those.
     ///
-    /// One slot at least always has a request that waits for nobody: its answer brings the next from the queue, whatever that is, so
-    /// that every request is looked at in the end. Those that wait for space leave that one; those that wait for the kernel's writes,
-    /// which may wait for space in turn, leave half.
+    /// One slot at least always has a request that waits for nobody: its answer brings the next
+    /// from the queue, whatever that is, so that every request is looked at in the end. Those that
+    /// wait for space leave that one; those that wait for the kernel's writes, which may wait for
+    /// space in turn, leave half.
     pub(super) fn begins_to_wait(&self, reason: Reason) -> bool {
         let most = match reason {
             Reason::Cache(_) => self.depth / 2,

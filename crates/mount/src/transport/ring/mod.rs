@@ -1,14 +1,16 @@
 //! FUSE by io_uring: a queue for each processor, whose requests are answered there.
 //!
-//! The kernel puts a request into the queue of the processor that its caller runs on; a thread that is bound to the same processor
-//! takes it, and one system call gives the answer back and waits for the next. Nobody is woken on another processor. What takes long
-//! is done by helpers meanwhile. Forgotten files and whatever was asked before all queues were there still come by `/dev/fuse`.
+//! The kernel puts a request into the queue of the processor that its caller runs on; a thread that
+//! is bound to the same processor takes it, and one system call gives the answer back and waits for
+//! the next. Nobody is woken on another processor. What takes long is done by helpers meanwhile.
+//! Forgotten files and whatever was asked before all queues were there still come by `/dev/fuse`.
 //!
-//! A request keeps its slot until it is answered, and the kernel puts its own into the same queue: the writes that a request waits for,
-//! too. So some slots of each queue are never given to requests that wait for others ([`Inbox::begins_to_wait`]).
+//! A request keeps its slot until it is answered, and the kernel puts its own into the same queue:
+//! the writes that a request waits for, too. So some slots of each queue are never given to
+//! requests that wait for others ([`Inbox::begins_to_wait`]).
 //!
-//! A ring is made and restricted to the two commands that are needed here before the sandbox is closed, in which no further one
-//! can be made.
+//! A ring is made and restricted to the two commands that are needed here before the sandbox is
+//! closed, in which no further one can be made.
 
 mod inbox;
 mod slot;
@@ -39,7 +41,8 @@ use inbox::Inbox;
 pub(super) use inbox::RingRequest;
 use slot::Slot;
 
-/// Requests that each queue has room for, and all queues together while that leaves each the least: each takes up to a MiB.
+/// Requests that each queue has room for, and all queues together while that leaves each the least:
+/// each takes up to a MiB.
 const DEPTH: usize = 16;
 const MOST: usize = 64;
 /// One may wait for another then.
@@ -83,8 +86,8 @@ impl Rings {
         Ok(Self((0..processors).map(|_| ring()).collect::<io::Result<_>>()?))
     }
 
-    /// Answers what comes by them, on a thread each, which tells `ended` how that ends, and `helpers` more, which go to `others`: of
-    /// the former how many there are.
+    /// Answers what comes by them, on a thread each, which tells `ended` how that ends, and
+    /// `helpers` more, which go to `others`: of the former how many there are.
     pub(super) fn start(
         self,
         dispatcher: &Arc<Dispatcher>,
@@ -247,8 +250,9 @@ impl Ring {
 
     #[allow(unsafe_code)]
     fn push(&mut self, entry: &Entry128) -> io::Result<()> {
-        // SAFETY: what the kernel is given by an entry is a slot, which stays mapped and which nobody looks at while it is in `lent`,
-        // or nothing (a poll); the ring has the connection for its own, and polls a descriptor that outlives it.
+        // SAFETY: what the kernel is given by an entry is a slot, which stays mapped and which
+        // nobody looks at while it is in `lent`, or nothing (a poll); the ring has the connection
+        // for its own, and polls a descriptor that outlives it.
         let pushed = unsafe { self.ring.submission().push(entry) };
         // Each slot and the inbox have at most one entry at a time, and the ring has room for all.
         pushed.map_err(|full| io::Error::other(full.to_string()))
@@ -295,7 +299,8 @@ fn set_parts(entry: &mut Entry128, slot: &Slot) {
     const _: () = assert!(size_of::<Entry128>() == 128);
     let at = std::ptr::from_mut(entry).cast::<u8>();
     let address = slot.parts().addr() as u64;
-    // SAFETY: an entry is those 128 bytes as the kernel reads them, numbers all, and both places lie within.
+    // SAFETY: an entry is those 128 bytes as the kernel reads them, numbers all, and both places
+    // lie within.
     unsafe {
         at.add(ADDRESS_AT).cast::<u64>().write_unaligned(address);
         at.add(COUNT_AT).cast::<u32>().write_unaligned(2);

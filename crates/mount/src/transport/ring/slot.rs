@@ -20,8 +20,8 @@ const PARTS_AT: usize = 1024;
 
 /// Room for one request and its answer: a page for the header, then the payload.
 ///
-/// Whoever has the value has the memory for himself, but while the kernel has been given it by a command: then nobody looks at it
-/// until the command is completed.
+/// Whoever has the value has the memory for himself, but while the kernel has been given it by a
+/// command: then nobody looks at it until the command is completed.
 #[derive(Debug)]
 pub(super) struct Slot(NonNull<u8>);
 
@@ -30,7 +30,8 @@ pub(super) struct Slot(NonNull<u8>);
 unsafe impl Send for Slot {}
 
 impl Slot {
-    /// Fresh memory, which stays for as long as the process does: the kernel may write there until the mount is gone.
+    /// Fresh memory, which stays for as long as the process does: the kernel may write there until
+    /// the mount is gone.
     #[allow(unsafe_code)]
     pub(super) fn new() -> rustix::io::Result<Self> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
@@ -55,7 +56,8 @@ impl Slot {
 
     #[allow(unsafe_code)]
     fn bytes(&self) -> &[u8] {
-        // SAFETY: so many bytes were mapped, zeroed, and are never unmapped; this value is the only way to them, and is held.
+        // SAFETY: so many bytes were mapped, zeroed, and are never unmapped; this value is the only
+        // way to them, and is held.
         unsafe { slice::from_raw_parts(self.0.as_ptr(), PAGE + PAYLOAD) }
     }
 
@@ -88,7 +90,8 @@ impl Slot {
         Request::split(self.in_header(), first, &self.bytes()[PAGE..][..self.payload_size()])
     }
 
-    /// Where nothing of the request but its header and first argument counts: these, and the payload for the answer.
+    /// Where nothing of the request but its header and first argument counts: these, and the
+    /// payload for the answer.
     pub(super) fn take_apart(&mut self) -> Option<(InHeader, [u8; 128], &mut [u8])> {
         if self.payload_size() > 0 {
             return None;

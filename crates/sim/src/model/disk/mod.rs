@@ -1,10 +1,11 @@
 //! A rotating drive at work: its queue, its caches, its arm. Only times are known here, no bytes.
 //!
-//! Requests are put in with the moment at which they arrive, and moments never go back. What the drive decides, it decides when
-//! its arm is free, among what has arrived by then: of the first requests in the queue the one that the arm and the
-//! platter bring under a head first. Writes are done when they are in the write cache, which the arm empties when there
-//! is nothing to read, when it is full, or when a flush waits. After a read the drive reads on into a segment of its
-//! memory until it has something else to do or the segment is full.
+//! Requests are put in with the moment at which they arrive, and moments never go back. What the
+//! drive decides, it decides when its arm is free, among what has arrived by then: of the first
+//! requests in the queue the one that the arm and the platter bring under a head first. Writes are
+//! done when they are in the write cache, which the arm empties when there is nothing to read, when
+//! it is full, or when a flush waits. After a read the drive reads on into a segment of its memory
+//! until it has something else to do or the segment is full.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -144,8 +145,8 @@ impl Disk {
         self.done.len()
     }
 
-    /// Which of these requests are done, and when. About the others nothing is decided before the moment that comes with them.
-    /// Many may wait, and few are done at a time: these are looked at.
+    /// Which of these requests are done, and when. About the others nothing is decided before the
+    /// moment that comes with them. Many may wait, and few are done at a time: these are looked at.
     pub(super) fn done_of(
         &mut self,
         now: u64,
@@ -173,7 +174,8 @@ impl Disk {
         self.interface_free
     }
 
-    /// Ends what needs no arm: reads of what is in memory, writes for which there is room, flushes with nothing before them.
+    /// Ends what needs no arm: reads of what is in memory, writes for which there is room, flushes
+    /// with nothing before them.
     fn admit(&mut self) {
         let mut index = 0;
         let mut writes_before = false;
@@ -222,7 +224,8 @@ impl Disk {
         let room = self.figures.segments.1;
         if range.end <= reached {
             let limit = range.end + room;
-            // Where the segment was full, the arm waits for the place to come around again when there is room.
+            // Where the segment was full, the arm waits for the place to come around again when
+            // there is room.
             let (head, since) = match has_stopped {
                 true => (reached, self.resumed(arrived, reached)),
                 false => (ahead.head, ahead.since),

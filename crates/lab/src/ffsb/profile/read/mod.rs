@@ -1,4 +1,5 @@
-//! Text in, [`Profile`] out. Lines become nested sections; sections become values, with the line of whatever is wrong.
+//! Text in, [`Profile`] out. Lines become nested sections; sections become values, with the line of
+//! whatever is wrong.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -128,8 +129,8 @@ fn fill(text: &str) -> Option<Fill> {
     [Fill::Zero, Fill::Random, Fill::Pattern].into_iter().find(|fill| fill.name() == text)
 }
 
-/// All `[filesystem]` sections. One takes what it does not say from the one that it clones; in the older form, which numbers
-/// the sections, from the one before it.
+/// All `[filesystem]` sections. One takes what it does not say from the one that it clones; in the
+/// older form, which numbers the sections, from the one before it.
 fn file_sets(root: &Section, warnings: &mut Vec<String>) -> Result<Vec<FileSet>, ProfileError> {
     let mut whole: Vec<Section> = Vec::new();
     let mut sets = Vec::new();

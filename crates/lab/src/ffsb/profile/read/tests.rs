@@ -161,7 +161,8 @@ const FILESYSTEM: &str = "location=/a\n";
 const GROUP: &str = "create_weight=1\n";
 const STATS: &str = "[stats]\n";
 
-/// Every key of the format but those of texts: where it stands, a value that it takes, and one that it does not.
+/// Every key of the format but those of texts: where it stands, a value that it takes, and one that
+/// it does not.
 const KEYS: [(&str, &str, &str, &str); 40] = [
     (GLOBAL, "time", "600", "10m"),
     (GLOBAL, "directio", "1", "2"),

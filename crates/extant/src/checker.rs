@@ -1,0 +1,138 @@
+//! Checks and repairs.
+
+use std::fmt;
+use std::sync::Arc;
+
+use extant_check::run::{Report, RunError, RunOptions, run};
+use extant_check::{Answers, Finding, Observer};
+use extant_device::{Device, OpenOptions as FileOptions};
+use extant_journal::ExternalJournal;
+use extant_storage::Opened;
+
+type OnFinding = Arc<dyn Fn(&Finding) + Send + Sync>;
+
+/// Checks a volume, and repairs it as e2fsck does. Without [`Self::repair`] nothing is written.
+///
+/// ```
+/// use extant::{Checker, Formatter, MemoryDevice, Repairs};
+/// use std::sync::Arc;
+///
+/// let device = Arc::new(MemoryDevice::new(8 << 20));
+/// Formatter::new().format(&*device)?;
+/// let report = Checker::new().repair(Repairs::Preen).force(true).check(device)?;
+/// assert_eq!(report.exit_code(), 0);
+/// assert!(report.findings.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Checker {
+    options: RunOptions,
+    answers: Answers,
+    on_finding: Option<OnFinding>,
+}
+
+impl fmt::Debug for Checker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Checker");
+        shown.field("answers", &self.answers).finish_non_exhaustive()
+    }
+}
+
+impl Default for Checker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Checker {
+    /// A check that writes nothing. A volume that says that it is clean is believed, unless
+    /// [`Self::force`] is set.
+    pub fn new() -> Self {
+        Self { options: RunOptions::default(), answers: Answers::No, on_finding: None }
+    }
+
+    /// The repairs that are made.
+    #[must_use]
+    pub fn repair(mut self, repairs: Answers) -> Self {
+        self.answers = repairs;
+        self
+    }
+
+    /// Whether the passes run even if the volume says that it is clean (`-f`).
+    #[must_use]
+    pub fn force(mut self, force: bool) -> Self {
+        self.options.force = force;
+        self
+    }
+
+    /// Number of threads; 0: one for each processor.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.options.passes.threads = threads;
+        self
+    }
+
+    /// Bytes that the tables of the check may take. A check that needs more runs its passes
+    /// several times, each time for some groups.
+    #[must_use]
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.options.passes.memory = Some(bytes);
+        self
+    }
+
+    /// A function that is called for each finding, before it is repaired.
+    #[must_use]
+    pub fn on_finding(mut self, call: impl Fn(&Finding) + Send + Sync + 'static) -> Self {
+        self.on_finding = Some(Arc::new(call));
+        self
+    }
+
+    /// The device of a journal that is not inside the volume. Without it the machine's block
+    /// devices are searched.
+    #[must_use]
+    pub fn external_journal(mut self, device: Arc<dyn Device>) -> Self {
+        self.options.open.journal = Some(device);
+        self
+    }
+
+    /// Checks the volume on an opened image, by the clock of the image.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_image(&self, opened: &Opened) -> Result<Report, RunError> {
+        let mut by_its_clock = self.clone();
+        by_its_clock.options.passes.env = opened.env.clone();
+        if opened.is_simulated() {
+            by_its_clock.options.passes.threads = 1;
+        }
+        by_its_clock.check(opened.device.clone())
+    }
+
+    /// Checks the volume on a device.
+    ///
+    /// # Errors
+    /// There is no volume that can be checked, its journal cannot be found, or the device failed.
+    /// Findings are no errors: they are in the report.
+    pub fn check(&self, device: Arc<dyn Device>) -> Result<Report, RunError> {
+        let mut options = self.options.clone();
+        if options.open.journal.is_none() {
+            let writes = !matches!(self.answers, Answers::No);
+            // Where the journal is not found, the check reports it.
+            let found = ExternalJournal::of_volume(&*device)
+                .and_then(|journal| journal.open(&FileOptions::new().write(writes)).ok().flatten());
+            options.open.journal = found.map(|journal| journal as Arc<dyn Device>);
+        }
+        run(&device, &options, &self.answers, &Calls(self.on_finding.as_deref()))
+    }
+}
+
+/// Passes findings on.
+struct Calls<'a>(Option<&'a (dyn Fn(&Finding) + Send + Sync)>);
+
+impl Observer for Calls<'_> {
+    fn found(&self, finding: &Finding) {
+        if let Some(call) = self.0 {
+            call(finding);
+        }
+    }
+}
