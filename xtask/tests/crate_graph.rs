@@ -78,7 +78,8 @@ const ROOMS: [(&str, &[&str]); 18] = [
         ],
     ),
     // Rooms to come: ("extant-evidence", below check, above journal: the log's newest copies, read
-    // only), ("extant-nbd", &["extant-device"]), bindings for Python and C (each on "extant" alone).
+    // only), ("extant-nbd", &["extant-device"]), bindings for Python and C (each on "extant"
+    // alone).
     ("extant-lab", &["extant"]),
     ("extant-cli", &["extant", "extant-lab"]),
     ("extant-testkit", &[]),
