@@ -31,6 +31,24 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         kind(&self.cause)
     }
+
+    /// Why, as the number that a system call would return (`ENOENT` is 2), for programs in other
+    /// languages.
+    ///
+    /// ```
+    /// use extant::{FileSystem, MemoryDevice};
+    /// use std::sync::Arc;
+    ///
+    /// let device = Arc::new(MemoryDevice::new(8 << 20));
+    /// extant::format(&*device, ["-t", "ext4"])?;
+    /// let fs = FileSystem::on_device(device)?;
+    /// let error = fs.read("/missing").unwrap_err();
+    /// assert_eq!(error.errno(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn errno(&self) -> i32 {
+        self.cause.errno().raw_os_error()
+    }
 }
 
 impl From<Error> for std::io::Error {

@@ -4,7 +4,7 @@ use crate::error::Error;
 use rustix::io::Errno;
 
 impl Error {
-    /// What a call that ends in this error returns to the program.
+    /// The number that a call which ends in this error returns to the program.
     pub fn errno(&self) -> Errno {
         match self {
             Error::Format(format) if format.is_corruption() => Errno::UCLEAN,
