@@ -9,17 +9,13 @@ use extant::rooms::journal::{ExternalJournal, JournalError, NotOpened};
 use extant::rooms::reader::{Error, Journal};
 use extant::rooms::storage::{DeviceUrl, Files};
 
-use crate::failure::Failure;/// The journal's device, or why it was not found if that is known.
+use crate::failure::Failure;
+/// The journal's device, or why it was not found if that is known.
 pub(crate) type FoundJournal = (Option<Arc<dyn Device>>, Option<JournalError>);
-
-
 
 /// The journal's device of the volume on `volume`, opened as `options` say. `None` where the
 /// journal is inside, or is not found; with it goes why not, for a command that needs it.
-pub(crate) fn of(
-    volume: &dyn Device,
-    options: &OpenOptions,
-) -> Result<FoundJournal, Failure> {
+pub(crate) fn of(volume: &dyn Device, options: &OpenOptions) -> Result<FoundJournal, Failure> {
     match opened(ExternalJournal::of_volume(volume), options) {
         Ok(found) => Ok((found.map(|device| device as Arc<dyn Device>), None)),
         Err(NotOpened::Journal(error)) => Ok((None, Some(error))),

@@ -5,7 +5,8 @@ use extant_journal::JournalError;
 use extant_offline::OfflineError;
 use extant_ondisk::{FormatError, InodeNo};
 
-/// Why a call failed: facts in fields, one sentence when shown. The mount turns them into errno.
+/// Why a call failed: facts in fields, one sentence when shown. [`Error::errno`] gives each as
+/// errno.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The volume is broken on disk, or has a feature that this code does not know.
