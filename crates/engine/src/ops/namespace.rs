@@ -191,8 +191,9 @@ impl Engine {
     fn locate_to_remove(&self, dir: &LoadedInode, name: &[u8]) -> Result<Located, Error> {
         dir.as_dir()?;
         check_own_name(name)?;
-        check_gives_names(dir)?;
         let located = locate(self, dir, name, BrokenIndex::Report)?;
+        // As the kernel: a name that is not there is missing, whatever the directory's flags.
+        check_gives_names(dir)?;
         check_is_no_locked_dir(located.found.inode, &[dir.number])?;
         Ok(located)
     }
