@@ -46,6 +46,8 @@ mod fs;
 mod image;
 pub mod inspect;
 mod metadata;
+#[cfg(feature = "mount")]
+mod mounter;
 mod path;
 pub mod rooms;
 mod schemes;
@@ -90,6 +92,8 @@ pub use formatter::{Formatter, FsType};
 pub use fs::{FileSystem, OpenError, open_device};
 pub use image::Image;
 pub use metadata::Metadata;
+#[cfg(feature = "mount")]
+pub use mounter::{Mount, Mounter, MounterError};
 pub use schemes::schemes;
 pub use tuner::Tuner;
 

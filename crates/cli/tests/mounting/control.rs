@@ -46,6 +46,32 @@ fn found(at: &Path) -> [Option<Vec<u8>>; 2] {
 }
 
 #[test]
+fn a_program_mounts_freezes_and_unmounts_by_the_library() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, &["-t", "ext4"], "64M");
+    let point = scratch.join("point");
+    fs::create_dir(&point).expect("a mount point");
+    let mounter = extant::Mounter::new(&image, &point).program(env!("CARGO_BIN_EXE_extant"));
+    let missing = extant::Mounter::new(scratch.join("missing"), &point);
+    let refused = missing.program(env!("CARGO_BIN_EXE_extant")).mount().expect_err("no image");
+    assert!(refused.to_string().contains("missing"), "{refused}");
+
+    let mount = mounter.options("noatime").mount().expect("it is mounted");
+    work(mount.point());
+    mount.freeze().expect("it is frozen");
+    assert!(e2fsck_fn(&image).is_ok(), "a frozen image is whole");
+    mount.thaw().expect("it goes on");
+    fs::write(mount.point().join("later"), b"later").expect("write");
+    mount.unmount().expect("it is unmounted");
+    e2fsck_fn(&image).expect("clean");
+    let fs = extant::FileSystem::open_read_only(&image).expect("it is read");
+    assert_eq!(fs.read("/later").expect("the file"), b"later");
+}
+
+#[test]
 fn a_volume_is_shut_down_as_the_kernel_does_it() {
     if let Err(why) = can_mount() {
         skip!("{why}");
