@@ -25,7 +25,7 @@ fn punch(edit: &mut ScratchEdit, file: &mut LoadedInode, from: u64, to: u64) {
 }
 
 fn moved(model: &BTreeMap<u64, Model>, from: u64, by: i64) -> BTreeMap<u64, Model> {
-    let place = |at: u64| if at < from { at } else { at.strict_add_signed(by) };
+    let place = |at: u64| if at < from { at } else { at.checked_add_signed(by).expect("in range") };
     model.iter().map(|(at, is)| (place(*at), *is)).collect()
 }
 

@@ -1,10 +1,12 @@
 //! The file that runs add up in.
 
 use std::collections::BTreeMap;
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -136,12 +138,10 @@ impl Sums {
 /// Locks the file for this process. A second run would lose what the first one counts.
 pub(crate) fn lock(file: &Path) -> Result<File, Failure> {
     let lock = File::create(file.with_extension("lock"))?;
-    match lock.try_lock() {
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => {
-            Err(format!("{}: in use by another run", file.display()).into())
-        }
-        Err(TryLockError::Error(error)) => Err(error.into()),
+        Err(Errno::WOULDBLOCK) => Err(format!("{}: in use by another run", file.display()).into()),
+        Err(errno) => Err(std::io::Error::from(errno).into()),
     }
 }
 
