@@ -420,7 +420,7 @@ fn an_inode_without_a_journal_does_not_hide_the_journal() {
         pair.device = None;
         let before = pair.bytes();
         let (code, said) = extant(&["fsck", option], &[&pair.image]);
-        assert!(code == 8 && said.contains("was not found"), "{option}: {code}: {said}");
+        assert!(code == 8 && said.contains("external journal not found"), "{option}: {code}: {said}");
         assert!(pair.bytes() == before, "{option}: something was written");
         pair.reattach().expect("a loop device");
         let (code, said) = extant(&["fsck", "-n"], &[&pair.image]);
@@ -446,19 +446,19 @@ fn another_volumes_journal_at_the_right_number_is_not_used() {
     // By name it is refused.
     let name = other.path().to_str().expect("a plain path");
     let (code, said) = extant(&["fsck", "-p", "-j", name], &[&pair.image]);
-    assert!(code == 8 && said.contains("the device holds the journal"), "{code}: {said}");
+    assert!(code == 8 && said.contains("wrong external journal"), "{code}: {said}");
     let point = pair.scratch.join("mount");
     fs::create_dir_all(&point).expect("a mount point");
     let number = number_of(other.path()).expect("a block device");
     for options in [format!("journal_path={name}"), format!("journal_dev={number}")] {
         let (code, said) = extant(&["mount", "-o", &options], &[&pair.image, &point]);
-        assert!(code == 1 && said.contains("the device holds the journal"), "{code}: {said}");
+        assert!(code == 1 && said.contains("wrong external journal"), "{code}: {said}");
     }
     // Only the right one will do.
     pair.device = None;
     let before = pair.bytes();
     let (code, said) = extant(&["fsck", "-fy"], &[&pair.image]);
-    assert!(code == 8 && said.contains("was not found"), "{code}: {said}");
+    assert!(code == 8 && said.contains("external journal not found"), "{code}: {said}");
     assert!(pair.bytes() == before, "something was written");
     pair.reattach().expect("a loop device");
     // The log brings back the number that the kernel's mount had, which may be right by chance.

@@ -28,6 +28,8 @@ struct Written {
     /// Where it begins; a write at the end knows it under the file's lock.
     offset: Option<u64>,
     done: usize,
+    /// Whether it is a write at the end.
+    appends: bool,
     /// The file wants every write durable (flag S).
     is_sync: bool,
 }
@@ -104,7 +106,7 @@ impl Engine {
         {
             return Ok((offset, bytes.len()));
         }
-        let mut written = Written { offset, done: 0, is_sync: false };
+        let mut written = Written { offset, done: 0, appends: offset.is_none(), is_sync: false };
         let mut write = |flights| self.write_all(&shared, &mut written, bytes, by, flights);
         // A write at the end is done under one lock, so that no other comes between its parts.
         let mut flights = if offset.is_some() { Flights::Passed } else { Flights::Awaited };
@@ -144,6 +146,14 @@ impl Engine {
         check_takes_writes(&file, by)?;
         written.is_sync = file.flags.contains(InodeFlags::SYNC);
         let size = file.delayed().size(file.size);
+        if written.appends && written.offset.is_some_and(|at| at + written.done as u64 != size) {
+            // The lock was released to gain space, and another call changed the size: what is left
+            // does not follow what was written.
+            if written.done > 0 {
+                return Ok(Ended::Done);
+            }
+            written.offset = None;
+        }
         let offset = *written.offset.get_or_insert(size);
         let is_barred = file.flags.contains(InodeFlags::APPEND) && !by.writes_back;
         if is_barred && offset + (written.done as u64) < size {
