@@ -6,7 +6,7 @@
 //! [`VolumeRead`](extant_reader::VolumeRead); an [`OpenVolume`] is one or the other. All are
 //! `Send + Sync`, and every call takes `&self`.
 //!
-//! The algorithms that change the format are in [`write`]: functions over [`edit::Edit`].
+//! The algorithms that change the format are in [`mod@write`]: functions over [`edit::Edit`].
 #![forbid(unsafe_code)]
 
 mod alloc;

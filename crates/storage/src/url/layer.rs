@@ -32,7 +32,7 @@ pub enum Layer {
     Backend(Backed),
 }
 
-/// A layer that a [`Backend`] has read. Two are equal where they were named alike.
+/// A layer that a [`Backend`](crate::Backend) has read. Two are equal where they were named alike.
 #[derive(Clone, Debug)]
 pub struct Backed {
     pub(super) scheme: &'static str,
