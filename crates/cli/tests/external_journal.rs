@@ -420,7 +420,10 @@ fn an_inode_without_a_journal_does_not_hide_the_journal() {
         pair.device = None;
         let before = pair.bytes();
         let (code, said) = extant(&["fsck", option], &[&pair.image]);
-        assert!(code == 8 && said.contains("external journal not found"), "{option}: {code}: {said}");
+        assert!(
+            code == 8 && said.contains("external journal not found"),
+            "{option}: {code}: {said}"
+        );
         assert!(pair.bytes() == before, "{option}: something was written");
         pair.reattach().expect("a loop device");
         let (code, said) = extant(&["fsck", "-n"], &[&pair.image]);

@@ -26,8 +26,8 @@ pub enum MounterError {
     Refused(String),
 }
 
-/// Mounts an image over FUSE, as `extant mount` does: the server is a process of its own, restricted
-/// by a sandbox, which goes on when this program ends.
+/// Mounts an image over FUSE, as `extant mount` does: the server is a process of its own,
+/// restricted by a sandbox, which goes on when this program ends.
 ///
 /// ```
 /// use extant::Mounter;
