@@ -5,23 +5,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extant::rooms::device::{Device, FileDevice, OpenOptions};
-use extant::rooms::journal::{ExternalJournal, JournalError, NotOpened};
+use extant::rooms::journal::{ExternalJournal, FoundJournal, JournalError, NotOpened};
 use extant::rooms::reader::{Error, Journal};
 use extant::rooms::storage::{DeviceUrl, Files};
 
 use crate::failure::Failure;
-/// The journal's device, or why it was not found if that is known.
-pub(crate) type FoundJournal = (Option<Arc<dyn Device>>, Option<JournalError>);
 
 /// The journal's device of the volume on `volume`, opened as `options` say. `None` where the
 /// journal is inside, or is not found; with it goes why not, for a command that needs it.
 pub(crate) fn of(volume: &dyn Device, options: &OpenOptions) -> Result<FoundJournal, Failure> {
-    match opened(ExternalJournal::of_volume(volume), options) {
-        Ok(found) => Ok((found.map(|device| device as Arc<dyn Device>), None)),
-        Err(NotOpened::Journal(error)) => Ok((None, Some(error))),
-        // The error names the device already.
-        Err(NotOpened::File(error)) => Err(Failure::new(error)),
-    }
+    // The error names the device already.
+    ExternalJournal::find_for(volume, options).map_err(Failure::new)
 }
 
 /// How a reader takes the journal of the volume on `volume`. A clean volume is read without

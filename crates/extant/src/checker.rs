@@ -1,12 +1,14 @@
 //! Checks and repairs.
 
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, io};
 
-use extant_check::run::{Report, RunError, RunOptions, run};
+use extant_check::pass0::OpenError;
+use extant_check::run::{Report, RunError, RunFailure, RunOptions, find_journal, run};
 use extant_check::{Answers, Finding, Observer};
 use extant_device::{Device, OpenOptions as FileOptions};
-use extant_journal::ExternalJournal;
+use extant_journal::NotOpened;
+use extant_ondisk::Uuid;
 use extant_storage::Opened;
 
 type OnFinding = Arc<dyn Fn(&Finding) + Send + Sync>;
@@ -114,16 +116,48 @@ impl Checker {
     /// There is no volume that can be checked, its journal cannot be found, or the device failed.
     /// Findings are no errors: they are in the report.
     pub fn check(&self, device: Arc<dyn Device>) -> Result<Report, RunError> {
+        let failed =
+            |failure: OpenError| RunError { failure: failure.into(), findings: Vec::new() };
         let mut options = self.options.clone();
-        if options.open.journal.is_none() {
-            let writes = !matches!(self.answers, Answers::No);
-            // Where the journal is not found, the check reports it.
-            let found = ExternalJournal::of_volume(&*device)
-                .and_then(|journal| journal.open(&FileOptions::new().write(writes)).ok().flatten());
-            options.open.journal = found.map(|journal| journal as Arc<dyn Device>);
+        let open = &mut options.open;
+        open.env = options.passes.env.clone();
+        open.judges_times = options.force;
+        open.fresh_uuid = random_uuid().map_err(|error| failed(OpenError::NoRandomness(error)))?;
+        let mut why = None;
+        if open.journal.is_none() {
+            let files = FileOptions::new().write(!matches!(self.answers, Answers::No));
+            match find_journal(&*device, &open.superblock, &files) {
+                Ok(None) => {}
+                Ok(Some(found)) => {
+                    (open.journal, open.journal_number) = (Some(found.device), found.number);
+                }
+                // Whether the volume needs it is seen later.
+                Err(NotOpened::Journal(error)) => why = Some(error),
+                Err(NotOpened::File(error)) => return Err(failed(error.into())),
+            }
         }
-        run(&device, &options, &self.answers, &Calls(self.on_finding.as_deref()))
+        let calls = Calls(self.on_finding.as_deref());
+        run(&device, &options, &self.answers, &calls).map_err(|error| match (&error.failure, why) {
+            (RunFailure::Open(OpenError::Journal(missing)), Some(why))
+                if missing.wants_device() =>
+            {
+                RunError { failure: OpenError::Journal(why).into(), ..error }
+            }
+            _ => error,
+        })
     }
+}
+
+/// A random UUID, of version 4.
+///
+/// # Errors
+/// The system gives no random bytes.
+pub fn random_uuid() -> io::Result<Uuid> {
+    let mut bytes = [0; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    Ok(Uuid(bytes))
 }
 
 /// Passes findings on.
@@ -134,5 +168,26 @@ impl Observer for Calls<'_> {
         if let Some(call) = self.0 {
             call(finding);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formatter::{Formatter, FsType};
+    use crate::inspect;
+    use extant_device::MemoryDevice;
+
+    #[test]
+    fn a_volume_without_a_uuid_gets_a_random_one() {
+        let device = Arc::new(MemoryDevice::new(8 << 20));
+        let formatter = Formatter::new().fs_type(FsType::Ext2).uuid("clear");
+        formatter.format(&*device).expect("it is made");
+        let checker = Checker::new().repair(Answers::Yes).force(true);
+        let report = checker.check(device.clone()).expect("it is checked");
+        assert_eq!(report.exit_code(), 1, "{:?}", report.findings);
+        let uuid = inspect::summary(device.clone()).expect("it is read").uuid;
+        assert_eq!((uuid.len(), &uuid[14..15]), (36, "4"), "{uuid}");
+        assert_eq!(checker.check(device).expect("again").exit_code(), 0);
     }
 }

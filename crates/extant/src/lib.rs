@@ -56,7 +56,7 @@ mod simulated;
 mod tuner;
 
 pub use builder::{ImageBuilder, ImageError};
-pub use checker::Checker;
+pub use checker::{Checker, random_uuid};
 pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
 pub use export::{ExportError, Exported, TarWriter};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use extant_device::{Device, OpenOptions as FileOptions};
 use extant_image::mkfs::{Dialogue, UuidChoice};
 use extant_image::tune::{self, Request, TuneError};
-use extant_journal::{ExternalJournal, JournalError, NotOpened};
+use extant_journal::ExternalJournal;
 use extant_runtime::env::Env;
 
 /// Changes a volume as tune2fs does. Nothing is written before [`Self::apply`].
@@ -104,7 +104,8 @@ impl Tuner {
     pub fn apply(&self, device: Arc<dyn Device>) -> Result<Vec<String>, TuneError> {
         let (found, why) = match &self.journal {
             Some(journal) => (Some(journal.clone()), None),
-            None => found_journal(&*device)?,
+            None => ExternalJournal::find_for(&*device, &FileOptions::new().write(true))
+                .map_err(|error| TuneError::Value(error.into()))?,
         };
         let env = Env::threads();
         let now = u64::try_from(env.now().seconds).unwrap_or_default();
@@ -116,18 +117,6 @@ impl Tuner {
         })?;
         device.flush()?;
         Ok(warnings.0)
-    }
-}
-
-type FoundJournal = (Option<Arc<dyn Device>>, Option<JournalError>);
-
-/// The external journal's device, or why it was not found if that is known.
-fn found_journal(device: &dyn Device) -> Result<FoundJournal, TuneError> {
-    let Some(journal) = ExternalJournal::of_volume(device) else { return Ok((None, None)) };
-    match journal.open(&FileOptions::new().write(true)) {
-        Ok(found) => Ok((found.map(|journal| journal as Arc<dyn Device>), None)),
-        Err(NotOpened::Journal(why)) => Ok((None, Some(why))),
-        Err(NotOpened::File(error)) => Err(TuneError::Value(error.into())),
     }
 }
 

@@ -27,6 +27,9 @@ pub enum NotOpened {
     File(#[from] FileError),
 }
 
+/// The device of an external journal; without one, the reason if it is known.
+pub type FoundJournal = (Option<Arc<dyn Device>>, Option<JournalError>);
+
 /// A journal on a device of its own, as the volume's superblock names it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ExternalJournal {
@@ -118,6 +121,20 @@ impl ExternalJournal {
     /// As [`Self::find`]; or it was found and cannot be opened so: it may be in use.
     pub fn open(&self, options: &OpenOptions) -> Result<Option<Arc<FileDevice>>, NotOpened> {
         Ok(self.find()?.map(|path| options.open(path).map(Arc::new)).transpose()?)
+    }
+
+    /// Finds and opens the external journal of the volume on a device. That it is not found is not
+    /// an error here: a clean volume may not need it.
+    ///
+    /// # Errors
+    /// It was found and cannot be opened: for example, it is in use.
+    pub fn find_for(volume: &dyn Device, options: &OpenOptions) -> Result<FoundJournal, FileError> {
+        let Some(journal) = Self::of_volume(volume) else { return Ok((None, None)) };
+        match journal.open(options) {
+            Ok(found) => Ok((found.map(|device| device as Arc<dyn Device>), None)),
+            Err(NotOpened::Journal(why)) => Ok((None, Some(why))),
+            Err(NotOpened::File(error)) => Err(error),
+        }
     }
 
     /// Whether a block device is this journal, and then whether it lists the volume: an image may

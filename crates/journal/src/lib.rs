@@ -20,7 +20,7 @@ mod recovery;
 mod runs;
 
 pub use error::JournalError;
-pub use external::{ExternalJournal, NotOpened, change_user};
+pub use external::{ExternalJournal, FoundJournal, NotOpened, change_user};
 pub use home::Turn;
 pub use live::{
     BatchTime, CommitHooks, Frame, FrameWrite, Handle, Journal, NoHooks, OpenLog, Options, Phase,

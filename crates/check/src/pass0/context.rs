@@ -4,7 +4,7 @@ use super::find::Wanted;
 use crate::finding::Finding;
 use crate::recorder::Recorder;
 use crate::store::{CheckError, Store};
-use extant_device::{Device, DeviceError};
+use extant_device::{Device, DeviceError, FileError};
 use extant_journal::JournalError;
 use extant_layout::DescriptorTable;
 use extant_offline::{OfflineError, OfflineVolume};
@@ -86,6 +86,12 @@ pub enum OpenError {
     /// The journal stands in the way.
     #[error("{0}")]
     Journal(#[from] JournalError),
+    /// The device of an external journal cannot be opened.
+    #[error(transparent)]
+    JournalDevice(#[from] FileError),
+    /// The system gives no random bytes for a UUID.
+    #[error("no random UUID: {0}")]
+    NoRandomness(std::io::Error),
     /// Another host has the volume open.
     #[error("{0}")]
     InUse(String),
@@ -154,7 +160,7 @@ pub(super) struct Front<'a> {
     pub(super) volume: OfflineVolume,
     pub(super) recorder: &'a Recorder<'a>,
     pub(super) options: &'a OpenOptions,
-    /// Descriptors that the passes are to see and that nobody agreed to write.
+    /// Descriptors that the passes use and that the policy did not let be written.
     pub(super) patches: BTreeMap<u32, GroupDesc>,
     pub(super) facts: Facts,
     /// How often a descriptor was looked at: what grows with the square of the groups is seen here.

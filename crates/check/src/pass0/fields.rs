@@ -137,10 +137,7 @@ impl Front<'_> {
             return Ok(());
         }
         let fresh = self.options.fresh_uuid;
-        self.change(Finding::new(Code::UuidMissing), |raw| {
-            raw.s_uuid = fresh.0;
-            raw.s_rev_level.set(raw.s_rev_level.get());
-        })
+        self.change(Finding::new(Code::UuidMissing), |raw| raw.s_uuid = fresh.0)
     }
 
     fn check_extra_isize(&mut self) -> Result<(), CheckError> {

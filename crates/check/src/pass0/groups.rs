@@ -110,9 +110,9 @@ impl Front<'_> {
         taken
     }
 
-    /// Without a backup: where the maker of the volume would have put it, if nothing else lies
-    /// there; for a bitmap, whose contents can be made anew, else the first block of the group that
-    /// no table takes.
+    /// Without a backup: the place that mke2fs gives it, if nothing else is stored there. For a
+    /// bitmap, whose contents can be computed again, else the first block of the group that no
+    /// table uses.
     fn replace_place(
         &mut self,
         group: GroupNo,

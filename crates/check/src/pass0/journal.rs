@@ -441,8 +441,8 @@ impl Front<'_> {
         }
     }
 
-    /// A journal inside the volume has one user: more of them are fields that version 2 brought and
-    /// that nobody wrote. The superblock without those fields, where that makes it sound.
+    /// An internal journal has one user: a larger count is in fields of version 2 that were never
+    /// written. Returns the superblock without those fields if that makes it valid.
     fn without_users(&self, found: &Place) -> Result<Option<RawJournalSuperblock>, CheckError> {
         let Some(first) = found.place.runs.runs().first() else { return Ok(None) };
         let block = self.read(first.start)?;

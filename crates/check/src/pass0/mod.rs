@@ -221,7 +221,7 @@ impl<'a> Front<'a> {
         self.volume.seal_descs();
     }
 
-    /// Reads superblock and descriptors anew, after a replay that may have changed both.
+    /// Reads superblock and descriptors again, after a replay that may have changed both.
     fn reload(&mut self) -> Result<(), OpenError> {
         let device = self.volume.device().clone();
         let again = Self::find(device, self.options, self.recorder)?;

@@ -129,8 +129,8 @@ impl Front<'_> {
         let desc = self.desc(group);
         let here = self.score(group, &desc, name, place(&desc, name), places)?;
         let there = self.score(group, &desc, name, place(copy, name), places)?;
-        // Contents of bitmaps can be made anew anywhere; where a table holds nothing, the copy is
-        // one witness more.
+        // The contents of a bitmap can be computed again at any place. For an empty table the copy
+        // decides.
         Ok(there > here || is_witness && there == here && name == "inode table")
     }
 

@@ -1,5 +1,5 @@
-//! Passes 1B to 1D: who claims a block that somebody else claims too, and a copy for each but the
-//! last.
+//! Passes 1B to 1D: the files that claim a block which other files claim too, and a copy of the
+//! block for each but the last.
 
 use crate::context::Check;
 use crate::finding::{Code, Finding};

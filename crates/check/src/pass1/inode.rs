@@ -163,8 +163,8 @@ impl Check<'_> {
         self.finish_visit(&mut visit)
     }
 
-    /// Of what nobody uses nothing is judged but the checksum, two flags and the space that it says
-    /// to take.
+    /// Checks a reserved inode that has no use: only its checksum, two flags and the space that it
+    /// claims.
     fn check_spare(
         &self,
         ino: InodeNo,
@@ -417,8 +417,7 @@ impl Check<'_> {
 
     fn check_dtime(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
         let is_orphan_number = self.is_orphan_number(visit.inode.dtime);
-        // Those that are reserved are nobody's to delete; what orphan lists left in them was told
-        // before.
+        // Reserved inodes are not deleted; what orphan lists left in them was reported before.
         let is_reserved = visit.ino < self.geometry.first_inode && visit.ino != InodeNo::ROOT;
         let is_unused = visit.inode.links == 0 && !is_orphan_number;
         if visit.inode.dtime == 0 || is_unused || is_reserved {
@@ -533,8 +532,8 @@ impl Check<'_> {
         // Values with inodes of their own are paid for by each inode that refers to them.
         let space = (clusters + xattrs.ea_clusters) * cluster_size;
         let expected = space / self.space_unit(&visit.inode);
-        // mke2fs and e2fsck leave the map's own blocks out of that of the bad blocks, and nobody
-        // judges it; nor that of links with inline data.
+        // For the bad blocks inode mke2fs and e2fsck do not count the blocks of the map, and e2fsck
+        // checks neither this count nor that of links with inline data.
         let is_judged =
             visit.ino != InodeNo::BAD_BLOCKS && !figures.is_unsure && !is_inline_link(&visit.inode);
         if visit.inode.blocks != expected && is_judged {
@@ -570,9 +569,9 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Reserved inodes, except for the root, are nobody's, and values of attributes are paid for by
-    /// those who refer to them. Links whose target lies in the inode are left out by e2fsck, and
-    /// the count has to please both.
+    /// Reserved inodes, except for the root, have no owner, and the inodes that refer to a value of
+    /// an attribute are charged for it. e2fsck leaves out links whose target is in the inode, and
+    /// both must agree on the count.
     fn is_quota_exempt(&self, visit: &Visit<'_>) -> bool {
         let ino = visit.ino;
         visit.inode.flags.contains(InodeFlags::EA_INODE)

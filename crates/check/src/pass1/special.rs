@@ -386,8 +386,8 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// The block for the double indirect block: the old one where it is nobody else's, else a free
-    /// one.
+    /// The block for the double indirect block: the old one if no other file claims it, else a
+    /// free one.
     fn resize_double(&self, record: &[u8]) -> Result<Option<BlockNo>, CheckError> {
         let raw = RawInode::ref_from_prefix(record).ok().map(|(raw, _)| raw);
         let old = raw.and_then(|raw| pointer(&raw.i_block, DOUBLE_SLOT)).unwrap_or_default();

@@ -54,7 +54,8 @@ impl Check<'_> {
     }
 
     /// Tables on each other, on superblocks, in bad blocks, or off the volume: they are moved.
-    /// Inode tables are looked at first, so that a bitmap gives way to them: it can be made anew.
+    /// Inode tables are looked at first, so that a bitmap gives way to them: its contents can be
+    /// computed again.
     pub(crate) fn check_tables(&self) -> Result<(), CheckError> {
         let mut taken = self.fixed_blocks();
         for is_bitmap in [false, true] {

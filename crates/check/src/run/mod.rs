@@ -2,9 +2,11 @@
 
 mod bad_blocks;
 mod discard;
+mod journal;
 mod report;
 
 pub use bad_blocks::BadBlocks;
+pub use journal::{JournalDevice, find_journal};
 pub use report::{CORRECTED, End, OPERATIONAL, Report, RunError, RunFailure, UNCORRECTED};
 
 use crate::finding::Code;

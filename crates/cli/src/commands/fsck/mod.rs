@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use extant::rooms::check::pass0::{OpenError, OpenOptions, Wanted};
-use extant::rooms::check::run::{self, BadBlocks, End, RunError, RunFailure, RunOptions};
+use extant::rooms::check::run::{
+    self, BadBlocks, End, JournalDevice, RunError, RunFailure, RunOptions,
+};
 use extant::rooms::check::{BlockTest, Options, Report};
 use extant::rooms::device::undo::UndoDevice;
 use extant::rooms::device::{ByteSize, Device, Direct, OpenOptions as FileOptions, block_devices};
 use extant::rooms::image::mkfs::bad_blocks::read_list;
-use extant::rooms::journal::{ExternalJournal, JournalError, NotOpened};
+use extant::rooms::journal::{JournalError, NotOpened};
 use extant::rooms::layout::RunSet;
-use extant::rooms::ondisk::Uuid;
-use extant::rooms::ondisk::superblock::SUPERBLOCK_OFFSET;
 use extant::rooms::storage::{Access, DeviceUrl, look};
 
 use super::undo;
@@ -239,9 +239,6 @@ impl Args {
     }
 }
 
-/// Bytes of a block, as most volumes have them.
-const BLOCK_SIZES: [u32; 3] = [1024, 2048, 4096];
-
 /// Held while blocks hold what a test has written: nothing ends the program then.
 static UNBROKEN: Mutex<()> = Mutex::new(());
 
@@ -282,13 +279,6 @@ struct Opened {
     named: extant::rooms::storage::Opened,
     /// Why the journal's own device was not found, where that is known.
     no_journal: Option<JournalError>,
-}
-
-/// The device of a journal that is not inside the volume.
-struct JournalDevice {
-    device: Arc<dyn Device>,
-    /// As the superblock stores it, of a block device.
-    number: Option<u32>,
 }
 
 impl Run<'_> {
@@ -449,13 +439,17 @@ impl Run<'_> {
         let options = options.shared_lock(self.args.waiting.wait.is_some());
         let options = self.args.waiting.on(options.reads_around(true));
         let files = url.open_files(&options).map_err(|error| failed(&error))?;
+        let journal_options = FileOptions::new().write(access == Access::ReadWrite);
+        let journal_options = self.args.waiting.on(journal_options);
         let (journal, no_journal) = match (named, url.plain_device(&files)) {
-            (None, Some(Ok(device))) => match self.found_journal(&*device, access) {
-                Ok(found) => (found, None),
-                // Whether the volume needs it is seen later.
-                Err(NotOpened::Journal(error)) => (None, Some(error)),
-                Err(NotOpened::File(error)) => return Err(failed(&error)),
-            },
+            (None, Some(Ok(device))) => {
+                match run::find_journal(&*device, &self.wanted(), &journal_options) {
+                    Ok(found) => (found, None),
+                    // Whether the volume needs it is seen later.
+                    Err(NotOpened::Journal(error)) => (None, Some(error)),
+                    Err(NotOpened::File(error)) => return Err(failed(&error)),
+                }
+            }
             // Opening the image tells why.
             (named, _) => (named, None),
         };
@@ -500,49 +494,18 @@ impl Run<'_> {
         Ok(Some(JournalDevice { device: device.device, number }))
     }
 
-    /// The journal's own device, where the volume has one.
-    fn found_journal(
-        &self,
-        device: &dyn Device,
-        access: Access,
-    ) -> Result<Option<JournalDevice>, NotOpened> {
-        let named = |offset| ExternalJournal::of_superblock_at(device, offset);
-        let Some(journal) = self.superblock_places().find_map(named) else { return Ok(None) };
-        let options = FileOptions::new().write(access == Access::ReadWrite);
-        let found = journal.open(&self.args.waiting.on(options))?;
-        Ok(found.map(|device| {
-            let number = block_devices::number_of(device.path());
-            JournalDevice { device, number }
-        }))
-    }
-
-    /// Bytes where a superblock may be that tells of the journal: the one that is asked for, the
-    /// first one, and the first backup where makers put it.
-    fn superblock_places(&self) -> impl Iterator<Item = u64> {
-        let wanted = self.args.superblock;
-        let sizes = BLOCK_SIZES.into_iter();
-        let sizes = sizes.filter(|size| self.args.block_size.is_none_or(|is| is == *size));
-        let wanted = sizes.clone().filter_map(move |size| wanted?.checked_mul(u64::from(size)));
-        // A group has a bit for each block in one block; blocks of 1 KiB begin after the boot
-        // block.
-        let backups = sizes.map(|size| {
-            let (size, first) = (u64::from(size), u64::from(size == 1024));
-            (8 * size + first) * size
-        });
-        wanted.chain([SUPERBLOCK_OFFSET]).chain(backups)
+    fn wanted(&self) -> Wanted {
+        Wanted { superblock: self.args.superblock, block_size: self.args.block_size }
     }
 
     fn open_options(&self, journal: Option<JournalDevice>) -> Result<OpenOptions, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::new(error).with_code(OPERATIONAL);
         let called = self.called.to_owned();
         Ok(OpenOptions {
-            superblock: Wanted {
-                superblock: self.args.superblock,
-                block_size: self.args.block_size,
-            },
+            superblock: self.wanted(),
             journal_number: journal.as_ref().and_then(|journal| journal.number),
             journal: journal.map(|journal| journal.device),
-            fresh_uuid: fresh_uuid().map_err(|error| failed(&error))?,
+            fresh_uuid: extant::random_uuid().map_err(|error| failed(&error))?,
             judges_times: self.args.force,
             waiting: Some(Arc::new(move |seconds| {
                 err_line!(
@@ -552,15 +515,6 @@ impl Run<'_> {
             ..OpenOptions::default()
         })
     }
-}
-
-/// A random UUID of version 4.
-fn fresh_uuid() -> Result<Uuid, std::io::Error> {
-    let mut bytes = [0; 16];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    Ok(Uuid(bytes))
 }
 
 fn finish_undo(opened: &Opened) -> Result<(), Failure> {
