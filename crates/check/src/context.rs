@@ -1,13 +1,13 @@
 //! One round of a check: the tables that the passes fill, and what every pass needs.
 
-use crate::ahead::ReadAhead;
 use crate::finding::{Finding, Pass};
+use crate::prefetch::CheckPrefetch;
 use crate::recorder::Recorder;
-use crate::report::{Census, Jump, Options, PassFigures, PassReport};
+use crate::report::{CheckOptions, Discontinuity, PassReport, PassStatistics, VolumeStatistics};
 use crate::store::{CheckError, Store};
 use crate::tables::{
-    BlockTable, Budget, Carry, DirBlock, DirTable, EaInodes, InodeTable, Kind, Late, PolicyTable,
-    SharedClusters, Stored, Usage, Window, XattrBlocks,
+    BlockTable, Budget, Carry, Deferred, DirBlock, DirTable, EaInodes, InodeTable, Kind,
+    PolicyTable, SharedClusters, Stored, Usage, Window, XattrBlocks,
 };
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::superblock::{State, Superblock};
@@ -23,7 +23,7 @@ pub(crate) struct Check<'a> {
     pub(crate) superblock: Superblock,
     pub(crate) descs: Vec<GroupDesc>,
     pub(crate) recorder: &'a Recorder<'a>,
-    pub(crate) options: &'a Options,
+    pub(crate) options: &'a CheckOptions,
     /// The groups whose facts this round keeps.
     pub(crate) window: Window,
     /// What the windows before counted.
@@ -31,7 +31,7 @@ pub(crate) struct Check<'a> {
     /// What the look before this repair found claimed more than once.
     pub(crate) shared: &'a SharedClusters,
     /// What is on its way around the system's cache.
-    pub(crate) ahead: ReadAhead,
+    pub(crate) ahead: CheckPrefetch,
     pub(crate) budget: Budget,
     pub(crate) blocks: BlockTable,
     pub(crate) inodes: InodeTable,
@@ -41,11 +41,11 @@ pub(crate) struct Check<'a> {
     pub(crate) ea_inodes: EaInodes,
     pub(crate) policies: PolicyTable,
     pub(crate) usage: Usage,
-    pub(crate) census: Census,
+    pub(crate) statistics: VolumeStatistics,
     /// Where files are not in one run, where that is asked for.
-    pub(crate) jumps: Vec<Jump>,
+    pub(crate) discontinuities: Vec<Discontinuity>,
     /// Directories whose blocks the repair changes so that pass 3A packs them anew.
-    pub(crate) late: Mutex<Late>,
+    pub(crate) deferred: Mutex<Deferred>,
     /// Inodes in which another one's record lies: emptied when a name leads to them, cleared
     /// without one.
     pub(crate) copies: Mutex<BTreeSet<InodeNo>>,
@@ -62,10 +62,10 @@ pub(crate) struct Check<'a> {
     /// What the block bitmap of the group said from which blocks were taken last.
     pub(crate) stored_bitmap: Mutex<Option<(GroupNo, Stored)>>,
     /// Groups whose high-water mark could be lower.
-    pub(crate) loose_marks: Mutex<Vec<(GroupNo, u32)>>,
+    pub(crate) reducible_unused_counts: Mutex<Vec<(GroupNo, u32)>>,
     restart: AtomicBool,
     pub(crate) repairs: AtomicU64,
-    passes: Vec<PassFigures>,
+    passes: Vec<PassStatistics>,
     progress_done: AtomicU64,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Check<'a> {
     pub(crate) fn new(
         store: &'a Store,
         recorder: &'a Recorder<'a>,
-        options: &'a Options,
+        options: &'a CheckOptions,
         window: Window,
         carry: Carry,
         shared: &'a SharedClusters,
@@ -93,7 +93,7 @@ impl<'a> Check<'a> {
             descs: store.descs(),
             recorder,
             options,
-            ahead: ReadAhead::new(store.device(), is_read_ahead),
+            ahead: CheckPrefetch::new(store.device(), is_read_ahead),
             budget: Budget::new(options.memory),
             blocks: BlockTable::new(geometry, &extant_layout::RunSet::new(), &window),
             inodes: InodeTable::new(geometry, &window),
@@ -106,9 +106,9 @@ impl<'a> Check<'a> {
             ea_inodes: EaInodes::default(),
             policies: PolicyTable::default(),
             usage: Usage::default(),
-            census: Census::default(),
-            jumps: Vec::new(),
-            late: Mutex::default(),
+            statistics: VolumeStatistics::default(),
+            discontinuities: Vec::new(),
+            deferred: Mutex::default(),
             copies: Mutex::default(),
             lost_found: std::sync::atomic::AtomicU32::new(0),
             has_bad_inodes: false,
@@ -116,7 +116,7 @@ impl<'a> Check<'a> {
             is_bad_list_broken: false,
             past_marks: Mutex::default(),
             stored_bitmap: Mutex::default(),
-            loose_marks: Mutex::default(),
+            reducible_unused_counts: Mutex::default(),
             restart: AtomicBool::new(false),
             repairs: AtomicU64::new(0),
             passes: Vec::new(),
@@ -140,8 +140,8 @@ impl<'a> Check<'a> {
     }
 
     /// Whether a finding is to be repaired now.
-    pub(crate) fn ask(&self, finding: Finding) -> Result<bool, CheckError> {
-        let repaired = self.recorder.ask(finding)?;
+    pub(crate) fn should_fix(&self, finding: Finding) -> Result<bool, CheckError> {
+        let repaired = self.recorder.should_fix(finding)?;
         if repaired && self.repairs.fetch_add(1, Relaxed) == 0 {
             self.mark_unclean()?;
         }
@@ -149,8 +149,8 @@ impl<'a> Check<'a> {
     }
 
     /// Says something that needs no answer.
-    pub(crate) fn tell(&self, finding: Finding) -> Result<(), CheckError> {
-        self.ask(finding).map(|_| ())
+    pub(crate) fn report(&self, finding: Finding) -> Result<(), CheckError> {
+        self.should_fix(finding).map(|_| ())
     }
 
     /// A crash from here on leaves a volume that the next check looks at.
@@ -269,7 +269,7 @@ impl<'a> Check<'a> {
         self.progress_done.store(0, Relaxed);
         let result = run(self);
         let after = self.store.traffic();
-        self.passes.push(PassFigures {
+        self.passes.push(PassStatistics {
             pass,
             time: self.options.env.elapsed().saturating_sub(start),
             traffic: crate::store::Traffic {
@@ -335,14 +335,14 @@ impl<'a> Check<'a> {
 
     pub(crate) fn into_report(self) -> PassReport {
         PassReport {
-            outcomes: Vec::new(),
+            findings: Vec::new(),
             passes: self.passes,
-            census: self.census,
-            jumps: self.jumps,
+            statistics: self.statistics,
+            discontinuities: self.discontinuities,
             memory: self.budget.peak(),
             windows: 1,
-            loose_marks: {
-                let mut marks = self.loose_marks.into_inner();
+            reducible_unused_counts: {
+                let mut marks = self.reducible_unused_counts.into_inner();
                 marks.sort_unstable();
                 marks
             },

@@ -263,7 +263,7 @@ mod tests {
         for &code in Code::ALL {
             let shown = Finding::new(code).to_string();
             assert!(!shown.is_empty() && !shown.contains('{'), "{code:?}: {shown}");
-            assert!(!code.row().question.contains('{'), "{code:?}: a question shows no fact");
+            assert!(!code.row().prompt.contains('{'), "{code:?}: a question shows no fact");
         }
     }
 

@@ -6,11 +6,10 @@
 //! answers yes, or admits what preening may do; a finding that it accepts is repaired on the spot,
 //! through [`Store`]. Then the look runs again, until it finds nothing or nothing changes any more.
 //!
-//! [`look`] and [`repair`] take a [`Store`]: the superblock and descriptors that it was opened with
+//! [`scan`] and [`repair`] take a [`Store`]: the superblock and descriptors that it was opened with
 //! are believed as far as `Geometry` does; what is wrong with them is judged before.
 #![forbid(unsafe_code)]
 
-mod ahead;
 mod clear;
 mod context;
 pub mod finding;
@@ -24,6 +23,7 @@ mod pass4;
 mod pass5;
 mod pass6;
 pub mod policy;
+mod prefetch;
 mod recorder;
 mod report;
 mod rounds;
@@ -32,11 +32,12 @@ pub mod store;
 mod tables;
 
 pub use finding::{Code, Finding, Severity, Subject};
-pub use policy::{Answers, Judgement, RepairPolicy};
+pub use policy::{AutoPolicy, Decision, RepairPolicy};
 pub use recorder::{BlockTest, Observer, Recorder};
 pub use report::{
-    Census, Jump, JumpTo, OnWork, Options, Outcome, PassFigures, PassReport, Progress,
+    CheckOptions, Discontinuity, DiscontinuityTarget, HandledFinding, OnWork, PassReport,
+    PassStatistics, Progress, VolumeStatistics,
 };
-pub use rounds::{look, repair};
+pub use rounds::{repair, scan};
 pub use run::{Report, RunOptions};
 pub use store::{CheckError, Store, Traffic};

@@ -4,7 +4,7 @@
 //! takes what is sound here.
 
 use crate::context::Check;
-use crate::order::{self, Candidate, Verdict, Watch};
+use crate::order::{self, Candidate, ExtentFix, OrderCheck};
 use crate::store::CheckError;
 use crate::tables::Stored;
 use extant_layout::pack::MappingTree;
@@ -119,15 +119,15 @@ impl Check<'_> {
         // Nodes so far: each is read once, whatever leads to it.
         let mut met = BTreeSet::new();
         if inode.is_extent_mapped() {
-            let (mut watch, mut all) = (Watch::default(), Vec::new());
+            let (mut watch, mut all) = (OrderCheck::default(), Vec::new());
             let root = NodeOwner { inode: ino, generation: inode.generation, block: None };
             let nodes = &mut map.nodes;
             self.read_extents(&inode.i_block, &root, None, &mut met, nodes, &mut |candidate| {
                 watch.see(&candidate);
                 all.push(candidate);
             })?;
-            map.extents = if self.is_to_settle(&watch, inode) {
-                order::apply(&all, &self.settle(ino, inode, &all, map.nodes.len())?)
+            map.extents = if self.needs_arranging(&watch, inode) {
+                order::apply(&all, &self.arrange(ino, inode, &all, map.nodes.len())?)
             } else {
                 all.into_iter().map(|candidate| candidate.extent).collect()
             };
@@ -198,12 +198,12 @@ impl Check<'_> {
     }
 
     /// What becomes of the extents of a tree, in its order, where they do not follow each other.
-    pub(crate) fn verdicts(
+    pub(crate) fn extent_fixes(
         &self,
         ino: InodeNo,
         inode: &Inode,
-    ) -> Result<Option<Vec<Verdict>>, CheckError> {
-        let mut watch = Watch::default();
+    ) -> Result<Option<Vec<ExtentFix>>, CheckError> {
+        let mut watch = OrderCheck::default();
         let read = |sink: &mut dyn FnMut(Candidate)| {
             let mut met = BTreeSet::new();
             let root = NodeOwner { inode: ino, generation: inode.generation, block: None };
@@ -211,27 +211,27 @@ impl Check<'_> {
             Ok::<_, CheckError>(met.len())
         };
         read(&mut |candidate| watch.see(&candidate))?;
-        if !self.is_to_settle(&watch, inode) {
+        if !self.needs_arranging(&watch, inode) {
             return Ok(None);
         }
         let mut all = Vec::new();
         let nodes = read(&mut |candidate| all.push(candidate))?;
-        self.settle(ino, inode, &all, nodes).map(Some)
+        self.arrange(ino, inode, &all, nodes).map(Some)
     }
 
     /// Files may have blocks behind their end; those of directories are looked at.
-    fn is_to_settle(&self, watch: &Watch, inode: &Inode) -> bool {
+    fn needs_arranging(&self, watch: &OrderCheck, inode: &Inode) -> bool {
         let blocks = inode.size.div_ceil(u64::from(self.geometry.block_size));
         watch.is_disordered || inode.is_dir() && watch.is_beyond(blocks)
     }
 
-    fn settle(
+    fn arrange(
         &self,
         ino: InodeNo,
         inode: &Inode,
         candidates: &[Candidate],
         nodes: usize,
-    ) -> Result<Vec<Verdict>, CheckError> {
+    ) -> Result<Vec<ExtentFix>, CheckError> {
         let blocks = inode.size.div_ceil(u64::from(self.geometry.block_size));
         if !inode.is_dir() {
             // With clusters an extent pays for more than it has.
@@ -241,10 +241,10 @@ impl Check<'_> {
             let paid = paid
                 .filter(|_| self.geometry.blocks_per_cluster == 1)
                 .and_then(|paid| paid.checked_sub(beside));
-            return Ok(order::settle(candidates, blocks, paid));
+            return Ok(order::arrange(candidates, blocks, paid));
         }
         let format = DirFormat::new(self.geometry, ino, inode.generation);
-        order::settle_directory(candidates, blocks, |extent, sure, places| {
+        order::arrange_directory(candidates, blocks, |extent, sure, places| {
             let mut len = sure;
             while len < u64::from(extent.len) {
                 let block = BlockNo(extent.start.0 + len);

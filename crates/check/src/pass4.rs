@@ -102,7 +102,7 @@ impl Check<'_> {
             .inode(ino)
             .found(u64::from(links))
             .expected(u64::from(expected));
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             self.change_inode(ino, |inode| {
                 inode.links = u16::try_from(expected).unwrap_or(u16::MAX);
             })?;
@@ -116,7 +116,9 @@ impl Check<'_> {
     fn check_many_links(&self, ino: InodeNo) -> Result<(), CheckError> {
         let features = self.store.raw_superblock().s_feature_ro_compat.get();
         let has_feature = features & RoCompatFeatures::DIR_NLINK.bits() != 0;
-        if has_feature || !self.ask(Finding::new(Code::ManyLinksFeatureMissing).inode(ino))? {
+        if has_feature
+            || !self.should_fix(Finding::new(Code::ManyLinksFeatureMissing).inode(ino))?
+        {
             return Ok(());
         }
         self.store.update_superblock(|raw| {
@@ -150,7 +152,7 @@ impl Check<'_> {
         }
         if met == 0 {
             // A file with a name, or one whose content is no value.
-            if self.ask(Finding::new(Code::EaInodeIsFile).inode(ino))? {
+            if self.should_fix(Finding::new(Code::EaInodeIsFile).inode(ino))? {
                 self.change_inode(ino, |inode| inode.flags.remove(InodeFlags::EA_INODE))?;
                 self.inodes.unmark(ino, Mark::EA_INODE);
             }
@@ -158,7 +160,7 @@ impl Check<'_> {
         }
         if found != met {
             let finding = Finding::new(Code::EaInodeRefcount).inode(ino).found(found).expected(met);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 self.change_inode(ino, |inode| inode.set_ea_inode_references(met))?;
             }
         }
@@ -176,14 +178,14 @@ impl Check<'_> {
             && inode.blocks == 0
             && inode.file_acl.0 == 0
             && inode.file_type() == Some(extant_ondisk::inode::FileType::Regular);
-        if is_empty && self.ask(Finding::new(Code::UnattachedEmpty).inode(ino))? {
+        if is_empty && self.should_fix(Finding::new(Code::UnattachedEmpty).inode(ino))? {
             self.deallocate(ino)?;
             return Ok(true);
         }
         if is_empty && !self.is_repair() {
             return Ok(true);
         }
-        if self.ask(Finding::new(Code::UnattachedInode).inode(ino))? {
+        if self.should_fix(Finding::new(Code::UnattachedInode).inode(ino))? {
             return Ok(!self.reconnect(ino)?);
         }
         Ok(true)

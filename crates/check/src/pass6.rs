@@ -33,10 +33,10 @@ impl Check<'_> {
 
     /// Files of 2 GiB need their feature, and features need a revision that has them.
     fn check_large_files(&self) -> Result<(), CheckError> {
-        if self.census.large == 0 || self.geometry.has_ro_compat(RoCompatFeatures::LARGE_FILE) {
+        if self.statistics.large == 0 || self.geometry.has_ro_compat(RoCompatFeatures::LARGE_FILE) {
             return Ok(());
         }
-        if self.ask(Finding::new(Code::LargeFileFeatureMissing))? {
+        if self.should_fix(Finding::new(Code::LargeFileFeatureMissing))? {
             self.store.update_superblock(|raw| {
                 let bits = raw.s_feature_ro_compat.get() | RoCompatFeatures::LARGE_FILE.bits();
                 raw.s_feature_ro_compat.set(bits);
@@ -57,7 +57,7 @@ impl Check<'_> {
         if !may_share || !self.options.unshare_blocks || is_left {
             return Ok(());
         }
-        if self.ask(Finding::new(Code::SharedBlocksDone))? {
+        if self.should_fix(Finding::new(Code::SharedBlocksDone))? {
             self.store.update_superblock(|raw| {
                 let bits = raw.s_feature_ro_compat.get() & !RoCompatFeatures::SHARED_BLOCKS.bits();
                 raw.s_feature_ro_compat.set(bits);
@@ -86,7 +86,7 @@ impl Check<'_> {
                 (Finding::new(Code::QuotaFileCorrupt).inode(ino).detail(detail), Vec::new())
             }
         };
-        if !self.ask(finding)? {
+        if !self.should_fix(finding)? {
             return Ok(());
         }
         // Limits stay, use is what was counted; who uses nothing and has no limits has no record.

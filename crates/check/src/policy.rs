@@ -4,7 +4,7 @@ use crate::finding::{Code, Finding, Severity};
 
 /// What is to be done about a finding.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Judgement {
+pub enum Decision {
     /// Repair it now.
     Repair,
     /// Leave it; the volume is not clean.
@@ -15,25 +15,25 @@ pub enum Judgement {
 
 /// What preening (`-p`) does about a finding of a kind: it repairs what is safe, and the first that
 /// is not ends the run.
-pub fn preened(code: Code) -> Judgement {
+pub fn preen_decision(code: Code) -> Decision {
     if code.is_left_by_preening() {
-        return Judgement::Leave;
+        return Decision::Skip;
     }
     match code.row().severity {
-        Severity::Note | Severity::Safe => Judgement::Repair,
-        Severity::Damage | Severity::Fatal => Judgement::Stop,
+        Severity::Note | Severity::Safe => Decision::Fix,
+        Severity::Damage | Severity::Fatal => Decision::Abort,
     }
 }
 
 /// What `-y` does about a finding of a kind: it takes the default of the question.
-pub fn answered_yes(code: Code) -> Judgement {
-    if code.row().default { Judgement::Repair } else { Judgement::Leave }
+pub fn yes_decision(code: Code) -> Decision {
+    if code.row().default { Decision::Fix } else { Decision::Skip }
 }
 
 /// Says what is done about a finding.
 pub trait RepairPolicy: Sync {
     /// Decides. Everything that a repair finds passes through here exactly once a round.
-    fn decide(&self, finding: &Finding) -> Judgement;
+    fn decide(&self, finding: &Finding) -> Decision;
 
     /// Whether any repair can be accepted at all: where not, details that only a repair needs are
     /// not collected.
@@ -42,7 +42,7 @@ pub trait RepairPolicy: Sync {
 
 /// Who answers the questions of a repair.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Answers {
+pub enum AutoPolicy {
     /// `-n`: no to all, nothing is written.
     No,
     /// `-y`: yes to all questions whose default is yes.
@@ -51,12 +51,12 @@ pub enum Answers {
     Preen,
 }
 
-impl RepairPolicy for Answers {
-    fn decide(&self, finding: &Finding) -> Judgement {
+impl RepairPolicy for AutoPolicy {
+    fn decide(&self, finding: &Finding) -> Decision {
         match self {
-            Self::No => Judgement::Leave,
-            Self::Yes => answered_yes(finding.code),
-            Self::Preen => preened(finding.code),
+            Self::No => Decision::Skip,
+            Self::Yes => yes_decision(finding.code),
+            Self::Preen => preen_decision(finding.code),
         }
     }
 

@@ -18,7 +18,7 @@ pub type OnWork = dyn Fn(Pass, u64) + Send + Sync;
 
 /// What a check is told besides the volume.
 #[derive(Clone)]
-pub struct Options {
+pub struct CheckOptions {
     /// Threads of the look: 0 for as many as the machine has cores.
     pub threads: usize,
     /// Bytes that the tables may take; `None` for as much as needed. Where all tables take more,
@@ -45,7 +45,7 @@ pub struct Options {
     /// Bytes that are fetched before they are checked (`-E readahead_kb=`); 0 for none.
     pub read_ahead: u64,
     /// The report lists where files are not in one run (`-E fragcheck`).
-    pub list_jumps: bool,
+    pub list_discontinuities: bool,
     /// Told how far the check is.
     pub progress: Option<Arc<Progress>>,
     /// Called for each piece of work that was done, where `progress` is: with the pass, and how
@@ -56,7 +56,7 @@ pub struct Options {
     pub env: Env,
 }
 
-impl Default for Options {
+impl Default for CheckOptions {
     fn default() -> Self {
         Self {
             threads: 0,
@@ -69,7 +69,7 @@ impl Default for Options {
             keep_extents: false,
             check_encoding: false,
             read_ahead: 4 << 20,
-            list_jumps: false,
+            list_discontinuities: false,
             progress: None,
             on_work: None,
             env: Env::threads(),
@@ -77,7 +77,7 @@ impl Default for Options {
     }
 }
 
-impl fmt::Debug for Options {
+impl fmt::Debug for CheckOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("threads", &self.threads)
@@ -88,7 +88,7 @@ impl fmt::Debug for Options {
 
 /// A finding and what was done about it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Outcome {
+pub struct HandledFinding {
     /// What was found.
     pub finding: Finding,
     /// Whether it was repaired.
@@ -97,7 +97,7 @@ pub struct Outcome {
 
 /// What one pass cost.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct PassFigures {
+pub struct PassStatistics {
     /// The pass.
     pub pass: Pass,
     /// How long it took.
@@ -108,7 +108,7 @@ pub struct PassFigures {
 
 /// A place where a file's next block is not its last one's neighbour.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Jump {
+pub struct Discontinuity {
     /// The file.
     pub inode: InodeNo,
     /// What it is.
@@ -118,12 +118,12 @@ pub struct Jump {
     /// The block that there is.
     pub found: BlockNo,
     /// What jumped.
-    pub to: JumpTo,
+    pub to: DiscontinuityTarget,
 }
 
 /// What lies at another place than behind what came before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum JumpTo {
+pub enum DiscontinuityTarget {
     /// An extent of so many blocks.
     Extent(FileBlock, u32),
     /// A block of an indirect map.
@@ -132,25 +132,27 @@ pub enum JumpTo {
     Indirect(u8),
 }
 
-impl fmt::Display for Jump {
+impl fmt::Display for Discontinuity {
     /// As e2fsck shows it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let letter = if self.kind == FileType::Directory { 'd' } else { 'f' };
         let Self { inode, expected, found, .. } = self;
         write!(f, "{:6}({letter}): expecting {:6} ", inode.0, expected.0)?;
         match self.to {
-            JumpTo::Extent(at, len) => {
+            DiscontinuityTarget::Extent(at, len) => {
                 write!(f, "actual extent phys {:6} log {} len {len}", found.0, at.0)
             }
-            JumpTo::Data(at) => write!(f, "got phys {:6} (blkcnt {})", found.0, at.0),
-            JumpTo::Indirect(levels) => write!(f, "got phys {:6} (blkcnt -{levels})", found.0),
+            DiscontinuityTarget::Data(at) => write!(f, "got phys {:6} (blkcnt {})", found.0, at.0),
+            DiscontinuityTarget::Indirect(levels) => {
+                write!(f, "got phys {:6} (blkcnt -{levels})", found.0)
+            }
         }
     }
 }
 
 /// What is in use on a volume, as counted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Census {
+pub struct VolumeStatistics {
     /// Inodes in use, reserved ones included.
     pub inodes: u64,
     /// Regular files.
@@ -183,7 +185,7 @@ pub struct Census {
     pub extent_depth: [u64; 6],
 }
 
-impl Census {
+impl VolumeStatistics {
     pub(crate) fn add(&mut self, other: &Self) {
         self.inodes += other.inodes;
         self.regular += other.regular;
@@ -212,23 +214,23 @@ impl Census {
 pub struct PassReport {
     /// In the order in which they were found: of a look by pass and place, of a repair as they were
     /// repaired.
-    pub outcomes: Vec<Outcome>,
+    pub findings: Vec<HandledFinding>,
     /// Time and traffic of the last round, by pass.
-    pub passes: Vec<PassFigures>,
+    pub passes: Vec<PassStatistics>,
     /// What is in use.
-    pub census: Census,
-    /// Where files are not in one run, by inode: empty unless [`Options::list_jumps`].
-    pub jumps: Vec<Jump>,
+    pub statistics: VolumeStatistics,
+    /// Where files are not in one run, by inode: empty unless [`CheckOptions::list_discontinuities`].
+    pub discontinuities: Vec<Discontinuity>,
     /// Bytes that the tables took at most.
     pub memory: u64,
     /// How often the passes went over the disk, each time for other groups: once, unless
-    /// [`Options::memory`] is less than the tables of all groups take.
+    /// [`CheckOptions::memory`] is less than the tables of all groups take.
     pub windows: usize,
     /// Whether the first look found an error: where it did not, what a repair then does is work
     /// that was asked for.
     pub found_errors: bool,
     /// Groups whose high-water mark could be lower, with the inodes up to the last one in use.
-    pub(crate) loose_marks: Vec<(extant_ondisk::GroupNo, u32)>,
+    pub(crate) reducible_unused_counts: Vec<(extant_ondisk::GroupNo, u32)>,
     /// Clusters that a check without repairs found claimed more than once.
     pub(crate) claimed_twice: roaring::RoaringTreemap,
     /// Whether anything was written.
@@ -251,9 +253,9 @@ impl PassReport {
             }
         }
         self.memory = self.memory.max(before.memory);
-        let mut marks = before.loose_marks;
-        marks.append(&mut self.loose_marks);
-        self.loose_marks = marks;
+        let mut marks = before.reducible_unused_counts;
+        marks.append(&mut self.reducible_unused_counts);
+        self.reducible_unused_counts = marks;
         self
     }
 }

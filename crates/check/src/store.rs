@@ -3,7 +3,7 @@
 //! Everything takes `&self`: the look reads from many threads, and only the repair, which is one
 //! thread, writes.
 
-use crate::ahead::{ReadAhead, Taken};
+use crate::prefetch::{CheckPrefetch, Taken};
 use extant_device::{Device, DeviceError};
 use extant_layout::DescriptorTable;
 use extant_ondisk::group_desc::GroupDesc;
@@ -159,7 +159,7 @@ impl Store {
     }
 
     /// Notes that a look has gone over the whole volume.
-    pub(crate) fn note_look(&self) {
+    pub(crate) fn note_scan(&self) {
         self.looked.store(true, Relaxed);
     }
 
@@ -320,8 +320,8 @@ impl Store {
     }
 
     /// Has blocks fetched while others are checked, into memory of ours or by the system.
-    pub(crate) fn fetch(&self, blocks: Range<u64>, ahead: &ReadAhead) {
-        if !ahead.ask(self.bytes_of(&blocks)) {
+    pub(crate) fn fetch(&self, blocks: Range<u64>, ahead: &CheckPrefetch) {
+        if !ahead.request(self.bytes_of(&blocks)) {
             self.will_need(blocks);
         }
     }
@@ -331,7 +331,7 @@ impl Store {
     pub(crate) fn fetched<'a>(
         &self,
         blocks: &Range<u64>,
-        ahead: &'a ReadAhead,
+        ahead: &'a CheckPrefetch,
     ) -> Option<Taken<'a>> {
         let taken = ahead.take(&self.bytes_of(blocks))?;
         self.read.fetch_add(taken.len() as u64, Relaxed);

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Walker, findings, fsck, open, tree_sha};
-use extant_check::{Answers, Store};
+use extant_check::{AutoPolicy, Store};
 use extant_testkit::{TempImage, corpora, e2fsck_fn, skip};
 use std::path::Path;
 
@@ -79,7 +79,7 @@ fn images_of_the_corpus_are_repaired() {
         }
         let image =
             TempImage::gunzipped(&corpus.join(format!("{}.img.gz", row.case))).expect("unpacks");
-        let before = match fsck(&image.path(), &common::options(), Answers::No) {
+        let before = match fsck(&image.path(), &common::options(), AutoPolicy::No) {
             Ok(report) => report,
             Err(error) => {
                 unopened += 1;
@@ -93,20 +93,20 @@ fn images_of_the_corpus_are_repaired() {
         if is_healthy && before.errors_left {
             wrong.push(format!("{}: healthy, but found\n{}", row.case, findings(&before)));
         }
-        let options = extant_check::Options {
+        let options = extant_check::CheckOptions {
             optimize_directories: row.options.contains("-D"),
             unshare_blocks: row.options.contains("unshare_blocks"),
             bmap_to_extent: row.options.contains("bmap2extent"),
             ..common::options()
         };
-        let report = match fsck(&image.path(), &options, Answers::Yes) {
+        let report = match fsck(&image.path(), &options, AutoPolicy::Yes) {
             Ok(report) => report,
             Err(error) => {
                 wrong.push(format!("{}: {error}", row.case));
                 continue;
             }
         };
-        let after = fsck(&image.path(), &common::options(), Answers::No).expect("still opens");
+        let after = fsck(&image.path(), &common::options(), AutoPolicy::No).expect("still opens");
         let mut flaws = Vec::new();
         if after.errors_left && row.exit_y != "4" {
             flaws.push(format!("left:\n{}", findings(&after)));

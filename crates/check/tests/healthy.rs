@@ -3,7 +3,7 @@
 mod common;
 
 use common::{findings, fsck, look};
-use extant_check::Answers;
+use extant_check::AutoPolicy;
 use extant_testkit::{LoopMount, Scratch, TempImage, is_root, skip, tool};
 use std::path::Path;
 
@@ -87,9 +87,9 @@ fn volumes_by_mke2fs_have_no_findings() {
             // mke2fs writes quota files before it copies the tree.
             e2fsck.run(["-fy", image.path().to_str().expect("scratch paths are UTF-8")]);
         }
-        for answers in [Answers::No, Answers::Yes] {
+        for answers in [AutoPolicy::No, AutoPolicy::Yes] {
             match fsck(&image.path(), &common::options(), answers) {
-                Ok(report) if report.outcomes.is_empty() => {}
+                Ok(report) if report.findings.is_empty() => {}
                 Ok(report) => {
                     let e2fsck = extant_testkit::e2fsck_fn(&image.path());
                     wrong.push(format!("{options:?}: {}e2fsck: {e2fsck:?}", findings(&report)));
@@ -137,8 +137,8 @@ fn volumes_by_the_kernel_have_no_findings() {
             std::fs::remove_file(deep.join(name)).expect("removed");
         }
         mount.unmount().expect("unmounts");
-        match look(&image.path()) {
-            Ok(report) if report.outcomes.is_empty() => {}
+        match scan(&image.path()) {
+            Ok(report) if report.findings.is_empty() => {}
             Ok(report) => {
                 let e2fsck = extant_testkit::e2fsck_fn(&image.path());
                 wrong.push(format!("{options:?}: {}e2fsck: {e2fsck:?}", findings(&report)));
@@ -159,8 +159,8 @@ fn findings_do_not_depend_on_threads() {
         let look_with = |threads| {
             let store =
                 extant_check::Store::open(common::open(&image.path(), false)).expect("opens");
-            let options = extant_check::Options { threads, ..Default::default() };
-            extant_check::look(&store, &options).expect("looks").outcomes
+            let options = extant_check::CheckOptions { threads, ..Default::default() };
+            extant_check::scan(&store, &options).expect("looks").findings
         };
         let by_one = look_with(1);
         assert!(!by_one.is_empty(), "{case}");

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{findings, fsck};
-use extant_check::{Answers, Code, Options};
+use extant_check::{AutoPolicy, CheckOptions, Code};
 use extant_testkit::{
     LoopMount, Scratch, TempImage, copied, debugfs, e2fsck_fn, is_root, skip, skipped, tool,
 };
@@ -64,17 +64,17 @@ fn judge(name: &str, image: &Path, wrong: &mut Vec<String>) {
         skipped(format_args!("{name}: e2fsck finds: {}", said.unwrap_or_default()));
         return;
     }
-    let parts = Options { in_parts: true, ..common::options() };
+    let parts = CheckOptions { in_parts: true, ..common::options() };
     let runs = [
-        ("a look", common::options(), Answers::No),
-        ("a look in parts", parts, Answers::No),
-        ("a check", common::options(), Answers::Yes),
+        ("a look", common::options(), AutoPolicy::No),
+        ("a look in parts", parts, AutoPolicy::No),
+        ("a check", common::options(), AutoPolicy::Yes),
     ];
     for (how, options, answers) in runs {
         match fsck(image, &options, answers) {
             // A copy in the superblock that only who writes renews, as e2fsck does.
             Ok(report)
-                if report.outcomes.iter().all(|it| it.finding.code == Code::JournalBackup) => {}
+                if report.findings.iter().all(|it| it.finding.code == Code::JournalBackup) => {}
             Ok(report) => wrong.push(format!("{name}, {how}:\n{}", findings(&report))),
             Err(error) => wrong.push(format!("{name}, {how}: {error}")),
         }

@@ -3,7 +3,7 @@
 //! either.
 
 use super::backup_table;
-use super::find::{Found, backups};
+use super::find::{SuperblockCandidate, backups};
 use super::table_places::{TABLES, bad_places, place, table_blocks};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 
 /// A superblock to work with, and the descriptors.
 pub(super) struct Chosen {
-    pub(super) found: Found,
+    pub(super) found: SuperblockCandidate,
     pub(super) table: DescriptorTable,
     /// The descriptors come from a backup, whose marks are those of the day the volume was made.
     pub(super) is_table_backup: bool,
@@ -45,7 +45,7 @@ impl Fit {
 /// The primary superblock that was found, or a candidate that fits the device better.
 pub(super) fn choose(
     device: &dyn Device,
-    found: Found,
+    found: SuperblockCandidate,
     block_size: Option<u32>,
 ) -> Result<Chosen, CheckError> {
     let table = read_table(device, &found.geometry)?;
@@ -68,7 +68,7 @@ pub(super) fn choose(
             let fit = fit(device, &raw, &geometry, &table);
             if fit > least && best.as_ref().is_none_or(|(other, _)| fit > *other) {
                 let flaw = Flaw::Rule("it does not fit the group descriptors");
-                let found = Found {
+                let found = SuperblockCandidate {
                     raw,
                     geometry: geometry.clone(),
                     group,
@@ -115,7 +115,10 @@ fn fit(
 
 /// Without a backup: as many blocks reserved for descriptors as lie in front of the first table of
 /// group 0.
-fn with_reserved_blocks(found: &Found, table: &DescriptorTable) -> Option<Found> {
+fn with_reserved_blocks(
+    found: &SuperblockCandidate,
+    table: &DescriptorTable,
+) -> Option<SuperblockCandidate> {
     let geometry = &found.geometry;
     let desc = table.get(GroupNo(0), geometry);
     let start = geometry.superblock_block().0 + 1 + u64::from(classic_desc_blocks(geometry));
@@ -127,7 +130,7 @@ fn with_reserved_blocks(found: &Found, table: &DescriptorTable) -> Option<Found>
     raw.s_reserved_gdt_blocks.set(reserved);
     raw.seal();
     let finding = Finding::new(Code::ReservedGdtWrong).found(u64::from(before));
-    Some(Found {
+    Some(SuperblockCandidate {
         geometry: Geometry::new(&raw).ok()?,
         raw,
         counted: Some(finding.expected(u64::from(reserved))),

@@ -1,6 +1,6 @@
 //! What the files before pass 1 share: the volume under way, and why it was not opened.
 
-use super::find::Wanted;
+use super::find::SuperblockChoice;
 use crate::finding::Finding;
 use crate::recorder::Recorder;
 use crate::store::{CheckError, Store};
@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 /// What opening is told.
 #[derive(Clone)]
-pub struct OpenOptions {
+pub struct CheckOpenOptions {
     /// Which superblock to take (`-b`, `-B`).
-    pub superblock: Wanted,
+    pub superblock: SuperblockChoice,
     /// The device of an external journal (`-j`).
     pub journal: Option<Arc<dyn Device>>,
     /// The number of that device, as the superblock stores it; `None` leaves the superblock's as it
@@ -40,10 +40,10 @@ pub struct OpenOptions {
     pub waiting: Option<Arc<dyn Fn(u64) + Send + Sync>>,
 }
 
-impl Default for OpenOptions {
+impl Default for CheckOpenOptions {
     fn default() -> Self {
         Self {
-            superblock: Wanted::default(),
+            superblock: SuperblockChoice::default(),
             journal: None,
             journal_number: None,
             fresh_uuid: Uuid::NIL,
@@ -55,7 +55,7 @@ impl Default for OpenOptions {
     }
 }
 
-impl fmt::Debug for OpenOptions {
+impl fmt::Debug for CheckOpenOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenOptions").field("superblock", &self.superblock).finish_non_exhaustive()
     }
@@ -121,7 +121,7 @@ impl From<DeviceError> for OpenError {
 
 /// What was found out about the volume on the way, for closing it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct OpenState {
     /// The superblock came from a backup.
     pub(super) from_backup: bool,
     /// So did the descriptors.
@@ -141,34 +141,34 @@ pub(super) struct Facts {
 }
 
 /// A volume that the passes can look at.
-pub struct Ready {
+pub struct Prepared {
     /// Its blocks.
     pub store: Store,
     pub(super) device: Arc<dyn Device>,
-    pub(super) facts: Facts,
+    pub(super) state: OpenState,
     pub(super) env: Env,
 }
 
-impl fmt::Debug for Ready {
+impl fmt::Debug for Prepared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ready").field("facts", &self.facts).finish_non_exhaustive()
+        f.debug_struct("Prepared").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
 /// The front part at work.
-pub(super) struct Front<'a> {
+pub(super) struct Pass0<'a> {
     pub(super) volume: OfflineVolume,
     pub(super) recorder: &'a Recorder<'a>,
-    pub(super) options: &'a OpenOptions,
+    pub(super) options: &'a CheckOpenOptions,
     /// Descriptors that the passes use and that the policy did not let be written.
     pub(super) patches: BTreeMap<u32, GroupDesc>,
-    pub(super) facts: Facts,
+    pub(super) state: OpenState,
     /// How often a descriptor was looked at: what grows with the square of the groups is seen here.
     #[cfg(test)]
-    pub(super) looks: std::cell::Cell<usize>,
+    pub(super) desc_reads: std::cell::Cell<usize>,
 }
 
-impl Front<'_> {
+impl Pass0<'_> {
     pub(super) fn may_repair(&self) -> bool {
         self.recorder.may_repair()
     }
@@ -182,24 +182,24 @@ impl Front<'_> {
     }
 
     /// Whether a finding is to be repaired now.
-    pub(super) fn ask(&mut self, finding: Finding) -> Result<bool, CheckError> {
-        self.recorder.ask(finding)
+    pub(super) fn should_fix(&mut self, finding: Finding) -> Result<bool, CheckError> {
+        self.recorder.should_fix(finding)
     }
 
     /// Says something that needs no answer.
-    pub(super) fn tell(&mut self, finding: Finding) -> Result<(), CheckError> {
-        self.ask(finding).map(|_| ())
+    pub(super) fn report(&mut self, finding: Finding) -> Result<(), CheckError> {
+        self.should_fix(finding).map(|_| ())
     }
 
     /// A group's descriptor as the passes will see it.
     pub(super) fn desc(&self, group: GroupNo) -> GroupDesc {
         #[cfg(test)]
-        self.looks.set(self.looks.get() + 1);
+        self.desc_reads.set(self.desc_reads.get() + 1);
         self.patches.get(&group.0).cloned().unwrap_or_else(|| self.volume.desc(group))
     }
 
     /// Changes a descriptor: to be written where that was accepted, else for the passes to see.
-    pub(super) fn settle(
+    pub(super) fn set_descriptor(
         &mut self,
         group: GroupNo,
         is_accepted: bool,

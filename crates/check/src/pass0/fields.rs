@@ -1,6 +1,6 @@
 //! The superblock's fields that `Geometry` does not judge.
 
-use super::Front;
+use super::Pass0;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_ondisk::inode::RawInode;
@@ -16,7 +16,7 @@ const HURD: u32 = 1;
 /// The extra fields of an inode that the format started with.
 const LEAST_EXTRA: u16 = 4;
 
-impl Front<'_> {
+impl Pass0<'_> {
     pub(super) fn check_fields(&mut self) -> Result<(), CheckError> {
         self.check_form()?;
         self.check_features()?;
@@ -34,7 +34,7 @@ impl Front<'_> {
         finding: Finding,
         change: impl FnOnce(&mut RawSuperblock),
     ) -> Result<(), CheckError> {
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             self.volume.update_superblock(change)?;
         }
         Ok(())
@@ -201,7 +201,7 @@ impl Front<'_> {
                 Finding::new(code).inode(number).detail(name.to_owned()).found(number.0.into());
             // Where nothing is written, the passes look at the file of that number as if it had
             // been.
-            if self.ask(finding)? || !self.may_repair() {
+            if self.should_fix(finding)? || !self.may_repair() {
                 self.volume.update_superblock(|raw| match name {
                     "user" => raw.s_usr_quota_inum.set(0),
                     "group" => raw.s_grp_quota_inum.set(0),

@@ -20,7 +20,7 @@ const SEARCHED: u64 = 256 << 20;
 
 /// Which superblock to take.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Wanted {
+pub struct SuperblockChoice {
     /// The block of the superblock (`-b`); the primary one, else a backup.
     pub superblock: Option<u64>,
     /// The block size (`-B`); else all are tried.
@@ -29,7 +29,7 @@ pub struct Wanted {
 
 /// A superblock that can be computed with.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct SuperblockCandidate {
     pub(super) raw: RawSuperblock,
     pub(super) geometry: Geometry,
     /// The group whose copy it is.
@@ -42,7 +42,7 @@ pub(super) struct Found {
     pub(super) counted: Option<Finding>,
 }
 
-impl Found {
+impl SuperblockCandidate {
     /// Whether it is the primary superblock, just as it is stored.
     pub(super) fn is_sound_primary(&self) -> bool {
         self.group.0 == 0
@@ -129,7 +129,10 @@ fn block_sizes(wanted: Option<u32>) -> Vec<u32> {
 }
 
 /// Finds a superblock.
-pub(super) fn find(device: &dyn Device, wanted: Wanted) -> Result<Found, NotFound> {
+pub(super) fn find(
+    device: &dyn Device,
+    wanted: SuperblockChoice,
+) -> Result<SuperblockCandidate, NotFound> {
     if let Some(block) = wanted.superblock {
         return named(device, block, wanted.block_size);
     }
@@ -157,7 +160,7 @@ pub(super) fn find(device: &dyn Device, wanted: Wanted) -> Result<Found, NotFoun
         return Err(NotFound::Format(flaw));
     }
     if let Some((backup, geometry, group)) = any_backup(device, &raw, wanted.block_size)? {
-        return Ok(Found {
+        return Ok(SuperblockCandidate {
             raw: backup,
             geometry,
             group,
@@ -170,7 +173,7 @@ pub(super) fn find(device: &dyn Device, wanted: Wanted) -> Result<Found, NotFoun
     if matches!(flaw, FormatError::Corrupt { flaw: Flaw::Checksum { .. }, .. })
         && let Ok(geometry) = Geometry::new(&raw)
     {
-        return Ok(Found {
+        return Ok(SuperblockCandidate {
             raw,
             geometry,
             group: GroupNo(0),
@@ -191,13 +194,13 @@ fn group_sizes(raw: &RawSuperblock) -> Option<(u32, u32)> {
 }
 
 /// What cannot be computed with is sound with as many blocks in a group as it has clusters.
-fn with_group_size(raw: &RawSuperblock) -> Option<Found> {
+fn with_group_size(raw: &RawSuperblock) -> Option<SuperblockCandidate> {
     let (blocks, clusters) = group_sizes(raw)?;
     let mut fixed = *raw;
     fixed.s_blocks_per_group.set(clusters);
     fixed.seal();
     let finding = Finding::new(Code::BlocksPerGroupWrong).found(u64::from(blocks));
-    Some(Found {
+    Some(SuperblockCandidate {
         geometry: Geometry::new(&fixed).ok()?,
         raw: fixed,
         group: GroupNo(0),
@@ -247,9 +250,9 @@ fn known_better(
 /// the device either: then it is the device that is too small.
 pub(super) fn fitting(
     device: &dyn Device,
-    found: &Found,
+    found: &SuperblockCandidate,
     block_size: Option<u32>,
-) -> Result<Option<Found>, DeviceError> {
+) -> Result<Option<SuperblockCandidate>, DeviceError> {
     let Some((raw, geometry, group)) = any_backup(device, &found.raw, block_size)? else {
         return Ok(None);
     };
@@ -258,7 +261,7 @@ pub(super) fn fitting(
         found.raw.s_blocks_count_lo.get(),
     );
     let fits = geometry.blocks_count <= device.size() >> geometry.block_bits();
-    Ok(fits.then(|| Found {
+    Ok(fits.then(|| SuperblockCandidate {
         raw,
         geometry,
         group,
@@ -288,7 +291,7 @@ fn odd_field(raw: &RawSuperblock) -> Option<Flaw> {
 fn with_revision(
     raw: &RawSuperblock,
     block_size: Option<u32>,
-) -> Option<Result<Found, FormatError>> {
+) -> Option<Result<SuperblockCandidate, FormatError>> {
     const OLD_INODE_SIZE: u16 = 128;
     let words = [raw.s_feature_compat, raw.s_feature_incompat, raw.s_feature_ro_compat];
     if raw.s_rev_level.get() != 0 || words.iter().all(|word| word.get() == 0) {
@@ -324,7 +327,7 @@ fn with_revision(
 fn with_flex_groups(
     raw: &RawSuperblock,
     block_size: Option<u32>,
-) -> Option<Result<Found, FormatError>> {
+) -> Option<Result<SuperblockCandidate, FormatError>> {
     const DEFAULT: u8 = 4;
     const MOST: u8 = 31;
     let log = raw.s_log_groups_per_flex;
@@ -343,7 +346,10 @@ fn with_flex_groups(
     }))
 }
 
-fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, FormatError> {
+fn primary(
+    raw: &RawSuperblock,
+    block_size: Option<u32>,
+) -> Result<SuperblockCandidate, FormatError> {
     raw.verify(GroupNo(0))?;
     if let Some(found) = with_revision(raw, block_size) {
         return found;
@@ -354,7 +360,7 @@ fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, Format
     if let Some(found) = with_flex_groups(raw, block_size) {
         return found;
     }
-    let mut found = Found {
+    let mut found = SuperblockCandidate {
         raw: *raw,
         geometry: match Geometry::new(raw) {
             Ok(geometry) => geometry,
@@ -394,7 +400,10 @@ fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, Format
 
 /// The count of inodes follows from groups and inodes a group: a wrong one alone is no reason to
 /// distrust the rest. Where it is the inodes of a group that cannot be, they follow from the count.
-fn with_inodes_counted(raw: &RawSuperblock, error: FormatError) -> Result<Found, FormatError> {
+fn with_inodes_counted(
+    raw: &RawSuperblock,
+    error: FormatError,
+) -> Result<SuperblockCandidate, FormatError> {
     let is_beyond_limits = match &error {
         FormatError::Corrupt { flaw: Flaw::BadValue { field: "s_inodes_count", .. }, .. } => false,
         FormatError::Corrupt {
@@ -433,7 +442,7 @@ fn with_inodes_counted(raw: &RawSuperblock, error: FormatError) -> Result<Found,
     };
     fixed.seal();
     let Ok(geometry) = Geometry::new(&fixed) else { return Err(error) };
-    Ok(Found {
+    Ok(SuperblockCandidate {
         raw: fixed,
         geometry,
         group: GroupNo(0),
@@ -451,7 +460,11 @@ fn can_have_inodes(raw: &RawSuperblock, groups: u32, each: u32) -> bool {
 }
 
 /// The superblock in the block that the user names.
-fn named(device: &dyn Device, block: u64, block_size: Option<u32>) -> Result<Found, NotFound> {
+fn named(
+    device: &dyn Device,
+    block: u64,
+    block_size: Option<u32>,
+) -> Result<SuperblockCandidate, NotFound> {
     let mut first = None;
     for size in block_sizes(block_size) {
         let Some(offset) = block.checked_mul(u64::from(size)) else { continue };
@@ -466,7 +479,7 @@ fn named(device: &dyn Device, block: u64, block_size: Option<u32>) -> Result<Fou
             continue;
         }
         if let Some((raw, geometry, group)) = backup(device, offset, size)? {
-            return Ok(Found {
+            return Ok(SuperblockCandidate {
                 raw,
                 geometry,
                 group,
@@ -521,7 +534,7 @@ pub(super) fn backups(
 pub(super) fn without_features(
     device: &dyn Device,
     block_size: Option<u32>,
-) -> Result<Option<Found>, DeviceError> {
+) -> Result<Option<SuperblockCandidate>, DeviceError> {
     let Some(broken) = read(device, SUPERBLOCK_OFFSET)? else { return Ok(None) };
     let known = backups(device, &broken, block_size)?.into_iter().find(|(raw, geometry, _)| {
         beyond(raw).is_empty() && geometry.blocks_count <= device.size() >> geometry.block_bits()
@@ -529,7 +542,7 @@ pub(super) fn without_features(
     let finding = Finding::new(Code::FeaturesUnknown).detail(beyond(&broken).join(" "));
     let primary_flaw =
         impossible_features(&broken).map(|it| it.at(Location::Superblock(GroupNo(0))));
-    Ok(known.map(|(raw, geometry, group)| Found {
+    Ok(known.map(|(raw, geometry, group)| SuperblockCandidate {
         raw,
         geometry,
         group,

@@ -1,7 +1,7 @@
 //! Multiple-mount protection: a volume that another host has open is left alone, and one that we
 //! have open says so.
 
-use super::{Front, OpenError, find, has};
+use super::{OpenError, Pass0, find, has};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_layout::groups::leading;
@@ -10,7 +10,7 @@ use extant_ondisk::mmp::{Mmp, MmpSequence, RawMmp};
 use extant_ondisk::{BlockNo, Flaw, FormatError, IncompatFeatures};
 use zerocopy::FromZeros;
 
-impl Front<'_> {
+impl Pass0<'_> {
     /// Reads the MMP block, waits where somebody may have the volume open, and claims it.
     pub(super) fn claim_mmp(&mut self) -> Result<(), OpenError> {
         if !has(&self.volume.raw, IncompatFeatures::MMP) {
@@ -55,7 +55,7 @@ impl Front<'_> {
         }
         // Those who look need not wait for a check.
         self.write_mmp(block, raw, MmpSequence::Fsck)?;
-        self.facts.mmp_claimed = true;
+        self.state.mmp_claimed = true;
         Ok(())
     }
 
@@ -80,7 +80,7 @@ impl Front<'_> {
     }
 
     fn clear_mmp(&mut self, block: BlockNo) -> Result<(), CheckError> {
-        if self.ask(Finding::new(Code::MmpBlockInvalid).block(block))? {
+        if self.should_fix(Finding::new(Code::MmpBlockInvalid).block(block))? {
             self.volume.update_superblock(|raw| {
                 let mut features = raw.features();
                 features.incompat -= IncompatFeatures::MMP;
@@ -97,9 +97,9 @@ impl Front<'_> {
         block: BlockNo,
         raw: RawMmp,
     ) -> Result<(), OpenError> {
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             self.write_mmp(block, raw, MmpSequence::Fsck)?;
-            self.facts.mmp_claimed = true;
+            self.state.mmp_claimed = true;
         }
         Ok(())
     }

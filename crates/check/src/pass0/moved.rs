@@ -4,8 +4,8 @@
 //! backup's.
 
 use super::places::Places;
-use super::table_places::{TABLES, bad_places, distrust, place, set_place, table_blocks};
-use super::{Front, backup_table};
+use super::table_places::{TABLES, bad_places, mark_suspect, place, set_place, table_blocks};
+use super::{Pass0, backup_table};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_layout::tables::{TableRules, place_tables};
@@ -21,11 +21,11 @@ const LOOKED_AT: u64 = 64;
 /// How much speaks for a place, what weighs most first.
 type Score = (i64, i64, i64);
 
-impl Front<'_> {
+impl Pass0<'_> {
     /// Compares the places of all tables with the first backup's, and takes the backup's where more
     /// speaks for it.
     pub(super) fn check_moved_tables(&mut self) -> Result<(), CheckError> {
-        if self.facts.is_table_backup {
+        if self.state.is_table_backup {
             return Ok(());
         }
         let geometry = self.volume.geometry().clone();
@@ -72,13 +72,13 @@ impl Front<'_> {
             let is_other = TABLES.iter().any(|name| place(&desc, name) != place(&copy, name));
             let is_witnessed = geometry.has_uninit_groups() && self.verify_desc(group).is_ok();
             if is_other && !is_witnessed && broken.contains(&geometry.desc_place(group).0) {
-                self.facts.needs_passes = true;
+                self.state.needs_passes = true;
                 let detail = "beside another, and not as in the backup".to_owned();
                 let finding = Finding::new(Code::GroupDescInvalid).group(group).detail(detail);
-                let is_accepted = self.ask(finding)?;
-                self.settle(group, is_accepted, |desc| {
+                let is_accepted = self.should_fix(finding)?;
+                self.set_descriptor(group, is_accepted, |desc| {
                     *desc = copy;
-                    distrust(desc);
+                    mark_suspect(desc);
                 });
                 if let Some(places) = &mut places {
                     places.update(self, group, &desc);
@@ -95,18 +95,18 @@ impl Front<'_> {
                 if !self.is_nearer(group, name, &copy, backup.is_some(), places)? {
                     continue;
                 }
-                self.facts.needs_passes = true;
+                self.state.needs_passes = true;
                 let finding = Finding::new(Code::GroupTableMoved)
                     .group(group)
                     .block(here)
                     .expected(there.0)
                     .detail(name.to_owned());
-                let is_accepted = self.ask(finding)?;
+                let is_accepted = self.should_fix(finding)?;
                 let is_sealed = self.verify_desc(group).is_ok();
-                self.settle(group, is_accepted, |desc| {
+                self.set_descriptor(group, is_accepted, |desc| {
                     set_place(desc, name, there);
                     if !is_sealed {
-                        distrust(desc);
+                        mark_suspect(desc);
                     }
                 });
                 places.update(self, group, &before);
@@ -242,10 +242,10 @@ fn sound_desc(table: &DescriptorTable, group: GroupNo, geometry: &Geometry) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pass0::OpenOptions;
-    use crate::policy::Answers;
+    use crate::pass0::CheckOpenOptions;
+    use crate::policy::AutoPolicy;
     use crate::recorder::Recorder;
-    use crate::report::Outcome;
+    use crate::report::HandledFinding;
     use extant_device::{Device, FileDevice};
     use extant_testkit::{TempImage, skip, tool};
     use std::sync::Arc;
@@ -270,9 +270,9 @@ mod tests {
         let device: FileDevice =
             extant_device::OpenOptions::new().write(true).open(image.path()).expect("it opens");
         let device: Arc<dyn Device> = Arc::new(device);
-        let options = OpenOptions::default();
-        let recorder = Recorder::new(&Answers::No);
-        let found = Front::find(device.clone(), &options, &recorder).expect("it is sound");
+        let options = CheckOpenOptions::default();
+        let recorder = Recorder::new(&AutoPolicy::No);
+        let found = Pass0::find(device.clone(), &options, &recorder).expect("it is sound");
         let geometry = found.volume.geometry().clone();
         assert_eq!(geometry.groups_count, GROUPS);
         let shift = |block: BlockNo, at: usize, by: u32| {
@@ -295,18 +295,18 @@ mod tests {
             }
         }
 
-        let mut front = Front::find(device.clone(), &options, &recorder).expect("it is sound");
-        front.check_moved_tables().expect("reads");
+        let mut pass0 = Pass0::find(device.clone(), &options, &recorder).expect("it is sound");
+        pass0.check_moved_tables().expect("reads");
 
-        let outcomes = recorder.outcomes();
+        let findings = recorder.findings();
         let found: Vec<_> = outcomes
             .iter()
-            .filter_map(|Outcome { finding: Finding { code, subject }, .. }| {
+            .filter_map(|HandledFinding { finding: Finding { code, subject }, .. }| {
                 Some((*code, subject.group?, subject.block?, subject.expected?))
             })
             .collect();
-        assert_eq!((outcomes.len(), found), (expected.len(), expected));
-        let looks = front.looks.get() / GROUPS as usize;
+        assert_eq!((findings.len(), found), (expected.len(), expected));
+        let looks = pass0.desc_reads.get() / GROUPS as usize;
         assert!(looks <= LOOKS, "{looks} looks at descriptors for each group");
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn set_place(desc: &mut GroupDesc, name: &str, block: BlockNo) {
 }
 
 /// Nothing is taken as never used in this group.
-pub(super) fn distrust(desc: &mut GroupDesc) {
+pub(super) fn mark_suspect(desc: &mut GroupDesc) {
     desc.flags -= GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;
     desc.itable_unused = 0;
 }

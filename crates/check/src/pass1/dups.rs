@@ -67,14 +67,14 @@ impl Check<'_> {
                 continue; // the others have gone already
             }
             let finding = Finding::new(code).inode(*ino).detail(self.name_blocks(clusters));
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 match self.clone_blocks(*ino, &mut claims) {
                     Ok(true) => self.need_restart(),
                     Ok(false) => {
                         let finding = Finding::new(Code::CloneFailed)
                             .inode(*ino)
                             .detail("no free blocks".into());
-                        self.tell(finding)?;
+                        self.report(finding)?;
                         // Sound files that share blocks by intent are all kept.
                         if !may_share && self.give_up(&owners, clusters)? {
                             return Ok(());
@@ -83,7 +83,7 @@ impl Check<'_> {
                     Err(error) => return Err(error),
                 }
             } else if self.is_repair()
-                && self.ask(Finding::new(Code::MultiplyClaimedDelete).inode(*ino))?
+                && self.should_fix(Finding::new(Code::MultiplyClaimedDelete).inode(*ino))?
             {
                 let mut record = self.record(*ino)?;
                 self.write_cleared(*ino, &mut record)?;
@@ -143,7 +143,7 @@ impl Check<'_> {
     /// file in pass 6, each where there is room. Orphans are listed elsewhere where there is no
     /// file for them, which needs a journal.
     fn discard(&self, ino: InodeNo) -> Result<bool, CheckError> {
-        if !self.ask(Finding::new(Code::MultiplyClaimedDelete).inode(ino))? {
+        if !self.should_fix(Finding::new(Code::MultiplyClaimedDelete).inode(ino))? {
             return Ok(false);
         }
         let is_journal = self.superblock.internal_journal() == Some(ino);
@@ -191,7 +191,7 @@ impl Check<'_> {
             .filter(|(ino, _)| **ino >= self.geometry.first_inode && !self.is_nameless(**ino))
             .max_by_key(|(_, clusters)| shared(clusters));
         let Some((ino, _)) = greediest else { return Ok(false) };
-        if !self.ask(Finding::new(Code::MultiplyClaimedDelete).inode(*ino))? {
+        if !self.should_fix(Finding::new(Code::MultiplyClaimedDelete).inode(*ino))? {
             return Ok(false);
         }
         let mut record = self.record(*ino)?;
@@ -232,7 +232,7 @@ impl Check<'_> {
             let journal = self.superblock.internal_journal();
             return journal.map_or(Ok(false), |journal| self.discard(journal));
         };
-        if !self.ask(Finding::new(Code::MultiplyClaimedDelete).inode(ino))? {
+        if !self.should_fix(Finding::new(Code::MultiplyClaimedDelete).inode(ino))? {
             return Ok(false);
         }
         let mut record = self.record(ino)?;
@@ -259,7 +259,7 @@ impl Check<'_> {
         let (needed, free) = self.room_for_copies(claims);
         if needed > free {
             let detail = format!("{needed} clusters are needed, {free} are free");
-            self.tell(Finding::new(Code::CloneFailed).detail(detail))?;
+            self.report(Finding::new(Code::CloneFailed).detail(detail))?;
         }
         Ok(())
     }

@@ -5,8 +5,8 @@ use super::Local;
 use super::inode::{MapFigures, Visit};
 use crate::context::Check;
 use crate::finding::{Code, Finding};
-use crate::order::Verdict;
-use crate::report::JumpTo;
+use crate::order::ExtentFix;
+use crate::report::DiscontinuityTarget;
 use crate::store::CheckError;
 use crate::tables::{DirBlock, Kind};
 use extant_ondisk::extent::{
@@ -43,7 +43,7 @@ struct Walk {
     /// The root has levels below it and leads to none, which no reader takes.
     is_hollow: bool,
     /// What becomes of the extents to come that could be some, where they do not follow each other.
-    verdicts: Option<std::vec::IntoIter<Verdict>>,
+    extent_fixes: Option<std::vec::IntoIter<ExtentFix>>,
 }
 
 impl Check<'_> {
@@ -67,10 +67,10 @@ impl Check<'_> {
             met: BTreeSet::new(),
             is_cut: false,
             is_hollow: false,
-            verdicts: None,
+            extent_fixes: None,
         };
         let Some(node) = self.usable_node(&root, None) else {
-            if self.ask(visit.finding(Code::ExtentHeaderCorrupt))? {
+            if self.should_fix(visit.finding(Code::ExtentHeaderCorrupt))? {
                 self.clear_visited(visit)?;
             }
             return Ok(MapFigures { is_unsure: true, ..MapFigures::default() });
@@ -81,9 +81,9 @@ impl Check<'_> {
         let (found, expected) = (u64::from(node.depth()), self.most_levels());
         if found > expected {
             let finding = visit.finding(Code::ExtentTreeBeyondLimit);
-            walk.figures.rebuild |= self.ask(finding.found(found).expected(expected))?;
+            walk.figures.rebuild |= self.should_fix(finding.found(found).expected(expected))?;
         }
-        walk.verdicts = self.verdicts(visit.ino, &visit.inode)?.map(Vec::into_iter);
+        walk.extent_fixes = self.extent_fixes(visit.ino, &visit.inode)?.map(Vec::into_iter);
         self.walk_node(node, &mut walk, local)?;
         if walk.is_cut {
             self.need_restart();
@@ -111,7 +111,7 @@ impl Check<'_> {
             return Ok(false);
         }
         let finding = Finding::new(Code::ExtentHeaderLimit).inode(walk.owner.inode);
-        self.ask(finding.found(u64::from(limit)).expected(u64::from(room)))
+        self.should_fix(finding.found(u64::from(limit)).expected(u64::from(room)))
     }
 
     /// Levels below the root that are enough for 2^32 extents, in nodes that are a power of two
@@ -136,7 +136,7 @@ impl Check<'_> {
     fn is_too_deep(&self, visit: &Visit<'_>, walk: &Walk) -> Result<bool, CheckError> {
         let found = u64::from(walk.figures.depth);
         if walk.is_hollow {
-            return self.ask(visit.finding(Code::ExtentTreeTooDeep).found(found));
+            return self.should_fix(visit.finding(Code::ExtentTreeTooDeep).found(found));
         }
         if !self.is_repair() || self.options.keep_extents || walk.figures.depth == 0 {
             return Ok(false);
@@ -145,7 +145,7 @@ impl Check<'_> {
         if !fits || !walk.figures.rebuild {
             return Ok(false);
         }
-        self.ask(visit.finding(Code::ExtentTreeTooDeep).found(found))
+        self.should_fix(visit.finding(Code::ExtentTreeTooDeep).found(found))
     }
 
     fn walk_node(
@@ -182,7 +182,7 @@ impl Check<'_> {
             .block(index.leaf)
             .file_block(index.block);
         if !self.geometry.contains(index.leaf, 1) {
-            walk.figures.rebuild |= self.ask(invalid)?;
+            walk.figures.rebuild |= self.should_fix(invalid)?;
             return Ok(());
         }
         let owner = NodeOwner { block: Some(index.leaf), ..walk.owner };
@@ -192,27 +192,27 @@ impl Check<'_> {
             walk.figures.is_unsure = true;
             let finding =
                 Finding::new(Code::MapOnMetadata).inode(walk.owner.inode).block(index.leaf);
-            let is_cut = self.ask(finding)?;
+            let is_cut = self.should_fix(finding)?;
             walk.is_cut |= is_cut;
             walk.figures.rebuild |= is_cut;
             return Ok(());
         }
         if !walk.met.insert(index.leaf) {
-            walk.figures.rebuild |= self.ask(invalid)?;
+            walk.figures.rebuild |= self.should_fix(invalid)?;
             return Ok(());
         }
         let mut bytes = local.nodes.pop().unwrap_or_default();
         bytes.resize(self.geometry.block_len(), 0);
         self.read_claimed_into(index.leaf, &mut bytes)?;
         let Some(node) = self.usable_node(&bytes, Some(below)) else {
-            walk.figures.rebuild |= self.ask(invalid)?;
+            walk.figures.rebuild |= self.should_fix(invalid)?;
             local.nodes.push(bytes);
             return Ok(());
         };
         let first = first_block(&node);
         if first.is_none() {
             // A node that holds nothing.
-            walk.figures.rebuild |= self.ask(invalid)?;
+            walk.figures.rebuild |= self.should_fix(invalid)?;
             local.nodes.push(bytes);
             return Ok(());
         }
@@ -224,7 +224,7 @@ impl Check<'_> {
                 .block(index.leaf)
                 .found(u64::from(said))
                 .expected(u64::from(below));
-            walk.figures.rebuild |= self.ask(finding)?;
+            walk.figures.rebuild |= self.should_fix(finding)?;
         }
         let sum_is_wrong = extent::verify(&bytes, &owner, self.geometry).is_err();
         let cluster = self.blocks.cluster_of(index.leaf).0;
@@ -238,7 +238,7 @@ impl Check<'_> {
                 .file_block(index.block)
                 .found(u64::from(walk.figures.depth - below - 1))
                 .expected(first);
-            walk.figures.rebuild |= self.ask(finding)?;
+            walk.figures.rebuild |= self.should_fix(finding)?;
         }
         walk.figures.rebuild |= self.has_narrow_header(&bytes, walk)?;
         let before = walk.figures.rebuild;
@@ -246,7 +246,7 @@ impl Check<'_> {
         if sum_is_wrong && before == walk.figures.rebuild {
             let finding =
                 Finding::new(Code::ExtentNodeChecksum).inode(walk.owner.inode).block(index.leaf);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 // Written anew with all others of the tree.
                 walk.figures.rebuild = true;
             }
@@ -274,27 +274,27 @@ impl Check<'_> {
             None => Some(finding(Code::ExtentInvalidStart)),
             Some(candidate) => {
                 extent = candidate.extent;
-                let verdict = walk.verdicts.as_mut().and_then(Iterator::next);
-                match verdict.unwrap_or(Verdict::Keep) {
-                    Verdict::Keep => None,
-                    Verdict::Cut(len) => {
+                let fix = walk.extent_fixes.as_mut().and_then(Iterator::next);
+                match fix.unwrap_or(ExtentFix::Keep) {
+                    ExtentFix::Keep => None,
+                    ExtentFix::Cut(len) => {
                         extent.len = len;
                         Some(finding(Code::ExtentTooLong).expected(u64::from(len)))
                     }
-                    Verdict::Move(to) => {
+                    ExtentFix::Move(to) => {
                         extent.block = FileBlock(to);
                         Some(finding(Code::ExtentMisplaced).expected(to))
                     }
-                    Verdict::Drop if candidate.is_clipped => {
+                    ExtentFix::Drop if candidate.is_clipped => {
                         Some(finding(Code::ExtentInvalidLength))
                     }
-                    Verdict::Drop => Some(finding(Code::ExtentOutOfOrder)),
+                    ExtentFix::Drop => Some(finding(Code::ExtentOutOfOrder)),
                 }
             }
         };
         if let Some(finding) = flaw {
             let code = finding.code;
-            let repaired = self.ask(finding)?;
+            let repaired = self.should_fix(finding)?;
             walk.figures.rebuild |= repaired;
             let is_kept = matches!(code, Code::ExtentTooLong | Code::ExtentMisplaced);
             if !is_kept || self.is_repair() && !repaired {
@@ -312,23 +312,26 @@ impl Check<'_> {
             && (extent.end().0 > walk.dir_limit
                 || walk.taken + u64::from(extent.len) > self.geometry.blocks_count)
         {
-            let repaired = self.ask(finding(Code::DirectoryTooBig))?;
+            let repaired = self.should_fix(finding(Code::DirectoryTooBig))?;
             walk.figures.rebuild |= repaired;
             if repaired {
-                self.late.lock().drop_from.push((walk.owner.inode, extent.block.0));
+                self.deferred.lock().drop_from.push((walk.owner.inode, extent.block.0));
             }
             return Ok(());
         }
-        if walk.is_dir && extent.is_unwritten && self.ask(finding(Code::UnwrittenDirectory))? {
+        if walk.is_dir
+            && extent.is_unwritten
+            && self.should_fix(finding(Code::UnwrittenDirectory))?
+        {
             walk.figures.rebuild = true;
-            self.late.lock().write_out.push(walk.owner.inode);
+            self.deferred.lock().write_out.push(walk.owner.inode);
         }
         let mut block = extent.block.0;
         if walk.is_dir && block > walk.next {
             let hole = finding(Code::DirectoryHole).found(block).file_block(FileBlock(walk.next));
-            if self.ask(hole)? {
+            if self.should_fix(hole)? {
                 walk.figures.rebuild = true;
-                self.late.lock().close_holes.push(walk.owner.inode);
+                self.deferred.lock().close_holes.push(walk.owner.inode);
                 block = walk.next;
             }
         }
@@ -369,8 +372,13 @@ impl Check<'_> {
             walk.figures.runs += 1;
             if let Some(next) = next {
                 let kind = if walk.is_dir { Kind::Directory } else { Kind::Regular };
-                let to = JumpTo::Extent(extent.block, extent.len);
-                self.note_jump((walk.owner.inode, kind), (next, extent.start.0), to, local);
+                let to = DiscontinuityTarget::Extent(extent.block, extent.len);
+                self.note_discontinuity(
+                    (walk.owner.inode, kind),
+                    (next, extent.start.0),
+                    to,
+                    local,
+                );
             }
         }
         if per_cluster > 1 {
@@ -386,8 +394,8 @@ impl Check<'_> {
                     .inode(walk.owner.inode)
                     .file_block(extent.block)
                     .block(extent.start);
-                if self.ask(finding)? {
-                    self.late.lock().misaligned.push(walk.owner.inode);
+                if self.should_fix(finding)? {
+                    self.deferred.lock().misaligned.push(walk.owner.inode);
                 }
             }
             // The rest of a cluster that the extent before began.

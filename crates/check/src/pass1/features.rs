@@ -114,7 +114,7 @@ impl Check<'_> {
         flags: InodeFlags,
         finding: Finding,
     ) -> Result<(), CheckError> {
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             visit.inode.flags.remove(flags);
             visit.dirty = true;
         }
@@ -130,7 +130,7 @@ impl Check<'_> {
         is_sound: bool,
         [missing, without]: [Code; 2],
     ) -> Result<(), CheckError> {
-        if !self.ask(visit.finding(if is_sound { missing } else { without }))? {
+        if !self.should_fix(visit.finding(if is_sound { missing } else { without }))? {
             return Ok(());
         }
         if !is_sound {
@@ -160,7 +160,7 @@ impl Check<'_> {
             let finding = visit.finding(Code::VerityFlag);
             return self.drop_flags(visit, InodeFlags::VERITY, finding);
         }
-        if self.ask(visit.finding(Code::VerityFeatureMissing))? {
+        if self.should_fix(visit.finding(Code::VerityFeatureMissing))? {
             self.store.update_superblock(|raw| {
                 let features = raw.s_feature_ro_compat.get() | RoCompatFeatures::VERITY.bits();
                 raw.s_feature_ro_compat.set(features);
@@ -214,7 +214,7 @@ impl Check<'_> {
         {
             return Ok(());
         }
-        if self.ask(visit.finding(Code::ExtentsFlagMissing))? {
+        if self.should_fix(visit.finding(Code::ExtentsFlagMissing))? {
             visit.inode.flags |= InodeFlags::EXTENTS;
             visit.dirty = true;
         }
@@ -251,7 +251,7 @@ impl Check<'_> {
         } else {
             (Code::InlineAndExtentsIsJunk, InodeFlags::empty())
         };
-        if self.ask(visit.finding(code))? {
+        if self.should_fix(visit.finding(code))? {
             if to_remove.is_empty() {
                 return self.clear_visited(visit);
             }

@@ -96,7 +96,7 @@ impl Check<'_> {
             return Ok(());
         }
         let finding = visit.finding(Code::LooksLikeDirectory).found(u64::from(before));
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             visit.inode.mode = as_dir.mode;
             visit.dirty = true;
         } else if is_root && !self.is_repair() {
@@ -149,7 +149,7 @@ impl Check<'_> {
                 if is_sound {
                     self.check_immutable(visit)?;
                 }
-                if visit.inode.size != 0 && self.ask(visit.finding(Code::SpecialWithSize))? {
+                if visit.inode.size != 0 && self.should_fix(visit.finding(Code::SpecialWithSize))? {
                     visit.inode.size = 0;
                     visit.dirty = true;
                 }
@@ -167,7 +167,7 @@ impl Check<'_> {
     fn check_immutable(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
         let barred = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         if visit.inode.flags.intersects(barred)
-            && self.ask(visit.finding(Code::SpecialImmutable))?
+            && self.should_fix(visit.finding(Code::SpecialImmutable))?
         {
             visit.inode.flags.remove(barred);
             visit.dirty = true;

@@ -4,7 +4,7 @@ use super::Local;
 use super::inode::{MapFigures, Visit};
 use crate::context::Check;
 use crate::finding::Code;
-use crate::report::JumpTo;
+use crate::report::DiscontinuityTarget;
 use crate::store::CheckError;
 use crate::tables::{DirBlock, Kind};
 use extant_ondisk::indirect::{self, IndirectMap, SLOTS};
@@ -89,7 +89,7 @@ impl Check<'_> {
         if walk.is_cut {
             self.need_restart();
         }
-        for (count, nodes) in local.census.indirect.iter_mut().zip(walk.nodes) {
+        for (count, nodes) in local.statistics.indirect.iter_mut().zip(walk.nodes) {
             *count += u64::from(nodes > 0);
         }
         let code = if self.geometry.blocks_per_cluster > 1 {
@@ -104,9 +104,9 @@ impl Check<'_> {
             is_wanted.then_some(Code::MapToExtents)
         };
         if let Some(code) = code
-            && self.ask(visit.finding(code))?
+            && self.should_fix(visit.finding(code))?
         {
-            self.late.lock().to_extents.push(visit.ino);
+            self.deferred.lock().to_extents.push(visit.ino);
         }
         Ok(walk.figures)
     }
@@ -124,7 +124,7 @@ impl Check<'_> {
     /// `i_block` is no map: a regular file becomes empty and keeps its name, another inode is
     /// cleared. True if that was accepted.
     fn drop_map(&self, visit: &mut Visit<'_>) -> Result<bool, CheckError> {
-        if !self.ask(visit.finding(Code::TooManyIllegalBlocks))? {
+        if !self.should_fix(visit.finding(Code::TooManyIllegalBlocks))? {
             return Ok(false);
         }
         if visit.inode.file_type() == Some(FileType::Regular) {
@@ -160,26 +160,26 @@ impl Check<'_> {
             walk.illegal += 1;
             if walk.illegal >= TOO_MANY && !walk.is_bad_blocks {
                 if walk.illegal == TOO_MANY {
-                    walk.clears_all = self.ask(visit.finding(Code::TooManyIllegalBlocks))?;
+                    walk.clears_all = self.should_fix(visit.finding(Code::TooManyIllegalBlocks))?;
                 }
                 return Ok(walk.clears_all);
             }
             let code = if walk.is_bad_blocks { Code::BadBlockIllegal } else { Code::IllegalBlock };
-            return self.ask(finding(visit, code));
+            return self.should_fix(finding(visit, code));
         }
         // If these were bad nothing could be read.
         if walk.is_bad_blocks && levels == 0 && self.is_primary(block) {
-            return self.ask(finding(visit, Code::BadBlockPrimary));
+            return self.should_fix(finding(visit, Code::BadBlockPrimary));
         }
         if walk.is_bad_blocks && levels == 0 && is_own_node(visit, block, walk) {
-            return self.ask(finding(visit, Code::BadBlockIllegal));
+            return self.should_fix(finding(visit, Code::BadBlockIllegal));
         }
         // A link's target has one block.
         if first > MAX_FILE_BLOCKS || walk.is_symlink && first > 0 {
-            return self.ask(finding(visit, Code::FileTooBig));
+            return self.should_fix(finding(visit, Code::FileTooBig));
         }
         if walk.is_dir && levels == 0 && first >= walk.dir_limit {
-            return self.ask(finding(visit, Code::DirectoryTooBig));
+            return self.should_fix(finding(visit, Code::DirectoryTooBig));
         }
         if levels == 0 {
             self.take_data(visit, block, first, walk, local);
@@ -189,7 +189,7 @@ impl Check<'_> {
         if !walk.met.insert(block) {
             walk.figures.is_unsure = true;
             let code = if walk.is_bad_blocks { Code::BadBlockIllegal } else { Code::IllegalBlock };
-            return self.ask(finding(visit, code));
+            return self.should_fix(finding(visit, code));
         }
         let step = if levels == 1 { 1 } else { walk.map.covered_by(levels - 1) };
         let cluster = self.blocks.cluster_of(block);
@@ -201,15 +201,15 @@ impl Check<'_> {
         // It is no indirect block: the file keeps its other blocks.
         if !walk.is_bad_blocks && !is_system && illegal >= TOO_MANY && illegal > legal {
             local.nodes.push(bytes);
-            return self.ask(finding(visit, Code::IllegalBlock));
+            return self.should_fix(finding(visit, Code::IllegalBlock));
         }
-        self.step(visit, block, JumpTo::Indirect(levels as u8), walk, local); // at most three
+        self.step(visit, block, DiscontinuityTarget::Indirect(levels as u8), walk, local); // at most three
         walk.figures.clusters += 1;
         walk.nodes[levels - 1] += 1;
         if is_system && !self.is_own_indirect(&bytes, &visit.inode, first, step) {
             local.nodes.push(bytes);
             walk.figures.is_unsure = true;
-            let is_cut = self.ask(visit.finding(Code::MapOnMetadata).block(block))?;
+            let is_cut = self.should_fix(visit.finding(Code::MapOnMetadata).block(block))?;
             walk.is_cut |= is_cut;
             return Ok(is_cut);
         }
@@ -238,7 +238,7 @@ impl Check<'_> {
         local.nodes.push(bytes);
         // The list of bad blocks gets no copy: it gives the block up.
         if changed && !is_own && walk.is_bad_blocks {
-            let is_cut = self.ask(finding(visit, Code::BadBlockIllegal))?;
+            let is_cut = self.should_fix(finding(visit, Code::BadBlockIllegal))?;
             walk.is_cut |= is_cut;
             return Ok(is_cut);
         }
@@ -251,7 +251,7 @@ impl Check<'_> {
         &self,
         visit: &Visit<'_>,
         block: BlockNo,
-        to: JumpTo,
+        to: DiscontinuityTarget,
         walk: &mut Walk,
         local: &mut Local,
     ) {
@@ -260,7 +260,7 @@ impl Check<'_> {
             walk.figures.runs += 1;
             if next != 0 {
                 let kind = Kind::of_mode(visit.inode.mode);
-                self.note_jump((visit.ino, kind), (next, block.0), to, local);
+                self.note_discontinuity((visit.ino, kind), (next, block.0), to, local);
             }
         }
     }
@@ -273,7 +273,7 @@ impl Check<'_> {
         walk: &mut Walk,
         local: &mut Local,
     ) {
-        self.step(visit, block, JumpTo::Data(FileBlock(first)), walk, local);
+        self.step(visit, block, DiscontinuityTarget::Data(FileBlock(first)), walk, local);
         if walk.run.0 != block.0 || walk.run.0 == 0 {
             self.end_run(walk);
             walk.run = (block.0, block.0);

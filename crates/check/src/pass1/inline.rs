@@ -53,7 +53,7 @@ impl Check<'_> {
         xattrs: &XattrFigures,
     ) -> Result<(), CheckError> {
         let Some(rest) = xattrs.inline_len else {
-            if self.ask(visit.finding(Code::InlineWithoutAttribute))? {
+            if self.should_fix(visit.finding(Code::InlineWithoutAttribute))? {
                 visit.inode.flags.remove(InodeFlags::INLINE_DATA);
                 visit.inode.size = 0;
                 visit.inode.i_block = [0; 60];
@@ -81,7 +81,7 @@ impl Check<'_> {
         let used = visit.inode.i_block.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
         let expected = if visit.inode.is_dir() || rest > 0 { room } else { used as u64 };
         let finding = visit.finding(Code::InodeSizeWrong).found(size).expected(expected);
-        if is_wrong && self.ask(finding)? {
+        if is_wrong && self.should_fix(finding)? {
             visit.inode.size = expected;
             visit.dirty = true;
         }
@@ -122,8 +122,8 @@ impl Check<'_> {
                     .finding(Code::DirectoryHole)
                     .found(u64::from(block))
                     .file_block(FileBlock(u64::from(at)));
-                if self.ask(finding)? {
-                    self.late.lock().close_holes.push(visit.ino);
+                if self.should_fix(finding)? {
+                    self.deferred.lock().close_holes.push(visit.ino);
                     for (at, block) in (0..).zip(blocks) {
                         block.at = at;
                     }

@@ -74,7 +74,7 @@ impl Check<'_> {
                 self.check_leftover(ino, record)?;
             } else if mode != 0 && dtime == 0 {
                 let now = self.now();
-                if self.ask(Finding::new(Code::DeletedWithoutDtime).inode(ino))? {
+                if self.should_fix(Finding::new(Code::DeletedWithoutDtime).inode(ino))? {
                     if let Ok((raw, _)) = RawInode::mut_from_prefix(record) {
                         raw.i_dtime.set(now);
                     }
@@ -83,7 +83,7 @@ impl Check<'_> {
             } else if self.geometry.has_metadata_csum()
                 && record.iter().any(|byte| *byte != 0)
                 && inode::verify(record, ino, self.geometry).is_err()
-                && self.ask(Finding::new(Code::InodeChecksum).inode(ino))?
+                && self.should_fix(Finding::new(Code::InodeChecksum).inode(ino))?
             {
                 // Never used records are zeros; one that was used keeps its checksum.
                 self.store.write_inode(ino, record)?;
@@ -108,7 +108,7 @@ impl Check<'_> {
         };
         if bad_checksum
             && self.is_garbage(ino)?
-            && self.ask(Finding::new(Code::InodeGarbage).inode(ino))?
+            && self.should_fix(Finding::new(Code::InodeGarbage).inode(ino))?
         {
             self.write_cleared(ino, record)?;
             return Ok(());
@@ -136,7 +136,7 @@ impl Check<'_> {
                     .map_or(0, |field| u64::from(u16::from_le_bytes([field[0], field[1]])));
                 let finding = Finding::new(Code::ExtraSizeInvalid).inode(ino).found(found);
                 let is_judged = ino != InodeNo::BAD_BLOCKS && !self.is_out_of_use(ino);
-                fixed_extra = is_judged && self.ask(finding)?;
+                fixed_extra = is_judged && self.should_fix(finding)?;
                 // To be judged it needs some size; the record on the volume changes only when that
                 // is accepted.
                 self.set_extra_size(record);
@@ -173,7 +173,7 @@ impl Check<'_> {
         local: &mut Local,
     ) -> Result<(), CheckError> {
         let Ok(inode) = Inode::decode(record, ino, self.geometry) else {
-            if bad_checksum && self.ask(Finding::new(Code::InodeChecksum).inode(ino))? {
+            if bad_checksum && self.should_fix(Finding::new(Code::InodeChecksum).inode(ino))? {
                 self.store.write_inode(ino, record)?;
             }
             return Ok(());
@@ -189,7 +189,7 @@ impl Check<'_> {
         if visit.bad_checksum && !visit.dirty {
             let is_whole_block = self.is_block_without_checksums(visit.ino)?;
             let code = if is_whole_block { Code::InodeBlockChecksum } else { Code::InodeChecksum };
-            visit.dirty = self.ask(visit.finding(code))?;
+            visit.dirty = self.should_fix(visit.finding(code))?;
         }
         if visit.dirty {
             visit.inode.encode_into(visit.record, self.geometry);
@@ -201,7 +201,7 @@ impl Check<'_> {
     /// An inode's place in an orphan list that nothing leads to.
     fn check_leftover(&self, ino: InodeNo, record: &mut [u8]) -> Result<(), CheckError> {
         let now = self.now();
-        if self.ask(Finding::new(Code::OrphanListLeftover).inode(ino))? {
+        if self.should_fix(Finding::new(Code::OrphanListLeftover).inode(ino))? {
             if let Ok((raw, _)) = RawInode::mut_from_prefix(record) {
                 let is_in_use = raw.i_links_count.get() > 0;
                 raw.i_dtime.set(if is_in_use { 0 } else { now });
@@ -293,7 +293,7 @@ impl Check<'_> {
         if self.is_repair() && !self.inodes.is_in_window(ino) {
             return Ok(true);
         }
-        self.ask(Finding::new(Code::InodeIsCopy).inode(ino).found(u64::from(owner.0)))
+        self.should_fix(Finding::new(Code::InodeIsCopy).inode(ino).found(u64::from(owner.0)))
     }
 
     fn set_extra_size(&self, record: &mut [u8]) {
@@ -345,7 +345,7 @@ impl Check<'_> {
             if visit.cleared || visit.inode.links == 0 {
                 return Ok(()); // whatever its mode says
             }
-            if visit.inode.dtime != 0 && self.ask(visit.finding(Code::InUseWithDtime))? {
+            if visit.inode.dtime != 0 && self.should_fix(visit.finding(Code::InUseWithDtime))? {
                 visit.inode.dtime = 0;
                 visit.dirty = true;
             }
@@ -400,7 +400,7 @@ impl Check<'_> {
             self.note_directory(visit, &figures, local)?;
         }
         if figures.rebuild {
-            self.late.lock().rebuild.push(visit.ino);
+            self.deferred.lock().rebuild.push(visit.ino);
         }
         self.note_inode(visit, local);
         Ok(())
@@ -430,7 +430,7 @@ impl Check<'_> {
         } else {
             Code::InUseWithDtime
         };
-        if self.ask(visit.finding(code))? {
+        if self.should_fix(visit.finding(code))? {
             visit.inode.dtime = 0;
             visit.dirty = true;
         }
@@ -449,7 +449,7 @@ impl Check<'_> {
         if !times.iter().flatten().any(|time| is_beyond(time.seconds)) {
             return Ok(());
         }
-        if self.ask(visit.finding(Code::TimeBeyond))? {
+        if self.should_fix(visit.finding(Code::TimeBeyond))? {
             let inode = &mut visit.inode;
             for time in [&mut inode.atime, &mut inode.ctime, &mut inode.mtime]
                 .into_iter()
@@ -488,7 +488,7 @@ impl Check<'_> {
         };
         let Some(expected) = expected else { return Ok(()) };
         let finding = visit.finding(Code::InodeSizeWrong).found(size).expected(expected);
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             visit.inode.size = expected;
             visit.dirty = true;
         }
@@ -539,7 +539,7 @@ impl Check<'_> {
         if visit.inode.blocks != expected && is_judged {
             let finding =
                 visit.finding(Code::InodeBlocksWrong).found(visit.inode.blocks).expected(expected);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 visit.inode.blocks = expected;
                 visit.dirty = true;
             }
@@ -556,13 +556,13 @@ impl Check<'_> {
             }
         }
         if visit.inode.file_type() == Some(FileType::Regular) && visit.inode.size > 0x7fff_ffff {
-            local.census.large += 1;
+            local.statistics.large += 1;
         }
         if figures.runs > 1 {
-            local.census.fragmented += 1;
+            local.statistics.fragmented += 1;
         }
         if visit.inode.is_extent_mapped()
-            && let Some(count) = local.census.extent_depth.get_mut(usize::from(figures.depth))
+            && let Some(count) = local.statistics.extent_depth.get_mut(usize::from(figures.depth))
         {
             *count += 1;
         }
@@ -600,18 +600,18 @@ impl Check<'_> {
             marks |= Mark::EA_INODE;
         }
         self.inodes.note(visit.ino, kind, marks, visit.inode.links);
-        let census = &mut local.census;
-        census.inodes += 1;
+        let statistics = &mut local.statistics;
+        statistics.inodes += 1;
         match kind {
-            Kind::Regular => census.regular += 1,
-            Kind::Directory => census.directories += 1,
-            Kind::CharDevice => census.char_devices += 1,
-            Kind::BlockDevice => census.block_devices += 1,
-            Kind::Fifo => census.fifos += 1,
-            Kind::Socket => census.sockets += 1,
+            Kind::Regular => statistics.regular += 1,
+            Kind::Directory => statistics.directories += 1,
+            Kind::CharDevice => statistics.char_devices += 1,
+            Kind::BlockDevice => statistics.block_devices += 1,
+            Kind::Fifo => statistics.fifos += 1,
+            Kind::Socket => statistics.sockets += 1,
             Kind::Symlink => {
-                census.symlinks += 1;
-                census.fast_symlinks += u64::from(is_fast_symlink(&visit.inode));
+                statistics.symlinks += 1;
+                statistics.fast_symlinks += u64::from(is_fast_symlink(&visit.inode));
             }
             Kind::Unknown => {}
         }

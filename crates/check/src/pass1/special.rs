@@ -28,7 +28,7 @@ impl Check<'_> {
         let file_type = visit.inode.file_type();
         if ino == InodeNo::ROOT {
             if file_type != Some(FileType::Directory)
-                && self.ask(visit.finding(Code::RootNotDirectory))?
+                && self.should_fix(visit.finding(Code::RootNotDirectory))?
             {
                 self.clear_visited(visit)?;
             }
@@ -47,14 +47,14 @@ impl Check<'_> {
         // before the passes.
         let journal = self.superblock.journal_inode;
         if ino == InodeNo::JOURNAL && journal != Some(ino) {
-            if has_content(visit) && self.ask(visit.finding(Code::JournalNotInUse))? {
+            if has_content(visit) && self.should_fix(visit.finding(Code::JournalNotInUse))? {
                 self.zero_inode(visit)?;
             }
             return Ok(true);
         }
         if Some(ino) == journal {
             if file_type != Some(FileType::Regular)
-                && self.ask(visit.finding(Code::JournalInodeMode))?
+                && self.should_fix(visit.finding(Code::JournalInodeMode))?
             {
                 visit.inode.mode = 0x8000 | 0o600;
                 visit.dirty = true;
@@ -64,7 +64,7 @@ impl Check<'_> {
         if ino == InodeNo::BAD_BLOCKS {
             let is_possible =
                 !self.is_bad_list_broken && is_bad_block_list(visit.record, &visit.inode);
-            if !is_possible && self.ask(visit.finding(Code::BadBlocksInodeInvalid))? {
+            if !is_possible && self.should_fix(visit.finding(Code::BadBlocksInodeInvalid))? {
                 self.zero_inode(visit)?;
             }
             return Ok(visit.cleared);
@@ -72,7 +72,7 @@ impl Check<'_> {
         // Only the boot loader's may be something, as e2fsck has it anything but a directory.
         let is_possible =
             visit.inode.mode == 0 || ino == BOOT_LOADER && file_type != Some(FileType::Directory);
-        if !is_possible && self.ask(visit.finding(Code::ReservedInodeMode))? {
+        if !is_possible && self.should_fix(visit.finding(Code::ReservedInodeMode))? {
             self.zero_inode(visit)?;
         }
         Ok(visit.cleared || file_type != Some(FileType::Regular))
@@ -124,12 +124,12 @@ impl Check<'_> {
         let space = (figures.clusters + xattrs.clusters) * self.geometry.cluster_size();
         let expected = space / self.space_unit(&visit.inode);
         let finding = visit.finding(Code::InodeBlocksWrong).found(visit.inode.blocks);
-        if visit.inode.blocks != expected && self.ask(finding.expected(expected))? {
+        if visit.inode.blocks != expected && self.should_fix(finding.expected(expected))? {
             visit.inode.blocks = expected;
             visit.dirty = true;
         }
         if figures.rebuild {
-            self.late.lock().rebuild.push(visit.ino);
+            self.deferred.lock().rebuild.push(visit.ino);
         }
         Ok(())
     }
@@ -140,7 +140,7 @@ impl Check<'_> {
         let size = u64::from(raw.i_size_high.get()) << 32 | u64::from(raw.i_size_lo.get());
         let expected = end * u64::from(self.geometry.block_size);
         let finding = visit.finding(Code::InodeSizeWrong).found(size).expected(expected);
-        if size > self.largest_file(visit.inode.is_extent_mapped()) && self.ask(finding)? {
+        if size > self.largest_file(visit.inode.is_extent_mapped()) && self.should_fix(finding)? {
             if let Ok((raw, _)) = RawInode::mut_from_prefix(visit.record) {
                 raw.i_size_high.set(0);
             }
@@ -195,7 +195,7 @@ impl Check<'_> {
         if self.quota_inode(kind) != Some(visit.ino) {
             if visit.ino < self.geometry.first_inode
                 && has_content(visit)
-                && self.ask(visit.finding(Code::QuotaNotInUse))?
+                && self.should_fix(visit.finding(Code::QuotaNotInUse))?
             {
                 self.zero_inode(visit)?;
             }
@@ -203,7 +203,7 @@ impl Check<'_> {
             return Ok(visit.cleared || visit.ino < self.geometry.first_inode);
         }
         if visit.inode.file_type() != Some(FileType::Regular)
-            && self.ask(visit.finding(Code::QuotaInodeMode))?
+            && self.should_fix(visit.finding(Code::QuotaInodeMode))?
         {
             visit.inode.mode = 0x8000 | 0o600;
             visit.dirty = true;
@@ -227,11 +227,11 @@ impl Check<'_> {
                 || inode.file_acl.0 != 0
                 || inode.i_block.iter().any(|byte| *byte != 0);
             let is_other = inode.mode != 0 && inode.file_type() != Some(FileType::Regular);
-            if has_content && self.ask(visit.finding(Code::ResizeInodeNotInUse))? {
+            if has_content && self.should_fix(visit.finding(Code::ResizeInodeNotInUse))? {
                 self.zero_inode(visit)?;
             } else if has_content {
                 self.claim_resize_blocks(inode)?;
-            } else if is_other && self.ask(visit.finding(Code::ReservedInodeMode))? {
+            } else if is_other && self.should_fix(visit.finding(Code::ReservedInodeMode))? {
                 self.zero_inode(visit)?;
             }
             return Ok(true);
@@ -241,7 +241,7 @@ impl Check<'_> {
             self.blocks.claim(cluster..cluster + 1, &self.budget);
             let expected = self.resize_space() / SECTOR;
             let finding = visit.finding(Code::InodeBlocksWrong).found(inode.blocks);
-            if inode.blocks != expected && self.ask(finding.expected(expected))? {
+            if inode.blocks != expected && self.should_fix(finding.expected(expected))? {
                 visit.inode.blocks = expected;
                 visit.dirty = true;
             }
@@ -415,7 +415,7 @@ impl Check<'_> {
     }
 
     /// Tells of what a resize inode that stays as it is maps beyond the volume.
-    fn tell_illegal_pointers(&self, record: &[u8]) -> Result<(), CheckError> {
+    fn report_illegal_pointers(&self, record: &[u8]) -> Result<(), CheckError> {
         let Ok((raw, _)) = RawInode::ref_from_prefix(record) else { return Ok(()) };
         let map = IndirectMap::new(self.geometry.block_size);
         let slots = (0..SLOTS)
@@ -435,7 +435,7 @@ impl Check<'_> {
         for (at, block) in pointers {
             if block.0 != 0 && !self.geometry.contains(block, 1) {
                 let finding = Finding::new(Code::IllegalBlock).inode(InodeNo::RESIZE);
-                self.tell(finding.file_block(FileBlock(at)).block(block))?;
+                self.report(finding.file_block(FileBlock(at)).block(block))?;
             }
         }
         Ok(())
@@ -468,8 +468,8 @@ impl Check<'_> {
         if is_sound {
             return Ok(());
         }
-        if !self.ask(Finding::new(Code::ResizeInodeInvalid).inode(ino))? {
-            return if self.is_repair() { Ok(()) } else { self.tell_illegal_pointers(&record) };
+        if !self.should_fix(Finding::new(Code::ResizeInodeInvalid).inode(ino))? {
+            return if self.is_repair() { Ok(()) } else { self.report_illegal_pointers(&record) };
         }
         let Some(double) = self.resize_double(&record)? else {
             return self.give_up_resize_inode(record);

@@ -77,7 +77,7 @@ impl Check<'_> {
                     };
                     if let Some(code) = code {
                         let finding = Finding::new(code).group(group).block(block);
-                        if self.ask(finding.detail(name.into()))?
+                        if self.should_fix(finding.detail(name.into()))?
                             && self.relocate(group, table, &taken)?
                         {
                             self.need_restart();

@@ -52,7 +52,7 @@ fn mended(entries: &[XattrRef<'_>], mends: &[(usize, Mend)]) -> Vec<Xattr> {
 }
 
 /// Where attributes lie.
-enum Place {
+enum XattrRegion {
     /// Behind the inode's fields.
     Inode,
     /// In a block, with what a look found there.
@@ -110,24 +110,24 @@ impl Check<'_> {
         }
         let mut mends = Vec::new();
         let problem = match xattr::decode_inode(space, visit.ino, self.geometry) {
-            Ok(entries) => self.judge_entries(
+            Ok(entries) => self.check_entries(
                 visit.ino,
                 &entries,
                 figures,
                 context,
                 &mut mends,
-                &mut Place::Inode,
+                &mut XattrRegion::Inode,
             )?,
             Err(error) => {
                 if let Some(value) = self.value_without_feature(&error)? {
-                    self.ask_for_ea_feature(visit.ino, value, &mut Place::Inode)?;
+                    self.should_set_ea_feature(visit.ino, value, &mut XattrRegion::Inode)?;
                     return Ok(());
                 }
                 Some(self.in_inode_flaw(visit.ino, &error))
             }
         };
         if let Some(finding) = problem
-            && self.ask(finding)?
+            && self.should_fix(finding)?
         {
             if let Some(space) = visit.record.get_mut(start..) {
                 space.fill(0);
@@ -164,14 +164,14 @@ impl Check<'_> {
         Ok(is_value.then_some(number))
     }
 
-    fn ask_for_ea_feature(
+    fn should_set_ea_feature(
         &self,
         ino: InodeNo,
         value: InodeNo,
-        place: &mut Place,
+        region: &mut XattrRegion,
     ) -> Result<(), CheckError> {
         let finding = Finding::new(Code::EaInodeFeatureMissing).inode(ino);
-        if self.ask_of(finding.found(u64::from(value.0)), place)? {
+        if self.should_fix_value(finding.found(u64::from(value.0)), region)? {
             self.store.update_superblock(|raw| {
                 let features = raw.s_feature_incompat.get() | IncompatFeatures::EA_INODE.bits();
                 raw.s_feature_incompat.set(features);
@@ -199,28 +199,32 @@ impl Check<'_> {
 
     /// Asks what a repair asks at once. What a look finds in a block is told later, of the lowest
     /// inode that refers to it: who meets it first depends on threads.
-    fn ask_of(&self, finding: Finding, place: &mut Place) -> Result<bool, CheckError> {
-        match place {
-            Place::Block(told) if !self.is_repair() => {
+    fn should_fix_value(
+        &self,
+        finding: Finding,
+        region: &mut XattrRegion,
+    ) -> Result<bool, CheckError> {
+        match region {
+            XattrRegion::Block(told) if !self.is_repair() => {
                 told.push(finding);
                 Ok(false)
             }
-            _ => self.ask(finding),
+            _ => self.should_fix(finding),
         }
     }
 
     /// Entries that decode: hashes, values with inodes of their own. Repairs of single entries are
     /// collected in `mends`; a flaw of the whole region is returned.
-    fn judge_entries(
+    fn check_entries(
         &self,
         ino: InodeNo,
         entries: &[XattrRef<'_>],
         figures: &mut XattrFigures,
         context: &mut Option<Vec<u8>>,
         mends: &mut Vec<(usize, Mend)>,
-        place: &mut Place,
+        region: &mut XattrRegion,
     ) -> Result<Option<Finding>, CheckError> {
-        let in_inode = matches!(place, Place::Inode);
+        let in_inode = matches!(region, XattrRegion::Inode);
         for (at, entry) in entries.iter().enumerate() {
             if !entry.hash_matches() && in_inode {
                 let found = u64::from(entry.hash);
@@ -237,9 +241,9 @@ impl Check<'_> {
                 }
                 ValueRef::EaInode(value) => {
                     let found = u64::from(value.inode.0);
-                    let Some((payer, size)) = self.judge_value(ino, &value, entry, place)? else {
+                    let Some((payer, size)) = self.check_value(ino, &value, entry, region)? else {
                         let finding = Finding::new(Code::EaValueInode).inode(ino).found(found);
-                        if self.ask_of(finding, place)? {
+                        if self.should_fix_value(finding, region)? {
                             mends.push((at, Mend::Drop));
                         }
                         continue;
@@ -247,7 +251,7 @@ impl Check<'_> {
                     if size != value.size {
                         let finding = Finding::new(Code::EaValueSize).inode(ino);
                         let finding = finding.found(value.size.into()).expected(size.into());
-                        if self.ask_of(finding, place)? {
+                        if self.should_fix_value(finding, region)? {
                             mends.push((at, Mend::Size(size)));
                         }
                     }
@@ -267,12 +271,12 @@ impl Check<'_> {
     /// Whether an inode holds the value of an entry: a regular file whose bytes have the entry's
     /// hash and size. The size may differ if the hash is stored. Who pays for the value, and its
     /// size; `None` if it is not there.
-    fn judge_value(
+    fn check_value(
         &self,
         ino: InodeNo,
         value: &EaValue,
         entry: &XattrRef<'_>,
-        place: &mut Place,
+        region: &mut XattrRegion,
     ) -> Result<Option<(Payer, u32)>, CheckError> {
         if value.inode < self.geometry.first_inode || value.inode == ino {
             return Ok(None);
@@ -304,7 +308,7 @@ impl Check<'_> {
         if !holder.flags.contains(InodeFlags::EA_INODE) {
             let found = u64::from(value.inode.0);
             let finding = Finding::new(Code::EaInodeWithoutFlag).inode(ino).found(found);
-            if self.ask_of(finding, place)? {
+            if self.should_fix_value(finding, region)? {
                 holder.flags |= InodeFlags::EA_INODE;
                 holder.encode_into(&mut record, self.geometry);
                 self.store.write_inode(value.inode, &mut record)?;
@@ -347,7 +351,7 @@ impl Check<'_> {
                 None => visit.finding(Code::EaBlockCorrupt).detail("no extended attributes".into()),
             };
             let finding = finding.block(block);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 visit.inode.file_acl = BlockNo(0);
                 visit.dirty = true;
                 self.xattr_blocks.unrefer(block);
@@ -379,21 +383,21 @@ impl Check<'_> {
         ino: InodeNo,
         block: BlockNo,
     ) -> Result<XattrBlockState, CheckError> {
-        let mut place = Place::Block(Vec::new());
-        let state = self.judge_shared_block(ino, block, &mut place)?;
-        if let Place::Block(told) = place
+        let mut region = XattrRegion::Block(Vec::new());
+        let state = self.check_shared_block(ino, block, &mut region)?;
+        if let XattrRegion::Block(told) = region
             && !told.is_empty()
         {
-            self.xattr_blocks.tell_later(block, told);
+            self.xattr_blocks.report_later(block, told);
         }
         Ok(state)
     }
 
-    fn judge_shared_block(
+    fn check_shared_block(
         &self,
         ino: InodeNo,
         block: BlockNo,
-        place: &mut Place,
+        region: &mut XattrRegion,
     ) -> Result<XattrBlockState, CheckError> {
         let mut bytes = self.store.read(block)?;
         let mut state = XattrBlockState::default();
@@ -407,7 +411,7 @@ impl Check<'_> {
             Ok(entries) => entries,
             Err(error) => {
                 if let Some(value) = self.value_without_feature(&error)? {
-                    self.ask_for_ea_feature(ino, value, place)?;
+                    self.should_set_ea_feature(ino, value, region)?;
                     state.is_sound = self.must_restart(); // it is judged when the feature is known
                 }
                 return Ok(state);
@@ -415,7 +419,7 @@ impl Check<'_> {
         };
         let mut figures = XattrFigures::default();
         let mut mends = Vec::new();
-        self.judge_entries(ino, &entries, &mut figures, &mut None, &mut mends, place)?;
+        self.check_entries(ino, &entries, &mut figures, &mut None, &mut mends, region)?;
         // A name has a prefix and a hash; e2fsck asks for them in blocks only.
         let is_hashed = |entry: &XattrRef<'_>| entry.hash_matches() && entry.has_hash();
         if entries.iter().any(|entry| entry.name.index.0 == 0) {
@@ -437,7 +441,7 @@ impl Check<'_> {
             }
         } else if xattr::verify_block(&bytes, block, self.geometry).is_err() {
             let finding = Finding::new(Code::EaBlockChecksum).inode(ino).block(block);
-            if self.ask_of(finding, place)? {
+            if self.should_fix_value(finding, region)? {
                 xattr::seal_block(&mut bytes, block, self.geometry);
                 self.store.write(block, &bytes)?;
             }
@@ -452,7 +456,7 @@ impl Check<'_> {
         let blocks: &XattrBlocks = &self.xattr_blocks;
         for (lowest, told) in blocks.told() {
             for finding in told {
-                self.tell(finding.inode(lowest))?;
+                self.report(finding.inode(lowest))?;
             }
         }
         for (block, known) in blocks.all() {
@@ -463,7 +467,7 @@ impl Check<'_> {
                 .block(block)
                 .found(u64::from(known.stored))
                 .expected(u64::from(known.met));
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 let mut bytes = self.store.read(block)?;
                 bytes[4..8].copy_from_slice(&known.met.to_le_bytes());
                 xattr::seal_block(&mut bytes, block, self.geometry);
@@ -483,7 +487,7 @@ impl Check<'_> {
             return Ok(());
         }
         let Some(context) = context else {
-            if self.ask(visit.finding(Code::EncryptWithoutContext))? {
+            if self.should_fix(visit.finding(Code::EncryptWithoutContext))? {
                 visit.inode.flags.remove(InodeFlags::ENCRYPT);
                 visit.dirty = true;
             }
@@ -497,7 +501,7 @@ impl Check<'_> {
             // A version of the future is nobody's fault.
             (Some(3..), _) => return Ok(()),
             _ => {
-                if self.ask(visit.finding(Code::EncryptionCorrupt))? {
+                if self.should_fix(visit.finding(Code::EncryptionCorrupt))? {
                     self.clear_visited(visit)?;
                 }
                 return Ok(());

@@ -141,13 +141,13 @@ impl Check<'_> {
         }
         if lacks_tail {
             let finding = Finding::new(Code::DirBlockWithoutChecksum).dir(dir.inode).file_block(at);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 // Records may stand where the tail belongs: the directory is packed anew.
                 dir.set(DirFlags::REBUILD);
             }
         } else if sum_is_wrong && !chain.changed && !chain.is_flawed {
             let finding = Finding::new(Code::DirBlockChecksum).dir(dir.inode).file_block(at);
-            chain.changed = self.ask(finding)?;
+            chain.changed = self.should_fix(finding)?;
         }
         if chain.changed {
             match kind {
@@ -207,7 +207,7 @@ impl Check<'_> {
                     .file_block(chain.at)
                     .found(at as u64);
                 chain.is_flawed = true;
-                if tries == 0 || !self.ask(finding)? {
+                if tries == 0 || !self.should_fix(finding)? {
                     return Ok(());
                 }
                 tries -= 1;
@@ -233,7 +233,7 @@ impl Check<'_> {
             at += record.rec_len;
         }
         if chain.has_dots && number < 2 {
-            self.tell_missing_dots(chain, number)?;
+            self.report_missing_dots(chain, number)?;
         }
         Ok(())
     }

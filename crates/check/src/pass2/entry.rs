@@ -58,7 +58,7 @@ impl Check<'_> {
         let ino = chain.dir.inode;
         let is_dot = record.name(bytes) == b".";
         if record.inode == 0 || record.name_len == 0 {
-            if !self.ask(Finding::new(Code::MissingDot).dir(ino))? {
+            if !self.should_fix(Finding::new(Code::MissingDot).dir(ino))? {
                 chain.is_flawed = true;
                 return Ok(());
             }
@@ -69,7 +69,7 @@ impl Check<'_> {
             }
         } else if !is_dot {
             let finding = self.entry(chain, bytes, record, Code::FirstEntryNotDot);
-            if !self.ask(finding)? {
+            if !self.should_fix(finding)? {
                 chain.is_flawed = true;
                 return Ok(());
             }
@@ -79,14 +79,14 @@ impl Check<'_> {
                 .dir(ino)
                 .found(u64::from(record.inode))
                 .expected(u64::from(ino.0));
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 set_inode(bytes, record.at, ino.0);
                 chain.changed = true;
             }
         }
         if record.name_len == 1
             && bytes.get(record.at + 9).is_some_and(|byte| *byte != 0)
-            && self.ask(Finding::new(Code::DotNotTerminated).dir(ino))?
+            && self.should_fix(Finding::new(Code::DotNotTerminated).dir(ino))?
         {
             bytes[record.at + 9..record.at + 12].fill(0);
             chain.changed = true;
@@ -94,7 +94,7 @@ impl Check<'_> {
         // What lies behind `.` may hide entries: where it is not the record of `..` itself it
         // becomes a record of its own.
         let rest = record.rec_len - DOT_LEN;
-        if rest >= 12 && self.ask(Finding::new(Code::DotTooBig).dir(ino))? {
+        if rest >= 12 && self.should_fix(Finding::new(Code::DotTooBig).dir(ino))? {
             let block_len = chain.format.block_len;
             set_rec_len(bytes, record.at, DOT_LEN, block_len);
             let at = record.at + DOT_LEN;
@@ -130,7 +130,7 @@ impl Check<'_> {
                 Code::SecondEntryNotDotDot
             };
             let finding = self.entry(chain, bytes, record, code);
-            if !self.ask(finding)? {
+            if !self.should_fix(finding)? {
                 chain.is_flawed = true;
                 return Ok(());
             }
@@ -139,7 +139,7 @@ impl Check<'_> {
             parent = 0;
         }
         if bytes.get(record.at + 10).is_some_and(|byte| *byte != 0)
-            && self.ask(Finding::new(Code::DotDotNotTerminated).dir(ino))?
+            && self.should_fix(Finding::new(Code::DotDotNotTerminated).dir(ino))?
         {
             bytes[record.at + 10..record.at + 12].fill(0);
             chain.changed = true;
@@ -175,7 +175,7 @@ impl Check<'_> {
             .entry(chain, bytes, record, code)
             .found(u64::from(found))
             .expected(u64::from(expected));
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             bytes[record.at + 7] = expected;
             chain.changed = true;
         }
@@ -195,7 +195,7 @@ impl Check<'_> {
         if let Some(code) = self.entry_flaw(chain, bytes, record) {
             let mut finding = self.entry(chain, bytes, record, code);
             finding.subject.found = Some(u64::from(record.inode));
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 self.clear_entry(chain, bytes, record);
             }
             return Ok(());
@@ -223,7 +223,7 @@ impl Check<'_> {
         }
         if state.has(Mark::EA_INODE) && self.ea_inodes.references(target) > 0 {
             let finding = self.entry(chain, bytes, record, Code::EntryEaInode);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 self.clear_entry(chain, bytes, record);
             }
             return Ok(());
@@ -236,7 +236,7 @@ impl Check<'_> {
             }
         } else if record.file_type != 0 {
             let finding = self.entry(chain, bytes, record, Code::FileTypeUnexpected);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 bytes[record.at + 7] = 0;
                 chain.changed = true;
             }
@@ -335,7 +335,7 @@ impl Check<'_> {
         }
         let code = if is_past_mark { Code::EntryNeverUsedInode } else { Code::EntryUnusedInode };
         let finding = self.entry(chain, bytes, record, code);
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             self.clear_entry(chain, bytes, record);
         }
         Ok(())
@@ -353,7 +353,7 @@ impl Check<'_> {
     ) -> Result<(), CheckError> {
         let is_uninit = self.descs[group.0 as usize].flags.contains(GroupFlags::INODE_UNINIT);
         let code = if is_uninit { Code::EntryInUninitGroup } else { Code::EntryPastHighWater };
-        if self.ask(self.entry(chain, bytes, record, code).group(group))? {
+        if self.should_fix(self.entry(chain, bytes, record, code).group(group))? {
             self.raise_mark(group, end, Some(InodeNo(record.inode)))?;
         }
         Ok(())
@@ -372,7 +372,7 @@ impl Check<'_> {
         let is_bad = |byte: &u8| *byte == b'/' || *byte == 0;
         if !is_encrypted && name.iter().any(is_bad) {
             let finding = self.entry(chain, bytes, record, Code::EntryBadCharacters);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 for byte in &mut bytes[record.at + 8..record.at + 8 + record.name_len] {
                     if is_bad(byte) {
                         *byte = b'.';
@@ -385,7 +385,7 @@ impl Check<'_> {
             && rules.casefold.is_some_and(|casefold| !casefold.admits(name))
         {
             let finding = self.entry(chain, bytes, record, Code::NameNotUtf8);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 self.make_utf8(&mut bytes[record.at + 8..record.at + 8 + record.name_len]);
                 chain.changed = true;
             }
@@ -416,7 +416,7 @@ impl Check<'_> {
             .entry(chain, bytes, record, code)
             .found(u64::from(record.file_type))
             .expected(u64::from(kind.encode()));
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             bytes[record.at + 7] = kind.encode();
             chain.changed = true;
         }
@@ -438,10 +438,15 @@ impl Check<'_> {
         let is_encrypted =
             self.inodes.state(target).is_some_and(|state| state.has(Mark::ENCRYPTED));
         if !is_encrypted {
-            return self.ask(self.entry(chain, bytes, record, Code::EncryptedNamesPlain));
+            return self.should_fix(self.entry(chain, bytes, record, Code::EncryptedNamesPlain));
         }
         if self.policies.differ(chain.dir.inode, target) {
-            return self.ask(self.entry(chain, bytes, record, Code::EncryptionPolicyDiffers));
+            return self.should_fix(self.entry(
+                chain,
+                bytes,
+                record,
+                Code::EncryptionPolicyDiffers,
+            ));
         }
         Ok(false)
     }
@@ -483,7 +488,7 @@ impl Check<'_> {
                 None => other.name(bytes) == name,
             }
         });
-        if !is_new && self.ask(self.entry(chain, bytes, record, Code::DuplicateEntry))? {
+        if !is_new && self.should_fix(self.entry(chain, bytes, record, Code::DuplicateEntry))? {
             chain.dir.set(DirFlags::REBUILD);
         }
         Ok(())

@@ -193,11 +193,11 @@ impl Check<'_> {
         let index = tree.index.lock();
         let flaw = match index.flaw {
             Some(flaw) => Some(flaw),
-            None => self.judge_index(tree, &index),
+            None => self.check_index(tree, &index),
         };
         let Some((code, text)) = flaw else { return Ok(()) };
         let finding = Finding::new(code).dir(tree.dir).detail(text.into());
-        if self.ask(finding)?
+        if self.should_fix(finding)?
             && let Some(dir) = self.dirs.get(tree.dir)
         {
             dir.set(DirFlags::REBUILD);
@@ -205,7 +205,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn judge_index(&self, tree: &Tree, index: &Index) -> Option<(Code, &'static str)> {
+    fn check_index(&self, tree: &Tree, index: &Index) -> Option<(Code, &'static str)> {
         let invalid = |text| Some((Code::HtreeInvalid, text));
         let Some((root, entries)) = &index.root else { return invalid("there is no root") };
         if root.hash_version == HashVersion::SipHash

@@ -34,7 +34,7 @@ impl Check<'_> {
                 .dir(dir.inode)
                 .name(b"..".to_vec())
                 .found(u64::from(parent));
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 first[..PARENT].copy_from_slice(&InodeNo::ROOT.0.to_le_bytes());
                 changed = true;
             }
@@ -45,7 +45,7 @@ impl Check<'_> {
         if !second.len().is_multiple_of(4) {
             let found = (second.len() + first.len()) as u64;
             let finding = Finding::new(Code::InlineDirectoryCorrupted).dir(dir.inode).found(found);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 second.truncate(second.len() / 4 * 4);
                 changed = true;
             }

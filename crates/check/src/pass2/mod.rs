@@ -130,7 +130,7 @@ impl Check<'_> {
         if let Some(error) = failed.into_inner() {
             return Err(error);
         }
-        self.census.links = links.into_iter().sum();
+        self.statistics.links = links.into_iter().sum();
         drop(blocks);
         self.check_linked_twice()?;
         self.check_htrees(&rules)
@@ -203,7 +203,7 @@ impl Check<'_> {
         }
         let at = FileBlock(u64::from(block.at));
         let finding = Finding::new(Code::DirectoryBlockMissing).dir(block.dir).file_block(at);
-        if !self.ask(finding)? {
+        if !self.should_fix(finding)? {
             return Ok(());
         }
         let Some(place) = self.fill_hole(dir, block.at)? else { return Ok(()) };
@@ -255,7 +255,7 @@ impl Check<'_> {
             return Ok(());
         }
         for dir in self.dirs.iter().filter(|dir| dir.has(DirFlags::LINKED_TWICE)) {
-            self.tell(Finding::new(Code::DirectoryLinkedTwice).inode(dir.inode))?;
+            self.report(Finding::new(Code::DirectoryLinkedTwice).inode(dir.inode))?;
         }
         Ok(())
     }

@@ -35,20 +35,20 @@ impl Check<'_> {
             return Ok(true);
         }
         let finding = self.entry(chain, bytes, record, Code::EntryLinkToDirectory);
-        Ok(!self.ask(finding)?)
+        Ok(!self.should_fix(finding)?)
     }
 
     /// Where `..` of a directory names `dir`, and the entry that was met first is another one's, as
     /// in a copy of `dir`: that entry goes.
     fn takes_over(&self, dir: &DirInfo, child: &DirInfo) -> Result<bool, CheckError> {
         let (first, ino) = (child.parent(), child.inode);
-        if first == dir.inode || self.parent_said(child)? != dir.inode {
+        if first == dir.inode || self.stored_parent(child)? != dir.inode {
             return Ok(false);
         }
         let is_it = |entry: &DirEntry<'_>| entry.inode == Some(ino) && !entry.is_dot();
         let Some(name) = self.name_of(first, &is_it)? else { return Ok(false) };
         let finding = Finding::new(Code::EntryLinkToDirectory).dir(first).inode(ino).name(name);
-        if !self.ask(finding)? {
+        if !self.should_fix(finding)? {
             return Ok(false);
         }
         self.remove_entry(first, &is_it)?;
@@ -59,7 +59,7 @@ impl Check<'_> {
 
     /// What `..` of a directory names, whether its first block was checked before or not; 0 where
     /// it names nothing.
-    fn parent_said(&self, dir: &DirInfo) -> Result<InodeNo, CheckError> {
+    fn stored_parent(&self, dir: &DirInfo) -> Result<InodeNo, CheckError> {
         if dir.dotdot().0 != 0 {
             return Ok(dir.dotdot());
         }

@@ -181,15 +181,15 @@ impl Check<'_> {
 
     /// A block with fewer than two records has no room for `.` or `..`: it is told; salvage has
     /// made what there is.
-    pub(super) fn tell_missing_dots(
+    pub(super) fn report_missing_dots(
         &self,
         chain: &mut Chain<'_>,
         records: u32,
     ) -> Result<(), CheckError> {
         chain.is_flawed = true;
         if records == 0 {
-            self.tell(Finding::new(Code::MissingDot).dir(chain.dir.inode))?;
+            self.report(Finding::new(Code::MissingDot).dir(chain.dir.inode))?;
         }
-        self.tell(Finding::new(Code::MissingDotDot).dir(chain.dir.inode))
+        self.report(Finding::new(Code::MissingDotDot).dir(chain.dir.inode))
     }
 }

@@ -26,7 +26,7 @@ impl Check<'_> {
         let mut dirty = false;
         for (name, found, is_high) in flaws {
             let code = if is_high { Code::HighFieldNotZero } else { Code::FieldNotZero };
-            if self.ask(finding(code).detail(name.into()).found(found))? {
+            if self.should_fix(finding(code).detail(name.into()).found(found))? {
                 Self::zero_field(name, &mut inode, &mut record);
                 dirty = true;
             }
@@ -34,7 +34,7 @@ impl Check<'_> {
         if self.has_xattr_blocks()
             && inode.file_acl.0 != 0
             && !self.geometry.contains(inode.file_acl, 1)
-            && self.ask(finding(Code::EaBlockOffVolume).block(inode.file_acl))?
+            && self.should_fix(finding(Code::EaBlockOffVolume).block(inode.file_acl))?
         {
             inode.file_acl = BlockNo(0);
             dirty = true;
@@ -64,7 +64,7 @@ impl Check<'_> {
             }
             return Ok(false);
         };
-        if self.ask(finding(code).detail(format!("0{:o}", inode.mode)))? {
+        if self.should_fix(finding(code).detail(format!("0{:o}", inode.mode)))? {
             if inode.file_type().is_none() {
                 self.inodes.note(ino, Kind::Unknown, Mark::USED, inode.links);
             }

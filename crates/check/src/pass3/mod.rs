@@ -22,7 +22,7 @@ impl Check<'_> {
         let has_root = self.kind_of(InodeNo::ROOT)? == Some(Kind::Directory);
         if !has_root {
             let finding = Finding::new(Code::RootMissing).inode(InodeNo::ROOT);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 self.make_root()?;
                 self.need_restart();
             }
@@ -105,7 +105,7 @@ impl Check<'_> {
     fn connect_directory(&self, ino: InodeNo) -> Result<(), CheckError> {
         let Some(dir) = self.dirs.get(ino) else { return Ok(()) };
         let finding = Finding::new(Code::UnconnectedDirectory).inode(ino).dir(dir.dotdot());
-        if self.ask(finding)?
+        if self.should_fix(finding)?
             && self.reconnect(ino)?
             && let Some(lost_found) = self.lost_found()
         {
@@ -135,7 +135,7 @@ impl Check<'_> {
             .inode(ino)
             .found(u64::from(found.0))
             .expected(u64::from(expected.0));
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             self.set_dotdot(ino, expected)?;
             if found.0 != 0 {
                 self.inodes.uncount_name(found);

@@ -97,7 +97,7 @@ impl Check<'_> {
             if !(dir.has(DirFlags::REBUILD) || wanted) || !self.inodes.is_used(dir.inode) {
                 continue;
             }
-            if self.ask(Finding::new(Code::DirectoryOptimized).inode(dir.inode))? {
+            if self.should_fix(Finding::new(Code::DirectoryOptimized).inode(dir.inode))? {
                 self.rebuild_directory(dir)?;
             }
         }
@@ -218,7 +218,7 @@ impl Check<'_> {
                         .dir(dir.inode)
                         .inode(name.inode)
                         .name(name.bytes.clone());
-                    if self.ask(finding)? {
+                    if self.should_fix(finding)? {
                         self.inodes.uncount_name(name.inode);
                     } else {
                         kept.push(name);
@@ -241,7 +241,7 @@ impl Check<'_> {
                 .inode(name.inode)
                 .name(name.bytes.clone())
                 .detail(other.escape_ascii().to_string());
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 known.insert(key(&other), name.inode);
                 name.bytes = other;
             }

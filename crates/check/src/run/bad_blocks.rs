@@ -36,7 +36,7 @@ impl BadBlocks {
             let found = match test {
                 BlockTest::Read => by_reading(&**device, 0, block_size, blocks)?,
                 BlockTest::Rewrite => by_rewriting(&**device, block_size, blocks, |work| {
-                    observer.unbroken(work);
+                    observer.uninterrupted(work);
                 })?,
             };
             insert(&mut bad, &found, blocks);

@@ -10,10 +10,10 @@ pub use journal::{JournalDevice, find_journal};
 pub use report::{CORRECTED, End, OPERATIONAL, Report, RunError, RunFailure, UNCORRECTED};
 
 use crate::finding::Code;
-use crate::pass0::{self, Closing, OpenError, OpenOptions, Ready, needs_check};
+use crate::pass0::{self, CheckOpenOptions, Closing, OpenError, Prepared, needs_check};
 use crate::policy::RepairPolicy;
 use crate::recorder::{Observer, Recorder};
-use crate::report::{Options, PassReport};
+use crate::report::{CheckOptions, PassReport};
 use crate::rounds::repair;
 use crate::store::CheckError;
 use extant_device::Device;
@@ -26,9 +26,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// How the volume is opened.
-    pub open: OpenOptions,
+    pub open: CheckOpenOptions,
     /// What the passes do.
-    pub passes: Options,
+    pub passes: CheckOptions,
     /// The passes run even if the volume says that it is clean (`-f`).
     pub force: bool,
     /// The log is replayed, and the passes do not run (`-E journal_only`).
@@ -42,8 +42,12 @@ pub struct RunOptions {
 impl RunOptions {
     /// Whether all passes must run for what is asked for.
     fn needs_passes(&self) -> bool {
-        let Options {
-            optimize_directories, unshare_blocks, bmap_to_extent, check_encoding, ..
+        let CheckOptions {
+            optimize_directories,
+            unshare_blocks,
+            bmap_to_extent,
+            check_encoding,
+            ..
         } = self.passes;
         self.force
             || self.bad_blocks.is_some()
@@ -67,9 +71,9 @@ pub fn run(
     observer: &dyn Observer,
 ) -> Result<Report, RunError> {
     let recorder = Recorder::observed(policy, observer);
-    let run = Run { device, options, recorder: &recorder };
+    let run = CheckRun { device, options, recorder: &recorder };
     let result = run.run();
-    let findings = recorder.into_outcomes();
+    let findings = recorder.into_findings();
     match result {
         Ok(report) => Ok(Report { findings, ..report }),
         Err(RunFailure::Open(OpenError::Check(CheckError::Stopped))) => {
@@ -80,18 +84,18 @@ pub fn run(
 }
 
 /// A run at work.
-struct Run<'a> {
+struct CheckRun<'a> {
     device: &'a Arc<dyn Device>,
     options: &'a RunOptions,
     recorder: &'a Recorder<'a>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> CheckRun<'a> {
     fn observer(&self) -> &'a dyn Observer {
         self.recorder.observer()
     }
 
-    fn open(&self) -> Result<Ready, OpenError> {
+    fn open(&self) -> Result<Prepared, OpenError> {
         pass0::open(self.device.clone(), &self.options.open, self.recorder)
     }
 
@@ -123,7 +127,7 @@ impl<'a> Run<'a> {
     }
 
     /// The volume's word that it is clean is taken.
-    fn close_clean(&self, ready: Ready, before: Superblock) -> Result<Report, CheckError> {
+    fn close_clean(&self, ready: Prepared, before: Superblock) -> Result<Report, CheckError> {
         ready.close(Closing::Skipped, self.recorder)?;
         // Finished orphans were counted when the volume was closed.
         let closed = superblock_of(&**self.device).filter(|_| self.recorder.may_repair());
@@ -132,7 +136,7 @@ impl<'a> Run<'a> {
         Ok(Report { superblock, is_corrected, ..Report::new(End::Clean) })
     }
 
-    fn check(&self, mut ready: Ready, was_clean: bool) -> Result<Report, CheckError> {
+    fn check(&self, mut ready: Prepared, was_clean: bool) -> Result<Report, CheckError> {
         let env = &self.options.passes.env;
         let start = env.elapsed();
         let was_clean = was_clean || ready.store.superblock().state.contains(State::CLEAN);
@@ -168,8 +172,8 @@ impl<'a> Run<'a> {
             time: env.elapsed().saturating_sub(start),
             traffic,
             passes: found.passes,
-            census: found.census,
-            jumps: found.jumps,
+            statistics: found.statistics,
+            discontinuities: found.discontinuities,
             memory: found.memory,
             windows: found.windows,
             ..Report::new(End::Checked)
@@ -178,13 +182,13 @@ impl<'a> Run<'a> {
 
     /// Tells what is not yet told: what a look found, which asks nothing.
     fn told(&self, mut found: PassReport) -> PassReport {
-        self.observer().jumps(&found.jumps);
+        self.observer().discontinuities(&found.discontinuities);
         if !self.recorder.may_repair() {
-            for outcome in std::mem::take(&mut found.outcomes) {
-                self.recorder.ask_unstopped(outcome.finding);
+            for outcome in std::mem::take(&mut found.findings) {
+                self.recorder.should_fix_without_abort(outcome.finding);
             }
         }
-        self.observer().passes_told();
+        self.observer().passes_reported();
         found
     }
 
@@ -216,7 +220,7 @@ mod tests {
 
     #[test]
     fn what_asks_for_work_runs_all_passes() {
-        let passes = Options { unshare_blocks: true, ..Options::default() };
+        let passes = CheckOptions { unshare_blocks: true, ..CheckOptions::default() };
         let asked = [
             RunOptions { discard: true, ..RunOptions::default() },
             RunOptions { passes, ..RunOptions::default() },

@@ -2,7 +2,7 @@
 
 use crate::finding::Code;
 use crate::pass0::OpenError;
-use crate::report::{Census, Jump, Outcome, PassFigures};
+use crate::report::{Discontinuity, HandledFinding, PassStatistics, VolumeStatistics};
 use crate::store::{CheckError, Traffic};
 use extant_ondisk::superblock::Superblock;
 use std::time::Duration;
@@ -35,14 +35,14 @@ pub struct Report {
     /// How far it came.
     pub end: End,
     /// All findings, in the order in which they were told.
-    pub findings: Vec<Outcome>,
+    pub findings: Vec<HandledFinding>,
     /// Time and traffic of the last round, by pass.
-    pub passes: Vec<PassFigures>,
+    pub passes: Vec<PassStatistics>,
     /// What is in use, where the passes ran to their end.
-    pub census: Census,
+    pub statistics: VolumeStatistics,
     /// Where files are not in one run, by inode: empty unless
-    /// [`Options::list_jumps`](crate::Options::list_jumps).
-    pub jumps: Vec<Jump>,
+    /// [`CheckOptions::list_discontinuities`](crate::Options::list_discontinuities).
+    pub discontinuities: Vec<Discontinuity>,
     /// Bytes that the tables took at most.
     pub memory: u64,
     /// How often the passes went over the disk, each time for other groups; 0 where none ran.
@@ -65,8 +65,8 @@ impl Report {
             end,
             findings: Vec::new(),
             passes: Vec::new(),
-            census: Census::default(),
-            jumps: Vec::new(),
+            statistics: VolumeStatistics::default(),
+            discontinuities: Vec::new(),
             memory: 0,
             windows: 0,
             superblock: None,
@@ -119,5 +119,5 @@ pub struct RunError {
     #[source]
     pub failure: RunFailure,
     /// What was found before, and what was done about it.
-    pub findings: Vec<Outcome>,
+    pub findings: Vec<HandledFinding>,
 }

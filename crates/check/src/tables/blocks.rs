@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-type Words = Box<[AtomicU64]>;
+type BitmapWords = Box<[AtomicU64]>;
 
 /// What a group's bitmap on the volume says of its clusters.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub(crate) enum Stored {
 /// there.
 pub(crate) struct BlockTable {
     /// Of the groups of the window.
-    groups: Vec<OnceLock<Words>>,
+    groups: Vec<OnceLock<BitmapWords>>,
     /// The first group of the window.
     first_group: usize,
     /// The clusters of the window.
@@ -110,15 +110,15 @@ impl BlockTable {
 
     /// The bitmap of a group of the window; `None` where nothing but the volume itself claimed
     /// anything.
-    fn bitmap_of(&self, group: usize) -> Option<&Words> {
+    fn bitmap_of(&self, group: usize) -> Option<&BitmapWords> {
         self.groups.get(group.checked_sub(self.first_group)?)?.get()
     }
 
-    fn words(&self, group: usize, budget: &Budget) -> &Words {
+    fn words(&self, group: usize, budget: &Budget) -> &BitmapWords {
         self.groups[group - self.first_group].get_or_init(|| {
             let count = self.per_group.div_ceil(64) as usize;
             budget.take(count * 8);
-            let words: Words = (0..count).map(|_| AtomicU64::new(0)).collect();
+            let words: BitmapWords = (0..count).map(|_| AtomicU64::new(0)).collect();
             let range = self.group_range(group);
             for run in self.system_in(range.clone()) {
                 for_words(run.start - range.start..run.end - range.start, |at, mask| {

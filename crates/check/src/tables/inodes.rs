@@ -58,8 +58,8 @@ pub(crate) struct InodeTable {
 pub(crate) struct Slot<'t>(&'t AtomicU32);
 
 impl Slot<'_> {
-    pub(crate) fn state(self) -> State {
-        State(self.0.load(Relaxed))
+    pub(crate) fn state(self) -> InodeState {
+        InodeState(self.0.load(Relaxed))
     }
 
     /// Counts one more name. A count that nears its end stays there: no link count goes so far.
@@ -72,9 +72,9 @@ impl Slot<'_> {
 
 /// What is known of one inode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct State(u32);
+pub(crate) struct InodeState(u32);
 
-impl State {
+impl InodeState {
     pub(crate) fn names(self) -> u32 {
         self.0 & COUNT_MASK
     }
@@ -153,15 +153,15 @@ impl InodeTable {
 
     /// What is known of an inode; `None` past the high-water mark of its group, and outside of the
     /// window.
-    pub(crate) fn state(&self, inode: InodeNo) -> Option<State> {
+    pub(crate) fn state(&self, inode: InodeNo) -> Option<InodeState> {
         let (group, at) = self.place(inode)?;
-        Some(State(group.states[at].load(Relaxed)))
+        Some(InodeState(group.states[at].load(Relaxed)))
     }
 
     /// Whether an inode is in use.
     pub(crate) fn is_used(&self, inode: InodeNo) -> bool {
         if self.is_in_window(inode) {
-            return self.state(inode).is_some_and(State::is_used);
+            return self.state(inode).is_some_and(InodeState::is_used);
         }
         self.used_bit(inode).is_some_and(|(bits, bit)| bits.load(Relaxed) & bit != 0)
     }
@@ -251,11 +251,11 @@ impl InodeTable {
     }
 
     /// Visits the inodes in use of a group of the window.
-    pub(crate) fn for_used(&self, group: GroupNo, mut visit: impl FnMut(InodeNo, State, u16)) {
+    pub(crate) fn for_used(&self, group: GroupNo, mut visit: impl FnMut(InodeNo, InodeState, u16)) {
         let Some(inodes) = self.group(group.0) else { return };
         let first = group.0 * self.per_group + 1;
         for (at, (state, links)) in inodes.states.iter().zip(&inodes.links).enumerate() {
-            let state = State(state.load(Relaxed));
+            let state = InodeState(state.load(Relaxed));
             if state.is_used() {
                 visit(InodeNo(first + at as u32), state, links.load(Relaxed));
             }

@@ -6,7 +6,7 @@
 //! whole volume is one bit an inode, the directories and their blocks.
 
 use super::{BYTES_OF_INODE, DirBlock, DirInfo};
-use crate::report::Options;
+use crate::report::CheckOptions;
 use crate::store::Store;
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
 use extant_ondisk::{Geometry, GroupNo};
@@ -55,7 +55,7 @@ const BLOCKS_OF_DIRECTORY: u64 = 2;
 impl Windows {
     /// As many windows as the limit makes necessary, if a guess of what is kept of the whole volume
     /// is right.
-    pub(crate) fn plan(store: &Store, options: &Options) -> Self {
+    pub(crate) fn plan(store: &Store, options: &CheckOptions) -> Self {
         let geometry = store.geometry();
         if options.memory.is_none() && !options.in_parts {
             return Self { ends: vec![geometry.groups_count], costs: Vec::new(), room: u64::MAX };

@@ -83,7 +83,7 @@ impl XattrBlocks {
     }
 
     /// Keeps what was found in a block until all who refer to it are known.
-    pub(crate) fn tell_later(&self, block: BlockNo, found: Vec<Finding>) {
+    pub(crate) fn report_later(&self, block: BlockNo, found: Vec<Finding>) {
         self.told.lock().insert(block.0, found);
     }
 

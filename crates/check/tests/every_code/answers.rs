@@ -1,6 +1,6 @@
 //! Questions that come after a repair was declined.
 
-use extant_check::{Code, Finding, Judgement, RepairPolicy};
+use extant_check::{Code, Decision, Finding, RepairPolicy};
 use extant_ondisk::{BlockNo, IncompatFeatures, InodeNo};
 use extant_testkit::{e2fsck_fn, skip, tool};
 
@@ -15,8 +15,8 @@ pub(crate) const SECOND_QUESTIONS: &[Code] = &[Code::MultiplyClaimedDelete, Code
 struct Declines(Code);
 
 impl RepairPolicy for Declines {
-    fn decide(&self, finding: &Finding) -> Judgement {
-        if finding.code == self.0 { Judgement::Leave } else { Judgement::Repair }
+    fn decide(&self, finding: &Finding) -> Decision {
+        if finding.code == self.0 { Decision::Skip } else { Decision::Fix }
     }
 
     fn may_repair(&self) -> bool {
@@ -38,7 +38,7 @@ fn a_declined_repair_leads_to_the_next_question() {
         let is_done = done.iter().any(|it| it.finding.code == *second && it.repaired);
         assert!(is_done, "{second:?}: {done:?}");
         e2fsck_fn(&image.path()).unwrap_or_else(|said| panic!("{second:?}: {said}"));
-        assert_eq!(look(&image.path(), Wish::Nothing), Ok(Vec::new()), "{second:?}");
+        assert_eq!(scan(&image.path(), Wish::Nothing), Ok(Vec::new()), "{second:?}");
     }
 }
 

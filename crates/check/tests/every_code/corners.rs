@@ -6,11 +6,11 @@ use extant_check::Code;
 use extant_ondisk::{BlockNo, CompatFeatures, InodeNo};
 
 use super::damages::{Damage, FREE, compat, on, with};
-use super::front::{FROM_BACKUP, primary};
 use super::hand::{
     EA_INODE, EXT2_128, EXT4, Hand, MARKS, META_BG, NO_JOURNAL, ORPHAN_FILE, PLAIN, PROJECT, put16,
     put32,
 };
+use super::pass0::{FROM_BACKUP, primary};
 
 /// A node of extents with one entry, the first block of all below it.
 fn lead_to(node: &mut [u8], most: u16, depth: u16, below: u64) {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use extant_check::{Answers, Code, Store};
+use extant_check::{AutoPolicy, Code, Store};
 use extant_device::Device;
 use extant_offline::OfflineVolume;
 use extant_ondisk::inode::Inode;
@@ -60,7 +60,7 @@ fn a_repair_that_was_cut_off_is_finished_by_the_next() {
         let image = damage.base.make();
         (damage.spoil)(&mut Hand::on(&image.path()));
         let recorder = Arc::new(Recorder::new(device(&image.path())));
-        fsck(recorder.clone(), &Answers::Yes, damage.wish).expect("the repair ends");
+        fsck(recorder.clone(), &AutoPolicy::Yes, damage.wish).expect("the repair ends");
         let (mut count, mut last) = (0, None);
         for cut in recorder.cuts(Sweep::seeded(7)) {
             count += 1;
@@ -68,9 +68,9 @@ fn a_repair_that_was_cut_off_is_finished_by_the_next() {
                 continue;
             }
             let left: Arc<dyn Device> = Arc::new(cut.image);
-            let done = fsck(left.clone(), &Answers::Yes, damage.wish);
+            let done = fsck(left.clone(), &AutoPolicy::Yes, damage.wish);
             assert!(done.is_ok(), "{:?}, cut {count}: {done:?}", damage.code);
-            let again = fsck(left.clone(), &Answers::No, damage.wish).expect("a look ends");
+            let again = fsck(left.clone(), &AutoPolicy::No, damage.wish).expect("a look ends");
             assert!(again.is_empty(), "{:?}, cut {count}: {again:?}", damage.code);
             last = Some(left);
         }
@@ -119,7 +119,7 @@ impl Tree {
 /// that lost.
 fn losses(damaged: &TempImage, original: &Tree, wish: Wish, few: Option<usize>) -> Vec<String> {
     let recorder = Arc::new(Recorder::new(device(&damaged.path())));
-    if let Err(error) = fsck(recorder.clone(), &Answers::Yes, wish) {
+    if let Err(error) = fsck(recorder.clone(), &AutoPolicy::Yes, wish) {
         return vec![format!("the uncut repair: {error}")];
     }
     let uncut = Tree::of(recorder.clone());
@@ -129,7 +129,7 @@ fn losses(damaged: &TempImage, original: &Tree, wish: Wish, few: Option<usize>) 
     for cut in cuts.into_iter().step_by(step) {
         let text = cut.to_string();
         let left: Arc<dyn Device> = Arc::new(cut.image);
-        if let Err(error) = fsck(left.clone(), &Answers::Yes, wish) {
+        if let Err(error) = fsck(left.clone(), &AutoPolicy::Yes, wish) {
             flaws.push(format!("{text}: {error}"));
             continue;
         }
@@ -138,7 +138,7 @@ fn losses(damaged: &TempImage, original: &Tree, wish: Wish, few: Option<usize>) 
             flaws.push(format!("{text}: {} lost, {one:.40}", lost.len()));
         }
         // Where there is no room for lost+found it is left out.
-        match fsck(left, &Answers::No, Wish::Nothing) {
+        match fsck(left, &AutoPolicy::No, Wish::Nothing) {
             Ok(found) if found.iter().all(|it| it.finding.code == Code::LostFoundMissing) => {}
             found => flaws.push(format!("{text}: the next check finds {found:?}")),
         }
@@ -239,11 +239,11 @@ fn limits_of_users_survive_the_cut_of_a_repair() {
     }
     drop(hand);
     let recorder = Arc::new(Recorder::new(device(&image.path())));
-    fsck(recorder.clone(), &Answers::Yes, Wish::Nothing).expect("the repair ends");
+    fsck(recorder.clone(), &AutoPolicy::Yes, Wish::Nothing).expect("the repair ends");
     for cut in recorder.cuts(Sweep::seeded(3)) {
         let text = cut.to_string();
         let left: Arc<dyn Device> = Arc::new(cut.image);
-        fsck(left.clone(), &Answers::Yes, Wish::Nothing).expect("the repair ends");
+        fsck(left.clone(), &AutoPolicy::Yes, Wish::Nothing).expect("the repair ends");
         let mut found = 0;
         let volume = OfflineVolume::open(left).expect("a sound volume");
         let record = volume.read_inode(InodeNo::USER_QUOTA).expect("reads");

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::damages::Wish;
-use extant_check::pass0::{Closing, OpenOptions, open};
-use extant_check::{Answers, Code, Options, Outcome, Recorder, RepairPolicy};
+use extant_check::pass0::{CheckOpenOptions, Closing, open};
+use extant_check::{AutoPolicy, CheckOptions, Code, HandledFinding, Recorder, RepairPolicy};
 use extant_device::{Device, FileDevice, OpenOptions as FileOptions};
 use extant_offline::OfflineVolume;
 use extant_ondisk::bitmap::{BitmapKind, clear_runs};
@@ -27,37 +27,37 @@ pub(crate) fn fsck(
     device: Arc<dyn Device>,
     policy: &dyn RepairPolicy,
     wish: Wish,
-) -> Result<Vec<Outcome>, String> {
+) -> Result<Vec<HandledFinding>, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     // To take a volume with multiple-mount protection takes time: here on a virtual clock.
     let env = Env::stepped_at(1, Env::threads().now());
-    let open_options = OpenOptions { env, ..OpenOptions::default() };
+    let open_options = CheckOpenOptions { env, ..CheckOpenOptions::default() };
     let recorder = Recorder::new(policy);
     let mut ready = open(device, &open_options, &recorder).map_err(|error| text(&error))?;
-    let options = Options {
+    let options = CheckOptions {
         threads: 1,
         optimize_directories: wish == Wish::Optimize,
         bmap_to_extent: wish == Wish::Extents,
         unshare_blocks: wish == Wish::Unshare,
-        ..Options::default()
+        ..CheckOptions::default()
     };
-    let before = recorder.outcomes();
+    let before = recorder.findings();
     let report = extant_check::repair(&mut ready.store, &options, &recorder)
         .map_err(|error| text(&error))?;
     let closing = if report.errors_left { Closing::ErrorsLeft } else { Closing::Clean };
-    let mut outcomes = report.outcomes;
-    let passed = recorder.outcomes().len();
+    let mut findings = report.findings;
+    let passed = recorder.findings().len();
     ready.close(closing, &recorder).map_err(|error| text(&error))?;
-    outcomes.extend(before);
-    outcomes.extend(recorder.outcomes().split_off(passed));
-    Ok(outcomes)
+    findings.extend(before);
+    findings.extend(recorder.findings().split_off(passed));
+    Ok(findings)
 }
 
 /// The codes that a look at an image finds.
-pub(crate) fn look(path: &Path, wish: Wish) -> Result<Vec<Code>, String> {
+pub(crate) fn scan(path: &Path, wish: Wish) -> Result<Vec<Code>, String> {
     let device: FileDevice = FileOptions::new().open(path).expect("the image opens");
     let mut codes: Vec<Code> =
-        fsck(Arc::new(device), &Answers::No, wish)?.iter().map(|it| it.finding.code).collect();
+        fsck(Arc::new(device), &AutoPolicy::No, wish)?.iter().map(|it| it.finding.code).collect();
     codes.sort_unstable();
     codes.dedup();
     Ok(codes)

@@ -6,7 +6,7 @@ use super::hand::{
     Base, EXT2, EXT4, FIRST_ATTRIBUTE, Hand, INLINE, PLAIN, SINGLE, device, fsck, look, put16,
     put32,
 };
-use extant_check::{Answers, Code, Outcome};
+use extant_check::{AutoPolicy, Code, HandledFinding};
 use extant_ondisk::{GroupNo, InodeNo};
 use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
 
@@ -19,9 +19,10 @@ fn paths() -> Vec<String> {
 
 /// Repairs an image; e2fsck finds nothing then. What was done.
 pub(crate) fn repair(image: &TempImage) -> Vec<Code> {
-    let done = fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+    let done =
+        fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing).expect("it is repaired");
     e2fsck_fn(&image.path()).expect("nothing to find");
-    done.iter().map(|it: &Outcome| it.finding.code).collect()
+    done.iter().map(|it: &HandledFinding| it.finding.code).collect()
 }
 
 pub(crate) fn can_make() -> bool {
@@ -218,7 +219,7 @@ fn times_of_deletion_by_a_clock_that_had_just_started_are_no_orphans() {
         put32(record, 0x14, 600);
     });
     drop(hand);
-    let look_now = || look(&image.path(), Wish::Nothing).expect("it can be looked at");
+    let look_now = || scan(&image.path(), Wish::Nothing).expect("it can be looked at");
     assert_eq!(look_now(), [Code::OrphanListLeftover]);
     hand = Hand::on(&image.path());
     hand.superblock(|raw| raw.s_mkfs_time.set(500));
@@ -334,7 +335,7 @@ fn a_count_of_links_that_was_given_up_is_sound() {
     hand.superblock(|raw| ro_compat(raw, extant_ondisk::RoCompatFeatures::DIR_NLINK, false));
     hand.file("dir", |record| put16(record, 0x1a, 1));
     drop(hand);
-    assert_eq!(look(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
+    assert_eq!(scan(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
     e2fsck_fn(&image.path()).expect("nothing to find");
 }
 
@@ -426,7 +427,7 @@ fn leavings_in_spare_inodes_are_no_damage() {
         });
     }
     drop(hand);
-    assert_eq!(look(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
+    assert_eq!(scan(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
     e2fsck_fn(&image.path()).expect("nothing to find");
 }
 
@@ -446,7 +447,7 @@ fn a_file_whose_tree_is_hollow_can_be_read() {
     assert!(repair(&image).contains(&Code::ExtentTreeTooDeep));
     let hand = Hand::on(&image.path());
     assert!(hand.blocks(hand.find("long")).is_empty());
-    assert_eq!(look(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
+    assert_eq!(scan(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
 }
 
 /// The checksum of each says that it is the other, and no block is claimed twice.

@@ -5,7 +5,7 @@ use super::hand::{
     BIGALLOC, Base, EA_INODE, EXT2, EXT4, FIRST_ATTRIBUTE, FRAGMENTS, FULL, FULL_ORPHAN_FILE,
     FULL_QUOTA, Hand, INLINE, INLINE_QUOTA, PLAIN, device, flag, fsck, look, put16, put32,
 };
-use extant_check::{Answers, Code};
+use extant_check::{AutoPolicy, Code};
 use extant_ondisk::{BlockNo, InodeNo};
 use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
 
@@ -23,9 +23,10 @@ fn keeps(base: &Base, spoil: &dyn Fn(&Hand), is_kept: &dyn Fn(&Hand, &Hand)) {
 
 /// One run is enough.
 fn repair(image: &TempImage) {
-    let done = fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+    let done =
+        fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing).expect("it is repaired");
     e2fsck_fn(&image.path()).unwrap_or_else(|said| panic!("{said}\n{done:?}"));
-    let again = look(&image.path(), Wish::Nothing).expect("it can be looked at");
+    let again = scan(&image.path(), Wish::Nothing).expect("it can be looked at");
     assert_eq!(again, [], "{done:?}");
 }
 
@@ -291,10 +292,10 @@ fn without_room_for_a_copy_of_the_root_the_journal_goes() {
         put32(record, EXTENT + 8, bad);
     });
     drop(hand);
-    fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+    fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing).expect("it is repaired");
     e2fsck_fn(&image.path()).expect("nothing to find");
     // All files are without a name, and there is no room for all that.
-    let again = look(&image.path(), Wish::Nothing).expect("it can be looked at");
+    let again = scan(&image.path(), Wish::Nothing).expect("it can be looked at");
     assert_eq!(again, [Code::LostFoundMissing]);
 }
 
@@ -475,7 +476,8 @@ fn a_journal_superblock_of_random_bytes_is_made_again() {
     let first = hand.blocks(InodeNo::JOURNAL)[0];
     hand.block(first, |block| block[0x28..0x2c].copy_from_slice(&NEWER.to_be_bytes()));
     drop(hand);
-    let refused = fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect_err("refused");
+    let refused =
+        fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing).expect_err("refused");
     assert!(refused.contains("not supported"), "{refused}");
 }
 

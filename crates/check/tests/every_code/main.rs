@@ -10,20 +10,20 @@ mod cuts;
 mod damages;
 mod ends;
 mod features;
-mod front;
 mod hand;
 mod kept;
 mod least;
 mod marks;
 mod opening;
 mod orphans;
+mod pass0;
 mod preening;
 mod reserved;
 
 use std::path::Path;
 
 use damages::{Damage, Wish};
-use extant_check::{Answers, Code, Outcome};
+use extant_check::{AutoPolicy, Code, HandledFinding};
 use extant_testkit::{e2fsck_fn, skip, tool};
 use hand::{Base, Hand, device, fsck, look};
 
@@ -137,7 +137,7 @@ const ELSEWHERE: &[(&str, &[Code])] = &[
 
 /// Every damage that is made here.
 fn damages() -> impl Iterator<Item = &'static Damage> {
-    let common = damages::DAMAGES.iter().chain(front::DAMAGES);
+    let common = damages::DAMAGES.iter().chain(pass0::DAMAGES);
     common.chain(features::DAMAGES).chain(corners::DAMAGES)
 }
 
@@ -158,7 +158,7 @@ fn judge(damage: &Damage, healthy: &Path) -> Vec<String> {
         expected.push(damage.code);
     }
     expected.sort_unstable();
-    match look(&image, damage.wish) {
+    match scan(&image, damage.wish) {
         Ok(found) if found == expected => {}
         found => flaws.push(format!("a look finds {found:?}, not {expected:?}")),
     }
@@ -169,9 +169,10 @@ fn judge(damage: &Damage, healthy: &Path) -> Vec<String> {
         flaws.push(format!("e2fsck before: {:?}", e2fsck_fn(&image)));
     }
     // What proposes no repair is only told.
-    let is_only_told = damage.code.row().question.is_empty();
-    let is_done = |it: &Outcome| it.finding.code == damage.code && (it.repaired || is_only_told);
-    match fsck(device(&image), &Answers::Yes, damage.wish) {
+    let is_only_told = damage.code.row().prompt.is_empty();
+    let is_done =
+        |it: &HandledFinding| it.finding.code == damage.code && (it.repaired || is_only_told);
+    match fsck(device(&image), &AutoPolicy::Yes, damage.wish) {
         Ok(_) if ONLY_LOOKED_AT.contains(&damage.code) => {}
         Ok(done) if done.iter().any(is_done) => {}
         done => flaws.push(format!("not repaired: {done:?}")),
@@ -182,7 +183,7 @@ fn judge(damage: &Damage, healthy: &Path) -> Vec<String> {
     if let Err(said) = e2fsck_fn(&image) {
         flaws.push(format!("e2fsck after: {said}"));
     }
-    match look(&image, Wish::Nothing) {
+    match scan(&image, Wish::Nothing) {
         Ok(again) if again.is_empty() => {}
         again => flaws.push(format!("a second run: {again:?}")),
     }

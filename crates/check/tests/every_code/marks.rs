@@ -4,7 +4,7 @@
 use super::cuts::Tree;
 use super::damages::{EXTENT, Wish};
 use super::hand::{Base, EXT4, Hand, MARKS, device, fsck, look, put16, put32};
-use extant_check::{Answers, Code};
+use extant_check::{AutoPolicy, Code};
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::{GroupNo, InodeNo};
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
@@ -37,9 +37,10 @@ fn lower_mark(hand: &mut Hand, used: u32) {
 
 /// Repairs an image; e2fsck and a second run find nothing then. What was done.
 fn repair(image: &TempImage) -> Vec<Code> {
-    let done = fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+    let done =
+        fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing).expect("it is repaired");
     e2fsck_fn(&image.path()).expect("nothing to find");
-    assert_eq!(look(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
+    assert_eq!(scan(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
     done.iter().map(|it| it.finding.code).collect()
 }
 

@@ -2,14 +2,15 @@
 //! e2fsck keeps of a copy.
 
 use super::common::{Walker, open};
-use super::front::primary;
 use super::hand::{
     Base, EA_INODE, EXT2, EXT4, Hand, LOGGED, LOGGED_BLOCK, LOGGED_PLAIN, MMP, NO_JOURNAL, PLAIN,
     SINGLE, device, fsck, put16, put32,
 };
-use extant_check::pass0::{self, Closing, OpenError, OpenOptions, Wanted};
+use super::pass0::primary;
+use extant_check::pass0::{self, CheckOpenOptions, Closing, OpenError, SuperblockChoice};
 use extant_check::{
-    Answers, Code, Finding, Judgement, Options, Outcome, Recorder, RepairPolicy, Store,
+    AutoPolicy, CheckOptions, Code, Decision, Finding, HandledFinding, Recorder, RepairPolicy,
+    Store,
 };
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::superblock::RawSuperblock;
@@ -59,8 +60,9 @@ fn contents_kept(before: &[String], image: &Path) -> usize {
 }
 
 /// Repairs an image; e2fsck finds nothing then.
-fn repair(image: &TempImage) -> Vec<Outcome> {
-    let done = fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+fn repair(image: &TempImage) -> Vec<HandledFinding> {
+    let done =
+        fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing).expect("it is repaired");
     e2fsck_fn(&image.path()).expect("nothing to find");
     done
 }
@@ -203,8 +205,8 @@ fn a_number_of_groups_in_a_flex_group_that_cannot_be_is_put_right() {
 struct User;
 
 impl RepairPolicy for User {
-    fn decide(&self, _: &Finding) -> Judgement {
-        Judgement::Repair
+    fn decide(&self, _: &Finding) -> Decision {
+        Decision::Fix
     }
 
     fn may_repair(&self) -> bool {
@@ -229,7 +231,7 @@ fn a_word_of_all_features_was_written_by_no_program() {
     for change in changes {
         let image = copied(&healthy.path()).expect("a copy");
         spoil(&image, change);
-        fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+        fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing).expect("it is repaired");
         e2fsck_fn(&image.path()).expect("nothing to find");
         assert_eq!(kept(&before, &image.path()), before.len());
     }
@@ -253,9 +255,9 @@ fn unknown_features_that_no_backup_has_are_left_out_where_a_user_says_so() {
         let image = copied(&healthy.path()).expect("a copy");
         spoil(&image, change);
         let spoiled = std::fs::read(image.path()).expect("it is there");
-        for answers in [Answers::No, Answers::Preen, Answers::Yes] {
+        for answers in [AutoPolicy::No, AutoPolicy::Preen, AutoPolicy::Yes] {
             let recorder = Recorder::new(&answers);
-            let error = pass0::open(device(&image.path()), &OpenOptions::default(), &recorder);
+            let error = pass0::open(device(&image.path()), &CheckOpenOptions::default(), &recorder);
             let error = error.map(|_| ()).expect_err("that is not known");
             assert!(matches!(error, OpenError::Unsupported(_)), "{answers:?}: {error}");
             assert!(std::fs::read(image.path()).expect("it is there") == spoiled, "it is written");
@@ -263,11 +265,11 @@ fn unknown_features_that_no_backup_has_are_left_out_where_a_user_says_so() {
         let asked = copied(&image.path()).expect("a copy");
         fsck(device(&asked.path()), &User, Wish::Nothing).expect("it is repaired");
         // The option -b names the backup.
-        let wanted = Wanted { superblock: Some(8193), ..Wanted::default() };
-        let options = OpenOptions { superblock: wanted, ..OpenOptions::default() };
-        let recorder = Recorder::new(&Answers::Yes);
+        let wanted = SuperblockChoice { superblock: Some(8193), ..SuperblockChoice::default() };
+        let options = CheckOpenOptions { superblock: wanted, ..CheckOpenOptions::default() };
+        let recorder = Recorder::new(&AutoPolicy::Yes);
         let mut ready = pass0::open(device(&image.path()), &options, &recorder).expect("opens");
-        let report = extant_check::repair(&mut ready.store, &Options::default(), &recorder);
+        let report = extant_check::repair(&mut ready.store, &CheckOptions::default(), &recorder);
         assert!(!report.expect("it is repaired").errors_left);
         ready.close(Closing::Clean, &recorder).expect("it is written");
         for image in [&asked, &image] {
@@ -369,7 +371,7 @@ fn a_log_is_replayed_whatever_became_of_its_inode() {
             hand.unsealed(FREE, |bytes| bytes.fill(0x5a));
         }
         drop(hand);
-        for answers in [Answers::Preen, Answers::Yes] {
+        for answers in [AutoPolicy::Preen, AutoPolicy::Yes] {
             let copy = copied(&image.path()).expect("a copy");
             let done = fsck(device(&copy.path()), &answers, Wish::Nothing);
             let done = done.unwrap_or_else(|error| panic!("{what}, {answers:?}: {error}"));
@@ -409,7 +411,7 @@ fn a_log_is_replayed_before_descriptors_are_judged() {
         let theirs = copied(&image.path()).expect("a copy");
         let done = e2fsck.command().arg("-fp").arg(theirs.path()).output().expect("it starts");
         assert_eq!(done.status.code(), Some(0), "{number}: {done:?}");
-        let found = fsck(device(&image.path()), &Answers::Preen, Wish::Nothing);
+        let found = fsck(device(&image.path()), &AutoPolicy::Preen, Wish::Nothing);
         let found = found.unwrap_or_else(|error| panic!("{number}: {error}"));
         let codes: Vec<Code> = found.iter().map(|it| it.finding.code).collect();
         assert_eq!(codes, [Code::JournalRecovered], "{number}");
@@ -436,8 +438,8 @@ fn counts_of_the_superblock_are_right_when_orphans_are_finished() {
         raw.s_free_inodes_count.set(count);
     });
     drop(hand);
-    let recorder = Recorder::new(&Answers::Preen);
-    let ready = pass0::open(device(&image.path()), &OpenOptions::default(), &recorder);
+    let recorder = Recorder::new(&AutoPolicy::Preen);
+    let ready = pass0::open(device(&image.path()), &CheckOpenOptions::default(), &recorder);
     let ready = ready.expect("it opens");
     assert!(!ready.needs_passes());
     ready.close(Closing::Skipped, &recorder).expect("writes");
@@ -471,12 +473,14 @@ fn checksums_of_a_journal_device_are_put_right() {
         let copy = copied(&image.path()).expect("a copy");
         let byte = at(place, 1)[0] ^ 0x55;
         device(&journal.path()).write_at(place, &[byte]).expect("writes");
-        let options =
-            OpenOptions { journal: Some(device(&journal.path())), ..OpenOptions::default() };
-        let recorder = Recorder::new(&Answers::Preen);
+        let options = CheckOpenOptions {
+            journal: Some(device(&journal.path())),
+            ..CheckOpenOptions::default()
+        };
+        let recorder = Recorder::new(&AutoPolicy::Preen);
         let ready = pass0::open(device(&copy.path()), &options, &recorder);
         let ready = ready.unwrap_or_else(|error| panic!("{place:#x}: {error}"));
-        let codes: Vec<_> = recorder.outcomes().iter().map(|it| it.finding.code).collect();
+        let codes: Vec<_> = recorder.findings().iter().map(|it| it.finding.code).collect();
         assert!(codes.contains(&Code::JournalSuperblockCorrupt), "{place:#x}: {codes:?}");
         assert!(codes.contains(&Code::JournalRecovered), "{place:#x}: {codes:?}");
         ready.close(Closing::Skipped, &recorder).expect("writes");

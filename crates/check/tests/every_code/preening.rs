@@ -1,6 +1,6 @@
 //! Findings at which preening stops, compared with e2fsck.
 
-use extant_check::{Answers, Code};
+use extant_check::{AutoPolicy, Code};
 use extant_testkit::{Scratch, skip, tool};
 
 use super::damages;
@@ -63,7 +63,7 @@ fn preening_stops_where_e2fsck_stops() {
         std::fs::copy(&ours, &theirs).expect("scratch space takes a copy");
         let done = e2fsck.command().arg("-fp").arg(&theirs).output().expect("it starts");
         let code = done.status.code();
-        let ours = fsck(device(&ours), &Answers::Preen, Wish::Nothing);
+        let ours = fsck(device(&ours), &AutoPolicy::Preen, Wish::Nothing);
         let other = if ours.is_err() { LEFT_HERE } else { REPAIRED_HERE };
         if other.iter().any(|(_, codes)| codes.contains(&damage.code)) {
             continue;

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 
-use extant_check::{Answers, Code};
+use extant_check::{AutoPolicy, Code};
 use extant_ondisk::InodeNo;
 use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool, tree::Random};
 
@@ -73,7 +73,7 @@ fn run(base: &Base, healthy: &TempImage, random: &mut Random) -> Option<Trial> {
         return None;
     }
     let mut flaws = Vec::new();
-    let found = look(&image.path(), Wish::Nothing).unwrap_or_else(|error| {
+    let found = scan(&image.path(), Wish::Nothing).unwrap_or_else(|error| {
         flaws.push(error);
         Vec::new()
     });
@@ -85,8 +85,8 @@ fn run(base: &Base, healthy: &TempImage, random: &mut Random) -> Option<Trial> {
         flaws.push(format!("e2fsck says {said:?}"));
     }
     if is_found || said.is_err() {
-        let done = fsck(device(&image.path()), &Answers::Yes, Wish::Nothing);
-        let again = look(&image.path(), Wish::Nothing);
+        let done = fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing);
+        let again = scan(&image.path(), Wish::Nothing);
         if done.is_err() || again.as_ref().is_ok_and(|codes| !codes.is_empty()) {
             flaws.push(format!("a second run finds {again:?} after {done:?}"));
         }
@@ -140,11 +140,12 @@ fn the_space_of_a_boot_loader_is_judged() {
                 let what = format!("{}, {mode:o}, {at:#x}", base.name);
                 let is_flaw = e2fsck_fn(&image.path()).is_err();
                 assert!(is_flaw || at != 0x1c, "{what}");
-                let found = look(&image.path(), Wish::Nothing).expect("it is looked at");
+                let found = scan(&image.path(), Wish::Nothing).expect("it is looked at");
                 assert_eq!(!found.is_empty(), is_flaw, "{what}: {found:?}");
-                fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+                fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing)
+                    .expect("it is repaired");
                 e2fsck_fn(&image.path()).unwrap_or_else(|said| panic!("{what}: {said}"));
-                assert_eq!(look(&image.path(), Wish::Nothing), Ok(Vec::new()), "{what}");
+                assert_eq!(scan(&image.path(), Wish::Nothing), Ok(Vec::new()), "{what}");
             }
         }
     }

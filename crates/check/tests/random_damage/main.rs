@@ -12,7 +12,7 @@ mod cross;
 mod rich;
 
 use common::{Walker, findings, fsck, open};
-use extant_check::{Answers, Code, Options, PassReport, Store, Subject};
+use extant_check::{AutoPolicy, CheckOptions, Code, PassReport, Store, Subject};
 use extant_device::Device;
 use extant_testkit::{Scratch, TempImage, e2fsck_fn, is_root, skip, tool, tree::Random};
 use std::collections::BTreeSet;
@@ -141,16 +141,16 @@ fn base(set: usize, source: &Path) -> TempImage {
         tool("e2fsck").expect("asked for before").command().args(words).arg(image.path()).output();
     let said = e2fsck.expect("it starts");
     assert!(said.status.code() < Some(4), "{said:?}");
-    let sound = fsck(&image.path(), &with_threads(2), Answers::No).expect("it is sound");
-    if let (false, Some(dir)) = (sound.outcomes.is_empty(), std::env::var_os("EXTANT_KEEP")) {
+    let sound = fsck(&image.path(), &with_threads(2), AutoPolicy::No).expect("it is sound");
+    if let (false, Some(dir)) = (sound.findings.is_empty(), std::env::var_os("EXTANT_KEEP")) {
         std::fs::copy(image.path(), Path::new(&dir).join("sound.img")).expect("there is room");
     }
-    assert!(sound.outcomes.is_empty(), "set {set}: {}", findings(&sound));
+    assert!(sound.findings.is_empty(), "set {set}: {}", findings(&sound));
     image
 }
 
-fn with_threads(threads: usize) -> Options {
-    Options { threads, memory: Some(MEMORY), ..Options::default() }
+fn with_threads(threads: usize) -> CheckOptions {
+    CheckOptions { threads, memory: Some(MEMORY), ..CheckOptions::default() }
 }
 
 /// The files of a volume that have content: path, type, size and hash.
@@ -183,7 +183,7 @@ fn kept_by_e2fsck(image: &Path, copy: &Path) -> Option<BTreeSet<String>> {
 /// What a look found, whatever the time of day.
 fn told(report: &PassReport) -> Vec<(Code, Subject)> {
     let mut told: Vec<_> =
-        report.outcomes.iter().map(|it| (it.finding.code, it.finding.subject.clone())).collect();
+        report.findings.iter().map(|it| (it.finding.code, it.finding.subject.clone())).collect();
     for (_, subject) in told.iter_mut().filter(|(code, _)| *code == Code::TimeInFuture) {
         subject.expected = None;
     }
@@ -200,8 +200,8 @@ fn judge_small_memory(
     let mut least = None;
     for eighths in [6, 5, 4] {
         let memory = whole.memory * eighths / 8;
-        let options = Options { memory: Some(memory), ..with_threads(threads) };
-        match fsck(image, &options, Answers::No) {
+        let options = CheckOptions { memory: Some(memory), ..with_threads(threads) };
+        match fsck(image, &options, AutoPolicy::No) {
             Ok(small) if told(&small) != told(whole) => {
                 let (whole, small) = (findings(whole), findings(&small));
                 return (Some(format!("whole finds\n{whole}within {memory}\n{small}")), None);
@@ -248,9 +248,9 @@ struct Looks {
 /// that.
 fn judge_looks(image: &Path, seed: u64) -> Result<Looks, String> {
     let before = std::fs::read(image).expect("it is there");
-    let first = fsck(image, &with_threads(1), Answers::No);
+    let first = fsck(image, &with_threads(1), AutoPolicy::No);
     let threads = 2 + (seed % 7) as usize;
-    let second = fsck(image, &with_threads(threads), Answers::No);
+    let second = fsck(image, &with_threads(threads), AutoPolicy::No);
     if std::fs::read(image).expect("it is there") != before {
         return Err("a look wrote".to_owned());
     }
@@ -280,13 +280,13 @@ fn judge_looks(image: &Path, seed: u64) -> Result<Looks, String> {
 }
 
 /// Repairs the image; what is wrong with what that leaves.
-fn judge_repair(image: &Path, looks: &Looks, healthy: &BTreeSet<String>) -> Option<String> {
+fn judge_repair(image: &Path, desc_reads: &Looks, healthy: &BTreeSet<String>) -> Option<String> {
     let copy = image.with_extension("e2fsck");
     let &Looks { went, threads, memory } = looks;
     let kept = kept_by_e2fsck(image, &copy);
-    let within = |memory| Options { memory: Some(memory), ..with_threads(threads) };
+    let within = |memory| CheckOptions { memory: Some(memory), ..with_threads(threads) };
     // What a repair adds may need more than what is there.
-    let repaired = match fsck(image, &within(memory + REPAIR), Answers::Yes) {
+    let repaired = match fsck(image, &within(memory + REPAIR), AutoPolicy::Yes) {
         Ok(repaired) => repaired,
         // No superblock anywhere, or an image that ends too early: said, and left.
         Err(_) if !went && kept.is_none() => return None,
@@ -300,8 +300,8 @@ fn judge_repair(image: &Path, looks: &Looks, healthy: &BTreeSet<String>) -> Opti
     if let Err(said) = e2fsck_fn(image) {
         return Some(format!("{said}\ndone\n{}", findings(&repaired)));
     }
-    match fsck(image, &with_threads(threads), Answers::No) {
-        Ok(again) if again.outcomes.is_empty() => {}
+    match fsck(image, &with_threads(threads), AutoPolicy::No) {
+        Ok(again) if again.findings.is_empty() => {}
         Ok(again) => {
             return Some(format!("found again\n{}done\n{}", findings(&again), findings(&repaired)));
         }

@@ -21,7 +21,7 @@ const LEAST: u64 = 64 << 10;
 const ALIGNMENT: usize = 4096;
 
 /// Pieces on their way. Who asks for one takes it later, by the same range.
-pub(crate) struct ReadAhead {
+pub(crate) struct CheckPrefetch {
     /// `None`: nothing is read ahead here.
     shared: Option<Arc<Shared>>,
     readers: Mutex<Vec<JoinHandle<()>>>,
@@ -43,20 +43,20 @@ struct State {
     /// Pieces that no reader has begun, the oldest first.
     queue: VecDeque<Range<u64>>,
     /// All pieces that were asked for and not taken.
-    pieces: HashMap<Range<u64>, Piece>,
+    pieces: HashMap<Range<u64>, ReadWindow>,
     /// Buffers to be used again.
     spare: Vec<AlignedBuffer>,
     is_over: bool,
 }
 
-enum Piece {
+enum ReadWindow {
     Asked,
     Reading,
     /// Read; `None` where it could not be.
     Done(Option<AlignedBuffer>),
 }
 
-impl ReadAhead {
+impl CheckPrefetch {
     /// Reads ahead from `device`, if that `is_wanted`. Threads start with the first piece that is
     /// not in the cache.
     pub(crate) fn new(device: &Arc<dyn Device>, is_wanted: bool) -> Self {
@@ -74,7 +74,7 @@ impl ReadAhead {
 
     /// Has bytes of the device fetched. False: nothing is done about them here, and the system may
     /// be told that they will be needed.
-    pub(crate) fn ask(&self, range: Range<u64>) -> bool {
+    pub(crate) fn request(&self, range: Range<u64>) -> bool {
         let Some(shared) = &self.shared else { return false };
         let length = range.end.saturating_sub(range.start);
         if length < LEAST || shared.has_failed.load(Relaxed) {
@@ -89,7 +89,7 @@ impl ReadAhead {
         if state.pieces.contains_key(&range) {
             return true;
         }
-        state.pieces.insert(range.clone(), Piece::Asked);
+        state.pieces.insert(range.clone(), ReadWindow::Asked);
         state.queue.push_back(range);
         drop(state);
         shared.asked.notify_one();
@@ -103,7 +103,7 @@ impl ReadAhead {
         let mut state = shared.state.lock();
         loop {
             match state.pieces.get(range)? {
-                Piece::Asked => {
+                ReadWindow::Asked => {
                     // No reader has come to it.
                     state.pieces.remove(range);
                     state.queue.retain(|other| other != range);
@@ -113,9 +113,11 @@ impl ReadAhead {
                     let taken = shared.taken(buffer, range);
                     return is_read.then_some(taken);
                 }
-                Piece::Reading => shared.done.wait(&mut state),
-                Piece::Done(_) => {
-                    let Some(Piece::Done(buffer)) = state.pieces.remove(range) else { return None };
+                ReadWindow::Reading => shared.done.wait(&mut state),
+                ReadWindow::Done(_) => {
+                    let Some(ReadWindow::Done(buffer)) = state.pieces.remove(range) else {
+                        return None;
+                    };
                     return buffer.map(|buffer| shared.taken(buffer, range));
                 }
             }
@@ -133,7 +135,7 @@ impl ReadAhead {
     }
 }
 
-impl Drop for ReadAhead {
+impl Drop for CheckPrefetch {
     fn drop(&mut self) {
         if let Some(shared) = &self.shared {
             shared.state.lock().is_over = true;
@@ -168,12 +170,12 @@ impl Shared {
                 self.asked.wait(&mut state);
                 continue;
             };
-            state.pieces.insert(range.clone(), Piece::Reading);
+            state.pieces.insert(range.clone(), ReadWindow::Reading);
             let mut buffer = state.buffer(&range);
             drop(state);
             let is_read = self.read(&range, &mut buffer);
             state = self.state.lock();
-            state.pieces.insert(range, Piece::Done(is_read.then_some(buffer)));
+            state.pieces.insert(range, ReadWindow::Done(is_read.then_some(buffer)));
             self.done.notify_all();
         }
     }

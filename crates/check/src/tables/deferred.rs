@@ -4,7 +4,7 @@ use extant_ondisk::InodeNo;
 
 /// Inodes whose maps are to be written anew, and why.
 #[derive(Debug, Default)]
-pub(crate) struct Late {
+pub(crate) struct Deferred {
     /// What was found unsound is left out.
     pub(crate) rebuild: Vec<InodeNo>,
     /// Everything from a logical block on is left out.
