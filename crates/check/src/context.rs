@@ -16,7 +16,7 @@ use extant_runtime::sync::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// What one round knows.
+/// The state of one round.
 pub(crate) struct Check<'a> {
     pub(crate) store: &'a Store,
     pub(crate) geometry: &'a Geometry,
@@ -26,11 +26,11 @@ pub(crate) struct Check<'a> {
     pub(crate) options: &'a CheckOptions,
     /// The groups whose facts this round keeps.
     pub(crate) window: Window,
-    /// What the windows before counted.
+    /// Counts of the earlier windows.
     pub(crate) carry: Carry,
-    /// What the look before this repair found claimed more than once.
+    /// Clusters that the scan before this repair found claimed more than once.
     pub(crate) shared: &'a SharedClusters,
-    /// What is on its way around the system's cache.
+    /// Reads under way that bypass the system's cache.
     pub(crate) ahead: CheckPrefetch,
     pub(crate) budget: Budget,
     pub(crate) blocks: BlockTable,
@@ -42,9 +42,9 @@ pub(crate) struct Check<'a> {
     pub(crate) policies: PolicyTable,
     pub(crate) usage: Usage,
     pub(crate) statistics: VolumeStatistics,
-    /// Where files are not in one run, where that is asked for.
+    /// Places where files are not contiguous, if the options ask for them.
     pub(crate) discontinuities: Vec<Discontinuity>,
-    /// Directories whose blocks the repair changes so that pass 3A packs them anew.
+    /// Directories whose blocks the repair changes, for pass 3A to pack again.
     pub(crate) deferred: Mutex<Deferred>,
     /// Inodes in which another one's record lies: emptied when a name leads to them, cleared
     /// without one.
@@ -55,11 +55,11 @@ pub(crate) struct Check<'a> {
     pub(crate) has_bad_inodes: bool,
     /// The bad blocks.
     pub(crate) bad: extant_layout::RunSet,
-    /// The list of bad blocks has the block of its own inode: it is not believed.
+    /// The list of bad blocks contains the block of its own inode: the list is ignored.
     pub(crate) is_bad_list_broken: bool,
     /// Inodes up to the last one in use beyond the marks of some groups.
     pub(crate) past_marks: Mutex<std::collections::BTreeMap<GroupNo, u32>>,
-    /// What the block bitmap of the group said from which blocks were taken last.
+    /// Stored block bitmap of the group from which blocks were last allocated.
     pub(crate) stored_bitmap: Mutex<Option<(GroupNo, Stored)>>,
     /// Groups whose high-water mark could be lower.
     pub(crate) reducible_unused_counts: Mutex<Vec<(GroupNo, u32)>>,
@@ -79,8 +79,8 @@ impl<'a> Check<'a> {
         shared: &'a SharedClusters,
     ) -> Result<Self, CheckError> {
         let geometry = store.geometry();
-        // What a repair writes must not be read before; what several windows read is better kept; a
-        // limit of memory is for tables.
+        // A repair must not read blocks before it writes them; blocks that several windows read are
+        // better kept in the cache; the memory limit is for tables.
         let is_read_ahead = options.read_ahead > 0
             && options.memory.is_none()
             && window.is_whole()
@@ -148,12 +148,12 @@ impl<'a> Check<'a> {
         Ok(repaired)
     }
 
-    /// Says something that needs no answer.
+    /// Reports a finding whose repair is not decided here.
     pub(crate) fn report(&self, finding: Finding) -> Result<(), CheckError> {
         self.should_fix(finding).map(|_| ())
     }
 
-    /// A crash from here on leaves a volume that the next check looks at.
+    /// After a crash from here on, the next check does not skip the volume.
     fn mark_unclean(&self) -> Result<(), CheckError> {
         let is_clean = self.store.superblock().state.contains(State::CLEAN);
         if is_clean {
@@ -165,8 +165,8 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// What was repaired changes what the tables should say: the round ends with this pass and
-    /// another one starts.
+    /// A repair changed what the tables should contain: the round ends with this pass, and another
+    /// one starts.
     pub(crate) fn need_restart(&self) {
         self.restart.store(true, Relaxed);
     }
@@ -304,7 +304,7 @@ impl<'a> Check<'a> {
         self.timed(6, Self::pass6)
     }
 
-    /// What an inode is, in the window or not.
+    /// The kind of an inode, within the window or not.
     pub(crate) fn kind_of(&self, ino: InodeNo) -> Result<Option<Kind>, CheckError> {
         if self.inodes.is_in_window(ino) {
             return Ok(self.inodes.state(ino).map(|state| state.kind()));
@@ -316,7 +316,7 @@ impl<'a> Check<'a> {
         Ok(Some(Kind::of_mode(u16::from_le_bytes([record[0], record[1]]))))
     }
 
-    /// What the next window is told.
+    /// Data for the next window.
     pub(crate) fn carry(&self) -> Carry {
         let mut carry = self.carry.clone();
         if let Some(twice) = self.blocks.twice() {

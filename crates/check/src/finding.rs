@@ -1,4 +1,4 @@
-//! What a check can find: one table of codes, and findings as data.
+//! Findings of a check: one table of codes, and findings as data.
 
 use extant_ondisk::{BlockNo, FileBlock, GroupNo, InodeNo};
 use std::fmt;
@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Nothing is wrong: worth saying, never an error, no exit code.
+    /// Nothing is wrong: information, never an error, no exit code.
     Note,
     /// Safe to repair unasked: no content of a file is at stake. Preening repairs it.
     Safe,
@@ -30,13 +30,13 @@ pub struct Row {
     /// How bad it is.
     pub severity: Severity,
     /// One sentence; `{inode}`, `{block}`, `{file_block}`, `{group}`, `{name}`, `{dir}`, `{found}`
-    /// and `{expected}` stand for the facts of the finding.
+    /// and `{expected}` are replaced by the fields of the finding.
     pub text: &'static str,
     /// The question that proposes the repair: `Fix`, `Clear`, ... Empty where no repair is
     /// proposed.
     pub question: &'static str,
-    /// The answer of a user who only presses return, and of `-y` and `-p`. It is no where the
-    /// repair may destroy what a newer program wrote.
+    /// The answer for a user who only presses return, and for `-y` and `-p`. It is no if the repair
+    /// could destroy data written by a newer program.
     pub default: bool,
 }
 
@@ -72,10 +72,9 @@ macro_rules! findings {
 include!("table.rs");
 
 impl Code {
-    /// Whether its repair is told by the exit code "errors corrected". As e2fsck has it, work that
-    /// was asked for corrects nothing, and neither do descriptors put right before the passes,
-    /// since what they say is judged there once more, nor the superblock's copy of the journal's
-    /// map.
+    /// Whether its repair counts for the exit code "errors corrected". As in e2fsck, these do not
+    /// count: work that the options ask for, descriptors repaired before the passes (their contents
+    /// are checked again there), and the superblock's copy of the journal's map.
     pub fn is_correction(self) -> bool {
         !matches!(
             self,
@@ -92,8 +91,8 @@ impl Code {
         )
     }
 
-    /// Whether preening says it and leaves it: nothing is wrong that a program must put right, and
-    /// a user may have meant it.
+    /// Whether preening reports it and does not repair it: it is harmless, or may be intended by
+    /// the user.
     pub fn is_left_by_preening(self) -> bool {
         matches!(
             self,
@@ -101,8 +100,8 @@ impl Code {
         )
     }
 
-    /// Whether the exit code "errors left" says that a check which repairs nothing met it. e2fsck
-    /// tells of the others and goes on with what stands in the backup, or with the value that the
+    /// Whether a check without repairs that finds it exits with "errors left". For the other codes
+    /// e2fsck reports them and continues with the values of the backup, or with the value that the
     /// field should have.
     pub fn counts_when_left(self) -> bool {
         let is_passed_over = matches!(
@@ -157,7 +156,7 @@ pub struct Subject {
 /// Something that a check found.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Finding {
-    /// What kind.
+    /// The kind of the finding.
     pub code: Code,
     /// Its facts.
     pub subject: Subject,
@@ -200,7 +199,8 @@ impl Finding {
         Self { code, subject: Subject::default() }
     }
 
-    /// The order in which findings are told: by pass, then by place. It does not depend on threads.
+    /// The order in which findings are reported: by pass, then by location. It does not depend on
+    /// threads.
     pub fn order(&self) -> impl Ord + use<> {
         let subject = &self.subject;
         (

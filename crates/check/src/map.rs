@@ -1,7 +1,7 @@
-//! A file's map as far as it makes sense: read without judging, and written anew.
+//! A file's map as far as it is valid: read without reporting findings, and written again.
 //!
-//! The rules of pass 1 judge maps; everybody else (the search for owners, directories, quota files)
-//! takes what is sound here.
+//! The rules of pass 1 check maps; all other code (the search for owners, directories, quota files)
+//! uses the valid parts from here.
 
 use crate::context::Check;
 use crate::order::{self, Candidate, ExtentFix, OrderCheck};
@@ -29,15 +29,15 @@ const MOST_LEVELS: u16 = 32;
 /// Targets of fewer bytes lie in the inode.
 pub(crate) const FAST_TARGET: u64 = 60;
 
-/// Whether a link's target lies in `i_block`: told by its length, since `i_blocks` and the block of
-/// attributes may be what is broken.
+/// Whether a link's target is stored in `i_block`: decided by its length, since `i_blocks` and the
+/// attribute block may be corrupt.
 pub(crate) fn is_fast_symlink(inode: &Inode) -> bool {
     inode.file_type() == Some(FileType::Symlink)
         && !inode.is_inline()
         && (1..FAST_TARGET).contains(&inode.size)
 }
 
-/// What a file's map says.
+/// The map of a file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FileMap {
     /// Runs of blocks, in order and apart.
@@ -66,7 +66,7 @@ impl FileMap {
         })
     }
 
-    /// Adds a block behind what is there, or in a hole.
+    /// Adds a block after the last one, or in a hole.
     pub(crate) fn set(&mut self, block: u64, to: BlockNo) {
         let one = Extent { block: FileBlock(block), len: 1, start: to, is_unwritten: false };
         let at = self.extents.partition_point(|extent| extent.block.0 < block);
@@ -109,7 +109,7 @@ pub(crate) fn has_map(inode: &Inode) -> bool {
 }
 
 impl Check<'_> {
-    /// The map of a file as far as it makes sense. Nothing is asked, nothing is noted.
+    /// The map of a file as far as it is valid. No finding is reported and no block is claimed.
     pub(crate) fn read_map(&self, ino: InodeNo, inode: &Inode) -> Result<FileMap, CheckError> {
         let mut map = FileMap::default();
         // The list of bad blocks has no mode.
@@ -197,7 +197,7 @@ impl Check<'_> {
         (extent.len > 0).then_some(Candidate { extent, is_clipped })
     }
 
-    /// What becomes of the extents of a tree, in its order, where they do not follow each other.
+    /// The fixes for the extents of a tree, in its order, if the extents do not ascend.
     pub(crate) fn extent_fixes(
         &self,
         ino: InodeNo,
@@ -219,7 +219,7 @@ impl Check<'_> {
         self.arrange(ino, inode, &all, nodes).map(Some)
     }
 
-    /// Files may have blocks behind their end; those of directories are looked at.
+    /// Files may have blocks past their end; those of directories are checked.
     fn needs_arranging(&self, watch: &OrderCheck, inode: &Inode) -> bool {
         let blocks = inode.size.div_ceil(u64::from(self.geometry.block_size));
         watch.is_disordered || inode.is_dir() && watch.is_beyond(blocks)
@@ -236,11 +236,11 @@ impl Check<'_> {
         if !inode.is_dir() {
             // With clusters an extent pays for more than it has.
             let block = u64::from(self.geometry.block_size);
-            let beside = nodes as u64 + u64::from(inode.file_acl.0 != 0);
+            let other_blocks = nodes as u64 + u64::from(inode.file_acl.0 != 0);
             let paid = inode.blocks.checked_mul(self.space_unit(inode)).map(|bytes| bytes / block);
             let paid = paid
                 .filter(|_| self.geometry.blocks_per_cluster == 1)
-                .and_then(|paid| paid.checked_sub(beside));
+                .and_then(|paid| paid.checked_sub(other_blocks));
             return Ok(order::arrange(candidates, blocks, paid));
         }
         let format = DirFormat::new(self.geometry, ino, inode.generation);
@@ -308,8 +308,7 @@ impl Check<'_> {
         }
     }
 
-    /// A block as the look before this repair found it, where a file claims what is the volume's
-    /// own.
+    /// A block as the scan before this repair found it, if a file claims the volume's own metadata.
     pub(crate) fn read_claimed(&self, block: BlockNo) -> Result<Vec<u8>, CheckError> {
         match self.shared.before(block) {
             Some(bytes) => Ok(bytes.to_vec()),
@@ -556,8 +555,8 @@ impl Check<'_> {
         Ok(Some(blocks))
     }
 
-    /// What the block bitmap of a group says. One that is wrong costs nothing: where it leaves no
-    /// block, it is passed over.
+    /// The stored block bitmap of a group. A wrong one does no damage: a group without a free block
+    /// in it is skipped.
     fn stored_blocks(&self, group: GroupNo) -> Result<Stored, CheckError> {
         let mut last = self.stored_bitmap.lock();
         if let Some((of, stored)) = &*last

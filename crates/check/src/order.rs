@@ -5,7 +5,7 @@
 use extant_ondisk::FileBlock;
 use extant_ondisk::extent::Extent;
 
-/// What becomes of an extent.
+/// The fix for an extent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ExtentFix {
     /// It stays as it is.
@@ -37,7 +37,7 @@ impl Candidate {
     }
 }
 
-/// Sees extents one by one: whether there is anything to settle.
+/// Receives extents one by one: whether they are out of order.
 #[derive(Debug, Default)]
 pub(crate) struct OrderCheck {
     next: u64,
@@ -51,7 +51,7 @@ impl OrderCheck {
         self.next = candidate.end();
     }
 
-    /// Whether the extents end behind a number of blocks.
+    /// Whether the extents end past a number of blocks.
     pub(crate) fn is_beyond(&self, blocks: u64) -> bool {
         self.next > blocks
     }
@@ -83,8 +83,8 @@ impl PhysicalRanges {
     }
 }
 
-/// Judges the extents of a file, of which `blocks` fit into its size; none is a size that says
-/// nothing. `paid` are the blocks that it pays for, where that is known.
+/// Decides about the extents of a file, of which `blocks` fit into its size; `blocks` is `None` if
+/// the size says nothing. `paid` is the number of blocks charged to the file, if it is known.
 pub(crate) fn arrange(candidates: &[Candidate], blocks: u64, paid: Option<u64>) -> Vec<ExtentFix> {
     let mut extent_fixes = vec![ExtentFix::Drop; candidates.len()];
     let mut kept = rising_chain(candidates, blocks);
@@ -124,8 +124,8 @@ pub(crate) fn arrange(candidates: &[Candidate], blocks: u64, paid: Option<u64>) 
     extent_fixes
 }
 
-/// Where one extent is cut and all others stay, what the file pays for says how long it was: behind
-/// it there may have been a hole.
+/// If one extent is cut and all others stay, the number of charged blocks gives its former length:
+/// a hole may have followed it.
 fn cut_to_paid(candidates: &[Candidate], paid: u64, extent_fixes: &mut [ExtentFix]) {
     let mut others = 0;
     let mut only = None;
@@ -163,24 +163,24 @@ fn put_back(candidates: &[Candidate], blocks: u64, extent_fixes: &mut [ExtentFix
             ExtentFix::Move(to) => Some(to + u64::from(candidates[before].extent.len)),
             ExtentFix::Cut(_) | ExtentFix::Drop => None,
         });
-        let behind = match (extent_fixes.get(at + 1), candidates.get(at + 1)) {
-            (Some(ExtentFix::Keep | ExtentFix::Cut(_)), Some(behind)) => Some(behind.first()),
+        let after = match (extent_fixes.get(at + 1), candidates.get(at + 1)) {
+            (Some(ExtentFix::Keep | ExtentFix::Cut(_)), Some(after)) => Some(after.first()),
             (None, None) if blocks > 0 => Some(blocks),
             _ => None,
         };
-        if let (Some(before), Some(behind)) = (before, behind)
-            && before + u64::from(candidates[at].extent.len) == behind
+        if let (Some(before), Some(after)) = (before, after)
+            && before + u64::from(candidates[at].extent.len) == after
         {
             extent_fixes[at] = ExtentFix::Move(before);
         }
     }
 }
 
-/// The most extents whose logical blocks rise, by their numbers. One behind the end of the file
-/// counts less than others; of equals the first.
+/// The largest set of extents whose logical blocks ascend, by their numbers. An extent past the end
+/// of the file counts less than others; the first of equal sets is taken.
 fn rising_chain(candidates: &[Candidate], blocks: u64) -> Vec<usize> {
     const INSIDE: u64 = 2;
-    const BEHIND: u64 = 1;
+    const PAST_END: u64 = 1;
     let mut firsts: Vec<u64> = candidates.iter().map(Candidate::first).collect();
     firsts.sort_unstable();
     firsts.dedup();
@@ -197,9 +197,9 @@ fn rising_chain(candidates: &[Candidate], blocks: u64) -> Vec<usize> {
             at &= at - 1;
         }
         before[index] = found.map(|(_, last)| last);
-        let is_behind = blocks > 0 && candidate.first() >= blocks;
+        let is_past_end = blocks > 0 && candidate.first() >= blocks;
         let weight =
-            found.map_or(0, |(weight, _)| weight) + if is_behind { BEHIND } else { INSIDE };
+            found.map_or(0, |(weight, _)| weight) + if is_past_end { PAST_END } else { INSIDE };
         let chain = Some((weight, index));
         longest = better(longest, chain);
         let mut at = rank + 1;
@@ -229,9 +229,9 @@ fn better(one: Option<(u64, usize)>, other: Option<(u64, usize)>) -> Option<(u64
     }
 }
 
-/// Judges the extents of a directory, whose blocks follow each other without holes: each keeps its
-/// blocks, as far as they are the directory's own, which `own` tells of an extent's blocks from one
-/// on; none goes for the place that it says.
+/// Decides about the extents of a directory, whose blocks follow each other without holes: each
+/// keeps its blocks as far as they are the directory's own, which `own` decides for an extent's
+/// blocks from a given one on; no extent is dropped because of its logical block.
 pub(crate) fn arrange_directory<E>(
     candidates: &[Candidate],
     blocks: u64,
@@ -255,7 +255,7 @@ pub(crate) fn arrange_directory<E>(
         };
         extent_fixes[index] = match u32::try_from(len) {
             Ok(0) | Err(_) => ExtentFix::Drop,
-            // What is cut and moved is cut first: the next round moves it.
+            // An extent to be cut and moved is cut first: the next round moves it.
             Ok(len) if len < one.extent.len || one.is_clipped => ExtentFix::Cut(len),
             Ok(_) if first != one.first() => ExtentFix::Move(first),
             Ok(_) => ExtentFix::Keep,

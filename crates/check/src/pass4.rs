@@ -140,7 +140,7 @@ impl Check<'_> {
         self.store.write_inode(ino, &mut record)
     }
 
-    /// An inode with the flag of values. True when its link count is to be judged like a file's.
+    /// An inode with the flag of values. True if its link count is to be checked like a file's.
     fn check_ea_inode(&self, ino: InodeNo) -> Result<bool, CheckError> {
         let record = self.record(ino)?;
         let Ok(inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(false) };
@@ -167,13 +167,13 @@ impl Check<'_> {
         Ok(false)
     }
 
-    /// A file without a name: cleared when it is empty, else put into lost+found. True when nothing
-    /// more is to be judged.
+    /// A file without a name: cleared if it is empty, else put into lost+found. True if no more
+    /// checks are needed.
     fn connect_unattached(&self, ino: InodeNo) -> Result<bool, CheckError> {
         let record = self.record(ino)?;
         let Ok(inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(true) };
-        // As e2fsck has it, one that is all hole has nothing either. Where files lie in inodes none
-        // is empty for want of blocks.
+        // As in e2fsck, a file of one hole is empty too. On a volume with inline data, a file
+        // without blocks is not.
         let is_empty = !self.geometry.has_incompat(IncompatFeatures::INLINE_DATA)
             && inode.blocks == 0
             && inode.file_acl.0 == 0

@@ -78,14 +78,14 @@ impl Check<'_> {
         self.check_totals(sum)
     }
 
-    /// Groups whose bitmaps are fetched before they are compared: whole units, so that each is
-    /// asked for once.
+    /// Number of groups whose bitmaps are fetched before they are compared: whole units, so that
+    /// each is requested once.
     fn groups_ahead(&self) -> u32 {
         let bitmaps = self.options.read_ahead / u64::from(self.geometry.block_size);
         u32::try_from(bitmaps / 2).unwrap_or(u32::MAX) / UNIT * UNIT
     }
 
-    /// Lets the system fetch the first bitmaps while passes 2 to 4 are at work.
+    /// Lets the system fetch the first bitmaps while passes 2 to 4 run.
     pub(crate) fn fetch_first_bitmaps(&self) {
         let Range { start, end } = self.window.groups;
         self.fetch_bitmaps(start..end.min(start.saturating_add(self.groups_ahead())));

@@ -1,4 +1,4 @@
-//! Pass 6: what the superblock should say of what was found, and the quota files.
+//! Pass 6: fields of the superblock that follow from the passes, and the quota files.
 
 use crate::context::Check;
 use crate::finding::{Code, Finding};
@@ -175,8 +175,8 @@ impl Check<'_> {
         self.geometry.blocks_count << self.geometry.block_bits()
     }
 
-    /// Rewrites a quota file: in new blocks where limits of users move, else in its own blocks and
-    /// new ones behind them. False on a full volume.
+    /// Rewrites a quota file: in new blocks if limits of users move, else in its own blocks and new
+    /// ones after them. False on a full volume.
     fn write_quota(
         &self,
         kind: QuotaKind,
@@ -253,8 +253,8 @@ impl Check<'_> {
     }
 }
 
-/// Whether each record with limits stands in a new file where it stands in the old one: written
-/// over it, any part of the new file leaves it whole.
+/// Whether each record with limits has the same location in the new file as in the old one: a
+/// partly written new file then leaves it whole.
 fn are_limits_in_place(old: &[u8], new: &[u8]) -> bool {
     let limits = |records: Option<&[u8]>| -> Vec<(usize, QuotaRecord)> {
         let Some(Ok(block)) = records.map(<&QuotaBlock>::try_from) else { return Vec::new() };

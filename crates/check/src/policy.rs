@@ -1,8 +1,8 @@
-//! Who decides what is done about a finding.
+//! The policy that decides which findings are repaired.
 
 use crate::finding::{Code, Finding, Severity};
 
-/// What is to be done about a finding.
+/// The decision about a finding.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Decision {
     /// Repair it now.
@@ -13,8 +13,8 @@ pub enum Decision {
     Stop,
 }
 
-/// What preening (`-p`) does about a finding of a kind: it repairs what is safe, and the first that
-/// is not ends the run.
+/// The decision of preening (`-p`) about a code: it fixes safe ones, and the first other one ends
+/// the run.
 pub fn preen_decision(code: Code) -> Decision {
     if code.is_left_by_preening() {
         return Decision::Skip;
@@ -25,7 +25,7 @@ pub fn preen_decision(code: Code) -> Decision {
     }
 }
 
-/// What `-y` does about a finding of a kind: it takes the default of the question.
+/// The decision of `-y` about a code: the default of its prompt.
 pub fn yes_decision(code: Code) -> Decision {
     if code.row().default { Decision::Fix } else { Decision::Skip }
 }
@@ -40,7 +40,7 @@ pub trait RepairPolicy: Sync {
     fn may_repair(&self) -> bool;
 }
 
-/// Who answers the questions of a repair.
+/// A policy that decides without a user.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AutoPolicy {
     /// `-n`: no to all, nothing is written.

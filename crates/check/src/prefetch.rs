@@ -1,9 +1,9 @@
 //! Reading ahead of the passes: what the page cache does not hold is read around it.
 //!
-//! A look reads most of what it reads once. Where a large piece is not in the cache, pages made for
-//! it and copied from cost as much time as a fast disk takes, so that threads of their own read it
-//! into memory of our own while others are checked. What the cache holds is left there, and small
-//! pieces are left to the system, which has many of them under way at once.
+//! A scan reads most blocks once. For a large piece that is not in the cache, allocating pages and
+//! copying from them takes as much time as the reading on a fast disk, so threads read it directly
+//! into memory of our own while other pieces are checked. Cached data are read from the cache, and
+//! small pieces are left to the system, which has many of them in flight at once.
 
 use extant_device::{AlignedBuffer, Device};
 use extant_runtime::sync::thread::{JoinHandle, spawn};
@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 const READERS: usize = 4;
 /// Bytes of a piece that is worth a read of its own.
 const LEAST: u64 = 64 << 10;
-/// Direct reads want addresses like that; [`Device::read_around`] promises to be content.
+/// Direct reads need such an alignment; [`Device::read_around`] accepts it.
 const ALIGNMENT: usize = 4096;
 
-/// Pieces on their way. Who asks for one takes it later, by the same range.
+/// Pieces under way. A caller requests one and takes it later, by the same range.
 pub(crate) struct CheckPrefetch {
     /// `None`: nothing is read ahead here.
     shared: Option<Arc<Shared>>,
@@ -30,7 +30,7 @@ pub(crate) struct CheckPrefetch {
 struct Shared {
     device: Arc<dyn Device>,
     state: Mutex<State>,
-    /// A piece was asked for, or all is over.
+    /// A piece was requested, or all is over.
     asked: Condvar,
     /// A reader is done with a piece.
     done: Condvar,
@@ -42,7 +42,7 @@ struct Shared {
 struct State {
     /// Pieces that no reader has begun, the oldest first.
     queue: VecDeque<Range<u64>>,
-    /// All pieces that were asked for and not taken.
+    /// All pieces that were requested and not taken.
     pieces: HashMap<Range<u64>, ReadWindow>,
     /// Buffers to be used again.
     spare: Vec<AlignedBuffer>,
@@ -72,8 +72,8 @@ impl CheckPrefetch {
         Self { shared, readers: Mutex::default() }
     }
 
-    /// Has bytes of the device fetched. False: nothing is done about them here, and the system may
-    /// be told that they will be needed.
+    /// Requests bytes of the device. False: nothing is done about them here, and the caller may
+    /// advise the system that they will be needed.
     pub(crate) fn request(&self, range: Range<u64>) -> bool {
         let Some(shared) = &self.shared else { return false };
         let length = range.end.saturating_sub(range.start);
@@ -96,8 +96,8 @@ impl CheckPrefetch {
         true
     }
 
-    /// What was asked for by the same range, once it is there; `None` where it was not asked for,
-    /// or has to be read as usual.
+    /// The bytes requested by the same range, once they are read; `None` if they were not
+    /// requested, or must be read in the usual way.
     pub(crate) fn take(&self, range: &Range<u64>) -> Option<Taken<'_>> {
         let shared = self.shared.as_ref()?;
         let mut state = shared.state.lock();
@@ -193,7 +193,7 @@ impl Shared {
     }
 }
 
-/// Bytes of a range that somebody asked for: a piece of memory.
+/// Bytes of a requested range: a piece of memory.
 fn length(range: &Range<u64>) -> usize {
     (range.end - range.start) as usize
 }

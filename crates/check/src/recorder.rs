@@ -1,4 +1,5 @@
-//! The one place where a finding is asked, answered, told and counted as repaired.
+//! Every finding passes through here: the policy decides, the observer is notified, the repair is
+//! counted.
 
 use crate::finding::Finding;
 use crate::policy::{Decision, RepairPolicy};
@@ -16,7 +17,7 @@ pub enum BlockTest {
     Rewrite,
 }
 
-/// Hears how a check goes. Each method does nothing where it is not written.
+/// Is notified of the steps of a check. Each method does nothing by default.
 pub trait Observer: Sync {
     /// A finding, before the policy decides about it.
     fn found(&self, _finding: &Finding) {}
@@ -35,28 +36,28 @@ pub trait Observer: Sync {
         work();
     }
 
-    /// The volume can be looked at.
+    /// The volume is ready for the passes.
     fn opened(&self, _superblock: &Superblock) {}
 
-    /// The passes run because the superblock asks for them; the reason.
+    /// The passes run because the superblock requires them; the reason.
     fn due(&self, _reason: &str) {}
 
     /// The passes are over, or were ended.
     fn passes_ran(&self) {}
 
-    /// Where files are not in one run: after the repairs, before what a look found.
+    /// Discontinuities of files: after the repairs, before the findings of a scan.
     fn discontinuities(&self, discontinuities: &[Discontinuity]) {}
 
-    /// All that the passes found is told.
+    /// All findings of the passes are reported.
     fn passes_reported(&self) {}
 }
 
-/// Hears nothing.
+/// Does nothing.
 struct NoObserver;
 
 impl Observer for NoObserver {}
 
-/// What was found so far and what was done about it.
+/// The findings so far, and whether they were repaired.
 pub struct Recorder<'a> {
     policy: &'a dyn RepairPolicy,
     observer: &'a dyn Observer,
@@ -64,12 +65,12 @@ pub struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    /// A recorder that nobody listens to.
+    /// A recorder without an observer.
     pub fn new(policy: &'a dyn RepairPolicy) -> Self {
         Self::observed(policy, &NoObserver)
     }
 
-    /// A recorder that tells `observer` of every finding.
+    /// A recorder that notifies `observer` of every finding.
     pub fn observed(policy: &'a dyn RepairPolicy, observer: &'a dyn Observer) -> Self {
         Self { policy, observer, findings: Mutex::default() }
     }

@@ -1,4 +1,4 @@
-//! What a check is told, and what it tells.
+//! Options and results of a check.
 
 use crate::finding::{Finding, Pass};
 use crate::store::Traffic;
@@ -16,10 +16,10 @@ pub type Progress = dyn Fn(Pass, u64, u64) + Send + Sync;
 /// Called with work that was done: the pass, and the number of its units.
 pub type OnWork = dyn Fn(Pass, u64) + Send + Sync;
 
-/// What a check is told besides the volume.
+/// Options of a check.
 #[derive(Clone)]
 pub struct CheckOptions {
-    /// Threads of the look: 0 for as many as the machine has cores.
+    /// Number of threads of the scan: 0 for one per core of the machine.
     pub threads: usize,
     /// Bytes that the tables may take; `None` for as much as needed. Where all tables take more,
     /// the passes run several times, each time for some groups.
@@ -46,7 +46,7 @@ pub struct CheckOptions {
     pub read_ahead: u64,
     /// The report lists where files are not in one run (`-E fragcheck`).
     pub list_discontinuities: bool,
-    /// Told how far the check is.
+    /// Called with the progress of the check.
     pub progress: Option<Arc<Progress>>,
     /// Called for each piece of work that was done, where `progress` is: with the pass, and how
     /// many of its units the piece has (inodes in pass 1, directory blocks in pass 2, groups in
@@ -89,20 +89,20 @@ impl fmt::Debug for CheckOptions {
 /// A finding and what was done about it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HandledFinding {
-    /// What was found.
+    /// The finding.
     pub finding: Finding,
     /// Whether it was repaired.
     pub repaired: bool,
 }
 
-/// What one pass cost.
+/// The cost of one pass.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct PassStatistics {
     /// The pass.
     pub pass: Pass,
     /// How long it took.
     pub time: Duration,
-    /// What it read and wrote.
+    /// Bytes read and written.
     pub traffic: Traffic,
 }
 
@@ -111,24 +111,24 @@ pub struct PassStatistics {
 pub struct Discontinuity {
     /// The file.
     pub inode: InodeNo,
-    /// What it is.
+    /// Its type.
     pub kind: FileType,
     /// The block after the last one.
     pub expected: BlockNo,
     /// The block that there is.
     pub found: BlockNo,
-    /// What jumped.
+    /// The block that is not adjacent.
     pub to: DiscontinuityTarget,
 }
 
-/// What lies at another place than behind what came before.
+/// The part of a file that is not adjacent to the part before it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DiscontinuityTarget {
-    /// An extent of so many blocks.
+    /// An extent: first logical block and number of blocks.
     Extent(FileBlock, u32),
     /// A block of an indirect map.
     Data(FileBlock),
-    /// An indirect block, with so many levels of them from it down.
+    /// An indirect block, with the number of levels from it down.
     Indirect(u8),
 }
 
@@ -150,7 +150,7 @@ impl fmt::Display for Discontinuity {
     }
 }
 
-/// What is in use on a volume, as counted.
+/// Objects in use on a volume, as counted by the passes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct VolumeStatistics {
     /// Inodes in use, reserved ones included.
@@ -181,7 +181,7 @@ pub struct VolumeStatistics {
     pub blocks: u64,
     /// Inodes whose map has single, double and triple indirect blocks.
     pub indirect: [u64; 3],
-    /// Inodes whose extent tree has so many levels below the root.
+    /// Number of inodes by the number of levels of their extent tree below the root.
     pub extent_depth: [u64; 6],
 }
 
@@ -209,15 +209,15 @@ impl VolumeStatistics {
     }
 }
 
-/// What the passes found and did.
+/// Results of the passes.
 #[derive(Clone, Debug, Default)]
 pub struct PassReport {
-    /// In the order in which they were found: of a look by pass and place, of a repair as they were
-    /// repaired.
+    /// The findings: of a scan ordered by pass and location, of a repair in the order of the
+    /// repairs.
     pub findings: Vec<HandledFinding>,
     /// Time and traffic of the last round, by pass.
     pub passes: Vec<PassStatistics>,
-    /// What is in use.
+    /// Objects in use.
     pub statistics: VolumeStatistics,
     /// Where files are not in one run, by inode: empty unless [`CheckOptions::list_discontinuities`].
     pub discontinuities: Vec<Discontinuity>,
@@ -226,8 +226,8 @@ pub struct PassReport {
     /// How often the passes went over the disk, each time for other groups: once, unless
     /// [`CheckOptions::memory`] is less than the tables of all groups take.
     pub windows: usize,
-    /// Whether the first look found an error: where it did not, what a repair then does is work
-    /// that was asked for.
+    /// Whether the first scan found an error: if it did not, a repair does only work that the
+    /// options ask for.
     pub found_errors: bool,
     /// Groups whose high-water mark could be lower, with the inodes up to the last one in use.
     pub(crate) reducible_unused_counts: Vec<(extant_ondisk::GroupNo, u32)>,

@@ -1,4 +1,4 @@
-//! Rounds of a check: looks through windows, and repairs until nothing is left to do.
+//! Rounds of a check: scans window by window, and repairs until nothing is left to do.
 
 use crate::context::Check;
 use crate::finding::{Finding, Severity};
@@ -13,8 +13,8 @@ use extant_ondisk::superblock::State;
 use std::cmp::Ordering;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Looks at everything and changes nothing. What is found is in the order of passes and places,
-/// whatever the threads and the memory.
+/// Scans the whole volume and changes nothing. Findings are in the order of passes and locations,
+/// independent of threads and memory.
 ///
 /// # Errors
 /// The device failed, or what must be kept of the whole volume takes more memory than allowed.
@@ -22,7 +22,7 @@ pub fn scan(store: &Store, options: &CheckOptions) -> Result<PassReport, CheckEr
     scan_within(store, options, &mut Windows::plan(store, options))
 }
 
-/// Looks through windows, and through smaller ones where they turn out to be too large.
+/// Scans window by window, and with smaller windows if they turn out to be too large.
 fn scan_within(
     store: &Store,
     options: &CheckOptions,
@@ -72,7 +72,7 @@ fn scan_windows(
     Ok(report)
 }
 
-/// Findings of two windows, both sorted: what both found, each tells of the same.
+/// Merges the findings of two windows, both sorted: findings of both are kept once.
 fn united(left: Vec<Finding>, right: Vec<Finding>) -> Vec<Finding> {
     let mut all = Vec::with_capacity(left.len().max(right.len()));
     let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
@@ -90,8 +90,8 @@ fn united(left: Vec<Finding>, right: Vec<Finding>) -> Vec<Finding> {
     all
 }
 
-/// Establishes the high-water marks of a sound volume as far down as its inodes allow (document
-/// 004). No finding: a mark that stands too high costs time and nothing else.
+/// Raises the unused-inode counts of a valid volume as far as its inodes allow (document 004). It
+/// is not a finding: too low a count costs only time.
 fn lower_unused_counts(store: &Store, marks: &[(GroupNo, u32)]) -> Result<(), CheckError> {
     let per_group = store.geometry().inodes_per_group;
     let mut used = marks.iter().map(|(_, used)| *used);
@@ -108,7 +108,8 @@ fn lower_unused_counts(store: &Store, marks: &[(GroupNo, u32)]) -> Result<(), Ch
     Ok(())
 }
 
-/// Restarts in one run at most, beside the rounds: each clears an inode or a feature.
+/// Maximum number of restarts in one run, in addition to the rounds: each clears an inode or a
+/// feature.
 const MAX_RESTARTS: u32 = 100;
 
 /// Repairs once what can be repaired in each window; how much that was. After a repair that makes
@@ -157,10 +158,9 @@ fn repair_round(
     Ok(all)
 }
 
-/// Looks, and repairs what the policy accepts, until a look finds nothing more, nothing more is
-/// accepted, or the rounds are used up. While repairs are under way the volume is marked as not
-/// clean; in the end it is clean if nothing is left. Times of checks and mount counts are the
-/// caller's to set.
+/// Scans, and repairs what the policy accepts, until a scan finds nothing more, nothing more is
+/// accepted, or the rounds are used up. During the repairs the volume is marked as not clean; at
+/// the end it is clean if nothing is left. The caller sets times of checks and mount counts.
 ///
 /// # Errors
 /// As [`scan`], and [`CheckError::Stopped`] when the policy ended the run.
@@ -176,7 +176,7 @@ pub fn repair(
         return Ok(report);
     }
     let before = recorder.count();
-    let (mut rounds, mut restarts, mut unseen) = (0, 0, 0); // unseen: repairs since the last look
+    let (mut rounds, mut restarts, mut unseen) = (0, 0, 0); // unseen: repairs since the last scan
     let mut forced =
         options.optimize_directories || options.unshare_blocks || options.bmap_to_extent;
     while (forced || !report.findings.is_empty()) && rounds < options.rounds {

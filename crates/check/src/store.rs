@@ -1,6 +1,6 @@
 //! The volume's blocks as a check sees them: read from the device and repaired there.
 //!
-//! Everything takes `&self`: the look reads from many threads, and only the repair, which is one
+//! Everything takes `&self`: the scan reads from many threads, and only the repair, which is one
 //! thread, writes.
 
 use crate::prefetch::{CheckPrefetch, Taken};
@@ -16,8 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use zerocopy::IntoBytes;
 
-/// Why a check could not go on. What is wrong with the volume is a [`Finding`](crate::Finding), not
-/// an error.
+/// Error of a check. A flaw of the volume is a [`Finding`](crate::Finding), not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// The device failed.
@@ -36,7 +35,7 @@ pub enum CheckError {
     /// The tables of the check need more memory than it may use.
     #[error("the check needs more than {limit} bytes of memory")]
     Memory {
-        /// What was allowed, in bytes.
+        /// The limit, in bytes.
         limit: u64,
     },
 }
@@ -62,7 +61,7 @@ pub struct Store {
     changed: AtomicBool,
     /// Blocks of a journal that the passes gave up; 0 for none.
     lost_journal: AtomicU32,
-    /// A look went over the whole volume.
+    /// A scan went over the whole volume.
     looked: AtomicBool,
     read: AtomicU64,
     written: AtomicU64,
@@ -77,7 +76,7 @@ impl Store {
     /// Opens a volume by its primary superblock and descriptors.
     ///
     /// # Errors
-    /// The device failed, or the superblock is none that can be computed with.
+    /// The device failed, or the superblock is invalid.
     pub fn open(device: Arc<dyn Device>) -> Result<Self, CheckError> {
         let mut bytes = vec![0; size_of::<RawSuperblock>()];
         device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
@@ -158,32 +157,32 @@ impl Store {
         Some(self.lost_journal.load(Relaxed)).filter(|blocks| *blocks > 0)
     }
 
-    /// Notes that a look has gone over the whole volume.
+    /// Records that a scan has gone over the whole volume.
     pub(crate) fn note_scan(&self) {
         self.looked.store(true, Relaxed);
     }
 
-    /// What was moved so far.
+    /// The traffic so far.
     pub fn traffic(&self) -> Traffic {
         Traffic { read: self.read.load(Relaxed), written: self.written.load(Relaxed) }
     }
 
-    /// The superblock as it stands now.
+    /// The superblock in its current state.
     pub fn superblock(&self) -> Superblock {
         Superblock::decode(&self.meta.lock().superblock)
     }
 
-    /// The superblock's bytes as they stand now.
+    /// The superblock's bytes in their current state.
     pub fn raw_superblock(&self) -> RawSuperblock {
         self.meta.lock().superblock
     }
 
-    /// The descriptor of a group as it stands now. Its places and counts may be impossible.
+    /// The descriptor of a group in its current state. Its locations and counts may be impossible.
     pub fn desc(&self, group: GroupNo) -> GroupDesc {
         self.meta.lock().table.get(group, &self.geometry)
     }
 
-    /// All descriptors as they stand now.
+    /// All descriptors in their current state.
     pub fn descs(&self) -> Vec<GroupDesc> {
         self.meta.lock().table.iter(&self.geometry).collect()
     }

@@ -1,6 +1,5 @@
-//! Candidates for the superblock: whether one fits what lies on the device, where the primary one
-//! makes sense and its own descriptors contradict it. Judged before anything is written through
-//! either.
+//! Candidates for the superblock: whether one fits the data on the device, if the primary one is
+//! valid but its own descriptors contradict it. Decided before anything is written through either.
 
 use super::backup_table;
 use super::find::{SuperblockCandidate, backups};
@@ -113,8 +112,7 @@ fn fit(
     }
 }
 
-/// Without a backup: as many blocks reserved for descriptors as lie in front of the first table of
-/// group 0.
+/// Without a backup: reserves as many blocks for descriptors as precede the first table of group 0.
 fn with_reserved_blocks(
     found: &SuperblockCandidate,
     table: &DescriptorTable,

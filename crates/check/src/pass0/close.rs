@@ -47,13 +47,13 @@ pub fn needs_check(superblock: &Superblock, now: u64) -> Option<String> {
 }
 
 impl Prepared {
-    /// Whether the front part found something that only the passes can put right or that makes the
-    /// superblock's word doubtful.
+    /// Whether pass 0 found something that only the passes can repair, or that makes the
+    /// superblock's state flags unreliable.
     pub fn needs_passes(&self) -> bool {
         self.state.needs_passes || self.state.from_backup || self.state.has_errors_left
     }
 
-    /// Whether the front part found something worse than a note that was not repaired.
+    /// Whether pass 0 found something worse than a note that was not repaired.
     pub fn has_errors_left(&self) -> bool {
         self.state.has_errors_left
     }
@@ -208,7 +208,7 @@ fn renew_backups(volume: &mut OfflineVolume) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// What makes the volume what it is; counts and times may differ.
+/// The fields that identify the volume; counts and times may differ.
 fn essence(raw: &RawSuperblock) -> impl PartialEq + use<> {
     let superblock = Superblock::decode(raw);
     (

@@ -1,4 +1,4 @@
-//! What the files before pass 1 share: the volume under way, and why it was not opened.
+//! State that the files of pass 0 share: the volume being opened, and errors of opening.
 
 use super::find::SuperblockChoice;
 use crate::finding::Finding;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// What opening is told.
+/// Options of opening.
 #[derive(Clone)]
 pub struct CheckOpenOptions {
     /// Which superblock to take (`-b`, `-B`).
@@ -30,7 +30,7 @@ pub struct CheckOpenOptions {
     pub fresh_uuid: Uuid,
     /// The clock.
     pub env: Env,
-    /// Whether times of the superblock are judged. e2fsck does so where a check is asked for
+    /// Whether times of the superblock are checked. e2fsck checks them if the check is forced
     /// (`-f`).
     pub judges_times: bool,
     /// Seconds that a time of the superblock may lie in the future: a machine's clock may tick
@@ -61,7 +61,7 @@ impl fmt::Debug for CheckOpenOptions {
     }
 }
 
-/// Why a volume was not opened. What was found before is recorded all the same.
+/// Error of opening a volume. Findings before it are recorded all the same.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The device failed, or the policy ended the run.
@@ -83,7 +83,7 @@ pub enum OpenError {
         /// Whole blocks of the device.
         device: u64,
     },
-    /// The journal stands in the way.
+    /// The journal prevents opening.
     #[error("{0}")]
     Journal(#[from] JournalError),
     /// The device of an external journal cannot be opened.
@@ -119,7 +119,7 @@ impl From<DeviceError> for OpenError {
     }
 }
 
-/// What was found out about the volume on the way, for closing it.
+/// Facts about the volume found during opening, used for closing it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OpenState {
     /// The superblock came from a backup.
@@ -136,11 +136,11 @@ pub(super) struct OpenState {
     pub(super) is_repaired: bool,
     /// Something that is worse than a note was not.
     pub(super) has_errors_left: bool,
-    /// The MMP block says that a checker is at work: to be cleared.
+    /// The MMP block is set to FSCK by this check: to be cleared.
     pub(super) mmp_claimed: bool,
 }
 
-/// A volume that the passes can look at.
+/// A volume that is ready for the passes.
 pub struct Prepared {
     /// Its blocks.
     pub store: Store,
@@ -155,7 +155,7 @@ impl fmt::Debug for Prepared {
     }
 }
 
-/// The front part at work.
+/// The state of pass 0.
 pub(super) struct Pass0<'a> {
     pub(super) volume: OfflineVolume,
     pub(super) recorder: &'a Recorder<'a>,
@@ -163,7 +163,8 @@ pub(super) struct Pass0<'a> {
     /// Descriptors that the passes use and that the policy did not let be written.
     pub(super) patches: BTreeMap<u32, GroupDesc>,
     pub(super) state: OpenState,
-    /// How often a descriptor was looked at: what grows with the square of the groups is seen here.
+    /// Number of times that a descriptor was read: a test bounds it, so that it does not grow with
+    /// the square of the number of groups.
     #[cfg(test)]
     pub(super) desc_reads: std::cell::Cell<usize>,
 }
@@ -186,7 +187,7 @@ impl Pass0<'_> {
         self.recorder.should_fix(finding)
     }
 
-    /// Says something that needs no answer.
+    /// Reports a finding whose repair is not decided here.
     pub(super) fn report(&mut self, finding: Finding) -> Result<(), CheckError> {
         self.should_fix(finding).map(|_| ())
     }
@@ -221,8 +222,8 @@ impl Pass0<'_> {
     }
 }
 
-/// The descriptors beside a backup superblock; a block of the table that has no copy there is the
-/// primary one's.
+/// The descriptors next to a backup superblock; a block of the table without a copy there is taken
+/// from the primary table.
 pub(super) fn backup_table(
     device: &dyn Device,
     geometry: &extant_ondisk::Geometry,

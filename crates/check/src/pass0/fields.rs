@@ -1,4 +1,4 @@
-//! The superblock's fields that `Geometry` does not judge.
+//! The superblock's fields that `Geometry` does not check.
 
 use super::Pass0;
 use crate::finding::{Code, Finding};
@@ -40,7 +40,7 @@ impl Pass0<'_> {
         Ok(())
     }
 
-    /// What says how the rest is to be read.
+    /// Fields that determine how the rest is read.
     fn check_form(&mut self) -> Result<(), CheckError> {
         let raw = &self.volume.raw;
         let revision = raw.s_rev_level.get();
@@ -189,7 +189,7 @@ impl Pass0<'_> {
                 let is_possible = self.can_be_file(number) || reserved == Some(number);
                 (!is_possible || is_shared).then_some(Code::QuotaInodeBad)
             } else if [InodeNo::USER_QUOTA, InodeNo::GROUP_QUOTA].contains(&number) {
-                None // nobody else's files
+                None // not other files
             } else if self.is_file(number) {
                 // The number hides the file from the passes of others.
                 Some(Code::QuotaInodeHidesFile)
@@ -199,8 +199,7 @@ impl Pass0<'_> {
             let Some(code) = code else { continue };
             let finding =
                 Finding::new(code).inode(number).detail(name.to_owned()).found(number.0.into());
-            // Where nothing is written, the passes look at the file of that number as if it had
-            // been.
+            // If nothing is written, the passes check the file of that number as if it had been.
             if self.should_fix(finding)? || !self.may_repair() {
                 self.volume.update_superblock(|raw| match name {
                     "user" => raw.s_usr_quota_inum.set(0),

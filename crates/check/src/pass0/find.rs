@@ -1,9 +1,9 @@
 //! Finding a superblock and descriptors to work with: the primary ones, or the backups.
 //!
-//! A backup lies at the start of its group. Where groups start depends on what the superblock says,
-//! so all block sizes are tried with the usual group sizes, then with what a broken primary says,
-//! and last the start of the device is searched: a backup knows its group, and lies where that
-//! group starts or is none.
+//! A backup lies at the start of its group. The start of a group depends on the superblock's
+//! values, so all block sizes are tried with the usual group sizes, then with the values of a
+//! corrupt primary, and last the start of the device is searched: a backup contains its group
+//! number, and is valid only at the start of that group.
 
 use crate::finding::{Code, Finding};
 use extant_device::{Device, DeviceError, data_runs};
@@ -34,7 +34,7 @@ pub(super) struct SuperblockCandidate {
     pub(super) geometry: Geometry,
     /// The group whose copy it is.
     pub(super) group: GroupNo,
-    /// What is wrong with the primary one, where it is not this.
+    /// The flaw of the primary one, if this is another.
     pub(super) primary_flaw: Option<FormatError>,
     /// Of the primary one: only its checksum is wrong.
     pub(super) is_checksum_wrong: bool,
@@ -66,7 +66,7 @@ impl From<DeviceError> for NotFound {
     }
 }
 
-/// Features that no code but their maker's can check, and those that nobody knows.
+/// Features that only programs of their authors can check, and unknown ones.
 pub(super) fn beyond(raw: &RawSuperblock) -> Vec<String> {
     let features = raw.features();
     let mut beyond = features;
@@ -193,7 +193,7 @@ fn group_sizes(raw: &RawSuperblock) -> Option<(u32, u32)> {
     (!has_clusters && sizes.0 != sizes.1).then_some(sizes)
 }
 
-/// What cannot be computed with is sound with as many blocks in a group as it has clusters.
+/// A superblock that `Geometry` refuses is valid with as many blocks in a group as it has clusters.
 fn with_group_size(raw: &RawSuperblock) -> Option<SuperblockCandidate> {
     let (blocks, clusters) = group_sizes(raw)?;
     let mut fixed = *raw;
@@ -210,9 +210,9 @@ fn with_group_size(raw: &RawSuperblock) -> Option<SuperblockCandidate> {
     })
 }
 
-/// What of the primary superblock a backup knows better than what was computed for it: the count of
-/// inodes may be wrong, or what it was compared with, the inodes of a group and the blocks of all;
-/// the blocks of a group; where descriptors begin to lie in their groups.
+/// Takes from a backup the fields of the primary superblock that it knows better than computed
+/// values: the inode count may be wrong, or the fields that it was compared with (the inodes per
+/// group, all blocks); the blocks per group; the first group whose descriptors lie in the groups.
 fn known_better(
     raw: &RawSuperblock,
     fixed: &RawSuperblock,
@@ -312,7 +312,8 @@ fn with_revision(
         Err(_) => return None,
     };
     let inode_size = fixed.s_inode_size.get();
-    // Inodes of another size do not stand where a reader of the first revision looks for them.
+    // Inodes of another size are not at the offset where a reader of the first revision expects
+    // them.
     let finding = if inode_size == OLD_INODE_SIZE {
         Finding::new(Code::FeaturesOfRevisionZero)
     } else {
@@ -322,8 +323,8 @@ fn with_revision(
     Some(Ok(found))
 }
 
-/// A number of groups of which tables lie together that cannot be: readers refuse it even where the
-/// feature is missing. Only makers and allocators ask for it, so that their default does.
+/// An impossible number of groups in a flex group: readers refuse it even without the feature. Only
+/// mkfs and allocators use it, so it gets the default of mkfs.
 fn with_flex_groups(
     raw: &RawSuperblock,
     block_size: Option<u32>,
@@ -398,8 +399,9 @@ fn primary(
     Ok(found)
 }
 
-/// The count of inodes follows from groups and inodes a group: a wrong one alone is no reason to
-/// distrust the rest. Where it is the inodes of a group that cannot be, they follow from the count.
+/// The inode count follows from the groups and the inodes per group: a wrong count alone is no
+/// reason to reject the rest. If the inodes per group are impossible, they are computed from the
+/// count.
 fn with_inodes_counted(
     raw: &RawSuperblock,
     error: FormatError,
@@ -452,8 +454,8 @@ fn with_inodes_counted(
     })
 }
 
-/// Whether groups of so many inodes can be those of the volume: their bitmaps are whole bytes, and
-/// no more inodes are free than there are.
+/// Whether groups of that many inodes can be those of the volume: their bitmaps are whole bytes,
+/// and no more inodes are free than exist.
 fn can_have_inodes(raw: &RawSuperblock, groups: u32, each: u32) -> bool {
     let all = u64::from(groups) * u64::from(each);
     each > 0 && each.is_multiple_of(8) && all >= u64::from(raw.s_free_inodes_count.get())
@@ -507,7 +509,7 @@ fn primary_flaw(device: &dyn Device) -> Result<Option<FormatError>, DeviceError>
 
 pub(super) type Backup = (RawSuperblock, Geometry, GroupNo);
 
-/// The first backups at the usual places; where there is none, the one that a search finds.
+/// The first backups at the usual locations; if there are none, the one that a search finds.
 pub(super) fn backups(
     device: &dyn Device,
     broken: &RawSuperblock,
@@ -552,7 +554,7 @@ pub(super) fn without_features(
     }))
 }
 
-/// A word of features with every bit: some of them contradict each other, so that no program, newer
+/// A feature word with every bit set: some of them contradict each other, so that no program, newer
 /// than this or not, wrote it.
 fn impossible_features(raw: &RawSuperblock) -> Option<Flaw> {
     let words = [

@@ -11,8 +11,8 @@ use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags};
 use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo};
 
 impl Pass0<'_> {
-    /// Judges every descriptor. What cannot be is replaced at once, so that the passes can look; it
-    /// is written where the policy says so.
+    /// Checks every descriptor. Impossible values are replaced in memory at once, so that the
+    /// passes can run; they are written if the policy accepts it.
     pub(super) fn check_groups(&mut self) -> Result<(), CheckError> {
         let geometry = self.volume.geometry().clone();
         // Computed only where something is wrong.
@@ -94,7 +94,7 @@ impl Pass0<'_> {
         Ok(None)
     }
 
-    /// What the volume has at places where it can be.
+    /// The tables of the volume that lie at possible locations.
     fn tables_in_place(&self) -> RunSet {
         let geometry = self.volume.geometry();
         let mut taken = RunSet::new();

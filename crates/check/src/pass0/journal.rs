@@ -1,5 +1,5 @@
-//! The journal: found, judged, replayed; its superblock or its inode put right, or the journal
-//! taken off.
+//! The journal: finds it, checks it, replays it; repairs its superblock or its inode, or removes
+//! the journal.
 
 use super::log_head;
 use super::table_places::bad_places;
@@ -20,13 +20,13 @@ use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant_ondisk::{CompatFeatures, Flaw, FormatError, IncompatFeatures, InodeNo, Tid, Uuid};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// A journal has at least so many blocks, from mke2fs(8).
+/// Minimum size of a journal in blocks, from mke2fs(8).
 const MIN_JOURNAL: u64 = 1024;
 /// `s_jnl_backup_type` of a copy of the journal inode's map.
 const BACKUP_OF_INODE: u8 = 1;
 /// Where version 2's fields start in a journal superblock.
 const V2_FIELDS_AT: usize = 0x24;
-/// Where the count of a journal superblock's users stands.
+/// Offset of the number of users in a journal superblock.
 const USERS_AT: usize = 0x40;
 /// A regular file that only its owner may read.
 const HIDDEN_FILE: u16 = 0o100_600;
@@ -38,7 +38,7 @@ struct FoundJournal {
 }
 
 impl FoundJournal {
-    /// Blocks of the journal: what is mapped behind the file's end is no part of it.
+    /// Blocks of the journal: blocks mapped past the file's end do not belong to it.
     fn blocks(&self) -> u32 {
         let of_file = self.inode.size / u64::from(self.place.block_size);
         self.place.runs.blocks_count().min(u32::try_from(of_file).unwrap_or(u32::MAX))
@@ -46,7 +46,7 @@ impl FoundJournal {
 }
 
 impl Pass0<'_> {
-    /// Judges the journal, and has it replayed where it waits for that and repairs are allowed.
+    /// Checks the journal, and has it replayed if it needs recovery and repairs are allowed.
     pub(super) fn check_journal(&mut self) -> Result<(), OpenError> {
         let raw = self.volume.raw;
         let has_journal = raw.features().compat.contains(CompatFeatures::HAS_JOURNAL);
@@ -98,7 +98,7 @@ impl Pass0<'_> {
         }
     }
 
-    /// Whether the inode that the superblock names holds a journal, or its copy tells of one.
+    /// Whether the inode that the superblock names holds a journal, or its copy describes one.
     fn may_be_inside(&self) -> Result<bool, CheckError> {
         let raw = &self.volume.raw;
         match self.place_of_inode(InodeNo(raw.s_journal_inum.get())) {
@@ -108,7 +108,8 @@ impl Pass0<'_> {
         }
     }
 
-    /// The superblock names an inode that never held a journal, beside a device: the device has it.
+    /// The superblock names an inode that never held a journal, and also a device: the journal is
+    /// on the device.
     fn check_outside_beside_none(&mut self) -> Result<(), OpenError> {
         if self.may_repair() && self.options.journal.is_none() {
             return self.check_external_journal();
@@ -138,9 +139,9 @@ impl Pass0<'_> {
         Ok(())
     }
 
-    /// The blocks of the journal's inode. Where that is broken its copy in the superblock is taken,
-    /// and where that is broken too the journal is taken off. `None` when there is nothing left to
-    /// look at.
+    /// The blocks of the journal's inode. If the inode is corrupt, its copy in the superblock is
+    /// used; if both are corrupt, the journal is removed. `None` if there is no journal left to
+    /// check.
     fn journal_place(&mut self) -> Result<Option<FoundJournal>, OpenError> {
         let raw = self.volume.raw;
         let number = InodeNo(raw.s_journal_inum.get());
@@ -512,8 +513,8 @@ impl Pass0<'_> {
         Ok(self.check_journal_number()?)
     }
 
-    /// The kernel finds the journal's device by the number in the superblock alone. What was logged
-    /// may bring back an old one.
+    /// The kernel finds the journal's device by the number in the superblock alone. The replay may
+    /// restore an old number.
     fn check_journal_number(&mut self) -> Result<(), CheckError> {
         let stored = self.volume.raw.s_journal_dev.get();
         let Some(number) = self.options.journal_number.filter(|number| *number != stored) else {
@@ -606,7 +607,7 @@ impl Pass0<'_> {
         }
     }
 
-    /// What the journal holds is given up.
+    /// The contents of the journal are discarded.
     fn reset_journal(&mut self) -> Result<(), OpenError> {
         self.state.needs_passes = true;
         self.volume.update_superblock(clear_recover)?;

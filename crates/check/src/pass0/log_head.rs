@@ -25,7 +25,7 @@ pub(super) fn mended(
     if raw.as_bytes() == stored.as_bytes() {
         return Ok(None);
     }
-    // An empty log has no block that speaks for the rest.
+    // An empty log has no block that confirms the rest.
     let is_believed = if superblock.start == 0 {
         stored.s_header.as_bytes() == raw.s_header.as_bytes()
     } else {

@@ -11,7 +11,7 @@ use extant_ondisk::{BlockNo, Flaw, FormatError, IncompatFeatures};
 use zerocopy::FromZeros;
 
 impl Pass0<'_> {
-    /// Reads the MMP block, waits where somebody may have the volume open, and claims it.
+    /// Reads the MMP block, waits if another host may have the volume open, and claims it.
     pub(super) fn claim_mmp(&mut self) -> Result<(), OpenError> {
         if !has(&self.volume.raw, IncompatFeatures::MMP) {
             return Ok(());
@@ -36,7 +36,7 @@ impl Pass0<'_> {
         }
         let mmp = Mmp::decode(&raw);
         if !self.may_repair() {
-            // Looking disturbs nobody, and what is seen may be in motion.
+            // A read-only check disturbs no other host, and the data that it reads may change.
             return Ok(());
         }
         let of_superblock = self.volume.raw.s_mmp_interval.get();
@@ -53,7 +53,7 @@ impl Pass0<'_> {
             Taken::Ours(_) => {}
             Taken::Theirs(other) => return Err(in_use(&other)),
         }
-        // Those who look need not wait for a check.
+        // Read-only users need not wait for a check.
         self.write_mmp(block, raw, MmpSequence::Fsck)?;
         self.state.mmp_claimed = true;
         Ok(())

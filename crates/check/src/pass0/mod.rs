@@ -1,9 +1,9 @@
-//! What comes before pass 1 and after pass 5: a volume is found, brought to where the passes can
-//! look at it, and closed.
+//! The work before pass 1 and after pass 5: finds a volume, prepares it for the passes, and closes
+//! it.
 //!
-//! [`open`] finds a superblock, has the journal replayed, judges the superblock's fields, the
+//! [`open`] finds a superblock, has the journal replayed, and checks the superblock's fields, the
 //! descriptors and the orphans; the [`Prepared`] volume goes to [`scan`](crate::scan) or
-//! [`repair`](crate::repair), and [`Prepared::close`] makes what only a whole volume allows (a new
+//! [`repair`](crate::repair), and [`Prepared::close`] makes changes that need a whole volume (a new
 //! journal), stamps the check and renews the backups.
 
 mod candidates;
@@ -41,8 +41,8 @@ use extant_ondisk::{FormatError, GroupNo};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Finds a volume on `device` and brings it to where the passes can look at it. With a policy that
-/// repairs nothing, nothing is written and the journal stays as it is.
+/// Finds a volume on `device` and prepares it for the passes. With a policy that repairs nothing,
+/// nothing is written and the journal stays as it is.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -80,7 +80,7 @@ pub fn open(
     pass0.check_fields()?;
     pass0.check_groups()?;
     if is_replayed || is_log_first {
-        // What was logged may have been the journal's own inode.
+        // The replay may have written the journal's own inode.
         pass0.check_journal()?;
     }
     if pass0.may_repair() {
@@ -155,8 +155,8 @@ impl<'a> Pass0<'a> {
             .as_ref()
             .filter(|finding| finding.code == Code::FeaturesUnknown)
             .and_then(|finding| finding.subject.detail.clone());
-        // A backup that the user asked for beside a sound primary one is no finding; it is written
-        // all the same.
+        // A backup that the user named although the primary one is valid is no finding; it is
+        // written all the same.
         if let Some(finding) = finding {
             let answer = pass0.should_fix(finding);
             if let Some(names) = unknown.filter(|_| !matches!(answer, Ok(true))) {

@@ -1,7 +1,6 @@
-//! Tables that a descriptor looks for elsewhere than its backup does: bitmaps and inode tables stay
-//! where the volume's maker put them, so that one of the two is broken. What lies at the two places
-//! says which. On a volume without backups the place where makers put a table stands in for the
-//! backup's.
+//! Tables whose location in a descriptor differs from that in its backup: bitmaps and inode tables
+//! stay where mkfs put them, so one of the two is corrupt. The contents of the two locations decide
+//! which. On a volume without backups the location that mkfs uses takes the place of the backup's.
 
 use super::places::Places;
 use super::table_places::{TABLES, bad_places, mark_suspect, place, set_place, table_blocks};
@@ -16,14 +15,14 @@ use extant_ondisk::inode::{self, Inode};
 use extant_ondisk::{BlockNo, Geometry, GroupNo, InodeNo};
 use std::collections::BTreeSet;
 
-/// Blocks of an inode table that are looked at: inodes are handed out from its front.
+/// Number of blocks of an inode table that are read: inodes are allocated from its start.
 const LOOKED_AT: u64 = 64;
-/// How much speaks for a place, what weighs most first.
+/// A score for a location, the most significant part first.
 type Score = (i64, i64, i64);
 
 impl Pass0<'_> {
-    /// Compares the places of all tables with the first backup's, and takes the backup's where more
-    /// speaks for it.
+    /// Compares the locations of all tables with the first backup's, and uses the backup's if its
+    /// score is higher.
     pub(super) fn check_moved_tables(&mut self) -> Result<(), CheckError> {
         if self.state.is_table_backup {
             return Ok(());
@@ -63,8 +62,8 @@ impl Pass0<'_> {
                 None => table.as_ref().and_then(|table| sound_desc(table, group, &geometry)),
             };
             let Some(copy) = copy else { continue };
-            // Judged with the descriptors; without a backup the other places of such a descriptor
-            // are no better.
+            // Checked with the descriptors; without a backup the other locations of such a
+            // descriptor are no better.
             let bad = bad_places(group, &desc, &geometry);
             if !bad.is_empty() && backup.is_some() {
                 continue;
@@ -112,12 +111,12 @@ impl Pass0<'_> {
                 places.update(self, group, &before);
             }
         }
-        // What is looked at from here on is as it would be repaired.
+        // From here on the descriptors are as they would be after the repair.
         self.volume.seal_descs();
         Ok(())
     }
 
-    /// Whether more speaks for the copy's place of a table than for the descriptor's own.
+    /// Whether the copy's location of a table has a higher score than the descriptor's own.
     fn is_nearer(
         &self,
         group: GroupNo,
@@ -251,7 +250,7 @@ mod tests {
     use std::sync::Arc;
 
     const GROUPS: u32 = 2048;
-    /// Looks at descriptors that a group may cost, however many groups there are.
+    /// Maximum number of descriptor reads per group, however many groups there are.
     const LOOKS: usize = 16;
     /// Where a descriptor says the inode table's place.
     const INODE_TABLE_AT: u64 = 8;

@@ -1,4 +1,4 @@
-//! What finished orphans used is taken off the quota files.
+//! Subtracts the usage of deleted orphans from the quota files.
 
 use super::Pass0;
 use crate::store::CheckError;
@@ -12,7 +12,7 @@ use extant_ondisk::{BlockNo, Flaw, InodeNo, Location, RoCompatFeatures};
 use std::collections::BTreeMap;
 use zerocopy::IntoBytes;
 
-/// What one id no longer uses.
+/// Usage that one id no longer has.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Freed {
     /// Bytes.
@@ -21,7 +21,7 @@ pub(super) struct Freed {
     pub(super) inodes: u64,
 }
 
-/// What finished orphans used, by id, in the order of [`QuotaKind::ALL`].
+/// Usage freed by finished orphans, by id, in the order of [`QuotaKind::ALL`].
 pub(super) type FreedByOwner = [BTreeMap<u32, Freed>; 3];
 
 /// Adds what an orphan no longer uses to that of its user, group and project. Values of attributes

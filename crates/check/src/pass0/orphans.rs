@@ -98,7 +98,7 @@ impl Pass0<'_> {
     /// and checksum.
     fn check_orphan_file(&mut self) -> Result<(), CheckError> {
         let features = self.volume.raw.features();
-        // What the journal holds may be newer.
+        // The journal may hold a newer copy.
         if !features.compat.contains(CompatFeatures::ORPHAN_FILE)
             || features.incompat.contains(IncompatFeatures::RECOVER)
         {
@@ -110,8 +110,7 @@ impl Pass0<'_> {
             Err(flaw) => {
                 let finding =
                     Finding::new(Code::OrphanFileInvalid).inode(number).detail(flaw.to_owned());
-                // Whatever the inode is now is for the passes; the kernel works without such a
-                // file.
+                // The passes check the inode; the kernel works without such a file.
                 if self.should_fix(finding)? {
                     self.state.needs_passes = true;
                     self.forget_orphan_file()?;
@@ -121,7 +120,7 @@ impl Pass0<'_> {
         };
         let block_size = u64::from(self.volume.geometry().block_size);
         let whole = blocks.len() as u64 * block_size;
-        // A size that is too small for the map is pass 1's to judge.
+        // Pass 1 checks whether the size is too small for the map.
         if file.size > whole || file.size > whole - block_size && file.size != whole {
             let detail = format!("its size is {}, not {whole}", file.size);
             if self
@@ -210,7 +209,7 @@ impl Pass0<'_> {
         Ok(self.volume.commit()?)
     }
 
-    /// An inode that may stand in an orphan list.
+    /// An inode that may be in an orphan list.
     fn orphan(&self, number: InodeNo) -> Option<(Vec<u8>, Inode)> {
         let geometry = self.volume.geometry();
         if number < geometry.first_inode || number.0 > geometry.inodes_count {
@@ -232,7 +231,7 @@ impl Pass0<'_> {
         }
         let number = InodeNo(raw.s_orphan_file_inum.get());
         let Some((_, file)) = self.orphan(number) else {
-            // The passes judge the file itself.
+            // The passes check the file itself.
             self.state.needs_passes = true;
             return Ok(());
         };

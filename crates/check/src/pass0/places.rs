@@ -1,5 +1,5 @@
-//! Where all tables of the volume lie: what else takes the room of one of them is answered in a few
-//! steps, however many groups there are.
+//! The locations of all tables of the volume: finds overlaps with one of them in a few steps,
+//! however many groups there are.
 
 use super::Pass0;
 use super::table_places::{TABLES, place, table_blocks};

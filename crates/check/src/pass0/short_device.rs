@@ -46,8 +46,8 @@ fn with_zeros(device: &Arc<dyn Device>, geometry: &Geometry) -> Option<Arc<dyn D
 }
 
 /// Replays the log of a volume that is longer than the device; true if it was replayed. The log is
-/// not emptied where a part of it, or the home location of one of its blocks, lies past the end of
-/// the device, so that all of it can be replayed on a device of full size.
+/// not emptied if a part of it, or the home location of one of its blocks, lies past the end of the
+/// device, so that all of it can be replayed on a device of full size.
 pub(super) fn replay(
     device: &Arc<dyn Device>,
     found: &SuperblockCandidate,

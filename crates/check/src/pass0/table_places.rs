@@ -10,8 +10,8 @@ pub(super) fn table_blocks(name: &str, geometry: &Geometry) -> u64 {
     if name == "inode table" { u64::from(geometry.itable_blocks()) } else { 1 }
 }
 
-/// Which of a group's places lie off the volume, or without flex_bg outside of the group. Block 0
-/// is no place either: the superblock is there, or the boot sector.
+/// The locations of a group that lie off the volume, or without flex_bg outside of the group. Block
+/// 0 is no valid location either: it holds the superblock, or the boot sector.
 pub(super) fn bad_places(
     group: GroupNo,
     desc: &GroupDesc,

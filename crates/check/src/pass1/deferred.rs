@@ -70,7 +70,7 @@ impl Check<'_> {
         let per_cluster = u64::from(self.geometry.blocks_per_cluster);
         let first = self.geometry.first_data_block.0;
         let mut moved: Vec<Extent> = Vec::new();
-        // The cluster that holds a logical cluster's blocks, for the one under way.
+        // The cluster that holds the blocks of the current logical cluster.
         let mut home: Option<(u64, BlockNo)> = None;
         for extent in std::mem::take(&mut map.extents) {
             for at in 0..u64::from(extent.len) {

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 /// Blocks named in one finding at most.
 const NAMED: usize = 40;
-/// What an owner takes beside its clusters, in numbers of 8 bytes.
+/// Memory of an owner in addition to its clusters, in numbers of 8 bytes.
 const OWNER: usize = 6;
 
 impl Check<'_> {
@@ -177,8 +177,8 @@ impl Check<'_> {
         owners: &BTreeMap<InodeNo, Vec<u64>>,
         claims: &BTreeMap<u64, u32>,
     ) -> Result<bool, CheckError> {
-        // Two files that share are both as good as they are bad, and of a window it is not known
-        // what is free elsewhere.
+        // Neither of two files that share blocks is better than the other, and a window does not
+        // know the free space outside of it.
         let (needed, free) = self.room_for_copies(claims);
         if needed <= free || owners.len() <= 2 || !self.window.is_whole() {
             return Ok(false);
@@ -322,9 +322,9 @@ impl Check<'_> {
             let first = self.blocks.cluster_of(extent.start).0;
             let end = self.blocks.cluster_of(BlockNo(extent.start.0 + u64::from(extent.len) - 1)).0;
             if clusters.len() as u64 > self.geometry.clusters_count() {
-                break; // there is no room for so many copies anyway
+                break; // no room for that many copies
             }
-            // A cluster may hold several extents of one logical cluster, one behind the other.
+            // A cluster may hold several extents of one logical cluster, one after the other.
             let logical = |block: u64| block / u64::from(self.geometry.blocks_per_cluster);
             let is_continued = self.geometry.blocks_per_cluster > 1
                 && last == Some((first, logical(extent.block.0)));
@@ -398,7 +398,7 @@ impl Check<'_> {
     ) -> Result<Option<FileMap>, CheckError> {
         let per_cluster = u64::from(self.geometry.blocks_per_cluster);
         let mut new = FileMap { extents: Vec::new(), nodes: old.nodes.clone() };
-        // Where the cluster under way went: logical cluster, old cluster, first block of its copy.
+        // The copy of the current cluster: logical cluster, old cluster, first block of the copy.
         let mut moved: Option<(u64, u64, Option<BlockNo>)> = None;
         let mut push = |one: Extent| match new.extents.last_mut() {
             Some(last) if last.is_continued_by(&one) => last.len += one.len,

@@ -1,5 +1,5 @@
-//! Extent trees: a sound root is claimed at once; anything else is walked node by node, and every
-//! flaw told.
+//! Extent trees: a valid root is claimed at once; any other is walked node by node, and every flaw
+//! is reported.
 
 use super::Local;
 use super::inode::{MapFigures, Visit};
@@ -42,7 +42,7 @@ struct Walk {
     is_cut: bool,
     /// The root has levels below it and leads to none, which no reader takes.
     is_hollow: bool,
-    /// What becomes of the extents to come that could be some, where they do not follow each other.
+    /// The fixes for the extents that follow, if they are out of order.
     extent_fixes: Option<std::vec::IntoIter<ExtentFix>>,
 }
 
@@ -247,7 +247,7 @@ impl Check<'_> {
             let finding =
                 Finding::new(Code::ExtentNodeChecksum).inode(walk.owner.inode).block(index.leaf);
             if self.should_fix(finding)? {
-                // Written anew with all others of the tree.
+                // Written again with the rest of the tree.
                 walk.figures.rebuild = true;
             }
         }

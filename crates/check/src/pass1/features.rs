@@ -50,7 +50,7 @@ impl Check<'_> {
         if file_type.is_some()
             && !is_file
             && visit.inode.flags.intersects(mapped)
-            // With more in it than a device number it is garbage, which pass 2 judges by the same
+            // If it contains more than a device number it is corrupt; pass 2 decides by the same
             // flags.
             && visit.inode.i_block[DEVICE_NUMBERS..].iter().all(|byte| *byte == 0)
         {
@@ -143,8 +143,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The verity flag without its feature: the kernel opens no such file. Where a hash tree lies
-    /// behind the file's end, the feature is what is missing.
+    /// The verity flag without its feature: the kernel does not open such a file. If a hash tree
+    /// follows the file's end, the feature is missing.
     pub(super) fn check_verity(
         &self,
         visit: &mut Visit<'_>,
@@ -170,8 +170,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether a hash tree lies behind a file's end, from the next multiple of 64 KiB on: the last
-    /// block ends with the size of the descriptor of the tree.
+    /// Whether a hash tree follows a file's end, from the next multiple of 64 KiB on: the last
+    /// block ends with the size of the tree's descriptor.
     fn has_hash_tree(&self, visit: &Visit<'_>, figures: &MapFigures) -> Result<bool, CheckError> {
         const ALIGNMENT: u64 = 65536;
         const DESCRIPTOR_SIZES: std::ops::RangeInclusive<u32> = 256..=16384;
@@ -227,7 +227,7 @@ impl Check<'_> {
             && pointers(i_block).any(|block| block.0 != 0)
     }
 
-    /// Whether the target of a link stands in the inode, and its flag says that a map does.
+    /// Whether the target of a link is stored in the inode although its flag says that a map is.
     fn is_target_with_map(&self, visit: &Visit<'_>) -> bool {
         let inode = &visit.inode;
         let end = inode.i_block.iter().position(|byte| *byte == 0).map(|end| end as u64);
@@ -237,7 +237,7 @@ impl Check<'_> {
             && !self.looks_like_extents(visit.ino, &inode.i_block)
     }
 
-    /// Inline data and extents at once: what `i_block` looks like decides.
+    /// Inline data and extents at once: the format of `i_block` decides.
     fn check_both_maps(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
         let inode = &visit.inode;
         let has_magic = inode.i_block[..2] == extant_ondisk::extent::EXTENT_MAGIC.to_le_bytes();

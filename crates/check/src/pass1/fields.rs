@@ -1,4 +1,4 @@
-//! Fields that only some volumes have, and what each file type must look like. Pass 2 tells about
+//! Fields that only some volumes have, and the required fields of each file type. Pass 2 reports
 //! these, with the file's name.
 
 use super::inode::{MapFigures, Visit};
@@ -12,7 +12,7 @@ use extant_ondisk::{FileBlock, IncompatFeatures, InodeNo, RoCompatFeatures};
 use zerocopy::FromBytes;
 
 impl Check<'_> {
-    /// Marks inodes that pass 2 looks at when it knows their names.
+    /// Marks inodes that pass 2 checks once it knows their names.
     pub(super) fn check_fields(&self, visit: &mut Visit<'_>) {
         if self.field_flaws(&visit.inode, visit.record).next().is_some() {
             visit.marks |= Mark::SUSPECT;
@@ -72,12 +72,12 @@ impl Check<'_> {
         }
     }
 
-    /// A mode of no type, or of a type without blocks, but a first block that looks like a
-    /// directory's. The root inode is a directory whatever its mode says.
+    /// A mode of no type, or of a type without blocks, but a first block in the format of a
+    /// directory's. The root inode is a directory whatever its mode.
     pub(super) fn check_unknown_mode(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
         const TYPE: u16 = 0xf000;
         const DIRECTORY: u16 = 0x4000;
-        /// What mke2fs gives the root.
+        /// Owner and mode that mke2fs gives the root.
         const ROOT_PERMISSIONS: u16 = 0o755;
         let is_root = visit.ino == InodeNo::ROOT;
         let is_possible = match visit.inode.file_type() {
@@ -100,7 +100,8 @@ impl Check<'_> {
             visit.inode.mode = as_dir.mode;
             visit.dirty = true;
         } else if is_root && !self.is_repair() {
-            // The look goes on as if it were repaired: without a root every file is a finding.
+            // The scan continues as if it were repaired: without a root every file would be a
+            // finding.
             visit.inode.mode = as_dir.mode;
         }
         Ok(())
@@ -145,7 +146,7 @@ impl Check<'_> {
                 if !is_sound {
                     visit.marks |= Mark::SUSPECT;
                 }
-                // The flag is what makes the rest garbage: it stays until that is judged.
+                // The flag makes the rest invalid: it stays until the rest is checked.
                 if is_sound {
                     self.check_immutable(visit)?;
                 }
@@ -246,12 +247,12 @@ impl Check<'_> {
     }
 }
 
-/// Bytes of `i_block` in which a device number may stand.
+/// Bytes of `i_block` that may hold a device number.
 pub(crate) const DEVICE_NUMBERS: usize = 16;
 
-/// Devices, pipes and sockets have no map. Words behind the device number that are not zero say
-/// nothing by themselves, since kernels have left some there; with an immutable or append-only flag
-/// they are garbage, as e2fsck has it.
+/// Devices, pipes and sockets have no map. Nonzero words after the device number prove nothing by
+/// themselves, since kernels have left some there; with an immutable or append-only flag they are
+/// garbage, as in e2fsck.
 pub(crate) fn is_sound_special(inode: &Inode) -> bool {
     if inode.flags.intersects(InodeFlags::INDEX | InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
         return false;

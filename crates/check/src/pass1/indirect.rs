@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 /// The first slot of `i_block` with an indirect block.
 const FIRST_INDIRECT: usize = 12;
 
-/// Up to this many illegal pointers of a file are asked about one by one. `i_block` with as many is
-/// no map.
+/// Maximum number of illegal pointers of a file that are handled one by one. An `i_block` with as
+/// many is not a map.
 const TOO_MANY: u32 = 12;
 
 struct Walk {
@@ -33,7 +33,7 @@ struct Walk {
     clears_all: bool,
     /// A part that lay on the volume's own metadata was cut off.
     is_cut: bool,
-    /// The block that would continue the run of data under way, and where the run began.
+    /// The block that would continue the current run of data, and the start of the run.
     run: (u64, u64),
     /// The block after the last one, data or indirect; 0 before the first.
     next: u64,
@@ -144,7 +144,7 @@ impl Check<'_> {
             || (0..geometry.desc_blocks()).any(|index| geometry.desc_block(index) == block)
     }
 
-    /// Judges a pointer and what lies below it; true when the pointer is to be cleared.
+    /// Checks a pointer and its subtree; true if the pointer is to be cleared.
     fn walk_pointer(
         &self,
         visit: &mut Visit<'_>,
@@ -229,8 +229,8 @@ impl Check<'_> {
                 break;
             }
         }
-        // What something else claims too may be its own: the file first gets a copy, without these
-        // pointers.
+        // Blocks that something else claims too may be the file's own: the file first gets a copy,
+        // without these pointers.
         let is_own = !is_system && !self.shared.contains(cluster);
         if changed && is_own {
             self.store.write(block, &bytes)?;
@@ -245,8 +245,8 @@ impl Check<'_> {
         Ok(false)
     }
 
-    /// Goes on to the next block of the file, an indirect one too: a run ends where it is no
-    /// neighbour.
+    /// Advances to the next block of the file, indirect ones too: a run ends if the block is not
+    /// adjacent.
     fn step(
         &self,
         visit: &Visit<'_>,
@@ -287,7 +287,7 @@ impl Check<'_> {
         }
     }
 
-    /// Claims the run under way.
+    /// Claims the current run.
     fn end_run(&self, walk: &mut Walk) {
         let (end, start) = walk.run;
         walk.run = (0, 0);

@@ -77,7 +77,7 @@ impl Check<'_> {
             Some(FileType::Regular) => size > self.largest_file(false),
             _ => false,
         };
-        // Bytes behind a file's last one are zero.
+        // Bytes after a file's last one are zero.
         let used = visit.inode.i_block.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
         let expected = if visit.inode.is_dir() || rest > 0 { room } else { used as u64 };
         let finding = visit.finding(Code::InodeSizeWrong).found(size).expected(expected);
@@ -88,7 +88,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// What pass 2 needs of a directory.
+    /// The data about a directory that pass 2 needs.
     pub(super) fn note_directory(
         &self,
         visit: &Visit<'_>,
@@ -103,7 +103,8 @@ impl Check<'_> {
         flags.set(DirFlags::ENCRYPTED, inode.flags.contains(InodeFlags::ENCRYPT));
         let of_this = local.dir_blocks.iter().rev().take_while(|block| block.dir == visit.ino);
         let present = of_this.count();
-        // What is mapped counts, not where the map says that it ends: tables are made of this size.
+        // The number of mapped blocks counts, not the end that the map gives: tables are allocated
+        // by this size.
         let blocks = u32::try_from(present).unwrap_or(u32::MAX);
         if inode.is_inline() {
             local.dir_blocks.push(DirBlock { block: NO_BLOCK, dir: visit.ino, at: 0 });

@@ -11,8 +11,8 @@ use extant_ondisk::inode::{self, FileType, Inode, InodeFlags, RawInode};
 use extant_ondisk::{Flaw, FormatError, InodeNo, RoCompatFeatures};
 use zerocopy::FromBytes;
 
-/// An inode under check. What the rules change stands in `inode`, and in `record` what no decoded
-/// field holds.
+/// An inode under check. Changes of the rules go to `inode`, and to `record` for fields that the
+/// decoded form lacks.
 pub(crate) struct Visit<'r> {
     pub(crate) ino: InodeNo,
     pub(crate) record: &'r mut [u8],
@@ -32,7 +32,7 @@ impl Visit<'_> {
     }
 }
 
-/// What a map takes.
+/// Counts of a map.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MapFigures {
     /// Clusters of data and nodes.
@@ -43,11 +43,11 @@ pub(crate) struct MapFigures {
     pub(crate) written_end: u64,
     /// Runs of neighbouring blocks.
     pub(crate) runs: u64,
-    /// The map is to be written anew after the pass.
+    /// The map is to be rewritten after the pass.
     pub(crate) rebuild: bool,
     /// Levels below the root.
     pub(crate) depth: u16,
-    /// The map lies on the volume's own metadata: its size is not judged.
+    /// The map lies on the volume's own metadata: its size is not checked.
     pub(crate) is_unsure: bool,
 }
 
@@ -117,7 +117,7 @@ impl Check<'_> {
             && let Some(owner) = self.copied_from(ino, record)?
             && self.is_given_up(ino, owner)?
         {
-            // What it says belongs to the other one: nothing is claimed.
+            // Its contents belong to the other one: nothing is claimed.
             self.copies.lock().insert(ino);
             self.inodes.note(ino, Kind::Unknown, Mark::USED | Mark::SUSPECT, links);
             return Ok(());
@@ -137,8 +137,8 @@ impl Check<'_> {
                 let finding = Finding::new(Code::ExtraSizeInvalid).inode(ino).found(found);
                 let is_judged = ino != InodeNo::BAD_BLOCKS && !self.is_out_of_use(ino);
                 fixed_extra = is_judged && self.should_fix(finding)?;
-                // To be judged it needs some size; the record on the volume changes only when that
-                // is accepted.
+                // A check needs some size; the record on the volume changes only if that is
+                // accepted.
                 self.set_extra_size(record);
                 match Inode::decode(record, ino, self.geometry) {
                     Ok(inode) => inode,
@@ -287,8 +287,8 @@ impl Check<'_> {
         Ok((is_in_use && is_same).then_some(owner))
     }
 
-    /// Whether a copy of another inode's record is to go. In a repair each is judged in its own
-    /// window.
+    /// Whether a copy of another inode's record is to be cleared. In a repair each is checked in
+    /// its own window.
     fn is_given_up(&self, ino: InodeNo, owner: InodeNo) -> Result<bool, CheckError> {
         if self.is_repair() && !self.inodes.is_in_window(ino) {
             return Ok(true);
@@ -337,8 +337,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A directory, link or file in use: everything that one inode tells. Ends early when it was
-    /// cleared.
+    /// A directory, link or file in use: all checks of one inode. Ends early if it was cleared.
     fn check_inode(&self, visit: &mut Visit<'_>, local: &mut Local) -> Result<(), CheckError> {
         if self.is_out_of_use(visit.ino) && !self.has_foreign_flag(&visit.inode) {
             self.check_special_inode(visit)?;
@@ -479,7 +478,7 @@ impl Check<'_> {
                 // Without a block it is given one, and the size of that.
                 let end = figures.end.max(1) * block;
                 let size = if figures.end == 0 { end } else { size };
-                // Blocks of preallocation may lie behind the directory's end.
+                // Preallocated blocks may follow the directory's end.
                 (size != end && (size > end || !size.is_multiple_of(block) || size < end))
                     .then_some(end)
             }

@@ -1,8 +1,8 @@
 //! Pass 1: every inode in use, its map, its attributes.
 //!
-//! Inode tables are read in large pieces, in order, up to each group's high-water mark; workers
-//! take piece after piece. What a worker learns of directories stays with it until all pieces are
-//! done. A healthy inode costs one checksum, one decode, and a claim for each of its runs.
+//! Inode tables are read in large pieces, in order, up to each group's high-water mark; each worker
+//! takes one piece after another. A worker's data about directories stay with it until all pieces
+//! are done. A healthy inode costs one checksum, one decode, and a claim for each of its runs.
 
 mod deferred;
 mod dups;
@@ -35,7 +35,7 @@ const MANY: u64 = 16 << 20;
 /// Bytes that are read at once where they are in the cache: what a processor's own cache holds.
 const AT_ONCE: u64 = 256 << 10;
 
-/// What one worker learns.
+/// Results of one worker.
 #[derive(Default)]
 pub(crate) struct Local {
     pub(crate) dirs: Vec<DirInfo>,
@@ -43,7 +43,7 @@ pub(crate) struct Local {
     pub(crate) statistics: VolumeStatistics,
     pub(crate) usage: Usage,
     pub(crate) discontinuities: Vec<Discontinuity>,
-    /// Blocks of the extent tree under way, one a level.
+    /// Blocks of the current extent tree, one per level.
     pub(crate) nodes: Vec<Vec<u8>>,
 }
 
@@ -79,8 +79,8 @@ struct UsedTable {
     first_piece: usize,
 }
 
-/// The parts of all inode tables that were ever used, as pieces: computed when one is asked for, so
-/// that nothing is kept for each.
+/// The parts of all inode tables that were ever used, as pieces: computed on demand, so that
+/// nothing is stored for each.
 struct Pieces {
     tables: Vec<UsedTable>,
     /// Bytes of a piece.
@@ -168,8 +168,7 @@ impl Check<'_> {
         self.check_xattr_references()
     }
 
-    /// Notes that a file's next block is another than the one after its last, where that is asked
-    /// for.
+    /// Records that a file's next block is not adjacent to its last, if the options ask for it.
     fn note_discontinuity(
         &self,
         visit: (InodeNo, Kind),
@@ -226,8 +225,8 @@ impl Check<'_> {
         Pieces { tables, bytes: bytes as u64, each }
     }
 
-    /// The high-water mark of a group as far as it is believed: not where the descriptor fails its
-    /// checksum. The reserved inodes are always looked at.
+    /// The high-water mark of a group; all inodes if the descriptor fails its checksum. The
+    /// reserved inodes are always checked.
     pub(crate) fn table_used(&self, group: GroupNo) -> u32 {
         let desc = &self.descs[group.0 as usize];
         let used = desc.itable_used(self.geometry);
@@ -246,10 +245,10 @@ impl Check<'_> {
         first..first + u64::from(piece.count.div_ceil(per_block))
     }
 
-    /// Has the data of a piece fetched: asked for a hole, the system fills memory with zeros.
+    /// Has the data of a piece fetched: for a hole, the system would fill memory with zeros.
     fn fetch(&self, piece: &TableChunk) {
         let mut rest = self.blocks_of_piece(piece);
-        // What cannot be asked for cannot be read either, and is told then.
+        // A piece that cannot be requested cannot be read either, and that read reports the error.
         while let Ok(Some(run)) = self.store.next_data(rest.clone()) {
             rest.start = run.end;
             self.store.fetch(run, &self.ahead);

@@ -22,7 +22,7 @@ const DOUBLE_SLOT: usize = 13;
 const SECTOR: u64 = 512;
 
 impl Check<'_> {
-    /// Judges a reserved inode; true when the rules of files do not apply to it.
+    /// Checks a reserved inode; true if the rules of files do not apply to it.
     pub(super) fn check_special_inode(&self, visit: &mut Visit<'_>) -> Result<bool, CheckError> {
         let ino = visit.ino;
         let file_type = visit.inode.file_type();
@@ -43,8 +43,8 @@ impl Check<'_> {
         if ino == InodeNo::RESIZE {
             return self.check_resize(visit);
         }
-        // A journal that the superblock names is one, whatever the features say: that is judged
-        // before the passes.
+        // An inode that the superblock names as the journal is one, whatever the features are: pass
+        // 0 checks that.
         let journal = self.superblock.journal_inode;
         if ino == InodeNo::JOURNAL && journal != Some(ino) {
             if has_content(visit) && self.should_fix(visit.finding(Code::JournalNotInUse))? {
@@ -79,7 +79,7 @@ impl Check<'_> {
     }
 
     /// Whether an inode is reserved for a journal or a quota that the volume does not have: only
-    /// its content is judged, and flags of features that the volume lacks.
+    /// its content is checked, and flags of features that the volume lacks.
     pub(super) fn is_out_of_use(&self, ino: InodeNo) -> bool {
         let is_of_journal = ino == InodeNo::JOURNAL && self.superblock.journal_inode != Some(ino);
         let is_of_quota = [InodeNo::USER_QUOTA, InodeNo::GROUP_QUOTA].contains(&ino)
@@ -87,7 +87,7 @@ impl Check<'_> {
         is_of_journal || is_of_quota
     }
 
-    /// Whether nobody uses a reserved inode as long as it has no mode.
+    /// Whether a reserved inode is unused as long as it has no mode.
     pub(super) fn is_spare(&self, ino: InodeNo) -> bool {
         let has_rules =
             [InodeNo::BAD_BLOCKS, InodeNo::ROOT, InodeNo::JOURNAL, InodeNo::RESIZE].contains(&ino);
@@ -97,8 +97,8 @@ impl Check<'_> {
             && self.superblock.journal_inode != Some(ino)
     }
 
-    /// The space of an inode that nothing uses, judged as e2fsck does: its attribute block, the
-    /// blocks of its map if its mode has one, `i_blocks`, and `i_size` above the largest file.
+    /// The space of an unused inode, checked as by e2fsck: its attribute block, the blocks of its
+    /// map if its mode has one, `i_blocks`, and `i_size` above the largest file.
     pub(super) fn check_spare_space(
         &self,
         visit: &mut Visit<'_>,
@@ -199,7 +199,7 @@ impl Check<'_> {
             {
                 self.zero_inode(visit)?;
             }
-            // Whatever else a reserved one holds is nobody's.
+            // Other contents of a reserved inode belong to no file.
             return Ok(visit.cleared || visit.ino < self.geometry.first_inode);
         }
         if visit.inode.file_type() != Some(FileType::Regular)
@@ -276,7 +276,7 @@ impl Check<'_> {
         blocks * self.geometry.cluster_size()
     }
 
-    /// As long as it stands, what it maps is in use.
+    /// As long as it exists, the blocks of its map are in use.
     fn claim_resize_blocks(&self, inode: &Inode) -> Result<(), CheckError> {
         let map = self.read_map(InodeNo::RESIZE, inode)?;
         for block in map.nodes.iter().copied().chain(map.blocks().map(|(_, block)| block)) {
@@ -414,7 +414,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Tells of what a resize inode that stays as it is maps beyond the volume.
+    /// Reports the blocks past the volume's end in the map of a resize inode that stays as it is.
     fn report_illegal_pointers(&self, record: &[u8]) -> Result<(), CheckError> {
         let Ok((raw, _)) = RawInode::ref_from_prefix(record) else { return Ok(()) };
         let map = IndirectMap::new(self.geometry.block_size);
@@ -506,8 +506,8 @@ impl Check<'_> {
     }
 }
 
-/// Whether an inode can be the list of bad blocks: nothing of it is a file's. As e2fsck does, only
-/// the low halves are judged.
+/// Whether an inode can be the list of bad blocks: it has no field of a file. As in e2fsck, only
+/// the low halves are checked.
 pub(super) fn is_bad_block_list(record: &[u8], inode: &Inode) -> bool {
     let has_owner = |raw: &RawInode| raw.i_uid.get() != 0 || raw.i_gid.get() != 0;
     let is_file = RawInode::ref_from_prefix(record)
@@ -515,8 +515,8 @@ pub(super) fn is_bad_block_list(record: &[u8], inode: &Inode) -> bool {
     inode.mode == 0 && inode.links == 0 && !is_file && !inode.is_inline()
 }
 
-/// Whether a reserved inode that is not in use has content. As e2fsck does, only the low half of
-/// `i_blocks` and the first word of the map are judged.
+/// Whether a reserved inode that is not in use has content. As in e2fsck, only the low half of
+/// `i_blocks` and the first word of the map are checked.
 fn has_content(visit: &Visit<'_>) -> bool {
     let has_blocks = |raw: &RawInode| raw.i_blocks_lo.get() > 0;
     visit.inode.links > 0

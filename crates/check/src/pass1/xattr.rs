@@ -13,14 +13,15 @@ use extant_ondisk::xattr::{
 };
 use extant_ondisk::{BlockNo, CompatFeatures, Flaw, FormatError, IncompatFeatures, InodeNo};
 
-/// What e2fsck calls a collision: entries, names or values in the room of others, or beyond all.
+/// The flaws that e2fsck calls a collision: entries, names or values that overlap others, or lie
+/// past the end.
 const COLLISIONS: [&str; 3] = [
     "attribute values overlap",
     "attribute name extends past the end",
     "attribute value extends past the end",
 ];
 
-/// Who is charged for the inode of a value.
+/// The owner that is charged for the inode of a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Payer {
     /// All inodes that refer to it, which are counted.
@@ -53,13 +54,13 @@ fn mended(entries: &[XattrRef<'_>], mends: &[(usize, Mend)]) -> Vec<Xattr> {
 
 /// Where attributes lie.
 enum XattrRegion {
-    /// Behind the inode's fields.
+    /// After the inode's fields.
     Inode,
-    /// In a block, with what a look found there.
+    /// In a block, with the findings of a scan there.
     Block(Vec<Finding>),
 }
 
-/// What an inode's attributes take and say.
+/// Counts and facts of an inode's attributes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct XattrFigures {
     /// The block of attributes.
@@ -73,8 +74,8 @@ pub(crate) struct XattrFigures {
 }
 
 impl Check<'_> {
-    /// Whether inodes may have a block of attributes; those behind an inode's fields are judged
-    /// whatever the features say.
+    /// Whether inodes may have an attribute block; attributes after an inode's fields are checked
+    /// whatever the features are.
     pub(crate) fn has_xattr_blocks(&self) -> bool {
         self.geometry.has_compat(CompatFeatures::EXT_ATTR)
     }
@@ -92,7 +93,7 @@ impl Check<'_> {
         Ok(figures)
     }
 
-    /// What lies behind the inode's fields.
+    /// Checks the attributes after the inode's fields.
     fn check_in_inode(
         &self,
         visit: &mut Visit<'_>,
@@ -143,8 +144,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The inode of a value, told by its flag, which an attribute names on a volume that lacks the
-    /// feature for that.
+    /// The inode of a value, recognised by its flag, which an attribute names on a volume that
+    /// lacks the feature.
     fn value_without_feature(&self, error: &FormatError) -> Result<Option<InodeNo>, CheckError> {
         let FormatError::Corrupt { flaw: Flaw::BadValue { field: "e_value_inum", found }, .. } =
             error
@@ -197,8 +198,8 @@ impl Check<'_> {
         }
     }
 
-    /// Asks what a repair asks at once. What a look finds in a block is told later, of the lowest
-    /// inode that refers to it: who meets it first depends on threads.
+    /// Decides at once in a repair. Findings of a scan in a block are reported later, for the
+    /// lowest inode that refers to it: the first inode to reach it depends on threads.
     fn should_fix_value(
         &self,
         finding: Finding,
@@ -269,8 +270,8 @@ impl Check<'_> {
     }
 
     /// Whether an inode holds the value of an entry: a regular file whose bytes have the entry's
-    /// hash and size. The size may differ if the hash is stored. Who pays for the value, and its
-    /// size; `None` if it is not there.
+    /// hash and size. The size may differ if the hash is stored. Returns the owner that is charged
+    /// for the value, and its size; `None` if it is missing.
     fn check_value(
         &self,
         ino: InodeNo,
@@ -345,7 +346,7 @@ impl Check<'_> {
             .xattr_blocks
             .refer(block, ino, &self.budget, || self.check_shared_block(ino, block))?;
         if !known.is_sound {
-            // Whoever meets it drops it: the content is lost for all.
+            // Each inode that refers to it drops it: the content is lost for all.
             let finding = match known.bad_hash {
                 Some(hash) => visit.finding(Code::EaInInodeHash).found(u64::from(hash)),
                 None => visit.finding(Code::EaBlockCorrupt).detail("no extended attributes".into()),
@@ -377,7 +378,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The first to meet a block judges and claims it.
+    /// The first inode to reach a block checks and claims it.
     fn check_shared_block(
         &self,
         ino: InodeNo,
@@ -412,7 +413,7 @@ impl Check<'_> {
             Err(error) => {
                 if let Some(value) = self.value_without_feature(&error)? {
                     self.should_set_ea_feature(ino, value, region)?;
-                    state.is_sound = self.must_restart(); // it is judged when the feature is known
+                    state.is_sound = self.must_restart(); // checked once the feature is known
                 }
                 return Ok(state);
             }
@@ -420,7 +421,7 @@ impl Check<'_> {
         let mut figures = XattrFigures::default();
         let mut mends = Vec::new();
         self.check_entries(ino, &entries, &mut figures, &mut None, &mut mends, region)?;
-        // A name has a prefix and a hash; e2fsck asks for them in blocks only.
+        // A name has a prefix and a hash; e2fsck checks them in blocks only.
         let is_hashed = |entry: &XattrRef<'_>| entry.hash_matches() && entry.has_hash();
         if entries.iter().any(|entry| entry.name.index.0 == 0) {
             return Ok(state);
@@ -498,7 +499,7 @@ impl Check<'_> {
         let policy_len = match (context.first(), context.len()) {
             (Some(1), 28) => 12,
             (Some(2), 40) => 24,
-            // A version of the future is nobody's fault.
+            // A version of the future is not a flaw.
             (Some(3..), _) => return Ok(()),
             _ => {
                 if self.should_fix(visit.finding(Code::EncryptionCorrupt))? {
@@ -507,8 +508,8 @@ impl Check<'_> {
                 return Ok(());
             }
         };
-        // Asked for by the entries of directories: the directory's and the inode's, which are
-        // judged in its window.
+        // Needed by the entries of directories: the policies of the directory and of the inode,
+        // which are compared in its window.
         if visit.inode.is_dir() || self.inodes.is_in_window(visit.ino) {
             self.budget.take(2 * size_of::<(InodeNo, u32)>());
             self.policies.note(visit.ino, &context[..policy_len]);

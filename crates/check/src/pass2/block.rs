@@ -24,9 +24,9 @@ pub(crate) struct Chain<'a> {
     pub(crate) hashes: Option<(u32, u32)>,
     /// The function that the directory's index is keyed by.
     pub(crate) hasher: Option<extant_ondisk::dx_hash::DirHasher>,
-    /// Records behind a broken one were looked for in vain.
+    /// No records were found after a broken one.
     pub(crate) is_searched: bool,
-    /// A flaw was told that is left, so that the checksum says nothing.
+    /// A flaw was reported that is not repaired, so that the checksum proves nothing.
     pub(crate) is_flawed: bool,
 }
 
@@ -142,7 +142,7 @@ impl Check<'_> {
         if lacks_tail {
             let finding = Finding::new(Code::DirBlockWithoutChecksum).dir(dir.inode).file_block(at);
             if self.should_fix(finding)? {
-                // Records may stand where the tail belongs: the directory is packed anew.
+                // Records may occupy the bytes of the tail: the directory is packed again.
                 dir.set(DirFlags::REBUILD);
             }
         } else if sum_is_wrong && !chain.changed && !chain.is_flawed {
@@ -166,7 +166,7 @@ impl Check<'_> {
     }
 
     /// Whether a block of an indexed directory is its root or a node: a free record over the whole
-    /// block with counts behind it that fit.
+    /// block, followed by counts that fit.
     fn index_kind(&self, dir: &DirInfo, at: u32, bytes: &[u8]) -> Option<IndexKind> {
         if !dir.has(DirFlags::INDEXED) {
             return None;
@@ -185,7 +185,7 @@ impl Check<'_> {
         (node.limit == format.capacity(IndexKind::Node)).then_some(IndexKind::Node)
     }
 
-    /// Walks a chain from record to record. What cannot be followed is salvaged, or ends the walk.
+    /// Walks a chain from record to record. A broken record is salvaged, or ends the walk.
     pub(super) fn check_chain(
         &self,
         chain: &mut Chain<'_>,

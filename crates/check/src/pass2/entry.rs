@@ -91,8 +91,8 @@ impl Check<'_> {
             bytes[record.at + 9..record.at + 12].fill(0);
             chain.changed = true;
         }
-        // What lies behind `.` may hide entries: where it is not the record of `..` itself it
-        // becomes a record of its own.
+        // The bytes after `.` may hide entries: unless they are the record of `..` itself, they
+        // become a record of their own.
         let rest = record.rec_len - DOT_LEN;
         if rest >= 12 && self.should_fix(Finding::new(Code::DotTooBig).dir(ino))? {
             let block_len = chain.format.block_len;
@@ -256,8 +256,8 @@ impl Check<'_> {
         self.check_twice(chain, bytes, record, rules, reader)
     }
 
-    /// The entry of an inode outside of the window: what it is to its directory. The rest is judged
-    /// in the inode's own window.
+    /// The entry of an inode outside of the window: records its relation to the directory. The
+    /// inode's own window checks the rest.
     fn check_distant(
         &self,
         chain: &mut Chain<'_>,
@@ -278,7 +278,7 @@ impl Check<'_> {
         self.check_twice(chain, bytes, record, rules, reader)
     }
 
-    /// Reasons for which an entry cannot stand, whatever its inode is.
+    /// Reasons to clear an entry, whatever its inode is.
     fn entry_flaw(&self, chain: &Chain<'_>, bytes: &[u8], record: &Record) -> Option<Code> {
         let target = InodeNo(record.inode);
         let name = record.name(bytes);
@@ -359,7 +359,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// What no name may hold.
+    /// Bytes that are not allowed in names.
     fn check_name(
         &self,
         chain: &mut Chain<'_>,

@@ -21,7 +21,7 @@ const MAX_LEVELS: usize = 4;
 /// Leaves that are worth the start of a thread.
 const SHARE: usize = 4096;
 
-/// `reserved_zero` of an index's root: behind the records of `.` and `..`.
+/// `reserved_zero` of an index's root: after the records of `.` and `..`.
 const ROOT_RESERVED: std::ops::Range<usize> = 24..28;
 /// `unused_flags` of an index's root, and the flag of what no reader knows.
 const ROOT_FLAGS: usize = 31;
@@ -52,7 +52,7 @@ struct Index {
     flaw: Option<(Code, &'static str)>,
 }
 
-/// What is known of all indexes.
+/// Data about all indexes.
 #[derive(Default)]
 pub(crate) struct HtreeTable {
     trees: Vec<Tree>,

@@ -35,14 +35,14 @@ const MOST_AHEAD: usize = 1 << 12;
 const RUN: u64 = 64;
 const GAP: u64 = 4;
 
-/// What one worker of pass 2 works with.
+/// State of one worker of pass 2.
 pub(crate) struct Reader {
-    /// Names of the block under way.
+    /// Names of the current block.
     names: NameSet,
     links: u64,
 }
 
-/// What holds for all directories.
+/// Data common to all directories.
 pub(crate) struct Rules {
     pub(crate) casefold: Option<Casefold>,
     pub(crate) htree: HtreeTable,
@@ -58,7 +58,7 @@ impl Rules {
 }
 
 impl Check<'_> {
-    /// What holds for all directories, without what is learned of their indexes.
+    /// Data common to all directories, without the data about their indexes.
     pub(crate) fn dir_rules(&self) -> Rules {
         let unsigned = self.superblock.hash_is_unsigned();
         let hashers = [0, 1, 2, 3, 4, 5].map(|version| {
@@ -89,7 +89,7 @@ impl Check<'_> {
     pub(crate) fn pass2(&mut self) -> Result<(), CheckError> {
         let mut blocks = std::mem::take(&mut self.dir_blocks);
         if self.is_repair() {
-            // First blocks first, so that every `..` is known when other entries are judged.
+            // First blocks come first, so that every `..` is known when other entries are checked.
             blocks.sort_unstable_by_key(|block| (block.at != 0, block.block, block.dir));
         } else if self.window.is_whole() {
             blocks.sort(); // merges what each worker of pass 1 has sorted
@@ -99,7 +99,7 @@ impl Check<'_> {
         let mut rules = self.dir_rules();
         rules.htree = HtreeTable::new(&self.dirs, &self.budget);
         let this: &Self = self;
-        // Whole units, so that each block is asked for once.
+        // Whole units, so that each block is requested once.
         let ahead = self.options.read_ahead / u64::from(self.geometry.block_size) / UNIT as u64;
         let ahead = usize::try_from(ahead).unwrap_or(0).min(MOST_AHEAD) * UNIT;
         this.fetch_ahead(&blocks, 0..ahead);
@@ -249,7 +249,7 @@ impl Check<'_> {
         Ok(Some(place))
     }
 
-    /// Directories with several entries, where the look could not know which came first.
+    /// Directories with several entries, if the scan could not know which came first.
     fn check_linked_twice(&self) -> Result<(), CheckError> {
         if self.is_repair() {
             return Ok(());
@@ -260,8 +260,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether an inode number can stand in a directory entry: files of quotas and of orphans have
-    /// no names.
+    /// Whether an inode number is valid in a directory entry: quota files and orphan files have no
+    /// names.
     pub(crate) fn is_nameable(&self, ino: InodeNo) -> bool {
         let is_hidden = || {
             QuotaKind::ALL.into_iter().any(|kind| self.quota_inode(kind) == Some(ino))
@@ -273,7 +273,7 @@ impl Check<'_> {
     }
 }
 
-/// The first of some blocks with its neighbours behind it: how many they are, and what is read for
+/// The first of some blocks with the adjacent blocks after it: their number, and the bytes read for
 /// them.
 fn first_run(blocks: &[DirBlock]) -> (usize, Range<u64>) {
     let start = blocks.first().map_or(NO_BLOCK, |first| first.block);

@@ -57,8 +57,8 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// What `..` of a directory names, whether its first block was checked before or not; 0 where
-    /// it names nothing.
+    /// The inode that `..` of a directory names, whether its first block was checked before or not;
+    /// 0 if it names none.
     fn stored_parent(&self, dir: &DirInfo) -> Result<InodeNo, CheckError> {
         if dir.dotdot().0 != 0 {
             return Ok(dir.dotdot());

@@ -10,7 +10,7 @@ use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::inode::{self, Inode};
 use extant_ondisk::{GroupNo, InodeNo};
 
-/// What speaks for an inode beyond the mark, besides its own record.
+/// Evidence for an inode beyond the mark, in addition to its own record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Evidence {
     /// A directory entry of its type.
@@ -138,8 +138,8 @@ impl Check<'_> {
         Ok(is_of_now && self.has_possible_map(ino, &inode)?)
     }
 
-    /// Whether a record beyond the mark would be judged as an inode in use, though it is not one of
-    /// this file system.
+    /// Whether a record beyond the mark would be checked as an inode in use although it is not one
+    /// of this file system.
     fn is_stranger(
         &self,
         ino: InodeNo,

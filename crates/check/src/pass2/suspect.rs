@@ -1,4 +1,4 @@
-//! Inodes that pass 1 found suspect: told with a name, here by the entry that leads to them, in
+//! Inodes that pass 1 found suspect: reported with a name, here by the entry that leads to them, in
 //! pass 4 without one.
 
 use crate::context::Check;
@@ -10,7 +10,7 @@ use extant_ondisk::inode::{FileType, Inode};
 use extant_ondisk::{BlockNo, InodeNo};
 
 impl Check<'_> {
-    /// Judges a suspect inode. True when it was cleared: its entry goes too.
+    /// Checks a suspect inode. True if it was cleared: its entry is cleared too.
     pub(crate) fn check_suspect(
         &self,
         ino: InodeNo,

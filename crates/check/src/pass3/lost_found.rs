@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const NAME: &[u8] = b"lost+found";
 
 impl Check<'_> {
-    /// A root directory where there is none.
+    /// Creates a missing root directory.
     pub(super) fn make_root(&mut self) -> Result<(), CheckError> {
         self.make_directory(Some(InodeNo::ROOT), Some(InodeNo::ROOT), 0o755)?;
         Ok(())

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Directories that are worth the start of a thread.
 const SHARE: usize = 2048;
-/// Steps to the root that are followed without a look for circles.
+/// Number of steps towards the root that are followed without a test for loops.
 const MAX_DEPTH: usize = 128;
 
 impl Check<'_> {

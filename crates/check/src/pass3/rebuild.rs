@@ -1,4 +1,4 @@
-//! Pass 3A: directories packed anew from the entries that they have.
+//! Pass 3A: packs directories again from their entries.
 
 use crate::context::Check;
 use crate::finding::{Code, Finding};
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// The bits of a block number in an index that are used.
 const BLOCK_BITS: u64 = 0x0fff_ffff;
 
-/// A name of a directory that is packed anew.
+/// A name of a directory that is packed again.
 struct Name {
     /// The logical block that it was found in.
     at: u64,
@@ -227,7 +227,7 @@ impl Check<'_> {
                 Some(_) => later.push(name),
             }
         }
-        // Numbers below are taken: a name may stand there a hundred thousand times.
+        // Lower numbers are taken: a name may occur a hundred thousand times.
         let mut free: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
         for mut name in later {
             let first = free.entry(key(&mutated(&name.bytes, 0))).or_default();
@@ -312,9 +312,8 @@ fn entries_of(node: &HtreeNode<'_>) -> Vec<(u32, u64)> {
     node.entries().map(|entry| (entry.hash, entry.block.0 & BLOCK_BITS)).collect()
 }
 
-/// Another name made of one, as e2fsck makes it: `~N` in the room that the name's record has
-/// anyway, which its last bytes give up where there is none. A name with such an end gets the next
-/// number.
+/// Another name made of one, as by e2fsck: `~N` in the padding of the name's record, or in place of
+/// its last bytes if there is none. A name that already ends so gets the next number.
 fn mutated(name: &[u8], number: u32) -> Vec<u8> {
     const SUFFIX: usize = 2;
     const LONGEST: usize = 255;
@@ -337,7 +336,7 @@ fn mutated(name: &[u8], number: u32) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// What e2fsck 1.47.0 calls the second file of each of these names.
+    /// The names that e2fsck 1.47.0 gives to the second file of each of these names.
     #[test]
     fn names_are_mutated_as_by_e2fsck() {
         let long = "x".repeat(254);

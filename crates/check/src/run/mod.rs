@@ -22,12 +22,12 @@ use extant_ondisk::Geometry;
 use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, State, Superblock};
 use std::sync::Arc;
 
-/// What a run is told.
+/// Options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// How the volume is opened.
     pub open: CheckOpenOptions,
-    /// What the passes do.
+    /// Options of the passes.
     pub passes: CheckOptions,
     /// The passes run even if the volume says that it is clean (`-f`).
     pub force: bool,
@@ -40,7 +40,7 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// Whether all passes must run for what is asked for.
+    /// Whether an option requires all passes.
     fn needs_passes(&self) -> bool {
         let CheckOptions {
             optimize_directories,
@@ -59,8 +59,8 @@ impl RunOptions {
     }
 }
 
-/// Checks the volume on `device` and repairs what `policy` accepts, as e2fsck does. `observer`
-/// hears each finding and each step.
+/// Checks the volume on `device` and repairs what `policy` accepts, as e2fsck does. `observer` is
+/// notified of each finding and each step.
 ///
 /// # Errors
 /// See [`RunError`]. That the policy ended the run is no error, but the report's [`End`].
@@ -83,7 +83,7 @@ pub fn run(
     }
 }
 
-/// A run at work.
+/// The state of a run.
 struct CheckRun<'a> {
     device: &'a Arc<dyn Device>,
     options: &'a RunOptions,
@@ -103,7 +103,7 @@ impl<'a> CheckRun<'a> {
         let before = superblock_of(&**self.device);
         let was_clean = before.is_none_or(|before| before.state.contains(State::CLEAN));
         if let Some(wanted) = &self.options.bad_blocks {
-            // The volume is brought to where its inodes can be believed, then opened again.
+            // Pass 0 makes the inode table readable, then the volume is opened again.
             self.open()?.close(Closing::Skipped, self.recorder)?;
             wanted.write(self.device, self.observer())?;
         }
@@ -126,7 +126,7 @@ impl<'a> CheckRun<'a> {
         Ok(self.check(ready, was_clean)?)
     }
 
-    /// The volume's word that it is clean is taken.
+    /// The volume's clean flag is accepted.
     fn close_clean(&self, ready: Prepared, before: Superblock) -> Result<Report, CheckError> {
         ready.close(Closing::Skipped, self.recorder)?;
         // Finished orphans were counted when the volume was closed.
@@ -151,7 +151,7 @@ impl<'a> CheckRun<'a> {
         };
         let may_repair = self.recorder.may_repair();
         let left = found.errors_left || ready.has_errors_left();
-        // A look that repairs nothing passes over some of what it tells.
+        // A scan without repairs leaves out some of what it reports.
         let errors_left = match may_repair {
             true => left,
             false => self.recorder.any(|outcome| outcome.finding.code.counts_when_left()),
@@ -162,7 +162,7 @@ impl<'a> CheckRun<'a> {
         if self.options.discard && !left && may_repair {
             discard::free_clusters(self.device)?;
         }
-        // What the volume has said of itself is corrected too; what its journal says is not.
+        // Error fields of the superblock are corrected too; those of the journal are not.
         let is_corrected =
             self.is_corrected(found.found_errors) || !was_clean && !left && may_repair;
         Ok(Report {
@@ -180,7 +180,7 @@ impl<'a> CheckRun<'a> {
         })
     }
 
-    /// Tells what is not yet told: what a look found, which asks nothing.
+    /// Reports the findings of a scan, which need no decision.
     fn told(&self, mut found: PassReport) -> PassReport {
         self.observer().discontinuities(&found.discontinuities);
         if !self.recorder.may_repair() {
@@ -193,8 +193,8 @@ impl<'a> CheckRun<'a> {
     }
 
     /// Whether one of the repairs corrected an error. `in_passes` says whether the passes found one
-    /// at all: else what they changed follows from work that was asked for. Finishing orphans
-    /// changes the usage in quota files.
+    /// at all: else their changes are work that the options ask for. Finishing orphans changes the
+    /// usage in quota files.
     fn is_corrected(&self, in_passes: bool) -> bool {
         let has_found = |code| self.recorder.any(|outcome| outcome.finding.code == code);
         let finished_orphans = has_found(Code::OrphanCleared) || has_found(Code::OrphanTruncated);

@@ -1,4 +1,4 @@
-//! Who owns which cluster: one bit each, in bitmaps that a group gets with its first claim.
+//! Claims of clusters: one bit each, in bitmaps that are allocated with the first claim in a group.
 
 use super::{Budget, Window};
 use crate::store::CheckError;
@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 type BitmapWords = Box<[AtomicU64]>;
 
-/// What a group's bitmap on the volume says of its clusters.
+/// The stored bitmap of a group's clusters.
 #[derive(Clone, Debug)]
 pub(crate) enum Stored {
     /// None is in use, or nothing is known.
@@ -23,10 +23,9 @@ pub(crate) enum Stored {
     Words(Arc<[u64]>),
 }
 
-/// The clusters in use. What the volume itself takes (superblocks, descriptors, bitmaps, inode
-/// tables) is known as runs and costs nothing in groups where nothing else is in use. Of groups
-/// outside of the window nothing is kept: claims there are passed over, and nothing is given out
-/// there.
+/// The clusters in use. The volume's own metadata (superblocks, descriptors, bitmaps, inode tables)
+/// are kept as runs and need no bitmap in groups where nothing else is in use. For groups outside
+/// of the window nothing is kept: claims there are ignored, and nothing is allocated there.
 pub(crate) struct BlockTable {
     /// Of the groups of the window.
     groups: Vec<OnceLock<BitmapWords>>,
@@ -129,8 +128,7 @@ impl BlockTable {
         })
     }
 
-    /// Claims clusters for somebody; true when one of them was claimed before. All of them must be
-    /// on the volume.
+    /// Claims clusters; true if one of them was claimed before. All of them must be on the volume.
     pub(crate) fn claim(&self, clusters: Range<u64>, budget: &Budget) -> bool {
         let mut collided = false;
         let mut start = clusters.start.max(self.kept.start);

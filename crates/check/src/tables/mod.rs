@@ -1,5 +1,4 @@
-//! What a check remembers between its passes: who owns which cluster, what each inode is, which
-//! directories there are.
+//! Tables that a check keeps between its passes: claims of clusters, types of inodes, directories.
 //!
 //! Everything is allocated group by group, only where something is in use, and counted against the
 //! limit of memory.

@@ -7,7 +7,7 @@ use extant_ondisk::{BlockNo, InodeNo};
 use extant_runtime::sync::Mutex;
 use std::collections::BTreeMap;
 
-/// What is known of a shared block.
+/// Data about a shared block.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct XattrBlock {
     /// References as the block says.
@@ -29,7 +29,7 @@ pub(crate) struct XattrBlock {
 
 const SHARDS: usize = 16;
 
-/// What a map of few numbers takes for each, beside them.
+/// Memory that a map of few numbers takes for each, in addition to them.
 const MAP_ROOM: usize = 16;
 
 /// The blocks of extended attributes met so far. The first to meet one checks it, under the lock of
@@ -37,7 +37,7 @@ const MAP_ROOM: usize = 16;
 #[derive(Default)]
 pub(crate) struct XattrBlocks {
     shards: [Mutex<BTreeMap<u64, XattrBlock>>; SHARDS],
-    /// What a look found in blocks.
+    /// Findings of a scan in blocks.
     told: Mutex<BTreeMap<u64, Vec<Finding>>>,
 }
 
@@ -45,7 +45,7 @@ impl XattrBlocks {
     /// Counts a reference; `check` is called for the first one.
     ///
     /// # Errors
-    /// What `check` says.
+    /// The errors of `check`.
     pub(crate) fn refer<E>(
         &self,
         block: BlockNo,
@@ -87,7 +87,7 @@ impl XattrBlocks {
         self.told.lock().insert(block.0, found);
     }
 
-    /// What was found, each block's with the lowest inode that refers to it.
+    /// The findings, each block's with the lowest inode that refers to it.
     pub(crate) fn told(&self) -> Vec<(InodeNo, Vec<Finding>)> {
         let told = std::mem::take(&mut *self.told.lock());
         told.into_iter()
@@ -98,7 +98,7 @@ impl XattrBlocks {
             .collect()
     }
 
-    /// What is known of a block.
+    /// Data about a block.
     pub(crate) fn get(&self, block: BlockNo) -> Option<XattrBlock> {
         self.shards[block.0 as usize % SHARDS].lock().get(&block.0).copied()
     }
