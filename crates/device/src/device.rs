@@ -13,8 +13,8 @@
 //!   range, and nothing else. A failure does not stop the requests beside it, but the next flush of
 //!   the batch and all that follows it are not tried ([`Cause::NotTried`]): a commit block never
 //!   overtakes what it commits.
-//! - After `submit`, each request knows its own [`RequestStatus`]; `submit` returns the first failure in
-//!   the batch's order.
+//! - After `submit`, each request has its own [`RequestStatus`]; `submit` returns the first failure
+//!   in the batch's order.
 //! - Discarded bytes read as zeroes only where [`Device::discard_reads_zero`] says so.
 
 use std::fmt;
