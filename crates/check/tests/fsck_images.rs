@@ -22,7 +22,7 @@ const OTHER_CHOICES: &[(&str, &str)] = &[
         "the file's copy of the superblock was made after the volume was marked as not clean",
     ),
     ("f_ind_inode_collision", "a file whose map lies on metadata keeps its name"),
-    ("f_lotsbad", "a file keeps its direct blocks beside a block that is no indirect one"),
+    ("f_lotsbad", "a file keeps its direct blocks next to an invalid indirect block"),
     ("f_write_ea_no_extra_isize", "a directory without a block gets one and keeps its name"),
     (
         "f_write_ea_toosmall_extra_isize",
@@ -37,7 +37,7 @@ struct Row {
     exit_y: String,
     exit_n: String,
     tree_sha: String,
-    /// What the e2fsck of this machine says of what e2fsck 1.47.4 repaired.
+    /// Findings of this machine's e2fsck on volumes that e2fsck 1.47.4 repaired.
     deb_n: String,
 }
 

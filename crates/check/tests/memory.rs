@@ -96,7 +96,7 @@ fn scan(image: &Path, memory: Option<u64>, threads: usize) -> PassReport {
         .expect("it ends")
 }
 
-/// Limits between what a look takes and what it cannot do without.
+/// Limits between the memory that a scan uses and the memory that it needs.
 fn limits(whole: u64) -> impl Iterator<Item = u64> {
     (1..=4).map(move |quarters| whole * (12 - quarters) / 12)
 }
@@ -157,7 +157,7 @@ fn a_limit_below_what_must_be_kept_is_an_error_that_names_it() {
     assert_eq!(error.to_string(), "the check needs more than 1000 bytes of memory");
 }
 
-/// A device that notes what it is asked to fetch ahead.
+/// A device that records the ranges requested ahead.
 #[derive(Debug)]
 struct Asked {
     inner: Arc<dyn Device>,
@@ -186,7 +186,7 @@ impl Device for Asked {
     }
 }
 
-/// An inode table of 8 MiB without a mark, of which only the front was ever written.
+/// An inode table of 8 MiB without a mark, of which only the start was ever written.
 #[test]
 fn holes_of_inode_tables_are_not_fetched_ahead() {
     if tool("mke2fs").is_none() {

@@ -1,5 +1,5 @@
-//! Healthy volumes of odd kinds: resized by resize2fs, mounted or not; indexes of three levels;
-//! lists of bad blocks; blocks of 64 KiB, and changed by tune2fs. Where `e2fsck -fn` finds nothing,
+//! Healthy volumes of unusual kinds: resized by resize2fs, mounted or not; indexes of three levels;
+//! lists of bad blocks; blocks of 64 KiB, and changed by tune2fs. If `e2fsck -fn` finds nothing,
 //! neither do we.
 
 mod common;
@@ -31,7 +31,7 @@ fn source(scratch: &Scratch) -> PathBuf {
     source
 }
 
-/// What mke2fs makes of a tree, given options in one string; where it does not, that is told.
+/// Makes a tree with mke2fs, given options in one string; a failure is reported.
 fn made(bytes: u64, options: &str, source: &Path) -> Option<TempImage> {
     let mut args: Vec<&str> = options.split_whitespace().collect();
     args.extend(["-d", source.to_str().expect("scratch paths are UTF-8")]);
@@ -44,7 +44,8 @@ fn grow_file(image: &Path, bytes: u64) {
     file.set_len(bytes).expect("a sparse file");
 }
 
-/// Runs a tool on an image, which stands between the words and a size; what it said when it failed.
+/// Runs a tool on an image, which is inserted between the words and a size; returns its error
+/// output if it failed.
 fn run(name: &str, words: &str, image: &Path, size: &str) -> Result<(), String> {
     let tool = tool(name).ok_or_else(|| format!("{name} is not installed"))?;
     let mut args: Vec<&OsStr> = words.split_whitespace().map(OsStr::new).collect();
@@ -53,8 +54,8 @@ fn run(name: &str, words: &str, image: &Path, size: &str) -> Result<(), String> 
     tool.text(args).map(drop)
 }
 
-/// Holds our findings against e2fsck's: of a look, of one in parts, and of a check that may write.
-/// What a tool leaves unsound e2fsck repairs first, free counts mostly.
+/// Compares our findings with e2fsck's: of a scan, of one in parts, and of a check that may write.
+/// e2fsck first repairs flaws that a tool leaves, free counts mostly.
 fn judge(name: &str, image: &Path, wrong: &mut Vec<String>) {
     if e2fsck_fn(image).is_err() {
         drop(run("e2fsck", "-fy", image, ""));
@@ -314,7 +315,7 @@ fn volumes_of_large_blocks_have_no_findings() {
             "-U random",
         ] {
             let copy = copied(&image.path()).expect("a copy");
-            // What a volume cannot become is refused.
+            // Impossible changes of a volume are refused.
             if run("tune2fs", &format!("-f {change}"), &copy.path(), "").is_ok() {
                 judge(&format!("{options}, large blocks, {change}"), &copy.path(), &mut wrong);
             }

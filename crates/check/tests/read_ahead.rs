@@ -1,5 +1,5 @@
-//! What the system's cache does not hold is read around it: the same is found, and what cannot be
-//! read so is read as usual.
+//! Uncached data are read around the system's cache: the same is found, and a failing direct read
+//! falls back to an ordinary one.
 
 mod common;
 
@@ -13,8 +13,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A device of which nothing is in the cache. Every so many reads around it fail, after they filled
-/// the buffer with something else.
+/// A device with nothing in the cache. Every nth read around it fails, after it filled the buffer
+/// with other bytes.
 #[derive(Debug)]
 struct Cold {
     inner: Arc<dyn Device>,

@@ -1,4 +1,4 @@
-//! What the checker's tests share: a walk over a volume that depends on nothing but the format, and
+//! Shared code of the checker's tests: a walk over a volume that depends on the format alone, and
 //! runs of the checker.
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -33,7 +33,7 @@ pub(crate) fn options() -> CheckOptions {
     CheckOptions { threads: 2, ..CheckOptions::default() }
 }
 
-/// Looks at an image and changes nothing.
+/// Scans an image and changes nothing.
 pub(crate) fn scan(image: &Path) -> Result<PassReport, extant_check::CheckError> {
     extant_check::scan(&Store::open(open(image, false))?, &options())
 }

@@ -8,7 +8,7 @@ use super::damages;
 use super::damages::Wish;
 use super::hand::{Hand, LOGGED, device, fsck, look};
 
-/// Asked second, and judged here.
+/// Asked second, and compared here.
 pub(crate) const SECOND_QUESTIONS: &[Code] = &[Code::MultiplyClaimedDelete, Code::JournalDataLeft];
 
 /// Declines one repair and accepts all others.
@@ -42,7 +42,7 @@ fn a_declined_repair_leads_to_the_next_question() {
     }
 }
 
-/// What a log that is given up still holds must not go on where a new transaction ends.
+/// A log that is discarded must not continue a new transaction with its old contents.
 #[test]
 fn a_log_that_is_given_up_keeps_its_numbers() {
     if tool("mke2fs").is_none() || tool("debugfs").is_none() {

@@ -20,8 +20,8 @@ use super::damages;
 use super::damages::{Wish, incompat};
 use super::hand::{Base, COMB, COMB_OF_POINTERS, DEEP, Hand, MMP, QUOTA, device, fsck, put16};
 
-/// Repairs that write in several places: directories made anew, maps cleared, bitmaps moved, files
-/// cloned.
+/// Repairs that write in several places: directories packed again, maps cleared, bitmaps moved,
+/// files cloned.
 const LONG_REPAIRS: &[Code] = &[
     Code::RootMissing,
     Code::MultiplyClaimed,
@@ -75,7 +75,7 @@ fn a_repair_that_was_cut_off_is_finished_by_the_next() {
             last = Some(left);
         }
         assert!(count > 3, "{:?}: {count} cuts", damage.code);
-        // One of them is e2fsck's to judge.
+        // One of them is left to e2fsck.
         let Some(left) = last else { continue };
         let scratch = Scratch::new();
         let copy = to_file(&*left, &scratch, &image);
@@ -83,7 +83,7 @@ fn a_repair_that_was_cut_off_is_finished_by_the_next() {
     }
 }
 
-/// What a volume holds: names, and contents by size and hash.
+/// The contents of a volume: names, and file contents by size and hash.
 #[derive(Default)]
 pub(crate) struct Tree {
     pub(crate) names: BTreeSet<String>,
@@ -103,7 +103,7 @@ impl Tree {
         tree
     }
 
-    /// What of the original this has and the other has not.
+    /// Parts of the original that the other lacks.
     fn lost_by(&self, other: &Self, original: &Self) -> Vec<String> {
         let names = self.names.intersection(&original.names);
         let contents = self.contents.intersection(&original.contents);
@@ -220,7 +220,7 @@ fn leaf_of(hand: &Hand, path: &str, number: usize) -> u64 {
     u64::from(u32::from_le_bytes(inode.i_block[at..at + 4].try_into().expect("four bytes")))
 }
 
-/// Limits of users stand nowhere but in the quota file.
+/// The quota file is the only copy of users' limits.
 #[test]
 fn limits_of_users_survive_the_cut_of_a_repair() {
     if !can_make() {

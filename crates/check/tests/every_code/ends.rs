@@ -1,4 +1,4 @@
-//! Findings with which a check ends, or that it only tells: nothing is written.
+//! Findings that end a check, or that it only reports: nothing is written.
 
 use extant_check::pass0::{CheckOpenOptions, Closing, OpenError, open};
 use extant_check::{AutoPolicy, CheckError, Code, Recorder, RepairPolicy};

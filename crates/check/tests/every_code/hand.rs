@@ -53,7 +53,7 @@ pub(crate) fn fsck(
     Ok(findings)
 }
 
-/// The codes that a look at an image finds.
+/// The codes that a scan of an image finds.
 pub(crate) fn scan(path: &Path, wish: Wish) -> Result<Vec<Code>, String> {
     let device: FileDevice = FileOptions::new().open(path).expect("the image opens");
     let mut codes: Vec<Code> =
@@ -63,16 +63,16 @@ pub(crate) fn scan(path: &Path, wish: Wish) -> Result<Vec<Code>, String> {
     Ok(codes)
 }
 
-/// What a volume is made with, and the files that it has.
+/// The options and files of a volume.
 #[derive(Clone, Copy)]
 pub(crate) struct Base {
-    /// It tells bases apart.
+    /// Distinguishes bases.
     pub(crate) name: &'static str,
     /// The part of the options that differs.
     pub(crate) mke2fs: &'static [&'static str],
     /// The files.
     pub(crate) grow: fn(&Path),
-    /// What mke2fs does not make.
+    /// Changes that mke2fs cannot make.
     pub(crate) prepare: fn(&Path),
 }
 
@@ -81,7 +81,7 @@ const fn base(name: &'static str, mke2fs: &'static [&'static str]) -> Base {
 }
 
 pub(crate) const EXT4: Base = base("ext4", &["-t", "ext4", "-b", "1024", "-I", "256"]);
-/// No checksums and no marks: what is in a free inode is looked at.
+/// No checksums and no marks: the contents of free inodes are checked.
 pub(crate) const PLAIN: Base = base(
     "plain",
     &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "^metadata_csum,^uninit_bg,^64bit"],
@@ -335,8 +335,7 @@ fn fill(image: &Path) {
 
 /// The block that [`LOGGED`]'s first transaction holds.
 pub(crate) const LOGGED_BLOCK: u64 = 15_000;
-/// Where the first attribute inside an inode stands: behind 128 bytes, 32 more, and the magic
-/// number.
+/// The first attribute inside an inode: after 128 bytes, 32 more, and the magic number.
 pub(crate) const FIRST_ATTRIBUTE: usize = 128 + 32 + 4;
 pub(crate) const VAULT_FILES: [&str; 2] =
     ["vault/a name of a file that is long enough", "vault/another name of such a file"];

@@ -1,4 +1,5 @@
-//! What a repair keeps: the names and contents behind the damage, not only the volume's soundness.
+//! A repair keeps the names and contents that the damage does not touch, in addition to making the
+//! volume sound.
 
 use super::corners::deepen;
 use super::damages::{FREE, Wish, ro_compat};
@@ -17,7 +18,7 @@ fn paths() -> Vec<String> {
     few.into_iter().map(str::to_owned).chain(many).collect()
 }
 
-/// Repairs an image; e2fsck finds nothing then. What was done.
+/// Repairs an image; e2fsck finds nothing then. Returns the repaired codes.
 pub(crate) fn repair(image: &TempImage) -> Vec<Code> {
     let done =
         fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing).expect("it is repaired");
@@ -65,7 +66,7 @@ fn names_between_two_broken_records_stay_in_their_directory() {
             left
         };
         let mut names = ["file", second];
-        names.sort_by_key(|name| to_end(*name)); // behind a broken one no name is found
+        names.sort_by_key(|name| to_end(*name)); // no name is found after a broken one
         for name in names {
             hand.entry("", name, |entry| put16(entry, 4, 3));
         }
@@ -115,7 +116,7 @@ fn files_of_a_lost_table_are_kept_without_a_backup() {
     }
 }
 
-/// What lies on another table is moved, and nothing of the other is lost.
+/// A table that overlaps another is moved, and nothing of the other is lost.
 #[test]
 fn an_inode_table_on_another_one_gives_way() {
     if !can_make() {
@@ -182,8 +183,8 @@ fn a_file_keeps_the_blocks_beside_a_part_of_its_map_that_lies_on_metadata() {
     assert_eq!(hand.blocks(hand.find("long")), before);
 }
 
-/// A flag that is lost beside others, on files, directories and links: the magic number says what
-/// the map is.
+/// A lost flag together with others, on files, directories and links: the magic number gives the
+/// kind of the map.
 #[test]
 fn a_map_of_extents_without_its_flag_is_read_as_one() {
     if !can_make() {
@@ -297,7 +298,7 @@ fn what_lies_below_a_node_is_walked_once() {
     assert!(repair(&image).contains(&Code::ExtentNodeInvalid));
 }
 
-/// Thousands of blocks are missing before the last one: it moves up, and nobody fills the hole.
+/// Thousands of blocks are missing before the last one: it moves up, and the hole stays empty.
 #[test]
 fn a_wide_hole_of_a_directory_is_closed() {
     if !can_make() {
@@ -391,7 +392,7 @@ fn places_beside_one_that_cannot_be_are_where_makers_put_them() {
     }
 }
 
-/// Nobody reads a tree of so many levels; what hangs in it is a file all the same.
+/// No program reads a tree of that many levels; the file attached to it exists all the same.
 #[test]
 fn a_file_whose_tree_is_too_deep_keeps_its_blocks() {
     if !can_make() {
@@ -411,7 +412,7 @@ fn a_file_whose_tree_is_too_deep_keeps_its_blocks() {
     }
 }
 
-/// What stands in reserved inodes without a mode is nobody's.
+/// Contents of reserved inodes without a mode belong to no file.
 #[test]
 fn leavings_in_spare_inodes_are_no_damage() {
     if !can_make() {
@@ -431,7 +432,7 @@ fn leavings_in_spare_inodes_are_no_damage() {
     e2fsck_fn(&image.path()).expect("nothing to find");
 }
 
-/// A root that leads nowhere: nobody reads such a file, which is all hole.
+/// A root that leads nowhere: no program reads such a file, which is all hole.
 #[test]
 fn a_file_whose_tree_is_hollow_can_be_read() {
     if !can_make() {

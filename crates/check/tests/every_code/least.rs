@@ -264,7 +264,7 @@ fn without_room_for_a_copy_what_can_be_made_again_goes() {
         }
     };
     let users = InodeNo::USER_QUOTA;
-    // Those of users lie in front of those of groups.
+    // Those of users precede those of groups.
     let both = |hand: &Hand| {
         let count = hand.blocks(users).len() as u16;
         hand.inode(users, |record| put16(record, EXTENT + 4, 2 * count));
@@ -330,7 +330,7 @@ fn an_attribute_that_names_the_value_of_another_goes_alone() {
         &EA_INODE,
         &|hand| {
             hand.file("valued", |record| {
-                // Behind "v" and its padding: an entry of the name "empty" and the value's inode.
+                // After "v" and its padding: an entry of the name "empty" and the value's inode.
                 let first: Vec<u8> = record[FIRST_ATTRIBUTE..FIRST_ATTRIBUTE + 20].to_vec();
                 let second = FIRST_ATTRIBUTE + 20;
                 record[second..second + 16].copy_from_slice(&first[..16]);
@@ -451,8 +451,8 @@ fn a_file_with_nothing_but_bad_blocks_keeps_its_name() {
     }
 }
 
-/// Random bytes behind the head of the journal's superblock name features that nobody knows. Such a
-/// superblock fits neither its place nor its checksum: it is broken, not newer.
+/// Random bytes after the head of the journal's superblock set unknown features. Such a superblock
+/// fits neither its location nor its checksum: it is corrupt, not newer.
 #[test]
 fn a_journal_superblock_of_random_bytes_is_made_again() {
     /// An incompatible feature that is not given away yet.

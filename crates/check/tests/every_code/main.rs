@@ -1,4 +1,4 @@
-//! For every finding of the table an image with that damage: found, repaired, and judged by e2fsck
+//! For every finding of the table an image with that damage: found, repaired, and checked by e2fsck
 //! before and after.
 
 mod answers;
@@ -27,7 +27,7 @@ use extant_check::{AutoPolicy, Code, HandledFinding};
 use extant_testkit::{e2fsck_fn, skip, tool};
 use hand::{Base, Hand, device, fsck, look};
 
-/// Damages with which `e2fsck -fn` 1.47.0 exits 0: it says nothing of them, or goes on as if they
+/// Damages with which `e2fsck -fn` 1.47.0 exits 0: it does not report them, or continues as if they
 /// were repaired.
 const SILENT: &[Code] = &[
     Code::FeaturesOfRevisionZero,
@@ -73,13 +73,13 @@ const SILENT: &[Code] = &[
     Code::EaInodeFeatureMissing,
     Code::EaInodeFlagOnOther,
     Code::EaInodeIsFile,
-    // Work that is asked for.
+    // Work that an option asks for.
     Code::DirectoryOptimized,
     Code::MapToExtents,
 ];
 
-/// What only a repair tells of, as with e2fsck: a look that writes nothing passes over it, or comes
-/// before it.
+/// Findings that only a repair reports, as in e2fsck: a scan without repairs skips the case, or
+/// runs before it.
 const ONLY_REPAIRED: &[Code] = &[
     Code::UuidMissing,
     Code::JournalBackup,
@@ -106,7 +106,7 @@ const ONLY_REPAIRED: &[Code] = &[
     Code::SharedBlocksDone,
 ];
 
-/// What only a look tells of: where repairs are made, that of another finding mends it.
+/// Findings that only a scan reports: in a repair, the repair of another finding fixes them.
 const ONLY_LOOKED_AT: &[Code] = &[
     Code::JournalSkipped,
     Code::JournalInodeMode,
@@ -115,7 +115,7 @@ const ONLY_LOOKED_AT: &[Code] = &[
     Code::HighWaterWrong,
 ];
 
-/// What is left after a repair, since there is no room.
+/// Findings left after a repair, since there is no room.
 const LEFT: &[Code] = &[Code::NoRoomForLostFound];
 
 /// Codes without an image here, each with the reason.
@@ -168,7 +168,7 @@ fn judge(damage: &Damage, healthy: &Path) -> Vec<String> {
     if e2fsck_fn(&image).is_ok() != SILENT.contains(&damage.code) {
         flaws.push(format!("e2fsck before: {:?}", e2fsck_fn(&image)));
     }
-    // What proposes no repair is only told.
+    // Findings without a proposed repair are only reported.
     let is_only_told = damage.code.row().prompt.is_empty();
     let is_done =
         |it: &HandledFinding| it.finding.code == damage.code && (it.repaired || is_only_told);
@@ -207,7 +207,7 @@ fn every_damage_is_found_alone_and_repaired_and_e2fsck_agrees() {
             made.push((&damage.base, damage.base.make()));
             made.len() - 1
         });
-        // A hand that slips is told like any other flaw.
+        // A mistake of the damaging code is reported like any other flaw.
         let healthy = made[at].1.path();
         let judged = std::panic::catch_unwind(|| judge(damage, &healthy));
         let flaws = judged.unwrap_or_else(|_| vec!["it panicked".to_owned()]);

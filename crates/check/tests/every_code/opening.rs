@@ -1,5 +1,5 @@
-//! What is kept of volumes whose superblock, descriptors or journal are damaged: no less than
-//! e2fsck keeps of a copy.
+//! Volumes whose superblock, descriptors or journal are damaged keep no less than e2fsck keeps of a
+//! copy.
 
 use super::common::{Walker, open};
 use super::hand::{
@@ -67,7 +67,7 @@ fn repair(image: &TempImage) -> Vec<HandledFinding> {
     done
 }
 
-/// What e2fsck makes of a copy.
+/// The result of e2fsck on a copy.
 fn repaired_by_e2fsck(image: &TempImage) -> TempImage {
     let copy = copied(&image.path()).expect("a copy");
     let e2fsck = tool("e2fsck").expect("asked for before");
@@ -174,7 +174,7 @@ fn a_superblock_that_its_descriptors_contradict_gives_way_to_a_backup() {
     }
 }
 
-/// One group has no backup: the first table says how many blocks lie in front of it.
+/// One group has no backup: the first table gives the number of blocks in front of it.
 #[test]
 fn reserved_blocks_end_where_the_first_table_begins() {
     if !can_make() {
@@ -214,8 +214,8 @@ impl RepairPolicy for User {
     }
 }
 
-/// No program writes a word of features with every bit: the primary superblock is broken, and a
-/// backup is not.
+/// No program writes a feature word with every bit: the primary superblock is broken, and a backup
+/// is not.
 #[test]
 fn a_word_of_all_features_was_written_by_no_program() {
     if !can_make() {
@@ -314,8 +314,8 @@ fn a_log_with_one_wrong_field_in_its_superblock_is_replayed() {
     if !can_make() || tool("debugfs").is_none() {
         skip!("e2fsprogs is not installed");
     }
-    // The first block of the log, twice; the magic number, the kind, the size of a block, the count
-    // of blocks, unknown features, and the feature of checksums of the first version beside the
+    // The first block of the log, twice; the magic number, the type, the block size, the block
+    // count, unknown features, and the checksum feature of the first version together with the
     // third.
     let fields = [0x16, 0x17, 0x00, 0x07, 0x0e, 0x10, 0x28, 0xfc, 0x27];
     for base in [&LOGGED, &LOGGED_PLAIN] {
@@ -386,8 +386,8 @@ fn a_log_is_replayed_whatever_became_of_its_inode() {
     }
 }
 
-/// The log holds the descriptors as they were, so that nothing is left to decide: preening goes on,
-/// as with e2fsck.
+/// The log holds the descriptors as they were, so that nothing is left to decide: preening
+/// continues, as with e2fsck.
 #[test]
 fn a_log_is_replayed_before_descriptors_are_judged() {
     let Some(e2fsck) = tool("e2fsck").filter(|_| can_make() && tool("debugfs").is_some()) else {

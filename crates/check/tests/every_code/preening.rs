@@ -28,7 +28,7 @@ const REPAIRED_HERE: &[(&str, &[Code])] = &[
     ),
 ];
 
-/// Damages at which preening stops where e2fsck 1.47.0 goes on, each with the reason.
+/// Damages at which preening stops and e2fsck 1.47.0 continues, each with the reason.
 const LEFT_HERE: &[(&str, &[Code])] = &[
     (
         "e2fsck 1.47.0 does not find it",

@@ -1,5 +1,5 @@
-//! Random bytes of the records of the reserved inodes and of lost+found: our findings beside those
-//! of e2fsck, before and after a repair.
+//! Random bytes of the records of the reserved inodes and of lost+found: our findings compared with
+//! those of e2fsck, before and after a repair.
 
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
@@ -18,10 +18,11 @@ const EXT3: Base =
 const BASES: [Base; 5] = [EXT2, EXT3, EXT4, PLAIN, QUOTA];
 /// Bytes that an ordinary test run changes; `EXTANT_BYTES` sets another number.
 const FEW: u64 = 150;
-/// The last reserved inode, and lost+found behind it.
+/// The last reserved inode, and lost+found after it.
 const LAST: u64 = 11;
 
-/// What e2fsck 1.47.0 does not find: inodes, bytes of their records, and why we find it.
+/// Flaws that e2fsck 1.47.0 does not find: inodes, bytes of their records, and the reason why we
+/// find it.
 const STRICTER: &[(RangeInclusive<u32>, RangeInclusive<usize>, &str)] = &[
     (7..=7, 0x1a..=0x1b, "the resize inode has one link"),
     (7..=7, 0x20..=0x23, "the flag of a feature that the volume lacks"),
@@ -35,7 +36,7 @@ const STRICTER: &[(RangeInclusive<u32>, RangeInclusive<usize>, &str)] = &[
     (1..=11, 0x20..=0x23, "1.47.4 finds a needless ea_inode flag, too"),
 ];
 
-/// What became of one changed byte.
+/// The effect of one changed byte.
 struct Trial {
     what: String,
     found: Vec<Code>,
@@ -122,7 +123,7 @@ fn a_byte_of_a_reserved_inode_is_judged_as_e2fsck_judges_it() {
     assert!(of_both > 0, "no change was found by both");
 }
 
-/// The boot loader's inode may have any type but that of a directory; its space is judged.
+/// The boot loader's inode may have any type but that of a directory; its space is checked.
 #[test]
 fn the_space_of_a_boot_loader_is_judged() {
     if tool("mke2fs").is_none() || tool("e2fsck").is_none() {

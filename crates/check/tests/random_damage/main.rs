@@ -1,5 +1,5 @@
-//! Random damage at volume: no panic, a look writes nothing and depends neither on threads nor on
-//! memory, which stays within its limit, and after the repair nobody finds anything.
+//! Random damage at volume: no panic; a scan writes nothing and depends neither on threads nor on
+//! memory, which stays within its limit; and after the repair neither e2fsck nor we find anything.
 //!
 //! A few rounds by default; `EXTANT_SLOW=1` runs many, `EXTANT_ROUNDS=N` as many as one likes from
 //! `EXTANT_FIRST=N` on, `EXTANT_SEED=N` one, `EXTANT_SET=N` those of one set of options;
@@ -20,21 +20,21 @@ use std::path::Path;
 
 const FEW: u64 = 3;
 const MANY: u64 = 400;
-/// One repair in so many may be incomplete, where at least [`JUDGED_FROM`] are tried; of fewer
-/// none.
+/// One repair in this number may be incomplete, if at least [`JUDGED_FROM`] are tried; none of
+/// fewer.
 const INCOMPLETE_IN: usize = 200;
 const JUDGED_FROM: usize = 1000;
 /// Seeds of one set of options.
 const A_SET: u64 = 100_000;
-/// What the tables may take.
+/// Memory of the tables.
 const MEMORY: u64 = 16 << 20;
-/// What a repair may take beside the tables of what it repairs.
+/// Memory of a repair in addition to the tables of the volume.
 const REPAIR: u64 = 32 << 10;
 
 /// Where the damage falls.
 #[derive(Clone, Copy, Debug)]
 enum Where {
-    /// Behind the superblock and the descriptors.
+    /// After the superblock and the descriptors.
     Tables,
     /// Anywhere from the first byte on.
     Anywhere,
@@ -54,7 +54,7 @@ fn damage(image: &Path, seed: u64, place: Where) {
     };
     let count = store.geometry().blocks_count;
     drop(store);
-    // Most of the volume is empty: what is in use lies at its front.
+    // Most of the volume is empty: the used part is at its start.
     let mut at = || (first + random.below((count - first).min(700))) * block;
     let places: Vec<u64> = (0..6).map(|_| at()).collect();
     let mut random = Random::new(seed ^ 0x5555);
@@ -85,7 +85,7 @@ fn damage(image: &Path, seed: u64, place: Where) {
     }
 }
 
-/// What the healthy volumes are made with, and whether their directories are packed and indexed.
+/// The options of the healthy volumes, and whether their directories are packed and indexed.
 const SETS: &[(&[&str], bool)] = &[
     (&["-t", "ext4", "-b", "1024", "-O", "^has_journal,^resize_inode", "-N", "1024"], false),
     (
@@ -168,7 +168,7 @@ fn content(line: &str) -> &str {
     line.split_once('\t').map_or(line, |(_, rest)| rest)
 }
 
-/// What e2fsck makes of the image: the files that it keeps; none where it does not make it sound.
+/// The result of e2fsck on the image: the files that it keeps; none if it does not make it sound.
 fn kept_by_e2fsck(image: &Path, copy: &Path) -> Option<BTreeSet<String>> {
     std::fs::copy(image, copy).expect("copies");
     let e2fsck = tool("e2fsck").expect("asked for before");
@@ -180,7 +180,7 @@ fn kept_by_e2fsck(image: &Path, copy: &Path) -> Option<BTreeSet<String>> {
     Some(files(copy))
 }
 
-/// What a look found, whatever the time of day.
+/// The findings of a scan, without times of day.
 fn told(report: &PassReport) -> Vec<(Code, Subject)> {
     let mut told: Vec<_> =
         report.findings.iter().map(|it| (it.finding.code, it.finding.subject.clone())).collect();
@@ -190,8 +190,9 @@ fn told(report: &PassReport) -> Vec<(Code, Subject)> {
     told
 }
 
-/// What a small limit makes of a look that found `whole` with enough memory: the same, in more than
-/// one window; or it says that it is too small. Then the least memory with which a look worked.
+/// The result of a scan with little memory, compared with `whole`, the scan with enough memory: the
+/// same in more than one window; or an error that the memory is too small. Then the least memory
+/// with which a scan worked.
 fn judge_small_memory(
     image: &Path,
     whole: &PassReport,
@@ -218,10 +219,11 @@ fn judge_small_memory(
     (None, least)
 }
 
-/// What is wrong with a round.
+/// The failures of a round.
 #[derive(Debug)]
 enum Flaw {
-    /// What no damage excuses: a panic, a look that writes or that depends on threads or memory.
+    /// Failures that no damage excuses: a panic, a scan that writes or that depends on threads or
+    /// memory.
     Broken(String),
     /// A repair that did not do all: seldom enough, it is allowed.
     Incomplete(String),
@@ -235,17 +237,16 @@ fn judge(image: &Path, seed: u64, healthy: &BTreeSet<String>) -> Option<Flaw> {
     }
 }
 
-/// What the looks of a round showed.
+/// The results of the scans of a round.
 struct Looks {
-    /// Whether the volume could be looked at.
+    /// Whether the volume could be scanned.
     went: bool,
     threads: usize,
     /// Bytes that the repair may take.
     memory: u64,
 }
 
-/// Looks at the image with one thread and with several, and with less memory; what is wrong with
-/// that.
+/// Scans the image with one thread and with several, and with less memory; returns the failures.
 fn judge_looks(image: &Path, seed: u64) -> Result<Looks, String> {
     let before = std::fs::read(image).expect("it is there");
     let first = fsck(image, &with_threads(1), AutoPolicy::No);
@@ -273,7 +274,7 @@ fn judge_looks(image: &Path, seed: u64) -> Result<Looks, String> {
         if let Some(flaw) = flaw {
             return Err(flaw);
         }
-        // Every third repair has to do with what a look can do with.
+        // Every third repair has the memory that suffices for a scan.
         memory = least.filter(|_| seed.is_multiple_of(3)).unwrap_or(MEMORY);
     }
     Ok(Looks { went: first.is_ok(), threads, memory })
@@ -285,7 +286,7 @@ fn judge_repair(image: &Path, desc_reads: &Looks, healthy: &BTreeSet<String>) ->
     let &Looks { went, threads, memory } = looks;
     let kept = kept_by_e2fsck(image, &copy);
     let within = |memory| CheckOptions { memory: Some(memory), ..with_threads(threads) };
-    // What a repair adds may need more than what is there.
+    // Additions of a repair may need more than the existing memory.
     let repaired = match fsck(image, &within(memory + REPAIR), AutoPolicy::Yes) {
         Ok(repaired) => repaired,
         // No superblock anywhere, or an image that ends too early: said, and left.
