@@ -6,11 +6,11 @@ use crate::finding::{Code, Finding, Severity};
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Decision {
     /// Repair it now.
-    Repair,
+    Fix,
     /// Leave it; the volume is not clean.
-    Leave,
+    Skip,
     /// Leave it and end the run.
-    Stop,
+    Abort,
 }
 
 /// The decision of preening (`-p`) about a code: it fixes safe ones, and the first other one ends

@@ -385,7 +385,7 @@ impl Check<'_> {
         block: BlockNo,
     ) -> Result<XattrBlockState, CheckError> {
         let mut region = XattrRegion::Block(Vec::new());
-        let state = self.check_shared_block(ino, block, &mut region)?;
+        let state = self.verify_shared_block(ino, block, &mut region)?;
         if let XattrRegion::Block(told) = region
             && !told.is_empty()
         {
@@ -394,7 +394,7 @@ impl Check<'_> {
         Ok(state)
     }
 
-    fn check_shared_block(
+    fn verify_shared_block(
         &self,
         ino: InodeNo,
         block: BlockNo,
