@@ -32,16 +32,16 @@ pub struct Row {
     /// One sentence; `{inode}`, `{block}`, `{file_block}`, `{group}`, `{name}`, `{dir}`, `{found}`
     /// and `{expected}` are replaced by the fields of the finding.
     pub text: &'static str,
-    /// The question that proposes the repair: `Fix`, `Clear`, ... Empty where no repair is
+    /// The prompt that proposes the repair: `Fix`, `Clear`, ... Empty where no repair is
     /// proposed.
-    pub question: &'static str,
+    pub prompt: &'static str,
     /// The answer for a user who only presses return, and for `-y` and `-p`. It is no if the repair
     /// could destroy data written by a newer program.
     pub default: bool,
 }
 
 macro_rules! findings {
-    ($($(#[$doc:meta])* $name:ident: $pass:literal, $severity:ident, $text:literal, $question:literal, $default:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident: $pass:literal, $severity:ident, $text:literal, $prompt:literal, $default:literal;)*) => {
         /// A kind of finding. The numbers are not kept from version to version; the names are.
         #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
         #[non_exhaustive]
@@ -59,7 +59,7 @@ macro_rules! findings {
                     $(Self::$name => {
                         const ROW: Row = Row {
                             name: stringify!($name), pass: $pass, severity: Severity::$severity, text: $text,
-                            question: $question, default: $default,
+                            prompt: $prompt, default: $default,
                         };
                         &ROW
                     })*
