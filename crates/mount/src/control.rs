@@ -11,8 +11,8 @@ use crate::mountpoint::mount_at;
 use crate::server::shutdown_mode;
 use crate::transport;
 
-/// Ends all writing to the volume mounted at `point`, after what `how` still asks for: everything
-/// fails there from now on, until it is unmounted.
+/// Ends all writing to the volume mounted at `point`, after the writes that `how` includes: from
+/// then on every request fails, until it is unmounted.
 ///
 /// # Errors
 /// Nothing of ours is mounted there, the caller is neither root nor whose mount it is, or what was
@@ -48,7 +48,7 @@ pub fn thaw(point: &Path) -> Result<(), MountError> {
     thawed.map_err(|error| said(error, Errno::INVAL, MountError::NotFrozen))
 }
 
-/// What the server says by one errno, in an error of its own.
+/// Turns one errno of the server into an error of its own.
 fn said(error: MountError, by: Errno, what: fn(PathBuf) -> MountError) -> MountError {
     match error {
         MountError::System { path, source, .. }

@@ -1,4 +1,4 @@
-//! The server: opens, mounts, restricts itself, reads, answers, and ends well.
+//! The server: opens, mounts, restricts itself, reads, answers, and ends in order.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -28,7 +28,7 @@ use crate::server::Server;
 use crate::transport::{Awake, FUSE_DEVICE, Fuse, Rings, Transport};
 use crate::unmount;
 
-/// What the server tells the process outside: a word, and for the first the device number of the
+/// Messages of the server to the supervisor: a word, and for the first the device number of the
 /// mount.
 pub(crate) const MOUNTED: &str = "mounted";
 pub(crate) const READY: &str = "ready";
@@ -38,7 +38,7 @@ pub(crate) const ASKS_TO_STOP: &str = "asks-to-stop";
 pub(crate) const UNMOUNTED: &str = "unmounted";
 /// The thread of the number that follows lives as long as the server.
 pub(crate) const LIVES: &str = "lives";
-/// What that one tells the server.
+/// Messages of the supervisor to the server.
 pub(crate) const STOP: &str = "stop";
 
 /// Event loops for each processor: some wait for the device.
@@ -46,10 +46,10 @@ const LOOPS_A_PROCESSOR: usize = 2;
 const MIN_LOOPS: usize = 4;
 const MAX_LOOPS: usize = 32;
 
-/// Memory of the volume, unless other is asked for: the kernel's cache delays writes as well.
+/// Memory of the volume by default: the kernel's cache delays writes as well.
 const DEFAULT_MEMORY: u64 = 64 << 20;
 
-/// What is to be mounted where.
+/// An image and its mount point.
 #[derive(Clone, Debug)]
 pub struct MountRequest {
     /// The image, as a device URL.
@@ -58,7 +58,7 @@ pub struct MountRequest {
     pub schemes: Schemes,
     /// The mount point.
     pub point: PathBuf,
-    /// What `-o` said.
+    /// The options of `-o`.
     pub options: MountOptions,
     /// Whether the server restricts itself.
     pub sandbox: bool,
@@ -69,7 +69,7 @@ pub struct MountRequest {
 enum Event {
     /// The mount is gone.
     Unmounted(io::Result<()>),
-    /// A signal asks for the end.
+    /// A signal requests the end.
     Signal,
     /// The process outside says: now.
     Stop,
@@ -98,7 +98,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let found = match (journal_path(options)?, url.plain_device(&files)) {
         (None, Some(Ok(device))) => find_journal(&*device, options)
             .map_err(|error| not_opened(&image, Error::Journal(error)))?,
-        // Where it is not named, opening the image tells why.
+        // If it is not named, opening the image reports the reason.
         (named, _) => named,
     };
     let journal = found
@@ -131,7 +131,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
         }
     };
     let entry = mount_at(&request.point).map_err(|source| {
-        // Nobody else knows of it yet.
+        // No other process uses it yet.
         let _ = mountpoint::detach(&request.point, Detach::Dead);
         failed(source)
     })?;
@@ -221,9 +221,9 @@ fn last_processor(list: &str) -> Option<usize> {
     fs::read_to_string(list).ok()?.trim().rsplit(['-', ',']).next()?.parse().ok()
 }
 
-/// A server whose mount is gone keeps the image until all is on the device: umount(8) does not wait
-/// for that, so that this does. `claimed` says that the kernel will hold the device for the mount:
-/// it refuses to when somebody else has it.
+/// A server whose mount is gone keeps the image until all data are on the device: umount(8) does
+/// not wait for that, so this does. `claimed` is whether the kernel will hold the device for the
+/// mount: it refuses to if another process has it.
 fn open_files(url: &DeviceUrl, options: &MountOptions, claimed: bool) -> Result<Files, MountError> {
     let read_only = options.read_only;
     // Pages of the host's cache would be memory too.
@@ -297,7 +297,7 @@ fn open_volume(
     Ok(Volume::open(device, env, &live)?.into())
 }
 
-/// Tells the process outside. When it has gone there is nobody to tell.
+/// Sends a message to the supervisor. If it has ended, the message is dropped.
 fn tell(control: &Mutex<UnixStream>, word: &str) -> bool {
     let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
     writeln!(control, "{word}").is_ok()
@@ -326,11 +326,11 @@ fn watch(
     })?;
     named("control").spawn(move || {
         tell(&control, &format!("{LIVES} {}", rustix::thread::gettid().as_raw_nonzero()));
-        // The end of it is no order: the mount goes on without the process outside.
+        // The end of the socket is not an order: the mount continues without the supervisor.
         for line in BufReader::new(orders).lines().map_while(Result::ok) {
             if line == STOP {
-                // Once the volume is being closed nobody takes it. This thread stays: its end would
-                // be taken for the server's.
+                // Once the volume is being closed, no thread takes it. This thread stays: its end
+                // would be taken for the server's.
                 let _ = sender.send(Event::Stop);
             }
         }

@@ -45,7 +45,7 @@ enum Event {
     /// threads is no more.
     Gone,
     Signal,
-    /// What the kernel's cache held of open files is on its way.
+    /// The kernel has written back its cache of open files.
     Flushed,
 }
 
@@ -105,7 +105,7 @@ pub fn supervise(
         match events.recv().unwrap_or(Event::Gone) {
             Event::Line(line) if line == READY => {
                 if let Some(ready) = ready.take() {
-                    // What was said before must not come after.
+                    // Earlier output must not follow it.
                     is_mounted.store(true, Ordering::Release);
                     ready();
                 }
@@ -125,8 +125,8 @@ pub fn supervise(
             Event::Gone => break,
         }
     }
-    // Before the wait: a thread of the server may be inside the kernel and wait for what nobody
-    // answers any more.
+    // Before the wait: a thread of the server may be inside the kernel and wait for a reply that
+    // never comes.
     outside.clean_up();
     let code = exit_code(&mut child).map_err(failed)?;
     if let Some(log) = log {
@@ -145,14 +145,14 @@ fn exit_code(child: &mut Child) -> io::Result<u8> {
     Ok(status.code().map_or(1, |code| u8::try_from(code).unwrap_or(1)))
 }
 
-/// What the process outside knows of the mount.
+/// The supervisor's knowledge of the mount.
 struct Outside<'a> {
     point: &'a Path,
     control: UnixStream,
     /// The device number of the mount, once there is one.
     device: Option<String>,
-    /// Whatever is written there ends the mount's connection to its server, if it is still there,
-    /// and no other one.
+    /// Writing to it ends the mount's connection to its server, if it still exists, and no other
+    /// one.
     abort: Option<File>,
     is_watched: bool,
     is_stopping: bool,
@@ -176,10 +176,10 @@ impl Outside<'_> {
     /// Has a thread wait for the end of that thread of the server, which lives as long as the
     /// server.
     ///
-    /// A server that is killed has ended when its last thread has, and its connection to the kernel
-    /// with it. A thread that has the kernel drop what it keeps of a file waits there for requests
-    /// on that file; once the other threads are gone nobody answers those. So the connection is
-    /// ended from here. Kernels before 6.9 do not tell of threads: there it is not.
+    /// A killed server has ended when its last thread has, and its connection to the kernel with
+    /// it. A thread that has the kernel drop its cache of a file waits there for requests on that
+    /// file; once the other threads are gone no thread answers those. So the supervisor ends the
+    /// connection. Kernels before 6.9 do not report the end of threads: there it does not.
     fn watch(&mut self, thread: &str) {
         let Some(thread) = thread.parse().ok().and_then(Pid::from_raw) else { return };
         if self.is_watched {
@@ -204,7 +204,7 @@ impl Outside<'_> {
                 // One that has ended by itself needs no more.
                 let _ = abort.write_all(b"1");
             }
-            // What the server has said is read before the end is seen.
+            // The server's output is read before its end is seen.
             let _ = control.shutdown(Shutdown::Read);
         });
     }
@@ -217,7 +217,7 @@ impl Outside<'_> {
         }
         self.is_stopping = true;
         if !self.is_there() {
-            // Gone here; somebody else's mount namespace may still have it.
+            // It is gone here; another mount namespace may still have it.
             return self.order();
         }
         if detach(self.point, Detach::IfIdle).is_ok() {
@@ -237,7 +237,7 @@ impl Outside<'_> {
         let _ = writeln!(self.control, "{STOP}");
     }
 
-    /// Whether the mount is there, and not another one in its place.
+    /// Whether the mount exists, and no other one has replaced it.
     fn is_there(&self) -> bool {
         let found = mount_at(self.point).ok().flatten();
         found.is_some_and(|entry| self.device.as_deref() == Some(&entry.device))

@@ -15,7 +15,7 @@ use rustix::mount::UnmountFlags;
 use crate::mountpoint::{Detach, canonical_point, detach, mount_at, mounts};
 use crate::{MountError, transport};
 
-/// Between two looks at the image's lock.
+/// Time between two tests of the image's lock.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// How long a mount that is busy is tried again.
@@ -75,7 +75,7 @@ pub fn unmount_by_force(point: &Path, lazy: bool) -> Result<(), MountError> {
 }
 
 /// Thaws a frozen volume: the kernel writes back its cache before it unmounts, and without a mount
-/// point there is no way to thaw. A server that does not answer within [`ANSWER`] is left alone.
+/// point it cannot be thawed. A server that does not answer within [`ANSWER`] is left alone.
 fn thaw(point: &Path) {
     let (point, (done, thawed)) = (point.to_owned(), channel());
     thread::spawn(move || {
@@ -114,8 +114,8 @@ pub fn is_closing(image: &Path) -> bool {
         && holders(&image).iter().any(|process| is_server(process))
 }
 
-/// The processes that have locks on a file, as far as the kernel tells of them; and on files of its
-/// number in other file systems, as btrfs calls its devices otherwise there.
+/// The processes that have locks on a file, as far as the kernel shows them; also of files with its
+/// number in other file systems, as btrfs shows different devices there.
 fn holders(file: &Path) -> Vec<String> {
     let (Ok(metadata), Ok(table)) = (fs::metadata(file), fs::read_to_string("/proc/locks")) else {
         return Vec::new();

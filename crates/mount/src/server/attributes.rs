@@ -1,4 +1,4 @@
-//! What stat shows, and what changes it.
+//! Attributes of files, and changes of them.
 
 use extant_engine::{OpenVolume, SetAttributes, TimesOfUse};
 use extant_ondisk::InodeNo;
@@ -17,7 +17,7 @@ const DAY: i64 = 24 * 60 * 60;
 const SPARE: u64 = 4 << 20;
 const SPARE_SHARE: u64 = 64;
 
-/// What a request wants changed. What is `None` stays.
+/// Changes requested by SETATTR. Fields that are `None` stay.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Change {
     /// Permissions with setuid, setgid and sticky.
@@ -50,7 +50,7 @@ impl Server {
         timestamp(self.env.now())
     }
 
-    /// What stat tells of a file.
+    /// The attributes of a file.
     ///
     /// # Errors
     /// The inode is broken, or the device failed.
@@ -66,7 +66,7 @@ impl Server {
         self.with(|volume| Ok(volume.inode(file)?.mode & (SETUID | SETGID)))
     }
 
-    /// Changes what stat tells of a file.
+    /// Changes the attributes of a file.
     ///
     /// # Errors
     /// As [`Engine::truncate`](extant_engine::Engine::truncate) and
@@ -111,8 +111,8 @@ impl Server {
         })
     }
 
-    /// Opens a file, if it may be opened as asked: the kernel does not know that it is immutable or
-    /// append only.
+    /// Opens a file, if it may be opened with these flags: the kernel does not know that it is
+    /// immutable or append-only.
     ///
     /// # Errors
     /// EPERM if not; ENOKEY for encrypted contents; as
@@ -138,8 +138,7 @@ impl Server {
         })
     }
 
-    /// What becomes of the contents of a file that was just made in the kernel's cache. One that
-    /// cannot be looked at is cached.
+    /// The caching of a file that was just made. One that cannot be read is cached.
     pub(crate) fn cached_when_made(&self, file: InodeNo, flags: OpenFor) -> Cached {
         let cached = self.with(|volume| Ok(self.cached(volume, &volume.inode(file)?, flags)));
         cached.unwrap_or(Cached::Kept)
@@ -151,7 +150,7 @@ impl Server {
             let geometry = volume.geometry();
             let size = geometry.blocks_count * u64::from(geometry.block_size);
             let spare = SPARE.min(size / SPARE_SHARE);
-            // Where that cannot be told, the write will tell.
+            // If that is unknown, the write reports it.
             let engine = volume.engine();
             let has_room = engine.and_then(|it| it.has_room(file, spare, &self.cache_writer(file)));
             !has_room.unwrap_or(true)
@@ -160,7 +159,7 @@ impl Server {
         if goes_around { Cached::GoneAround } else { Cached::Kept }
     }
 
-    /// A file was read: the time of that is kept as the mount's options say. What fails changes
+    /// Updates the access time after a read, as the mount's options require. A failure changes
     /// nothing for the reader.
     pub(super) fn touch(&self, volume: &OpenVolume, inode: &LoadedInode) {
         let rules = &self.rules;
@@ -171,7 +170,7 @@ impl Server {
         {
             return;
         }
-        // What is frozen stays so, and who reads does not wait.
+        // A frozen volume is not changed, and a reader does not wait.
         let Some(_change) = self.try_begin_change() else { return };
         let now = self.now();
         let is_due = rules.atime == Atime::Strict && inode.atime != now
@@ -190,17 +189,17 @@ fn is_older(read: Timestamp, changed: Timestamp) -> bool {
     (read.seconds, read.nanoseconds) <= (changed.seconds, changed.nanoseconds)
 }
 
-/// What the kernel's cache does with an open file's contents.
+/// How the kernel's cache treats an open file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Cached {
     /// It keeps them.
     Kept,
-    /// What is written is here when the call returns: chattr's S, and where there may be no space
-    /// for it.
+    /// Written through: data reach the server before the call returns, for chattr's S, and when
+    /// space is low.
     GoneAround,
 }
 
-/// What a file is opened for.
+/// The use of an open file.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct OpenFor {
     /// Writing.
@@ -211,6 +210,6 @@ pub struct OpenFor {
     pub truncates: bool,
     /// It loses setuid and setgid then.
     pub drops_set_ids: bool,
-    /// Where hardly any space is left each write tells whether it found some.
+    /// If hardly any space is left, each write has to report whether it found some.
     pub hears_of_space: bool,
 }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::{Caller, Server};
 
-/// A change that is under way: while this lives the volume does not freeze.
+/// A change in progress: while this lives the volume does not freeze.
 #[derive(Debug)]
 pub(crate) struct Change<'a>(#[expect(dead_code, reason = "held")] RwLockReadGuard<'a, bool>);
 
@@ -51,8 +51,8 @@ impl Server {
         let _ = self.with(|volume| Ok(volume.release(inode, count)?));
     }
 
-    /// Holds all changes back until [`Self::thaw`]. What has reached the server is on the device
-    /// then, with nothing to recover.
+    /// Blocks all changes until [`Self::thaw`]. All data that have reached the server are on the
+    /// device then, with nothing to recover.
     ///
     /// # Errors
     /// EBUSY where it is frozen already, and as [`Engine::freeze`](extant_engine::Engine::freeze).
@@ -62,7 +62,7 @@ impl Server {
     }
 
     fn hold_changes_back(&self) -> Result<(), Errno> {
-        // Changes that are under way are waited for.
+        // Waits for changes in progress.
         let mut frozen = self.frozen.write().unwrap_or_else(PoisonError::into_inner);
         if *frozen {
             return Err(Errno::BUSY);
@@ -96,7 +96,7 @@ impl Server {
 
     /// No request comes any more: what was put off is done, or fails.
     pub(crate) fn end_freeze(&self) {
-        // What fails is logged.
+        // A failure is logged.
         let _ = self.thaw();
     }
 
@@ -114,8 +114,8 @@ impl Server {
         }
     }
 
-    /// Ends all writing at once, after what `how` still asks for: every request fails with EIO from
-    /// now on.
+    /// Ends all writing at once, after the writes that `how` includes: every request fails with EIO
+    /// from now on.
     ///
     /// # Errors
     /// As [`Engine::shutdown`](extant_engine::Engine::shutdown); it is shut down all the same.

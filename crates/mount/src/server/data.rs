@@ -10,15 +10,15 @@ use rustix::io::Errno;
 
 use super::{Caller, Server};
 
-/// What was to be durable is not: that a volume takes no changes any more is no reason for who made
-/// his before.
+/// The errno of lost data: EROFS would be wrong for a caller whose write was accepted before the
+/// volume stopped taking changes.
 pub(super) fn lost(errno: Errno) -> Errno {
     if errno == Errno::ROFS { Errno::IO } else { errno }
 }
 
 /// Bytes that are copied at once inside the volume.
 const COPY_STEP: usize = 1 << 20;
-/// Bytes that one request copies at most: others wait meanwhile.
+/// Maximum number of bytes that one request copies: others wait during it.
 const COPY_LIMIT: u64 = 64 << 20;
 
 /// Where a write comes from.
@@ -31,7 +31,8 @@ pub enum WriteBy {
         /// The file loses setuid and setgid.
         drops_set_ids: bool,
     },
-    /// The kernel's cache: who wrote is not known any more, and setuid was judged when it was.
+    /// The kernel's cache: the writing program is unknown, and setuid was handled at the time of
+    /// its write.
     Cache,
 }
 
@@ -77,8 +78,8 @@ impl Server {
         })
     }
 
-    /// Who writes what the kernel's cache kept: the owner, as far as is known. Setuid and setgid
-    /// were judged when it was written.
+    /// The credentials for data from the kernel's cache: the owner's, as far as is known. Setuid
+    /// and setgid were handled at the time of the write.
     pub(super) fn cache_writer(&self, file: &Inode) -> Creator {
         let owner = Caller { uid: file.uid, gid: file.gid };
         Creator {
@@ -134,10 +135,10 @@ impl Server {
         self.with(|volume| Ok(volume.engine()?.fallocate_by(file, mode, offset, len, &creator)?))
     }
 
-    /// Where data or a hole begins at or behind a place; at the file's end is a hole.
+    /// The next offset of data or of a hole from an offset on; the file's end counts as a hole.
     ///
     /// # Errors
-    /// ENXIO where there is none, EINVAL for another question, and as [`VolumeRead::seek_data`].
+    /// ENXIO if there is none, EINVAL for another kind of seek, and as [`VolumeRead::seek_data`].
     pub fn seek(&self, file: InodeNo, wanted: SeekFrom) -> Result<u64, Errno> {
         let found = self.with(|volume| match wanted {
             SeekFrom::Data(offset) => Ok(volume.seek_data(file, offset)?),
@@ -171,8 +172,8 @@ impl Server {
         })
     }
 
-    /// Copies from one file into another, or within one: how many bytes, fewer than asked for at
-    /// the end of the source.
+    /// Copies from one file into another, or within one: returns the number of bytes, fewer than
+    /// requested at the end of the source.
     ///
     /// # Errors
     /// As [`VolumeRead::read`] and [`Engine::write`](extant_engine::Engine::write).

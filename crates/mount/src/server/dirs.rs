@@ -18,7 +18,7 @@ pub struct Listed {
     pub file_type: EntryType,
     /// The name.
     pub name: Vec<u8>,
-    /// Reading goes on behind this entry from here.
+    /// The offset after this entry: reading continues there.
     pub cookie: u64,
 }
 
@@ -29,8 +29,8 @@ impl From<DirEntry> for Listed {
     }
 }
 
-/// A directory that is being read. What is asked of its files meanwhile is asked here: the volume
-/// is held already, and to hold it once more would wait for who waits to close it.
+/// A directory that is being read. Calls about its files go through this: the volume's lock is
+/// already held, and taking it once more would deadlock with a thread that waits to close it.
 #[derive(Debug)]
 pub struct Listing<'a> {
     server: &'a Server,
@@ -38,7 +38,7 @@ pub struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    /// What stat tells of a file that was listed; `None` for one that is broken or gone.
+    /// The attributes of a listed file; `None` if it is corrupt or gone.
     pub fn attributes(&self, file: InodeNo) -> Option<Attributes> {
         let inode = self.server.answered(self.volume.inode(file).map_err(Fail::from)).ok()?;
         Some(attributes_of(self.volume, &inode))

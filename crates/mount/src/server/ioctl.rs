@@ -1,6 +1,5 @@
-//! What programs ask by ioctl: flags and projects of files (lsattr, chattr and their like), the
-//! volume's label, and that the device be told of free space (fstrim); and that the volume is
-//! frozen or shut down.
+//! Ioctls: flags and projects of files (lsattr, chattr), the volume's label, discarding of free
+//! space (fstrim), freezing and shutting down.
 
 use extant_engine::Shutdown;
 use extant_ondisk::InodeNo;
@@ -29,11 +28,11 @@ const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 const FSXATTR_LEN: usize = 28;
 const FSX_PROJECT_AT: usize = 12;
 
-/// `_IOR(0x94, 49, char[256])`: the label, zeroes behind it (linux/fs.h).
+/// `_IOR(0x94, 49, char[256])`: the label, followed by zeroes (linux/fs.h).
 const FS_IOC_GETFSLABEL: u32 = 0x8100_9431;
 const LABEL_LEN: usize = 256;
-/// `_IOWR('X', 121, struct fstrim_range)`: start, length and least length, in bytes; the answer's
-/// length is what the device was told of.
+/// `_IOWR('X', 121, struct fstrim_range)`: start, length and minimum length, in bytes; the reply's
+/// length is the number of bytes discarded.
 const FITRIM: u32 = 0xc018_5879;
 const TRIM_LENGTH_AT: usize = 8;
 const TRIM_LEAST_AT: usize = 16;
@@ -70,16 +69,15 @@ const FSX_FLAGS: [(u32, InodeFlags); 6] = [
 const ROOTS: InodeFlags =
     InodeFlags::IMMUTABLE.union(InodeFlags::APPEND).union(InodeFlags::JOURNAL_DATA);
 
-/// Whether a caller may set a file's flags so, and its project: root and its owner may, and some
-/// only root. Kernels from 5.13 on have looked at that themselves, all but for the flag of
-/// journalled data.
+/// Whether a caller may set a file's flags, and its project: root and its owner may, and some only
+/// root. Kernels from 5.13 on check that themselves, except for the flag of journalled data.
 fn check_flags(file: &Inode, wanted: InodeFlags, by: Caller) -> Result<(), Errno> {
     let is_barred = by.uid != file.uid || (file.flags ^ wanted).intersects(ROOTS);
     if by.uid != 0 && is_barred { Err(Errno::PERM) } else { Ok(()) }
 }
 
 impl Server {
-    /// Answers an ioctl with the bytes that it gives back.
+    /// Carries out an ioctl; returns its output bytes.
     ///
     /// # Errors
     /// ENOTTY for one that is not known, EINVAL for too few bytes, and as the calls of

@@ -1,7 +1,7 @@
-//! What requests mean: operations on a volume, in terms of inodes, attributes and errno.
+//! The operations of requests on a volume, in terms of inodes, attributes and errno.
 //!
-//! Permissions are the kernel's to judge (`default_permissions`); what is judged here is what it
-//! cannot know: files that are immutable or append only.
+//! The kernel checks permissions (`default_permissions`); checked here is only what it cannot know:
+//! files that are immutable or append-only.
 
 mod attributes;
 mod control;
@@ -33,7 +33,7 @@ pub(crate) use ioctl::{is_changing_ioctl, is_long_ioctl, shutdown_mode};
 /// Distinct messages that are logged; a broken volume has no end of places.
 const MAX_TOLD: usize = 1000;
 
-/// Who makes a request.
+/// The process that makes a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Caller {
     /// User.
@@ -45,7 +45,7 @@ pub struct Caller {
 /// A file that was looked up or made: the kernel holds it now, until it forgets.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Held {
-    /// What stat tells of it.
+    /// Its attributes.
     pub attributes: Attributes,
 }
 
@@ -84,19 +84,19 @@ struct Rules {
     resgid: u32,
 }
 
-/// A volume that answers requests. Any number of threads may ask at once.
+/// A volume that serves requests. Any number of threads may call it at once.
 #[derive(Debug)]
 pub struct Server {
-    /// `None` once it was closed: then nothing is answered any more.
+    /// `None` once it was closed: then every request fails.
     volume: RwLock<Option<OpenVolume>>,
     env: Env,
     rules: Rules,
     told: Mutex<HashSet<String>>,
-    /// Nothing is written any more, and nothing answered.
+    /// All requests fail, and nothing is written any more.
     is_shut_down: AtomicBool,
     /// Held by who freezes, thaws or shuts down.
     control: Mutex<()>,
-    /// Whether changes are held back. Held by those that are under way.
+    /// Whether changes are blocked. Changes in progress hold the lock.
     frozen: RwLock<bool>,
     /// The same, for those who wait for the end of it on `thawed`.
     is_frozen: AtomicBool,
@@ -138,9 +138,9 @@ impl Server {
         }
     }
 
-    /// Waits for the requests that are being answered, and closes the volume: everything is on the
-    /// device. Nothing is answered after that. A volume that is closed stays so; one that was shut
-    /// down is let go of as it is.
+    /// Waits for the requests in progress, and closes the volume: everything is on the device.
+    /// Requests fail after that. A closed volume stays so; one that was shut down is dropped as it
+    /// is.
     ///
     /// # Errors
     /// As [`OpenVolume::close`].
@@ -151,8 +151,7 @@ impl Server {
             .map_or(Ok(()), OpenVolume::close)
     }
 
-    /// Closes the volume because the mount ends; nobody is there to be told what fails, so it is
-    /// logged.
+    /// Closes the volume because the mount ends; no caller is left, so a failure is logged.
     pub(crate) fn end(&self) {
         if let Err(error) = self.close() {
             tracing::error!("the volume could not be closed: {error}");
@@ -164,8 +163,8 @@ impl Server {
         self.rules.acl
     }
 
-    /// Does something with the volume. Within it the server is not asked again: who waits to close
-    /// the volume would be waited for.
+    /// Calls `work` with the volume. `work` must not call the server again: that would deadlock
+    /// with a thread that waits to close the volume.
     fn with<T>(&self, work: impl FnOnce(&OpenVolume) -> Result<T, Fail>) -> Result<T, Errno> {
         self.of_volume(|volume| {
             if self.is_shut_down.load(Ordering::Acquire) {
@@ -187,7 +186,7 @@ impl Server {
         self.answered(done)
     }
 
-    /// An error becomes errno, and one of the volume's own is told of.
+    /// Turns an error into errno; one of the volume's own is logged.
     fn answered<T>(&self, done: Result<T, Fail>) -> Result<T, Errno> {
         done.map_err(|fail| match fail {
             Fail::Errno(errno) => errno,
@@ -238,7 +237,7 @@ impl Server {
         }
     }
 
-    /// Who may use reserved blocks, and owns what is made.
+    /// The credentials for reserved blocks and for the owner of new files.
     fn creator(&self, caller: Caller, umask: u16) -> Creator {
         Creator {
             uid: caller.uid,
@@ -251,7 +250,7 @@ impl Server {
         }
     }
 
-    /// Who writes into a file, and whether it keeps setuid and setgid then.
+    /// The credentials of a writer, and whether it keeps setuid and setgid.
     fn writer(&self, caller: Caller, drops_set_ids: bool) -> Creator {
         let creator = self.creator(caller, 0);
         Creator { keeps_set_ids: creator.keeps_set_ids && !drops_set_ids, ..creator }
@@ -274,9 +273,9 @@ impl Server {
         Ok(Held { attributes: attributes_of(volume, &loaded) })
     }
 
-    /// Nobody has a file open for writing any more.
+    /// The last open file with write access was closed.
     pub(crate) fn closed_by_all(&self, file: InodeNo) {
-        // Of a mount that has ended nothing is left to be told.
+        // A mount that has ended has no one to report to.
         let _ = self.with(|volume| {
             volume.closed_by_all(file);
             Ok(())

@@ -1,4 +1,4 @@
-//! Names: looking them up, making them, taking them away.
+//! Names: lookup, creation, removal.
 
 use extant_engine::RenameFlags;
 use extant_ondisk::InodeNo;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::{Caller, Fail, Held, Server, attributes_of};
 
 impl Server {
-    /// Looks a name up and takes hold of its file; `None` where there is none of that name. The
+    /// Looks up a name and takes a lookup count on its file; `None` if there is no such name. The
     /// name `.` finds any file itself, which is how one is opened by its number.
     ///
     /// # Errors
@@ -124,8 +124,8 @@ impl Server {
         self.with_names(&[dir], |volume| Ok(volume.engine()?.rmdir(dir, name)?))
     }
 
-    /// Gives a file a name in place of another. `flags` are those of `renameat2`; `by` owns what it
-    /// leaves behind.
+    /// Gives a file a name in place of another. `flags` are those of `renameat2`; `by` owns the
+    /// whiteout that it leaves.
     ///
     /// # Errors
     /// EINVAL for flags that are not known, and as

@@ -30,7 +30,7 @@ impl Server {
         })
     }
 
-    /// The names of a file's attributes, each ended by a zero byte. Those of the name space
+    /// The names of a file's attributes, each ended by a zero byte. Those of the namespace
     /// `trusted.` are for root alone.
     ///
     /// # Errors

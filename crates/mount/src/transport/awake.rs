@@ -1,11 +1,11 @@
-//! Processors that stay awake while programs ask one request after the other.
+//! Low wake-up latency of processors while programs send one request after the other.
 //!
-//! On a virtual machine an idle processor gives itself back to the host, and only the host wakes
-//! it: 16 µs where the answer took 2. An idle processor that polls instead sees at once that it is
-//! wanted (Documentation/virt/guest-halt-polling.rst), and it does while somebody claims that
-//! wake-ups must take no time: whoever holds `/dev/cpu_dma_latency` open may (Documentation/power/
-//! pm_qos_interface.rst). The claim is made only while many requests come: an idle mount leaves the
-//! processors to the host.
+//! On a virtual machine an idle processor exits to the host, and only the host wakes it: 16 µs for
+//! a reply that took 2. An idle processor that polls instead sees the wake-up at once
+//! (Documentation/virt/guest-halt-polling.rst); it polls while a process requests a CPU latency of
+//! zero by holding `/dev/cpu_dma_latency` open (Documentation/power/pm_qos_interface.rst). The
+//! request is made only while many FUSE requests come: an idle mount leaves the processors to the
+//! host.
 
 use std::fs::{File, OpenOptions, read_to_string};
 use std::io::Write;
@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 
 /// Where microseconds that a wake-up may take are claimed; root's.
 const LATENCY: &str = "/dev/cpu_dma_latency";
-/// Who puts idle processors to rest.
+/// The file that names the cpuidle driver.
 const DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
 /// The one of virtual machines.
 const HALTPOLL: &str = "haltpoll";
@@ -27,9 +27,9 @@ const WHENEVER: i32 = i32::MAX;
 /// host too much.
 const MOST_PROCESSORS: usize = 8;
 
-/// So many requests between two looks are worth a processor's time.
+/// Number of requests in one sample that are worth a processor's time.
 const MANY: u64 = 4;
-/// The claim ends after so many looks in a row that found fewer.
+/// The latency request ends after this many samples in a row with fewer.
 const FEW_LOOKS: u32 = 10;
 
 /// A claim on the time of idle processors, which is made and given up as requests come.
@@ -55,7 +55,7 @@ impl Awake {
         Self { latency, is_claimed: false, few_looks: 0 }
     }
 
-    /// So many requests came since the last look.
+    /// Takes a sample: the number of requests since the last one.
     pub(super) fn look(&mut self, requests: u64) {
         self.few_looks = if requests < MANY { self.few_looks.saturating_add(1) } else { 0 };
         let few = if self.is_claimed { FEW_LOOKS } else { 1 };
@@ -63,7 +63,7 @@ impl Awake {
         if is_claimed != self.is_claimed {
             self.is_claimed = is_claimed;
             let microseconds = if is_claimed { AT_ONCE } else { WHENEVER };
-            // Without it all goes on, slower.
+            // Without it all works, more slowly.
             let _ = self.latency.write_all(microseconds.as_bytes());
         }
     }

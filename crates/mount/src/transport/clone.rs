@@ -12,8 +12,8 @@ const FUSE_DEV_IOC_CLONE: Opcode = opcode::read::<u32>(229, 0);
 /// Where a fresh descriptor comes from.
 pub(crate) const FUSE_DEVICE: &str = "/dev/fuse";
 
-/// A further descriptor of `connection`: requests that are read from it are answered on it, so that
-/// threads with descriptors of their own do not wait for each other.
+/// Clones `connection`: requests that are read from the clone are answered on it, so that threads
+/// with descriptors of their own do not wait for each other.
 ///
 /// # Errors
 /// `/dev/fuse` cannot be opened again, or the kernel refused.

@@ -1,5 +1,4 @@
-//! What is asked of a mounted volume by ioctl, by those who shut it down, freeze it or let it go
-//! on.
+//! Ioctls on a mounted volume, for the commands that shut it down, freeze or thaw it.
 //!
 //! The kernel hands to FUSE what a command's number declares: `FS_IOC_SHUTDOWN` is declared as if
 //! it gave its mode back, so that none arrives. Those here have numbers of their own.
@@ -17,7 +16,7 @@ pub(crate) const EXTANT_IOC_SHUTDOWN: Opcode = opcode::write::<u32>(TYPE, 1);
 pub(crate) const EXTANT_IOC_FREEZE: Opcode = opcode::none(TYPE, 2);
 pub(crate) const EXTANT_IOC_THAW: Opcode = opcode::none(TYPE, 3);
 
-/// Asks for the end of all writing; `mode` is one of `FS_IOC_SHUTDOWN`'s.
+/// Requests the end of all writing; `mode` is one of `FS_IOC_SHUTDOWN`'s.
 ///
 /// # Errors
 /// The caller may not, or what was to be written before could not be.
@@ -27,7 +26,7 @@ pub(crate) fn shutdown(mount: impl AsFd, mode: u32) -> Result<()> {
     unsafe { ioctl(mount, Setter::<EXTANT_IOC_SHUTDOWN, u32>::new(mode)) }
 }
 
-/// Asks that changes are held back.
+/// Requests that changes are blocked.
 ///
 /// # Errors
 /// The caller may not, changes are held back already, or what was to be written before could not
@@ -38,7 +37,7 @@ pub(crate) fn freeze(mount: impl AsFd) -> Result<()> {
     unsafe { ioctl(mount, NoArg::<EXTANT_IOC_FREEZE>::new()) }
 }
 
-/// Asks that changes go on.
+/// Requests that changes continue.
 ///
 /// # Errors
 /// The caller may not, or changes are not held back.

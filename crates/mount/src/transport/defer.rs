@@ -1,4 +1,4 @@
-//! Whether a request is answered now, or why later.
+//! Handles a request: replies at once, or decides why it is deferred.
 
 use std::sync::Once;
 
@@ -11,7 +11,7 @@ use super::dispatch::{Dispatcher, Outcome};
 use super::message::{Reply, Request};
 use super::news::wants_space;
 
-/// Why a request is answered later.
+/// The reason why a request is deferred.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Reason {
     /// It found no space where there may be some soon; with this error otherwise.
@@ -28,8 +28,8 @@ impl Reason {
         match self {
             Self::Space(errno) => errno,
             Self::Frozen => Errno::BUSY,
-            // The kernel does not ask for data and holes any more, and takes all that a file has
-            // for data.
+            // After ENOSYS the kernel sends no more SEEK_DATA and SEEK_HOLE, and treats files as
+            // fully allocated.
             Self::Cache(_) => {
                 static TOLD: Once = Once::new();
                 TOLD.call_once(|| {
@@ -41,14 +41,14 @@ impl Reason {
     }
 }
 
-/// What becomes of a request.
+/// The result of handling a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Verdict {
-    /// This is the answer.
+    /// Reply with this result.
     Answer(Result<(), Errno>),
     /// It gets none.
     Silent,
-    /// Somebody else answers it.
+    /// Another thread replies.
     Later(Reason),
 }
 
@@ -67,7 +67,7 @@ pub(super) fn judge(
         None
     };
     let mut outcome = dispatcher.dispatch(request, reply);
-    // Attributes take no space: they tell of what did not fit before.
+    // Attributes take no space: their error reports earlier data that did not fit.
     if let Err(errno) = outcome
         && wants_space(errno)
         && request.header.opcode != opcode::GETATTR

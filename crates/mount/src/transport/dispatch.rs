@@ -1,4 +1,4 @@
-//! Requests, each taken apart, asked of the server, and answered.
+//! Requests: each is decoded, passed to the server, and answered.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -38,7 +38,7 @@ pub(super) enum Outcome {
     AfterCache(SeekFrom),
 }
 
-/// What answers requests.
+/// Decodes requests and calls the server.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
     pub(super) server: Arc<Server>,
@@ -47,7 +47,7 @@ pub(super) struct Dispatcher {
     pub(super) unfit: Unfit,
     pub(super) open_files: OpenFiles,
     pub(super) stale: Stale,
-    /// Takes what the kernel is told unasked.
+    /// The descriptor for notifications to the kernel.
     pub(super) connection: Arc<OwnedFd>,
     pub(super) agreement: Agreement,
 }
@@ -56,7 +56,7 @@ pub(super) struct Dispatcher {
 mod open_file {
     /// It can be written.
     pub(super) const WRITING: u64 = 1 << 0;
-    /// What is written goes around the kernel's cache.
+    /// Writes bypass the kernel's cache.
     pub(super) const GOING_AROUND: u64 = 1 << 1;
 }
 
@@ -66,10 +66,10 @@ fn writes(flags: u32) -> bool {
 }
 
 impl Dispatcher {
-    /// Answers a request.
+    /// Carries out a request.
     ///
     /// # Errors
-    /// What the program gets in place of an answer.
+    /// The error for the program in place of a reply.
     pub(super) fn dispatch(
         &self,
         request: &Request<'_>,
@@ -78,7 +78,7 @@ impl Dispatcher {
         match request.header.opcode {
             opcode::LOOKUP => self.lookup(request, to)?,
             opcode::FORGET | opcode::BATCH_FORGET => {
-                // Nobody waits for an answer, nor for an error.
+                // The kernel waits neither for a reply nor for an error.
                 let _ = self.each_forgotten(request, |file, count| self.forget(file, count));
                 return Ok(Outcome::Silent);
             }
@@ -177,13 +177,14 @@ impl Dispatcher {
                 to.put(&self.server.block_at(file, given.block, given.blocksize)?)?;
             }
             opcode::DESTROY => self.server.end(),
-            // FLUSH, OPENDIR and ACCESS among them: the kernel does without and does not ask again.
+            // FLUSH, OPENDIR and ACCESS among them: after ENOSYS the kernel does without and does
+            // not send them again.
             _ => return Err(Errno::NOSYS),
         }
         Ok(Outcome::Answered)
     }
 
-    /// An answer did not reach the kernel, or was none: it does not hold what it would have got.
+    /// A reply did not reach the kernel, or was an error: its lookup counts are undone.
     pub(super) fn take_back(&self, held: &[InodeNo]) {
         for inode in held {
             self.server.forget(*inode, 1);
@@ -300,7 +301,8 @@ impl Dispatcher {
             appends: has(OFlags::APPEND),
             truncates: has(OFlags::TRUNC),
             drops_set_ids: false,
-            // Who may read too may map, and keeps the cache; O_DIRECT does without it anyhow.
+            // A program that may read too may map, and uses the cache; O_DIRECT bypasses it in any
+            // case.
             hears_of_space: self.agreement.mixes_direct_and_cached
                 && open_flags(flags) & (OFlags::RWMODE | OFlags::DIRECT) == OFlags::WRONLY,
         }
@@ -327,7 +329,7 @@ impl Dispatcher {
         to.put(&self.opened(file, self.server.cached_when_made(file, wanted), wanted.writes))
     }
 
-    /// The answer to who opens a file.
+    /// The reply to an open.
     fn opened(&self, file: InodeNo, cached: Cached, writes: bool) -> abi::OpenOut {
         let writing = if writes { open_file::WRITING } else { 0 };
         let (open_flags, bits) = match cached {
@@ -375,7 +377,7 @@ impl Dispatcher {
                 let before = self.server.attributes(file)?.size;
                 let has_grown = || self.server.attributes(file).is_ok_and(|now| now.size > before);
                 self.write_all(file, given.offset, data, by).inspect_err(|_| {
-                    // The kernel does not ask how far: the next write to the end would miss it.
+                    // The kernel does not read the new size: the next append would miss it.
                     if has_grown() {
                         let cut = Change { size: Some(before), ..Change::default() };
                         let _ = self.server.change(file, &cut, caller);
@@ -423,8 +425,8 @@ impl Dispatcher {
         (count, None)
     }
 
-    /// Writes all bytes. The kernel takes a short answer for a failure of the device; what ended it
-    /// is told instead.
+    /// Writes all bytes. The kernel takes a short reply for a failure of the device; so the error
+    /// that ended it is reported instead.
     fn write_all(
         &self,
         file: InodeNo,
@@ -438,9 +440,9 @@ impl Dispatcher {
         }
     }
 
-    /// Does what may take setuid and setgid from a file. The kernel, which goes by the mode that it
-    /// knows when the file is run, is told where it did, before the program goes on: that its
-    /// answer changes the mode it does not expect.
+    /// Does work that may clear setuid and setgid of a file. The kernel uses its cached mode when
+    /// the file is run: it is notified if they were cleared, before the program continues. It does
+    /// not expect that its own reply changes the mode.
     fn telling_of_lost_set_ids<T>(
         &self,
         file: InodeNo,
@@ -449,18 +451,18 @@ impl Dispatcher {
         let before = self.server.set_ids(file)?;
         let done = work();
         if before != 0 && self.server.set_ids(file) != Ok(before) {
-            // Where the kernel does not know the file any more it asks anyhow.
+            // If the kernel no longer knows the file, it reads the attributes in any case.
             let _ = notice::forget_attributes(&self.connection, node_of(file));
         }
         done
     }
 
-    /// What the kernel's cache wrote of a file fitted or did not: then the next who writes is told.
+    /// Records whether data from the kernel's cache fitted: if not, the next writer gets the error.
     fn telling_of_space<T>(&self, file: InodeNo, done: Result<T, Errno>) -> Result<T, Errno> {
         match done {
             Err(errno) if wants_space(errno) => {
                 self.unfit.note(file, errno);
-                // Where the kernel does not know the file any more nobody writes.
+                // If the kernel no longer knows the file, it has no writers.
                 let _ = notice::forget_attributes(&self.connection, node_of(file));
             }
             _ => _ = self.unfit.take(file),
@@ -471,7 +473,7 @@ impl Dispatcher {
     fn get_attr(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let given: abi::GetattrIn = request.arguments().take()?;
         let file = request.inode()?;
-        // Who asks without an open file wants to know, and does not write.
+        // A request without an open file is for information, not by a writer.
         if given.getattr_flags & abi::GETATTR_FH != 0
             && given.fh & open_file::WRITING != 0
             && let Some(errno) = self.unfit.take(file)
@@ -631,7 +633,7 @@ fn give(to: &mut Reply<'_>, held: Held) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `getxattr` and `listxattr` ask for the length first.
+/// `getxattr` and `listxattr` first request the length.
 fn put_sized(to: &mut Reply<'_>, bytes: &[u8], room: u32) -> Result<(), Errno> {
     match room {
         // Values and lists of names are bounded far below 4 GiB.
@@ -641,7 +643,7 @@ fn put_sized(to: &mut Reply<'_>, bytes: &[u8], room: u32) -> Result<(), Errno> {
     }
 }
 
-/// What is a matter of choice.
+/// Options of INIT.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Wishes {
     /// Rings are there, should the kernel offer them.
@@ -650,7 +652,7 @@ pub(super) struct Wishes {
     pub(super) writeback_cache: bool,
 }
 
-/// What was agreed on with the kernel.
+/// The result of INIT.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Agreement {
     /// SETXATTR has its longer form.
@@ -667,10 +669,10 @@ pub(super) struct Agreement {
 const BACKGROUND: u16 = 64;
 const CONGESTED: u16 = 48;
 
-/// Answers INIT: what both sides can.
+/// Answers INIT: negotiates the features of both sides.
 ///
 /// # Errors
-/// The kernel speaks another protocol.
+/// The kernel's protocol is too old.
 pub(super) fn agree(
     request: &Request<'_>,
     server: &Server,
@@ -687,8 +689,8 @@ pub(super) fn agree(
     let has_more = u64::from(given.flags) & init::INIT_EXT != 0;
     let flags2 = if has_more { arguments.take::<u32>().unwrap_or(0) } else { 0 };
     let offered = u64::from(given.flags) | u64::from(flags2) << 32;
-    // Not READDIRPLUS_AUTO: where a directory is read to its end before anything is done to its
-    // files, all but the first would be asked for by name.
+    // Not READDIRPLUS_AUTO: if a directory is read to its end before its files are used, all but
+    // the first would need a LOOKUP each.
     let mut wanted = init::ASYNC_READ
         | init::ATOMIC_O_TRUNC
         | init::EXPORT_SUPPORT

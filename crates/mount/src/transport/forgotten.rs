@@ -1,8 +1,8 @@
 //! Files that the kernel has forgotten.
 //!
-//! A program that removes files one after the other has the kernel forget each while it asks for
-//! the next thing already: the space of a file is freed once that is answered, while the program
-//! gets its answer.
+//! When a program removes files one after the other, the kernel sends FORGET for each together with
+//! the next request: the space of a file is freed after the reply to that request, while the
+//! program already runs again.
 
 use extant_ondisk::InodeNo;
 
@@ -10,11 +10,10 @@ use super::abi::opcode;
 use super::dispatch::Dispatcher;
 use super::message::Request;
 
-/// So many wait at most.
+/// Maximum number of waiting entries.
 const MOST: usize = 32;
 
-/// Files of which a thread has still to give holds back. Nobody waits for that but who wants their
-/// space.
+/// Lookup counts that a thread has still to drop. Only requests that need the space wait for it.
 #[derive(Debug, Default)]
 pub(super) struct Forgotten(Vec<(InodeNo, u64)>);
 

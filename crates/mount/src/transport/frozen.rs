@@ -1,7 +1,7 @@
 //! Requests that would change a frozen volume.
 //!
-//! Each would keep a thread until the volume thaws, and none would be left to hear that it may. So
-//! they are put off, and a thread apart answers them, one after the other, once changes go on.
+//! Each would occupy a thread until the volume thaws, and none would be left for the thaw. So they
+//! are deferred, and a separate thread answers them, one after the other, after the thaw.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
 
@@ -12,8 +12,8 @@ use super::dispatch::Dispatcher;
 use super::later::Later;
 use super::message::ReplyBuffer;
 
-/// Answers such requests until nobody reads any more. One that finds no space goes to those that
-/// wait for some, by `space`.
+/// Answers such requests until the senders are gone. One that finds no space goes to the queue
+/// `space`.
 pub(super) fn answer_when_thawed(
     dispatcher: &Dispatcher,
     jobs: &Receiver<Later>,
@@ -38,7 +38,7 @@ pub(super) fn answer_when_thawed(
                 }
             },
             Verdict::Answer(outcome) => (later, outcome),
-            // Changes are answered, and look for no holes.
+            // Changes get a reply, and are no SEEK_HOLE.
             Verdict::Silent | Verdict::Later(_) => (later, Err(Errno::IO)),
         };
         later.answer(dispatcher, outcome, len, &mut buffer);

@@ -1,4 +1,4 @@
-//! Requests that another thread answers than the one that got them.
+//! Requests that are answered by another thread than the one that received them.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::dispatch::Dispatcher;
 use super::message::{OwnedRequest, ReplyBuffer, Request};
 use super::ring::RingRequest;
 
-/// A request that is answered later.
+/// A deferred request.
 #[derive(Debug)]
 pub(super) enum Later {
-    /// One that was read, and where its answer is written.
+    /// A request that was read, and the descriptor for its reply.
     Read(OwnedRequest, Arc<OwnedFd>),
     /// One that came by a ring.
     Ring(RingRequest),
@@ -29,7 +29,7 @@ impl Later {
         }
     }
 
-    /// Sends the answer of `len` bytes that lies in `buffer`, or an error.
+    /// Sends the reply of `len` bytes in `buffer`, or an error.
     pub(super) fn answer(
         self,
         dispatcher: &Dispatcher,
@@ -52,7 +52,7 @@ impl Later {
     }
 }
 
-/// Writes an answer to a descriptor of the connection.
+/// Writes a reply to a descriptor of the connection.
 pub(super) fn send(
     dispatcher: &Dispatcher,
     connection: &OwnedFd,
@@ -61,14 +61,14 @@ pub(super) fn send(
     len: usize,
     buffer: &mut ReplyBuffer,
 ) {
-    // Where nobody waits for the answer any more, or there is none, the kernel holds nothing.
+    // If the request was aborted, or the reply is an error, the kernel takes no lookup counts.
     let is_sent = rustix::io::write(connection, buffer.message(unique, outcome, len)).is_ok();
     if !is_sent || outcome.is_err() {
         dispatcher.take_back(buffer.held());
     }
 }
 
-/// Those who answer later.
+/// The queues of the threads that answer deferred requests.
 #[derive(Clone, Debug)]
 pub(super) struct Deputies {
     pub(super) space: SyncSender<Later>,
@@ -77,7 +77,7 @@ pub(super) struct Deputies {
 }
 
 impl Deputies {
-    /// Hands a request on; where nobody takes it, it fails at once.
+    /// Queues a request; if no thread takes it, it fails at once.
     pub(super) fn put_off(
         &self,
         dispatcher: &Dispatcher,
@@ -92,7 +92,7 @@ impl Deputies {
                 }
                 Ok(()) => None,
             },
-            // Who answers them is there as long as requests come.
+            // The thread that answers them lives as long as requests come.
             Reason::Cache(wanted) => {
                 self.seeks.send((later, wanted)).err().map(|refused| (refused.0.0, Errno::IO))
             }

@@ -1,4 +1,4 @@
-//! How requests come in and answers go out. The server does not know.
+//! How requests and replies are carried. The server does not depend on it.
 //!
 //! They are read from `/dev/fuse` and written there ([`readers`] says by whom), or, where the
 //! kernel offers it, come and go by [`ring`]s.
@@ -67,8 +67,8 @@ pub(crate) use ring::Rings;
 
 /// A connection to a mount.
 pub trait Transport {
-    /// Agrees with the kernel on what both can, and answers requests on `threads` threads from then
-    /// on, until the mount is gone.
+    /// Negotiates with the kernel, and answers requests on `threads` threads from then on, until
+    /// the mount is gone.
     ///
     /// # Errors
     /// The kernel did not agree, or no thread could be started.
@@ -154,7 +154,7 @@ impl Transport for Fuse {
         drop((deputies, ended));
         spawn("fuse-end", move || {
             for _ in 0..count {
-                // One that failed leaves requests that nobody answers: it is over, whatever the
+                // A failed thread leaves requests without a reply: the mount ends, whatever the
                 // others do.
                 ends.recv().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))?;
             }
@@ -223,20 +223,20 @@ fn next(connection: &OwnedFd, buffer: &mut RequestBuffer) -> io::Result<Option<u
     }
 }
 
-/// How long a thread looks for the next request before it sleeps.
+/// How long a thread polls for the next request before it sleeps.
 const LOOK: Duration = Duration::from_micros(100);
-/// After so many looks in vain only each so many-th is made.
+/// After this many polls without a request only each nth is made.
 const VAIN_LOOKS: u32 = 16;
 const RARE_LOOK: u32 = 64;
-/// So many requests that were there at once, one after the other, are work for another thread, if a
-/// processor is left for it.
+/// Number of requests that were found at once, one after the other, after which another thread is
+/// called, if a processor is left for it.
 const PILE: u32 = 8;
 /// Where they took longer, the thread did not work but waited.
 const SLOW_PILE: Duration = Duration::from_micros(250);
 
-/// What a thread finds when it looks for a request.
+/// The result of reading.
 enum Found {
-    /// One of so many bytes.
+    /// A request of `len` bytes.
     Request {
         len: usize,
         /// It was there already.
@@ -244,7 +244,7 @@ enum Found {
         /// The thread slept before it came.
         slept: bool,
     },
-    /// None, and others look as well.
+    /// None, and other threads poll as well.
     Nothing,
     /// The mount has gone.
     End,
@@ -254,16 +254,16 @@ enum Found {
 struct Source<'a> {
     connection: &'a OwnedFd,
     readers: &'a Readers,
-    /// Nobody else reads from it, so that it may look without waiting.
+    /// No other thread reads from it, so it may poll without blocking.
     is_own: bool,
     waits: bool,
-    /// Looks in vain since the last that was not.
+    /// Polls without a request since the last success.
     vain: u32,
 }
 
 impl Source<'_> {
-    /// Finds a request; where none is there, `meanwhile` is done before anybody sleeps.
-    fn find(&mut self, buffer: &mut RequestBuffer, meanwhile: impl FnOnce()) -> io::Result<Found> {
+    /// Reads a request; if there is none, calls `before_sleep` before the thread sleeps.
+    fn find(&mut self, buffer: &mut RequestBuffer, before_sleep: impl FnOnce()) -> io::Result<Found> {
         self.readers.starts_reading();
         if self.is_own {
             self.set_waiting(false)?;
@@ -285,13 +285,13 @@ impl Source<'_> {
                 if started.get_or_insert_with(Instant::now).elapsed() >= look {
                     break;
                 }
-                // Who asks next may wait for this very processor.
+                // The next caller may wait for this very processor.
                 thread::yield_now();
             }
             self.vain = self.vain.wrapping_add(1);
-            // It may take long: the watch must see that nobody looks.
+            // It may take long: the watch must see that this thread does not poll.
             self.readers.stops_reading();
-            meanwhile();
+            before_sleep();
             self.readers.starts_reading();
             if self.readers.may_go() {
                 self.readers.stops_reading();
@@ -354,15 +354,15 @@ fn serve(
     while readers.wait() {
         let mut pile = Pile::default();
         loop {
-            let meanwhile = || forgotten.let_go(dispatcher);
-            let (len, at_once, slept) = match source.find(&mut buffer, meanwhile)? {
+            let before_sleep = || forgotten.let_go(dispatcher);
+            let (len, at_once, slept) = match source.find(&mut buffer, before_sleep)? {
                 Found::Request { len, at_once, slept } => (len, at_once, slept),
                 Found::Nothing => break,
                 Found::End => return Ok(()),
             };
             let request = buffer.request(len)?;
             readers.has_read(request.header.pid, slept);
-            // Of those who only look before they sleep, so that all is given back in the end.
+            // Only threads that poll before they sleep, so that all counts are dropped in the end.
             if is_own && forgotten.take(dispatcher, &request) {
                 continue;
             }

@@ -1,10 +1,10 @@
-//! What has come that may free space.
+//! Events that may free space.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 
-/// What has come that may free space.
+/// Events that may free space.
 #[derive(Debug, Default)]
 pub(super) struct News {
     /// Requests by which a file may lose its last name.

@@ -1,10 +1,10 @@
 //! Which threads wait for requests.
 //!
-//! To wake a thread on another processor costs more than most answers. So one thread is on duty as
-//! a rule: it answers what it reads, and looks for the next request for a moment before it sleeps,
-//! since the program that got its answer mostly asks again at once. The others wait to be called:
-//! when requests pile up, before something long while several programs ask, and by a watch that
-//! sees that whoever is on duty does not come back.
+//! Waking a thread on another processor costs more than most replies. So one thread polls as a
+//! rule: it answers the requests that it reads, and polls a moment for the next one before it
+//! sleeps, since a program that got its reply mostly sends another request at once. The others wait
+//! to be called: when requests pile up, before long work while several programs send requests, and
+//! by a watch when the polling thread does not come back.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use super::awake::Awake;
 
-/// How often the watch looks, and after how many looks without a request it sleeps.
+/// Period of the watch's samples, and the number of samples without a request after which it
+/// sleeps.
 const LOOK: Duration = Duration::from_millis(1);
 const QUIET_LOOKS: u32 = 50;
-/// A request takes its caller as much of a processor as the thread that answers it.
+/// A request takes as much processor time in its caller as in the thread that answers it.
 const PROCESSORS_A_THREAD: usize = 2;
-/// So many requests back is lately.
+/// Number of the last requests that count as recent.
 const LATELY: u32 = 64;
 
 #[derive(Debug, Default)]
@@ -32,19 +33,19 @@ struct State {
     is_over: bool,
 }
 
-/// Whether one program asks or several.
+/// Whether one program sends requests or several.
 #[derive(Debug, Default)]
 struct Programs {
-    /// The one that asked last.
+    /// The program of the last request.
     last: AtomicU32,
     /// How many requests more count as lately.
     lately: AtomicU32,
 }
 
 impl Programs {
-    /// One asks, or the kernel itself (0).
+    /// Counts a request of a program, or of the kernel itself (0).
     fn asks(&self, program: u32) {
-        // What several threads do to these at once may be lost: they are estimates.
+        // Updates by several threads at once may be lost: these are estimates.
         if program != 0 && self.last.load(Ordering::Relaxed) != program {
             self.last.store(program, Ordering::Relaxed);
             self.lately.store(LATELY, Ordering::Relaxed);
@@ -54,7 +55,7 @@ impl Programs {
         }
     }
 
-    /// Whether several asked lately.
+    /// Whether several programs sent recent requests.
     fn are_several(&self) -> bool {
         self.lately.load(Ordering::Relaxed) > 0
     }
@@ -65,9 +66,9 @@ impl Programs {
 pub(super) struct Readers {
     state: Mutex<State>,
     called: Condvar,
-    /// Somebody waits to be called: told without the lock, so it may be late.
+    /// A thread waits to be called: stored without the lock, so it may be late.
     has_waiting: AtomicBool,
-    /// Threads that look or sleep for a request now.
+    /// Threads that poll or sleep for a request now.
     reading: AtomicUsize,
     /// Requests so far.
     requests: AtomicU64,
@@ -85,7 +86,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Readers {
-    /// So many threads are called already, of those that share so many processors.
+    /// `calls` threads are called from the start; the threads share `processors` processors.
     pub(super) fn new(calls: usize, processors: usize) -> Self {
         Self {
             state: Mutex::new(State { calls, ..State::default() }),
@@ -141,7 +142,7 @@ impl Readers {
         }
     }
 
-    /// A thread on duty has found nothing to do: it may go where another one is there.
+    /// A polling thread has found nothing to do: it may leave if another one polls.
     pub(super) fn may_go(&self) -> bool {
         let mut state = lock(&self.state);
         let may_go = state.on_duty + state.calls > 1;
@@ -151,7 +152,7 @@ impl Readers {
         may_go
     }
 
-    /// A thread goes to do something long: somebody else is on duty meanwhile, if anybody is left.
+    /// A thread starts long work: another thread polls during it, if any is left.
     pub(super) fn go(&self) {
         let mut state = lock(&self.state);
         state.on_duty -= 1;
@@ -172,12 +173,12 @@ impl Readers {
         is_needed
     }
 
-    /// A thread looks for a request from now on.
+    /// A thread starts to poll for a request.
     pub(super) fn starts_reading(&self) {
         self.reading.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// It looks no longer, and has none.
+    /// It stops polling without a request.
     pub(super) fn stops_reading(&self) {
         self.reading.fetch_sub(1, Ordering::SeqCst);
     }
@@ -202,20 +203,20 @@ impl Readers {
         }
     }
 
-    /// Whether several programs asked lately.
+    /// Whether several programs sent recent requests.
     pub(super) fn are_several(&self) -> bool {
         self.programs.are_several()
     }
 
-    /// The mount is gone: nobody waits any more.
+    /// The mount is gone: all waiting threads end.
     pub(super) fn end(&self) {
         lock(&self.state).is_over = true;
         self.called.notify_all();
         self.wake_watch();
     }
 
-    /// Calls a thread whenever nobody has looked for requests for a while, and tells `awake` how
-    /// many come, until the mount is gone. Sleeps while nothing is asked.
+    /// Calls a thread whenever no thread has polled for a while, and samples the number of requests
+    /// for `awake`, until the mount is gone. Sleeps while no requests come.
     pub(super) fn watch(&self, mut awake: Option<Awake>) {
         while self.sleep_until_asked() {
             let (mut seen, mut quiet) = (self.requests.load(Ordering::SeqCst), 0);
@@ -230,7 +231,7 @@ impl Readers {
                 if self.reading.load(Ordering::SeqCst) > 0 {
                     quiet = if is_still { quiet + 1 } else { 0 };
                 } else if is_still {
-                    // Whoever is on duty has not come back since the last look.
+                    // The polling thread has not come back since the last sample.
                     self.call();
                 }
                 if lock(&self.state).is_over {
@@ -267,7 +268,7 @@ impl Readers {
     }
 }
 
-/// What a thread that reads requests is to the others while it lives.
+/// Registers a reading thread with the others while it lives.
 #[derive(Debug)]
 pub(super) struct Reader<'a>(pub(super) &'a Readers);
 
@@ -321,7 +322,7 @@ mod tests {
         assert!(other.join().expect("no panic"));
         assert_eq!(state(&readers), (1, 0));
         assert!(!readers.come_back());
-        // Now that one goes, and nobody is left to call.
+        // Now that one leaves, no thread is left to call.
         readers.go();
         assert_eq!(state(&readers), (0, 0));
         assert!(readers.come_back());
@@ -370,7 +371,7 @@ mod tests {
         assert!(!programs.are_several());
         programs.asks(8);
         assert!(programs.are_several());
-        // The kernel's own requests name nobody.
+        // The kernel's own requests have no process ID.
         (0..LATELY).for_each(|_| programs.asks(0));
         assert!(!programs.are_several());
     }

@@ -1,9 +1,9 @@
 //! Requests that find no space while files without names are held.
 //!
-//! `unlink` returns before the kernel forgets the file, and `close` before it says that nobody has
-//! the file open: space that a program has freed comes free some requests later. So who finds none
-//! then is put off for a moment, and for longer as long as files are closed and forgotten. A thread
-//! apart tries again, while those that read requests see what is forgotten.
+//! `unlink` returns before the kernel sends FORGET, and `close` before RELEASE: space that a
+//! program has freed becomes free some requests later. So a request that finds none is deferred for
+//! a moment, and for longer as long as files are closed and forgotten. A separate thread retries,
+//! while those that read requests handle FORGET and RELEASE.
 
 use std::sync::mpsc::Receiver;
 use std::thread;
@@ -50,7 +50,7 @@ impl Patience {
     }
 }
 
-/// Tries such requests again, one after the other, until nobody reads any more.
+/// Retries such requests, one after the other, until the senders are gone.
 pub(super) fn answer_when_there_is_space(dispatcher: &Dispatcher, jobs: &Receiver<Later>) {
     let mut buffer = ReplyBuffer::new();
     let (news, server) = (&dispatcher.news, &dispatcher.server);
@@ -60,7 +60,7 @@ pub(super) fn answer_when_there_is_space(dispatcher: &Dispatcher, jobs: &Receive
         let mut patience = Patience::new(in_vain == Some(removals), news.endings());
         let (outcome, len) = loop {
             thread::sleep(PAUSE);
-            // Asked before: what comes free meanwhile is found.
+            // Sampled before the attempt: space freed during it is noticed.
             let (left, endings) = (server.nameless_count(), news.endings());
             let mut reply = buffer.reply();
             let change = server.wait_for_change();
@@ -69,7 +69,7 @@ pub(super) fn answer_when_there_is_space(dispatcher: &Dispatcher, jobs: &Receive
             let is_vain = outcome.is_err_and(wants_space);
             if !is_vain || left == 0 || !patience.is_left(endings) {
                 in_vain = (is_vain && left > 0).then_some(removals);
-                // Only what takes space comes here: it is answered now.
+                // Only requests that take space come here: they are answered now.
                 break (outcome.map(|_| ()), reply.len());
             }
         };

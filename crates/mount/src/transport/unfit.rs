@@ -1,9 +1,10 @@
 //! Files of which the kernel's cache took more than there is space for.
 //!
-//! With the writeback cache `write` returns before the server hears of it. What does not fit then
-//! is missed by `fsync` and `close`, and a program that writes until the volume is full never ends.
-//! But before each `write` the kernel asks for attributes that it does not know, with the number of
-//! the open file: so it is made to forget them, and the error is the answer.
+//! With the writeback cache `write` returns before the server receives the data. `fsync` and
+//! `close` do not report data that did not fit, and a program that writes until the volume is full
+//! would never end. But before each `write` the kernel sends GETATTR for unknown attributes, with
+//! the number of the open file: so it is notified to drop the attributes, and the error is the
+//! reply.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +13,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use extant_ondisk::InodeNo;
 use rustix::io::Errno;
 
-/// Files that are noted at once; of further ones only `fsync` and `close` tell.
+/// Maximum number of recorded files; for further ones only `fsync` and `close` report the error.
 const MOST: usize = 1024;
 
-/// What has not fitted, until somebody is told.
+/// Errors of writeback that no program has got yet.
 #[derive(Debug, Default)]
 pub(super) struct Unfit {
     are_any: AtomicBool,
@@ -23,7 +24,7 @@ pub(super) struct Unfit {
 }
 
 impl Unfit {
-    /// What the kernel wrote of a file did not fit.
+    /// Records that data of a file from the kernel's cache did not fit.
     pub(super) fn note(&self, file: InodeNo, errno: Errno) {
         let mut files = self.files();
         if files.len() < MOST {
@@ -32,8 +33,7 @@ impl Unfit {
         }
     }
 
-    /// What a file is noted with, which it is no longer: a program is told now, or nobody needs to
-    /// be any more.
+    /// Removes and returns a file's error: a program gets it now, or it is obsolete.
     pub(super) fn take(&self, file: InodeNo) -> Option<Errno> {
         if !self.are_any.load(Ordering::Relaxed) {
             return None;

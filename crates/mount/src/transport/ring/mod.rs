@@ -1,12 +1,12 @@
 //! FUSE by io_uring: a queue for each processor, whose requests are answered there.
 //!
 //! The kernel puts a request into the queue of the processor that its caller runs on; a thread that
-//! is bound to the same processor takes it, and one system call gives the answer back and waits for
-//! the next. Nobody is woken on another processor. What takes long is done by helpers meanwhile.
-//! Forgotten files and whatever was asked before all queues were there still come by `/dev/fuse`.
+//! is bound to the same processor takes it, and one system call returns the reply and waits for the
+//! next request. No thread is woken on another processor. Helpers do long work during that. FORGET
+//! and requests made before all queues existed still come by `/dev/fuse`.
 //!
-//! A request keeps its slot until it is answered, and the kernel puts its own into the same queue:
-//! the writes that a request waits for, too. So some slots of each queue are never given to
+//! A request keeps its slot until its reply, and the kernel puts its own requests into the same
+//! queue: also the writes that a request waits for. So some slots of each queue are never given to
 //! requests that wait for others ([`Inbox::begins_to_wait`]).
 //!
 //! A ring is made and restricted to the two commands that are needed here before the sandbox is
@@ -53,7 +53,7 @@ const MAX_PROCESSORS: usize = 64;
 const IOSQE_FIXED_FILE: u8 = 1;
 /// The connection among the ring's own descriptors.
 const CONNECTION: types::Fixed = types::Fixed(0);
-/// What completions of the inbox are told by; the others by their slot.
+/// The token of completions of the inbox; others have their slot's.
 const INBOX: u64 = u64::MAX;
 
 /// Rings for all processors, made and not used yet.
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Prepared {
 }
 
 impl Rings {
-    /// Rings for so many processors. Call it before the sandbox is closed.
+    /// Rings for `processors` processors. Call it before the sandbox is closed.
     ///
     /// # Errors
     /// The kernel lacks something of it, or this process may not.
@@ -86,8 +86,8 @@ impl Rings {
         Ok(Self((0..processors).map(|_| ring()).collect::<io::Result<_>>()?))
     }
 
-    /// Answers what comes by them, on a thread each, which tells `ended` how that ends, and
-    /// `helpers` more, which go to `others`: of the former how many there are.
+    /// Answers the requests of the rings, on a thread each, which sends its result to `ended`, and
+    /// on `helpers` more, which go to `others`. Returns the number of the former.
     pub(super) fn start(
         self,
         dispatcher: &Arc<Dispatcher>,
@@ -107,7 +107,7 @@ impl Rings {
         let count = self.0.len();
         for (queue, prepared) in self.0.into_iter().enumerate() {
             let shared = shared.clone();
-            // Nobody else takes what comes by this ring.
+            // No other thread takes requests of this ring.
             let work = move || {
                 let served = catch_unwind(AssertUnwindSafe(|| serve(prepared, queue, &shared)));
                 served.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
@@ -135,7 +135,7 @@ impl Prepared {
     }
 }
 
-/// What the threads of rings share.
+/// State shared by the threads of rings.
 #[derive(Debug)]
 struct Shared {
     dispatcher: Arc<Dispatcher>,
@@ -157,7 +157,7 @@ fn help(dispatcher: &Dispatcher, deputies: &Deputies, jobs: &Mutex<Receiver<Ring
     }
 }
 
-/// Does what the request in a slot wants; `None` where somebody else answers it.
+/// Handles the request in a slot; `None` if another thread replies.
 fn answer(
     dispatcher: &Dispatcher,
     deputies: &Deputies,
@@ -193,7 +193,7 @@ fn answer(
             slot.finish(outcome, len);
             Some(slot)
         }
-        // All that come by rings are answered.
+        // All requests of rings have a reply.
         Verdict::Silent => {
             slot.finish(Err(Errno::NOSYS), 0);
             Some(slot)
@@ -214,18 +214,18 @@ struct Ring {
     lent: Vec<Option<Slot>>,
 }
 
-/// What a ring has for its thread.
+/// Completions of a ring for its thread.
 enum Event {
     /// The slot of this index has a request.
     Request(usize, Slot),
-    /// Others have put answers together.
+    /// Other threads have completed replies.
     Inbox,
     /// The mount has gone.
     End,
 }
 
 impl Ring {
-    /// Gives a slot to the kernel, by a command: for the first time, or with an answer in it.
+    /// Gives a slot to the kernel, by a command: for the first time, or with a reply in it.
     fn lend(&mut self, index: usize, slot: Slot, command: u32) -> io::Result<()> {
         let is_first = command == URING_REGISTER;
         let commit_id = if is_first { 0 } else { slot.commit_id() };
@@ -241,7 +241,7 @@ impl Ring {
         self.push(&entry)
     }
 
-    /// Asks to be told of the inbox.
+    /// Requests a completion for the inbox.
     fn listen(&mut self, inbox: &Inbox) -> io::Result<()> {
         let readable = rustix::event::PollFlags::IN.bits();
         let entry = opcode::PollAdd::new(types::Fd(inbox.bell.as_raw_fd()), readable.into());
@@ -250,9 +250,9 @@ impl Ring {
 
     #[allow(unsafe_code)]
     fn push(&mut self, entry: &Entry128) -> io::Result<()> {
-        // SAFETY: what the kernel is given by an entry is a slot, which stays mapped and which
-        // nobody looks at while it is in `lent`, or nothing (a poll); the ring has the connection
-        // for its own, and polls a descriptor that outlives it.
+        // SAFETY: an entry gives the kernel a slot, which stays mapped and which no thread accesses
+        // while it is in `lent`, or nothing (a poll); the ring owns the connection, and polls a
+        // descriptor that outlives it.
         let pushed = unsafe { self.ring.submission().push(entry) };
         // Each slot and the inbox have at most one entry at a time, and the ring has room for all.
         pushed.map_err(|full| io::Error::other(full.to_string()))
@@ -290,7 +290,7 @@ impl Ring {
     }
 }
 
-/// Tells the kernel where a slot's header and payload lie.
+/// Gives the kernel the addresses of a slot's header and payload.
 #[allow(unsafe_code)]
 fn set_parts(entry: &mut Entry128, slot: &Slot) {
     // Of `struct io_uring_sqe` (linux/io_uring.h).
@@ -347,7 +347,7 @@ fn serve(prepared: Prepared, queue: usize, shared: &Shared) -> io::Result<()> {
 }
 
 impl Shared {
-    /// Answers a request, or has it answered.
+    /// Answers a request, or defers it.
     fn take(
         &self,
         index: usize,
