@@ -46,7 +46,7 @@ pub trait Observer: Sync {
     fn passes_ran(&self) {}
 
     /// Discontinuities of files: after the repairs, before the findings of a scan.
-    fn discontinuities(&self, discontinuities: &[Discontinuity]) {}
+    fn discontinuities(&self, _discontinuities: &[Discontinuity]) {}
 
     /// All findings of the passes are reported.
     fn passes_reported(&self) {}

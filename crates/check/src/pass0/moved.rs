@@ -298,7 +298,7 @@ mod tests {
         pass0.check_moved_tables().expect("reads");
 
         let findings = recorder.findings();
-        let found: Vec<_> = outcomes
+        let found: Vec<_> = findings
             .iter()
             .filter_map(|HandledFinding { finding: Finding { code, subject }, .. }| {
                 Some((*code, subject.group?, subject.block?, subject.expected?))
