@@ -29,7 +29,7 @@ pub use control::{freeze, shutdown, thaw};
 pub use mountpoint::{MountEntry, canonical_point, is_mounted, mount_at, remount};
 pub use options::{Atime, MountOptions, OptionError, parse_options};
 pub use serve::{MountRequest, serve};
-pub use server::{Cached, Caller, Change, Held, Listed, Listing, OpenFor, Server, WriteBy};
+pub use server::{Cached, Caller, Change, Listed, Listing, LookedUp, OpenFor, Server, WriteBy};
 pub use supervise::{Reports, supervise};
 pub use unmount::{is_closing, unmount, unmount_by_force};
 

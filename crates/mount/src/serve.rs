@@ -25,7 +25,7 @@ use crate::mountpoint::{self, Detach, mount_at};
 use crate::options::MountOptions;
 use crate::sandbox;
 use crate::server::Server;
-use crate::transport::{Awake, FUSE_DEVICE, Fuse, Rings, Transport};
+use crate::transport::{CpuLatencyRequest, FUSE_DEVICE, Fuse, Rings, Transport};
 use crate::unmount;
 
 /// Messages of the server to the supervisor: a word, and for the first the device number of the
@@ -138,7 +138,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     tell(&control, &format!("{MOUNTED} {}", entry.map(|entry| entry.device).unwrap_or_default()));
 
     let rings = if options.io_uring { prepare_rings(&mounted.connection) } else { None };
-    let awake = if options.busy_poll { prepare_awake() } else { None };
+    let cpu_latency = if options.busy_poll { prepare_cpu_latency() } else { None };
 
     // No directory is kept from being unmounted.
     std::env::set_current_dir("/").map_err(failed)?;
@@ -157,7 +157,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
         .map_err(|source| not_opened(&image, source))?;
     let server = Arc::new(Server::new(volume, env, options));
     let (connection, writeback_cache) = (mounted.connection, options.writeback_cache);
-    let fuse = Fuse { connection, clones, writeback_cache, processors, rings, awake };
+    let fuse = Fuse { connection, clones, writeback_cache, processors, rings, cpu_latency };
     let running = fuse.start(server.clone(), threads).map_err(failed)?;
 
     let (sender, events) = channel();
@@ -212,8 +212,8 @@ fn prepare_rings(connection: &OwnedFd) -> Option<Rings> {
 }
 
 /// A claim on idle processors, of which all that are on would poll.
-fn prepare_awake() -> Option<Awake> {
-    Awake::prepare(last_processor("/sys/devices/system/cpu/online")? + 1)
+fn prepare_cpu_latency() -> Option<CpuLatencyRequest> {
+    CpuLatencyRequest::prepare(last_processor("/sys/devices/system/cpu/online")? + 1)
 }
 
 /// The last one of a list like `0-3` or `0,2`.

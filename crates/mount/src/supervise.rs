@@ -92,7 +92,7 @@ pub fn supervise(
         }
     });
 
-    let mut outside = Outside {
+    let mut supervisor = Supervisor {
         point,
         control: ours,
         device: None,
@@ -110,24 +110,24 @@ pub fn supervise(
                     ready();
                 }
             }
-            Event::Line(line) if line == ASKS_TO_STOP => outside.stop(&sender),
+            Event::Line(line) if line == ASKS_TO_STOP => supervisor.stop(&sender),
             // Its device number may soon be another mount's.
-            Event::Line(line) if line == UNMOUNTED => outside.device = None,
+            Event::Line(line) if line == UNMOUNTED => supervisor.device = None,
             Event::Line(line) => {
                 if let Some(device) = line.strip_prefix(MOUNTED) {
-                    outside.is_mounted_as(device.trim());
+                    supervisor.is_mounted_as(device.trim());
                 } else if let Some(thread) = line.strip_prefix(LIVES) {
-                    outside.watch(thread.trim());
+                    supervisor.watch(thread.trim());
                 }
             }
-            Event::Signal => outside.stop(&sender),
-            Event::Flushed => outside.order(),
+            Event::Signal => supervisor.stop(&sender),
+            Event::Flushed => supervisor.order(),
             Event::Gone => break,
         }
     }
     // Before the wait: a thread of the server may be inside the kernel and wait for a reply that
     // never comes.
-    outside.clean_up();
+    supervisor.clean_up();
     let code = exit_code(&mut child).map_err(failed)?;
     if let Some(log) = log {
         // It ends with the server's standard error.
@@ -146,7 +146,7 @@ fn exit_code(child: &mut Child) -> io::Result<u8> {
 }
 
 /// The supervisor's knowledge of the mount.
-struct Outside<'a> {
+struct Supervisor<'a> {
     point: &'a Path,
     control: UnixStream,
     /// The device number of the mount, once there is one.
@@ -158,7 +158,7 @@ struct Outside<'a> {
     is_stopping: bool,
 }
 
-impl Outside<'_> {
+impl Supervisor<'_> {
     /// The server has mounted, which it says before it reads the image; what it says later may be
     /// the image's doing.
     fn is_mounted_as(&mut self, device: &str) {

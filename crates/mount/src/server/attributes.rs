@@ -162,10 +162,10 @@ impl Server {
     /// Updates the access time after a read, as the mount's options require. A failure changes
     /// nothing for the reader.
     pub(super) fn touch(&self, volume: &OpenVolume, inode: &LoadedInode) {
-        let rules = &self.rules;
-        if rules.read_only
-            || rules.atime == Atime::Never
-            || rules.nodiratime && inode.is_dir()
+        let policy = &self.policy;
+        if policy.read_only
+            || policy.atime == Atime::Never
+            || policy.nodiratime && inode.is_dir()
             || inode.flags.intersects(InodeFlags::NOATIME | InodeFlags::IMMUTABLE)
         {
             return;
@@ -173,7 +173,7 @@ impl Server {
         // A frozen volume is not changed, and a reader does not wait.
         let Some(_change) = self.try_begin_change() else { return };
         let now = self.now();
-        let is_due = rules.atime == Atime::Strict && inode.atime != now
+        let is_due = policy.atime == Atime::Strict && inode.atime != now
             || is_older(inode.atime, inode.mtime)
             || is_older(inode.atime, inode.ctime)
             || now.seconds.saturating_sub(inode.atime.seconds) >= DAY;

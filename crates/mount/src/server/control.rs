@@ -58,10 +58,10 @@ impl Server {
     /// EBUSY where it is frozen already, and as [`Engine::freeze`](extant_engine::Engine::freeze).
     pub fn freeze(&self) -> Result<(), Errno> {
         let _one_at_a_time = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        self.hold_changes_back()
+        self.block_changes()
     }
 
-    fn hold_changes_back(&self) -> Result<(), Errno> {
+    fn block_changes(&self) -> Result<(), Errno> {
         // Waits for changes in progress.
         let mut frozen = self.frozen.write().unwrap_or_else(PoisonError::into_inner);
         if *frozen {
@@ -70,10 +70,10 @@ impl Server {
         *frozen = true;
         self.is_frozen.store(true, Ordering::Release);
         drop(frozen);
-        if self.rules.read_only {
+        if self.policy.read_only {
             return Ok(());
         }
-        self.with(|volume| Ok(volume.engine()?.freeze()?)).inspect_err(|_| self.let_changes_go_on())
+        self.with(|volume| Ok(volume.engine()?.freeze()?)).inspect_err(|_| self.unblock_changes())
     }
 
     /// Lets changes go on.
@@ -85,12 +85,12 @@ impl Server {
         if !self.is_frozen.load(Ordering::Acquire) {
             return Err(Errno::INVAL);
         }
-        let thawed = if self.rules.read_only {
+        let thawed = if self.policy.read_only {
             Ok(())
         } else {
             self.with(|volume| Ok(volume.engine()?.thaw()?))
         };
-        self.let_changes_go_on();
+        self.unblock_changes();
         thawed
     }
 
@@ -100,7 +100,7 @@ impl Server {
         let _ = self.thaw();
     }
 
-    fn let_changes_go_on(&self) {
+    fn unblock_changes(&self) {
         let mut frozen = self.frozen.write().unwrap_or_else(PoisonError::into_inner);
         *frozen = false;
         let forgotten =
@@ -126,7 +126,7 @@ impl Server {
         }
         let frozen = match how {
             // It may be frozen already.
-            Shutdown::Default => self.hold_changes_back().or_else(|errno| match errno {
+            Shutdown::Default => self.block_changes().or_else(|errno| match errno {
                 Errno::BUSY => Ok(()),
                 errno => Err(errno),
             }),
@@ -139,7 +139,7 @@ impl Server {
             let left = if how == Shutdown::Default { Shutdown::NoLogFlush } else { how };
             Ok(volume.shutdown(left)?)
         });
-        self.let_changes_go_on();
+        self.unblock_changes();
         frozen.and(stopped)
     }
 

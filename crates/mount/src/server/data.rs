@@ -85,7 +85,7 @@ impl Server {
         Creator {
             keeps_set_ids: true,
             writes_back: true,
-            keeps_times: self.rules.kernel_keeps_times,
+            keeps_times: self.policy.kernel_keeps_times,
             ..self.creator(owner, 0)
         }
     }

@@ -6,7 +6,7 @@ use extant_ondisk::dirent::FileType as EntryType;
 use extant_reader::{DirEntry, VolumeRead};
 use rustix::io::Errno;
 
-use super::{Fail, Held, Server, attributes_of};
+use super::{LookedUp, RequestError, Server, attributes_of};
 use crate::attr::Attributes;
 
 /// An entry of a directory.
@@ -40,20 +40,21 @@ pub struct Listing<'a> {
 impl Listing<'_> {
     /// The attributes of a listed file; `None` if it is corrupt or gone.
     pub fn attributes(&self, file: InodeNo) -> Option<Attributes> {
-        let inode = self.server.answered(self.volume.inode(file).map_err(Fail::from)).ok()?;
+        let inode =
+            self.server.errno_of(self.volume.inode(file).map_err(RequestError::from)).ok()?;
         Some(attributes_of(self.volume, &inode))
     }
 
     /// Takes hold of a file that was listed; `None` for one that is broken or gone: it is listed
     /// without its attributes.
-    pub fn hold(&self, file: InodeNo) -> Option<Held> {
-        self.server.answered(Server::hold(self.volume, file)).ok()
+    pub fn look_up(&self, file: InodeNo) -> Option<LookedUp> {
+        self.server.errno_of(Server::look_up(self.volume, file)).ok()
     }
 
     /// Gives back one hold of a file.
-    pub fn let_go(&self, file: InodeNo) {
+    pub fn forget(&self, file: InodeNo) {
         // No caller is left to get the error; it was logged.
-        let _ = self.server.answered(self.volume.release(file, 1).map_err(Fail::from));
+        let _ = self.server.errno_of(self.volume.release(file, 1).map_err(RequestError::from));
     }
 }
 

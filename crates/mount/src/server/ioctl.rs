@@ -66,13 +66,13 @@ const FSX_FLAGS: [(u32, InodeFlags); 6] = [
 ];
 
 /// Flags that only root changes.
-const ROOTS: InodeFlags =
+const ROOT_ONLY: InodeFlags =
     InodeFlags::IMMUTABLE.union(InodeFlags::APPEND).union(InodeFlags::JOURNAL_DATA);
 
 /// Whether a caller may set a file's flags, and its project: root and its owner may, and some only
 /// root. Kernels from 5.13 on check that themselves, except for the flag of journalled data.
 fn check_flags(file: &Inode, wanted: InodeFlags, by: Caller) -> Result<(), Errno> {
-    let is_barred = by.uid != file.uid || (file.flags ^ wanted).intersects(ROOTS);
+    let is_barred = by.uid != file.uid || (file.flags ^ wanted).intersects(ROOT_ONLY);
     if by.uid != 0 && is_barred { Err(Errno::PERM) } else { Ok(()) }
 }
 
@@ -155,7 +155,7 @@ impl Server {
         Self::check_owns_mount(by)?;
         let start = long(input, 0)?;
         let (length, least) = (long(input, TRIM_LENGTH_AT)?, long(input, TRIM_LEAST_AT)?);
-        let told = self.with(|volume| {
+        let trimmed = self.with(|volume| {
             let geometry = volume.geometry();
             let block_size = u64::from(geometry.block_size);
             let is_possible = start < geometry.blocks_count * block_size
@@ -167,7 +167,7 @@ impl Server {
             Ok(volume.engine()?.trim(start..start.saturating_add(length), least)?)
         })?;
         let mut answer = input.to_vec();
-        answer[TRIM_LENGTH_AT..TRIM_LEAST_AT].copy_from_slice(&told.to_le_bytes());
+        answer[TRIM_LENGTH_AT..TRIM_LEAST_AT].copy_from_slice(&trimmed.to_le_bytes());
         Ok(answer)
     }
 

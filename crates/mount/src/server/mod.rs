@@ -31,7 +31,7 @@ pub use dirs::{Listed, Listing};
 pub(crate) use ioctl::{is_changing_ioctl, is_long_ioctl, shutdown_mode};
 
 /// Distinct messages that are logged; a broken volume has no end of places.
-const MAX_TOLD: usize = 1000;
+const MAX_LOGGED: usize = 1000;
 
 /// The process that makes a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -44,24 +44,24 @@ pub struct Caller {
 
 /// A file that was looked up or made: the kernel holds it now, until it forgets.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Held {
+pub struct LookedUp {
     /// Its attributes.
     pub attributes: Attributes,
 }
 
 /// Why a request fails.
-pub(crate) enum Fail {
+pub(crate) enum RequestError {
     Volume(Error),
     Errno(Errno),
 }
 
-impl From<Error> for Fail {
+impl From<Error> for RequestError {
     fn from(error: Error) -> Self {
         Self::Volume(error)
     }
 }
 
-impl From<Errno> for Fail {
+impl From<Errno> for RequestError {
     fn from(errno: Errno) -> Self {
         Self::Errno(errno)
     }
@@ -69,7 +69,7 @@ impl From<Errno> for Fail {
 
 /// How a volume is served.
 #[derive(Clone, Copy, Debug)]
-struct Rules {
+struct MountPolicy {
     read_only: bool,
     atime: Atime,
     nodiratime: bool,
@@ -90,8 +90,8 @@ pub struct Server {
     /// `None` once it was closed: then every request fails.
     volume: RwLock<Option<OpenVolume>>,
     env: Env,
-    rules: Rules,
-    told: Mutex<HashSet<String>>,
+    policy: MountPolicy,
+    logged: Mutex<HashSet<String>>,
     /// All requests fail, and nothing is written any more.
     is_shut_down: AtomicBool,
     /// Held by who freezes, thaws or shuts down.
@@ -111,7 +111,7 @@ impl Server {
     pub fn new(volume: impl Into<OpenVolume>, env: Env, options: &MountOptions) -> Self {
         let volume = volume.into();
         let superblock = volume.superblock();
-        let rules = Rules {
+        let policy = MountPolicy {
             read_only: options.read_only,
             atime: options.atime,
             nodiratime: options.nodiratime,
@@ -126,8 +126,8 @@ impl Server {
         Self {
             volume: RwLock::new(Some(volume)),
             env,
-            rules,
-            told: Mutex::default(),
+            policy,
+            logged: Mutex::default(),
             is_shut_down: AtomicBool::new(false),
             control: Mutex::default(),
             frozen: RwLock::new(false),
@@ -160,12 +160,15 @@ impl Server {
 
     /// Whether access control lists count.
     pub(crate) fn has_acls(&self) -> bool {
-        self.rules.acl
+        self.policy.acl
     }
 
     /// Calls `work` with the volume. `work` must not call the server again: that would deadlock
     /// with a thread that waits to close the volume.
-    fn with<T>(&self, work: impl FnOnce(&OpenVolume) -> Result<T, Fail>) -> Result<T, Errno> {
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&OpenVolume) -> Result<T, RequestError>,
+    ) -> Result<T, Errno> {
         self.of_volume(|volume| {
             if self.is_shut_down.load(Ordering::Acquire) {
                 return Err(Errno::IO.into());
@@ -175,7 +178,10 @@ impl Server {
     }
 
     /// As [`Self::with`], on a volume that is shut down too.
-    fn of_volume<T>(&self, work: impl FnOnce(&OpenVolume) -> Result<T, Fail>) -> Result<T, Errno> {
+    fn of_volume<T>(
+        &self,
+        work: impl FnOnce(&OpenVolume) -> Result<T, RequestError>,
+    ) -> Result<T, Errno> {
         let guard = self.volume.read().unwrap_or_else(PoisonError::into_inner);
         let volume = guard.as_ref().ok_or(Errno::NOTCONN)?;
         let done = work(volume);
@@ -183,15 +189,15 @@ impl Server {
             // Why it failed is known, and the volume is as good as it was.
             return done.map_err(|_| Errno::IO);
         }
-        self.answered(done)
+        self.errno_of(done)
     }
 
     /// Turns an error into errno; one of the volume's own is logged.
-    fn answered<T>(&self, done: Result<T, Fail>) -> Result<T, Errno> {
+    fn errno_of<T>(&self, done: Result<T, RequestError>) -> Result<T, Errno> {
         done.map_err(|fail| match fail {
-            Fail::Errno(errno) => errno,
-            Fail::Volume(error) => {
-                self.tell(&error);
+            RequestError::Errno(errno) => errno,
+            RequestError::Volume(error) => {
+                self.log(&error);
                 error.errno()
             }
         })
@@ -201,11 +207,11 @@ impl Server {
     fn with_names<T>(
         &self,
         dirs: &[InodeNo],
-        work: impl FnOnce(&OpenVolume) -> Result<T, Fail>,
+        work: impl FnOnce(&OpenVolume) -> Result<T, RequestError>,
     ) -> Result<T, Errno> {
         self.with(|volume| {
             let done = work(volume)?;
-            if self.rules.sync_names {
+            if self.policy.sync_names {
                 volume.sync()?;
                 return Ok(done);
             }
@@ -221,7 +227,7 @@ impl Server {
     }
 
     /// Damage and failures of the device are logged, each once.
-    fn tell(&self, error: &Error) {
+    fn log(&self, error: &Error) {
         let is_damage = error.is_corruption()
             || matches!(
                 error,
@@ -231,8 +237,8 @@ impl Server {
             return;
         }
         let text = error.to_string();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() < MAX_TOLD && told.insert(text.clone()) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.len() < MAX_LOGGED && logged.insert(text.clone()) {
             tracing::error!("{text}");
         }
     }
@@ -258,19 +264,19 @@ impl Server {
 
     fn is_privileged(&self, caller: Caller) -> bool {
         caller.uid == 0
-            || caller.uid == self.rules.resuid
-            || self.rules.resgid != 0 && caller.gid == self.rules.resgid
+            || caller.uid == self.policy.resuid
+            || self.policy.resgid != 0 && caller.gid == self.policy.resgid
     }
 
     /// Takes hold of an inode for the kernel.
-    fn hold(volume: &OpenVolume, inode: InodeNo) -> Result<Held, Fail> {
+    fn look_up(volume: &OpenVolume, inode: InodeNo) -> Result<LookedUp, RequestError> {
         if inode != InodeNo::ROOT && inode < volume.geometry().first_inode {
             // The journal and its like have no names.
             let flaw = Flaw::Rule("a name stands for a reserved inode");
             return Err(Error::from(flaw.at(Location::Inode(inode))).into());
         }
         let loaded = volume.acquire(inode)?;
-        Ok(Held { attributes: attributes_of(volume, &loaded) })
+        Ok(LookedUp { attributes: attributes_of(volume, &loaded) })
     }
 
     /// The last open file with write access was closed.
@@ -295,7 +301,7 @@ impl Server {
     pub fn stat_fs(&self) -> Result<StatFs, Errno> {
         self.with(|volume| {
             let mut stat = volume.stat_fs()?;
-            if self.rules.minixdf {
+            if self.policy.minixdf {
                 stat.blocks = volume.geometry().blocks_count;
             }
             Ok(stat)

@@ -144,23 +144,23 @@ impl<'a> Arguments<'a> {
 #[derive(Debug)]
 pub(super) struct ReplyBuffer {
     buffer: AlignedBuffer,
-    held: Vec<InodeNo>,
+    looked_up: Vec<InodeNo>,
 }
 
 impl ReplyBuffer {
     pub(super) fn new() -> Self {
         let buffer = AlignedBuffer::new(PAGE + MAX_REQUEST as usize, PAGE);
-        Self { buffer, held: Vec::new() }
+        Self { buffer, looked_up: Vec::new() }
     }
 
     /// A new reply in this buffer.
     pub(super) fn reply(&mut self) -> Reply<'_> {
-        Reply::over(&mut self.buffer[PAGE..], &mut self.held)
+        Reply::over(&mut self.buffer[PAGE..], &mut self.looked_up)
     }
 
     /// A new reply whose bytes go elsewhere.
     pub(super) fn reply_into<'b>(&'b mut self, room: &'b mut [u8]) -> Reply<'b> {
-        Reply::over(room, &mut self.held)
+        Reply::over(room, &mut self.looked_up)
     }
 
     /// The first `len` bytes of the reply.
@@ -169,8 +169,8 @@ impl ReplyBuffer {
     }
 
     /// Files whose lookup count the kernel increments when it gets the reply.
-    pub(super) fn held(&self) -> &[InodeNo] {
-        &self.held
+    pub(super) fn looked_up(&self) -> &[InodeNo] {
+        &self.looked_up
     }
 
     /// The whole message: a reply of `len` bytes to the request `unique`, or an error in its place.
@@ -196,19 +196,19 @@ pub(super) struct Reply<'b> {
     room: &'b mut [u8],
     len: usize,
     /// Files whose lookup count the kernel increments when it gets the reply.
-    held: &'b mut Vec<InodeNo>,
+    looked_up: &'b mut Vec<InodeNo>,
 }
 
 impl<'b> Reply<'b> {
-    fn over(room: &'b mut [u8], held: &'b mut Vec<InodeNo>) -> Self {
-        held.clear();
-        Self { room, len: 0, held }
+    fn over(room: &'b mut [u8], looked_up: &'b mut Vec<InodeNo>) -> Self {
+        looked_up.clear();
+        Self { room, len: 0, looked_up }
     }
 
     /// Starts over.
     pub(super) fn clear(&mut self) {
         self.len = 0;
-        self.held.clear();
+        self.looked_up.clear();
     }
 
     /// The free part after the present bytes, at most `len` bytes.
@@ -242,8 +242,8 @@ impl<'b> Reply<'b> {
     }
 
     /// Records that the reply increments the lookup count of a file.
-    pub(super) fn hold(&mut self, inode: InodeNo) {
-        self.held.push(inode);
+    pub(super) fn count_lookup(&mut self, inode: InodeNo) {
+        self.looked_up.push(inode);
     }
 }
 

@@ -10,21 +10,21 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::awake::Awake;
+use super::cpu_latency::CpuLatencyRequest;
 
 /// Period of the watch's samples, and the number of samples without a request after which it
 /// sleeps.
-const LOOK: Duration = Duration::from_millis(1);
-const QUIET_LOOKS: u32 = 50;
+const SAMPLE_PERIOD: Duration = Duration::from_millis(1);
+const QUIET_SAMPLES: u32 = 50;
 /// A request takes as much processor time in its caller as in the thread that answers it.
 const PROCESSORS_A_THREAD: usize = 2;
 /// Number of the last requests that count as recent.
-const LATELY: u32 = 64;
+const RECENT: u32 = 64;
 
 #[derive(Debug, Default)]
 struct State {
     /// Threads that read, or will again soon.
-    on_duty: usize,
+    polling: usize,
     /// Threads that wait to be called.
     waiting: usize,
     /// Calls that no thread has followed yet.
@@ -39,25 +39,25 @@ struct Programs {
     /// The program of the last request.
     last: AtomicU32,
     /// How many requests more count as lately.
-    lately: AtomicU32,
+    recent: AtomicU32,
 }
 
 impl Programs {
     /// Counts a request of a program, or of the kernel itself (0).
-    fn asks(&self, program: u32) {
+    fn count(&self, program: u32) {
         // Updates by several threads at once may be lost: these are estimates.
         if program != 0 && self.last.load(Ordering::Relaxed) != program {
             self.last.store(program, Ordering::Relaxed);
-            self.lately.store(LATELY, Ordering::Relaxed);
+            self.recent.store(RECENT, Ordering::Relaxed);
         } else {
-            let left = self.lately.load(Ordering::Relaxed).saturating_sub(1);
-            self.lately.store(left, Ordering::Relaxed);
+            let left = self.recent.load(Ordering::Relaxed).saturating_sub(1);
+            self.recent.store(left, Ordering::Relaxed);
         }
     }
 
     /// Whether several programs sent recent requests.
     fn are_several(&self) -> bool {
-        self.lately.load(Ordering::Relaxed) > 0
+        self.recent.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Readers {
     requests: AtomicU64,
     programs: Programs,
     /// Threads that may work at once.
-    most_at_work: usize,
+    most_working: usize,
     /// The watch is awake.
     watches: AtomicBool,
     is_watch_wanted: Mutex<bool>,
@@ -95,7 +95,7 @@ impl Readers {
             reading: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
             programs: Programs::default(),
-            most_at_work: (processors / PROCESSORS_A_THREAD).max(1),
+            most_working: (processors / PROCESSORS_A_THREAD).max(1),
             watches: AtomicBool::new(false),
             is_watch_wanted: Mutex::new(false),
             watch: Condvar::new(),
@@ -116,7 +116,7 @@ impl Readers {
             return false;
         }
         state.calls -= 1;
-        state.on_duty += 1;
+        state.polling += 1;
         true
     }
 
@@ -127,7 +127,7 @@ impl Readers {
 
     /// Calls another thread, if one waits and those on duty leave a processor for it.
     pub(super) fn call_to_work(&self) {
-        self.call_if(|state| state.on_duty + state.calls < self.most_at_work);
+        self.call_if(|state| state.polling + state.calls < self.most_working);
     }
 
     fn call_if(&self, is_needed: impl FnOnce(&State) -> bool) {
@@ -143,20 +143,20 @@ impl Readers {
     }
 
     /// A polling thread has found nothing to do: it may leave if another one polls.
-    pub(super) fn may_go(&self) -> bool {
+    pub(super) fn may_leave(&self) -> bool {
         let mut state = lock(&self.state);
-        let may_go = state.on_duty + state.calls > 1;
-        if may_go {
-            state.on_duty -= 1;
+        let may_leave = state.polling + state.calls > 1;
+        if may_leave {
+            state.polling -= 1;
         }
-        may_go
+        may_leave
     }
 
     /// A thread starts long work: another thread polls during it, if any is left.
-    pub(super) fn go(&self) {
+    pub(super) fn leave_for_work(&self) {
         let mut state = lock(&self.state);
-        state.on_duty -= 1;
-        if state.on_duty == 0 && state.waiting > state.calls {
+        state.polling -= 1;
+        if state.polling == 0 && state.waiting > state.calls {
             state.calls += 1;
             drop(state);
             self.called.notify_one();
@@ -164,11 +164,11 @@ impl Readers {
     }
 
     /// It has come back; whether it is needed.
-    pub(super) fn come_back(&self) -> bool {
+    pub(super) fn return_from_work(&self) -> bool {
         let mut state = lock(&self.state);
-        let is_needed = state.on_duty + state.calls == 0;
+        let is_needed = state.polling + state.calls == 0;
         if is_needed {
-            state.on_duty += 1;
+            state.polling += 1;
         }
         is_needed
     }
@@ -186,7 +186,7 @@ impl Readers {
     /// It has one, of `program` (0 for the kernel itself). `slept` says that it slept before: the
     /// watch may sleep too.
     pub(super) fn has_read(&self, program: u32, slept: bool) {
-        self.programs.asks(program);
+        self.programs.count(program);
         self.requests.fetch_add(1, Ordering::SeqCst);
         self.reading.fetch_sub(1, Ordering::SeqCst);
         if slept && !self.watches.load(Ordering::SeqCst) {
@@ -196,7 +196,7 @@ impl Readers {
 
     /// One of `program` has come by other ways than reading.
     pub(super) fn has_come(&self, program: u32) {
-        self.programs.asks(program);
+        self.programs.count(program);
         self.requests.fetch_add(1, Ordering::SeqCst);
         if !self.watches.load(Ordering::SeqCst) {
             self.wake_watch();
@@ -216,15 +216,15 @@ impl Readers {
     }
 
     /// Calls a thread whenever no thread has polled for a while, and samples the number of requests
-    /// for `awake`, until the mount is gone. Sleeps while no requests come.
-    pub(super) fn watch(&self, mut awake: Option<Awake>) {
-        while self.sleep_until_asked() {
+    /// for `cpu_latency`, until the mount is gone. Sleeps while no requests come.
+    pub(super) fn watch(&self, mut cpu_latency: Option<CpuLatencyRequest>) {
+        while self.sleep_until_request() {
             let (mut seen, mut quiet) = (self.requests.load(Ordering::SeqCst), 0);
             loop {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(SAMPLE_PERIOD);
                 let now = self.requests.load(Ordering::SeqCst);
-                if let Some(awake) = &mut awake {
-                    awake.look(now.wrapping_sub(seen));
+                if let Some(cpu_latency) = &mut cpu_latency {
+                    cpu_latency.sample(now.wrapping_sub(seen));
                 }
                 let is_still = now == seen;
                 seen = now;
@@ -237,7 +237,7 @@ impl Readers {
                 if lock(&self.state).is_over {
                     return;
                 }
-                if quiet > QUIET_LOOKS {
+                if quiet > QUIET_SAMPLES {
                     self.watches.store(false, Ordering::SeqCst);
                     // A request that did not see that was counted before.
                     if self.requests.load(Ordering::SeqCst) == seen {
@@ -251,7 +251,7 @@ impl Readers {
     }
 
     /// The watch sleeps until there is a request; `false` when the mount is gone.
-    fn sleep_until_asked(&self) -> bool {
+    fn sleep_until_request(&self) -> bool {
         let mut is_wanted = lock(&self.is_watch_wanted);
         while !*is_wanted {
             is_wanted = self.watch.wait(is_wanted).unwrap_or_else(PoisonError::into_inner);
@@ -280,7 +280,7 @@ impl Drop for Reader<'_> {
             return self.0.end();
         }
         let mut state = lock(&self.0.state);
-        state.on_duty = state.on_duty.saturating_sub(1);
+        state.polling = state.polling.saturating_sub(1);
         state.calls += 1;
         drop(state);
         self.0.called.notify_one();
@@ -295,15 +295,15 @@ mod tests {
 
     fn state(readers: &Readers) -> (usize, usize) {
         let state = lock(&readers.state);
-        (state.on_duty, state.calls)
+        (state.polling, state.calls)
     }
 
     #[test]
     fn the_last_one_on_duty_stays() {
         let readers = Readers::new(2, 4);
         assert!(readers.wait() && readers.wait());
-        assert!(readers.may_go());
-        assert!(!readers.may_go());
+        assert!(readers.may_leave());
+        assert!(!readers.may_leave());
         assert_eq!(state(&readers), (1, 0));
     }
 
@@ -318,14 +318,14 @@ mod tests {
         while !readers.has_waiting.load(Ordering::Relaxed) {
             thread::yield_now();
         }
-        readers.go();
+        readers.leave_for_work();
         assert!(other.join().expect("no panic"));
         assert_eq!(state(&readers), (1, 0));
-        assert!(!readers.come_back());
+        assert!(!readers.return_from_work());
         // Now that one leaves, no thread is left to call.
-        readers.go();
+        readers.leave_for_work();
         assert_eq!(state(&readers), (0, 0));
-        assert!(readers.come_back());
+        assert!(readers.return_from_work());
     }
 
     #[test]
@@ -366,13 +366,13 @@ mod tests {
     #[test]
     fn several_programs_ask_where_more_than_one_did_lately() {
         let programs = Programs::default();
-        programs.asks(7);
-        (0..LATELY).for_each(|_| programs.asks(7));
+        programs.count(7);
+        (0..RECENT).for_each(|_| programs.count(7));
         assert!(!programs.are_several());
-        programs.asks(8);
+        programs.count(8);
         assert!(programs.are_several());
         // The kernel's own requests have no process ID.
-        (0..LATELY).for_each(|_| programs.asks(0));
+        (0..RECENT).for_each(|_| programs.count(0));
         assert!(!programs.are_several());
     }
 }

@@ -10,22 +10,25 @@ use std::sync::mpsc::Receiver;
 
 use rustix::fs::SeekFrom;
 
+use super::deferred::DeferredRequest;
 use super::dispatch::Dispatcher;
-use super::later::Later;
 use super::message::ReplyBuffer;
 use super::notice;
 
 /// Answers such requests, one after the other, until the senders are gone.
-pub(super) fn answer_seeks(dispatcher: &Dispatcher, jobs: &Receiver<(Later, SeekFrom)>) {
+pub(super) fn reply_to_seeks(
+    dispatcher: &Dispatcher,
+    jobs: &Receiver<(DeferredRequest, SeekFrom)>,
+) {
     let mut buffer = ReplyBuffer::new();
-    for (later, wanted) in jobs {
-        let request = later.request();
+    for (deferred, wanted) in jobs {
+        let request = deferred.request();
         // If the kernel no longer knows the file, no caller waits either.
         let _ = notice::drop_cache(&dispatcher.connection, request.header.nodeid);
         let mut reply = buffer.reply();
         let found = request.inode().and_then(|file| dispatcher.server.seek(file, wanted));
         let outcome = found.and_then(|at| reply.put(&at));
         let len = reply.len();
-        later.answer(dispatcher, outcome, len, &mut buffer);
+        deferred.answer(dispatcher, outcome, len, &mut buffer);
     }
 }

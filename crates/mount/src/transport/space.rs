@@ -9,10 +9,10 @@ use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
 
+use super::deferred::DeferredRequest;
 use super::dispatch::Dispatcher;
-use super::later::Later;
 use super::message::ReplyBuffer;
-use super::news::wants_space;
+use super::space_events::wants_space;
 
 /// Requests that are put off at once; further ones fail at once. Each may be as long as requests
 /// are.
@@ -51,20 +51,20 @@ impl Patience {
 }
 
 /// Retries such requests, one after the other, until the senders are gone.
-pub(super) fn answer_when_there_is_space(dispatcher: &Dispatcher, jobs: &Receiver<Later>) {
+pub(super) fn reply_when_space_is_free(dispatcher: &Dispatcher, jobs: &Receiver<DeferredRequest>) {
     let mut buffer = ReplyBuffer::new();
-    let (news, server) = (&dispatcher.news, &dispatcher.server);
+    let (space_events, server) = (&dispatcher.space_events, &dispatcher.server);
     let mut in_vain = None;
-    for later in jobs {
-        let removals = news.removals();
-        let mut patience = Patience::new(in_vain == Some(removals), news.endings());
+    for deferred in jobs {
+        let removals = space_events.removals();
+        let mut patience = Patience::new(in_vain == Some(removals), space_events.endings());
         let (outcome, len) = loop {
             thread::sleep(PAUSE);
             // Sampled before the attempt: space freed during it is noticed.
-            let (left, endings) = (server.nameless_count(), news.endings());
+            let (left, endings) = (server.nameless_count(), space_events.endings());
             let mut reply = buffer.reply();
             let change = server.wait_for_change();
-            let outcome = dispatcher.dispatch(&later.request(), &mut reply);
+            let outcome = dispatcher.dispatch(&deferred.request(), &mut reply);
             drop(change);
             let is_vain = outcome.is_err_and(wants_space);
             if !is_vain || left == 0 || !patience.is_left(endings) {
@@ -73,7 +73,7 @@ pub(super) fn answer_when_there_is_space(dispatcher: &Dispatcher, jobs: &Receive
                 break (outcome.map(|_| ()), reply.len());
             }
         };
-        later.answer(dispatcher, outcome, len, &mut buffer);
+        deferred.answer(dispatcher, outcome, len, &mut buffer);
     }
 }
 

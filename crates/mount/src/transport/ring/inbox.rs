@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use super::super::defer::Reason;
+use super::super::handle::Reason;
 use super::super::message::Request;
 use super::slot::Slot;
 

@@ -31,9 +31,9 @@ use rustix::thread::CpuSet;
 use zerocopy::IntoBytes;
 
 use super::abi::{URING_COMMIT_AND_FETCH, URING_REGISTER, UringCommand};
-use super::defer::{Verdict, judge};
+use super::deferred::{DeferQueues, DeferredRequest};
 use super::dispatch::{Dispatcher, is_bulk, is_long};
-use super::later::{Deputies, Later};
+use super::handle::{Disposition, handle};
 use super::message::{ReplyBuffer, Request};
 use super::readers::Readers;
 use super::threads::{spawn, spawn_loop};
@@ -91,19 +91,19 @@ impl Rings {
     pub(super) fn start(
         self,
         dispatcher: &Arc<Dispatcher>,
-        deputies: &Deputies,
+        queues: &DeferQueues,
         (helpers, readers): (usize, &Arc<Readers>),
         (ended, others): (&Sender<io::Result<()>>, &mut Vec<JoinHandle<()>>),
     ) -> io::Result<usize> {
         let (sender, jobs) = channel();
         let jobs = Arc::new(Mutex::new(jobs));
         for _ in 0..helpers {
-            let (dispatcher, deputies, jobs) = (dispatcher.clone(), deputies.clone(), jobs.clone());
-            others.push(spawn("fuse-help", move || help(&dispatcher, &deputies, &jobs))?);
+            let (dispatcher, queues, jobs) = (dispatcher.clone(), queues.clone(), jobs.clone());
+            others.push(spawn("fuse-help", move || help(&dispatcher, &queues, &jobs))?);
         }
-        let (dispatcher, deputies) = (dispatcher.clone(), deputies.clone());
+        let (dispatcher, queues) = (dispatcher.clone(), queues.clone());
         let readers = readers.clone();
-        let shared = Arc::new(Shared { dispatcher, deputies, readers, helpers: sender });
+        let shared = Arc::new(Shared { dispatcher, queues, readers, helpers: sender });
         let count = self.0.len();
         for (queue, prepared) in self.0.into_iter().enumerate() {
             let shared = shared.clone();
@@ -139,19 +139,19 @@ impl Prepared {
 #[derive(Debug)]
 struct Shared {
     dispatcher: Arc<Dispatcher>,
-    deputies: Deputies,
+    queues: DeferQueues,
     readers: Arc<Readers>,
     /// Those who do what takes long.
     helpers: Sender<RingRequest>,
 }
 
 /// Does what takes long, until the last ring has ended.
-fn help(dispatcher: &Dispatcher, deputies: &Deputies, jobs: &Mutex<Receiver<RingRequest>>) {
+fn help(dispatcher: &Dispatcher, queues: &DeferQueues, jobs: &Mutex<Receiver<RingRequest>>) {
     let mut buffer = ReplyBuffer::new();
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(RingRequest { index, slot, inbox }) = job else { return };
-        if let Some(slot) = answer(dispatcher, deputies, (index, slot), &inbox, &mut buffer) {
+        if let Some(slot) = answer(dispatcher, queues, (index, slot), &inbox, &mut buffer) {
             inbox.put(index, slot);
         }
     }
@@ -160,47 +160,47 @@ fn help(dispatcher: &Dispatcher, deputies: &Deputies, jobs: &Mutex<Receiver<Ring
 /// Handles the request in a slot; `None` if another thread replies.
 fn answer(
     dispatcher: &Dispatcher,
-    deputies: &Deputies,
+    queues: &DeferQueues,
     (index, mut slot): (usize, Slot),
     inbox: &Arc<Inbox>,
     buffer: &mut ReplyBuffer,
 ) -> Option<Slot> {
     // A panic is one program's trouble: its call fails, and the others go on.
-    let judged = catch_unwind(AssertUnwindSafe(|| {
+    let handled = catch_unwind(AssertUnwindSafe(|| {
         if let Some((header, first, room)) = slot.take_apart() {
             let mut reply = buffer.reply_into(room);
-            let verdict = judge(dispatcher, &Request::split(header, &first, &[]), &mut reply);
-            return (verdict, reply.len());
+            let disposition = handle(dispatcher, &Request::split(header, &first, &[]), &mut reply);
+            return (disposition, reply.len());
         }
         let mut reply = buffer.reply();
-        let verdict = judge(dispatcher, &slot.request(), &mut reply);
+        let disposition = handle(dispatcher, &slot.request(), &mut reply);
         let len = reply.len();
         slot.fill(buffer.content(len));
-        (verdict, len)
+        (disposition, len)
     }));
-    let (verdict, len) = judged.unwrap_or((Verdict::Answer(Err(Errno::IO)), 0));
-    let verdict = match verdict {
-        Verdict::Later(reason) if !inbox.begins_to_wait(reason) => {
-            Verdict::Answer(Err(reason.at_once()))
+    let (disposition, len) = handled.unwrap_or((Disposition::Reply(Err(Errno::IO)), 0));
+    let disposition = match disposition {
+        Disposition::Defer(reason) if !inbox.begins_to_wait(reason) => {
+            Disposition::Reply(Err(reason.at_once()))
         }
-        verdict => verdict,
+        disposition => disposition,
     };
-    match verdict {
-        Verdict::Answer(outcome) => {
+    match disposition {
+        Disposition::Reply(outcome) => {
             if outcome.is_err() {
-                dispatcher.take_back(buffer.held());
+                dispatcher.undo_lookups(buffer.looked_up());
             }
             slot.finish(outcome, len);
             Some(slot)
         }
         // All requests of rings have a reply.
-        Verdict::Silent => {
+        Disposition::NoReply => {
             slot.finish(Err(Errno::NOSYS), 0);
             Some(slot)
         }
-        Verdict::Later(reason) => {
-            let later = Later::Ring(RingRequest { index, slot, inbox: inbox.clone() });
-            deputies.put_off(dispatcher, later, reason, buffer);
+        Disposition::Defer(reason) => {
+            let deferred = DeferredRequest::Ring(RingRequest { index, slot, inbox: inbox.clone() });
+            queues.defer(dispatcher, deferred, reason, buffer);
             None
         }
     }
@@ -359,7 +359,7 @@ impl Shared {
         self.readers.has_come(request.header.pid);
         let is_away = is_bulk(&request) || is_long(&request) && self.readers.are_several();
         if !is_away {
-            return answer(&self.dispatcher, &self.deputies, (index, slot), inbox, buffer);
+            return answer(&self.dispatcher, &self.queues, (index, slot), inbox, buffer);
         }
         let job = RingRequest { index, slot, inbox: inbox.clone() };
         match self.helpers.send(job) {
@@ -367,7 +367,7 @@ impl Shared {
             // No helper is left.
             Err(refused) => {
                 let RingRequest { index, slot, inbox } = refused.0;
-                answer(&self.dispatcher, &self.deputies, (index, slot), &inbox, buffer)
+                answer(&self.dispatcher, &self.queues, (index, slot), &inbox, buffer)
             }
         }
     }
@@ -375,7 +375,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use super::super::defer::Reason;
+    use super::super::handle::Reason;
     use super::*;
     use rustix::fs::SeekFrom;
 

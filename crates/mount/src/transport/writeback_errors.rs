@@ -18,12 +18,12 @@ const MOST: usize = 1024;
 
 /// Errors of writeback that no program has got yet.
 #[derive(Debug, Default)]
-pub(super) struct Unfit {
+pub(super) struct WritebackErrors {
     are_any: AtomicBool,
     files: Mutex<HashMap<InodeNo, Errno>>,
 }
 
-impl Unfit {
+impl WritebackErrors {
     /// Records that data of a file from the kernel's cache did not fit.
     pub(super) fn note(&self, file: InodeNo, errno: Errno) {
         let mut files = self.files();
@@ -55,13 +55,13 @@ mod tests {
 
     #[test]
     fn each_is_told_once() {
-        let unfit = Unfit::default();
-        assert_eq!(unfit.take(InodeNo(12)), None);
-        unfit.note(InodeNo(12), Errno::NOSPC);
-        unfit.note(InodeNo(13), Errno::DQUOT);
-        assert_eq!(unfit.take(InodeNo(12)), Some(Errno::NOSPC));
-        assert_eq!(unfit.take(InodeNo(12)), None);
-        assert_eq!(unfit.take(InodeNo(13)), Some(Errno::DQUOT));
-        assert!(!unfit.are_any.load(Ordering::Relaxed));
+        let writeback_errors = WritebackErrors::default();
+        assert_eq!(writeback_errors.take(InodeNo(12)), None);
+        writeback_errors.note(InodeNo(12), Errno::NOSPC);
+        writeback_errors.note(InodeNo(13), Errno::DQUOT);
+        assert_eq!(writeback_errors.take(InodeNo(12)), Some(Errno::NOSPC));
+        assert_eq!(writeback_errors.take(InodeNo(12)), None);
+        assert_eq!(writeback_errors.take(InodeNo(13)), Some(Errno::DQUOT));
+        assert!(!writeback_errors.are_any.load(Ordering::Relaxed));
     }
 }

@@ -30,17 +30,17 @@ const MOST_PROCESSORS: usize = 8;
 /// Number of requests in one sample that are worth a processor's time.
 const MANY: u64 = 4;
 /// The latency request ends after this many samples in a row with fewer.
-const FEW_LOOKS: u32 = 10;
+const FEW_SAMPLES: u32 = 10;
 
 /// A claim on the time of idle processors, which is made and given up as requests come.
 #[derive(Debug)]
-pub(crate) struct Awake {
+pub(crate) struct CpuLatencyRequest {
     latency: File,
-    is_claimed: bool,
-    few_looks: u32,
+    is_requested: bool,
+    few_samples: u32,
 }
 
-impl Awake {
+impl CpuLatencyRequest {
     /// Where these are a few processors of a host's, and this process may say how they idle. Call
     /// it before the sandbox is closed.
     pub(crate) fn prepare(processors: usize) -> Option<Self> {
@@ -52,17 +52,17 @@ impl Awake {
     }
 
     fn with(latency: File) -> Self {
-        Self { latency, is_claimed: false, few_looks: 0 }
+        Self { latency, is_requested: false, few_samples: 0 }
     }
 
     /// Takes a sample: the number of requests since the last one.
-    pub(super) fn look(&mut self, requests: u64) {
-        self.few_looks = if requests < MANY { self.few_looks.saturating_add(1) } else { 0 };
-        let few = if self.is_claimed { FEW_LOOKS } else { 1 };
-        let is_claimed = self.few_looks < few;
-        if is_claimed != self.is_claimed {
-            self.is_claimed = is_claimed;
-            let microseconds = if is_claimed { AT_ONCE } else { WHENEVER };
+    pub(super) fn sample(&mut self, requests: u64) {
+        self.few_samples = if requests < MANY { self.few_samples.saturating_add(1) } else { 0 };
+        let few = if self.is_requested { FEW_SAMPLES } else { 1 };
+        let is_requested = self.few_samples < few;
+        if is_requested != self.is_requested {
+            self.is_requested = is_requested;
+            let microseconds = if is_requested { AT_ONCE } else { WHENEVER };
             // Without it all works, more slowly.
             let _ = self.latency.write_all(microseconds.as_bytes());
         }
@@ -77,25 +77,26 @@ mod tests {
     #[test]
     fn processors_are_kept_awake_while_many_requests_come_and_no_longer() {
         let mut written = tempfile::tempfile().expect("a file");
-        let mut awake = Awake::with(written.try_clone().expect("one more descriptor"));
+        let mut request =
+            CpuLatencyRequest::with(written.try_clone().expect("one more descriptor"));
         let mut claims = move || -> Vec<i32> {
             let mut claims = [0_i32; 8];
             written.rewind().expect("rewound");
             let len = written.read(claims.as_mut_bytes()).expect("read");
             claims[..len / 4].to_vec()
         };
-        awake.look(MANY - 1);
+        request.sample(MANY - 1);
         assert_eq!(claims(), [0; 0]);
-        (0..3).for_each(|_| awake.look(MANY));
+        (0..3).for_each(|_| request.sample(MANY));
         assert_eq!(claims(), [AT_ONCE]);
-        (1..FEW_LOOKS).for_each(|_| awake.look(0));
-        awake.look(MANY);
-        (1..FEW_LOOKS).for_each(|_| awake.look(1));
+        (1..FEW_SAMPLES).for_each(|_| request.sample(0));
+        request.sample(MANY);
+        (1..FEW_SAMPLES).for_each(|_| request.sample(1));
         assert_eq!(claims(), [AT_ONCE]);
-        awake.look(1);
-        (0..3).for_each(|_| awake.look(0));
+        request.sample(1);
+        (0..3).for_each(|_| request.sample(0));
         assert_eq!(claims(), [AT_ONCE, WHENEVER]);
-        awake.look(MANY);
+        request.sample(MANY);
         assert_eq!(claims(), [AT_ONCE, WHENEVER, AT_ONCE]);
     }
 }

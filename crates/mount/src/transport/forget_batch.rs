@@ -15,9 +15,9 @@ const MOST: usize = 32;
 
 /// Lookup counts that a thread has still to drop. Only requests that need the space wait for it.
 #[derive(Debug, Default)]
-pub(super) struct Forgotten(Vec<(InodeNo, u64)>);
+pub(super) struct ForgetBatch(Vec<(InodeNo, u64)>);
 
-impl Forgotten {
+impl ForgetBatch {
     /// Takes a request that says what is forgotten; `false` for another one, or where there is no
     /// room.
     pub(super) fn take(&mut self, dispatcher: &Dispatcher, request: &Request<'_>) -> bool {
@@ -31,16 +31,16 @@ impl Forgotten {
     }
 
     /// Gives the holds of one file back.
-    pub(super) fn let_go_of_one(&mut self, dispatcher: &Dispatcher) {
+    pub(super) fn drop_one(&mut self, dispatcher: &Dispatcher) {
         if let Some((file, count)) = self.0.pop() {
             dispatcher.forget(file, count);
         }
     }
 
     /// Gives all back.
-    pub(super) fn let_go(&mut self, dispatcher: &Dispatcher) {
+    pub(super) fn drop_all(&mut self, dispatcher: &Dispatcher) {
         while !self.0.is_empty() {
-            self.let_go_of_one(dispatcher);
+            self.drop_one(dispatcher);
         }
     }
 }

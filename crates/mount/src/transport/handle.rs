@@ -7,9 +7,9 @@ use rustix::io::Errno;
 
 use super::abi::opcode;
 use super::changes::is_change;
-use super::dispatch::{Dispatcher, Outcome};
+use super::dispatch::{DispatchResult, Dispatcher};
 use super::message::{Reply, Request};
-use super::news::wants_space;
+use super::space_events::wants_space;
 
 /// The reason why a request is deferred.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -31,8 +31,8 @@ impl Reason {
             // After ENOSYS the kernel sends no more SEEK_DATA and SEEK_HOLE, and treats files as
             // fully allocated.
             Self::Cache(_) => {
-                static TOLD: Once = Once::new();
-                TOLD.call_once(|| {
+                static LOGGED: Once = Once::new();
+                LOGGED.call_once(|| {
                     tracing::warn!("too many look for holes at once: from now on none are shown");
                 });
                 Errno::NOSYS
@@ -43,25 +43,25 @@ impl Reason {
 
 /// The result of handling a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Verdict {
+pub(super) enum Disposition {
     /// Reply with this result.
-    Answer(Result<(), Errno>),
-    /// It gets none.
-    Silent,
+    Reply(Result<(), Errno>),
+    /// It gets no reply.
+    NoReply,
     /// Another thread replies.
-    Later(Reason),
+    Defer(Reason),
 }
 
-/// Does what a request wants.
-pub(super) fn judge(
+/// Handles a request.
+pub(super) fn handle(
     dispatcher: &Dispatcher,
     request: &Request<'_>,
     reply: &mut Reply<'_>,
-) -> Verdict {
+) -> Disposition {
     let _change = if is_change(request) {
         match dispatcher.server.begin_change() {
             Some(change) => Some(change),
-            None => return Verdict::Later(Reason::Frozen),
+            None => return Disposition::Defer(Reason::Frozen),
         }
     } else {
         None
@@ -73,16 +73,16 @@ pub(super) fn judge(
         && request.header.opcode != opcode::GETATTR
     {
         if dispatcher.server.nameless_count() > 0 {
-            return Verdict::Later(Reason::Space(errno));
+            return Disposition::Defer(Reason::Space(errno));
         }
         // The last of them may have gone since.
         reply.clear();
         outcome = dispatcher.dispatch(request, reply);
     }
     match outcome {
-        Ok(Outcome::Answered) => Verdict::Answer(Ok(())),
-        Ok(Outcome::Silent) => Verdict::Silent,
-        Ok(Outcome::AfterCache(wanted)) => Verdict::Later(Reason::Cache(wanted)),
-        Err(errno) => Verdict::Answer(Err(errno)),
+        Ok(DispatchResult::Reply) => Disposition::Reply(Ok(())),
+        Ok(DispatchResult::NoReply) => Disposition::NoReply,
+        Ok(DispatchResult::AfterWriteback(wanted)) => Disposition::Defer(Reason::Cache(wanted)),
+        Err(errno) => Disposition::Reply(Err(errno)),
     }
 }
