@@ -532,15 +532,15 @@ impl Dispatcher {
         self.server.list(request.inode()?, given.offset, |listing, listed| {
             // The kernel takes no hold of these two, nor of an entry without a number.
             let is_dot = matches!(&listed.name[..], b"." | b"..");
-            let entry = if is_dot { None } else { listing.look_up(listed.inode) };
-            let (kind, entry) = match &entry {
+            let looked_up = if is_dot { None } else { listing.look_up(listed.inode) };
+            let (kind, entry) = match &looked_up {
                 Some(LookedUp { attributes }) => {
                     (kind_of_mode(attributes.mode), entry_out(attributes))
                 }
                 None => (kind_of(listed.file_type).unwrap_or_default(), abi::EntryOut::default()),
             };
             outcome = put_listed(to, given.size as usize, &listed, kind, Some(&entry));
-            match (&entry, &outcome) {
+            match (&looked_up, &outcome) {
                 (Some(_), Ok(true)) => to.count_lookup(listed.inode),
                 (Some(_), _) => listing.forget(listed.inode),
                 (None, _) => {}
