@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{findings, fsck, look};
+use common::{findings, fsck, scan};
 use extant_check::AutoPolicy;
 use extant_testkit::{LoopMount, Scratch, TempImage, is_root, skip, tool};
 use std::path::Path;

@@ -305,7 +305,7 @@ mod tests {
             })
             .collect();
         assert_eq!((findings.len(), found), (expected.len(), expected));
-        let looks = pass0.desc_reads.get() / GROUPS as usize;
-        assert!(looks <= LOOKS, "{looks} looks at descriptors for each group");
+        let scans = pass0.desc_reads.get() / GROUPS as usize;
+        assert!(scans <= LOOKS, "{looks} looks at descriptors for each group");
     }
 }

@@ -6,7 +6,7 @@ use extant_testkit::{e2fsck_fn, skip, tool};
 
 use super::damages;
 use super::damages::Wish;
-use super::hand::{Hand, LOGGED, device, fsck, look};
+use super::hand::{Hand, LOGGED, device, fsck, scan};
 
 /// Asked second, and compared here.
 pub(crate) const SECOND_QUESTIONS: &[Code] = &[Code::MultiplyClaimedDelete, Code::JournalDataLeft];

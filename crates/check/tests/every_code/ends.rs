@@ -9,7 +9,7 @@ use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
 use std::sync::Arc;
 
 use super::damages::{Wish, compat};
-use super::hand::{EXT4, Hand, LOGGED, LOGGED_BLOCK, NO_JOURNAL, SINGLE, device, fsck, look};
+use super::hand::{EXT4, Hand, LOGGED, LOGGED_BLOCK, NO_JOURNAL, SINGLE, device, fsck, scan};
 use super::pass0::primary;
 
 /// Opens an image; it must be as before then.

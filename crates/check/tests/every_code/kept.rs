@@ -4,8 +4,8 @@
 use super::corners::deepen;
 use super::damages::{FREE, Wish, ro_compat};
 use super::hand::{
-    Base, EXT2, EXT4, FIRST_ATTRIBUTE, Hand, INLINE, PLAIN, SINGLE, device, fsck, look, put16,
-    put32,
+    Base, EXT2, EXT4, FIRST_ATTRIBUTE, Hand, INLINE, PLAIN, SINGLE, device, fsck, put16, put32,
+    scan,
 };
 use extant_check::{AutoPolicy, Code, HandledFinding};
 use extant_ondisk::{GroupNo, InodeNo};

@@ -3,7 +3,7 @@
 use super::damages::{EXTENT, Wish, split};
 use super::hand::{
     BIGALLOC, Base, EA_INODE, EXT2, EXT4, FIRST_ATTRIBUTE, FRAGMENTS, FULL, FULL_ORPHAN_FILE,
-    FULL_QUOTA, Hand, INLINE, INLINE_QUOTA, PLAIN, device, flag, fsck, look, put16, put32,
+    FULL_QUOTA, Hand, INLINE, INLINE_QUOTA, PLAIN, device, flag, fsck, put16, put32, scan,
 };
 use extant_check::{AutoPolicy, Code};
 use extant_ondisk::{BlockNo, InodeNo};

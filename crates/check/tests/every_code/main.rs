@@ -25,7 +25,7 @@ use std::path::Path;
 use damages::{Damage, Wish};
 use extant_check::{AutoPolicy, Code, HandledFinding};
 use extant_testkit::{e2fsck_fn, skip, tool};
-use hand::{Base, Hand, device, fsck, look};
+use hand::{Base, Hand, device, fsck, scan};
 
 /// Damages with which `e2fsck -fn` 1.47.0 exits 0: it does not report them, or continues as if they
 /// were repaired.

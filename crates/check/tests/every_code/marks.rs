@@ -3,7 +3,7 @@
 
 use super::cuts::Tree;
 use super::damages::{EXTENT, Wish};
-use super::hand::{Base, EXT4, Hand, MARKS, device, fsck, look, put16, put32};
+use super::hand::{Base, EXT4, Hand, MARKS, device, fsck, put16, put32, scan};
 use extant_check::{AutoPolicy, Code};
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::{GroupNo, InodeNo};

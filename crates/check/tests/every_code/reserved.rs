@@ -9,7 +9,7 @@ use extant_ondisk::InodeNo;
 use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool, tree::Random};
 
 use super::damages::Wish;
-use super::hand::{Base, EXT2, EXT4, Hand, PLAIN, QUOTA, device, fsck, look, put16, put32};
+use super::hand::{Base, EXT2, EXT4, Hand, PLAIN, QUOTA, device, fsck, put16, put32, scan};
 
 /// Block-mapped, with a journal.
 const EXT3: Base =

@@ -233,7 +233,7 @@ enum Flaw {
 fn judge(image: &Path, seed: u64, healthy: &BTreeSet<String>) -> Option<Flaw> {
     match judge_looks(image, seed) {
         Err(flaw) => Some(Flaw::Broken(flaw)),
-        Ok(looks) => judge_repair(image, &looks, healthy).map(Flaw::Incomplete),
+        Ok(scans) => judge_repair(image, &scans, healthy).map(Flaw::Incomplete),
     }
 }
 
@@ -283,7 +283,7 @@ fn judge_looks(image: &Path, seed: u64) -> Result<Looks, String> {
 /// Repairs the image; what is wrong with what that leaves.
 fn judge_repair(image: &Path, desc_reads: &Looks, healthy: &BTreeSet<String>) -> Option<String> {
     let copy = image.with_extension("e2fsck");
-    let &Looks { went, threads, memory } = looks;
+    let &Looks { went, threads, memory } = scans;
     let kept = kept_by_e2fsck(image, &copy);
     let within = |memory| CheckOptions { memory: Some(memory), ..with_threads(threads) };
     // Additions of a repair may need more than the existing memory.
