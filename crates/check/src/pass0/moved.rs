@@ -251,7 +251,7 @@ mod tests {
 
     const GROUPS: u32 = 2048;
     /// Maximum number of descriptor reads per group, however many groups there are.
-    const LOOKS: usize = 16;
+    const MOST_READS: usize = 16;
     /// Where a descriptor says the inode table's place.
     const INODE_TABLE_AT: u64 = 8;
 
@@ -305,7 +305,7 @@ mod tests {
             })
             .collect();
         assert_eq!((findings.len(), found), (expected.len(), expected));
-        let scans = pass0.desc_reads.get() / GROUPS as usize;
-        assert!(scans <= LOOKS, "{looks} looks at descriptors for each group");
+        let reads = pass0.desc_reads.get() / GROUPS as usize;
+        assert!(reads <= MOST_READS, "{reads} reads of descriptors for each group");
     }
 }

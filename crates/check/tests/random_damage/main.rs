@@ -238,7 +238,7 @@ fn judge(image: &Path, seed: u64, healthy: &BTreeSet<String>) -> Option<Flaw> {
 }
 
 /// The results of the scans of a round.
-struct Looks {
+struct Scans {
     /// Whether the volume could be scanned.
     went: bool,
     threads: usize,
@@ -247,7 +247,7 @@ struct Looks {
 }
 
 /// Scans the image with one thread and with several, and with less memory; returns the failures.
-fn judge_looks(image: &Path, seed: u64) -> Result<Looks, String> {
+fn judge_looks(image: &Path, seed: u64) -> Result<Scans, String> {
     let before = std::fs::read(image).expect("it is there");
     let first = fsck(image, &with_threads(1), AutoPolicy::No);
     let threads = 2 + (seed % 7) as usize;
@@ -277,13 +277,13 @@ fn judge_looks(image: &Path, seed: u64) -> Result<Looks, String> {
         // Every third repair has the memory that suffices for a scan.
         memory = least.filter(|_| seed.is_multiple_of(3)).unwrap_or(MEMORY);
     }
-    Ok(Looks { went: first.is_ok(), threads, memory })
+    Ok(Scans { went: first.is_ok(), threads, memory })
 }
 
 /// Repairs the image; what is wrong with what that leaves.
-fn judge_repair(image: &Path, desc_reads: &Looks, healthy: &BTreeSet<String>) -> Option<String> {
+fn judge_repair(image: &Path, desc_reads: &Scans, healthy: &BTreeSet<String>) -> Option<String> {
     let copy = image.with_extension("e2fsck");
-    let &Looks { went, threads, memory } = scans;
+    let &Scans { went, threads, memory } = scans;
     let kept = kept_by_e2fsck(image, &copy);
     let within = |memory| CheckOptions { memory: Some(memory), ..with_threads(threads) };
     // Additions of a repair may need more than the existing memory.
