@@ -160,7 +160,7 @@ fn findings_do_not_depend_on_threads() {
             let store =
                 extant_check::Store::open(common::open(&image.path(), false)).expect("opens");
             let options = extant_check::CheckOptions { threads, ..Default::default() };
-            extant_check::scan(&store, &options).expect("looks").findings
+            extant_check::scan(&store, &options).expect("scans").findings
         };
         let by_one = look_with(1);
         assert!(!by_one.is_empty(), "{case}");

@@ -16,7 +16,7 @@ use extant_ondisk::{BlockNo, Geometry, GroupNo, InodeNo};
 use std::collections::BTreeSet;
 
 /// Number of blocks of an inode table that are read: inodes are allocated from its start.
-const LOOKED_AT: u64 = 64;
+const INODES_READ: u64 = 64;
 /// A score for a location, the most significant part first.
 type Score = (i64, i64, i64);
 
@@ -161,7 +161,7 @@ impl Pass0<'_> {
         let first = group.0 * geometry.inodes_per_group + 1;
         let mut numbers = (first..).map(InodeNo);
         let mut score = 0;
-        for at in 0..u64::from(geometry.itable_blocks()).min(LOOKED_AT) {
+        for at in 0..u64::from(geometry.itable_blocks()).min(INODES_READ) {
             let block = self.read(BlockNo(start.0 + at))?;
             for record in block.chunks_exact(usize::from(geometry.inode_size)) {
                 let Some(number) = numbers.next() else { return Ok(score) };

@@ -107,7 +107,7 @@ const ONLY_REPAIRED: &[Code] = &[
 ];
 
 /// Findings that only a scan reports: in a repair, the repair of another finding fixes them.
-const ONLY_LOOKED_AT: &[Code] = &[
+const ONLY_SCANNED: &[Code] = &[
     Code::JournalSkipped,
     Code::JournalInodeMode,
     Code::DirectoryLinkedTwice,
@@ -173,7 +173,7 @@ fn judge(damage: &Damage, healthy: &Path) -> Vec<String> {
     let is_done =
         |it: &HandledFinding| it.finding.code == damage.code && (it.repaired || is_only_told);
     match fsck(device(&image), &AutoPolicy::Yes, damage.wish) {
-        Ok(_) if ONLY_LOOKED_AT.contains(&damage.code) => {}
+        Ok(_) if ONLY_SCANNED.contains(&damage.code) => {}
         Ok(done) if done.iter().any(is_done) => {}
         done => flaws.push(format!("not repaired: {done:?}")),
     }

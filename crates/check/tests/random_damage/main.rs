@@ -231,7 +231,7 @@ enum Flaw {
 
 /// One round: what is wrong with how it went. `healthy` are the files before the damage.
 fn judge(image: &Path, seed: u64, healthy: &BTreeSet<String>) -> Option<Flaw> {
-    match judge_looks(image, seed) {
+    match compare_scans(image, seed) {
         Err(flaw) => Some(Flaw::Broken(flaw)),
         Ok(scans) => judge_repair(image, &scans, healthy).map(Flaw::Incomplete),
     }
@@ -247,7 +247,7 @@ struct Scans {
 }
 
 /// Scans the image with one thread and with several, and with less memory; returns the failures.
-fn judge_looks(image: &Path, seed: u64) -> Result<Scans, String> {
+fn compare_scans(image: &Path, seed: u64) -> Result<Scans, String> {
     let before = std::fs::read(image).expect("it is there");
     let first = fsck(image, &with_threads(1), AutoPolicy::No);
     let threads = 2 + (seed % 7) as usize;
