@@ -10,14 +10,14 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
-/// Tries at a name that nobody has.
+/// Number of attempts to find an unused name.
 const NAME_TRIES: u32 = 100;
 /// The permissions of a new file before the umask.
 const READ_WRITE: u16 = 0o666;
 
-/// A file without a name, to be written. One that does not get as far as [`Self::publish`] goes
-/// away, however the process ends: it has no name that could be left behind, unless its file system
-/// knows no files without.
+/// A file without a name, to be written. Unless it reaches [`Self::publish`] it is removed, however
+/// the process ends: it has no name that could be left behind, unless its file system does not
+/// support files without one.
 #[derive(Debug)]
 pub struct NewFile {
     path: PathBuf,
@@ -42,8 +42,8 @@ impl Drop for TemporaryName {
 }
 
 impl NewFile {
-    /// Begins what is to be the file at `path`, in its directory. What is there now stays until the
-    /// end; behind a symbolic link that is what the link leads to.
+    /// Begins the file that is to be at `path`, in its directory. An existing file stays until the
+    /// end; if it is a symbolic link, its target is replaced.
     ///
     /// # Errors
     /// The directory takes no new file.
@@ -147,11 +147,11 @@ fn directory_of(path: &Path) -> &Path {
 
 /// A name next to another one that `take` could take, with what it gave.
 pub fn new_name<T>(
-    beside: &OsStr,
+    target: &OsStr,
     take: impl Fn(&OsStr) -> Result<T, Errno>,
 ) -> Result<(OsString, T), Errno> {
     // A name may have 255 bytes: what is added must fit.
-    let own: String = beside.to_string_lossy().chars().take(40).collect();
+    let own: String = target.to_string_lossy().chars().take(40).collect();
     for number in 0..NAME_TRIES {
         let name = OsString::from(format!(".{own}.{}.{number}", std::process::id()));
         match take(&name) {

@@ -48,7 +48,7 @@ fn a_full_volume_has_nothing_to_be_found() {
         let said = dumpe2fs_h(&image.path()).unwrap();
         let number = |name: &str| said[name].parse::<u64>().unwrap();
         let used = number("Inode count") - number("Free inodes");
-        // Reserved ones and lost+found beside them.
+        // Reserved ones and lost+found are extra.
         let own = used - inodes;
         assert!((11..=12).contains(&own), "{case}: {used} in use");
     }

@@ -1,5 +1,5 @@
-//! What the option table does not show: used devices, bad blocks, external journals, offsets,
-//! mounts by the kernel.
+//! Cases outside of the option table: used devices, bad blocks, external journals, offsets, mounts
+//! by the kernel.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use extant_image::mkfs::{self, Dialogue, Environment, MkfsError, Program};
 use extant_testkit::{LoopMount, Scratch, debugfs, dumpe2fs_h, e2fsck_fn, is_root, skipped, tool};
 
-/// Keeps what was said; answers no.
+/// Records the output; answers no.
 #[derive(Default)]
 struct Heard {
     said: String,
@@ -100,7 +100,7 @@ fn what_is_there_is_named_and_kept() {
     table[446 + 12] = 1;
     fs::write(&image, &table).expect("a scratch file");
     assert!(matches!(make("-q IMAGE", &image), Err(MkfsError::Occupied { .. })));
-    // Behind the table there is room for a volume.
+    // After the table there is room for a volume.
     make("-q -t ext4 -E offset=1048576 IMAGE 4M", &image).expect("nothing at the offset");
 }
 

@@ -88,7 +88,7 @@ fn columns(figures: &Figures) -> BTreeMap<&'static str, String> {
     ])
 }
 
-/// What laying out the volume gives: overhead and free counts.
+/// Results of the layout of the volume: overhead and free counts.
 fn counts(
     options: &Options,
     figures: Figures,

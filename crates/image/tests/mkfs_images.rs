@@ -1,4 +1,4 @@
-//! Volumes of every row of mkfs-options.tsv, judged by e2fsck, dumpe2fs and the real mke2fs.
+//! Volumes of every row of mkfs-options.tsv, checked by e2fsck, dumpe2fs and the real mke2fs.
 
 mod mkfs_table;
 
@@ -11,7 +11,7 @@ use extant_image::mkfs::{self, Program};
 use extant_testkit::{Scratch, dumpe2fs_h, e2fsck_fn, tool};
 use mkfs_table::{MACHINE, Row, rows};
 
-/// Remarks and answers go nowhere.
+/// Drops warnings and prompts.
 struct Silent;
 
 impl mkfs::Dialogue for Silent {
@@ -22,7 +22,7 @@ impl mkfs::Dialogue for Silent {
     }
 }
 
-/// What making a row's volume takes.
+/// Inputs for making a row's volume.
 trait Make {
     fn words(&self, image: &Path) -> Vec<OsString>;
     fn environment(&self, corpora: &Path) -> mkfs::Environment;
@@ -44,7 +44,7 @@ impl Make for Row {
         words
     }
 
-    /// The environment that the row asks for.
+    /// The environment of the row.
     fn environment(&self, corpora: &Path) -> mkfs::Environment {
         let facts = self.device();
         mkfs::Environment {
@@ -68,7 +68,7 @@ impl Make for Row {
     }
 }
 
-/// Names of dumpe2fs -h behind the table's columns.
+/// Names of dumpe2fs -h for the table's columns.
 const SHOWN: &[(&str, &str)] = &[
     ("features", "Filesystem features"),
     ("block_size", "Block size"),
@@ -138,7 +138,7 @@ fn judge(row: &Row, image: &Path, corpora: &Path) -> Vec<String> {
     deviations
 }
 
-/// Runs a judgement of all rows on all processors.
+/// Runs a check of all rows on all processors.
 fn judge_all(
     rows: &[Row],
     corpora: &Path,
@@ -204,8 +204,8 @@ fn group_list(image: &Path) -> Result<Vec<String>, String> {
         .collect())
 }
 
-/// What deviates from the list of the mke2fs that is installed. Where that one refuses, or knows
-/// other features than 1.47.4, there is nothing to compare.
+/// Deviations from the list of the installed mke2fs. If that one refuses, or knows other features
+/// than 1.47.4, there is nothing to compare.
 fn judge_groups(row: &Row, image: &Path, corpora: &Path) -> Option<Vec<String>> {
     let theirs = image.with_extension("theirs");
     row.prepare(image);
@@ -292,7 +292,7 @@ fn packed_tables_lie_where_mke2fs_puts_them() {
             let options = options.chain(set.split_whitespace()).map(OsString::from);
             options.chain([image.into(), "64M".into()]).collect()
         };
-        // What mke2fs 1.47.0 assumes without a configuration is not what 1.47.4 does.
+        // The defaults of mke2fs 1.47.0 without a configuration differ from those of 1.47.4.
         let same = ["-O".into(), "has_journal,metadata_csum,64bit,flex_bg,^orphan_file".into()];
         let mut command = mke2fs.command();
         command.args(&same).args(words(&theirs)).env("MKE2FS_CONFIG", &built_in);

@@ -48,8 +48,8 @@ pub(super) struct Divided {
 }
 
 impl Attributes {
-    /// Divides all sets. `is_inline` tells the nodes whose data lie in the inode beside all their
-    /// attributes.
+    /// Divides all sets. `is_inline` selects the nodes whose data are stored in the inode in
+    /// addition to all their attributes.
     pub(super) fn new(
         tree: &Tree,
         room: Room,
@@ -184,8 +184,8 @@ impl Attributes {
         (block != NONE).then_some(block as usize)
     }
 
-    /// What a node's owner is charged for values with inodes of their own: how many, and their
-    /// bytes in whole clusters.
+    /// Usage that a node's owner is charged for values with inodes of their own: their number, and
+    /// their bytes in whole clusters.
     pub(super) fn ea_charge(
         &self,
         tree: &Tree,

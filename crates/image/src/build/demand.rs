@@ -1,5 +1,5 @@
-//! What the tree needs of a volume, before it is known how large the volume is: how each node's
-//! data are kept, how many blocks each directory takes.
+//! The requirements of the tree, before the size of the volume is known: how each node's data are
+//! stored, how many blocks each directory takes.
 
 use extant_layout::pack::{DirItem, DirPlan, DirectoryPacker};
 use extant_ondisk::dirent::{DirFormat, FileType};
@@ -30,7 +30,7 @@ const MAX_SUBDIRECTORIES: u32 = 64_998;
 /// Shortest chain of records in an attribute.
 const MIN_INLINE_PART: usize = 12;
 
-/// What the features make of all files.
+/// Properties of all files that the features determine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) block_size: u64,
@@ -40,7 +40,7 @@ pub(super) struct Shape {
     has_huge_file: bool,
     has_dir_nlink: bool,
     has_large_dir: bool,
-    /// Bytes for attributes behind the inode's fields.
+    /// Bytes for attributes after the inode's fields.
     inode_space: usize,
     has_ea_inodes: bool,
     /// Blocks of the largest file.
@@ -100,7 +100,7 @@ pub(super) struct DirDemand {
     pub(super) inline: Option<u32>,
 }
 
-/// What the tree needs.
+/// Requirements of the tree.
 #[derive(Debug)]
 pub(super) struct Demand<'t> {
     pub(super) tree: &'t Tree,
@@ -272,7 +272,7 @@ impl<'t> Demand<'t> {
         self.tree.node(node).links() + u32::from(self.adds_lost_found(node))
     }
 
-    /// How a node's data are kept; directories tell by their [`DirDemand`].
+    /// How a node's data are stored; for directories see their [`DirDemand`].
     pub(super) fn storage(&self, id: NodeId) -> Storage {
         let node = self.tree.node(id);
         match node.kind() {
@@ -366,8 +366,8 @@ fn check_count(tree: &Tree, first_inode: u32) -> Result<(), BuildError> {
     if count > most { Err(BuildError::TooManyFiles { count, most }) } else { Ok(()) }
 }
 
-/// Bytes that a file or directory kept in its inode has in the attribute; `None` when it is not
-/// kept there. All other attributes must fit beside it.
+/// Bytes of a file or directory stored in its inode that are in the attribute; `None` if it is not
+/// stored there. All other attributes must fit in addition to it.
 fn inline_len(
     tree: &Tree,
     shape: &Shape,

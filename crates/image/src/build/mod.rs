@@ -35,10 +35,10 @@ use crate::source::{Node, NodeKind, Tree};
 use output::Output;
 use plan::Plan;
 
-/// Threads where nobody says: while one waits for the disk another reads.
+/// Default number of threads: while one waits for the disk another reads.
 const LEAST_THREADS: usize = 8;
 
-/// What was built.
+/// The built image.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Bytes of the volume.
@@ -65,7 +65,7 @@ pub struct Report {
     pub uuid: Uuid,
     /// The features, as dumpe2fs lists them.
     pub features: Vec<String>,
-    /// What the user should hear.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 

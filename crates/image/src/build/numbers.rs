@@ -1,4 +1,4 @@
-//! Inode numbers: the root has its own, every other node one behind the other, a directory's files
+//! Inode numbers: the root has its own, all other nodes get consecutive ones, a directory's files
 //! together.
 
 use extant_ondisk::InodeNo;

@@ -1,4 +1,4 @@
-//! Where the image goes: a file without a name until it is whole, or a device that is there.
+//! The output: a file without a name until it is complete, or an existing device.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::error::BuildError;
 use crate::NewFile;
 
-/// A device that is there, or a file that gets its name at the end.
+/// An existing device, or a file that gets its name at the end.
 #[derive(Debug)]
 pub(super) enum Output {
     /// A block device, a partition, a slice, or what layers show.
@@ -29,7 +29,7 @@ pub(super) enum Output {
     },
 }
 
-/// What the output's name means.
+/// The kind of the output.
 #[derive(Debug)]
 pub(super) enum Place {
     /// Written where it is; it keeps its size.
@@ -43,7 +43,7 @@ fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> BuildE
     move |source| BuildError::Io { path, action, source }
 }
 
-/// Opens what is there and stays: a block device, or what a device URL names in a file.
+/// Opens an existing output: a block device, or the part of a file that a device URL names.
 pub(super) fn place(path: &Path, schemes: &Schemes, wait: Duration) -> Result<Place, BuildError> {
     use std::os::unix::fs::FileTypeExt;
     let url = DeviceUrl::parse(path.as_os_str(), schemes, look)?;
@@ -56,7 +56,7 @@ pub(super) fn place(path: &Path, schemes: &Schemes, wait: Duration) -> Result<Pl
 }
 
 impl Output {
-    /// What is there; or a file of `bytes` bytes, all hole, in the directory of `path`.
+    /// The existing output; or a file of `bytes` bytes, all hole, in the directory of `path`.
     pub(super) fn new(
         path: &Path,
         bytes: u64,
@@ -67,7 +67,7 @@ impl Output {
             return Ok(Self::There(opened));
         }
         let options = OpenOptions::new().write(true).direct(Direct::WherePossible);
-        // What is there is replaced at the end; what is in use is not.
+        // An existing file is replaced at the end; one in use is refused.
         if path.exists() {
             drop(OpenOptions::new().write(true).wait(wait).open(path)?);
         }
@@ -91,8 +91,8 @@ impl Output {
         matches!(self, Self::There(opened) if opened.is_simulated())
     }
 
-    /// Asks for the room of a range in one piece, so that writers need not wait for each other's
-    /// allocations. A file system that cannot do so is asked for it piece by piece later.
+    /// Allocates a range in one piece, so that writers need not wait for each other's allocations.
+    /// On a file system that cannot do so, each write allocates.
     pub(super) fn reserve(&self, offset: u64, length: u64) -> Result<(), BuildError> {
         let Self::New { path, device, .. } = self else { return Ok(()) };
         if length == 0 {

@@ -37,7 +37,7 @@ pub(super) struct Placement {
 }
 
 impl Placement {
-    /// Places the whole demand, past the end of the space if it must be: [`Self::end`] tells.
+    /// Places everything, past the end of the space if necessary: see [`Self::end`].
     pub(super) fn new(demand: &Demand<'_>, space: &Space) -> Self {
         let shape = &demand.shape;
         let mut placement = Self::default();
@@ -101,7 +101,7 @@ fn file_clusters(
     mapping.data_clusters + mapping.map_clusters
 }
 
-/// A mapped file: its clusters, those of its map behind them.
+/// A mapped file: its clusters, followed by those of its map.
 #[derive(Debug)]
 pub(super) struct Mapping<'s> {
     shape: &'s Shape,

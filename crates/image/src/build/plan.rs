@@ -1,5 +1,5 @@
-//! The plan of an image: the smallest volume in which the tree fits, or the one asked for, and
-//! where everything lies.
+//! The plan of an image: the smallest volume in which the tree fits, or one of the requested size,
+//! and the location of everything.
 
 use std::collections::BTreeMap;
 
@@ -49,21 +49,21 @@ struct Attempt {
     lost_found_space: u64,
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 enum Outcome {
     Fits(Box<(Attempt, Placement)>),
-    /// So many more blocks are needed at least.
+    /// At least this many more blocks are needed.
     Short(u64),
 }
 
-/// What the search tries sizes with.
+/// The state of the search for a size.
 struct Planner<'t> {
     options: Options,
     config: Config,
     facts: DeviceFacts,
     identity: Identity,
     demand: Demand<'t>,
-    /// Features that the tree needs beside those chosen.
+    /// Features that the tree needs in addition to the chosen ones.
     added: RoCompatFeatures,
     prototype: Figures,
     /// Clusters of the demand where no file is cut by metadata.
@@ -121,7 +121,7 @@ impl<'t> Plan<'t> {
         Ok(())
     }
 
-    /// What users, groups or projects have on the volume.
+    /// Usage of users, groups or projects on the volume.
     fn usage(&self, kind: QuotaKind) -> Result<Vec<QuotaRecord>, BuildError> {
         let shape = &self.demand.shape;
         let mut usage: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
@@ -135,7 +135,7 @@ impl<'t> Plan<'t> {
         }
         let (tree, attributes) = (self.demand.tree, &self.demand.attributes);
         for (id, node) in tree.nodes() {
-            // Who has a value with an inode of its own pays for it as if it were not shared.
+            // Each owner of a value with an inode of its own is charged as if it were not shared.
             let (inodes, space) =
                 attributes.ea_charge(tree, node.xattr_set(), shape.cluster_size())?;
             add(owner(node, kind), 1 + inodes, self.space_of(id) * shape.block_size + space);
@@ -321,8 +321,8 @@ impl<'t> Planner<'t> {
         }
     }
 
-    /// An attempt with a number of blocks. A journal whose size was asked for must be less than
-    /// half of the volume.
+    /// An attempt with a number of blocks. A journal of a requested size must be less than half of
+    /// the volume.
     fn attempt_blocks(&self, blocks: u64) -> Result<Outcome, BuildError> {
         if self.options.journal.megabytes.is_some_and(|size| size > 0)
             && let Some(journal) = self.prototype.journal
@@ -340,9 +340,9 @@ impl<'t> Planner<'t> {
         }
     }
 
-    /// How many more blocks may make one more group, where the inodes do not fit those there are. A
-    /// last group that is too small for its own tables is none, so that the first blocks of a group
-    /// are gone through one by one.
+    /// The number of blocks that may add a group, if the inodes do not fit the present ones. A last
+    /// group that is too small for its own tables is dropped, so the first blocks of a group are
+    /// tried one by one.
     fn to_next_group(&self, blocks: u64) -> u64 {
         let per_group = u64::from(self.prototype.blocks_per_group);
         let rest = blocks.saturating_sub(self.prototype.first_data_block) % per_group;
@@ -352,7 +352,7 @@ impl<'t> Planner<'t> {
         if rest <= 2 * most_tables { 1 } else { per_group - rest + 1 }
     }
 
-    /// A volume of the size that was asked for; `None` for the device's own.
+    /// A volume of the requested size; `None` for the device's own.
     fn of_size(&mut self, size: Option<String>) -> Result<Box<(Attempt, Placement)>, BuildError> {
         let chooses_inodes = self.options.inodes.is_none() && self.options.inode_ratio.is_none();
         let outcome = match self.attempt(size.clone()) {
@@ -377,7 +377,7 @@ impl<'t> Planner<'t> {
         Err(BuildError::NoSpace { needed, room, block_size: self.prototype.block_size })
     }
 
-    /// The figures, with as many inodes as the tree needs where nobody says how many.
+    /// The parameters, with as many inodes as the tree needs unless an option gives the number.
     fn figures(&self, options: &mut Options) -> Result<Figures, MkfsError> {
         let needed = self.inodes();
         if self.counts_inodes {
@@ -404,7 +404,7 @@ impl<'t> Planner<'t> {
         };
         let wanted = self.prototype.features.compat & CompatFeatures::HAS_JOURNAL;
         if !figures.features.compat.contains(wanted) {
-            // The journal was dropped: build keeps the features that were asked for.
+            // The journal was dropped: build keeps the requested features.
             return Ok(Outcome::Short(1));
         }
         figures.features.ro_compat |= self.added;
@@ -472,7 +472,7 @@ fn owner(node: &Node, kind: QuotaKind) -> u32 {
     }
 }
 
-/// Who has files: the ids in order.
+/// The ids of all owners, in order.
 fn owners(demand: &Demand<'_>, kind: QuotaKind) -> Vec<u32> {
     let mut ids: Vec<u32> = demand.tree.nodes().map(|(_, node)| owner(node, kind)).collect();
     if demand.lost_found.is_none() {

@@ -96,7 +96,7 @@ impl<'p> Recorder<'p> {
         Ok(())
     }
 
-    /// The attributes that lie in the inode: all of them beside inline data.
+    /// The attributes that are stored in the inode: all of them if it has inline data.
     fn in_inode(&mut self, set: XattrSetId, is_inline: bool) -> Result<&[Xattr], BuildError> {
         if set == XattrSetId::NONE {
             return Ok(&[]);

@@ -38,7 +38,7 @@ pub(super) struct Piece {
 }
 
 impl Space {
-    /// What is left of the volume besides `used`, which is in whole clusters.
+    /// The clusters of the volume outside of `used`, which is in whole clusters.
     pub(super) fn new(geometry: &Geometry, used: &RunSet) -> Self {
         let cluster_blocks = u64::from(geometry.blocks_per_cluster);
         let (mut runs, mut total) = (Vec::new(), 0);

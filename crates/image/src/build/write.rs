@@ -43,10 +43,10 @@ enum Job {
     Table(GroupNo),
 }
 
-/// What a failed write says.
+/// Errors of a write.
 pub(super) type WriteFailure = dyn Fn(DeviceError) -> BuildError + Sync;
 
-/// Writes everything of the tree. `done` hears of bytes as they are written.
+/// Writes everything of the tree. `done` is called with the number of bytes as they are written.
 pub(super) fn write_tree(
     plan: &Plan<'_>,
     device: &dyn Device,

@@ -19,9 +19,9 @@ const LEAST_HOLE: u64 = 4096;
 /// Something that the archive lacks, or has in another form than the volume.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Problem {
-    /// The path from the root of what was exported, with a slash in front.
+    /// The path from the exported root, with a leading slash.
     pub path: Vec<u8>,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
     /// Whether something is lost. A socket, which no archive can hold, is not counted as lost.
     pub is_loss: bool,
@@ -31,7 +31,7 @@ pub struct Problem {
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
     pub(super) parts: Vec<Part>,
-    /// What [`Part::Bytes`] are ranges of.
+    /// The bytes that [`Part::Bytes`] are ranges of.
     pub(super) text: Vec<u8>,
     pub(super) len: usize,
     pub(super) members: u64,
@@ -49,7 +49,7 @@ pub(super) enum Part {
 /// Walks the tree and sends chunks on.
 pub(super) struct Planner<'v, V, F> {
     volume: &'v V,
-    /// Takes a chunk; false when nobody wants more.
+    /// Takes a chunk; false if the receiver has ended.
     send: F,
     chunk: Chunk,
     is_wanted: bool,
@@ -59,7 +59,7 @@ pub(super) struct Planner<'v, V, F> {
     walked: HashSet<InodeNo>,
 }
 
-/// A name that is still to be walked: its path with a slash in front.
+/// A name that is still to be walked: its path with a leading slash.
 struct Waiting {
     parent: Arc<[u8]>,
     name: Vec<u8>,
@@ -143,7 +143,7 @@ impl<'v, V: VolumeRead, F: FnMut(Chunk) -> bool> Planner<'v, V, F> {
         self.chunk.problems.push(Problem { path, what: what.to_string(), is_loss: true });
     }
 
-    /// Plans one member. `path` has a slash in front, or is empty for the root.
+    /// Plans one member. `path` has a leading slash, or is empty for the root.
     fn member(&mut self, file: LoadedInode, path: Vec<u8>) {
         let kind = match file.file_type() {
             FileType::Regular => Kind::Regular,
@@ -253,7 +253,7 @@ impl<'v, V: VolumeRead, F: FnMut(Chunk) -> bool> Planner<'v, V, F> {
         self.hand_on_full();
     }
 
-    /// Plans the segments one behind the other, and zeros to the end of the record.
+    /// Plans the segments one after the other, and zeros to the end of the record.
     fn data(&mut self, file: LoadedInode, path: Vec<u8>, segments: &[Range<u64>]) {
         let (file, path) = (Arc::new(file), Arc::<[u8]>::from(path));
         let mut total = 0_u64;
@@ -294,7 +294,7 @@ impl<'v, V: VolumeRead, F: FnMut(Chunk) -> bool> Planner<'v, V, F> {
     }
 }
 
-/// What of a file follows its header.
+/// The data of a file after its header.
 #[derive(Default)]
 struct Data {
     /// The map of a sparse file; empty for others.
@@ -337,8 +337,8 @@ impl Data {
     }
 }
 
-/// Whether blocks may be counted that hold no data: unwritten ones, or some past the end. Extents
-/// alone tell.
+/// Whether counted blocks may hold no data: unwritten ones, or some past the end. Only extents show
+/// it.
 fn has_room_past(file: &LoadedInode) -> bool {
     file.is_extent_mapped()
 }

@@ -26,7 +26,7 @@ use super::volume::NewVolume;
 use super::write::WriteRules;
 use super::{bad_blocks, numbers, probe, report};
 
-/// What the process's environment says.
+/// Settings from the process's environment.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// The schemes that the device's name may have.
@@ -65,13 +65,13 @@ impl Environment {
     }
 }
 
-/// Where the command speaks, and whom it asks.
+/// The output of the command, and its prompts.
 pub trait Dialogue {
     /// Text for standard output, lines ended.
     fn say(&mut self, text: &str);
     /// A remark for standard error.
     fn warn(&mut self, text: &str);
-    /// A question that only `y` answers with yes; no where there is nobody to ask.
+    /// Asks a question to which only `y` means yes; no if there is no terminal.
     fn confirm(&mut self, question: &str) -> bool;
 }
 
@@ -115,7 +115,7 @@ where
         command.make_volume(dialogue)
     };
     if outcome.is_err() && command.is_made_here() {
-        // What is half made helps nobody; where it cannot be removed there was none.
+        // A partial image is useless; a failure to remove it is ignored.
         let _ = fs::remove_file(&command.options.device);
     }
     outcome
@@ -132,7 +132,7 @@ fn refuse_what_is_missing(options: &Options) -> Result<(), MkfsError> {
 }
 
 impl Options {
-    /// What is to be said of a label that the superblock has no room for.
+    /// The warning about a label that is too long for the superblock.
     pub fn label_warning(&self) -> Option<String> {
         let label = self.label.as_deref().filter(|label| label.len() > 16)?;
         let cut = String::from_utf8_lossy(&label[..16]);
@@ -177,13 +177,14 @@ fn device_facts(
     Ok(facts)
 }
 
-/// What the device's name means.
+/// The kind of the device.
 enum Existing {
     /// A whole file or block device, or a file to be made.
     Whole,
     /// A partition, a slice, or what layers show: it keeps its size.
     Part {
-        /// Opened once, so that a key is asked for once: to be written, unless nothing is.
+        /// Opened once, so that the user is asked for a key once: for writing, unless nothing is
+        /// written.
         opened: Opened,
     },
 }
@@ -220,7 +221,7 @@ struct Command {
     undo_dir: Option<OsString>,
 }
 
-/// What the volume is made on.
+/// The device of the volume.
 struct Target {
     opened: Opened,
     /// Keeps what is overwritten.
@@ -407,7 +408,7 @@ impl Command {
     }
 }
 
-/// The superblock and the descriptors behind it cannot lie elsewhere.
+/// The location of the superblock and of the descriptors after it is fixed.
 fn refuse_bad_start(volume: &NewVolume, bad: &RunSet) -> Result<(), MkfsError> {
     let start = leading(&volume.geometry, GroupNo(0)).blocks();
     match bad.runs_in(start.clone()).next() {

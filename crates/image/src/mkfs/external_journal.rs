@@ -18,12 +18,12 @@ use super::superblock::raw_superblock;
 
 const SUPERBLOCK_AT: u64 = 1024;
 
-/// Where the journal's own superblock lies: in the block behind that of the volume's.
+/// The location of the journal's own superblock: the block after the volume's.
 fn journal_block(block_size: u32) -> u64 {
     SUPERBLOCK_AT / u64::from(block_size) + 1
 }
 
-/// Makes a journal device: a superblock that says so, and an empty log behind it.
+/// Makes a journal device: a superblock with that feature, followed by an empty log.
 pub(super) fn make(
     device: &dyn Device,
     offset: u64,

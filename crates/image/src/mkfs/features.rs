@@ -5,13 +5,13 @@ use extant_ondisk::{CompatFeatures, Features, IncompatFeatures, RoCompatFeatures
 use super::config::TypedConfig;
 use super::error::MkfsError;
 
-/// What the configuration's silence means.
+/// The defaults without a configuration.
 const BASE_FEATURES: &str = "sparse_super,large_file,filetype,resize_inode,dir_index";
 
 /// `s_encrypt_algos`: AES-256-XTS for contents, AES-256-CTS for names.
 pub(crate) const ENCRYPT_ALGORITHMS: [u8; 4] = [1, 4, 0, 0];
 
-/// Features that mke2fs sets and clears on request; the others belong to the kernel, or to nobody.
+/// Features that mke2fs sets and clears on request; the others belong to the kernel, or are unused.
 fn settable() -> Features {
     Features {
         compat: CompatFeatures::HAS_JOURNAL
@@ -110,7 +110,7 @@ fn by_number(name: &str) -> Option<Features> {
     }
 }
 
-/// What decides the features beside the configuration.
+/// The inputs for the features in addition to the configuration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FeatureRequest<'a> {
     /// `-O`
@@ -125,7 +125,7 @@ pub(super) struct FeatureRequest<'a> {
     pub(super) hurd: bool,
     /// `-E encoding=`
     pub(super) encoding: bool,
-    /// `-E quotatype=` asks for project quota.
+    /// `-E quotatype=` requests project quota.
     pub(super) project_quota: bool,
 }
 

@@ -1,4 +1,5 @@
-//! What makes one new file system differ from the next: its UUID, hash seed, times, names, owner.
+//! The differences between two new file systems of the same parameters: UUID, hash seed, times,
+//! names, owner.
 
 use std::os::unix::ffi::OsStrExt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,7 +11,7 @@ use super::extended::RootOwner;
 use super::figures::Figures;
 use super::options::{Options, UuidChoice};
 
-/// The environment variable that stands in for the clock.
+/// The environment variable that replaces the clock.
 pub const EPOCH_VARIABLE: &str = "SOURCE_DATE_EPOCH";
 
 /// The values that no option table can predict.
@@ -28,7 +29,7 @@ pub struct Identity {
     pub last_mounted: [u8; 64],
     /// Owner and group of the root directory.
     pub root_owner: (u32, u32),
-    /// Host and device, for people who look at the MMP block.
+    /// Host and device, for readers of the MMP block.
     pub made_by: ([u8; 64], [u8; 32]),
     /// Permissions of the root directory.
     pub root_perms: u16,

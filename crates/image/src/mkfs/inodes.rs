@@ -1,5 +1,5 @@
-//! The inodes that every new volume has, and those that its features ask for, in the order in which
-//! mke2fs makes them: root, lost+found, bad blocks, resize inode, journal, MMP, quota, orphan file.
+//! The inodes of every new volume, and those of its features, in the order in which mke2fs makes
+//! them: root, lost+found, bad blocks, resize inode, journal, MMP, quota, orphan file.
 
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
@@ -25,7 +25,7 @@ use super::volume::{MappedFile, NewVolume};
 const DIRECTORY: u16 = 0o040_000;
 /// A regular file that only its owner may read.
 const HIDDEN_FILE: u16 = 0o100_600;
-/// lost+found starts with so many bytes, so that e2fsck need not allocate when it is filled.
+/// Initial size of lost+found in bytes, so that e2fsck need not allocate when it is filled.
 const LOST_FOUND_BYTES: u32 = 16 * 1024;
 
 impl NewVolume {
@@ -49,7 +49,7 @@ impl NewVolume {
         }
     }
 
-    /// What the features ask for and no directory leads to, but for quota and orphans.
+    /// The inodes of features without a name, except quota and orphans.
     pub(crate) fn add_system_files(&mut self, bad: &RunSet) -> Result<(), MkfsError> {
         self.add_bad_blocks(bad)?;
         if self.geometry.has_compat(CompatFeatures::RESIZE_INODE) {
@@ -159,7 +159,7 @@ impl NewVolume {
         Ok(runs.first().map_or(0, |run| run.start))
     }
 
-    /// Inode 1 maps the bad blocks, so that nobody else gets them: always by indirect blocks.
+    /// Inode 1 maps the bad blocks, so that no file gets them: always by indirect blocks.
     fn add_bad_blocks(&mut self, bad: &RunSet) -> Result<(), MkfsError> {
         let mut inode = self.new_inode(0, 0);
         inode.extra_isize = 0;
@@ -194,7 +194,7 @@ impl NewVolume {
     /// Inode 7 holds the reserved descriptor blocks: a double indirect block whose indirect blocks
     /// are those of group 0, each pointing to its backups. From special_inodes.rst.
     fn add_resize_inode(&mut self) -> Result<(), MkfsError> {
-        // Behind group 0's table, where a volume without flex_bg has its first data.
+        // After group 0's table, where a volume without flex_bg has its first data.
         let goal = 2
             + self.geometry.first_data_block.0
             + u64::from(self.geometry.reserved_gdt_blocks)
@@ -203,9 +203,9 @@ impl NewVolume {
         let double = self.take_block(goal)?;
         let pointers = u64::from(self.geometry.block_size / 4);
         let reserved = leading(&self.geometry, GroupNo(0)).reserved;
-        // As far from group 0's as their groups are, which is what the twins hold to: with bigalloc
-        // and blocks of 1 KiB the reserved blocks themselves lie one block before, as no boot block
-        // is in front of them.
+        // At the same distance from group 0's as their groups, as e2fsprogs requires: with bigalloc
+        // and blocks of 1 KiB the reserved blocks themselves are one block before, as no boot block
+        // precedes them.
         let backups: Vec<u64> = self
             .geometry
             .backup_superblock_groups()

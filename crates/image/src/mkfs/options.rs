@@ -96,7 +96,7 @@ impl UuidChoice {
     /// Reads the option's value.
     ///
     /// # Errors
-    /// [`MkfsError::Invalid`] for what is no UUID and no word for one.
+    /// [`MkfsError::Invalid`] for text that is neither a UUID nor a word for one.
     pub fn parse(text: &str) -> Result<Self, MkfsError> {
         match text {
             "random" => Ok(Self::Random),
@@ -111,7 +111,7 @@ impl UuidChoice {
     }
 }
 
-/// `-J`, and `-j` which asks for a journal without more.
+/// `-J`, and `-j` for a default journal.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct JournalOptions {
     /// Whether `-j` or `-J` was there at all.
@@ -193,9 +193,9 @@ pub struct Options {
     pub undo_file: Option<PathBuf>,
     /// The file or block device.
     pub device: PathBuf,
-    /// The size behind it, as written: its unit depends on the block size.
+    /// The size after it, as written: its unit depends on the block size.
     pub size: Option<String>,
-    /// What was accepted but is no longer the way to say it.
+    /// Accepted options that are deprecated.
     pub warnings: Vec<String>,
 }
 

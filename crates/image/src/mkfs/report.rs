@@ -1,4 +1,4 @@
-//! What mke2fs tells while it works, in its words.
+//! The output of mke2fs, in its words.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use super::volume::NewVolume;
 /// Columns of a line of block numbers.
 const LINE: usize = 72;
 
-/// The lines before the work: sizes, UUID, where backups lie. `volume` is none for a journal
+/// The lines before the work: sizes, UUID, locations of backups. `volume` is `None` for a journal
 /// device.
 pub(super) fn description(
     figures: &Figures,

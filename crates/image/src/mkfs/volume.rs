@@ -27,7 +27,7 @@ pub struct NewVolume {
     pub figures: Figures,
     /// UUID, times, names.
     pub identity: Identity,
-    /// The figures as everybody else computes with them.
+    /// The parameters as `Geometry`.
     pub geometry: Geometry,
     /// By group.
     pub tables: Vec<GroupTables>,
@@ -108,12 +108,12 @@ impl NewVolume {
         })
     }
 
-    /// Blocks that nobody uses.
+    /// Number of free blocks.
     pub fn free_blocks(&self) -> u64 {
         self.geometry.blocks_count - self.geometry.first_data_block.0 - self.used.count()
     }
 
-    /// Inodes that nobody uses.
+    /// Number of free inodes.
     pub fn free_inodes(&self) -> u64 {
         u64::from(self.geometry.inodes_count) - self.inodes.count()
     }
@@ -183,7 +183,7 @@ impl NewVolume {
             .ok_or_else(too_large)?;
         let mut places = self.take_blocks(goal, count + nodes)?.into_iter().flatten();
         let (mut data, mut node_places) = (Vec::new(), Vec::new());
-        // A writer from front to back meets the indirect blocks just before what they map.
+        // A sequential writer meets the indirect blocks just before the blocks that they map.
         for block in 0..count {
             let path = shape.path(FileBlock(block)).ok_or_else(too_large)?;
             let positions = path.positions[..path.levels].iter().rev();
@@ -252,7 +252,7 @@ impl NewVolume {
         inode.set_space(&self.geometry, map.space_blocks);
     }
 
-    /// Puts an inode into its table. `edit` may add what lies behind the fields.
+    /// Puts an inode into its table. `edit` may add bytes after the fields.
     pub fn put_inode(&mut self, number: InodeNo, decoded: &Inode, edit: impl FnOnce(&mut [u8])) {
         let mut record = vec![0; usize::from(self.geometry.inode_size)];
         decoded.encode_into(&mut record, &self.geometry);

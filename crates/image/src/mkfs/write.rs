@@ -88,14 +88,15 @@ impl<'a> Batch<'a> {
 }
 
 impl NewVolume {
-    /// Writes the volume; the superblock comes last, so that a volume that is half made is none.
+    /// Writes the volume; the superblock comes last, so that a partly made volume is not recognised
+    /// as one.
     pub fn write_to(&mut self, device: &dyn Device, rules: WriteRules) -> Result<(), DeviceError> {
         let zeroed = if rules.super_only { false } else { self.clear(device, rules)? };
         self.write_metadata(device, rules, zeroed)
     }
 
-    /// What [`Self::write_to`] does once the device is cleared; `zeroed` is what [`Self::clear`]
-    /// said.
+    /// The work of [`Self::write_to`] after the device is cleared; `zeroed` is the result of
+    /// [`Self::clear`].
     pub(crate) fn write_metadata(
         &mut self,
         device: &dyn Device,
@@ -246,7 +247,7 @@ impl NewVolume {
             let directories = self.directories.get(&group.0).copied().unwrap_or(0);
             let mut summary = summarize(&self.geometry, group, tables, directories, usage);
             if super_only {
-                // Nobody knows what the bitmaps and tables hold: e2fsck must look at all of them.
+                // The contents of bitmaps and tables are unknown: e2fsck must check all of them.
                 summary.desc.flags = extant_ondisk::group_desc::GroupFlags::empty();
                 summary.desc.itable_unused = 0;
                 (summary.block_bitmap, summary.inode_bitmap) = (None, None);

@@ -9,7 +9,7 @@ const VERSION: u32 = 2;
 /// The id of entries that have none.
 const NO_ID: u32 = u32::MAX;
 
-/// What an ACL entry speaks of, with the kernel's numbers, in the kernel's order.
+/// The subject of an ACL entry, with the kernel's numbers, in the kernel's order.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Tag {
     UserObj = 0x01,

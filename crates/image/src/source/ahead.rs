@@ -8,10 +8,10 @@ use std::os::unix::fs::FileExt;
 use extant_device::AlignedBuffer;
 use rustix::fs::{Mode, OFlags};
 
-/// What direct requests want of memory, places and lengths, on every disk that there is.
+/// Alignment of memory, offsets and lengths for direct requests, sufficient for every disk.
 pub(super) const ALIGNMENT: usize = 4096;
 
-/// Bytes read at a time: more with each read that goes on near where the one before ended.
+/// Bytes read at a time: more with each read that starts near the end of the one before.
 const LEAST: usize = 64 << 10;
 const MOST: usize = 512 << 10;
 
@@ -64,7 +64,7 @@ impl ReadAhead {
         Ok(())
     }
 
-    /// What is there from `position` on.
+    /// The bytes in memory from `position` on.
     fn known(&self, store: u16, position: u64) -> &[u8] {
         let at = position.checked_sub(self.start).filter(|_| self.store == Some(store));
         let at = at.and_then(|at| usize::try_from(at).ok()).filter(|at| *at < self.len);

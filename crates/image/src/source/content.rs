@@ -51,7 +51,7 @@ impl<'t> Content<'t> {
         Ok(content)
     }
 
-    /// The file that [`super::Segment::position`] speaks of.
+    /// The file of [`super::Segment::position`].
     pub fn file(&self) -> &File {
         match (&self.opened, &self.tree.stores[usize::from(self.tree.node(self.node).store)]) {
             (Some(file), _) | (None, Store::Archive { file, .. }) => file,

@@ -1,8 +1,8 @@
 //! A directory of the host as a source: walked by several threads, with the same tree whatever
 //! their order.
 //!
-//! Directories are read level by level in batches; the names of a batch are sorted, looked at in
-//! parallel pieces, and put into the tree in order. Like `cp -a`, the walk crosses mount points.
+//! Directories are read level by level in batches; the names of a batch are sorted, read with stat
+//! in parallel pieces, and put into the tree in order. Like `cp -a`, the walk crosses mount points.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ use super::xattr::XattrList;
 
 /// Directories whose names are held at a time, each with a descriptor.
 const BATCH_DIRECTORIES: usize = 32;
-/// Entries that are looked at before they go into the tree.
+/// Entries that are read before they go into the tree.
 const BATCH_ENTRIES: usize = 8192;
 
 /// Device and inode number: a file, whatever its name.
@@ -47,10 +47,10 @@ struct Listing {
     names: Vec<Box<[u8]>>,
 }
 
-/// What the system says of one name.
+/// Attributes of one name from the system.
 struct Found {
     stat: Stat,
-    /// Further links of a known file are not looked at again.
+    /// Further links of a known file are not read again.
     known: Option<NodeId>,
     xattrs: XattrList,
     target: Vec<u8>,
@@ -103,7 +103,7 @@ pub(super) fn read(
     let mut xattrs = XattrList::default();
     read_xattrs(&format!("/proc/self/fd/{}/.", root.as_raw_fd()).into_bytes(), &mut xattrs)
         .map_err(|error| failed("read its extended attributes", error))?;
-    // The root's own name is never looked at.
+    // The root's own name is not used.
     let directories = vec![HostDirectory { parent: 0, name: NameRef(0) }];
     let host = HostTree { path: path.to_owned(), root, directories };
     builder.begin_source();
@@ -352,7 +352,7 @@ fn read_xattrs(path: &[u8], list: &mut XattrList) -> Result<(), Errno> {
     for name in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
         match grow(|buffer| lgetxattr(path, name, buffer)) {
             Ok(value) => list.add(name, &value),
-            // Removed meanwhile, or listed by a file system that has no value for it.
+            // Removed since, or listed by a file system that has no value for it.
             Err(Errno::NODATA | Errno::NOTSUP) => {}
             Err(error) => return Err(error),
         }
@@ -360,8 +360,8 @@ fn read_xattrs(path: &[u8], list: &mut XattrList) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Calls with a larger buffer until the answer fits; the kernel ends both kinds of answer at 64
-/// KiB. Most files have no attributes: the first try takes no memory from the heap.
+/// Calls with a larger buffer until the result fits; the kernel limits both kinds of result to 64
+/// KiB. Most files have no attributes: the first try allocates nothing on the heap.
 fn grow(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     const FIRST: usize = 512;
     const LIMIT: usize = 1 << 17;

@@ -47,7 +47,7 @@ pub use xattr::{ACL_ACCESS, ACL_DEFAULT, Xattr, XattrSetId, Xattrs};
 /// One source of a build.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Source {
-    /// What the directory holds; its own attributes become the root's.
+    /// The contents of the directory; its own attributes become the root's.
     Directory(PathBuf),
     /// A tar archive, plain or packed by gzip, zstd or xz: a file, a block device or a named pipe.
     Archive(PathBuf),
@@ -117,7 +117,7 @@ impl Source {
         })
     }
 
-    /// What follows the last colon is the reference, unless the whole is a layout.
+    /// The part after the last colon is the reference, unless the whole is a layout.
     fn layout(bytes: &[u8]) -> Self {
         let whole = PathBuf::from(OsStr::from_bytes(bytes));
         let colon = bytes.iter().rposition(|&byte| byte == b':');
@@ -192,10 +192,10 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
     builder.finish()
 }
 
-/// Bytes that a pipe holds while it is read; the kernel allows everybody this much.
+/// Bytes that a pipe holds while it is read; the kernel allows every user this much.
 const PIPE_SIZE: usize = 1 << 20;
 
-/// What an archive must hold.
+/// Requirements on an archive.
 #[derive(Clone, Copy)]
 enum Holds<'r> {
     /// A tree, or the only image.
@@ -226,7 +226,7 @@ fn read_archive(
     let (start, reader) = unpack::peek(file.try_clone().map_err(|error| failed("use it", error))?)
         .map_err(|error| failed("read it", error))?;
     let packing = Packing::of(&start).map_err(in_archive)?;
-    // Standard input may stand in the middle of a file.
+    // Standard input may be at an offset in the middle of a file.
     let mut input = match seekable_from_start(&file, start.len(), is_seekable) {
         Some(size) if packing == Packing::Plain => Input::seekable(file, size),
         _ => {

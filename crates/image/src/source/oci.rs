@@ -1,9 +1,9 @@
 //! Images: from `index.json` to one manifest, or from `docker save`'s list to one image, and its
 //! layers laid over each other.
 //!
-//! Every blob is compared with its digest, and every unpacked layer with its diff id. Which image
-//! of several is meant must follow from the reference or the platform that were asked for, never
-//! from the machine.
+//! Every blob is compared with its digest, and every unpacked layer with its diff id. The choice
+//! among several images must follow from the requested reference or platform, never from the
+//! machine.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -34,7 +34,7 @@ const DEPTH_MAX: usize = 8;
 const IMAGES_MAX: usize = 4096;
 
 const REFERENCE_NAME: &str = "org.opencontainers.image.ref.name";
-/// BuildKit's attestations are manifests beside the images.
+/// BuildKit's attestations are manifests next to the images.
 const ATTESTATION: &str = "vnd.docker.reference.type";
 const DOCKER_INDEX: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
@@ -73,7 +73,7 @@ struct Layout {
     blobs: Blobs,
 }
 
-/// What is read of an image.
+/// The parts of an image that are read.
 struct Image {
     layers: Vec<Layer>,
     /// Digests of the unpacked layers, by its config.
@@ -327,7 +327,7 @@ impl Layout {
         Ok(platform_of(&self.json_blob(manifest.config())?))
     }
 
-    /// Reads a layer. What is verified is what is read: the bytes go to the spool once, and nothing
+    /// Reads a layer. The verified bytes are the bytes used: they go to the spool once, and nothing
     /// is read from the blob again.
     fn read_layer(
         &self,

@@ -1,4 +1,4 @@
-//! Who owns the image's files: as the source says, one owner for all, or by a map of id ranges.
+//! Owners of the image's files: as in the source, one owner for all, or by a map of id ranges.
 
 use std::str::FromStr;
 

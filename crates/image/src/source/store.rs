@@ -129,8 +129,8 @@ const DIRECTORY_FLAGS: OFlags =
 const FILE_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// openat2 where the kernel has it: no component may be a symlink. Without it only the last one is
-/// looked at.
+/// openat2 if the kernel has it: no component may be a symlink. Without it only the last one is
+/// checked.
 fn open_beneath(from: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
     match openat2(from, path, flags, Mode::empty(), resolve) {

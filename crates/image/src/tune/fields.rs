@@ -201,7 +201,7 @@ impl Tune<'_> {
         Ok(())
     }
 
-    /// `-U`: where checksums start from the UUID, all of them are written anew.
+    /// `-U`: if checksums start from the UUID, all of them are written again.
     pub(super) fn set_uuid(&mut self) -> Result<(), TuneError> {
         let Some(choice) = self.request.uuid else { return Ok(()) };
         let features = self.features();

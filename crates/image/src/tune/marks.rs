@@ -12,8 +12,8 @@ fn groups(volume: &OfflineVolume) -> impl Iterator<Item = GroupNo> + use<> {
     (0..volume.geometry().groups_count).map(GroupNo)
 }
 
-/// Says of each group where its table was last used. Tables of a volume without marks were cleared
-/// when it was made.
+/// Sets the mark of each group after the last used inode of its table. Tables of a volume without
+/// marks were cleared when it was made.
 pub(super) fn set(volume: &mut OfflineVolume) -> Result<(), TuneError> {
     let whole = volume.geometry().inodes_per_group;
     for group in groups(volume) {

@@ -1,9 +1,9 @@
-//! `extant tune`: changes what a volume says of itself, in place, as tune2fs does.
+//! `extant tune`: changes parameters of a volume in place, as tune2fs does.
 //!
-//! [`run`] holds a [`Request`] against a volume that nobody else has open: first plain fields of
-//! the superblock, then features, each with what it needs (a journal, quota files, checksums of
-//! everything), then what was asked for journal, quota and UUID. What is written before the end is
-//! harmless without it, but for checksums: while those are rewritten the superblock says "not
+//! [`run`] applies a [`Request`] to a volume that no other program has open: first plain fields of
+//! the superblock, then features, each with its consequences (a journal, quota files, checksums of
+//! everything), then requests about journal, quota and UUID. Data written before the end are
+//! harmless without it, except checksums: while those are rewritten the superblock says "not
 //! clean", so that a crash is followed by a check.
 
 mod error;
@@ -33,14 +33,14 @@ use extant_runtime::env::Env;
 use crate::mkfs::Dialogue;
 use work::Tune;
 
-/// Changes a volume as asked. `journal` is the device of a journal that is not inside the volume,
-/// `env` the clock that waiting for another program's use of the volume goes by.
+/// Changes a volume as requested. `journal` is the device of an external journal, `env` the clock
+/// for waiting for another user of the volume.
 ///
 /// # Errors
-/// What tune2fs refuses, what is not built (by name), a volume that is in use or damaged, and
-/// failures of the device. Refusals that need no more than the superblock come before anything is
-/// changed. A later one (no room for a journal, a folded directory) may leave parts of the same
-/// request done, and a volume for e2fsck to look at.
+/// A request that tune2fs refuses or that is not supported (by name), a volume that is in use or
+/// damaged, and failures of the device. Refusals that need only the superblock come before any
+/// change. A later one (no room for a journal, a casefolded directory) may leave parts of the same
+/// request done, and a volume that e2fsck must check.
 pub fn run(
     device: &Arc<dyn Device>,
     journal: Option<&dyn Device>,
@@ -54,7 +54,7 @@ pub fn run(
     request.check()?;
     mmp::claim(&mut volume, env, request, now, dialogue)?;
     let outcome = tune(volume, (device, journal), request, now, dialogue);
-    // Whatever came of it, the volume is not ours any longer.
+    // Whatever the result, the volume is no longer in use by this process.
     let released = OfflineVolume::open(device.clone()).and_then(|volume| volume.release_mmp(now));
     outcome.and(released.map_err(TuneError::from))
 }

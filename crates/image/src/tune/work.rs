@@ -9,7 +9,7 @@ use super::error::TuneError;
 use super::request::Request;
 use crate::mkfs::Dialogue;
 
-/// What every part needs.
+/// State that all parts need.
 pub(super) struct Tune<'a> {
     pub(super) volume: OfflineVolume,
     /// The device of a journal that is not inside the volume.

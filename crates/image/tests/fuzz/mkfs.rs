@@ -82,7 +82,7 @@ enum Word {
     Operand(Size),
 }
 
-/// Numbers that people give, and others.
+/// Plausible numbers, and others.
 #[derive(Clone, Debug, TypeGenerator)]
 enum Size {
     Power(u8),

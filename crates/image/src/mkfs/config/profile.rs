@@ -1,12 +1,11 @@
 //! The profile file format of mke2fs.conf(5): sections, relations and subsections, as text into a
 //! tree.
 //!
-//! What the manual page leaves open was settled by trying it on mke2fs 1.47: an unquoted value ends
-//! at white space and only a comment may follow it; a quoted one may be followed by anything;
-//! `tag =` alone waits for a `{` on the next line; a group left open at the file's end is closed
-//! there; a `*` after a name (the "final" mark) changes nothing in a single file; of two
-//! subsections of one name only the first is looked at, while a section that is opened twice is one
-//! section.
+//! Cases that the manual page leaves open are as tried with mke2fs 1.47: an unquoted value ends at
+//! white space and only a comment may follow it; a quoted one may be followed by anything; `tag =`
+//! alone waits for a `{` on the next line; a group left open at the file's end is closed there; a
+//! `*` after a name (the "final" mark) changes nothing in a single file; of two subsections of one
+//! name only the first is used, while a section that is opened twice is one section.
 
 /// A line that is not in the format.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -14,7 +13,7 @@
 pub struct ProfileError {
     /// Counted from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The flaw.
     pub what: &'static str,
 }
 
@@ -36,7 +35,7 @@ enum Value {
     Group(Vec<Relation>),
 }
 
-/// What a line says, its comments and white space taken off.
+/// The content of a line, without comments and white space.
 enum Line {
     Blank,
     Section(String),
@@ -98,7 +97,7 @@ impl Profile {
         })
     }
 
-    /// Whether the subsection at this path is there and says something.
+    /// Whether the subsection at this path exists and is not empty.
     pub fn has_group(&self, path: &[&str]) -> bool {
         self.group(path).is_some_and(|relations| !relations.is_empty())
     }

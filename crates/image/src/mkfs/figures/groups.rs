@@ -21,7 +21,7 @@ pub(super) fn max_per_group(block_size: u32) -> u32 {
     (block_size * 8).min((1 << 16) - 8)
 }
 
-/// What the options ask of the groups.
+/// Options for the groups.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     /// Inodes of the volume.
@@ -127,8 +127,8 @@ fn desc_size(figures: &Figures) -> u32 {
     figures.desc_size.map_or(32, u32::from)
 }
 
-/// Descriptor blocks behind a superblock, those reserved included: all, or with meta_bg at most
-/// those before the first meta group and the group's own.
+/// Descriptor blocks after a superblock, reserved ones included: all, or with meta_bg at most those
+/// before the first meta group and the group's own.
 fn leading_descriptors(figures: &Figures) -> u32 {
     let all = desc_blocks(figures);
     let stored = if figures.features.incompat.contains(IncompatFeatures::META_BG) {

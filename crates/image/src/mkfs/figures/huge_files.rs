@@ -1,5 +1,4 @@
-//! What the configuration says about huge files: `make_hugefiles` and its relations, from
-//! mke2fs.conf(5).
+//! The configuration of huge files: `make_hugefiles` and its relations, from mke2fs.conf(5).
 
 use extant_ondisk::IncompatFeatures;
 

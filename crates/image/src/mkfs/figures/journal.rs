@@ -96,7 +96,7 @@ pub(super) fn whole_device(figures: &mut Figures) -> Result<(), MkfsError> {
     Ok(())
 }
 
-/// Blocks of the volume for each block of the orphan file, and its bounds; a size asked for is cut
+/// Blocks of the volume for each block of the orphan file, and its bounds; a requested size is cut
 /// to the upper one.
 const VOLUME_SHARE: u64 = 4096;
 const MIN_ORPHAN_FILE: u64 = 32;
@@ -125,8 +125,8 @@ pub(super) fn orphan_file(figures: &mut Figures) -> Result<(), MkfsError> {
     Ok(())
 }
 
-/// Blocks of the orphan file of a volume of so many blocks: those asked for, as far as may be, or
-/// the default.
+/// Number of blocks of the orphan file of a volume of the given size: the requested ones up to the
+/// limit, or the default.
 pub(crate) fn orphan_file_blocks(asked: Option<u64>, volume: u64) -> u32 {
     let blocks = match asked {
         Some(blocks) => blocks.min(MAX_ORPHAN_FILE),

@@ -65,7 +65,7 @@ pub fn figures(
     Resolver { options, device, types: &types }.resolve(bytes)
 }
 
-/// The size asked for, else the device's.
+/// The requested size, else the device's.
 fn size_in_bytes(options: &Options, device: &DeviceFacts) -> Result<u64, MkfsError> {
     let offset = options.extended.iter().rev().find_map(|list| offset_of(list)).unwrap_or(0);
     let Some(text) = &options.size else {
@@ -466,7 +466,7 @@ impl Resolver<'_> {
         extended.or_else(|| self.types.boolean(relation)).unwrap_or(default)
     }
 
-    /// Inodes asked for, by number or by ratio.
+    /// The requested inodes, by number or by ratio.
     fn inodes(&self, figures: &Figures) -> Result<u64, MkfsError> {
         let count = match self.options.inodes.filter(|count| *count != 0) {
             Some(count) => count,
@@ -539,7 +539,7 @@ fn quotas(features: &Features, asked: Option<&[QuotaKind]>) -> Vec<QuotaKind> {
     QuotaKind::ALL.into_iter().filter(|kind| *kind != QuotaKind::Project || project).collect()
 }
 
-/// Seconds between two updates of the MMP block where nobody says.
+/// Default seconds between two updates of the MMP block.
 const DEFAULT_MMP_INTERVAL: u16 = 5;
 
 fn mmp_interval(features: &Features, extended: &Extended) -> u16 {

@@ -88,13 +88,13 @@ pub struct Figures {
     pub quotas: Vec<QuotaKind>,
     /// Default hash of directories: 0 legacy, 1 half_md4, 2 tea.
     pub hash_version: u8,
-    /// What to do about errors.
+    /// The reaction to errors.
     pub errors: ErrorPolicy,
     /// Mount options that hold unless the mount says otherwise.
     pub mount_options: DefaultMountOptions,
     /// Whether checks by mount count and time are on.
     pub periodic_fsck: bool,
-    /// Who made it.
+    /// The creator OS.
     pub creator_os: CreatorOs,
     /// casefold: `s_encoding` and `s_encoding_flags`.
     pub encoding: (u16, u16),
@@ -112,7 +112,7 @@ pub struct Figures {
     pub types: Vec<String>,
     /// The extended options, the configuration's included.
     pub extended: Extended,
-    /// What the user should hear.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
@@ -140,7 +140,7 @@ pub struct JournalFigures {
     pub blocks: u32,
     /// Blocks of the fast-commit area at its end.
     pub fast_commit_blocks: u32,
-    /// Where it was asked to start.
+    /// The requested start.
     pub location: Option<u64>,
 }
 

@@ -53,9 +53,9 @@ impl TreeBuilder {
         }
     }
 
-    /// Removes what lies below a directory and is not of this layer, the deepest first. Directories
-    /// that were `seen` have nothing more to remove: each is looked at once, however many whiteouts
-    /// a layer has.
+    /// Removes the contents of a directory that are not of this layer, the deepest first.
+    /// Directories that were `seen` have nothing more to remove: each is visited once, however many
+    /// whiteouts a layer has.
     fn hide_below(&mut self, children: &Children, seen: &mut HashSet<NodeId>, directory: NodeId) {
         let mut order = Vec::new();
         let mut open = vec![directory];

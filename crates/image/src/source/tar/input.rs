@@ -129,13 +129,13 @@ impl Input {
         Ok(at)
     }
 
-    /// Passes over bytes that nobody wants, up to the end of their last block.
+    /// Skips bytes, up to the end of their last block.
     pub(in crate::source) fn skip(&mut self, size: u64) -> Result<(), Flaw> {
         self.data(size).map(drop)
     }
 
-    /// After the end of the archive: waits for what follows, so that a packed stream's own checksum
-    /// is looked at.
+    /// After the end of the archive: reads the rest, so that a packed stream's own checksum is
+    /// verified.
     pub(in crate::source) fn finish(&self) -> Result<(), Flaw> {
         match &self.body {
             Body::Seekable { .. } => Ok(()),
@@ -177,7 +177,7 @@ impl Window {
                 true => (self.next_size * 2).min(WINDOW_MAX),
                 false => (self.next_size / 4).max(WINDOW_MIN),
             };
-            // Of a stream what is there already, at least a block.
+            // The bytes of a stream that have arrived, at least a block.
             let there = body.size(position.saturating_add(BLOCK as u64))?.saturating_sub(position);
             let most = usize::try_from(there).unwrap_or(usize::MAX).min(self.next_size);
             self.bytes.resize(most, 0);

@@ -8,7 +8,7 @@ use super::super::error::Flaw;
 use super::super::node::Mtime;
 use super::super::xattr::{ACL_ACCESS, ACL_DEFAULT, XattrList};
 
-/// What extended headers say of the next entry.
+/// Fields of extended headers for the next entry.
 #[derive(Debug, Default)]
 pub(super) struct Extended {
     pub(super) path: Option<Vec<u8>>,
@@ -150,7 +150,7 @@ impl SparseRecords {
         Ok(())
     }
 
-    /// Whether the map stands before the contents (format 1.0).
+    /// Whether the map precedes the contents (format 1.0).
     pub(super) fn is_in_data(&self) -> Result<bool, Flaw> {
         match (self.major, self.minor) {
             (None | Some(0), _) => Ok(false),

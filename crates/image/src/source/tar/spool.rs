@@ -1,9 +1,9 @@
 //! A stream on its way into an unlinked file, from which it can be read by position while the rest
 //! still comes.
 //!
-//! One thread takes the stream in, another writes it around the host's page cache: there it would
-//! fill gigabytes of memory that nobody needs, at several times the cost. What came last stays in
-//! memory for who reads the headers meanwhile.
+//! One thread reads the stream, another writes it around the host's page cache: there it would fill
+//! gigabytes of memory without use, at several times the cost. The latest bytes stay in memory for
+//! the reader of the headers.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -48,9 +48,9 @@ struct State {
     written: u64,
     /// No more comes.
     has_ended: bool,
-    /// Why it ended too early, until somebody was told.
+    /// The error that ended it too early, until it was reported.
     stopped: Option<Stopped>,
-    /// Nobody reads any more.
+    /// The reader has ended.
     is_unwanted: bool,
 }
 
@@ -96,7 +96,7 @@ impl Shared {
         }
     }
 
-    /// Changes the state and lets everybody look at it again.
+    /// Changes the state and wakes all waiting threads.
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.lock());
         self.moved.notify_all();
@@ -147,7 +147,7 @@ impl Spool {
         stopped.map_or(Ok(()), |stopped| Err(self.flaw(stopped)))
     }
 
-    /// Reads some of the bytes from `position` on, which somebody waited for.
+    /// Reads some of the bytes from `position` on, for a waiting reader.
     pub(super) fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
         let state = self.shared.lock();
         let known =
