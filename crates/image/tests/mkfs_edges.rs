@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use extant_image::mkfs::{self, Dialogue, Environment, MkfsError, Program};
+use extant_image::mkfs::{self, Environment, MkfsError, Program, Prompt};
 use extant_testkit::{LoopMount, Scratch, debugfs, dumpe2fs_h, e2fsck_fn, is_root, skipped, tool};
 
 /// Records the output; answers no.
@@ -15,7 +15,7 @@ struct Heard {
     questions: usize,
 }
 
-impl Dialogue for Heard {
+impl Prompt for Heard {
     fn say(&mut self, text: &str) {
         self.said.push_str(text);
     }
@@ -287,16 +287,16 @@ fn the_kernel_mounts_what_it_mounts_of_mke2fs() {
 /// 64 TiB take no more than their descriptors do.
 #[test]
 fn a_volume_past_2_to_the_32_blocks_is_laid_out_in_memory() {
-    use extant_image::mkfs::{Config, DeviceFacts, Identity, NewVolume, Options, figures};
+    use extant_image::mkfs::{Config, DeviceInfo, Identity, NewVolume, Options, params};
     use extant_layout::RunSet;
     let words = ["-t", "ext4", "IMAGE", "64T"].map(OsString::from);
     let options = Options::parse(words).expect("valid");
-    let facts = DeviceFacts { logical_sector: 512, physical_sector: 512, ..DeviceFacts::default() };
+    let info = DeviceInfo { logical_sector: 512, physical_sector: 512, ..DeviceInfo::default() };
     let config = Config::built_in();
-    let figures = figures::figures(Program::Mke2fs, &options, &config, &facts).expect("possible");
-    assert_eq!(figures.blocks, 1 << 34);
-    let identity = Identity::new(&options, &figures, Some("0")).expect("random bytes");
-    let mut volume = NewVolume::new(figures, identity, &RunSet::new()).expect("room");
+    let params = params::params(Program::Mke2fs, &options, &config, &info).expect("possible");
+    assert_eq!(params.blocks, 1 << 34);
+    let identity = Identity::new(&options, &params, Some("0")).expect("random bytes");
+    let mut volume = NewVolume::new(params, identity, &RunSet::new()).expect("room");
     volume.add_special_inodes(&RunSet::new()).expect("room");
     assert!(volume.free_blocks() > (1 << 34) - (1 << 28));
 }

@@ -14,7 +14,7 @@ use mkfs_table::{MACHINE, Row, rows};
 /// Drops warnings and prompts.
 struct Silent;
 
-impl mkfs::Dialogue for Silent {
+impl mkfs::Prompt for Silent {
     fn say(&mut self, _text: &str) {}
     fn warn(&mut self, _text: &str) {}
     fn confirm(&mut self, _question: &str) -> bool {
@@ -46,13 +46,13 @@ impl Make for Row {
 
     /// The environment of the row.
     fn environment(&self, corpora: &Path) -> mkfs::Environment {
-        let facts = self.device();
+        let info = self.device();
         mkfs::Environment {
             schemes: Default::default(),
             config: Some(corpora.join("mkfs-conf").join(self.cell("conf"))),
-            logical_sector: Some(facts.logical_sector),
-            physical_sector: Some(facts.physical_sector),
-            first_meta_bg: facts.first_meta_bg,
+            logical_sector: Some(info.logical_sector),
+            physical_sector: Some(info.physical_sector),
+            first_meta_bg: info.first_meta_bg,
             epoch: None,
             undo_dir: None,
         }

@@ -11,7 +11,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::error::BuildError;
-use crate::NewFile;
+use crate::AtomicFile;
 
 /// An existing device, or a file that gets its name at the end.
 #[derive(Debug)]
@@ -25,13 +25,13 @@ pub(super) enum Output {
         /// Where it is written.
         device: FileDevice,
         /// Its place without a name.
-        unnamed: Box<NewFile>,
+        unnamed: Box<AtomicFile>,
     },
 }
 
 /// The kind of the output.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum OutputKind {
     /// Written where it is; it keeps its size.
     There(Opened),
     /// Made, or replaced at the end.
@@ -44,15 +44,19 @@ fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> BuildE
 }
 
 /// Opens an existing output: a block device, or the part of a file that a device URL names.
-pub(super) fn place(path: &Path, schemes: &Schemes, wait: Duration) -> Result<Place, BuildError> {
+pub(super) fn kind(
+    path: &Path,
+    schemes: &Schemes,
+    wait: Duration,
+) -> Result<OutputKind, BuildError> {
     use std::os::unix::fs::FileTypeExt;
     let url = DeviceUrl::parse(path.as_os_str(), schemes, look)?;
     let is_block = |path| fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
     if !url.is_part() && !is_block(path) {
-        return Ok(Place::File);
+        return Ok(OutputKind::File);
     }
     let options = OpenOptions::new().direct(Direct::WherePossible).wait(wait);
-    Ok(Place::There(url.open(Access::ReadWrite, &options)?))
+    Ok(OutputKind::There(url.open(Access::ReadWrite, &options)?))
 }
 
 impl Output {
@@ -60,10 +64,10 @@ impl Output {
     pub(super) fn new(
         path: &Path,
         bytes: u64,
-        place: Place,
+        kind: OutputKind,
         wait: Duration,
     ) -> Result<Self, BuildError> {
-        if let Place::There(opened) = place {
+        if let OutputKind::There(opened) = kind {
             return Ok(Self::There(opened));
         }
         let options = OpenOptions::new().write(true).direct(Direct::WherePossible);
@@ -71,9 +75,9 @@ impl Output {
         if path.exists() {
             drop(OpenOptions::new().write(true).wait(wait).open(path)?);
         }
-        let unnamed = NewFile::create(path).map_err(failed(path, "create it"))?;
+        let unnamed = AtomicFile::create(path).map_err(failed(path, "create it"))?;
         unnamed.file().set_len(bytes).map_err(failed(path, "make it so long"))?;
-        let device = options.open(unnamed.way())?;
+        let device = options.open(unnamed.proc_path())?;
         let path = unnamed.path().to_owned();
         Ok(Self::New { path, device, unnamed: Box::new(unnamed) })
     }
@@ -113,7 +117,7 @@ impl Output {
         let path = &path;
         device.file().sync_all().map_err(failed(path, "bring it to the medium"))?;
         let directory = new.directory().to_owned();
-        new.publish().map_err(failed(path, "give it its name"))?;
+        new.persist().map_err(failed(path, "give it its name"))?;
         let directory = File::open(directory).and_then(|directory| directory.sync_all());
         directory.map_err(failed(path, "bring its name to the medium"))
     }

@@ -17,7 +17,7 @@ const PREFIX_LEN: usize = 155;
 
 /// The type of a member.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum MemberKind {
     Regular,
     HardLink,
     Symlink,
@@ -27,7 +27,7 @@ pub(super) enum Kind {
     Fifo,
 }
 
-impl Kind {
+impl MemberKind {
     fn flag(self) -> u8 {
         match self {
             Self::Regular => b'0',
@@ -44,7 +44,7 @@ impl Kind {
 /// A member of the archive.
 #[derive(Clone, Debug)]
 pub(super) struct Member<'a> {
-    pub(super) kind: Kind,
+    pub(super) kind: MemberKind,
     /// With a slash at a directory's end.
     pub(super) path: &'a [u8],
     /// The target of a symlink, or the first name of a hard link.
@@ -322,7 +322,7 @@ mod tests {
 
     fn member(path: &[u8]) -> Member<'_> {
         Member {
-            kind: Kind::Regular,
+            kind: MemberKind::Regular,
             path,
             link: b"",
             mode: 0o644,

@@ -14,7 +14,7 @@ use std::num::NonZeroUsize;
 use crossbeam::channel::{Receiver, Sender, bounded};
 use extant_reader::{LoadedInode, VolumeRead};
 
-use plan::{Chunk, Part, Planner};
+use plan::{Chunk, ChunkPart, Planner};
 
 pub use plan::Problem;
 
@@ -130,12 +130,12 @@ fn fill<V: VolumeRead>(volume: &V, chunk: Chunk) -> Ready {
     let mut at = 0;
     for part in &chunk.parts {
         match part {
-            Part::Bytes(range) => {
+            ChunkPart::Bytes(range) => {
                 bytes[at..at + range.len()].copy_from_slice(&chunk.text[range.clone()]);
                 at += range.len();
             }
-            Part::Zeros(len) => at += len,
-            Part::Data { file, path, offset, len } => {
+            ChunkPart::Zeros(len) => at += len,
+            ChunkPart::Data { file, path, offset, len } => {
                 let target = &mut bytes[at..at + len];
                 let what = match volume.read_loaded(file, *offset, target) {
                     Ok(count) if count == *len => None,

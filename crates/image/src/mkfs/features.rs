@@ -172,7 +172,7 @@ pub(super) fn resolve(
     if features.ro_compat.contains(RoCompatFeatures::METADATA_CSUM) {
         features.ro_compat -= RoCompatFeatures::GDT_CSUM;
     } else if features.incompat.contains(IncompatFeatures::CSUM_SEED) {
-        if request.list.is_some_and(|list| asks_for(list, "metadata_csum_seed")) {
+        if request.list.is_some_and(|list| requests(list, "metadata_csum_seed")) {
             return Err(invalid(
                 "the metadata_csum_seed feature requires the metadata_csum feature",
             ));
@@ -180,7 +180,7 @@ pub(super) fn resolve(
         features.incompat -= IncompatFeatures::CSUM_SEED;
     }
     if !features.compat.contains(CompatFeatures::HAS_JOURNAL) {
-        if request.list.is_some_and(|list| asks_for(list, "orphan_file")) {
+        if request.list.is_some_and(|list| requests(list, "orphan_file")) {
             return Err(invalid("cannot set orphan_file feature without a journal"));
         }
         drop_journal(&mut features);
@@ -194,7 +194,7 @@ pub(super) fn drop_journal(features: &mut Features) {
     features.compat -= CompatFeatures::HAS_JOURNAL | CompatFeatures::ORPHAN_FILE;
 }
 
-fn asks_for(list: &str, feature: &str) -> bool {
+fn requests(list: &str, feature: &str) -> bool {
     list.split([',', ' ']).any(|word| word.strip_prefix('+').unwrap_or(word) == feature)
 }
 

@@ -9,7 +9,7 @@ use extant_ondisk::extent::MAX_WRITTEN_LEN;
 use extant_ondisk::{InodeNo, RoCompatFeatures};
 
 use super::error::MkfsError;
-use super::figures::HugeFiles;
+use super::params::HugeFiles;
 use super::volume::NewVolume;
 
 /// Files per block of the directory, for the space reserved for it.
@@ -20,7 +20,7 @@ const REGULAR: u16 = 0o100_000;
 impl NewVolume {
     /// Makes the files that the configuration lists.
     pub fn add_huge_files(&mut self) -> Result<(), MkfsError> {
-        let Some(files) = self.figures.huge_files.clone() else { return Ok(()) };
+        let Some(files) = self.params.huge_files.clone() else { return Ok(()) };
         // Directories on the way hold one name each; the last one holds the files.
         let mut parents = vec![(InodeNo::ROOT, InodeNo::ROOT)];
         for _ in &files.directory {

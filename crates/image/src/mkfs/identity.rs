@@ -8,8 +8,8 @@ use extant_ondisk::Uuid;
 
 use super::error::MkfsError;
 use super::extended::RootOwner;
-use super::figures::Figures;
 use super::options::{Options, UuidChoice};
+use super::params::FsParams;
 
 /// The environment variable that replaces the clock.
 pub const EPOCH_VARIABLE: &str = "SOURCE_DATE_EPOCH";
@@ -45,7 +45,7 @@ impl Identity {
     /// [`EPOCH_VARIABLE`]'s value.
     pub fn new(
         options: &Options,
-        figures: &Figures,
+        params: &FsParams,
         epoch: Option<&str>,
     ) -> Result<Self, MkfsError> {
         let time = match epoch {
@@ -60,11 +60,11 @@ impl Identity {
             UuidChoice::Random => random_uuid()?,
             UuidChoice::Time => time_uuid()?,
         };
-        let hash_seed = match figures.extended.hash_seed {
+        let hash_seed = match params.extended.hash_seed {
             Some(seed) => Uuid(seed.into_bytes()),
             None => random_uuid()?,
         };
-        let root_owner = match figures.extended.root_owner {
+        let root_owner = match params.extended.root_owner {
             None => (0, 0),
             Some(RootOwner::Ids { uid, gid }) => (uid, gid),
             Some(RootOwner::Caller) => {
@@ -82,8 +82,8 @@ impl Identity {
                 cut(rustix::system::uname().nodename().to_bytes()),
                 cut(options.device.as_os_str().as_bytes()),
             ),
-            root_perms: figures.extended.root_perms.unwrap_or(0o755),
-            root_selinux: figures.extended.root_selinux.clone(),
+            root_perms: params.extended.root_perms.unwrap_or(0o755),
+            root_selinux: params.extended.root_selinux.clone(),
             max_mount_count: 20 + u16::from(random::<1>()?[0]) % 20,
         })
     }

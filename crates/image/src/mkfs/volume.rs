@@ -16,15 +16,15 @@ use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo, IncompatFeatures, InodeNo};
 
 use super::error::MkfsError;
-use super::figures::Figures;
 use super::identity::Identity;
+use super::params::FsParams;
 use super::superblock::raw_superblock;
 
 /// The new volume.
 #[derive(Clone, Debug)]
 pub struct NewVolume {
     /// The figures it was made from.
-    pub figures: Figures,
+    pub params: FsParams,
     /// UUID, times, names.
     pub identity: Identity,
     /// The parameters as `Geometry`.
@@ -73,13 +73,13 @@ impl MappedFile {
 
 impl NewVolume {
     /// Places superblocks, descriptors, bitmaps and inode tables; `bad` blocks are left out.
-    pub fn new(figures: Figures, identity: Identity, bad: &RunSet) -> Result<Self, MkfsError> {
-        let raw = raw_superblock(&figures, &identity);
+    pub fn new(params: FsParams, identity: Identity, bad: &RunSet) -> Result<Self, MkfsError> {
+        let raw = raw_superblock(&params, &identity);
         let geometry =
             Geometry::new(&raw).map_err(|error| MkfsError::Invalid(error.to_string()))?;
         let rules = TableRules {
-            stride: figures.extended.stride.unwrap_or(0),
-            packed: figures.packed_meta_blocks && geometry.has_incompat(IncompatFeatures::FLEX_BG),
+            stride: params.extended.stride.unwrap_or(0),
+            packed: params.packed_meta_blocks && geometry.has_incompat(IncompatFeatures::FLEX_BG),
         };
         let tables = place_tables(&geometry, rules, bad)
             .map_err(|error| MkfsError::TooSmall(error.to_string()))?;
@@ -91,7 +91,7 @@ impl NewVolume {
         let overhead = used.count() / u64::from(geometry.blocks_per_cluster) + origin;
         superblock.overhead_clusters = u32::try_from(overhead).unwrap_or(0);
         Ok(Self {
-            figures,
+            params,
             identity,
             geometry,
             tables: tables.groups,

@@ -155,7 +155,7 @@ impl NewVolume {
             ranges.push(tail);
         }
         ranges.extend(self.zeroes.iter().map(|run| self.byte(run.start)..self.byte(run.end)));
-        let is_lazy = self.figures.lazy_itable_init && self.geometry.has_uninit_groups();
+        let is_lazy = self.params.lazy_itable_init && self.geometry.has_uninit_groups();
         if !is_lazy {
             let length = u64::from(self.geometry.itable_blocks());
             ranges.extend(self.tables.iter().map(|tables| {

@@ -6,9 +6,9 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{FileType, fstat};
 
-use super::ahead::ReadAhead;
 use super::error::{EntryName, Flaw, SourceError};
 use super::node::{Names, NodeId, NodeKind, path_of};
+use super::prefetch::SourcePrefetch;
 use super::store::{HostName, HostTree, Store};
 use super::tree::Tree;
 
@@ -81,7 +81,7 @@ impl<'t> Content<'t> {
     /// As [`Self::read_exact_at`].
     pub fn read_with(
         &self,
-        ahead: &mut ReadAhead,
+        ahead: &mut SourcePrefetch,
         buffer: &mut [u8],
         offset: u64,
     ) -> Result<(), SourceError> {

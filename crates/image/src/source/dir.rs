@@ -48,7 +48,7 @@ struct Listing {
 }
 
 /// Attributes of one name from the system.
-struct Found {
+struct DirListing {
     stat: Stat,
     /// Further links of a known file are not read again.
     known: Option<NodeId>,
@@ -171,7 +171,7 @@ impl Walk<'_> {
         piece: &[(usize, usize)],
     ) -> Result<(), SourceError> {
         let links = &self.links;
-        let found: Vec<Result<Found, (&'static str, Errno)>> = piece
+        let found: Vec<Result<DirListing, (&'static str, Errno)>> = piece
             .par_iter()
             .map(|&(list, name)| {
                 let listing = &listings[list];
@@ -192,8 +192,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn add(&mut self, parent: Pending, name: &[u8], found: Found) -> Result<(), Flaw> {
-        let Found { stat, known, xattrs, target, sparse } = found;
+    fn add(&mut self, parent: Pending, name: &[u8], found: DirListing) -> Result<(), Flaw> {
+        let DirListing { stat, known, xattrs, target, sparse } = found;
         let kind = FileType::from_raw_mode(stat.st_mode);
         let has_links = stat.st_nlink > 1 && kind != FileType::Directory;
         // The file may have come up earlier in this very piece.
@@ -281,14 +281,14 @@ fn look_at(
     directory: BorrowedFd<'_>,
     name: &[u8],
     links: &HashMap<Identity, NodeId>,
-) -> Result<Found, (&'static str, Errno)> {
+) -> Result<DirListing, (&'static str, Errno)> {
     let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
         .map_err(|error| ("look at it", error))?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     let has_links = stat.st_nlink > 1 && kind != FileType::Directory;
     let known = has_links.then(|| links.get(&identity(&stat)).copied()).flatten();
     let mut found =
-        Found { stat, known, xattrs: XattrList::default(), target: Vec::new(), sparse: None };
+        DirListing { stat, known, xattrs: XattrList::default(), target: Vec::new(), sparse: None };
     if known.is_some() {
         return Ok(found);
     }

@@ -2,7 +2,6 @@
 //! into one [`Tree`].
 
 mod acl;
-mod ahead;
 mod blobs;
 mod builder;
 mod content;
@@ -13,6 +12,7 @@ mod node;
 mod oci;
 mod options;
 mod owner;
+mod prefetch;
 mod store;
 mod tar;
 mod tree;
@@ -35,12 +35,12 @@ use tar::input::Input;
 use tar::{Flavor, archive_error};
 use unpack::Packing;
 
-pub use ahead::ReadAhead;
 pub use content::Content;
 pub use error::{EntryName, Flaw, SourceError};
 pub use node::{DeviceNumber, Dirent, Mtime, Node, NodeId, NodeKind, Segment};
 pub use options::{Platform, ReadOptions};
 pub use owner::{OwnerMap, Owners, parse_owner};
+pub use prefetch::SourcePrefetch;
 pub use tree::Tree;
 pub use xattr::{ACL_ACCESS, ACL_DEFAULT, Xattr, XattrSetId, Xattrs};
 

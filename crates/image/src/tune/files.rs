@@ -21,8 +21,8 @@ use zerocopy::FromBytes;
 use super::error::TuneError;
 use super::records;
 use super::work::Tune;
-use crate::mkfs::figures::journal;
 use crate::mkfs::numbers;
+use crate::mkfs::params::journal;
 
 /// Space and inodes of each id.
 type Usage = BTreeMap<u32, (u64, u64)>;

@@ -9,7 +9,7 @@ use extant_runtime::env::Env;
 use super::error::TuneError;
 use super::request::Request;
 use super::work::Tune;
-use crate::mkfs::Dialogue;
+use crate::mkfs::Prompt;
 use crate::mkfs::identity::cut;
 
 /// Seconds between updates where nothing else is said, from mmp.rst.
@@ -23,7 +23,7 @@ pub(super) fn claim(
     env: &Env,
     request: &Request,
     now: u64,
-    dialogue: &mut dyn Dialogue,
+    prompt: &mut dyn Prompt,
 ) -> Result<(), TuneError> {
     let Some(block) = volume.mmp_block() else {
         return match request.extended.clear_mmp {
@@ -34,7 +34,7 @@ pub(super) fn claim(
     let raw = volume.read_mmp(block)?;
     let mut mmp = Mmp::decode(&raw);
     if request.extended.clear_mmp {
-        dialogue.say("Resetting the MMP block\n");
+        prompt.say("Resetting the MMP block\n");
     } else {
         raw.verify(block, volume.geometry())?;
         if mmp.sequence != MmpSequence::Clean {
@@ -45,7 +45,7 @@ pub(super) fn claim(
         let on_device = MmpBlock { device: &*device, geometry: volume.geometry(), block };
         let ours = Mmp { time: now, check_interval: interval, ..mmp.clone() };
         let mut told = |seconds| {
-            dialogue.say(&format!("MMP: waiting for {seconds} seconds\n"));
+            prompt.say(&format!("MMP: waiting for {seconds} seconds\n"));
         };
         if let Taken::Theirs(other) = on_device.take(&ours, env, &mut told)? {
             return Err(in_use(&other));

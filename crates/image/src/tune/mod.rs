@@ -30,7 +30,7 @@ use extant_offline::OfflineVolume;
 use extant_ondisk::{Features, IncompatFeatures};
 use extant_runtime::env::Env;
 
-use crate::mkfs::Dialogue;
+use crate::mkfs::Prompt;
 use work::Tune;
 
 /// Changes a volume as requested. `journal` is the device of an external journal, `env` the clock
@@ -47,13 +47,13 @@ pub fn run(
     env: &Env,
     request: &Request,
     now: u64,
-    dialogue: &mut dyn Dialogue,
+    prompt: &mut dyn Prompt,
 ) -> Result<(), TuneError> {
     let mut volume = OfflineVolume::open(device.clone()).map_err(TuneError::unusable)?;
     refuse_foreign(&volume.raw.features())?;
     request.check()?;
-    mmp::claim(&mut volume, env, request, now, dialogue)?;
-    let outcome = tune(volume, (device, journal), request, now, dialogue);
+    mmp::claim(&mut volume, env, request, now, prompt)?;
+    let outcome = tune(volume, (device, journal), request, now, prompt);
     // Whatever the result, the volume is no longer in use by this process.
     let released = OfflineVolume::open(device.clone()).and_then(|volume| volume.release_mmp(now));
     outcome.and(released.map_err(TuneError::from))
@@ -64,19 +64,19 @@ fn tune(
     (device, journal): (&Arc<dyn Device>, Option<&dyn Device>),
     request: &Request,
     now: u64,
-    dialogue: &mut dyn Dialogue,
+    prompt: &mut dyn Prompt,
 ) -> Result<(), TuneError> {
     if volume.raw.features().incompat.contains(IncompatFeatures::RECOVER) {
         match request.force {
             0 | 1 => {
                 recover_volume(&**device, journal, Finish::Reset)?;
-                dialogue.warn("the journal was replayed first");
+                prompt.warn("the journal was replayed first");
             }
-            _ => dialogue.warn("the journal is not replayed: its changes may undo these"),
+            _ => prompt.warn("the journal is not replayed: its changes may undo these"),
         }
         volume = OfflineVolume::open(device.clone()).map_err(TuneError::unusable)?;
     }
-    let mut tune = Tune { volume, journal, request, now, dialogue, wants_check: false };
+    let mut tune = Tune { volume, journal, request, now, prompt, wants_check: false };
     tune.set_fields()?;
     tune.edit_features()?;
     tune.edit_quotas()?;

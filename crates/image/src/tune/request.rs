@@ -8,9 +8,9 @@ use extant_ondisk::superblock::ErrorPolicy;
 use super::error::TuneError;
 use super::names::{id_of, parse_time};
 use crate::mkfs::extended::mmp_interval;
-use crate::mkfs::figures::{encoding, encoding_flags, hash_version};
 use crate::mkfs::numbers;
 use crate::mkfs::options::error_policy;
+use crate::mkfs::params::{encoding, encoding_flags, hash_version};
 use crate::mkfs::{JournalOptions, UuidChoice};
 
 /// `-c`

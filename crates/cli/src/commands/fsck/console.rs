@@ -296,9 +296,9 @@ mod tests {
     fn what_needs_no_answer_is_no_repair() {
         let console = console(Answering::Yes);
         let recorder = Recorder::observed(&console, &console);
-        assert!(!recorder.ask(Finding::new(Code::OrphanCleared)).unwrap());
-        assert!(recorder.ask(Finding::new(Code::GroupDescChecksum)).unwrap());
-        let repaired: Vec<_> = recorder.outcomes().iter().map(|it| it.repaired).collect();
+        assert!(!recorder.should_fix(Finding::new(Code::OrphanCleared)).unwrap());
+        assert!(recorder.should_fix(Finding::new(Code::GroupDescChecksum)).unwrap());
+        let repaired: Vec<_> = recorder.findings().iter().map(|it| it.repaired).collect();
         assert_eq!(repaired, [false, true]);
     }
 }

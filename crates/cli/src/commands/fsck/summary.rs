@@ -245,7 +245,7 @@ fn print_statistics(superblock: &Superblock, statistics: &VolumeStatistics) {
     );
     let [single, double, triple] = statistics.indirect;
     out_line!("             # of inodes with ind/dind/tind blocks: {single}/{double}/{triple}");
-    let depths: Vec<String> = census
+    let depths: Vec<String> = statistics
         .extent_depth
         .iter()
         .rev()

@@ -15,11 +15,11 @@ const NAME_TRIES: u32 = 100;
 /// The permissions of a new file before the umask.
 const READ_WRITE: u16 = 0o666;
 
-/// A file without a name, to be written. Unless it reaches [`Self::publish`] it is removed, however
+/// A file without a name, to be written. Unless it reaches [`Self::persist`] it is removed, however
 /// the process ends: it has no name that could be left behind, unless its file system does not
 /// support files without one.
 #[derive(Debug)]
-pub struct NewFile {
+pub struct AtomicFile {
     path: PathBuf,
     directory: Arc<OwnedFd>,
     name: OsString,
@@ -41,7 +41,7 @@ impl Drop for TemporaryName {
     }
 }
 
-impl NewFile {
+impl AtomicFile {
     /// Begins the file that is to be at `path`, in its directory. An existing file stays until the
     /// end; if it is a symbolic link, its target is replaced.
     ///
@@ -98,7 +98,7 @@ impl NewFile {
     }
 
     /// A path that leads to the file as long as this value lives.
-    pub fn way(&self) -> PathBuf {
+    pub fn proc_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 
@@ -117,7 +117,7 @@ impl NewFile {
     ///
     /// # Errors
     /// The directory does not take the name.
-    pub fn publish(self) -> io::Result<()> {
+    pub fn persist(self) -> io::Result<()> {
         let directory = &*self.directory;
         let temporary = match &self.temporary {
             Some(temporary) => temporary.name.clone(),
@@ -133,7 +133,7 @@ impl NewFile {
 
     fn link(&self, name: &OsStr) -> Result<(), Errno> {
         let directory = self.directory.as_fd();
-        match linkat(CWD, self.way(), directory, name, AtFlags::SYMLINK_FOLLOW) {
+        match linkat(CWD, self.proc_path(), directory, name, AtFlags::SYMLINK_FOLLOW) {
             // Without /proc root can do it by the descriptor.
             Err(Errno::NOENT) => linkat(&self.file, "", directory, name, AtFlags::EMPTY_PATH),
             linked => linked,
@@ -179,11 +179,11 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.join("n".repeat(255));
         fs::write(&path, "old").unwrap();
-        drop(NewFile::create(&path).unwrap());
-        let new = NewFile::create(&path).unwrap();
+        drop(AtomicFile::create(&path).unwrap());
+        let new = AtomicFile::create(&path).unwrap();
         new.file().write_all(b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"old");
-        new.publish().unwrap();
+        new.persist().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(names(&scratch).len(), 1);
     }
@@ -193,7 +193,7 @@ mod tests {
         let scratch = Scratch::new();
         fs::write(scratch.join("file"), "old").unwrap();
         std::os::unix::fs::symlink("file", scratch.join("link")).unwrap();
-        NewFile::create(&scratch.join("link")).unwrap().publish().unwrap();
+        AtomicFile::create(&scratch.join("link")).unwrap().persist().unwrap();
         assert!(scratch.join("link").is_symlink());
         assert_eq!(fs::read(scratch.join("file")).unwrap(), b"");
     }

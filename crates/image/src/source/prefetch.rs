@@ -24,7 +24,7 @@ pub(super) fn reopened_direct(file: &File) -> Option<File> {
 
 /// The part of a spool that was read last, for one that reads small files in their order there.
 #[derive(Debug)]
-pub struct ReadAhead {
+pub struct SourcePrefetch {
     buffer: AlignedBuffer,
     /// Which store the bytes are of.
     store: Option<u16>,
@@ -33,14 +33,14 @@ pub struct ReadAhead {
     next_size: usize,
 }
 
-impl Default for ReadAhead {
+impl Default for SourcePrefetch {
     fn default() -> Self {
         let buffer = AlignedBuffer::new(0, ALIGNMENT);
         Self { buffer, store: None, start: 0, len: 0, next_size: LEAST }
     }
 }
 
-impl ReadAhead {
+impl SourcePrefetch {
     /// Fills `bytes` from `position` of the store's file on.
     pub(super) fn read_exact_at(
         &mut self,
@@ -105,7 +105,7 @@ mod tests {
         let file = tempfile::tempfile().expect("room for a file");
         file.write_all_at(&bytes, 0).expect("room for the bytes");
         let direct = reopened_direct(&file).unwrap_or(file);
-        let mut ahead = ReadAhead::default();
+        let mut ahead = SourcePrefetch::default();
         let mut random = Random::new(7);
         let mut below = |end: usize| random.number() as usize % end;
         let mut start = 0;

@@ -9,7 +9,7 @@ use super::super::extended::Extended;
 
 /// Facts of the device that are known before anything is read from it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct DeviceFacts {
+pub struct DeviceInfo {
     /// Bytes; `None` for a file that does not exist yet.
     pub size: Option<u64>,
     /// Bytes a logical sector: no smaller block can be written. 512 for files.
@@ -43,7 +43,7 @@ impl CreatorOs {
 
 /// The figures. Counts are consistent with each other: what they describe can be laid out.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figures {
+pub struct FsParams {
     /// 0 has neither features nor inode sizes.
     pub revision: u32,
     /// Features.
@@ -116,7 +116,7 @@ pub struct Figures {
     pub warnings: Vec<String>,
 }
 
-impl Figures {
+impl FsParams {
     /// Blocks a cluster.
     pub fn blocks_per_cluster(&self) -> u32 {
         self.cluster_size / self.block_size
