@@ -15,7 +15,7 @@ use std::thread;
 
 use extant_device::AlignedBuffer;
 
-use super::super::ahead::{ALIGNMENT, reopened_direct};
+use super::super::prefetch::{ALIGNMENT, reopened_direct};
 use super::super::error::{EntryName, Flaw};
 
 /// Bytes taken in and written at a time.
