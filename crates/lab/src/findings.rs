@@ -1,4 +1,4 @@
-//! What the documents found, and whether our figures say the same today.
+//! The documents' findings, and whether our figures agree with them.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub struct Finding {
     pub published: String,
     /// Which way it goes.
     pub expected: Expected,
-    /// What it is held against.
+    /// The system that it is compared with.
     pub pairs: Vec<Pair>,
 }
 
@@ -36,7 +36,7 @@ pub enum Expected {
     Less,
     /// The second is more.
     More,
-    /// There is none worth speaking of.
+    /// There is no difference of significance.
     Same,
 }
 
@@ -55,7 +55,7 @@ pub struct Pair {
     after_at: Option<f64>,
 }
 
-/// What our figures say of a finding.
+/// The result of our figures about a finding.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Verdict {
     /// The same.
@@ -91,7 +91,7 @@ pub struct Judged {
     pub after: Summary,
     /// How they differ; `None` where the first is zero.
     pub difference: Option<Difference>,
-    /// What that says.
+    /// The conclusion.
     pub verdict: Verdict,
 }
 

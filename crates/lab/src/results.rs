@@ -9,7 +9,7 @@ use crate::sample::{FILES_DONE, SAMPLES, SKIPPED, Sample, WHOLE, read};
 use crate::stats::Summary;
 use crate::target::{System, Target};
 
-/// What was measured, and with what.
+/// The measurements, and their settings.
 #[derive(Clone, Debug)]
 pub struct Results {
     /// Experiments, settings, machine.
@@ -110,7 +110,7 @@ impl Results {
                 WHOLE => why.to_owned(),
                 phase => format!("{phase}: {why}"),
             };
-            // A part is told of once, though each run may name another file.
+            // Each missing part is reported once, though each run may name another file.
             let lead = format!("{}: ", sample.phase);
             let is_told = all.iter().any(|(target, told)| {
                 *target == sample.target && (*told == why || told.starts_with(&lead))

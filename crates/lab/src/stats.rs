@@ -110,7 +110,7 @@ fn student_quantile(freedom: f64) -> Option<f64> {
     Some(student.inverse_cdf(0.5 + CONFIDENCE / 2.0))
 }
 
-/// What the expected sample deviation of `count` normal values is of the true one.
+/// Ratio of the expected sample deviation of `count` normal values to the true one.
 fn c4(count: usize) -> f64 {
     let n = count as f64;
     (2.0 / (n - 1.0)).sqrt() * (ln_gamma(n / 2.0) - ln_gamma((n - 1.0) / 2.0)).exp()

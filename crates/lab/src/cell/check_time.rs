@@ -80,7 +80,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Empty files, so many a directory.
+/// Empty files, a fixed number per directory.
 fn fill(live: &Live, files: std::ops::Range<u64>, a_directory: u64) -> Result<(), CellError> {
     let first = files.start;
     for number in files {
@@ -104,9 +104,9 @@ fn fill(live: &Live, files: std::ops::Range<u64>, a_directory: u64) -> Result<()
     Ok(())
 }
 
-/// On a simulated drive: each step is a volume of its own that is written full, in place of files
-/// made one by one; then our checker three times, by the drive's clock. Where [`REAL_STEPS`] say
-/// so, e2fsck looks at the same image, by this machine's.
+/// On a simulated drive: each step is a new volume that is written full, in place of files made one
+/// by one; then our checker three times, by the drive's clock. For steps in [`REAL_STEPS`], e2fsck
+/// checks the same image, by this machine's.
 fn on_drive(
     cell: &Cell,
     work: &CheckTime,
@@ -221,7 +221,7 @@ fn checked(command: &mut Command) -> Result<String, CellError> {
     }
 }
 
-/// A checker, and what switches features beside it.
+/// A checker, and the options that switch its features.
 struct Checker<'c> {
     name: &'static str,
     check: &'c Path,

@@ -82,8 +82,8 @@ pub(super) fn run(
 }
 
 impl Tree {
-    /// Trees of this machine, in the order of their names, up to so many bytes and files. What is
-    /// neither directory, file nor symbolic link, and what may not be read, is left out.
+    /// Trees of this machine, in the order of their names, up to a number of bytes and files. Only
+    /// directories, files and symbolic links are copied, and unreadable ones are left out.
     fn of(roots: &[PathBuf], most_bytes: u64, most_files: u64) -> Result<Self, CellError> {
         let mut tree = Self { entries: Vec::new(), bytes: 0 };
         for root in roots {

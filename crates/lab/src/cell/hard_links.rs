@@ -27,7 +27,7 @@ const POINTS: u64 = 60;
 const FILE_ROOM: u64 = 8 << 10;
 const NAME_ROOM: u64 = 256;
 /// Bytes of space for the journal and other metadata.
-const BESIDE: u64 = 256 << 20;
+const OVERHEAD: u64 = 256 << 20;
 /// Smallest volume size in bytes that every target supports.
 const LEAST_VOLUME: u64 = 1 << 30;
 
@@ -40,7 +40,7 @@ pub(super) fn run(
     let place = Place::new(cell)?;
     let names = size.links.saturating_add(size.empty_files);
     let parts =
-        [(size.pool_bytes, 2), (size.pool_files, FILE_ROOM), (names, NAME_ROOM * 2), (BESIDE, 1)];
+        [(size.pool_bytes, 2), (size.pool_files, FILE_ROOM), (names, NAME_ROOM * 2), (OVERHEAD, 1)];
     let room = parts.iter().fold(0, |room: u64, (count, each): &(u64, u64)| {
         room.saturating_add(count.saturating_mul(*each))
     });

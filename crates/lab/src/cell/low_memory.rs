@@ -10,7 +10,7 @@ use crate::files::make_filled;
 /// Room on the volume: data, and a tenth for the rest.
 const ROOM: f64 = 1.1;
 /// The journal and the like.
-const BESIDE: f64 = 512.0 * 1_048_576.0;
+const OVERHEAD: f64 = 512.0 * 1_048_576.0;
 /// Bytes of a block, in which files occupy space.
 const BLOCK: u64 = 4096;
 /// Volumes of every target can be that small.
@@ -34,7 +34,7 @@ pub(super) fn run(
         files.saturating_mul(each).saturating_mul(work.directories)
     });
     let data = largest.max().unwrap_or(0);
-    let room = (data as f64 * ROOM + BESIDE) as u64;
+    let room = (data as f64 * ROOM + OVERHEAD) as u64;
     recorder.announce("mkfs");
     place.format(volume_size(room, LEAST_VOLUME))?;
 

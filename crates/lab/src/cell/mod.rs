@@ -64,9 +64,9 @@ pub fn serve() -> io::Result<()> {
     heard
 }
 
-/// The threads of a world take turns: it costs a third of a cell's processor time to wake each next
-/// one on another processor. One that is alone stays where it is. Where the system does not let it,
-/// it goes without.
+/// The threads of a simulated runtime take turns: waking each next one on another processor costs a
+/// third of a cell's processor time. One that runs alone stays on its processor. If the system does
+/// not allow it, threads are not bound.
 fn stay_on_one_processor(job: Option<usize>) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number)).collect();

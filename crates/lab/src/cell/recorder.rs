@@ -94,7 +94,7 @@ impl<'c> Recorder<'c> {
         Ok((done, seconds))
     }
 
-    /// Records a time and what processors did meanwhile. `cpu_percent` is of the whole machine,
+    /// Records a time and the processor time during it. `cpu_percent` is of the whole machine,
     /// servers and kernel threads included; 100 is one processor.
     pub(super) fn times(&mut self, phase: &str, seconds: f64, cpu: Cpu) {
         self.times_at(phase, seconds, cpu, None);

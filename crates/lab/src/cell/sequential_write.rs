@@ -61,7 +61,7 @@ pub(super) fn run(
     if extents.is_none() {
         let named = names.iter().map(|name| live.root.join(DATA).join(name));
         let named = named.map(|path| path.to_string_lossy().into_owned());
-        // Not every file system tells of them.
+        // Not every file system reports them.
         match mean_extents(Path::new("filefrag"), &[], named) {
             Ok(mean) => extents = Some(mean),
             Err(error) => recorder.skip("extents", error),
@@ -124,7 +124,7 @@ fn write(
     Ok(names)
 }
 
-/// The profile as it is run here. Its time shrinks with the bytes that it is meant to write, unless
+/// The profile as it is run here. Its time shrinks with the number of bytes that it writes, unless
 /// another is given.
 fn profile(work: &SequentialWrite, settings: &Settings) -> Result<Profile, CellError> {
     let mut profile: Profile = work.profile.parse().map_err(CellError::new)?;

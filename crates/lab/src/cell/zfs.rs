@@ -12,9 +12,9 @@ use super::tool::{finish, run};
 
 /// The pool's name.
 const POOL: &str = "extant-lab";
-/// How long the server may take to answer.
+/// Timeout for the server's reply.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How often it is asked.
+/// Time between two attempts.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A pool in use, with its server.

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     names: Vec<String>,
 }
 
-/// What the command line changes of experiments.
+/// Changes of experiments by the command line.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Changes {
     /// Experiments of a file (TOML) as well; one of a built-in's name stands for that

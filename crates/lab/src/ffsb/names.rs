@@ -12,7 +12,7 @@ use fastrand::Rng;
 pub(super) struct Names {
     /// Where they all are.
     root: PathBuf,
-    /// What comes before a file's number.
+    /// The part before a file's number.
     stem: &'static str,
     inner: Mutex<Inner>,
     /// Held by who makes a directory: their numbers have no gaps.
@@ -26,7 +26,7 @@ struct Inner {
     /// ones.
     free: VecDeque<usize>,
     present: usize,
-    /// Numbered directories beside the files.
+    /// Numbered directories next to the files.
     dirs: u32,
 }
 
@@ -35,7 +35,7 @@ struct Slot {
     /// Zero for the directory of all, else one more than the number of a directory in it.
     place: u32,
     is_present: bool,
-    /// How often it was renamed: so many letters come after its number.
+    /// Number of times that it was renamed: that many letters follow its number.
     renames: usize,
     users: Arc<Users>,
 }
@@ -43,7 +43,7 @@ struct Slot {
 /// Names stay shorter than any file system's limit: the next one has no letters again.
 const MOST_RENAMES: usize = 200;
 
-/// Who works on a file: many that leave it where it is, or one that does not.
+/// The users of a file: many that leave it in place, or one that does not.
 #[derive(Debug, Default)]
 struct Users(AtomicU32);
 
@@ -66,7 +66,7 @@ impl Users {
     }
 }
 
-/// A file that somebody works on, until it is dropped.
+/// A file that a thread uses, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) path: PathBuf,
@@ -93,13 +93,13 @@ pub(super) enum Use {
     Alone,
 }
 
-/// What choosing a file came to.
+/// The result of choosing a file.
 #[derive(Debug)]
 pub(super) enum Choice {
     File(Held),
-    /// There are files, but somebody is at those that were looked at.
+    /// There are files, but the tried ones are in use.
     AllInUse,
-    /// There is none.
+    /// There are no files.
     NoFile,
 }
 
@@ -140,7 +140,7 @@ impl Names {
     }
 
     /// A name for a new file: the one that has been free for longest, else a new one in a random
-    /// place. The file is there for others once its maker calls [`Self::made`].
+    /// directory. The file exists for other threads once its maker calls [`Self::made`].
     pub(super) fn next(&self, random: &mut Rng) -> Held {
         let mut inner = self.lock();
         let number = inner.free.pop_front().unwrap_or_else(|| {
@@ -150,12 +150,12 @@ impl Names {
         });
         inner.files[number].renames = 0;
         let slot = &inner.files[number];
-        // Nobody chooses a file that is not there, so nobody holds it.
+        // No thread chooses a file that does not exist, so it has no users.
         assert!(slot.users.try_alone(), "file {number} is made and in use");
         Held { path: self.path(number, slot), number, users: slot.users.clone() }
     }
 
-    /// The file of a name given by [`Self::next`] is there.
+    /// The file of a name given by [`Self::next`] exists.
     pub(super) fn made(&self, file: &Held) {
         let mut inner = self.lock();
         inner.files[file.number].is_present = true;
@@ -189,7 +189,7 @@ impl Names {
         Ok(())
     }
 
-    /// A random file that nobody uses otherwise: each as likely as any other.
+    /// A random file without conflicting users: each as likely as any other.
     pub(super) fn choose(&self, random: &mut Rng, how: Use) -> Choice {
         let inner = self.lock();
         if inner.present == 0 {

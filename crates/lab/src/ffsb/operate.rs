@@ -17,10 +17,10 @@ use super::profile::{
 use super::{RunError, failed};
 use crate::files::{Access, Files, Intent, OpenFile};
 
-/// What memory, places and lengths of direct requests are multiples of.
+/// Alignment of memory, offsets and lengths of direct requests.
 const ALIGNMENT: usize = 4096;
 
-/// How often a waiting thread looks whether the run has ended.
+/// How often a waiting thread tests whether the run has ended.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A file set while it is used.
@@ -45,7 +45,7 @@ impl<'p> LiveSet<'p> {
     }
 }
 
-/// Whether a run goes on.
+/// Whether a run continues.
 #[derive(Debug, Default)]
 pub(super) struct End(AtomicBool);
 
@@ -365,8 +365,8 @@ impl Worker<'_> {
         at: u64,
         len: u64,
     ) -> Result<(), RunError> {
-        // Direct requests are whole sectors: the end of a file is asked for with what would follow
-        // it.
+        // Direct requests are whole sectors: the read at the end of a file requests the bytes after
+        // it too.
         let whole = if self.direct { len.next_multiple_of(ALIGNMENT as u64) } else { len } as usize;
         let bytes = &mut self.buffer[..whole];
         let read = self.record.timed(Call::Read, || file.read_at(bytes, at));
@@ -457,7 +457,7 @@ impl Worker<'_> {
         Ok(Counts { operations: 1, transactions, read_bytes: 0, written_bytes: done })
     }
 
-    /// Makes two directories, removes one and renames one; `false` if the run ended meanwhile.
+    /// Makes two directories, removes one and renames one; `false` if the run ended during it.
     fn meta(&mut self, set: &LiveSet<'_>) -> Result<bool, RunError> {
         let files = self.files;
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! What a run came to, and the tables that FFSB prints of it.
+//! The results of a run, and FFSB's tables of them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::cpu::Cpu;
 pub struct Outcome {
     /// How long making the files took, ageing included.
     pub setup_seconds: f64,
-    /// What was measured; `None` if the profile's time is zero.
+    /// The measurements; `None` if the profile's time is zero.
     pub measured: Option<Measured>,
 }
 
@@ -23,18 +23,18 @@ pub struct Outcome {
 pub struct Measured {
     /// From the common start until the last sync has ended: what all rates are divided by.
     pub elapsed_seconds: f64,
-    /// What the processors did meanwhile.
+    /// Processor times during it.
     pub cpu: Cpu,
     /// One for each thread group, in the profile's order.
     pub groups: Vec<Group>,
 }
 
-/// What the threads of a group did.
+/// Counts of the threads of a group.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Group {
     /// By operation, those that were done.
     pub operations: BTreeMap<&'static str, Counts>,
-    /// By system call, if the profile asks for it.
+    /// By system call, if the profile requires it.
     pub calls: Option<BTreeMap<&'static str, Times>>,
 }
 
@@ -43,7 +43,7 @@ pub struct Group {
 pub struct Counts {
     /// Operations done to the end.
     pub operations: u64,
-    /// What FFSB counts: blocks for those that read or write, else operations.
+    /// FFSB's count: blocks for operations that read or write, else operations.
     pub transactions: u64,
     /// Bytes read.
     pub read_bytes: u64,

@@ -1,5 +1,5 @@
-//! A profile in a world with a clock of its own: its threads are logical ones that take turns, one
-//! write after the other, whoever came back from the last one first.
+//! A profile in a simulated runtime with a clock of its own: its threads are logical ones that take
+//! turns, one write after the other, the thread whose last write ended first comes first.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};

@@ -36,7 +36,7 @@ const WRITE: [Column; 10] = [
     ("rm -rf, s", "rm", "remove_seconds", 1.0),
     ("umount after it, s", "umount after rm", "elapsed_seconds", 1.0),
 ];
-/// What servers of FUSE still have to write when they are told to end is in the umounts.
+/// Writes that FUSE servers still have to do when they end are in the umounts.
 const MEMORY: [&str; 6] = [
     "write large files",
     "delete large files",
@@ -156,7 +156,7 @@ impl Own<'_> {
             name,
             mean: summary.mean,
             whisker: match summary.student_interval() {
-                // What is measured is never below zero.
+                // Measured values are never below zero.
                 Some(half) if least >= FEW => ((summary.mean - half).max(0.0), summary.mean + half),
                 _ => (summary.min, summary.max),
             },
@@ -171,7 +171,7 @@ impl Own<'_> {
         Some(Figure::Bars { title, axis, bars })
     }
 
-    /// Document 001's: elapsed seconds, and those in the kernel behind them.
+    /// Document 001's: elapsed seconds, followed by those in the kernel.
     fn low_memory(&self) -> (Vec<Table>, Vec<Figure>) {
         let mut head = vec!["target"];
         head.extend(MEMORY);

@@ -13,7 +13,7 @@ use super::memory::MemoryLimit;
 use crate::cell::{Cell, Message};
 use crate::sample::{MEMORY_PEAK, WHOLE};
 
-/// How often a cell is looked after.
+/// How often a cell is polled.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 /// This machine: a process for each cell.
@@ -73,7 +73,7 @@ pub(super) fn one(
     let joined = Cell { joins: limit.as_ref().map(MemoryLimit::members), ..cell.clone() };
     let mut order = serde_json::to_vec(&joined).expect("a cell is plain data");
     order.push(b'\n');
-    // A child that has ended already is told of below.
+    // A child that has ended already is reported below.
     let _ = orders.write_all(&order);
     let mut samples = Vec::new();
     let outcome = loop {

@@ -6,8 +6,8 @@ use std::{fs, io};
 use crate::cell::Cell;
 use crate::target::System;
 
-/// Where a cell has its image and its mount point, in the directory of results. Those beside it
-/// have a number behind the name.
+/// The directory of a cell's image and mount point, in the directory of results. Concurrent ones
+/// have a number after the name.
 pub(super) const SCRATCH: &str = "scratch";
 
 /// Takes away what a cell leaves on the disk.

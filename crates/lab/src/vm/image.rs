@@ -16,7 +16,7 @@ use super::{Trying, VmError};
 use crate::environment::is_there;
 use crate::target::{System, Target};
 
-/// What is in it, by this version of the code: others are made anew.
+/// The contents, by this version of the code: others are made again.
 const FORM: u32 = 1;
 const DESCRIPTION: &str = "guest.json";
 const KERNEL: &str = "vmlinuz";
@@ -61,7 +61,7 @@ const MODULE_DIRS: [&str; 8] = [
     "/kernel/drivers/char/",
 ];
 
-/// What starts the guest: it loads modules, answers orders until there are no more, and ends.
+/// The init of the guest: it loads modules, carries out orders until there are no more, and ends.
 const INIT: &str = "#!/bin/busybox sh
 export PATH=/bin
 b=/bin/busybox
@@ -91,7 +91,7 @@ pub struct Image {
     description: Description,
 }
 
-/// What is kept beside them.
+/// Files kept next to them.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Description {
     form: u32,
@@ -99,7 +99,7 @@ struct Description {
     kernel: String,
     /// Programs and modules that could not be had, with the reason.
     missing: BTreeMap<String, String>,
-    /// What is loaded for a module, in order.
+    /// Modules to load for a module, in order.
     modules: BTreeMap<String, Vec<String>>,
 }
 
@@ -113,10 +113,10 @@ impl Image {
         is_ours.then(|| Self { dir: dir.to_owned(), description })
     }
 
-    /// Makes one from Debian's packages; `tell` hears what is done.
+    /// Makes one from Debian's packages; `tell` is called with the progress.
     ///
     /// # Errors
-    /// A program or package that nothing goes without cannot be had: it is named.
+    /// A required program or package is not available: the error names it.
     pub fn prepare(dir: &Path, tell: &mut dyn FnMut(&str)) -> Result<Self, VmError> {
         if std::env::consts::ARCH != "x86_64" {
             return Err(VmError("guests are made for x86_64 only".to_owned()));
@@ -140,8 +140,8 @@ impl Image {
         let (files, root) = (work.join("packages"), work.join("root"));
         let of_kernel = packages::depends(KERNEL_PACKAGE)?;
         let kernel = of_kernel.into_iter().find(|name| name.starts_with("linux-image-"));
-        let kernel = kernel
-            .ok_or_else(|| VmError(format!("apt knows no kernel behind {KERNEL_PACKAGE}")))?;
+        let kernel =
+            kernel.ok_or_else(|| VmError(format!("apt knows no kernel for {KERNEL_PACKAGE}")))?;
         let tools: Vec<&str> = PROGRAMS.iter().map(|(package, _)| *package).collect();
         let libraries = packages::libraries_of(&tools);
         let names: Vec<String> = tools
@@ -211,7 +211,7 @@ impl Image {
         &self.description.kernel
     }
 
-    /// What could not be had, and why.
+    /// The missing part, and the reason.
     pub fn missing(&self) -> impl Iterator<Item = (&str, &str)> {
         self.description.missing.iter().map(|(name, why)| (name.as_str(), why.as_str()))
     }
@@ -255,7 +255,7 @@ fn remove_left(dir: &Path) {
     }
 }
 
-/// What a system is made, run and checked by.
+/// Programs to make, run and check a system.
 fn programs_of(system: &System) -> &'static [&'static str] {
     match system {
         System::Engine | System::Model(_) | System::Extant | System::Dir(_) => &[],
@@ -323,7 +323,7 @@ impl Modules {
         Ok(orders)
     }
 
-    /// What those that are wanted need, and those in turn.
+    /// Dependencies of the wanted ones, and theirs.
     fn depends(&self) -> BTreeMap<String, Vec<String>> {
         let mut found = BTreeMap::new();
         let mut waiting: Vec<String> = modules::all().into_iter().map(str::to_owned).collect();

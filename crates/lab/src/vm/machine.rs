@@ -24,10 +24,10 @@ const PACKAGE: &str = "qemu-system-x86";
 /// How long a guest may take to say hello.
 const KVM_PATIENCE: Duration = Duration::from_secs(30);
 const EMULATION_PATIENCE: Duration = Duration::from_secs(240);
-/// How often somebody is asked whether to go on.
+/// How often the observer is asked whether to continue.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What runs a guest's processors.
+/// Accelerators of a guest's processors.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Acceleration {
     /// KVM where a guest starts with it, else emulation.
@@ -35,7 +35,7 @@ pub enum Acceleration {
     Auto,
     /// The processor itself.
     Kvm,
-    /// QEMU's translation: times say nothing beside those of real machines.
+    /// QEMU's translation: times are not comparable with those of real machines.
     Emulation,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Display for Acceleration {
     }
 }
 
-/// What a machine is made of.
+/// Settings of a machine.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     pub(super) kernel: PathBuf,
@@ -98,7 +98,7 @@ impl Parts {
             ("-chardev", "stdio,id=lab,signal=off".to_owned()),
             ("-device", "virtserialport,chardev=lab,name=extant-lab".to_owned()),
             ("-drive", disk),
-            // Where the host's disk is full the guest hears of it; by default it would stand still.
+            // If the host's disk is full the guest gets an error; by default it would pause.
             ("-device", "virtio-blk-pci,drive=disk,werror=report,rerror=report".to_owned()),
         ];
         let fixed = ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"];
@@ -126,7 +126,7 @@ pub(super) struct Machine {
     console: PathBuf,
 }
 
-/// What came of waiting.
+/// The result of waiting.
 pub(super) enum Heard {
     Line(String),
     Nothing,
@@ -228,7 +228,7 @@ impl Machine {
         self.orders.flush()
     }
 
-    /// What the guest says next, if it does so soon.
+    /// The guest's next message, if it comes soon.
     pub(super) fn hear(&mut self) -> Heard {
         match self.said.recv_timeout(LOOK) {
             Ok(line) => Heard::Line(line),

@@ -15,8 +15,8 @@ use std::thread;
 
 use extant_device::AlignedBuffer;
 
-use super::super::prefetch::{ALIGNMENT, reopened_direct};
 use super::super::error::{EntryName, Flaw};
+use super::super::prefetch::{ALIGNMENT, reopened_direct};
 
 /// Bytes taken in and written at a time.
 const CHUNK: usize = 2 << 20;

@@ -16,7 +16,7 @@ use super::{RunError, failed};
 use crate::cpu::Cpu;
 use crate::files::{Access, Files, Intent, OpenFile, Space};
 
-/// How often ageing looks at the space in use. (FFSB looks once a second, in which a small volume
+/// How often ageing samples the space in use. (FFSB samples once a second, in which a small volume
 /// becomes full.)
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -26,7 +26,7 @@ const FIRST_FILES: usize = 10;
 /// Runs a profile on a file system.
 ///
 /// # Errors
-/// A call failed or did less than asked for, or an operation found no file that it could use:
+/// A call failed or did less than requested, or an operation found no file that it could use:
 /// nothing is measured then.
 pub fn run(profile: &Profile, files: &dyn Files) -> Result<Outcome, RunError> {
     let mut random = profile.seed.map_or_else(Rng::new, Rng::with_seed);
@@ -130,8 +130,8 @@ impl<'p> Crew<'p> {
     }
 }
 
-/// Lets all threads of all crews start together and `until` run beside them; when it returns, or
-/// one of them fails, all end. What each crew did is summed up.
+/// Starts all threads of all crews together and runs `until` at the same time; when it returns, or
+/// one of them fails, all end. The results of each crew are added up.
 fn work(
     crews: &[Crew<'_>],
     end: &End,
@@ -183,7 +183,7 @@ fn work(
     })
 }
 
-/// Makes a file set, or takes over the one that is there.
+/// Makes a file set, or takes over the existing one.
 fn set_up(
     profile: &Profile,
     files: &dyn Files,
@@ -271,9 +271,9 @@ fn age(
     work(&[crew], &end, random, until).map(drop)
 }
 
-/// Whether the files that are there are those that the profile asks for: as many as it says in as
-/// many directories, each of a size that it could have made, and nothing in the meta area. They are
-/// used then.
+/// Whether the existing files are those that the profile requires: the same number in the same
+/// number of directories, each of a size that it could have made, and nothing in the meta area.
+/// They are used then.
 fn take_over(files: &dyn Files, set: &LiveSet<'_>) -> Result<bool, RunError> {
     let spec = set.spec;
     let Start::Files(count) = spec.start else { return Ok(false) };
@@ -315,7 +315,7 @@ fn take_over(files: &dyn Files, set: &LiveSet<'_>) -> Result<bool, RunError> {
     Ok(true)
 }
 
-/// What is in a directory; `None` if there is none.
+/// The contents of a directory; `None` if there is none.
 fn listed(files: &dyn Files, dir: &Path) -> Result<Option<Vec<(PathBuf, bool)>>, RunError> {
     match files.list(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),

@@ -1,8 +1,8 @@
-//! Lines of a profile, put into the sections that they stand in.
+//! Lines of a profile, sorted into their sections.
 
 use super::error::{Flaw, ProfileError};
 
-/// What a section describes.
+/// The subject of a section.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     /// The whole profile.
@@ -13,7 +13,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The sections that may stand in this one.
+    /// The sections allowed within this one.
     fn inner(self, name: &str) -> Option<Self> {
         match (self, name) {
             (Self::Root, "filesystem") => Some(Self::FileSystem),
@@ -24,7 +24,7 @@ impl Kind {
     }
 }
 
-/// A section: its settings and what stands in it, in order.
+/// A section: its settings and subsections, in order.
 #[derive(Clone, Debug)]
 pub(super) struct Section {
     pub(super) kind: Kind,
@@ -125,7 +125,7 @@ fn item(text: &str, line: usize) -> Result<Item, ProfileError> {
         rest.is_some_and(|rest| rest.starts_with(|next: char| next.is_whitespace() || next == '='))
     });
     let (key, value) = match (list, text.split_once('=')) {
-        // An equals sign in front of an item is as good as none.
+        // An equals sign in front of an item is ignored.
         (Some(list), _) => (list, text[list.len()..].trim_start().trim_start_matches('=')),
         (None, Some((key, value))) => (key, value),
         (None, None) => return Err(Flaw::Line(text.into()).at(line)),

@@ -408,7 +408,7 @@ impl Section {
         self.parsed(key, "a size from 1 to 1g", block)
     }
 
-    /// Says of those of some keys that are there that they have no effect.
+    /// Warns about given keys without an effect.
     fn warn_of(&self, keys: &[&str], why: &str, warnings: &mut Vec<String>) {
         for key in keys {
             if let Some((line, _)) = self.text(key) {

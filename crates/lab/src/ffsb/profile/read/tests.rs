@@ -142,7 +142,7 @@ fn every_key_is_read() {
     assert_eq!(&like_first, first);
 }
 
-/// A profile with a section of each kind; settings are put behind these lines.
+/// A profile with a section of each kind; settings are inserted after these lines.
 const LEAST: &str = "\
 time=1
 [filesystem]
@@ -161,8 +161,7 @@ const FILESYSTEM: &str = "location=/a\n";
 const GROUP: &str = "create_weight=1\n";
 const STATS: &str = "[stats]\n";
 
-/// Every key of the format but those of texts: where it stands, a value that it takes, and one that
-/// it does not.
+/// Every key of the format except text keys: its section, a valid value, and an invalid one.
 const KEYS: [(&str, &str, &str, &str); 40] = [
     (GLOBAL, "time", "600", "10m"),
     (GLOBAL, "directio", "1", "2"),
@@ -206,7 +205,7 @@ const KEYS: [(&str, &str, &str, &str); 40] = [
     (STATS, "msec_range", "0.5 1", "1 0.5"),
 ];
 
-/// None is taken without being looked at, and those of the tables are those of the format.
+/// Each value is checked, and the keys of the tables are those of the format.
 #[test]
 fn every_key_takes_what_it_should_and_nothing_else() {
     for (place, key, good, bad) in KEYS {
@@ -241,7 +240,7 @@ fn every_key_takes_what_it_should_and_nothing_else() {
     }
 }
 
-/// What a profile says in vain is said back, and looked at all the same.
+/// A useless setting of a profile is reported, and checked all the same.
 #[test]
 fn settings_without_effect_are_named() {
     let with_set = |lines: &str| read(&LEAST.replace(FILESYSTEM, &format!("{FILESYSTEM}{lines}")));
@@ -406,7 +405,7 @@ fn any_bytes_are_read_or_refused() {
                 _ => text.truncate(at.max(1)),
             }
         }
-        // Whatever it says, it ends.
+        // Reading ends, whatever the profile contains.
         let _ = read(&String::from_utf8_lossy(&text));
     }
 }

@@ -1,5 +1,5 @@
-//! Cells at work beside each other, each in a process of its own. Worlds have clocks of their own,
-//! so that nothing which is measured by them changes when processors have others to serve.
+//! Concurrent cells, each in a process of its own. Simulated runtimes have clocks of their own, so
+//! their measurements do not change when processors have other work.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use super::plan::{Plan, must_be_alone};
 use super::scratch::{SCRATCH, clean};
 use crate::cell::Cell;
 
-/// A cell at work; what it comes to, and in how many seconds.
+/// A running cell; its result, and how many seconds it took.
 struct AtWork<'s> {
     cell: Cell,
     thread: ScopedJoinHandle<'s, (Result<Ended, RunError>, f64)>,
@@ -68,7 +68,7 @@ pub(super) fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<(), RunError> {
     })
 }
 
-/// A directory for each that is at work.
+/// A directory for each running cell.
 fn scratch(plan: &Plan, place: usize) -> PathBuf {
     match place {
         0 => plan.out.join(SCRATCH),
@@ -90,11 +90,11 @@ fn measured(
 fn ended(at_work: AtWork<'_>, course: &mut Course, watch: &mut dyn Watch) -> Result<(), RunError> {
     let (ended, seconds) =
         at_work.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    // Others of ours were at work meanwhile: how busy the processors were says nothing.
+    // Other cells ran at the same time: the processors' load says nothing.
     course.keep(&at_work.cell, ended?, seconds, None, watch)
 }
 
-/// What the thread of a cell tells, and is told.
+/// Messages from and to the thread of a cell.
 struct Told<'s> {
     sender: Sender<(Cell, String)>,
     stop: &'s AtomicBool,
@@ -104,7 +104,7 @@ impl Watch for Told<'_> {
     fn begins(&mut self, _: usize, _: usize, _: &Cell, _: Option<f64>) {}
 
     fn phase(&mut self, cell: &Cell, phase: &str) {
-        // Who listens is there as long as this thread is.
+        // The receiver exists as long as this thread.
         let _ = self.sender.send((cell.clone(), phase.to_owned()));
     }
 
