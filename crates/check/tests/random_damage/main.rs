@@ -233,7 +233,7 @@ enum Flaw {
 fn judge(image: &Path, seed: u64, healthy: &BTreeSet<String>) -> Option<Flaw> {
     match compare_scans(image, seed) {
         Err(flaw) => Some(Flaw::Broken(flaw)),
-        Ok(scans) => judge_repair(image, &scans, healthy).map(Flaw::Incomplete),
+        Ok(scans) => check_repair(image, &scans, healthy).map(Flaw::Incomplete),
     }
 }
 
@@ -280,8 +280,8 @@ fn compare_scans(image: &Path, seed: u64) -> Result<Scans, String> {
     Ok(Scans { went: first.is_ok(), threads, memory })
 }
 
-/// Repairs the image; what is wrong with what that leaves.
-fn judge_repair(image: &Path, desc_reads: &Scans, healthy: &BTreeSet<String>) -> Option<String> {
+/// Repairs the image; returns the flaw of the result.
+fn check_repair(image: &Path, scans: &Scans, healthy: &BTreeSet<String>) -> Option<String> {
     let copy = image.with_extension("e2fsck");
     let &Scans { went, threads, memory } = scans;
     let kept = kept_by_e2fsck(image, &copy);

@@ -28,7 +28,7 @@ pub(super) struct Space {
 
 /// A run of clusters with the place that it has.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct FreeRun {
+pub(super) struct ClusterRun {
     /// Number of the first cluster.
     pub(super) first: u64,
     /// First block.
@@ -58,7 +58,7 @@ impl Space {
     }
 
     /// Where a range of free clusters lies, run by run.
-    pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = FreeRun> + '_ {
+    pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = ClusterRun> + '_ {
         let index = self.runs.partition_point(|run| run.first <= range.start).saturating_sub(1);
         let (mut at, mut index) = (range.start, index);
         std::iter::from_fn(move || {
@@ -70,7 +70,7 @@ impl Space {
             let is_last = index + 1 >= self.runs.len();
             let end = if is_last { range.end } else { range.end.min(run.first + run.len) };
             let block = run.block + (at - run.first) * self.cluster_blocks;
-            let piece = FreeRun { first: at, block, len: end - at };
+            let piece = ClusterRun { first: at, block, len: end - at };
             (at, index) = (end, index + 1);
             Some(piece)
         })

@@ -16,7 +16,7 @@ use super::error::BuildError;
 use super::placement::{Mapping, dir_ranges, ea_ranges};
 use super::plan::Plan;
 use super::records::Recorder;
-use super::space::FreeRun;
+use super::space::ClusterRun;
 use crate::source::{NodeId, SourcePrefetch};
 
 /// Bytes of a window of file data, and the multiple that windows are cut at.
@@ -122,7 +122,7 @@ struct Window<'b> {
     first: u64,
     cluster_blocks: u64,
     block_size: u64,
-    pieces: Vec<FreeRun>,
+    pieces: Vec<ClusterRun>,
     bytes: &'b mut [u8],
 }
 
@@ -138,7 +138,8 @@ impl Window<'_> {
 
     /// The bytes of a block that lies in it.
     fn block(&mut self, block: BlockNo) -> Option<&mut [u8]> {
-        let blocks = |piece: &FreeRun| piece.block..piece.block + piece.len * self.cluster_blocks;
+        let blocks =
+            |piece: &ClusterRun| piece.block..piece.block + piece.len * self.cluster_blocks;
         let piece = self.pieces.iter().find(|piece| blocks(piece).contains(&block.0))?;
         let at = (piece.first - self.first) * self.cluster_blocks + (block.0 - piece.block);
         let at = (at * self.block_size) as usize;

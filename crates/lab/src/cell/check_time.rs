@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 use super::error::{CellError, Trying};
-use super::place::{Live, Place, check, simulated_times, volume_size};
 use super::protocol::Cell;
 use super::recorder::Recorder;
 use super::tool::{needs, run as run_tool};
+use super::volume::{MountedVolume, TargetVolume, check, simulated_times, volume_size};
 use crate::experiment::CheckTime;
 use crate::files::{Access, Intent};
 
@@ -31,7 +31,7 @@ pub(super) fn run(
     work: &CheckTime,
     recorder: &mut Recorder<'_>,
 ) -> Result<(), CellError> {
-    let place = Place::new(cell)?;
+    let place = TargetVolume::new(cell)?;
     if place.is_dir() {
         return Err(CellError::new("a directory cannot be checked"));
     }
@@ -55,10 +55,10 @@ pub(super) fn run(
         let wanted = (inodes as f64 * percent / 100.0) as u64;
         if wanted > made {
             recorder.announce(&format!("filling to {percent}%"));
-            let live = place.mount()?;
-            fill(&live, made..wanted, work.files_per_directory)?;
+            let mounted = place.mount()?;
+            fill(&mounted, made..wanted, work.files_per_directory)?;
             made = wanted;
-            live.close()?;
+            mounted.close()?;
         }
         match cell.target.system.is_ext() {
             true => check_marks(cell, &place, *percent, recorder)?,
@@ -81,12 +81,16 @@ pub(super) fn run(
 }
 
 /// Empty files, a fixed number per directory.
-fn fill(live: &Live, files: std::ops::Range<u64>, a_directory: u64) -> Result<(), CellError> {
+fn fill(
+    mounted: &MountedVolume,
+    files: std::ops::Range<u64>,
+    a_directory: u64,
+) -> Result<(), CellError> {
     let first = files.start;
     for number in files {
-        let dir = live.root.join(format!("d{}", number / a_directory));
+        let dir = mounted.root.join(format!("d{}", number / a_directory));
         if number % a_directory == 0 || number == first {
-            match live.files.create_dir(&dir) {
+            match mounted.files.create_dir(&dir) {
                 Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                     return Err(CellError(format!("{}: {error}", dir.display())));
                 }
@@ -97,7 +101,8 @@ fn fill(live: &Live, files: std::ops::Range<u64>, a_directory: u64) -> Result<()
             }
         }
         let path = dir.join(format!("f{number}"));
-        live.files
+        mounted
+            .files
             .open(&path, Access { intent: Intent::Create, direct: false })
             .trying(path.display())?;
     }
@@ -110,7 +115,7 @@ fn fill(live: &Live, files: std::ops::Range<u64>, a_directory: u64) -> Result<()
 fn on_drive(
     cell: &Cell,
     work: &CheckTime,
-    place: &Place<'_>,
+    place: &TargetVolume<'_>,
     (size, inodes, words): (u64, u64, &[&str]),
     recorder: &mut Recorder<'_>,
 ) -> Result<(), CellError> {
@@ -177,7 +182,7 @@ fn on_drive(
 /// Each checker of ext volumes, three times; afterwards the volume has no marks, as before.
 fn check_marks(
     cell: &Cell,
-    place: &Place<'_>,
+    place: &TargetVolume<'_>,
     percent: f64,
     recorder: &mut Recorder<'_>,
 ) -> Result<(), CellError> {

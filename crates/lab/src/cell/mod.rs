@@ -12,11 +12,11 @@ mod error;
 mod hard_links;
 mod layers;
 mod low_memory;
-mod place;
 mod protocol;
 mod recorder;
 mod sequential_write;
 mod tool;
+mod volume;
 mod zfs;
 
 use std::io::{self, BufRead, Read, Write};

@@ -15,7 +15,7 @@ const POOL: &str = "extant-lab";
 /// Timeout for the server's reply.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Time between two attempts.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
 /// A pool in use, with its server.
 pub(super) struct Pool {
@@ -85,7 +85,7 @@ impl Pool {
             if start.elapsed() > PATIENCE {
                 return Err(CellError::new("zfs-fuse does not answer"));
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL);
         }
         Ok(pool)
     }

@@ -203,12 +203,12 @@ impl Args {
             return Err(CommandError::usage(format_args!("--jobs: {why}")));
         }
         perform(experiments, settings, &self.out, self.jobs)?;
-        tell_of(&self.out, console)
+        report_to(&self.out, console)
     }
 }
 
 /// Says where the samples are, and whether any of them is a figure.
-pub(super) fn tell_of(out: &Path, console: &mut Console<'_>) -> Result<(), CommandError> {
+pub(super) fn report_to(out: &Path, console: &mut Console<'_>) -> Result<(), CommandError> {
     let results = Results::read(out).map_err(CommandError::new)?;
     let is_any = results.samples.iter().any(|sample| sample.metric == CELL_SECONDS);
     console.remark(match is_any {
@@ -292,7 +292,7 @@ impl Display {
         Ok(Self { bar, interrupted, left: String::new() })
     }
 
-    fn tell(&self, line: &str) {
+    fn report(&self, line: &str) {
         self.bar.suspend(|| say_on_stderr(line));
     }
 }
@@ -321,8 +321,8 @@ impl Watch for Display {
     fn ended(&mut self, cell: &Cell, outcome: Result<f64, &str>) {
         let name = name(cell);
         match outcome {
-            Ok(seconds) => self.tell(&format!("{name}: {seconds:.1} s")),
-            Err(why) => self.tell(&format!("{name}: skipped: {why}")),
+            Ok(seconds) => self.report(&format!("{name}: {seconds:.1} s")),
+            Err(why) => self.report(&format!("{name}: skipped: {why}")),
         }
     }
 

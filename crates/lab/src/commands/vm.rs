@@ -10,7 +10,7 @@ use crate::target::Target;
 use crate::vm::{Acceleration, Guest, Image, Options};
 
 use super::console::{CommandError, Console};
-use super::run::{Changes, Display, ended, plan, tell_of};
+use super::run::{Changes, Display, ended, plan, report_to};
 
 /// The targets of document 002, if the user gives none.
 const TARGETS: &str = "ext4:noatime,ext4+linear:noatime,ext4+linear+crypt:noatime,btrfs:noatime,\
@@ -37,12 +37,12 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct PrepareArgs {
     #[command(flatten)]
-    place: Place,
+    place: GuestDir,
 }
 
 /// Where a guest is kept.
 #[derive(Debug, clap::Args)]
-struct Place {
+struct GuestDir {
     /// Where the guest's kernel and files are kept [default: extant/vm in the user's cache
     /// directory]
     #[arg(long, value_name = "DIR")]
@@ -61,7 +61,7 @@ struct RunArgs {
     #[arg(long, value_name = "DIR", default_value = super::run::OUT)]
     out: PathBuf,
     #[command(flatten)]
-    place: Place,
+    place: GuestDir,
     #[command(flatten)]
     changes: Changes,
     /// The guest's memory
@@ -93,7 +93,7 @@ impl Args {
     }
 }
 
-impl Place {
+impl GuestDir {
     /// The user's own directory: no other user may put a kernel there.
     fn dir(&self) -> Result<PathBuf, CommandError> {
         let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -171,6 +171,6 @@ impl RunArgs {
         drop(guest);
         display.bar.finish_and_clear();
         ended(outcome)?;
-        tell_of(&self.out, console)
+        report_to(&self.out, console)
     }
 }

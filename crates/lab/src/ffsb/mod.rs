@@ -7,19 +7,19 @@
 
 mod names;
 mod operate;
-mod outcome;
 pub mod profile;
 mod reference;
 mod run;
+mod trial;
 mod turns;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use outcome::{Counts, Group, Measured, Outcome, Times};
 pub use profile::Profile;
 pub use reference::{REFERENCES, Reference};
 pub use run::run;
+pub use trial::{Counts, Group, Measured, Times, TrialResult};
 pub use turns::run_in_turns;
 
 #[cfg(doc)]

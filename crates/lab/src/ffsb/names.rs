@@ -68,13 +68,13 @@ impl Users {
 
 /// A file that a thread uses, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct UsedFile {
     pub(super) path: PathBuf,
     number: usize,
     users: Arc<Users>,
 }
 
-impl Drop for Held {
+impl Drop for UsedFile {
     fn drop(&mut self) {
         if self.users.0.load(Ordering::Relaxed) == ALONE {
             self.users.0.store(0, Ordering::Release);
@@ -96,7 +96,7 @@ pub(super) enum Use {
 /// The result of choosing a file.
 #[derive(Debug)]
 pub(super) enum Choice {
-    File(Held),
+    File(UsedFile),
     /// There are files, but the tried ones are in use.
     AllInUse,
     /// There are no files.
@@ -141,7 +141,7 @@ impl Names {
 
     /// A name for a new file: the one that has been free for longest, else a new one in a random
     /// directory. The file exists for other threads once its maker calls [`Self::made`].
-    pub(super) fn next(&self, random: &mut Rng) -> Held {
+    pub(super) fn next(&self, random: &mut Rng) -> UsedFile {
         let mut inner = self.lock();
         let number = inner.free.pop_front().unwrap_or_else(|| {
             let place = random.u32(..=inner.dirs);
@@ -152,18 +152,18 @@ impl Names {
         let slot = &inner.files[number];
         // No thread chooses a file that does not exist, so it has no users.
         assert!(slot.users.try_alone(), "file {number} is made and in use");
-        Held { path: self.path(number, slot), number, users: slot.users.clone() }
+        UsedFile { path: self.path(number, slot), number, users: slot.users.clone() }
     }
 
     /// The file of a name given by [`Self::next`] exists.
-    pub(super) fn made(&self, file: &Held) {
+    pub(super) fn made(&self, file: &UsedFile) {
         let mut inner = self.lock();
         inner.files[file.number].is_present = true;
         inner.present += 1;
     }
 
     /// The file, held alone, is gone, and its name free.
-    pub(super) fn removed(&self, file: Held) {
+    pub(super) fn removed(&self, file: UsedFile) {
         let mut inner = self.lock();
         inner.files[file.number].is_present = false;
         inner.present -= 1;
@@ -175,7 +175,7 @@ impl Names {
     /// Gives the file, held alone, its next name.
     pub(super) fn rename<E>(
         &self,
-        file: &Held,
+        file: &UsedFile,
         rename: impl FnOnce(&Path, &Path) -> Result<(), E>,
     ) -> Result<(), E> {
         let (renames, to) = {
@@ -206,7 +206,7 @@ impl Names {
                 };
             if is_held {
                 let path = self.path(number, slot);
-                return Choice::File(Held { path, number, users: slot.users.clone() });
+                return Choice::File(UsedFile { path, number, users: slot.users.clone() });
             }
         }
         Choice::AllInUse
@@ -248,7 +248,7 @@ mod tests {
         names
     }
 
-    fn chosen(names: &Names, random: &mut Rng, how: Use) -> Held {
+    fn chosen(names: &Names, random: &mut Rng, how: Use) -> UsedFile {
         match names.choose(random, how) {
             Choice::File(file) => file,
             other => panic!("{other:?}"),

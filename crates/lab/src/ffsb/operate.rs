@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use extant::AlignedBuffer;
 use fastrand::Rng;
 
-use super::names::{Choice, Held, Names, Use};
-use super::outcome::{Counts, Group};
+use super::names::{Choice, Names, Use, UsedFile};
 use super::profile::{
     Call, FileSet, Fill, Operation, Profile, ReadOrder, Sizes, Stats, ThreadGroup,
 };
+use super::trial::{Counts, Group};
 use super::{RunError, failed};
 use crate::files::{Access, Files, Intent, OpenFile};
 
@@ -21,7 +21,7 @@ use crate::files::{Access, Files, Intent, OpenFile};
 const ALIGNMENT: usize = 4096;
 
 /// How often a waiting thread tests whether the run has ended.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(50);
 
 /// A file set while it is used.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl End {
             if left.is_zero() {
                 return;
             }
-            thread::sleep(left.min(LOOK));
+            thread::sleep(left.min(POLL));
         }
     }
 }
@@ -245,7 +245,7 @@ impl Worker<'_> {
         names: &Names,
         how: Use,
         operation: Operation,
-    ) -> Result<Option<Held>, RunError> {
+    ) -> Result<Option<UsedFile>, RunError> {
         while !self.end.is_here() {
             match names.choose(&mut self.random, how) {
                 Choice::File(file) => return Ok(Some(file)),
@@ -430,20 +430,20 @@ impl Worker<'_> {
         set: &LiveSet<'_>,
         names: &Names,
     ) -> Result<Counts, RunError> {
-        let held = names.next(&mut self.random);
+        let used = names.next(&mut self.random);
         let size = draw_size(&set.spec.sizes, &mut self.random);
-        let file = self.open(&held.path, Intent::Create)?;
-        let transactions = self.fill(&*file, &held.path, size)?;
-        self.finish(operation, file, &held.path)?;
-        names.made(&held);
+        let file = self.open(&used.path, Intent::Create)?;
+        let transactions = self.fill(&*file, &used.path, size)?;
+        self.finish(operation, file, &used.path)?;
+        names.made(&used);
         Ok(Counts { operations: 1, transactions, read_bytes: 0, written_bytes: size })
     }
 
-    fn append(&mut self, operation: Operation, held: Held) -> Result<Counts, RunError> {
+    fn append(&mut self, operation: Operation, used: UsedFile) -> Result<Counts, RunError> {
         let writing = self.group.write;
-        let path = held.path.clone();
+        let path = used.path.clone();
         let mut file = self.open(&path, Intent::Append)?;
-        drop(held);
+        drop(used);
         let mut done = 0;
         while done < writing.size {
             let len = writing.block.min(writing.size - done);
@@ -461,22 +461,22 @@ impl Worker<'_> {
     fn meta(&mut self, set: &LiveSet<'_>) -> Result<bool, RunError> {
         let files = self.files;
         for _ in 0..2 {
-            let held = set.meta.next(&mut self.random);
-            let made = self.record.timed(Call::Mkdir, || files.create_dir(&held.path));
-            made.map_err(failed("make", &held.path))?;
-            set.meta.made(&held);
+            let used = set.meta.next(&mut self.random);
+            let made = self.record.timed(Call::Mkdir, || files.create_dir(&used.path));
+            made.map_err(failed("make", &used.path))?;
+            set.meta.made(&used);
         }
-        let Some(held) = self.choose(&set.meta, Use::Alone, Operation::Meta)? else {
+        let Some(used) = self.choose(&set.meta, Use::Alone, Operation::Meta)? else {
             return Ok(false);
         };
-        let removed = self.record.timed(Call::Rmdir, || files.remove_dir(&held.path));
-        removed.map_err(failed("remove", &held.path))?;
-        set.meta.removed(held);
-        let Some(held) = self.choose(&set.meta, Use::Alone, Operation::Meta)? else {
+        let removed = self.record.timed(Call::Rmdir, || files.remove_dir(&used.path));
+        removed.map_err(failed("remove", &used.path))?;
+        set.meta.removed(used);
+        let Some(used) = self.choose(&set.meta, Use::Alone, Operation::Meta)? else {
             return Ok(false);
         };
         let record = &mut self.record;
-        set.meta.rename(&held, |from, to| {
+        set.meta.rename(&used, |from, to| {
             let renamed = record.timed(Call::Rename, || files.rename(from, to));
             renamed.map_err(failed("rename", from))
         })?;

@@ -188,13 +188,13 @@ fn findings(all: &[(&Path, Results)], page: &mut String) {
         });
         let here = finding.pairs.iter().map(|pair| (pair.clone(), judged(pair)));
         for (pair, judged) in here.chain(on_drives) {
-            let (here, verdict) = match judged {
+            let (here, conclusion) = match judged {
                 None => ("–".to_owned(), "was not measured".to_owned()),
                 Some(judged) => {
                     let text = judged.difference.map_or_else(String::new, difference_text);
                     let figures = [judged.before, judged.after].map(|one| number(one.mean));
                     let here = format!("{text} ({} to {})", figures[0], figures[1]);
-                    (here.trim_start().to_owned(), judged.verdict.to_string())
+                    (here.trim_start().to_owned(), judged.conclusion.to_string())
                 }
             };
             let lead = match std::mem::take(&mut is_first) {

@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::course::Course;
 use super::error::RunError;
 use super::executor::{Ended, Watch};
-use super::here::{LOOK, one};
+use super::here::{POLL, one};
 use super::isolate::Isolation;
 use super::plan::{Plan, must_be_alone};
 use super::scratch::{SCRATCH, clean};
@@ -58,7 +58,7 @@ pub(super) fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<(), RunError> {
                 outcome?;
                 return course.end();
             }
-            if let Ok((cell, phase)) = phases.recv_timeout(LOOK) {
+            if let Ok((cell, phase)) = phases.recv_timeout(POLL) {
                 watch.phase(&cell, &phase);
             }
             if outcome.is_err() || watch.is_interrupted() {

@@ -14,7 +14,7 @@ use crate::cell::{Cell, Message};
 use crate::sample::{MEMORY_PEAK, WHOLE};
 
 /// How often a cell is polled.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
+pub(super) const POLL: Duration = Duration::from_millis(100);
 
 /// This machine: a process for each cell.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ pub(super) fn one(
             end(&mut child);
             return Err(RunError::Interrupted);
         }
-        let line = match messages.recv_timeout(LOOK) {
+        let line = match messages.recv_timeout(POLL) {
             Ok(line) => line,
             Err(mpsc::RecvTimeoutError::Timeout) => continue,
             Err(mpsc::RecvTimeoutError::Disconnected) => break None,

@@ -113,11 +113,11 @@ impl Image {
         is_ours.then(|| Self { dir: dir.to_owned(), description })
     }
 
-    /// Makes one from Debian's packages; `tell` is called with the progress.
+    /// Makes one from Debian's packages; `report` is called with the progress.
     ///
     /// # Errors
     /// A required program or package is not available: the error names it.
-    pub fn prepare(dir: &Path, tell: &mut dyn FnMut(&str)) -> Result<Self, VmError> {
+    pub fn prepare(dir: &Path, report: &mut dyn FnMut(&str)) -> Result<Self, VmError> {
         if std::env::consts::ARCH != "x86_64" {
             return Err(VmError("guests are made for x86_64 only".to_owned()));
         }
@@ -131,12 +131,12 @@ impl Image {
         remove_left(dir);
         // Another one may be doing the same: each has a place of its own, and the last one stays.
         let work = dir.join(format!("work-{}", std::process::id()));
-        let made = Self::make(dir, &work, tell);
+        let made = Self::make(dir, &work, report);
         let _ = fs::remove_dir_all(&work);
         made
     }
 
-    fn make(dir: &Path, work: &Path, tell: &mut dyn FnMut(&str)) -> Result<Self, VmError> {
+    fn make(dir: &Path, work: &Path, report: &mut dyn FnMut(&str)) -> Result<Self, VmError> {
         let (files, root) = (work.join("packages"), work.join("root"));
         let of_kernel = packages::depends(KERNEL_PACKAGE)?;
         let kernel = of_kernel.into_iter().find(|name| name.starts_with("linux-image-"));
@@ -150,9 +150,9 @@ impl Image {
             .chain(libraries.clone())
             .chain([kernel.clone()])
             .collect();
-        tell(&format!("fetching {kernel} and {} other packages", names.len() - 1));
+        report(&format!("fetching {kernel} and {} other packages", names.len() - 1));
         let absent = packages::fetch(&names, &files)?;
-        tell("unpacking");
+        report("unpacking");
         fs::create_dir_all(&root).trying(root.display())?;
         for package in tools.iter().copied().chain(libraries.iter().map(String::as_str)) {
             if let Some(file) = packages::file_of(package, &files) {

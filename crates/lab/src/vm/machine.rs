@@ -25,7 +25,7 @@ const PACKAGE: &str = "qemu-system-x86";
 const KVM_PATIENCE: Duration = Duration::from_secs(30);
 const EMULATION_PATIENCE: Duration = Duration::from_secs(240);
 /// How often the observer is asked whether to continue.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(100);
 
 /// Accelerators of a guest's processors.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -230,7 +230,7 @@ impl Machine {
 
     /// The guest's next message, if it comes soon.
     pub(super) fn hear(&mut self) -> Heard {
-        match self.said.recv_timeout(LOOK) {
+        match self.said.recv_timeout(POLL) {
             Ok(line) => Heard::Line(line),
             Err(RecvTimeoutError::Timeout) => Heard::Nothing,
             Err(RecvTimeoutError::Disconnected) => {

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use super::operate::{End, LiveSet, Record, Worker, buffer, draw_size, fill_file};
-use super::outcome::{Group, Measured, Outcome};
 use super::profile::{Ageing, FileSet, Profile, Sizes, Start, ThreadGroup};
+use super::trial::{Group, Measured, TrialResult};
 use super::{RunError, failed};
 use crate::cpu::Cpu;
 use crate::files::{Access, Files, Intent, OpenFile, Space};
 
 /// How often ageing samples the space in use. (FFSB samples once a second, in which a small volume
 /// becomes full.)
-const LOOK: Duration = Duration::from_millis(5);
+const SAMPLE_PERIOD: Duration = Duration::from_millis(5);
 
 /// Empty files that ageing starts with.
 const FIRST_FILES: usize = 10;
@@ -28,7 +28,7 @@ const FIRST_FILES: usize = 10;
 /// # Errors
 /// A call failed or did less than requested, or an operation found no file that it could use:
 /// nothing is measured then.
-pub fn run(profile: &Profile, files: &dyn Files) -> Result<Outcome, RunError> {
+pub fn run(profile: &Profile, files: &dyn Files) -> Result<TrialResult, RunError> {
     let mut random = profile.seed.map_or_else(Rng::new, Rng::with_seed);
     let start = Instant::now();
     let sets: Vec<LiveSet<'_>> = profile.filesystems.iter().map(LiveSet::new).collect();
@@ -45,12 +45,12 @@ pub fn run(profile: &Profile, files: &dyn Files) -> Result<Outcome, RunError> {
     let setup_seconds = start.elapsed().as_secs_f64();
     sync(files, &sets)?;
     if profile.time.is_zero() {
-        return Ok(Outcome { setup_seconds, measured: None });
+        return Ok(TrialResult { setup_seconds, measured: None });
     }
     if let Some(command) = &profile.callout {
         call_out(command)?;
     }
-    Ok(Outcome { setup_seconds, measured: Some(measure(profile, files, &sets, random)?) })
+    Ok(TrialResult { setup_seconds, measured: Some(measure(profile, files, &sets, random)?) })
 }
 
 fn sync(files: &dyn Files, sets: &[LiveSet<'_>]) -> Result<(), RunError> {
@@ -220,10 +220,10 @@ fn set_up(
         if is_enough {
             return Ok(());
         }
-        let held = set.data.next(&mut random);
+        let file = set.data.next(&mut random);
         let size = draw_size(&spec.sizes, &mut random);
-        make_file(files, &held.path, size, &buffer)?;
-        set.data.made(&held);
+        make_file(files, &file.path, size, &buffer)?;
+        set.data.made(&file);
         made += 1;
     }
 }
@@ -248,9 +248,9 @@ fn age(
     random: &mut Rng,
 ) -> Result<(), RunError> {
     for _ in 0..FIRST_FILES {
-        let held = set.fill.next(random);
-        make_file(files, &held.path, 0, &[])?;
-        set.fill.made(&held);
+        let file = set.fill.next(random);
+        make_file(files, &file.path, 0, &[])?;
+        set.fill.made(&file);
     }
     let end = End::default();
     let crew = Crew {
@@ -264,7 +264,7 @@ fn age(
     };
     let until = || {
         while !end.is_here() && space(files, set.spec)?.utilization() < ageing.utilization {
-            end.wait(LOOK);
+            end.wait(SAMPLE_PERIOD);
         }
         Ok(())
     };

@@ -25,7 +25,7 @@ fn every_operation(location: &str) -> String {
 }
 
 /// Whatever the operations were, the counts agree with each other.
-fn assert_consistent(outcome: &Outcome) {
+fn assert_consistent(outcome: &TrialResult) {
     let measured = outcome.measured.as_ref().expect("it was measured");
     assert!(measured.elapsed_seconds >= 1.0);
     let [group] = &measured.groups[..] else { panic!("one group") };

@@ -16,7 +16,7 @@ mod error;
 mod lines;
 
 pub use error::{Flaw, ProfileError};
-use lines::{Kind, Section};
+use lines::{Section, SectionKind};
 
 const GLOBAL_KEYS: &[&str] = &[
     "time",
@@ -87,7 +87,7 @@ impl FromStr for Profile {
         if filesystems.is_empty() {
             return Err(Flaw::NoSection("filesystem").at(1));
         }
-        let groups = root.children(Kind::ThreadGroup);
+        let groups = root.children(SectionKind::ThreadGroup);
         let thread_groups = groups
             .map(|section| thread_group(section, &filesystems))
             .collect::<Result<Vec<_>, _>>()?;
@@ -134,7 +134,7 @@ fn fill(text: &str) -> Option<Fill> {
 fn file_sets(root: &Section, warnings: &mut Vec<String>) -> Result<Vec<FileSet>, ProfileError> {
     let mut whole: Vec<Section> = Vec::new();
     let mut sets = Vec::new();
-    for own in root.children(Kind::FileSystem) {
+    for own in root.children(SectionKind::FileSystem) {
         own.check_keys(|key| FILESYSTEM_KEYS.contains(&key))?;
         let base = match own.text("clone") {
             Some((line, location)) => {
@@ -232,7 +232,7 @@ fn sizes(section: &Section, warnings: &mut Vec<String>) -> Result<Sizes, Profile
 }
 
 fn ageing(section: &Section, warnings: &mut Vec<String>) -> Result<Option<Ageing>, ProfileError> {
-    let mut groups = section.children(Kind::ThreadGroup);
+    let mut groups = section.children(SectionKind::ThreadGroup);
     let raw = groups.next();
     if let Some(second) = groups.next() {
         return Err(Flaw::Section("threadgroup".into()).at(second.line));
@@ -350,7 +350,7 @@ fn check_sizes(group: &ThreadGroup) -> Result<(), Flaw> {
 fn stats(group: &Section) -> Result<Option<Stats>, ProfileError> {
     let mut stats = Stats::default();
     let mut is_enabled = false;
-    for section in group.children(Kind::Stats) {
+    for section in group.children(SectionKind::Stats) {
         section.check_keys(|key| STATS_KEYS.contains(&key))?;
         is_enabled |= section.flag("enable_stats")?;
         for item in section.list("ignore") {

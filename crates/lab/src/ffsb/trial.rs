@@ -11,7 +11,7 @@ use crate::cpu::Cpu;
 
 /// A whole run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct TrialResult {
     /// How long making the files took, ageing included.
     pub setup_seconds: f64,
     /// The measurements; `None` if the profile's time is zero.
