@@ -5,7 +5,7 @@ use std::path::Path;
 
 use extant_device::{Device, OpenOptions as FileOptions};
 use extant_image::AtomicFile;
-use extant_image::mkfs::figures::figures;
+use extant_image::mkfs::params::params;
 use extant_image::mkfs::{
     BlockSize, Config, DeviceInfo, Identity, MkfsError, NewVolume, Options, Program, WriteRules,
 };
@@ -205,13 +205,13 @@ impl Formatter {
             physical_sector: sector,
             first_meta_bg: None,
         };
-        let figures = figures(Program::Extant, &self.options, &Config::built_in(), &facts)?;
-        if figures.is_journal_device() || figures.extended.offset.is_some() {
+        let params = params(Program::Extant, &self.options, &Config::built_in(), &facts)?;
+        if params.is_journal_device() || params.extended.offset.is_some() {
             let refused = "a journal device or an offset: use extant mkfs";
             return Err(MkfsError::Invalid(refused.to_owned()));
         }
-        let identity = Identity::new(&self.options, &figures, None)?;
-        let mut volume = NewVolume::new(figures, identity, &RunSet::new())?;
+        let identity = Identity::new(&self.options, &params, None)?;
+        let mut volume = NewVolume::new(params, identity, &RunSet::new())?;
         volume.add_special_inodes(&RunSet::new())?;
         Ok(volume)
     }

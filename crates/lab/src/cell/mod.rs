@@ -27,7 +27,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity}
 use crate::experiment::Work;
 pub(crate) use check_time::REAL_STEPS;
 pub use error::CellError;
-pub(crate) use place::work_dir;
+pub(crate) use volume::work_dir;
 pub use protocol::{Cell, Message};
 use recorder::Recorder;
 
