@@ -313,7 +313,7 @@ fn entries_of(node: &HtreeNode<'_>) -> Vec<(u32, u64)> {
 }
 
 /// Another name made of one, as by e2fsck: `~N` in the padding of the name's record, or in place of
-/// its last bytes if there is none. A name that already ends so gets the next number.
+/// its last bytes otherwise. A name that already ends so gets the next number.
 fn mutated(name: &[u8], number: u32) -> Vec<u8> {
     const SUFFIX: usize = 2;
     const LONGEST: usize = 255;

@@ -204,7 +204,7 @@ impl<'c> TargetVolume<'c> {
             }
             _ if !self.cell.isolated => {
                 return Err(CellError::new(
-                    "mounting needs root, or user namespaces for everybody and unshare(1)",
+                    "mounting needs root, or user namespaces for all users and unshare(1)",
                 ));
             }
             System::ZfsFuse => {

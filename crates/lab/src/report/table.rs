@@ -38,7 +38,7 @@ pub(super) struct Table {
 pub(super) struct Series {
     /// Whose they are.
     pub(super) name: String,
-    /// The target of each row, or one for all; "" if there is none.
+    /// The target of each row, or one for all; "" without a target.
     #[serde(default)]
     pub(super) targets: Vec<String>,
     /// Of each column: phases (the first with figures is taken), metric, what it is divided by.

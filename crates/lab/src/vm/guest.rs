@@ -31,7 +31,7 @@ pub struct Options {
     pub program: PathBuf,
 }
 
-/// A guest, or why there is none: cells report it then.
+/// A guest, or why it cannot be had: cells report it then.
 pub struct Guest {
     image: Option<Image>,
     options: Options,
@@ -73,12 +73,12 @@ impl Guest {
         guest
     }
 
-    /// Its description; `None` if there is none.
+    /// Its description; `None` without a guest.
     pub fn described(&self) -> Option<GuestMachine> {
         self.described.clone()
     }
 
-    /// Why there is none.
+    /// Why there is no guest.
     pub fn gone(&self) -> Option<&str> {
         self.gone.as_deref()
     }

@@ -104,7 +104,7 @@ struct Description {
 }
 
 impl Image {
-    /// The one in a directory; `None` if there is none, or one of another version.
+    /// The one in a directory; `None` without one, or with one of another version.
     pub fn kept(dir: &Path) -> Option<Self> {
         let text = fs::read(dir.join(DESCRIPTION)).ok()?;
         let description: Description = serde_json::from_slice(&text).ok()?;

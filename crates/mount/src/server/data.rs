@@ -138,7 +138,7 @@ impl Server {
     /// The next offset of data or of a hole from an offset on; the file's end counts as a hole.
     ///
     /// # Errors
-    /// ENXIO if there is none, EINVAL for another kind of seek, and as [`VolumeRead::seek_data`].
+    /// ENXIO without any, EINVAL for another kind of seek, and as [`VolumeRead::seek_data`].
     pub fn seek(&self, file: InodeNo, wanted: SeekFrom) -> Result<u64, Errno> {
         let found = self.with(|volume| match wanted {
             SeekFrom::Data(offset) => Ok(volume.seek_data(file, offset)?),

@@ -266,7 +266,7 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Reads a request; if there is none, calls `before_sleep` before the thread sleeps.
+    /// Reads a request; without any, calls `before_sleep` before the thread sleeps.
     fn find(
         &mut self,
         buffer: &mut RequestBuffer,

@@ -43,7 +43,7 @@ impl Mounted {
             Some(path) => self.root.join(OsString::from_vec(path)),
             None => {
                 let held = self.held.get(&id).and_then(|held| held.first());
-                let held = held.unwrap_or_else(|| panic!("{id:?} has no name and nobody holds it"));
+                let held = held.unwrap_or_else(|| panic!("{id:?} has no name and no open handle"));
                 PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()))
             }
         }

@@ -315,7 +315,7 @@ fn take_over(files: &dyn Files, set: &LiveSet<'_>) -> Result<bool, RunError> {
     Ok(true)
 }
 
-/// The contents of a directory; `None` if there is none.
+/// The contents of a directory; `None` if it does not exist.
 fn listed(files: &dyn Files, dir: &Path) -> Result<Option<Vec<(PathBuf, bool)>>, RunError> {
     match files.list(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
