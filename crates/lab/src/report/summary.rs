@@ -203,7 +203,7 @@ fn findings(all: &[(&Path, Results)], page: &mut String) {
             };
             let _ = writeln!(
                 page,
-                "| {} | {} | {here} | {verdict} |",
+                "| {} | {} | {here} | {conclusion} |",
                 lead.join(" | "),
                 escaped(&pair.who)
             );
