@@ -322,13 +322,8 @@ impl Grower {
         ]);
         set_xattr(&file, "system.posix_acl_access", &acl)?;
         let dir = self.dir("xattrs/acl-dir")?;
-        let default = self::acl(&[
-            (1, 7, NO_ID),
-            (4, 5, NO_ID),
-            (8, 7, 100),
-            (16, 7, NO_ID),
-            (32, 5, NO_ID),
-        ]);
+        let default =
+            self::acl(&[(1, 7, NO_ID), (4, 5, NO_ID), (8, 7, 100), (16, 7, NO_ID), (32, 5, NO_ID)]);
         set_xattr(&dir, "system.posix_acl_default", &default)?;
         set_xattr(&dir, "system.posix_acl_access", &default)
     }

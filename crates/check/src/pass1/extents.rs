@@ -2,7 +2,7 @@
 //! is reported.
 
 use super::Local;
-use super::inode::{MapFigures, Visit};
+use super::visit::{MapCounts, Visit};
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::order::ExtentFix;
@@ -28,7 +28,7 @@ struct Walk {
     next: u64,
     /// The extent before.
     last: Option<Extent>,
-    figures: MapFigures,
+    counts: MapCounts,
     extents: u64,
     nodes: u64,
     /// Blocks of the largest directory.
@@ -51,7 +51,7 @@ impl Check<'_> {
         &self,
         visit: &mut Visit<'_>,
         local: &mut Local,
-    ) -> Result<MapFigures, CheckError> {
+    ) -> Result<MapCounts, CheckError> {
         let owner = NodeOwner { inode: visit.ino, generation: visit.inode.generation, block: None };
         let root = visit.inode.i_block;
         let mut walk = Walk {
@@ -59,7 +59,7 @@ impl Check<'_> {
             is_dir: visit.inode.is_dir(),
             next: 0,
             last: None,
-            figures: MapFigures::default(),
+            counts: MapCounts::default(),
             extents: 0,
             nodes: 0,
             dir_limit: self.dir_limit(),
@@ -73,28 +73,28 @@ impl Check<'_> {
             if self.should_fix(visit.finding(Code::ExtentHeaderCorrupt))? {
                 self.clear_visited(visit)?;
             }
-            return Ok(MapFigures { is_unsure: true, ..MapFigures::default() });
+            return Ok(MapCounts { is_unsure: true, ..MapCounts::default() });
         };
-        walk.figures.depth = node.depth();
+        walk.counts.depth = node.depth();
         walk.is_hollow = matches!(node, ExtentNode::Index([], _));
-        walk.figures.rebuild |= self.has_narrow_header(&root, &walk)?;
+        walk.counts.rebuild |= self.has_narrow_header(&root, &walk)?;
         let (found, expected) = (u64::from(node.depth()), self.most_levels());
         if found > expected {
             let finding = visit.finding(Code::ExtentTreeBeyondLimit);
-            walk.figures.rebuild |= self.should_fix(finding.found(found).expected(expected))?;
+            walk.counts.rebuild |= self.should_fix(finding.found(found).expected(expected))?;
         }
         walk.extent_fixes = self.extent_fixes(visit.ino, &visit.inode)?.map(Vec::into_iter);
         self.walk_node(node, &mut walk, local)?;
         if walk.is_cut {
             self.need_restart();
         }
-        let mut figures = walk.figures;
-        figures.clusters += walk.nodes;
-        figures.rebuild |= self.is_too_deep(visit, &walk)?;
-        if figures.rebuild && self.is_repair() {
+        let mut counts = walk.counts;
+        counts.clusters += walk.nodes;
+        counts.rebuild |= self.is_too_deep(visit, &walk)?;
+        if counts.rebuild && self.is_repair() {
             visit.dirty = true;
         }
-        Ok(figures)
+        Ok(counts)
     }
 
     /// Whether a header says that a node has room for fewer entries than any writer makes it for,
@@ -134,15 +134,15 @@ impl Check<'_> {
     /// Extents that fit into fewer levels: rebuilt along with other repairs, never a reason for
     /// one.
     fn is_too_deep(&self, visit: &Visit<'_>, walk: &Walk) -> Result<bool, CheckError> {
-        let found = u64::from(walk.figures.depth);
+        let found = u64::from(walk.counts.depth);
         if walk.is_hollow {
             return self.should_fix(visit.finding(Code::ExtentTreeTooDeep).found(found));
         }
-        if !self.is_repair() || self.options.keep_extents || walk.figures.depth == 0 {
+        if !self.is_repair() || self.options.keep_extents || walk.counts.depth == 0 {
             return Ok(false);
         }
         let fits = walk.extents <= u64::from(capacity(extent::ROOT_SIZE));
-        if !fits || !walk.figures.rebuild {
+        if !fits || !walk.counts.rebuild {
             return Ok(false);
         }
         self.should_fix(visit.finding(Code::ExtentTreeTooDeep).found(found))
@@ -182,37 +182,37 @@ impl Check<'_> {
             .block(index.leaf)
             .file_block(index.block);
         if !self.geometry.contains(index.leaf, 1) {
-            walk.figures.rebuild |= self.should_fix(invalid)?;
+            walk.counts.rebuild |= self.should_fix(invalid)?;
             return Ok(());
         }
         let owner = NodeOwner { block: Some(index.leaf), ..walk.owner };
         if self.blocks.is_system(self.blocks.cluster_of(index.leaf))
             && !self.is_own_node(&self.read_claimed(index.leaf)?, &owner, below)
         {
-            walk.figures.is_unsure = true;
+            walk.counts.is_unsure = true;
             let finding =
                 Finding::new(Code::MapOnMetadata).inode(walk.owner.inode).block(index.leaf);
             let is_cut = self.should_fix(finding)?;
             walk.is_cut |= is_cut;
-            walk.figures.rebuild |= is_cut;
+            walk.counts.rebuild |= is_cut;
             return Ok(());
         }
         if !walk.met.insert(index.leaf) {
-            walk.figures.rebuild |= self.should_fix(invalid)?;
+            walk.counts.rebuild |= self.should_fix(invalid)?;
             return Ok(());
         }
         let mut bytes = local.nodes.pop().unwrap_or_default();
         bytes.resize(self.geometry.block_len(), 0);
         self.read_claimed_into(index.leaf, &mut bytes)?;
         let Some(node) = self.usable_node(&bytes, Some(below)) else {
-            walk.figures.rebuild |= self.should_fix(invalid)?;
+            walk.counts.rebuild |= self.should_fix(invalid)?;
             local.nodes.push(bytes);
             return Ok(());
         };
         let first = first_block(&node);
         if first.is_none() {
             // A node that holds nothing.
-            walk.figures.rebuild |= self.should_fix(invalid)?;
+            walk.counts.rebuild |= self.should_fix(invalid)?;
             local.nodes.push(bytes);
             return Ok(());
         }
@@ -224,7 +224,7 @@ impl Check<'_> {
                 .block(index.leaf)
                 .found(u64::from(said))
                 .expected(u64::from(below));
-            walk.figures.rebuild |= self.should_fix(finding)?;
+            walk.counts.rebuild |= self.should_fix(finding)?;
         }
         let sum_is_wrong = extent::verify(&bytes, &owner, self.geometry).is_err();
         let cluster = self.blocks.cluster_of(index.leaf).0;
@@ -236,19 +236,19 @@ impl Check<'_> {
             let finding = Finding::new(Code::ExtentIndexStart)
                 .inode(walk.owner.inode)
                 .file_block(index.block)
-                .found(u64::from(walk.figures.depth - below - 1))
+                .found(u64::from(walk.counts.depth - below - 1))
                 .expected(first);
-            walk.figures.rebuild |= self.should_fix(finding)?;
+            walk.counts.rebuild |= self.should_fix(finding)?;
         }
-        walk.figures.rebuild |= self.has_narrow_header(&bytes, walk)?;
-        let before = walk.figures.rebuild;
+        walk.counts.rebuild |= self.has_narrow_header(&bytes, walk)?;
+        let before = walk.counts.rebuild;
         self.walk_node(node, walk, local)?;
-        if sum_is_wrong && before == walk.figures.rebuild {
+        if sum_is_wrong && before == walk.counts.rebuild {
             let finding =
                 Finding::new(Code::ExtentNodeChecksum).inode(walk.owner.inode).block(index.leaf);
             if self.should_fix(finding)? {
                 // Written again with the rest of the tree.
-                walk.figures.rebuild = true;
+                walk.counts.rebuild = true;
             }
         }
         local.nodes.push(bytes);
@@ -295,7 +295,7 @@ impl Check<'_> {
         if let Some(finding) = flaw {
             let code = finding.code;
             let repaired = self.should_fix(finding)?;
-            walk.figures.rebuild |= repaired;
+            walk.counts.rebuild |= repaired;
             let is_kept = matches!(code, Code::ExtentTooLong | Code::ExtentMisplaced);
             if !is_kept || self.is_repair() && !repaired {
                 return Ok(());
@@ -313,7 +313,7 @@ impl Check<'_> {
                 || walk.taken + u64::from(extent.len) > self.geometry.blocks_count)
         {
             let repaired = self.should_fix(finding(Code::DirectoryTooBig))?;
-            walk.figures.rebuild |= repaired;
+            walk.counts.rebuild |= repaired;
             if repaired {
                 self.deferred.lock().drop_from.push((walk.owner.inode, extent.block.0));
             }
@@ -323,14 +323,14 @@ impl Check<'_> {
             && extent.is_unwritten
             && self.should_fix(finding(Code::UnwrittenDirectory))?
         {
-            walk.figures.rebuild = true;
+            walk.counts.rebuild = true;
             self.deferred.lock().write_out.push(walk.owner.inode);
         }
         let mut block = extent.block.0;
         if walk.is_dir && block > walk.next {
             let hole = finding(Code::DirectoryHole).found(block).file_block(FileBlock(walk.next));
             if self.should_fix(hole)? {
-                walk.figures.rebuild = true;
+                walk.counts.rebuild = true;
                 self.deferred.lock().close_holes.push(walk.owner.inode);
                 block = walk.next;
             }
@@ -348,9 +348,9 @@ impl Check<'_> {
         }
         let end = block + u64::from(extent.len);
         walk.next = end;
-        walk.figures.end = end;
+        walk.counts.end = end;
         if !extent.is_unwritten {
-            walk.figures.written_end = end;
+            walk.counts.written_end = end;
         }
         walk.extents += 1;
         walk.last = Some(extent);
@@ -369,7 +369,7 @@ impl Check<'_> {
         let end = self.blocks.cluster_of(BlockNo(extent.start.0 + u64::from(extent.len) - 1)).0 + 1;
         let next = walk.last.map(|last| last.start.0 + u64::from(last.len));
         if next != Some(extent.start.0) {
-            walk.figures.runs += 1;
+            walk.counts.runs += 1;
             if let Some(next) = next {
                 let kind = if walk.is_dir { Kind::Directory } else { Kind::Regular };
                 let to = DiscontinuityTarget::Extent(extent.block, extent.len);
@@ -410,7 +410,7 @@ impl Check<'_> {
         }
         if first < end {
             self.blocks.claim(first..end, &self.budget);
-            walk.figures.clusters += end - first;
+            walk.counts.clusters += end - first;
         }
         Ok(())
     }

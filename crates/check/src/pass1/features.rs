@@ -1,7 +1,7 @@
 //! Flags of an inode against the features of the volume and against each other.
 
 use super::fields::DEVICE_NUMBERS;
-use super::inode::{MapFigures, Visit};
+use super::visit::{MapCounts, Visit};
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::map::is_fast_symlink;
@@ -148,15 +148,15 @@ impl Check<'_> {
     pub(super) fn check_verity(
         &self,
         visit: &mut Visit<'_>,
-        figures: &MapFigures,
+        counts: &MapCounts,
     ) -> Result<(), CheckError> {
         if !visit.inode.flags.contains(InodeFlags::VERITY)
-            || figures.is_unsure
+            || counts.is_unsure
             || self.geometry.has_ro_compat(RoCompatFeatures::VERITY)
         {
             return Ok(());
         }
-        if !self.has_hash_tree(visit, figures)? {
+        if !self.has_hash_tree(visit, counts)? {
             let finding = visit.finding(Code::VerityFlag);
             return self.drop_flags(visit, InodeFlags::VERITY, finding);
         }
@@ -172,17 +172,17 @@ impl Check<'_> {
 
     /// Whether a hash tree follows a file's end, from the next multiple of 64 KiB on: the last
     /// block ends with the size of the tree's descriptor.
-    fn has_hash_tree(&self, visit: &Visit<'_>, figures: &MapFigures) -> Result<bool, CheckError> {
+    fn has_hash_tree(&self, visit: &Visit<'_>, counts: &MapCounts) -> Result<bool, CheckError> {
         const ALIGNMENT: u64 = 65536;
         const DESCRIPTOR_SIZES: std::ops::RangeInclusive<u32> = 256..=16384;
         let inode = &visit.inode;
         let block_size = u64::from(self.geometry.block_size);
-        let end_of_map = figures.written_end.saturating_mul(block_size);
+        let end_of_map = counts.written_end.saturating_mul(block_size);
         let start_of_tree = inode.size.div_ceil(ALIGNMENT).saturating_mul(ALIGNMENT);
         if inode.file_type() != Some(FileType::Regular) || end_of_map <= start_of_tree {
             return Ok(false);
         }
-        let last = figures.written_end - 1;
+        let last = counts.written_end - 1;
         let Some(block) = self.read_map(visit.ino, inode)?.physical(last) else {
             return Ok(false);
         };

@@ -1,7 +1,7 @@
 //! Fields that only some volumes have, and the required fields of each file type. Pass 2 reports
 //! these, with the file's name.
 
-use super::inode::{MapFigures, Visit};
+use super::visit::{MapCounts, Visit};
 use crate::context::Check;
 use crate::finding::Code;
 use crate::map::is_fast_symlink;
@@ -130,12 +130,12 @@ impl Check<'_> {
     pub(super) fn check_file_type(
         &self,
         visit: &mut Visit<'_>,
-        figures: &MapFigures,
+        counts: &MapCounts,
     ) -> Result<(), CheckError> {
         match visit.inode.file_type() {
             Some(FileType::Regular | FileType::Directory) => {}
             Some(FileType::Symlink) => {
-                if self.is_sound_symlink(visit.ino, visit.record, &visit.inode, figures)? {
+                if self.is_sound_symlink(visit.ino, visit.record, &visit.inode, counts)? {
                     self.check_immutable(visit)?;
                 } else {
                     visit.marks |= Mark::SUSPECT;
@@ -185,12 +185,12 @@ impl Check<'_> {
     ) -> Result<bool, CheckError> {
         let map = self.read_map(ino, inode)?;
         let written = map.extents.iter().rev().find(|extent| !extent.is_unwritten);
-        let figures = MapFigures {
+        let counts = MapCounts {
             end: map.end(),
             written_end: written.map_or(0, |extent| extent.end().0),
-            ..MapFigures::default()
+            ..MapCounts::default()
         };
-        self.is_sound_symlink(ino, record, inode, &figures)
+        self.is_sound_symlink(ino, record, inode, &counts)
     }
 
     /// Whether length, place and bytes of a link's target fit together.
@@ -199,7 +199,7 @@ impl Check<'_> {
         ino: InodeNo,
         record: &[u8],
         inode: &Inode,
-        figures: &MapFigures,
+        counts: &MapCounts,
     ) -> Result<bool, CheckError> {
         let size = inode.size;
         if inode.flags.contains(InodeFlags::INDEX)
@@ -230,9 +230,7 @@ impl Check<'_> {
             let end = inode.i_block.iter().position(|byte| *byte == 0);
             return Ok(end.map(|end| end as u64) == Some(size));
         }
-        if figures.end != 1
-            || figures.written_end != 1
-            || size >= u64::from(self.geometry.block_size)
+        if counts.end != 1 || counts.written_end != 1 || size >= u64::from(self.geometry.block_size)
         {
             return Ok(false);
         }

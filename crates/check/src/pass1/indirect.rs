@@ -1,7 +1,7 @@
 //! Maps of indirect blocks.
 
 use super::Local;
-use super::inode::{MapFigures, Visit};
+use super::visit::{MapCounts, Visit};
 use crate::context::Check;
 use crate::finding::Code;
 use crate::report::DiscontinuityTarget;
@@ -27,7 +27,7 @@ struct Walk {
     /// The cluster of the last block of the list.
     last_bad: Option<ClusterNo>,
     dir_limit: u64,
-    figures: MapFigures,
+    counts: MapCounts,
     illegal: u32,
     /// Illegal pointers after the first [`TOO_MANY`] are cleared.
     clears_all: bool,
@@ -47,7 +47,7 @@ impl Check<'_> {
         &self,
         visit: &mut Visit<'_>,
         local: &mut Local,
-    ) -> Result<MapFigures, CheckError> {
+    ) -> Result<MapCounts, CheckError> {
         let mut walk = Walk {
             map: IndirectMap::new(self.geometry.block_size),
             is_dir: visit.inode.is_dir(),
@@ -55,7 +55,7 @@ impl Check<'_> {
             is_bad_blocks: visit.ino == InodeNo::BAD_BLOCKS,
             last_bad: None,
             dir_limit: self.dir_limit(),
-            figures: MapFigures::default(),
+            counts: MapCounts::default(),
             illegal: 0,
             clears_all: false,
             is_cut: false,
@@ -66,8 +66,8 @@ impl Check<'_> {
         };
         let mut i_block = visit.inode.i_block;
         if !walk.is_bad_blocks && self.illegal_of(&i_block).0 >= TOO_MANY {
-            walk.figures.is_unsure = !self.drop_map(visit)?;
-            return Ok(walk.figures);
+            walk.counts.is_unsure = !self.drop_map(visit)?;
+            return Ok(walk.counts);
         }
         for slot in 0..SLOTS {
             let Some(block) = indirect::pointer(&i_block, slot) else { break };
@@ -82,7 +82,7 @@ impl Check<'_> {
                 visit.dirty = true;
             }
             if visit.cleared {
-                return Ok(walk.figures);
+                return Ok(walk.counts);
             }
         }
         self.end_run(&mut walk);
@@ -93,8 +93,7 @@ impl Check<'_> {
             *count += u64::from(nodes > 0);
         }
         let code = if self.geometry.blocks_per_cluster > 1 {
-            (walk.figures.clusters > 0 && !walk.is_bad_blocks)
-                .then_some(Code::BlockMappedOnBigalloc)
+            (walk.counts.clusters > 0 && !walk.is_bad_blocks).then_some(Code::BlockMappedOnBigalloc)
         } else {
             let is_wanted = self.options.bmap_to_extent
                 && self.is_repair()
@@ -108,7 +107,7 @@ impl Check<'_> {
         {
             self.deferred.lock().to_extents.push(visit.ino);
         }
-        Ok(walk.figures)
+        Ok(walk.counts)
     }
 
     /// The number of pointers that lead off the volume, and of those that do not.
@@ -187,7 +186,7 @@ impl Check<'_> {
         }
         self.end_run(walk);
         if !walk.met.insert(block) {
-            walk.figures.is_unsure = true;
+            walk.counts.is_unsure = true;
             let code = if walk.is_bad_blocks { Code::BadBlockIllegal } else { Code::IllegalBlock };
             return self.should_fix(finding(visit, code));
         }
@@ -204,11 +203,11 @@ impl Check<'_> {
             return self.should_fix(finding(visit, Code::IllegalBlock));
         }
         self.step(visit, block, DiscontinuityTarget::Indirect(levels as u8), walk, local); // at most three
-        walk.figures.clusters += 1;
+        walk.counts.clusters += 1;
         walk.nodes[levels - 1] += 1;
         if is_system && !self.is_own_indirect(&bytes, &visit.inode, first, step) {
             local.nodes.push(bytes);
-            walk.figures.is_unsure = true;
+            walk.counts.is_unsure = true;
             let is_cut = self.should_fix(visit.finding(Code::MapOnMetadata).block(block))?;
             walk.is_cut |= is_cut;
             return Ok(is_cut);
@@ -257,7 +256,7 @@ impl Check<'_> {
     ) {
         let next = std::mem::replace(&mut walk.next, block.0 + 1);
         if next != block.0 {
-            walk.figures.runs += 1;
+            walk.counts.runs += 1;
             if next != 0 {
                 let kind = Kind::of_mode(visit.inode.mode);
                 self.note_discontinuity((visit.ino, kind), (next, block.0), to, local);
@@ -279,8 +278,8 @@ impl Check<'_> {
             walk.run = (block.0, block.0);
         }
         walk.run.0 = block.0 + 1;
-        walk.figures.end = first + 1;
-        walk.figures.written_end = first + 1;
+        walk.counts.end = first + 1;
+        walk.counts.written_end = first + 1;
         if walk.is_dir {
             let at = first as u32; // below the limit of directories
             local.dir_blocks.push(DirBlock { block: block.0, dir: visit.ino, at });
@@ -298,7 +297,7 @@ impl Check<'_> {
         let last = self.blocks.cluster_of(BlockNo(end - 1)).0;
         if walk.is_bad_blocks {
             // Each block of the list counts as a cluster, though several may lie in one.
-            walk.figures.clusters += end - start;
+            walk.counts.clusters += end - start;
             // A bad block of the volume's own tables stays theirs.
             for cluster in (first..=last).map(ClusterNo) {
                 let is_claimed = walk.last_bad.replace(cluster) == Some(cluster);
@@ -308,7 +307,7 @@ impl Check<'_> {
             }
             return;
         }
-        walk.figures.clusters += last + 1 - first;
+        walk.counts.clusters += last + 1 - first;
         self.blocks.claim(first..last + 1, &self.budget);
     }
 }

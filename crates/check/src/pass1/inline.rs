@@ -1,8 +1,8 @@
 //! Data inside inodes, and what pass 2 needs to know of directories.
 
 use super::Local;
-use super::inode::{MapFigures, Visit};
-use super::xattr::XattrFigures;
+use super::visit::{MapCounts, Visit};
+use super::xattr::XattrCounts;
 use crate::context::Check;
 use crate::finding::Code;
 use crate::store::CheckError;
@@ -50,7 +50,7 @@ impl Check<'_> {
     pub(super) fn check_inline(
         &self,
         visit: &mut Visit<'_>,
-        xattrs: &XattrFigures,
+        xattrs: &XattrCounts,
     ) -> Result<(), CheckError> {
         let Some(rest) = xattrs.inline_len else {
             if self.should_fix(visit.finding(Code::InlineWithoutAttribute))? {
@@ -92,7 +92,7 @@ impl Check<'_> {
     pub(super) fn note_directory(
         &self,
         visit: &Visit<'_>,
-        figures: &MapFigures,
+        counts: &MapCounts,
         local: &mut Local,
     ) -> Result<(), CheckError> {
         let mut flags = DirFlags::empty();
@@ -108,13 +108,13 @@ impl Check<'_> {
         let blocks = u32::try_from(present).unwrap_or(u32::MAX);
         if inode.is_inline() {
             local.dir_blocks.push(DirBlock { block: NO_BLOCK, dir: visit.ino, at: 0 });
-        } else if figures.end == 0 && !figures.is_unsure {
+        } else if counts.end == 0 && !counts.is_unsure {
             // It is given a block.
             local.dir_blocks.push(DirBlock { block: NO_BLOCK, dir: visit.ino, at: 0 });
         } else if !inode.is_extent_mapped() {
             // The blocks just pushed ascend; what is between them is missing.
             let start = local.dir_blocks.len() - present;
-            let missing = figures.end.saturating_sub(present as u64);
+            let missing = counts.end.saturating_sub(present as u64);
             if missing > MAX_MISSING {
                 let blocks = &mut local.dir_blocks[start..];
                 let displaced = (0_u32..).zip(&*blocks).find(|(at, block)| block.at != *at);
@@ -134,7 +134,7 @@ impl Check<'_> {
                     local.dir_blocks[start..].iter().map(|block| block.at).collect();
                 known.sort_unstable();
                 let mut known = known.into_iter().peekable();
-                let end = u32::try_from(figures.end).unwrap_or(u32::MAX);
+                let end = u32::try_from(counts.end).unwrap_or(u32::MAX);
                 for at in 0..end {
                     if known.next_if_eq(&at).is_none() {
                         local.dir_blocks.push(DirBlock { block: NO_BLOCK, dir: visit.ino, at });

@@ -2,6 +2,7 @@
 //! its attributes, its size.
 
 use super::Local;
+use super::visit::{MapCounts, Visit};
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::map::is_fast_symlink;
@@ -10,46 +11,6 @@ use crate::tables::{Kind, Mark};
 use extant_ondisk::inode::{self, FileType, Inode, InodeFlags, RawInode};
 use extant_ondisk::{Flaw, FormatError, InodeNo, RoCompatFeatures};
 use zerocopy::FromBytes;
-
-/// An inode under check. Changes of the rules go to `inode`, and to `record` for fields that the
-/// decoded form lacks.
-pub(crate) struct Visit<'r> {
-    pub(crate) ino: InodeNo,
-    pub(crate) record: &'r mut [u8],
-    pub(crate) inode: Inode,
-    /// Something was repaired: the record is written at the end.
-    pub(crate) dirty: bool,
-    /// The inode was cleared.
-    pub(crate) cleared: bool,
-    pub(crate) marks: Mark,
-    /// The checksum stored is not that of the record as read.
-    pub(crate) bad_checksum: bool,
-}
-
-impl Visit<'_> {
-    pub(crate) fn finding(&self, code: Code) -> Finding {
-        Finding::new(code).inode(self.ino)
-    }
-}
-
-/// Counts of a map.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct MapFigures {
-    /// Clusters of data and nodes.
-    pub(crate) clusters: u64,
-    /// Logical block after the last, unwritten ones too.
-    pub(crate) end: u64,
-    /// Logical block after the last written one.
-    pub(crate) written_end: u64,
-    /// Runs of neighbouring blocks.
-    pub(crate) runs: u64,
-    /// The map is to be rewritten after the pass.
-    pub(crate) rebuild: bool,
-    /// Levels below the root.
-    pub(crate) depth: u16,
-    /// The map lies on the volume's own metadata: its size is not checked.
-    pub(crate) is_unsure: bool,
-}
 
 impl Check<'_> {
     /// One record of an inode table.
@@ -372,11 +333,11 @@ impl Check<'_> {
         }
         self.check_fields(visit);
         let file_type = visit.inode.file_type();
-        let mut figures = MapFigures::default();
+        let mut counts = MapCounts::default();
         if visit.inode.is_inline() {
             self.check_inline(visit, &xattrs)?;
         } else if crate::map::has_map(&visit.inode) || visit.ino == InodeNo::BAD_BLOCKS {
-            figures = if visit.inode.is_extent_mapped() {
+            counts = if visit.inode.is_extent_mapped() {
                 self.check_extents(visit, local)?
             } else {
                 self.check_indirect(visit, local)?
@@ -385,20 +346,20 @@ impl Check<'_> {
         if visit.cleared {
             return Ok(());
         }
-        self.check_file_type(visit, &figures)?;
+        self.check_file_type(visit, &counts)?;
         if visit.cleared {
             return Ok(());
         }
-        self.check_verity(visit, &figures)?;
-        self.check_size(visit, &figures)?;
+        self.check_verity(visit, &counts)?;
+        self.check_size(visit, &counts)?;
         if visit.cleared {
             return Ok(());
         }
-        self.check_space(visit, &figures, &xattrs, local)?;
+        self.check_space(visit, &counts, &xattrs, local)?;
         if file_type == Some(FileType::Directory) {
-            self.note_directory(visit, &figures, local)?;
+            self.note_directory(visit, &counts, local)?;
         }
-        if figures.rebuild {
+        if counts.rebuild {
             self.deferred.lock().rebuild.push(visit.ino);
         }
         self.note_inode(visit, local);
@@ -466,23 +427,23 @@ impl Check<'_> {
     pub(super) fn check_size(
         &self,
         visit: &mut Visit<'_>,
-        figures: &MapFigures,
+        counts: &MapCounts,
     ) -> Result<(), CheckError> {
         let block = u64::from(self.geometry.block_size);
         let size = visit.inode.size;
-        if visit.inode.is_inline() || figures.is_unsure {
+        if visit.inode.is_inline() || counts.is_unsure {
             return Ok(());
         }
         let expected = match visit.inode.file_type() {
             Some(FileType::Directory) => {
                 // Without a block it is given one, and the size of that.
-                let end = figures.end.max(1) * block;
-                let size = if figures.end == 0 { end } else { size };
+                let end = counts.end.max(1) * block;
+                let size = if counts.end == 0 { end } else { size };
                 // Preallocated blocks may follow the directory's end.
                 (size != end && (size > end || !size.is_multiple_of(block) || size < end))
                     .then_some(end)
             }
-            Some(FileType::Regular) => self.file_size_expected(visit, figures),
+            Some(FileType::Regular) => self.file_size_expected(visit, counts),
             _ => None,
         };
         let Some(expected) = expected else { return Ok(()) };
@@ -494,19 +455,19 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn file_size_expected(&self, visit: &Visit<'_>, figures: &MapFigures) -> Option<u64> {
+    fn file_size_expected(&self, visit: &Visit<'_>, counts: &MapCounts) -> Option<u64> {
         let block = u64::from(self.geometry.block_size);
         let size = visit.inode.size;
         let limit = self.largest_file(visit.inode.is_extent_mapped());
         if size > limit {
-            return Some((figures.end * block).min(limit));
+            return Some((counts.end * block).min(limit));
         }
         if visit.inode.flags.contains(InodeFlags::VERITY) {
             return None;
         }
         // The last written block may lie wholly past the end: a crash between the two leaves it so.
-        let last = figures.written_end.checked_sub(1)?;
-        (size < last * block).then_some(figures.written_end * block)
+        let last = counts.written_end.checked_sub(1)?;
+        (size < last * block).then_some(counts.written_end * block)
     }
 
     /// Bytes of the largest file.
@@ -522,11 +483,11 @@ impl Check<'_> {
     fn check_space(
         &self,
         visit: &mut Visit<'_>,
-        figures: &MapFigures,
-        xattrs: &super::xattr::XattrFigures,
+        counts: &MapCounts,
+        xattrs: &super::xattr::XattrCounts,
         local: &mut Local,
     ) -> Result<(), CheckError> {
-        let clusters = figures.clusters + xattrs.clusters;
+        let clusters = counts.clusters + xattrs.clusters;
         let cluster_size = self.geometry.cluster_size();
         // Values with inodes of their own are paid for by each inode that refers to them.
         let space = (clusters + xattrs.ea_clusters) * cluster_size;
@@ -534,7 +495,7 @@ impl Check<'_> {
         // For the bad blocks inode mke2fs and e2fsck do not count the blocks of the map, and e2fsck
         // checks neither this count nor that of links with inline data.
         let is_judged =
-            visit.ino != InodeNo::BAD_BLOCKS && !figures.is_unsure && !is_inline_link(&visit.inode);
+            visit.ino != InodeNo::BAD_BLOCKS && !counts.is_unsure && !is_inline_link(&visit.inode);
         if visit.inode.blocks != expected && is_judged {
             let finding =
                 visit.finding(Code::InodeBlocksWrong).found(visit.inode.blocks).expected(expected);
@@ -557,11 +518,11 @@ impl Check<'_> {
         if visit.inode.file_type() == Some(FileType::Regular) && visit.inode.size > 0x7fff_ffff {
             local.statistics.large += 1;
         }
-        if figures.runs > 1 {
+        if counts.runs > 1 {
             local.statistics.fragmented += 1;
         }
         if visit.inode.is_extent_mapped()
-            && let Some(count) = local.statistics.extent_depth.get_mut(usize::from(figures.depth))
+            && let Some(count) = local.statistics.extent_depth.get_mut(usize::from(counts.depth))
         {
             *count += 1;
         }

@@ -14,6 +14,7 @@ mod inline;
 mod inode;
 mod special;
 mod system;
+mod visit;
 mod xattr;
 
 pub(crate) use fields::is_sound_special;

@@ -1,7 +1,7 @@
 //! Reserved inodes: root, bad blocks, resize, journal, quotas, and those that nothing uses.
 
-use super::inode::{MapFigures, Visit};
-use super::xattr::XattrFigures;
+use super::visit::{MapCounts, Visit};
+use super::xattr::XattrCounts;
 use super::{AT_ONCE, Local};
 use crate::context::Check;
 use crate::finding::{Code, Finding};
@@ -104,31 +104,31 @@ impl Check<'_> {
         visit: &mut Visit<'_>,
         local: &mut Local,
     ) -> Result<(), CheckError> {
-        let mut xattrs = XattrFigures::default();
+        let mut xattrs = XattrCounts::default();
         if visit.inode.file_acl.0 != 0 && self.has_xattr_blocks() {
             self.check_acl_block(visit, &mut xattrs, &mut None)?;
         }
-        let figures = if !crate::map::has_map(&visit.inode) {
-            MapFigures::default()
+        let counts = if !crate::map::has_map(&visit.inode) {
+            MapCounts::default()
         } else if visit.inode.is_extent_mapped() {
             self.check_extents(visit, local)?
         } else {
             self.check_indirect(visit, local)?
         };
-        if visit.cleared || figures.is_unsure {
+        if visit.cleared || counts.is_unsure {
             return Ok(());
         }
         if visit.inode.file_type() != Some(FileType::Symlink) {
-            self.check_spare_size(visit, figures.end)?;
+            self.check_spare_size(visit, counts.end)?;
         }
-        let space = (figures.clusters + xattrs.clusters) * self.geometry.cluster_size();
+        let space = (counts.clusters + xattrs.clusters) * self.geometry.cluster_size();
         let expected = space / self.space_unit(&visit.inode);
         let finding = visit.finding(Code::InodeBlocksWrong).found(visit.inode.blocks);
         if visit.inode.blocks != expected && self.should_fix(finding.expected(expected))? {
             visit.inode.blocks = expected;
             visit.dirty = true;
         }
-        if figures.rebuild {
+        if counts.rebuild {
             self.deferred.lock().rebuild.push(visit.ino);
         }
         Ok(())
@@ -246,8 +246,8 @@ impl Check<'_> {
                 visit.dirty = true;
             }
             let end = self.resize_end();
-            let figures = MapFigures { end, written_end: end, ..MapFigures::default() };
-            self.check_size(visit, &figures)?;
+            let counts = MapCounts { end, written_end: end, ..MapCounts::default() };
+            self.check_size(visit, &counts)?;
         }
         Ok(true)
     }

@@ -1,7 +1,7 @@
 //! Extended attributes: in inodes, in shared blocks, with values in inodes of their own; and the
 //! policies of encryption.
 
-use super::inode::Visit;
+use super::visit::Visit;
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -62,7 +62,7 @@ enum XattrRegion {
 
 /// Counts and facts of an inode's attributes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct XattrFigures {
+pub(crate) struct XattrCounts {
     /// The block of attributes.
     pub(crate) clusters: u64,
     /// Clusters of values in inodes of their own.
@@ -80,24 +80,24 @@ impl Check<'_> {
         self.geometry.has_compat(CompatFeatures::EXT_ATTR)
     }
 
-    pub(super) fn check_xattrs(&self, visit: &mut Visit<'_>) -> Result<XattrFigures, CheckError> {
-        let mut figures = XattrFigures::default();
+    pub(super) fn check_xattrs(&self, visit: &mut Visit<'_>) -> Result<XattrCounts, CheckError> {
+        let mut counts = XattrCounts::default();
         let mut context = None;
-        self.check_in_inode(visit, &mut figures, &mut context)?;
+        self.check_in_inode(visit, &mut counts, &mut context)?;
         if visit.inode.file_acl.0 != 0 && self.has_xattr_blocks() {
-            self.check_acl_block(visit, &mut figures, &mut context)?;
+            self.check_acl_block(visit, &mut counts, &mut context)?;
         }
         if visit.inode.flags.contains(InodeFlags::ENCRYPT) {
             self.check_encryption(visit, context)?;
         }
-        Ok(figures)
+        Ok(counts)
     }
 
     /// Checks the attributes after the inode's fields.
     fn check_in_inode(
         &self,
         visit: &mut Visit<'_>,
-        figures: &mut XattrFigures,
+        counts: &mut XattrCounts,
         context: &mut Option<Vec<u8>>,
     ) -> Result<(), CheckError> {
         let start = 128 + usize::from(visit.inode.extra_isize);
@@ -114,7 +114,7 @@ impl Check<'_> {
             Ok(entries) => self.check_entries(
                 visit.ino,
                 &entries,
-                figures,
+                counts,
                 context,
                 &mut mends,
                 &mut XattrRegion::Inode,
@@ -134,7 +134,7 @@ impl Check<'_> {
                 space.fill(0);
             }
             visit.dirty = true;
-            *figures = XattrFigures::default();
+            *counts = XattrCounts::default();
             *context = None;
             return Ok(());
         }
@@ -220,7 +220,7 @@ impl Check<'_> {
         &self,
         ino: InodeNo,
         entries: &[XattrRef<'_>],
-        figures: &mut XattrFigures,
+        counts: &mut XattrCounts,
         context: &mut Option<Vec<u8>>,
         mends: &mut Vec<(usize, Mend)>,
         region: &mut XattrRegion,
@@ -234,7 +234,7 @@ impl Check<'_> {
             match entry.value {
                 ValueRef::Stored(value) => {
                     if entry.name.is_inline_data() && in_inode {
-                        figures.inline_len = Some(value.len() as u64);
+                        counts.inline_len = Some(value.len() as u64);
                     }
                     if entry.name.index == NameIndex::ENCRYPTION {
                         *context = Some(value.to_vec());
@@ -259,8 +259,8 @@ impl Check<'_> {
                     // An owner's value is neither counted nor charged.
                     if payer == Payer::Referrers {
                         let cluster = self.geometry.cluster_size();
-                        figures.ea_clusters += u64::from(size).div_ceil(cluster);
-                        figures.ea_inodes += 1;
+                        counts.ea_clusters += u64::from(size).div_ceil(cluster);
+                        counts.ea_inodes += 1;
                         self.ea_inodes.refer(value.inode, &self.budget);
                     }
                 }
@@ -333,7 +333,7 @@ impl Check<'_> {
     pub(super) fn check_acl_block(
         &self,
         visit: &mut Visit<'_>,
-        figures: &mut XattrFigures,
+        counts: &mut XattrCounts,
         context: &mut Option<Vec<u8>>,
     ) -> Result<(), CheckError> {
         let block = visit.inode.file_acl;
@@ -363,9 +363,9 @@ impl Check<'_> {
             // e2fsck leaves such a link's reference uncounted, and the count has to please both.
             self.xattr_blocks.unrefer(block);
         }
-        figures.clusters += 1;
-        figures.ea_clusters += known.ea_bytes;
-        figures.ea_inodes += known.ea_inodes;
+        counts.clusters += 1;
+        counts.ea_clusters += known.ea_bytes;
+        counts.ea_inodes += known.ea_inodes;
         if visit.inode.flags.contains(InodeFlags::ENCRYPT) && context.is_none() {
             let bytes = self.store.read(block)?;
             if let Ok(entries) = xattr::decode_block(&bytes, block, self.geometry) {
@@ -418,9 +418,9 @@ impl Check<'_> {
                 return Ok(state);
             }
         };
-        let mut figures = XattrFigures::default();
+        let mut counts = XattrCounts::default();
         let mut mends = Vec::new();
-        self.check_entries(ino, &entries, &mut figures, &mut None, &mut mends, region)?;
+        self.check_entries(ino, &entries, &mut counts, &mut None, &mut mends, region)?;
         // A name has a prefix and a hash; e2fsck checks them in blocks only.
         let is_hashed = |entry: &XattrRef<'_>| entry.hash_matches() && entry.has_hash();
         if entries.iter().any(|entry| entry.name.index.0 == 0) {
@@ -432,8 +432,8 @@ impl Check<'_> {
         }
         state.is_sound = true;
         state.stored = RawXattrHeader::from_block(&bytes, block)?.h_refcount.get();
-        state.ea_bytes = figures.ea_clusters;
-        state.ea_inodes = figures.ea_inodes;
+        state.ea_bytes = counts.ea_clusters;
+        state.ea_inodes = counts.ea_inodes;
         if !mends.is_empty() {
             let kept = mended(&entries, &mends);
             if xattr::encode_block(kept.iter(), state.stored, &mut bytes).is_ok() {

@@ -27,9 +27,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity}
 use crate::experiment::Work;
 pub(crate) use check_time::REAL_STEPS;
 pub use error::CellError;
-pub(crate) use volume::work_dir;
 pub use protocol::{Cell, Message};
 use recorder::Recorder;
+pub(crate) use volume::work_dir;
 
 /// The process of a cell: what `extant lab cell` does.
 ///

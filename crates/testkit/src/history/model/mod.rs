@@ -13,7 +13,6 @@ mod tree;
 use super::acl::AclEntry;
 use super::{Clock, Content, FileId, Stamp};
 use crate::Kind;
-use reading::Reading;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -74,6 +73,16 @@ impl Default for Rules {
             tells_extents: true,
         }
     }
+}
+
+/// The progress of reading a directory: each name that exists all the time must be read exactly
+/// once.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    /// Names that exist since the start and are not read yet.
+    left: BTreeSet<Vec<u8>>,
+    /// Names that were read and exist since.
+    read: BTreeSet<Vec<u8>>,
 }
 
 /// A file of the model.
