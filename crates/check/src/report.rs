@@ -219,7 +219,7 @@ pub struct PassReport {
     pub passes: Vec<PassStatistics>,
     /// Objects in use.
     pub statistics: VolumeStatistics,
-    /// Where files are not in one run, by inode: empty unless [`CheckOptions::list_discontinuities`].
+    /// Discontinuities by inode: empty unless [`CheckOptions::list_discontinuities`].
     pub discontinuities: Vec<Discontinuity>,
     /// Bytes that the tables took at most.
     pub memory: u64,
