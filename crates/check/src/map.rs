@@ -369,10 +369,10 @@ impl Check<'_> {
             let (extents, _) = <[RawExtent]>::ref_from_prefix_with_elems(rest, count).ok()?;
             let mut next = 0;
             let is_sound = extents.iter().map(RawExtent::decode).all(|extent| {
-                let is_behind = extent.block.0 >= next;
+                let ascends = extent.block.0 >= next;
                 next = extent.end().0;
                 let len = u64::from(extent.len);
-                is_behind && len > 0 && self.geometry.contains(extent.start, len)
+                ascends && len > 0 && self.geometry.contains(extent.start, len)
             });
             return (is_sound && count > 0).then_some(ExtentNode::Leaf(extents));
         }

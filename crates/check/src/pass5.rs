@@ -373,17 +373,17 @@ impl Check<'_> {
             return Ok(());
         }
         let mut write = false;
-        let mut asked = false;
+        let mut found_wrong = false;
         if differs(expected, found, used_bits) {
             let detail = self.differences(group, kind, expected, found, used_bits);
             write |= self.should_fix(Finding::new(wrong).group(group).detail(detail))?;
-            asked = true;
+            found_wrong = true;
         }
         if !bitmap::is_padded(found, used_bits) {
             write |= self.should_fix(Finding::new(padding).group(group))?;
-            asked = true;
+            found_wrong = true;
         }
-        if sum_is_wrong && !asked {
+        if sum_is_wrong && !found_wrong {
             write |= self.should_fix(Finding::new(checksum).group(group))?;
         }
         if write {

@@ -31,7 +31,7 @@ struct Shared {
     device: Arc<dyn Device>,
     state: Mutex<State>,
     /// A piece was requested, or all is over.
-    asked: Condvar,
+    requested: Condvar,
     /// A reader is done with a piece.
     done: Condvar,
     /// The device does not read around the cache after all.
@@ -50,7 +50,7 @@ struct State {
 }
 
 enum ReadWindow {
-    Asked,
+    Requested,
     Reading,
     /// Read; `None` where it could not be.
     Done(Option<AlignedBuffer>),
@@ -64,7 +64,7 @@ impl CheckPrefetch {
             Arc::new(Shared {
                 device: device.clone(),
                 state: Mutex::default(),
-                asked: Condvar::new(),
+                requested: Condvar::new(),
                 done: Condvar::new(),
                 has_failed: AtomicBool::new(false),
             })
@@ -89,10 +89,10 @@ impl CheckPrefetch {
         if state.pieces.contains_key(&range) {
             return true;
         }
-        state.pieces.insert(range.clone(), ReadWindow::Asked);
+        state.pieces.insert(range.clone(), ReadWindow::Requested);
         state.queue.push_back(range);
         drop(state);
-        shared.asked.notify_one();
+        shared.requested.notify_one();
         true
     }
 
@@ -103,7 +103,7 @@ impl CheckPrefetch {
         let mut state = shared.state.lock();
         loop {
             match state.pieces.get(range)? {
-                ReadWindow::Asked => {
+                ReadWindow::Requested => {
                     // No reader has come to it.
                     state.pieces.remove(range);
                     state.queue.retain(|other| other != range);
@@ -139,7 +139,7 @@ impl Drop for CheckPrefetch {
     fn drop(&mut self) {
         if let Some(shared) = &self.shared {
             shared.state.lock().is_over = true;
-            shared.asked.notify_all();
+            shared.requested.notify_all();
         }
         for reader in self.readers.get_mut().drain(..) {
             // One that panicked has said so.
@@ -167,7 +167,7 @@ impl Shared {
         let mut state = self.state.lock();
         while !state.is_over {
             let Some(range) = state.queue.pop_front() else {
-                self.asked.wait(&mut state);
+                self.requested.wait(&mut state);
                 continue;
             };
             state.pieces.insert(range.clone(), ReadWindow::Reading);

@@ -23,7 +23,7 @@ pub trait Observer: Sync {
     fn found(&self, _finding: &Finding) {}
 
     /// The same finding once that is decided.
-    fn decided(&self, _outcome: &HandledFinding, _judgement: Decision) {}
+    fn decided(&self, _outcome: &HandledFinding, _decision: Decision) {}
 
     /// All blocks are now tested.
     fn testing_blocks(&self, _test: BlockTest) {}

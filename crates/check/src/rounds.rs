@@ -128,7 +128,7 @@ fn repair_round(
             Check::new(store, recorder, options, windows.get(at), carry.clone(), shared)?;
         let result = check.run();
         let (repaired, restart) = (check.repairs.load(Relaxed), check.must_restart());
-        let told = check.carry();
+        let next = check.carry();
         drop(check);
         all += repaired;
         match result {
@@ -153,7 +153,7 @@ fn repair_round(
             }
             continue;
         }
-        (at, carry) = (at + 1, told);
+        (at, carry) = (at + 1, next);
     }
     Ok(all)
 }

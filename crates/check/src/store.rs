@@ -62,7 +62,7 @@ pub struct Store {
     /// Blocks of a journal that the passes gave up; 0 for none.
     lost_journal: AtomicU32,
     /// A scan went over the whole volume.
-    looked: AtomicBool,
+    is_scanned: AtomicBool,
     read: AtomicU64,
     written: AtomicU64,
 }
@@ -112,7 +112,7 @@ impl Store {
             has_ordered: AtomicBool::new(false),
             changed: AtomicBool::new(false),
             lost_journal: AtomicU32::new(0),
-            looked: AtomicBool::new(false),
+            is_scanned: AtomicBool::new(false),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
         })
@@ -143,7 +143,9 @@ impl Store {
     /// that is repaired is read again, and the second time fills the cache.
     pub(crate) fn is_read_once(&self) -> bool {
         let state = self.superblock().state;
-        !self.looked.load(Relaxed) && state.contains(State::CLEAN) && !state.contains(State::ERRORS)
+        !self.is_scanned.load(Relaxed)
+            && state.contains(State::CLEAN)
+            && !state.contains(State::ERRORS)
     }
 
     /// Notes that a journal of `blocks` blocks was discarded, so that a new one is made after the
@@ -159,7 +161,7 @@ impl Store {
 
     /// Records that a scan has gone over the whole volume.
     pub(crate) fn note_scan(&self) {
-        self.looked.store(true, Relaxed);
+        self.is_scanned.store(true, Relaxed);
     }
 
     /// The traffic so far.

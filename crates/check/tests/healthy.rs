@@ -156,16 +156,16 @@ fn findings_do_not_depend_on_threads() {
     for case in ["f_dup", "f_h_reindex", "f_expand", "f_lotsbad"] {
         let packed = corpus.join(format!("fsck-images/{case}.img.gz"));
         let image = TempImage::gunzipped(&packed).expect("unpacks");
-        let look_with = |threads| {
+        let scan_with = |threads| {
             let store =
                 extant_check::Store::open(common::open(&image.path(), false)).expect("opens");
             let options = extant_check::CheckOptions { threads, ..Default::default() };
             extant_check::scan(&store, &options).expect("scans").findings
         };
-        let by_one = look_with(1);
+        let by_one = scan_with(1);
         assert!(!by_one.is_empty(), "{case}");
         for threads in [2, 5] {
-            assert_eq!(by_one, look_with(threads), "{case} by {threads} threads");
+            assert_eq!(by_one, scan_with(threads), "{case} by {threads} threads");
         }
     }
 }

@@ -159,12 +159,12 @@ fn a_limit_below_what_must_be_kept_is_an_error_that_names_it() {
 
 /// A device that records the ranges requested ahead.
 #[derive(Debug)]
-struct Asked {
+struct Recording {
     inner: Arc<dyn Device>,
     ranges: Mutex<Vec<Range<u64>>>,
 }
 
-impl Device for Asked {
+impl Device for Recording {
     fn size(&self) -> u64 {
         self.inner.size()
     }
@@ -204,13 +204,13 @@ fn holes_of_inode_tables_are_not_fetched_ahead() {
     }
 
     let inner = open(&image.path(), false);
-    let asked = Arc::new(Asked { inner: inner.clone(), ranges: Mutex::default() });
-    let store = Store::open(asked.clone()).expect("it opens");
+    let requested = Arc::new(Recording { inner: inner.clone(), ranges: Mutex::default() });
+    let store = Store::open(requested.clone()).expect("it opens");
     let report = extant_check::scan(&store, &CheckOptions::default()).expect("it ends");
     assert!(report.findings.is_empty(), "{}", findings(&report));
-    let asked = asked.ranges.lock();
-    assert!(!asked.is_empty());
-    for range in asked.iter() {
+    let requested = requested.ranges.lock();
+    assert!(!requested.is_empty());
+    for range in requested.iter() {
         let data = inner.next_data(range.clone()).expect("it can tell");
         assert_eq!(data.map(|run| run.start), Some(range.start), "{range:?}");
     }

@@ -56,7 +56,7 @@ fn run(name: &str, words: &str, image: &Path, size: &str) -> Result<(), String> 
 
 /// Compares our findings with e2fsck's: of a scan, of one in parts, and of a check that may write.
 /// e2fsck first repairs flaws that a tool leaves, free counts mostly.
-fn judge(name: &str, image: &Path, wrong: &mut Vec<String>) {
+fn check_image(name: &str, image: &Path, wrong: &mut Vec<String>) {
     if e2fsck_fn(image).is_err() {
         drop(run("e2fsck", "-fy", image, ""));
     }
@@ -130,7 +130,7 @@ fn volumes_that_were_resized_have_no_findings() {
         for (step, (words, size)) in steps.into_iter().enumerate() {
             let name = format!("{options}, step {step}: {words} {size}");
             match run("resize2fs", words, &path, size) {
-                Ok(()) => judge(&name, &path, &mut wrong),
+                Ok(()) => check_image(&name, &path, &mut wrong),
                 Err(why) => skipped(format_args!("{name}: {}", why.trim_end())),
             }
         }
@@ -180,7 +180,7 @@ fn volumes_that_grew_while_mounted_have_no_findings() {
         "-t ext3 -b 1024 -g 2048",
     ] {
         match grown_online(options) {
-            Ok(image) => judge(options, &image.path(), &mut wrong),
+            Ok(image) => check_image(options, &image.path(), &mut wrong),
             Err(why) => skipped(format_args!("{options}: {}", why.lines().last().unwrap_or("?"))),
         }
     }
@@ -227,7 +227,7 @@ fn indexes_of_three_levels_have_no_findings() {
     mount.unmount().expect("unmounts");
     let mut wrong = Vec::new();
     assert_eq!(levels_below_root(&path, "/many"), 2);
-    judge("three levels", &path, &mut wrong);
+    check_image("three levels", &path, &mut wrong);
 
     let mount = LoopMount::new(&path, "").expect("mounts again");
     let dir = mount.path().join("many");
@@ -235,7 +235,7 @@ fn indexes_of_three_levels_have_no_findings() {
         std::fs::remove_file(dir.join(long_name(number))).expect("removed");
     }
     mount.unmount().expect("unmounts");
-    judge("three levels, almost empty", &path, &mut wrong);
+    check_image("three levels, almost empty", &path, &mut wrong);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -264,14 +264,14 @@ fn volumes_with_bad_blocks_have_no_findings() {
         let list = format!("{options} -l {}", list.display());
         let Some(image) = made(96 << 20, &list, &source) else { continue };
         let path = image.path();
-        judge(&format!("{options}, bad blocks"), &path, &mut wrong);
+        check_image(&format!("{options}, bad blocks"), &path, &mut wrong);
         // It exits 1 where it changed something.
         let words = format!("-fy -l {}", more.display());
         drop(run("e2fsck", &words, &path, ""));
-        judge(&format!("{options}, more bad blocks"), &path, &mut wrong);
+        check_image(&format!("{options}, more bad blocks"), &path, &mut wrong);
         grow_file(&path, 300 << 20);
         match run("resize2fs", "-f", &path, "") {
-            Ok(()) => judge(&format!("{options}, bad blocks, grown"), &path, &mut wrong),
+            Ok(()) => check_image(&format!("{options}, bad blocks, grown"), &path, &mut wrong),
             Err(why) => skipped(format_args!("{options}, bad blocks: {}", why.trim_end())),
         }
     }
@@ -301,7 +301,7 @@ fn volumes_of_large_blocks_have_no_findings() {
         let Some(image) = made(256 << 20, &format!("{options} -b 65536"), &source) else {
             continue;
         };
-        judge(&format!("{options}, large blocks"), &image.path(), &mut wrong);
+        check_image(&format!("{options}, large blocks"), &image.path(), &mut wrong);
         for change in [
             "-O ^metadata_csum",
             "-O metadata_csum",
@@ -317,7 +317,11 @@ fn volumes_of_large_blocks_have_no_findings() {
             let copy = copied(&image.path()).expect("a copy");
             // Impossible changes of a volume are refused.
             if run("tune2fs", &format!("-f {change}"), &copy.path(), "").is_ok() {
-                judge(&format!("{options}, large blocks, {change}"), &copy.path(), &mut wrong);
+                check_image(
+                    &format!("{options}, large blocks, {change}"),
+                    &copy.path(),
+                    &mut wrong,
+                );
             }
         }
     }

@@ -88,7 +88,7 @@ fn scan(device: Arc<dyn Device>, threads: usize) -> PassReport {
 }
 
 #[test]
-fn what_is_not_cached_is_read_around_the_cache_and_judged_alike() {
+fn uncached_data_are_read_around_the_cache_and_checked_alike() {
     if tool("mke2fs").is_none() {
         skip!("mke2fs is not installed");
     }

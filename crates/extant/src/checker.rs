@@ -121,7 +121,7 @@ impl Checker {
         let mut options = self.options.clone();
         let open = &mut options.open;
         open.env = options.passes.env.clone();
-        open.judges_times = options.force;
+        open.checks_times = options.force;
         open.fresh_uuid = random_uuid().map_err(|error| failed(OpenError::NoRandomness(error)))?;
         let mut why = None;
         if open.journal.is_none() {

@@ -10,12 +10,12 @@ use extant_testkit::{LoopMount, Scratch, debugfs, dumpe2fs_h, e2fsck_fn, is_root
 
 /// Records the output; answers no.
 #[derive(Default)]
-struct Heard {
+struct Recorded {
     said: String,
     questions: usize,
 }
 
-impl Prompt for Heard {
+impl Prompt for Recorded {
     fn say(&mut self, text: &str) {
         self.said.push_str(text);
     }
@@ -35,13 +35,13 @@ fn environment() -> Environment {
 }
 
 /// Runs `mke2fs` on an image; IMAGE in the line is its path.
-fn make(line: &str, image: &Path) -> Result<Heard, MkfsError> {
+fn make(line: &str, image: &Path) -> Result<Recorded, MkfsError> {
     let words = line.split_whitespace().map(|word| match word {
         "IMAGE" => OsString::from(image),
         word => OsString::from(word),
     });
-    let mut heard = Heard::default();
-    mkfs::run(Program::Mke2fs, words, &environment(), &mut heard).map(|()| heard)
+    let mut recorded = Recorded::default();
+    mkfs::run(Program::Mke2fs, words, &environment(), &mut recorded).map(|()| recorded)
 }
 
 fn has_oracles() -> bool {
@@ -89,7 +89,7 @@ fn what_is_there_is_named_and_kept() {
         Err(MkfsError::Occupied { found, .. }) => {
             assert_eq!(found, "an ext4 file system labelled 'mine'");
         }
-        other => panic!("not refused: {:?}", other.map(|heard| heard.said)),
+        other => panic!("not refused: {:?}", other.map(|recorded| recorded.said)),
     }
     assert_eq!(fs::read(&image).expect("still there"), before);
     make("-q -F -t ext4 IMAGE", &image).expect("forced");
@@ -109,8 +109,8 @@ fn dry_runs_and_refusals_write_nothing() {
     let scratch = Scratch::new();
     let image = scratch.join("disk.img");
     file_of(&image, 8 << 20, 7);
-    let heard = make("-n -t ext4 IMAGE", &image).expect("a dry run");
-    assert!(heard.said.contains("Creating filesystem with 8192 1k blocks"), "{}", heard.said);
+    let recorded = make("-n -t ext4 IMAGE", &image).expect("a dry run");
+    assert!(recorded.said.contains("Creating filesystem with 8192 1k blocks"), "{}", recorded.said);
     for line in ["-t ext4 -O bogus IMAGE", "-t ext4 -d /etc IMAGE", "-t ext4 -J size=400 IMAGE"] {
         assert!(make(line, &image).is_err(), "{line}");
     }
@@ -209,7 +209,7 @@ fn superblocks_alone_are_rewritten_around_the_files() {
 }
 
 #[test]
-fn the_root_directory_is_as_asked() {
+fn the_root_directory_is_as_requested() {
     if !has_oracles() {
         return;
     }
@@ -235,7 +235,7 @@ fn source_date_epoch_stands_in_for_the_clock() {
     let words = ["-q", "-t", "ext4"].map(OsString::from).into_iter();
     let words = words.chain([image.clone().into_os_string(), "8M".into()]);
     let environment = Environment { epoch: Some("1234567890".into()), ..environment() };
-    mkfs::run(Program::Mke2fs, words, &environment, &mut Heard::default()).expect("a volume");
+    mkfs::run(Program::Mke2fs, words, &environment, &mut Recorded::default()).expect("a volume");
     let bytes = fs::read(&image).expect("made");
     let made = &bytes[1024 + 0x108..1024 + 0x10c];
     assert_eq!(made, 1_234_567_890_u32.to_le_bytes());

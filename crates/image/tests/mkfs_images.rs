@@ -107,7 +107,7 @@ const SHOWN: &[(&str, &str)] = &[
 const POPULATED: [&str; 2] = ["free_blocks", "free_inodes"];
 
 /// Made, checked and compared; what deviates.
-fn judge(row: &Row, image: &Path, corpora: &Path) -> Vec<String> {
+fn check(row: &Row, image: &Path, corpora: &Path) -> Vec<String> {
     row.prepare(image);
     let words = row.words(image);
     let made = mkfs::run(Program::Mke2fs, words, &row.environment(corpora), &mut Silent);
@@ -139,10 +139,10 @@ fn judge(row: &Row, image: &Path, corpora: &Path) -> Vec<String> {
 }
 
 /// Runs a check of all rows on all processors.
-fn judge_all(
+fn check_all(
     rows: &[Row],
     corpora: &Path,
-    judge: impl Fn(&Row, &Path, &Path) -> Vec<String> + Sync,
+    check: impl Fn(&Row, &Path, &Path) -> Vec<String> + Sync,
 ) -> Vec<String> {
     let (next, all) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -151,7 +151,7 @@ fn judge_all(
             scope.spawn(|| {
                 while let Some(row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let scratch = Scratch::new();
-                    let found = judge(row, &scratch.join("disk.img"), corpora);
+                    let found = check(row, &scratch.join("disk.img"), corpora);
                     let head = format!("{} {}", row.cell("conf"), row.cell("opts"));
                     let mut all = all.lock().expect("no judge panics with the lock");
                     all.extend(found.into_iter().map(|what| format!("{head}: {what}")));
@@ -182,7 +182,7 @@ fn volumes_of_every_row_are_clean_and_as_mke2fs_has_them() {
     }
     const LARGEST: u64 = 200 << 30;
     let rows = made_rows(&corpora, LARGEST);
-    let deviations = judge_all(&rows, &corpora, judge);
+    let deviations = check_all(&rows, &corpora, check);
     assert!(deviations.is_empty(), "{} deviations\n{}", deviations.len(), deviations.join("\n"));
     assert!(rows.len() > 290, "only {} rows", rows.len());
 }
@@ -206,7 +206,7 @@ fn group_list(image: &Path) -> Result<Vec<String>, String> {
 
 /// Deviations from the list of the installed mke2fs. If that one refuses, or knows other features
 /// than 1.47.4, there is nothing to compare.
-fn judge_groups(row: &Row, image: &Path, corpora: &Path) -> Option<Vec<String>> {
+fn check_groups(row: &Row, image: &Path, corpora: &Path) -> Option<Vec<String>> {
     let theirs = image.with_extension("theirs");
     row.prepare(image);
     row.prepare(&theirs);
@@ -264,12 +264,12 @@ fn groups_of_every_row_lie_where_mke2fs_puts_them() {
     // Huge files are laid out in another order: their directory comes first.
     rows.retain(|row| !row.cell("opts").contains("ext4h") && !row.cell("opts").contains("ext4m"));
     let compared = AtomicUsize::new(0);
-    let judge = |row: &Row, image: &Path, corpora: &Path| {
-        let deviations = judge_groups(row, image, corpora);
+    let check = |row: &Row, image: &Path, corpora: &Path| {
+        let deviations = check_groups(row, image, corpora);
         compared.fetch_add(usize::from(deviations.is_some()), Ordering::Relaxed);
         deviations.unwrap_or_default()
     };
-    let deviations = judge_all(&rows, &corpora, judge);
+    let deviations = check_all(&rows, &corpora, check);
     println!("{} of {} rows compared", compared.load(Ordering::Relaxed), rows.len());
     assert!(deviations.is_empty(), "{} deviations\n{}", deviations.len(), deviations.join("\n"));
 }

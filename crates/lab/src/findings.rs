@@ -84,7 +84,7 @@ impl fmt::Display for Conclusion {
 
 /// Two figures, measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Judged {
+pub struct Assessment {
     /// The first.
     pub before: Summary,
     /// The second.
@@ -108,7 +108,7 @@ impl Finding {
     }
 
     /// Holds it against a pair; `None` where that was not measured.
-    pub fn judge(&self, results: &Results, pair: &Pair) -> Option<Judged> {
+    pub fn assess(&self, results: &Results, pair: &Pair) -> Option<Assessment> {
         let is_its = |one: &&Experiment| one.name == self.experiment;
         let experiment = results.manifest.experiments.iter().find(is_its)?;
         let figure = |target: &str, phase: &str, at: Option<f64>| {
@@ -120,7 +120,7 @@ impl Finding {
         let phase = pair.after_phase.as_ref().unwrap_or(&pair.phase);
         let after = figure(&pair.after, phase, pair.after_at.or(pair.at))?;
         let difference = Difference::between(&before, &after);
-        Some(Judged {
+        Some(Assessment {
             before,
             after,
             difference,

@@ -112,10 +112,10 @@ impl Results {
             };
             // Each missing part is reported once, though each run may name another file.
             let lead = format!("{}: ", sample.phase);
-            let is_told = all.iter().any(|(target, told)| {
-                *target == sample.target && (*told == why || told.starts_with(&lead))
+            let is_listed = all.iter().any(|(target, listed)| {
+                *target == sample.target && (*listed == why || listed.starts_with(&lead))
             });
-            if !is_told {
+            if !is_listed {
                 all.push((sample.target.clone(), why));
             }
         }

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_made_tree_has_the_files_and_bytes_that_were_asked_for() {
+    fn a_made_tree_has_the_requested_files_and_bytes() {
         let tree = of(1, 1.0);
         let mut dirs: BTreeSet<&Path> = BTreeSet::new();
         let mut sizes = Vec::new();

@@ -18,7 +18,7 @@ use crate::transport;
 /// Nothing of ours is mounted there, the caller is neither root nor whose mount it is, or what was
 /// to be written could not be.
 pub fn shutdown(point: &Path, how: Shutdown) -> Result<(), MountError> {
-    ask(point, "cannot be shut down", |root| {
+    call_server(point, "cannot be shut down", |root| {
         if how == Shutdown::Default {
             rustix::fs::syncfs(root)?;
         }
@@ -32,7 +32,7 @@ pub fn shutdown(point: &Path, how: Shutdown) -> Result<(), MountError> {
 /// # Errors
 /// As [`shutdown`], or it is frozen already.
 pub fn freeze(point: &Path) -> Result<(), MountError> {
-    let frozen = ask(point, "cannot be frozen", |root| {
+    let frozen = call_server(point, "cannot be frozen", |root| {
         rustix::fs::syncfs(root)?;
         transport::freeze(root)
     });
@@ -44,7 +44,7 @@ pub fn freeze(point: &Path) -> Result<(), MountError> {
 /// # Errors
 /// As [`shutdown`], or it is not frozen.
 pub fn thaw(point: &Path) -> Result<(), MountError> {
-    let thawed = ask(point, "cannot be thawed", |root| transport::thaw(root));
+    let thawed = call_server(point, "cannot be thawed", |root| transport::thaw(root));
     thawed.map_err(|error| said(error, Errno::INVAL, MountError::NotFrozen))
 }
 
@@ -60,7 +60,7 @@ fn said(error: MountError, by: Errno, what: fn(PathBuf) -> MountError) -> MountE
     }
 }
 
-fn ask(
+fn call_server(
     point: &Path,
     what: &'static str,
     work: impl FnOnce(&File) -> Result<(), Errno>,

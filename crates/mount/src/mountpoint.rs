@@ -285,12 +285,12 @@ fn mount_by_helper(
 
 /// An option that fusermount3 would take for ordinary users without heeding it, or does not know.
 fn beyond_helper(options: &MountOptions) -> Option<&'static str> {
-    let asked = [
+    let options = [
         (options.suid == Some(true), "suid"),
         (options.dev == Some(true), "dev"),
         (options.nosymfollow, "nosymfollow"),
     ];
-    asked.into_iter().find_map(|(is_asked, name)| is_asked.then_some(name))
+    options.into_iter().find_map(|(is_set, name)| is_set.then_some(name))
 }
 
 fn helper_options(image: &Path, options: &MountOptions) -> OsString {

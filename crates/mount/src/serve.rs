@@ -135,7 +135,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
         let _ = mountpoint::detach(&request.point, Detach::Dead);
         failed(source)
     })?;
-    tell(&control, &format!("{MOUNTED} {}", entry.map(|entry| entry.device).unwrap_or_default()));
+    send(&control, &format!("{MOUNTED} {}", entry.map(|entry| entry.device).unwrap_or_default()));
 
     let rings = if options.io_uring { prepare_rings(&mounted.connection) } else { None };
     let cpu_latency = if options.busy_poll { prepare_cpu_latency() } else { None };
@@ -162,7 +162,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
 
     let (sender, events) = channel();
     watch(sender, signals, (control_in, control.clone()), running).map_err(failed)?;
-    tell(&control, READY);
+    send(&control, READY);
     let outcome = wait_for_the_end(&events, &control, &server);
     server.close().map_err(|source| MountError::Volume { image, source })?;
     outcome.map_err(failed)
@@ -298,7 +298,7 @@ fn open_volume(
 }
 
 /// Sends a message to the supervisor. If it has ended, the message is dropped.
-fn tell(control: &Mutex<UnixStream>, word: &str) -> bool {
+fn send(control: &Mutex<UnixStream>, word: &str) -> bool {
     let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
     writeln!(control, "{word}").is_ok()
 }
@@ -325,7 +325,7 @@ fn watch(
         }
     })?;
     named("control").spawn(move || {
-        tell(&control, &format!("{LIVES} {}", rustix::thread::gettid().as_raw_nonzero()));
+        send(&control, &format!("{LIVES} {}", rustix::thread::gettid().as_raw_nonzero()));
         // The end of the socket is not an order: the mount continues without the supervisor.
         for line in BufReader::new(orders).lines().map_while(Result::ok) {
             if line == STOP {
@@ -353,13 +353,13 @@ fn wait_for_the_end(
             Ok(Event::Unmounted(outcome)) => {
                 if outcome.is_ok() {
                     // Before the image is free: who waits for it may mount there again.
-                    tell(control, UNMOUNTED);
+                    send(control, UNMOUNTED);
                 }
                 return outcome;
             }
             // The process outside unmounts, and says when that does not work; without it this is
             // the end.
-            Ok(Event::Signal) if tell(control, ASKS_TO_STOP) => {}
+            Ok(Event::Signal) if send(control, ASKS_TO_STOP) => {}
             Ok(Event::Signal | Event::Stop) | Err(_) => return Ok(()),
         }
     }

@@ -32,7 +32,7 @@ pub struct CheckOpenOptions {
     pub env: Env,
     /// Whether times of the superblock are checked. e2fsck checks them if the check is forced
     /// (`-f`).
-    pub judges_times: bool,
+    pub checks_times: bool,
     /// Seconds that a time of the superblock may lie in the future: a machine's clock may tick
     /// local time.
     pub time_fudge: u64,
@@ -48,7 +48,7 @@ impl Default for CheckOpenOptions {
             journal_number: None,
             fresh_uuid: Uuid::NIL,
             env: Env::threads(),
-            judges_times: true,
+            checks_times: true,
             time_fudge: 24 * 60 * 60,
             waiting: None,
         }

@@ -23,7 +23,7 @@ impl Pass0<'_> {
         self.check_uuid()?;
         self.check_extra_isize()?;
         self.check_quota_inodes()?;
-        if self.options.judges_times {
+        if self.options.checks_times {
             self.check_times()?;
         }
         self.check_counts()

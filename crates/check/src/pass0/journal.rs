@@ -58,7 +58,7 @@ impl Pass0<'_> {
             return self.check_external_journal();
         }
         if is_outside && !self.may_be_inside()? {
-            return self.check_outside_beside_none();
+            return self.check_external_without_internal();
         }
         if is_outside && self.should_fix(Finding::new(Code::JournalPlaceAmbiguous))? {
             self.volume.update_superblock(|raw| {
@@ -110,7 +110,7 @@ impl Pass0<'_> {
 
     /// The superblock names an inode that never held a journal, and also a device: the journal is
     /// on the device.
-    fn check_outside_beside_none(&mut self) -> Result<(), OpenError> {
+    fn check_external_without_internal(&mut self) -> Result<(), OpenError> {
         if self.may_repair() && self.options.journal.is_none() {
             return self.check_external_journal();
         }

@@ -46,10 +46,10 @@ impl Pass0<'_> {
             ..mmp
         };
         let waiting = self.options.waiting.clone();
-        let mut told = |seconds| waiting.iter().for_each(|waiting| waiting(seconds));
+        let mut report_wait = |seconds| waiting.iter().for_each(|waiting| waiting(seconds));
         let device = self.volume.device().clone();
         let on_device = MmpBlock { device: &*device, geometry: self.volume.geometry(), block };
-        match on_device.take(&ours, &self.options.env, &mut told)? {
+        match on_device.take(&ours, &self.options.env, &mut report_wait)? {
             Taken::Ours(_) => {}
             Taken::Theirs(other) => return Err(in_use(&other)),
         }

@@ -117,11 +117,11 @@ impl<'a> Pass0<'a> {
         let device = short_device::to_the_end(device, geometry, recorder)?;
         let before = recorder.count();
         let is_backup = found.group.0 != 0;
-        let is_asked_for = options.superblock.superblock.is_some();
+        let is_named = options.superblock.superblock.is_some();
         let Chosen { found, table, is_table_backup } = if is_backup {
             let table = backup_table(&*device, geometry, found.group)?;
             Chosen { found, table, is_table_backup: true }
-        } else if is_asked_for || found.is_checksum_wrong {
+        } else if is_named || found.is_checksum_wrong {
             let table = read_table(&*device, geometry)?;
             Chosen { found, table, is_table_backup: false }
         } else {

@@ -258,7 +258,7 @@ mod tests {
     /// Backups that are stale for all groups but three; of those it is the table in use that is
     /// wrong.
     #[test]
-    fn tables_that_moved_are_found_beside_stale_backups_in_a_few_steps_a_group() {
+    fn tables_that_moved_are_found_despite_stale_backups_in_a_few_steps_a_group() {
         if tool("mke2fs").is_none() {
             skip!("mke2fs is not installed");
         }

@@ -16,8 +16,8 @@ impl Check<'_> {
         let is_file =
             matches!(file_type, Some(FileType::Regular | FileType::Directory | FileType::Symlink));
         let mapped = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
-        let is_judged = mapped | InodeFlags::CASEFOLD;
-        if visit.ino == InodeNo::BAD_BLOCKS && !visit.inode.flags.intersects(is_judged) {
+        let is_checked = mapped | InodeFlags::CASEFOLD;
+        if visit.ino == InodeNo::BAD_BLOCKS && !visit.inode.flags.intersects(is_checked) {
             return Ok(()); // others say nothing of a list
         }
         if visit.inode.flags.is_empty()

@@ -96,8 +96,8 @@ impl Check<'_> {
                     .get(128..130)
                     .map_or(0, |field| u64::from(u16::from_le_bytes([field[0], field[1]])));
                 let finding = Finding::new(Code::ExtraSizeInvalid).inode(ino).found(found);
-                let is_judged = ino != InodeNo::BAD_BLOCKS && !self.is_out_of_use(ino);
-                fixed_extra = is_judged && self.should_fix(finding)?;
+                let is_checked = ino != InodeNo::BAD_BLOCKS && !self.is_out_of_use(ino);
+                fixed_extra = is_checked && self.should_fix(finding)?;
                 // A check needs some size; the record on the volume changes only if that is
                 // accepted.
                 self.set_extra_size(record);
@@ -494,9 +494,9 @@ impl Check<'_> {
         let expected = space / self.space_unit(&visit.inode);
         // For the bad blocks inode mke2fs and e2fsck do not count the blocks of the map, and e2fsck
         // checks neither this count nor that of links with inline data.
-        let is_judged =
+        let is_checked =
             visit.ino != InodeNo::BAD_BLOCKS && !counts.is_unsure && !is_inline_link(&visit.inode);
-        if visit.inode.blocks != expected && is_judged {
+        if visit.inode.blocks != expected && is_checked {
             let finding =
                 visit.finding(Code::InodeBlocksWrong).found(visit.inode.blocks).expected(expected);
             if self.should_fix(finding)? {

@@ -206,8 +206,8 @@ impl Check<'_> {
         region: &mut XattrRegion,
     ) -> Result<bool, CheckError> {
         match region {
-            XattrRegion::Block(told) if !self.is_repair() => {
-                told.push(finding);
+            XattrRegion::Block(findings) if !self.is_repair() => {
+                findings.push(finding);
                 Ok(false)
             }
             _ => self.should_fix(finding),
@@ -386,10 +386,10 @@ impl Check<'_> {
     ) -> Result<XattrBlockState, CheckError> {
         let mut region = XattrRegion::Block(Vec::new());
         let state = self.verify_shared_block(ino, block, &mut region)?;
-        if let XattrRegion::Block(told) = region
-            && !told.is_empty()
+        if let XattrRegion::Block(findings) = region
+            && !findings.is_empty()
         {
-            self.xattr_blocks.report_later(block, told);
+            self.xattr_blocks.report_later(block, findings);
         }
         Ok(state)
     }
@@ -455,8 +455,8 @@ impl Check<'_> {
     /// How many inodes refer to each block of attributes.
     pub(super) fn check_xattr_references(&self) -> Result<(), CheckError> {
         let blocks: &XattrBlocks = &self.xattr_blocks;
-        for (lowest, told) in blocks.told() {
-            for finding in told {
+        for (lowest, findings) in blocks.take_findings() {
+            for finding in findings {
                 self.report(finding.inode(lowest))?;
             }
         }

@@ -147,7 +147,7 @@ impl<'a> CheckRun<'a> {
                 ready.close(Closing::ErrorsLeft, self.recorder)?;
                 return Ok(Report::new(End::Stopped));
             }
-            checked => self.told(checked?),
+            checked => self.reported(checked?),
         };
         let may_repair = self.recorder.may_repair();
         let left = found.errors_left || ready.has_errors_left();
@@ -181,7 +181,7 @@ impl<'a> CheckRun<'a> {
     }
 
     /// Reports the findings of a scan, which need no decision.
-    fn told(&self, mut found: PassReport) -> PassReport {
+    fn reported(&self, mut found: PassReport) -> PassReport {
         self.observer().discontinuities(&found.discontinuities);
         if !self.recorder.may_repair() {
             for outcome in std::mem::take(&mut found.findings) {
@@ -219,13 +219,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_asks_for_work_runs_all_passes() {
+    fn options_that_need_work_run_all_passes() {
         let passes = CheckOptions { unshare_blocks: true, ..CheckOptions::default() };
-        let asked = [
+        let requested = [
             RunOptions { discard: true, ..RunOptions::default() },
             RunOptions { passes, ..RunOptions::default() },
         ];
-        assert!(asked.iter().all(RunOptions::needs_passes));
+        assert!(requested.iter().all(RunOptions::needs_passes));
         assert!(!RunOptions::default().needs_passes());
     }
 }

@@ -38,7 +38,7 @@ const MAP_ROOM: usize = 16;
 pub(crate) struct XattrBlocks {
     shards: [Mutex<BTreeMap<u64, XattrBlock>>; SHARDS],
     /// Findings of a scan in blocks.
-    told: Mutex<BTreeMap<u64, Vec<Finding>>>,
+    deferred_findings: Mutex<BTreeMap<u64, Vec<Finding>>>,
 }
 
 impl XattrBlocks {
@@ -84,13 +84,14 @@ impl XattrBlocks {
 
     /// Keeps what was found in a block until all who refer to it are known.
     pub(crate) fn report_later(&self, block: BlockNo, found: Vec<Finding>) {
-        self.told.lock().insert(block.0, found);
+        self.deferred_findings.lock().insert(block.0, found);
     }
 
     /// The findings, each block's with the lowest inode that refers to it.
-    pub(crate) fn told(&self) -> Vec<(InodeNo, Vec<Finding>)> {
-        let told = std::mem::take(&mut *self.told.lock());
-        told.into_iter()
+    pub(crate) fn take_findings(&self) -> Vec<(InodeNo, Vec<Finding>)> {
+        let findings = std::mem::take(&mut *self.deferred_findings.lock());
+        findings
+            .into_iter()
             .map(|(block, found)| {
                 let lowest = self.get(BlockNo(block)).map_or(0, |known| known.lowest);
                 (InodeNo(lowest), found)

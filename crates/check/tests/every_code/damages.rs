@@ -16,12 +16,12 @@ pub(crate) struct Damage {
     /// Other findings of a scan: consequences of the damage without any repair.
     pub(crate) also: &'static [Code],
     /// Options of the check.
-    pub(crate) wish: Wish,
+    pub(crate) options: Requested,
 }
 
 /// Work that is done only if an option asks for it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Wish {
+pub(crate) enum Requested {
     Nothing,
     /// `-D`.
     Optimize,
@@ -59,7 +59,7 @@ pub(crate) const fn with(
     also: &'static [Code],
     spoil: fn(&mut Hand),
 ) -> Damage {
-    Damage { code, base, spoil, also, wish: Wish::Nothing }
+    Damage { code, base, spoil, also, options: Requested::Nothing }
 }
 
 pub(crate) fn compat(raw: &mut RawSuperblock, feature: CompatFeatures, is_on: bool) {

@@ -8,7 +8,7 @@ use extant_ondisk::{CompatFeatures, GroupNo, IncompatFeatures};
 use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
 use std::sync::Arc;
 
-use super::damages::{Wish, compat};
+use super::damages::{Requested, compat};
 use super::hand::{EXT4, Hand, LOGGED, LOGGED_BLOCK, NO_JOURNAL, SINGLE, device, fsck, scan};
 use super::pass0::primary;
 
@@ -52,7 +52,7 @@ fn a_device_that_is_too_small_ends_a_repair() {
 
 /// Missing blocks read as zeros; half a block at the end is missing.
 #[test]
-fn a_look_goes_on_behind_the_end_of_the_device() {
+fn a_scan_continues_past_the_end_of_the_device() {
     if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -65,7 +65,7 @@ fn a_look_goes_on_behind_the_end_of_the_device() {
         let image = copied(&healthy.path()).expect("a copy");
         cut(&image, bytes);
         let before = std::fs::read(image.path()).expect("it is there");
-        let found = scan(&image.path(), Wish::Nothing).expect("it is looked at");
+        let found = scan(&image.path(), Requested::Nothing).expect("it is looked at");
         assert!(found.contains(&Code::DeviceTooSmall), "{bytes}: {found:?}");
         assert!(also.iter().all(|code| found.contains(code)), "{bytes}: {found:?}");
         assert!(std::fs::read(image.path()).expect("it is there") == before, "nothing is written");
@@ -119,7 +119,7 @@ fn the_log_of_a_volume_that_was_cut_is_replayed() {
         assert_eq!(waits, is_kept, "{blocks} blocks");
         // On a device of full size the rest is replayed.
         cut(&ours, 16 << 20);
-        fsck(device(&ours.path()), &AutoPolicy::Yes, Wish::Nothing).expect("it is repaired");
+        fsck(device(&ours.path()), &AutoPolicy::Yes, Requested::Nothing).expect("it is repaired");
         let bytes = std::fs::read(ours.path()).expect("it is there");
         let last = &bytes[(LOGGED_BLOCK as usize + 2) << 10..][..1024];
         assert_eq!(last, [b'j'; 1024]);
@@ -127,7 +127,7 @@ fn the_log_of_a_volume_that_was_cut_is_replayed() {
 }
 
 #[test]
-fn a_journal_elsewhere_is_told_by_a_look_and_needed_by_a_repair() {
+fn an_external_journal_is_reported_by_a_scan_and_needed_by_a_repair() {
     if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -137,7 +137,7 @@ fn a_journal_elsewhere_is_told_by_a_look_and_needed_by_a_repair() {
         raw.s_journal_dev.set(0x701);
         raw.s_journal_uuid = [7; 16];
     });
-    assert_eq!(scan(&image.path(), Wish::Nothing), Ok(vec![Code::JournalExternal]));
+    assert_eq!(scan(&image.path(), Requested::Nothing), Ok(vec![Code::JournalExternal]));
     let error = refused(&image, &AutoPolicy::Yes);
     let OpenError::Journal(JournalError::ExternalJournalNeeded(uuid)) = error else {
         panic!("{error}");
@@ -174,8 +174,8 @@ fn the_number_of_a_journals_device_is_stored_where_it_is_known() {
         let recorder = Recorder::new(&answers);
         let ready = open(device(&image.path()), &options, &recorder).expect("it opens");
         let codes: Vec<_> = recorder.findings().iter().map(|it| it.finding.code).collect();
-        let is_told = codes.contains(&Code::JournalDeviceNumber);
-        assert_eq!(is_told, journal_number == Some(0x702), "{codes:?}");
+        let is_reported = codes.contains(&Code::JournalDeviceNumber);
+        assert_eq!(is_reported, journal_number == Some(0x702), "{codes:?}");
         ready.close(Closing::Skipped, &recorder).expect("writes");
         assert_eq!(number(&image), expected, "{journal_number:x?}");
     }

@@ -4,7 +4,7 @@ use extant_check::Code;
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::{BlockNo, GroupNo, InodeNo, RoCompatFeatures};
 
-use super::damages::{Damage, EXTENT, Wish, on, ro_compat, with};
+use super::damages::{Damage, EXTENT, Requested, on, ro_compat, with};
 use super::hand::{
     BIGALLOC, CASEFOLD, DEEP, EA_INODE, ENCRYPT, EXT2, EXT4, FIRST_ATTRIBUTE, FRAGMENTS, FULL,
     Hand, INLINE, MARKS, PLAIN, QUOTA, VAULT_FILES, flag, put16, put32,
@@ -558,9 +558,9 @@ pub(crate) const DAMAGES: &[Damage] = &[
         share_more,
     ),
     // Requested by an option.
-    Damage { wish: Wish::Optimize, ..on(Code::DirectoryOptimized, EXT4, |_| {}) },
+    Damage { options: Requested::Optimize, ..on(Code::DirectoryOptimized, EXT4, |_| {}) },
     Damage {
-        wish: Wish::Extents,
+        options: Requested::Extents,
         ..on(Code::MapToExtents, EXT2, |hand| {
             hand.superblock(|raw| {
                 super::damages::incompat(raw, extant_ondisk::IncompatFeatures::EXTENTS, true);
@@ -568,7 +568,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
         })
     },
     Damage {
-        wish: Wish::Unshare,
+        options: Requested::Unshare,
         ..with(
             Code::SharedBlocks,
             EXT4,
@@ -580,7 +580,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
         )
     },
     Damage {
-        wish: Wish::Unshare,
+        options: Requested::Unshare,
         ..with(
             Code::SharedBlocksDone,
             EXT4,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::damages::Wish;
+use super::damages::Requested;
 use extant_check::pass0::{CheckOpenOptions, Closing, open};
 use extant_check::{AutoPolicy, CheckOptions, Code, HandledFinding, Recorder, RepairPolicy};
 use extant_device::{Device, FileDevice, OpenOptions as FileOptions};
@@ -26,7 +26,7 @@ pub(crate) fn device(path: &Path) -> Arc<dyn Device> {
 pub(crate) fn fsck(
     device: Arc<dyn Device>,
     policy: &dyn RepairPolicy,
-    wish: Wish,
+    options: Requested,
 ) -> Result<Vec<HandledFinding>, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     // To take a volume with multiple-mount protection takes time: here on a virtual clock.
@@ -36,9 +36,9 @@ pub(crate) fn fsck(
     let mut ready = open(device, &open_options, &recorder).map_err(|error| text(&error))?;
     let options = CheckOptions {
         threads: 1,
-        optimize_directories: wish == Wish::Optimize,
-        bmap_to_extent: wish == Wish::Extents,
-        unshare_blocks: wish == Wish::Unshare,
+        optimize_directories: options == Requested::Optimize,
+        bmap_to_extent: options == Requested::Extents,
+        unshare_blocks: options == Requested::Unshare,
         ..CheckOptions::default()
     };
     let before = recorder.findings();
@@ -54,10 +54,12 @@ pub(crate) fn fsck(
 }
 
 /// The codes that a scan of an image finds.
-pub(crate) fn scan(path: &Path, wish: Wish) -> Result<Vec<Code>, String> {
+pub(crate) fn scan(path: &Path, options: Requested) -> Result<Vec<Code>, String> {
     let device: FileDevice = FileOptions::new().open(path).expect("the image opens");
-    let mut codes: Vec<Code> =
-        fsck(Arc::new(device), &AutoPolicy::No, wish)?.iter().map(|it| it.finding.code).collect();
+    let mut codes: Vec<Code> = fsck(Arc::new(device), &AutoPolicy::No, options)?
+        .iter()
+        .map(|it| it.finding.code)
+        .collect();
     codes.sort_unstable();
     codes.dedup();
     Ok(codes)

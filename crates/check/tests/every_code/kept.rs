@@ -2,7 +2,7 @@
 //! volume sound.
 
 use super::corners::deepen;
-use super::damages::{FREE, Wish, ro_compat};
+use super::damages::{FREE, Requested, ro_compat};
 use super::hand::{
     Base, EXT2, EXT4, FIRST_ATTRIBUTE, Hand, INLINE, PLAIN, SINGLE, device, fsck, put16, put32,
     scan,
@@ -21,7 +21,7 @@ fn paths() -> Vec<String> {
 /// Repairs an image; e2fsck finds nothing then. Returns the repaired codes.
 pub(crate) fn repair(image: &TempImage) -> Vec<Code> {
     let done =
-        fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing).expect("it is repaired");
+        fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing).expect("it is repaired");
     e2fsck_fn(&image.path()).expect("nothing to find");
     done.iter().map(|it: &HandledFinding| it.finding.code).collect()
 }
@@ -31,7 +31,7 @@ pub(crate) fn can_make() -> bool {
 }
 
 #[test]
-fn names_behind_a_broken_record_stay_in_their_directory() {
+fn names_after_a_broken_record_stay_in_their_directory() {
     if !can_make() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -79,7 +79,7 @@ fn names_between_two_broken_records_stay_in_their_directory() {
 }
 
 #[test]
-fn files_of_a_table_that_is_looked_for_elsewhere_are_kept() {
+fn files_of_a_table_with_a_wrong_location_are_kept() {
     if !can_make() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -168,7 +168,7 @@ fn an_empty_attribute_past_the_end_is_none() {
 }
 
 #[test]
-fn a_file_keeps_the_blocks_beside_a_part_of_its_map_that_lies_on_metadata() {
+fn a_file_keeps_the_blocks_outside_of_a_part_of_its_map_on_metadata() {
     if !can_make() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -220,12 +220,12 @@ fn times_of_deletion_by_a_clock_that_had_just_started_are_no_orphans() {
         put32(record, 0x14, 600);
     });
     drop(hand);
-    let look_now = || scan(&image.path(), Wish::Nothing).expect("it can be looked at");
-    assert_eq!(look_now(), [Code::OrphanListLeftover]);
+    let scan_now = || scan(&image.path(), Requested::Nothing).expect("it can be looked at");
+    assert_eq!(scan_now(), [Code::OrphanListLeftover]);
     hand = Hand::on(&image.path());
     hand.superblock(|raw| raw.s_mkfs_time.set(500));
     drop(hand);
-    assert_eq!(look_now(), []);
+    assert_eq!(scan_now(), []);
     e2fsck_fn(&image.path()).expect("nothing to find");
 }
 
@@ -336,14 +336,14 @@ fn a_count_of_links_that_was_given_up_is_sound() {
     hand.superblock(|raw| ro_compat(raw, extant_ondisk::RoCompatFeatures::DIR_NLINK, false));
     hand.file("dir", |record| put16(record, 0x1a, 1));
     drop(hand);
-    assert_eq!(scan(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
+    assert_eq!(scan(&image.path(), Requested::Nothing).expect("it can be looked at"), []);
     e2fsck_fn(&image.path()).expect("nothing to find");
 }
 
 /// Another block lies on the descriptors, and some of what it holds could be places: without
 /// checksums all come from the backup.
 #[test]
-fn descriptors_beside_one_that_cannot_be_come_from_the_backup() {
+fn descriptors_next_to_an_impossible_one_come_from_the_backup() {
     if !can_make() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -365,7 +365,7 @@ fn descriptors_beside_one_that_cannot_be_come_from_the_backup() {
 
 /// The same where there is no backup: all come from where makers put the tables.
 #[test]
-fn places_beside_one_that_cannot_be_are_where_makers_put_them() {
+fn locations_next_to_an_impossible_one_are_those_of_mkfs() {
     if !can_make() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -428,7 +428,7 @@ fn leavings_in_spare_inodes_are_no_damage() {
         });
     }
     drop(hand);
-    assert_eq!(scan(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
+    assert_eq!(scan(&image.path(), Requested::Nothing).expect("it can be looked at"), []);
     e2fsck_fn(&image.path()).expect("nothing to find");
 }
 
@@ -448,7 +448,7 @@ fn a_file_whose_tree_is_hollow_can_be_read() {
     assert!(repair(&image).contains(&Code::ExtentTreeTooDeep));
     let hand = Hand::on(&image.path());
     assert!(hand.blocks(hand.find("long")).is_empty());
-    assert_eq!(scan(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
+    assert_eq!(scan(&image.path(), Requested::Nothing).expect("it can be looked at"), []);
 }
 
 /// The checksum of each says that it is the other, and no block is claimed twice.

@@ -1,6 +1,6 @@
 //! A repair loses no more than what is broken: extents, modes, records, flags, copies.
 
-use super::damages::{EXTENT, Wish, split};
+use super::damages::{EXTENT, Requested, split};
 use super::hand::{
     BIGALLOC, Base, EA_INODE, EXT2, EXT4, FIRST_ATTRIBUTE, FRAGMENTS, FULL, FULL_ORPHAN_FILE,
     FULL_QUOTA, Hand, INLINE, INLINE_QUOTA, PLAIN, device, flag, fsck, put16, put32, scan,
@@ -24,9 +24,9 @@ fn keeps(base: &Base, spoil: &dyn Fn(&Hand), is_kept: &dyn Fn(&Hand, &Hand)) {
 /// One run is enough.
 fn repair(image: &TempImage) {
     let done =
-        fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing).expect("it is repaired");
+        fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing).expect("it is repaired");
     e2fsck_fn(&image.path()).unwrap_or_else(|said| panic!("{said}\n{done:?}"));
-    let again = scan(&image.path(), Wish::Nothing).expect("it can be looked at");
+    let again = scan(&image.path(), Requested::Nothing).expect("it can be looked at");
     assert_eq!(again, [], "{done:?}");
 }
 
@@ -292,10 +292,10 @@ fn without_room_for_a_copy_of_the_root_the_journal_goes() {
         put32(record, EXTENT + 8, bad);
     });
     drop(hand);
-    fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing).expect("it is repaired");
+    fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing).expect("it is repaired");
     e2fsck_fn(&image.path()).expect("nothing to find");
     // All files are without a name, and there is no room for all that.
-    let again = scan(&image.path(), Wish::Nothing).expect("it can be looked at");
+    let again = scan(&image.path(), Requested::Nothing).expect("it can be looked at");
     assert_eq!(again, [Code::LostFoundMissing]);
 }
 
@@ -369,7 +369,7 @@ fn an_attribute_that_names_the_value_of_another_goes_alone() {
 
 /// e2fsck clears an inode with twelve illegal blocks.
 #[test]
-fn a_file_keeps_what_it_has_beside_a_block_that_is_no_indirect_one() {
+fn a_file_keeps_its_blocks_next_to_an_invalid_indirect_block() {
     let indirect = |hand: &Hand| {
         let i_block = hand.decoded(hand.find("long")).i_block;
         u64::from(u32::from_le_bytes(i_block[48..52].try_into().expect("four bytes")))
@@ -477,7 +477,7 @@ fn a_journal_superblock_of_random_bytes_is_made_again() {
     hand.block(first, |block| block[0x28..0x2c].copy_from_slice(&NEWER.to_be_bytes()));
     drop(hand);
     let refused =
-        fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing).expect_err("refused");
+        fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing).expect_err("refused");
     assert!(refused.contains("not supported"), "{refused}");
 }
 

@@ -22,7 +22,7 @@ mod reserved;
 
 use std::path::Path;
 
-use damages::{Damage, Wish};
+use damages::{Damage, Requested};
 use extant_check::{AutoPolicy, Code, HandledFinding};
 use extant_testkit::{e2fsck_fn, skip, tool};
 use hand::{Base, Hand, device, fsck, scan};
@@ -141,7 +141,7 @@ fn damages() -> impl Iterator<Item = &'static Damage> {
     common.chain(features::DAMAGES).chain(corners::DAMAGES)
 }
 
-fn judge(damage: &Damage, healthy: &Path) -> Vec<String> {
+fn check_image(damage: &Damage, healthy: &Path) -> Vec<String> {
     let mut flaws = Vec::new();
     let scratch = extant_testkit::Scratch::new();
     let image = scratch.join("image");
@@ -158,7 +158,7 @@ fn judge(damage: &Damage, healthy: &Path) -> Vec<String> {
         expected.push(damage.code);
     }
     expected.sort_unstable();
-    match scan(&image, damage.wish) {
+    match scan(&image, damage.options) {
         Ok(found) if found == expected => {}
         found => flaws.push(format!("a look finds {found:?}, not {expected:?}")),
     }
@@ -169,10 +169,10 @@ fn judge(damage: &Damage, healthy: &Path) -> Vec<String> {
         flaws.push(format!("e2fsck before: {:?}", e2fsck_fn(&image)));
     }
     // Findings without a proposed repair are only reported.
-    let is_only_told = damage.code.row().prompt.is_empty();
+    let is_only_reported = damage.code.row().prompt.is_empty();
     let is_done =
-        |it: &HandledFinding| it.finding.code == damage.code && (it.repaired || is_only_told);
-    match fsck(device(&image), &AutoPolicy::Yes, damage.wish) {
+        |it: &HandledFinding| it.finding.code == damage.code && (it.repaired || is_only_reported);
+    match fsck(device(&image), &AutoPolicy::Yes, damage.options) {
         Ok(_) if ONLY_SCANNED.contains(&damage.code) => {}
         Ok(done) if done.iter().any(is_done) => {}
         done => flaws.push(format!("not repaired: {done:?}")),
@@ -183,7 +183,7 @@ fn judge(damage: &Damage, healthy: &Path) -> Vec<String> {
     if let Err(said) = e2fsck_fn(&image) {
         flaws.push(format!("e2fsck after: {said}"));
     }
-    match scan(&image, Wish::Nothing) {
+    match scan(&image, Requested::Nothing) {
         Ok(again) if again.is_empty() => {}
         again => flaws.push(format!("a second run: {again:?}")),
     }
@@ -209,8 +209,8 @@ fn every_damage_is_found_alone_and_repaired_and_e2fsck_agrees() {
         });
         // A mistake of the damaging code is reported like any other flaw.
         let healthy = made[at].1.path();
-        let judged = std::panic::catch_unwind(|| judge(damage, &healthy));
-        let flaws = judged.unwrap_or_else(|_| vec!["it panicked".to_owned()]);
+        let result = std::panic::catch_unwind(|| check_image(damage, &healthy));
+        let flaws = result.unwrap_or_else(|_| vec!["it panicked".to_owned()]);
         if !flaws.is_empty() {
             wrong.push(format!("==== {:?}\n{}", damage.code, flaws.join("\n")));
         }

@@ -2,7 +2,7 @@
 //! lies there is not this volume's.
 
 use super::cuts::Tree;
-use super::damages::{EXTENT, Wish};
+use super::damages::{EXTENT, Requested};
 use super::hand::{Base, EXT4, Hand, MARKS, device, fsck, put16, put32, scan};
 use extant_check::{AutoPolicy, Code};
 use extant_ondisk::group_desc::GroupFlags;
@@ -38,9 +38,9 @@ fn lower_mark(hand: &mut Hand, used: u32) {
 /// Repairs an image; e2fsck and a second run find nothing then. Returns the repaired codes.
 fn repair(image: &TempImage) -> Vec<Code> {
     let done =
-        fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing).expect("it is repaired");
+        fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing).expect("it is repaired");
     e2fsck_fn(&image.path()).expect("nothing to find");
-    assert_eq!(scan(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
+    assert_eq!(scan(&image.path(), Requested::Nothing).expect("it can be looked at"), []);
     done.iter().map(|it| it.finding.code).collect()
 }
 
@@ -83,7 +83,7 @@ fn files_beyond_a_stale_mark_are_found_by_the_bitmap() {
 
 /// A record of the root is broken, and all names after it lead beyond the mark.
 #[test]
-fn names_behind_a_broken_record_may_lead_beyond_a_stale_mark() {
+fn names_after_a_broken_record_may_lead_beyond_a_stale_mark() {
     if !can_make() {
         skip!("mke2fs and e2fsck are not installed");
     }

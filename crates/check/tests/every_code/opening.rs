@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use zerocopy::FromBytes;
 
-use super::damages::{FREE, Wish, compat, incompat};
+use super::damages::{FREE, Requested, compat, incompat};
 
 /// The block that a log's first transaction holds, and what it holds.
 const LOGGED_AT: BlockNo = BlockNo(LOGGED_BLOCK);
@@ -62,7 +62,7 @@ fn contents_kept(before: &[String], image: &Path) -> usize {
 /// Repairs an image; e2fsck finds nothing then.
 fn repair(image: &TempImage) -> Vec<HandledFinding> {
     let done =
-        fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing).expect("it is repaired");
+        fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing).expect("it is repaired");
     e2fsck_fn(&image.path()).expect("nothing to find");
     done
 }
@@ -231,7 +231,7 @@ fn a_word_of_all_features_was_written_by_no_program() {
     for change in changes {
         let image = copied(&healthy.path()).expect("a copy");
         spoil(&image, change);
-        fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing).expect("it is repaired");
+        fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing).expect("it is repaired");
         e2fsck_fn(&image.path()).expect("nothing to find");
         assert_eq!(kept(&before, &image.path()), before.len());
     }
@@ -262,8 +262,8 @@ fn unknown_features_that_no_backup_has_are_left_out_where_a_user_says_so() {
             assert!(matches!(error, OpenError::Unsupported(_)), "{answers:?}: {error}");
             assert!(std::fs::read(image.path()).expect("it is there") == spoiled, "it is written");
         }
-        let asked = copied(&image.path()).expect("a copy");
-        fsck(device(&asked.path()), &User, Wish::Nothing).expect("it is repaired");
+        let requested = copied(&image.path()).expect("a copy");
+        fsck(device(&requested.path()), &User, Requested::Nothing).expect("it is repaired");
         // The option -b names the backup.
         let wanted = SuperblockChoice { superblock: Some(8193), ..SuperblockChoice::default() };
         let options = CheckOpenOptions { superblock: wanted, ..CheckOpenOptions::default() };
@@ -272,7 +272,7 @@ fn unknown_features_that_no_backup_has_are_left_out_where_a_user_says_so() {
         let report = extant_check::repair(&mut ready.store, &CheckOptions::default(), &recorder);
         assert!(!report.expect("it is repaired").errors_left);
         ready.close(Closing::Clean, &recorder).expect("it is written");
-        for image in [&asked, &image] {
+        for image in [&requested, &image] {
             e2fsck_fn(&image.path()).expect("nothing to find");
             assert_eq!(kept(&before, &image.path()), before.len());
         }
@@ -283,7 +283,7 @@ fn unknown_features_that_no_backup_has_are_left_out_where_a_user_says_so() {
         hand.volume.write_backups().expect("writes");
         drop(hand);
         spoil(&image, change);
-        fsck(device(&image.path()), &User, Wish::Nothing).expect_err("that is not known");
+        fsck(device(&image.path()), &User, Requested::Nothing).expect_err("that is not known");
     }
 }
 
@@ -373,7 +373,7 @@ fn a_log_is_replayed_whatever_became_of_its_inode() {
         drop(hand);
         for answers in [AutoPolicy::Preen, AutoPolicy::Yes] {
             let copy = copied(&image.path()).expect("a copy");
-            let done = fsck(device(&copy.path()), &answers, Wish::Nothing);
+            let done = fsck(device(&copy.path()), &answers, Requested::Nothing);
             let done = done.unwrap_or_else(|error| panic!("{what}, {answers:?}: {error}"));
             let said = format!("{what}: {done:?}");
             assert!(done.iter().any(|it| it.finding.code == Code::JournalRecovered), "{said}");
@@ -389,7 +389,7 @@ fn a_log_is_replayed_whatever_became_of_its_inode() {
 /// The log holds the descriptors as they were, so that nothing is left to decide: preening
 /// continues, as with e2fsck.
 #[test]
-fn a_log_is_replayed_before_descriptors_are_judged() {
+fn a_log_is_replayed_before_descriptors_are_checked() {
     let Some(e2fsck) = tool("e2fsck").filter(|_| can_make() && tool("debugfs").is_some()) else {
         skip!("e2fsprogs is not installed");
     };
@@ -411,7 +411,7 @@ fn a_log_is_replayed_before_descriptors_are_judged() {
         let theirs = copied(&image.path()).expect("a copy");
         let done = e2fsck.command().arg("-fp").arg(theirs.path()).output().expect("it starts");
         assert_eq!(done.status.code(), Some(0), "{number}: {done:?}");
-        let found = fsck(device(&image.path()), &AutoPolicy::Preen, Wish::Nothing);
+        let found = fsck(device(&image.path()), &AutoPolicy::Preen, Requested::Nothing);
         let found = found.unwrap_or_else(|error| panic!("{number}: {error}"));
         let codes: Vec<Code> = found.iter().map(|it| it.finding.code).collect();
         assert_eq!(codes, [Code::JournalRecovered], "{number}");

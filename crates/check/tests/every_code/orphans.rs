@@ -1,6 +1,6 @@
 //! Orphans that are finished on a volume with quotas: what they used is taken off the quota files.
 
-use super::damages::Wish;
+use super::damages::Requested;
 use super::hand::{EA_INODE, Hand, PROJECT, device, fsck, put16, put32};
 use extant_check::pass0::{self, CheckOpenOptions, Closing};
 use extant_check::{AutoPolicy, Code, Severity};
@@ -51,7 +51,7 @@ fn what_orphans_used_is_taken_off_the_quota_files() {
     let skipped = copied(&image.path()).expect("a copy");
 
     let done =
-        fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing).expect("it is repaired");
+        fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing).expect("it is repaired");
     let mut codes: Vec<_> = done.iter().map(|it| it.finding.code).collect();
     codes.retain(|code| {
         // The superblock's counts are old, as on a volume that was not unmounted.
@@ -80,8 +80,8 @@ fn an_orphan_that_is_cut_keeps_the_space_of_its_values() {
     hand.inode(truncated, |record| put32(record, 4, 0));
     hand.superblock(|raw| raw.s_last_orphan.set(truncated.0));
     drop(hand);
-    let done =
-        fsck(device(&image.path()), &AutoPolicy::Preen, Wish::Nothing).expect("it is repaired");
+    let done = fsck(device(&image.path()), &AutoPolicy::Preen, Requested::Nothing)
+        .expect("it is repaired");
     let codes: Vec<_> = done.iter().map(|it| it.finding.code).collect();
     let is_count = |code: &&Code| **code == Code::FreeBlocksTotalWrong;
     let counts = codes.iter().filter(is_count).count();
@@ -104,7 +104,7 @@ fn a_cut_while_orphans_are_finished_leaves_no_wrong_count() {
         let text = cut.to_string();
         let left: Arc<dyn Device> = Arc::new(cut.image);
         at_boot(left.clone());
-        let found = fsck(left, &AutoPolicy::No, Wish::Nothing).expect("a look ends");
+        let found = fsck(left, &AutoPolicy::No, Requested::Nothing).expect("a look ends");
         let codes: Vec<_> = found.iter().map(|it| it.finding.code).collect();
         if codes.iter().any(|code| code.row().severity > Severity::Note) {
             wrong.push(format!("{text}: {codes:?}"));

@@ -8,7 +8,7 @@ use extant_check::{AutoPolicy, Code};
 use extant_ondisk::InodeNo;
 use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool, tree::Random};
 
-use super::damages::Wish;
+use super::damages::Requested;
 use super::hand::{Base, EXT2, EXT4, Hand, PLAIN, QUOTA, device, fsck, put16, put32, scan};
 
 /// Block-mapped, with a journal.
@@ -74,7 +74,7 @@ fn run(base: &Base, healthy: &TempImage, random: &mut Random) -> Option<Trial> {
         return None;
     }
     let mut flaws = Vec::new();
-    let found = scan(&image.path(), Wish::Nothing).unwrap_or_else(|error| {
+    let found = scan(&image.path(), Requested::Nothing).unwrap_or_else(|error| {
         flaws.push(error);
         Vec::new()
     });
@@ -86,8 +86,8 @@ fn run(base: &Base, healthy: &TempImage, random: &mut Random) -> Option<Trial> {
         flaws.push(format!("e2fsck says {said:?}"));
     }
     if is_found || said.is_err() {
-        let done = fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing);
-        let again = scan(&image.path(), Wish::Nothing);
+        let done = fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing);
+        let again = scan(&image.path(), Requested::Nothing);
         if done.is_err() || again.as_ref().is_ok_and(|codes| !codes.is_empty()) {
             flaws.push(format!("a second run finds {again:?} after {done:?}"));
         }
@@ -100,7 +100,7 @@ fn run(base: &Base, healthy: &TempImage, random: &mut Random) -> Option<Trial> {
 }
 
 #[test]
-fn a_byte_of_a_reserved_inode_is_judged_as_e2fsck_judges_it() {
+fn a_byte_of_a_reserved_inode_is_checked_as_by_e2fsck() {
     if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -125,7 +125,7 @@ fn a_byte_of_a_reserved_inode_is_judged_as_e2fsck_judges_it() {
 
 /// The boot loader's inode may have any type but that of a directory; its space is checked.
 #[test]
-fn the_space_of_a_boot_loader_is_judged() {
+fn the_space_of_a_boot_loader_is_checked() {
     if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -141,12 +141,12 @@ fn the_space_of_a_boot_loader_is_judged() {
                 let what = format!("{}, {mode:o}, {at:#x}", base.name);
                 let is_flaw = e2fsck_fn(&image.path()).is_err();
                 assert!(is_flaw || at != 0x1c, "{what}");
-                let found = scan(&image.path(), Wish::Nothing).expect("it is looked at");
+                let found = scan(&image.path(), Requested::Nothing).expect("it is looked at");
                 assert_eq!(!found.is_empty(), is_flaw, "{what}: {found:?}");
-                fsck(device(&image.path()), &AutoPolicy::Yes, Wish::Nothing)
+                fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing)
                     .expect("it is repaired");
                 e2fsck_fn(&image.path()).unwrap_or_else(|said| panic!("{what}: {said}"));
-                assert_eq!(scan(&image.path(), Wish::Nothing), Ok(Vec::new()), "{what}");
+                assert_eq!(scan(&image.path(), Requested::Nothing), Ok(Vec::new()), "{what}");
             }
         }
     }

@@ -20,10 +20,10 @@ use std::path::Path;
 
 const FEW: u64 = 3;
 const MANY: u64 = 400;
-/// One repair in this number may be incomplete, if at least [`JUDGED_FROM`] are tried; none of
+/// One repair in this number may be incomplete, if at least [`CHECKED_FROM`] are tried; none of
 /// fewer.
 const INCOMPLETE_IN: usize = 200;
-const JUDGED_FROM: usize = 1000;
+const CHECKED_FROM: usize = 1000;
 /// Seeds of one set of options.
 const A_SET: u64 = 100_000;
 /// Memory of the tables.
@@ -181,19 +181,19 @@ fn kept_by_e2fsck(image: &Path, copy: &Path) -> Option<BTreeSet<String>> {
 }
 
 /// The findings of a scan, without times of day.
-fn told(report: &PassReport) -> Vec<(Code, Subject)> {
-    let mut told: Vec<_> =
+fn findings_of(report: &PassReport) -> Vec<(Code, Subject)> {
+    let mut found: Vec<_> =
         report.findings.iter().map(|it| (it.finding.code, it.finding.subject.clone())).collect();
-    for (_, subject) in told.iter_mut().filter(|(code, _)| *code == Code::TimeInFuture) {
+    for (_, subject) in found.iter_mut().filter(|(code, _)| *code == Code::TimeInFuture) {
         subject.expected = None;
     }
-    told
+    found
 }
 
 /// The result of a scan with little memory, compared with `whole`, the scan with enough memory: the
 /// same in more than one window; or an error that the memory is too small. Then the least memory
 /// with which a scan worked.
-fn judge_small_memory(
+fn check_small_memory(
     image: &Path,
     whole: &PassReport,
     threads: usize,
@@ -203,7 +203,7 @@ fn judge_small_memory(
         let memory = whole.memory * eighths / 8;
         let options = CheckOptions { memory: Some(memory), ..with_threads(threads) };
         match fsck(image, &options, AutoPolicy::No) {
-            Ok(small) if told(&small) != told(whole) => {
+            Ok(small) if findings_of(&small) != findings_of(whole) => {
                 let (whole, small) = (findings(whole), findings(&small));
                 return (Some(format!("whole finds\n{whole}within {memory}\n{small}")), None);
             }
@@ -230,7 +230,7 @@ enum Flaw {
 }
 
 /// One round: what is wrong with how it went. `healthy` are the files before the damage.
-fn judge(image: &Path, seed: u64, healthy: &BTreeSet<String>) -> Option<Flaw> {
+fn check_image(image: &Path, seed: u64, healthy: &BTreeSet<String>) -> Option<Flaw> {
     match compare_scans(image, seed) {
         Err(flaw) => Some(Flaw::Broken(flaw)),
         Ok(scans) => check_repair(image, &scans, healthy).map(Flaw::Incomplete),
@@ -256,7 +256,7 @@ fn compare_scans(image: &Path, seed: u64) -> Result<Scans, String> {
         return Err("a look wrote".to_owned());
     }
     match (&first, &second) {
-        (Ok(one), Ok(other)) if told(one) != told(other) => {
+        (Ok(one), Ok(other)) if findings_of(one) != findings_of(other) => {
             return Err(format!(
                 "1 thread finds\n{}{threads} threads find\n{}",
                 findings(one),
@@ -270,7 +270,7 @@ fn compare_scans(image: &Path, seed: u64) -> Result<Scans, String> {
     }
     let mut memory = MEMORY;
     if let Ok(one) = &first {
-        let (flaw, least) = judge_small_memory(image, one, threads);
+        let (flaw, least) = check_small_memory(image, one, threads);
         if let Some(flaw) = flaw {
             return Err(flaw);
         }
@@ -375,10 +375,10 @@ fn rounds(damage: impl Fn(&Path, &aim::Targets, u64) -> String) {
             std::fs::copy(base.path(), &image).expect("copies");
             let done = damage(&image, &targets, seed);
             let spoiled = std::fs::read(&image).expect("it is there");
-            let judged = std::panic::catch_unwind(|| judge(&image, seed, &healthy));
+            let result = std::panic::catch_unwind(|| check_image(&image, seed, &healthy));
             tried += 1;
             let panicked = || Some(Flaw::Broken("it panicked".to_owned()));
-            let (wrong, flaw) = match judged.unwrap_or_else(|_| panicked()) {
+            let (wrong, flaw) = match result.unwrap_or_else(|_| panicked()) {
                 None => continue,
                 Some(Flaw::Broken(flaw)) => (&mut broken, flaw),
                 Some(Flaw::Incomplete(flaw)) => (&mut incomplete, flaw),
@@ -392,7 +392,7 @@ fn rounds(damage: impl Fn(&Path, &aim::Targets, u64) -> String) {
             wrong.push(line);
         }
     }
-    let allowed = if tried < JUDGED_FROM { 0 } else { tried / INCOMPLETE_IN };
+    let allowed = if tried < CHECKED_FROM { 0 } else { tried / INCOMPLETE_IN };
     println!("{} of {tried} repairs are incomplete, {allowed} may be", incomplete.len());
     incomplete.iter().for_each(|line| println!("{}", line.lines().next().unwrap_or_default()));
     let wrong = [broken.join("\n"), incomplete.join("\n")].join("\n");
@@ -414,7 +414,7 @@ fn random_damage_is_repaired() {
 }
 
 /// Whether more than a few rounds are wanted.
-fn is_asked_for() -> bool {
+fn is_requested() -> bool {
     ["EXTANT_SLOW", "EXTANT_ROUNDS", "EXTANT_SEED"]
         .into_iter()
         .any(|name| std::env::var_os(name).is_some())
@@ -422,7 +422,7 @@ fn is_asked_for() -> bool {
 
 #[test]
 fn damage_to_fields_is_repaired() {
-    if !is_asked_for() {
+    if !is_requested() {
         skip!("EXTANT_SLOW=1 tries it");
     }
     rounds(aim::damage);
@@ -430,15 +430,15 @@ fn damage_to_fields_is_repaired() {
 
 #[test]
 fn structures_in_the_place_of_others_are_repaired() {
-    if !is_asked_for() {
+    if !is_requested() {
         skip!("EXTANT_SLOW=1 tries them");
     }
     rounds(aim::displace);
 }
 
 #[test]
-fn damage_that_looks_sound_is_repaired() {
-    if !is_asked_for() {
+fn damage_in_valid_form_is_repaired() {
+    if !is_requested() {
         skip!("EXTANT_SLOW=1 tries it");
     }
     rounds(cross::damage);

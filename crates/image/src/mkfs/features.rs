@@ -199,11 +199,11 @@ fn requests(list: &str, feature: &str) -> bool {
 }
 
 fn revision_0(request: FeatureRequest<'_>) -> Result<Features, MkfsError> {
-    let mut asked = Features::default();
+    let mut requested = Features::default();
     if let Some(list) = request.list {
-        edit(&mut asked, list)?;
+        edit(&mut requested, list)?;
     }
-    if asked != Features::default() || request.journal || request.encoding {
+    if requested != Features::default() || request.journal || request.encoding {
         return Err(invalid("file system features are not supported with revision 0"));
     }
     if request.sparse_super == Some(true) {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn features_that_nobody_may_set_are_refused() {
+    fn features_that_may_not_be_set_are_refused() {
         for bad in
             ["bogus", "^bogus", "shared_blocks", "read-only", "needs_recovery", "FEATURE_I31"]
         {

@@ -568,7 +568,7 @@ mod tests {
 
     /// The last option holds, and text without digits is 0.
     #[test]
-    fn sparse_backups_are_asked_for_by_a_number() {
+    fn sparse_backups_are_requested_by_a_number() {
         let sparse = |line| parsed(line).expect("valid").sparse_super;
         assert_eq!(sparse("I"), None);
         for (line, expected) in
@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn uuid_is_parsed_when_asked_for() {
+    fn uuid_is_parsed_if_requested() {
         let choice = |line| parsed(line).expect("valid").uuid_choice();
         assert_eq!(choice("I").expect("valid"), UuidChoice::Random);
         assert_eq!(choice("-U clear I").expect("valid"), UuidChoice::Clear);

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_are_told_by_their_signatures() {
+    fn formats_are_recognised_by_their_signatures() {
         let with = |at: usize, bytes: &[u8]| {
             let mut head = vec![0; HEAD as usize];
             head[at..at + bytes.len()].copy_from_slice(bytes);

@@ -175,7 +175,7 @@ impl Walk<'_> {
             .par_iter()
             .map(|&(list, name)| {
                 let listing = &listings[list];
-                look_at(listing.fd.as_fd(), &listing.names[name], links)
+                read_entry(listing.fd.as_fd(), &listing.names[name], links)
             })
             .collect();
         for (&(list, name), found) in piece.iter().zip(found) {
@@ -277,7 +277,7 @@ fn list(host: &HostTree, pending: Pending, names: &Names) -> io::Result<Listing>
     Ok(Listing { pending, fd, names: found })
 }
 
-fn look_at(
+fn read_entry(
     directory: BorrowedFd<'_>,
     name: &[u8],
     links: &HashMap<Identity, NodeId>,

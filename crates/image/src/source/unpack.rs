@@ -154,13 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn members_and_zeroes_behind_them_are_one_archive() {
+    fn members_and_zeroes_after_them_are_one_archive() {
         let whole = [packed(b"one, "), packed(b""), packed(b"two"), vec![0; 1000]].concat();
         assert_eq!(read(whole).expect("it is whole"), b"one, two");
     }
 
     #[test]
-    fn other_bytes_behind_the_archive_are_named() {
+    fn other_bytes_after_the_archive_are_named() {
         let followed = [packed(b"one"), vec![0; 10], b"tail".to_vec()].concat();
         let error = read(followed).expect_err("it is no archive");
         assert!(error.to_string().contains("what follows"), "{error}");

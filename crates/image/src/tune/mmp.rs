@@ -44,10 +44,10 @@ pub(super) fn claim(
         let device = volume.device().clone();
         let on_device = MmpBlock { device: &*device, geometry: volume.geometry(), block };
         let ours = Mmp { time: now, check_interval: interval, ..mmp.clone() };
-        let mut told = |seconds| {
+        let mut report_wait = |seconds| {
             prompt.say(&format!("MMP: waiting for {seconds} seconds\n"));
         };
-        if let Taken::Theirs(other) = on_device.take(&ours, env, &mut told)? {
+        if let Taken::Theirs(other) = on_device.take(&ours, env, &mut report_wait)? {
             return Err(in_use(&other));
         }
     }

@@ -51,17 +51,17 @@ pub fn serve() -> io::Result<()> {
         stay_on_one_processor(cell.job);
     }
     let mut out = io::stdout().lock();
-    let mut heard = Ok(());
+    let mut sent = Ok(());
     cell.perform(&mut |message| {
         let said = serde_json::to_vec(&message).map_err(io::Error::from).and_then(|mut text| {
             text.push(b'\n');
             out.write_all(&text).and_then(|()| out.flush())
         });
-        if heard.is_ok() {
-            heard = said;
+        if sent.is_ok() {
+            sent = said;
         }
     });
-    heard
+    sent
 }
 
 /// The threads of a simulated runtime take turns: waking each next one on another processor costs a

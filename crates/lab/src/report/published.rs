@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn before_and_after_stand_beside_the_documents() {
+    fn before_and_after_are_compared_with_the_documents() {
         let (before, after) = ("engine::-O ^64bit", "engine::-O 64bit");
         let figures =
             [(before, "cp", "elapsed_seconds", 2.0), (after, "cp", "elapsed_seconds", 3.0)];

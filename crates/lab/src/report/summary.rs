@@ -178,23 +178,24 @@ fn findings(all: &[(&Path, Results)], page: &mut String) {
     );
     for finding in Finding::all() {
         let mut is_first = true;
-        let judged = |pair: &Pair| all.iter().find_map(|(_, results)| finding.judge(results, pair));
+        let assessed =
+            |pair: &Pair| all.iter().find_map(|(_, results)| finding.assess(results, pair));
         // Which drives there may be is no matter of the findings: those that were not measured are
         // not named.
         let drives = drives_of(all, &finding.experiment);
         let on_drives = finding.pairs.iter().flat_map(|pair| {
             let moved = drives.iter().filter_map(|drive| pair.on_drive(drive));
-            moved.filter_map(|pair| judged(&pair).map(|it| (pair, Some(it)))).collect::<Vec<_>>()
+            moved.filter_map(|pair| assessed(&pair).map(|it| (pair, Some(it)))).collect::<Vec<_>>()
         });
-        let here = finding.pairs.iter().map(|pair| (pair.clone(), judged(pair)));
-        for (pair, judged) in here.chain(on_drives) {
-            let (here, conclusion) = match judged {
+        let here = finding.pairs.iter().map(|pair| (pair.clone(), assessed(pair)));
+        for (pair, assessed) in here.chain(on_drives) {
+            let (here, conclusion) = match assessed {
                 None => ("–".to_owned(), "was not measured".to_owned()),
-                Some(judged) => {
-                    let text = judged.difference.map_or_else(String::new, difference_text);
-                    let figures = [judged.before, judged.after].map(|one| number(one.mean));
+                Some(assessed) => {
+                    let text = assessed.difference.map_or_else(String::new, difference_text);
+                    let figures = [assessed.before, assessed.after].map(|one| number(one.mean));
                     let here = format!("{text} ({} to {})", figures[0], figures[1]);
-                    (here.trim_start().to_owned(), judged.conclusion.to_string())
+                    (here.trim_start().to_owned(), assessed.conclusion.to_string())
                 }
             };
             let lead = match std::mem::take(&mut is_first) {
@@ -401,7 +402,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ours_is_behind_where_it_is_worse_beyond_doubt() {
+    fn ours_is_slower_if_it_is_significantly_worse() {
         let of = |values: &[f64]| Summary::of(values).expect("numbers");
         let (fast, slow) = (of(&[1.0, 1.01, 0.99]), of(&[2.0, 2.02, 1.98]));
         assert_eq!(worse(&slow, &fast, false).as_deref(), Some("2.00 times worse"));
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn simulated_drives_stand_beside_the_published_figures() {
+    fn simulated_drives_are_compared_with_the_published_figures() {
         let page = page_of(&["document-001", "document-003"]);
         for wanted in [
             // Each target of a drive, by the figures of the experiment.

@@ -48,9 +48,10 @@ pub(super) fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<(), RunError> {
                     watch.begins(next, course.total(), &cell, left);
                     cell.scratch = scratch(plan, number);
                     cell.job = Some(number);
-                    let mut told = Told { sender: sender.clone(), stop: &stop };
+                    let mut reporter = Reporter { sender: sender.clone(), stop: &stop };
                     let of_thread = cell.clone();
-                    let thread = scope.spawn(move || measured(&of_thread, isolation, &mut told));
+                    let thread =
+                        scope.spawn(move || measured(&of_thread, isolation, &mut reporter));
                     *place = Some(AtWork { cell, thread });
                 }
             }
@@ -79,10 +80,10 @@ fn scratch(plan: &Plan, place: usize) -> PathBuf {
 fn measured(
     cell: &Cell,
     isolation: Isolation,
-    told: &mut Told<'_>,
+    reporter: &mut Reporter<'_>,
 ) -> (Result<Ended, RunError>, f64) {
     let start = Instant::now();
-    let ended = one(cell, isolation, told);
+    let ended = one(cell, isolation, reporter);
     clean(cell);
     (ended, start.elapsed().as_secs_f64())
 }
@@ -95,12 +96,12 @@ fn ended(at_work: AtWork<'_>, course: &mut Course, watch: &mut dyn Watch) -> Res
 }
 
 /// Messages from and to the thread of a cell.
-struct Told<'s> {
+struct Reporter<'s> {
     sender: Sender<(Cell, String)>,
     stop: &'s AtomicBool,
 }
 
-impl Watch for Told<'_> {
+impl Watch for Reporter<'_> {
     fn begins(&mut self, _: usize, _: usize, _: &Cell, _: Option<f64>) {}
 
     fn phase(&mut self, cell: &Cell, phase: &str) {

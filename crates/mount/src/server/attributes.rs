@@ -155,7 +155,7 @@ impl Server {
             let has_room = engine.and_then(|it| it.has_room(file, spare, &self.cache_writer(file)));
             !has_room.unwrap_or(true)
         };
-        let goes_around = flags.writes && (is_synced() || flags.hears_of_space && is_scarce());
+        let goes_around = flags.writes && (is_synced() || flags.reports_space && is_scarce());
         if goes_around { Cached::GoneAround } else { Cached::Kept }
     }
 
@@ -211,5 +211,5 @@ pub struct OpenFor {
     /// It loses setuid and setgid then.
     pub drops_set_ids: bool,
     /// If hardly any space is left, each write has to report whether it found some.
-    pub hears_of_space: bool,
+    pub reports_space: bool,
 }

@@ -303,7 +303,7 @@ impl Dispatcher {
             drops_set_ids: false,
             // A program that may read too may map, and uses the cache; O_DIRECT bypasses it in any
             // case.
-            hears_of_space: self.negotiated.mixes_direct_and_cached
+            reports_space: self.negotiated.mixes_direct_and_cached
                 && open_flags(flags) & (OFlags::RWMODE | OFlags::DIRECT) == OFlags::WRONLY,
         }
     }

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_tells_its_length_or_an_error_alone() {
+    fn a_reply_has_its_length_or_an_error_alone() {
         let mut buffer = ReplyBuffer::new();
         let mut reply = buffer.reply();
         reply.put_bytes(b"four").expect("room");

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_one_on_duty_stays() {
+    fn the_last_polling_thread_stays() {
         let readers = Readers::new(2, 4);
         assert!(readers.wait() && readers.wait());
         assert!(readers.may_leave());
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_something_long_is_stood_in_for_and_not_needed_afterwards() {
+    fn a_thread_with_long_work_is_replaced_and_not_needed_afterwards() {
         let readers = Arc::new(Readers::new(1, 2));
         assert!(readers.wait());
         let other = thread::spawn({
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_wakes_who_waits_and_the_watch() {
+    fn the_end_wakes_waiting_threads_and_the_watch() {
         let readers = Arc::new(Readers::new(0, 2));
         let waits = [0, 1].map(|_| {
             let readers = readers.clone();
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_called_where_the_one_on_duty_does_not_come_back() {
+    fn a_thread_is_called_if_the_polling_one_does_not_come_back() {
         let readers = Arc::new(Readers::new(1, 2));
         assert!(readers.wait());
         let watch = thread::spawn({
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn several_programs_ask_where_more_than_one_did_lately() {
+    fn several_programs_are_recent_if_more_than_one_sent_requests() {
         let programs = Programs::default();
         programs.count(7);
         (0..RECENT).for_each(|_| programs.count(7));

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_being_forgotten_is_news() {
+    fn a_file_that_is_being_forgotten_is_an_event() {
         let space_events = SpaceEvents::default();
         let (one, other) = (space_events.ending(), space_events.ending());
         assert_eq!(space_events.endings(), None);

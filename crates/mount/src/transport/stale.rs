@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_noted_before_it_is_told_is_one_range_for_each_file() {
+    fn ranges_before_a_notification_are_one_range_for_each_file() {
         let stale = Stale::default();
         stale.note(12, 4096..8192);
         stale.note(12, 0..0);

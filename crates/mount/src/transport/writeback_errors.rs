@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_told_once() {
+    fn each_is_reported_once() {
         let writeback_errors = WritebackErrors::default();
         assert_eq!(writeback_errors.take(InodeNo(12)), None);
         writeback_errors.note(InodeNo(12), Errno::NOSPC);

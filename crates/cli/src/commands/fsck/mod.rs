@@ -512,7 +512,7 @@ impl Run<'_> {
             journal_number: journal.as_ref().and_then(|journal| journal.number),
             journal: journal.map(|journal| journal.device),
             fresh_uuid: extant::random_uuid().map_err(|error| failed(&error))?,
-            judges_times: self.args.force,
+            checks_times: self.args.force,
             waiting: Some(Arc::new(move |seconds| {
                 err_line!(
                     "{called}: MMP: the volume may be in use, watching it for {seconds} seconds"

@@ -37,8 +37,8 @@ pub(super) struct Request {
 /// Sets blocks, groups, inodes a group, reserved descriptor blocks, backups and what depends on
 /// them.
 pub(super) fn fit(params: &mut FsParams, request: Request) -> Result<(), MkfsError> {
-    let asked = params.blocks;
-    let reserved_part = params.reserved_blocks as f64 / asked.max(1) as f64;
+    let requested = params.blocks;
+    let reserved_part = params.reserved_blocks as f64 / requested.max(1) as f64;
     // Each round drops a last group, shrinks the groups or gives up the resize inode: all of them
     // end.
     loop {
@@ -59,7 +59,7 @@ pub(super) fn fit(params: &mut FsParams, request: Request) -> Result<(), MkfsErr
                 && params.blocks_per_group > MIN_BLOCKS_PER_GROUP =>
             {
                 params.blocks_per_group -= 8;
-                params.blocks = asked;
+                params.blocks = requested;
                 continue;
             }
             None => return Err(MkfsError::TooManyInodes),
@@ -151,8 +151,8 @@ fn reserved_gdt_blocks(params: &FsParams, resize_limit: Option<u64>) -> u16 {
         return 0;
     }
     // A limit that needs no more blocks than there are says nothing.
-    let asked = resize_limit.map(|limit| requested_desc_blocks(params, limit));
-    let blocks = asked
+    let requested = resize_limit.map(|limit| requested_desc_blocks(params, limit));
+    let blocks = requested
         .filter(|blocks| *blocks > 0)
         .unwrap_or_else(|| more_desc_blocks(params, params.blocks.saturating_mul(GROWTH)));
     // The resize inode maps them through one double indirect block.

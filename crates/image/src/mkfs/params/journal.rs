@@ -58,9 +58,9 @@ pub(crate) fn blocks(
     has_fast_commits: bool,
 ) -> Result<Option<(u32, u32)>, MkfsError> {
     let block_size = u64::from(block_size);
-    let asked = options.megabytes.filter(|size| *size != 0);
+    let requested = options.megabytes.filter(|size| *size != 0);
     let Some(default) = default_journal_blocks(volume) else { return Ok(None) };
-    let main = asked.map_or(default, |megabytes| (u64::from(megabytes) << 20) / block_size);
+    let main = requested.map_or(default, |megabytes| (u64::from(megabytes) << 20) / block_size);
     let fast_commit = if has_fast_commits {
         match options.fast_commit_kilobytes.filter(|size| *size != 0) {
             Some(kilobytes) => (u64::from(kilobytes) << 10) / block_size,
@@ -76,7 +76,7 @@ pub(crate) fn blocks(
              and {MAX_JOURNAL} blocks"
         )));
     }
-    if total >= volume / 2 && asked.is_some() {
+    if total >= volume / 2 && requested.is_some() {
         return Err(invalid("total journal size too big for filesystem"));
     }
     let narrow = |blocks: u64| u32::try_from(blocks).expect("at most MAX_JOURNAL, checked above");
@@ -104,11 +104,11 @@ const MAX_ORPHAN_FILE: u64 = 512;
 
 /// Sets the orphan file's size.
 pub(super) fn orphan_file(params: &mut FsParams) -> Result<(), MkfsError> {
-    let asked = params.extended.orphan_file_size.as_deref();
+    let requested = params.extended.orphan_file_size.as_deref();
     let has_file = params.features.compat.contains(CompatFeatures::ORPHAN_FILE)
         && !params.features.incompat.contains(IncompatFeatures::JOURNAL_DEV);
     if !has_file {
-        return match asked {
+        return match requested {
             // Dropped with the journal of a volume that is too small, it is not the user's doing.
             Some(_) if params.features.compat.contains(CompatFeatures::HAS_JOURNAL) => {
                 Err(invalid("orphan_file_size requires the orphan_file feature"))
@@ -116,19 +116,19 @@ pub(super) fn orphan_file(params: &mut FsParams) -> Result<(), MkfsError> {
             _ => Ok(()),
         };
     }
-    let asked = asked.map(|text| {
+    let requested = requested.map(|text| {
         let bytes = numbers::size(text, 1).filter(|bytes| *bytes > 0);
         let bytes = bytes.ok_or_else(|| invalid(format!("invalid orphan file size: {text}")))?;
         Ok::<_, MkfsError>(bytes.div_ceil(u64::from(params.block_size)))
     });
-    params.orphan_file_blocks = orphan_file_blocks(asked.transpose()?, params.blocks);
+    params.orphan_file_blocks = orphan_file_blocks(requested.transpose()?, params.blocks);
     Ok(())
 }
 
 /// Number of blocks of the orphan file of a volume of the given size: the requested ones up to the
 /// limit, or the default.
-pub(crate) fn orphan_file_blocks(asked: Option<u64>, volume: u64) -> u32 {
-    let blocks = match asked {
+pub(crate) fn orphan_file_blocks(requested: Option<u64>, volume: u64) -> u32 {
+    let blocks = match requested {
         Some(blocks) => blocks.min(MAX_ORPHAN_FILE),
         None => (volume / VOLUME_SHARE).clamp(MIN_ORPHAN_FILE, MAX_ORPHAN_FILE),
     };

@@ -323,9 +323,9 @@ impl Resolver<'_> {
         if revision == 0 {
             return Ok(128);
         }
-        let asked = self.options.inode_size.filter(|size| *size != 0).map(i64::from);
+        let requested = self.options.inode_size.filter(|size| *size != 0).map(i64::from);
         let configured = self.types.integer("inode_size").filter(|size| *size > 0);
-        let size = asked.or(configured).unwrap_or(DEFAULT_INODE_SIZE);
+        let size = requested.or(configured).unwrap_or(DEFAULT_INODE_SIZE);
         let max = i64::from(block_size).min(32768);
         let good = u16::try_from(size)
             .ok()
@@ -528,12 +528,12 @@ fn percent_of(blocks: u64, percent: f64) -> u64 {
     (percent * blocks as f64 / 100.0) as u64
 }
 
-fn quotas(features: &Features, asked: Option<&[QuotaKind]>) -> Vec<QuotaKind> {
+fn quotas(features: &Features, requested: Option<&[QuotaKind]>) -> Vec<QuotaKind> {
     if !features.ro_compat.contains(RoCompatFeatures::QUOTA) {
         return Vec::new();
     }
-    if let Some(asked) = asked {
-        return asked.to_vec();
+    if let Some(requested) = requested {
+        return requested.to_vec();
     }
     let project = features.ro_compat.contains(RoCompatFeatures::PROJECT);
     QuotaKind::ALL.into_iter().filter(|kind| *kind != QuotaKind::Project || project).collect()

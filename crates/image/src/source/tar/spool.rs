@@ -132,8 +132,8 @@ impl Spool {
             if state.received < end && !state.has_ended && !has_failed {
                 return None;
             }
-            let is_told = state.received < end || has_failed;
-            Some((state.received, if is_told { state.stopped.take() } else { None }))
+            let is_reported = state.received < end || has_failed;
+            Some((state.received, if is_reported { state.stopped.take() } else { None }))
         });
         stopped.map_or(Ok(there), |stopped| Err(self.flaw(stopped)))
     }
@@ -301,7 +301,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("room for a spool");
         let reader = Box::new(Stream { at: 0, end });
         let spool = Spool::start(reader, directory.path()).expect("it starts");
-        let look = |position: u64| {
+        let compare = |position: u64| {
             let mut bytes = [0; 700];
             let count = spool.read_at(&mut bytes, position).expect("it is there");
             assert!(count > 0, "{position}");
@@ -312,20 +312,20 @@ mod tests {
         };
         for position in (0..end).step_by(99_991) {
             assert!(spool.wait_for(position + 1).expect("no error") > position);
-            look(position);
+            compare(position);
         }
         assert_eq!(spool.wait_for(u64::MAX).expect("no error"), end);
         spool.finish().expect("all is written");
         assert_eq!(spool.file.metadata().expect("it is open").len(), end);
         // The first chunks are no longer in memory.
-        [0, 1, CHUNK as u64 - 1, end - 1].into_iter().for_each(look);
+        [0, 1, CHUNK as u64 - 1, end - 1].into_iter().for_each(compare);
         let mut all = vec![0; end as usize];
         spool.file.read_exact_at(&mut all, 0).expect("it is whole");
         assert!((0..).zip(&all).all(|(at, found)| byte(at) == *found));
     }
 
     #[test]
-    fn what_came_before_an_error_is_there_and_the_error_is_told_once() {
+    fn bytes_before_an_error_are_present_and_the_error_is_reported_once() {
         let directory = tempfile::tempdir().expect("room for a spool");
         let dead = Stream { at: u64::MAX, end: 0 };
         let reader = Box::new(Stream { at: 0, end: 5000 }.chain(dead));

@@ -380,7 +380,7 @@ mod tests {
     use rustix::fs::SeekFrom;
 
     #[test]
-    fn a_queue_of_any_depth_keeps_slots_for_what_waits_for_nobody() {
+    fn a_queue_of_any_depth_keeps_slots_for_requests_that_do_not_wait() {
         for depth in LEAST_DEPTH..=DEPTH {
             let inbox = Inbox::new(depth).expect("an eventfd");
             let (cache, space) = (Reason::Cache(SeekFrom::Data(0)), Reason::Space(Errno::NOSPC));

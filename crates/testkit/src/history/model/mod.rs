@@ -52,7 +52,7 @@ pub struct Rules {
     /// the flag.
     pub journalled_files: bool,
     /// Whether the subject returns the ranges with blocks.
-    pub tells_extents: bool,
+    pub shows_extents: bool,
 }
 
 impl Default for Rules {
@@ -70,7 +70,7 @@ impl Default for Rules {
             refusals_touch: false,
             projects: false,
             journalled_files: false,
-            tells_extents: true,
+            shows_extents: true,
         }
     }
 }

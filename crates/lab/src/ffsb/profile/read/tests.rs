@@ -312,7 +312,7 @@ fn with(line: &str, other: &str) -> String {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_line() {
+fn a_flaw_is_reported_with_its_line() {
     let value = |key: &str, value: &str, expected| Flaw::Value {
         key: key.into(),
         value: value.into(),
