@@ -1,6 +1,6 @@
 //! One directory block: its checksum, its chain of records, its place in the index.
 
-use super::{Reader, Rules};
+use super::{DirContext, Reader};
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -95,7 +95,7 @@ impl Check<'_> {
         &self,
         block: &DirBlock,
         bytes: &mut [u8],
-        rules: &Rules,
+        context: &DirContext,
         reader: &mut Reader,
     ) -> Result<(), CheckError> {
         let Some(dir) = self.dirs.get(block.dir) else { return Ok(()) };
@@ -105,7 +105,7 @@ impl Check<'_> {
         let mut sum_is_wrong = false;
         let mut lacks_tail = false;
         if let Some(kind) = kind {
-            self.read_index(dir, at, bytes, kind, rules)?;
+            self.read_index(dir, at, bytes, kind, context)?;
         } else if format.checksum_seed.is_some() {
             lacks_tail = !format.has_tail(bytes);
             sum_is_wrong = !lacks_tail && format.verify(bytes, at).is_err();
@@ -114,7 +114,7 @@ impl Check<'_> {
             return Ok(());
         }
         let hasher = if kind.is_none() && dir.has(DirFlags::INDEXED) {
-            rules.htree.hasher_of(dir, self, rules)
+            context.htree.hasher_of(dir, self, context)
         } else {
             None
         };
@@ -135,9 +135,9 @@ impl Check<'_> {
             is_searched: false,
             is_flawed: false,
         };
-        self.check_chain(&mut chain, bytes, rules, reader)?;
+        self.check_chain(&mut chain, bytes, context, reader)?;
         if kind.is_none() && dir.has(DirFlags::INDEXED) {
-            rules.htree.note_leaf(dir, block.at, chain.hashes);
+            context.htree.note_leaf(dir, block.at, chain.hashes);
         }
         if lacks_tail {
             let finding = Finding::new(Code::DirBlockWithoutChecksum).dir(dir.inode).file_block(at);
@@ -190,7 +190,7 @@ impl Check<'_> {
         &self,
         chain: &mut Chain<'_>,
         bytes: &mut [u8],
-        rules: &Rules,
+        context: &DirContext,
         reader: &mut Reader,
     ) -> Result<(), CheckError> {
         reader.names.clear();
@@ -226,7 +226,7 @@ impl Check<'_> {
             } else if chain.has_dots && number == 1 {
                 self.check_dotdot(chain, bytes, &mut record)?;
             } else if record.inode != 0 {
-                self.check_entry(chain, bytes, &mut record, rules, reader)?;
+                self.check_entry(chain, bytes, &mut record, context, reader)?;
             }
             before = Some(at);
             number += 1;

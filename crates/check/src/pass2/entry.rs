@@ -3,7 +3,7 @@
 use super::block::{Chain, Record, record_at};
 use super::names::quick_hash;
 use super::salvage::set_rec_len;
-use super::{Reader, Rules};
+use super::{DirContext, Reader};
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -188,7 +188,7 @@ impl Check<'_> {
         chain: &mut Chain<'_>,
         bytes: &mut [u8],
         record: &mut Record,
-        rules: &Rules,
+        context: &DirContext,
         reader: &mut Reader,
     ) -> Result<(), CheckError> {
         let target = InodeNo(record.inode);
@@ -204,9 +204,9 @@ impl Check<'_> {
         if is_distant && self.is_in_bad_block(target) {
             return Ok(());
         }
-        self.check_name(chain, bytes, record, rules)?;
+        self.check_name(chain, bytes, record, context)?;
         if is_distant {
-            return self.check_distant(chain, bytes, record, rules, reader);
+            return self.check_distant(chain, bytes, record, context, reader);
         }
         let Some(slot) = self.inodes.slot(target).filter(|slot| slot.state().is_used()) else {
             return self.check_unknown(chain, bytes, record);
@@ -253,7 +253,7 @@ impl Check<'_> {
         }
         slot.count_name();
         reader.links += 1;
-        self.check_twice(chain, bytes, record, rules, reader)
+        self.check_twice(chain, bytes, record, context, reader)
     }
 
     /// The entry of an inode outside of the window: records its relation to the directory. The
@@ -263,7 +263,7 @@ impl Check<'_> {
         chain: &mut Chain<'_>,
         bytes: &mut [u8],
         record: &mut Record,
-        rules: &Rules,
+        context: &DirContext,
         reader: &mut Reader,
     ) -> Result<(), CheckError> {
         let target = InodeNo(record.inode);
@@ -275,7 +275,7 @@ impl Check<'_> {
             return Ok(());
         }
         reader.links += 1;
-        self.check_twice(chain, bytes, record, rules, reader)
+        self.check_twice(chain, bytes, record, context, reader)
     }
 
     /// Reasons to clear an entry, whatever its inode is.
@@ -365,7 +365,7 @@ impl Check<'_> {
         chain: &mut Chain<'_>,
         bytes: &mut [u8],
         record: &Record,
-        rules: &Rules,
+        context: &DirContext,
     ) -> Result<(), CheckError> {
         let is_encrypted = chain.dir.has(DirFlags::ENCRYPTED);
         let name = record.name(bytes);
@@ -382,7 +382,7 @@ impl Check<'_> {
             }
         } else if chain.dir.has(DirFlags::CASEFOLD)
             && !is_encrypted
-            && rules.casefold.is_some_and(|casefold| !casefold.admits(name))
+            && context.casefold.is_some_and(|casefold| !casefold.admits(name))
         {
             let finding = self.entry(chain, bytes, record, Code::NameNotUtf8);
             if self.should_fix(finding)? {
@@ -457,11 +457,11 @@ impl Check<'_> {
         chain: &mut Chain<'_>,
         bytes: &[u8],
         record: &Record,
-        rules: &Rules,
+        context: &DirContext,
         reader: &mut Reader,
     ) -> Result<(), CheckError> {
         let name = record.name(bytes);
-        let casefold = rules
+        let casefold = context
             .casefold
             .filter(|_| chain.dir.has(DirFlags::CASEFOLD) && !chain.dir.has(DirFlags::ENCRYPTED));
         let hash = if let Some(hasher) = &chain.hasher {

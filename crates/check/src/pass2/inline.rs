@@ -1,7 +1,7 @@
 //! Directories inside inodes: the parent's number, then two chains of records.
 
 use super::block::Chain;
-use super::{Reader, Rules};
+use super::{DirContext, Reader};
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -18,7 +18,7 @@ impl Check<'_> {
     pub(super) fn check_inline_dir(
         &self,
         dir: &DirInfo,
-        rules: &Rules,
+        context: &DirContext,
         reader: &mut Reader,
     ) -> Result<(), CheckError> {
         let mut record = self.record(dir.inode)?;
@@ -64,7 +64,7 @@ impl Check<'_> {
                 is_searched: false,
                 is_flawed: false,
             };
-            self.check_chain(&mut chain, part, rules, reader)?;
+            self.check_chain(&mut chain, part, context, reader)?;
             changed |= chain.changed;
         }
         if changed {

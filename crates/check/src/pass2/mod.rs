@@ -43,13 +43,13 @@ pub(crate) struct Reader {
 }
 
 /// Data common to all directories.
-pub(crate) struct Rules {
+pub(crate) struct DirContext {
     pub(crate) casefold: Option<Casefold>,
     pub(crate) htree: HtreeTable,
     hashers: [Option<DirHasher>; 6],
 }
 
-impl Rules {
+impl DirContext {
     /// The hash function that a root's version means on this volume; `None` for SipHash and unknown
     /// ones.
     pub(crate) fn hasher(&self, version: HashVersion) -> Option<&DirHasher> {
@@ -59,13 +59,13 @@ impl Rules {
 
 impl Check<'_> {
     /// Data common to all directories, without the data about their indexes.
-    pub(crate) fn dir_rules(&self) -> Rules {
+    pub(crate) fn dir_context(&self) -> DirContext {
         let unsigned = self.superblock.hash_is_unsigned();
         let hashers = [0, 1, 2, 3, 4, 5].map(|version| {
             let version = HashVersion::decode(version)?.with_signedness(unsigned);
             DirHasher::new(version, self.superblock.hash_seed).ok()
         });
-        Rules {
+        DirContext {
             casefold: Casefold::of_volume(&self.superblock)
                 .filter(|_| self.geometry.has_incompat(IncompatFeatures::CASEFOLD))
                 .map(|casefold| Casefold {
@@ -96,8 +96,8 @@ impl Check<'_> {
         } else {
             blocks.sort_unstable(); // takes no memory
         }
-        let mut rules = self.dir_rules();
-        rules.htree = HtreeTable::new(&self.dirs, &self.budget);
+        let mut context = self.dir_context();
+        context.htree = HtreeTable::new(&self.dirs, &self.budget);
         let this: &Self = self;
         // Whole units, so that each block is requested once.
         let ahead = self.options.read_ahead / u64::from(self.geometry.block_size) / UNIT as u64;
@@ -120,7 +120,7 @@ impl Check<'_> {
                     start.saturating_add(ahead)..start.saturating_add(ahead + UNIT),
                 );
                 let unit = &blocks[start..blocks.len().min(start + UNIT)];
-                if let Err(error) = this.check_unit(unit, &rules, &mut reader, &mut buffer) {
+                if let Err(error) = this.check_unit(unit, &context, &mut reader, &mut buffer) {
                     failed.lock().get_or_insert(error);
                     return Ok(reader.links);
                 }
@@ -133,7 +133,7 @@ impl Check<'_> {
         self.statistics.links = links.into_iter().sum();
         drop(blocks);
         self.check_linked_twice()?;
-        self.check_htrees(&rules)
+        self.check_htrees(&context)
     }
 
     /// Has the blocks of units to come fetched, as they will be read: neighbours in one request.
@@ -157,7 +157,7 @@ impl Check<'_> {
     fn check_unit(
         &self,
         unit: &[DirBlock],
-        rules: &Rules,
+        context: &DirContext,
         reader: &mut Reader,
         buffer: &mut Vec<u8>,
     ) -> Result<(), CheckError> {
@@ -165,7 +165,7 @@ impl Check<'_> {
         let mut rest = unit;
         while let Some(first) = rest.first() {
             if first.block == NO_BLOCK {
-                self.check_placeless(first, rules, reader)?;
+                self.check_placeless(first, context, reader)?;
                 rest = &rest[1..];
                 continue;
             }
@@ -183,7 +183,7 @@ impl Check<'_> {
             };
             for block in now {
                 let at = (block.block - run.start) as usize * block_len;
-                self.check_dir_block(block, &mut bytes[at..at + block_len], rules, reader)?;
+                self.check_dir_block(block, &mut bytes[at..at + block_len], context, reader)?;
             }
             rest = later;
         }
@@ -194,12 +194,12 @@ impl Check<'_> {
     fn check_placeless(
         &self,
         block: &DirBlock,
-        rules: &Rules,
+        context: &DirContext,
         reader: &mut Reader,
     ) -> Result<(), CheckError> {
         let Some(dir) = self.dirs.get(block.dir) else { return Ok(()) };
         if dir.has(DirFlags::INLINE) {
-            return self.check_inline_dir(dir, rules, reader);
+            return self.check_inline_dir(dir, context, reader);
         }
         let at = FileBlock(u64::from(block.at));
         let finding = Finding::new(Code::DirectoryBlockMissing).dir(block.dir).file_block(at);
@@ -208,7 +208,7 @@ impl Check<'_> {
         }
         let Some(place) = self.fill_hole(dir, block.at)? else { return Ok(()) };
         let mut bytes = self.store.read(place)?;
-        self.check_dir_block(&DirBlock { block: place.0, ..*block }, &mut bytes, rules, reader)
+        self.check_dir_block(&DirBlock { block: place.0, ..*block }, &mut bytes, context, reader)
     }
 
     /// Puts an empty block into a directory's map; `None` on a full volume.

@@ -3,7 +3,7 @@
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::map::FileMap;
-use crate::pass2::Rules;
+use crate::pass2::DirContext;
 use crate::store::CheckError;
 use crate::tables::{DirFlags, DirInfo};
 use extant_layout::pack::{DirItem, DirectoryPacker};
@@ -49,7 +49,7 @@ impl Check<'_> {
         &self,
         dir: &DirInfo,
         map: &FileMap,
-        rules: &Rules,
+        context: &DirContext,
     ) -> Result<Option<LeavesByHash>, CheckError> {
         // Names that are compared without case have the hash of another form.
         let Some(root) = map.physical(0).filter(|_| !dir.has(DirFlags::CASEFOLD)) else {
@@ -61,7 +61,7 @@ impl Check<'_> {
         let format = HtreeFormat::new(self.geometry, dir.inode, 0);
         let bytes = self.store.read(root)?;
         let Ok((root, node)) = format.root(&bytes) else { return Ok(None) };
-        let Some(hasher) = rules.hasher(root.hash_version).copied() else { return Ok(None) };
+        let Some(hasher) = context.hasher(root.hash_version).copied() else { return Ok(None) };
         let mut level: Vec<(u32, u64)> = entries_of(&node);
         for _ in 0..root.indirect_levels {
             let mut below = Vec::new();
@@ -111,9 +111,9 @@ impl Check<'_> {
             return Ok(());
         }
         let old = self.read_map(dir.inode, &inode)?;
-        let rules = self.dir_rules();
+        let context = self.dir_context();
         let mut names = self.collect_names(dir, &old)?;
-        if let Some(index) = self.leaves_by_hash(dir, &old, &rules)? {
+        if let Some(index) = self.leaves_by_hash(dir, &old, &context)? {
             // Of several entries of one name the first keeps it.
             names.sort_by_key(|name| !index.leads_to(name));
         }
@@ -123,15 +123,17 @@ impl Check<'_> {
             HashVersion::SipHash
         } else {
             HashVersion::decode(self.superblock.def_hash_version)
-                .filter(|version| rules.hasher(*version).is_some())
+                .filter(|version| context.hasher(*version).is_some())
                 .unwrap_or(HashVersion::HalfMd4)
         };
-        let hasher = rules.hasher(version).or_else(|| rules.hasher(HashVersion::HalfMd4)).copied();
+        let hasher =
+            context.hasher(version).or_else(|| context.hasher(HashVersion::HalfMd4)).copied();
         let index = hasher
             .filter(|_| self.geometry.has_compat(CompatFeatures::DIR_INDEX))
             .map(|hasher| (version, hasher));
-        let casefold =
-            rules.casefold.filter(|_| dir.has(DirFlags::CASEFOLD) && !dir.has(DirFlags::ENCRYPTED));
+        let casefold = context
+            .casefold
+            .filter(|_| dir.has(DirFlags::CASEFOLD) && !dir.has(DirFlags::ENCRYPTED));
         let mut items: Vec<DirItem<'_>> = names
             .iter()
             .map(|name| {
@@ -199,7 +201,7 @@ impl Check<'_> {
     /// Entries of one name: of one inode they become one, of several all but the first get another
     /// name.
     fn make_unique(&self, dir: &DirInfo, names: &mut Vec<Name>) -> Result<(), CheckError> {
-        let casefold = self.dir_rules().casefold.filter(|_| dir.has(DirFlags::CASEFOLD));
+        let casefold = self.dir_context().casefold.filter(|_| dir.has(DirFlags::CASEFOLD));
         let key = |name: &[u8]| match casefold {
             Some(casefold) => casefold.key(name).into_owned(),
             None => name.to_vec(),
