@@ -24,7 +24,7 @@ pub(crate) struct Check<'a> {
     pub(crate) descs: Vec<GroupDesc>,
     pub(crate) recorder: &'a Recorder<'a>,
     pub(crate) options: &'a CheckOptions,
-    /// The groups whose facts this round keeps.
+    /// The groups whose data this round keeps.
     pub(crate) window: Window,
     /// Counts of the earlier windows.
     pub(crate) carry: Carry,
@@ -134,7 +134,7 @@ impl<'a> Check<'a> {
         Ok(check)
     }
 
-    /// Whether this round repairs: then it is one thread and goes in ascending order.
+    /// Whether this round repairs: then it has one thread and visits inodes in ascending order.
     pub(crate) fn is_repair(&self) -> bool {
         self.recorder.may_repair()
     }

@@ -17,7 +17,7 @@ pub enum Severity {
     Fatal,
 }
 
-/// The pass that finds it; 0 is what comes before pass 1, 6 what comes after pass 5.
+/// The pass that finds it; 0 is the work before pass 1, 6 the work after pass 5.
 pub type Pass = u8;
 
 /// A row of the table of findings.

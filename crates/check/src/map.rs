@@ -22,8 +22,8 @@ use extant_ondisk::{BlockNo, ClusterNo, FileBlock, GroupNo, InodeNo, MAX_FILE_BL
 use std::collections::BTreeSet;
 use zerocopy::FromBytes;
 
-/// Trees of extents are walked down to here: deeper than readers go, so that what hangs there is
-/// kept.
+/// Maximum depth of extent trees that are walked: more than readers accept, so that files in deeper
+/// nodes are kept.
 const MOST_LEVELS: u16 = 32;
 
 /// Targets of fewer bytes lie in the inode.
@@ -287,7 +287,7 @@ impl Check<'_> {
         Ok(is_own)
     }
 
-    /// A node whose header makes sense, whatever its entries say.
+    /// A node whose header is valid, whatever its entries are.
     pub(crate) fn usable_node<'b>(
         &self,
         bytes: &'b [u8],
@@ -340,9 +340,10 @@ impl Check<'_> {
         ExtentNode::check(bytes, owner, &limits, self.geometry).is_ok()
     }
 
-    /// Whether an indirect block that lies on the volume's own metadata is the file's. Nothing in
-    /// it says whose it is: it must lead to different blocks, none of them the volume's own, all
-    /// inside the file. `first` is its first logical block, `step` what each pointer covers.
+    /// Whether an indirect block that lies on the volume's own metadata is the file's. It has no
+    /// field for its owner: it must lead to different blocks, none of them the volume's own, all
+    /// inside the file. `first` is its first logical block, `step` the number of blocks that each
+    /// pointer covers.
     pub(crate) fn is_own_indirect(
         &self,
         bytes: &[u8],
@@ -361,7 +362,7 @@ impl Check<'_> {
         }) && !met.is_empty()
     }
 
-    /// A node that says another level than it has: what it holds makes sense at its own.
+    /// A node whose stored level is wrong: its contents are valid at its real level.
     fn node_of_level<'b>(&self, bytes: &'b [u8], depth: u16) -> Option<ExtentNode<'b>> {
         let (header, rest) = RawExtentHeader::ref_from_prefix(bytes).ok()?;
         let count = usize::from(header.eh_entries.get());
@@ -519,8 +520,8 @@ impl Check<'_> {
     /// A new block near `goal`, the first of its cluster; `None` on a full volume.
     pub(crate) fn allocate_block(&self, goal: BlockNo) -> Result<Option<BlockNo>, CheckError> {
         let goal = self.blocks.cluster_of(goal);
-        // A block in use that no file is known to own may be one of a file that is not known yet:
-        // free ones come first.
+        // Free blocks come first: a block in use without a known owner may belong to a file that is
+        // not known yet.
         let stored = |group| self.stored_blocks(group);
         let any = |_| Ok(Stored::Empty);
         let mut cluster = self.blocks.allocate(goal, &self.budget, &stored)?;
@@ -592,8 +593,8 @@ impl Check<'_> {
         Ok(self.blocks.free_released(&self.budget))
     }
 
-    /// A free cluster outside of the window, by the bitmaps on the volume. Where one of those is
-    /// wrong, a later round finds what that led to.
+    /// A free cluster outside of the window, by the bitmaps on the volume. If one of those is
+    /// wrong, a later round finds the consequences.
     fn allocate_elsewhere(&self) -> Result<Option<ClusterNo>, CheckError> {
         let geometry = self.geometry;
         let groups = (0..geometry.groups_count).filter(|it| !self.window.groups.contains(it));

@@ -7,7 +7,7 @@ use crate::tables::{DirFlags, Kind, Mark};
 use extant_ondisk::inode::{Inode, InodeFlags, MANY_LINKS};
 use extant_ondisk::{GroupNo, IncompatFeatures, InodeNo, RoCompatFeatures};
 
-/// Links that a directory's count goes up to.
+/// Maximum link count of a directory.
 const MAX_LINKS: u32 = 65000;
 /// Inodes that are worth the start of a thread.
 const SHARE: u64 = 1 << 16;
@@ -151,7 +151,7 @@ impl Check<'_> {
             return Ok(false);
         }
         if met == 0 {
-            // A file with a name, or one whose content is no value.
+            // A file with a name, or one whose content is not a value.
             if self.should_fix(Finding::new(Code::EaInodeIsFile).inode(ino))? {
                 self.change_inode(ino, |inode| inode.flags.remove(InodeFlags::EA_INODE))?;
                 self.inodes.unmark(ino, Mark::EA_INODE);

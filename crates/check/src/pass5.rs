@@ -342,7 +342,7 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// Inodes whose records lie in bad blocks are never to be handed out.
+    /// Inodes whose records lie in bad blocks are never allocated.
     fn add_bad_inodes(&self, group: GroupNo, expected: &mut [u8]) {
         let first = group.0 * self.geometry.inodes_per_group + 1;
         if !self.has_bad_inodes {

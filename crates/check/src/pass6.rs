@@ -270,7 +270,7 @@ fn are_limits_in_place(old: &[u8], new: &[u8]) -> bool {
     })
 }
 
-/// The first id whose record does not say what was counted.
+/// The first id whose record differs from the counted usage.
 fn quota_difference(records: &[QuotaRecord], usage: &BTreeMap<u32, (u64, u64)>) -> Option<String> {
     let stored: BTreeMap<u32, (u64, u64)> =
         records.iter().map(|record| (record.id, (record.space, record.inodes))).collect();

@@ -32,7 +32,7 @@ pub fn yes_decision(code: Code) -> Decision {
 
 /// Says what is done about a finding.
 pub trait RepairPolicy: Sync {
-    /// Decides. Everything that a repair finds passes through here exactly once a round.
+    /// Decides. Each finding of a repair is passed here exactly once a round.
     fn decide(&self, finding: &Finding) -> Decision;
 
     /// Whether any repair can be accepted at all: where not, details that only a repair needs are

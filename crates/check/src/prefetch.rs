@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Pieces that are read at the same time: the disk has the next one when it is done with one.
 const READERS: usize = 4;
-/// Bytes of a piece that is worth a read of its own.
+/// Minimum bytes of a piece that is read on its own.
 const LEAST: u64 = 64 << 10;
 /// Direct reads need such an alignment; [`Device::read_around`] accepts it.
 const ALIGNMENT: usize = 4096;
@@ -104,7 +104,7 @@ impl CheckPrefetch {
         loop {
             match state.pieces.get(range)? {
                 ReadWindow::Requested => {
-                    // No reader has come to it.
+                    // No thread has started to read it.
                     state.pieces.remove(range);
                     state.queue.retain(|other| other != range);
                     let mut buffer = state.buffer(range);

@@ -31,7 +31,7 @@ pub trait Observer: Sync {
     /// The list of bad blocks is about to be written.
     fn bad_blocks_change(&self) {}
 
-    /// Does work that must not end half way: a block holds what a test has written.
+    /// Does work that must not be interrupted: a block holds the test's pattern.
     fn uninterrupted(&self, work: &mut dyn FnMut()) {
         work();
     }

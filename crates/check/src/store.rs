@@ -360,8 +360,8 @@ impl Store {
         Ok(())
     }
 
-    /// Where an inode's record starts on the device, in bytes; `None` when there is no such inode,
-    /// or its table lies off the volume.
+    /// Offset of an inode's record on the device, in bytes; `None` for an invalid number, or if its
+    /// table lies off the volume.
     pub fn inode_offset(&self, inode: InodeNo) -> Option<u64> {
         let (group, index) = self.geometry.inode_place(inode)?;
         let table = self.desc(group).inode_table;
@@ -371,7 +371,7 @@ impl Store {
         Some(self.geometry.byte_of(table) + u64::from(index) * u64::from(self.geometry.inode_size))
     }
 
-    /// The record of an inode; `None` when there is no such inode.
+    /// The record of an inode; `None` for an invalid number.
     ///
     /// # Errors
     /// The device failed.

@@ -1,9 +1,9 @@
 // The table of findings, sorted by pass. Texts are close to those of e2fsck, for scripts and users.
 findings! {
     // Pass 0: before the passes.
-    /// No primary superblock, or none that makes sense.
+    /// No primary superblock, or an invalid one.
     SuperblockInvalid: 0, Damage, "Superblock invalid, trying backup blocks... ({detail})", "Fix", true;
-    /// The superblock makes sense but for its checksum, and there is no backup.
+    /// The superblock is valid except for its checksum, and there is no backup.
     SuperblockChecksum: 0, Damage, "Superblock checksum does not match superblock.", "Fix", true;
     /// The count of inodes is not that of the groups.
     InodesCountWrong: 0, Damage, "inode count in superblock is {found}, should be {expected}.", "Fix", true;
@@ -13,7 +13,7 @@ findings! {
     BlocksPerGroupWrong: 0, Damage, "blocks per group in superblock is {found}, should be {expected}.", "Fix", true;
     /// The first group whose descriptors lie in the groups is past the last one.
     FirstMetaBgTooLarge: 0, Damage, "First_meta_bg is too big ({found}); it should be {expected}.", "Fix", true;
-    /// A number of groups whose tables lie together that cannot be.
+    /// An impossible number of groups in a flex group.
     FlexGroupsTooLarge: 0, Damage, "Superblock has 2^{found} groups in a flex group; it should be 2^{expected}.", "Fix", true;
     /// More blocks are reserved for descriptors than precede the first table, and there is no
     /// backup.
@@ -27,7 +27,7 @@ findings! {
     FeaturesOfRevisionZero: 0, Safe, "Filesystem has feature flag(s) set, but is a revision 0 filesystem.", "Fix", true;
     /// The first revision has inodes of 128 bytes, and the features are those of a later one.
     InodeSizeOfRevisionZero: 0, Damage, "Filesystem has feature flag(s) set and inodes of {found} bytes, but is a revision 0 filesystem.", "Fix", true;
-    /// The format knows no such revision.
+    /// The format has no such revision.
     RevisionTooHigh: 0, Damage, "The filesystem revision is {found}, which is too high; it should be {expected}.", "Fix", true;
     /// Clusters are blocks where the feature does not make them larger.
     ClustersWithoutBigalloc: 0, Damage, "Superblock has {found} clusters per group without bigalloc; there should be {expected} of one block each.", "Fix", true;
@@ -45,9 +45,9 @@ findings! {
     UuidMissing: 0, Note, "Filesystem did not have a UUID; generating one.", "Fix", true;
     /// The size of extra fields that every inode has, or should have, cannot be.
     ExtraIsizeBad: 0, Damage, "Bad {detail} extra isize in superblock ({found}).", "Fix", true;
-    /// The inode of a quota file cannot be one.
+    /// The inode of a quota file is invalid.
     QuotaInodeBad: 0, Damage, "Invalid {detail} quota inode {found}.", "Fix", true;
-    /// A number that can be no quota file's, and the volume has no such feature.
+    /// The number of a quota inode is invalid, on a volume without that feature.
     QuotaNumberNeedless: 0, Damage, "Invalid {detail} quota inode {found}, without that feature.", "Fix", true;
     /// A file is said to be one of a quota that the volume does not have.
     QuotaInodeHidesFile: 0, Damage, "Inode {inode} is said to be the {detail} quota file, without that feature.", "Fix", true;
@@ -61,7 +61,7 @@ findings! {
     OrphanFileWithoutFeature: 0, Damage, "Superblock names inode {inode} as an orphan file without the feature.", "Clear", true;
     /// A volume without a journal has a file of orphans.
     OrphanFileWithoutJournal: 0, Safe, "Superblock has orphan file (inode {inode}) without journal.", "Clear", true;
-    /// The file of orphans cannot be one.
+    /// The orphan file is invalid.
     OrphanFileInvalid: 0, Safe, "The orphan file (inode {inode}) is invalid: {detail}.", "Fix", true;
     /// A block of the orphan file is invalid, or lists inodes that are not orphans.
     OrphanBlockInvalid: 0, Safe, "Orphan file (inode {inode}) block #{file_block} ({block}) is not clean: {detail}.", "Clear", true;
@@ -147,7 +147,7 @@ findings! {
     RootHasDtime: 1, Safe, "Root inode has dtime set (probably due to old mke2fs).", "Fix", true;
     /// A reserved inode is of a type that it cannot be.
     ReservedInodeMode: 1, Safe, "Reserved inode {inode} has invalid mode.", "Clear", true;
-    /// The resize inode has content, and the volume has no such feature.
+    /// The resize inode has content, on a volume without that feature.
     ResizeInodeNotInUse: 1, Damage, "Resize_inode not enabled, but the resize inode is non-zero.", "Clear", true;
     /// A deleted inode has no time of deletion.
     DeletedWithoutDtime: 1, Safe, "Deleted inode {inode} has zero dtime.", "Fix", true;
@@ -179,7 +179,7 @@ findings! {
     BadBlockIllegal: 1, Damage, "Illegal block #{file_block} ({block}) in bad block inode.", "Clear", true;
     /// The journal's inode holds something though the volume has no journal there.
     JournalNotInUse: 1, Safe, "Journal inode is not in use, but contains data.", "Clear", true;
-    /// A quota inode holds something though the volume has no such quota.
+    /// A quota inode has content, on a volume without that quota.
     QuotaNotInUse: 1, Safe, "Quota inode {inode} is not in use, but contains data.", "Clear", true;
     /// A quota inode is not a regular file.
     QuotaInodeMode: 1, Safe, "Quota inode {inode} is not regular file.", "Clear", true;
@@ -303,9 +303,9 @@ findings! {
     InlineAndExtentsIsInline: 1, Damage, "Inode {inode} seems to have inline data but extent flag is set.", "Fix", true;
     /// Both flags; the map is one of indirect blocks.
     InlineAndExtentsIsMap: 1, Damage, "Inode {inode} seems to have block map but inline data and extent flags set.", "Fix", true;
-    /// Both flags, and nothing that makes sense.
+    /// Both flags, and neither format is valid.
     InlineAndExtentsIsJunk: 1, Damage, "Inode {inode} has inline data and extent flags set but i_block contains junk.", "Clear inode", true;
-    /// A time whose epoch bits put it where only a bug of old kernels does.
+    /// A time whose epoch bits are those that only a bug of old kernels produces.
     TimeBeyond: 1, Safe, "Timestamp(s) on inode {inode} beyond 2310-04-04 are likely pre-1970.", "Fix", true;
     /// The index flag on something that cannot have an index.
     IndexFlagOnOther: 1, Safe, "Inode {inode} has INDEX_FL flag set but is not a directory.", "Clear HTree index", true;
@@ -380,7 +380,7 @@ findings! {
     FifoIllegal: 2, Damage, "Inode {inode} (entry '{name}' of directory {dir}) is an illegal FIFO.", "Clear", true;
     /// A socket with something in its block map.
     SocketIllegal: 2, Damage, "Inode {inode} (entry '{name}' of directory {dir}) is an illegal socket.", "Clear", true;
-    /// A symbolic link whose length, target or place cannot be.
+    /// A symbolic link whose length, target or location is impossible.
     SymlinkInvalid: 2, Damage, "Symlink (inode #{inode}, entry '{name}' of directory {dir}) is invalid.", "Clear", true;
     /// A field that must be zero is not.
     FieldNotZero: 2, Damage, "{detail} for inode {inode} (entry '{name}' of directory {dir}) is {found}, should be zero.", "Clear", true;

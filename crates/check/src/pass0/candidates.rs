@@ -19,7 +19,7 @@ use std::cmp::Reverse;
 pub(super) struct Chosen {
     pub(super) found: SuperblockCandidate,
     pub(super) table: DescriptorTable,
-    /// The descriptors come from a backup, whose marks are those of the day the volume was made.
+    /// The descriptors come from a backup, whose marks are those of the time of mkfs.
     pub(super) is_table_backup: bool,
 }
 

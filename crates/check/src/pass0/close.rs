@@ -77,7 +77,7 @@ impl Prepared {
             restore(&mut volume, &state, recorder, now)?;
         }
         if closing == Closing::Skipped && state.has_orphans {
-            // Without the passes nothing else puts right what the superblock said before.
+            // Without the passes nothing else repairs the old values of the superblock.
             volume.sum_free_counts();
         }
         if closing == Closing::Clean && was_changed {

@@ -67,7 +67,7 @@ pub enum OpenError {
     /// The device failed, or the policy ended the run.
     #[error(transparent)]
     Check(#[from] CheckError),
-    /// No superblock makes sense.
+    /// No superblock is valid.
     #[error("no valid superblock, and no backup of it was found: {0}")]
     NoSuperblock(FormatError),
     /// The volume has features that this version cannot check.

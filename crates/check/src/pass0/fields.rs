@@ -180,7 +180,7 @@ impl Pass0<'_> {
         ];
         for (name, number, reserved) in quotas {
             let number = InodeNo(number);
-            // One file cannot count for two; that of projects has no number of its own.
+            // One file cannot serve two quotas; that of projects has no reserved number.
             let is_shared = reserved.is_some_and(|reserved| reserved != number)
                 && quotas.iter().any(|(other, of, _)| *other != name && *of == number.0);
             let code = if number.0 == 0 {

@@ -169,7 +169,7 @@ pub(super) fn find(
             counted: None,
         });
     }
-    // Without a backup the primary one is taken if it makes sense but for its checksum.
+    // Without a backup the primary one is taken if it is valid except for its checksum.
     if matches!(flaw, FormatError::Corrupt { flaw: Flaw::Checksum { .. }, .. })
         && let Ok(geometry) = Geometry::new(&raw)
     {
@@ -383,7 +383,7 @@ fn primary(
     if geometry.has_incompat(IncompatFeatures::META_BG)
         && geometry.first_meta_bg > geometry.desc_blocks()
     {
-        // Makers begin with the first; without a backup nothing else is known.
+        // mkfs starts with the first; without a backup nothing else is known.
         let finding =
             Finding::new(Code::FirstMetaBgTooLarge).found(u64::from(geometry.first_meta_bg));
         found.counted = Some(finding.expected(0));

@@ -110,9 +110,8 @@ impl Pass0<'_> {
         taken
     }
 
-    /// Without a backup: the place that mke2fs gives it, if nothing else is stored there. For a
-    /// bitmap, whose contents can be computed again, else the first block of the group that no
-    /// table uses.
+    /// Without a backup: the location of mke2fs, if nothing else is stored there. For a bitmap,
+    /// whose contents can be computed again, else the first block of the group that no table uses.
     fn replace_place(
         &mut self,
         group: GroupNo,
@@ -169,7 +168,7 @@ impl Pass0<'_> {
         Ok(())
     }
 
-    /// Counts that bar the passes from inodes: more unused inodes than free ones, and a last group
+    /// Counts that hide inodes from the passes: more unused inodes than free ones, and a last group
     /// whose bitmap is implied.
     fn check_high_water(&mut self) -> Result<(), CheckError> {
         let geometry = self.volume.geometry().clone();

@@ -70,8 +70,8 @@ impl Pass0<'_> {
         self.check_journal_superblock(&found)
     }
 
-    /// Whether the journal's inode, where there is one, is found through a sound descriptor and
-    /// makes sense there.
+    /// Whether the journal's inode, if there is one, is found through a valid descriptor and is
+    /// valid itself.
     pub(super) fn is_journal_found(&self) -> bool {
         let number = InodeNo(self.volume.raw.s_journal_inum.get());
         let Some((group, _)) = self.volume.geometry().inode_place(number) else {
@@ -254,7 +254,7 @@ impl Pass0<'_> {
         Ok(())
     }
 
-    /// The journal goes; a new one of the same size comes when the passes are through.
+    /// Removes the journal; a new one of the same size is made after the passes.
     fn drop_journal(&mut self, blocks: Option<u32>) -> Result<(), CheckError> {
         let [.., high, low] = self.volume.raw.s_jnl_blocks;
         let size = u64::from(high.get()) << 32 | u64::from(low.get());

@@ -63,8 +63,7 @@ pub fn open(
     if pass0.may_repair() {
         pass0.volume.commit()?;
     }
-    // The journal may hold better descriptors, but its inode is not found, let alone written,
-    // through one that is broken.
+    // The journal may hold better descriptors, but a corrupt descriptor does not lead to its inode.
     if !pass0.is_journal_found() {
         pass0.check_groups()?;
         pass0.volume.seal_descs();

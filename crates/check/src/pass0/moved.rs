@@ -133,8 +133,7 @@ impl Pass0<'_> {
         Ok(there > here || is_witness && there == here && name == "inode table")
     }
 
-    /// Room that nothing else of the volume's own takes, contents that make sense, blocks that are
-    /// in use.
+    /// Room that no other metadata uses, valid contents, blocks that are in use.
     fn score(
         &self,
         group: GroupNo,
@@ -155,7 +154,7 @@ impl Pass0<'_> {
         Ok((room, contents, in_use))
     }
 
-    /// Records of a table that make sense, less those that do not.
+    /// Number of valid records of a table, minus the invalid ones.
     fn inodes_score(&self, group: GroupNo, start: BlockNo) -> Result<i64, CheckError> {
         let geometry = self.volume.geometry();
         let first = group.0 * geometry.inodes_per_group + 1;

@@ -1,5 +1,5 @@
-//! Orphans: inodes whose deletion or truncation was cut off, in the list that starts in the
-//! superblock and in the orphan file. Finishing them is part of recovery and no repair.
+//! Orphans: inodes whose deletion or truncation was interrupted, in the list that starts in the
+//! superblock and in the orphan file. Finishing them is part of recovery, not a repair.
 
 use super::orphan_quota::{Freed, FreedByOwner, note_freed};
 use super::{OpenError, Pass0};
@@ -86,7 +86,7 @@ impl Pass0<'_> {
         let compat = self.volume.raw.features().compat;
         compat.contains(CompatFeatures::ORPHAN_FILE)
             && !compat.contains(CompatFeatures::HAS_JOURNAL)
-            // The journal that was taken off comes back when the passes are through.
+            // The removed journal is made again after the passes.
             && self.state.lost_journal.is_none()
     }
 
@@ -161,7 +161,7 @@ impl Pass0<'_> {
         Ok(())
     }
 
-    /// The orphan file, and where its blocks lie; the flaw where it cannot be one.
+    /// The orphan file, and the location of its blocks; or the flaw that makes it invalid.
     fn orphan_blocks(&self, number: InodeNo) -> Result<(Inode, BlocksOfFile), &'static str> {
         let (_, file) = self.orphan(number).ok_or("there is no such inode in use")?;
         if file.file_type() != Some(FileType::Regular) || file.links == 0 || file.is_inline() {
@@ -393,7 +393,7 @@ impl Pass0<'_> {
     }
 }
 
-/// Whether a block names no inode and is as it was made.
+/// Whether a block lists no inode and is in its initial state.
 fn is_empty(format: &OrphanFileFormat, bytes: &[u8], block: BlockNo) -> bool {
     let mut made = vec![0; bytes.len()];
     format.seal(&mut made, block);

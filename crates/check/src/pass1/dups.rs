@@ -64,7 +64,7 @@ impl Check<'_> {
             let is_shared =
                 clusters.iter().any(|cluster| claims.get(cluster).is_some_and(|n| *n > 1));
             if !is_shared {
-                continue; // the others have gone already
+                continue; // the others are cleared already
             }
             let finding = Finding::new(code).inode(*ino).detail(self.name_blocks(clusters));
             if self.should_fix(finding)? {
@@ -98,8 +98,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Where there is no room for copies for all: what can be made again goes first, then files.
-    /// True when one went.
+    /// If there is no room for copies for all: files that can be made again are cleared first, then
+    /// others. True if one was cleared.
     fn make_room(
         &self,
         owners: &BTreeMap<InodeNo, Vec<u64>>,
@@ -117,7 +117,7 @@ impl Check<'_> {
     }
 
     /// Clears the first of some inodes that can be made again: an orphan file, a quota file, the
-    /// journal, which was replayed. False where the iterator has no such inode.
+    /// journal, which was replayed. False if the iterator has no such inode.
     fn discard_one(&self, inodes: impl Iterator<Item = InodeNo>) -> Result<bool, CheckError> {
         let rank = |ino: &InodeNo| {
             if self.orphan_file() == Some(*ino) {
@@ -139,9 +139,9 @@ impl Check<'_> {
         self.superblock.orphan_file_inode.filter(|_| has_feature)
     }
 
-    /// Clears an inode that can be made again. The journal is, when the passes are through, a quota
-    /// file in pass 6, each where there is room. Orphans are listed elsewhere where there is no
-    /// file for them, which needs a journal.
+    /// Clears an inode that can be made again: the journal is made after the passes, a quota file
+    /// in pass 6, each if there is room. Orphans are listed elsewhere if there is no file for them,
+    /// which needs a journal.
     fn discard(&self, ino: InodeNo) -> Result<bool, CheckError> {
         if !self.should_fix(Finding::new(Code::MultiplyClaimedDelete).inode(ino))? {
             return Ok(false);
@@ -169,9 +169,9 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// Where there is no room for copies for all, the file with most clusters that others claim too
-    /// goes: a broken map that lies on many files is one, and each of those has what is its own
-    /// then.
+    /// If there is no room for copies for all, the file with the most clusters that others claim
+    /// too is cleared: a corrupt map that covers many files is such a file, and each of those then
+    /// has its own blocks again.
     fn clear_greediest(
         &self,
         owners: &BTreeMap<InodeNo, Vec<u64>>,
@@ -199,8 +199,8 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// Where there is no room for a copy, one of those that claim some of the clusters goes, and
-    /// the others keep theirs: one that can be made again, else the smallest file.
+    /// If there is no room for a copy, one of the files that claim some of the clusters is cleared,
+    /// and the others keep theirs: one that can be made again, else the smallest file.
     fn give_up(
         &self,
         owners: &BTreeMap<InodeNo, Vec<u64>>,
@@ -228,7 +228,7 @@ impl Check<'_> {
             }
         }
         let Some((_, ino)) = smallest else {
-            // Nothing of these can go: the journal makes room for copies.
+            // None of these can be cleared: the journal makes room for copies.
             let journal = self.superblock.internal_journal();
             return journal.map_or(Ok(false), |journal| self.discard(journal));
         };

@@ -35,8 +35,7 @@ struct Walk {
     dir_limit: u64,
     /// Blocks of extents so far.
     taken: u64,
-    /// Nodes so far: one that the tree names again would be walked again, and what lies below it
-    /// once more for each.
+    /// Nodes so far: one that the tree names again would be walked again, with its subtree.
     met: BTreeSet<BlockNo>,
     /// A part that lay on the volume's own metadata was cut off.
     is_cut: bool,

@@ -121,8 +121,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A flag whose feature the volume lacks: where the inode is sound the feature is what is
-    /// missing, else the inode goes.
+    /// A flag whose feature the volume lacks: if the inode is valid the feature is missing, else
+    /// the inode is cleared.
     fn check_feature(
         &self,
         visit: &mut Visit<'_>,

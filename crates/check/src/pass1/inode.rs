@@ -226,9 +226,9 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// The inode whose record lies in the place of another one's: its checksum, which depends on
-    /// the number, says which one. It is in use itself and has the same map of blocks, so that what
-    /// lies here is a copy. Records that changed places are not copies: their maps differ.
+    /// The inode whose record is in the place of another one's: its checksum, which depends on the
+    /// number, identifies it. That inode is in use itself and has the same map of blocks, so that
+    /// the record here is a copy. Records that changed places are not copies: their maps differ.
     fn copied_from(&self, ino: InodeNo, record: &[u8]) -> Result<Option<InodeNo>, CheckError> {
         if !self.geometry.has_metadata_csum() || ino < self.geometry.first_inode {
             return Ok(None);
@@ -489,7 +489,7 @@ impl Check<'_> {
     ) -> Result<(), CheckError> {
         let clusters = counts.clusters + xattrs.clusters;
         let cluster_size = self.geometry.cluster_size();
-        // Values with inodes of their own are paid for by each inode that refers to them.
+        // Values with inodes of their own are charged to each inode that refers to them.
         let space = (clusters + xattrs.ea_clusters) * cluster_size;
         let expected = space / self.space_unit(&visit.inode);
         // For the bad blocks inode mke2fs and e2fsck do not count the blocks of the map, and e2fsck

@@ -423,7 +423,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Files of an encrypted directory are encrypted, by the same policy. True when the entry goes.
+    /// Files of an encrypted directory are encrypted, by the same policy. True if the entry is to
+    /// be cleared.
     fn check_encrypted(
         &self,
         chain: &Chain<'_>,

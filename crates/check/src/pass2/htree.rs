@@ -66,7 +66,7 @@ impl HtreeTable {
         let trees: Vec<Tree> = indexed
             .map(|dir| Tree {
                 dir: dir.inode,
-                // A size that no index leads through is a flaw found later.
+                // A size that no index can cover is a flaw found later.
                 leaves: (0..dir.blocks.min(1 << 24)).map(|_| leaf()).collect(),
                 hasher: OnceLock::new(),
                 index: Mutex::default(),

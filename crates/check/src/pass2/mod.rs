@@ -136,7 +136,8 @@ impl Check<'_> {
         self.check_htrees(&context)
     }
 
-    /// Has the blocks of units to come fetched, as they will be read: neighbours in one request.
+    /// Has the blocks of the next units fetched, as they will be read: adjacent ones in one
+    /// request.
     fn fetch_ahead(&self, blocks: &[DirBlock], range: Range<usize>) {
         if self.options.read_ahead == 0 {
             return;

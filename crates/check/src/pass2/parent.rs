@@ -12,7 +12,7 @@ use extant_ondisk::{FileBlock, InodeNo};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Check<'_> {
-    /// A directory has one entry. False when this one is another and goes.
+    /// A directory has one entry. False if this is a second one, to be cleared.
     pub(super) fn claim_directory(
         &self,
         chain: &Chain<'_>,
@@ -27,7 +27,7 @@ impl Check<'_> {
         }
         child.set(DirFlags::LINKED_TWICE);
         if !self.is_repair() {
-            // Whichever thread comes first.
+            // The first thread to get here.
             child.parent.fetch_min(chain.dir.inode.0, Relaxed);
             return Ok(true);
         }
@@ -38,8 +38,8 @@ impl Check<'_> {
         Ok(!self.should_fix(finding)?)
     }
 
-    /// Where `..` of a directory names `dir`, and the entry that was met first is another one's, as
-    /// in a copy of `dir`: that entry goes.
+    /// If `..` of a directory names `dir`, and the entry found first is in another one, as in a
+    /// copy of `dir`: the first entry is cleared.
     fn takes_over(&self, dir: &DirInfo, child: &DirInfo) -> Result<bool, CheckError> {
         let (first, ino) = (child.parent(), child.inode);
         if first == dir.inode || self.stored_parent(child)? != dir.inode {

@@ -154,7 +154,7 @@ impl Check<'_> {
                 Inode::decode(record, ino, self.geometry).is_ok_and(|inode| inode.links > 0);
             return Ok(is_in_use && !self.makes_sense(ino, record, evidence)?);
         }
-        // One with a wrong checksum that makes sense is left to pass 1.
+        // A valid one with a wrong checksum is left to pass 1.
         Ok(inode::verify(record, ino, self.geometry).is_err()
             && !self.makes_sense(ino, record, evidence)?)
     }

@@ -314,7 +314,7 @@ impl Check<'_> {
         Ok(false)
     }
 
-    /// An inode as it is made: without content, with one link, of now.
+    /// A new inode: without content, with one link, with the present time.
     pub(crate) fn fresh_inode(&self, ino: InodeNo, mode: u16) -> Option<(Vec<u8>, Inode)> {
         let mut record = vec![0; usize::from(self.geometry.inode_size)];
         if record.len() > 128 {

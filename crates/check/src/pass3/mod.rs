@@ -88,7 +88,7 @@ impl Check<'_> {
             way.push(dir);
             let parent = dir.parent();
             let above = self.dirs.get(parent).filter(|_| self.inodes.is_used(parent));
-            // A way that comes back to where it was is a circle.
+            // A path that returns to a directory on it is a loop.
             if parent.0 == 0 || above.is_none_or(|above| above.has(DirFlags::VISITED)) {
                 self.connect_directory(at)?;
                 break;

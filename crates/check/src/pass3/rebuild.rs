@@ -297,7 +297,7 @@ impl Check<'_> {
         all.take(blocks as usize).collect()
     }
 
-    /// Those of the old blocks that the directory can go on with, as many as it needs.
+    /// The old blocks that the directory can keep, as many as it needs.
     fn places_in_place(&self, old: &FileMap, blocks: u64) -> Vec<BlockNo> {
         let in_order: Option<Vec<BlockNo>> = (0..blocks).map(|at| old.physical(at)).collect();
         match in_order {

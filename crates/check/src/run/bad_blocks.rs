@@ -21,7 +21,7 @@ pub struct BadBlocks {
 }
 
 impl BadBlocks {
-    /// Writes the list. The volume is sound as far as its superblock, descriptors and journal go.
+    /// Writes the list. The volume's superblock, descriptors and journal are valid.
     pub(super) fn write(
         &self,
         device: &Arc<dyn Device>,

@@ -234,7 +234,7 @@ impl BlockTable {
     }
 
     /// The first free bit of a range of a group's bits, and free in `stored` too, as far as that
-    /// goes.
+    /// reaches.
     fn free_bit(&self, group: usize, bits: Range<u64>, stored: &[u64]) -> Option<u64> {
         let system;
         let used: &dyn Fn(usize) -> u64 = match self.bitmap_of(group) {

@@ -61,7 +61,7 @@ impl Slot<'_> {
         InodeState(self.0.load(Relaxed))
     }
 
-    /// Counts one more name. A count that nears its end stays there: no link count goes so far.
+    /// Counts one more name. The counter saturates: no link count is that large.
     pub(crate) fn count_name(self) {
         if self.0.load(Relaxed) & COUNT_MASK < COUNT_MASK - 0xffff {
             self.0.fetch_add(1, Relaxed);

@@ -13,7 +13,7 @@ use extant_ondisk::{Geometry, GroupNo};
 use roaring::RoaringTreemap;
 use std::ops::Range;
 
-/// The groups whose facts one run keeps.
+/// The groups whose data one run keeps.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Window {
     pub(crate) groups: Range<u32>,

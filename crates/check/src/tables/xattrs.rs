@@ -19,7 +19,7 @@ pub(crate) struct XattrBlock {
     /// The hash of an entry that says another than it has, where that is what is not sound.
     pub(crate) bad_hash: Option<u32>,
     /// Bytes of the values in inodes of their own that its entries name: each inode that refers to
-    /// it pays for them.
+    /// it is charged for them.
     pub(crate) ea_bytes: u64,
     /// How many such inodes.
     pub(crate) ea_inodes: u64,
