@@ -112,8 +112,8 @@ impl AtomicFile {
         directory_of(&self.path)
     }
 
-    /// The file is whole: it gets its name, in place of what had it. Nothing is brought to the
-    /// medium here.
+    /// The file is complete: it gets its name, in place of an existing file. Nothing is flushed to
+    /// the medium here.
     ///
     /// # Errors
     /// The directory does not take the name.
@@ -126,7 +126,7 @@ impl AtomicFile {
                 linked => return Ok(linked?),
             },
         };
-        // It goes if it cannot be renamed.
+        // The link is removed if it cannot be renamed.
         let temporary = TemporaryName { directory: self.directory.clone(), name: temporary };
         Ok(renameat(directory, &temporary.name, directory, &self.name)?)
     }

@@ -1,4 +1,4 @@
-//! Asking a mounted volume to freeze, to go on, or to shut down.
+//! Requests to a mounted volume: freeze, thaw, shut down.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use crate::transport;
 /// then on every request fails, until it is unmounted.
 ///
 /// # Errors
-/// Nothing of ours is mounted there, the caller is neither root nor whose mount it is, or what was
-/// to be written could not be.
+/// It is not a mount point of ours, the caller is neither root nor the mount's owner, or earlier
+/// data could not be written.
 pub fn shutdown(point: &Path, how: Shutdown) -> Result<(), MountError> {
     call_server(point, "cannot be shut down", |root| {
         if how == Shutdown::Default {
@@ -39,7 +39,7 @@ pub fn freeze(point: &Path) -> Result<(), MountError> {
     frozen.map_err(|error| said(error, Errno::BUSY, MountError::Frozen))
 }
 
-/// Lets changes go on.
+/// Thaws: changes continue.
 ///
 /// # Errors
 /// As [`shutdown`], or it is not frozen.

@@ -102,10 +102,10 @@ pub enum MountError {
     /// Changes of the volume are not held back.
     #[error("{}: the volume is not frozen", .0.display())]
     NotFrozen(PathBuf),
-    /// An option that does not go with the volume or with another one.
+    /// An option that conflicts with the volume or with another one.
     #[error(transparent)]
     Options(#[from] OptionError),
-    /// The server ended before the volume was mounted; what it said went before.
+    /// The server ended before the volume was mounted; its messages are printed above.
     #[error("the server ended before the volume was mounted")]
     ServerEnded,
 }

@@ -1,4 +1,4 @@
-//! Mounting, unmounting, and what the kernel says is mounted.
+//! Mounting, unmounting, and the kernel's table of mounts.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
@@ -71,7 +71,7 @@ impl MountEntry {
     }
 }
 
-/// Blanks and the like are written as three octal digits there.
+/// Blanks and special characters are written as three octal digits there.
 fn unescaped(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -353,7 +353,7 @@ fn receive_fd(socket: &UnixStream) -> io::Result<OwnedFd> {
 pub(crate) enum Detach {
     /// Refused while files are open.
     IfIdle,
-    /// The name goes at once, the rest with the last open file.
+    /// The name is removed at once, the rest with the last open file.
     Now,
     /// As [`Self::Now`], of a mount without a server: callers waiting for a reply get an error, if
     /// we have the permission.

@@ -124,7 +124,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_mremap,
     libc::SYS_munmap,
     libc::SYS_nanosleep,
-    // Which paths open is landlock's to say.
+    // landlock decides which paths can be opened.
     libc::SYS_openat,
     libc::SYS_ppoll,
     libc::SYS_pread64,
@@ -209,7 +209,7 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     rules.insert(libc::SYS_prctl, names?);
     // Rings that were made before are used from now on.
     rules.insert(libc::SYS_io_uring_register, vec![equals(1, IORING_REGISTER_ENABLE_RINGS)?]);
-    // A thread says how urgent what it writes is (IOPRIO_WHO_PROCESS, 0).
+    // A thread sets the I/O priority of its writes (IOPRIO_WHO_PROCESS, 0).
     let [who, which] = [(0, 1), (1, 0)].map(|(argument, value)| {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
     });

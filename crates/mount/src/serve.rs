@@ -62,7 +62,7 @@ pub struct MountRequest {
     pub options: MountOptions,
     /// Whether the server restricts itself.
     pub sandbox: bool,
-    /// A descriptor that the key of the image is read from, whatever the image's name says.
+    /// A descriptor from which the key of the image is read, whatever the image's name.
     pub key_descriptor: Option<u32>,
 }
 
@@ -71,12 +71,12 @@ enum Event {
     Unmounted(io::Result<()>),
     /// A signal requests the end.
     Signal,
-    /// The process outside says: now.
+    /// The supervisor's order to end.
     Stop,
 }
 
 /// Mounts and serves until the mount is gone, or until the process at the other end of `control`
-/// says so; then everything is on the device and the volume says that it is clean. Call it before
+/// orders the end; then everything is on the device and the volume is marked clean. Call it before
 /// any other thread is started.
 ///
 /// # Errors
@@ -201,8 +201,7 @@ fn not_opened(image: &Path, source: Error) -> MountError {
     }
 }
 
-/// Rings for requests to come by, where the kernel offers that: it is off unless root has switched
-/// it on.
+/// Rings for requests, if the kernel offers that: it is off unless root has switched it on.
 fn prepare_rings(connection: &OwnedFd) -> Option<Rings> {
     let is_on = fs::read_to_string("/sys/module/fuse/parameters/enable_uring").ok()?.trim() == "Y";
     // A queue for each, whether it is on or not.
@@ -303,7 +302,7 @@ fn send(control: &Mutex<UnixStream>, word: &str) -> bool {
     writeln!(control, "{word}").is_ok()
 }
 
-/// Starts the threads that wait for what may end the server.
+/// Starts the threads that wait for events that end the server.
 fn watch(
     sender: Sender<Event>,
     mut signals: Signals,
@@ -357,8 +356,7 @@ fn wait_for_the_end(
                 }
                 return outcome;
             }
-            // The process outside unmounts, and says when that does not work; without it this is
-            // the end.
+            // The supervisor unmounts, and reports a failure; without it this is the end.
             Ok(Event::Signal) if send(control, ASKS_TO_STOP) => {}
             Ok(Event::Signal | Event::Stop) | Err(_) => return Ok(()),
         }

@@ -23,7 +23,7 @@ use crate::MountError;
 use crate::mountpoint::{Detach, control_dir, detach, mount_at};
 use crate::serve::{ASKS_TO_STOP, LIVES, MOUNTED, READY, STOP, UNMOUNTED};
 
-/// Where messages of the server go.
+/// Destination of the server's messages.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reports {
     /// To this process's standard error.
@@ -159,8 +159,8 @@ struct Supervisor<'a> {
 }
 
 impl Supervisor<'_> {
-    /// The server has mounted, which it says before it reads the image; what it says later may be
-    /// the image's doing.
+    /// The server reports the mount before it reads the image; later messages may be forged by the
+    /// image.
     fn is_mounted_as(&mut self, device: &str) {
         if self.device.is_some() {
             return;
@@ -253,8 +253,8 @@ impl Supervisor<'_> {
     }
 }
 
-/// Passes on what the server says: to standard error until the volume is mounted, then to the
-/// system's log.
+/// Copies the server's output: to standard error until the volume is mounted, then to the system's
+/// log.
 fn pass_on(stderr: ChildStderr, is_mounted: Arc<AtomicBool>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let log = UnixDatagram::unbound().and_then(|socket| {
@@ -266,7 +266,7 @@ fn pass_on(stderr: ChildStderr, is_mounted: Arc<AtomicBool>) -> thread::JoinHand
                 (_, false) => eprintln!("{line}"),
                 (Ok(log), true) => {
                     let message = format!("<{LOG_PRIORITY}>extant[{}]: {line}", std::process::id());
-                    // A log that is full or gone loses the line, nothing else.
+                    // If the log is full or gone, only the line is lost.
                     let _ = log.send(message.as_bytes());
                 }
                 (Err(_), true) => {}

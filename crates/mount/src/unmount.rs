@@ -22,12 +22,11 @@ const PAUSE: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_millis(300);
 /// How long the server may take to thaw its volume.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Between two tries: calls that come one after the other leave moments between them.
+/// Time between two tries: calls in sequence leave moments between them.
 const SHORT_PAUSE: Duration = Duration::from_micros(200);
 
-/// Takes the mount at `point` away and returns when its server has let the image go: everything is
-/// on the device then. With `lazy` the name goes at once, even while files are open, and nothing is
-/// waited for.
+/// Unmounts `point` and returns when its server has released the image: everything is on the device
+/// then. With `lazy` the name is removed at once, even while files are open, without waiting.
 ///
 /// # Errors
 /// Nothing of ours is mounted there, or files are open.
@@ -58,8 +57,8 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
     Ok(())
 }
 
-/// Takes the mount at `point` away as `umount -f` does: calls that wait for the server end in
-/// errors, and the server is not waited for. With `lazy` the name goes even while files are open.
+/// Unmounts `point` as `umount -f` does: calls that wait for the server end in errors, without
+/// waiting for the server. With `lazy` the name is removed even while files are open.
 ///
 /// # Errors
 /// The kernel refuses: files are open, or the caller is not root.

@@ -1,5 +1,5 @@
-//! Extended attributes of the tree: what lies in inodes, what in blocks that inodes of one set
-//! share, what in inodes of its own.
+//! Extended attributes of the tree: those in inodes, those in blocks that inodes of one set share,
+//! and those in inodes of their own.
 
 use std::collections::HashMap;
 
@@ -28,7 +28,7 @@ pub(super) struct EaFile {
     pub(super) references: u64,
 }
 
-/// Where the attributes of all nodes go.
+/// The locations of all nodes' attributes.
 #[derive(Debug)]
 pub(super) struct Attributes {
     room: Room,
@@ -155,8 +155,7 @@ impl Attributes {
         }
     }
 
-    /// The attributes of a set where they go; `ea_inode` gives the inode of each value that has
-    /// one.
+    /// The attributes of a set by location; `ea_inode` gives the inode of each value that has one.
     pub(super) fn divided(
         &self,
         tree: &Tree,

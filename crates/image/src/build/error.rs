@@ -20,7 +20,7 @@ pub enum BuildError {
     /// The device that is written to.
     #[error(transparent)]
     Place(#[from] extant_storage::UrlError),
-    /// A node is beyond what the format, or the features chosen, can hold.
+    /// A node exceeds the limits of the format, or of the chosen features.
     #[error("{path}: {why}")]
     Limit {
         /// In the image.

@@ -1,8 +1,8 @@
 //! UUID and hash seed from the content: the same tree and options give the same volume.
 //!
-//! They are cut from a SHA-256 over what the plan is made of: features and sizes, label, every
-//! node's type, permissions, owner, time, size, links, attributes, targets, holes, and every name.
-//! File data are not read for it, so two trees that differ in nothing else share their UUID.
+//! They are cut from a SHA-256 over the inputs of the plan: features and sizes, label, every node's
+//! type, permissions, owner, time, size, links, attributes, targets, holes, and every name. File
+//! data are not read for it, so two trees that differ only in them share their UUID.
 
 use extant_ondisk::Uuid;
 use sha2::{Digest, Sha256};

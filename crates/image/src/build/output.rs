@@ -16,7 +16,7 @@ use crate::AtomicFile;
 /// An existing device, or a file that gets its name at the end.
 #[derive(Debug)]
 pub(super) enum Output {
-    /// A block device, a partition, a slice, or what layers show.
+    /// A block device, a partition, a slice, or a layered device.
     There(Opened),
     /// A new file.
     New {

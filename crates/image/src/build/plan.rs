@@ -70,7 +70,7 @@ struct Planner<'t> {
     least_clusters: u64,
     /// Inodes that are not the tree's.
     own_inodes: u32,
-    /// The number of inodes is what the tree needs.
+    /// The number of inodes follows from the tree.
     counts_inodes: bool,
 }
 
@@ -97,7 +97,7 @@ impl<'t> Plan<'t> {
         Ok(plan)
     }
 
-    /// Marks as used what the tree takes, and counts it.
+    /// Marks the clusters of the tree as used, and counts them.
     fn take(&mut self, quotas: Vec<(QuotaKind, InodeNo, MappedFile)>) -> Result<(), BuildError> {
         let geometry = &self.volume.geometry;
         let cluster_blocks = u64::from(geometry.blocks_per_cluster);
@@ -194,14 +194,14 @@ impl<'t> Plan<'t> {
         Mapping::new(&self.requirements.shape, &self.space, start, range)
     }
 
-    /// The attributes of a set where they go.
+    /// The attributes of a set by location.
     pub(super) fn divided(&self, set: XattrSetId) -> Result<Divided, BuildError> {
         let seed = self.volume.geometry.checksum_seed;
         let ea_inode = |index| self.requirements.ea_inode(index);
         self.requirements.attributes.divided(self.requirements.tree, set, seed, ea_inode)
     }
 
-    /// The checksum seed of what belongs to an inode.
+    /// The checksum seed of an inode's structures.
     pub(super) fn seed_of(&self, number: InodeNo) -> Option<u32> {
         let geometry = &self.volume.geometry;
         geometry.has_metadata_csum().then(|| geometry.inode_checksum_seed(number, 0))
@@ -234,7 +234,7 @@ impl<'t> Planner<'t> {
     fn new(build: &BuildOptions, tree: &'t Tree, info: DeviceInfo) -> Result<Self, BuildError> {
         let mut options = build.format.clone();
         refuse_options(&options)?;
-        // Sizes must not depend on how large the image comes out.
+        // Sizes must not depend on the size of the image.
         options.usage_types.get_or_insert_with(|| "default".to_owned());
         options.reserved_ratio.get_or_insert(0.0);
         let config = Config::built_in();
@@ -440,7 +440,7 @@ impl<'t> Planner<'t> {
     }
 }
 
-/// Inodes a group come in multiples of this: mke2fs rounds down to it.
+/// Inodes per group are a multiple of this: mke2fs rounds down to it.
 const INODES_STEP: u64 = 8;
 
 impl Attempt {

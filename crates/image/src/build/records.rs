@@ -155,7 +155,7 @@ impl<'p> Recorder<'p> {
         let plan = self.plan;
         match plan.requirements.storage(id) {
             Storage::Inline(len) => {
-                let mut bytes = vec![0; inode.size as usize]; // small: the demand said so
+                let mut bytes = vec![0; inode.size as usize]; // small, by the requirements
                 let content = plan.requirements.tree.open(id)?;
                 content.read_exact_at(&mut bytes, 0)?;
                 content.check_unchanged()?;

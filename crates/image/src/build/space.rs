@@ -1,5 +1,5 @@
-//! The free clusters of a new volume, numbered through: a file's place is then one number, and
-//! where it lies follows.
+//! The free clusters of a new volume, numbered consecutively: a file's place is then one number,
+//! from which its blocks follow.
 
 use std::ops::Range;
 

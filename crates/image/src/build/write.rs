@@ -21,7 +21,7 @@ use crate::source::{NodeId, SourcePrefetch};
 
 /// Bytes of a window of file data, and the multiple that windows are cut at.
 const WINDOW: u64 = 4 << 20;
-/// Directories and small blocks go into windows of about this many bytes.
+/// Directories and small blocks are put into windows of about this many bytes.
 const SMALL_WINDOW: u64 = 1 << 20;
 /// Windows start at a multiple of this in memory.
 const ALIGNMENT: usize = 4096;
@@ -83,7 +83,7 @@ pub(super) fn write_tree(
     }
 }
 
-/// All windows in the order of the device, but for the inode tables, which come last.
+/// All windows in the order of the device, except the inode tables, which are last.
 fn jobs(plan: &Plan<'_>) -> Vec<Job> {
     let shape = &plan.requirements.shape;
     let (placement, space) = (&plan.placement, &plan.space);

@@ -188,7 +188,7 @@ impl Pax {
         add_record(&mut self.records, key, value);
     }
 
-    /// The extended header, if there is anything to say.
+    /// The extended header, if it is needed.
     fn write(&self, path: &[u8], out: &mut Vec<u8>) {
         if self.records.is_empty() {
             return;
@@ -274,7 +274,7 @@ fn cut(bytes: &[u8], len: usize) -> &[u8] {
     &bytes[..bytes.len().min(len)]
 }
 
-/// `DIR/between/NAME` of `DIR/NAME`: a name for what belongs to a member.
+/// `DIR/between/NAME` of `DIR/NAME`: a name for a header of a member.
 fn sibling(path: &[u8], between: &[u8]) -> Vec<u8> {
     let path = path.strip_suffix(b"/").unwrap_or(path);
     let at = path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);

@@ -135,7 +135,7 @@ impl<'v, V: VolumeRead, F: FnMut(Chunk) -> bool> Planner<'v, V, F> {
             }
             Err(error) => self.lose(path.to_vec(), error),
         }
-        // The last comes off the stack first.
+        // The last name is popped first.
         waiting[first..].sort_by(|a, b| b.name.cmp(&a.name));
     }
 

@@ -181,7 +181,7 @@ fn device_info(
 enum Existing {
     /// A whole file or block device, or a file to be made.
     Whole,
-    /// A partition, a slice, or what layers show: it keeps its size.
+    /// A partition, a slice, or a layered device: it keeps its size.
     Part {
         /// Opened once, so that the user is asked for a key once: for writing, unless nothing is
         /// written.

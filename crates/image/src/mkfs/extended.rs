@@ -20,7 +20,7 @@ pub enum RootOwner {
     },
 }
 
-/// Everything `-E` can say; `None` where it said nothing.
+/// All options of `-E`; `None` for those not given.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[allow(missing_docs, reason = "the names are those of mke2fs(8)")]
 pub struct Extended {

@@ -115,7 +115,7 @@ fn by_number(name: &str) -> Option<Features> {
 pub(super) struct FeatureRequest<'a> {
     /// `-O`
     pub(super) list: Option<&'a str>,
-    /// `-s`, which holds whatever the list says.
+    /// `-s`, which overrides the list.
     pub(super) sparse_super: Option<bool>,
     /// `-j` or `-J`.
     pub(super) journal: bool,
@@ -129,7 +129,7 @@ pub(super) struct FeatureRequest<'a> {
     pub(super) project_quota: bool,
 }
 
-/// Reads the configuration, applies the request and checks what depends on nothing but features.
+/// Reads the configuration, applies the request and checks the rules that depend on features only.
 pub(super) fn resolve(
     config: &TypedConfig<'_>,
     request: FeatureRequest<'_>,
@@ -189,7 +189,7 @@ pub(super) fn resolve(
     Ok(features)
 }
 
-/// A volume without a journal has nothing of what rests on one.
+/// Without a journal, features that need one are cleared.
 pub(super) fn drop_journal(features: &mut Features) {
     features.compat -= CompatFeatures::HAS_JOURNAL | CompatFeatures::ORPHAN_FILE;
 }

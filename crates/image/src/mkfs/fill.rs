@@ -1,9 +1,9 @@
 //! A new volume full of empty files, streamed: for experiments with hundreds of millions of inodes,
 //! which no tree in memory holds. Directories are packed as `extant build` packs them.
 //!
-//! Inodes are numbered through: a directory, then its files. Directories hang in others of up to
-//! [`SUBDIRECTORIES`], which hang in the root; their blocks lie in the group of their inode, or in
-//! its flex group.
+//! Inodes are numbered consecutively: a directory, then its files. Directories are in others of up
+//! to [`SUBDIRECTORIES`], which are in the root; their blocks lie in the group of their inode, or
+//! in its flex group.
 
 use extant_device::{Device, DeviceError};
 use extant_layout::pack::{DirItem, DirectoryPacker, ExtentTree};
@@ -63,7 +63,7 @@ struct Filler<'v, 'd> {
     /// Directories' blocks, and the tables.
     stream: Stream<'d>,
     table: Table,
-    /// The record of an empty file; its checksum still to come.
+    /// The record of an empty file, without its checksum.
     empty: Vec<u8>,
 }
 

@@ -41,7 +41,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// As the options have it; what they leave open is random, and now. `epoch` is
+    /// By the options; other fields are random, and times are the present. `epoch` is
     /// [`EPOCH_VARIABLE`]'s value.
     pub fn new(
         options: &Options,
@@ -88,7 +88,7 @@ impl Identity {
         })
     }
 
-    /// Nothing random, nothing of now: for a volume whose root directory comes from elsewhere.
+    /// Nothing random and no present time: for a volume whose root directory comes from a source.
     pub(crate) fn given(options: &Options, uuid: Uuid, hash_seed: Uuid, time: u64) -> Self {
         Self {
             uuid,
@@ -139,7 +139,7 @@ pub(crate) fn random_uuid() -> Result<Uuid, MkfsError> {
     Ok(Uuid(uuid::Builder::from_random_bytes(random()?).into_uuid().into_bytes()))
 }
 
-/// Version 1, with a random node (its multicast bit says so) and clock sequence.
+/// Version 1, with a random node (marked by its multicast bit) and clock sequence.
 pub(crate) fn time_uuid() -> Result<Uuid, MkfsError> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut node: [u8; 6] = random()?;

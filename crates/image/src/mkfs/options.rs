@@ -13,7 +13,7 @@ use super::numbers;
 /// The name under which the command was called: it decides the default type.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Program {
-    /// `extant mkfs`: ext4 unless `-t` says otherwise.
+    /// `extant mkfs`: ext4 unless `-t` is given.
     Extant,
     /// `mke2fs`: the configuration's type, else ext3 with a journal option, else ext2.
     Mke2fs,
@@ -68,7 +68,7 @@ pub enum BlockSize {
     AtLeast(u32),
 }
 
-/// `-e`: what the kernel does when it finds an error, by the names of mke2fs(8).
+/// `-e`: the kernel's reaction to an error, by the names of mke2fs(8).
 pub(crate) fn error_policy(name: &str) -> Option<ErrorPolicy> {
     match name {
         "continue" => Some(ErrorPolicy::Continue),
@@ -126,7 +126,7 @@ pub struct JournalOptions {
     pub device: Option<OsString>,
 }
 
-/// Everything the command line says; `None` or false where it says nothing.
+/// The whole command line; `None` or false for options not given.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
     /// `-b`
@@ -173,7 +173,7 @@ pub struct Options {
     pub features: Option<String>,
     /// `-q`
     pub quiet: bool,
-    /// `-s`: whether backups of the superblock are sparse, whatever `-O` says.
+    /// `-s`: whether backups of the superblock are sparse, overriding `-O`.
     pub sparse_super: Option<bool>,
     /// `-S`
     pub super_only: bool,
@@ -339,7 +339,7 @@ impl Options {
                 let revision = numbers::number(&text);
                 let revision =
                     revision.ok_or_else(|| invalid(format!("bad revision level - {text}")))?;
-                // As mke2fs 1.47.4: who needs the first revision says so by the longer name.
+                // As mke2fs 1.47.4: a user who needs the first revision uses the longer name.
                 if revision == 0 {
                     return Err(invalid("-r 0 has been removed: use -E revision=0".to_owned()));
                 }

@@ -39,7 +39,7 @@ pub struct NewVolume {
     pub directories: BTreeMap<u32, u32>,
     directory_inodes: BTreeSet<u32>,
     root_map: Option<MappedFile>,
-    /// The superblock's fields, counts and sums still to come.
+    /// The superblock's fields, without counts and checksums.
     pub superblock: Superblock,
     /// Fields that the decoded superblock does not carry.
     pub(super) raw: RawSuperblock,
@@ -214,7 +214,7 @@ impl NewVolume {
         self.map_runs(InodeNo::ROOT, data, self.group_start(0))
     }
 
-    /// Maps blocks that were taken already by an extent tree, whose nodes go to free blocks from
+    /// Maps allocated blocks by an extent tree, whose nodes are put into free blocks from
     /// `node_goal` on.
     pub fn map_runs(
         &mut self,

@@ -32,7 +32,7 @@ pub struct WriteRules {
     pub offset: u64,
     /// Give the whole range back to the device first.
     pub discard: bool,
-    /// Everything reads as zero already: the user says so.
+    /// Everything reads as zero already, by an option.
     pub prezeroed: bool,
     /// Superblocks and descriptors only: a last attempt to save a volume (`-S`).
     pub super_only: bool,
@@ -130,7 +130,7 @@ impl NewVolume {
         self.geometry.byte_of(BlockNo(block))
     }
 
-    /// Clears what must not be found there again. Says whether all inode tables read as zero now.
+    /// Clears old signatures. Returns whether all inode tables read as zero now.
     pub(crate) fn clear(
         &self,
         device: &dyn Device,

@@ -44,7 +44,7 @@ pub(super) enum Form {
     Docker,
 }
 
-/// Whether the directory says that it is an OCI layout.
+/// Whether the directory is marked as an OCI layout.
 pub(super) fn is_layout(path: &Path) -> bool {
     path.join("oci-layout").is_file() && path.join("index.json").is_file()
 }

@@ -65,7 +65,7 @@ impl<'t> Content<'t> {
     /// [`SourceError`] naming the file, if it cannot be read or ends before its size.
     ///
     /// # Panics
-    /// If the range goes past the file's size.
+    /// If the range exceeds the file's size.
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), SourceError> {
         let read = |bytes: &mut [u8], position| self.file().read_exact_at(bytes, position);
         self.read_by(read, buffer, offset)
@@ -126,8 +126,7 @@ impl<'t> Content<'t> {
         Ok(())
     }
 
-    /// Says whether a file of the host still has the size that the tree says: call it after the
-    /// last read.
+    /// Checks that a file of the host still has the size in the tree: call it after the last read.
     ///
     /// # Errors
     /// [`Flaw::Changed`] or [`Flaw::Replaced`], naming the file.

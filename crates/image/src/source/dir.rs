@@ -196,7 +196,7 @@ impl Walk<'_> {
         let DirListing { stat, known, xattrs, target, sparse } = found;
         let kind = FileType::from_raw_mode(stat.st_mode);
         let has_links = stat.st_nlink > 1 && kind != FileType::Directory;
-        // The file may have come up earlier in this very piece.
+        // The file may have occurred earlier in this very piece.
         let known = known
             .or_else(|| has_links.then(|| self.links.get(&identity(&stat)).copied()).flatten());
         if let Some(node) = known {

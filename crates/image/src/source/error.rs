@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-/// A source cannot be read, or holds what an ext4 image cannot.
+/// A source cannot be read, or contains something that an ext4 image cannot.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// An entry of an archive, or the archive itself, is broken or cannot be stored.

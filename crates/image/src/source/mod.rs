@@ -80,8 +80,8 @@ impl FromStr for Source {
 impl Source {
     /// The source that an argument means: `-` is standard input; `dir:PATH`, `tar:PATH`,
     /// `oci:PATH[:REFERENCE]`, `oci-archive:FILE[:REFERENCE]` and `docker-archive:FILE[:REFERENCE]`
-    /// say what they are; else a directory with an `oci-layout`, or one that skopeo's `dir:` made,
-    /// is an image, any other a directory, and all else an archive, which may hold an image too.
+    /// name the kind; else a directory with an `oci-layout`, or one that skopeo's `dir:` made, is
+    /// an image, any other a directory, and all else an archive, which may contain an image too.
     ///
     /// # Errors
     /// [`SourceError::Io`] if there is nothing of that name.

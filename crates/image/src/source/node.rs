@@ -204,7 +204,7 @@ impl Dirent {
     }
 }
 
-/// A run of a regular file that has data; what lies between runs is a hole.
+/// A run of a regular file that has data; gaps between runs are holes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Segment {
     /// First byte in the file.

@@ -86,7 +86,7 @@ enum Layer {
     Named(String),
 }
 
-/// A name with what docker leaves out of it: `debian` is `docker.io/library/debian:latest`.
+/// A name with the parts that docker leaves out: `debian` is `docker.io/library/debian:latest`.
 fn full(name: &str) -> String {
     let short = name.strip_prefix("docker.io/").unwrap_or(name);
     let short = short.strip_prefix("library/").unwrap_or(short);
@@ -113,7 +113,7 @@ impl SavedImage {
     }
 }
 
-/// An image of the layout, and for what machine it is, where the index says so.
+/// An image of the layout, and its platform, if the index has it.
 struct Candidate {
     descriptor: Descriptor,
     platform: Option<Platform>,
@@ -292,7 +292,7 @@ impl Layout {
             MediaType::Other(other) if other == DOCKER_MANIFEST => {
                 return self.add_candidate(descriptor, candidates);
             }
-            // Signatures and the like.
+            // Signatures and similar manifests.
             _ => return Ok(()),
         }
         if depth == DEPTH_MAX {
@@ -430,7 +430,7 @@ fn reference_of(descriptor: &Descriptor) -> Option<&str> {
     descriptor.annotations().as_ref()?.get(REFERENCE_NAME).map(String::as_str)
 }
 
-/// A reader that compares the digest of all its bytes when it has come to their end.
+/// A reader that compares the digest of all its bytes at their end.
 struct Verified<R> {
     inner: R,
     hasher: Option<Box<dyn DynDigest + Send>>,

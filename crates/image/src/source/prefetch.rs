@@ -15,7 +15,8 @@ pub(super) const ALIGNMENT: usize = 4096;
 const LEAST: usize = 64 << 10;
 const MOST: usize = 512 << 10;
 
-/// The open file once more, for requests around the page cache; `None` where the host has none.
+/// A second handle of the open file, for requests around the page cache; `None` if the host does
+/// not support it.
 pub(super) fn reopened_direct(file: &File) -> Option<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
@@ -110,7 +111,7 @@ mod tests {
         let mut below = |end: usize| random.number() as usize % end;
         let mut start = 0;
         for round in 0..500 {
-            // Most go on near where the last one ended.
+            // Most continue near the end of the last one.
             start = if round % 5 == 0 { below(size) } else { start + below(9000) };
             let mut found = vec![0; 1 + below(if round % 7 == 0 { 2 * MOST } else { 20_000 })];
             let result = ahead.read_exact_at(below(2) as u16, &direct, &mut found, start as u64);

@@ -19,7 +19,7 @@ pub(super) enum Store {
         /// As it was given, for messages.
         name: String,
         file: File,
-        /// A spool once more, to be read around the page cache.
+        /// A second handle of a spool, to be read around the page cache.
         direct: Option<File>,
     },
     Directory(HostTree),
@@ -99,7 +99,7 @@ impl HostTree {
         self.open_below(parts, FILE_FLAGS)
     }
 
-    /// Opens what lies at the path of these components, never through a symlink, in as few steps as
+    /// Opens the file at the path of these components, never through a symlink, in as few steps as
     /// the kernel's limit for one path allows.
     fn open_below(&self, parts: Vec<&[u8]>, flags: OFlags) -> io::Result<OwnedFd> {
         let mut reached: Option<OwnedFd> = None;

@@ -71,7 +71,7 @@ fn clearable() -> Features {
 struct Wanted {
     features: Features,
     cleared: Features,
-    /// The journal goes, and another one comes.
+    /// The journal is replaced by a new one.
     new_journal: bool,
     /// The same of the orphan file.
     new_orphan_file: bool,
@@ -173,7 +173,7 @@ impl Tune<'_> {
         }
         if wanted.new_journal {
             off.compat |= CompatFeatures::HAS_JOURNAL;
-            // The orphan file goes with the journal that it rests on.
+            // The orphan file is removed with the journal that it needs.
             let both = CompatFeatures::HAS_JOURNAL | CompatFeatures::ORPHAN_FILE;
             on.compat |= wanted.features.compat & both;
         }
@@ -370,7 +370,7 @@ impl Tune<'_> {
         if on.incompat.contains(IncompatFeatures::MMP) {
             self.add_mmp()?;
         }
-        // Where -Q says which quotas there are, the feature comes with them.
+        // If -Q names quotas, the feature is set too.
         let is_said = self.request.quota.is_some();
         if on.ro_compat.contains(RoCompatFeatures::QUOTA) && !is_said {
             self.add_quota(QuotaKind::User)?;

@@ -338,7 +338,7 @@ impl Tune<'_> {
         Ok(QuotaTree::new(header, number, read).records()?)
     }
 
-    /// Removes a quota file. The feature goes with the last one.
+    /// Removes a quota file. The feature is cleared with the last one.
     pub(super) fn remove_quota(&mut self, kind: QuotaKind) -> Result<(), TuneError> {
         if let Some(number) = self.quota_inode(kind) {
             self.need_sound_volume("removing quota files")?;

@@ -1,5 +1,4 @@
-//! High-water marks of the inode tables and bitmaps that are implied: what comes and goes with
-//! uninit_bg.
+//! High-water marks of the inode tables, and implied bitmaps: the parts of uninit_bg.
 
 use extant_offline::OfflineVolume;
 use extant_ondisk::GroupNo;
@@ -28,8 +27,8 @@ pub(super) fn set(volume: &mut OfflineVolume) -> Result<(), TuneError> {
     Ok(())
 }
 
-/// Stores what was implied: every bitmap, and zeroes where a table was not cleared yet. Goes before
-/// the feature.
+/// Stores implied data: every bitmap, and zeroes in tables that are not cleared yet. Done before
+/// the feature is cleared.
 pub(super) fn remove(volume: &mut OfflineVolume) -> Result<(), TuneError> {
     let geometry = volume.geometry().clone();
     for group in groups(volume) {

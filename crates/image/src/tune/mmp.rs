@@ -12,12 +12,12 @@ use super::work::Tune;
 use crate::mkfs::Prompt;
 use crate::mkfs::identity::cut;
 
-/// Seconds between updates where nothing else is said, from mmp.rst.
+/// Default seconds between updates, from mmp.rst.
 const DEFAULT_INTERVAL: u16 = 5;
 
-/// Says in the MMP block that the volume is worked on, once no other host can be taking it at the
-/// same time. A host that has it is not waited for: the volume is in use, or was not closed, and
-/// then a check is due.
+/// Marks the volume as in use in the MMP block, once no other host can be taking it at the same
+/// time. It does not wait for a host that has it: the volume is in use, or was not closed, and then
+/// a check is due.
 pub(super) fn claim(
     volume: &mut OfflineVolume,
     env: &Env,

@@ -182,7 +182,7 @@ fn resize(
         inode.set_space(volume.geometry(), space + blocks + nodes - had - had_nodes);
         return Ok(());
     }
-    // A cluster goes when nothing of the file lies in it any more.
+    // A cluster is freed when it holds no part of the file any more.
     let cluster = |block: u64| block / ratio;
     let mut gone: BTreeSet<u64> = gone.into_iter().flatten().map(cluster).collect();
     let nodes = map.nodes.iter().filter(|node| !left.contains(node)).copied();

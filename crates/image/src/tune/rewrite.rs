@@ -61,7 +61,7 @@ pub(super) fn checksums(
 }
 
 struct Rewriter {
-    /// The volume as it was.
+    /// The volume in its old form.
     before: OfflineVolume,
     /// Attribute blocks that are done: several inodes may share one.
     done: BTreeSet<BlockNo>,

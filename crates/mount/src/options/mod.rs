@@ -53,7 +53,7 @@ pub enum OptionError {
         /// The problem.
         problem: &'static str,
     },
-    /// Two that do not go together.
+    /// Two options that conflict.
     #[error("the mount options {0} and {1} do not go together")]
     Conflict(&'static str, &'static str),
 }
@@ -70,7 +70,7 @@ pub enum Atime {
     Never,
 }
 
-/// All that `-o` says.
+/// All options of `-o`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MountOptions {
     /// Nothing is written, not even to replay the journal.
@@ -95,8 +95,7 @@ pub struct MountOptions {
     pub allow_other: Option<bool>,
     /// Mode of journalling for file data (`data=`).
     pub data: Option<DataMode>,
-    /// Data written into holes wait in memory for their blocks. `None`: as the volume's defaults
-    /// say.
+    /// Data written into holes wait in memory for their blocks. `None`: the volume's default.
     pub delalloc: Option<bool>,
     /// Data of files that replace others are written early.
     pub auto_da_alloc: bool,
@@ -123,21 +122,20 @@ pub struct MountOptions {
     pub superblock: Option<u64>,
     /// Directories of this size in KiB do not grow (`max_dir_size_kb=`).
     pub max_dir_size_kb: Option<u32>,
-    /// Files share what holds equal attributes (`nombcache` says no).
+    /// Files share blocks of equal attributes (unless `nombcache`).
     pub shares_xattrs: bool,
-    /// Whether new files are extent-mapped (`extents`, `noextents`). `None`: as the volume's
-    /// feature says.
+    /// Whether new files are extent-mapped (`extents`, `noextents`). `None`: by the volume's
+    /// feature.
     pub extents: Option<bool>,
-    /// Whether new files take their directory's group (`grpid`, `nogrpid`). `None`: as the volume's
-    /// defaults say.
+    /// Whether new files take their directory's group (`grpid`, `nogrpid`). `None`: the volume's
+    /// default.
     pub passes_group: Option<bool>,
     /// Whether limits of users, groups and projects are enforced. `None`: all that the volume
     /// counts.
     pub enforced_limits: Option<[bool; 3]>,
-    /// Data of a file that cannot be written when their turn comes end all changes
-    /// (`data_err=abort`).
+    /// A failed write of file data ends all changes (`data_err=abort`).
     pub aborts_on_lost_data: bool,
-    /// The priority of what commits write, 0 to 7 (`journal_ioprio=`).
+    /// The I/O priority of commits, 0 to 7 (`journal_ioprio=`).
     pub journal_io_priority: Option<u8>,
     /// The journal is not replayed; the volume is read as it lies.
     pub norecovery: bool,
@@ -167,13 +165,13 @@ pub struct MountOptions {
     pub memory: Option<u64>,
     /// Event loops.
     pub threads: Option<usize>,
-    /// Requests come by io_uring where the kernel offers that; else they are read.
+    /// Requests come by io_uring if the kernel offers that; else they are read.
     pub io_uring: bool,
     /// Idle processors of a virtual machine poll while many requests come, if the process has the
     /// permission.
     pub busy_poll: bool,
-    /// The kernel's cache keeps what programs write, and its times, until it has to go; else each
-    /// write is a request.
+    /// The kernel's cache keeps written data, and their times, until writeback; else each write is
+    /// a request.
     pub writeback_cache: bool,
     /// How long another use of the image is waited for. No option of `-o` sets it.
     pub wait: Duration,
@@ -181,7 +179,7 @@ pub struct MountOptions {
     pub remount: bool,
     /// Options that the kernel accepts, without any effect, with a warning.
     pub removed: Vec<String>,
-    /// `rw` was said.
+    /// `rw` was given.
     said_rw: bool,
 }
 
@@ -313,7 +311,7 @@ const REMOVED_WITH_VALUE: &[&str] = &["check", "journal"];
 /// Reads the values of all `-o`, in order: of two that contradict each other the later one holds.
 ///
 /// # Errors
-/// An option that is unknown, not built, or does not go with another one.
+/// An option that is unknown, not supported, or conflicts with another one.
 pub fn parse_options<'a>(
     lists: impl IntoIterator<Item = &'a str>,
 ) -> Result<MountOptions, OptionError> {
@@ -366,7 +364,7 @@ impl MountOptions {
             "nodev" => self.dev = Some(false),
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
-            // mount(8): they imply these, unless overridden by what follows.
+            // mount(8): they imply these, unless a later option overrides them.
             "user" | "users" => {
                 (self.suid, self.dev, self.exec) = (Some(false), Some(false), false);
             }
@@ -475,7 +473,8 @@ impl MountOptions {
                 Ok(level @ 0..=LAST_IO_PRIORITY) => self.journal_io_priority = Some(level),
                 _ => return Err(bad_value(option, "0 to 7")),
             },
-            // Without a name they switch off what is not on; the format alone says nothing.
+            // Without a name they switch off quotas that are off already; the format alone has no
+            // effect.
             ("usrjquota" | "grpjquota", "") | ("jqfmt", "vfsold" | "vfsv0" | "vfsv1") => {}
             ("usrjquota" | "grpjquota", _) => {
                 return Err(OptionError::Refused {

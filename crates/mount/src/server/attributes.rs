@@ -34,13 +34,13 @@ pub struct Change {
     pub mtime: Option<Timestamp>,
     /// Last change of the inode; else now.
     pub ctime: Option<Timestamp>,
-    /// A program says what the last read was, instead of now: not for append-only files.
+    /// A program sets the access time: not allowed for append-only files.
     pub sets_time: bool,
-    /// The times, and nothing else, are those that the kernel's cache has kept of writes.
+    /// The times, and nothing else, are those of writes in the kernel's cache.
     pub is_of_cache: bool,
-    /// Setuid and setgid go as
-    /// [`Creator::mode_after_change`](extant_engine::Creator::mode_after_change) says: who
-    /// truncates or gives away the file may not keep them.
+    /// Setuid and setgid are cleared as by
+    /// [`Creator::mode_after_change`](extant_engine::Creator::mode_after_change): the caller that
+    /// truncates the file or gives it away may not keep them.
     pub drops_set_ids: bool,
 }
 
@@ -204,7 +204,7 @@ pub enum Cached {
 pub struct OpenFor {
     /// Writing.
     pub writes: bool,
-    /// Every write goes to the end.
+    /// Every write appends.
     pub appends: bool,
     /// It is emptied.
     pub truncates: bool,

@@ -1,4 +1,4 @@
-//! Holding changes back and letting them go on, and the end of all writing at once.
+//! Freezing and thawing changes, and the end of all writing at once.
 
 use std::sync::atomic::Ordering;
 use std::sync::{PoisonError, RwLockReadGuard};
@@ -38,7 +38,7 @@ impl Server {
         }
     }
 
-    /// Gives holds back that lookups took; on a frozen volume once it thaws.
+    /// Drops lookup counts; on a frozen volume once it thaws.
     pub fn forget(&self, inode: InodeNo, count: u64) {
         let frozen = self.frozen.read().unwrap_or_else(PoisonError::into_inner);
         if *frozen {
@@ -76,7 +76,7 @@ impl Server {
         self.with(|volume| Ok(volume.engine()?.freeze()?)).inspect_err(|_| self.unblock_changes())
     }
 
-    /// Lets changes go on.
+    /// Lets changes continue.
     ///
     /// # Errors
     /// EINVAL where it is not frozen, and as [`Engine::thaw`](extant_engine::Engine::thaw).
@@ -94,7 +94,7 @@ impl Server {
         thawed
     }
 
-    /// No request comes any more: what was put off is done, or fails.
+    /// No request comes any more: deferred ones are carried out, or fail.
     pub(crate) fn end_freeze(&self) {
         // A failure is logged.
         let _ = self.thaw();
@@ -143,7 +143,7 @@ impl Server {
         frozen.and(stopped)
     }
 
-    /// Whether a caller may do with the whole volume what root may: root, and the mount's owner.
+    /// Whether a caller may administer the volume: root, and the mount's owner.
     ///
     /// # Errors
     /// EPERM if not.

@@ -21,7 +21,7 @@ const COPY_STEP: usize = 1 << 20;
 /// Maximum number of bytes that one request copies: others wait during it.
 const COPY_LIMIT: u64 = 64 << 20;
 
-/// Where a write comes from.
+/// The origin of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WriteBy {
     /// A program's call.
@@ -95,8 +95,8 @@ impl Server {
         self.with(|volume| Ok(volume.error_sample(file))).unwrap_or_default()
     }
 
-    /// Makes the changes of a file durable; with `data_only` not its times. `sample` says which
-    /// write errors the open file got before.
+    /// Makes the changes of a file durable; with `data_only` not its times. `sample` has the write
+    /// errors that the open file got before.
     ///
     /// # Errors
     /// The device failed, now or before.

@@ -51,7 +51,7 @@ impl Listing<'_> {
         self.server.errno_of(Server::look_up(self.volume, file)).ok()
     }
 
-    /// Gives back one hold of a file.
+    /// Drops one lookup count of a file.
     pub fn forget(&self, file: InodeNo) {
         // No caller is left to get the error; it was logged.
         let _ = self.server.errno_of(self.volume.release(file, 1).map_err(RequestError::from));
@@ -59,8 +59,8 @@ impl Listing<'_> {
 }
 
 impl Server {
-    /// Reads a directory from a cookie on, until `take` says that it has enough. A broken block
-    /// ends the list: what came before it is taken, and the next call from there fails.
+    /// Reads a directory from a cookie on, until `take` has enough. A corrupt block ends the list:
+    /// entries before it are passed on, and the next call from there fails.
     ///
     /// # Errors
     /// Not a directory, nothing could be read, or the device failed.

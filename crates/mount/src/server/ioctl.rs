@@ -55,7 +55,7 @@ pub(crate) fn is_long_ioctl(command: u32) -> bool {
 const HIDDEN: InodeFlags =
     InodeFlags::IMAGIC.union(InodeFlags::HUGE_FILE).union(InodeFlags::EA_INODE);
 
-/// Flags of `struct fsxattr`, and what they are in an inode.
+/// Flags of `struct fsxattr`, and the flags of an inode that they mean.
 const FSX_FLAGS: [(u32, InodeFlags); 6] = [
     (0x8, InodeFlags::IMMUTABLE),
     (0x10, InodeFlags::APPEND),
@@ -211,8 +211,8 @@ pub(crate) fn shutdown_mode(how: Shutdown) -> u32 {
     MODES.iter().take_while(|mode| **mode != how).count() as u32
 }
 
-/// Four bytes of what a program gave, in the host's order: programs and server are on one machine,
-/// which is little-endian wherever the sandbox runs.
+/// Four bytes from a program, in the host's order: programs and server are on one machine, which is
+/// little-endian wherever the sandbox runs.
 fn word(input: &[u8], at: usize) -> Result<u32, Errno> {
     let bytes = input.get(at..).and_then(|rest| rest.first_chunk()).ok_or(Errno::INVAL)?;
     Ok(u32::from_le_bytes(*bytes))

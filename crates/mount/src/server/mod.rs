@@ -186,7 +186,7 @@ impl Server {
         let volume = guard.as_ref().ok_or(Errno::NOTCONN)?;
         let done = work(volume);
         if done.is_err() && self.is_shut_down.load(Ordering::Acquire) {
-            // Why it failed is known, and the volume is as good as it was.
+            // The reason of the failure is known, and the volume is intact.
             return done.map_err(|_| Errno::IO);
         }
         self.errno_of(done)
@@ -203,7 +203,7 @@ impl Server {
         })
     }
 
-    /// As [`Self::with`], for what changes names of these directories.
+    /// As [`Self::with`], for changes of names in these directories.
     fn with_names<T>(
         &self,
         dirs: &[InodeNo],
@@ -288,8 +288,8 @@ impl Server {
         });
     }
 
-    /// How many files without names are held, whose space comes free when the kernel forgets them:
-    /// it says so some time after the last one who used a file has let it go.
+    /// Number of unlinked files in use, whose space is freed when the kernel forgets them: it sends
+    /// FORGET some time after the last user has closed the file.
     pub(crate) fn nameless_count(&self) -> usize {
         self.with(|volume| Ok(volume.nameless_count())).unwrap_or(0)
     }

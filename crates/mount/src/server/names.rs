@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::{Caller, LookedUp, RequestError, Server, attributes_of};
 
 impl Server {
-    /// Looks up a name and takes a lookup count on its file; `None` if there is no such name. The
+    /// Looks up a name and takes a lookup count on its file; `None` if the name does not exist. The
     /// name `.` finds any file itself, which is how one is opened by its number.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl Server {
         })
     }
 
-    /// Gives a file another name, and takes hold of it once more.
+    /// Gives a file another name, and takes one more lookup count on it.
     ///
     /// # Errors
     /// As [`Engine::link`](extant_engine::Engine::link).

@@ -90,7 +90,7 @@ impl Server {
         self.with(|volume| {
             self.check_name(name)?;
             match volume.engine()?.remove_xattr(file, name) {
-                // The mode alone says who may do what then, as it does already.
+                // The mode alone then gives the permissions, as it does already.
                 Err(Error::NoXattr) if ACL_NAMES.contains(&name) => Ok(()),
                 done => Ok(done?),
             }

@@ -108,8 +108,7 @@ pub(super) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub(super) const FSYNC_FDATASYNC: u32 = 1 << 0;
 /// SETXATTR of an access control list: the file loses setgid.
 pub(super) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
-/// A notification: what the kernel keeps of a file's contents is written where it was changed, and
-/// dropped.
+/// A notification: the kernel writes back its cache of a file's contents, and drops it.
 pub(super) const NOTIFY_INVAL_INODE: i32 = 2;
 
 /// Commands to `/dev/fuse` by io_uring: take this buffer and put a request there; here is the

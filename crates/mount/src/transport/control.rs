@@ -1,7 +1,7 @@
 //! Ioctls on a mounted volume, for the commands that shut it down, freeze or thaw it.
 //!
-//! The kernel hands to FUSE what a command's number declares: `FS_IOC_SHUTDOWN` is declared as if
-//! it gave its mode back, so that none arrives. Those here have numbers of their own.
+//! The kernel passes to FUSE the bytes that a command's number declares: `FS_IOC_SHUTDOWN` is
+//! declared as if it returned its mode, so that none arrives. Those here have numbers of their own.
 
 use std::os::fd::AsFd;
 
@@ -19,7 +19,7 @@ pub(crate) const EXTANT_IOC_THAW: Opcode = opcode::none(TYPE, 3);
 /// Requests the end of all writing; `mode` is one of `FS_IOC_SHUTDOWN`'s.
 ///
 /// # Errors
-/// The caller may not, or what was to be written before could not be.
+/// The caller has no permission, or earlier data could not be written.
 #[allow(unsafe_code)]
 pub(crate) fn shutdown(mount: impl AsFd, mode: u32) -> Result<()> {
     // SAFETY: the command reads one u32 where its argument points and changes no memory of ours.
@@ -29,8 +29,7 @@ pub(crate) fn shutdown(mount: impl AsFd, mode: u32) -> Result<()> {
 /// Requests that changes are blocked.
 ///
 /// # Errors
-/// The caller may not, changes are held back already, or what was to be written before could not
-/// be.
+/// The caller has no permission, changes are blocked already, or earlier data could not be written.
 #[allow(unsafe_code)]
 pub(crate) fn freeze(mount: impl AsFd) -> Result<()> {
     // SAFETY: the command has no argument.

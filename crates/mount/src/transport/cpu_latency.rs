@@ -32,7 +32,7 @@ const MANY: u64 = 4;
 /// The latency request ends after this many samples in a row with fewer.
 const FEW_SAMPLES: u32 = 10;
 
-/// A claim on the time of idle processors, which is made and given up as requests come.
+/// A request for a low CPU latency, made and withdrawn with the number of requests.
 #[derive(Debug)]
 pub(crate) struct CpuLatencyRequest {
     latency: File,
@@ -41,8 +41,8 @@ pub(crate) struct CpuLatencyRequest {
 }
 
 impl CpuLatencyRequest {
-    /// Where these are a few processors of a host's, and this process may say how they idle. Call
-    /// it before the sandbox is closed.
+    /// `Some` on a virtual machine with few processors, if this process has the permission. Call it
+    /// before the sandbox is closed.
     pub(crate) fn prepare(processors: usize) -> Option<Self> {
         let is_virtual = || read_to_string(DRIVER).is_ok_and(|driver| driver.trim() == HALTPOLL);
         if processors > MOST_PROCESSORS || !is_virtual() {

@@ -52,7 +52,7 @@ pub(super) struct Dispatcher {
     pub(super) negotiated: Negotiated,
 }
 
-/// Numbers of open files: what may be done with one, in bits.
+/// Numbers of open files: the allowed operations, in bits.
 mod open_file {
     /// It can be written.
     pub(super) const WRITING: u64 = 1 << 0;
@@ -204,7 +204,7 @@ impl Dispatcher {
         self.server.forget(file, count);
     }
 
-    /// Has `forget` take what the kernel gives back: which files, and how many holds of each.
+    /// Calls `forget` with each file and count of a FORGET request.
     pub(super) fn each_forgotten(
         &self,
         request: &Request<'_>,
@@ -650,7 +650,7 @@ fn put_sized(to: &mut Reply<'_>, bytes: &[u8], room: u32) -> Result<(), Errno> {
 pub(super) struct InitOptions {
     /// Rings are there, should the kernel offer them.
     pub(super) rings: bool,
-    /// Its cache keeps what programs write.
+    /// The kernel's cache keeps written data.
     pub(super) writeback_cache: bool,
 }
 
@@ -661,8 +661,8 @@ pub(super) struct Negotiated {
     pub(super) has_long_setxattr: bool,
     /// Requests come by rings.
     pub(super) has_rings: bool,
-    /// The kernel's cache keeps what programs write, and stays right where an open file goes around
-    /// it (Linux 6.6).
+    /// The kernel's cache keeps written data, and stays valid when an open file bypasses it (Linux
+    /// 6.6).
     pub(super) mixes_direct_and_cached: bool,
 }
 

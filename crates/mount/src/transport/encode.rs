@@ -54,7 +54,7 @@ pub(super) fn entry_out(attributes: &Attributes) -> EntryOut {
     }
 }
 
-/// That there is no such name, which the kernel keeps.
+/// A negative entry, which the kernel caches.
 pub(super) fn no_entry() -> EntryOut {
     EntryOut { entry_valid: FOREVER, attr_valid: FOREVER, ..EntryOut::default() }
 }

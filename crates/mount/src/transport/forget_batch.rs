@@ -18,12 +18,11 @@ const MOST: usize = 32;
 pub(super) struct ForgetBatch(Vec<(InodeNo, u64)>);
 
 impl ForgetBatch {
-    /// Takes a request that says what is forgotten; `false` for another one, or where there is no
-    /// room.
+    /// Takes a FORGET request; `false` for another one, or if there is no room.
     pub(super) fn take(&mut self, dispatcher: &Dispatcher, request: &Request<'_>) -> bool {
         let is_one = request.header.opcode == opcode::FORGET;
         if is_one && self.0.len() < MOST {
-            // One that is cut short says nothing.
+            // A truncated one is ignored.
             let _ = dispatcher.each_forgotten(request, |file, count| self.0.push((file, count)));
             return true;
         }

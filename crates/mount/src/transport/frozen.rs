@@ -25,7 +25,7 @@ pub(super) fn reply_when_thawed(
             drop(dispatcher.server.wait_for_change());
             let mut reply = buffer.reply();
             match handle(dispatcher, &deferred.request(), &mut reply) {
-                // Frozen once more.
+                // Frozen again.
                 Disposition::Defer(Reason::Frozen) => {}
                 disposition => break (disposition, reply.len()),
             }

@@ -18,7 +18,7 @@ use crate::server::Caller;
 const PAGE: usize = 4096;
 const IN_HEADER: usize = size_of::<InHeader>();
 const OUT_HEADER: usize = size_of::<OutHeader>();
-/// Where a request starts, so that what WRITE carries starts at a page.
+/// Offset of a request: the payload of WRITE then starts at a page.
 const REQUEST_AT: usize = PAGE - IN_HEADER - size_of::<WriteIn>();
 /// Offset of a reply: the payload of READ then starts at a page.
 const REPLY_AT: usize = PAGE - OUT_HEADER;
@@ -29,8 +29,7 @@ pub(super) struct RequestBuffer(AlignedBuffer);
 
 impl RequestBuffer {
     pub(super) fn new() -> Self {
-        // The kernel wants room for a message of its largest size, with a page for what goes before
-        // it.
+        // The kernel requires room for a message of its largest size, with a page for the headers.
         Self(AlignedBuffer::new(PAGE + MAX_REQUEST as usize + PAGE, PAGE))
     }
 
@@ -42,7 +41,7 @@ impl RequestBuffer {
     /// The request of `len` bytes that the kernel put there.
     ///
     /// # Errors
-    /// It is shorter than it says, which no kernel does.
+    /// It is shorter than its header's length, which no kernel sends.
     pub(super) fn request(&self, len: usize) -> Result<Request<'_>, Errno> {
         let bytes = self.0.get(REQUEST_AT..REQUEST_AT + len).ok_or(Errno::IO)?;
         let (header, _) = InHeader::read_from_prefix(bytes).map_err(|_| Errno::IO)?;

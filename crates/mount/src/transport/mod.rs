@@ -1,10 +1,10 @@
 //! How requests and replies are carried. The server does not depend on it.
 //!
-//! They are read from `/dev/fuse` and written there ([`readers`] says by whom), or, where the
-//! kernel offers it, come and go by [`ring`]s.
+//! They are read from `/dev/fuse` and written there (see [`readers`]), or, if the kernel offers it,
+//! carried by [`ring`]s.
 //!
 //! [`Fuse`] reads the kernel's messages itself: no crate knows those for files without names,
-//! `syncfs`, `statx` and the removal of setuid, nor places what files hold at pages.
+//! `syncfs`, `statx` and the removal of setuid, nor aligns file data to pages.
 
 mod abi;
 mod changes;
@@ -82,13 +82,13 @@ pub struct Fuse {
     pub connection: OwnedFd,
     /// Every thread gets a descriptor of its own, for which `/dev/fuse` is opened again.
     pub clones: bool,
-    /// The kernel's cache may keep what programs write.
+    /// The kernel's cache may keep written data.
     pub writeback_cache: bool,
     /// Processors that this process may use.
     pub processors: usize,
-    /// Rings by which requests may come.
+    /// Rings for requests.
     pub(crate) rings: Option<Rings>,
-    /// Idle processors that are kept awake while requests come.
+    /// The request for a low CPU latency while requests come.
     pub(crate) cpu_latency: Option<CpuLatencyRequest>,
 }
 
@@ -165,7 +165,7 @@ impl Transport for Fuse {
     }
 }
 
-/// Threads that read from `/dev/fuse` where most requests come by rings.
+/// Threads that read from `/dev/fuse` if most requests come by rings.
 const READERS_WITH_RINGS: usize = 2;
 
 fn joined<T>(thread: JoinHandle<T>) -> io::Result<T> {
@@ -331,8 +331,8 @@ struct Burst {
 }
 
 impl Burst {
-    /// One more comes, or the first after a moment without any; how long the last ones took when
-    /// there are enough.
+    /// Counts one more request, or the first after a moment without any; returns the time of the
+    /// last ones if there are enough.
     fn grows(&mut self, at_once: bool) -> Option<Duration> {
         if !at_once {
             *self = Self::default();

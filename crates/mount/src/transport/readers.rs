@@ -163,7 +163,7 @@ impl Readers {
         }
     }
 
-    /// It has come back; whether it is needed.
+    /// The thread is back; whether it is needed.
     pub(super) fn return_from_work(&self) -> bool {
         let mut state = lock(&self.state);
         let is_needed = state.polling + state.calls == 0;
@@ -183,8 +183,8 @@ impl Readers {
         self.reading.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// It has one, of `program` (0 for the kernel itself). `slept` says that it slept before: the
-    /// watch may sleep too.
+    /// It has a request, of `program` (0 for the kernel itself). `slept` is whether it slept
+    /// before: the watch may sleep too.
     pub(super) fn has_read(&self, program: u32, slept: bool) {
         self.programs.count(program);
         self.requests.fetch_add(1, Ordering::SeqCst);
@@ -194,7 +194,7 @@ impl Readers {
         }
     }
 
-    /// One of `program` has come by other ways than reading.
+    /// A request of `program` came by a ring.
     pub(super) fn has_come(&self, program: u32) {
         self.programs.count(program);
         self.requests.fetch_add(1, Ordering::SeqCst);

@@ -17,8 +17,8 @@ use super::space_events::wants_space;
 /// Requests that are put off at once; further ones fail at once. Each may be as long as requests
 /// are.
 pub(super) const MOST: usize = 8;
-/// How long one is put off, and how often without news of files that come free; how often where no
-/// file has lost a name since others were waited for in vain; how often at all.
+/// How long a request is deferred, and how often without files being freed; how often if no file
+/// was unlinked since others waited in vain; how often at all.
 const PAUSE: Duration = Duration::from_millis(1);
 const TRIES: u32 = 400;
 const TRIES_AGAIN: u32 = 10;

@@ -45,7 +45,7 @@ impl Stale {
         self.changed.notify_one();
     }
 
-    /// No request comes any more.
+    /// No more requests come.
     pub(super) fn end(&self) {
         self.lock().has_ended = true;
         self.changed.notify_one();
@@ -64,8 +64,7 @@ impl Stale {
     }
 }
 
-/// Has the kernel at the other end of `connection` drop such ranges, until no request comes any
-/// more.
+/// Has the kernel at the other end of `connection` drop such ranges, until no more requests come.
 pub(super) fn drop_stale(stale: &Stale, connection: &OwnedFd) {
     while let Some(ranges) = stale.next() {
         for (node, range) in ranges {

@@ -68,7 +68,7 @@ impl Config {
         self.profile.text(&["options", relation])
     }
 
-    /// Whether `[fs_types]` says something about a type.
+    /// Whether `[fs_types]` has a section for a type.
     pub fn defines(&self, fs_type: &str) -> bool {
         self.profile.has_group(&["fs_types", fs_type])
     }
@@ -95,7 +95,7 @@ pub struct TypeRequest<'a> {
     pub force: bool,
 }
 
-/// The configuration as seen through a list of types: the last type that says something counts.
+/// The configuration by a list of types: the last type with the relation counts.
 #[derive(Clone, Debug)]
 pub struct TypedConfig<'a> {
     config: &'a Config,
@@ -170,7 +170,7 @@ impl<'a> TypedConfig<'a> {
             .filter_map(move |name| self.config.profile.text(&["fs_types", name, relation]))
     }
 
-    /// A relation that is a number; what is not one counts as not said.
+    /// A relation that is a number; other text is ignored.
     pub fn integer(&self, relation: &str) -> Option<i64> {
         let read = |text: &str| match text.strip_prefix('-') {
             Some(digits) => i64::try_from(numbers::number(digits)?).ok().map(|value| -value),

@@ -168,7 +168,7 @@ fn read_line(line: &str) -> Result<Line, &'static str> {
     Ok(Line::Text(tag, value.to_owned()))
 }
 
-/// The tag and what follows it.
+/// The tag and the rest of the line.
 fn read_tag(line: &str) -> Result<(String, &str), &'static str> {
     if let Some(quoted) = line.strip_prefix('"') {
         let (tag, rest) = unquote(quoted);
@@ -186,7 +186,7 @@ fn only_comment(text: &str) -> bool {
     matches!(text.trim_start().chars().next(), None | Some('#' | ';'))
 }
 
-/// The text up to the closing quote (or the line's end), its escapes resolved, and what follows.
+/// The text up to the closing quote (or the line's end), its escapes resolved, and the rest.
 fn unquote(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut chars = text.char_indices();

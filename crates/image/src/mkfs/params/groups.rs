@@ -1,5 +1,5 @@
-//! Fitting block groups to the volume: how many, how many inodes each, and what becomes of a last
-//! group that is too small to be worth its metadata.
+//! Fits block groups to the volume: their number, their inodes, and the treatment of a last group
+//! that is too small to be worth its metadata.
 
 use extant_ondisk::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 
@@ -34,13 +34,11 @@ pub(super) struct Request {
     pub(super) may_shrink: bool,
 }
 
-/// Sets blocks, groups, inodes a group, reserved descriptor blocks, backups and what depends on
-/// them.
+/// Sets blocks, groups, inodes per group, reserved descriptor blocks, backups and dependent fields.
 pub(super) fn fit(params: &mut FsParams, request: Request) -> Result<(), MkfsError> {
     let requested = params.blocks;
     let reserved_part = params.reserved_blocks as f64 / requested.max(1) as f64;
-    // Each round drops a last group, shrinks the groups or gives up the resize inode: all of them
-    // end.
+    // Each round drops a last group, shrinks the groups or drops the resize inode: the loop ends.
     loop {
         let per_group = u64::from(params.blocks_per_group);
         params.blocks -= params.blocks % u64::from(params.blocks_per_cluster());
@@ -79,7 +77,7 @@ pub(super) fn fit(params: &mut FsParams, request: Request) -> Result<(), MkfsErr
         if has_super(params, params.groups - 1) {
             overhead += 1 + u64::from(leading_descriptors(params));
         }
-        // More than half is what e2fsck takes for a broken superblock.
+        // e2fsck takes more than half for a corrupt superblock.
         params.reserved_blocks = params.reserved_blocks.min(params.blocks / 2);
         if rest == 0 {
             return Ok(());
@@ -104,7 +102,7 @@ pub(super) fn must_reserve(params: &FsParams, limit: u64) -> bool {
     requested_desc_blocks(params, limit) > 0
 }
 
-/// The same as a number; counted, as mke2fs does, with groups that know nothing of clusters.
+/// The same as a number; counted, as mke2fs does, with groups without clusters.
 fn requested_desc_blocks(params: &FsParams, limit: u64) -> u64 {
     let mut sized = params.clone();
     sized.blocks_per_group /= params.blocks_per_cluster();
@@ -139,7 +137,7 @@ fn leading_descriptors(params: &FsParams) -> u32 {
     stored + u32::from(params.reserved_gdt_blocks)
 }
 
-/// Descriptors that fill more than three quarters of a group leave no room: they go to meta groups.
+/// Descriptors that would fill more than three quarters of a group are put into meta groups.
 fn descriptors_crowd_groups(params: &FsParams) -> bool {
     !params.features.incompat.contains(IncompatFeatures::META_BG)
         && 1 + desc_blocks(params) + u32::from(params.reserved_gdt_blocks)
@@ -150,7 +148,7 @@ fn reserved_gdt_blocks(params: &FsParams, resize_limit: Option<u64>) -> u16 {
     if !params.features.compat.contains(CompatFeatures::RESIZE_INODE) {
         return 0;
     }
-    // A limit that needs no more blocks than there are says nothing.
+    // A limit that needs no more blocks than present has no effect.
     let requested = resize_limit.map(|limit| requested_desc_blocks(params, limit));
     let blocks = requested
         .filter(|blocks| *blocks > 0)

@@ -14,7 +14,7 @@ pub(super) fn read(
     types: &TypedConfig<'_>,
     params: &FsParams,
 ) -> Result<Option<HugeFiles>, MkfsError> {
-    // mke2fs makes none without extents, and says nothing.
+    // mke2fs makes none without extents, silently.
     let has_extents = params.features.incompat.contains(IncompatFeatures::EXTENTS);
     if !types.boolean("make_hugefiles").unwrap_or(false) || !has_extents {
         return Ok(None);

@@ -21,9 +21,9 @@ use types::invalid;
 
 pub use types::{CreatorOs, DeviceInfo, FsParams, HugeFiles, JournalFigures};
 
-/// The unit of a size without suffix when `-b` does not say.
+/// The unit of a size without suffix, without `-b`.
 const DEFAULT_UNIT: u32 = 1024;
-/// Inode sizes and ratios where neither options nor configuration say.
+/// Inode sizes and ratios without options or configuration.
 const DEFAULT_INODE_SIZE: i64 = 128;
 const DEFAULT_INODE_RATIO: i64 = 8192;
 const DEFAULT_BLOCK_SIZE: u32 = 4096;

@@ -41,7 +41,8 @@ impl CreatorOs {
     }
 }
 
-/// The figures. Counts are consistent with each other: what they describe can be laid out.
+/// The parameters of a file system. Counts are consistent with each other: the volume can be laid
+/// out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FsParams {
     /// 0 has neither features nor inode sizes.
@@ -90,7 +91,7 @@ pub struct FsParams {
     pub hash_version: u8,
     /// The reaction to errors.
     pub errors: ErrorPolicy,
-    /// Mount options that hold unless the mount says otherwise.
+    /// Default mount options.
     pub mount_options: DefaultMountOptions,
     /// Whether checks by mount count and time are on.
     pub periodic_fsck: bool,
@@ -108,7 +109,7 @@ pub struct FsParams {
     pub discard: bool,
     /// The journal at the start of the volume, with flex_bg all metadata, too.
     pub packed_meta_blocks: bool,
-    /// The types that the configuration was read through.
+    /// The list of types by which the configuration was read.
     pub types: Vec<String>,
     /// The extended options, the configuration's included.
     pub extended: Extended,

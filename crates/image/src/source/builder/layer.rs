@@ -1,4 +1,4 @@
-//! Layers of an image: whiteouts remove what the layers below have.
+//! Layers of an image: whiteouts remove files of lower layers.
 
 use std::collections::HashSet;
 
@@ -29,7 +29,7 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// Applies the layer's whiteouts: what the layer itself has put under them stays.
+    /// Applies the layer's whiteouts: files of the layer itself below them stay.
     pub(in crate::source) fn end_layer(&mut self) {
         self.directory_cache.clear();
         if self.whiteouts.is_empty() {

@@ -173,9 +173,9 @@ impl TreeBuilder {
         self.tree.stores.last_mut()
     }
 
-    /// Puts a node at `path`, in place of what was there; a directory over a directory only changes
-    /// its attributes. `path` is relative to the root, whatever it begins with. Directories that
-    /// are missing on the way are made.
+    /// Puts a node at `path`, in place of an existing one; a directory over a directory only
+    /// changes its attributes. `path` is relative to the root, whatever it begins with. Missing
+    /// parent directories are made.
     pub(super) fn insert(
         &mut self,
         path: &[u8],

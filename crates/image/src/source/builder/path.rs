@@ -163,7 +163,7 @@ fn component(path: &[u8], from: usize) -> Result<Option<(&[u8], usize)>, Flaw> {
     Ok(None)
 }
 
-/// The last component, and what comes before it; no component for the root.
+/// The last component, and the path before it; no component for the root.
 fn split_path(path: &[u8]) -> Result<(&[u8], Option<&[u8]>), Flaw> {
     let mut end = path.len();
     loop {

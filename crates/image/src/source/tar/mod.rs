@@ -27,8 +27,8 @@ const LONG_NAME_MAX: u64 = 1 << 20;
 pub(super) enum Flavor {
     /// All names are ordinary names. The end-of-archive block must be present.
     Archive,
-    /// A layer of an OCI image: `.wh.` names remove what lies below. Its digest says that it is
-    /// whole.
+    /// A layer of an OCI image: `.wh.` names remove files below. Its digest proves that it is
+    /// complete.
     Layer,
 }
 

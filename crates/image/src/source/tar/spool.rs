@@ -1,5 +1,5 @@
-//! A stream on its way into an unlinked file, from which it can be read by position while the rest
-//! still comes.
+//! A stream being written to an unlinked file, from which it can be read by position while the rest
+//! still arrives.
 //!
 //! One thread reads the stream, another writes it around the host's page cache: there it would fill
 //! gigabytes of memory without use, at several times the cost. The latest bytes stay in memory for
@@ -27,7 +27,7 @@ const CHUNKS: usize = 6;
 /// The file, and how far it is filled.
 pub(super) struct Spool {
     pub(super) file: File,
-    /// The file once more, around the page cache.
+    /// A second handle of the file, around the page cache.
     pub(super) direct: Option<File>,
     directory: PathBuf,
     shared: Arc<Shared>,
@@ -46,7 +46,7 @@ struct State {
     received: u64,
     /// Bytes in the file: those of all chunks before the first that is not written.
     written: u64,
-    /// No more comes.
+    /// No more data come.
     has_ended: bool,
     /// The error that ended it too early, until it was reported.
     stopped: Option<Stopped>,
@@ -66,7 +66,7 @@ impl Chunk {
     }
 }
 
-/// Why a stream did not come through.
+/// The error that ended a stream.
 enum Stopped {
     Reading(io::Error),
     Writing(io::Error),
@@ -74,7 +74,7 @@ enum Stopped {
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        // The threads are not joined: one may be waiting for a pipe. It ends when something comes.
+        // The threads are not joined: one may be waiting for a pipe. It ends when data arrive.
         self.shared.lock().is_unwanted = true;
         self.shared.moved.notify_all();
     }
@@ -125,7 +125,7 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Waits until the first `end` bytes can be read, or all there are; says how many can.
+    /// Waits until the first `end` bytes can be read, or all there are; returns how many can.
     pub(super) fn wait_for(&self, end: u64) -> Result<u64, Flaw> {
         let (there, stopped) = self.shared.wait(|state| {
             let has_failed = matches!(state.stopped, Some(Stopped::Writing(_)));
@@ -253,7 +253,7 @@ impl Writer {
     }
 }
 
-/// Reads until the buffer is full, or the end; what came before an error is good.
+/// Reads until the buffer is full, or the end; bytes before an error are valid.
 fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> (usize, io::Result<()>) {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -271,7 +271,7 @@ fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> (usize, io::Result<()>) {
 mod tests {
     use super::*;
 
-    /// Bytes that say where they are, and give out a different number of them each time.
+    /// Bytes that encode their position, delivered in pieces of varying length.
     struct Stream {
         at: u64,
         end: u64,

@@ -141,11 +141,11 @@ struct Shared {
     dispatcher: Arc<Dispatcher>,
     queues: DeferQueues,
     readers: Arc<Readers>,
-    /// Those who do what takes long.
+    /// The helpers for long work.
     helpers: Sender<RingRequest>,
 }
 
-/// Does what takes long, until the last ring has ended.
+/// Does long work, until the last ring has ended.
 fn help(dispatcher: &Dispatcher, queues: &DeferQueues, jobs: &Mutex<Receiver<RingRequest>>) {
     let mut buffer = ReplyBuffer::new();
     loop {
@@ -165,7 +165,7 @@ fn answer(
     inbox: &Arc<Inbox>,
     buffer: &mut ReplyBuffer,
 ) -> Option<Slot> {
-    // A panic is one program's trouble: its call fails, and the others go on.
+    // After a panic the call of one program fails, and the others continue.
     let handled = catch_unwind(AssertUnwindSafe(|| {
         if let Some((header, first, room)) = slot.take_apart() {
             let mut reply = buffer.reply_into(room);

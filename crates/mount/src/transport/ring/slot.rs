@@ -35,7 +35,7 @@ impl Slot {
     #[allow(unsafe_code)]
     pub(super) fn new() -> rustix::io::Result<Self> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new mapping at a place of the kernel's choice lies on nothing else.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let at =
             unsafe { mmap_anonymous(std::ptr::null_mut(), PAGE + PAYLOAD, protection, flags)? };
         let slot = Self(NonNull::new(at.cast()).ok_or(Errno::NOMEM)?);
