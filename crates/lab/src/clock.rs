@@ -6,7 +6,7 @@ use extant::Env;
 
 use crate::cpu::Cpu;
 
-/// A clock, and what processors have done by it.
+/// A clock, and the processor time by it.
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// This machine's.

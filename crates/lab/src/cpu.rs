@@ -11,8 +11,8 @@ pub struct Cpu {
     pub user_seconds: f64,
     /// The same, in the kernel.
     pub system_seconds: f64,
-    /// Of the whole machine, kernel threads and servers included: what an idle machine would not
-    /// have done. `None` where /proc/stat cannot be read.
+    /// Of the whole machine, kernel threads and servers included, minus that of an idle machine.
+    /// `None` if /proc/stat cannot be read.
     pub machine_seconds: Option<f64>,
 }
 

@@ -22,13 +22,13 @@ pub struct Finding {
     pub says: String,
     /// The document's own difference.
     pub published: String,
-    /// Which way it goes.
+    /// The direction of the difference.
     pub expected: Expected,
     /// The system that it is compared with.
     pub pairs: Vec<Pair>,
 }
 
-/// Which way a difference goes.
+/// The direction of a difference.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub enum Expected {

@@ -49,8 +49,8 @@ impl Results {
         drives
     }
 
-    /// A target as it was measured: the same; for a simulated drive without options, the first one
-    /// on it.
+    /// A target in the form in which it was measured: the same; for a simulated drive without
+    /// options, the first one on it.
     pub fn as_measured(&self, experiment: &Experiment, wanted: &str) -> Option<String> {
         let mut targets = self.targets(experiment).into_iter();
         if let Some(same) = targets.clone().find(|text| *text == wanted) {

@@ -1,4 +1,4 @@
-//! Statistics of repeated runs: what one target took, and how two targets differ.
+//! Statistics of repeated runs: the mean of one target, and the difference of two.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -45,7 +45,7 @@ impl Summary {
         self.deviation.map(|deviation| self.percent(deviation))
     }
 
-    /// Half the width of the mean's 95% interval by Student's t: what to give.
+    /// Half the width of the mean's 95% interval by Student's t: the ± to print.
     pub fn student_interval(&self) -> Option<f64> {
         let deviation = self.deviation?;
         Some(student_quantile((self.count - 1) as f64)? * deviation / (self.count as f64).sqrt())
@@ -129,7 +129,7 @@ mod tests {
     }
 
     /// Document 002's tables: samples, average, deviation, interval, interval in per cent. Its
-    /// captions say five samples of btrfs; its intervals are those of four.
+    /// captions claim five samples of btrfs; its intervals are those of four.
     #[test]
     fn the_published_intervals_come_out() {
         for (count, mean, deviation, interval, percent) in [

@@ -51,7 +51,7 @@ const KERNEL: [&str; 7] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "jfs", "nilfs
 /// A mapping of the kernel's device mapper.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Layer {
-    /// dm-linear, from the first mebibyte on: what a logical volume of LVM in one piece is.
+    /// dm-linear, from the first mebibyte on: like an LVM logical volume in one piece.
     Linear,
     /// dm-crypt with aes-cbc-essiv:sha256 and a key of 256 bits: document 002's.
     Crypt,

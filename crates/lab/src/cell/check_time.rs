@@ -170,7 +170,7 @@ fn on_drive(
             // out, tens of gigabytes.
             ours.switch_for(which, place.image().as_os_str())?;
             place.drop_caches();
-            // It may want more memory or time than there is: what ours took stays.
+            // It may need more memory or time than available: our results stay.
             if let Err(error) = e2fsck.measure(which, place.file(), *percent, recorder) {
                 recorder.skip(&format!("{} {which}, {percent}%", e2fsck.name), error);
             }
@@ -217,7 +217,7 @@ fn check_marks(
     Ok(())
 }
 
-/// Runs a check. 1: what the switched feature left undone was corrected.
+/// Runs a check. 1: the remains of switching the feature were corrected.
 fn checked(command: &mut Command) -> Result<String, CellError> {
     let output = super::tool::finish(command)?;
     match output.status.code() {

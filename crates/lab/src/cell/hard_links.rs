@@ -157,7 +157,7 @@ fn extract_tar(
     let (reader, writer) = io::pipe().trying("pipe")?;
     thread::scope(|scope| {
         scope.spawn(move || {
-            // If the reader has exited, its own error says why.
+            // If the reader has exited, its own error has the reason.
             let _ = size.stream(seed, BufWriter::with_capacity(PIPE, writer));
         });
         let mut archive = tar::Archive::new(BufReader::with_capacity(PIPE, reader));
@@ -256,7 +256,7 @@ impl Entries for Extraction<'_, '_, '_> {
 
     fn file(&mut self, path: &str, size: u64) -> Result<(), CellError> {
         let to = self.mounted.root.join(path);
-        // Nothing is read into it here: it is as it was made.
+        // Nothing is read into it here: it keeps its initial bytes.
         let (files, zeroes) = (&*self.mounted.files, &self.buffer);
         self.progress.call(|| make_filled(files, &to, size, zeroes)).trying(to.display())
     }

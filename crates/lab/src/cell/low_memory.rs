@@ -9,7 +9,7 @@ use crate::files::make_filled;
 
 /// Room on the volume: data, and a tenth for the rest.
 const ROOM: f64 = 1.1;
-/// The journal and the like.
+/// Space for the journal and other metadata.
 const OVERHEAD: f64 = 512.0 * 1_048_576.0;
 /// Bytes of a block, in which files occupy space.
 const BLOCK: u64 = 4096;

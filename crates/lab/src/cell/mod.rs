@@ -1,9 +1,9 @@
 //! A cell: one run of one target in one experiment, in a process of its own.
 //!
 //! The process has mounts and processes of its own too (see [`crate::run`]): when it ends, in
-//! whatever way, the kernel takes its mounts, servers and loop devices away. It reads a [`Cell`]
-//! from standard input and says [`Message`]s on standard output, a line each; when standard input
-//! ends before it does, it ends at once.
+//! whatever way, the kernel removes its mounts, servers and loop devices. It reads a [`Cell`] from
+//! standard input and writes [`Message`]s to standard output, a line each; when standard input ends
+//! before it does, it ends at once.
 
 mod check_time;
 mod copy_remove;

@@ -334,8 +334,8 @@ impl<'c> TargetVolume<'c> {
         Some(mean_extents(&self.cell.program, &["frag"], paths.iter().map(named)))
     }
 
-    /// Takes away what is in memory of files, so that they come from the disk again; an ordinary
-    /// user cannot.
+    /// Drops the caches of files, so that they are read from the disk again; an ordinary user
+    /// cannot.
     pub(super) fn drop_caches(&self) {
         if self.system().drive().is_some() {
             return;
@@ -348,8 +348,7 @@ impl<'c> TargetVolume<'c> {
 }
 
 /// The URL of an image on a simulated drive. Each run has a seed of its own. Contents get an eighth
-/// where memory is limited, else a quarter of what an experiment may take: the page cache has the
-/// rest.
+/// if memory is limited, else a quarter of an experiment's memory: the page cache has the rest.
 fn on_drive(cell: &Cell, drive: &str, file: &Path) -> PathBuf {
     const USUAL: u64 = 2 << 30;
     let memory = cell.memory().map_or(USUAL, |limit| limit / 8);

@@ -132,7 +132,7 @@ impl Changes {
         })
     }
 
-    /// Says which options change nothing of any of the experiments.
+    /// Reports the options that change nothing of any of the experiments.
     pub(crate) fn remark(
         &self,
         experiments: &[Experiment],
@@ -207,7 +207,7 @@ impl Args {
     }
 }
 
-/// Says where the samples are, and whether any of them is a figure.
+/// Prints where the samples are, and whether any of them is a figure.
 pub(super) fn report_to(out: &Path, console: &mut Console<'_>) -> Result<(), CommandError> {
     let results = Results::read(out).map_err(CommandError::new)?;
     let is_any = results.samples.iter().any(|sample| sample.metric == CELL_SECONDS);
@@ -264,7 +264,7 @@ pub(super) fn ended(outcome: Result<(), RunError>) -> Result<(), CommandError> {
     }
 }
 
-/// As it was typed, the program by its name.
+/// The command as typed, with the program's name.
 fn command_line() -> Vec<String> {
     let words = std::env::args().skip(1);
     std::iter::once("extant".to_owned()).chain(words).collect()

@@ -16,7 +16,7 @@ use super::run::{Changes, Display, ended, plan, report_to};
 const TARGETS: &str = "ext4:noatime,ext4+linear:noatime,ext4+linear+crypt:noatime,btrfs:noatime,\
      xfs:noatime,jfs:noatime,nilfs2:noatime,zfs-fuse:noatime";
 
-/// Memory of a guest's that goes to its kernel and its first file system.
+/// Memory of a guest for its kernel and its first file system.
 const LEAST_MEMORY: u64 = 512 << 20;
 
 /// Run experiments in a QEMU guest made of Debian's packages: nilfs2, jfs, zfs-fuse, ext4 over the

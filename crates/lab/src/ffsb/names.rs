@@ -1,4 +1,4 @@
-//! Names of a file set: which files there are, who works on them, and which names come next.
+//! Names of a file set: which files exist, how many threads use them, and which names come next.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub(super) struct Names {
     /// The part before a file's number.
     stem: &'static str,
     inner: Mutex<Inner>,
-    /// Held by who makes a directory: their numbers have no gaps.
+    /// Locked while a directory is made: their numbers have no gaps.
     dir_maker: Mutex<()>,
 }
 
@@ -89,7 +89,7 @@ impl Drop for UsedFile {
 pub(super) enum Use {
     /// It stays where it is: others may use it too.
     Shared,
-    /// It goes away.
+    /// It is removed.
     Alone,
 }
 
@@ -195,7 +195,7 @@ impl Names {
         if inner.present == 0 {
             return Choice::NoFile;
         }
-        // Where most names are free or in use it may find none: the caller comes again.
+        // If most names are free or in use it may find none: the caller tries again.
         for _ in 0..inner.files.len().min(1000) {
             let number = random.usize(..inner.files.len());
             let slot = &inner.files[number];
@@ -220,8 +220,8 @@ impl Names {
         numbered.map(|(number, slot)| self.path(number, slot)).collect()
     }
 
-    /// Takes over files that are there already: `place` is 0 or a directory's number and one.
-    /// `None` if their numbers are not those from zero on.
+    /// Takes over existing files: `place` is 0 or a directory's number plus one. `None` if their
+    /// numbers are not those from zero on.
     pub(super) fn adopt(&self, found: impl IntoIterator<Item = (usize, u32)>) -> Option<()> {
         let mut places: Vec<(usize, u32)> = found.into_iter().collect();
         places.sort_unstable();

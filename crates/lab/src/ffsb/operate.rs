@@ -232,7 +232,7 @@ impl Worker<'_> {
             Operation::ReadAll => self.read_all(&path),
             Operation::Write | Operation::WriteFsync => self.write(operation, &path),
             Operation::WriteAll | Operation::WriteAllFsync => self.write_all(operation, &path),
-            // The file is let go as soon as it is open.
+            // The file is released as soon as it is open.
             _ => return self.append(operation, file).map(Some),
         };
         drop(file);

@@ -21,7 +21,7 @@ pub struct TrialResult {
 /// The measured phase.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// From the common start until the last sync has ended: what all rates are divided by.
+    /// From the common start until the last sync has ended: the divisor of all rates.
     pub elapsed_seconds: f64,
     /// Processor times during it.
     pub cpu: Cpu,
@@ -112,7 +112,7 @@ impl Group {
         calls.entry(call.name()).and_modify(|times| times.add(&one)).or_insert(one);
     }
 
-    /// Adds what another thread, or another group, did.
+    /// Adds the counts of another thread, or another group.
     pub(super) fn add(&mut self, other: &Self) {
         for (name, counts) in &other.operations {
             self.operations.entry(name).or_default().add(*counts);

@@ -9,8 +9,7 @@ use crate::sample::{FILES_DONE, MEMORY_PEAK, WHOLE};
 use crate::stats::{Difference, Summary};
 use crate::target::{System, Target};
 
-/// A column of a table that has a row for each target: title, phase, metric, what the figure is
-/// divided by.
+/// A column of a table that has a row for each target: title, phase, metric, divisor of the figure.
 type Column = (&'static str, &'static str, &'static str, f64);
 
 const COPY: [Column; 9] = [
@@ -57,7 +56,7 @@ const LINKS: [&str; 8] = [
 ];
 /// Bytes of a mebibyte.
 const MIB: f64 = 1_048_576.0;
-/// With fewer runs their extremes say more than an interval, which Student's t makes many times as
+/// With fewer runs their extremes show more than an interval, which Student's t makes many times as
 /// wide.
 const FEW: usize = 3;
 const CHECKERS: [&str; 5] =

@@ -49,7 +49,7 @@ impl Measured<'_> {
         let columns = table.head.len() - table.labels;
         let series: Vec<Figures> =
             all.iter().map(|series| self.figures(series, table.rows.len(), columns)).collect();
-        // Series, and columns of them, that have no figure say nothing.
+        // Series, and columns of them, without any figure are left out.
         let has = |of: usize, column: usize| series[of].iter().any(|row| row[column].is_some());
         let shown: Vec<(usize, usize)> = (0..columns)
             .flat_map(|column| (0..series.len()).map(move |of| (column, of)))
@@ -302,7 +302,7 @@ mod tests {
         let of_kernel = "delete large files: engine@hdd7200";
         assert_eq!(cell(&found, "data=writeback", of_kernel), "2.00 (0.5000)");
         assert_eq!(cell(&found, "data=ordered", title), "–");
-        // One without options of its own takes what was measured with some.
+        // One without options of its own takes the figures of one with some.
         let mut found = results(
             "check-time",
             "engine@hdd7200::-I 128",

@@ -386,7 +386,7 @@ impl Standing<'_> {
     }
 }
 
-/// How many times worse ours is, where that is worse and the interval says so.
+/// How many times worse ours is, if it is worse beyond the interval.
 fn worse(ours: &Summary, theirs: &Summary, more_is_better: bool) -> Option<String> {
     let difference = Difference::between(theirs, ours)?;
     let is_worse = (difference.percent > 0.0) != more_is_better;

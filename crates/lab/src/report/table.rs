@@ -24,7 +24,7 @@ pub(super) struct Table {
     pub(super) hardware: String,
     pub(super) head: Vec<String>,
     pub(super) rows: Vec<Vec<String>>,
-    /// How many columns say what a row is of.
+    /// Number of columns that name the subject of a row.
     #[serde(default)]
     pub(super) labels: usize,
     /// Our figures that repeat it.
@@ -124,7 +124,7 @@ pub(super) fn published() -> Vec<Table> {
     toml::from_str::<Published>(text).expect("the published figures are tested").table
 }
 
-/// A number with as many digits as say something.
+/// A number with its significant digits.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -139,7 +139,7 @@ pub(super) fn number(value: f64) -> String {
 
 /// Mean and half of Student's interval.
 pub(super) fn with_interval(summary: &Summary) -> String {
-    // Means of equal runs differ from them by what floating point is off.
+    // Means of equal runs differ from them by rounding errors of floating point.
     let has_digits = |half: &f64| *half > summary.mean.abs() * 1e-9;
     match summary.student_interval().map(|half| if has_digits(&half) { half } else { 0.0 }) {
         Some(half) => format!("{} ± {}", number(summary.mean), number(half)),

@@ -22,7 +22,7 @@ struct AtWork<'s> {
     thread: ScopedJoinHandle<'s, (Result<Ended, RunError>, f64)>,
 }
 
-/// Does what is not done yet, as many cells at once as the plan says.
+/// Runs the cells that are not done yet, as many at once as the plan has.
 pub(super) fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<(), RunError> {
     if let Some(why) = must_be_alone(&plan.experiments, &plan.settings) {
         return Err(RunError::NotBeside(why));
@@ -91,7 +91,7 @@ fn measured(
 fn ended(at_work: AtWork<'_>, course: &mut Course, watch: &mut dyn Watch) -> Result<(), RunError> {
     let (ended, seconds) =
         at_work.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    // Other cells ran at the same time: the processors' load says nothing.
+    // Other cells ran at the same time: the processors' load is meaningless.
     course.keep(&at_work.cell, ended?, seconds, None, watch)
 }
 

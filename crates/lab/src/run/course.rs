@@ -1,5 +1,5 @@
-//! The course of a run: which cells are done, which comes next, and what is kept of one that has
-//! ended.
+//! The course of a run: which cells are done, which comes next, and the results kept of one that
+//! has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

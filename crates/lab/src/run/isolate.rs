@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 pub(super) enum Isolation {
     /// By root.
     Root,
-    /// By an ordinary user, who is root inside: FUSE can be mounted, disks cannot.
+    /// As an ordinary user, who is root inside: FUSE can be mounted, disks cannot.
     User,
     /// Not at all: nothing is mounted then.
     None,

@@ -110,7 +110,7 @@ impl Manifest {
             (Some(old), Some(new)) => {
                 old.accelerator != new.accelerator || !old.environment.is_like(&new.environment)
             }
-            // Cells say themselves that there is no guest.
+            // Cells report themselves that there is no guest.
             (Some(_), None) => !is_in_guest,
             (None, Some(_)) => true,
             (None, None) => !self.environment.is_like(&new.environment),

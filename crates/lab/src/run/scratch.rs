@@ -10,7 +10,7 @@ use crate::target::System;
 /// have a number after the name.
 pub(super) const SCRATCH: &str = "scratch";
 
-/// Takes away what a cell leaves on the disk.
+/// Removes the files that a cell leaves on the disk.
 pub(crate) fn clean(cell: &Cell) {
     if let System::Dir(path) = &cell.target.system {
         let _ = fs::remove_dir_all(crate::cell::work_dir(path));

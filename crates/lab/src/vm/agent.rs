@@ -1,4 +1,4 @@
-//! The guest's side: orders come on standard input, what cells say goes to standard output.
+//! The guest's side: orders come on standard input, messages of cells go to standard output.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -26,7 +26,7 @@ pub(super) const SCRATCH: &str = "/run/extant-lab";
 
 const CLOCK: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
-/// The first line: what the guest is.
+/// The first line: the guest's description.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Hello {
     pub(super) environment: Environment,
@@ -143,7 +143,7 @@ impl Modules {
         Ok(Self { orders, loaded: first.lines().map(str::to_owned).collect() })
     }
 
-    /// Requirements of a target, and what speeds it up if the processor supports it.
+    /// Requirements of a target, and modules that speed it up if the processor supports them.
     fn load(&mut self, target: &Target) -> Result<(), String> {
         for name in modules::wanted_by(target) {
             let _ = self.load_one(name);

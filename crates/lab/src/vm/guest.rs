@@ -25,7 +25,7 @@ pub struct Options {
     pub disk: u64,
     /// How long a cell may take.
     pub patience: Duration,
-    /// A directory for the disk and for what the guest starts from.
+    /// A directory for the disk and for the files that the guest starts from.
     pub scratch: PathBuf,
     /// The command `extant`.
     pub program: PathBuf,
@@ -122,7 +122,7 @@ impl Guest {
     /// Gives a cell to the guest and waits for its messages.
     fn perform(&mut self, cell: &Cell, watch: &mut dyn Watch) -> Result<Ended, RunError> {
         let Some(machine) = &mut self.machine else {
-            // Only who was interrupted has none.
+            // Only an interrupted cell has none.
             return Err(RunError::Interrupted);
         };
         let mut order = serde_json::to_vec(&in_guest(cell)).expect("a cell is plain data");
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!((sent.target, sent.run), (cell().target, 2));
     }
 
-    /// Without an image every cell says why, and nothing is made.
+    /// Without an image every cell reports why, and nothing is made.
     #[test]
     fn without_a_guest_cells_say_why() {
         let options = Options {

@@ -37,7 +37,7 @@ const PROGRAMS: [(&str, &[&str]); 11] = [
     ("dmsetup", &["dmsetup"]),
 ];
 
-/// Configuration that comes with packages.
+/// Configuration files of packages.
 const FILES: [&str; 2] = ["etc/mke2fs.conf", "etc/nilfs_cleanerd.conf"];
 
 /// Where a package has programs.
@@ -226,7 +226,7 @@ impl Image {
         })
     }
 
-    /// Writes what the guest starts from: the base, `extant` and its libraries.
+    /// Writes the archive that the guest starts from: the base, `extant` and its libraries.
     pub(super) fn write_initrd(&self, program: &Path, to: &Path) -> Result<(), VmError> {
         let mut out = BufWriter::new(File::create(to).trying(to.display())?);
         let mut base = File::open(self.dir.join(BASE)).trying(self.dir.display())?;
@@ -244,7 +244,7 @@ impl Image {
     }
 }
 
-/// Removes what those have left that were killed while they made one.
+/// Removes the remains of processes that were killed while they made an image.
 fn remove_left(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -302,7 +302,8 @@ impl Modules {
         }
     }
 
-    /// Puts what targets need into the archive; for each module what is loaded.
+    /// Puts the requirements of targets into the archive; and for each module the list of modules
+    /// to load.
     fn write(
         &self,
         archive: &mut Writer<impl Write>,

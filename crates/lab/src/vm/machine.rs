@@ -21,7 +21,7 @@ use crate::environment::is_there;
 pub const QEMU: &str = "qemu-system-x86_64";
 /// The package that it is in.
 const PACKAGE: &str = "qemu-system-x86";
-/// How long a guest may take to say hello.
+/// Timeout for a guest's first message.
 const KVM_PATIENCE: Duration = Duration::from_secs(30);
 const EMULATION_PATIENCE: Duration = Duration::from_secs(240);
 /// How often the observer is asked whether to continue.
@@ -135,8 +135,8 @@ pub(super) enum Heard {
 }
 
 impl Machine {
-    /// Starts a machine and waits until its guest says what it is; with what runs it. `None`: it
-    /// was interrupted.
+    /// Starts a machine and waits until its guest has described itself; returns also its
+    /// accelerator. `None`: it was interrupted.
     pub(super) fn boot(
         parts: &Parts,
         acceleration: Acceleration,
@@ -240,7 +240,7 @@ impl Machine {
         }
     }
 
-    /// The last line that QEMU or the guest's kernel has said.
+    /// The last line of output of QEMU or the guest's kernel.
     pub(super) fn last_words(&self) -> String {
         let read = |path: &Path| {
             let text = fs::read(path).unwrap_or_default();

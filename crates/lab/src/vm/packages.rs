@@ -20,7 +20,7 @@ const ONLY_DEPENDS: [&str; 6] = [
     "--no-enhances",
 ];
 
-/// So that a machine without a way out says so soon.
+/// So that a machine without network fails soon.
 const SOON: [&str; 6] = [
     "-o",
     "Acquire::Retries=1",
@@ -166,7 +166,7 @@ pub(super) fn libraries(program: &Path, root: &Path) -> Result<Vec<Library>, VmE
     }
 }
 
-/// Lines `NAME => PATH (ADDRESS)`; the loader has no arrow, and what the kernel gives has no path.
+/// Lines `NAME => PATH (ADDRESS)`; the loader has no arrow, and the kernel's library has no path.
 fn libraries_in(text: &str) -> Result<Vec<Library>, VmError> {
     let mut found = Vec::new();
     for line in text.lines().map(str::trim) {

@@ -86,7 +86,7 @@ pub enum Sizes {
         /// In bytes.
         max: u64,
     },
-    /// One of these sizes, each as often as its weight says.
+    /// One of these sizes, each with its weight.
     Weighted(Vec<(u64, u32)>),
 }
 
@@ -125,7 +125,7 @@ impl ThreadGroup {
     }
 }
 
-/// How reading goes.
+/// How files are read.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Reading {
     /// Bytes of one `read` operation.
@@ -148,7 +148,7 @@ pub enum ReadOrder {
     Strided(u64),
 }
 
-/// How writing goes.
+/// How files are written.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Writing {
     /// Bytes of one `write` or `append` operation.

@@ -113,7 +113,7 @@ struct Crew<'p> {
 impl<'p> Crew<'p> {
     fn worker(&self, mut random: Rng) -> Worker<'p> {
         let block = self.group.read.block.max(self.group.write.block);
-        // The end of a file may be read with what would follow it.
+        // The end of a file may be read with the bytes after it.
         let buffer = buffer(block.next_multiple_of(4096), self.profile, &mut random);
         Worker {
             files: self.files,

@@ -70,7 +70,7 @@ const STATS_KEYS: &[&str] = &["enable_stats", "enable_range", "ignore", "msec_ra
 /// The keys of which a file set follows one.
 const START_KEYS: [&str; 3] = ["num_files", "init_size", "init_util"];
 
-/// How many bytes a file set is written with at a time, unless the profile says it.
+/// Bytes per write of a file set, unless the profile gives it.
 const DEFAULT_BLOCK: u64 = 4096;
 
 /// The most bytes of one call: every thread has memory for them.
@@ -129,8 +129,8 @@ fn fill(text: &str) -> Option<Fill> {
     [Fill::Zero, Fill::Random, Fill::Pattern].into_iter().find(|fill| fill.name() == text)
 }
 
-/// All `[filesystem]` sections. One takes what it does not say from the one that it clones; in the
-/// older form, which numbers the sections, from the one before it.
+/// All `[filesystem]` sections. A section takes missing settings from the one that it clones; in
+/// the older form, which numbers the sections, from the one before it.
 fn file_sets(root: &Section, warnings: &mut Vec<String>) -> Result<Vec<FileSet>, ProfileError> {
     let mut whole: Vec<Section> = Vec::new();
     let mut sets = Vec::new();
@@ -262,7 +262,7 @@ fn ageing(section: &Section, warnings: &mut Vec<String>) -> Result<Option<Ageing
     Ok(Some(Ageing { group, utilization }))
 }
 
-/// Says once what the profile says in vain.
+/// Reports each useless setting of the profile once.
 fn warn(warnings: &mut Vec<String>, line: usize, what: &str) {
     let warning = format!("line {line}: {what}");
     // A section that others follow is read for each of them.

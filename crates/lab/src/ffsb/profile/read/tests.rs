@@ -135,7 +135,7 @@ fn every_key_is_read() {
     assert_eq!((first.start, first.dirs, first.create_block), (Start::Files(10), 3, 8192));
     let ageing = first.ageing.as_ref().expect("it is aged");
     assert_eq!((ageing.utilization, ageing.group.threads), (0.25, 4));
-    // A clone has all but its place and what it says itself.
+    // A clone has all settings except its location and its own ones.
     assert_eq!(second.start, Start::Files(20));
     let like_first =
         FileSet { location: first.location.clone(), start: first.start, ..second.clone() };
@@ -265,7 +265,7 @@ fn settings_without_effect_are_named() {
     assert_eq!((error.line, error.flaw), (6, Flaw::Key("delete_wait".into())));
 }
 
-/// The configuration that a run begins with says all: it is the same profile.
+/// The configuration that a run prints first is complete: it is the same profile.
 #[test]
 fn a_profile_that_is_shown_reads_as_itself() {
     let random = EVERY_KEY.replace("read_skip = 1", "read_random = 1");
