@@ -1,6 +1,7 @@
 //! Every cut of recorded histories, recovered by us and by e2fsck.
 
 use super::judge::{OPENED, Recorded, recover};
+use super::misjudged;
 use super::preen::Left;
 use crate::devices::Devices;
 use crate::random::{SIZE, fresh};
@@ -46,7 +47,7 @@ fn ours(recorded: &Recorded, cut: &Cut, with_e2fsck: bool) -> Result<usize, Stri
     let volume = recover(&devices).map_err(|error| format!("not opened: {error}"))?;
     let state = recorded.judge(&cut.marks, &volume)?;
     volume.close().map_err(|error| format!("not closed: {error}"))?;
-    if with_e2fsck {
+    if with_e2fsck && misjudged::reason(&devices)?.is_none() {
         devices.to_files().is_clean()?;
     }
     Ok(state)
@@ -151,7 +152,7 @@ fn judge_history(
         let with_e2fsck = count % effort.e2fsck_every == 0;
         let told = |what: String| format!("{cut}: {what}");
         ours(&recorded, &cut, with_e2fsck).map_err(told)?;
-        if with_e2fsck {
+        if with_e2fsck && misjudged::reason(&devices_of(kind, &cut)).map_err(told)?.is_none() {
             theirs(&recorded, &cut, options).map_err(told)?;
             preened(&recorded, &cut, options).map_err(told)?;
         }

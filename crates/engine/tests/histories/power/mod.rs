@@ -11,6 +11,7 @@ mod clean;
 mod cuts;
 mod dirty;
 mod judge;
+mod misjudged;
 mod preen;
 
 pub(crate) use judge::{Failures, Recorded, recover};
