@@ -8,13 +8,7 @@ use extant_reader::{Target, VolumeRead};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::{Caller, Server};
-
-/// What was to be durable is not: that a volume takes no changes any more is no reason for who made
-/// his before.
-pub(super) fn lost(errno: Errno) -> Errno {
-    if errno == Errno::ROFS { Errno::IO } else { errno }
-}
+use super::{Caller, Server, sync_errno};
 
 /// Bytes that are copied at once inside the volume.
 const COPY_STEP: usize = 1 << 20;
@@ -113,7 +107,7 @@ impl Server {
             };
             Ok(())
         });
-        synced.map_err(lost)
+        synced.map_err(sync_errno)
     }
 
     /// Changes how a range of a file is allocated; `mode` as `fallocate(2)` has it.
