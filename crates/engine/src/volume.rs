@@ -6,7 +6,7 @@ use crate::ops::EngineReadDir;
 use extant_device::Device;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
-use extant_reader::read::dir::Found;
+use extant_reader::read::dir_block::Found;
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::mapping::Mapping;
 use extant_reader::read::path::Follow;

@@ -1,7 +1,8 @@
 //! Reading a volume, be it changed or not.
 
 use crate::error::Error;
-use crate::read::dir::{DirEntry, Found};
+use crate::read::dir::DirEntry;
+use crate::read::dir_block::Found;
 use crate::read::inode::{self, LoadedInode};
 use crate::read::mapping::{self, Extents, Mapping};
 use crate::read::path::{self, Follow};

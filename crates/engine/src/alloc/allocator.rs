@@ -7,19 +7,18 @@ use super::index::{GroupSet, OrderIndex};
 use super::inodes::KnownGroups;
 use super::memory::BuddyMemory;
 use super::policy::AllocatorKind;
+use super::try_limits::TryLimits;
 use super::windows::{Piece, Windows};
 use crate::edit::{AllocationRequest, Edit, Run, Undo};
 use crate::ranks::{FreedLock, GroupLock};
 use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, InodeNo, Location, Tid};
 use extant_reader::{Error, MetadataRead};
-use extant_runtime::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use extant_runtime::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use extant_runtime::sync::{Arc, Mutex, MutexGuard};
 use std::ops::Range;
 
 /// Shards of the lists of freed clusters.
 const SHARDS: usize = 8;
-/// Orders that a group may have: the largest block has 2^19 bits.
-pub(super) const ORDERS: usize = 20;
 
 /// What is known of a group beyond its bitmap.
 #[derive(Debug, Default)]
@@ -71,8 +70,7 @@ pub(crate) struct Allocator {
     pub(super) windows: Windows,
     pub(super) memory: BuddyMemory,
     pub(super) options: AllocatorOptions,
-    /// How many groups a search may try for each order, see [`super::search`].
-    pub(super) patience: [AtomicU8; ORDERS],
+    pub(super) try_limits: TryLimits,
     freed: [Mutex<Vec<Freed>, FreedLock>; SHARDS],
     /// Free clusters of all groups, less those that are claimed or reserved.
     free_clusters: AtomicU64,
@@ -157,7 +155,7 @@ impl Allocator {
             windows: Windows::default(),
             memory: BuddyMemory::new(options.memory),
             options,
-            patience: std::array::from_fn(|_| AtomicU8::new(super::search::MOST_TRIES)),
+            try_limits: TryLimits::new(),
             freed: std::array::from_fn(|_| Mutex::default()),
             free_clusters: AtomicU64::new(free_clusters),
             reserved_clusters: AtomicU64::new(0),

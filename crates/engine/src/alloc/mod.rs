@@ -22,6 +22,7 @@ mod policy;
 mod search;
 #[cfg(test)]
 mod testing;
+mod try_limits;
 mod windows;
 
 pub(crate) use allocator::{Allocator, AllocatorOptions, Budget, Claim, run_of};

@@ -10,7 +10,7 @@
 //!
 //! The plain allocator tries one group after the other and takes the first that is free.
 
-use super::allocator::{Allocator, GroupState, ORDERS};
+use super::allocator::{Allocator, GroupState};
 use super::buddy::Buddy;
 use super::policy::{self, AllocatorKind, Stripe, Wish};
 use super::windows::Piece;
@@ -20,12 +20,7 @@ use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo};
 use extant_reader::read::group as read_group;
 use extant_reader::{Error, MetadataRead};
-use extant_runtime::sync::atomic::Ordering;
 use std::ops::Range;
-
-/// Groups that a search tries for one order as long as that does well; half as many after each time
-/// that it does not.
-pub(super) const MOST_TRIES: u8 = 8;
 
 /// How often a trim looks at all buddies: those that were in use lately go the second time.
 const TRIMS: usize = 2;
@@ -194,8 +189,7 @@ impl Allocator {
     ) -> Result<Option<Piece>, Error> {
         let count = source.geometry().groups_count;
         let order = orders.start;
-        let patience = &self.patience[(order as usize).min(ORDERS - 1)];
-        let tries = patience.load(Ordering::Relaxed);
+        let tries = self.try_limits.get(order);
         for _ in 0..tries {
             let mut ranges = home.ranges(count).into_iter();
             let near = ranges.find_map(|range| self.index.next_in(orders.clone(), range));
@@ -205,13 +199,11 @@ impl Allocator {
                 policy::in_group(buddy, from, wish)
             })?;
             if found.is_some() {
-                if tries < MOST_TRIES {
-                    patience.store(MOST_TRIES, Ordering::Relaxed);
-                }
+                self.try_limits.restore(order, tries);
                 return Ok(found);
             }
         }
-        patience.store((tries / 2).max(1), Ordering::Relaxed);
+        self.try_limits.halve(order, tries);
         Ok(None)
     }
 

@@ -11,7 +11,7 @@ use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::FileType;
 use extant_reader::Error;
 use extant_reader::hash::WordHasher;
-use extant_reader::read::dir::Found;
+use extant_reader::read::dir_block::Found;
 use extant_runtime::sync::Mutex;
 use extant_runtime::sync::atomic::{AtomicU64, Ordering};
 use std::hash::Hasher;

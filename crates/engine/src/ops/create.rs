@@ -16,7 +16,7 @@ use extant_device::Device;
 use extant_ondisk::inode::{DeviceNumber, FileType, I_BLOCK_SIZE, InodeFlags, PERMISSION_MASK};
 use extant_ondisk::{FileBlock, InodeNo};
 use extant_reader::Error;
-use extant_reader::read::dir::Found;
+use extant_reader::read::dir_block::Found;
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::xattr::{self, AclKind};
 

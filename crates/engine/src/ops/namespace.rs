@@ -11,7 +11,8 @@ use extant_ondisk::inode::{FileType, InodeFlags, MANY_LINKS};
 use extant_ondisk::{Flaw, InodeNo, Location, RoCompatFeatures};
 use extant_reader::Error;
 use extant_reader::read::dir::BrokenIndex;
-use extant_reader::read::dir::{Found, Located, locate};
+use extant_reader::read::dir::locate;
+use extant_reader::read::dir_block::{Found, Located};
 use extant_reader::read::inode::{self, LoadedInode};
 
 /// Links that a file may have, as the kernel has it.

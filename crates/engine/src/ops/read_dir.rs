@@ -12,7 +12,8 @@ use extant_ondisk::dx_hash::DirHasher;
 use extant_ondisk::{FileBlock, Flaw, InodeNo, Location};
 use extant_reader::hash::WordHasher;
 use extant_reader::read::dir::BrokenIndex;
-use extant_reader::read::dir::{self, DirEntry, ReadDir, is_indexed, lookup};
+use extant_reader::read::dir::{self, DirEntry, ReadDir, lookup};
+use extant_reader::read::dir_block::{self, is_indexed};
 use extant_reader::read::htree::{self, Way};
 use extant_reader::read::inode::{LoadedInode, dir_blocks};
 use extant_reader::{Error, MetadataRead, VolumeRead};
@@ -84,7 +85,7 @@ impl Engine {
     /// go on with its last hash.
     fn indexed_after(&self, dir: &LoadedInode, after: u64) -> Result<VecDeque<DirEntry>, Error> {
         let hasher = htree::hasher(self, dir)?;
-        let (format, records) = (htree::format(self, dir), dir::format(self, dir));
+        let (format, records) = (htree::format(self, dir), dir_block::format(self, dir));
         let blocks = dir_blocks(self, dir)?;
         let mut found = Vec::new();
         for (name, cookie) in [(&b"."[..], DOT), (b"..", DOT_DOT)] {
@@ -99,7 +100,7 @@ impl Engine {
         // A directory has no more leaves than blocks.
         for _ in 0..blocks.0 {
             let Some(leaf) = next else { break };
-            let bytes = dir::block(self, dir, leaf)?;
+            let bytes = dir_block::block(self, dir, leaf)?;
             for entry in records.entries(&bytes, leaf) {
                 let entry = entry?;
                 let Some(inode) = entry.inode else { continue };
@@ -141,11 +142,11 @@ impl Engine {
     /// Of a directory without an index: the rest of the block that the cookie lies in. Records are
     /// split and joined, but the place where one begins stays.
     fn linear_after(&self, dir: &LoadedInode, after: u64) -> Result<VecDeque<DirEntry>, Error> {
-        let records = dir::format(self, dir);
+        let records = dir_block::format(self, dir);
         let end = dir_blocks(self, dir)?;
         let mut found = VecDeque::new();
         for at in (after >> PLACE_BITS..end.0).map(FileBlock) {
-            let bytes = dir::block(self, dir, at)?;
+            let bytes = dir_block::block(self, dir, at)?;
             for entry in records.entries(&bytes, at) {
                 let entry = entry?;
                 let Some(inode) = entry.inode else { continue };

@@ -1,6 +1,6 @@
 //! Extent trees: runs put in, cut, marked and taken out, nodes split, dropped and pulled up.
 
-use super::mapping::Removed;
+use super::removed::Removed;
 use crate::edit::{AllocationRequest, Edit, Purpose, Run};
 use extant_ondisk::extent::{
     Extent, ExtentIndex, MAX_DEPTH, NodeEntries, NodeLimits, NodeOwner, OwnedNode, ROOT_SIZE,

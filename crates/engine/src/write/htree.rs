@@ -1,12 +1,12 @@
 //! Indexed directories: the index made, kept on insert, and grown by a level.
 
-use super::dir::{Record, append_leaf, insert_into, records_of, set_indexed};
+use super::dir_block::{Record, append_leaf, insert_into, records_of, set_indexed};
 use crate::edit::Edit;
 use extant_ondisk::dirent::{DirFormat, NewEntry, dot_entries};
 use extant_ondisk::dx_hash::{DirHash, DirHasher};
 use extant_ondisk::htree::{HtreeRoot, IndexKind};
 use extant_ondisk::{FileBlock, Flaw, InodeNo, Location};
-use extant_reader::read::dir::{self, format};
+use extant_reader::read::dir_block::{self, format};
 use extant_reader::read::htree::{self, Level, Way};
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::{BlockKind, Error, MetadataRead};
@@ -54,7 +54,7 @@ pub(super) fn insert<E: Edit>(
 /// Makes an index for a directory of one block: its records move to a leaf, and the block becomes
 /// the root.
 pub(super) fn build<E: Edit>(edit: &mut E, dir: &mut LoadedInode) -> Result<(), Error> {
-    let bytes = dir::block(edit, dir, FileBlock(0))?;
+    let bytes = dir_block::block(edit, dir, FileBlock(0))?;
     let entries = records_of(edit, dir, FileBlock(0), &bytes)?;
     let parent = parent_of(edit, dir)?;
     let Some(hasher) = edit.info().default_hasher else {
@@ -62,12 +62,12 @@ pub(super) fn build<E: Edit>(edit: &mut E, dir: &mut LoadedInode) -> Result<(), 
     };
     let (leaf, leaf_place) = append_leaf(edit, dir)?;
     let records = format(edit, dir);
-    let leaf_kind = dir::block_kind(edit, dir, leaf);
+    let leaf_kind = dir_block::block_kind(edit, dir, leaf);
     edit.create(leaf_place, leaf_kind, |block| pack(&records, block, &entries))?;
 
     let index = htree::format(edit, dir);
     let root = HtreeRoot { hash_version: hasher.stored_version(), indirect_levels: 0 };
-    let root_place = dir::block_place(edit, dir, FileBlock(0))?;
+    let root_place = dir_block::block_place(edit, dir, FileBlock(0))?;
     let root_kind = block_kind(dir, FileBlock(0), IndexKind::Root);
     edit.create(root_place, root_kind, |block| {
         index.write_root(block, parent, root, std::iter::once((0, stored(leaf))));
@@ -82,7 +82,7 @@ fn stored(block: FileBlock) -> u32 {
 
 /// The directory that `..` names.
 fn parent_of<S: MetadataRead>(source: &S, dir: &LoadedInode) -> Result<InodeNo, Error> {
-    let bytes = dir::block(source, dir, FileBlock(0))?;
+    let bytes = dir_block::block(source, dir, FileBlock(0))?;
     Ok(dot_entries(&format(source, dir), &bytes)?.1)
 }
 
@@ -124,7 +124,7 @@ fn make_room<E: Edit>(edit: &mut E, dir: &mut LoadedInode, way: &Way) -> Result<
 fn split_leaf<E: Edit>(edit: &mut E, dir: &mut LoadedInode, way: &Way) -> Result<(), Error> {
     let records = format(edit, dir);
     let hasher = htree::hasher(edit, dir)?;
-    let bytes = dir::block(edit, dir, way.leaf)?;
+    let bytes = dir_block::block(edit, dir, way.leaf)?;
     let mut by_hash: Vec<_> = records_of(edit, dir, way.leaf, &bytes)?
         .into_iter()
         .map(|record| (hash_of(edit, dir, &hasher, record.name), record))
@@ -139,12 +139,12 @@ fn split_leaf<E: Edit>(edit: &mut E, dir: &mut LoadedInode, way: &Way) -> Result
     let (lower, upper) = by_hash.split_at(at);
 
     let (new_leaf, new_place) = append_leaf(edit, dir)?;
-    let new_kind = dir::block_kind(edit, dir, new_leaf);
+    let new_kind = dir_block::block_kind(edit, dir, new_leaf);
     edit.create(new_place, new_kind, |block| {
         pack(&records, block, upper.iter().map(|(_, record)| record))
     })?;
-    let old_place = dir::block_place(edit, dir, way.leaf)?;
-    let old_kind = dir::block_kind(edit, dir, way.leaf);
+    let old_place = dir_block::block_place(edit, dir, way.leaf)?;
+    let old_kind = dir_block::block_kind(edit, dir, way.leaf);
     edit.modify(old_place, old_kind, |block| {
         pack(&records, block, lower.iter().map(|(_, record)| record))
     })?;
@@ -182,7 +182,7 @@ fn add_entry<E: Edit>(
     below: FileBlock,
 ) -> Result<(), Error> {
     let index = htree::format(edit, dir);
-    let place = dir::block_place(edit, dir, level.at)?;
+    let place = dir_block::block_place(edit, dir, level.at)?;
     let kind = block_kind(dir, level.at, level.kind);
     let added = edit.modify(place, kind, |block| {
         index.insert(block, level.at, level.kind, level.position, hash, stored(below))
@@ -213,7 +213,7 @@ fn split_node<E: Edit>(
     let (new_node, new_place) = append_leaf(edit, dir)?;
     let new_kind = block_kind(dir, new_node, IndexKind::Node);
     edit.create(new_place, new_kind, |block| index.write_node(block, upper.iter().copied()))?;
-    let old_place = dir::block_place(edit, dir, full.at)?;
+    let old_place = dir_block::block_place(edit, dir, full.at)?;
     let old_kind = block_kind(dir, full.at, full.kind);
     edit.modify(old_place, old_kind, |block| index.write_node(block, lower.iter().copied()))?;
     add_entry(edit, dir, above, hash, new_node)
@@ -237,7 +237,7 @@ fn add_level<E: Edit>(edit: &mut E, dir: &mut LoadedInode, way: &Way) -> Result<
     let new_kind = block_kind(dir, new_node, IndexKind::Node);
     edit.create(new_place, new_kind, |block| index.write_node(block, entries.iter().copied()))?;
     let root = HtreeRoot { indirect_levels: way.root.indirect_levels + 1, ..root };
-    let root_place = dir::block_place(edit, dir, FileBlock(0))?;
+    let root_place = dir_block::block_place(edit, dir, FileBlock(0))?;
     let root_kind = block_kind(dir, FileBlock(0), IndexKind::Root);
     edit.modify(root_place, root_kind, |block| {
         index.write_root(block, parent, root, std::iter::once((0, stored(new_node))));

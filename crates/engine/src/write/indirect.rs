@@ -1,6 +1,6 @@
 //! Maps of indirect blocks: pointers set and cleared, blocks of pointers made and given back.
 
-use super::mapping::Removed;
+use super::removed::Removed;
 use super::space;
 use crate::edit::{AllocationRequest, Edit, Purpose, Run};
 use extant_ondisk::indirect::{self, DIRECT_BLOCKS, IndirectMap, MAX_LEVELS, SLOTS};

@@ -11,9 +11,9 @@ use extant_ondisk::xattr::{
     Value, Xattr, XattrName, XattrSet, decode_inode, encode_inode, room_in_inode,
 };
 use extant_ondisk::{FileBlock, Flaw, Geometry, IncompatFeatures, InodeNo, Location};
-use extant_reader::read::dir::{Found, format};
+use extant_reader::read::dir_block::{Found, format};
+use extant_reader::read::inline::inline_data;
 use extant_reader::read::inode::LoadedInode;
-use extant_reader::read::xattr::inline_data;
 use extant_reader::{Error, MetadataRead, VolumeInfo};
 
 /// Bytes of a directory's `i_block` that its parent's number takes.

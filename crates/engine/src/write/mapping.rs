@@ -6,7 +6,7 @@ use crate::edit::{AllocationRequest, Edit, FilePart, Purpose, Run, default_goal}
 use extant_ondisk::extent::Extent;
 use extant_ondisk::indirect::IndirectMap;
 use extant_ondisk::inode::InodeFlags;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, GroupNo, Location, MAX_FILE_BLOCKS};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, Location, MAX_FILE_BLOCKS};
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::mapping::{Target, map};
 use extant_reader::{Error, MetadataRead};
@@ -304,71 +304,6 @@ pub fn remove_step<E: Edit>(
     edit.free_all(&gone)?;
     space::settle(edit, file, removed.map_added, freed)?;
     Ok(removed.next)
-}
-
-/// What one step took out of the map.
-#[derive(Debug, Default)]
-pub(super) struct Removed {
-    /// Runs of data, with the logical block of each one's first.
-    pub runs: Vec<(FileBlock, Run)>,
-    /// Blocks that the map itself grew by.
-    pub map_added: u64,
-    /// Blocks of the map itself that were given back, or are to be.
-    pub map_freed: u64,
-    /// Those of them that are to be.
-    pub map_runs: Vec<Run>,
-    /// The groups that all these blocks lie in.
-    pub groups: Groups,
-    /// Where the next step begins.
-    pub next: Option<FileBlock>,
-}
-
-impl Removed {
-    /// What is to be freed of the map itself.
-    fn map_gone(&self) -> Vec<(Run, Purpose)> {
-        self.map_runs.iter().map(|run| (*run, Purpose::Map)).collect()
-    }
-
-    /// Frees that alone: what was mapped stays somebody's.
-    pub(super) fn free_map<E: Edit>(&self, edit: &mut E) -> Result<(), Error> {
-        edit.free_all(&self.map_gone())
-    }
-}
-
-/// Groups that a step frees blocks of. Each costs a bitmap and a descriptor, so they are what
-/// bounds the step.
-#[derive(Debug, Default)]
-pub(super) struct Groups(Vec<GroupNo>);
-
-impl Groups {
-    /// How many.
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Adds those of a run, unless there are `most` already and the run has another.
-    pub(super) fn admit(&mut self, geometry: &Geometry, run: Run, most: usize) -> bool {
-        let last = BlockNo(run.start.0.saturating_add(run.count.saturating_sub(1)));
-        // What lies off the volume is refused when it is freed.
-        let (Some(first), Some(last)) = (geometry.group_of(run.start), geometry.group_of(last))
-        else {
-            return true;
-        };
-        // Most runs lie where the one before lies.
-        if first == last && self.0.last() == Some(&first) {
-            return true;
-        }
-        let before = self.0.len();
-        for group in (first.0..=last.0).map(GroupNo) {
-            if !self.0[..before].contains(&group) {
-                if before >= most {
-                    return false;
-                }
-                self.0.push(group);
-            }
-        }
-        true
-    }
 }
 
 /// What the blocks of a file hold: those of directories and of attributes' values are metadata,

@@ -8,6 +8,7 @@
 pub mod acl;
 pub mod convert;
 pub mod dir;
+mod dir_block;
 mod extents;
 mod htree;
 mod indirect;
@@ -15,6 +16,7 @@ pub mod inline;
 pub mod mapping;
 pub mod orphans;
 pub mod quota;
+mod removed;
 pub mod shift;
 pub mod space;
 pub(crate) mod value;

@@ -8,13 +8,7 @@ use extant_reader::{Target, VolumeRead};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::{Caller, Server};
-
-/// The errno of lost data: EROFS would be wrong for a caller whose write was accepted before the
-/// volume stopped taking changes.
-pub(super) fn lost(errno: Errno) -> Errno {
-    if errno == Errno::ROFS { Errno::IO } else { errno }
-}
+use super::{Caller, Server, sync_errno};
 
 /// Bytes that are copied at once inside the volume.
 const COPY_STEP: usize = 1 << 20;
@@ -114,7 +108,7 @@ impl Server {
             };
             Ok(())
         });
-        synced.map_err(lost)
+        synced.map_err(sync_errno)
     }
 
     /// Changes how a range of a file is allocated; `mode` as `fallocate(2)` has it.

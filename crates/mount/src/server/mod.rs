@@ -313,8 +313,14 @@ impl Server {
     /// # Errors
     /// The device failed, now or before.
     pub fn sync(&self) -> Result<(), Errno> {
-        self.with(|volume| Ok(volume.sync()?)).map_err(data::lost)
+        self.with(|volume| Ok(volume.sync()?)).map_err(sync_errno)
     }
+}
+
+/// The error of a sync that failed. A volume that became read-only gives EIO: changes made before
+/// are not durable.
+fn sync_errno(errno: Errno) -> Errno {
+    if errno == Errno::ROFS { Errno::IO } else { errno }
 }
 
 fn attributes_of(volume: &OpenVolume, inode: &LoadedInode) -> Attributes {

@@ -1,6 +1,6 @@
 //! Looking a name up by a directory's index.
 
-use super::dir::{self, Located, Wanted};
+use super::dir_block::{self, Located, Wanted};
 use super::inode::{LoadedInode, dir_blocks};
 use crate::error::Error;
 use crate::source::{BlockKind, MetadataRead};
@@ -40,7 +40,7 @@ pub fn index_block<S: MetadataRead>(
     at: FileBlock,
     kind: IndexKind,
 ) -> Result<S::Block, Error> {
-    let place = dir::block_place(source, dir, at)?;
+    let place = dir_block::block_place(source, dir, at)?;
     let (inode, generation) = (dir.number, dir.generation);
     source.metadata(place, BlockKind::HtreeBlock { inode, generation, at, kind })
 }
@@ -179,11 +179,11 @@ pub(super) fn lookup<S: MetadataRead>(
     let blocks = dir_blocks(source, dir)?;
     let Way { mut levels, leaf: mut next, goes_on, .. } = way;
 
-    let records = dir::format(source, dir);
+    let records = dir_block::format(source, dir);
     // Names of one hash may fill several leaves; a directory has no more leaves than blocks.
     for _ in 0..blocks.0 {
-        let bytes = dir::block(source, dir, next)?;
-        if let Some(found) = dir::search_block(&records, &bytes, next, wanted)? {
+        let bytes = dir_block::block(source, dir, next)?;
+        if let Some(found) = dir_block::search_block(&records, &bytes, next, wanted)? {
             return Ok(Some(found));
         }
         if !goes_on {

@@ -1,6 +1,6 @@
 //! Paths: from names to inodes.
 
-use super::dir::Found;
+use super::dir_block::Found;
 use super::inode::LoadedInode;
 use crate::error::Error;
 use extant_ondisk::inode::FileType;

@@ -1,6 +1,6 @@
 //! The runs of a file's blocks, as callers get them.
 
-use super::data;
+use super::inline;
 use super::inode::LoadedInode;
 use super::mapping::{Mapping, Target};
 use crate::error::Error;
@@ -37,7 +37,7 @@ pub fn data_segments<S: MetadataRead, I: Iterator<Item = Result<Mapping, Error>>
     runs: I,
 ) -> Result<impl Iterator<Item = Result<Range<u64>, Error>> + use<S, I>, Error> {
     let (size, bits) = (file.size, source.geometry().block_bits());
-    let inline_len = if file.is_inline() { data::inline_len(source, file)? } else { 0 };
+    let inline_len = if file.is_inline() { inline::inline_len(source, file)? } else { 0 };
     let inline = (inline_len > 0).then_some(Ok(0..inline_len));
     let mapped = runs.filter_map(move |run| match run {
         Ok(Mapping { block, len, target: Target::Written(_) }) => {

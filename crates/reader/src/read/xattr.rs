@@ -106,22 +106,6 @@ pub fn acl<S: MetadataRead>(
     }
 }
 
-/// The value of `system.data`: the part of inline data that `i_block` had no room for.
-///
-/// # Errors
-/// Broken attributes in the inode.
-pub fn inline_data<S: MetadataRead>(
-    source: &S,
-    inode: &LoadedInode,
-) -> Result<Option<Vec<u8>>, Error> {
-    let found = decode_inode(&inode.xattr_space, inode.number, source.geometry())?;
-    let data = found.iter().find(|xattr| xattr.name.is_inline_data());
-    Ok(data.and_then(|xattr| match xattr.value {
-        ValueRef::Stored(value) => Some(value.to_vec()),
-        ValueRef::EaInode(_) => None,
-    }))
-}
-
 fn stored_value<S: MetadataRead>(
     source: &S,
     inode: &LoadedInode,

@@ -9,12 +9,12 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Next, WallTime, Work};
+use super::work::{Next, WallTime, Work};
 use crate::random::Random;
-use crate::sync::raw::{Condvar, Mutex, MutexGuard, thread, thread_local};
-use crate::sync::{Arc, Weak};
+use crate::raw::{Condvar, Mutex, MutexGuard, thread, thread_local};
 
 /// Number of steps without an idle state, or in one wait, after which the workers are reported as
 /// never idle.

@@ -1,11 +1,11 @@
 //! Background work on its own threads, with the real clock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Next, WallTime, Work};
-use crate::sync::raw::{Condvar, Mutex, clock, thread};
-use crate::sync::{Arc, Weak};
+use super::work::{Next, WallTime, Work};
+use crate::raw::{Condvar, Mutex, clock, thread};
 
 /// `IOPRIO_WHO_PROCESS`, which means a thread: the calling one for ID 0; and the class best-effort,
 /// which needs no privilege (ioprio_set(2)).
