@@ -94,7 +94,7 @@ impl Measured<'_> {
             let mut of_drive = series.clone();
             of_drive.name = match series.name.as_str() {
                 "engine" => drive.name().to_owned(),
-                // No other checker lives in a drive's world.
+                // No other checker runs on a drive's clock.
                 E2FSCK => format!("{E2FSCK} on this machine, image of {}", drive.name()),
                 name => format!("{name}, {}", drive.name()),
             };
