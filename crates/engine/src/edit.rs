@@ -240,7 +240,7 @@ pub trait Edit: MetadataRead {
     }
 
     /// How the change that was just made is taken back, or what is done once the operation is.
-    fn note(&mut self, undo: Undo)
+    fn record_undo(&mut self, undo: Undo)
     where
         Self: Sized,
     {
@@ -270,7 +270,7 @@ pub trait Edit: MetadataRead {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Limits {
     /// They may: the operation can still be undone.
-    Judged,
+    Enforced,
     /// They may not: the space is in use already, as that of a map which grew.
     Ignored,
 }

@@ -49,11 +49,11 @@ pub struct VolumeOptions {
     /// `None`: they do, unless data go through the journal, or the superblock's default options say
     /// no.
     pub delalloc: Option<bool>,
-    /// Delayed data are written at this age at the latest, and then with the next commit durable.
+    /// DelayedData data are written at this age at the latest, and then with the next commit durable.
     /// The kernel's `dirty_expire_centisecs`: `commit_interval` says nothing of data that have no
     /// blocks yet.
     pub dirty_expire: Duration,
-    /// Delayed data of a file that is renamed over another, or was emptied to be written anew, are
+    /// DelayedData data of a file that is renamed over another, or was emptied to be written anew, are
     /// written early (`auto_da_alloc`).
     pub auto_da_alloc: bool,
     /// Bytes of memory for metadata, inodes and delayed data together, about. 16 MiB and 32 bytes

@@ -10,7 +10,7 @@ extant_runtime::lock_ranks! {
     /// meanwhile.
     pub RenameLock = 100;
     /// An inode: its fields, its map, and for directories its records. The key is
-    /// [`LockAs`](crate::engine::inodes::LockAs) and the number: parents, then directories in them,
+    /// [`LockClass`](crate::engine::inodes::LockClass) and the number: parents, then directories in them,
     /// then other files.
     pub InodeLock = 200, keyed;
     /// The orphans of the volume.
@@ -22,9 +22,9 @@ extant_runtime::lock_ranks! {
     /// The quota files.
     pub QuotaLock = 290;
     /// A shard of the windows in front of files that grow.
-    pub WindowLock = 292;
+    pub PreallocationLock = 292;
     /// The windows that small files of one thread share.
-    pub SharedWindowLock = 294;
+    pub GroupPreallocationLock = 294;
     /// A group's bitmaps and descriptor, and what must not be given out yet. The key is the group.
     pub GroupLock = 300, keyed;
     /// What is known of a few groups, for moments.
@@ -43,15 +43,15 @@ extant_runtime::lock_ranks! {
     pub TimesListLock = 407;
     /// Whether a round of a file's delayed data is on its way. Waited under, perhaps with locks of
     /// directories held.
-    pub FlightLock = 403;
+    pub WritebackLock = 403;
     /// How much memory delayed data take. Waited under, with no other lock held.
     pub DelayedMemoryLock = 404;
     /// Buffers that are kept for delayed data.
-    pub SpareLock = 405;
+    pub BufferPoolLock = 405;
     /// Why a file's delayed data were lost.
     pub LostLock = 406;
     /// What the volume knows of its own errors.
-    pub StatusLock = 410;
+    pub HealthLock = 410;
     /// Whether writes are held back from the device. Above the journal's: it writes with its locks
     /// held.
     pub WriteGateLock = 600;

@@ -39,9 +39,9 @@ impl Engine {
     /// Nothing is written from now on, neither by those who are about to nor as a note of this end;
     /// who waits goes on, in vain.
     fn stop(&self) {
-        self.status.set_shut_down();
+        self.health.set_shut_down();
         self.written.let_writes_pass();
-        if let Some(refusal) = self.status.refusal() {
+        if let Some(refusal) = self.health.refusal() {
             self.journal.abort(refusal.into());
         }
     }

@@ -67,7 +67,7 @@ fn files_that_grow_together_have_few_extents_and_the_plain_allocator_mixes_them(
     assert!(plain >= 8 * 16, "{plain} extents of 8 files by the plain allocator");
 }
 
-/// Windows never take all that is free: the last files that grow find runs too.
+/// Preallocations never take all that is free: the last files that grow find runs too.
 #[test]
 fn many_files_on_a_volume_that_runs_full_have_few_extents() {
     const FILES: usize = 100;

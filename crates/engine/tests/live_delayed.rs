@@ -1,4 +1,4 @@
-//! Delayed allocation seen from outside: when data are written, what they are promised, and what
+//! DelayedData allocation seen from outside: when data are written, what they are promised, and what
 //! becomes of them when that fails.
 
 mod common;

@@ -1,4 +1,4 @@
-//! Delayed data of a file that could not be written: every open file gets the error once, as by
+//! DelayedData data of a file that could not be written: every open file gets the error once, as by
 //! `errseq_t` in the kernel.
 
 use extant_reader::Error;

@@ -3,7 +3,7 @@
 //!
 //! Source: `mmp.rst`. Whoever finds that somebody else has taken the volume writes nothing more.
 
-use super::status::Status;
+use super::health::Health;
 use extant_device::Device;
 use extant_offline::mmp::{MmpBlock, Taken, interval};
 use extant_ondisk::mmp::{MAX_SEQUENCE, Mmp, MmpSequence, RawMmp};
@@ -77,8 +77,8 @@ impl MmpMark {
     }
 
     /// One turn of the worker that keeps the mark alive.
-    pub(crate) fn keep(&self, status: &Status, env: &Env) -> Next {
-        if status.refusal().is_some() {
+    pub(crate) fn keep(&self, health: &Health, env: &Env) -> Next {
+        if health.refusal().is_some() {
             return Next::Done;
         }
         let counted = self.own().and_then(|raw| {
@@ -89,7 +89,7 @@ impl MmpMark {
             Ok(()) => Next::After(Duration::from_secs(u64::from(self.interval))),
             Err(error) => {
                 tracing::error!(%error, "multiple-mount protection: nothing is written any more");
-                status.set_lost();
+                health.set_lost();
                 Next::Done
             }
         }

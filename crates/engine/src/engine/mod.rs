@@ -3,6 +3,7 @@
 pub(crate) mod delay;
 mod errors;
 pub(crate) mod faults;
+pub(crate) mod health;
 pub(crate) mod inodes;
 pub(crate) mod lazy_times;
 pub(crate) mod lost;
@@ -14,7 +15,6 @@ pub(crate) mod shared;
 #[cfg(all(test, feature = "shuttle"))]
 mod shuttle_tests;
 pub(crate) mod space;
-pub(crate) mod status;
 mod times;
 mod undo;
 pub(crate) mod written;
@@ -25,8 +25,8 @@ use crate::engine::names::NameCache;
 use crate::options::{DataMode, VolumeOptions};
 use crate::ranks::{FreezeLock, OrphanLock, QuotaLock, RenameLock};
 use crate::write::orphans::Orphans;
-use crate::write::quota::Promised;
-use delay::Delays;
+use crate::write::quota::ReservedQuota;
+use delay::DelayedAllocation;
 use extant_device::{Device, DeviceError};
 use extant_journal::{CommitHooks, Frame, Journal, Recovered};
 use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
@@ -41,9 +41,9 @@ use extant_runtime::env::Env;
 use extant_runtime::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extant_runtime::sync::{Arc, Mutex};
 use faults::Step;
+use health::Health;
 use lazy_times::LazyTimes;
 use shared::Shared;
-use status::Status;
 use written::CountedDevice;
 
 /// A volume that is changed: its calls, and what they work with. Any number of threads may call at
@@ -74,7 +74,7 @@ pub struct Engine {
     pub(crate) inodes: InodeCache,
     pub(crate) names: NameCache,
     /// Data that wait for their blocks.
-    pub(crate) delays: Delays,
+    pub(crate) delalloc: DelayedAllocation,
     /// Times that wait to be stored.
     pub(crate) lazy_times: LazyTimes,
     /// The volume's, for those who seal blocks later.
@@ -88,8 +88,8 @@ pub struct Engine {
     /// Attribute blocks and values that files may share.
     pub(crate) shared: Shared,
     /// Held while quotas are counted: what owners were promised beside.
-    pub(crate) quotas: Mutex<Promised, QuotaLock>,
-    pub(crate) status: Arc<Status>,
+    pub(crate) quotas: Mutex<ReservedQuota, QuotaLock>,
+    pub(crate) health: Arc<Health>,
     /// Changes are held back.
     pub(crate) is_frozen: AtomicBool,
     /// Held while the volume is frozen or thawed.
@@ -104,7 +104,7 @@ pub struct Engine {
 #[derive(Debug)]
 pub(crate) struct Hooks {
     pub(crate) allocator: Arc<Allocator>,
-    pub(crate) status: Arc<Status>,
+    pub(crate) health: Arc<Health>,
     /// The device that is told what was freed.
     pub(crate) discards: Option<(Arc<dyn Device>, Geometry)>,
 }
@@ -113,11 +113,11 @@ impl CommitHooks for Hooks {
     /// Data are on the device before the metadata that show them are changed: nothing is left to
     /// write.
     fn before_commit(&self, _: Tid) -> Result<(), DeviceError> {
-        self.status.refusal().map_or(Ok(()), Err)
+        self.health.refusal().map_or(Ok(()), Err)
     }
 
     fn may_write(&self) -> bool {
-        self.status.refusal().is_none()
+        self.health.refusal().is_none()
     }
 
     fn committed(&self, tid: Tid) {
@@ -186,7 +186,7 @@ impl Engine {
 
     /// Refuses changes where an error has made the volume read-only.
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
-        if self.status.is_read_only() {
+        if self.health.is_read_only() {
             return Err(Error::ReadOnly);
         }
         self.journal.aborted().map_or(Ok(()), |error| Err(error.into()))
@@ -194,7 +194,7 @@ impl Engine {
 
     /// Whether nothing can be changed any more, since an error has made it so.
     pub fn is_read_only(&self) -> bool {
-        self.status.is_read_only() || self.journal.aborted().is_some()
+        self.health.is_read_only() || self.journal.aborted().is_some()
     }
 
     /// Whether use is counted against quotas.

@@ -1,7 +1,7 @@
 //! The cache of inodes, and files made and deleted by several threads, under shuttle's scheduler.
 
 use super::inodes::tests::loaded;
-use super::inodes::{InodeCache, LockAs};
+use super::inodes::{InodeCache, LockClass};
 use crate::{Creator, RenameFlags, Volume, VolumeOptions};
 use extant_device::{Device, MemoryDevice};
 use extant_ondisk::bitmap::BitmapKind;
@@ -45,7 +45,7 @@ fn threads_count_in_inodes(rounds: u32) {
                         let stored = records.lock().get(&number).copied().unwrap_or(1);
                         Ok::<_, Error>(loaded(number, stored))
                     };
-                    let mut locked = ours.write_with(LockAs::File, load).unwrap();
+                    let mut locked = ours.write_with(LockClass::File, load).unwrap();
                     locked.inode.links += 1;
                     records.lock().insert(number, locked.links);
                     if (round + me) % 2 == 0 {

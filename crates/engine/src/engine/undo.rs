@@ -122,7 +122,7 @@ impl UndoLog {
     }
 
     /// Keeps what the algorithms note.
-    pub(super) fn note(&mut self, undo: Undo) {
+    pub(super) fn record_undo(&mut self, undo: Undo) {
         self.has_offers |=
             matches!(undo, Undo::Forgets(_) | Undo::OffersBlock(..) | Undo::OffersValue(..));
         self.push(Entry::Noted(undo));

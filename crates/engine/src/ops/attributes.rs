@@ -3,7 +3,7 @@
 use super::credits;
 use crate::edit::{Edit, write_inode, write_loaded};
 use crate::engine::Engine;
-use crate::engine::inodes::LockAs;
+use crate::engine::inodes::LockClass;
 use crate::write::acl;
 use crate::write::quota::Owners;
 use extant_ondisk::InodeNo;
@@ -82,7 +82,7 @@ impl Engine {
         self.with_space(|| {
             self.check_writable()?;
             let shared = self.inodes.get(file);
-            let mut inode = shared.write(self, LockAs::File)?;
+            let mut inode = shared.write(self, LockClass::File)?;
             if inode.flags.contains(InodeFlags::IMMUTABLE) {
                 return Err(Error::NotPermitted(inode.number));
             }
@@ -112,7 +112,7 @@ impl Engine {
         }
         self.with_space(|| {
             let file = self.inodes.get(file);
-            let mut inode = file.write(self, LockAs::File)?;
+            let mut inode = file.write(self, LockClass::File)?;
             let is_use =
                 set.times_of_use && set.mode.is_none() && set.uid.is_none() && set.gid.is_none();
             if inode.flags.contains(InodeFlags::IMMUTABLE)

@@ -5,7 +5,7 @@ use super::{Creator, credits};
 use crate::alloc::InodeRequest;
 use crate::edit::{AllocationRequest, Edit, Limits, Purpose, Usage, write_loaded, write_new_inode};
 use crate::engine::Engine;
-use crate::engine::inodes::LockAs;
+use crate::engine::inodes::LockClass;
 use crate::engine::operation::Operation;
 use crate::write::acl::Inherited;
 use crate::write::dir::Vacancy;
@@ -143,7 +143,7 @@ impl Engine {
     ) -> Result<LoadedInode, Error> {
         self.with_space(|| {
             let parent = self.inodes.get(dir);
-            let parent = parent.read(self, LockAs::Dir)?;
+            let parent = parent.read(self, LockClass::Dir)?;
             check_takes_names(&parent)?;
             let default = xattr::acl(self, &parent, AclKind::Default)?;
             let credits = credits::INODE_NUMBER
@@ -155,21 +155,21 @@ impl Engine {
             let number = edit.allocate_inode_for(request)?;
             let file = self.inodes.get(number);
             // Before anybody can think that it is an orphan that nobody wants.
-            file.hold_new();
+            file.pin_new();
             let kind = (FileType::Regular, permissions);
             let made =
                 self.new_inode(&edit, number, &parent.inode, kind, by).and_then(|mut new| {
                     new.inode.links = 0;
                     let inherited = Inherited::of(default.as_ref(), new.mode, by.umask);
-                    put_nameless(&mut edit, &mut new, &inherited)?;
+                    put_unlinked(&mut edit, &mut new, &inherited)?;
                     self.orphans.lock().add(&mut edit, number)?;
                     Ok(new)
                 });
             let made = made.inspect_err(|_| {
-                file.let_go(1);
+                file.unpin(1);
             })?;
             edit.finish();
-            let mut locked = file.write_with(LockAs::File, |_| Ok(made.clone()))?;
+            let mut locked = file.write_with(LockClass::File, |_| Ok(made.clone()))?;
             // Somebody who knows the number of a file that was there before may have loaded half of
             // it.
             locked.clone_from(&made);
@@ -190,7 +190,7 @@ impl Engine {
         let number = edit.allocate_inode_for(request)?;
         let kind = (FileType::CharDevice, 0);
         let new = self.new_inode(edit, number, &dir.inode, kind, by)?;
-        edit.charge(&new, ONE_INODE, Limits::Judged)?;
+        edit.charge(&new, ONE_INODE, Limits::Enforced)?;
         write_loaded(edit, &new)?;
         Ok(Found { inode: number, file_type: entry_type(FileType::CharDevice) })
     }
@@ -206,7 +206,7 @@ impl Engine {
         let is_dir = kind.0 == FileType::Directory;
         self.with_space(|| {
             let parent = self.inodes.get(dir);
-            let mut parent = parent.write(self, LockAs::Dir)?;
+            let mut parent = parent.write(self, LockClass::Dir)?;
             parent.as_dir()?;
             check_name(name)?;
             check_takes_names(&parent)?;
@@ -241,7 +241,7 @@ impl Engine {
         new: &mut LoadedInode,
         (inherited, content): (&Inherited, Content<'_>),
     ) -> Result<(), Error> {
-        edit.charge(new, ONE_INODE, Limits::Judged)?;
+        edit.charge(new, ONE_INODE, Limits::Enforced)?;
         // Whoever knows the number of a file that was there before finds none until this one is
         // written whole.
         let links = std::mem::take(&mut new.inode.links);
@@ -324,12 +324,12 @@ fn give(
 }
 
 /// Writes a new file that has no name.
-fn put_nameless(
+fn put_unlinked(
     edit: &mut Operation<'_>,
     new: &mut LoadedInode,
     inherited: &Inherited,
 ) -> Result<(), Error> {
-    edit.charge(new, ONE_INODE, Limits::Judged)?;
+    edit.charge(new, ONE_INODE, Limits::Enforced)?;
     give(edit, new, inherited)?;
     inline::start(edit, new)?;
     write_loaded(edit, new)

@@ -3,7 +3,7 @@
 use super::credits;
 use crate::edit::{Edit, write_loaded};
 use crate::engine::Engine;
-use crate::engine::inodes::LockAs;
+use crate::engine::inodes::LockClass;
 use crate::engine::operation::Operation;
 use crate::write::{dir, orphans};
 use extant_ondisk::dirent::{FileType as EntryType, MAX_NAME_LEN};
@@ -133,7 +133,7 @@ impl Engine {
     pub fn link(&self, file: InodeNo, dir: InodeNo, name: &[u8]) -> Result<LoadedInode, Error> {
         self.with_space(|| {
             let parent = self.inodes.get(dir);
-            let mut parent = parent.write(self, LockAs::Dir)?;
+            let mut parent = parent.write(self, LockClass::Dir)?;
             parent.as_dir()?;
             check_name(name)?;
             check_takes_names(&parent)?;
@@ -146,7 +146,7 @@ impl Engine {
                 return Err(Error::LinksDirectory);
             }
             let target = self.inodes.get(file);
-            let mut inode = target.write(self, LockAs::File)?;
+            let mut inode = target.write(self, LockClass::File)?;
             if inode.is_dir() {
                 return Err(Error::LinksDirectory);
             }
@@ -185,7 +185,7 @@ impl Engine {
     /// # Errors
     /// [`Error::NotFound`], [`Error::IsADirectory`], and as [`Self::create`].
     pub fn unlink(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
-        self.noted(self.unlink_named(dir, name))
+        self.record_corruption(self.unlink_named(dir, name))
     }
 
     /// Where a name is that is to be taken out of a locked directory.
@@ -202,10 +202,10 @@ impl Engine {
     fn unlink_named(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
         self.wait_for_thaw()?;
         let parent = self.inodes.get(dir);
-        let mut parent = parent.write(self, LockAs::Dir)?;
+        let mut parent = parent.write(self, LockClass::Dir)?;
         let located = self.locate_to_remove(&parent, name)?;
         let file = self.inodes.get(located.found.inode);
-        let mut inode = file.write(self, LockAs::File)?;
+        let mut inode = file.write(self, LockClass::File)?;
         if inode.is_dir() {
             return Err(Error::IsADirectory);
         }
@@ -227,16 +227,16 @@ impl Engine {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NotEmpty`], and as [`Self::create`].
     pub fn rmdir(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
-        self.noted(self.rmdir_named(dir, name))
+        self.record_corruption(self.rmdir_named(dir, name))
     }
 
     fn rmdir_named(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
         self.wait_for_thaw()?;
         let parent = self.inodes.get(dir);
-        let mut parent = parent.write(self, LockAs::Dir)?;
+        let mut parent = parent.write(self, LockClass::Dir)?;
         let located = self.locate_to_remove(&parent, name)?;
         let child = self.inodes.get(located.found.inode);
-        let mut inode = child.write(self, LockAs::Child)?;
+        let mut inode = child.write(self, LockClass::Child)?;
         inode.as_dir()?;
         check_loses_name(&inode)?;
         if !dir::is_empty(self, &inode)? {

@@ -6,7 +6,7 @@
 //! all the time is read exactly once.
 
 use crate::engine::Engine;
-use crate::engine::inodes::LockAs;
+use crate::engine::inodes::LockClass;
 use extant_ondisk::dirent::FileType;
 use extant_ondisk::dx_hash::DirHasher;
 use extant_ondisk::{FileBlock, Flaw, InodeNo, Place};
@@ -69,7 +69,7 @@ impl Engine {
     /// The next entries behind a cookie: at least one unless there are no more.
     fn entries_after(&self, dir: InodeNo, after: u64) -> Result<VecDeque<DirEntry>, Error> {
         let shared = self.inodes.get(dir);
-        let inode = shared.read(self, LockAs::Dir)?;
+        let inode = shared.read(self, LockClass::Dir)?;
         if is_indexed(self, &inode) {
             return self.indexed_after(&inode, after);
         }
@@ -215,7 +215,7 @@ impl Iterator for EngineReadDir<'_> {
             Form::Still(entries) => entries.next(),
             Form::Live { engine, dir, after, waiting, is_done } => {
                 if waiting.is_empty() && !*is_done {
-                    match engine.noted(engine.entries_after(*dir, *after)) {
+                    match engine.record_corruption(engine.entries_after(*dir, *after)) {
                         Ok(entries) => *waiting = entries,
                         Err(error) => {
                             *is_done = true;

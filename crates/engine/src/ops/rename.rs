@@ -12,7 +12,7 @@ use super::namespace::{
 use super::{Creator, credits};
 use crate::edit::{Edit, write_loaded};
 use crate::engine::Engine;
-use crate::engine::inodes::{InodeWrite, LiveInode, LockAs};
+use crate::engine::inodes::{CachedInode, InodeWrite, LockClass};
 use crate::engine::operation::Operation;
 use crate::write::dir::{self, Vacancy};
 use extant_ondisk::dirent::FileType as EntryType;
@@ -67,13 +67,13 @@ impl Dirs<'_> {
 /// A file that is renamed, or whose name is taken.
 struct Renamed {
     found: Found,
-    file: Arc<LiveInode>,
+    file: Arc<CachedInode>,
     is_dir: bool,
 }
 
 impl Renamed {
-    fn key(&self) -> (LockAs, InodeNo) {
-        (if self.is_dir { LockAs::Child } else { LockAs::File }, self.found.inode)
+    fn key(&self) -> (LockClass, InodeNo) {
+        (if self.is_dir { LockClass::Child } else { LockClass::File }, self.found.inode)
     }
 }
 
@@ -105,7 +105,7 @@ enum Renames {
 }
 
 /// Which of two directories is above the other, and what lies below it on the way.
-enum Kinship {
+enum DirectoryRelation {
     /// The old name's, with the directory in it that leads to the new name's.
     FromAbove(InodeNo),
     /// The new name's, with the directory in it that leads to the old name's.
@@ -160,8 +160,8 @@ impl Engine {
     ) -> Result<(), Error> {
         let (from_dir, to_dir) = (self.inodes.get(from.dir), self.inodes.get(to.dir));
         if from.dir == to.dir {
-            let dirs = Dirs { from: from_dir.write(self, LockAs::Dir)?, to: None };
-            return self.rename_in(dirs, from, to, Some(&Kinship::None), flags).map(drop);
+            let dirs = Dirs { from: from_dir.write(self, LockClass::Dir)?, to: None };
+            return self.rename_in(dirs, from, to, Some(&DirectoryRelation::None), flags).map(drop);
         }
         if let Some(dirs) = self.try_lock_dirs(&from_dir, &to_dir)?
             && self.rename_in(dirs, from, to, None, flags)? == Renames::Done
@@ -181,7 +181,7 @@ impl Engine {
         mut dirs: Dirs<'_>,
         from: Name<'_>,
         to: Name<'_>,
-        kinship: Option<&Kinship>,
+        kinship: Option<&DirectoryRelation>,
         (flags, by): (RenameFlags, &Creator),
     ) -> Result<Renames, Error> {
         dirs.from.as_dir()?;
@@ -240,18 +240,18 @@ impl Engine {
     /// `None` where others were in the way again and again.
     fn try_lock_dirs<'a>(
         &self,
-        from_dir: &'a LiveInode,
-        to_dir: &'a LiveInode,
+        from_dir: &'a CachedInode,
+        to_dir: &'a CachedInode,
     ) -> Result<Option<Dirs<'a>>, Error> {
         for turn in 0..TRIES {
             if turn % 2 == 0 {
-                let from = from_dir.write(self, LockAs::Dir)?;
-                if let Some(to) = to_dir.try_write(self, LockAs::SecondDir)? {
+                let from = from_dir.write(self, LockClass::Dir)?;
+                if let Some(to) = to_dir.try_write(self, LockClass::SecondDir)? {
                     return Ok(Some(Dirs { from, to: Some(to) }));
                 }
             } else {
-                let to = to_dir.write(self, LockAs::Dir)?;
-                if let Some(from) = from_dir.try_write(self, LockAs::SecondDir)? {
+                let to = to_dir.write(self, LockClass::Dir)?;
+                if let Some(from) = from_dir.try_write(self, LockClass::SecondDir)? {
                     return Ok(Some(Dirs { from, to: Some(to) }));
                 }
             }
@@ -260,14 +260,14 @@ impl Engine {
     }
 
     /// Which of the directories is above the other. The rename lock is held, so that it stays so.
-    fn kinship(&self, from: InodeNo, to: InodeNo) -> Result<Kinship, Error> {
+    fn kinship(&self, from: InodeNo, to: InodeNo) -> Result<DirectoryRelation, Error> {
         if from == to {
-            return Ok(Kinship::None);
+            return Ok(DirectoryRelation::None);
         }
         if let Some(below) = self.way_down(from, to)? {
-            return Ok(Kinship::FromAbove(below));
+            return Ok(DirectoryRelation::FromAbove(below));
         }
-        Ok(self.way_down(to, from)?.map_or(Kinship::None, Kinship::ToAbove))
+        Ok(self.way_down(to, from)?.map_or(DirectoryRelation::None, DirectoryRelation::ToAbove))
     }
 
     /// The directory in `above` that leads to `below`, or is it; `None` when `below` lies
@@ -302,26 +302,26 @@ impl Engine {
     /// Locks the directories: the one above first, or else the one with the smaller number.
     fn lock_dirs<'a>(
         &self,
-        from_dir: &'a LiveInode,
-        to_dir: &'a LiveInode,
+        from_dir: &'a CachedInode,
+        to_dir: &'a CachedInode,
         from: Name<'_>,
         to: Name<'_>,
-        kinship: &Kinship,
+        kinship: &DirectoryRelation,
     ) -> Result<Dirs<'a>, Error> {
         if from.dir == to.dir {
-            return Ok(Dirs { from: from_dir.write(self, LockAs::Dir)?, to: None });
+            return Ok(Dirs { from: from_dir.write(self, LockClass::Dir)?, to: None });
         }
         let is_from_first = match kinship {
-            Kinship::FromAbove(_) => true,
-            Kinship::ToAbove(_) => false,
-            Kinship::None => from.dir < to.dir,
+            DirectoryRelation::FromAbove(_) => true,
+            DirectoryRelation::ToAbove(_) => false,
+            DirectoryRelation::None => from.dir < to.dir,
         };
         if is_from_first {
-            let from = from_dir.write(self, LockAs::Dir)?;
-            Ok(Dirs { from, to: Some(to_dir.write(self, LockAs::SecondDir)?) })
+            let from = from_dir.write(self, LockClass::Dir)?;
+            Ok(Dirs { from, to: Some(to_dir.write(self, LockClass::SecondDir)?) })
         } else {
-            let to = to_dir.write(self, LockAs::Dir)?;
-            Ok(Dirs { from: from_dir.write(self, LockAs::SecondDir)?, to: Some(to) })
+            let to = to_dir.write(self, LockClass::Dir)?;
+            Ok(Dirs { from: from_dir.write(self, LockClass::SecondDir)?, to: Some(to) })
         }
     }
 
@@ -524,14 +524,16 @@ impl Engine {
 fn check_apart(
     source: &Renamed,
     target: Option<&Renamed>,
-    kinship: &Kinship,
+    kinship: &DirectoryRelation,
     flags: RenameFlags,
 ) -> Result<(), Error> {
     match kinship {
-        Kinship::FromAbove(below) if source.found.inode == *below => {
+        DirectoryRelation::FromAbove(below) if source.found.inode == *below => {
             Err(Error::Invalid("a directory moved below itself"))
         }
-        Kinship::ToAbove(below) if target.is_some_and(|target| target.found.inode == *below) => {
+        DirectoryRelation::ToAbove(below)
+            if target.is_some_and(|target| target.found.inode == *below) =>
+        {
             Err(if flags.contains(RenameFlags::EXCHANGE) {
                 Error::Invalid("a directory moved below itself")
             } else {

@@ -3,7 +3,7 @@
 use super::credits;
 use crate::edit::{Edit, write_inode};
 use crate::engine::Engine;
-use crate::engine::inodes::{LiveInode, LockAs};
+use crate::engine::inodes::{CachedInode, LockClass};
 use crate::engine::operation::Operation;
 use crate::write::acl;
 use crate::write::quota::Owners;
@@ -170,7 +170,7 @@ impl Engine {
     /// does.
     pub(super) fn drop_capabilities(
         &self,
-        shared: &LiveInode,
+        shared: &CachedInode,
         file: &mut LoadedInode,
     ) -> Result<(), Error> {
         if !may_have_capabilities(file) || shared.has_no_capabilities() {
@@ -201,7 +201,7 @@ impl Engine {
     ) -> Result<(), Error> {
         self.with_space(|| {
             let shared = self.inodes.get(file);
-            let mut inode = shared.write(self, LockAs::File)?;
+            let mut inode = shared.write(self, LockClass::File)?;
             check_changeable(&inode)?;
             if self.has_quotas() {
                 // The owners may change, to whom space is promised.

@@ -56,7 +56,7 @@ pub fn charge<E: Edit>(
     usage: Usage,
     limits: Limits,
 ) -> Result<(), Error> {
-    charge_beside(edit, &Promised::default(), file, usage, limits).map(drop)
+    charge_beside(edit, &ReservedQuota::default(), file, usage, limits).map(drop)
 }
 
 /// As [`charge`], where some space is promised already: limits hold for both together. What the
@@ -66,7 +66,7 @@ pub fn charge<E: Edit>(
 /// As [`charge`].
 pub fn charge_beside<E: Edit>(
     edit: &mut E,
-    promised: &Promised,
+    reserved: &ReservedQuota,
     file: &LoadedInode,
     usage: Usage,
     limits: Limits,
@@ -74,7 +74,7 @@ pub fn charge_beside<E: Edit>(
     if usage.is_none() || is_exempt(edit, file) {
         return Ok(Usage::default());
     }
-    charge_owners(edit, promised, Owners::of(&file.inode), usage, limits)?;
+    charge_owners(edit, reserved, Owners::of(&file.inode), usage, limits)?;
     Ok(usage)
 }
 
@@ -84,7 +84,7 @@ pub fn charge_beside<E: Edit>(
 /// As [`charge`].
 pub(crate) fn charge_owners<E: Edit>(
     edit: &mut E,
-    promised: &Promised,
+    reserved: &ReservedQuota,
     owners: Owners,
     usage: Usage,
     limits: Limits,
@@ -92,7 +92,7 @@ pub(crate) fn charge_owners<E: Edit>(
     let changes =
         files(edit).map(|(kind, number)| Change { kind, number, id: owners.id(kind), usage });
     let changes: Vec<_> = changes.collect();
-    apply(edit, promised, &changes, limits)
+    apply(edit, reserved, &changes, limits)
 }
 
 /// Moves all that a file uses, its inode included, to other owners. The inode is not changed.
@@ -105,7 +105,7 @@ pub fn transfer<E: Edit>(
     to: Owners,
     limits: Limits,
 ) -> Result<(), Error> {
-    transfer_beside(edit, &Promised::default(), file, to, limits).map(drop)
+    transfer_beside(edit, &ReservedQuota::default(), file, to, limits).map(drop)
 }
 
 /// As [`transfer`], where some space is promised already. What was moved.
@@ -114,7 +114,7 @@ pub fn transfer<E: Edit>(
 /// As [`charge`].
 pub fn transfer_beside<E: Edit>(
     edit: &mut E,
-    promised: &Promised,
+    reserved: &ReservedQuota,
     file: &LoadedInode,
     to: Owners,
     limits: Limits,
@@ -131,7 +131,7 @@ pub fn transfer_beside<E: Edit>(
         changes.push(Change { kind, number, id: to.id(kind), usage });
         changes.push(Change { kind, number, id: from.id(kind), usage: usage.reversed() });
     }
-    apply(edit, promised, &changes, limits)?;
+    apply(edit, reserved, &changes, limits)?;
     Ok(usage)
 }
 
@@ -178,9 +178,9 @@ pub fn set_limits<E: Edit>(
 
 /// Space that owners were promised and do not use yet: bytes, in memory only.
 #[derive(Debug, Default)]
-pub struct Promised(HashMap<(QuotaKind, u32), u64>);
+pub struct ReservedQuota(HashMap<(QuotaKind, u32), u64>);
 
-impl Promised {
+impl ReservedQuota {
     /// What one id was promised.
     fn to(&self, kind: QuotaKind, id: u32) -> u64 {
         self.0.get(&(kind, id)).copied().unwrap_or(0)
@@ -192,7 +192,7 @@ impl Promised {
     /// # Errors
     /// [`Error::QuotaExceeded`], a broken quota file, or the device failed. Nothing is promised
     /// then.
-    pub fn promise<S: MetadataRead>(
+    pub fn reserve<S: MetadataRead>(
         &mut self,
         source: &S,
         file: &LoadedInode,
@@ -203,7 +203,7 @@ impl Promised {
             return Ok(());
         }
         let owners = Owners::of(&file.inode);
-        self.judge(source, owners, bytes, now)?;
+        self.check_limits(source, owners, bytes, now)?;
         for kind in QuotaKind::ALL {
             *self.0.entry((kind, owners.id(kind))).or_default() += bytes;
         }
@@ -214,7 +214,7 @@ impl Promised {
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`] if not, a broken quota file, or the device failed.
-    pub fn judge<S: MetadataRead>(
+    pub fn check_limits<S: MetadataRead>(
         &self,
         source: &S,
         owners: Owners,
@@ -280,7 +280,7 @@ struct Change {
 /// All changes or none. Records are added, then judged, then written.
 fn apply<E: Edit>(
     edit: &mut E,
-    promised: &Promised,
+    reserved: &ReservedQuota,
     changes: &[Change],
     limits: Limits,
 ) -> Result<(), Error> {
@@ -293,11 +293,11 @@ fn apply<E: Edit>(
         record.space = record.space.saturating_add_signed(change.usage.space);
         record.inodes = record.inodes.saturating_add_signed(change.usage.inodes);
         let used = QuotaRecord {
-            space: record.space.saturating_add(promised.to(change.kind, change.id)),
+            space: record.space.saturating_add(reserved.to(change.kind, change.id)),
             ..record
         };
-        let is_judged = limits == Limits::Judged && edit.info().enforces(change.kind);
-        if is_judged && is_exceeded(&used, change.usage, now) {
+        let is_enforced = limits == Limits::Enforced && edit.info().enforces(change.kind);
+        if is_enforced && is_exceeded(&used, change.usage, now) {
             return Err(Error::QuotaExceeded);
         }
         settle(&mut record, &file.header, now);

@@ -14,7 +14,7 @@ use extant_reader::read::inode::LoadedInode;
 /// then.
 pub fn add<E: Edit>(edit: &mut E, file: &mut LoadedInode, blocks: u64) -> Result<(), Error> {
     let usage = Usage { space: bytes(edit.geometry(), blocks), inodes: 0 };
-    change(edit, file, usage, Limits::Judged)
+    change(edit, file, usage, Limits::Enforced)
 }
 
 /// Counts what a step that is done has changed: blocks that the file got, and blocks that it gave
@@ -49,7 +49,7 @@ pub fn change<E: Edit>(
         return Ok(());
     }
     let (blocks, is_in_blocks) = count(file, usage.space, edit.geometry());
-    if blocks > most(edit.geometry()) && limits == Limits::Judged {
+    if blocks > most(edit.geometry()) && limits == Limits::Enforced {
         return Err(Error::FileTooLarge);
     }
     edit.charge(file, usage, limits)?;

@@ -33,7 +33,7 @@ pub(super) fn obtain<E: EditInodes>(
         for inode in inodes.iter().copied() {
             if holds(edit, inode, value)? {
                 let left = edit.unlogged(|edit| add_references(edit, inode, 1))?;
-                edit.note(Undo::References { number: inode, by: 1, left });
+                edit.record_undo(Undo::References { number: inode, by: 1, left });
                 return Ok::<_, Error>(Some(inode));
             }
         }
@@ -44,7 +44,7 @@ pub(super) fn obtain<E: EditInodes>(
     }
     let made = create(edit, owner, value)?;
     add_references(edit, made.inode, 1)?;
-    edit.note(Undo::OffersValue(hash, made.inode));
+    edit.record_undo(Undo::OffersValue(hash, made.inode));
     Ok(made)
 }
 
@@ -153,7 +153,7 @@ pub(super) fn change_references<E: EditInodes>(
     let hash = file.atime.seconds as u32;
     let left = edit.with_shared_values(hash, |edit, inodes| {
         let left = edit.unlogged(|edit| add_references(edit, number, by))?;
-        edit.note(Undo::References { number, by, left });
+        edit.record_undo(Undo::References { number, by, left });
         if left == 0 {
             inodes.retain(|known| *known != number);
         }

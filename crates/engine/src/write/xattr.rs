@@ -255,7 +255,7 @@ fn exchange<E: EditInodes>(
         space: is.space - was.space + block_is.cast_signed() - block_was.cast_signed(),
         inodes: is.inodes - was.inodes,
     };
-    space::change(edit, file, usage, Limits::Judged)?;
+    space::change(edit, file, usage, Limits::Enforced)?;
     let mut references = References::default();
     let taken = take_what_is_new(edit, file, old, &mut lists, &to_ea_inode, &mut references);
     let taken = match taken {
@@ -407,7 +407,7 @@ fn share<E: EditInodes>(edit: &mut E, list: &[Xattr]) -> Result<Option<BlockNo>,
                 })
             })?;
             if let Some(left) = users {
-                edit.note(Undo::Users { block, by: 1, left });
+                edit.record_undo(Undo::Users { block, by: 1, left });
                 return Ok(Some(block));
             }
         }
@@ -432,7 +432,7 @@ fn is_own<E: EditInodes>(edit: &mut E, block: BlockNo) -> Result<bool, Error> {
 fn offer<E: EditInodes>(edit: &mut E, block: BlockNo) -> Result<(), Error> {
     let hash = hash_of(&edit.metadata(block, BlockKind::XattrBlock)?);
     if hash != 0 {
-        edit.note(Undo::OffersBlock(hash, block));
+        edit.record_undo(Undo::OffersBlock(hash, block));
     }
     Ok(())
 }
@@ -496,7 +496,7 @@ fn leave_block<E: EditInodes>(edit: &mut E, block: BlockNo) -> Result<bool, Erro
                 left
             })
         })?;
-        edit.note(Undo::Users { block, by: -1, left });
+        edit.record_undo(Undo::Users { block, by: -1, left });
         if left == 0 {
             blocks.retain(|known| *known != block);
         }

@@ -73,7 +73,7 @@ impl Engine {
     }
 
     /// Whether data wait in memory for their blocks.
-    pub(crate) fn delays(&self) -> bool {
+    pub(crate) fn delalloc(&self) -> bool {
         self.options.delalloc != Some(false) && self.options.data != Some(DataMode::Journal)
     }
 

@@ -27,7 +27,7 @@ const TURN: u64 = 1 << 20;
 
 #[derive(Debug, Default)]
 struct Used {
-    /// Delayed, or admitted and not yet delayed.
+    /// DelayedData, or admitted and not yet delayed.
     bytes: u64,
     waiting: u64,
     /// Bytes admitted and given back since one who waits was woken.
@@ -165,7 +165,7 @@ impl DelayedMemory {
         }
     }
 
-    /// Delayed data took `before` bytes and take `after` now.
+    /// DelayedData data took `before` bytes and take `after` now.
     pub(crate) fn changed(&self, before: u64, after: u64) {
         if after > before {
             self.used.lock().bytes += after - before;

@@ -1,7 +1,7 @@
 //! What delayed data are promised: clusters for themselves and for their map, and the quotas of
 //! their owners.
 
-use super::Delayed;
+use super::DelayedData;
 use crate::engine::Engine;
 use crate::ops::Creator;
 use crate::write::mapping::has_blocks_in_cluster;
@@ -54,7 +54,7 @@ impl Engine {
     pub(crate) fn reserve(
         &self,
         file: &LoadedInode,
-        delayed: &mut Delayed,
+        delayed: &mut DelayedData,
         blocks: &Range<u64>,
         by: &Creator,
     ) -> Result<(), Error> {
@@ -99,7 +99,7 @@ impl Engine {
             return Ok(true);
         }
         let now = self.now().seconds;
-        match self.quotas.lock().judge(self, Owners::of(&file.inode), bytes, now) {
+        match self.quotas.lock().check_limits(self, Owners::of(&file.inode), bytes, now) {
             Err(Error::QuotaExceeded) => Ok(false),
             judged => judged.map(|()| true),
         }
@@ -109,7 +109,7 @@ impl Engine {
     fn unpromised_clusters(
         &self,
         file: &LoadedInode,
-        delayed: &Delayed,
+        delayed: &DelayedData,
         blocks: &Range<u64>,
     ) -> Result<Option<Vec<u64>>, Error> {
         let per_cluster = u64::from(self.geometry().blocks_per_cluster);
@@ -132,14 +132,14 @@ impl Engine {
     pub(super) fn forget(
         &self,
         file: &LoadedInode,
-        delayed: &mut Delayed,
+        delayed: &mut DelayedData,
         blocks: Range<u64>,
         consumed: Option<u64>,
     ) {
         let geometry = self.geometry();
         let (memory, reserved) = (delayed.memory(), delayed.data_reserved);
-        delayed.remove(blocks.clone(), geometry, &self.delays.spares);
-        self.delays.memory.changed(memory, delayed.memory());
+        delayed.remove(blocks.clone(), geometry, &self.delalloc.buffers);
+        self.delalloc.memory.changed(memory, delayed.memory());
         let per_cluster = u64::from(geometry.blocks_per_cluster);
         if per_cluster == 1 {
             delayed.data_reserved = delayed.blocks();
@@ -165,12 +165,12 @@ impl Engine {
         if delayed.is_empty()
             && let Some(due) = delayed.due.take()
         {
-            self.delays.remove(due, file.number);
+            self.delalloc.remove(due, file.number);
         }
     }
 
     /// Drops all delayed data of a file from a block on. The file's lock is held.
-    pub(crate) fn drop_delayed(&self, file: &LoadedInode, delayed: &mut Delayed, from: u64) {
+    pub(crate) fn drop_delayed(&self, file: &LoadedInode, delayed: &mut DelayedData, from: u64) {
         if !delayed.is_empty() {
             self.forget(file, delayed, from..u64::MAX >> 20, None);
         }
@@ -181,9 +181,9 @@ impl Engine {
         if !self.has_quotas() || bytes == 0 {
             return Ok(());
         }
-        let mut promised = self.quotas.lock();
+        let mut reserved = self.quotas.lock();
         let now = self.now().seconds;
-        promised.promise(self, file, bytes, now)
+        reserved.reserve(self, file, bytes, now)
     }
 
     /// Takes back a promise to the owners of a file.

@@ -8,8 +8,8 @@ use super::{check_takes_writes, set_changed, touch};
 use crate::edit::write_inode;
 use crate::engine::Engine;
 use crate::engine::delay::memory::Admission;
-use crate::engine::delay::{Delayed, Part};
-use crate::engine::inodes::{InodeWrite, LiveInode, LockAs};
+use crate::engine::delay::{DelayedData, Part};
+use crate::engine::inodes::{CachedInode, InodeWrite, LockClass};
 use extant_device::Request;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{FileBlock, Geometry};
@@ -21,13 +21,13 @@ use extant_runtime::sync::Arc;
 use std::ops::Range;
 
 /// What became of the first bytes of a write.
-pub(super) enum Delaying {
+pub(super) enum DelayResult {
     /// So many are delayed.
     Done(usize),
     /// So many must be written at once.
     AtOnce(usize),
     /// Nothing before the round of data that is on its way has landed.
-    Barred,
+    WritebackPending,
 }
 
 /// Memory that a write may take at most beyond its bytes: blocks that it does not fill, and room
@@ -39,48 +39,48 @@ fn beyond(geometry: &Geometry) -> u64 {
 impl Engine {
     /// Waits until a write of so many bytes may be delayed; `None` where it is written at once.
     pub(super) fn admit(&self, bytes: u64) -> Option<Admission<'_>> {
-        let memory = &self.delays.memory;
-        let is_delayed = self.delays.is_on && bytes > 0 && bytes <= memory.largest();
+        let memory = &self.delalloc.memory;
+        let is_delayed = self.delalloc.is_on && bytes > 0 && bytes <= memory.largest();
         is_delayed.then(|| {
             let wanted = bytes + beyond(self.geometry());
             memory.admit(&self.env, wanted, |waits| self.help_to_write(waits))
         })
     }
 
-    /// Delays the first bytes of a write where they fall on a hole or on delayed data.
+    /// DelayedAllocation the first bytes of a write where they fall on a hole or on delayed data.
     pub(super) fn delay_some(
         &self,
-        shared: &LiveInode,
+        shared: &CachedInode,
         file: &mut InodeWrite<'_>,
         admission: Option<&mut Admission<'_>>,
         offset: u64,
         bytes: &[u8],
         by: &Creator,
-    ) -> Result<Delaying, Error> {
+    ) -> Result<DelayResult, Error> {
         shared.set_closed(false);
         let geometry = self.geometry();
         let bits = geometry.block_bits();
         let blocks = touched(geometry, &(offset..offset + bytes.len() as u64));
         let blocks = blocks.start.0..blocks.end.0;
         let next = file.delayed().next(blocks.start, geometry);
-        let has_flight = file.delayed().has_flight();
-        let at_once = |count| match has_flight {
-            true => Delaying::Barred,
-            false => Delaying::AtOnce(count),
+        let is_under_writeback = file.delayed().is_under_writeback();
+        let at_once = |count| match is_under_writeback {
+            true => DelayResult::WritebackPending,
+            false => DelayResult::AtOnce(count),
         };
         // Between runs that are on their way, too: all of that range is delayed no more when they
         // have landed.
-        if file.delayed().is_in_flight(blocks.start) {
-            return Ok(Delaying::Barred);
+        if file.delayed().is_block_under_writeback(blocks.start) {
+            return Ok(DelayResult::WritebackPending);
         }
         if next == Some(blocks.start) {
             self.wait_for_thaw()?;
             self.touch_delayed(file, by)?;
             shared.set_unsynced();
             let (_, delayed) = file.parts();
-            return Ok(Delaying::Done(delayed.write(offset, bytes, geometry)));
+            return Ok(DelayResult::Done(delayed.write(offset, bytes, geometry)));
         }
-        // Delayed data and what the map knows take turns.
+        // DelayedData data and what the map knows take turns.
         let end = blocks.end.min(next.unwrap_or(u64::MAX));
         let until = |end: u64| ((end << bits) - offset).min(bytes.len() as u64) as usize;
         let Some(admission) = admission else { return Ok(at_once(until(end))) };
@@ -106,7 +106,7 @@ impl Engine {
         let before = delayed.memory();
         let count = until(end);
         let written = offset..offset + count as u64;
-        delayed.insert(blocks.start..end, &written, geometry, &self.delays.spares);
+        delayed.insert(blocks.start..end, &written, geometry, &self.delalloc.buffers);
         admission.spend(delayed.memory() - before);
         let mut done = 0;
         while done < count {
@@ -114,7 +114,7 @@ impl Engine {
         }
         shared.set_unsynced();
         self.touch_delayed(file, by)?;
-        Ok(Delaying::Done(count))
+        Ok(DelayResult::Done(count))
     }
 
     /// The file's data change now. The times are stored with the data; what a program may run as
@@ -135,7 +135,7 @@ impl Engine {
     /// memory.
     pub(super) fn touch_lazily(
         &self,
-        shared: &Arc<LiveInode>,
+        shared: &Arc<CachedInode>,
         file: &mut InodeWrite<'_>,
         by: &Creator,
     ) -> bool {
@@ -150,7 +150,7 @@ impl Engine {
     pub(crate) fn read_delayed(
         &self,
         file: &LoadedInode,
-        delayed: &Delayed,
+        delayed: &DelayedData,
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize, Error> {
@@ -161,7 +161,7 @@ impl Engine {
         let mut rest = &mut buffer[..count];
         for part in delayed.parts(offset..offset + count as u64, self.geometry()) {
             match part {
-                Part::Delayed(bytes) => {
+                Part::DelayedData(bytes) => {
                     let (piece, behind) = std::mem::take(&mut rest).split_at_mut(bytes.len());
                     piece.copy_from_slice(bytes);
                     at += bytes.len() as u64;
@@ -183,12 +183,12 @@ impl Engine {
     /// but who changes the file. False where it is another kind of write.
     pub(super) fn overwrite(
         &self,
-        shared: &Arc<LiveInode>,
+        shared: &Arc<CachedInode>,
         offset: u64,
         bytes: &[u8],
         by: &Creator,
     ) -> Result<bool, Error> {
-        let file = shared.read(self, LockAs::File)?;
+        let file = shared.read(self, LockClass::File)?;
         check_takes_writes(&file, by)?;
         let end = offset.checked_add(bytes.len() as u64).ok_or(Error::FileTooLarge)?;
         if bytes.is_empty()
@@ -209,7 +209,7 @@ impl Engine {
         self.device.submit(&mut batch)?;
         drop(file);
         // The file may be another by now: its times are all that is touched.
-        match shared.write(self, LockAs::File) {
+        match shared.write(self, LockClass::File) {
             Ok(mut file) => {
                 if !self.touch_lazily(shared, &mut file, by) {
                     let mut edit = self.edit(credits::INODE)?;

@@ -2,12 +2,12 @@
 
 use super::super::{Creator, credits};
 use super::range::{max_size, touched, volume_max_size, whole, zero_in_frames};
-use super::round::{claim_for, take_and_place};
+use super::write_plan::{claim_for, take_and_place};
 use super::{check_writable, set_size, touch};
 use crate::alloc::Claim;
 use crate::edit::{AllocationRequest, Purpose, Run, write_inode};
 use crate::engine::Engine;
-use crate::engine::inodes::LockAs;
+use crate::engine::inodes::LockClass;
 use crate::engine::operation::Operation;
 use crate::write::mapping::{self, State};
 use crate::write::{inline, shift};
@@ -89,7 +89,7 @@ impl Engine {
         }
         self.with_space(|| {
             let file = self.inodes.get(file);
-            let mut inode = file.write(self, LockAs::File)?;
+            let mut inode = file.write(self, LockClass::File)?;
             check_writable(&inode)?;
             let is_plain = matches!(mode, FallocateMode::Allocate | FallocateMode::KeepSize);
             if inode.flags.contains(InodeFlags::APPEND) && !is_plain {

@@ -14,13 +14,13 @@ mod delayed;
 mod fallocate;
 mod journalled;
 mod range;
-mod round;
 mod sync;
 mod truncate;
 mod write;
+mod write_plan;
 
 pub use fallocate::FallocateMode;
-pub(crate) use round::Round;
+pub(crate) use write_plan::WritePlan;
 
 use super::Creator;
 use crate::edit::{Edit, change_superblock, superblock};

@@ -1,7 +1,7 @@
 //! Making a file durable.
 
 use crate::engine::Engine;
-use crate::engine::inodes::LockAs;
+use crate::engine::inodes::LockClass;
 use crate::engine::lost::ErrorSample;
 use extant_ondisk::InodeNo;
 use extant_reader::Error;
@@ -26,11 +26,11 @@ impl Engine {
     pub fn fsync_open(&self, file: InodeNo, sample: &mut ErrorSample) -> Result<(), Error> {
         let inode = self.inodes.get(file);
         self.write_back_file(&inode);
-        drop(inode.read(self, LockAs::File)?);
+        drop(inode.read(self, LockClass::File)?);
         inode.check_lost(sample)?;
         self.write_times(&inode)?;
-        if !inode.is_held() {
-            self.allocator.discard_window(file);
+        if !inode.is_pinned() {
+            self.allocator.discard_preallocation(file);
         }
         // Data were on the device before the change of the inode, and every commit flushes it.
         self.commit_all()
@@ -57,7 +57,7 @@ impl Engine {
     /// [`Self::release`] tells so too.
     pub fn closed_by_all(&self, file: InodeNo) {
         self.inodes.get(file).set_closed(true);
-        self.allocator.discard_window(file);
+        self.allocator.discard_preallocation(file);
     }
 
     /// As [`Self::fsync`], but for times, which stay in memory where they wait there (`lazytime`):
@@ -76,7 +76,7 @@ impl Engine {
     pub fn fdatasync_open(&self, file: InodeNo, sample: &mut ErrorSample) -> Result<(), Error> {
         let inode = self.inodes.get(file);
         self.write_back_file(&inode);
-        let locked = inode.read(self, LockAs::File)?;
+        let locked = inode.read(self, LockClass::File)?;
         inode.check_lost(sample)?;
         let unsynced = inode.unsynced(&locked);
         drop(locked);
@@ -127,7 +127,7 @@ mod tests {
         volume.fsync(file).unwrap();
         volume.write(file, 0, b"data").unwrap();
         let inode = volume.inodes.get(file);
-        let locked = inode.read(&*volume, LockAs::File).unwrap();
+        let locked = inode.read(&*volume, LockClass::File).unwrap();
         let changes = inode.unsynced(&locked).expect("it was written");
         drop(locked);
         volume.commit_all().unwrap();

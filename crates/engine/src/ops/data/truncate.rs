@@ -6,7 +6,7 @@ use super::range::{Edges, max_size, zero_in_frames};
 use super::{check_writable, set_size, touch};
 use crate::edit::write_inode;
 use crate::engine::Engine;
-use crate::engine::inodes::{InodeWrite, LockAs};
+use crate::engine::inodes::{InodeWrite, LockClass};
 use crate::engine::operation::Operation;
 use crate::write::{inline, mapping, orphans};
 use extant_ondisk::inode::InodeFlags;
@@ -33,7 +33,7 @@ impl Engine {
     pub fn truncate_by(&self, file: InodeNo, size: u64, by: &Creator) -> Result<(), Error> {
         self.with_space(|| {
             let file = self.inodes.get(file);
-            let mut inode = file.write(self, LockAs::File)?;
+            let mut inode = file.write(self, LockClass::File)?;
             check_writable(&inode)?;
             file.set_unsynced();
             if inode.flags.contains(InodeFlags::APPEND) {
@@ -81,7 +81,7 @@ impl Engine {
 
     /// Moves the end of a file with blocks.
     fn set_end(&self, file: &mut LoadedInode, size: u64, by: &Creator) -> Result<(), Error> {
-        self.allocator.discard_window(file.number);
+        self.allocator.discard_preallocation(file.number);
         let edges = self.behind_end(file, size)?;
         let is_journalled = self.is_journalled(file);
         // At the same size too: there may be blocks behind the end that were preallocated.

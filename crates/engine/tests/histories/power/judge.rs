@@ -48,8 +48,8 @@ pub(crate) struct Recorded {
     outlines: Vec<(TreeSnapshot, BTreeMap<Vec<u8>, FileId>)>,
     sure: HashMap<usize, Sure>,
     /// Written data may be on the volume later than the calls that follow.
-    delays: bool,
-    /// Delayed data may be lost, which whoever waits for them is told.
+    delalloc: bool,
+    /// DelayedData data may be lost, which whoever waits for them is told.
     loses_delayed: bool,
     /// Ranges that calls were to change when the device failed: they may have got anywhere.
     broken_off: Vec<(FileId, Range<u64>)>,
@@ -217,8 +217,8 @@ impl Recorded {
             sure: HashMap::new(),
             marks: Vec::new(),
             broken_off: Vec::new(),
-            delays: engine.delays(),
-            loses_delayed: engine.delays() && failures.may_come(),
+            delalloc: engine.delalloc(),
+            loses_delayed: engine.delalloc() && failures.may_come(),
             history,
         };
         let mut latched = None;
@@ -248,7 +248,7 @@ impl Recorded {
             match outcome {
                 // What a call that broke off left behind is read too.
                 Err(_) if matches!(step.call, Call::Read { file, .. } if is_unknown(file)) => {}
-                // Delayed data that were lost have taken the end of their file along.
+                // DelayedData data that were lost have taken the end of their file along.
                 Err(wrong)
                     if recorded.loses_delayed
                         && failures.have_come()
@@ -280,7 +280,7 @@ impl Recorded {
     /// Whether where a file ends is judged with its contents: its data are delayed, or a call on
     /// them broke off.
     fn size_is_open(&self, id: FileId) -> bool {
-        self.delays || self.is_broken_off(id)
+        self.delalloc || self.is_broken_off(id)
     }
 
     fn forget_sizes(&self, tree: &mut TreeSnapshot, files: &BTreeMap<Vec<u8>, FileId>) {
@@ -548,7 +548,7 @@ impl Recorded {
                 .resolve(path, extant_reader::Follow::No)
                 .map_err(|error| format!("{}: {error}", path.escape_ascii()))?;
             let sure = sure.get(id).map_or(written, |sure| written.max(*sure));
-            let first = match (self.loses_delayed, self.delays) {
+            let first = match (self.loses_delayed, self.delalloc) {
                 (true, _) => sure,
                 (_, true) => sure.max(self.settled(*id, state)),
                 _ => sure.max(state),

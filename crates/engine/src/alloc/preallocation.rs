@@ -5,7 +5,7 @@
 //! window of its own, sized by the file; small files of a flex group share one for each thread, so
 //! that they lie together and threads do not mix.
 
-use crate::ranks::{SharedWindowLock, WindowLock};
+use crate::ranks::{GroupPreallocationLock, PreallocationLock};
 use extant_ondisk::{FileBlock, GroupNo, InodeNo};
 use extant_reader::hash::ByWord;
 use extant_runtime::sync::atomic::{AtomicU64, Ordering};
@@ -15,23 +15,23 @@ use std::ops::Range;
 
 /// Shards of the files' windows.
 const SHARDS: u32 = 16;
-/// Windows that a shard keeps.
+/// Preallocations that a shard keeps.
 const MOST: usize = 64;
 /// Threads that share nothing.
 const THREADS: usize = 8;
 /// Flex groups for which one thread has a shared window.
-const HOMES: usize = 4;
+const FLEX_GROUPS: usize = 4;
 
 /// Clusters of one group.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Piece {
+pub(crate) struct ClusterRange {
     /// The group.
     pub group: GroupNo,
     /// The clusters in it.
     pub clusters: Range<u32>,
 }
 
-impl Piece {
+impl ClusterRange {
     /// How many.
     pub(crate) fn len(&self) -> u32 {
         self.clusters.end - self.clusters.start
@@ -53,35 +53,38 @@ impl Piece {
 
 /// A file's window.
 #[derive(Debug)]
-struct Window {
+struct FilePreallocation {
     /// The block of the file that its first cluster is for.
     next: FileBlock,
-    piece: Piece,
-    /// When its file last grew, see [`Windows::clock`].
+    piece: ClusterRange,
+    /// When its file last grew, see [`Preallocations::clock`].
     used: u64,
 }
 
 /// A window that small files share.
 #[derive(Debug)]
-struct Shared {
+struct GroupPreallocation {
     /// The first group of the flex group that its files belong to.
-    home: GroupNo,
-    piece: Piece,
+    flex_group: GroupNo,
+    piece: ClusterRange,
 }
 
 /// All windows of a volume.
 #[derive(Debug, Default)]
-pub(crate) struct Windows {
-    files: [Mutex<HashMap<u32, Window, ByWord>, WindowLock>; SHARDS as usize],
+pub(crate) struct Preallocations {
+    files: [Mutex<HashMap<u32, FilePreallocation, ByWord>, PreallocationLock>; SHARDS as usize],
     /// Clusters in the files' windows.
     held: AtomicU64,
     /// Counts what was cut off windows: how long ago one was in use.
     clock: AtomicU64,
-    shared: [Mutex<Vec<Shared>, SharedWindowLock>; THREADS],
+    shared: [Mutex<Vec<GroupPreallocation>, GroupPreallocationLock>; THREADS],
 }
 
-impl Windows {
-    fn shard(&self, inode: InodeNo) -> &Mutex<HashMap<u32, Window, ByWord>, WindowLock> {
+impl Preallocations {
+    fn shard(
+        &self,
+        inode: InodeNo,
+    ) -> &Mutex<HashMap<u32, FilePreallocation, ByWord>, PreallocationLock> {
         &self.files[(inode.0 % SHARDS) as usize]
     }
 
@@ -89,7 +92,7 @@ impl Windows {
         self.clock.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn own_shared(&self) -> &Mutex<Vec<Shared>, SharedWindowLock> {
+    fn own_shared(&self) -> &Mutex<Vec<GroupPreallocation>, GroupPreallocationLock> {
         &self.shared[thread::number() % THREADS]
     }
 
@@ -99,7 +102,7 @@ impl Windows {
     }
 
     /// Clusters are in the files' windows no more.
-    fn gone(&self, pieces: &[Piece]) {
+    fn gone(&self, pieces: &[ClusterRange]) {
         let clusters = pieces.iter().map(|piece| u64::from(piece.len())).sum();
         self.held.fetch_sub(clusters, Ordering::Relaxed);
     }
@@ -117,13 +120,14 @@ impl Windows {
         at: FileBlock,
         most: u32,
         per_cluster: u64,
-    ) -> Option<Piece> {
+    ) -> Option<ClusterRange> {
         let mut shard = self.shard(inode).lock();
-        let window = shard.get_mut(&inode.0).filter(|window| window.next == at)?;
-        let front = window.piece.cut(most);
-        window.next = FileBlock(at.0 + u64::from(front.len()) * per_cluster);
-        window.used = self.tick();
-        if window.piece.clusters.is_empty() {
+        let preallocation =
+            shard.get_mut(&inode.0).filter(|preallocation| preallocation.next == at)?;
+        let front = preallocation.piece.cut(most);
+        preallocation.next = FileBlock(at.0 + u64::from(front.len()) * per_cluster);
+        preallocation.used = self.tick();
+        if preallocation.piece.clusters.is_empty() {
             shard.remove(&inode.0);
         }
         drop(shard);
@@ -132,18 +136,27 @@ impl Windows {
     }
 
     /// Gives a file a window; what is given back for it.
-    pub(crate) fn put(&self, inode: InodeNo, next: FileBlock, piece: Piece) -> Vec<Piece> {
+    pub(crate) fn put(
+        &self,
+        inode: InodeNo,
+        next: FileBlock,
+        piece: ClusterRange,
+    ) -> Vec<ClusterRange> {
         let mut shard = self.shard(inode).lock();
-        let mut back: Vec<Piece> = Vec::new();
-        back.extend(shard.remove(&inode.0).map(|window| window.piece));
+        let mut back: Vec<ClusterRange> = Vec::new();
+        back.extend(shard.remove(&inode.0).map(|preallocation| preallocation.piece));
         if shard.len() >= MOST {
             // Anyone's: files that are written now get another.
             let other = shard.keys().next().copied();
-            back.extend(other.and_then(|other| shard.remove(&other)).map(|window| window.piece));
+            back.extend(
+                other
+                    .and_then(|other| shard.remove(&other))
+                    .map(|preallocation| preallocation.piece),
+            );
         }
         if !piece.clusters.is_empty() {
             self.held.fetch_add(u64::from(piece.len()), Ordering::Relaxed);
-            shard.insert(inode.0, Window { next, piece, used: self.tick() });
+            shard.insert(inode.0, FilePreallocation { next, piece, used: self.tick() });
         }
         drop(shard);
         self.gone(&back);
@@ -151,7 +164,7 @@ impl Windows {
     }
 
     /// Takes the window of a file away.
-    pub(crate) fn take(&self, inode: InodeNo) -> Option<Piece> {
+    pub(crate) fn take(&self, inode: InodeNo) -> Option<ClusterRange> {
         let mut shard = self.shard(inode).lock();
         if shard.is_empty() {
             return None;
@@ -163,9 +176,9 @@ impl Windows {
     }
 
     /// Clusters from the window that small files of a flex group share.
-    pub(crate) fn cut_shared(&self, home: GroupNo, most: u32) -> Option<Piece> {
+    pub(crate) fn cut_shared(&self, flex_group: GroupNo, most: u32) -> Option<ClusterRange> {
         let mut shared = self.own_shared().lock();
-        let at = shared.iter().position(|window| window.home == home)?;
+        let at = shared.iter().position(|preallocation| preallocation.flex_group == flex_group)?;
         let front = shared[at].piece.cut(most);
         if shared[at].piece.clusters.is_empty() {
             shared.remove(at);
@@ -174,24 +187,29 @@ impl Windows {
     }
 
     /// Gives small files of a flex group a window; what is given back for it.
-    pub(crate) fn put_shared(&self, home: GroupNo, piece: Piece) -> Option<Piece> {
+    pub(crate) fn put_shared(
+        &self,
+        flex_group: GroupNo,
+        piece: ClusterRange,
+    ) -> Option<ClusterRange> {
         let mut shared = self.own_shared().lock();
-        let old = match shared.iter().position(|window| window.home == home) {
-            Some(at) => Some(shared.remove(at)),
-            None if shared.len() >= HOMES => Some(shared.remove(0)),
-            None => None,
-        };
+        let old =
+            match shared.iter().position(|preallocation| preallocation.flex_group == flex_group) {
+                Some(at) => Some(shared.remove(at)),
+                None if shared.len() >= FLEX_GROUPS => Some(shared.remove(0)),
+                None => None,
+            };
         if !piece.clusters.is_empty() {
-            shared.push(Shared { home, piece });
+            shared.push(GroupPreallocation { flex_group, piece });
         }
-        old.map(|window| window.piece)
+        old.map(|preallocation| preallocation.piece)
     }
 
     /// Takes half of the files' windows away, those of files that have not grown for the longest
     /// time.
-    pub(crate) fn drain_idle(&self) -> Vec<Piece> {
-        let used = |shard: &Mutex<HashMap<u32, Window, ByWord>, WindowLock>| {
-            shard.lock().values().map(|window| window.used).collect::<Vec<_>>()
+    pub(crate) fn drain_idle(&self) -> Vec<ClusterRange> {
+        let used = |shard: &Mutex<HashMap<u32, FilePreallocation, ByWord>, PreallocationLock>| {
+            shard.lock().values().map(|preallocation| preallocation.used).collect::<Vec<_>>()
         };
         let mut all: Vec<u64> = self.files.iter().flat_map(used).collect();
         if all.is_empty() {
@@ -202,24 +220,24 @@ impl Windows {
         let mut back = Vec::new();
         for shard in &self.files {
             let mut shard = shard.lock();
-            let gone = shard.extract_if(|_, window| window.used <= last);
-            back.extend(gone.map(|(_, window)| window.piece));
+            let gone = shard.extract_if(|_, preallocation| preallocation.used <= last);
+            back.extend(gone.map(|(_, preallocation)| preallocation.piece));
         }
         self.gone(&back);
         back
     }
 
     /// Takes all windows away; those of files for which `keeps` speaks stay.
-    pub(crate) fn drain(&self, keeps: impl Fn(InodeNo) -> bool) -> Vec<Piece> {
+    pub(crate) fn drain(&self, keeps: impl Fn(InodeNo) -> bool) -> Vec<ClusterRange> {
         let mut back = Vec::new();
         for shard in &self.files {
             let mut shard = shard.lock();
             let gone = shard.extract_if(|inode, _| !keeps(InodeNo(*inode)));
-            back.extend(gone.map(|(_, window)| window.piece));
+            back.extend(gone.map(|(_, preallocation)| preallocation.piece));
         }
         self.gone(&back);
         for shared in &self.shared {
-            back.extend(shared.lock().drain(..).map(|window| window.piece));
+            back.extend(shared.lock().drain(..).map(|preallocation| preallocation.piece));
         }
         back
     }
@@ -229,83 +247,85 @@ impl Windows {
 mod tests {
     use super::*;
 
-    fn piece(clusters: Range<u32>) -> Piece {
-        Piece { group: GroupNo(3), clusters }
+    fn piece(clusters: Range<u32>) -> ClusterRange {
+        ClusterRange { group: GroupNo(3), clusters }
     }
 
     #[test]
     fn a_window_goes_on_where_its_file_does_and_nowhere_else() {
-        let (windows, inode) = (Windows::default(), InodeNo(12));
-        assert_eq!(windows.put(inode, FileBlock(16), piece(100..110)), []);
-        assert_eq!(windows.cut(inode, FileBlock(15), 4, 1), None);
-        assert_eq!(windows.cut(InodeNo(28), FileBlock(16), 4, 1), None);
-        assert_eq!(windows.cut(inode, FileBlock(16), 4, 1), Some(piece(100..104)));
-        assert_eq!(windows.held(), 6);
-        assert_eq!(windows.cut(inode, FileBlock(20), 40, 1), Some(piece(104..110)));
-        assert_eq!(windows.held(), 0);
-        assert_eq!(windows.cut(inode, FileBlock(26), 1, 1), None);
+        let (preallocations, inode) = (Preallocations::default(), InodeNo(12));
+        assert_eq!(preallocations.put(inode, FileBlock(16), piece(100..110)), []);
+        assert_eq!(preallocations.cut(inode, FileBlock(15), 4, 1), None);
+        assert_eq!(preallocations.cut(InodeNo(28), FileBlock(16), 4, 1), None);
+        assert_eq!(preallocations.cut(inode, FileBlock(16), 4, 1), Some(piece(100..104)));
+        assert_eq!(preallocations.held(), 6);
+        assert_eq!(preallocations.cut(inode, FileBlock(20), 40, 1), Some(piece(104..110)));
+        assert_eq!(preallocations.held(), 0);
+        assert_eq!(preallocations.cut(inode, FileBlock(26), 1, 1), None);
     }
 
     #[test]
     fn a_new_window_gives_the_old_one_back() {
-        let (windows, inode) = (Windows::default(), InodeNo(12));
-        assert_eq!(windows.put(inode, FileBlock(0), piece(0..8)), []);
-        assert_eq!(windows.put(inode, FileBlock(9), piece(20..28)), [piece(0..8)]);
-        assert_eq!(windows.held(), 8);
-        assert_eq!(windows.take(inode), Some(piece(20..28)));
-        assert_eq!(windows.held(), 0);
-        assert_eq!(windows.take(inode), None);
+        let (preallocations, inode) = (Preallocations::default(), InodeNo(12));
+        assert_eq!(preallocations.put(inode, FileBlock(0), piece(0..8)), []);
+        assert_eq!(preallocations.put(inode, FileBlock(9), piece(20..28)), [piece(0..8)]);
+        assert_eq!(preallocations.held(), 8);
+        assert_eq!(preallocations.take(inode), Some(piece(20..28)));
+        assert_eq!(preallocations.held(), 0);
+        assert_eq!(preallocations.take(inode), None);
     }
 
     #[test]
     fn no_more_windows_are_kept_than_there_is_room_for() {
-        let windows = Windows::default();
+        let preallocations = Preallocations::default();
         let back: usize = (0..10_000)
-            .map(|number| windows.put(InodeNo(number), FileBlock(0), piece(number..number + 1)))
+            .map(|number| {
+                preallocations.put(InodeNo(number), FileBlock(0), piece(number..number + 1))
+            })
             .map(|back| back.len())
             .sum();
         assert_eq!(back, 10_000 - MOST * SHARDS as usize);
-        assert_eq!(windows.drain(|_| false).len(), MOST * SHARDS as usize);
+        assert_eq!(preallocations.drain(|_| false).len(), MOST * SHARDS as usize);
     }
 
     #[test]
     fn small_files_of_a_flex_group_share_a_window() {
-        let windows = Windows::default();
-        assert_eq!(windows.put_shared(GroupNo(16), piece(0..8)), None);
-        assert_eq!(windows.cut_shared(GroupNo(0), 2), None);
-        assert_eq!(windows.cut_shared(GroupNo(16), 2), Some(piece(0..2)));
-        assert_eq!(windows.put_shared(GroupNo(16), piece(50..51)), Some(piece(2..8)));
-        assert_eq!(windows.cut_shared(GroupNo(16), 2), Some(piece(50..51)));
-        assert_eq!(windows.cut_shared(GroupNo(16), 2), None);
+        let preallocations = Preallocations::default();
+        assert_eq!(preallocations.put_shared(GroupNo(16), piece(0..8)), None);
+        assert_eq!(preallocations.cut_shared(GroupNo(0), 2), None);
+        assert_eq!(preallocations.cut_shared(GroupNo(16), 2), Some(piece(0..2)));
+        assert_eq!(preallocations.put_shared(GroupNo(16), piece(50..51)), Some(piece(2..8)));
+        assert_eq!(preallocations.cut_shared(GroupNo(16), 2), Some(piece(50..51)));
+        assert_eq!(preallocations.cut_shared(GroupNo(16), 2), None);
     }
 
     #[test]
     fn windows_that_were_not_used_for_long_go_first() {
-        let windows = Windows::default();
+        let preallocations = Preallocations::default();
         for number in 0..4 {
-            windows.put(InodeNo(number), FileBlock(0), piece(number * 8..number * 8 + 8));
+            preallocations.put(InodeNo(number), FileBlock(0), piece(number * 8..number * 8 + 8));
         }
-        windows.cut(InodeNo(0), FileBlock(0), 2, 1);
-        let mut back = windows.drain_idle();
+        preallocations.cut(InodeNo(0), FileBlock(0), 2, 1);
+        let mut back = preallocations.drain_idle();
         back.sort_by_key(|piece| piece.clusters.start);
         assert_eq!(back, [piece(8..16), piece(16..24)]);
-        assert_eq!(windows.drain_idle(), [piece(24..32)]);
-        assert_eq!(windows.held(), 6);
-        assert_eq!(windows.drain_idle(), [piece(2..8)]);
-        assert_eq!(windows.held(), 0);
-        assert_eq!(windows.drain_idle(), []);
+        assert_eq!(preallocations.drain_idle(), [piece(24..32)]);
+        assert_eq!(preallocations.held(), 6);
+        assert_eq!(preallocations.drain_idle(), [piece(2..8)]);
+        assert_eq!(preallocations.held(), 0);
+        assert_eq!(preallocations.drain_idle(), []);
     }
 
     #[test]
     fn windows_of_files_that_are_open_may_stay() {
-        let windows = Windows::default();
-        windows.put(InodeNo(12), FileBlock(0), piece(0..8));
-        windows.put(InodeNo(13), FileBlock(0), piece(8..9));
-        windows.put_shared(GroupNo(0), piece(9..10));
-        let mut back = windows.drain(|inode| inode == InodeNo(13));
+        let preallocations = Preallocations::default();
+        preallocations.put(InodeNo(12), FileBlock(0), piece(0..8));
+        preallocations.put(InodeNo(13), FileBlock(0), piece(8..9));
+        preallocations.put_shared(GroupNo(0), piece(9..10));
+        let mut back = preallocations.drain(|inode| inode == InodeNo(13));
         back.sort_by_key(|piece| piece.clusters.start);
         assert_eq!(back, [piece(0..8), piece(9..10)]);
-        assert_eq!(windows.held(), 1);
-        assert_eq!(windows.take(InodeNo(13)), Some(piece(8..9)));
+        assert_eq!(preallocations.held(), 1);
+        assert_eq!(preallocations.take(InodeNo(13)), Some(piece(8..9)));
     }
 }
