@@ -10,7 +10,7 @@ use extant::rooms::engine::{Volume, VolumeOptions};
 use extant::rooms::reader::Error as Cause;
 use extant::rooms::runtime::env::{Env, WallTime};
 use extant::rooms::storage::{Access, DeviceUrl, Opened};
-use extant::{Creator, Error, FileSystem};
+use extant::{Credentials, Error, FileSystem};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
@@ -161,15 +161,15 @@ fn live(
 }
 
 /// Who makes files: whoever runs the command, with the umask of the process.
-fn creator() -> Creator {
+fn creator() -> Credentials {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-    Creator {
+    Credentials {
         uid: uid.as_raw(),
         gid: gid.as_raw(),
         umask: umask(),
         is_privileged: uid.is_root(),
         keeps_set_ids: uid.is_root(),
-        ..Creator::default()
+        ..Credentials::default()
     }
 }
 

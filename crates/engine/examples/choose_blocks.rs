@@ -9,7 +9,7 @@
 
 use extant_device::{Device, FileDevice};
 use extant_engine::edit::{AllocationRequest, Purpose};
-use extant_engine::testing::{Found, find};
+use extant_engine::testing::{ClaimedRun, find};
 use extant_engine::{Volume, VolumeOptions};
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
@@ -85,7 +85,7 @@ fn search(
     (volume, env): (&Volume, &Env),
     count: u64,
     clusters: u64,
-    kept: &mut Vec<Found>,
+    kept: &mut Vec<ClaimedRun>,
 ) -> Result<Vec<Duration>, Box<dyn Error>> {
     let geometry = volume.geometry();
     let mut times = Vec::new();

@@ -9,7 +9,7 @@ use extant_device::Device;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::{BlockNo, Geometry, GroupNo, InodeNo};
 use extant_reader::read::dir::{DirEntry, ReadDir};
-use extant_reader::read::dir_block::Found;
+use extant_reader::read::dir_block::EntryTarget;
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::mapping::Mapping;
 use extant_reader::read::path::Follow;
@@ -159,16 +159,16 @@ impl OpenVolume {
         }
     }
 
-    /// As [`Engine::closed_by_all`].
-    pub fn closed_by_all(&self, file: InodeNo) {
+    /// As [`Engine::last_writer_closed`].
+    pub fn last_writer_closed(&self, file: InodeNo) {
         if let Some(engine) = self.changing() {
-            engine.closed_by_all(file);
+            engine.last_writer_closed(file);
         }
     }
 
-    /// As [`Engine::nameless_count`]; 0 on a volume that is only read.
-    pub fn nameless_count(&self) -> usize {
-        self.changing().map_or(0, Engine::nameless_count)
+    /// As [`Engine::open_unlinked_count`]; 0 on a volume that is only read.
+    pub fn open_unlinked_count(&self) -> usize {
+        self.changing().map_or(0, Engine::open_unlinked_count)
     }
 }
 

@@ -2,7 +2,7 @@
 //! brings back what was changed since.
 
 use extant_device::{Device, DeviceError, Operation, Request};
-use extant_engine::{Creator, OpenVolume, SetAttributes, Volume, VolumeOptions};
+use extant_engine::{Credentials, OpenVolume, SetAttributes, Volume, VolumeOptions};
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
 use extant_reader::{ReaderOptions, VolumeRead};
 use extant_runtime::env::Env;
@@ -72,7 +72,8 @@ fn filled() -> Option<TempImage> {
     let volume = live(Reads::of(&image), 32, VolumeOptions::default().memory);
     for file in 0..FILES {
         let name = format!("file-{file:04}");
-        let made = volume.create(InodeNo::ROOT, name.as_bytes(), 0o600, &Creator::ROOT).unwrap();
+        let made =
+            volume.create(InodeNo::ROOT, name.as_bytes(), 0o600, &Credentials::ROOT).unwrap();
         assert_eq!(made.number.0, FIRST + file);
     }
     volume.close().unwrap();

@@ -3,7 +3,7 @@
 
 use extant_device::{Device, FileDevice, MemoryDevice};
 use extant_engine::ops::FallocateMode;
-use extant_engine::{AllocatorKind, Creator, Volume, VolumeOptions};
+use extant_engine::{AllocatorKind, Credentials, Volume, VolumeOptions};
 use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::{GroupNo, InodeNo};
@@ -30,7 +30,7 @@ fn with(allocator: AllocatorKind) -> VolumeOptions {
 }
 
 fn create(volume: &Volume, name: &str) -> InodeNo {
-    volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number
+    volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Credentials::ROOT).unwrap().number
 }
 
 fn extents(volume: &Volume, file: InodeNo) -> Vec<Mapping> {
@@ -243,7 +243,7 @@ fn free_space_is_trimmed_and_what_is_in_use_stays() {
             .iter()
             .map(|extent| geometry.byte_of(extent.physical().unwrap()))
             .collect();
-        volume.closed_by_all(kept);
+        volume.last_writer_closed(kept);
         volume.unlink(InodeNo::ROOT, b"gone").unwrap();
         volume.sync().unwrap();
         let bytes_at = |places: &[u64]| {
@@ -281,8 +281,10 @@ fn free_space_is_trimmed_and_what_is_in_use_stays() {
 type Close = fn(&Volume, InodeNo);
 
 /// The last one who holds a file lets it go, or only reads it from now on.
-const CLOSES: [Close; 2] =
-    [|volume, file| volume.release(file, 1).unwrap(), |volume, file| volume.closed_by_all(file)];
+const CLOSES: [Close; 2] = [
+    |volume, file| volume.release(file, 1).unwrap(),
+    |volume, file| volume.last_writer_closed(file),
+];
 
 /// Two writes' bytes at a place of a file.
 fn write_two(volume: &Volume, file: InodeNo, at: usize) {
@@ -350,7 +352,7 @@ fn fill_up(volume: &Volume) {
     let block = u64::from(volume.geometry().block_size) as usize;
     let mut at = 0;
     for piece in [1 << 20, 16 * block, block] {
-        while let Ok(count) = volume.write_by(file, at, &vec![1; piece], &Creator::ROOT) {
+        while let Ok(count) = volume.write_by(file, at, &vec![1; piece], &Credentials::ROOT) {
             at += count as u64;
         }
     }

@@ -2,7 +2,7 @@
 
 use extant_device::{Direct, FileDevice};
 use extant_engine::edit::{AllocationRequest, Purpose};
-use extant_engine::{Creator, Volume, VolumeOptions, testing};
+use extant_engine::{Credentials, Volume, VolumeOptions, testing};
 use extant_ondisk::{GroupNo, InodeNo};
 use extant_runtime::env::Env;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
@@ -48,7 +48,7 @@ fn buddies_go_when_memory_is_short() {
     assert!(full > memory / 16, "{full} bytes: all groups were looked at");
     // More than may be delayed, and no background writer comes between: whoever writes waits for
     // memory.
-    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap().number;
+    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Credentials::ROOT).unwrap().number;
     let piece = vec![7; 256 << 10];
     for at in 0..64 {
         volume.write(file, at * piece.len() as u64, &piece).unwrap();

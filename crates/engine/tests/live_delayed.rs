@@ -6,7 +6,7 @@ mod common;
 use common::pause;
 use extant_device::{Device, DeviceError, MemoryDevice, Operation, Request, RequestKind};
 use extant_engine::ops::FallocateMode;
-use extant_engine::{Creator, DataMode, RenameFlags, SetAttributes, Volume, VolumeOptions};
+use extant_engine::{Credentials, DataMode, RenameFlags, SetAttributes, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_reader::{Error, Reader, Target, VolumeRead};
 use extant_runtime::env::Env;
@@ -54,7 +54,7 @@ impl Faulty {
 }
 
 fn create(volume: &Volume, name: &str) -> InodeNo {
-    volume.create(ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number
+    volume.create(ROOT, name.as_bytes(), 0o644, &Credentials::ROOT).unwrap().number
 }
 
 fn check(device: &dyn Device) {
@@ -472,11 +472,11 @@ fn a_target_that_cannot_be_flushed_stops_the_journal() {
     volume.sync().unwrap();
     let broken = Effect::Error(io::ErrorKind::Other);
     faulty.inject(Fault::new(broken).on(Operation::Flush).times(1));
-    let link = volume.symlink(ROOT, b"link", &[b't'; 100], &Creator::ROOT);
+    let link = volume.symlink(ROOT, b"link", &[b't'; 100], &Credentials::ROOT);
     assert!(matches!(link, Err(Error::Io(_))), "{link:?}");
     assert_eq!(faulty.faults_met(), 1);
     // The device works again; the volume takes nothing any more.
-    let after = volume.create(ROOT, b"after", 0o644, &Creator::ROOT);
+    let after = volume.create(ROOT, b"after", 0o644, &Credentials::ROOT);
     assert!(matches!(after, Err(Error::Journal(_))), "{after:?}");
     assert!(volume.sync().is_err());
     env.advance(Duration::from_secs(31));

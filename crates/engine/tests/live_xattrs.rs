@@ -4,7 +4,7 @@
 use extant_device::Device;
 use extant_engine::testing::ScratchEdit;
 use extant_engine::write::quota;
-use extant_engine::{Creator, SetAttributes, Volume, VolumeOptions, XattrSet};
+use extant_engine::{Credentials, SetAttributes, Volume, VolumeOptions, XattrSet};
 use extant_ondisk::InodeNo;
 use extant_ondisk::acl::{Acl, AclEntry, Subject};
 use extant_ondisk::inode::InodeFlags;
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-const BY: Creator = Creator { is_privileged: false, ..Creator::ROOT };
+const BY: Credentials = Credentials { is_privileged: false, ..Credentials::ROOT };
 
 fn open_live(path: &Path) -> Volume {
     let device = extant_device::OpenOptions::new().write(true).open(path).unwrap();
@@ -272,7 +272,7 @@ fn room_is_judged_by_free_space_and_limits() {
     edit.write_out(device.as_ref()).unwrap();
     drop((edit, device));
     let volume = open_live(&image.path());
-    let by = |uid, is_privileged| Creator { uid, is_privileged, ..BY };
+    let by = |uid, is_privileged| Credentials { uid, is_privileged, ..BY };
     let [limited, other] = [7, 8].map(|uid| {
         let name = format!("of{uid}");
         volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &by(uid, false)).unwrap()

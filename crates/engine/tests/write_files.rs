@@ -9,7 +9,7 @@ use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{BlockNo, FileBlock, MAX_FILE_BLOCKS};
 use extant_reader::read::dir::lookup;
-use extant_reader::read::dir_block::Found;
+use extant_reader::read::dir_block::EntryTarget;
 use extant_reader::{BrokenIndex, Error, MetadataRead, Reader, VolumeRead};
 use extant_testkit::{debugfs, skip, tool};
 use proptest::test_runner::TestRng;
@@ -145,7 +145,7 @@ fn directory_history(options: &[&str], seed: u8, names: u32) {
     let links_before = target.links;
     let mut random = rng(seed);
     let mut model: Vec<Vec<u8>> = Vec::new();
-    let found = Found { inode: target.number, file_type: EntryType::Regular };
+    let found = EntryTarget { inode: target.number, file_type: EntryType::Regular };
     for index in 0..names {
         if !model.is_empty() && random.random_range(0..4_u32) == 0 {
             let gone = model.swap_remove(random.random_range(0..model.len()));

@@ -11,7 +11,7 @@ use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::{FileBlock, InodeNo, MAX_FILE_BLOCKS};
 use extant_reader::read::data;
 use extant_reader::read::dir::lookup;
-use extant_reader::read::dir_block::Found;
+use extant_reader::read::dir_block::EntryTarget;
 use extant_reader::read::inode::load;
 use extant_reader::{BrokenIndex, Error, LoadedInode, MetadataRead, Reader, VolumeRead};
 use extant_testkit::{LoopMount, debugfs, is_root, skip, tool};
@@ -220,7 +220,7 @@ fn inline_directories_change_in_place_and_grow_out() {
         let mut parent = named(&edit, "dir");
         let mut target = named(&edit, "target");
         let links_before = target.links;
-        let found = Found { inode: target.number, file_type: EntryType::Regular };
+        let found = EntryTarget { inode: target.number, file_type: EntryType::Regular };
         let mut random = rng(turn as u8 + 9);
         if !parent.is_inline() {
             // As a creator would have made it.
@@ -254,7 +254,7 @@ fn inline_directories_change_in_place_and_grow_out() {
         assert!(was_inline_with >= 5, "{was_inline_with}");
         assert!(!parent.is_inline(), "so many names are not inline");
         let other = named(&edit, "file");
-        let renamed = Found { inode: other.number, file_type: EntryType::Regular };
+        let renamed = EntryTarget { inode: other.number, file_type: EntryType::Regular };
         dir::replace(&mut edit, &mut parent, &model[0], renamed).unwrap();
         assert_eq!(
             lookup(&edit, &parent, &model[0], BrokenIndex::Report).unwrap().inode,

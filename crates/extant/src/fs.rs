@@ -8,7 +8,7 @@ use crate::path::{self, Place};
 use crate::schemes;
 use extant_device::{Device, Direct};
 use extant_engine::{
-    Creator, OpenVolume, RenameFlags, SetAttributes, Volume, VolumeOptions, XattrSet,
+    Credentials, OpenVolume, RenameFlags, SetAttributes, Volume, VolumeOptions, XattrSet,
 };
 use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
@@ -79,7 +79,7 @@ impl Drop for Inner {
 /// the same file system.
 ///
 /// Paths start at the root, with or without a slash. Permissions are not checked: whoever has the
-/// image may do everything. New files belong to the [`Creator`] of [`Self::acting_as`].
+/// image may do everything. New files belong to the [`Credentials`] of [`Self::acting_as`].
 ///
 /// What was changed is on the device after [`Self::sync`], [`File::sync_all`] or [`Self::close`];
 /// after power loss each call has happened as a whole or not at all.
@@ -106,7 +106,7 @@ impl Drop for Inner {
 #[derive(Clone, Debug)]
 pub struct FileSystem {
     inner: Arc<Inner>,
-    creator: Creator,
+    credentials: Credentials,
 }
 
 impl FileSystem {
@@ -190,13 +190,13 @@ impl FileSystem {
     }
 
     fn of_inner(inner: Inner) -> Self {
-        Self { inner: Arc::new(inner), creator: Creator::ROOT }
+        Self { inner: Arc::new(inner), credentials: Credentials::ROOT }
     }
 
-    /// The same file system, where new files belong to `creator`.
+    /// The same file system, where new files belong to `credentials`.
     #[must_use]
-    pub fn acting_as(&self, creator: Creator) -> Self {
-        Self { inner: self.inner.clone(), creator }
+    pub fn acting_as(&self, credentials: Credentials) -> Self {
+        Self { inner: self.inner.clone(), credentials }
     }
 
     /// The volume, for calls by inode: those of [`VolumeRead`] read, those of
@@ -241,8 +241,8 @@ impl FileSystem {
         &self.inner
     }
 
-    pub(crate) fn creator(&self) -> &Creator {
-        &self.creator
+    pub(crate) fn credentials(&self) -> &Credentials {
+        &self.credentials
     }
 
     /// Runs a call and names the path where it fails.
@@ -393,7 +393,7 @@ impl FileSystem {
         let path = path.as_ref();
         let place = self.place(path)?;
         self.at(path, |volume| {
-            volume.engine()?.mkdir(place.dir, place.name, permissions, &self.creator).map(drop)
+            volume.engine()?.mkdir(place.dir, place.name, permissions, &self.credentials).map(drop)
         })
     }
 
@@ -560,7 +560,7 @@ impl FileSystem {
         let (target, name) = (target.as_ref().as_os_str().as_bytes(), name.as_ref());
         let place = self.place(name)?;
         self.at(name, |volume| {
-            volume.engine()?.symlink(place.dir, place.name, target, &self.creator).map(drop)
+            volume.engine()?.symlink(place.dir, place.name, target, &self.credentials).map(drop)
         })
     }
 
@@ -590,7 +590,7 @@ impl FileSystem {
         let place = self.place(path)?;
         self.at(path, |volume| {
             let mode = file_type.mode() | permissions;
-            volume.engine()?.mknod(place.dir, place.name, mode, device, &self.creator).map(drop)
+            volume.engine()?.mknod(place.dir, place.name, mode, device, &self.credentials).map(drop)
         })
     }
 

@@ -67,7 +67,7 @@ pub use extant_device::{
     OpenOptions as FileDeviceOptions, SizeGrammar,
 };
 pub use extant_engine::{
-    AllocatorKind, Creator, DataMode, Engine, OpenVolume, RenameFlags, SetAttributes, Volume,
+    AllocatorKind, Credentials, DataMode, Engine, OpenVolume, RenameFlags, SetAttributes, Volume,
     VolumeOptions, XattrSet,
 };
 pub use extant_image::build::{BuildError, Progress, Report, Size};

@@ -29,7 +29,7 @@ pub use open::{
     DEFAULT_TABLE_RUN, Journal, ReaderOptions, SuperblockAt, check_journal_device, check_size,
 };
 pub use read::dir::{BrokenIndex, DirEntry, ReadDir};
-pub use read::dir_block::Found;
+pub use read::dir_block::EntryTarget;
 pub use read::inode::LoadedInode;
 pub use read::mapping::{Extents, Mapping, Target};
 pub use read::path::Follow;

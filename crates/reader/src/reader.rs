@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::info::VolumeInfo;
 use crate::read::ahead::ReadAhead;
 use crate::read::dir::{self, BrokenIndex, ReadDir};
-use crate::read::dir_block::Found;
+use crate::read::dir_block::EntryTarget;
 use crate::read::inode::{self, LoadedInode};
 use crate::read::mapping::Mapping;
 use crate::read::seek::{Seek, seek};
@@ -123,7 +123,7 @@ impl VolumeRead for Reader {
         inode::load(self, number)
     }
 
-    fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Found, Error> {
+    fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<EntryTarget, Error> {
         dir::lookup(self, &inode::load(self, dir)?, name, self.on_broken_index)
     }
 

@@ -11,7 +11,7 @@ use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::FileType;
 use extant_reader::Error;
 use extant_reader::hash::WordHasher;
-use extant_reader::read::dir_block::Found;
+use extant_reader::read::dir_block::EntryTarget;
 use extant_runtime::sync::Mutex;
 use extant_runtime::sync::atomic::{AtomicU64, Ordering};
 use std::hash::Hasher;
@@ -63,8 +63,8 @@ impl NameCache {
         &self,
         dir: &InodeRead<'_>,
         name: &[u8],
-        search: impl FnOnce() -> Result<Found, Error>,
-    ) -> Result<Found, Error> {
+        search: impl FnOnce() -> Result<EntryTarget, Error>,
+    ) -> Result<EntryTarget, Error> {
         if name.len() > MAX_NAME || matches!(name, b"." | b"..") {
             return search();
         }
@@ -74,7 +74,7 @@ impl NameCache {
             && known.edition == edition
             && known.name() == name
         {
-            return Ok(Found { inode: known.inode, file_type: FileType::Directory });
+            return Ok(EntryTarget { inode: known.inode, file_type: FileType::Directory });
         }
         let found = search()?;
         if found.file_type == FileType::Directory {

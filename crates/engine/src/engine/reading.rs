@@ -9,7 +9,7 @@ use extant_device::{Device, Request};
 use extant_ondisk::acl::Acl;
 use extant_ondisk::{BlockNo, FileBlock, GroupNo, InodeNo};
 use extant_reader::read::dir::{self};
-use extant_reader::read::dir_block::Found;
+use extant_reader::read::dir_block::EntryTarget;
 use extant_reader::read::inode::{self, LoadedInode};
 use extant_reader::read::mapping::Mapping;
 use extant_reader::read::path::{self, Follow};
@@ -147,7 +147,7 @@ impl VolumeRead for Engine {
         self.with_file(number, |inode, delayed| Ok(self.seen(inode, delayed)))
     }
 
-    fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Found, Error> {
+    fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<EntryTarget, Error> {
         let inode = self.inodes.get(dir);
         let found = inode.read(self, LockClass::Dir).and_then(|dir| {
             self.names.find(&dir, name, || dir::lookup(self, &dir, name, self.on_broken_index))

@@ -2,7 +2,7 @@
 
 use super::inodes::tests::loaded;
 use super::inodes::{InodeCache, LockClass};
-use crate::{Creator, RenameFlags, Volume, VolumeOptions};
+use crate::{Credentials, RenameFlags, Volume, VolumeOptions};
 use extant_device::{Device, MemoryDevice};
 use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::{GroupNo, InodeNo};
@@ -105,7 +105,8 @@ fn threads_allocate(base: &[u8], rounds: u8) {
             thread::spawn(move || {
                 for round in 0..rounds {
                     let name = format!("f{me}-{round}").into_bytes();
-                    let made = volume.create(InodeNo::ROOT, &name, 0o644, &Creator::ROOT).unwrap();
+                    let made =
+                        volume.create(InodeNo::ROOT, &name, 0o644, &Credentials::ROOT).unwrap();
                     volume.acquire(made.number).unwrap();
                     volume.write(made.number, 0, &bytes_of(me, round)).unwrap();
                     if round % 2 == 0 {
@@ -175,7 +176,7 @@ const PIECE: usize = 1500;
 fn threads_change_data_on_their_way(base: &[u8]) {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(base));
     let volume = Arc::new(opened(&device));
-    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap().number;
+    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Credentials::ROOT).unwrap().number;
     volume.write(file, 0, &[1; 4 * PIECE]).unwrap();
     let syncer = {
         let volume = volume.clone();
@@ -232,7 +233,7 @@ fn threads_rename_files_on_their_way(base: &[u8]) {
     let volume = Arc::new(opened(&device));
     let names = [b"one", b"two", b"six"];
     for (name, fill) in names.into_iter().zip(1..) {
-        let made = volume.create(InodeNo::ROOT, name, 0o644, &Creator::ROOT).unwrap();
+        let made = volume.create(InodeNo::ROOT, name, 0o644, &Credentials::ROOT).unwrap();
         volume.write(made.number, 0, &[fill; PIECE]).unwrap();
     }
     let syncer = {
@@ -287,7 +288,7 @@ fn threads_delete_on_a_cold_volume(base: &[u8]) {
     let volume = opened(&device);
     let names = [b"one", b"two"];
     for name in names {
-        let made = volume.create(InodeNo::ROOT, name, 0o644, &Creator::ROOT).unwrap();
+        let made = volume.create(InodeNo::ROOT, name, 0o644, &Credentials::ROOT).unwrap();
         volume.write(made.number, 0, &[7; PIECE]).unwrap();
     }
     volume.close().unwrap();

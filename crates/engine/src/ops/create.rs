@@ -1,7 +1,7 @@
 //! New files: regular ones, directories, links, special files, files without a name.
 
 use super::namespace::{check_name, check_takes_names, entry_type, one_more_subdir, touch};
-use super::{Creator, credits};
+use super::{Credentials, credits};
 use crate::alloc::InodeRequest;
 use crate::edit::{AllocationRequest, Edit, Limits, Purpose, Usage, write_loaded, write_new_inode};
 use crate::engine::Engine;
@@ -16,7 +16,7 @@ use extant_device::Device;
 use extant_ondisk::inode::{DeviceNumber, FileType, I_BLOCK_SIZE, InodeFlags, PERMISSION_MASK};
 use extant_ondisk::{FileBlock, InodeNo};
 use extant_reader::Error;
-use extant_reader::read::dir_block::Found;
+use extant_reader::read::dir_block::EntryTarget;
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::xattr::{self, AclKind};
 
@@ -61,7 +61,7 @@ impl Engine {
         dir: InodeNo,
         name: &[u8],
         permissions: u16,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<LoadedInode, Error> {
         self.make(dir, name, (FileType::Regular, permissions), Content::Empty, by)
     }
@@ -75,7 +75,7 @@ impl Engine {
         dir: InodeNo,
         name: &[u8],
         permissions: u16,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<LoadedInode, Error> {
         self.make(dir, name, (FileType::Directory, permissions), Content::Empty, by)
     }
@@ -92,7 +92,7 @@ impl Engine {
         name: &[u8],
         mode: u16,
         device: DeviceNumber,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<LoadedInode, Error> {
         let file_type = FileType::of_mode(mode).ok_or(Error::Invalid("a mode without a type"))?;
         let content = match file_type {
@@ -118,7 +118,7 @@ impl Engine {
         dir: InodeNo,
         name: &[u8],
         target: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<LoadedInode, Error> {
         if target.is_empty() || target.contains(&0) {
             return Err(Error::Invalid("an empty target, or one with a zero byte"));
@@ -139,7 +139,7 @@ impl Engine {
         &self,
         dir: InodeNo,
         permissions: u16,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<LoadedInode, Error> {
         self.with_space(|| {
             let parent = self.inodes.get(dir);
@@ -184,15 +184,15 @@ impl Engine {
         &self,
         edit: &mut Operation<'_>,
         dir: &LoadedInode,
-        by: &Creator,
-    ) -> Result<Found, Error> {
+        by: &Credentials,
+    ) -> Result<EntryTarget, Error> {
         let request = InodeRequest { parent: dir.number, is_dir: false, is_top: false };
         let number = edit.allocate_inode_for(request)?;
         let kind = (FileType::CharDevice, 0);
         let new = self.new_inode(edit, number, &dir.inode, kind, by)?;
         edit.charge(&new, ONE_INODE, Limits::Enforced)?;
         write_loaded(edit, &new)?;
-        Ok(Found { inode: number, file_type: entry_type(FileType::CharDevice) })
+        Ok(EntryTarget { inode: number, file_type: entry_type(FileType::CharDevice) })
     }
 
     fn make(
@@ -201,7 +201,7 @@ impl Engine {
         name: &[u8],
         kind: (FileType, u16),
         content: Content<'_>,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<LoadedInode, Error> {
         let is_dir = kind.0 == FileType::Directory;
         self.with_space(|| {
@@ -246,7 +246,7 @@ impl Engine {
         // written whole.
         let links = std::mem::take(&mut new.inode.links);
         self.fill_new(edit, parent.number, new, inherited, content)?;
-        let found = Found { inode: new.number, file_type: entry_type(new.file_type()) };
+        let found = EntryTarget { inode: new.number, file_type: entry_type(new.file_type()) };
         dir::insert_new(edit, parent, name, found, vacancy)?;
         new.inode.links = links;
         write_loaded(edit, new)?;

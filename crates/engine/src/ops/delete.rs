@@ -66,7 +66,7 @@ impl Engine {
 
     /// How many files without links are kept for who holds them: their space comes free when they
     /// are released.
-    pub fn nameless_count(&self) -> usize {
+    pub fn open_unlinked_count(&self) -> usize {
         self.orphans.lock().all().len()
     }
 

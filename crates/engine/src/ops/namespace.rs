@@ -12,7 +12,7 @@ use extant_ondisk::{Flaw, InodeNo, Place, RoCompatFeatures};
 use extant_reader::Error;
 use extant_reader::read::dir::BrokenIndex;
 use extant_reader::read::dir::locate;
-use extant_reader::read::dir_block::{Found, Located};
+use extant_reader::read::dir_block::{EntryLocation, EntryTarget};
 use extant_reader::read::inode::{self, LoadedInode};
 
 /// Links that a file may have, as the kernel has it.
@@ -164,7 +164,7 @@ impl Engine {
             }
             let credits = credits::insert_name(&parent) + credits::INODE + orphans::CREDITS;
             let mut edit = self.edit(credits)?;
-            let found = Found { inode: file, file_type: entry_type(inode.file_type()) };
+            let found = EntryTarget { inode: file, file_type: entry_type(inode.file_type()) };
             dir::insert_new(&mut edit, &mut parent, name, found, vacancy)?;
             touch(&edit, &mut parent);
             write_loaded(&mut edit, &parent)?;
@@ -189,7 +189,7 @@ impl Engine {
     }
 
     /// Where a name is that is to be taken out of a locked directory.
-    fn locate_to_remove(&self, dir: &LoadedInode, name: &[u8]) -> Result<Located, Error> {
+    fn locate_to_remove(&self, dir: &LoadedInode, name: &[u8]) -> Result<EntryLocation, Error> {
         dir.as_dir()?;
         check_own_name(name)?;
         let located = locate(self, dir, name, BrokenIndex::Report)?;
@@ -271,7 +271,7 @@ enum Named {
 fn remove_name(
     edit: &mut Operation<'_>,
     parent: &mut LoadedInode,
-    located: Located,
+    located: EntryLocation,
     named: Named,
 ) -> Result<(), Error> {
     dir::remove_located(edit, parent, located)?;

@@ -1,6 +1,6 @@
 //! What a new inode starts as.
 
-use super::Creator;
+use super::Credentials;
 use crate::edit::Edit;
 use crate::engine::Engine;
 use extant_ondisk::extent::OwnedNode;
@@ -54,7 +54,7 @@ pub(super) fn mode_and_gid(
     dir: &Inode,
     file_type: FileType,
     permissions: u16,
-    by: &Creator,
+    by: &Credentials,
     passes_group: bool,
 ) -> (u16, u32) {
     let mut mode = file_type.mode() | (permissions & 0o7777);
@@ -75,7 +75,7 @@ impl Engine {
         number: InodeNo,
         dir: &Inode,
         (file_type, permissions): (FileType, u16),
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<LoadedInode, Error> {
         let geometry = self.geometry();
         let default = &self.info.superblock.default_mount_opts;

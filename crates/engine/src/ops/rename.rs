@@ -9,7 +9,7 @@ use super::namespace::{
     check_gives_names, check_is_no_locked_dir, check_loses_name, check_own_name, check_project,
     check_takes_names, one_more_subdir, one_subdir_less, touch,
 };
-use super::{Creator, credits};
+use super::{Credentials, credits};
 use crate::edit::{Edit, write_loaded};
 use crate::engine::Engine;
 use crate::engine::inodes::{CachedInode, InodeWrite, LockClass};
@@ -20,7 +20,7 @@ use extant_ondisk::{Flaw, InodeNo, Place};
 use extant_reader::Error;
 use extant_reader::read::dir::BrokenIndex;
 use extant_reader::read::dir::{locate, lookup};
-use extant_reader::read::dir_block::{Found, Located};
+use extant_reader::read::dir_block::{EntryLocation, EntryTarget};
 use extant_reader::read::inode::LoadedInode;
 use extant_runtime::sync::Arc;
 use std::collections::HashSet;
@@ -66,7 +66,7 @@ impl Dirs<'_> {
 
 /// A file that is renamed, or whose name is taken.
 struct Renamed {
-    found: Found,
+    found: EntryTarget,
     file: Arc<CachedInode>,
     is_dir: bool,
 }
@@ -92,7 +92,7 @@ impl Renamed {
 /// and do not change.
 #[derive(Clone, Copy)]
 struct Places {
-    old: Located,
+    old: EntryLocation,
     new: Vacancy,
 }
 
@@ -130,7 +130,7 @@ impl Engine {
         to_name: &[u8],
         flags: RenameFlags,
     ) -> Result<(), Error> {
-        self.rename_by((dir, name), (to_dir, to_name), flags, &Creator::ROOT)
+        self.rename_by((dir, name), (to_dir, to_name), flags, &Credentials::ROOT)
     }
 
     /// As [`Self::rename`]; `by` owns what stands for the old name.
@@ -142,7 +142,7 @@ impl Engine {
         (dir, name): (InodeNo, &[u8]),
         (to_dir, to_name): (InodeNo, &[u8]),
         flags: RenameFlags,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(), Error> {
         let excludes = RenameFlags::NOREPLACE | RenameFlags::WHITEOUT;
         if flags.contains(RenameFlags::EXCHANGE) && flags.intersects(excludes) {
@@ -156,7 +156,7 @@ impl Engine {
         &self,
         from: Name<'_>,
         to: Name<'_>,
-        flags: (RenameFlags, &Creator),
+        flags: (RenameFlags, &Credentials),
     ) -> Result<(), Error> {
         let (from_dir, to_dir) = (self.inodes.get(from.dir), self.inodes.get(to.dir));
         if from.dir == to.dir {
@@ -182,7 +182,7 @@ impl Engine {
         from: Name<'_>,
         to: Name<'_>,
         kinship: Option<&DirectoryRelation>,
-        (flags, by): (RenameFlags, &Creator),
+        (flags, by): (RenameFlags, &Credentials),
     ) -> Result<Renames, Error> {
         dirs.from.as_dir()?;
         dirs.to().as_dir()?;
@@ -354,7 +354,7 @@ impl Engine {
     }
 
     /// A file found in a locked directory: it does not go meanwhile, and its type never changes.
-    fn renamed(&self, found: Found) -> Result<Renamed, Error> {
+    fn renamed(&self, found: EntryTarget) -> Result<Renamed, Error> {
         let file = self.inodes.get(found.inode);
         // A broken volume may name a directory inside itself; it is locked already then.
         let is_dir = if found.file_type == EntryType::Unknown {
@@ -371,7 +371,7 @@ impl Engine {
         mut dirs: Dirs<'_>,
         from: Name<'_>,
         to: Name<'_>,
-        (places, whiteout): (Places, Option<&Creator>),
+        (places, whiteout): (Places, Option<&Credentials>),
         (source, mut inode): (&Renamed, InodeWrite<'_>),
         replaced: Option<(&Renamed, InodeWrite<'_>)>,
     ) -> Result<(), Error> {
@@ -414,7 +414,7 @@ impl Engine {
             dirs.to().inode.links = one_subdir_less(dirs.to().links);
         }
         if moves_dir {
-            let parent = Found { inode: to.dir, file_type: EntryType::Directory };
+            let parent = EntryTarget { inode: to.dir, file_type: EntryType::Directory };
             dir::replace(&mut edit, &mut inode, b"..", parent)?;
             dirs.from.inode.links = one_subdir_less(dirs.from.links);
             dirs.to().inode.links = one_more_subdir(dirs.to().links);
@@ -443,7 +443,7 @@ impl Engine {
         dirs: &mut Dirs<'_>,
         from: Name<'_>,
         to: Name<'_>,
-        (places, whiteout, replaces): (Places, Option<Found>, bool),
+        (places, whiteout, replaces): (Places, Option<EntryTarget>, bool),
     ) -> Result<(), Error> {
         let source = places.old.found;
         if replaces {
@@ -496,7 +496,7 @@ impl Engine {
                 [(source, &mut inode, to.dir), (target, &mut other, from.dir)]
             {
                 if renamed.is_dir {
-                    let parent = Found { inode: new_parent, file_type: EntryType::Directory };
+                    let parent = EntryTarget { inode: new_parent, file_type: EntryType::Directory };
                     dir::replace(&mut edit, moved, b"..", parent)?;
                 }
             }
@@ -562,7 +562,7 @@ fn store_dirs(edit: &mut Operation<'_>, dirs: &mut Dirs<'_>) -> Result<(), Error
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Creator, Volume, VolumeOptions};
+    use crate::{Credentials, Volume, VolumeOptions};
     use extant_device::MemoryDevice;
     use extant_reader::VolumeRead;
     use extant_runtime::env::Env;
@@ -579,9 +579,9 @@ mod tests {
         let options = VolumeOptions::default();
         let volume = Volume::open(device, &Env::stepped(1), &options).unwrap();
         let root = InodeNo::ROOT;
-        let dir = volume.mkdir(root, b"dir", 0o755, &Creator::ROOT).unwrap().number;
-        volume.create(root, b"file", 0o644, &Creator::ROOT).unwrap();
-        volume.create(dir, b"other", 0o644, &Creator::ROOT).unwrap();
+        let dir = volume.mkdir(root, b"dir", 0o755, &Credentials::ROOT).unwrap().number;
+        volume.create(root, b"file", 0o644, &Credentials::ROOT).unwrap();
+        volume.create(dir, b"other", 0o644, &Credentials::ROOT).unwrap();
         {
             let _renames = volume.renames.lock();
             volume.rename(root, b"file", dir, b"file", RenameFlags::empty()).unwrap();

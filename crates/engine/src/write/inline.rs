@@ -11,7 +11,7 @@ use extant_ondisk::xattr::{
     Value, Xattr, XattrName, XattrSet, decode_inode, encode_inode, room_in_inode,
 };
 use extant_ondisk::{FileBlock, Flaw, Geometry, IncompatFeatures, InodeNo, Place};
-use extant_reader::read::dir_block::{Found, format};
+use extant_reader::read::dir_block::{EntryTarget, format};
 use extant_reader::read::inline::inline_data;
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::{Error, MetadataRead, VolumeInfo};
@@ -173,7 +173,7 @@ pub(super) fn set_parent(dir: &mut LoadedInode, parent: InodeNo) {
 /// The records of an inline directory and its parent.
 pub(super) struct Names {
     pub parent: InodeNo,
-    pub records: Vec<(Found, Vec<u8>)>,
+    pub records: Vec<(EntryTarget, Vec<u8>)>,
 }
 
 /// Reads an inline directory.
@@ -184,7 +184,7 @@ pub(super) fn names<S: MetadataRead>(source: &S, dir: &LoadedInode) -> Result<Na
     for entry in inline.entries() {
         let entry = entry?;
         if let Some(inode) = entry.inode {
-            let found = Found { inode, file_type: entry.file_type };
+            let found = EntryTarget { inode, file_type: entry.file_type };
             records.push((found, entry.name.to_vec()));
         }
     }
@@ -259,9 +259,9 @@ pub(super) fn replace<S: MetadataRead>(
     dir: &mut LoadedInode,
     part: FileBlock,
     byte: usize,
-    target: Found,
+    target: EntryTarget,
 ) -> Result<bool, Error> {
-    let Found { inode, file_type } = target;
+    let EntryTarget { inode, file_type } = target;
     change_part(source, dir, part, |format, records| {
         Ok(format.set_inode(records, part, byte, inode, file_type)?)
     })

@@ -1,7 +1,7 @@
 //! Contents of files.
 
 use extant_engine::ops::FallocateMode;
-use extant_engine::{Creator, ErrorSample, OpenVolume};
+use extant_engine::{Credentials, ErrorSample, OpenVolume};
 use extant_ondisk::inode::Inode;
 use extant_ondisk::{FileBlock, InodeNo};
 use extant_reader::{Target, VolumeRead};
@@ -63,23 +63,23 @@ impl Server {
         by: WriteBy,
     ) -> Result<usize, Errno> {
         self.with(|volume| {
-            let creator = match by {
+            let credentials = match by {
                 WriteBy::Caller { caller, drops_set_ids } => self.writer(caller, drops_set_ids),
                 WriteBy::Cache => self.cache_writer(&*volume.inode(file)?),
             };
-            Ok(volume.engine()?.write_by(file, offset, bytes, &creator)?)
+            Ok(volume.engine()?.write_by(file, offset, bytes, &credentials)?)
         })
     }
 
     /// Who writes what the kernel's cache kept: the owner, as far as is known. Setuid and setgid
     /// were judged when it was written.
-    pub(super) fn cache_writer(&self, file: &Inode) -> Creator {
+    pub(super) fn cache_writer(&self, file: &Inode) -> Credentials {
         let owner = Caller { uid: file.uid, gid: file.gid };
-        Creator {
+        Credentials {
             keeps_set_ids: true,
             writes_back: true,
             keeps_times: self.rules.kernel_keeps_times,
-            ..self.creator(owner, 0)
+            ..self.credentials(owner, 0)
         }
     }
 
@@ -124,8 +124,10 @@ impl Server {
         by: Caller,
     ) -> Result<(), Errno> {
         let mode = fallocate_mode(mode).ok_or(Errno::OPNOTSUPP)?;
-        let creator = self.creator(by, 0);
-        self.with(|volume| Ok(volume.engine()?.fallocate_by(file, mode, offset, len, &creator)?))
+        let credentials = self.credentials(by, 0);
+        self.with(|volume| {
+            Ok(volume.engine()?.fallocate_by(file, mode, offset, len, &credentials)?)
+        })
     }
 
     /// Where data or a hole begins at or behind a place; at the file's end is a hole.
@@ -177,7 +179,7 @@ impl Server {
         len: u64,
         by: Caller,
     ) -> Result<u64, Errno> {
-        let creator = self.creator(by, 0);
+        let credentials = self.credentials(by, 0);
         self.with(|volume| {
             let len = len.min(COPY_LIMIT);
             let mut buffer = vec![0; COPY_STEP.min(usize::try_from(len).unwrap_or(COPY_STEP))];
@@ -186,7 +188,7 @@ impl Server {
                 let step = buffer.len().min(usize::try_from(len - done).unwrap_or(usize::MAX));
                 let (source, target) = (from.1.saturating_add(done), to.1.saturating_add(done));
                 let copied = copy_step(volume, (from.0, source), &mut buffer[..step], |bytes| {
-                    volume.engine()?.write_by(to.0, target, bytes, &creator)
+                    volume.engine()?.write_by(to.0, target, bytes, &credentials)
                 });
                 match copied {
                     Ok(0) => break,

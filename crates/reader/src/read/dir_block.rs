@@ -13,7 +13,7 @@ use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Place};
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Found {
+pub struct EntryTarget {
     /// The file.
     pub inode: InodeNo,
     /// Its kind, where the directory stores it; else [`FileType::Unknown`].
@@ -22,9 +22,9 @@ pub struct Found {
 
 /// A name found, and where its record lies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Located {
+pub struct EntryLocation {
     /// What it stands for.
-    pub found: Found,
+    pub found: EntryTarget,
     /// The record's block, and its byte there. In inline data block 0 is the part in `i_block` and
     /// block 1 the attribute, and `.` and `..` have no record: `None`.
     pub place: Option<(FileBlock, usize)>,
@@ -129,12 +129,12 @@ pub(super) fn search_block(
     bytes: &[u8],
     at: FileBlock,
     wanted: &Wanted<'_>,
-) -> Result<Option<Located>, Error> {
+) -> Result<Option<EntryLocation>, Error> {
     if let Wanted::Exact(name) = wanted {
         let entry = format.find(bytes, at, name)?;
         return Ok(entry.and_then(|entry| {
-            let found = Found { inode: entry.inode?, file_type: entry.file_type };
-            Some(Located { found, place: Some((at, entry.at)), before: entry.before })
+            let found = EntryTarget { inode: entry.inode?, file_type: entry.file_type };
+            Some(EntryLocation { found, place: Some((at, entry.at)), before: entry.before })
         }));
     }
     for entry in format.entries(bytes, at) {
@@ -142,9 +142,9 @@ pub(super) fn search_block(
         if wanted.is(&entry)
             && let Some(inode) = entry.inode
         {
-            let found = Found { inode, file_type: entry.file_type };
+            let found = EntryTarget { inode, file_type: entry.file_type };
             let place = Some((at, entry.at));
-            return Ok(Some(Located { found, place, before: entry.before }));
+            return Ok(Some(EntryLocation { found, place, before: entry.before }));
         }
     }
     Ok(None)

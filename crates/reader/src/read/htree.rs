@@ -1,6 +1,6 @@
 //! Looking a name up by a directory's index.
 
-use super::dir_block::{self, Located, Wanted};
+use super::dir_block::{self, EntryLocation, Wanted};
 use super::inode::{LoadedInode, dir_blocks};
 use crate::error::Error;
 use crate::source::{BlockKind, MetadataRead};
@@ -169,7 +169,7 @@ pub(super) fn lookup<S: MetadataRead>(
     source: &S,
     dir: &LoadedInode,
     wanted: &Wanted<'_>,
-) -> Result<Option<Located>, Error> {
+) -> Result<Option<EntryLocation>, Error> {
     let (hash, way) = match wanted {
         Wanted::Exact(name) => descend_to(source, dir, name)?,
         Wanted::Folded(name, casefold) => descend_to(source, dir, &casefold.key(name))?,

@@ -1,6 +1,6 @@
 //! Paths: from names to inodes.
 
-use super::dir_block::Found;
+use super::dir_block::EntryTarget;
 use super::inode::LoadedInode;
 use crate::error::Error;
 use extant_ondisk::inode::FileType;
@@ -25,7 +25,7 @@ pub trait Walk {
     /// An inode in use.
     fn inode(&self, number: InodeNo) -> Result<LoadedInode, Error>;
     /// What a name of a directory stands for; [`Error::NotADirectory`] where it is none.
-    fn lookup_in(&self, dir: InodeNo, name: &[u8]) -> Result<Found, Error>;
+    fn lookup_in(&self, dir: InodeNo, name: &[u8]) -> Result<EntryTarget, Error>;
     /// The target of a symbolic link.
     fn target(&self, link: &LoadedInode) -> Result<Vec<u8>, Error>;
 }

@@ -3,7 +3,7 @@
 
 use super::DelayedData;
 use crate::engine::Engine;
-use crate::ops::Creator;
+use crate::ops::Credentials;
 use crate::write::mapping::has_blocks_in_cluster;
 use crate::write::quota::Owners;
 use extant_ondisk::indirect::IndirectMap;
@@ -56,7 +56,7 @@ impl Engine {
         file: &LoadedInode,
         delayed: &mut DelayedData,
         blocks: &Range<u64>,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(), Error> {
         let geometry = self.geometry();
         let clusters = self.unpromised_clusters(file, delayed, blocks)?;
@@ -89,7 +89,12 @@ impl Engine {
     ///
     /// # Errors
     /// An error has made the volume read-only, a broken quota file, or the device failed.
-    pub fn has_room(&self, file: &LoadedInode, bytes: u64, by: &Creator) -> Result<bool, Error> {
+    pub fn has_room(
+        &self,
+        file: &LoadedInode,
+        bytes: u64,
+        by: &Credentials,
+    ) -> Result<bool, Error> {
         self.check_writable()?;
         let clusters = bytes.div_ceil(self.geometry().cluster_size());
         if !self.allocator.has_room(clusters, by.is_privileged) {

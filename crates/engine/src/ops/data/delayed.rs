@@ -2,7 +2,7 @@
 //! over blocks that hold data, which change nothing of the file but its times.
 
 use super::super::xattrs::may_have_capabilities;
-use super::super::{Creator, credits};
+use super::super::{Credentials, credits};
 use super::range::touched;
 use super::{check_takes_writes, set_changed, touch};
 use crate::edit::write_inode;
@@ -55,7 +55,7 @@ impl Engine {
         admission: Option<&mut Admission<'_>>,
         offset: u64,
         bytes: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<DelayResult, Error> {
         shared.set_closed(false);
         let geometry = self.geometry();
@@ -119,7 +119,7 @@ impl Engine {
 
     /// The file's data change now. The times are stored with the data; what a program may run as
     /// changes at once.
-    fn touch_delayed(&self, file: &mut LoadedInode, by: &Creator) -> Result<(), Error> {
+    fn touch_delayed(&self, file: &mut LoadedInode, by: &Credentials) -> Result<(), Error> {
         set_changed(file, self.now(), by);
         if by.mode_after_change(file) == file.mode {
             return Ok(());
@@ -137,7 +137,7 @@ impl Engine {
         &self,
         shared: &Arc<CachedInode>,
         file: &mut InodeWrite<'_>,
-        by: &Creator,
+        by: &Credentials,
     ) -> bool {
         let is_lazy = by.mode_after_change(file) == file.mode && self.keep_times(shared, file);
         if is_lazy {
@@ -186,7 +186,7 @@ impl Engine {
         shared: &Arc<CachedInode>,
         offset: u64,
         bytes: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<bool, Error> {
         let file = shared.read(self, LockClass::File)?;
         check_takes_writes(&file, by)?;

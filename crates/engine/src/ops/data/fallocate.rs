@@ -1,6 +1,6 @@
 //! Ranges of files preallocated, punched out, zeroed, taken out and put in.
 
-use super::super::{Creator, credits};
+use super::super::{Credentials, credits};
 use super::range::{max_size, touched, volume_max_size, whole, zero_in_frames};
 use super::write_plan::{claim_for, take_and_place};
 use super::{check_writable, set_size, touch};
@@ -69,7 +69,7 @@ impl Engine {
         offset: u64,
         length: u64,
     ) -> Result<(), Error> {
-        self.fallocate_by(file, mode, offset, length, &Creator::default())
+        self.fallocate_by(file, mode, offset, length, &Credentials::default())
     }
 
     /// As [`Self::fallocate`], for somebody who may use reserved blocks and keep setuid.
@@ -82,7 +82,7 @@ impl Engine {
         mode: FallocateMode,
         offset: u64,
         length: u64,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(), Error> {
         if length == 0 {
             return Err(Error::Invalid("an empty range"));
@@ -142,7 +142,7 @@ impl Engine {
         file: &mut LoadedInode,
         bytes: Range<u64>,
         mode: FallocateMode,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(), Error> {
         let blocks = touched(self.geometry(), &bytes);
         let fillers = self.fillers(file, &blocks, by)?;
@@ -191,7 +191,7 @@ impl Engine {
         &self,
         file: &LoadedInode,
         blocks: &Range<FileBlock>,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<Vec<Filler>, Error> {
         let mut fillers: Vec<Filler> = Vec::new();
         let mut at = blocks.start;
@@ -250,7 +250,7 @@ impl Engine {
         &self,
         file: &mut LoadedInode,
         bytes: Range<u64>,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(), Error> {
         let mut contents = inline::contents(self, file)?;
         // Within the contents.
@@ -262,7 +262,12 @@ impl Engine {
         Ok(())
     }
 
-    fn punch(&self, file: &mut LoadedInode, bytes: Range<u64>, by: &Creator) -> Result<(), Error> {
+    fn punch(
+        &self,
+        file: &mut LoadedInode,
+        bytes: Range<u64>,
+        by: &Credentials,
+    ) -> Result<(), Error> {
         // Behind the end there is nothing to keep: the last block goes too.
         let last = file.size.next_multiple_of(u64::from(self.geometry().block_size));
         let end = if bytes.end >= file.size { bytes.end.max(last) } else { bytes.end };
@@ -290,7 +295,7 @@ impl Engine {
         file: &mut LoadedInode,
         bytes: Range<u64>,
         mode: FallocateMode,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(), Error> {
         // Space for the holes first: without it nothing changes.
         self.preallocate(file, bytes.clone(), mode, by)?;
@@ -394,7 +399,7 @@ impl Engine {
         &self,
         file: &mut LoadedInode,
         bytes: Range<u64>,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(), Error> {
         let blocks = self.check_whole(&bytes)?;
         let all = credits::INODE + credits::SUPERBLOCK + credits::quotas(self) + shift::CREDITS;
@@ -419,7 +424,7 @@ impl Engine {
         &self,
         file: &mut LoadedInode,
         bytes: Range<u64>,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(), Error> {
         let blocks = self.check_whole(&bytes)?;
         let (length, count) = (bytes.end - bytes.start, blocks.end.0 - blocks.start.0);

@@ -1,7 +1,7 @@
 //! Data that go through the journal: written as frames in the operation that maps them, read from
 //! frames where they are newer.
 
-use super::super::{Creator, credits};
+use super::super::{Credentials, credits};
 use super::range::{touched, zero_in_frames};
 use super::write_plan::set_state;
 use super::{set_size, touch};
@@ -84,7 +84,7 @@ impl Engine {
         file: &mut InodeWrite<'_>,
         offset: u64,
         bytes: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<usize, Error> {
         let geometry = self.geometry();
         let bits = geometry.block_bits();

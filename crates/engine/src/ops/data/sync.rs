@@ -55,7 +55,7 @@ impl Engine {
     /// Tells that nobody has the file open for writing any more: what was set aside for it to grow
     /// into is given back, and its delayed data get just the space that they take. The last
     /// [`Self::release`] tells so too.
-    pub fn closed_by_all(&self, file: InodeNo) {
+    pub fn last_writer_closed(&self, file: InodeNo) {
         self.inodes.get(file).set_closed(true);
         self.allocator.discard_preallocation(file);
     }
@@ -104,7 +104,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Creator, Volume, VolumeOptions};
+    use crate::{Credentials, Volume, VolumeOptions};
     use extant_device::MemoryDevice;
     use extant_reader::VolumeRead;
     use extant_runtime::env::Env;
@@ -122,7 +122,7 @@ mod tests {
         let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()));
         let (env, options) = (Env::stepped(1), VolumeOptions::default());
         let volume = Volume::open(device.clone(), &env, &options).unwrap();
-        let made = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap();
+        let made = volume.create(InodeNo::ROOT, b"file", 0o644, &Credentials::ROOT).unwrap();
         let file = made.number;
         volume.fsync(file).unwrap();
         volume.write(file, 0, b"data").unwrap();

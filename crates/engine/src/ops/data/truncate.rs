@@ -1,7 +1,7 @@
 //! Truncation: the end first, then the blocks behind it in steps that fit a handle. Between two
 //! steps the file is an orphan, so that whoever opens the volume after power loss goes on.
 
-use super::super::{Creator, credits};
+use super::super::{Credentials, credits};
 use super::range::{Edges, max_size, zero_in_frames};
 use super::{check_writable, set_size, touch};
 use crate::edit::write_inode;
@@ -23,14 +23,14 @@ impl Engine {
     /// # Errors
     /// As [`Self::write`].
     pub fn truncate(&self, file: InodeNo, size: u64) -> Result<(), Error> {
-        self.truncate_by(file, size, &Creator::default())
+        self.truncate_by(file, size, &Credentials::default())
     }
 
     /// As [`Self::truncate`], for somebody who may use reserved blocks and keep setuid.
     ///
     /// # Errors
     /// As [`Self::write`].
-    pub fn truncate_by(&self, file: InodeNo, size: u64, by: &Creator) -> Result<(), Error> {
+    pub fn truncate_by(&self, file: InodeNo, size: u64, by: &Credentials) -> Result<(), Error> {
         self.with_space(|| {
             let file = self.inodes.get(file);
             let mut inode = file.write(self, LockClass::File)?;
@@ -80,7 +80,7 @@ impl Engine {
     }
 
     /// Moves the end of a file with blocks.
-    fn set_end(&self, file: &mut LoadedInode, size: u64, by: &Creator) -> Result<(), Error> {
+    fn set_end(&self, file: &mut LoadedInode, size: u64, by: &Credentials) -> Result<(), Error> {
         self.allocator.discard_preallocation(file.number);
         let edges = self.behind_end(file, size)?;
         let is_journalled = self.is_journalled(file);

@@ -1,6 +1,6 @@
 //! Writing: rounds of blocks set aside, filled, and mapped.
 
-use super::super::{Creator, credits};
+use super::super::{Credentials, credits};
 use super::delayed::DelayResult;
 use super::range::{ZEROS, max_size, touched};
 use super::write_plan::{PreviousState, WritePlan, claim_for, take_and_place};
@@ -60,7 +60,7 @@ impl Engine {
     /// [`Error::NotPermitted`], [`Error::NoSpace`], [`Error::QuotaExceeded`],
     /// [`Error::FileTooLarge`], [`Error::ReadOnly`], a broken map, or the journal or device failed.
     pub fn write(&self, file: InodeNo, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
-        self.write_by(file, offset, bytes, &Creator::default())
+        self.write_by(file, offset, bytes, &Credentials::default())
     }
 
     /// As [`Self::write`], for somebody who may use reserved blocks and keep setuid.
@@ -72,7 +72,7 @@ impl Engine {
         file: InodeNo,
         offset: u64,
         bytes: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<usize, Error> {
         self.record_corruption(self.write_from(file, Some(offset), bytes, by))
             .map(|(_, count)| count)
@@ -86,7 +86,7 @@ impl Engine {
         &self,
         file: InodeNo,
         bytes: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(u64, usize), Error> {
         self.record_corruption(self.write_from(file, None, bytes, by))
     }
@@ -97,7 +97,7 @@ impl Engine {
         file: InodeNo,
         offset: Option<u64>,
         bytes: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(u64, usize), Error> {
         self.check_writable()?;
         self.wait_for_thaw()?;
@@ -137,7 +137,7 @@ impl Engine {
         shared: &Arc<CachedInode>,
         written: &mut Written,
         bytes: &[u8],
-        by: &Creator,
+        by: &Credentials,
         during_writeback: DuringWriteback,
     ) -> Result<WriteEnd, Error> {
         // Before the lock: who waits for memory holds none.
@@ -200,7 +200,7 @@ impl Engine {
         admission: Option<&mut Admission<'_>>,
         offset: u64,
         bytes: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<Option<usize>, Error> {
         if file.is_inline() {
             if self.write_inline(file, offset, bytes, by)? {
@@ -275,7 +275,7 @@ impl Engine {
         file: &mut LoadedInode,
         write_plan: WritePlan,
         range: Range<u64>,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<usize, Error> {
         let mut edit = self.edit(write_plan.credits())?.privileged(by.is_privileged);
         let mut covered = range.end;
@@ -300,7 +300,7 @@ impl Engine {
         file: &mut LoadedInode,
         offset: u64,
         bytes: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<bool, Error> {
         let Some(end) = usize::try_from(offset).ok().and_then(|at| at.checked_add(bytes.len()))
         else {
@@ -320,7 +320,7 @@ impl Engine {
         &self,
         file: &mut LoadedInode,
         contents: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<bool, Error> {
         let mut edit = self.edit(credits::INODE)?;
         let mut changed = file.clone();
@@ -335,7 +335,11 @@ impl Engine {
     }
 
     /// Moves the data of an inline file to a block.
-    pub(super) fn leave_inode(&self, file: &mut LoadedInode, by: &Creator) -> Result<(), Error> {
+    pub(super) fn leave_inode(
+        &self,
+        file: &mut LoadedInode,
+        by: &Credentials,
+    ) -> Result<(), Error> {
         let contents = inline::contents(self, file)?;
         let mut changed = file.clone();
         inline::leave(self, &mut changed)?;

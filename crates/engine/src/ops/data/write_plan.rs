@@ -1,6 +1,6 @@
 //! Rounds: runs of blocks that are set aside, filled, and mapped in one operation.
 
-use super::super::{Creator, credits};
+use super::super::{Credentials, credits};
 use super::range::ZEROS;
 use super::set_size;
 use crate::alloc::{Budget, Claim};
@@ -171,7 +171,11 @@ impl Engine {
     }
 
     /// Sets free space aside.
-    pub(super) fn claim(&self, request: AllocationRequest, by: &Creator) -> Result<Claim, Error> {
+    pub(super) fn claim(
+        &self,
+        request: AllocationRequest,
+        by: &Credentials,
+    ) -> Result<Claim, Error> {
         self.faults.meet(Step::Space)?;
         let budget = Budget::Free { is_privileged: by.is_privileged };
         self.allocator.claim(self, request, budget)

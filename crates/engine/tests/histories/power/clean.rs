@@ -7,7 +7,7 @@ use crate::devices::Devices;
 use crate::random::{SIZE, fresh};
 use crate::volumes::{self, Kind};
 use extant_device::OverlayDevice;
-use extant_engine::{Creator, Volume, VolumeOptions};
+use extant_engine::{Credentials, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_ondisk::superblock::State;
 use extant_runtime::env::Env;
@@ -59,7 +59,7 @@ fn a_clean_flag_is_written_when_all_before_it_is_durable() {
         let volume = volume.unwrap();
         for index in 0..30 {
             let file = format!("file{index}");
-            let by = Creator::ROOT;
+            let by = Credentials::ROOT;
             let file = volume.create(InodeNo::ROOT, file.as_bytes(), 0o644, &by).unwrap();
             volume.write(file.number, 0, &vec![7; 3000 * (index % 7)]).unwrap();
         }
