@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extant::rooms::device::{ByteSize, Device, Direct, OpenOptions};
+use extant::rooms::device::{ByteSize, Device, Direct, FileDeviceOptions};
 use extant::rooms::engine::{Volume, VolumeOptions};
 use extant::rooms::reader::Error as Cause;
 use extant::rooms::runtime::env::{Env, WallTime};
@@ -66,7 +66,7 @@ impl Edited {
         let name = inside.name.display().to_string();
         // Pages of the host's cache would be memory too.
         let direct = if opening.memory.is_some() { Direct::WherePossible } else { Direct::Off };
-        let options = opening.waiting.on(OpenOptions::default().direct(direct));
+        let options = opening.waiting.on(FileDeviceOptions::default().direct(direct));
         // Without `--wait` another command of the same script may have it for a moment.
         let options = match opening.waiting.wait {
             Some(_) => options,

@@ -28,7 +28,7 @@ const RUN: u32 = 8;
 const DISTANCE: u32 = 160;
 
 fn writable(image: &str) -> Result<FileDevice, Box<dyn Error>> {
-    Ok(extant_device::OpenOptions::new().write(true).open(Path::new(image))?)
+    Ok(extant_device::FileDeviceOptions::new().write(true).open(Path::new(image))?)
 }
 
 fn fill(image: &str) -> Result<(), Box<dyn Error>> {

@@ -58,7 +58,7 @@ fn open(image: &str, words: &str) -> Result<Volume, Failure> {
             },
         }
     }
-    let device = extant_device::OpenOptions::new().write(true).direct(direct);
+    let device = extant_device::FileDeviceOptions::new().write(true).direct(direct);
     let device = Arc::new(device.open(Path::new(image))?);
     Ok(Volume::open(device, &Env::threads(), &options)?)
 }

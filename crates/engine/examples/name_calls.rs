@@ -128,7 +128,7 @@ impl Target for Volume {
 }
 
 fn open_volume(image: &Path) -> Result<Volume, Box<dyn Error>> {
-    let device = extant_device::OpenOptions::new().write(true).open(image)?;
+    let device = extant_device::FileDeviceOptions::new().write(true).open(image)?;
     let options = VolumeOptions::default();
     Ok(Volume::open(Arc::new(device), &Env::threads(), &options)?)
 }

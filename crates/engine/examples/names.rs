@@ -2,7 +2,7 @@
 //! `cargo run --release -p extant-engine --example names -- IMAGE [FILES] [DIRECTORIES] [THREADS]`.
 //! The image is changed.
 
-use extant_device::{Device, OpenOptions as DeviceOptions};
+use extant_device::{Device, FileDeviceOptions as DeviceOptions};
 use extant_engine::{Credentials, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_reader::{Error, VolumeRead};

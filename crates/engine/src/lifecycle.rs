@@ -27,7 +27,7 @@ use extant_ondisk::superblock::{
 use extant_ondisk::{
     CompatFeatures, FormatError, Geometry, IncompatFeatures, RoCompatFeatures, Uuid,
 };
-use extant_reader::read::ahead::ReadAhead;
+use extant_reader::read::ahead::FileReadAhead;
 use extant_reader::read::statfs::clusters_for_maps;
 use extant_reader::read::{group, tables};
 use extant_reader::{Error, VolumeInfo, check_journal_device, check_size, torn};
@@ -431,7 +431,7 @@ impl Volume {
             &geometry,
             log,
             env,
-            extant_journal::Options {
+            extant_journal::JournalOptions {
                 commit_interval: options.commit_interval,
                 barriers: options.barriers,
                 checksum: options.journal_checksum,
@@ -469,7 +469,7 @@ impl Volume {
             journal,
             recovered,
             on_broken_index: options.on_broken_index,
-            ahead: ReadAhead::default(),
+            ahead: FileReadAhead::default(),
             table_run,
             env: env.clone(),
             options: options.clone(),

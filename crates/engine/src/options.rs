@@ -108,7 +108,7 @@ pub struct VolumeOptions {
 impl Default for VolumeOptions {
     /// As the kernel mounts, with 256 MiB of memory.
     fn default() -> Self {
-        let journal = extant_journal::Options::default();
+        let journal = extant_journal::JournalOptions::default();
         Self {
             on_broken_index: BrokenIndex::default(),
             inode_readahead_blks: DEFAULT_TABLE_RUN,

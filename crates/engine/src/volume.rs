@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// use extant_engine::{Credentials, VolumeOptions, Volume};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let path = std::path::Path::new("disk.img");
-/// let device = extant_device::OpenOptions::new().write(true).open(path)?;
+/// let device = extant_device::FileDeviceOptions::new().write(true).open(path)?;
 /// let device = std::sync::Arc::new(device);
 /// let volume = Volume::open(device, &Env::threads(), &VolumeOptions::default())?;
 /// let file = volume.create(InodeNo::ROOT, b"hosts", 0o644, &Credentials::ROOT)?;

@@ -31,7 +31,8 @@ struct Reads {
 
 impl Reads {
     fn of(image: &TempImage) -> Arc<Self> {
-        let device = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
+        let device =
+            extant_device::FileDeviceOptions::new().write(true).open(image.path()).unwrap();
         Arc::new(Self { inner: Arc::new(device), seen: Mutex::default() })
     }
 

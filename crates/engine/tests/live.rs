@@ -37,7 +37,7 @@ const KINDS: [&[&str]; 14] = [
 ];
 
 fn open_live(path: &Path) -> Volume {
-    let device = extant_device::OpenOptions::new().write(true).open(path).unwrap();
+    let device = extant_device::FileDeviceOptions::new().write(true).open(path).unwrap();
     let device: Arc<dyn Device> = Arc::new(device);
     let options = VolumeOptions::default();
     Volume::open(device, &Env::threads(), &options).unwrap()
@@ -190,7 +190,7 @@ fn a_volume_that_is_only_read_refuses_changes_and_has_nothing_to_be_made_durable
         Err(why) => skip!("{why}"),
     };
     let before = std::fs::read(image.path()).unwrap();
-    let device = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
+    let device = extant_device::FileDeviceOptions::new().write(true).open(image.path()).unwrap();
     let volume = OpenVolume::from(Reader::open(Arc::new(device)).unwrap());
     assert!(matches!(volume.engine(), Err(Error::ReadOnly)));
     assert!(volume.is_read_only());

@@ -21,7 +21,7 @@ fn open(device: Arc<dyn Device>, options: &VolumeOptions) -> Volume {
 }
 
 fn open_file(path: &Path, options: &VolumeOptions) -> Volume {
-    open(Arc::new(extant_device::OpenOptions::new().write(true).open(path).unwrap()), options)
+    open(Arc::new(extant_device::FileDeviceOptions::new().write(true).open(path).unwrap()), options)
 }
 
 /// Blocks are chosen at each write.
@@ -75,7 +75,7 @@ fn many_files_on_a_volume_that_runs_full_have_few_extents() {
         skip!("no e2fsprogs here");
     }
     let image = TempImage::by_mke2fs(512 << 20, &["-t", "ext4", "-m", "0"]).unwrap();
-    let writer = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
+    let writer = extant_device::FileDeviceOptions::new().write(true).open(image.path()).unwrap();
     let options = VolumeOptions { memory: 64 << 20, ..VolumeOptions::default() };
     let volume = Volume::open(Arc::new(writer), &Env::stepped(1), &options).unwrap();
     written_together(&volume, FILES, 4 << 20);
@@ -113,7 +113,8 @@ fn groups_that_are_not_initialised_are_used_and_their_bitmaps_not_read() {
             })
             .collect();
         assert!(uninit.len() >= 3, "{uninit:?}");
-        let writer = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
+        let writer =
+            extant_device::FileDeviceOptions::new().write(true).open(image.path()).unwrap();
         for group in &uninit {
             let bitmap = volume.group_desc(*group).unwrap().block_bitmap;
             writer.write_at(geometry.byte_of(bitmap), &vec![0xa5; geometry.block_len()]).unwrap();

@@ -25,7 +25,7 @@ fn buddies_go_when_memory_is_short() {
     let image = TempImage::by_mke2fs(32 << 30, &options).unwrap();
     let memory = MEMORY;
     let live = VolumeOptions { memory, ..VolumeOptions::default() };
-    let device = extant_device::OpenOptions::new().write(true).direct(Direct::WherePossible);
+    let device = extant_device::FileDeviceOptions::new().write(true).direct(Direct::WherePossible);
     let device: Arc<FileDevice> = Arc::new(device.open(image.path()).unwrap());
     let volume = Volume::open(device, &Env::stepped(1), &live).unwrap();
     let geometry = volume.geometry().clone();

@@ -8,7 +8,7 @@ use extant_device::{Device, DeviceError, MemoryDevice, Operation, Request, Reque
 use extant_engine::ops::FallocateMode;
 use extant_engine::{Credentials, DataMode, RenameFlags, SetAttributes, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
-use extant_reader::{Error, Reader, Target, VolumeRead};
+use extant_reader::{Error, MappingTarget, Reader, VolumeRead};
 use extant_runtime::env::Env;
 use extant_runtime::sync::atomic::{AtomicUsize, Ordering};
 use extant_runtime::sync::thread::scope;
@@ -609,7 +609,7 @@ fn calls_on_ranges_see_delayed_data() {
     volume.fallocate(file, FallocateMode::CollapseRange, 0, 1024).unwrap();
     volume.write(file, 30_000, &[3; 10]).unwrap();
     let runs: Vec<_> = volume.extents(file).unwrap().map(|run| run.unwrap().target).collect();
-    assert_eq!(runs.iter().filter(|target| matches!(target, Target::Written(_))).count(), 3);
+    assert_eq!(runs.iter().filter(|target| matches!(target, MappingTarget::Written(_))).count(), 3);
     let mut bytes = vec![9; 40_000];
     assert_eq!(volume.read(file, 0, &mut bytes).unwrap(), 30_010);
     let expected = |at: usize| match at {

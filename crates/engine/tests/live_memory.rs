@@ -22,7 +22,7 @@ fn peak() -> u64 {
 }
 
 fn open(image: &TempImage, options: &VolumeOptions) -> Volume {
-    let device = extant_device::OpenOptions::new().write(true).direct(Direct::WherePossible);
+    let device = extant_device::FileDeviceOptions::new().write(true).direct(Direct::WherePossible);
     let device: Arc<FileDevice> = Arc::new(device.open(image.path()).unwrap());
     Volume::open(device, &Env::threads(), options).unwrap()
 }

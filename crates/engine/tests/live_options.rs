@@ -15,7 +15,7 @@ use std::sync::Arc;
 const BY: Credentials = Credentials { is_privileged: false, ..Credentials::ROOT };
 
 fn open_live(path: &Path, options: &VolumeOptions) -> Result<Volume, Error> {
-    let device = extant_device::OpenOptions::new().write(true).open(path).unwrap();
+    let device = extant_device::FileDeviceOptions::new().write(true).open(path).unwrap();
     Volume::open(Arc::new(device), &Env::threads(), options)
 }
 
@@ -25,7 +25,7 @@ fn limits_bind_only_whose_option_was_given() {
         skip!("mke2fs is not installed");
     }
     let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-O", "quota"]).unwrap();
-    let device = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
+    let device = extant_device::FileDeviceOptions::new().write(true).open(image.path()).unwrap();
     let device: Arc<dyn Device> = Arc::new(device);
     let mut edit = ScratchEdit::new(Reader::open(device.clone()).unwrap());
     let limits = QuotaRecord { id: 55, inode_hard: 1, ..QuotaRecord::default() };

@@ -18,7 +18,7 @@ use extant_reader::{
     VolumeRead, XattrInfo,
 };
 use extant_runtime::env::Env;
-use extant_storage::{Access, DeviceUrl, FinishError, Opened, UrlError, look};
+use extant_storage::{Access, DeviceUrl, FinishError, Opened, UrlError, stat_host};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -131,8 +131,8 @@ impl FileSystem {
         options: &VolumeOptions,
         direct: Direct,
     ) -> Result<Self, OpenError> {
-        let files = extant_device::OpenOptions::default().direct(direct);
-        let url = DeviceUrl::parse(image.as_ref(), schemes(), look)?;
+        let files = extant_device::FileDeviceOptions::default().direct(direct);
+        let url = DeviceUrl::parse(image.as_ref(), schemes(), stat_host)?;
         let opened = url.open(Access::ReadWrite, &files)?;
         Self::read_write_on(opened, options, &files)
     }
@@ -141,7 +141,7 @@ impl FileSystem {
     pub(crate) fn read_write_on(
         opened: Opened,
         options: &VolumeOptions,
-        files: &extant_device::OpenOptions,
+        files: &extant_device::FileDeviceOptions,
     ) -> Result<Self, OpenError> {
         let mut options = options.clone();
         if options.external_journal.is_none() {
@@ -163,7 +163,7 @@ impl FileSystem {
 
     pub(crate) fn read_only_on(opened: Opened) -> Result<Self, OpenError> {
         let device = opened.device;
-        let files = extant_device::OpenOptions::default();
+        let files = extant_device::FileDeviceOptions::default();
         let journal = journal_device(ExternalJournal::needed_to_read(&*device), &files)?;
         let journal = journal.map_or(Journal::Replay, Journal::ReplayExternal);
         let options = extant_reader::ReaderOptions { journal, ..Default::default() };
@@ -746,7 +746,7 @@ pub fn open_device(
 /// The device of a journal that is not inside the volume, opened; `None` where it is not found.
 fn journal_device(
     journal: Option<ExternalJournal>,
-    options: &extant_device::OpenOptions,
+    options: &extant_device::FileDeviceOptions,
 ) -> Result<Option<Arc<dyn Device>>, OpenError> {
     let found = journal.map(|journal| journal.open(options)).transpose();
     let found = found.map_err(|error| match error {
@@ -758,6 +758,6 @@ fn journal_device(
 }
 
 fn open(image: &OsStr, access: Access, direct: Direct) -> Result<Opened, UrlError> {
-    let options = extant_device::OpenOptions::default().direct(direct);
-    DeviceUrl::parse(image, schemes(), look)?.open(access, &options)
+    let options = extant_device::FileDeviceOptions::default().direct(direct);
+    DeviceUrl::parse(image, schemes(), stat_host)?.open(access, &options)
 }

@@ -63,8 +63,8 @@ pub use export::{ExportError, Exported, TarWriter};
 pub use extant_check::run::{Report as CheckReport, RunError};
 pub use extant_check::{Answers as Repairs, Finding};
 pub use extant_device::{
-    AlignedBuffer, ByteSize, Device, Direct, FileDevice, MemoryDevice,
-    OpenOptions as FileDeviceOptions, SizeGrammar,
+    AlignedBuffer, ByteSize, Device, Direct, FileDevice, FileDeviceOptions, MemoryDevice,
+    SizeGrammar,
 };
 pub use extant_engine::{
     AllocatorKind, Credentials, DataMode, Engine, OpenVolume, RenameFlags, SetAttributes, Volume,

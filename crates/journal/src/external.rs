@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extant_device::{Device, FileDevice, FileError, OpenOptions, block_devices};
+use extant_device::{Device, FileDevice, FileDeviceOptions, FileError, block_devices};
 use extant_ondisk::jbd2::{JOURNAL_MAGIC, RawJournalSuperblock};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET};
 use extant_ondisk::{CompatFeatures, Geometry, GroupNo, IncompatFeatures, Uuid};
@@ -119,7 +119,7 @@ impl ExternalJournal {
     ///
     /// # Errors
     /// As [`Self::find`]; or it was found and cannot be opened so: it may be in use.
-    pub fn open(&self, options: &OpenOptions) -> Result<Option<Arc<FileDevice>>, NotOpened> {
+    pub fn open(&self, options: &FileDeviceOptions) -> Result<Option<Arc<FileDevice>>, NotOpened> {
         Ok(self.find()?.map(|path| options.open(path).map(Arc::new)).transpose()?)
     }
 
@@ -128,7 +128,10 @@ impl ExternalJournal {
     ///
     /// # Errors
     /// It was found and cannot be opened: for example, it is in use.
-    pub fn find_for(volume: &dyn Device, options: &OpenOptions) -> Result<FoundJournal, FileError> {
+    pub fn find_for(
+        volume: &dyn Device,
+        options: &FileDeviceOptions,
+    ) -> Result<FoundJournal, FileError> {
         let Some(journal) = Self::of_volume(volume) else { return Ok((None, None)) };
         match journal.open(options) {
             Ok(found) => Ok((found.map(|device| device as Arc<dyn Device>), None)),

@@ -31,7 +31,7 @@ pub use open::{
 pub use read::dir::{BrokenIndex, DirEntry, ReadDir};
 pub use read::dir_block::EntryTarget;
 pub use read::inode::LoadedInode;
-pub use read::mapping::{Extents, Mapping, Target};
+pub use read::mapping::{Extents, Mapping, MappingTarget};
 pub use read::path::Follow;
 pub use read::statfs::StatFs;
 pub use read::xattr::{AclKind, XattrInfo};

@@ -3,7 +3,7 @@
 use crate::cache::BlockCache;
 use crate::error::Error;
 use crate::info::VolumeInfo;
-use crate::read::ahead::ReadAhead;
+use crate::read::ahead::FileReadAhead;
 use crate::read::dir::BrokenIndex;
 use crate::read::tables;
 use crate::reader::Reader;
@@ -141,7 +141,7 @@ impl ReaderOptions {
             backup,
             recovered: opened.recovered,
             on_broken_index: self.on_broken_index,
-            ahead: ReadAhead::default(),
+            ahead: FileReadAhead::default(),
             table_run,
         })
     }

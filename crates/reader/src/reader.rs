@@ -3,7 +3,7 @@
 use crate::cache::BlockCache;
 use crate::error::Error;
 use crate::info::VolumeInfo;
-use crate::read::ahead::ReadAhead;
+use crate::read::ahead::FileReadAhead;
 use crate::read::dir::{self, BrokenIndex, ReadDir};
 use crate::read::dir_block::EntryTarget;
 use crate::read::inode::{self, LoadedInode};
@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// ```no_run
 /// use extant_reader::{Follow, Reader, VolumeRead};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let device = extant_device::OpenOptions::new().open(std::path::Path::new("disk.img"))?;
+/// let device = extant_device::FileDeviceOptions::new().open(std::path::Path::new("disk.img"))?;
 /// let reader = Reader::open(std::sync::Arc::new(device))?;
 /// let hosts = reader.resolve(b"/etc/hosts", Follow::Yes)?;
 /// let mut bytes = vec![0; 4096];
@@ -46,7 +46,7 @@ pub struct Reader {
     pub(crate) recovered: Option<Recovered>,
     pub(crate) on_broken_index: BrokenIndex,
     /// Who reads in sequence.
-    pub(crate) ahead: ReadAhead,
+    pub(crate) ahead: FileReadAhead,
     /// Blocks of an inode table that are read at once.
     pub(crate) table_run: u32,
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extant_device::{Device, FileDevice, MemoryDevice, OpenOptions, Request, SliceDevice};
+use extant_device::{Device, FileDevice, FileDeviceOptions, MemoryDevice, Request, SliceDevice};
 use extant_storage::crypt::{CipherSpec, CryptDevice, CryptError, Hash, Plain, SectorCipher};
 use extant_testkit::{Scratch, Tool, skip, tool};
 
@@ -250,7 +250,7 @@ impl Bench {
 }
 
 fn open(path: &Path) -> Arc<dyn Device> {
-    Arc::new(OpenOptions::new().write(true).open(path).unwrap())
+    Arc::new(FileDeviceOptions::new().write(true).open(path).unwrap())
 }
 
 fn luks(path: &Path) -> Result<CryptDevice, CryptError> {

@@ -33,7 +33,7 @@ use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, Flaw, Geometry, Place, Tid};
-use extant_reader::read::ahead::ReadAhead;
+use extant_reader::read::ahead::FileReadAhead;
 use extant_reader::read::dir::BrokenIndex;
 use extant_reader::read::tables::run_of_table;
 use extant_reader::{BlockKind, Error, VolumeInfo};
@@ -61,7 +61,7 @@ pub struct Engine {
     pub(crate) recovered: Option<Recovered>,
     pub(crate) on_broken_index: BrokenIndex,
     /// Who reads in sequence.
-    pub(crate) ahead: ReadAhead,
+    pub(crate) ahead: FileReadAhead,
     /// Blocks of an inode table that are read at once.
     pub(crate) table_run: u32,
     pub(crate) env: Env,

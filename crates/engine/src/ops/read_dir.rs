@@ -14,7 +14,7 @@ use extant_reader::hash::WordHasher;
 use extant_reader::read::dir::BrokenIndex;
 use extant_reader::read::dir::{self, DirEntry, ReadDir, lookup};
 use extant_reader::read::dir_block::{self, is_indexed};
-use extant_reader::read::htree::{self, Way};
+use extant_reader::read::htree::{self, HtreePath};
 use extant_reader::read::inode::{LoadedInode, dir_blocks};
 use extant_reader::{Error, MetadataRead, VolumeRead};
 use std::collections::VecDeque;
@@ -95,7 +95,7 @@ impl Engine {
                 found.push(DirEntry { inode, file_type, name, cookie });
             }
         }
-        let Way { mut levels, leaf, .. } = htree::descend(self, dir, hash_of_cookie(after))?;
+        let HtreePath { mut levels, leaf, .. } = htree::descend(self, dir, hash_of_cookie(after))?;
         let mut next = Some(leaf);
         // A directory has no more leaves than blocks.
         for _ in 0..blocks.0 {

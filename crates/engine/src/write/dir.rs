@@ -90,8 +90,8 @@ pub fn vacancy<S: MetadataRead>(
     let records = format(source, dir);
     let index = read_htree::format(source, dir);
     let blocks = dir_blocks(source, dir)?;
-    let (hash, way) = read_htree::descend_to(source, dir, name)?;
-    let (mut levels, mut leaf) = (way.levels, way.leaf);
+    let (hash, path) = read_htree::descend_to(source, dir, name)?;
+    let (mut levels, mut leaf) = (path.levels, path.leaf);
     let mut first = None;
     // Names of one hash may fill several leaves; a directory has no more leaves than blocks.
     for _ in 0..blocks.0 {
@@ -99,12 +99,12 @@ pub fn vacancy<S: MetadataRead>(
         let bytes = source.metadata(place, block_kind(source, dir, leaf))?;
         match records.find_or_slot(&bytes, leaf, name)? {
             Sought::Found(_) => return Err(Error::Exists),
-            Sought::Vacant(slot) if leaf == way.leaf => {
+            Sought::Vacant(slot) if leaf == path.leaf => {
                 first = slot.map(|slot| (leaf, place, slot));
             }
             Sought::Vacant(_) => {}
         }
-        if !way.goes_on {
+        if !path.hash_continues {
             break;
         }
         match read_htree::continuation(source, dir, &index, &mut levels, hash, blocks)? {

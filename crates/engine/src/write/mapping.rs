@@ -8,7 +8,7 @@ use extant_ondisk::indirect::IndirectMap;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, MAX_FILE_BLOCKS, Place};
 use extant_reader::read::inode::LoadedInode;
-use extant_reader::read::mapping::{Target, map};
+use extant_reader::read::mapping::{MappingTarget, map};
 use extant_reader::{Error, MetadataRead};
 use std::ops::Range;
 
@@ -396,5 +396,5 @@ pub fn is_mapped<S: MetadataRead>(
     file: &LoadedInode,
     at: FileBlock,
 ) -> Result<bool, Error> {
-    Ok(map(source, file, at)?.target != Target::Hole)
+    Ok(map(source, file, at)?.target != MappingTarget::Hole)
 }

@@ -10,7 +10,7 @@ use extant_ondisk::{
     BlockNo, CompatFeatures, FileBlock, Flaw, GroupNo, InodeNo, Place, RoCompatFeatures,
 };
 use extant_reader::read::inode::{LoadedInode, dir_blocks, load, load_any};
-use extant_reader::read::mapping::{Target, map};
+use extant_reader::read::mapping::{MappingTarget, map};
 use extant_reader::{BlockKind, Error, MetadataRead};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -114,7 +114,7 @@ impl Orphans {
         broken: &mut impl FnMut(Error),
     ) -> Result<(), Error> {
         let here = Place::OrphanFile(file.number, at);
-        let Target::Written(place) = map(source, file, at)?.target else {
+        let MappingTarget::Written(place) = map(source, file, at)?.target else {
             return Err(Flaw::Rule("the orphan file has a hole").at(here).into());
         };
         let kind = BlockKind::OrphanFile { inode: file.number, generation: file.generation, at };

@@ -10,7 +10,7 @@ use extant_ondisk::time::Timestamp;
 use extant_ondisk::xattr::{EaValue, value_hash};
 use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Place};
 use extant_reader::read::inode::{LoadedInode, load, load_any};
-use extant_reader::read::mapping::{Target, map};
+use extant_reader::read::mapping::{MappingTarget, map};
 use extant_reader::{BlockKind, Error};
 
 /// Mode of the inode of a value.
@@ -55,7 +55,7 @@ fn holds<E: EditInodes>(edit: &E, number: InodeNo, value: &[u8]) -> Result<bool,
         return Ok(false);
     }
     for (at, bytes) in (0..).zip(value.chunks(edit.geometry().block_len())) {
-        let Target::Written(place) = map(edit, &file, FileBlock(at))?.target else {
+        let MappingTarget::Written(place) = map(edit, &file, FileBlock(at))?.target else {
             return Ok(false);
         };
         if edit.metadata(place, BlockKind::Contents)?.get(..bytes.len()) != Some(bytes) {

@@ -8,7 +8,7 @@ use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::{DeviceNumber, FileType, InodeFlags};
 use extant_ondisk::time::Timestamp;
-use extant_reader::read::mapping::Target;
+use extant_reader::read::mapping::MappingTarget;
 use extant_reader::{AclKind, Error, Follow, LoadedInode, VolumeRead};
 use extant_runtime::env::Env;
 use extant_testkit::history::{
@@ -379,7 +379,7 @@ fn extents(volume: &Volume, file: InodeNo) -> Result<Answer, Error> {
     for run in volume.extents(file)? {
         let run = run?;
         if !run.is_hole() {
-            let is_written = matches!(run.target, Target::Written(_));
+            let is_written = matches!(run.target, MappingTarget::Written(_));
             found.push((run.block.0 * size..run.end().0 * size, is_written));
         }
     }

@@ -4,7 +4,7 @@ use extant_engine::ops::FallocateMode;
 use extant_engine::{Credentials, ErrorSample, OpenVolume};
 use extant_ondisk::inode::Inode;
 use extant_ondisk::{FileBlock, InodeNo};
-use extant_reader::{Target, VolumeRead};
+use extant_reader::{MappingTarget, VolumeRead};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
@@ -159,8 +159,8 @@ impl Server {
             let end = FileBlock(block.0.saturating_add(1));
             match volume.extents_in(inode, block..end).next() {
                 Some(mapping) => match mapping?.target {
-                    Target::Written(at) => Ok(at.0),
-                    Target::Unwritten(_) | Target::Hole => Ok(0),
+                    MappingTarget::Written(at) => Ok(at.0),
+                    MappingTarget::Unwritten(_) | MappingTarget::Hole => Ok(0),
                 },
                 None => Ok(0),
             }

@@ -1,7 +1,7 @@
 //! One block of a directory's records: where it lies, what it is read as, and the record of a name.
 
 use super::inode::LoadedInode;
-use super::mapping::{Mapping, Target, map};
+use super::mapping::{Mapping, MappingTarget, map};
 use super::nokey::nokey_name;
 use crate::error::Error;
 use crate::source::{BlockKind, MetadataRead};
@@ -67,8 +67,8 @@ pub(super) fn written(
     at: FileBlock,
 ) -> Result<BlockNo, Error> {
     match mapping.target {
-        Target::Written(start) => Ok(BlockNo(start.0 + (at.0 - mapping.block.0))),
-        Target::Hole | Target::Unwritten(_) => {
+        MappingTarget::Written(start) => Ok(BlockNo(start.0 + (at.0 - mapping.block.0))),
+        MappingTarget::Hole | MappingTarget::Unwritten(_) => {
             let flaw = Flaw::Rule("the directory has a hole");
             Err(flaw.at(Place::DirBlock(dir.number, at)).into())
         }

@@ -125,16 +125,16 @@ fn stored_value<S: MetadataRead>(
     })
 }
 
-/// Shows every attribute to `look` until it finds something: those of the inode, then those of its
+/// Shows every attribute to `visitor` until it finds something: those of the inode, then those of its
 /// block.
 fn visit<S: MetadataRead, T>(
     source: &S,
     inode: &LoadedInode,
-    mut look: impl FnMut(&XattrRef<'_>, Place) -> Result<Option<T>, Error>,
+    mut visitor: impl FnMut(&XattrRef<'_>, Place) -> Result<Option<T>, Error>,
 ) -> Result<Option<T>, Error> {
     let geometry = source.geometry();
     for xattr in decode_inode(&inode.xattr_space, inode.number, geometry)? {
-        if let Some(found) = look(&xattr, Place::InodeXattr(inode.number))? {
+        if let Some(found) = visitor(&xattr, Place::InodeXattr(inode.number))? {
             return Ok(Some(found));
         }
     }
@@ -147,7 +147,7 @@ fn visit<S: MetadataRead, T>(
     }
     let bytes = source.metadata(block, BlockKind::XattrBlock)?;
     for xattr in decode_block(&bytes, block, geometry)? {
-        if let Some(found) = look(&xattr, Place::XattrBlock(block))? {
+        if let Some(found) = visitor(&xattr, Place::XattrBlock(block))? {
             return Ok(Some(found));
         }
     }

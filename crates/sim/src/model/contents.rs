@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rangemap::RangeMap;
 
-use super::words::{Stage, Words, WordsError};
+use super::pattern_file::{PatternFile, PatternFileError, Stage};
 use extant_device::FileDevice;
 use extant_device::{Device, data_runs};
 use extant_device::{DeviceError, Operation};
@@ -27,11 +27,11 @@ const RUNS_A_BLOCK: usize = 64;
 /// The bytes of a drive.
 pub(super) struct Contents {
     /// Let go before the image, which nobody else has as long.
-    beside: Option<Words>,
+    pattern_file: Option<PatternFile>,
     image: Arc<FileDevice>,
     words: RangeMap<u64, u64>,
     /// What the file beside the image tells.
-    told: RangeMap<u64, u64>,
+    stored: RangeMap<u64, u64>,
     stage: Stage,
     /// Whether that file tells that the image is being changed.
     has_begun: bool,
@@ -63,30 +63,30 @@ fn fill(bytes: &mut [u8], word: u64, from: u64) {
 impl Contents {
     pub(super) fn new(
         image: Arc<FileDevice>,
-        mut beside: Option<Words>,
+        mut pattern_file: Option<PatternFile>,
         memory: u64,
-    ) -> Result<Self, WordsError> {
-        let (told, stage) = match &mut beside {
-            Some(beside) => {
-                let told = beside.load(image.size().div_ceil(BLOCK), image.file())?;
-                (told.runs, told.stage)
+    ) -> Result<Self, PatternFileError> {
+        let (stored, stage) = match &mut pattern_file {
+            Some(pattern_file) => {
+                let stored = pattern_file.load(image.size().div_ceil(BLOCK), image.file())?;
+                (stored.runs, stored.stage)
             }
             None => (RangeMap::new(), Stage::Ended),
         };
-        let mut words = told.clone();
+        let mut words = stored.clone();
         if stage == Stage::Begun {
             tracing::warn!("the last command that changed the image was killed");
-            for block in newer(&image, &told).map_err(WordsError::Image)? {
+            for block in newer(&image, &stored).map_err(PatternFileError::Image)? {
                 words.remove(block..block + 1);
             }
         }
         let limit = usize::try_from(memory / BLOCK).unwrap_or(usize::MAX);
         let long_runs = words.len();
         Ok(Self {
-            beside,
+            pattern_file,
             image,
             words,
-            told,
+            stored,
             stage,
             has_begun: false,
             blocks: BTreeMap::new(),
@@ -226,15 +226,15 @@ impl Contents {
 
     /// Tells beside the image that it is being changed.
     fn begin(&mut self) -> Result<(), DeviceError> {
-        if let Some(beside) = &self.beside
+        if let Some(pattern_file) = &self.pattern_file
             && !self.has_begun
         {
             // A command was killed when the runs were told, and older bytes may still lie in their
             // place.
             if self.stage == Stage::Whole {
-                self.told.iter().try_for_each(|(run, _)| self.punch(run))?;
+                self.stored.iter().try_for_each(|(run, _)| self.punch(run))?;
             }
-            beside.begin().map_err(failed_beside)?;
+            pattern_file.begin().map_err(pattern_file_failed)?;
         }
         self.has_begun = true;
         Ok(())
@@ -244,7 +244,7 @@ impl Contents {
     fn spill(&mut self) -> Result<(), DeviceError> {
         self.begin()?;
         self.write_blocks()?;
-        let longest = if self.beside.is_some() { LONGEST_WRITTEN } else { u64::MAX };
+        let longest = if self.pattern_file.is_some() { LONGEST_WRITTEN } else { u64::MAX };
         let is_short = |(run, _): &(&Range<u64>, &u64)| run.end - run.start <= longest;
         let short: Vec<(Range<u64>, u64)> =
             self.words.iter().filter(is_short).map(|(run, word)| (run.clone(), *word)).collect();
@@ -326,15 +326,15 @@ impl Contents {
         let zeroes: Vec<Range<u64>> =
             self.words.iter().filter(|(_, word)| **word == 0).map(|(run, _)| run.clone()).collect();
         zeroes.into_iter().for_each(|run| kept.remove(run));
-        if let Some(beside) = &self.beside
-            && kept != self.told
+        if let Some(pattern_file) = &self.pattern_file
+            && kept != self.stored
         {
-            beside.store(&kept).map_err(failed_beside)?;
-            self.told = kept.clone();
+            pattern_file.store(&kept).map_err(pattern_file_failed)?;
+            self.stored = kept.clone();
         }
         self.words.iter().try_for_each(|(run, _)| self.punch(run))?;
-        if let Some(beside) = &self.beside {
-            beside.end(kept.is_empty(), self.image.file()).map_err(failed_beside)?;
+        if let Some(pattern_file) = &self.pattern_file {
+            pattern_file.end(kept.is_empty(), self.image.file()).map_err(pattern_file_failed)?;
         }
         self.stage = Stage::Ended;
         self.has_begun = false;
@@ -345,7 +345,7 @@ impl Contents {
     }
 }
 
-fn failed_beside(source: io::Error) -> DeviceError {
+fn pattern_file_failed(source: io::Error) -> DeviceError {
     DeviceError::io(Operation::Write, 0, 0, source)
 }
 

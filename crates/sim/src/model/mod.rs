@@ -16,8 +16,8 @@ pub mod costs;
 mod disk;
 mod flash;
 mod geometry;
+mod pattern_file;
 mod preset;
-mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -32,8 +32,8 @@ use extant_device::{Device, Request, RequestKind, check_batch, check_range, run_
 use extant_runtime::env::{Env, WallTime};
 use extant_runtime::sync::Mutex;
 
+pub use pattern_file::{PatternFile, PatternFileError};
 pub use preset::{Flash, Inside, PRESETS, Preset, Rotating};
-pub use words::{Words, WordsError};
 
 use contents::Contents;
 use disk::{Command, Disk, Standing};
@@ -106,8 +106,11 @@ impl ModelDevice {
     ///
     /// # Errors
     /// The system refused, or the image was changed since.
-    pub fn words_of(image: &Path, write: bool) -> Result<Option<Words>, WordsError> {
-        Words::open(image, write)
+    pub fn open_pattern_file(
+        image: &Path,
+        write: bool,
+    ) -> Result<Option<PatternFile>, PatternFileError> {
+        PatternFile::open(image, write)
     }
 
     /// A drive with the contents of `image`, to which they go back when the device is dropped.
@@ -117,9 +120,9 @@ impl ModelDevice {
     pub fn new(
         preset: &'static Preset,
         image: Arc<FileDevice>,
-        words: Option<Words>,
+        words: Option<PatternFile>,
         options: &ModelOptions,
-    ) -> Result<Self, WordsError> {
+    ) -> Result<Self, PatternFileError> {
         let size = image.size();
         let inside = match &preset.inside {
             Inside::Rotating(figures) => {
@@ -379,13 +382,13 @@ impl Drive {
             (Fetch::Queued(_), State::Flash(_)) => Standing::Done(now),
         };
         if let Standing::Done(at) = standing {
-            self.told(fetch, at);
+            self.notify(fetch, at);
         }
         standing
     }
 
     /// What was fetched ahead is there: nobody asks about it any more for those who will read it.
-    fn told(&mut self, fetch: Fetch, at: u64) {
+    fn notify(&mut self, fetch: Fetch, at: u64) {
         while let Some((_, held)) = self.fetched.iter_mut().find(|(_, held)| *held == fetch) {
             *held = Fetch::Done(at);
             self.release(fetch);
@@ -403,7 +406,7 @@ impl Drive {
         for (ticket, at) in done {
             tickets.remove(&ticket);
             *last = (*last).max(at);
-            self.told(Fetch::Queued(ticket), at);
+            self.notify(Fetch::Queued(ticket), at);
             self.release(Fetch::Queued(ticket));
         }
         until

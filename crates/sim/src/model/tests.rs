@@ -24,8 +24,8 @@ fn reopened(
     if let Some(size) = size {
         FileDevice::create_new(&path, size).expect("an image");
     }
-    let words = ModelDevice::words_of(&path, true).expect("words");
-    let file = extant_device::OpenOptions::new().write(true).open(&path);
+    let words = ModelDevice::open_pattern_file(&path, true).expect("words");
+    let file = extant_device::FileDeviceOptions::new().write(true).open(&path);
     let preset = Preset::named(name).expect("a preset");
     ModelDevice::new(preset, Arc::new(file.expect("an image")), words, options).expect("a drive")
 }
@@ -301,7 +301,7 @@ fn a_command_that_is_killed_leaves_what_was_there_and_what_reached_the_image() {
 
 fn device_read_only(dir: &tempfile::TempDir) -> ModelDevice {
     let path = dir.path().join("image");
-    let words = ModelDevice::words_of(&path, false).expect("words");
+    let words = ModelDevice::open_pattern_file(&path, false).expect("words");
     let file = Arc::new(FileDevice::open(&path).expect("an image"));
     let preset = Preset::named("nvme").expect("a preset");
     ModelDevice::new(preset, file, words, &ModelOptions::default()).expect("a drive")
@@ -338,8 +338,8 @@ fn a_file_of_words_that_another_command_removes_is_not_used() {
     let dir = tempfile::tempdir().expect("a place for the test");
     let path = dir.path().join("image");
     let image = Arc::new(FileDevice::create_new(&path, 8 * MIB).expect("an image"));
-    let made = ModelDevice::words_of(&path, true).expect("words");
-    let found = ModelDevice::words_of(&path, true).expect("words");
+    let made = ModelDevice::open_pattern_file(&path, true).expect("words");
+    let found = ModelDevice::open_pattern_file(&path, true).expect("words");
     drop(made);
     assert!(!dir.path().join("image.words").exists(), "made for nothing");
     let preset = Preset::named("nvme").expect("a preset");
@@ -366,9 +366,9 @@ fn words_of_another_state_of_the_image_are_refused() {
         file.set_modified(wrong).expect("a time");
         let words = std::fs::File::options().write(true).open(dir.path().join("image.words"));
         words.and_then(|words| words.set_modified(wrong)).expect("a time");
-        let error = ModelDevice::words_of(&image, false).expect_err("stale");
+        let error = ModelDevice::open_pattern_file(&image, false).expect_err("stale");
         assert!(error.to_string().contains("the image was changed since"), "{error}");
     }
     file.set_modified(right).expect("a time");
-    ModelDevice::words_of(&image, false).expect("it is as it was");
+    ModelDevice::open_pattern_file(&image, false).expect("it is as it was");
 }

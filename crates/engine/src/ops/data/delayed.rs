@@ -16,7 +16,7 @@ use extant_ondisk::{FileBlock, Geometry};
 use extant_reader::Error;
 use extant_reader::read::data;
 use extant_reader::read::inode::LoadedInode;
-use extant_reader::read::mapping::{Target, map};
+use extant_reader::read::mapping::{MappingTarget, map};
 use extant_runtime::sync::Arc;
 use std::ops::Range;
 
@@ -238,7 +238,7 @@ impl Engine {
         let mut at = range.start;
         while at < range.end {
             let run = map(self, file, FileBlock(at >> bits))?;
-            let Target::Written(start) = run.target else { return Ok(None) };
+            let MappingTarget::Written(start) = run.target else { return Ok(None) };
             let end = range.end.min(run.end().0.saturating_mul(1 << bits));
             let place = geometry.byte_of(start) + (at - (run.block.0 << bits));
             // Parts of the slice.

@@ -15,7 +15,7 @@ use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{FileBlock, InodeNo, MAX_FILE_BLOCKS};
 use extant_reader::Error;
 use extant_reader::read::inode::LoadedInode;
-use extant_reader::read::mapping::{Target, map};
+use extant_reader::read::mapping::{MappingTarget, map};
 use std::ops::Range;
 
 /// What happens to a range of a file.
@@ -346,7 +346,7 @@ impl Engine {
         while at < blocks.end {
             let run = map(self, file, at)?;
             let end = run.end().min(blocks.end);
-            if let Target::Written(start) = run.target {
+            if let MappingTarget::Written(start) = run.target {
                 for block in start.0..start.0 + (end.0 - at.0) {
                     let edge =
                         vec![(extant_ondisk::BlockNo(block), 0..self.geometry().block_len())];

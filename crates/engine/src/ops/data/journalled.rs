@@ -13,7 +13,7 @@ use crate::write::mapping::{self, State};
 use extant_ondisk::{BlockNo, FileBlock, GroupNo};
 use extant_reader::read::data;
 use extant_reader::read::inode::LoadedInode;
-use extant_reader::read::mapping::{Target, map};
+use extant_reader::read::mapping::{MappingTarget, map};
 use extant_reader::{BlockKind, DataPiece, Error, MetadataRead, VolumeInfo};
 use std::sync::Arc;
 
@@ -151,13 +151,13 @@ impl Engine {
         let mapping = map(edit, file, first)?;
         let count = mapping.len.min(blocks.end.0 - first.0);
         let (start, count, is_new) = match mapping.target {
-            Target::Written(start) => (start, count, false),
-            Target::Unwritten(start) => {
+            MappingTarget::Written(start) => (start, count, false),
+            MappingTarget::Unwritten(start) => {
                 let range = first..FileBlock(first.0 + count);
                 set_state(edit, file, range, State::Written)?;
                 (start, count, true)
             }
-            Target::Hole => {
+            MappingTarget::Hole => {
                 let request = AllocationRequest {
                     inode: file.number,
                     purpose: Purpose::Data,

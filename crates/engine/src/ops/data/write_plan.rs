@@ -12,7 +12,7 @@ use crate::write::mapping::{self, Plan, State};
 use extant_ondisk::{BlockNo, FileBlock};
 use extant_reader::Error;
 use extant_reader::read::inode::LoadedInode;
-use extant_reader::read::mapping::{Target, map};
+use extant_reader::read::mapping::{MappingTarget, map};
 use std::ops::Range;
 
 /// Runs that one round maps at most.
@@ -114,10 +114,10 @@ impl Engine {
             }
             let (start, state) = match mapping.target {
                 // What is overwritten would stay so where what lies before it could not be mapped.
-                Target::Written(_) if write_plan.maps_something() => return Ok(false),
-                Target::Written(start) => (start, PreviousState::Written),
-                Target::Unwritten(start) => (start, PreviousState::Unwritten),
-                Target::Hole => {
+                MappingTarget::Written(_) if write_plan.maps_something() => return Ok(false),
+                MappingTarget::Written(start) => (start, PreviousState::Written),
+                MappingTarget::Unwritten(start) => (start, PreviousState::Unwritten),
+                MappingTarget::Hole => {
                     let request = AllocationRequest {
                         inode: file.number,
                         purpose: Purpose::Data,

@@ -111,7 +111,7 @@ fn preened(recorded: &Recorded, cut: &Cut, options: &VolumeOptions) -> Result<()
 }
 
 fn judge_file(recorded: &Recorded, cut: &Cut, image: &TempImage) -> Result<(), String> {
-    let device = extant_device::OpenOptions::new().open(image.path());
+    let device = extant_device::FileDeviceOptions::new().open(image.path());
     let volume = Reader::open(Arc::new(device.map_err(|error| error.to_string())?));
     recorded.judge(&cut.marks, &volume.map_err(|error| error.to_string())?).map(drop)
 }
