@@ -259,8 +259,8 @@ fn of_files_that_are_written_together_only_those_that_cannot_be_written_are_lost
     faulty.inject(Fault::new(broken).on(Operation::Write).after(1).times(1));
     env.advance(Duration::from_secs(31));
     assert_eq!(faulty.faults_met(), 1);
-    let told = files.map(|file| volume.fsync(file).is_ok());
-    assert_eq!(told, [true, false, true]);
+    let reported = files.map(|file| volume.fsync(file).is_ok());
+    assert_eq!(reported, [true, false, true]);
     assert_eq!(files.map(|file| volume.inode(file).unwrap().size), [3000, 0, 3000]);
     assert_eq!(volume.reserved_space(), 0);
     assert!(volume.sync().is_err());

@@ -81,7 +81,7 @@ fn history(options: &[&str], seed: u8) {
             }
             write_inode(&mut edit, file.number, &file.inode).unwrap();
         }
-        image.judge(&edit);
+        image.verify(&edit);
         if round == 1 {
             let used = quota::record(&edit, QuotaKind::User, files[0].uid).unwrap().unwrap();
             assert!(used.space >= files[0].space(edit.geometry()), "{used:?}");
@@ -186,5 +186,5 @@ fn limits_are_judged_hard_at_once_and_soft_after_the_grace_time() {
     }
     assert_eq!(record(&edit).block_time, 0);
     write_inode(&mut edit, file.number, &file.inode).unwrap();
-    image.judge(&edit);
+    image.verify(&edit);
 }

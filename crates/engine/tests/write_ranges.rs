@@ -94,7 +94,7 @@ fn shift_history(options: &[&str], seed: u8, longest_run: u64) {
     file.inode.size =
         model.last_key_value().map_or(0, |(at, _)| at + 1) * u64::from(geometry.block_size);
     write_inode(&mut edit, file.number, &file.inode).unwrap();
-    image.judge(&edit);
+    image.verify(&edit);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_full_volume_refuses_and_keeps_what_it_had() {
         file.inode.size = (at + 1) * 1024;
         write_inode(&mut edit, file.number, &file.inode).unwrap();
         if refused.is_err() {
-            image.judge(&edit);
+            image.verify(&edit);
         }
     }
 }
@@ -194,7 +194,7 @@ fn inline_files_of_every_size_are_as_the_kernel_reads_them() {
             write_loaded(&mut edit, &file).unwrap();
             assert_eq!(load(&edit, file.number).unwrap(), file);
             assert_eq!(inline::contents(&edit, &file).unwrap(), bytes);
-            image.judge(&edit);
+            image.verify(&edit);
             if is_root() {
                 let mount = LoopMount::new(&image.path, "ro").unwrap();
                 assert_eq!(std::fs::read(mount.path().join("file")).unwrap(), bytes);
@@ -203,7 +203,7 @@ fn inline_files_of_every_size_are_as_the_kernel_reads_them() {
         inline::leave(&edit, &mut file).unwrap();
         file.inode.size = 0;
         write_loaded(&mut edit, &file).unwrap();
-        image.judge(&edit);
+        image.verify(&edit);
         let mut buffer = [0; 8];
         assert_eq!(data::read(&edit, &file, 0, &mut buffer).unwrap(), 0);
     }
@@ -248,7 +248,7 @@ fn inline_directories_change_in_place_and_grow_out() {
                 target.inode.links = links_before + model.len() as u16;
                 write_loaded(&mut edit, &target).unwrap();
                 write_loaded(&mut edit, &parent).unwrap();
-                image.judge(&edit);
+                image.verify(&edit);
             }
         }
         assert!(was_inline_with >= 5, "{was_inline_with}");
@@ -264,7 +264,7 @@ fn inline_directories_change_in_place_and_grow_out() {
         target.inode.links = links_before + model.len() as u16;
         write_loaded(&mut edit, &target).unwrap();
         write_loaded(&mut edit, &parent).unwrap();
-        image.judge(&edit);
+        image.verify(&edit);
         let listed = debugfs(&image.path, "ls -p /dir").unwrap();
         let used = listed.lines().filter(|line| !line.is_empty() && !line.starts_with("/0/"));
         assert_eq!(used.count(), model.len() + 2);

@@ -1,4 +1,4 @@
-//! Facts of a volume that hold as long as it is open.
+//! Properties of a volume that hold as long as it is open.
 
 use extant_ondisk::casefold::Casefold;
 use extant_ondisk::dx_hash::DirHasher;
@@ -8,7 +8,7 @@ use extant_ondisk::{
     Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, InodeNo, Place, RoCompatFeatures,
 };
 
-/// Facts of a volume that hold as long as it is open.
+/// Properties of a volume that hold as long as it is open.
 #[derive(Clone, Debug)]
 pub struct VolumeInfo {
     /// Sizes and counts.

@@ -46,8 +46,9 @@ impl MmpMark {
             interval: interval(superblock.s_mmp_interval.get(), 0),
             sequence: AtomicU32::new(0),
         };
-        let mut told = |seconds| tracing::info!(seconds, "multiple-mount protection: waiting");
-        match mark.on_device().take(&mark.says(env), env, &mut told)? {
+        let mut report_wait =
+            |seconds| tracing::info!(seconds, "multiple-mount protection: waiting");
+        match mark.on_device().take(&mark.says(env), env, &mut report_wait)? {
             Taken::Theirs(other) => Err(in_use(&other)),
             Taken::Ours(sequence) => {
                 mark.sequence.store(sequence, Ordering::Relaxed);

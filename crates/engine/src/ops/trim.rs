@@ -28,7 +28,7 @@ impl Engine {
         let in_clusters =
             |bytes: u64| u32::try_from(bytes.div_ceil(cluster_size)).unwrap_or(u32::MAX);
         let (least, most) = (in_clusters(least), in_clusters(BYTES_AT_ONCE));
-        let mut told = 0;
+        let mut discarded = 0;
         for group in (0..geometry.groups_count).map(GroupNo) {
             let mut clusters = clusters_within(geometry, group, &range);
             while !clusters.is_empty() {
@@ -43,11 +43,11 @@ impl Engine {
                 let start = geometry.byte_of(run.start);
                 let end = start + run.count * u64::from(geometry.block_size);
                 self.device.discard(start..end)?;
-                told += end - start;
+                discarded += end - start;
                 clusters.start = claim.end();
             }
         }
-        Ok(told)
+        Ok(discarded)
     }
 }
 

@@ -58,12 +58,12 @@ impl Orphans {
         let mut all = Self::default();
         if let Err(error) = all.load_list(source) {
             all.goes_wrong = true;
-            broken(told(error)?);
+            broken(corruption_only(error)?);
         }
         if source.geometry().has_compat(CompatFeatures::ORPHAN_FILE)
             && let Err(error) = all.load_file(source, &mut broken)
         {
-            broken(told(error)?);
+            broken(corruption_only(error)?);
         }
         Ok(all)
     }
@@ -100,7 +100,7 @@ impl Orphans {
         let file = load(source, number)?;
         for at in (0..dir_blocks(source, &file)?.0).map(FileBlock) {
             if let Err(error) = self.load_file_block(source, &file, at, broken) {
-                broken(told(error)?);
+                broken(corruption_only(error)?);
             }
         }
         Ok(())
@@ -133,7 +133,7 @@ impl Orphans {
                 }
                 wrong => {
                     let twice = || Flaw::bad_value("orphan", orphan.0).at(here).into();
-                    broken(told(wrong.err().unwrap_or_else(twice))?);
+                    broken(corruption_only(wrong.err().unwrap_or_else(twice))?);
                     self.wrong_slots.push((block, slot));
                 }
             }
@@ -283,7 +283,7 @@ pub fn clear_present<E: Edit>(edit: &mut E, orphans: &Orphans) -> Result<(), Err
 }
 
 /// What is broken on the volume; another error stays one.
-fn told(error: Error) -> Result<Error, Error> {
+fn corruption_only(error: Error) -> Result<Error, Error> {
     if error.is_corruption() || matches!(error, Error::NoSuchInode(_) | Error::FreeInode(_)) {
         Ok(error)
     } else {

@@ -54,7 +54,7 @@ impl Image {
     }
 
     /// Writes the changes to the image; e2fsck finds nothing wrong with it.
-    pub(crate) fn judge(&self, edit: &ScratchEdit) {
+    pub(crate) fn verify(&self, edit: &ScratchEdit) {
         self.store(edit);
         e2fsck_fn(&self.path).unwrap();
     }

@@ -45,7 +45,7 @@ struct Subject<'a> {
 impl Subject<'_> {
     /// Runs a history with a failure to come, heals the device, opens the volume again and judges
     /// it.
-    fn judge(&self, history: &History, fault: &Fault, with_e2fsck: bool) -> Result<bool, String> {
+    fn verify(&self, history: &History, fault: &Fault, with_e2fsck: bool) -> Result<bool, String> {
         let kind = self.kind;
         let inner: Arc<dyn Device> = Arc::new(self.base.fork());
         let devices = Devices::of(kind, inner.clone());
@@ -69,7 +69,7 @@ impl Subject<'_> {
             return repaired(&devices, &recorded, with_e2fsck).map(|()| was_met);
         }
         let volume = recover(&devices).map_err(|error| format!("not opened again: {error}"))?;
-        recorded.judge(&recorded.marks, &volume)?;
+        recorded.verify(&recorded.marks, &volume)?;
         volume.close().map_err(|error| format!("not closed: {error}"))?;
         if with_e2fsck && was_met {
             devices.to_files().is_clean()?;
@@ -79,7 +79,7 @@ impl Subject<'_> {
 
     /// The same; a panic is a failure too.
     fn fails(&self, history: &History, fault: &Fault, with_e2fsck: bool) -> Result<bool, String> {
-        let run = || self.judge(history, fault, with_e2fsck);
+        let run = || self.verify(history, fault, with_e2fsck);
         catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err("panic".into()))
     }
 

@@ -106,7 +106,7 @@ impl Engine {
         let now = self.now().seconds;
         match self.quotas.lock().check_limits(self, Owners::of(&file.inode), bytes, now) {
             Err(Error::QuotaExceeded) => Ok(false),
-            judged => judged.map(|()| true),
+            verified => verified.map(|()| true),
         }
     }
 

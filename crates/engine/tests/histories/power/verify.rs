@@ -404,7 +404,7 @@ impl Recorded {
 
     /// Judges a volume that was recovered from a cut with these marks. The number of the state that
     /// it shows.
-    pub(crate) fn judge(&self, marks: &[u64], volume: &impl VolumeRead) -> Verdict {
+    pub(crate) fn verify(&self, marks: &[u64], volume: &impl VolumeRead) -> Verdict {
         let begun = marks.iter().filter(|mark| **mark != OPENED && **mark % 2 == 0).max();
         let last = begun.map_or(0, |mark| (*mark / 2) as usize + 1);
         let (mut least, mut written, mut sure) = (0, 0, BTreeMap::new());
@@ -419,7 +419,7 @@ impl Recorded {
         self.judge_between((least, written, last), &sure, volume)
     }
 
-    /// As [`Self::judge`] with the states that are possible, and the one whose data are all
+    /// As [`Self::verify`] with the states that are possible, and the one whose data are all
     /// written.
     fn judge_between(
         &self,
