@@ -106,7 +106,7 @@ impl<D: Device> OverlayDevice<D> {
         Ok(())
     }
 
-    /// What a chunk holds before its first change.
+    /// The contents of a chunk before its first change.
     fn fill(&self, piece: &ChunkRange, chunk: &mut [u8]) -> Result<(), DeviceError> {
         if self.zeroed.read().contains(&piece.chunk) {
             return Ok(());

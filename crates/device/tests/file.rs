@@ -190,8 +190,8 @@ fn direct_requests_agree_with_the_page_cache() {
     assert!(back == expected[1..]);
 }
 
-/// Blocks all over a file, alone and side by side, in batches of two threads, beside what does not
-/// go with them: requests that are long, inside a sector, or behind the last whole one.
+/// Blocks all over a file, alone and adjacent, in batches of two threads, mixed with requests that
+/// are not batched: long ones, ones inside a sector, and ones after the last whole sector.
 #[test]
 fn scattered_direct_writes_agree_with_the_page_cache() {
     const BLOCK: usize = 4096;

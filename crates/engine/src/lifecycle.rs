@@ -1,5 +1,5 @@
-//! A volume opened for changes and closed: what is refused, recovery, and what the superblock says
-//! meanwhile.
+//! Opening a volume for changes and closing it: refusals, recovery, and the superblock's state
+//! while it is open.
 
 use crate::alloc::{Allocator, AllocatorOptions};
 use crate::edit::change_superblock;

@@ -22,8 +22,7 @@ use extant_reader::{
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A volume that is open. What is read of it is in [`VolumeRead`]; changes are the [`Engine`]'s
-/// calls.
+/// A volume that is open. Reads are calls of [`VolumeRead`]; changes are the [`Engine`]'s calls.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a program has few of them, and seldom moves one")]
 pub enum OpenVolume {
@@ -51,7 +50,7 @@ impl OpenVolume {
         &MetadataRead::info(self).geometry
     }
 
-    /// What changes the volume.
+    /// The engine, which changes the volume.
     ///
     /// # Errors
     /// [`Error::ReadOnly`] where it was opened for reading only.
@@ -177,7 +176,7 @@ impl OpenVolume {
 pub enum OpenReadDir<'v> {
     /// Of a volume that is only read.
     ReadOnly(Box<ReadDir<'v, Reader>>),
-    /// Of one that is changed meanwhile.
+    /// The entries of a directory that may change during the walk.
     ReadWrite(EngineReadDir<'v>),
 }
 

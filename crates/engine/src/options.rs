@@ -49,11 +49,11 @@ pub struct VolumeOptions {
     /// `None`: they do, unless data go through the journal, or the superblock's default options say
     /// no.
     pub delalloc: Option<bool>,
-    /// DelayedData data are written at this age at the latest, and then with the next commit durable.
+    /// Delayed data are written at this age at the latest, and then with the next commit durable.
     /// The kernel's `dirty_expire_centisecs`: `commit_interval` says nothing of data that have no
     /// blocks yet.
     pub dirty_expire: Duration,
-    /// DelayedData data of a file that is renamed over another, or was emptied to be written anew, are
+    /// Delayed data of a file that is renamed over another, or was emptied to be written again, are
     /// written early (`auto_da_alloc`).
     pub auto_da_alloc: bool,
     /// Bytes of memory for metadata, inodes and delayed data together, about. 16 MiB and 32 bytes
@@ -68,7 +68,7 @@ pub struct VolumeOptions {
     /// Blocks of a stripe that large runs are aligned to (`stripe=`); else what the superblock
     /// says, 0 or 1 for none.
     pub stripe: Option<u32>,
-    /// The device is told of blocks that were freed, once that is committed (`discard`).
+    /// Freed blocks are discarded on the device after the commit (`discard`).
     pub discard: bool,
     /// Clusters that only maps may take, so that a full volume can still cut extents. The kernel's
     /// `reserved_clusters`; `None` for as many as it keeps: a fiftieth of all, 4096 at most, none
@@ -84,8 +84,8 @@ pub struct VolumeOptions {
     /// `prjquota`); those that are must be counted by the volume. `None`: all that it counts. Use
     /// is counted always.
     pub enforced_limits: Option<[bool; 3]>,
-    /// Directories of so many KiB and more do not grow (`max_dir_size_kb=`). `None` and 0: without
-    /// a limit.
+    /// Directories of this number of KiB and more do not grow (`max_dir_size_kb=`). `None` and 0:
+    /// without a limit.
     pub max_dir_size_kb: Option<u32>,
     /// Whether files with equal attributes share the block or inode that holds them; `nombcache`
     /// says no.

@@ -29,7 +29,7 @@ pub struct ScratchEdit {
     allocator: Arc<Allocator>,
     /// No run longer than this many clusters is given out.
     pub longest_run: u64,
-    /// What [`Edit::now`] says.
+    /// The time of [`Edit::now`].
     pub time: Timestamp,
     /// All that was charged, by file.
     charged: BTreeMap<InodeNo, Usage>,

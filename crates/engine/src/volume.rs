@@ -38,15 +38,15 @@ use std::sync::Arc;
 /// ```
 #[derive(Debug)]
 pub struct Volume {
-    /// Stopped before the engine goes, so that nobody else has it then.
+    /// Stopped before the engine is dropped, so that no worker holds it then.
     pub(crate) workers: Workers,
     pub(crate) engine: Arc<Engine>,
 }
 
-/// The workers of a volume in the background. What they do under way is done when they go.
+/// The workers of a volume in the background. A run in progress is finished when they are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Workers {
-    /// Who writes delayed data and times. It goes first.
+    /// The background writer of delayed data and times. It goes first.
     pub(crate) writer: Option<Worker>,
     /// The mark of multiple-mount protection, and who keeps it alive.
     pub(crate) mmp: Option<(Worker, Arc<MmpMark>)>,

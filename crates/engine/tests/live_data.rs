@@ -453,7 +453,7 @@ fn preallocated_blocks_of_a_full_volume_are_written() {
         skip!("mke2fs is not installed");
     }
     let image = Image::new(8 << 20, &["-t", "ext4", "-b", "1024", "-N", "64", "-J", "size=1"]);
-    // DelayedData data leave some blocks that were promised to their map.
+    // Delayed data leave some blocks that were promised to their map.
     let delalloc = Some(false);
     let options =
         VolumeOptions { delalloc, reserved_clusters: Some(0), ..VolumeOptions::default() };

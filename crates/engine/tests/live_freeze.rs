@@ -138,7 +138,7 @@ fn no_write_passes(options: &VolumeOptions, what: &str) -> Result<(), String> {
 
 #[test]
 fn no_write_reaches_a_frozen_volume() {
-    // DelayedData data become old at once, so that the background writer has work.
+    // Delayed data become old at once, so that the background writer has work.
     let old = Duration::from_millis(1);
     let ways = [
         ("delayed", VolumeOptions { dirty_expire: old, ..VolumeOptions::default() }),

@@ -1,4 +1,4 @@
-//! DelayedData data on their way to the device: what goes on beside them, and what waits for them to
+//! Delayed data on their way to the device: what goes on beside them, and what waits for them to
 //! land.
 
 mod common;

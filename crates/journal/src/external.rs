@@ -52,7 +52,7 @@ impl ExternalJournal {
         Self::outside(superblock).filter(|_| is_external)
     }
 
-    /// The journal outside that a superblock names, also beside one inside.
+    /// The external journal that a superblock names, also if the volume has an internal one.
     fn outside(superblock: &RawSuperblock) -> Option<Self> {
         (superblock.s_journal_uuid != [0; 16]).then(|| Self {
             uuid: Uuid(superblock.s_journal_uuid),
@@ -68,8 +68,8 @@ impl ExternalJournal {
         Self::named_by(&superblock_at(volume, SUPERBLOCK_OFFSET)?)
     }
 
-    /// The journal outside that the superblock at a byte of the device names, also beside one
-    /// inside: for a check, which judges what the superblock says.
+    /// The external journal that the superblock at a byte of the device names, also if the volume
+    /// has an internal one: for a check, which reads the superblock again.
     pub fn of_superblock_at(volume: &dyn Device, offset: u64) -> Option<Self> {
         let raw = superblock_at(volume, offset)?;
         let has_journal = raw.features().compat.contains(CompatFeatures::HAS_JOURNAL);

@@ -1,7 +1,7 @@
 //! A volume that is only read.
 //!
 //! Opened by [`ReaderOptions::open`] a file system on a device is a [`Reader`], which never writes.
-//! What it offers is in [`VolumeRead`]; a volume that is changed (crate `extant-engine`) offers the
+//! Its calls are those of [`VolumeRead`]; a volume that is changed (crate `extant-engine`) has the
 //! same. It is `Send + Sync`, and every call takes `&self`. Files are named by inode; paths are one
 //! layer above ([`VolumeRead::resolve`]).
 //!

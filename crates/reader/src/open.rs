@@ -45,7 +45,7 @@ pub enum SuperblockAt {
     },
 }
 
-/// What is done with a journal that must be replayed. The device itself is never written.
+/// The treatment of a journal that must be replayed. The device itself is never written.
 #[derive(Clone, Debug, Default)]
 pub enum Journal {
     /// Replayed into memory, so that reading sees what the next mount would.
@@ -64,7 +64,7 @@ pub enum Journal {
 pub struct ReaderOptions {
     /// Which superblock.
     pub superblock: SuperblockAt,
-    /// What is done with a journal that must be replayed.
+    /// The treatment of a journal that must be replayed.
     pub journal: Journal,
     /// The way of a lookup when a directory's index is broken.
     pub on_broken_index: BrokenIndex,

@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// A volume on a device that is only read: nothing is ever written to the device. It may be used by
-/// many threads at once. What it offers is in [`VolumeRead`].
+/// many threads at once. Its calls are those of [`VolumeRead`].
 ///
 /// ```no_run
 /// use extant_reader::{Follow, Reader, VolumeRead};
@@ -45,7 +45,7 @@ pub struct Reader {
     pub(crate) backup: Option<GroupNo>,
     pub(crate) recovered: Option<Recovered>,
     pub(crate) on_broken_index: BrokenIndex,
-    /// Who reads in sequence.
+    /// The sequential readers.
     pub(crate) ahead: FileReadAhead,
     /// Blocks of an inode table that are read at once.
     pub(crate) table_run: u32,
@@ -57,7 +57,7 @@ impl Reader {
         &self.info.geometry
     }
 
-    /// What the journal's replay did; `None` when there was nothing to replay.
+    /// The result of the journal's replay; `None` if no replay was needed.
     pub fn recovered(&self) -> Option<&Recovered> {
         self.recovered.as_ref()
     }

@@ -84,14 +84,14 @@ pub trait VolumeRead: MetadataRead<Block = Arc<[u8]>> + Sized + Send + Sync {
         file: InodeNo,
     ) -> Result<impl Iterator<Item = Result<Range<u64>, Error>>, Error>;
 
-    /// The first byte at or behind `offset` that may hold data; `None` where only a hole or the
-    /// file's end follows. Unwritten blocks are a hole.
+    /// The first byte at or after `offset` that may hold data; `None` if only a hole or the file's
+    /// end follows. Unwritten blocks are a hole.
     ///
     /// # Errors
     /// [`Error::IsADirectory`], [`Error::WrongFileType`], a broken map, or the device failed.
     fn seek_data(&self, file: InodeNo, offset: u64) -> Result<Option<u64>, Error>;
 
-    /// The first byte at or behind `offset` that lies in a hole; the file's end counts as one.
+    /// The first byte at or after `offset` that lies in a hole; the file's end counts as one.
     /// `None` at or past the end.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ fn places(count: u64) -> impl Iterator<Item = u64> {
 
 type Work = fn(&dyn Device, &mut AlignedBuffer) -> Result<(), Box<dyn Error>>;
 
-/// What is done, in this order: the first fills the file.
+/// The steps, in this order: the first fills the file.
 const TRACE: [(&str, Work); 7] = [
     ("256 MiB written in 1 MiB, then a flush", |device, buffer| {
         for at in (0..SIZE).step_by(1 << 20) {

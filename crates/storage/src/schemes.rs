@@ -1,6 +1,6 @@
 //! The schemes of device URLs that other crates bring.
 //!
-//! Layers on files (`crypt:`, `linear:`, `lvm:`) are part of this crate. What stands in place of a
+//! Layers on files (`crypt:`, `linear:`, `lvm:`) are part of this crate. A scheme in place of a
 //! file is a [`Backend`]: its name and options are read with the URL, its files are opened before
 //! the process restricts itself ([`BackendUrl::open`]), and its device is made after that
 //! ([`OpenBackend::device`]).

@@ -240,7 +240,7 @@ impl Bench {
         self.qemu.text_despite("accurate CPU usage", &all).unwrap();
     }
 
-    /// What qemu-img reads in a LUKS1 image.
+    /// The bytes that qemu-img reads from a LUKS1 image.
     fn deciphered(&self, path: &Path) -> Vec<u8> {
         let source = format!("driver=luks,key-secret=s,file.filename={}", path.display());
         let out = self.scratch.join("deciphered");
@@ -344,7 +344,7 @@ fn headers_that_are_detached_from_their_data_are_refused() {
     }
 }
 
-/// The payload of a plain or LUKS2 device, behind a LUKS1 header with the same key: qemu-img reads
+/// The payload of a plain or LUKS2 device, after a LUKS1 header with the same key: qemu-img reads
 /// only those.
 fn behind_luks1(bench: &Bench, key: &[u8], cipher: &str, payload: &[u8]) -> Vec<u8> {
     let key_file = bench.scratch.join("volume-key");

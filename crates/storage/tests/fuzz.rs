@@ -123,7 +123,7 @@ fn image_url() {
             schemes.add(Arc::new(Drive));
             let text = pieces.iter().flat_map(Piece::bytes).collect::<Vec<u8>>();
             let text = OsStr::from_bytes(&text);
-            // What the host has follows from the name's length.
+            // The host's file kind follows from the name's length.
             let stat_host = |path: &Path| match path.as_os_str().len() {
                 length if there.contains(&(length as u8)) => HostFile::Device,
                 length if *is_any_there && length % 3 == 0 => HostFile::Device,
@@ -278,7 +278,7 @@ fn lvm_metadata() {
 fn luks1_header_and_slots() {
     bolero::check!().with_type::<Damage>().with_test_time(FUZZ_TIME).for_each(|damage| {
         let mut header = damage.in_place(&luks_format::luks1_header());
-        // What the rounds may be is tested elsewhere; here they would only take time.
+        // The limits of iterations are tested elsewhere; here they would only take time.
         for at in [164].into_iter().chain((0..8).map(|slot| 212 + slot * 48)) {
             header[at..at + 4].copy_from_slice(&1_u32.to_be_bytes());
         }

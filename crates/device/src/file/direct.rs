@@ -39,7 +39,7 @@ pub(super) fn direct_alignment(file: &File, logical_sector: Option<u32>) -> (u64
     }
 }
 
-/// What a direct file needs beside the file itself.
+/// The state of a direct file in addition to the file itself.
 pub(super) struct DirectFile {
     /// The same file through the page cache, for the last page of a file that ends inside a sector.
     /// Absent for block devices, which end with a sector.

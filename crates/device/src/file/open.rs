@@ -69,7 +69,7 @@ pub enum FileError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Neither a regular file nor a block device.
@@ -92,7 +92,7 @@ pub enum FileError {
         path: PathBuf,
         /// A block device refused exclusive use; otherwise a lock on the file.
         mounted: bool,
-        /// What has it, where that can be seen.
+        /// The holder, as far as it is visible.
         holder: Option<Holder>,
     },
     /// Writing the file would change what a loop device shows without its user's knowledge.
@@ -222,7 +222,7 @@ impl FileDeviceOptions {
         self
     }
 
-    /// Opens a block device without O_EXCL: somebody else claims it for the caller, as the kernel
+    /// Opens a block device without O_EXCL: another program claims it for the caller, as the kernel
     /// does for a mount.
     pub fn claimed(mut self, claimed: bool) -> Self {
         self.claimed = claimed;

@@ -20,7 +20,7 @@ use std::ops::Range;
 /// Shards of the lists of freed clusters.
 const SHARDS: usize = 8;
 
-/// What is known of a group beyond its bitmap.
+/// The state of a group in addition to its bitmap.
 #[derive(Debug, Default)]
 pub(super) struct GroupState {
     /// Clusters that are free on the volume and must not be given out.
@@ -53,7 +53,7 @@ pub(crate) struct AllocatorOptions {
     pub stripe: u32,
     /// Clusters that only the privileged may take.
     pub kept_clusters: u64,
-    /// Clusters beside these that are for maps alone ([`Budget::All`]).
+    /// Clusters in addition to these that are for maps alone ([`Budget::All`]).
     pub map_clusters: u64,
     /// Bytes for buddies, about.
     pub memory: u64,
@@ -84,8 +84,8 @@ pub(crate) struct Allocator {
     pub(super) next_spread: AtomicU32,
 }
 
-/// Free clusters set aside: nobody else gets them, and nothing on the volume says so. Dropped, they
-/// are free again; [`Allocator::take`] makes them one's own.
+/// Free clusters that are claimed: they are not allocatable, and nothing on the volume refers to
+/// them. Dropped, they are free again; [`Allocator::take`] makes them one's own.
 #[derive(Debug)]
 pub(crate) struct Claim {
     allocator: Arc<Allocator>,
@@ -104,7 +104,7 @@ impl Claim {
         u64::from(self.piece.len())
     }
 
-    /// The cluster behind them, counted in their group.
+    /// The cluster after them, counted in their group.
     pub(crate) fn end(&self) -> u32 {
         self.piece.clusters.end
     }
@@ -120,7 +120,7 @@ impl Drop for Claim {
     }
 }
 
-/// What pays for clusters.
+/// The budget that pays for clusters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Budget {
     /// Free space; some of it is kept for the privileged, and some for maps.
@@ -130,7 +130,8 @@ pub(crate) enum Budget {
     },
     /// All free space.
     All,
-    /// A promise ([`Allocator::reserve`]), which has at least so many clusters left, one or more.
+    /// A reservation ([`Allocator::reserve`]), which has at least this number of clusters left, one
+    /// or more.
     Reserved {
         /// How many are taken at most.
         clusters: u64,
@@ -192,7 +193,7 @@ impl Allocator {
         self.pending_clusters.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether so many clusters are free, some of them perhaps after a commit, that are not kept
+    /// Whether `clusters` clusters are free, some of them perhaps after a commit, that are not kept
     /// for others.
     pub(crate) fn has_room(&self, clusters: u64, is_privileged: bool) -> bool {
         self.free_clusters().saturating_sub(self.kept_from(is_privileged)) >= clusters
@@ -209,7 +210,7 @@ impl Allocator {
         self.reserved_clusters.load(Ordering::Relaxed)
     }
 
-    /// Promises clusters: whoever has the promise finds as many, whatever others take meanwhile
+    /// Reserves clusters: the holder of the reservation finds as many, whatever others allocate
     /// ([`Budget::Reserved`]).
     ///
     /// # Errors
@@ -232,7 +233,7 @@ impl Allocator {
     }
 
     /// Takes at most `most` off the volume's count, at least `least`, and leaves what is kept.
-    /// Clusters that wait for a commit do not count: nobody would find them.
+    /// Clusters that wait for a commit do not count: a search would not find them.
     fn count_off(&self, least: u64, most: u64, kept: u64) -> Result<u64, Error> {
         let mut free = self.free_clusters.load(Ordering::Relaxed);
         loop {
@@ -268,7 +269,7 @@ impl Allocator {
         }
     }
 
-    /// Of the clusters that were drawn so many were found.
+    /// Settles a draw: `found` of the `drawn` clusters were found.
     fn settle(&self, budget: Budget, drawn: u64, found: u64) {
         match budget {
             Budget::Free { .. } | Budget::All => self.count_back(drawn - found),
@@ -365,8 +366,8 @@ impl Allocator {
         Ok(group.lock_keyed(u64::from(no.0)))
     }
 
-    /// Gives clusters back in the transaction `tid`; they are used again after its commit. Whatever
-    /// the order of the runs, each group is changed once.
+    /// Gives clusters back in the transaction `tid`; they are used again after its commit. Each
+    /// group is changed once, in any order of the runs.
     pub(crate) fn free<E: Edit>(
         &self,
         edit: &mut E,
@@ -376,7 +377,7 @@ impl Allocator {
         let pieces = merged(edit.geometry(), runs)?;
         let by_group = || pieces.chunk_by(|a, b| a.group == b.group);
         for pieces in by_group() {
-            // The descriptor has the bitmap's checksum: both are read while nobody changes them.
+            // The descriptor has the bitmap's checksum: both are read while the group is locked.
             let slot = self.lock(pieces[0].group)?;
             group::check_in_use(edit, pieces[0].group, pieces)?;
             drop(slot);

@@ -31,7 +31,7 @@ pub enum AllocatorKind {
     Plain,
 }
 
-/// What is looked for in a group.
+/// The search within a group.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct SearchRequest {
     /// Clusters that are needed.
@@ -66,7 +66,7 @@ impl Stripe {
         Self { clusters, first }
     }
 
-    /// The part of a run that is whole stripes, where so many clusters are whole stripes and fit.
+    /// The part of a run that is whole stripes, if `clusters` clusters are whole stripes and fit.
     fn aligned(self, run: Range<u32>, clusters: u32) -> Option<Range<u32>> {
         if self.clusters <= 1 || clusters < self.clusters {
             return None;
@@ -79,7 +79,7 @@ impl Stripe {
     }
 }
 
-/// The order of the smallest chunk that holds so many clusters, at most `top`.
+/// The order of the smallest chunk that holds `clusters` clusters, at most `top`.
 pub(crate) fn order_for(clusters: u32, top: u32) -> u32 {
     clusters.max(1).next_power_of_two().ilog2().min(top)
 }
@@ -94,14 +94,14 @@ pub(crate) fn order_in(clusters: &Range<u32>) -> u32 {
     (0..=count.ilog2()).rev().find(fits).unwrap_or(0)
 }
 
-/// Whether a file of so many bytes is small.
+/// Whether a file of `bytes` bytes is small.
 pub(crate) fn is_small(bytes: u64) -> bool {
     bytes < SMALL
 }
 
-/// Clusters of a window for a file that is about to have so many bytes, beyond what is needed now.
-/// So many are free that are in none of the windows which are there: each takes a part of what is
-/// left, so that some always is.
+/// Number of clusters of a preallocation for a file that is about to have `bytes` bytes, in
+/// addition to the clusters needed now. `free_clusters` is the number of free clusters outside the
+/// preallocations: each takes a part of the rest, so that some is always left.
 pub(crate) fn preallocation_size(
     bytes: u64,
     cluster_size: u64,
@@ -128,7 +128,7 @@ pub(crate) fn group_preallocation_size(
     if clusters < stripe { clusters } else { clusters - clusters % stripe.max(1) }
 }
 
-/// What is free from the goal on.
+/// The free run from the goal on.
 pub(crate) fn at_goal(buddy: &Buddy, at: u32, search: &SearchRequest) -> Option<Range<u32>> {
     Some(buddy.run_from(at, search.wanted)).filter(|run| !run.is_empty())
 }
@@ -167,8 +167,8 @@ fn fits_better(run: &Range<u32>, than: &Range<u32>, wanted: u32) -> bool {
     if than >= wanted { run >= wanted && run < than } else { run > than }
 }
 
-/// The part of a free run that is taken: its start, or from `from` on where all that is wanted lies
-/// behind it; whole stripes where there are any.
+/// The part of a free run that is taken: its start, or from `from` on if all wanted clusters lie
+/// after it; whole stripes if there are any.
 fn front(run: Range<u32>, from: u32, search: &SearchRequest) -> Range<u32> {
     let start =
         if run.contains(&from) && run.end - from >= search.wanted { from } else { run.start };
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(stripe, Stripe { clusters: 24, first: 8 });
         let buddy = with_free(&[0..1, 100..900]);
         let search = |needed, wanted| SearchRequest { needed, wanted, stripe };
-        // 104 is the first multiple of 24 behind 8 in the run.
+        // 104 is the first multiple of 24 after 8 in the run.
         assert_eq!(in_group(&buddy, 0, &search(48, 48)), Some(104..152));
         assert_eq!(in_group(&buddy, 0, &search(24, 60)), Some(104..152));
         assert_eq!(in_group(&buddy, 0, &search(60, 60)), Some(100..160));

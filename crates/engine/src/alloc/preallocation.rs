@@ -1,7 +1,7 @@
 //! Preallocation: free space in front of files that grow, kept for them in memory.
 //!
-//! A window is clusters that are set aside and belong to nobody: they count as free, nothing on the
-//! volume says anything else, and when space is short they are given back. A file that grows has a
+//! A preallocation is clusters that are busy but not allocated: they count as free, nothing on the
+//! volume refers to them, and when space is short they are given back. A file that grows has a
 //! window of its own, sized by the file; small files of a flex group share one for each thread, so
 //! that they lie together and threads do not mix.
 

@@ -2,11 +2,11 @@
 //!
 //! The multi-block allocator takes the goal's place where that is free; else the nearest group,
 //! from the goal's on and first in its flex group, that has a chunk as large as is wanted, by the
-//! [index](super::index); else one with a smaller chunk, of which the run that fits best. How many
-//! groups it tries does not depend on how many there are: what is filed too high is filed anew when
-//! it is looked at. After a few that disappoint windows of files that have not grown lately are
-//! given back; then less is asked for, of groups that are known to have it. When nothing is found
-//! so all windows are given back and all groups tried.
+//! [index](super::index); else one with a smaller chunk, of which the run that fits best. The
+//! number of groups that it tries does not depend on the size of the volume: a group that is filed
+//! too high is filed again when it is tried. After a few that disappoint windows of files that have
+//! not grown lately are given back; then less is asked for, of groups that are known to have it.
+//! When nothing is found so all windows are given back and all groups tried.
 //!
 //! The plain allocator tries one group after the other and takes the first that is free.
 
@@ -83,8 +83,8 @@ impl Allocator {
         SearchRequest { needed, wanted: wanted.max(needed), stripe }
     }
 
-    /// Space for the contents of a file: from its window, or from that of small files, or new with
-    /// a window behind it.
+    /// Space for the contents of a file: from its preallocation, or from that of small files, or
+    /// new with a preallocation after it.
     fn find_for_file<S: MetadataRead>(
         &self,
         source: &S,
@@ -98,7 +98,7 @@ impl Allocator {
             return Ok(Some(piece));
         }
         let start = SearchStart::of(geometry, request.goal);
-        // What is free and in nobody's window.
+        // The free clusters outside all preallocations.
         let free = self.free_clusters().saturating_sub(self.preallocations.held());
         let cluster_size = geometry.cluster_size();
         let group_clusters = geometry.clusters_per_group;
@@ -283,8 +283,8 @@ impl Allocator {
         })
     }
 
-    /// Sets clusters of a group aside where `place` finds them; a group without a chunk of `order`
-    /// is filed anew and not asked.
+    /// Claims clusters of a group where `place` finds them; a group without a chunk of `order` is
+    /// filed again and not searched.
     fn try_group<S: MetadataRead>(
         &self,
         source: &S,
@@ -327,9 +327,9 @@ impl Allocator {
         Ok(found.map(|clusters| ClusterRange { group: no, clusters }))
     }
 
-    /// The group's buddy, made of its bitmap when there is none. `None` where the descriptor alone
-    /// says that the group has no chunk of an order. A bitmap that is only implied is not read, nor
-    /// is anything else of its group.
+    /// The group's buddy, made from its bitmap if necessary. `None` where the descriptor alone says
+    /// that the group has no chunk of an order. A bitmap that is only implied is not read, nor is
+    /// anything else of its group.
     fn known<'s, S: MetadataRead>(
         &self,
         source: &S,
@@ -364,8 +364,7 @@ impl Allocator {
         Ok(state.buddy.as_mut())
     }
 
-    /// A group got a buddy: others go if they are too many. Whoever is at work in a group is not
-    /// waited for.
+    /// A group got a buddy: others go if they are too many. A group that is locked is skipped.
     fn make_room(&self, new: GroupNo, bytes: u64) {
         for no in self.memory.added(new, bytes) {
             self.give_up_buddy(no, self.memory.limit());
@@ -377,7 +376,7 @@ impl Allocator {
         self.memory.bytes()
     }
 
-    /// Memory is short: buddies go until they take so many bytes, the ones that were not looked at
+    /// Memory is short: frees buddies until they take `bytes` bytes, those that were not used
     /// lately first. They are made again of their bitmaps when they are needed.
     pub(crate) fn trim_buddies(&self, bytes: u64) {
         for _ in 0..TRIMS {
@@ -387,8 +386,8 @@ impl Allocator {
         }
     }
 
-    /// Gives a buddy up, unless it was in use since it was last thought of, or all take no more
-    /// than so many bytes.
+    /// Frees a buddy, unless it was used since the last attempt, or all take no more than `bytes`
+    /// bytes.
     fn give_up_buddy(&self, no: GroupNo, bytes: u64) {
         let is_enough = self.memory.bytes() <= bytes;
         let slot = self.groups.get(no.0 as usize).filter(|_| !is_enough);

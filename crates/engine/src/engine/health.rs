@@ -14,7 +14,7 @@ use extant_runtime::sync::Mutex;
 use extant_runtime::sync::atomic::{AtomicBool, Ordering};
 use std::io;
 
-/// What a live volume knows of its own errors.
+/// The errors that were found on an open volume.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     /// An error has ended all changes.
@@ -57,7 +57,7 @@ impl Health {
         self.is_lost.load(Ordering::Acquire)
     }
 
-    /// What writes fail with once nothing may be written any more.
+    /// The error of writes when nothing may be written any more.
     pub(crate) fn refusal(&self) -> Option<DeviceError> {
         let why = if self.is_lost() {
             "another host has taken the volume"

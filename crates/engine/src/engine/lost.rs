@@ -1,4 +1,4 @@
-//! DelayedData data of a file that could not be written: every open file gets the error once, as by
+//! Delayed data of a file that could not be written: every open file gets the error once, as by
 //! `errseq_t` in the kernel.
 
 use extant_reader::Error;
@@ -20,7 +20,7 @@ impl ErrorSample {
     }
 }
 
-/// What a file has lost.
+/// The lost data of a file.
 #[derive(Debug, Default)]
 pub(crate) struct LostData {
     why: Option<Error>,

@@ -1,7 +1,7 @@
 //! Multiple-mount protection: the volume is taken before anything is written, the mark is kept
 //! alive while it is open, and given back at the end.
 //!
-//! Source: `mmp.rst`. Whoever finds that somebody else has taken the volume writes nothing more.
+//! Source: `mmp.rst`. A host that finds that another host has taken the volume writes nothing more.
 
 use super::health::Health;
 use extant_device::Device;
@@ -61,7 +61,7 @@ impl MmpMark {
         MmpBlock { device: &*self.device, geometry: &self.geometry, block: self.block }
     }
 
-    /// What the block says of us, but for the number.
+    /// The contents of the block for this mount, except the number.
     fn says(&self, env: &Env) -> Mmp {
         let mut mmp = Mmp::new(self.interval, env.now().seconds.max(0).cast_unsigned());
         let host = rustix::system::uname();
@@ -120,7 +120,7 @@ fn in_use(mmp: &Mmp) -> Error {
     Error::InUse(format!("it is open on {}", name.escape_ascii()))
 }
 
-/// As much of a text as fits, zeros behind it.
+/// The part of a text that fits, followed by zeros.
 fn put(field: &mut [u8], text: &[u8]) {
     field.fill(0);
     let len = text.len().min(field.len() - 1);

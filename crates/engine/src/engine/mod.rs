@@ -57,16 +57,16 @@ pub struct Engine {
     /// The same: what was written to it.
     pub(crate) written: Arc<CountedDevice>,
     pub(crate) journal: Journal,
-    /// What the journal's replay did when the volume was opened.
+    /// The result of the journal's replay when the volume was opened.
     pub(crate) recovered: Option<Recovered>,
     pub(crate) on_broken_index: BrokenIndex,
-    /// Who reads in sequence.
+    /// The sequential readers.
     pub(crate) ahead: FileReadAhead,
     /// Blocks of an inode table that are read at once.
     pub(crate) table_run: u32,
     pub(crate) env: Env,
     pub(crate) options: VolumeOptions,
-    /// What happens to file data.
+    /// The journalling mode of file data.
     pub(crate) data: DataMode,
     /// The superblock said clean and says so again at the end.
     pub(crate) closes_clean: bool,
@@ -79,7 +79,7 @@ pub struct Engine {
     pub(crate) lazy_times: LazyTimes,
     /// The volume's, for those who seal blocks later.
     pub(crate) geometry: Arc<Geometry>,
-    /// Where each group's inode table begins; 0 as long as nobody has asked.
+    /// Where each group's inode table begins; 0 until the first lookup.
     pub(crate) tables: Box<[AtomicU64]>,
     /// Held by renames of directories between directories.
     pub(crate) renames: Mutex<(), RenameLock>,
@@ -87,7 +87,8 @@ pub struct Engine {
     pub(crate) orphans: Mutex<Orphans, OrphanLock>,
     /// Attribute blocks and values that files may share.
     pub(crate) shared: Shared,
-    /// Held while quotas are counted: what owners were promised beside.
+    /// Held while quotas are counted: the reserved quota of owners, in addition to the stored
+    /// usage.
     pub(crate) quotas: Mutex<ReservedQuota, QuotaLock>,
     pub(crate) health: Arc<Health>,
     /// Changes are held back.
@@ -100,7 +101,7 @@ pub struct Engine {
     pub(crate) generations: AtomicU64,
 }
 
-/// What the journal calls.
+/// The hooks that the journal calls.
 #[derive(Debug)]
 pub(crate) struct Hooks {
     pub(crate) allocator: Arc<Allocator>,
@@ -139,8 +140,8 @@ impl Engine {
         &self.info.geometry
     }
 
-    /// What the journal's replay did when the volume was opened; `None` when there was nothing to
-    /// replay.
+    /// The result of the journal's replay when the volume was opened; `None` if no replay was
+    /// needed.
     pub fn recovered(&self) -> Option<&Recovered> {
         self.recovered.as_ref()
     }
@@ -203,7 +204,7 @@ impl Engine {
     }
 
     /// Waits while the volume is frozen, and fails where it takes no changes. Before locks are
-    /// taken, so that who waits keeps nobody from reading.
+    /// taken, so that a waiter does not block readers.
     pub(crate) fn wait_for_thaw(&self) -> Result<(), Error> {
         Ok(self.journal.wait_for_thaw()?)
     }

@@ -43,7 +43,7 @@ pub(crate) struct Operation<'e> {
     reserved: u64,
     /// The quota files' lock is held.
     is_charging: bool,
-    /// What is to be taken back unless the operation ends well; `None` before the first change.
+    /// The log of changes to undo unless the operation ends well; `None` before the first change.
     log: Option<Box<UndoLog>>,
     /// Changes are not logged: they are noted, or taken back.
     is_unlogged: bool,
@@ -99,7 +99,7 @@ impl<'e> Operation<'e> {
         result
     }
 
-    /// What was changed so far may be found after power loss: it stays, however the operation ends.
+    /// The changes so far may be found after power loss: they stay, however the operation ends.
     pub(crate) fn settle(&mut self) {
         let Some(mut log) = self.log.take() else { return };
         for (at, entry) in log.entries().iter().enumerate() {
@@ -165,7 +165,7 @@ impl<'e> Operation<'e> {
         undone
     }
 
-    /// What cannot be taken back is never committed.
+    /// A change that cannot be undone is never committed.
     fn must(&self, undone: Result<(), Error>) {
         let Err(error) = undone else { return };
         tracing::error!(%error, "half a change cannot be taken back");
@@ -245,13 +245,13 @@ impl<'e> Operation<'e> {
         self
     }
 
-    /// The operation has a promise of so many clusters.
+    /// The operation has a reservation of `clusters` clusters.
     pub(crate) fn with_reserved(mut self, clusters: u64) -> Self {
         self.reserved = clusters;
         self
     }
 
-    /// What is left of the promise.
+    /// The rest of the reservation.
     pub(crate) fn reserved(&self) -> u64 {
         self.reserved
     }
@@ -272,7 +272,8 @@ impl<'e> Operation<'e> {
         Ok(number)
     }
 
-    /// What the journal has of a block that is home: neither a frame nor recovery brings it back.
+    /// The journal's copies of a block that was checkpointed: neither a frame nor recovery writes
+    /// them again.
     pub(crate) fn forget(&mut self, block: BlockNo) -> Result<(), Error> {
         Ok(self.handle()?.forget(block)?)
     }
@@ -321,7 +322,7 @@ impl<'e> Operation<'e> {
         &mut self,
         change: impl FnOnce(&mut Self, &ReservedQuota) -> Result<[(Owners, Usage); N], Error>,
     ) -> Result<(), Error> {
-        // A quota file that grows is itself charged to nobody.
+        // A quota file that grows is itself charged to no owner.
         if !self.engine.has_quotas() || self.is_charging {
             return Ok(());
         }
@@ -343,7 +344,7 @@ impl<'e> Operation<'e> {
         changed.map(drop)
     }
 
-    /// Limits bind nobody who is privileged.
+    /// Limits do not bind privileged callers.
     fn limits(&self, limits: Limits) -> Limits {
         if self.is_privileged { Limits::Ignored } else { limits }
     }
@@ -401,7 +402,7 @@ impl Engine {
 impl Drop for Operation<'_> {
     fn drop(&mut self) {
         if !self.is_finished {
-            // What those who have the inodes locked know of them may not be true any more.
+            // Holders of the inodes' locks must read them again.
             record_undone();
             if self.log.is_some()
                 && self.handle.is_some()
@@ -587,7 +588,7 @@ impl Edit for Operation<'_> {
         let is_revoked =
             |purpose: &Purpose| *purpose != Purpose::Data || self.engine.data == DataMode::Journal;
         for (run, _) in runs.iter().filter(|(_, purpose)| is_revoked(purpose)) {
-            // What is forgotten cannot be had back.
+            // A forget cannot be undone.
             self.record_undo(Undo::Forgets(*run));
         }
         Ok(())

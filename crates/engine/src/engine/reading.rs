@@ -120,7 +120,7 @@ impl Engine {
         file: InodeNo,
         end: impl Fn(&LoadedInode) -> FileBlock,
     ) -> Result<(LoadedInode, IntoIter<Result<Mapping, Error>>), Error> {
-        // DelayedData data have no blocks yet.
+        // Delayed data have no blocks yet.
         self.write_back_file(&self.inodes.get(file));
         self.with_inode(file, |inode| {
             let runs: Vec<_> = self.extents_in(inode.clone(), FileBlock(0)..end(inode)).collect();

@@ -30,7 +30,7 @@ fn numbered(at: u32) -> InodeNo {
 }
 
 /// Threads count in inodes, and store each count in a record, as operations do, while inodes push
-/// each other out: no count is lost, and whoever has an inode has the same as everybody else.
+/// each other out: no count is lost, and all holders of an inode have the same one.
 fn threads_count_in_inodes(rounds: u32) {
     let cache = Arc::new(InodeCache::new(0));
     let records: Arc<Mutex<HashMap<InodeNo, u16>>> = Arc::default();
@@ -170,9 +170,9 @@ fn blocks_have_one_owner_in_random_schedules() {
 /// Bytes of a piece of the file that several threads change: not whole blocks.
 const PIECE: usize = 1500;
 
-/// One thread writes the delayed data of a file again and again, which gives up its lock meanwhile;
-/// others write over data that are on their way, delay further data and cut the file. Each sees
-/// what it wrote, and in the end all of it is there.
+/// One thread writes the delayed data of a file again and again, and gives up its lock during each
+/// write; others write over data under writeback, delay further data and truncate the file. Each
+/// sees what it wrote, and in the end all of it is there.
 fn threads_change_data_on_their_way(base: &[u8]) {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(base));
     let volume = Arc::new(opened(&device));
@@ -281,8 +281,8 @@ fn files_on_their_way_together_land_in_random_schedules() {
     run(RandomScheduler::new(60), move || threads_rename_files_on_their_way(&base));
 }
 
-/// Threads delete files whose blocks lie in one group of a volume of which nothing is in memory
-/// yet: what they read of the group fits together, whatever the other one changes meanwhile.
+/// Threads delete files whose blocks lie in one group of a volume that is not in memory yet: each
+/// sees a consistent state of the group, whatever the other one changes.
 fn threads_delete_on_a_cold_volume(base: &[u8]) {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(base));
     let volume = opened(&device);

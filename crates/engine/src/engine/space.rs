@@ -49,8 +49,8 @@ impl Engine {
         self.record_corruption(self.retry_for_space(ReclaimSteps::Whole, operation))
     }
 
-    /// Tries, and tries again after each step that may have gained space, as long as there is none.
-    /// An attempt that has done a part goes on from there the next time.
+    /// Tries, and tries again after each step that may have gained space, until there is some. An
+    /// attempt that has done a part goes on from there the next time.
     pub(crate) fn retry_for_space<R>(
         &self,
         steps_to_try: ReclaimSteps,

@@ -1,4 +1,4 @@
-//! What is written to a volume's devices: the superblock counts it over the volume's life
+//! The bytes written to a volume's devices: the superblock counts them over the volume's life
 //! (`s_kbytes_written`). While the volume is frozen nothing is; and nothing is any more once
 //! another host has taken it, or it was shut down.
 

@@ -20,13 +20,13 @@ use extant_reader::read::dir_block::EntryTarget;
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::xattr::{self, AclKind};
 
-/// Bytes of a symbolic link's target, with the zero byte behind it, as on Linux.
+/// Bytes of a symbolic link's target with its terminating zero byte, as on Linux.
 const MAX_TARGET: usize = 4096;
 
-/// What a new file counts for its owners before it has blocks.
+/// The charge of a new file to its owners before it has blocks.
 const ONE_INODE: Usage = Usage { space: 0, inodes: 1 };
 
-/// What a new file starts with.
+/// The first contents of a new file.
 #[derive(Clone, Copy)]
 enum Content<'a> {
     /// Nothing; a directory `.` and `..`.
@@ -123,7 +123,7 @@ impl Engine {
         if target.is_empty() || target.contains(&0) {
             return Err(Error::Invalid("an empty target, or one with a zero byte"));
         }
-        // The kernel puts a zero byte behind it.
+        // The kernel terminates it with a zero byte.
         if target.len() >= self.geometry().block_len() || target.len() >= MAX_TARGET {
             return Err(Error::NameTooLong);
         }
@@ -154,7 +154,7 @@ impl Engine {
             let request = InodeRequest { parent: dir, is_dir: false, is_top: false };
             let number = edit.allocate_inode_for(request)?;
             let file = self.inodes.get(number);
-            // Before anybody can think that it is an orphan that nobody wants.
+            // Before another thread can take it for an orphan to be deleted.
             file.pin_new();
             let kind = (FileType::Regular, permissions);
             let made =
@@ -170,8 +170,7 @@ impl Engine {
             })?;
             edit.finish();
             let mut locked = file.write_with(LockClass::File, |_| Ok(made.clone()))?;
-            // Somebody who knows the number of a file that was there before may have loaded half of
-            // it.
+            // A caller that knows the number of an earlier file may have loaded a part of it.
             locked.clone_from(&made);
             file.set_may_be_named(&locked);
             Ok(made)
@@ -242,8 +241,8 @@ impl Engine {
         (inherited, content): (&Inherited, Content<'_>),
     ) -> Result<(), Error> {
         edit.charge(new, ONE_INODE, Limits::Enforced)?;
-        // Whoever knows the number of a file that was there before finds none until this one is
-        // written whole.
+        // A caller that knows the number of an earlier file finds no inode until this one is
+        // written completely.
         let links = std::mem::take(&mut new.inode.links);
         self.fill_new(edit, parent.number, new, inherited, content)?;
         let found = EntryTarget { inode: new.number, file_type: entry_type(new.file_type()) };

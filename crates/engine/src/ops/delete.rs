@@ -1,4 +1,4 @@
-//! The end of a file: its last link is gone, and nobody holds it any more.
+//! The end of a file: its last link is gone, and no pin is left.
 
 use super::credits;
 use crate::edit::{Edit, EditInodes, Limits, Usage, clear_inode, write_inode};
@@ -13,8 +13,8 @@ use extant_reader::read::mapping::has_blocks;
 use extant_reader::{Error, VolumeRead};
 
 impl Engine {
-    /// Takes hold of an inode: it stays, even without links, until it is released as often. What a
-    /// mount's lookups and open files need.
+    /// Takes hold of an inode: it stays, even without links, until it is released as often. Pins
+    /// for a mount's lookups and open files.
     ///
     /// # Errors
     /// [`Error::FreeInode`], a broken inode, or the device failed.
@@ -52,7 +52,7 @@ impl Engine {
             return Ok(());
         }
         if !self.orphans.lock().contains(inode) {
-            // Another has deleted it meanwhile, and the number may become another file's.
+            // Another thread has deleted it since, and the number may belong to another file.
             self.lazy_times.forget(&locked);
             locked.set_freed();
             return Ok(());
@@ -71,8 +71,8 @@ impl Engine {
     }
 
     /// Ends what a crash has cut off: deletes orphans without links, and cuts the others off at
-    /// their size. What is broken of them is noted, and the inode left as it is: that is a
-    /// checker's work, and the volume says so.
+    /// their size. Broken orphans are recorded, and the inodes left as they are: they need the
+    /// checker, and the superblock records the error.
     pub(crate) fn finish_orphans(&self) -> Result<(), Error> {
         let all = self.orphans.lock().all();
         for number in all {
@@ -135,8 +135,8 @@ impl Engine {
         for inode in self.inodes.pinned() {
             self.release(inode, u64::MAX)?;
         }
-        // Those whose deletion or truncation has failed half way. Who opens the volume next tries
-        // again what fails now.
+        // Those whose deletion or truncation has failed half way. The next open of the volume tries
+        // again.
         let left = self.orphans.lock().all();
         for number in left {
             if let Err(error) = self.record_corruption(self.finish_orphan(number)) {
@@ -156,9 +156,8 @@ impl Engine {
             + credits::XATTR_BLOCK
     }
 
-    /// The last link of a file is gone: it is deleted, or kept without links as long as somebody
-    /// holds it. The directories that had its name are locked until that may not be undone any
-    /// more.
+    /// The last link of a file is gone: it is deleted, or kept without links as long as it is
+    /// pinned. The directories that had its name are locked until that may not be undone any more.
     pub(super) fn drop_file<D>(
         &self,
         edit: Operation<'_>,
@@ -190,7 +189,7 @@ impl Engine {
         let mut dirs = Some(dirs);
         // Gone before what is locked, however this ends.
         let mut edit = edit;
-        // What is broken there is met before anything is given back.
+        // Corruption there is found before anything is given back.
         xattr::check(self, &inode)?;
         let (number, file_type) = (inode.number, inode.file_type());
         self.allocator.discard_preallocation(number);

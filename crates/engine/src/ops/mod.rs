@@ -1,8 +1,8 @@
 //! The changing calls of a live volume, one file for each family.
 //!
 //! A call locks the inodes that it changes, starts an operation with credits for the worst case,
-//! changes, and lets go in the opposite order. Permissions are not judged here: the caller is
-//! somebody who may.
+//! changes, and lets go in the opposite order. Permissions are not checked here: the caller has
+//! checked them.
 
 mod attributes;
 mod create;

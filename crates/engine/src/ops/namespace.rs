@@ -141,7 +141,7 @@ impl Engine {
                 return Err(Error::LinksDirectory);
             }
             let vacancy = dir::vacancy(self, &parent, name)?;
-            // A directory is not waited for: whoever has it may wait for the parent.
+            // The directory's lock is not waited for: its holder may wait for the parent.
             if inode::load_any(self, file)?.is_dir() {
                 return Err(Error::LinksDirectory);
             }
@@ -159,7 +159,7 @@ impl Engine {
             }
             check_project(&parent, &inode)?;
             if inode.links == 0 {
-                // What gets its first name is whole then.
+                // A file that gets its first name is complete then.
                 self.write_back(&target, &mut inode);
             }
             let credits = credits::insert_name(&parent) + credits::INODE + orphans::CREDITS;
@@ -179,7 +179,7 @@ impl Engine {
         })
     }
 
-    /// Takes a name of a file away, and with its last link the file, unless somebody holds it
+    /// Removes a name of a file, and with its last link the file, unless it is pinned
     /// ([`Self::acquire`]).
     ///
     /// # Errors
@@ -250,8 +250,8 @@ impl Engine {
     }
 }
 
-/// Nobody locks an inode twice, whatever a broken volume says: a name in a locked directory is of
-/// another inode.
+/// No inode is locked twice, even on a broken volume: a name in a locked directory is of another
+/// inode.
 pub(super) fn check_is_no_locked_dir(named: InodeNo, locked: &[InodeNo]) -> Result<(), Error> {
     if locked.contains(&named) {
         let flaw = Flaw::Rule("a directory has a name inside itself");
@@ -260,7 +260,7 @@ pub(super) fn check_is_no_locked_dir(named: InodeNo, locked: &[InodeNo]) -> Resu
     Ok(())
 }
 
-/// What a name that is taken away was of.
+/// The inode of a name that is removed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Named {
     File,

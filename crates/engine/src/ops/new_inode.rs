@@ -1,4 +1,4 @@
-//! What a new inode starts as.
+//! The first fields of a new inode.
 
 use super::Credentials;
 use crate::edit::Edit;
@@ -111,8 +111,8 @@ impl Engine {
         Ok(LoadedInode { number, inode, xattr_space: Box::default() })
     }
 
-    /// Bytes of fields behind the first 128 in a new inode: those known today, and with extra_isize
-    /// as many as the superblock wants, where they fit.
+    /// Bytes of fields after the first 128 in a new inode: those known today, and with extra_isize
+    /// the number that the superblock wants, if they fit.
     fn extra_isize(&self) -> u16 {
         let geometry = self.geometry();
         let room = geometry.inode_size - GOOD_OLD_INODE_SIZE;

@@ -1,7 +1,7 @@
 //! Renames.
 //!
-//! Renames of directories between two directories take the volume's rename lock: as long as it is
-//! held, nobody's ancestors change, so that the directories can be locked from the top down and no
+//! Renames of directories between two directories take the volume's rename lock: while it is held,
+//! no directory's ancestors change, so that the directories can be locked from the top down and no
 //! directory is moved below itself. Other files need no such care: their two directories are locked
 //! without waiting for one while the other is held.
 
@@ -114,8 +114,8 @@ enum DirectoryRelation {
 }
 
 impl Engine {
-    /// Renames a file: `name` of `dir` becomes `to_name` of `to_dir`. What had that name is
-    /// replaced, unless the flags say otherwise. Two names of one file stay as they are.
+    /// Renames a file: `name` of `dir` becomes `to_name` of `to_dir`. The file that had the new
+    /// name is replaced, unless the flags say otherwise. Two names of one file stay as they are.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Exists`] as the flags say, [`Error::NotADirectory`] and
@@ -325,7 +325,7 @@ impl Engine {
         }
     }
 
-    /// What has the old name, and what has the new one.
+    /// The file with the old name, and the one with the new name.
     fn find_both(
         &self,
         dirs: &mut Dirs<'_>,
@@ -353,7 +353,8 @@ impl Engine {
         }
     }
 
-    /// A file found in a locked directory: it does not go meanwhile, and its type never changes.
+    /// A file found in a locked directory: it is not removed while the lock is held, and its type
+    /// never changes.
     fn renamed(&self, found: EntryTarget) -> Result<Renamed, Error> {
         let file = self.inodes.get(found.inode);
         // A broken volume may name a directory inside itself; it is locked already then.
@@ -391,7 +392,7 @@ impl Engine {
             self.check_takes_subdir(dirs.to())?;
         }
         if replaced.is_some() && self.options.auto_da_alloc {
-            // Whoever sees the new file under the name sees its data.
+            // A reader that sees the new file under the name sees its data.
             self.write_back(&source.file, &mut inode);
         }
         let credits = credits::insert_name(dirs.to())

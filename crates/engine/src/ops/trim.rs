@@ -1,19 +1,18 @@
-//! Free space that the device is told of.
+//! Free space that is discarded on the device.
 
 use crate::engine::Engine;
 use extant_ondisk::{Geometry, GroupNo};
 use extant_reader::Error;
 use std::ops::Range;
 
-/// Bytes that are set aside at once while the device is told of them: others do not get these
-/// meanwhile.
+/// Bytes that are claimed at a time while the device discards them: they are not allocatable then.
 const BYTES_AT_ONCE: u64 = 64 << 20;
 
 impl Engine {
     /// Tells the device what is free in a range of the volume's bytes, as the ioctl FITRIM does: a
     /// sparse image takes no space for it any more. Free runs of fewer than `least` bytes are left
-    /// as they are. What was freed is committed first, so that it is free. How many bytes the
-    /// device was told of.
+    /// as they are. Freed space is committed first, so that it is free. Number of bytes that were
+    /// discarded.
     ///
     /// # Errors
     /// An error has made the volume read-only, a bitmap is broken, or the journal or device failed.

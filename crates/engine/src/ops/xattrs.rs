@@ -23,7 +23,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 const SETTABLE: [NameIndex; 4] =
     [NameIndex::USER, NameIndex::TRUSTED, NameIndex::SECURITY, NameIndex::HURD];
 
-/// What a full name means to those who set attributes.
+/// The meaning of a full name when an attribute is set.
 enum Named {
     Attribute(XattrName),
     List(AclKind),
@@ -70,10 +70,10 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Exists`] and [`Error::NoXattr`] as `how` says; [`Error::NotSupported`] for names
-    /// that nobody sets, [`Error::NotPermitted`] for immutable files and for `user.` attributes of
-    /// what is neither file nor directory; [`Error::XattrNameTooLong`], [`Error::XattrTooLarge`],
-    /// [`Error::NoXattrRoom`], [`Error::NoSpace`], [`Error::QuotaExceeded`], [`Error::ReadOnly`],
-    /// something broken, or the journal or device failed.
+    /// that cannot be set, [`Error::NotPermitted`] for immutable files and for `user.` attributes
+    /// of an inode that is neither file nor directory; [`Error::XattrNameTooLong`],
+    /// [`Error::XattrTooLarge`], [`Error::NoXattrRoom`], [`Error::NoSpace`],
+    /// [`Error::QuotaExceeded`], [`Error::ReadOnly`], corruption, or the journal or device failed.
     pub fn set_xattr(
         &self,
         file: InodeNo,

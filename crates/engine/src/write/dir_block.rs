@@ -58,7 +58,7 @@ pub(super) fn append_leaf<E: Edit>(
     Ok((at, place))
 }
 
-/// Maps one more block behind the directory's last. The block is not written yet.
+/// Maps one more block after the directory's last. The block is not written yet.
 pub(super) fn append<E: Edit>(
     edit: &mut E,
     dir: &mut LoadedInode,

@@ -17,7 +17,7 @@ pub(super) struct Step {
     /// Where it lies; `None` for the root.
     block: Option<BlockNo>,
     node: OwnedNode,
-    /// What the node above says of it.
+    /// The limits that the node above sets.
     pub(super) limits: NodeLimits,
     /// Which of its entries leads on, in an index.
     position: usize,
@@ -118,7 +118,7 @@ pub(super) fn merge_around(extents: &mut Vec<Extent>, at: usize) {
     }
 }
 
-/// The part of a run in a range of blocks, and what is left before and behind it.
+/// The part of a run in a range of blocks, and the rest before and after it.
 fn cut(
     extent: Extent,
     range: &Range<FileBlock>,
@@ -143,7 +143,7 @@ fn next_leaf(path: &[Step], range: &Range<FileBlock>) -> Option<FileBlock> {
     (range.start.0 < end && end < range.end.0.min(MAX_FILE_BLOCKS)).then_some(FileBlock(end))
 }
 
-/// Takes the blocks of a range out of one leaf, those in so many groups.
+/// Takes the blocks of a range out of one leaf, those in `most` groups.
 pub(super) fn remove_step<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -279,7 +279,8 @@ pub(super) fn store<E: Edit>(
     Ok(needed as u64 * node_blocks(edit))
 }
 
-/// Nodes that must be added so that a leaf can hold so many runs: one for each split on the way up.
+/// Number of nodes that must be added so that a leaf can hold `extents` runs: one for each split on
+/// the path up.
 fn nodes_needed(path: &[Step], extents: usize) -> usize {
     let mut count = extents;
     let mut needed = 0;

@@ -15,7 +15,7 @@ use extant_reader::{BlockKind, Error, MetadataRead};
 /// split of a leaf whose halves are uneven. More means that the index does not behave.
 const MOST_SPLITS: usize = 16;
 
-/// What an index block is read and sealed as.
+/// The kind by which an index block is read and sealed.
 pub(super) fn block_kind(dir: &LoadedInode, at: FileBlock, kind: IndexKind) -> BlockKind {
     BlockKind::HtreeBlock { inode: dir.number, generation: dir.generation, at, kind }
 }
@@ -120,7 +120,7 @@ fn make_room<E: Edit>(edit: &mut E, dir: &mut LoadedInode, path: &HtreePath) -> 
     }
 }
 
-/// Moves the upper half of a leaf, by hash, to a new one behind it.
+/// Moves the upper half of a leaf, by hash, to a new one after it.
 fn split_leaf<E: Edit>(edit: &mut E, dir: &mut LoadedInode, path: &HtreePath) -> Result<(), Error> {
     let records = format(edit, dir);
     let hasher = htree::hasher(edit, dir)?;
@@ -173,7 +173,7 @@ fn halfway(records: &DirFormat, by_hash: &[(DirHash, Record<'_>)]) -> Option<usi
     Some(by_hash.len() - 1)
 }
 
-/// Adds an entry behind the one that was followed on this level; there is room.
+/// Adds an entry after the one that was followed on this level; there is room.
 fn add_entry<E: Edit>(
     edit: &mut E,
     dir: &LoadedInode,

@@ -21,7 +21,7 @@ const PARENT_LEN: usize = 4;
 /// Values of attributes take whole units.
 const UNIT: usize = 4;
 
-/// Bytes behind the fields of the inode's record.
+/// Bytes after the fields of the inode's record.
 fn space_len(geometry: &Geometry, inode: &LoadedInode) -> usize {
     let fields = usize::from(GOOD_OLD_INODE_SIZE) + usize::from(inode.extra_isize);
     usize::from(geometry.inode_size).saturating_sub(fields)
@@ -33,7 +33,7 @@ fn other_xattrs<S: MetadataRead>(source: &S, inode: &LoadedInode) -> Result<Xatt
     Ok(XattrSet::of(found.into_iter().filter(|xattr| !xattr.name.is_inline_data())))
 }
 
-/// Bytes that the inode can hold inline beside its other attributes.
+/// Bytes that the inode can hold inline next to its other attributes.
 ///
 /// # Errors
 /// Broken attributes in the inode.
@@ -210,8 +210,8 @@ fn change_part<S: MetadataRead, R>(
     Ok(result)
 }
 
-/// Puts a record in: where there is room, else behind the last, as far as the inode goes. False,
-/// and nothing changed, when it is full.
+/// Puts a record in: where there is room, else after the last, as far as the inode has space.
+/// False, and nothing changed, when it is full.
 pub(super) fn insert<S: MetadataRead>(
     source: &S,
     dir: &mut LoadedInode,

@@ -48,9 +48,9 @@ pub struct Orphans {
 }
 
 impl Orphans {
-    /// Reads the list and the orphan file. What is broken is told to `broken` and left out, as the
-    /// kernel does: a list ends where it names what is no inode of a file or comes back to itself,
-    /// and a broken block of the orphan file has no slots.
+    /// Reads the list and the orphan file. Corruption is reported to `broken` and skipped, as in
+    /// the kernel: a list ends where it names an invalid inode or comes back to itself, and a
+    /// broken block of the orphan file has no slots.
     ///
     /// # Errors
     /// The device failed.
@@ -146,8 +146,8 @@ impl Orphans {
         self.goes_wrong || !self.wrong_slots.is_empty()
     }
 
-    /// Ends what was found broken: a list that goes on to what is no orphan, and slots of what is
-    /// none. All others were finished or left out before.
+    /// Repairs a list that continues to an inode that is not an orphan, and clears slots of such
+    /// inodes. All others were finished or left out before.
     ///
     /// # Errors
     /// The change failed.
@@ -282,7 +282,7 @@ pub fn clear_present<E: Edit>(edit: &mut E, orphans: &Orphans) -> Result<(), Err
     Ok(())
 }
 
-/// What is broken on the volume; another error stays one.
+/// Returns an error of corruption as a value; others stay errors.
 fn corruption_only(error: Error) -> Result<Error, Error> {
     if error.is_corruption() || matches!(error, Error::NoSuchInode(_) | Error::FreeInode(_)) {
         Ok(error)

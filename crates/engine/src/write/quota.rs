@@ -1,7 +1,7 @@
 //! Quota files kept right: what users, groups and projects use is counted with every change, and
 //! limits are judged.
 //!
-//! Whoever calls these functions holds the lock of all quota files, so that a record is judged and
+//! The caller of these functions holds the lock of all quota files, so that a record is checked and
 //! written as one.
 
 use super::mapping::{self, State};
@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Who is charged for a file.
+/// The owners that are charged for a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Owners {
     /// The user.
@@ -59,8 +59,8 @@ pub fn charge<E: Edit>(
     charge_beside(edit, &ReservedQuota::default(), file, usage, limits).map(drop)
 }
 
-/// As [`charge`], where some space is promised already: limits hold for both together. What the
-/// owners were charged with.
+/// As [`charge`], where some space is promised already: limits hold for both together. The amount
+/// that the owners were charged.
 ///
 /// # Errors
 /// As [`charge`].
@@ -108,7 +108,7 @@ pub fn transfer<E: Edit>(
     transfer_beside(edit, &ReservedQuota::default(), file, to, limits).map(drop)
 }
 
-/// As [`transfer`], where some space is promised already. What was moved.
+/// As [`transfer`], where some space is promised already. Returns the amount that was moved.
 ///
 /// # Errors
 /// As [`charge`].
@@ -150,7 +150,7 @@ pub fn record<S: MetadataRead>(
     Ok(file.find(source, id)?.found.map(|found| found.record))
 }
 
-/// Sets the limits of an id, its use stays. Grace times begin anew.
+/// Sets the limits of an id, its use stays. Grace times start again.
 ///
 /// # Errors
 /// [`Error::NotSupported`] on a volume without such quota, or as [`charge`].
@@ -181,7 +181,7 @@ pub fn set_limits<E: Edit>(
 pub struct ReservedQuota(HashMap<(QuotaKind, u32), u64>);
 
 impl ReservedQuota {
-    /// What one id was promised.
+    /// The amount reserved for one ID.
     fn to(&self, kind: QuotaKind, id: u32) -> u64 {
         self.0.get(&(kind, id)).copied().unwrap_or(0)
     }
@@ -210,7 +210,7 @@ impl ReservedQuota {
         Ok(())
     }
 
-    /// Whether owners' limits allow so many bytes more than what they use and were promised.
+    /// Whether owners' limits allow `bytes` bytes more than the used and reserved ones.
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`] if not, a broken quota file, or the device failed.
@@ -259,8 +259,8 @@ fn files<S: MetadataRead>(source: &S) -> impl Iterator<Item = (QuotaKind, InodeN
     files.into_iter().flatten()
 }
 
-/// Nobody is charged for the volume's own files but for its root, nor for values of attributes: who
-/// refers to one is.
+/// The volume's own files except its root are charged to no owner, nor are values of attributes:
+/// the files that refer to them are charged.
 fn is_exempt<S: MetadataRead>(source: &S, file: &LoadedInode) -> bool {
     let is_reserved = file.number < source.geometry().first_inode && file.number != InodeNo::ROOT;
     is_reserved
@@ -268,7 +268,7 @@ fn is_exempt<S: MetadataRead>(source: &S, file: &LoadedInode) -> bool {
         || files(source).any(|(_, number)| number == file.number)
 }
 
-/// What one id uses more or less.
+/// The change of one ID's use.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     kind: QuotaKind,
@@ -369,7 +369,7 @@ impl QuotaFile {
         Flaw::Rule(rule).at(Place::Quota(self.inode.number, block)).into()
     }
 
-    /// The place of an id's record; a record of zeros is added where there is none.
+    /// The place of an ID's record; a record of zeros is added if there is none.
     fn find_or_add<E: Edit>(&mut self, edit: &mut E, id: u32) -> Result<FoundRecord, Error> {
         let path = self.find(edit, id)?;
         if let Some(found) = path.found {
@@ -446,7 +446,7 @@ impl QuotaFile {
         Err(flaw.at(Place::Quota(self.inode.number, at)).into())
     }
 
-    /// A block of the file that is in no use: of the list of such, else behind the last one.
+    /// An unused block of the file: from the list of free blocks, else one after the last.
     /// [`Self::grow`] has made room there.
     fn take_block<E: Edit>(&mut self, edit: &mut E) -> Result<u32, Error> {
         let free = self.header.free_block;
@@ -460,7 +460,7 @@ impl QuotaFile {
         Ok(free)
     }
 
-    /// Makes room for so many blocks more in the file: the header does not count them yet.
+    /// Makes room for `blocks` more blocks in the file: the header does not count them yet.
     fn grow<E: Edit>(&mut self, edit: &mut E, blocks: usize) -> Result<(), Error> {
         let end = (u64::from(self.header.blocks) + blocks as u64) * QUOTA_BLOCK_SIZE as u64;
         if end / QUOTA_BLOCK_SIZE as u64 > u64::from(u32::MAX) {

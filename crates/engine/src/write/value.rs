@@ -162,7 +162,7 @@ pub(super) fn change_references<E: EditInodes>(
     if left == 0 { delete(edit, number) } else { Ok(()) }
 }
 
-/// Counts references back. What others have given up altogether meanwhile is not there any more.
+/// Counts references back. Values that others have given up since are gone.
 pub(crate) fn count_references_back<E: EditInodes>(
     edit: &mut E,
     number: InodeNo,

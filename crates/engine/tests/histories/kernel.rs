@@ -41,7 +41,7 @@ fn fails(kind: Kind, history: &History) -> Option<String> {
     if let Err(mismatch) = replay(history, &mut model, &mut subject) {
         return Some(mismatch.to_string());
     }
-    // DelayedData data of block-mapped files would be taken for holes.
+    // Delayed data of block-mapped files would be taken for holes.
     let sync = Step { number: u32::MAX - 1, call: Call::Sync };
     advance(&mut model, &mut subject, &sync).unwrap();
     let found = TreeSnapshot::of_dir(mount.path()).unwrap().without("lost+found");

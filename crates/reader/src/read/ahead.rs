@@ -1,5 +1,5 @@
-//! Reading ahead: where a file is read in sequence the device is told of what comes next, so that
-//! it lies in the host's cache then.
+//! Reading ahead: for a file that is read in sequence, the device gets a hint of the next bytes, so
+//! that they are in the host's cache when they are read.
 
 use super::inode::LoadedInode;
 use super::mapping::{MappingTarget, map};
@@ -9,17 +9,15 @@ use extant_ondisk::{FileBlock, InodeNo};
 use extant_runtime::sync::atomic::{AtomicU64, Ordering};
 use std::ops::Range;
 
-/// Bytes that the device is told of at a time, about: several requests of the largest size that
-/// disks take.
+/// Number of bytes of one hint, about: several requests of the largest size that disks take.
 const STEP: u64 = 4 << 20;
 /// Files whose readers are remembered.
 const SLOTS: usize = 64;
-/// Runs that it is told of at a time: where a file is in pieces, reading ahead of it is no sequence
-/// on the disk.
+/// Number of runs of one hint: reading a fragmented file ahead is not sequential on the disk.
 const RUNS: usize = 16;
 
-/// Who reads in sequence. Readers that share a slot, or a file, may make each other forgotten; then
-/// less is read ahead.
+/// The sequential readers. Readers that share a slot, or a file, may make each other forgotten;
+/// then less is read ahead.
 #[derive(Debug)]
 pub struct FileReadAhead {
     slots: [Slot; SLOTS],
@@ -30,7 +28,7 @@ pub struct FileReadAhead {
 struct Slot {
     /// The file, and where its last read has ended.
     next: AtomicU64,
-    /// Where what the device was told of ends.
+    /// The end of the last hint.
     until: AtomicU64,
 }
 
@@ -41,7 +39,7 @@ impl Default for FileReadAhead {
 }
 
 impl FileReadAhead {
-    /// A file is read from a byte on; the bytes that the device is to be told of.
+    /// Records a read of a file; returns the bytes to hint to the device.
     fn record(&self, file: InodeNo, offset: u64, count: u64) -> Option<Range<u64>> {
         let slot = &self.slots[file.0 as usize % SLOTS];
         // The offset's lower half is enough to tell a sequence.
@@ -61,8 +59,8 @@ impl FileReadAhead {
         Some(ahead)
     }
 
-    /// At most so many bytes of a file are about to be read from a byte on: what follows them is
-    /// asked for where that makes a sequence.
+    /// Records that at most `count` bytes of a file are about to be read; hints the bytes after
+    /// them if that makes a sequence.
     pub fn note_read<S: MetadataRead>(
         &self,
         source: &S,
@@ -81,7 +79,7 @@ impl FileReadAhead {
             if at >= end || file.is_inline() {
                 return;
             }
-            // Whoever reads what is broken is told.
+            // A reader of the broken block gets the error.
             let Ok(run) = map(source, file, FileBlock(at)) else { return };
             let len = run.len.min(end - at);
             if let MappingTarget::Written(start) = run.target {

@@ -26,7 +26,7 @@ pub struct DirEntry {
     /// The name: any bytes but slash and zero. An encrypted one is in the form without a key
     /// ([`nokey_name`]).
     pub name: Vec<u8>,
-    /// Reading goes on behind this entry from here.
+    /// The position from which reading continues after this entry.
     pub cookie: u64,
 }
 
@@ -144,7 +144,7 @@ fn lookup_inline<S: MetadataRead>(
         b".." => return Ok(itself(checked_inode(source, dir, inline.parent)?)),
         _ => {}
     }
-    // Positions start anew in the second part.
+    // Positions start from 0 again in the second part.
     let (mut part, mut last) = (0, 0);
     for entry in inline.entries() {
         let entry = entry?;
@@ -306,7 +306,7 @@ impl<S: MetadataRead> ReadDir<'_, S> {
             let (name, cookie) = (name.to_vec(), cookie(0, end));
             found.push_back(DirEntry { inode, file_type: FileType::Directory, name, cookie });
         }
-        // Positions start anew in the second part.
+        // Positions start from 0 again in the second part.
         let (mut part, mut last) = (1, 0);
         for entry in inline.entries() {
             let entry = entry?;
@@ -333,8 +333,8 @@ impl<S: MetadataRead> ReadDir<'_, S> {
         Ok(())
     }
 
-    /// The entry as shown; `None` for free space. A name with a slash or a zero byte is none:
-    /// whoever copied the tree out would write somewhere else.
+    /// The entry as shown; `None` for free space. A name with a slash or a zero byte is invalid: a
+    /// program that copies the tree would write outside it.
     fn shown(
         &self,
         entry: &dirent::DirEntry<'_>,

@@ -11,7 +11,7 @@ use extant_ondisk::dx_hash::DirHasher;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Place};
 
-/// What a name stands for.
+/// The inode and type of a directory entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct EntryTarget {
     /// The file.
@@ -23,7 +23,7 @@ pub struct EntryTarget {
 /// A name found, and where its record lies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct EntryLocation {
-    /// What it stands for.
+    /// The inode and type.
     pub found: EntryTarget,
     /// The record's block, and its byte there. In inline data block 0 is the part in `i_block` and
     /// block 1 the attribute, and `.` and `..` have no record: `None`.
@@ -88,7 +88,7 @@ pub fn block<S: MetadataRead>(
     source.metadata(place, block_kind(source, dir, at))
 }
 
-/// What a block of the directory's records is read as.
+/// The kind by which a block of the directory's records is checked.
 pub fn block_kind<S: MetadataRead>(source: &S, dir: &LoadedInode, at: FileBlock) -> BlockKind {
     BlockKind::DirBlock {
         inode: dir.number,

@@ -95,13 +95,13 @@ impl DerefMut for Levels {
 /// The way from the root to the leaf of a hash.
 #[derive(Clone, Debug)]
 pub struct HtreePath {
-    /// What the tree is.
+    /// The root's fields.
     pub root: HtreeRoot,
     /// The index blocks, the root first.
     pub levels: Levels,
     /// The leaf: the first that may hold names of the hash.
     pub leaf: FileBlock,
-    /// Whether the leaf behind may hold names of the hash too.
+    /// Whether the next leaf may hold names of the hash too.
     pub hash_continues: bool,
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn descend_by<S: MetadataRead>(
                 .into());
         }
         next = target(&node, position, blocks, dir, next)?;
-        // Behind a node's last entry goes on what is behind the node.
+        // After the last entry of a node, the order continues in the next node.
         if let Some(entry) = node.entry(position + 1) {
             hash_continues = continues(&entry, hash);
         }
@@ -218,8 +218,8 @@ fn continues(entry: &HtreeEntry, hash: u32) -> bool {
     entry.is_continuation && entry.hash == hash
 }
 
-/// The leaf behind the one that `path` leads to, if there is one and `is_wanted` says so of its
-/// entry in the index; `path` leads there then.
+/// The leaf after the one that `path` leads to, if there is one and `is_wanted` holds for its entry
+/// in the index; `path` leads to it then.
 ///
 /// # Errors
 /// A broken index, or the device failed.

@@ -278,7 +278,7 @@ pub struct Extents<'s, S> {
     next: u64,
     end: u64,
     pending: Option<Mapping>,
-    /// What may still be mapped, and steps still be made.
+    /// Number of blocks that may still be mapped, and of steps that may still be made.
     budget: u64,
 }
 

@@ -18,7 +18,7 @@ pub fn to_end<I: Iterator<Item = Result<Mapping, Error>>>(
     let end = file.size.div_ceil(u64::from(geometry.block_size));
     all.filter_map(move |run| match run {
         Ok(run) if run.is_hole() && run.block.0 >= end => None,
-        // The hole behind the last mapped run reaches to the format's end.
+        // The hole after the last mapped run reaches to the format's end.
         Ok(run) if run.is_hole() && run.end().0 == MAX_FILE_BLOCKS => {
             Some(Ok(Mapping { len: end - run.block.0, ..run }))
         }

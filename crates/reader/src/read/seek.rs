@@ -16,7 +16,7 @@ pub enum Seek {
     Hole,
 }
 
-/// The first byte at or behind `offset` of what is looked for, in a file of `size` bytes.
+/// The first byte at or after `offset` of the wanted kind, in a file of `size` bytes.
 /// `next_pending` gives the first block from one on whose data are in memory alone. `None` at or
 /// past the end, and where no data follow.
 ///

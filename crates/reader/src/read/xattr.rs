@@ -24,9 +24,9 @@ pub struct XattrInfo {
 /// Which of a file's access control lists.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum AclKind {
-    /// Who may use the file.
+    /// Access to the file.
     Access,
-    /// What new files in the directory get.
+    /// The list that new files in the directory inherit.
     Default,
 }
 

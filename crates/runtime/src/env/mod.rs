@@ -221,8 +221,8 @@ impl Env {
         false
     }
 
-    /// Runs one worker that is due, or continues a suspended one. Returns false if there is none.
-    /// Has no effect with threads.
+    /// Runs one worker that is due, or continues a suspended one. Returns false if no worker is
+    /// due. Has no effect with threads.
     pub fn step(&self) -> bool {
         match &self.0 {
             Kind::Threads(_) => false,

@@ -446,8 +446,8 @@ impl Stepped {
         }
     }
 
-    /// Advances the clock to the next time for which a thread waits. Returns false if there is
-    /// none.
+    /// Advances the clock to the next time for which a thread waits. Returns false if no worker is
+    /// due.
     fn skip_to_next(&self, until: Option<Duration>) -> bool {
         let mut state = self.state.lock();
         let Some(next) = state.next_moment().into_iter().chain(until).min() else { return false };

@@ -1,6 +1,6 @@
-//! What a simulated drive holds. A block whose bytes repeat one word of 64 bits is kept as that
-//! word; others lie in memory up to a limit, then in the image's file, each at its own place. In
-//! the end everything goes there.
+//! The contents of a simulated drive. A block whose bytes repeat one word of 64 bits is kept as
+//! that word; others lie in memory up to a limit, then in the image's file, each at its own place.
+//! In the end everything goes there.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,16 +21,16 @@ const BLOCK: u64 = 4096;
 const LONGEST_WRITTEN: u64 = 256;
 /// Bytes that are written home at once.
 const RUN: usize = 1 << 20;
-/// Runs of words take some of the memory too: so many as much as a block.
+/// Runs of words take some of the memory too: this number of runs counts as one block.
 const RUNS_A_BLOCK: usize = 64;
 
 /// The bytes of a drive.
 pub(super) struct Contents {
-    /// Let go before the image, which nobody else has as long.
+    /// Dropped before the image, whose lock ends with it.
     pattern_file: Option<PatternFile>,
     image: Arc<FileDevice>,
     words: RangeMap<u64, u64>,
-    /// What the file beside the image tells.
+    /// The runs of the pattern file.
     stored: RangeMap<u64, u64>,
     stage: Stage,
     /// Whether that file tells that the image is being changed.
@@ -224,7 +224,7 @@ impl Contents {
         self.write(rest, &vec![0; (range.end - rest) as usize])
     }
 
-    /// Tells beside the image that it is being changed.
+    /// Records in the pattern file that the image is being changed.
     fn begin(&mut self) -> Result<(), DeviceError> {
         if let Some(pattern_file) = &self.pattern_file
             && !self.has_begun
@@ -304,7 +304,7 @@ impl Contents {
         Ok(())
     }
 
-    /// What lies in the image there is not needed.
+    /// The image's blocks there are not needed.
     fn punch(&self, run: &Range<u64>) -> Result<(), DeviceError> {
         let mut rest = self.bytes_of(run);
         while let Some(found) = self.image.next_data(rest.clone())? {
@@ -314,9 +314,9 @@ impl Contents {
         Ok(())
     }
 
-    /// Brings everything to the image. Runs that stay words are left out and kept beside it. They
-    /// are told there before what lies in their place goes, so that a command that is killed leaves
-    /// the one or the other. After a failure all that was not brought is still held.
+    /// Brings everything to the image. Runs that stay words are left out and kept in the pattern
+    /// file. They are told there before what lies in their place goes, so that a command that is
+    /// killed leaves the one or the other. After a failure all that was not brought is still held.
     pub(super) fn finish(&mut self) -> Result<(), DeviceError> {
         if !self.is_changed {
             return Ok(());

@@ -1,5 +1,5 @@
-//! The file beside a simulated drive's image: runs of blocks that are kept as words, where the
-//! image has holes.
+//! The pattern file of a simulated drive's image: runs of blocks that are kept as words, for which
+//! the image has holes.
 //!
 //! Lines are only added to it. `begin`: from here on the image is being changed. `FIRST END WORD`,
 //! the word in hexadecimal: a run. `whole`: the runs since `begin` are all that there are now.
@@ -16,7 +16,7 @@ use rangemap::RangeMap;
 
 use extant_device::DeviceError;
 
-/// What is behind an image's name in that of the file that holds its words.
+/// The suffix of the pattern file's name after that of its image.
 const SUFFIX: &str = ".words";
 /// The first line of that file.
 const HEAD: &str = "extant words 1";
@@ -24,25 +24,25 @@ const BEGIN: &str = "begin";
 const WHOLE: &str = "whole";
 const END: &str = "end";
 
-/// The file beside an image with the runs that are kept as words.
+/// The pattern file of an image, with the runs that are kept as words.
 #[derive(Debug)]
 pub struct PatternFile {
     file: File,
     path: PathBuf,
     is_written: bool,
-    /// It was made here, or nobody else uses it.
+    /// Whether it was created here, or no other process uses it.
     is_own: bool,
 }
 
 /// Why the words of an image cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum PatternFileError {
-    /// The file beside it cannot be used.
+    /// The pattern file cannot be used.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// It holds something else.
@@ -100,7 +100,7 @@ pub(super) enum Stage {
     Whole,
 }
 
-/// What the file tells.
+/// The contents of the file.
 #[derive(Debug)]
 pub(super) struct StoredRuns {
     /// Runs of blocks with the word that each repeats.
@@ -109,8 +109,8 @@ pub(super) struct StoredRuns {
 }
 
 impl PatternFile {
-    /// The file beside `image`; one that is to be written is made. To be called before the image is
-    /// opened for writing, which may change its time. A block device has none.
+    /// Opens the pattern file of `image`; one that is to be written is created. To be called before
+    /// the image is opened for writing, which may change its time. A block device has none.
     ///
     /// # Errors
     /// The system refused, or the image was changed since.
@@ -162,7 +162,7 @@ impl PatternFile {
         Ok(text)
     }
 
-    /// Reads it; the image has so many blocks, and is open, and had alone if it is to be written.
+    /// Reads it; the image has `blocks` blocks, and is open, exclusively if it is to be written.
     pub(super) fn load(
         &mut self,
         blocks: u64,

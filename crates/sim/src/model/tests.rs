@@ -176,7 +176,7 @@ fn all_who_wait_for_what_is_fetched_ahead_are_told() {
     let place = START + 8 * MIB;
     let mut batch = [Request::read(place, &mut one), Request::read(place + 4096, &mut two)];
     device.submit(&mut batch).expect("read");
-    // What is changed before it was there, and what is more than is kept.
+    // Changes before the data arrived, and more data than the limit.
     device.will_need(START + 16 * MIB..START + 17 * MIB);
     device.write_at(START + 16 * MIB, &[3; 8192]).expect("written");
     device.will_need(START + 32 * MIB..START + 160 * MIB);
@@ -255,7 +255,7 @@ fn a_word_takes_no_room_and_the_rest_goes_to_the_image() {
     assert!(plain[..1 << 20] == mixed && plain[1 << 20..40 << 20].iter().all(|byte| *byte == 0));
 }
 
-/// What is left where a command is killed now.
+/// The state that a kill of the command leaves now.
 fn killed(dir: &tempfile::TempDir) -> tempfile::TempDir {
     let left = tempfile::tempdir().expect("a place for the test");
     for name in ["image.words", "image"] {
@@ -355,7 +355,7 @@ fn words_of_another_state_of_the_image_are_refused() {
     device.write_at(0, &vec![b'x'; 4 << 20]).expect("written");
     drop(device);
     let image = dir.path().join("image");
-    // Whoever had it for writing and did not write has changed nothing.
+    // A command that opened it for writing and did not write has changed nothing.
     for _ in 0..3 {
         drop(reopened(&dir, "nvme", None, &ModelOptions::default()));
     }

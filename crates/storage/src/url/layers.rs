@@ -250,7 +250,7 @@ impl UrlOptions<'_> {
         Ok(Layer::Crypt { plain: Some(plain), key, passes_discards, limits })
     }
 
-    /// What nobody took is a mistake.
+    /// An option that no layer took is a mistake.
     fn finish(self, schemes: &[Scheme<'_>]) -> Result<(), String> {
         let Some((name, _)) = self.given.first() else { return Ok(()) };
         let name = name.escape_ascii();

@@ -406,7 +406,7 @@ fn refuse_overlaps(runs: &[(&Part, &Arc<FileDevice>, Range<u64>)]) -> Result<(),
     Ok(())
 }
 
-/// What tells a file or block device from all others, under whatever name.
+/// The identity of a file or block device, which is the same under each of its names.
 #[derive(Clone, Copy, PartialEq)]
 enum Identity {
     Block { device: u64 },

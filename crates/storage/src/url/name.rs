@@ -15,7 +15,7 @@ use super::options::parse_bytes;
 pub struct DeviceUrl {
     /// Where its bytes lie: at least one part, and several only for layers that join.
     pub parts: Vec<Part>,
-    /// What stands on the parts, the outermost first.
+    /// The layers on the parts, the outermost first.
     pub layers: Vec<Layer>,
 }
 
@@ -39,7 +39,7 @@ pub struct ByteRange {
     pub size: Option<u64>,
 }
 
-/// What is there under a path of the host.
+/// The kind of file under a path of the host.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum HostFile {
     /// A regular file or a block device.
@@ -50,7 +50,7 @@ pub enum HostFile {
     Nothing,
 }
 
-/// What the host has under `path`.
+/// The kind of file that the host has under `path`.
 pub fn stat_host(path: &Path) -> HostFile {
     match fs::metadata(path).map(|metadata| metadata.file_type()) {
         Ok(kind) if kind.is_file() || kind.is_block_device() => HostFile::Device,
@@ -80,7 +80,8 @@ impl DeviceUrl {
     }
 
     /// Whether a part of what is there is meant, or what layers show: it keeps its size. A name
-    /// with `#` or `?` that no file stands behind is none: it may be the name of a file to be made.
+    /// with `#` or `?` whose path does not exist is not a part: it may be the name of a file to be
+    /// made.
     pub fn is_part(&self) -> bool {
         !self.is_whole() && (!self.layers.is_empty() || stat_host(self.path()) != HostFile::Nothing)
     }

@@ -307,7 +307,7 @@ fn mistakes_in_layers_are_named() {
     );
 }
 
-/// Whatever names a file has.
+/// Files with any names.
 #[test]
 fn parts_that_lie_on_each_other_are_refused() {
     let dir = tempfile::tempdir().expect("a place for the test");

@@ -1,12 +1,12 @@
-//! DelayedData data of several files that go to the device as one batch.
+//! Delayed data of several files that go to the device as one batch.
 //!
 //! Space for small files that were made one after the other lies side by side, so that the device
 //! gets a few large writes where each file alone would be a small one.
 //!
-//! All files of a batch are on their way at once. Whoever holds the lock of one may wait for
-//! another to land, so while any is on its way no lock is waited for but those of its files, to
-//! land them, and these from the last one in the order of locks to the first: who holds the lock of
-//! the last one waits for none of the others.
+//! All files of a batch are on their way at once. The holder of one file's lock may wait for the
+//! writeback of another, so while any is under writeback no lock is waited for but those of the
+//! batch's files, to complete their writeback, and these from the last one in the order of locks to
+//! the first: the holder of the last one's lock waits for none of the others.
 
 use super::dirty::{CHUNK, Slice};
 use super::writeback::PlannedWriteback;
@@ -32,8 +32,8 @@ struct BatchedInode {
 }
 
 impl Engine {
-    /// Writes delayed data of the first files, all of which nobody else was writing: together, as
-    /// long as each has few, or else one alone. No lock is held. False where there was no file.
+    /// Writes delayed data of the first files, none of which another thread is writing: together,
+    /// as long as each has few, or else one alone. No lock is held. False where there was no file.
     pub(super) fn write_back_next(
         &self,
         files: &mut impl Iterator<Item = Arc<CachedInode>>,
@@ -94,7 +94,7 @@ impl Engine {
     fn write_batch(&self, mut batch: Vec<BatchedInode>) {
         let data: Vec<_> = batch.iter_mut().map(|file| file.writeback.take_data()).collect();
         let outcomes = self.submit_together(&data);
-        // Buffers are used again when nobody else has them.
+        // Buffers are used again when they are unshared.
         drop(data);
         let mut written_files: Vec<_> = batch.into_iter().zip(outcomes).collect();
         written_files.sort_by_key(|(file, _)| file.shared.number());
@@ -113,7 +113,7 @@ impl Engine {
         }
     }
 
-    /// Writes data of several files in one batch. What became of each file's.
+    /// Writes data of several files in one batch. Returns the result of each file.
     fn submit_together(&self, data: &[Vec<(u64, Vec<Slice>)>]) -> Vec<Result<(), Error>> {
         let mut batch: Vec<Request<'_>> = data.iter().flatten().map(Slice::request).collect();
         if batch.is_empty() {

@@ -10,14 +10,14 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Bytes of the largest chunk: buffers of one size can take each other's place, whoever made them.
+/// Bytes of the largest chunk: buffers of one size are interchangeable.
 pub(super) const CHUNK: usize = 256 << 10;
 /// Direct requests want addresses that are multiples of this at most.
 const ALIGNMENT: usize = 4096;
 
 /// Data of a file in blocks that its map knows as holes. They are zeros where nothing was written.
 ///
-/// Guarded by the inode's lock. Whoever maps a block of the file looks here first: a block is
+/// Guarded by the inode's lock. A thread that maps a block of the file looks here first: a block is
 /// mapped or delayed, never both.
 #[derive(Debug, Default)]
 pub(crate) struct DelayedData {
@@ -41,7 +41,8 @@ pub(crate) struct DelayedData {
     pub(super) quota: u64,
     /// The blocks of all chunks of which some are on their way to the device.
     under_writeback: Option<Range<u64>>,
-    /// When they are to be written, on the environment's clock; `None` while nobody knows of them.
+    /// When they are to be written, on the environment's clock; `None` while the file is not in the
+    /// list of files to write.
     pub(super) due: Option<Duration>,
 }
 
@@ -56,12 +57,12 @@ pub(crate) struct BufferPool {
 }
 
 impl BufferPool {
-    /// None yet; at most so many bytes of them.
+    /// An empty pool of at most `bytes` bytes.
     pub(super) fn new(bytes: u64) -> Self {
         Self { buffers: Mutex::default(), most: AtomicUsize::new(chunks_of(bytes)) }
     }
 
-    /// Gives up those beyond so many bytes.
+    /// Frees the buffers beyond `bytes` bytes.
     pub(super) fn keep_at_most(&self, bytes: u64) {
         let most = chunks_of(bytes);
         self.most.store(most, Ordering::Relaxed);
@@ -100,7 +101,7 @@ impl BufferPool {
     }
 }
 
-/// How many of the largest chunks take so many bytes.
+/// Number of the largest chunks that fit into `bytes` bytes.
 fn chunks_of(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX) / CHUNK
 }
@@ -110,7 +111,7 @@ fn new_buffer(capacity: usize) -> AlignedBuffer {
     AlignedBuffer::new(capacity, ALIGNMENT.min(capacity.next_power_of_two()))
 }
 
-/// Data that go to the device as they are, whatever becomes of the file meanwhile.
+/// Data that go to the device unchanged, whatever happens to the file during the write.
 #[derive(Debug)]
 pub(super) struct Slice {
     buffer: Arc<AlignedBuffer>,
@@ -132,7 +133,7 @@ impl Slice {
 /// Data of blocks that follow each other.
 #[derive(Debug)]
 struct DirtyChunk {
-    /// Behind `end` it holds anything. Shared only with a round that is on its way.
+    /// The bytes after `end` are undefined. Shared only with a round that is on its way.
     buffer: Arc<AlignedBuffer>,
     /// Bytes at its start that are no longer data.
     skipped: usize,
@@ -141,7 +142,7 @@ struct DirtyChunk {
 }
 
 impl DirtyChunk {
-    /// A chunk without data and room for so many bytes.
+    /// A chunk without data, with room for `capacity` bytes.
     fn new(capacity: usize, buffers: &BufferPool) -> Self {
         Self { buffer: buffers.take(capacity), skipped: 0, end: 0 }
     }
@@ -193,7 +194,7 @@ impl DirtyChunk {
 pub(crate) enum Part<'d> {
     /// DelayedData bytes.
     DelayedData(&'d [u8]),
-    /// So many bytes of the file.
+    /// A range of bytes of the file.
     Stored(u64),
 }
 
@@ -242,7 +243,7 @@ impl DelayedData {
         self.at(block, geometry.block_len()).is_some()
     }
 
-    /// The first delayed block at or behind `block`.
+    /// The first delayed block at or after `block`.
     pub(crate) fn next(&self, block: u64, geometry: &Geometry) -> Option<u64> {
         if self.contains(block, geometry) {
             return Some(block);

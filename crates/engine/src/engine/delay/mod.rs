@@ -4,7 +4,7 @@
 //! A call that writes takes what its data will need off the free space ([`reserve`]): clusters for
 //! the data, what the map may grow by at worst, and the owners' quotas. So it is the call that
 //! fails for want of space, never the writing later, and what turns out not to be needed is given
-//! back. Data go to the device when somebody waits for them, when they are old, or when they take
+//! back. Data go to the device when a caller waits for them, when they are old, or when they take
 //! too much memory ([`memory`]): file by file and in the file's order, each run as one request for
 //! space ([`writeback`]), and those of small files together ([`batch`]).
 //!
@@ -45,7 +45,7 @@ pub(crate) struct DelayedAllocation {
     /// The files that have delayed data, by the time when these are to be written. Kept in step
     /// under the files' locks.
     files: Mutex<BTreeMap<(Duration, InodeNo), Arc<CachedInode>>, DelayListLock>,
-    /// Why data of any file were lost, until somebody who waits for all is told.
+    /// The error of lost data of any file, until the next sync of the volume reports it.
     lost: Mutex<Option<Error>, LostLock>,
     waker: Mutex<Option<Waker>, LostLock>,
     /// How many of those who wait for memory write.
@@ -67,7 +67,7 @@ impl DelayedAllocation {
         }
     }
 
-    /// Who writes in the background.
+    /// Sets the background writer.
     pub(crate) fn set_writer(&self, waker: Waker) {
         *self.waker.lock() = Some(waker);
     }
@@ -103,16 +103,16 @@ impl DelayedAllocation {
         self.files.lock().first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// The first file whose data are to be written by then and nobody writes yet who was told of it
-    /// so. [`CachedInode::end_writing`] follows.
+    /// The first file whose data are due by `until` and that no other thread has started to write.
+    /// [`CachedInode::end_writing`] follows.
     fn start_first(&self, until: Duration) -> Option<Arc<CachedInode>> {
         let files = self.files.lock();
         let mut due = files.iter().take_while(|((due, _), _)| *due <= until);
         due.find(|(_, file)| file.start_writing()).map(|(_, file)| file.clone())
     }
 
-    /// The first file whose data nobody writes yet. [`Self::end_part`] follows. `None` where enough
-    /// write.
+    /// The first file whose data no thread writes yet. [`Self::end_part`] follows. `None` where
+    /// enough write.
     fn take_part(&self) -> Option<Arc<CachedInode>> {
         if self.helpers.fetch_add(1, Ordering::Relaxed) < MOST_HELPERS
             && let Some(file) = self.start_first(Duration::MAX)

@@ -1,4 +1,4 @@
-//! What delayed data are promised: clusters for themselves and for their map, and the quotas of
+//! The reservations of delayed data: clusters for themselves and for their map, and the quotas of
 //! their owners.
 
 use super::DelayedData;
@@ -19,8 +19,8 @@ const NODE_RECORD: u64 = 12;
 const MAX_DEPTH: u16 = 5;
 const INDIRECT_LEVELS: u64 = 3;
 
-/// Blocks that a map may grow by at most when so many blocks in so many runs get a place, however
-/// scattered that is.
+/// Number of blocks that a map grows by at most when `blocks` blocks in `runs` runs are mapped,
+/// however scattered they are.
 ///
 /// A run may split a node on each level, and in the worst case each block becomes an extent of its
 /// own; nodes that were split are half full.
@@ -84,7 +84,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether data of so many bytes would find space in a file, and its owners' limits allow them.
+    /// Whether `bytes` bytes of data would find space in a file, and its owners' limits allow them.
     /// Nothing is promised: others may be faster.
     ///
     /// # Errors

@@ -1,10 +1,10 @@
-//! DelayedData data written: file by file, in the file's order, each run as one request for space.
+//! Delayed data written: file by file, in the file's order, each run as one request for space.
 //!
 //! Space is claimed, the data go to the device with no handle held, then one operation maps them:
-//! as for data that are not delayed, nothing shows blocks before they hold their data. Who waits
-//! for a file's data holds its lock meanwhile. Others give it up while the data of a round are on
-//! their way: then the file is read, and further data of it delayed. Whoever wants more waits for
-//! the round to land, and goes first then.
+//! as for data that are not delayed, nothing shows blocks before they hold their data. A caller
+//! that waits for a file's data holds its lock during that. Others give it up while the data of a
+//! round are on their way: then the file is read, and further data of it delayed. A change of the
+//! file's map waits for the end of the writeback, and goes first then.
 
 use super::DelayedData;
 use super::dirty::Slice;
@@ -29,8 +29,8 @@ const BLOCKS_PER_PLAN: u64 = 1 << 15;
 /// Bytes of these blocks at most: longer writes are no faster, and who reads the file waits for
 /// one.
 const BYTES_PER_PLAN: u64 = 16 << 20;
-/// What is due so soon goes with what is due: small files that came one after the other are one
-/// large write then.
+/// Data that are due within this time are written with data that are due: small files that were
+/// written one after the other become one large write.
 const ALMOST_DUE: Duration = Duration::from_secs(1);
 /// The background writer looks again after this time where all that is to be written is being
 /// written by others.
@@ -38,7 +38,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// It looks again after this time whether the volume was thawed.
 const FROZEN_PAUSE: Duration = Duration::from_millis(100);
 
-/// DelayedData data with their places.
+/// Delayed data with their places.
 pub(super) struct PlannedWriteback {
     write_plan: WritePlan,
     /// ReservedQuota clusters that were taken for it.
@@ -53,7 +53,7 @@ impl PlannedWriteback {
         std::mem::take(&mut self.data)
     }
 
-    /// From the first block to behind the last.
+    /// From the first block to the one after the last.
     pub(super) fn range(&self) -> Range<u64> {
         self.write_plan.range()
     }
@@ -88,8 +88,8 @@ impl Engine {
         }
     }
 
-    /// Writes all delayed data of a file. What cannot be written is lost: whoever waits for the
-    /// file's data, or for all, is told.
+    /// Writes all delayed data of a file. Data that cannot be written are lost: callers that wait
+    /// for the file's data, or for all, get the error.
     pub(crate) fn write_back(&self, shared: &CachedInode, file: &mut InodeWrite<'_>) {
         while !file.delayed().is_empty() {
             self.write_back_step(shared, file);
@@ -151,9 +151,9 @@ impl Engine {
         }
     }
 
-    /// Writes as many delayed data as a file has now, round by round; others get the file
-    /// meanwhile. No lock is held. What the file has then came meanwhile, unless somebody wrote
-    /// before the place that the rounds had reached.
+    /// Writes the delayed data that a file has now, step by step; other threads get the file's lock
+    /// between and during the writes. No lock is held. Data that the file has afterwards are newer,
+    /// unless they were written before the place that the steps had reached.
     pub(super) fn write_back_in_turns(&self, shared: &Arc<CachedInode>) {
         let mut left = u64::MAX;
         while left > 0 {
@@ -172,8 +172,8 @@ impl Engine {
         }
     }
 
-    /// All delayed data that a file had were written: what it has now came meanwhile, and is as old
-    /// as that.
+    /// All delayed data that a file had were written: the data that it has now are newer, and their
+    /// age starts with them.
     pub(super) fn finish_writeback(&self, shared: &Arc<CachedInode>, file: &mut InodeWrite<'_>) {
         let (inode, delayed) = file.parts();
         if delayed.is_empty() {
@@ -208,7 +208,7 @@ impl Engine {
             self.forget(file, delayed, first, Some(consumed));
             return Err(error);
         }
-        // What was planned is written; the rest fails in its turn.
+        // The planned data are written; the rest fails in its turn.
         let data = write_plan
             .places()
             .map(|(blocks, start)| {
@@ -289,7 +289,7 @@ impl Engine {
         let all = self.delalloc.all();
         let mut left = all.iter().filter(|shared| shared.start_writing()).cloned();
         while self.write_back_next(&mut left) {}
-        // Those that others were writing, and what came meanwhile.
+        // Those that other threads were writing, and data that were delayed since.
         for shared in all {
             self.write_back_file(&shared);
         }
@@ -298,14 +298,14 @@ impl Engine {
     /// Writes the delayed data of a file, if there are any. No lock is held.
     pub(crate) fn write_back_file(&self, shared: &Arc<CachedInode>) {
         self.write_back_in_turns(shared);
-        // As few as came meanwhile.
+        // Only the data that were delayed since.
         if let Some(mut file) = shared.write_if_loaded(self, LockClass::File) {
             self.write_back(shared, &mut file);
         }
     }
 
-    /// Who waits for memory with others writes the oldest data that nobody else writes, so that the
-    /// device has several requests at once. False where enough others do.
+    /// A thread that waits for memory with others writes the oldest data that no other thread
+    /// writes, so that the device has several requests at once. False where enough others do.
     pub(crate) fn help_to_write(&self, waits: Waits) -> bool {
         self.delalloc.wake_writer();
         self.allocator.trim_buddies(self.delalloc.memory.least_buddies());
@@ -319,7 +319,7 @@ impl Engine {
     }
 
     /// Bytes that are promised to delayed data and what their maps may grow by: not among the free
-    /// ones. 0 after [`Self::sync`], unless somebody goes on writing.
+    /// ones. 0 after [`Self::sync`], unless writes continue.
     pub fn reserved_space(&self) -> u64 {
         self.allocator.reserved_clusters() * self.geometry().cluster_size()
     }
@@ -344,7 +344,7 @@ impl Engine {
                 return Next::After(due - now);
             }
             let until = if is_short { Duration::MAX } else { now.saturating_add(ALMOST_DUE) };
-            // What others write already would be a few bytes that came behind it.
+            // A file that another thread writes already has only a few newer bytes.
             let mut oldest = std::iter::from_fn(|| self.delalloc.start_first(until));
             if !self.write_back_next(&mut oldest) {
                 break;

@@ -1,10 +1,10 @@
 //! Inodes in memory: one [`CachedInode`] for each number, with its lock.
 //!
-//! What an operation changes it writes to the inode's record in the same handle, so a cached inode
-//! is never newer than its record, and may be given up whenever nobody has it. DelayedData data are the
+//! An operation writes its changes to the inode's record in the same handle, so a cached inode is
+//! never newer than its record, and may be evicted when no thread uses it. Delayed data are the
 //! exception: the file's times are stored when they are written, and the inode stays until then
-//! ([`DelayedData`]). So are times that wait in memory ([`LazyTimes`](super::lazy_times)). Of one that
-//! is given up while it is held the number of holds stays: a kernel holds as many files as it
+//! ([`DelayedData`]). So are times that wait in memory ([`LazyTimes`](super::lazy_times)). Of one
+//! that is given up while it is held the number of holds stays: a kernel holds as many files as it
 //! likes.
 
 use super::delay::DelayedData;
@@ -25,15 +25,15 @@ use std::time::Duration;
 const SHARDS: u32 = 64;
 /// Inodes that a shard keeps at least.
 const MIN_SHARD: usize = 16;
-/// Inodes of a shard that were asked for once are kept until so many others came: they are few
-/// enough to stay in the processor's cache where a program goes from file to file. Those that are
-/// asked for again meanwhile are kept for longer.
+/// Number of newcomers of a shard, inodes that were asked for once, that are kept: they are few
+/// enough to stay in the processor's cache if a program goes from file to file. Those that are
+/// asked for again within that time are kept for longer.
 const NEWCOMERS: usize = 8;
 /// Inodes that one insertion looks at for room.
 const LOOKS: usize = 4;
 
-/// What an inode is locked as: who holds several takes them in this order, and those of one kind by
-/// number.
+/// The class by which an inode is locked: a thread that holds several takes them in this order, and
+/// those of one class by number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LockClass {
     /// The only directory, or of two the ancestor, or else the one with the smaller number.
@@ -58,20 +58,21 @@ pub(crate) struct CachedInode {
     number: InodeNo,
     /// `None` before it was loaded, and after it was freed.
     state: RwLock<Option<State>, InodeLock>,
-    /// Who has taken hold of it ([`Engine::acquire`](crate::Engine::acquire)).
+    /// Number of pins ([`Engine::acquire`](crate::Engine::acquire)).
     pins: AtomicU64,
-    /// Changes of more than its times so far; one more than there were, since nobody knows what was
-    /// before.
+    /// Number of changes of more than its times so far, plus one, since changes before it was
+    /// loaded are unknown.
     changes: AtomicU64,
     /// How many of them are known to be durable.
     synced: AtomicU64,
     /// It was made without a name; told under its lock.
     may_be_named: AtomicBool,
-    /// It was emptied to be written anew; told under its lock.
+    /// Whether it was emptied to be written again; guarded by its lock.
     is_replaced: AtomicBool,
-    /// Nobody has had it open for writing since it was written last, as far as anybody says so.
+    /// Whether no process has had it open for writing since it was written last, as far as
+    /// reported.
     is_closed: AtomicBool,
-    /// The background writer, or somebody who waits for memory, writes its delayed data.
+    /// Whether the background writer, or a thread that waits for memory, writes its delayed data.
     is_written: AtomicBool,
     writeback: Writeback,
     /// Why delayed data were lost, and whether the error was reported.
@@ -82,7 +83,7 @@ pub(crate) struct CachedInode {
     is_referenced: AtomicBool,
 }
 
-/// What an inode's lock guards.
+/// The state that an inode's lock guards.
 #[derive(Debug)]
 struct State {
     /// As the record has it, but for times that delayed data changed, or that wait in memory.
@@ -91,7 +92,7 @@ struct State {
     /// When times that wait in memory are stored at the latest; `None` where none wait.
     times_due: Option<Duration>,
     /// Of a directory: the number of the state that its names are in
-    /// ([`NameCache`](super::names::NameCache)); 0 as long as nobody has asked.
+    /// ([`NameCache`](super::names::NameCache)); 0 until it is looked up.
     edition: AtomicU64,
     /// An operation that was taken back has changed it: the record says what is true.
     is_stale: bool,
@@ -140,10 +141,10 @@ pub(crate) fn record_undone() {
     UNDONE.set(UNDONE.get().wrapping_add(1));
 }
 
-/// A round of delayed data that is on its way to the device while nobody has the inode's lock.
+/// The state of a writeback that runs without the inode's lock.
 ///
-/// Meanwhile the file is as good as locked for everybody but those who read it and those who delay
-/// further data ([`CachedInode::write_during_writeback`]).
+/// During it the file is locked for all threads except readers and writers that delay further data
+/// ([`CachedInode::write_during_writeback`]).
 #[derive(Debug, Default)]
 struct Writeback {
     state: Mutex<WritebackState, WritebackLock>,
@@ -179,7 +180,7 @@ impl Writeback {
         self.changed.notify_all();
     }
 
-    /// Waits until nobody waits for a round to land.
+    /// Waits until no thread waits for the end of a writeback.
     fn yield_to_waiters(&self) {
         let mut state = self.state.lock();
         while state.waiting > 0 {
@@ -196,7 +197,7 @@ pub(crate) struct InodeRead<'a>(ReadGuard<'a, Option<State>>);
 pub(crate) struct InodeWrite<'a> {
     state: WriteGuard<'a, Option<State>>,
     shared: &'a CachedInode,
-    /// What [`UNDONE`] was.
+    /// The value of [`UNDONE`] at the lock.
     undone: u64,
 }
 
@@ -210,8 +211,8 @@ impl Drop for InodeWrite<'_> {
     }
 }
 
-/// A guard is made only of a loaded inode, and nobody unloads it under its lock but
-/// [`InodeWrite::set_freed`].
+/// A guard is made only of a loaded inode, and only [`InodeWrite::set_freed`] unloads it, under its
+/// lock.
 const LOADED: &str = "a locked inode is loaded";
 
 impl Deref for InodeRead<'_> {
@@ -227,11 +228,12 @@ impl InodeRead<'_> {
         &self.0.as_ref().expect(LOADED).delayed
     }
 
-    /// The number of the state that a directory's names are in: `next` where nobody has asked since
-    /// the directory was locked for changes.
+    /// The number of the state that a directory's names are in: `next` if it is the first lookup
+    /// since the directory was locked for changes.
     pub(crate) fn edition(&self, next: impl FnOnce() -> u64) -> u64 {
         let edition = &self.0.as_ref().expect(LOADED).edition;
-        // Who changes it has the lock for himself; of several who ask at once, one is first.
+        // Changes need the lock exclusively; of several concurrent readers, one sets the number
+        // first.
         match edition.load(Ordering::Relaxed) {
             0 => {
                 let next = next();
@@ -257,7 +259,7 @@ impl DerefMut for InodeWrite<'_> {
 }
 
 impl<'a> InodeWrite<'a> {
-    /// Of a loaded inode. What was known of a directory's names may change now.
+    /// Of a loaded inode. The directory's names may change now.
     fn new(shared: &'a CachedInode, mut state: WriteGuard<'a, Option<State>>) -> Self {
         if let Some(state) = &mut *state {
             *state.edition.get_mut() = 0;
@@ -318,7 +320,7 @@ impl CachedInode {
         }
     }
 
-    /// Waits until nobody changes the inode, and reads it.
+    /// Waits for writers of the inode, and reads it.
     pub(crate) fn read<S: MetadataRead>(
         &self,
         source: &S,
@@ -334,7 +336,7 @@ impl CachedInode {
         }
     }
 
-    /// Waits until nobody else has the inode, and takes it for changes.
+    /// Waits for all other holders of the inode, and locks it for changes.
     pub(crate) fn write<S: MetadataRead>(
         &self,
         source: &S,
@@ -419,8 +421,7 @@ impl CachedInode {
     /// The round was written, or could not be: the lock again.
     pub(crate) fn lock_after_writeback<S: MetadataRead>(&self, source: &S) -> InodeWrite<'_> {
         let mut state = self.state.write_keyed(LockClass::File.key(self.number));
-        // Beside the round nothing but times was changed: these may stay where the record cannot be
-        // read.
+        // Only times were changed during writeback: these may stay if the record cannot be read.
         if let Some(state) = &mut *state
             && let Err(error) = state.refresh(|| inode::load_any(source, self.number))
         {
@@ -432,7 +433,7 @@ impl CachedInode {
         file
     }
 
-    /// Whether somebody waits for a round to land who goes first then.
+    /// Whether a thread waits for the end of the writeback and goes first then.
     pub(crate) fn has_writeback_waiters(&self) -> bool {
         self.writeback.state.lock().waiting > 0
     }
@@ -442,8 +443,8 @@ impl CachedInode {
         self.writeback.yield_to_waiters();
     }
 
-    /// Takes it for changes if nobody else has it; `None` where somebody does. Never waits, so the
-    /// order does not matter.
+    /// Locks it for changes if it is free; `None` if not. Never waits, so the order does not
+    /// matter.
     pub(crate) fn try_write<S: MetadataRead>(
         &self,
         source: &S,
@@ -492,17 +493,17 @@ impl CachedInode {
         self.is_replaced.store(is_replaced, Ordering::Relaxed);
     }
 
-    /// Whether it will not grow, since whoever wrote it has closed it.
+    /// Whether it will not grow, since its last writer has closed it.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// The last one who had it open for writing closes it, or somebody writes it.
+    /// The last writer has closed it, or it is written again.
     pub(crate) fn set_closed(&self, is_closed: bool) {
         self.is_closed.store(is_closed, Ordering::Release);
     }
 
-    /// Somebody begins to write the delayed data, unless another does.
+    /// Begins to write the delayed data; false if another thread does so already.
     pub(crate) fn start_writing(&self) -> bool {
         !self.is_written.swap(true, Ordering::Acquire)
     }
@@ -537,12 +538,12 @@ impl CachedInode {
         *self.lost.lock() = LostData::default();
     }
 
-    /// Another hold. The inode is locked, so it is not deleted meanwhile.
+    /// Another hold. The inode is locked, so it is not deleted at the same time.
     pub(crate) fn pin(&self, _: &InodeRead<'_>) {
         self.pins.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A hold on a file whose number was just allocated: nobody else has a right to it yet.
+    /// A pin on a file whose number was just allocated: no other thread has a right to it yet.
     pub(crate) fn pin_new(&self) {
         self.pins.fetch_add(1, Ordering::Relaxed);
     }
@@ -592,12 +593,12 @@ impl CachedInode {
         (self.synced.load(Ordering::Acquire) < changes).then_some(changes)
     }
 
-    /// So many changes are durable.
+    /// Records that the first `changes` changes are durable.
     pub(crate) fn set_synced(&self, changes: u64) {
         self.synced.fetch_max(changes, Ordering::AcqRel);
     }
 
-    /// Whether somebody holds it.
+    /// Whether it is pinned.
     pub(crate) fn is_pinned(&self) -> bool {
         self.pins.load(Ordering::Acquire) > 0
     }
@@ -627,7 +628,7 @@ struct Shard {
 }
 
 impl Shard {
-    /// Gives inodes up that nobody uses, where there are too many; one of them, for its memory.
+    /// Evicts unused inodes if there are too many; returns one of them, for its memory.
     fn make_room(&mut self, limit: usize) -> Option<Arc<CachedInode>> {
         let mut gone = None;
         for _ in 0..LOOKS {
@@ -639,7 +640,7 @@ impl Shard {
             };
             let Some(oldest) = oldest else { break };
             let Some(inode) = self.inodes.get_mut(&oldest) else { continue };
-            // Nobody has it, and under the shard's lock nobody can take it meanwhile.
+            // It is unused, and no thread can take it while the shard is locked.
             let pins = Arc::get_mut(inode)
                 .filter(|inode| !inode.is_referenced.swap(false, Ordering::Relaxed))
                 .and_then(CachedInode::pins_if_evictable);
@@ -670,7 +671,7 @@ pub(crate) struct InodeCache {
 }
 
 impl InodeCache {
-    /// A cache that keeps about so many inodes that nobody uses.
+    /// A cache that keeps about `inodes` unused inodes.
     pub(crate) fn new(inodes: usize) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -738,14 +739,14 @@ impl InodeCache {
         Some(is_last)
     }
 
-    /// Whether somebody holds an inode.
+    /// Whether an inode is pinned.
     pub(crate) fn is_pinned(&self, number: InodeNo) -> bool {
         let shard = self.shard(number);
         let is_pinned = |inode: &Arc<CachedInode>| inode.is_pinned();
         shard.inodes.get(&number.0).is_some_and(is_pinned) || shard.absent.contains_key(&number.0)
     }
 
-    /// The numbers of all inodes that somebody holds.
+    /// The numbers of all pinned inodes.
     pub(crate) fn pinned(&self) -> Vec<InodeNo> {
         let mut pinned = Vec::new();
         for shard in &self.shards {

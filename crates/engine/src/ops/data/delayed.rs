@@ -20,11 +20,11 @@ use extant_reader::read::mapping::{MappingTarget, map};
 use extant_runtime::sync::Arc;
 use std::ops::Range;
 
-/// What became of the first bytes of a write.
+/// The result for the first bytes of a write.
 pub(super) enum DelayResult {
-    /// So many are delayed.
+    /// This number of bytes is delayed.
     Done(usize),
-    /// So many must be written at once.
+    /// This number of bytes must be written at once.
     AtOnce(usize),
     /// Nothing before the round of data that is on its way has landed.
     WritebackPending,
@@ -37,7 +37,7 @@ fn beyond(geometry: &Geometry) -> u64 {
 }
 
 impl Engine {
-    /// Waits until a write of so many bytes may be delayed; `None` where it is written at once.
+    /// Waits until a write of `bytes` bytes may be delayed; `None` if it is written at once.
     pub(super) fn admit(&self, bytes: u64) -> Option<Admission<'_>> {
         let memory = &self.delalloc.memory;
         let is_delayed = self.delalloc.is_on && bytes > 0 && bytes <= memory.largest();
@@ -80,7 +80,7 @@ impl Engine {
             let (_, delayed) = file.parts();
             return Ok(DelayResult::Done(delayed.write(offset, bytes, geometry)));
         }
-        // DelayedData data and what the map knows take turns.
+        // Delayed data and what the map knows take turns.
         let end = blocks.end.min(next.unwrap_or(u64::MAX));
         let until = |end: u64| ((end << bits) - offset).min(bytes.len() as u64) as usize;
         let Some(admission) = admission else { return Ok(at_once(until(end))) };
@@ -92,8 +92,8 @@ impl Engine {
         self.wait_for_thaw()?;
         let (inode, delayed) = file.parts();
         if delayed.end() <= inode.size {
-            // Once delayed data lie behind the stored end, what is between reads as zeros. Before
-            // anything is promised: this may fail.
+            // When delayed data lie after the stored end, the gap reads as zeros. Before anything
+            // is promised: this may fail.
             let gap = self.gap(inode, offset)?;
             self.zero_on_device(&gap)?;
         }
@@ -179,8 +179,8 @@ impl Engine {
         Ok(count)
     }
 
-    /// Writes over blocks that hold data, all of them in the file: nobody waits for such a write
-    /// but who changes the file. False where it is another kind of write.
+    /// Writes over blocks that hold data, all of them in the file: such a write makes only other
+    /// changes of the file wait. False where it is another kind of write.
     pub(super) fn overwrite(
         &self,
         shared: &Arc<CachedInode>,

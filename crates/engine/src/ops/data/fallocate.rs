@@ -18,7 +18,7 @@ use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::mapping::{MappingTarget, map};
 use std::ops::Range;
 
-/// What happens to a range of a file.
+/// The change of a file's range.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum FallocateMode {
     /// Holes get blocks that read as zeros, and the file reaches at least to the range's end.
@@ -33,7 +33,7 @@ pub enum FallocateMode {
     ZeroRangeKeepSize,
     /// The range is taken out: what follows moves up.
     CollapseRange,
-    /// A hole is put in: what was there moves behind it.
+    /// Inserts a hole: the data there move to after it.
     InsertRange,
 }
 
@@ -60,7 +60,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Invalid`] for an empty range, or one that is not of whole blocks or does not lie in
-    /// the file where it must; [`Error::FileTooLarge`] for one that ends behind the longest file of
+    /// the file where it must; [`Error::FileTooLarge`] for one that ends after the longest file of
     /// the volume; [`Error::NotSupported`] for files without extents; and as [`Self::write`].
     pub fn fallocate(
         &self,
@@ -72,7 +72,7 @@ impl Engine {
         self.fallocate_by(file, mode, offset, length, &Credentials::default())
     }
 
-    /// As [`Self::fallocate`], for somebody who may use reserved blocks and keep setuid.
+    /// As [`Self::fallocate`], for a caller that may use reserved blocks and keep setuid.
     ///
     /// # Errors
     /// As [`Self::fallocate`].
@@ -123,7 +123,7 @@ impl Engine {
                     self.preallocate(&mut inode, offset..end, mode, by)
                 }
                 FallocateMode::PunchHole => {
-                    // Behind the last block that can be mapped there is nothing.
+                    // There are no blocks after the last one that can be mapped.
                     let end = end.min(max_size(self.geometry(), &inode));
                     self.punch(&mut inode, offset.min(end)..end, by)
                 }
@@ -225,8 +225,7 @@ impl Engine {
         Ok(fillers)
     }
 
-    /// Gives back the blocks of a range; whoever opens the volume after power loss finds a part of
-    /// it done.
+    /// Gives back the blocks of a range; after power loss a part of it may be done.
     fn remove_range(
         &self,
         edit: &mut Operation<'_>,
@@ -268,7 +267,7 @@ impl Engine {
         bytes: Range<u64>,
         by: &Credentials,
     ) -> Result<(), Error> {
-        // Behind the end there is nothing to keep: the last block goes too.
+        // After the end there is nothing to keep: the last block is freed too.
         let last = file.size.next_multiple_of(u64::from(self.geometry().block_size));
         let end = if bytes.end >= file.size { bytes.end.max(last) } else { bytes.end };
         let bytes = bytes.start..end.max(bytes.start);
@@ -434,7 +433,7 @@ impl Engine {
         let mut edit = self.edit(credits)?.privileged(by.is_privileged);
         shift::split_at(&mut edit, file, blocks.start)?;
         touch(&edit, file, by);
-        // The size first: cut off half way, no data lie behind the end.
+        // The size first: if it is interrupted, no data lie after the end.
         set_size(&mut edit, file, size)?;
         write_inode(&mut edit, file.number, &file.inode)?;
         let mut next = Some(FileBlock(MAX_FILE_BLOCKS));

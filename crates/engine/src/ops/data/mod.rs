@@ -61,7 +61,7 @@ fn check_writable(file: &LoadedInode) -> Result<(), Error> {
     Ok(())
 }
 
-/// The file, if it takes what is written by somebody.
+/// The file, if it can be written.
 fn check_takes_writes(file: &LoadedInode, by: &Credentials) -> Result<(), Error> {
     match check_writable(file) {
         // It was accepted before the file became so.

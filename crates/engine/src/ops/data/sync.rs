@@ -42,9 +42,9 @@ impl Engine {
         self.inodes.get(file).error_sample()
     }
 
-    /// Tells that somebody who may have written closes the file: delayed data of a file that was
-    /// emptied before are written, so that soon after there is either its old or its new content
-    /// (`auto_da_alloc`).
+    /// Must be called when a file that may have been written is closed: delayed data of a file that
+    /// was emptied before are written, so that soon after there is either its old or its new
+    /// content (`auto_da_alloc`).
     pub fn closed(&self, file: InodeNo) {
         let inode = self.inodes.get(file);
         if inode.is_replaced() {
@@ -52,9 +52,9 @@ impl Engine {
         }
     }
 
-    /// Tells that nobody has the file open for writing any more: what was set aside for it to grow
-    /// into is given back, and its delayed data get just the space that they take. The last
-    /// [`Self::release`] tells so too.
+    /// Must be called when the last process that had the file open for writing closes it: its
+    /// preallocation is given back, and its delayed data get only the space that they need. The
+    /// last [`Self::release`] tells so too.
     pub fn last_writer_closed(&self, file: InodeNo) {
         self.inodes.get(file).set_closed(true);
         self.allocator.discard_preallocation(file);

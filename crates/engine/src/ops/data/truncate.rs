@@ -1,5 +1,5 @@
-//! Truncation: the end first, then the blocks behind it in steps that fit a handle. Between two
-//! steps the file is an orphan, so that whoever opens the volume after power loss goes on.
+//! Truncation: the end first, then the blocks after it in steps that fit a handle. Between two
+//! steps the file is an orphan, so that recovery continues the truncation after power loss.
 
 use super::super::{Credentials, credits};
 use super::range::{Edges, max_size, zero_in_frames};
@@ -17,7 +17,7 @@ use extant_reader::read::mapping::map;
 use std::ops::Range;
 
 impl Engine {
-    /// Cuts a file off at `size`, or lets it end in zeros there. Blocks behind the end are given
+    /// Cuts a file off at `size`, or lets it end in zeros there. Blocks after the end are given
     /// back. The file loses setuid and setgid.
     ///
     /// # Errors
@@ -26,7 +26,7 @@ impl Engine {
         self.truncate_by(file, size, &Credentials::default())
     }
 
-    /// As [`Self::truncate`], for somebody who may use reserved blocks and keep setuid.
+    /// As [`Self::truncate`], for a caller that may use reserved blocks and keep setuid.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -66,7 +66,7 @@ impl Engine {
         })
     }
 
-    /// Drops delayed data behind a new end.
+    /// Drops delayed data after a new end.
     fn cut_delayed(&self, file: &mut InodeWrite<'_>, size: u64) {
         let geometry = self.geometry();
         let block_size = u64::from(geometry.block_size);
@@ -84,7 +84,7 @@ impl Engine {
         self.allocator.discard_preallocation(file.number);
         let edges = self.behind_end(file, size)?;
         let is_journalled = self.is_journalled(file);
-        // At the same size too: there may be blocks behind the end that were preallocated.
+        // At the same size too: there may be preallocated blocks after the end.
         let cuts = size <= file.size;
         let own = credits::INODE + credits::SUPERBLOCK + edges.len() as u32;
         let steps = if cuts { credits::remove_step(file) + orphans::CREDITS } else { 0 };
@@ -95,7 +95,7 @@ impl Engine {
         }
         touch(&edit, file, by);
         set_size(&mut edit, file, size)?;
-        // What cannot be undone comes last, and before anything is committed.
+        // A change that cannot be undone comes last, and before anything is committed.
         let mut is_zeroed = is_journalled;
         let mut zero = || match std::mem::replace(&mut is_zeroed, true) {
             true => Ok(()),
@@ -110,7 +110,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The part of a block between old and new end that must read as zeros: behind the shorter one.
+    /// The part of a block between old and new end that must read as zeros: after the shorter one.
     fn behind_end(&self, file: &LoadedInode, size: u64) -> Result<Edges, Error> {
         if size >= file.size {
             return self.gap(file, size);
@@ -119,7 +119,7 @@ impl Engine {
         self.edges(file, &(size..block_end))
     }
 
-    /// Gives back the blocks behind the file's end. The caller writes the inode afterwards, in the
+    /// Gives back the blocks after the file's end. The caller writes the inode afterwards, in the
     /// same operation. `settling` as for [`Self::remove_to_end`].
     pub(crate) fn cut(
         &self,

@@ -38,7 +38,7 @@ struct Written {
 #[derive(Clone, Copy)]
 enum DuringWriteback {
     Wait,
-    /// It goes on beside them as far as it can.
+    /// It proceeds during writeback as far as it can.
     Proceed,
 }
 
@@ -51,8 +51,8 @@ enum WriteEnd {
 
 impl Engine {
     /// Writes bytes into a file and says how many: fewer than given only where the volume or the
-    /// format ends, then at least one. What lies between the file's end and `offset` reads as
-    /// zeros. Blocks that are reserved are not used, and the file loses setuid and setgid: see
+    /// format ends, then at least one. The gap between the file's end and `offset` reads as zeros.
+    /// Blocks that are reserved are not used, and the file loses setuid and setgid: see
     /// [`Self::write_by`].
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl Engine {
         self.write_by(file, offset, bytes, &Credentials::default())
     }
 
-    /// As [`Self::write`], for somebody who may use reserved blocks and keep setuid.
+    /// As [`Self::write`], for a caller that may use reserved blocks and keep setuid.
     ///
     /// # Errors
     /// As [`Self::write`].

@@ -33,7 +33,7 @@ impl Segment {
     }
 }
 
-/// What the blocks were before.
+/// The earlier state of the blocks.
 pub(super) enum PreviousState {
     /// In use, and holding data.
     Written,
@@ -56,13 +56,13 @@ impl WritePlan {
         Self { segments: Vec::new(), credits }
     }
 
-    /// From the first block to behind the last.
+    /// From the first block to the one after the last.
     pub(crate) fn range(&self) -> Range<u64> {
         let start = self.segments.first().map_or(0, |segment| segment.blocks.start);
         start..self.segments.last().map_or(0, |segment| segment.blocks.end)
     }
 
-    /// What the operation that maps them may dirty.
+    /// Number of blocks that the operation that maps them may dirty.
     pub(crate) fn credits(&self) -> u32 {
         self.credits
     }
@@ -77,8 +77,8 @@ impl WritePlan {
         self.segments.iter().any(|segment| !matches!(segment.state, PreviousState::Written))
     }
 
-    /// With bigalloc: whether a block lies in the cluster that the last run ends in, but not behind
-    /// it. The map does not know of that cluster before the run is mapped.
+    /// With bigalloc: whether a block lies after the last run, but in the cluster in which it ends.
+    /// The map does not know of that cluster before the run is mapped.
     fn ends_in_cluster_of(&self, block: u64, per_cluster: u64) -> bool {
         self.segments.last().is_some_and(|last| {
             last.blocks.end != block && (last.blocks.end - 1) / per_cluster == block / per_cluster
@@ -113,7 +113,8 @@ impl Engine {
                 return Ok(false);
             }
             let (start, state) = match mapping.target {
-                // What is overwritten would stay so where what lies before it could not be mapped.
+                // Blocks that are overwritten would stay overwritten if the blocks before them
+                // could not be mapped.
                 MappingTarget::Written(_) if write_plan.maps_something() => return Ok(false),
                 MappingTarget::Written(start) => (start, PreviousState::Written),
                 MappingTarget::Unwritten(start) => (start, PreviousState::Unwritten),
@@ -181,8 +182,8 @@ impl Engine {
         self.allocator.claim(self, request, budget)
     }
 
-    /// Maps runs that were filled. The first byte that could not be mapped, and why; what lies
-    /// behind it is not either.
+    /// Maps runs that were filled. The first byte that could not be mapped, and why; the bytes
+    /// after it are not mapped either.
     pub(super) fn place_segments(
         &self,
         edit: &mut Operation<'_>,
@@ -250,9 +251,9 @@ impl Engine {
         Ok(())
     }
 
-    /// The same where the tree has no room for the parts of an extent, and the volume none for the
+    /// The same if the tree has no room for the parts of an extent, and the volume has none for the
     /// tree: the rest of the extent is filled with zeros and all of it marked, if it ends before
-    /// the file does, since only unwritten blocks may lie behind its end. Where the next step
+    /// the file does, since only unwritten blocks may lie after its end. Where the next step
     /// begins.
     fn set_extent_written(
         &self,

@@ -49,7 +49,7 @@ pub(crate) struct Recorded {
     sure: HashMap<usize, Sure>,
     /// Written data may be on the volume later than the calls that follow.
     delalloc: bool,
-    /// DelayedData data may be lost, which whoever waits for them is told.
+    /// Delayed data may be lost, which whoever waits for them is told.
     loses_delayed: bool,
     /// Ranges that calls were to change when the device failed: they may have got anywhere.
     broken_off: Vec<(FileId, Range<u64>)>,
@@ -248,7 +248,7 @@ impl Recorded {
             match outcome {
                 // What a call that broke off left behind is read too.
                 Err(_) if matches!(step.call, Call::Read { file, .. } if is_unknown(file)) => {}
-                // DelayedData data that were lost have taken the end of their file along.
+                // Delayed data that were lost have taken the end of their file along.
                 Err(wrong)
                     if recorded.loses_delayed
                         && failures.have_come()
