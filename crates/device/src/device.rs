@@ -13,7 +13,7 @@
 //!   range, and nothing else. A failure does not stop the other requests, but the next flush of the
 //!   batch and all requests after it are not tried ([`Cause::NotTried`]): a commit block never
 //!   overtakes the blocks that it commits.
-//! - After `submit`, each request knows its own [`Outcome`]; `submit` returns the first failure in
+//! - After `submit`, each request knows its own [`RequestStatus`]; `submit` returns the first failure in
 //!   the batch's order.
 //! - Discarded bytes read as zeroes only where [`Device::discard_reads_zero`] says so.
 
@@ -29,7 +29,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Bytes on the device.
     fn size(&self) -> u64;
 
-    /// Carries out the requests and notes each one's outcome.
+    /// Carries out the requests and notes each one's status.
     ///
     /// # Errors
     /// The first failure in the order of the batch.
@@ -216,13 +216,13 @@ pub fn data_runs<D: Device + ?Sized>(
     })
 }
 
-/// One request of a batch, and what became of it.
+/// A request of a batch, with its status.
 #[derive(Debug)]
 pub struct Request<'a> {
     /// The kind of the request, with its buffers.
     pub kind: RequestKind<'a>,
-    /// The status; [`Outcome::Pending`] before the batch is submitted.
-    pub outcome: Outcome,
+    /// The status; [`RequestStatus::Pending`] before the batch is submitted.
+    pub status: RequestStatus,
 }
 
 /// The kind of a request. Offsets and lengths are bytes; a length of 0 is allowed and does nothing.
@@ -262,7 +262,7 @@ pub enum RequestKind<'a> {
 
 /// The status of a request.
 #[derive(Clone, Debug, Default)]
-pub enum Outcome {
+pub enum RequestStatus {
     /// Not submitted, or in a batch that was refused whole for another request's sake.
     #[default]
     Pending,
@@ -272,7 +272,7 @@ pub enum Outcome {
     Failed(DeviceError),
 }
 
-impl Outcome {
+impl RequestStatus {
     /// Whether the request was carried out.
     pub fn is_done(&self) -> bool {
         matches!(self, Self::Done)
@@ -337,7 +337,7 @@ impl<'a> WriteBuffers<'a> {
 
 impl<'a> Request<'a> {
     fn new(kind: RequestKind<'a>) -> Self {
-        Self { kind, outcome: Outcome::Pending }
+        Self { kind, status: RequestStatus::Pending }
     }
 
     /// A read into one buffer.
@@ -439,7 +439,7 @@ impl<'a> Request<'a> {
 }
 
 /// Checks a batch by the rules of the [module](self), before anything is carried out. The request
-/// at fault gets the error as its outcome.
+/// at fault gets the error as its status.
 ///
 /// # Errors
 /// A request reaches past `device.size()`, or changes a read-only device.
@@ -449,7 +449,7 @@ pub fn check_batch<D: Device + ?Sized>(
 ) -> Result<(), DeviceError> {
     let size = device.size();
     for request in batch.iter_mut() {
-        request.outcome = Outcome::Pending;
+        request.status = RequestStatus::Pending;
     }
     for request in batch {
         let fits = request.offset().checked_add(request.length()).is_some_and(|end| end <= size);
@@ -461,7 +461,7 @@ pub fn check_batch<D: Device + ?Sized>(
             continue;
         };
         let error = request.error(cause);
-        request.outcome = Outcome::Failed(error.clone());
+        request.status = RequestStatus::Failed(error.clone());
         return Err(error);
     }
     Ok(())
@@ -496,9 +496,9 @@ pub fn run_batch(
         stopped |= first_failure.is_some() && matches!(request.kind, RequestKind::Flush);
         let result = if stopped { Err(request.error(Cause::NotTried)) } else { perform(request) };
         match result {
-            Ok(()) => request.outcome = Outcome::Done,
+            Ok(()) => request.status = RequestStatus::Done,
             Err(error) => {
-                request.outcome = Outcome::Failed(error.clone());
+                request.status = RequestStatus::Failed(error.clone());
                 first_failure.get_or_insert(error);
             }
         }

@@ -23,8 +23,8 @@ mod sparse;
 pub mod undo;
 
 pub use device::{
-    Device, Outcome, ReadBuffers, Request, RequestKind, WriteBuffers, check_batch, check_range,
-    data_runs, run_batch,
+    Device, ReadBuffers, Request, RequestKind, RequestStatus, WriteBuffers, check_batch,
+    check_range, data_runs, run_batch,
 };
 pub use error::{Cause, DeviceError, Operation};
 pub use file::{

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::{
-    Device, Outcome, ReadBuffers, Request, RequestKind, WriteBuffers, check_batch, check_range,
-    run_batch,
+    Device, ReadBuffers, Request, RequestKind, RequestStatus, WriteBuffers, check_batch,
+    check_range, run_batch,
 };
 use crate::error::DeviceError;
 use crate::slice::SliceError;
@@ -106,10 +106,10 @@ impl LinearDevice {
         let mut first = None;
         for (request, own) in batch.iter_mut().zip(own) {
             request.set_offset(own);
-            if let Outcome::Failed(error) = &request.outcome {
+            if let RequestStatus::Failed(error) = &request.status {
                 let error = request.error(error.cause.clone());
                 first.get_or_insert(error.clone());
-                request.outcome = Outcome::Failed(error);
+                request.status = RequestStatus::Failed(error);
             }
         }
         Some(result.map_err(|error| first.unwrap_or(error)))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use extant_device::{
     AlignedBuffer, Cause, Device, Direct, FileDevice, FileDeviceOptions, FileError, LoopBacking,
-    Outcome, Request, SliceDevice,
+    Request, RequestStatus, SliceDevice,
 };
 use extant_testkit::{LoopDevice, skip};
 
@@ -220,7 +220,7 @@ fn scattered_direct_writes_agree_with_the_page_cache() {
                 .map(|(block, bytes)| Request::write((block * BLOCK) as u64, &bytes[1..]))
                 .collect();
             device.submit(&mut batch).expect("it fits");
-            assert!(batch.iter().all(|request| request.outcome.is_done()));
+            assert!(batch.iter().all(|request| request.status.is_done()));
         }
     };
     extant_runtime::sync::thread::scope(|scope| {
@@ -366,7 +366,7 @@ fn neighbours_of_a_batch_go_together_and_fail_alone() {
         [5, 1, 0, 7, 2, 6].map(|block| Request::write(block as u64 * 4096, &blocks[block])).into();
     batch.insert(2, Request::discard(3 * 4096..4 * 4096));
     device.submit(&mut batch).expect("it fits");
-    assert!(batch.iter().all(|request| request.outcome.is_done()));
+    assert!(batch.iter().all(|request| request.status.is_done()));
     let expected: Vec<u8> =
         [0, 1, 2, 0, 0, 5, 6, 7].iter().flat_map(|block| vec![*block; 4096]).collect();
     assert!(fs::read(&path).expect("it is there") == expected);
@@ -386,7 +386,7 @@ fn neighbours_of_a_batch_go_together_and_fail_alone() {
     let error = device.submit(&mut reads).expect_err("two of them reach past the end");
     assert_eq!(error.offset, 4096, "the first failure in the order of the batch");
     assert_eq!(
-        reads.iter().map(|read| read.outcome.is_done()).collect::<Vec<_>>(),
+        reads.iter().map(|read| read.status.is_done()).collect::<Vec<_>>(),
         [false, true, false]
     );
     drop(reads);
@@ -404,7 +404,7 @@ fn what_follows_a_failure_and_a_flush_is_not_tried_on_a_file() {
     device.submit(&mut batch).expect_err("the bytes are gone");
     for request in &batch[1..] {
         assert!(
-            matches!(&request.outcome, Outcome::Failed(error) if matches!(error.cause, Cause::NotTried))
+            matches!(&request.status, RequestStatus::Failed(error) if matches!(error.cause, Cause::NotTried))
         );
     }
     assert_eq!(fs::read(&path).expect("it is there"), [0; 10]);

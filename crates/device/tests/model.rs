@@ -141,7 +141,7 @@ fn batch(device: &dyn Device, model: &mut [u8], seed: u8) {
         Request::read(2 * step, second),
     ];
     device.submit(&mut requests).expect("a batch that fits");
-    assert!(requests.iter().all(|request| request.outcome.is_done()));
+    assert!(requests.iter().all(|request| request.status.is_done()));
     for (index, data) in (0..).zip(writes) {
         let at = (index * step) as usize;
         model[at..at + data.len()].copy_from_slice(&data);

@@ -4,7 +4,7 @@
 use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
 use extant_engine::{Credentials, RenameFlags, Volume, VolumeOptions};
 use extant_ondisk::superblock::ErrorPolicy;
-use extant_ondisk::{BlockNo, FileBlock, InodeNo, Place};
+use extant_ondisk::{BlockNo, FileBlock, InodeNo, Location};
 use extant_reader::{Error, Reader, VolumeRead};
 use extant_runtime::env::Env;
 use extant_testkit::{TempImage, dumpe2fs_h, skip, tool};
@@ -52,10 +52,10 @@ fn corruption_is_told_recorded_and_answered_as_the_options_say() {
         let (image, device, dir) = broken().unwrap();
         let volume = open(&device, policy);
         let met = volume.lookup(dir, b"file").unwrap_err();
-        let Error::Format(extant_ondisk::FormatError::Corrupt { place, .. }) = &met else {
+        let Error::Format(extant_ondisk::FormatError::Corrupt { location, .. }) = &met else {
             panic!("{met}");
         };
-        assert_eq!(*place, Place::DirBlock(dir, FileBlock(0)));
+        assert_eq!(*location, Location::DirBlock(dir, FileBlock(0)));
         let made = volume.create(InodeNo::ROOT, b"other", 0o644, &Credentials::ROOT);
         if policy.is_none() {
             made.unwrap();
@@ -118,10 +118,11 @@ fn a_name_of_a_directory_inside_itself_is_told_and_stays() {
     let dir = volume.lookup(InodeNo::ROOT, b"dir").unwrap().inode;
     assert_eq!(volume.lookup(dir, b"itself").unwrap().inode, dir);
     let is_told = |answer: Result<(), Error>| {
-        let Err(Error::Format(extant_ondisk::FormatError::Corrupt { place, .. })) = answer else {
+        let Err(Error::Format(extant_ondisk::FormatError::Corrupt { location, .. })) = answer
+        else {
             panic!("{answer:?}");
         };
-        assert_eq!(place, Place::Inode(dir));
+        assert_eq!(location, Location::Inode(dir));
     };
     is_told(volume.unlink(dir, b"itself"));
     is_told(volume.rmdir(dir, b"itself"));

@@ -5,7 +5,7 @@ use extant_ondisk::dx_hash::DirHasher;
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::superblock::{RawSuperblock, Superblock};
 use extant_ondisk::{
-    Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, InodeNo, Place, RoCompatFeatures,
+    Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, InodeNo, Location, RoCompatFeatures,
 };
 
 /// Properties of a volume that hold as long as it is open.
@@ -45,7 +45,7 @@ impl VolumeInfo {
         let casefold = if geometry.has_incompat(IncompatFeatures::CASEFOLD) {
             let known = Casefold::of_volume(&superblock).ok_or_else(|| {
                 let flaw = Flaw::bad_value("s_encoding", superblock.encoding);
-                flaw.at(Place::Superblock(GroupNo(0)))
+                flaw.at(Location::Superblock(GroupNo(0)))
             })?;
             Some(known)
         } else {

@@ -13,7 +13,7 @@ use extant_journal::{Finish, Recovered, recover_volume};
 use extant_offline::read_superblock;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::{
-    CompatFeatures, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, Place,
+    CompatFeatures, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, Location,
 };
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -173,7 +173,7 @@ impl ReaderOptions {
             SuperblockAt::BackupAt { offset } => (offset.max(SUPERBLOCK_OFFSET), None),
             SuperblockAt::Backup { block, block_size } => {
                 let at = block.checked_mul(u64::from(block_size)).ok_or_else(|| {
-                    Flaw::bad_value("block of the backup superblock", block).at(Place::Volume)
+                    Flaw::bad_value("block of the backup superblock", block).at(Location::Volume)
                 })?;
                 // A block that is said to hold the first superblock holds it 1,024 bytes in.
                 (at.max(SUPERBLOCK_OFFSET), Some(block_size))
@@ -195,7 +195,7 @@ impl ReaderOptions {
             || stated_size.is_some_and(|stated| stated != geometry.block_size);
         if is_elsewhere || geometry.group_start(lies_in) != block {
             let rule = Flaw::Rule("the superblock found there does not belong there");
-            return Err(rule.at(Place::Superblock(group)).into());
+            return Err(rule.at(Location::Superblock(group)).into());
         }
         Ok((raw, Some(lies_in)))
     }

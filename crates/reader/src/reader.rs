@@ -17,7 +17,7 @@ use crate::volume_read::VolumeRead;
 use extant_device::{Device, Request};
 use extant_journal::Recovered;
 use extant_ondisk::acl::Acl;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, GroupNo, InodeNo, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, GroupNo, InodeNo, Location};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ impl Reader {
         let geometry = self.geometry();
         if !geometry.contains(block, 1) {
             let flaw = Flaw::Rule("a block past the volume's end was asked for");
-            return Err(flaw.at(Place::Block(block)).into());
+            return Err(flaw.at(Location::Block(block)).into());
         }
         if let BlockKind::InodeTable { group } = kind {
             let run = tables::run_of_table(self, self.table_run, block, group);

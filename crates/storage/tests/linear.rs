@@ -58,7 +58,7 @@ fn one_device_gets_a_batch_whole_and_errors_count_from_the_start() {
     let mut batch = [Request::write(1500, b"x"), Request::read(0, &mut [])];
     let error = linear.submit(&mut batch).unwrap_err();
     assert_eq!((error.offset, batch[0].offset()), (1500, 1500));
-    assert!(batch[1].outcome.is_done());
+    assert!(batch[1].status.is_done());
     let across = linear.write_at(1023, b"xy").unwrap_err();
     assert_eq!((across.offset, across.length), (1023, 2));
 }

@@ -11,7 +11,7 @@ use super::preallocation::{ClusterRange, Preallocations};
 use super::try_limits::TryLimits;
 use crate::edit::{AllocationRequest, Edit, Run, Undo};
 use crate::ranks::{FreedLock, GroupLock};
-use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, InodeNo, Place, Tid};
+use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, InodeNo, Location, Tid};
 use extant_reader::{Error, MetadataRead};
 use extant_runtime::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use extant_runtime::sync::{Arc, Mutex, MutexGuard};
@@ -361,7 +361,8 @@ impl Allocator {
 
     pub(super) fn lock(&self, no: GroupNo) -> Result<Slot<'_>, Error> {
         let group = self.groups.get(no.0 as usize).ok_or_else(|| {
-            Flaw::above_limit("group", no.0, self.groups.len() as u64 - 1).at(Place::GroupDesc(no))
+            Flaw::above_limit("group", no.0, self.groups.len() as u64 - 1)
+                .at(Location::GroupDesc(no))
         })?;
         Ok(group.lock_keyed(u64::from(no.0)))
     }
@@ -518,7 +519,7 @@ fn merged(
     };
     if let Some([_, twice]) = pieces.windows(2).find(is_twice) {
         let flaw = Flaw::bad_value("the cluster is freed twice: bit", twice.clusters.start);
-        return Err(flaw.at(Place::BlockBitmap(twice.group)).into());
+        return Err(flaw.at(Location::BlockBitmap(twice.group)).into());
     }
     pieces.dedup_by(|next, last| {
         let joins = last.is_continued_by(next);
@@ -533,7 +534,7 @@ fn merged(
 /// The clusters of a run, group by group.
 pub(crate) fn parts_of(geometry: &Geometry, run: Run) -> Result<Vec<ClusterRange>, Error> {
     let per_cluster = u64::from(geometry.blocks_per_cluster);
-    let flaw = |at| Flaw::Rule("a block off the volume was freed").at(Place::Block(at));
+    let flaw = |at| Flaw::Rule("a block off the volume was freed").at(Location::Block(at));
     let end = run.start.checked_add(run.count).ok_or_else(|| flaw(run.start))?.0;
     let mut parts = Vec::new();
     let mut next = run.start;

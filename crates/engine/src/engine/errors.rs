@@ -9,10 +9,10 @@ use extant_reader::Error;
 impl Engine {
     /// Notes what a call met, and hands it on.
     pub(crate) fn record_corruption<R>(&self, result: Result<R, Error>) -> Result<R, Error> {
-        if let Err(Error::Format(FormatError::Corrupt { place, flaw })) = &result {
+        if let Err(Error::Format(FormatError::Corrupt { location, flaw })) = &result {
             let policy = self.options.errors.unwrap_or(self.info.superblock.errors);
-            tracing::error!(%place, %flaw, ?policy, "the volume is broken");
-            self.health.record(*place, flaw, self.seconds(), policy);
+            tracing::error!(%location, %flaw, ?policy, "the volume is broken");
+            self.health.record(*location, flaw, self.seconds(), policy);
         }
         result
     }

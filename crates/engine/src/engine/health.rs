@@ -9,7 +9,7 @@ use crate::ranks::HealthLock;
 use extant_device::{DeviceError, Operation};
 use extant_ondisk::error_log::{ErrorLog, LoggedError};
 use extant_ondisk::superblock::ErrorPolicy;
-use extant_ondisk::{Flaw, Place};
+use extant_ondisk::{Flaw, Location};
 use extant_runtime::sync::Mutex;
 use extant_runtime::sync::atomic::{AtomicBool, Ordering};
 use std::io;
@@ -28,7 +28,7 @@ pub(crate) struct Health {
 
 impl Health {
     /// An error was met.
-    pub(crate) fn record(&self, place: Place, flaw: &Flaw, time: u64, policy: ErrorPolicy) {
+    pub(crate) fn record(&self, place: Location, flaw: &Flaw, time: u64, policy: ErrorPolicy) {
         self.unrecorded.lock().push(LoggedError::of_corruption(place, flaw, time));
         self.has_unrecorded.store(true, Ordering::Release);
         if policy != ErrorPolicy::Continue {

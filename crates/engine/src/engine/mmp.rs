@@ -8,7 +8,7 @@ use extant_device::Device;
 use extant_offline::mmp::{MmpBlock, Taken, interval};
 use extant_ondisk::mmp::{MAX_SEQUENCE, Mmp, MmpSequence, RawMmp};
 use extant_ondisk::superblock::RawSuperblock;
-use extant_ondisk::{BlockNo, Flaw, Geometry, Place};
+use extant_ondisk::{BlockNo, Flaw, Geometry, Location};
 use extant_reader::Error;
 use extant_runtime::env::{Env, Next};
 use extant_runtime::sync::Arc;
@@ -37,7 +37,7 @@ impl MmpMark {
     ) -> Result<Self, Error> {
         let block = BlockNo(superblock.s_mmp_block.get());
         if !geometry.contains(block, 1) {
-            return Err(Flaw::bad_value("s_mmp_block", block.0).at(Place::Mmp(block)).into());
+            return Err(Flaw::bad_value("s_mmp_block", block.0).at(Location::Mmp(block)).into());
         }
         let mark = Self {
             device: device.clone(),

@@ -32,7 +32,7 @@ use extant_journal::{CommitHooks, Frame, Journal, Recovered};
 use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::time::Timestamp;
-use extant_ondisk::{BlockNo, Flaw, Geometry, Place, Tid};
+use extant_ondisk::{BlockNo, Flaw, Geometry, Location, Tid};
 use extant_reader::read::ahead::FileReadAhead;
 use extant_reader::read::dir::BrokenIndex;
 use extant_reader::read::tables::run_of_table;
@@ -152,7 +152,7 @@ impl Engine {
         let geometry = self.geometry();
         if !geometry.contains(block, 1) {
             let flaw = Flaw::Rule("a block past the volume's end was asked for");
-            return Err(flaw.at(Place::Block(block)).into());
+            return Err(flaw.at(Location::Block(block)).into());
         }
         let frame = match kind {
             BlockKind::InodeTable { group } => self

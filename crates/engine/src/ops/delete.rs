@@ -7,7 +7,7 @@ use crate::engine::inodes::{CachedInode, InodeWrite, LockClass};
 use crate::engine::operation::Operation;
 use crate::write::{orphans, xattr};
 use extant_ondisk::bitmap::{self, BitmapKind};
-use extant_ondisk::{FileBlock, Flaw, InodeNo, Place};
+use extant_ondisk::{FileBlock, Flaw, InodeNo, Location};
 use extant_reader::read::inode::{self, LoadedInode};
 use extant_reader::read::mapping::has_blocks;
 use extant_reader::{Error, VolumeRead};
@@ -103,7 +103,7 @@ impl Engine {
         let file = self.inodes.get(number);
         let mut locked = file.write_with(LockClass::File, |_| inode::load_any(self, number))?;
         if locked.inode.file_type().is_none() {
-            return Err(Flaw::bad_value("i_mode", locked.mode).at(Place::Inode(number)).into());
+            return Err(Flaw::bad_value("i_mode", locked.mode).at(Location::Inode(number)).into());
         }
         let mut edit = self.edit(self.delete_credits(&locked))?;
         if locked.links == 0 {
@@ -125,7 +125,7 @@ impl Engine {
         let bits = self.bitmap(group, BitmapKind::Inode)?;
         if !bitmap::test(&bits, index) {
             let flaw = Flaw::bad_value("orphan that is not in use", number.0);
-            return Err(flaw.at(Place::InodeBitmap(group)).into());
+            return Err(flaw.at(Location::InodeBitmap(group)).into());
         }
         Ok(())
     }

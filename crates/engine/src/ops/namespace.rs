@@ -8,7 +8,7 @@ use crate::engine::operation::Operation;
 use crate::write::{dir, orphans};
 use extant_ondisk::dirent::{FileType as EntryType, MAX_NAME_LEN};
 use extant_ondisk::inode::{FileType, InodeFlags, MANY_LINKS};
-use extant_ondisk::{Flaw, InodeNo, Place, RoCompatFeatures};
+use extant_ondisk::{Flaw, InodeNo, Location, RoCompatFeatures};
 use extant_reader::Error;
 use extant_reader::read::dir::BrokenIndex;
 use extant_reader::read::dir::locate;
@@ -76,7 +76,7 @@ pub(super) fn check_loses_name(file: &LoadedInode) -> Result<(), Error> {
     check_links_change(file)?;
     if file.links == 0 {
         return Err(Flaw::bad_value("i_links_count", file.links)
-            .at(Place::Inode(file.number))
+            .at(Location::Inode(file.number))
             .into());
     }
     Ok(())
@@ -255,7 +255,7 @@ impl Engine {
 pub(super) fn check_is_no_locked_dir(named: InodeNo, locked: &[InodeNo]) -> Result<(), Error> {
     if locked.contains(&named) {
         let flaw = Flaw::Rule("a directory has a name inside itself");
-        return Err(flaw.at(Place::Inode(named)).into());
+        return Err(flaw.at(Location::Inode(named)).into());
     }
     Ok(())
 }

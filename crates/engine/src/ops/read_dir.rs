@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::engine::inodes::LockClass;
 use extant_ondisk::dirent::FileType;
 use extant_ondisk::dx_hash::DirHasher;
-use extant_ondisk::{FileBlock, Flaw, InodeNo, Place};
+use extant_ondisk::{FileBlock, Flaw, InodeNo, Location};
 use extant_reader::hash::WordHasher;
 use extant_reader::read::dir::BrokenIndex;
 use extant_reader::read::dir::{self, DirEntry, ReadDir, lookup};
@@ -201,7 +201,7 @@ fn in_order(mut found: Vec<DirEntry>, after: u64) -> VecDeque<DirEntry> {
 /// it.
 fn check_shown(dir: InodeNo, block: FileBlock, at: usize, name: &[u8]) -> Result<(), Error> {
     if name.iter().any(|byte| matches!(byte, 0 | b'/')) {
-        let place = Place::DirEntry(dir, block, at as u32);
+        let place = Location::DirEntry(dir, block, at as u32);
         return Err(Flaw::Rule("the name holds a slash or a zero byte").at(place).into());
     }
     Ok(())

@@ -16,7 +16,7 @@ use crate::engine::inodes::{CachedInode, InodeWrite, LockClass};
 use crate::engine::operation::Operation;
 use crate::write::dir::{self, Vacancy};
 use extant_ondisk::dirent::FileType as EntryType;
-use extant_ondisk::{Flaw, InodeNo, Place};
+use extant_ondisk::{Flaw, InodeNo, Location};
 use extant_reader::Error;
 use extant_reader::read::dir::BrokenIndex;
 use extant_reader::read::dir::{locate, lookup};
@@ -82,7 +82,7 @@ impl Renamed {
     fn check(&self, inode: &LoadedInode) -> Result<(), Error> {
         if inode.is_dir() != self.is_dir {
             let flaw = Flaw::Rule("a name says another type of file");
-            return Err(flaw.at(Place::Inode(self.found.inode)).into());
+            return Err(flaw.at(Location::Inode(self.found.inode)).into());
         }
         Ok(())
     }
@@ -292,7 +292,7 @@ impl Engine {
             }
             if !seen.insert(parent) {
                 let flaw = Flaw::Rule("a directory is its own ancestor");
-                return Err(flaw.at(Place::Inode(parent)).into());
+                return Err(flaw.at(Location::Inode(parent)).into());
             }
             at = parent;
         }

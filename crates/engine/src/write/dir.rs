@@ -6,7 +6,7 @@ use crate::edit::Edit;
 use crate::write::inline;
 use extant_ondisk::dirent::{FileType, MAX_NAME_LEN, NewEntry, Slot, Sought};
 use extant_ondisk::dx_hash::DirHash;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Location};
 use extant_reader::read::dir::BrokenIndex;
 use extant_reader::read::dir::{self, locate};
 use extant_reader::read::dir_block::{
@@ -212,7 +212,7 @@ pub fn remove_located<E: Edit>(
     let (at, byte) = located.place.ok_or(Error::NotFound)?;
     if dir.is_inline() {
         let removed = inline::remove(edit, dir, at, byte)?;
-        check_is_there(removed, Place::Inode(dir.number))?;
+        check_is_there(removed, Location::Inode(dir.number))?;
         return Ok(located.found);
     }
     let records = format(edit, dir);
@@ -221,13 +221,13 @@ pub fn remove_located<E: Edit>(
     let part = |block: &[u8]| records.removal(block, at, byte, located.before);
     let remove = |part: &mut [u8], start| records.remove_in(part, byte - start);
     let removed = edit.modify_part(place, kind, part, remove)?;
-    check_is_there(removed.is_some(), Place::DirBlock(dir.number, at))?;
+    check_is_there(removed.is_some(), Location::DirBlock(dir.number, at))?;
     Ok(located.found)
 }
 
 /// The record that was found at a place is changed there. It is there no more only where the same
 /// block was changed as that of another directory, or as another of this one.
-fn check_is_there(is_there: bool, place: Place) -> Result<(), Error> {
+fn check_is_there(is_there: bool, place: Location) -> Result<(), Error> {
     if is_there {
         return Ok(());
     }
@@ -252,7 +252,7 @@ pub fn replace<E: Edit>(
     let (located, at, byte) = record_of(edit, dir, name)?;
     if dir.is_inline() {
         let set = inline::replace(edit, dir, at, byte, target)?;
-        check_is_there(set, Place::Inode(dir.number))?;
+        check_is_there(set, Location::Inode(dir.number))?;
         return Ok(located.found);
     }
     let records = format(edit, dir);
@@ -266,7 +266,7 @@ pub fn replace<E: Edit>(
     let EntryTarget { inode, file_type } = target;
     let set =
         edit.modify(place, kind, |block| records.set_inode(block, at, byte, inode, file_type))??;
-    check_is_there(set, Place::DirBlock(dir.number, at))?;
+    check_is_there(set, Location::DirBlock(dir.number, at))?;
     Ok(located.found)
 }
 

@@ -4,7 +4,7 @@ use super::mapping;
 use crate::edit::{AllocationRequest, Edit, Purpose};
 use extant_ondisk::dirent::{DirFormat, NewEntry, Slot};
 use extant_ondisk::inode::InodeFlags;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, MAX_FILE_BLOCKS, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, Location, MAX_FILE_BLOCKS};
 use extant_reader::read::dir_block::{self, EntryTarget, block_kind, format};
 use extant_reader::read::inode::{LoadedInode, dir_blocks};
 use extant_reader::{BlockKind, Error};
@@ -114,7 +114,7 @@ pub(super) fn records_of<'b, E: Edit>(
     }
     if needed > format.room() {
         let flaw = Flaw::Rule("records that are shorter than their names");
-        return Err(flaw.at(Place::DirBlock(dir.number, at)).into());
+        return Err(flaw.at(Location::DirBlock(dir.number, at)).into());
     }
     Ok(records)
 }
@@ -122,7 +122,7 @@ pub(super) fn records_of<'b, E: Edit>(
 /// Whether the directory may get or keep an index: a flag that only directories with one have.
 pub(super) fn set_indexed(dir: &mut LoadedInode) -> Result<(), Error> {
     if dir.is_encrypted() {
-        return Err(Flaw::Rule("an encrypted directory").at(Place::Inode(dir.number)).into());
+        return Err(Flaw::Rule("an encrypted directory").at(Location::Inode(dir.number)).into());
     }
     dir.inode.flags.insert(InodeFlags::INDEX);
     Ok(())

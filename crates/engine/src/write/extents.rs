@@ -57,7 +57,7 @@ pub(super) fn path_to<S: MetadataRead>(
         };
         let position = indexes.partition_point(|index| index.block <= at).saturating_sub(1);
         let Some(index) = indexes.get(position) else {
-            return Err(Flaw::Rule("an index without entries").at(owner.place()).into());
+            return Err(Flaw::Rule("an index without entries").at(owner.location()).into());
         };
         let end = indexes.get(position + 1).map_or(limits.blocks.end, |next| next.block.0);
         let child = NodeLimits { depth: Some(*below), blocks: index.block.0..end };

@@ -5,7 +5,7 @@ use crate::edit::Edit;
 use extant_ondisk::dirent::{DirFormat, NewEntry, dot_entries};
 use extant_ondisk::dx_hash::{DirHash, DirHasher};
 use extant_ondisk::htree::{HtreeRoot, IndexKind};
-use extant_ondisk::{FileBlock, Flaw, InodeNo, Place};
+use extant_ondisk::{FileBlock, Flaw, InodeNo, Location};
 use extant_reader::read::dir_block::{self, format};
 use extant_reader::read::htree::{self, HtreePath, Level};
 use extant_reader::read::inode::LoadedInode;
@@ -47,7 +47,7 @@ pub(super) fn insert<E: Edit>(
         }
         make_room(edit, dir, &path)?;
     }
-    let place = Place::Htree(dir.number, FileBlock(0));
+    let place = Location::Htree(dir.number, FileBlock(0));
     Err(Flaw::Rule("splitting leaves makes no room").at(place).into())
 }
 
@@ -131,7 +131,7 @@ fn split_leaf<E: Edit>(edit: &mut E, dir: &mut LoadedInode, path: &HtreePath) ->
         .collect();
     by_hash.sort_by_key(|(hash, _)| (hash.hash, hash.minor));
     let Some(at) = halfway(&records, &by_hash) else {
-        let place = Place::DirBlock(dir.number, path.leaf);
+        let place = Location::DirBlock(dir.number, path.leaf);
         return Err(Flaw::Rule("a leaf that is full with fewer than two records").at(place).into());
     };
     let first_above = by_hash[at].0.hash;
@@ -150,7 +150,7 @@ fn split_leaf<E: Edit>(edit: &mut E, dir: &mut LoadedInode, path: &HtreePath) ->
     })?;
 
     let Some(above) = path.levels.last() else {
-        return Err(Flaw::Rule("an index without a root").at(Place::Inode(dir.number)).into());
+        return Err(Flaw::Rule("an index without a root").at(Location::Inode(dir.number)).into());
     };
     let hash = first_above | u32::from(is_continuation);
     add_entry(edit, dir, above, hash, new_leaf)
@@ -204,7 +204,7 @@ fn split_node<E: Edit>(
     let entries: Vec<(u32, u32)> = raw_entries(&index.node(&bytes, full.at, full.kind)?);
     let half = entries.len() / 2;
     if half == 0 {
-        let place = Place::Htree(dir.number, full.at);
+        let place = Location::Htree(dir.number, full.at);
         return Err(Flaw::Rule("a full node with one entry").at(place).into());
     }
     let (lower, upper) = entries.split_at(half);

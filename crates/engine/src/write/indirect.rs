@@ -4,7 +4,7 @@ use super::removed::Removed;
 use super::space;
 use crate::edit::{AllocationRequest, Edit, Purpose, Run};
 use extant_ondisk::indirect::{self, DIRECT_BLOCKS, IndirectMap, MAX_LEVELS, SLOTS};
-use extant_ondisk::{BlockNo, FileBlock, Flaw, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, Location};
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::{BlockKind, Error, MetadataRead};
 use std::ops::Range;
@@ -23,7 +23,7 @@ fn checked<S: MetadataRead>(
     block: BlockNo,
 ) -> Result<BlockNo, Error> {
     if block.0 != 0 && !source.geometry().contains(block, 1) {
-        return Err(Flaw::bad_value("pointer", block.0).at(Place::Inode(file.number)).into());
+        return Err(Flaw::bad_value("pointer", block.0).at(Location::Inode(file.number)).into());
     }
     Ok(block)
 }

@@ -10,7 +10,7 @@ use extant_ondisk::inode::{GOOD_OLD_INODE_SIZE, InodeFlags};
 use extant_ondisk::xattr::{
     Value, Xattr, XattrName, XattrSet, decode_inode, encode_inode, room_in_inode,
 };
-use extant_ondisk::{FileBlock, Flaw, Geometry, IncompatFeatures, InodeNo, Place};
+use extant_ondisk::{FileBlock, Flaw, Geometry, IncompatFeatures, InodeNo, Location};
 use extant_reader::read::dir_block::{EntryTarget, format};
 use extant_reader::read::inline::inline_data;
 use extant_reader::read::inode::LoadedInode;
@@ -91,7 +91,7 @@ pub fn contents<S: MetadataRead>(source: &S, file: &LoadedInode) -> Result<Vec<u
     if file.size > u64::from(source.geometry().block_size) {
         let limit = source.geometry().block_size;
         return Err(Flaw::above_limit("size", file.size, limit)
-            .at(Place::InlineData(file.number))
+            .at(Location::InlineData(file.number))
             .into());
     }
     let mut bytes = file_parts(&file.i_block, &rest, held, file.number)?.concat();

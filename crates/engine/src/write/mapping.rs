@@ -6,7 +6,7 @@ use crate::edit::{AllocationRequest, Edit, FilePart, Purpose, Run, default_goal}
 use extant_ondisk::extent::Extent;
 use extant_ondisk::indirect::IndirectMap;
 use extant_ondisk::inode::InodeFlags;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, MAX_FILE_BLOCKS, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, Location, MAX_FILE_BLOCKS};
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::mapping::{MappingTarget, map};
 use extant_reader::{Error, MetadataRead};
@@ -111,7 +111,7 @@ pub fn plan<S: MetadataRead>(
     if !hole.is_hole() {
         // A directory whose size says less than its map.
         let flaw = Flaw::bad_value("block past the end that is mapped", at.0);
-        return Err(flaw.at(Place::Inode(file.number)).into());
+        return Err(flaw.at(Location::Inode(file.number)).into());
     }
     let most = request.count.clamp(1, u64::from(Extent::max_len(state == State::Unwritten)));
     // Pointers tell of a hole only as far as one block of them reaches.

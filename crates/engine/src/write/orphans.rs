@@ -7,7 +7,7 @@
 use crate::edit::{Edit, Undo, change_superblock, set_dtime, superblock};
 use extant_ondisk::orphan_file::{orphans, set_orphan};
 use extant_ondisk::{
-    BlockNo, CompatFeatures, FileBlock, Flaw, GroupNo, InodeNo, Place, RoCompatFeatures,
+    BlockNo, CompatFeatures, FileBlock, Flaw, GroupNo, InodeNo, Location, RoCompatFeatures,
 };
 use extant_reader::read::inode::{LoadedInode, dir_blocks, load, load_any};
 use extant_reader::read::mapping::{MappingTarget, map};
@@ -70,7 +70,7 @@ impl Orphans {
 
     fn load_list<S: MetadataRead>(&mut self, source: &S) -> Result<(), Error> {
         let raw = superblock(source)?;
-        let mut place = Place::Superblock(GroupNo(0));
+        let mut place = Location::Superblock(GroupNo(0));
         let mut next = raw.s_last_orphan.get();
         let mut position = u64::MAX / 2;
         while next != 0 {
@@ -85,7 +85,7 @@ impl Orphans {
             self.positions.insert(number, OrphanPosition::List(position));
             self.list.insert(position, number);
             position -= 1;
-            place = Place::Inode(number);
+            place = Location::Inode(number);
             next = orphan.dtime;
         }
         Ok(())
@@ -113,7 +113,7 @@ impl Orphans {
         at: FileBlock,
         broken: &mut impl FnMut(Error),
     ) -> Result<(), Error> {
-        let here = Place::OrphanFile(file.number, at);
+        let here = Location::OrphanFile(file.number, at);
         let MappingTarget::Written(place) = map(source, file, at)?.target else {
             return Err(Flaw::Rule("the orphan file has a hole").at(here).into());
         };
@@ -292,7 +292,11 @@ fn corruption_only(error: Error) -> Result<Error, Error> {
 }
 
 /// An inode that may be an orphan: one of the volume's, and none of its own.
-fn checked<S: MetadataRead>(source: &S, number: InodeNo, place: Place) -> Result<InodeNo, Error> {
+fn checked<S: MetadataRead>(
+    source: &S,
+    number: InodeNo,
+    place: Location,
+) -> Result<InodeNo, Error> {
     let geometry = source.geometry();
     if number.0 < geometry.first_inode.0 || number.0 > geometry.inodes_count {
         return Err(Flaw::bad_value("orphan", number.0).at(place).into());

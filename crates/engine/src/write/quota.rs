@@ -11,7 +11,7 @@ use extant_ondisk::quota::{
     FoundRecord, QUOTA_BLOCK_SIZE, QUOTA_DEPTH, QuotaBlock, QuotaHeader, QuotaKind, QuotaPath,
     QuotaRecord, QuotaTree, RECORDS_PER_LEAF, RawQuotaLeafHeader, slots,
 };
-use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Location};
 use extant_reader::read::inode::{LoadedInode, load};
 use extant_reader::read::mapping::map;
 use extant_reader::{BlockKind, Error, MetadataRead};
@@ -366,7 +366,7 @@ impl QuotaFile {
     }
 
     fn flaw(&self, block: u32, rule: &'static str) -> Error {
-        Flaw::Rule(rule).at(Place::Quota(self.inode.number, block)).into()
+        Flaw::Rule(rule).at(Location::Quota(self.inode.number, block)).into()
     }
 
     /// The place of an ID's record; a record of zeros is added if there is none.
@@ -443,7 +443,7 @@ impl QuotaFile {
             return Ok(());
         }
         let flaw = Flaw::above_limit("block number", number, self.header.blocks - 1);
-        Err(flaw.at(Place::Quota(self.inode.number, at)).into())
+        Err(flaw.at(Location::Quota(self.inode.number, at)).into())
     }
 
     /// An unused block of the file: from the list of free blocks, else one after the last.
@@ -493,7 +493,7 @@ impl QuotaFile {
     fn write_header<E: Edit>(&self, edit: &mut E) -> Result<(), Error> {
         let (header, kind) = (self.header, self.kind);
         let written = change_block(edit, &self.inode, 0, |block| header.encode_into(kind, block))?;
-        Ok(written.map_err(|flaw| flaw.at(Place::Quota(self.inode.number, 0)))?)
+        Ok(written.map_err(|flaw| flaw.at(Location::Quota(self.inode.number, 0)))?)
     }
 
     fn write_record<E: Edit>(
@@ -519,7 +519,7 @@ fn place<S: MetadataRead>(
     let at = FileBlock(byte >> geometry.block_bits());
     let physical = map(source, file, at)?.physical().ok_or_else(|| {
         let flaw = Flaw::Rule("a quota file has holes");
-        flaw.at(Place::Quota(file.number, block))
+        flaw.at(Location::Quota(file.number, block))
     })?;
     // Less than a block.
     Ok((physical, (byte % u64::from(geometry.block_size)) as usize))

@@ -8,7 +8,7 @@ use crate::edit::{
 use extant_ondisk::inode::{FileType, Inode, InodeFlags};
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::xattr::{EaValue, value_hash};
-use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Location};
 use extant_reader::read::inode::{LoadedInode, load, load_any};
 use extant_reader::read::mapping::{MappingTarget, map};
 use extant_reader::{BlockKind, Error};
@@ -144,7 +144,7 @@ pub(super) fn change_references<E: EditInodes>(
     if by == 0 {
         return Ok(());
     }
-    let place = Place::EaInode(number);
+    let place = Location::EaInode(number);
     let file = load(edit, number)?;
     if !file.flags.contains(InodeFlags::EA_INODE) {
         return Err(Flaw::Rule("the inode is not one of an attribute's value").at(place).into());
@@ -171,14 +171,16 @@ pub(crate) fn count_references_back<E: EditInodes>(
 ) -> Result<(), Error> {
     let now = load_any(edit, number)?.ea_inode_references();
     if now.checked_add_signed(-by).is_none_or(|back| back == 0) || now == 0 && left > 0 {
-        return Err(Flaw::Rule("the value has gone meanwhile").at(Place::EaInode(number)).into());
+        return Err(Flaw::Rule("the value has gone meanwhile")
+            .at(Location::EaInode(number))
+            .into());
     }
     add_references(edit, number, -by).map(drop)
 }
 
 /// Counts references to a value: how many there are then.
 fn add_references<E: EditInodes>(edit: &mut E, number: InodeNo, by: i64) -> Result<u64, Error> {
-    let place = Place::EaInode(number);
+    let place = Location::EaInode(number);
     edit.modify_record(number, |record, geometry| {
         let mut inode = Inode::decode(record, number, geometry)?;
         let references = inode.ea_inode_references();

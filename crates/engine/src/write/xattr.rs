@@ -13,7 +13,7 @@ use extant_ondisk::xattr::{
     RawXattrHeader, Value, Xattr, XattrName, decode_block, decode_inode, encode_block,
     encode_inode, room_in_block, room_in_inode,
 };
-use extant_ondisk::{BlockNo, Flaw, Geometry, IncompatFeatures, InodeNo, Place};
+use extant_ondisk::{BlockNo, Flaw, Geometry, IncompatFeatures, InodeNo, Location};
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::{BlockKind, Error, MetadataRead};
 use std::collections::BTreeMap;
@@ -133,7 +133,7 @@ impl Attributes {
         }
         if !geometry.contains(block, 1) {
             let flaw = Flaw::bad_value("i_file_acl", block.0);
-            return Err(flaw.at(Place::Inode(file.number)).into());
+            return Err(flaw.at(Location::Inode(file.number)).into());
         }
         let bytes = source.metadata(block, BlockKind::XattrBlock)?;
         let found = decode_block(&bytes, block, geometry)?;
@@ -451,7 +451,7 @@ fn exchange_block<E: EditInodes>(
 ) -> Result<(), Error> {
     let block = file.file_acl;
     let no_room = |at: BlockNo| {
-        Flaw::Rule("attributes need more room than their block has").at(Place::XattrBlock(at))
+        Flaw::Rule("attributes need more room than their block has").at(Location::XattrBlock(at))
     };
     let start = match to {
         ToBlock::Nowhere => BlockNo(0),
@@ -526,7 +526,9 @@ pub(crate) fn count_users_back<E: EditInodes>(
         back.is_some() && (now > 0 || left == 0)
     })?;
     if !is_back {
-        return Err(Flaw::Rule("the block has gone meanwhile").at(Place::XattrBlock(block)).into());
+        return Err(Flaw::Rule("the block has gone meanwhile")
+            .at(Location::XattrBlock(block))
+            .into());
     }
     Ok(())
 }
@@ -543,7 +545,7 @@ fn write_into_inode<E: EditInodes>(
     })?;
     let space = space.map_err(|_| {
         let flaw = Flaw::Rule("attributes need more room than their inode has");
-        flaw.at(Place::InodeXattr(file.number))
+        flaw.at(Location::InodeXattr(file.number))
     })?;
     file.xattr_space = if list.is_empty() { Box::default() } else { space };
     Ok(())

@@ -17,7 +17,7 @@ use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 
 use extant_engine::{Credentials, OpenVolume};
 use extant_ondisk::inode::InodeFlags;
-use extant_ondisk::{Flaw, InodeNo, Place};
+use extant_ondisk::{Flaw, InodeNo, Location};
 use extant_reader::{Error, LoadedInode, StatFs, VolumeRead};
 use extant_runtime::env::Env;
 use rustix::io::Errno;
@@ -268,7 +268,7 @@ impl Server {
         if inode != InodeNo::ROOT && inode < volume.geometry().first_inode {
             // The journal and its like have no names.
             let flaw = Flaw::Rule("a name stands for a reserved inode");
-            return Err(Error::from(flaw.at(Place::Inode(inode))).into());
+            return Err(Error::from(flaw.at(Location::Inode(inode))).into());
         }
         let loaded = volume.acquire(inode)?;
         Ok(Held { attributes: attributes_of(volume, &loaded) })

@@ -6,7 +6,7 @@ use super::mapping::{MappingTarget, map};
 use crate::error::Error;
 use crate::source::{BlockKind, DataPiece, MetadataRead};
 use extant_ondisk::inode::FileType;
-use extant_ondisk::{FileBlock, Flaw, Place};
+use extant_ondisk::{FileBlock, Flaw, Location};
 
 /// Whether a file's bytes can be read.
 ///
@@ -95,7 +95,7 @@ pub fn read_blocks<S: MetadataRead>(
         let mapped = mapping.len.saturating_mul(block_size).saturating_sub(in_block);
         if mapped == 0 {
             return Err(Flaw::Rule("the file is mapped by empty runs")
-                .at(Place::Inode(inode.number))
+                .at(Location::Inode(inode.number))
                 .into());
         }
         let len = mapped.min((total - waiting) as u64) as usize;

@@ -13,7 +13,7 @@ use crate::source::MetadataRead;
 use extant_ondisk::dirent::{self, FileType, MAX_NAME_LEN};
 use extant_ondisk::dx_hash::DirHasher;
 use extant_ondisk::inline_data::InlineDir;
-use extant_ondisk::{FileBlock, Flaw, InodeNo, Place};
+use extant_ondisk::{FileBlock, Flaw, InodeNo, Location};
 use std::collections::VecDeque;
 
 /// A name of a directory, as read.
@@ -173,7 +173,7 @@ fn checked_inode<S: MetadataRead>(
     let limit = source.geometry().inodes_count;
     if inode.0 == 0 || inode.0 > limit {
         let flaw = Flaw::bad_value("inode", inode.0);
-        return Err(flaw.at(Place::InlineData(dir.number)).into());
+        return Err(flaw.at(Location::InlineData(dir.number)).into());
     }
     Ok(inode)
 }
@@ -221,7 +221,8 @@ impl Blocks {
         }
         let at = FileBlock(self.next);
         self.budget = self.budget.checked_sub(1).ok_or_else(|| {
-            Flaw::Rule("the directory has more blocks than the volume").at(Place::Inode(dir.number))
+            Flaw::Rule("the directory has more blocks than the volume")
+                .at(Location::Inode(dir.number))
         })?;
         let run = match self.run.filter(|run| run.block <= at && at < run.end()) {
             Some(run) => run,
@@ -344,7 +345,7 @@ impl<S: MetadataRead> ReadDir<'_, S> {
         let name = match &self.form {
             NameForm::NoKey(hasher) if !entry.is_dot() => shown_name(entry, hasher.as_ref()),
             _ if entry.name.iter().any(|byte| matches!(byte, 0 | b'/')) => {
-                let place = Place::DirEntry(self.dir.number, block, entry.at as u32);
+                let place = Location::DirEntry(self.dir.number, block, entry.at as u32);
                 let rule = Flaw::Rule("the name holds a slash or a zero byte");
                 return Err(rule.at(place).into());
             }

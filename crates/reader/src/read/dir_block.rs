@@ -9,7 +9,7 @@ use extant_ondisk::casefold::Casefold;
 use extant_ondisk::dirent::{self, DirFormat, FileType};
 use extant_ondisk::dx_hash::DirHasher;
 use extant_ondisk::inode::InodeFlags;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Location};
 
 /// The inode and type of a directory entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -70,7 +70,7 @@ pub(super) fn written(
         MappingTarget::Written(start) => Ok(BlockNo(start.0 + (at.0 - mapping.block.0))),
         MappingTarget::Hole | MappingTarget::Unwritten(_) => {
             let flaw = Flaw::Rule("the directory has a hole");
-            Err(flaw.at(Place::DirBlock(dir.number, at)).into())
+            Err(flaw.at(Location::DirBlock(dir.number, at)).into())
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::source::{BlockKind, MetadataRead};
 use extant_ondisk::dx_hash::{DirHasher, HashVersion};
 use extant_ondisk::htree::{HtreeEntry, HtreeFormat, HtreeRoot, IndexKind};
-use extant_ondisk::{FileBlock, Flaw, Place};
+use extant_ondisk::{FileBlock, Flaw, Location};
 use std::ops::{Deref, DerefMut};
 
 /// The hash function of an indexed directory, from the root of its index.
@@ -141,7 +141,7 @@ pub(crate) fn descend_by<S: MetadataRead>(
         let position = node.search(hash);
         if !levels.push(Level { at: next, kind: IndexKind::Node, position }) {
             return Err(Flaw::Rule("an index of too many levels")
-                .at(Place::Inode(dir.number))
+                .at(Location::Inode(dir.number))
                 .into());
         }
         next = target(&node, position, blocks, dir, next)?;
@@ -262,7 +262,7 @@ fn target(
     dir: &LoadedInode,
     at: FileBlock,
 ) -> Result<FileBlock, Error> {
-    let place = Place::Htree(dir.number, at);
+    let place = Location::Htree(dir.number, at);
     let to = node
         .entry(position)
         .map(|entry| entry.block)

@@ -6,7 +6,7 @@ use crate::source::{BlockKind, MetadataRead};
 use extant_ondisk::extent::{ExtentNode, NodeLimits, NodeOwner, child_limits};
 use extant_ondisk::indirect::{self, IndirectMap, SLOTS};
 use extant_ondisk::inode::FileType;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, FormatError, MAX_FILE_BLOCKS, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, FormatError, Location, MAX_FILE_BLOCKS};
 
 /// A run of a file's blocks that lie together, or of none.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -139,7 +139,7 @@ fn map_by_extents<S: MetadataRead>(
             to: limits.blocks.end,
         };
         let bytes = source.metadata(below, kind)?;
-        let place = Place::ExtentNode(inode.number, Some(below));
+        let place = Location::ExtentNode(inode.number, Some(below));
         let node = ExtentNode::parse(&bytes).ok_or_else(|| unchecked(place))?;
         step = step_down(&node, block, &limits);
     }
@@ -199,7 +199,7 @@ fn map_by_pointers<S: MetadataRead>(
         let len = MAX_FILE_BLOCKS - block.0;
         return Ok(Mapping { block, len, target: MappingTarget::Hole });
     };
-    let place = Place::Inode(inode.number);
+    let place = Location::Inode(inode.number);
     if path.levels == 0 {
         let slots = &inode.i_block[..(SLOTS - 3) * 4];
         return run_of_pointers(source, slots, path.slot, block, place);
@@ -218,7 +218,7 @@ fn map_by_pointers<S: MetadataRead>(
         let bytes = source.metadata(at, BlockKind::Indirect { inode: inode.number })?;
         let position = *position as usize;
         if level + 1 == path.levels {
-            let place = Place::IndirectBlock(inode.number, at);
+            let place = Location::IndirectBlock(inode.number, at);
             return run_of_pointers(source, &bytes, position, block, place);
         }
         below -= 1;
@@ -234,7 +234,7 @@ fn run_of_pointers<S: MetadataRead>(
     pointers: &[u8],
     position: usize,
     block: FileBlock,
-    place: Place,
+    place: Location,
 ) -> Result<Mapping, Error> {
     let mut rest = indirect::pointers(pointers).skip(position);
     let first = rest.next().unwrap_or_default();
@@ -256,7 +256,7 @@ fn run_of_pointers<S: MetadataRead>(
     Ok(Mapping { block, len, target: MappingTarget::Written(first) })
 }
 
-fn check_pointer<S: MetadataRead>(source: &S, to: BlockNo, place: Place) -> Result<(), Error> {
+fn check_pointer<S: MetadataRead>(source: &S, to: BlockNo, place: Location) -> Result<(), Error> {
     if to.0 != 0 && !source.geometry().contains(to, 1) {
         return Err(Flaw::bad_value("pointer", to.0).at(place).into());
     }
@@ -264,7 +264,7 @@ fn check_pointer<S: MetadataRead>(source: &S, to: BlockNo, place: Place) -> Resu
 }
 
 /// A block that its source yielded as checked does not even parse.
-fn unchecked(place: Place) -> FormatError {
+fn unchecked(place: Location) -> FormatError {
     Flaw::Rule("the block changed after it was checked").at(place)
 }
 
@@ -304,7 +304,7 @@ impl<S: MetadataRead> Extents<'_, S> {
         let cost = if mapping.is_hole() { 1 } else { mapping.len };
         self.budget = self.budget.checked_sub(cost).ok_or_else(|| {
             let rule = Flaw::Rule("the file maps more blocks than the volume has");
-            rule.at(Place::Inode(self.inode.number))
+            rule.at(Location::Inode(self.inode.number))
         })?;
         self.next = mapping.end().0;
         Ok(Some(mapping))

@@ -10,7 +10,7 @@ use extant_ondisk::xattr::{
     EaValue, MAX_VALUE_SIZE, NameIndex, ValueRef, XattrName, XattrRef, decode_block, decode_inode,
     ea_entry_hash, value_hash,
 };
-use extant_ondisk::{Flaw, Place};
+use extant_ondisk::{Flaw, Location};
 
 /// An attribute's name and the length of its value.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -130,11 +130,11 @@ fn stored_value<S: MetadataRead>(
 fn visit<S: MetadataRead, T>(
     source: &S,
     inode: &LoadedInode,
-    mut visitor: impl FnMut(&XattrRef<'_>, Place) -> Result<Option<T>, Error>,
+    mut visitor: impl FnMut(&XattrRef<'_>, Location) -> Result<Option<T>, Error>,
 ) -> Result<Option<T>, Error> {
     let geometry = source.geometry();
     for xattr in decode_inode(&inode.xattr_space, inode.number, geometry)? {
-        if let Some(found) = visitor(&xattr, Place::InodeXattr(inode.number))? {
+        if let Some(found) = visitor(&xattr, Location::InodeXattr(inode.number))? {
             return Ok(Some(found));
         }
     }
@@ -143,11 +143,13 @@ fn visit<S: MetadataRead, T>(
         return Ok(None);
     }
     if !geometry.contains(block, 1) {
-        return Err(Flaw::bad_value("i_file_acl", block.0).at(Place::Inode(inode.number)).into());
+        return Err(Flaw::bad_value("i_file_acl", block.0)
+            .at(Location::Inode(inode.number))
+            .into());
     }
     let bytes = source.metadata(block, BlockKind::XattrBlock)?;
     for xattr in decode_block(&bytes, block, geometry)? {
-        if let Some(found) = visitor(&xattr, Place::XattrBlock(block))? {
+        if let Some(found) = visitor(&xattr, Location::XattrBlock(block))? {
             return Ok(Some(found));
         }
     }
@@ -161,7 +163,7 @@ fn ea_value<S: MetadataRead>(
     xattr: &XattrRef<'_>,
     ea: EaValue,
 ) -> Result<Vec<u8>, Error> {
-    let place = Place::EaInode(ea.inode);
+    let place = Location::EaInode(ea.inode);
     if ea.size > MAX_VALUE_SIZE {
         return Err(Flaw::above_limit("e_value_size", ea.size, MAX_VALUE_SIZE).at(place).into());
     }

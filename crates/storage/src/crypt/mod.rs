@@ -22,7 +22,9 @@ use zeroize::Zeroizing;
 
 use cost::Budget;
 use extant_device::DeviceError;
-use extant_device::{Device, Outcome, Request, RequestKind, check_batch, check_range, run_batch};
+use extant_device::{
+    Device, Request, RequestKind, RequestStatus, check_batch, check_range, run_batch,
+};
 use extant_runtime::sync::Mutex;
 use mapping::Mapping;
 
@@ -358,14 +360,15 @@ impl CryptDevice {
             })
             .collect();
         let result = self.inner.submit(&mut below);
-        let outcomes: Vec<Outcome> = below.into_iter().map(|request| request.outcome).collect();
-        for (request, outcome) in batch.iter_mut().zip(outcomes) {
-            request.outcome = match outcome {
+        let statuses: Vec<RequestStatus> =
+            below.into_iter().map(|request| request.status).collect();
+        for (request, status) in batch.iter_mut().zip(statuses) {
+            request.status = match status {
                 // An error names the request that its submitter made.
-                Outcome::Failed(error) => Outcome::Failed(request.error(error.cause)),
-                outcome => outcome,
+                RequestStatus::Failed(error) => RequestStatus::Failed(request.error(error.cause)),
+                status => status,
             };
-            if !request.outcome.is_done() {
+            if !request.status.is_done() {
                 continue;
             }
             if let RequestKind::Read { offset, buffers } = &mut request.kind {
@@ -377,9 +380,9 @@ impl CryptDevice {
             }
         }
         result.map_err(|error| {
-            let failed = batch.iter().find_map(|request| match &request.outcome {
-                Outcome::Failed(error) => Some(error.clone()),
-                Outcome::Pending | Outcome::Done => None,
+            let failed = batch.iter().find_map(|request| match &request.status {
+                RequestStatus::Failed(error) => Some(error.clone()),
+                RequestStatus::Pending | RequestStatus::Done => None,
             });
             failed.unwrap_or_else(|| self.outward(error))
         })

@@ -12,7 +12,7 @@ use super::dirty::{CHUNK, Slice};
 use super::writeback::PlannedWriteback;
 use crate::engine::Engine;
 use crate::engine::inodes::{CachedInode, LockClass};
-use extant_device::{Outcome, Request};
+use extant_device::{Request, RequestStatus};
 use extant_reader::Error;
 use extant_runtime::sync::Arc;
 
@@ -124,11 +124,11 @@ impl Engine {
         };
         let mut rest = batch.as_slice();
         let outcome_of = |requests: &[Request<'_>]| {
-            requests.iter().try_for_each(|request| match &request.outcome {
-                Outcome::Done => Ok(()),
-                Outcome::Failed(error) => Err(error.clone().into()),
+            requests.iter().try_for_each(|request| match &request.status {
+                RequestStatus::Done => Ok(()),
+                RequestStatus::Failed(error) => Err(error.clone().into()),
                 // The batch was refused whole.
-                Outcome::Pending => Err(why.clone().into()),
+                RequestStatus::Pending => Err(why.clone().into()),
             })
         };
         data.iter()
