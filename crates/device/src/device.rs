@@ -13,8 +13,8 @@
 //!   range, and nothing else. A failure does not stop the other requests, but the next flush of the
 //!   batch and all requests after it are not tried ([`Cause::NotTried`]): a commit block never
 //!   overtakes the blocks that it commits.
-//! - After `submit`, each request knows its own [`RequestStatus`]; `submit` returns the first failure in
-//!   the batch's order.
+//! - After `submit`, each request knows its own [`RequestStatus`]; `submit` returns the first
+//!   failure in the batch's order.
 //! - Discarded bytes read as zeroes only where [`Device::discard_reads_zero`] says so.
 
 use std::fmt;

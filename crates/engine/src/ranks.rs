@@ -10,8 +10,8 @@ extant_runtime::lock_ranks! {
     /// not change during it.
     pub RenameLock = 100;
     /// An inode: its fields, its map, and for directories its records. The key is
-    /// [`LockClass`](crate::engine::inodes::LockClass) and the number: parents, then directories in them,
-    /// then other files.
+    /// [`LockClass`](crate::engine::inodes::LockClass) and the number: parents, then directories in
+    /// them, then other files.
     pub InodeLock = 200, keyed;
     /// The orphans of the volume.
     pub OrphanLock = 280;

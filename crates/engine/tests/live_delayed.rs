@@ -1,5 +1,5 @@
-//! DelayedData allocation seen from outside: when data are written, what they are promised, and what
-//! becomes of them when that fails.
+//! DelayedData allocation seen from outside: when data are written, what they are promised, and
+//! what becomes of them when that fails.
 
 mod common;
 

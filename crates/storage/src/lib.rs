@@ -1,6 +1,7 @@
 //! From the name of an image to the device that is meant.
 //!
-//! - [`DeviceUrl`] reads how a user names a device, [`PathTarget`] how a user names a file inside it.
+//! - [`DeviceUrl`] reads how a user names a device, [`PathTarget`] how a user names a file inside
+//!   it.
 //! - [`Opened`] is a device that was opened by its name, with the clock that it runs on.
 //! - [`Schemes`] are the schemes that URLs may have; other crates add a [`Backend`].
 //! - [`partition`], [`lvm`] and [`crypt`] find what lies on other devices: partitions, logical

@@ -197,7 +197,8 @@ impl FileDeviceOptions {
         self
     }
 
-    /// Gives a regular file this size in bytes, once it is locked. Needs [`FileDeviceOptions::write`].
+    /// Gives a regular file this size in bytes, once it is locked. Needs
+    /// [`FileDeviceOptions::write`].
     pub fn size(mut self, size: u64) -> Self {
         self.size = Some(size);
         self

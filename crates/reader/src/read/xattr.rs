@@ -125,8 +125,8 @@ fn stored_value<S: MetadataRead>(
     })
 }
 
-/// Shows every attribute to `visitor` until it finds something: those of the inode, then those of its
-/// block.
+/// Shows every attribute to `visitor` until it finds something: those of the inode, then those of
+/// its block.
 fn visit<S: MetadataRead, T>(
     source: &S,
     inode: &LoadedInode,

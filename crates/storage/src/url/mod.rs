@@ -102,10 +102,10 @@ pub fn open(
 }
 
 impl DeviceUrl {
-    /// Reads a device's name; `stat_host` says what the host has ([`stat_host`], outside tests). A file that
-    /// is named exactly like the whole text is meant, unless the part before `#` or `?` is a file
-    /// too. Where neither is there, a well-formed `#` or `?` is read as such, and anything else as
-    /// the name of a file to be made.
+    /// Reads a device's name; `stat_host` says what the host has ([`stat_host`], outside tests). A
+    /// file that is named exactly like the whole text is meant, unless the part before `#` or `?`
+    /// is a file too. Where neither is there, a well-formed `#` or `?` is read as such, and
+    /// anything else as the name of a file to be made.
     ///
     /// # Errors
     /// A scheme that is not built, a mistake after `#` or `?`, or two files that may be meant.
@@ -315,8 +315,8 @@ impl Part {
 }
 
 impl PathTarget {
-    /// Reads a name that may lead into an image; `stat_host` says what the host has ([`stat_host`], outside
-    /// tests).
+    /// Reads a name that may lead into an image; `stat_host` says what the host has ([`stat_host`],
+    /// outside tests).
     ///
     /// # Errors
     /// As [`DeviceUrl::parse`]; or there is a `:/` and neither an image before it nor a file of the

@@ -1,5 +1,5 @@
-//! DelayedData allocation: data written into holes stay in memory, and get their blocks when they are
-//! written to the device.
+//! DelayedData allocation: data written into holes stay in memory, and get their blocks when they
+//! are written to the device.
 //!
 //! A call that writes takes what its data will need off the free space ([`reserve`]): clusters for
 //! the data, what the map may grow by at worst, and the owners' quotas. So it is the call that
