@@ -10,11 +10,11 @@
 //!   returned before the batch was submitted, is on the medium when the flush is done, and what
 //!   comes after it in the batch is not begun before.
 //! - A request is carried out wholly or it fails; a failed write may have changed any part of its
-//!   range, and nothing else. A failure does not stop the requests beside it, but the next flush of
-//!   the batch and all that follows it are not tried ([`Cause::NotTried`]): a commit block never
-//!   overtakes what it commits.
-//! - After `submit`, each request has its own [`RequestStatus`]; `submit` returns the first failure
-//!   in the batch's order.
+//!   range, and nothing else. A failure does not stop the other requests, but the next flush of the
+//!   batch and all requests after it are not tried ([`Cause::NotTried`]): a commit block never
+//!   overtakes the blocks that it commits.
+//! - After `submit`, each request knows its own [`RequestStatus`]; `submit` returns the first
+//!   failure in the batch's order.
 //! - Discarded bytes read as zeroes only where [`Device::discard_reads_zero`] says so.
 
 use std::fmt;
@@ -56,8 +56,8 @@ pub trait Device: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Says that bytes will be read soon, so that a device may fetch them meanwhile. Never waits
-    /// and never fails; does nothing where there is nothing to fetch ahead into.
+    /// Hints that bytes will be read soon, so that a device may prefetch them. Never waits and
+    /// never fails; does nothing where there is nothing to fetch ahead into.
     fn will_need(&self, range: Range<u64>) {
         let _ = range;
     }
@@ -219,14 +219,13 @@ pub fn data_runs<D: Device + ?Sized>(
 /// A request of a batch, with its status.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// What is asked.
+    /// The kind of the request, with its buffers.
     pub kind: RequestKind<'a>,
-    /// [`RequestStatus::Pending`] before the batch is submitted.
+    /// The status; [`RequestStatus::Pending`] before the batch is submitted.
     pub status: RequestStatus,
 }
 
-/// What a request asks for. Offsets and lengths are bytes; a length of 0 is allowed and does
-/// nothing.
+/// The kind of a request. Offsets and lengths are bytes; a length of 0 is allowed and does nothing.
 #[derive(Debug)]
 pub enum RequestKind<'a> {
     /// Fill the buffers from `offset` on.
@@ -257,11 +256,11 @@ pub enum RequestKind<'a> {
         /// Bytes.
         length: u64,
     },
-    /// What came before is to be on the medium.
+    /// All earlier writes are to be on the medium.
     Flush,
 }
 
-/// Whether a request was carried out.
+/// The status of a request.
 #[derive(Clone, Debug, Default)]
 pub enum RequestStatus {
     /// Not submitted, or in a batch that was refused whole for another request's sake.
@@ -378,7 +377,7 @@ impl<'a> Request<'a> {
         Self::new(RequestKind::Flush)
     }
 
-    /// What is asked, without the buffers.
+    /// The kind of the request, without the buffers.
     pub fn operation(&self) -> Operation {
         match self.kind {
             RequestKind::Read { .. } => Operation::Read,

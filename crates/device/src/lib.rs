@@ -27,7 +27,9 @@ pub use device::{
     check_range, data_runs, run_batch,
 };
 pub use error::{Cause, DeviceError, Operation};
-pub use file::{AlignedBuffer, Direct, FileDevice, FileError, Holder, LoopBacking, OpenOptions};
+pub use file::{
+    AlignedBuffer, Direct, FileDevice, FileDeviceOptions, FileError, Holder, LoopBacking,
+};
 pub use linear::{LinearDevice, LinearPart};
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extant_device::FileDevice;
-use extant_device::OpenOptions;
+use extant_device::FileDeviceOptions;
 use extant_offline::{JournalShape, MapError, OfflineError, OfflineVolume};
 use extant_ondisk::extent::{ExtentIndex, NodeEntries, OwnedNode};
 use extant_ondisk::group_desc::GroupFlags;
@@ -15,7 +15,7 @@ use extant_ondisk::{BlockNo, CompatFeatures, FileBlock, FormatError, GroupNo, In
 use extant_testkit::{TempImage, debugfs, e2fsck_fn, skip, tool};
 
 fn open(path: &Path) -> OfflineVolume {
-    let device: FileDevice = OpenOptions::new().write(true).open(path).unwrap();
+    let device: FileDevice = FileDeviceOptions::new().write(true).open(path).unwrap();
     OfflineVolume::open(Arc::new(device)).unwrap()
 }
 

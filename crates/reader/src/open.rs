@@ -3,7 +3,7 @@
 use crate::cache::BlockCache;
 use crate::error::Error;
 use crate::info::VolumeInfo;
-use crate::read::ahead::ReadAhead;
+use crate::read::ahead::FileReadAhead;
 use crate::read::dir::BrokenIndex;
 use crate::read::tables;
 use crate::reader::Reader;
@@ -45,7 +45,7 @@ pub enum SuperblockAt {
     },
 }
 
-/// What is done with a journal that must be replayed. The device itself is never written.
+/// The treatment of a journal that must be replayed. The device itself is never written.
 #[derive(Clone, Debug, Default)]
 pub enum Journal {
     /// Replayed into memory, so that reading sees what the next mount would.
@@ -64,7 +64,7 @@ pub enum Journal {
 pub struct ReaderOptions {
     /// Which superblock.
     pub superblock: SuperblockAt,
-    /// What is done with a journal that must be replayed.
+    /// The treatment of a journal that must be replayed.
     pub journal: Journal,
     /// The way of a lookup when a directory's index is broken.
     pub on_broken_index: BrokenIndex,
@@ -141,7 +141,7 @@ impl ReaderOptions {
             backup,
             recovered: opened.recovered,
             on_broken_index: self.on_broken_index,
-            ahead: ReadAhead::default(),
+            ahead: FileReadAhead::default(),
             table_run,
         })
     }

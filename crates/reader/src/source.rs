@@ -16,8 +16,8 @@ use extant_ondisk::{
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, Range};
 
-/// What a metadata block is read as. A block is checked as that when it is first read, and again
-/// only when it is asked for as something else.
+/// The kind of a metadata block, by which it is checked. A block is checked as that when it is
+/// first read, and again only when it is asked for as something else.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum BlockKind {
     /// Part of the descriptor table. Its descriptors are checked one by one when they are used.
@@ -249,7 +249,7 @@ pub struct RecordPlace {
 }
 
 impl RecordPlace {
-    /// What its block is read as.
+    /// The kind of its block.
     pub fn kind(&self) -> BlockKind {
         BlockKind::InodeTable { group: self.group }
     }
@@ -262,12 +262,12 @@ impl RecordPlace {
     }
 }
 
-/// What the reading algorithms stand on: checked metadata blocks, and the bytes of file data.
+/// The source of the reading algorithms: checked metadata blocks, and the bytes of file data.
 pub trait MetadataRead {
     /// A block's bytes, unchanging while held.
     type Block: Deref<Target = [u8]>;
 
-    /// What is true of the volume.
+    /// The properties of the volume.
     fn info(&self) -> &VolumeInfo;
 
     /// The block, checked as `kind`. Its number is on the volume, or the call fails.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use extant_device::{
-    Device, LinearDevice, LinearPart, MemoryDevice, OpenOptions, Operation, Request,
+    Device, FileDeviceOptions, LinearDevice, LinearPart, MemoryDevice, Operation, Request,
 };
 use extant_sim::{Effect, Fault, FaultyDevice};
 use extant_storage::lvm;
@@ -279,7 +279,9 @@ fn volumes_of_lvm2_are_read() {
     drop(loops);
     let devices: Vec<Arc<dyn Device>> = files
         .iter()
-        .map(|path| Arc::new(OpenOptions::new().write(true).open(path).unwrap()) as Arc<dyn Device>)
+        .map(|path| {
+            Arc::new(FileDeviceOptions::new().write(true).open(path).unwrap()) as Arc<dyn Device>
+        })
         .collect();
     let data = lvm::open(&devices, Some(&group), Some("data"), true).unwrap();
     let other = lvm::open(&devices, None, Some("other"), true).unwrap();

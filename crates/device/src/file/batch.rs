@@ -82,8 +82,8 @@ fn run_stretch(device: &FileDevice, stretch: &mut [Request<'_>]) {
     }
 }
 
-/// Writes short runs at the same time, where the device can and there are several. What it does not
-/// do stays as it is.
+/// Writes short runs at the same time, where the device can and there are several. Requests that it
+/// does not handle stay as they are.
 fn write_at_once(device: &FileDevice, runs: &mut [&mut [&mut Request<'_>]]) {
     let mut short: Vec<_> = runs.iter_mut().filter(|run| device.is_short_write(run)).collect();
     if short.len() < SEVERAL {

@@ -1,7 +1,7 @@
 //! Changes to one group's bitmaps and descriptor, as the format wants them. The caller holds the
 //! group's lock where there is one.
 
-use super::windows::Piece;
+use super::preallocation::ClusterRange;
 use crate::edit::Edit;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags};
@@ -121,7 +121,7 @@ pub(crate) fn take_clusters<E: Edit>(
 pub(crate) fn check_in_use<S: MetadataRead>(
     source: &S,
     no: GroupNo,
-    pieces: &[Piece],
+    pieces: &[ClusterRange],
 ) -> Result<(), Error> {
     let desc = descriptor(source, no)?;
     let free = if group::is_implied(source.geometry(), BitmapKind::Block, &desc) {
@@ -143,11 +143,11 @@ pub(crate) fn check_in_use<S: MetadataRead>(
 pub(crate) fn give_clusters<E: Edit>(
     edit: &mut E,
     no: GroupNo,
-    pieces: &[Piece],
+    pieces: &[ClusterRange],
 ) -> Result<(), Error> {
     let mut desc = descriptor(edit, no)?;
     let limit = edit.geometry().group_clusters(no);
-    let free = desc.free_clusters + pieces.iter().map(Piece::len).sum::<u32>();
+    let free = desc.free_clusters + pieces.iter().map(ClusterRange::len).sum::<u32>();
     if free > limit {
         return Err(Flaw::above_limit("free_clusters", free, limit)
             .at(Location::GroupDesc(no))

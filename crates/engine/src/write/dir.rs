@@ -9,7 +9,9 @@ use extant_ondisk::dx_hash::DirHash;
 use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Location};
 use extant_reader::read::dir::BrokenIndex;
 use extant_reader::read::dir::{self, locate};
-use extant_reader::read::dir_block::{self, Found, Located, block_kind, format, is_indexed};
+use extant_reader::read::dir_block::{
+    self, EntryLocation, EntryTarget, block_kind, format, is_indexed,
+};
 use extant_reader::read::htree as read_htree;
 use extant_reader::read::inode::{LoadedInode, dir_blocks};
 use extant_reader::{Error, MetadataRead};
@@ -88,8 +90,8 @@ pub fn vacancy<S: MetadataRead>(
     let records = format(source, dir);
     let index = read_htree::format(source, dir);
     let blocks = dir_blocks(source, dir)?;
-    let (hash, way) = read_htree::descend_to(source, dir, name)?;
-    let (mut levels, mut leaf) = (way.levels, way.leaf);
+    let (hash, path) = read_htree::descend_to(source, dir, name)?;
+    let (mut levels, mut leaf) = (path.levels, path.leaf);
     let mut first = None;
     // Names of one hash may fill several leaves; a directory has no more leaves than blocks.
     for _ in 0..blocks.0 {
@@ -97,12 +99,12 @@ pub fn vacancy<S: MetadataRead>(
         let bytes = source.metadata(place, block_kind(source, dir, leaf))?;
         match records.find_or_slot(&bytes, leaf, name)? {
             Sought::Found(_) => return Err(Error::Exists),
-            Sought::Vacant(slot) if leaf == way.leaf => {
+            Sought::Vacant(slot) if leaf == path.leaf => {
                 first = slot.map(|slot| (leaf, place, slot));
             }
             Sought::Vacant(_) => {}
         }
-        if !way.goes_on {
+        if !path.hash_continues {
             break;
         }
         match read_htree::continuation(source, dir, &index, &mut levels, hash, blocks)? {
@@ -121,11 +123,11 @@ pub fn insert_new<E: Edit>(
     edit: &mut E,
     dir: &mut LoadedInode,
     name: &[u8],
-    target: Found,
+    target: EntryTarget,
     vacancy: Vacancy,
 ) -> Result<(), Error> {
     let Vacancy(Some((at, place, slot))) = vacancy else { return insert(edit, dir, name, target) };
-    let Found { inode, file_type } = target;
+    let EntryTarget { inode, file_type } = target;
     let new = NewEntry { inode, file_type, name, hash: DirHash::default() };
     let records = format(edit, dir);
     let kind = block_kind(edit, dir, at);
@@ -141,7 +143,7 @@ pub fn insert<E: Edit>(
     edit: &mut E,
     dir: &mut LoadedInode,
     name: &[u8],
-    target: Found,
+    target: EntryTarget,
 ) -> Result<(), Error> {
     dir.as_dir()?;
     if name.len() > MAX_NAME_LEN {
@@ -189,7 +191,11 @@ pub fn insert<E: Edit>(
 ///
 /// # Errors
 /// [`Error::NotFound`], a broken directory, or the change failed.
-pub fn remove<E: Edit>(edit: &mut E, dir: &mut LoadedInode, name: &[u8]) -> Result<Found, Error> {
+pub fn remove<E: Edit>(
+    edit: &mut E,
+    dir: &mut LoadedInode,
+    name: &[u8],
+) -> Result<EntryTarget, Error> {
     let (located, ..) = record_of(edit, dir, name)?;
     remove_located(edit, dir, located)
 }
@@ -201,8 +207,8 @@ pub fn remove<E: Edit>(edit: &mut E, dir: &mut LoadedInode, name: &[u8]) -> Resu
 pub fn remove_located<E: Edit>(
     edit: &mut E,
     dir: &mut LoadedInode,
-    located: Located,
-) -> Result<Found, Error> {
+    located: EntryLocation,
+) -> Result<EntryTarget, Error> {
     let (at, byte) = located.place.ok_or(Error::NotFound)?;
     if dir.is_inline() {
         let removed = inline::remove(edit, dir, at, byte)?;
@@ -236,8 +242,8 @@ pub fn replace<E: Edit>(
     edit: &mut E,
     dir: &mut LoadedInode,
     name: &[u8],
-    target: Found,
-) -> Result<Found, Error> {
+    target: EntryTarget,
+) -> Result<EntryTarget, Error> {
     if dir.is_inline() && name == b".." {
         let found = locate(edit, dir, name, BrokenIndex::Report)?.found;
         inline::set_parent(dir, target.inode);
@@ -257,7 +263,7 @@ pub fn replace<E: Edit>(
     } else {
         block_kind(edit, dir, at)
     };
-    let Found { inode, file_type } = target;
+    let EntryTarget { inode, file_type } = target;
     let set =
         edit.modify(place, kind, |block| records.set_inode(block, at, byte, inode, file_type))??;
     check_is_there(set, Location::DirBlock(dir.number, at))?;
@@ -268,7 +274,7 @@ fn record_of<E: Edit>(
     edit: &E,
     dir: &LoadedInode,
     name: &[u8],
-) -> Result<(Located, FileBlock, usize), Error> {
+) -> Result<(EntryLocation, FileBlock, usize), Error> {
     if dir.is_encrypted() && !matches!(name, b"." | b"..") {
         return Err(Error::Encrypted(dir.number));
     }

@@ -5,7 +5,7 @@ use crate::edit::{AllocationRequest, Edit, Purpose};
 use extant_ondisk::dirent::{DirFormat, NewEntry, Slot};
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{BlockNo, FileBlock, Flaw, Location, MAX_FILE_BLOCKS};
-use extant_reader::read::dir_block::{self, Found, block_kind, format};
+use extant_reader::read::dir_block::{self, EntryTarget, block_kind, format};
 use extant_reader::read::inode::{LoadedInode, dir_blocks};
 use extant_reader::{BlockKind, Error};
 
@@ -58,7 +58,7 @@ pub(super) fn append_leaf<E: Edit>(
     Ok((at, place))
 }
 
-/// Maps one more block behind the directory's last. The block is not written yet.
+/// Maps one more block after the directory's last. The block is not written yet.
 pub(super) fn append<E: Edit>(
     edit: &mut E,
     dir: &mut LoadedInode,
@@ -89,7 +89,7 @@ pub(super) fn append<E: Edit>(
 /// A record of a block, to be put into another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record<'b> {
-    pub found: Found,
+    pub found: EntryTarget,
     pub name: &'b [u8],
 }
 
@@ -107,7 +107,7 @@ pub(super) fn records_of<'b, E: Edit>(
         let entry = entry?;
         let Some(inode) = entry.inode else { continue };
         if !entry.is_dot() {
-            let found = Found { inode, file_type: entry.file_type };
+            let found = EntryTarget { inode, file_type: entry.file_type };
             records.push(Record { found, name: entry.name });
             needed += format.rec_len_of(entry.name);
         }

@@ -46,7 +46,7 @@ pub(super) fn insert<E: Edit>(
         if let Err(error) = set(edit, file, block, target, &mut made) {
             let (mut next, mut freed) = (Some(at), 0);
             while let Some(from) = next {
-                // What was mapped is the caller's to take back.
+                // The mapped blocks are the caller's to free.
                 let back = remove_step(edit, file, from..FileBlock(block.0 + 1), usize::MAX)?;
                 back.free_map(edit)?;
                 (next, freed) = (back.next, freed + back.map_freed);
@@ -182,7 +182,7 @@ struct Subtree {
     start: u64,
 }
 
-/// What is to be cut out.
+/// The range to be cut out.
 struct Cut {
     from: u64,
     to: u64,

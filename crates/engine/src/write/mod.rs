@@ -1,8 +1,8 @@
 //! Changing the format: functions over [`Edit`](crate::edit::Edit).
 //!
 //! They decide nothing about journals, locks or where free blocks are. Each leaves the volume
-//! consistent when it returns, and whoever calls one holds the inode's lock and writes the inode
-//! afterwards ([`write_inode`](crate::edit::write_inode)): the fields change in the
+//! consistent when it returns; its caller holds the inode's lock and writes the inode afterwards
+//! ([`write_inode`](crate::edit::write_inode)): the fields change in the
 //! [`LoadedInode`](extant_reader::LoadedInode) at hand.
 
 pub mod acl;

@@ -4,7 +4,7 @@ use crate::edit::{Edit, Purpose, Run};
 use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo};
 use extant_reader::Error;
 
-/// What one step took out of the map.
+/// The blocks that one step took out of the map.
 #[derive(Debug, Default)]
 pub(super) struct Removed {
     /// Runs of data, with the logical block of each one's first.
@@ -22,12 +22,12 @@ pub(super) struct Removed {
 }
 
 impl Removed {
-    /// What is to be freed of the map itself.
+    /// The blocks of the map itself that are to be freed.
     pub(super) fn map_gone(&self) -> Vec<(Run, Purpose)> {
         self.map_runs.iter().map(|run| (*run, Purpose::Map)).collect()
     }
 
-    /// Frees that alone: what was mapped stays somebody's.
+    /// Frees only these: the mapped blocks keep their owner.
     pub(super) fn free_map<E: Edit>(&self, edit: &mut E) -> Result<(), Error> {
         edit.free_all(&self.map_gone())
     }
@@ -47,7 +47,7 @@ impl Groups {
     /// Adds those of a run, unless there are `most` already and the run has another.
     pub(super) fn admit(&mut self, geometry: &Geometry, run: Run, most: usize) -> bool {
         let last = BlockNo(run.start.0.saturating_add(run.count.saturating_sub(1)));
-        // What lies off the volume is refused when it is freed.
+        // Blocks outside the volume are refused when they are freed.
         let (Some(first), Some(last)) = (geometry.group_of(run.start), geometry.group_of(last))
         else {
             return true;

@@ -2,7 +2,7 @@
 
 use extant_device::Device;
 use extant_engine::ops::FallocateMode;
-use extant_engine::{Creator, RenameFlags, SetAttributes, Volume, VolumeOptions, XattrSet};
+use extant_engine::{Credentials, RenameFlags, SetAttributes, Volume, VolumeOptions, XattrSet};
 use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::inode::{FileType, InodeFlags};
@@ -101,9 +101,9 @@ fn rename(volume: &Volume, dir: InodeNo, name: &[u8], number: usize) -> Result<(
     }
 }
 
-/// Makes files and what else can be made.
+/// Makes files of all kinds.
 fn make(volume: &Volume, dir: InodeNo, files: usize) -> Result<(), Error> {
-    let by = Creator::ROOT;
+    let by = Credentials::ROOT;
     for number in 0..files {
         let name = format!("made-{number:02}-{}", "n".repeat(120));
         let made = volume.create(dir, name.as_bytes(), 0o644, &by)?;
@@ -115,9 +115,9 @@ fn make(volume: &Volume, dir: InodeNo, files: usize) -> Result<(), Error> {
     volume.symlink(dir, b"short", b"target", &by)?;
     volume.symlink(dir, b"long", &[b't'; 200], &by)?;
     volume.mkdir(dir, b"new", 0o755, &by)?;
-    let nameless = volume.tmpfile(dir, 0o600, &by)?;
-    volume.write(nameless.number, 0, &[5; 10_000])?;
-    volume.release(nameless.number, 1)
+    let unlinked = volume.tmpfile(dir, 0o600, &by)?;
+    volume.write(unlinked.number, 0, &[5; 10_000])?;
+    volume.release(unlinked.number, 1)
 }
 
 /// Removes what a directory has: what could not be removed.

@@ -29,7 +29,7 @@ pub(super) fn replay(
             recovered.revoked += 1;
         } else if block.home.0 >= blocks_count {
             let flaw = Flaw::above_limit("t_blocknr", block.home.0, blocks_count);
-            recovered.note(Damage::Block(flaw.at(Location::JournalBlock(block.at))));
+            recovered.record(Damage::Block(flaw.at(Location::JournalBlock(block.at))));
         } else {
             last.insert(block.home, block);
         }

@@ -116,7 +116,7 @@ pub(super) fn scan(
                 CommitCheck::Committed => {
                     let open = std::mem::replace(&mut open, Open::new());
                     if let Some(error) = open.unreadable {
-                        recovered.note(Damage::Revoke(error));
+                        recovered.record(Damage::Revoke(error));
                         return Ok(LogContents {
                             end: found.end,
                             has_rest: true,
@@ -124,7 +124,7 @@ pub(super) fn scan(
                         });
                     }
                     for error in open.bad {
-                        recovered.note(Damage::Block(error));
+                        recovered.record(Damage::Block(error));
                     }
                     logged.extend(open.blocks.iter().map(|block| block.home));
                     found.blocks.extend(open.blocks);
@@ -142,7 +142,7 @@ pub(super) fn scan(
                 }
                 CommitCheck::Broken(error) => {
                     found.has_rest = true;
-                    recovered.note(Damage::Transaction(found.end, error));
+                    recovered.record(Damage::Transaction(found.end, error));
                     break;
                 }
             },

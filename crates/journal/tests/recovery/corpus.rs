@@ -54,7 +54,7 @@ fn the_journal_images_are_recovered_as_e2fsck_does() {
 #[test]
 fn damage_in_the_log_is_told_with_its_place() {
     let Some(images) = images() else { skip!("no e2fsck or no journal-images") };
-    let mut told = 0;
+    let mut reported = 0;
     for (case, image) in images {
         let path = image.path();
         match case.as_str() {
@@ -96,9 +96,9 @@ fn damage_in_the_log_is_told_with_its_place() {
             }
             _ => continue,
         }
-        told += 1;
+        reported += 1;
     }
-    assert_eq!(told, 4);
+    assert_eq!(reported, 4);
 }
 
 /// These logs overwrite bitmaps, inode tables and the journal's own inode with zeros.

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 
-use extant_engine::{Creator, OpenVolume};
+use extant_engine::{Credentials, OpenVolume};
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{Flaw, InodeNo, Location};
 use extant_reader::{Error, LoadedInode, StatFs, VolumeRead};
@@ -244,8 +244,8 @@ impl Server {
     }
 
     /// The credentials for reserved blocks and for the owner of new files.
-    fn creator(&self, caller: Caller, umask: u16) -> Creator {
-        Creator {
+    fn credentials(&self, caller: Caller, umask: u16) -> Credentials {
+        Credentials {
             uid: caller.uid,
             gid: caller.gid,
             umask,
@@ -257,9 +257,9 @@ impl Server {
     }
 
     /// The credentials of a writer, and whether it keeps setuid and setgid.
-    fn writer(&self, caller: Caller, drops_set_ids: bool) -> Creator {
-        let creator = self.creator(caller, 0);
-        Creator { keeps_set_ids: creator.keeps_set_ids && !drops_set_ids, ..creator }
+    fn writer(&self, caller: Caller, drops_set_ids: bool) -> Credentials {
+        let credentials = self.credentials(caller, 0);
+        Credentials { keeps_set_ids: credentials.keeps_set_ids && !drops_set_ids, ..credentials }
     }
 
     fn is_privileged(&self, caller: Caller) -> bool {
@@ -280,18 +280,18 @@ impl Server {
     }
 
     /// The last open file with write access was closed.
-    pub(crate) fn closed_by_all(&self, file: InodeNo) {
+    pub(crate) fn last_writer_closed(&self, file: InodeNo) {
         // A mount that has ended has no one to report to.
         let _ = self.with(|volume| {
-            volume.closed_by_all(file);
+            volume.last_writer_closed(file);
             Ok(())
         });
     }
 
     /// Number of unlinked files in use, whose space is freed when the kernel forgets them: it sends
     /// FORGET some time after the last user has closed the file.
-    pub(crate) fn nameless_count(&self) -> usize {
-        self.with(|volume| Ok(volume.nameless_count())).unwrap_or(0)
+    pub(crate) fn open_unlinked_count(&self) -> usize {
+        self.with(|volume| Ok(volume.open_unlinked_count())).unwrap_or(0)
     }
 
     /// The figures of statfs.

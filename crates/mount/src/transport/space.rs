@@ -61,7 +61,7 @@ pub(super) fn reply_when_space_is_free(dispatcher: &Dispatcher, jobs: &Receiver<
         let (outcome, len) = loop {
             thread::sleep(PAUSE);
             // Sampled before the attempt: space freed during it is noticed.
-            let (left, endings) = (server.nameless_count(), space_events.endings());
+            let (left, endings) = (server.open_unlinked_count(), space_events.endings());
             let mut reply = buffer.reply();
             let change = server.wait_for_change();
             let outcome = dispatcher.dispatch(&deferred.request(), &mut reply);

@@ -2,7 +2,7 @@
 
 use super::inline::read_inline;
 use super::inode::LoadedInode;
-use super::mapping::{Target, map};
+use super::mapping::{MappingTarget, map};
 use crate::error::Error;
 use crate::source::{BlockKind, DataPiece, MetadataRead};
 use extant_ondisk::inode::FileType;
@@ -64,11 +64,11 @@ pub fn read_journalled<S: MetadataRead>(
     let block_len = source.geometry().block_len();
     for (at, piece) in (0..).map(FileBlock).zip(buffer.chunks_mut(block_len)) {
         match map(source, inode, at)?.target {
-            Target::Written(block) => {
+            MappingTarget::Written(block) => {
                 let bytes = source.metadata(block, BlockKind::Contents)?;
                 piece.copy_from_slice(&bytes[..piece.len()]);
             }
-            Target::Hole | Target::Unwritten(_) => piece.fill(0),
+            MappingTarget::Hole | MappingTarget::Unwritten(_) => piece.fill(0),
         }
     }
     Ok(())
@@ -100,8 +100,8 @@ pub fn read_blocks<S: MetadataRead>(
         }
         let len = mapped.min((total - waiting) as u64) as usize;
         let start = match mapping.target {
-            Target::Written(block) => Some(geometry.byte_of(block) + in_block),
-            Target::Hole | Target::Unwritten(_) => None,
+            MappingTarget::Written(block) => Some(geometry.byte_of(block) + in_block),
+            MappingTarget::Hole | MappingTarget::Unwritten(_) => None,
         };
         run = match (run, start) {
             (Some((from, before)), Some(start)) if from + before as u64 == start => {

@@ -1,7 +1,8 @@
 //! Directories: looking up a name, and reading all of them.
 
 use super::dir_block::{
-    Found, Located, Wanted, block_kind, format, is_indexed, search_block, shown_name, written,
+    EntryLocation, EntryTarget, Wanted, block_kind, format, is_indexed, search_block, shown_name,
+    written,
 };
 use super::htree;
 use super::inline;
@@ -25,7 +26,7 @@ pub struct DirEntry {
     /// The name: any bytes but slash and zero. An encrypted one is in the form without a key
     /// ([`nokey_name`]).
     pub name: Vec<u8>,
-    /// Reading goes on behind this entry from here.
+    /// The position from which reading continues after this entry.
     pub cookie: u64,
 }
 
@@ -69,7 +70,7 @@ pub fn lookup<S: MetadataRead>(
     dir: &LoadedInode,
     name: &[u8],
     on_broken_index: BrokenIndex,
-) -> Result<Found, Error> {
+) -> Result<EntryTarget, Error> {
     locate(source, dir, name, on_broken_index).map(|located| located.found)
 }
 
@@ -82,7 +83,7 @@ pub fn locate<S: MetadataRead>(
     dir: &LoadedInode,
     name: &[u8],
     on_broken_index: BrokenIndex,
-) -> Result<Located, Error> {
+) -> Result<EntryLocation, Error> {
     dir.as_dir()?;
     if name.len() > MAX_NAME_LEN {
         return Err(Error::NameTooLong);
@@ -115,7 +116,7 @@ fn lookup_linear<S: MetadataRead>(
     source: &S,
     dir: &LoadedInode,
     wanted: &Wanted<'_>,
-) -> Result<Option<Located>, Error> {
+) -> Result<Option<EntryLocation>, Error> {
     let format = format(source, dir);
     let mut blocks = Blocks::new(source, dir, FileBlock(0))?;
     while let Some((at, bytes)) = blocks.next(source, dir)? {
@@ -131,19 +132,19 @@ fn lookup_inline<S: MetadataRead>(
     dir: &LoadedInode,
     name: &[u8],
     wanted: &Wanted<'_>,
-) -> Result<Located, Error> {
+) -> Result<EntryLocation, Error> {
     let rest = inline::inline_data(source, dir)?.unwrap_or_default();
     let inline = InlineDir::decode(&format(source, dir), &dir.i_block, &rest, dir.size)?;
     let itself = |inode| {
-        let found = Found { inode, file_type: FileType::Directory };
-        Located { found, place: None, before: 0 }
+        let found = EntryTarget { inode, file_type: FileType::Directory };
+        EntryLocation { found, place: None, before: 0 }
     };
     match name {
         b"." => return Ok(itself(dir.number)),
         b".." => return Ok(itself(checked_inode(source, dir, inline.parent)?)),
         _ => {}
     }
-    // Positions start anew in the second part.
+    // Positions start from 0 again in the second part.
     let (mut part, mut last) = (0, 0);
     for entry in inline.entries() {
         let entry = entry?;
@@ -155,9 +156,9 @@ fn lookup_inline<S: MetadataRead>(
             && let Some(inode) = entry.inode
         {
             let inode = checked_inode(source, dir, inode)?;
-            let found = Found { inode, file_type: entry.file_type };
+            let found = EntryTarget { inode, file_type: entry.file_type };
             let place = Some((FileBlock(part), entry.at));
-            return Ok(Located { found, place, before: entry.before });
+            return Ok(EntryLocation { found, place, before: entry.before });
         }
     }
     Err(Error::NotFound)
@@ -306,7 +307,7 @@ impl<S: MetadataRead> ReadDir<'_, S> {
             let (name, cookie) = (name.to_vec(), cookie(0, end));
             found.push_back(DirEntry { inode, file_type: FileType::Directory, name, cookie });
         }
-        // Positions start anew in the second part.
+        // Positions start from 0 again in the second part.
         let (mut part, mut last) = (1, 0);
         for entry in inline.entries() {
             let entry = entry?;
@@ -333,8 +334,8 @@ impl<S: MetadataRead> ReadDir<'_, S> {
         Ok(())
     }
 
-    /// The entry as shown; `None` for free space. A name with a slash or a zero byte is none:
-    /// whoever copied the tree out would write somewhere else.
+    /// The entry as shown; `None` for free space. A name with a slash or a zero byte is invalid: a
+    /// program that copies the tree would write outside it.
     fn shown(
         &self,
         entry: &dirent::DirEntry<'_>,

@@ -1,7 +1,7 @@
 //! One block of a directory's records: where it lies, what it is read as, and the record of a name.
 
 use super::inode::LoadedInode;
-use super::mapping::{Mapping, Target, map};
+use super::mapping::{Mapping, MappingTarget, map};
 use super::nokey::nokey_name;
 use crate::error::Error;
 use crate::source::{BlockKind, MetadataRead};
@@ -11,9 +11,9 @@ use extant_ondisk::dx_hash::DirHasher;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Location};
 
-/// What a name stands for.
+/// The inode and type of a directory entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Found {
+pub struct EntryTarget {
     /// The file.
     pub inode: InodeNo,
     /// Its kind, where the directory stores it; else [`FileType::Unknown`].
@@ -22,9 +22,9 @@ pub struct Found {
 
 /// A name found, and where its record lies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Located {
-    /// What it stands for.
-    pub found: Found,
+pub struct EntryLocation {
+    /// The inode and type.
+    pub found: EntryTarget,
     /// The record's block, and its byte there. In inline data block 0 is the part in `i_block` and
     /// block 1 the attribute, and `.` and `..` have no record: `None`.
     pub place: Option<(FileBlock, usize)>,
@@ -67,8 +67,8 @@ pub(super) fn written(
     at: FileBlock,
 ) -> Result<BlockNo, Error> {
     match mapping.target {
-        Target::Written(start) => Ok(BlockNo(start.0 + (at.0 - mapping.block.0))),
-        Target::Hole | Target::Unwritten(_) => {
+        MappingTarget::Written(start) => Ok(BlockNo(start.0 + (at.0 - mapping.block.0))),
+        MappingTarget::Hole | MappingTarget::Unwritten(_) => {
             let flaw = Flaw::Rule("the directory has a hole");
             Err(flaw.at(Location::DirBlock(dir.number, at)).into())
         }
@@ -88,7 +88,7 @@ pub fn block<S: MetadataRead>(
     source.metadata(place, block_kind(source, dir, at))
 }
 
-/// What a block of the directory's records is read as.
+/// The kind by which a block of the directory's records is checked.
 pub fn block_kind<S: MetadataRead>(source: &S, dir: &LoadedInode, at: FileBlock) -> BlockKind {
     BlockKind::DirBlock {
         inode: dir.number,
@@ -129,12 +129,12 @@ pub(super) fn search_block(
     bytes: &[u8],
     at: FileBlock,
     wanted: &Wanted<'_>,
-) -> Result<Option<Located>, Error> {
+) -> Result<Option<EntryLocation>, Error> {
     if let Wanted::Exact(name) = wanted {
         let entry = format.find(bytes, at, name)?;
         return Ok(entry.and_then(|entry| {
-            let found = Found { inode: entry.inode?, file_type: entry.file_type };
-            Some(Located { found, place: Some((at, entry.at)), before: entry.before })
+            let found = EntryTarget { inode: entry.inode?, file_type: entry.file_type };
+            Some(EntryLocation { found, place: Some((at, entry.at)), before: entry.before })
         }));
     }
     for entry in format.entries(bytes, at) {
@@ -142,9 +142,9 @@ pub(super) fn search_block(
         if wanted.is(&entry)
             && let Some(inode) = entry.inode
         {
-            let found = Found { inode, file_type: entry.file_type };
+            let found = EntryTarget { inode, file_type: entry.file_type };
             let place = Some((at, entry.at));
-            return Ok(Some(Located { found, place, before: entry.before }));
+            return Ok(Some(EntryLocation { found, place, before: entry.before }));
         }
     }
     Ok(None)

@@ -14,7 +14,7 @@ pub struct LoadedInode {
     pub number: InodeNo,
     /// The fields.
     pub inode: Inode,
-    /// What follows the fields in the record, when it holds attributes; else empty.
+    /// The bytes after the fields in the record, if they hold attributes; else empty.
     pub xattr_space: Box<[u8]>,
 }
 
@@ -42,7 +42,7 @@ impl LoadedInode {
         self.flags.contains(InodeFlags::CASEFOLD)
     }
 
-    /// The directory, or an error that says that it is none.
+    /// The directory, or [`Error::NotADirectory`].
     ///
     /// # Errors
     /// [`Error::NotADirectory`].

@@ -24,9 +24,9 @@ pub struct XattrInfo {
 /// Which of a file's access control lists.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum AclKind {
-    /// Who may use the file.
+    /// Access to the file.
     Access,
-    /// What new files in the directory get.
+    /// The list that new files in the directory inherit.
     Default,
 }
 
@@ -125,16 +125,16 @@ fn stored_value<S: MetadataRead>(
     })
 }
 
-/// Shows every attribute to `look` until it finds something: those of the inode, then those of its
-/// block.
+/// Shows every attribute to `visitor` until it finds something: those of the inode, then those of
+/// its block.
 fn visit<S: MetadataRead, T>(
     source: &S,
     inode: &LoadedInode,
-    mut look: impl FnMut(&XattrRef<'_>, Location) -> Result<Option<T>, Error>,
+    mut visitor: impl FnMut(&XattrRef<'_>, Location) -> Result<Option<T>, Error>,
 ) -> Result<Option<T>, Error> {
     let geometry = source.geometry();
     for xattr in decode_inode(&inode.xattr_space, inode.number, geometry)? {
-        if let Some(found) = look(&xattr, Location::InodeXattr(inode.number))? {
+        if let Some(found) = visitor(&xattr, Location::InodeXattr(inode.number))? {
             return Ok(Some(found));
         }
     }
@@ -149,7 +149,7 @@ fn visit<S: MetadataRead, T>(
     }
     let bytes = source.metadata(block, BlockKind::XattrBlock)?;
     for xattr in decode_block(&bytes, block, geometry)? {
-        if let Some(found) = look(&xattr, Location::XattrBlock(block))? {
+        if let Some(found) = visitor(&xattr, Location::XattrBlock(block))? {
             return Ok(Some(found));
         }
     }

@@ -46,7 +46,8 @@ pub struct Plain {
     pub cipher: CipherSpec,
     /// Bits of key; the cipher's default otherwise.
     pub key_bits: Option<u32>,
-    /// What makes a key of a passphrase; the first bytes of the passphrase are the key otherwise.
+    /// The derivation of a key from a passphrase; without one, the first bytes of the passphrase
+    /// are the key.
     pub hash: Option<Hash>,
     /// Added to the number of each sector of 512 bytes: cryptsetup's `--skip`.
     pub skip: u64,
@@ -301,7 +302,7 @@ impl CryptDevice {
         }
     }
 
-    /// What of a discard reaches the device below: whole sectors.
+    /// The part of a discard that reaches the device below: whole sectors.
     fn discarded(&self, offset: u64, length: u64) -> Option<Range<u64>> {
         let sector = self.cipher.sector() as u64;
         let range = offset.next_multiple_of(sector)..(offset + length) / sector * sector;
@@ -387,7 +388,7 @@ impl CryptDevice {
         })
     }
 
-    /// What a write brings to the device below.
+    /// The enciphered bytes of a write for the device below.
     fn enciphered(&self, request: &Request<'_>) -> Option<Vec<u8>> {
         let mut bytes = match &request.kind {
             RequestKind::Write { buffers, .. } => buffers.slices().iter().fold(
@@ -450,7 +451,7 @@ impl Device for CryptDevice {
         })
     }
 
-    /// What was never written deciphers to noise: no range is known to be zero.
+    /// Sectors that were never written decipher to noise: no range is known to be zero.
     fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
         check_range(self.size, &range)?;
         Ok(Some(range).filter(|range| !range.is_empty()))

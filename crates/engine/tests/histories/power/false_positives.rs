@@ -22,10 +22,10 @@ pub(super) fn reason(devices: &Devices) -> Result<Option<&'static str>, String> 
 fn has_symlink_with_value_in_inode(volume: &impl VolumeRead) -> bool {
     let geometry = volume.geometry();
     let inodes = (1..=geometry.inodes_count).map(InodeNo);
-    let misjudged = inodes
+    let false_positives = inodes
         .filter_map(|number| volume.inode(number).ok())
         .find(|inode| inode.is_fast_symlink(geometry) && inode.file_acl.0 == 0 && inode.blocks > 0);
-    misjudged.is_some()
+    false_positives.is_some()
 }
 
 mod tests {
