@@ -148,7 +148,7 @@ impl<'a> Check<'a> {
         Ok(repaired)
     }
 
-    /// Reports a finding whose repair is not decided here.
+    /// Reports a finding that needs no decision.
     pub(crate) fn report(&self, finding: Finding) -> Result<(), CheckError> {
         self.should_fix(finding).map(|_| ())
     }
