@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 const QUOTA_FILE: u16 = 0x8000 | 0o600;
 /// Maximum size of a quota file in bytes.
 const MAX_QUOTA_FILE: u64 = 1 << 30;
-/// A larger `i_size` is that of no quota file (observed of e2fsck 1.47.0).
+/// A larger `i_size` is not that of a quota file (observed of e2fsck 1.47.0).
 const MAX_QUOTA_SIZE: u64 = 1 << 31;
 
 impl Check<'_> {
