@@ -39,8 +39,8 @@ pub struct Change {
     /// The times, and nothing else, are those of writes in the kernel's cache.
     pub is_of_cache: bool,
     /// Setuid and setgid are cleared as by
-    /// [`Credentials::mode_after_change`](extant_engine::Credentials::mode_after_change): the caller that
-    /// truncates the file or gives it away may not keep them.
+    /// [`Credentials::mode_after_change`](extant_engine::Credentials::mode_after_change): the
+    /// caller that truncates the file or gives it away may not keep them.
     pub drops_set_ids: bool,
 }
 
