@@ -46,8 +46,8 @@ impl Opening {
 fn memory(text: &str) -> Result<u64, &'static str> {
     match text.parse() {
         Ok(ByteSize(bytes)) if bytes >= LEAST_MEMORY => Ok(bytes),
-        Ok(_) => Err("at least 16M"),
-        Err(_) => Err("not a size"),
+        Ok(_) => Err("at least 16M is required"),
+        Err(_) => Err("invalid size"),
     }
 }
 
@@ -76,7 +76,7 @@ impl Edited {
         let opened = inside.image.open(Access::ReadWrite, &options).map_err(Failure::new)?;
         let (journal, why) = journal_device::of(&*opened.device, &options.write(true))?;
         if let Some(error) = why {
-            return Err(journal_device::not_opened(&name, &error.into()));
+            return Err(journal_device::not_opened(&name, &*opened.device, &error.into()));
         }
         let volume = live(&opened, journal, opening, &name)?;
         let fs = FileSystem::of_volume(volume).acting_as(creator());
@@ -157,7 +157,7 @@ fn live(
         _ => opened.env.clone(),
     };
     let volume = Volume::open(opened.device.clone(), &env, &live);
-    volume.map_err(|error| journal_device::not_opened(name, &error))
+    volume.map_err(|error| journal_device::not_opened(name, &*opened.device, &error))
 }
 
 /// Who makes files: whoever runs the command, with the umask of the process.
@@ -259,7 +259,7 @@ pub(crate) fn one_image<'i>(
 ) -> Result<(&'i OsStr, &'i OsStr), Failure> {
     if first.image != second.image {
         let (first, second) = (first.name.display(), second.name.display());
-        return Err(Failure::usage(format_args!("{first} and {second} are two images")));
+        return Err(Failure::usage(format_args!("{first} and {second} are in different images")));
     }
     Ok((&first.path, &second.path))
 }

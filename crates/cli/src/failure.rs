@@ -38,7 +38,7 @@ impl Failure {
 
     /// A part of the design that this version lacks.
     pub(crate) fn not_built(what: impl Display) -> Self {
-        Self::new(format_args!("{what} is not built yet"))
+        Self::new(format_args!("{what} is not supported yet"))
     }
 
     /// The reader of our output has gone: end without a word, as if SIGPIPE had ended us.

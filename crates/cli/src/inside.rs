@@ -59,7 +59,7 @@ impl Inside {
     pub(crate) fn refuse_as_output(&self, output: &Path) -> Result<(), Failure> {
         match output.metadata() {
             Ok(found) if self.holders().contains(&FileId::of(&found)) => {
-                Err(Failure::at(output, "the image that is read: not replaced"))
+                Err(Failure::at(output, "not overwriting the image being read"))
             }
             _ => Ok(()),
         }

@@ -45,7 +45,7 @@ enum What {
 impl ModeChange {
     /// Reads `644`, `u+rwX,go=`, `g=u`.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
-        let refused = || Failure::usage(format_args!("{text}: not a mode"));
+        let refused = || Failure::usage(format_args!("invalid mode: '{text}'"));
         if text.starts_with(|first: char| first.is_ascii_digit()) {
             let bits = u16::from_str_radix(text, 8).ok().filter(|bits| *bits <= 0o7777);
             let is_explicit = text.len() >= EXPLICIT_DIGITS;

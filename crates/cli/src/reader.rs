@@ -55,8 +55,8 @@ impl Image {
     fn on(inside: &Inside, device: Arc<dyn Device>, journal: Journal) -> Result<Self, Failure> {
         let name = inside.name.display().to_string();
         let volume = ReaderOptions { journal, ..ReaderOptions::default() }
-            .open(device)
-            .map_err(|error| journal_device::not_opened(&name, &error))?;
+            .open(device.clone())
+            .map_err(|error| journal_device::not_opened(&name, &*device, &error))?;
         Ok(Self { name, volume, holders: Vec::new() })
     }
 
@@ -155,7 +155,7 @@ impl Image {
             };
             let is_dir = walked.file.is_dir();
             if is_dir && !seen.insert(walked.file.number) {
-                let why = "the directory has two names: not walked again";
+                let why = "directory already visited under another name; skipped";
                 session.complain(self.failure(&walked.path, why))?;
                 continue;
             }

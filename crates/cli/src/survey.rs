@@ -2,12 +2,16 @@
 
 use std::ffi::{OsStr, OsString};
 use std::ops::Deref;
+use std::path::Path;
 
-use extant::inspect::{RawView, SuperblockChoice};
+use extant::inspect::{InspectError, RawView, SuperblockChoice};
+use extant::rooms::offline::OfflineError;
+use extant::rooms::ondisk::FormatError;
 use extant::rooms::storage::{DeviceUrl, look};
 
-use crate::failure::{At, Failure};
+use crate::failure::Failure;
 use crate::inside::open_for_reading;
+use crate::journal_device;
 
 /// A view with the name of its image.
 pub(crate) struct Survey {
@@ -20,7 +24,17 @@ impl Survey {
     /// Opens an image and reads its superblock.
     pub(crate) fn open(name: &OsStr, choice: SuperblockChoice) -> Result<Self, Failure> {
         let url = DeviceUrl::parse(name, extant::schemes(), look).map_err(Failure::new)?;
-        let view = RawView::new(open_for_reading(&url)?, choice).at(name)?;
+        let device = open_for_reading(&url)?;
+        let view = RawView::new(device.clone(), choice).map_err(|error| {
+            let other = match error {
+                InspectError::Superblock(OfflineError::Format(FormatError::NotExt(_)))
+                | InspectError::Format(FormatError::NotExt(_)) => {
+                    journal_device::other_content(Path::new(name), &*device)
+                }
+                _ => None,
+            };
+            other.unwrap_or_else(|| Failure::at(name, &error))
+        })?;
         Ok(Self { name: name.to_owned(), view })
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 #[cfg(feature = "lab")]
@@ -185,6 +186,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
 }
 
 fn run_by_table(mut arguments: Vec<OsString>) -> u8 {
+    let program = arguments.first().cloned();
     // `extant help COMMAND` is `extant COMMAND --help`.
     if arguments.get(1).is_some_and(|word| word == "help") {
         arguments.remove(1);
@@ -216,7 +218,13 @@ fn run_by_table(mut arguments: Vec<OsString>) -> u8 {
             let outcome = command.run(&mut session);
             session.close(outcome)
         }
-        Err(error) => parse::refuse(&error),
+        Err(error) => match twins::unknown(program.as_ref()) {
+            Some(refusal) if error.kind() == ErrorKind::InvalidSubcommand => {
+                let name = program.unwrap_or_default().to_string_lossy().into_owned();
+                Session::new(name, false).close(Err(refusal))
+            }
+            _ => parse::refuse(&error),
+        },
     }
 }
 

@@ -42,6 +42,17 @@ pub(crate) fn called_as(program: Option<&OsString>) -> Option<Twin> {
     TWINS.into_iter().find(|twin| twin.name == name)
 }
 
+/// The refusal of a link whose name means nothing: `None` where the program's own name is in it.
+pub(crate) fn unknown(program: Option<&OsString>) -> Option<Failure> {
+    let name = Path::new(program?).file_name()?.to_string_lossy().into_owned();
+    if name.starts_with("extant") {
+        return None;
+    }
+    let known: Vec<_> = TWINS.iter().map(|twin| twin.name).collect();
+    let known = known.join(", ");
+    Some(Failure::usage(format_args!("unknown program name (expected extant, {known})")))
+}
+
 impl Twin {
     /// Whether its exit code is made of e2fsck's.
     fn is_check(self) -> bool {

@@ -92,13 +92,13 @@ fn what_cannot_be_copied_or_changed_is_told_by_the_exit_code() {
         quiet(&extant(["touch", &inside(&path, name)]));
     }
     quiet(&extant(["mkdir", &inside(&path, "/dir")]));
-    refused(&["cp", "@/kept", "@/kept"], "the same file");
+    refused(&["cp", "@/kept", "@/kept"], "source and target are the same file");
     refused(&["cp", "-r", "@/dir", "@/dir/below"], "itself");
     refused(&["cp", "@/missing", "@/dir"], "no such file or directory");
-    refused(&["cp", "@/dir", "@/new"], "left out without -r");
+    refused(&["cp", "@/dir", "@/new"], "-r not specified; omitting directory");
     let link = image.path().with_file_name("second.img");
     std::os::unix::fs::symlink(&path, &link).unwrap();
-    refused(&["cp", &inside(&link, "/kept"), "@/dir"], "by another name");
+    refused(&["cp", &inside(&link, "/kept"), "@/dir"], "source and target are the same image");
 
     // Immutable, append only, and an immutable directory.
     for (name, flags) in [("/kept", "0x80010"), ("/log", "0x80020"), ("/dir", "0x80010")] {
@@ -106,7 +106,7 @@ fn what_cannot_be_copied_or_changed_is_told_by_the_exit_code() {
         let args = ["-w".as_ref(), "-R".as_ref(), command.as_ref(), path.as_os_str()];
         assert!(debugfs_tool.run(args).status.success());
     }
-    let barred = "must not be changed";
+    let barred = "immutable or append-only";
     for name in ["@/kept", "@/log"] {
         refused(&["rm", name], barred);
         refused(&["mv", name, "@/gone"], barred);
@@ -487,7 +487,6 @@ fn a_copy_with_no_operand_inside_an_image_is_refused() {
         ["cp", file.to_str().unwrap(), scratch.join("b").to_str().unwrap()].map(str::to_owned);
     let output = extant(words);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
-    let expected =
-        "extant cp: neither operand is inside an image: write IMAGE:/path for one of them";
+    let expected = "extant cp: no operand is in an image (write IMAGE:/path)";
     assert!(text(&output.stderr).contains(expected), "{output:?}");
 }

@@ -99,16 +99,16 @@ fn what_cannot_be_run_is_refused_by_name() {
     refused(
         &["lab", "ffsb", "/no/such/profile"],
         1,
-        "/no/such/profile: no file, and none of --list",
+        "/no/such/profile: no such file or built-in profile (see --list)",
     );
-    refused(&["lab", "run", "frobnicate"], 2, "there is no experiment frobnicate: there are copy-");
+    refused(&["lab", "run", "frobnicate"], 2, "unknown experiment frobnicate (expected copy-");
     refused(&["lab", "run", "all", "--targets", "ext5"], 2, "\"ext5\" is no target");
     for factor in ["0", "-1", "1e9", "nan", "inf", "x"] {
-        let expected = "a number above zero is wanted, 1000 at most";
+        let expected = "expected a number from 1 to 1000";
         refused(&["lab", "run", "all", "--sizes", factor], 2, expected);
         refused(&["lab", "run", "all", "--counts", factor], 2, expected);
     }
-    refused(&["lab", "run", "all", "--time", "-3"], 2, "a number above zero is wanted");
+    refused(&["lab", "run", "all", "--time", "-3"], 2, "expected a number from 1 to ");
     refused(&["lab", "run", "all", "--runs", "4294967295"], 2, "is not in 1..=10000");
     let file = path.to_str().unwrap();
     refused(&["lab", "run", "all", "--out", file], 1, "profile: no directory: results need one");

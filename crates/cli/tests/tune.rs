@@ -526,3 +526,16 @@ fn an_undo_file_puts_everything_back() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(std::fs::read(&path).expect("readable"), before);
 }
+
+/// A command that failed leaves an undo file without records; e2undo ends with 1 there.
+#[test]
+fn undoing_with_an_empty_undo_file_is_a_failure() {
+    let scratch = Scratch::new();
+    let (image, undo) = (scratch.join("image"), scratch.join("undo"));
+    std::fs::write(&image, vec![0; 1 << 20]).expect("written");
+    let (image, undo) = (image.to_str().expect("UTF-8"), undo.to_str().expect("UTF-8"));
+    assert_eq!(extant(["fsck", "-y", "-z", undo, image]).status.code(), Some(8));
+    let output = extant(["undo", undo, image]);
+    let expected = format!("extant undo: {undo}: undo file is empty: nothing is undone\n");
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), expected));
+}

@@ -352,7 +352,7 @@ impl FileSystem {
         let metadata = self.at(from, |_| self.inner.metadata(source.inode()))?;
         let target = OpenOptions::new().write(true).create(true).open(self, to)?;
         if source.inode() == target.inode() {
-            return Err(Error::at(to, Cause::Invalid("a file is copied onto itself")));
+            return Err(Error::at(to, Cause::Invalid("source and target are the same file")));
         }
         target.set_len(0)?;
         let mut buffer = vec![0; PIECE];

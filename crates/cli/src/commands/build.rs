@@ -147,7 +147,7 @@ impl Args {
     fn check_output(&self) -> Result<(), Failure> {
         if self.output.as_os_str() == "-" {
             return Err(Failure::usage(
-                "-o -: an image cannot go to standard output; ./- names a file",
+                "-o -: cannot write an image to standard output (use ./- for a file)",
             ));
         }
         let there = std::fs::metadata(&self.output);
@@ -159,8 +159,8 @@ impl Args {
             return Ok(());
         }
         let found = probe(&device, 0).map_err(Failure::new)?;
-        let found = found.unwrap_or_else(|| "what is no file system".to_owned());
-        Err(Failure::at(&self.output, format_args!("it contains {found}; -F replaces it")))
+        let found = found.unwrap_or_else(|| "unknown data".to_owned());
+        Err(Failure::at(&self.output, format_args!("contains {found} (use -F to overwrite)")))
     }
 
     fn owners(&self) -> Result<Owners, Failure> {
@@ -238,7 +238,9 @@ pub(crate) fn populate(
         };
         if let Some(found) = probe(&looked_at.device, 0).map_err(Failure::new)? {
             let output = output.display();
-            return Err(Failure::new(format_args!("{output} contains {found}; -F overwrites it")));
+            return Err(Failure::new(format_args!(
+                "{output} contains {found} (use -F to overwrite)"
+            )));
         }
     }
     let is_quiet = format.quiet;

@@ -84,7 +84,7 @@ impl ChownArgs {
             None => (&self.owner[..], ""),
         };
         if user.is_empty() && group.is_empty() {
-            return Err(Failure::usage(format_args!("{}: no owner", self.owner)));
+            return Err(Failure::usage(format_args!("invalid owner: '{}'", self.owner)));
         }
         let files = inside_of(self.image.as_deref(), &self.files)?;
         edit_each(&files, self.opening, session, |image, path, session| {
@@ -112,17 +112,21 @@ fn number(image: &Edited, file: &str, name: &str) -> Result<Option<u32>, Failure
     }
     match name.parse() {
         // System calls take it for no number.
-        Ok(u32::MAX) => return Err(Failure::usage(format_args!("{name}: nobody has this number"))),
+        Ok(u32::MAX) => {
+            return Err(Failure::usage(format_args!("invalid user or group ID: {name}")));
+        }
         Ok(number) => return Ok(Some(number)),
         Err(_) if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) => {
-            return Err(Failure::usage(format_args!("{name}: no number of an owner")));
+            return Err(Failure::usage(format_args!("invalid user or group ID: {name}")));
         }
+        // Whatever the image says, as for chown(1) and the kernel.
+        Err(_) if name == "root" => return Ok(Some(0)),
         Err(_) => {}
     }
     let what = if file == "/etc/passwd" { "user" } else { "group" };
     let unknown = || {
-        let why = format_args!("unknown {what} {name}: no number, and not in this file");
-        image.failure(Path::new(file), why)
+        let file = image.place(Path::new(file));
+        Failure::new(format_args!("unknown {what} '{name}': not a number and not found in {file}"))
     };
     let text = match image.fs.read(file) {
         Err(error) if matches!(error.cause(), Cause::NotFound) => return Err(unknown()),

@@ -148,15 +148,17 @@ impl<'a> Tests<'a> {
         let number = |test: &str, text: &Option<String>| match text {
             Some(text) => Number::parse(text)
                 .map(Some)
-                .ok_or_else(|| Failure::usage(format_args!("-{test} {text}: no number"))),
+                .ok_or_else(|| Failure::usage(format_args!("-{test}: invalid number '{text}'"))),
             None => Ok(None),
         };
         let sizes = args.size.iter().map(|text| {
-            Size::parse(text).ok_or_else(|| Failure::usage(format_args!("-size {text}: no size")))
+            Size::parse(text)
+                .ok_or_else(|| Failure::usage(format_args!("-size: invalid size '{text}'")))
         });
         let perm = args.perm.as_deref().map(|text| {
-            Permissions::parse(text)
-                .ok_or_else(|| Failure::usage(format_args!("-perm {text}: no octal mode")))
+            Permissions::parse(text).ok_or_else(|| {
+                Failure::usage(format_args!("-perm: invalid mode '{text}' (expected octal)"))
+            })
         });
         Ok(Self {
             args,
@@ -214,7 +216,9 @@ fn parse_types(text: &str) -> Result<Vec<FileType>, Failure> {
             "c" => Ok(FileType::CharDevice),
             "p" => Ok(FileType::Fifo),
             "s" => Ok(FileType::Socket),
-            _ => Err(Failure::usage(format_args!("-type {letter}: no type of f d l b c p s"))),
+            _ => Err(Failure::usage(format_args!(
+                "-type: unknown type '{letter}' (expected b, c, d, f, l, p or s)"
+            ))),
         })
         .collect()
 }

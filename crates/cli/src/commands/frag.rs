@@ -83,7 +83,7 @@ fn unit_of(text: &str) -> Result<u64, String> {
     };
     let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
     let allowed = bytes.filter(|bytes| (1..=1 << 30).contains(bytes));
-    allowed.ok_or_else(|| "1 to 1G bytes are possible".to_owned())
+    allowed.ok_or_else(|| "invalid block size (expected 1 to 1G)".to_owned())
 }
 
 /// What is shown of a file.
@@ -110,9 +110,9 @@ impl Args {
             return Ok(());
         }
         let refused = [
-            (self.fibmap, "-B: FIBMAP asks a kernel, and an image is read without one"),
-            (self.show_cache, "-E: an image has no kernel's cache of extents"),
-            (self.preload_cache, "-P: an image has no kernel's cache of extents"),
+            (self.fibmap, "-B is not supported: FIBMAP needs a mounted file system"),
+            (self.show_cache, "-E is not supported: there is no extent status cache"),
+            (self.preload_cache, "-P is not supported: there is no extent status cache"),
         ];
         if let Some((_, why)) = refused.iter().find(|(is_asked, _)| *is_asked) {
             return Err(Failure::new(why));
@@ -129,7 +129,7 @@ impl Args {
         self.operands.each(session, |image, path, session| {
             let file = image.resolve(path, Follow::Yes)?;
             if !matches!(file.file_type(), FileType::Regular | FileType::Directory) {
-                return Err(image.failure(path, "neither a file nor a directory"));
+                return Err(image.failure(path, "not a regular file or directory"));
             }
             let unit = match (self.kilobytes, self.block_size) {
                 (true, _) => 1024,

@@ -52,7 +52,7 @@ impl Args {
             let same =
                 |path: &Path| image.fs.symlink_metadata(path).map(|found| found.inode()).ok();
             if !self.symbolic && same(target) == same(&name) {
-                return Err(image.failure(&name, "the name is one of the file already"));
+                return Err(image.failure(&name, "source and target are the same file"));
             }
             image.fs.remove_file(&name).within(image)?;
         }
@@ -60,7 +60,7 @@ impl Args {
             image.fs.symlink(target, &name).within(image)
         } else {
             if image.fs.symlink_metadata(target).within(image)?.is_dir() {
-                return Err(image.failure(target, "is a directory, which has one name only"));
+                return Err(image.failure(target, "hard link not allowed for directory"));
             }
             image.fs.hard_link(target, &name).within(image)
         }
@@ -76,6 +76,6 @@ pub(super) fn below_directory(image: &Edited, name: &Path, of: &Path) -> Result<
         }
         return Ok(name.to_owned());
     }
-    let last = of.file_name().ok_or_else(|| image.failure(of, "a path without a name"))?;
+    let last = of.file_name().ok_or_else(|| image.failure(of, "path has no file name"))?;
     Ok(name.join(last))
 }

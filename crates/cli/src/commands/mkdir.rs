@@ -54,7 +54,7 @@ impl Args {
         }
         match image.fs.create_dir(path) {
             Err(error) if self.parents && matches!(error.cause(), Cause::Exists) => {
-                return Err(image.failure(path, "something else has the name"));
+                return Err(image.failure(path, "file exists"));
             }
             outcome => outcome.within(image)?,
         }

@@ -42,14 +42,20 @@ impl Args {
             "c" | "u" => FileType::CharDevice,
             "p" => FileType::Fifo,
             "s" => FileType::Socket,
-            other => return Err(Failure::usage(format_args!("{other}: not a type of file"))),
+            other => return Err(Failure::usage(format_args!("invalid device type: '{other}'"))),
         };
         let is_device = matches!(file_type, FileType::BlockDevice | FileType::CharDevice);
         let device = match (self.major, self.minor) {
             (Some(major), Some(minor)) if is_device => DeviceNumber { major, minor },
             (None, None) if !is_device => DeviceNumber::default(),
-            _ if is_device => return Err(Failure::usage("a device file has two numbers")),
-            _ => return Err(Failure::usage("only device files have numbers")),
+            _ if is_device => {
+                return Err(Failure::usage("major and minor device numbers are required"));
+            }
+            _ => {
+                return Err(Failure::usage(
+                    "only device files have major and minor device numbers",
+                ));
+            }
         };
         let permissions = match &self.mode {
             Some(mode) => ModeChange::parse(mode)?.applied(0o666, false, umask()),

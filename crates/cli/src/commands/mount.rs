@@ -16,6 +16,7 @@ use extant::rooms::mount::{MountOptions, MountRequest, Reports, parse_options, s
 use extant::rooms::storage::crypt::KeySource;
 use extant::rooms::storage::{DeviceUrl, look};
 
+use crate::err_line;
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::waiting::Waiting;
@@ -108,7 +109,7 @@ impl TwinArgs {
             return Err(Failure::new("-N is not supported"));
         }
         if self.fs_type.as_deref().is_some_and(|fs_type| fs_type != FS_TYPE) {
-            return Err(Failure::new(format_args!("-t: the type is {FS_TYPE}")));
+            return Err(Failure::new(format_args!("-t: unknown type (expected {FS_TYPE})")));
         }
         if self.fake {
             return parse_options(self.options.iter().map(String::as_str))
@@ -143,7 +144,7 @@ impl Args {
         if self.role.is_none() {
             for option in &options.removed {
                 // As the kernel says it.
-                eprintln!("extant mount: ignoring removed {option} option");
+                err_line!("extant mount: ignoring removed {option} option");
             }
         }
         self.point = extant::rooms::mount::canonical_point(&self.point).map_err(Failure::new)?;
@@ -246,7 +247,7 @@ impl Args {
             if reports == Reports::SystemLog
                 && let Err(error) = detach_from_caller()
             {
-                eprintln!("extant mount: {error}");
+                err_line!("extant mount: {error}");
             }
         };
         match supervise(&mut self.again("server"), &self.point, reports, ready) {

@@ -62,7 +62,7 @@ impl Args {
         session: &mut Session,
     ) -> Result<(), Failure> {
         if several && !image.fs.metadata(target).is_ok_and(|found| found.is_dir()) {
-            return Err(image.failure(target, "not a directory, and there are several sources"));
+            return Err(image.failure(target, "target is not a directory"));
         }
         let name = match self.no_target_directory && !several {
             true => target.to_owned(),

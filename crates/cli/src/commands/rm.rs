@@ -1,6 +1,6 @@
 //! `extant rm` and `extant rmdir`: names taken away.
 
-use std::path::Path;
+use std::path::{Component, Path};
 
 use extant::rooms::reader::Error as Cause;
 
@@ -40,12 +40,15 @@ impl Args {
             Err(error) if self.force && matches!(error.cause(), Cause::NotFound) => return Ok(()),
             found => found.within(image)?,
         };
+        if found.is_dir() && self.recursive {
+            check_is_not_root(image, path)?;
+        }
         if !found.is_dir() {
             image.fs.remove_file(path).within(image)?;
         } else if self.recursive {
             image.fs.remove_dir_all(path).within(image)?;
         } else {
-            return Err(image.failure(path, "a directory, left alone without -r"));
+            return Err(image.failure(path, "is a directory; use -r"));
         }
         told(self.verbose, image, path, session)
     }
@@ -66,9 +69,18 @@ pub(crate) struct RmdirArgs {
 impl RmdirArgs {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         self.operands.edit_each(self.opening, session, |image, path, session| {
+            check_is_not_root(image, path)?;
             image.fs.remove_dir(path).within(image)?;
             told(self.verbose, image, path, session)
         })
+    }
+}
+
+/// Refuses `/` by any spelling that is seen in the path.
+fn check_is_not_root(image: &Edited, path: &Path) -> Result<(), Failure> {
+    match path.components().any(|part| matches!(part, Component::Normal(_))) {
+        true => Ok(()),
+        false => Err(image.failure(path, "cannot remove the root directory")),
     }
 }
 

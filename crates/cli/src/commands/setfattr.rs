@@ -43,7 +43,7 @@ impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let value = self.value.as_deref().map(OsStrExt::as_bytes).unwrap_or_default();
         let value = decoded(value)
-            .ok_or_else(|| Failure::usage(format_args!("{}: not a value", printable(value))))?;
+            .ok_or_else(|| Failure::usage(format_args!("invalid value: '{}'", printable(value))))?;
         let files = inside_of(self.image.as_deref(), &self.files)?;
         edit_each(&files, self.opening, session, |image, path, _| {
             match (&self.name, &self.remove) {

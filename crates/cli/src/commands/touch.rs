@@ -46,7 +46,7 @@ impl Args {
             Some(text) => {
                 let moment = time::parse(text)
                     .and_then(|(seconds, nanoseconds)| time::moment(seconds, nanoseconds));
-                moment.ok_or_else(|| Failure::usage(format_args!("{text}: not a time")))?
+                moment.ok_or_else(|| Failure::usage(format_args!("invalid date '{text}'")))?
             }
             None => time::now()?,
         };

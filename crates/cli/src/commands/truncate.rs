@@ -45,7 +45,7 @@ enum Wanted {
 
 impl Wanted {
     fn parse(text: &str) -> Result<Self, Failure> {
-        let refused = || Failure::usage(format_args!("{text}: not a size"));
+        let refused = || Failure::usage(format_args!("invalid size: '{text}'"));
         let (make, number): (fn(u64) -> Self, &str) = match text.as_bytes().first() {
             Some(b'+') => (Self::Longer, &text[1..]),
             Some(b'-') => (Self::Shorter, &text[1..]),

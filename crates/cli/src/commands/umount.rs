@@ -56,7 +56,7 @@ impl TwinArgs {
             return Err(Failure::usage("-N is not supported"));
         }
         if self.fs_type.is_some_and(|fs_type| fs_type != FS_TYPE) {
-            return Err(Failure::usage(format_args!("-t: the type is {FS_TYPE}")));
+            return Err(Failure::usage(format_args!("-t: unknown type (expected {FS_TYPE})")));
         }
         let told = format!("{} unmounted", self.point.display());
         if self.force {

@@ -138,7 +138,7 @@ fn a_backup_superblock_opens_a_volume_whose_first_is_lost() {
     for (options, expected) in [
         ("ro,sb=1", "superblock"),
         ("ro,sb=32770", "superblock"),
-        ("sb=32768", "the mount options sb= and rw do not go together"),
+        ("sb=32768", "mount options sb= and rw are mutually exclusive"),
         ("ro,sb=0", "at least 1"),
     ] {
         let (code, said) = extant(&["mount", "-o", options], &[&image, &point]);

@@ -114,9 +114,9 @@ impl MmpMark {
 fn in_use(mmp: &Mmp) -> Error {
     let name: Vec<u8> = mmp.node_name.iter().copied().take_while(|byte| *byte != 0).collect();
     if mmp.sequence == MmpSequence::Fsck {
-        return Error::InUse(format!("it is being checked on {}", name.escape_ascii()));
+        return Error::InUse(format!("being checked on {}", name.escape_ascii()));
     }
-    Error::InUse(format!("it is open on {}", name.escape_ascii()))
+    Error::InUse(format!("open on {}", name.escape_ascii()))
 }
 
 /// As much of a text as fits, zeros behind it.

@@ -23,7 +23,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
         return Err(Error::NameTooLong);
     }
     if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
-        return Err(Error::Invalid("an empty name, or one with a slash or a zero byte"));
+        return Err(Error::Invalid("file name empty or with a slash or NUL byte"));
     }
     Ok(())
 }
@@ -32,7 +32,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
 pub(super) fn check_own_name(name: &[u8]) -> Result<(), Error> {
     check_name(name)?;
     if matches!(name, b"." | b"..") {
-        return Err(Error::Invalid("the names . and .. stay"));
+        return Err(Error::Invalid("cannot remove or rename '.' or '..'"));
     }
     Ok(())
 }

@@ -145,7 +145,7 @@ impl Engine {
     ) -> Result<(), Error> {
         let excludes = RenameFlags::NOREPLACE | RenameFlags::WHITEOUT;
         if flags.contains(RenameFlags::EXCHANGE) && flags.intersects(excludes) {
-            return Err(Error::Invalid("an exchange that must not replace or leaves a whiteout"));
+            return Err(Error::Invalid("EXCHANGE cannot be combined with NOREPLACE or WHITEOUT"));
         }
         let (from, to) = (Name { dir, name }, Name { dir: to_dir, name: to_name });
         self.with_space(|| self.rename_once(from, to, (flags, by)))
@@ -528,11 +528,11 @@ fn check_apart(
 ) -> Result<(), Error> {
     match kinship {
         Kinship::FromAbove(below) if source.found.inode == *below => {
-            Err(Error::Invalid("a directory moved below itself"))
+            Err(Error::Invalid("cannot move a directory into itself"))
         }
         Kinship::ToAbove(below) if target.is_some_and(|target| target.found.inode == *below) => {
             Err(if flags.contains(RenameFlags::EXCHANGE) {
-                Error::Invalid("a directory moved below itself")
+                Error::Invalid("cannot move a directory into itself")
             } else {
                 Error::NotEmpty
             })

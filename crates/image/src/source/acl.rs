@@ -187,8 +187,8 @@ fn id_from_text(line: &str, qualifier: &str, number: Option<&str>) -> Result<u32
         Ok(id) => Ok(id),
         Err(_) if text == "root" => Ok(0),
         Err(_) => Err(invalid(format!(
-            "entry '{line}' names its owner without a number; names mean different ids on each machine: \
-             store the attribute instead (tar --xattrs --xattrs-include='*')"
+            "entry '{line}' has a name instead of a numeric ID: make the archive with \
+             tar --xattrs --xattrs-include='*' instead of --acls"
         ))),
     }
 }

@@ -204,7 +204,7 @@ impl<'c> Place<'c> {
             }
             _ if !self.cell.isolated => {
                 return Err(CellError::new(
-                    "mounting needs root, or user namespaces for everybody and unshare(1)",
+                    "mounting requires root, or unprivileged user namespaces and unshare(1)",
                 ));
             }
             System::ZfsFuse => {

@@ -94,7 +94,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 fn above_zero(text: &str, most: f64) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| *number > 0.0 && *number <= most);
-    number.ok_or_else(|| format!("a number above zero is wanted, {most} at most"))
+    number.ok_or_else(|| format!("expected a number from 1 to {most}"))
 }
 
 impl Changes {
@@ -117,7 +117,10 @@ impl Changes {
         if let Some(device) = &self.device
             && !std::fs::metadata(device).at(device)?.file_type().is_block_device()
         {
-            return Err(CommandError::usage(format_args!("{}: no block device", device.display())));
+            return Err(CommandError::usage(format_args!(
+                "{}: not a block device",
+                device.display()
+            )));
         }
         let usual = Settings::default();
         Ok(Settings {
@@ -186,7 +189,7 @@ pub(crate) fn chosen(
         found.cloned().ok_or_else(|| {
             let known: Vec<_> = all.iter().map(|experiment| experiment.name.as_str()).collect();
             let known = known.join(", ");
-            CommandError::usage(format_args!("there is no experiment {name}: there are {known}"))
+            CommandError::usage(format_args!("unknown experiment {name} (expected {known})"))
         })
     };
     names.iter().map(find).collect()

@@ -103,7 +103,7 @@ impl Place {
             Some(dir) => Ok(dir.clone()),
             None => cache()
                 .map(|dir| dir.join("extant/vm"))
-                .ok_or_else(|| CommandError::usage("there is no HOME: give --cache")),
+                .ok_or_else(|| CommandError::usage("HOME is not set (use --cache)")),
         }
     }
 }

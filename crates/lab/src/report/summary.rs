@@ -72,7 +72,7 @@ pub fn summary(dirs: &[PathBuf]) -> Result<String, RunError> {
     }
     runs(&all, &mut page);
     findings(&all, &mut page);
-    page.push_str("\n## Where ours stand\n");
+    page.push_str("\n## Results of ours\n");
     let mut compared = Compared::default();
     for (_, results) in &all {
         for experiment in &results.manifest.experiments {
@@ -83,7 +83,7 @@ pub fn summary(dirs: &[PathBuf]) -> Result<String, RunError> {
             drives::write(results, experiment, standing.headlines(), &mut page);
         }
     }
-    page.push_str("\n## Where ours fall behind\n");
+    page.push_str("\n## Results in which ours are worse\n");
     let significant =
         "figures of the tables above in which ours are worse and the interval says so";
     match (compared.figures, &compared.behind[..]) {

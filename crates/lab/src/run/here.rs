@@ -118,7 +118,7 @@ pub(super) fn one(
         }
         (Err(why), _) if killed > 0 => Err(Failure {
             why: format!(
-                "run {}: {why} (for want of memory the kernel ended {killed} of its processes)",
+                "run {}: {why} (out of memory: the kernel killed {killed} of its processes)",
                 cell.run
             ),
             is_want_of_memory: true,

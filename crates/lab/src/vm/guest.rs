@@ -63,7 +63,7 @@ impl Guest {
         let acceleration = options.acceleration;
         let (image, gone) = match image {
             Ok(image) => (Some(image), None),
-            Err(error) => (None, Some(format!("there is no guest: {error}"))),
+            Err(error) => (None, Some(format!("cannot make the guest: {error}"))),
         };
         let mut guest =
             Self { image, options, parts, machine: None, acceleration, gone, described: None };
@@ -294,6 +294,6 @@ mod tests {
             }
         }
         let ended = guest.one(&cell(), &mut Nobody).expect("an answer");
-        assert_eq!(ended, Err("there is no guest: apt-get is not there".to_owned().into()));
+        assert_eq!(ended, Err("cannot make the guest: apt-get is not there".to_owned().into()));
     }
 }

@@ -140,8 +140,8 @@ impl Image {
         let (files, root) = (work.join("packages"), work.join("root"));
         let of_kernel = packages::depends(KERNEL_PACKAGE)?;
         let kernel = of_kernel.into_iter().find(|name| name.starts_with("linux-image-"));
-        let kernel = kernel
-            .ok_or_else(|| VmError(format!("apt knows no kernel behind {KERNEL_PACKAGE}")))?;
+        let kernel =
+            kernel.ok_or_else(|| VmError(format!("apt has no kernel for {KERNEL_PACKAGE}")))?;
         let tools: Vec<&str> = PROGRAMS.iter().map(|(package, _)| *package).collect();
         let libraries = packages::libraries_of(&tools);
         let names: Vec<String> = tools

@@ -157,7 +157,9 @@ impl Machine {
             let mut machine = Self::start(parts, *acceleration)?;
             match machine.hello(*acceleration, is_interrupted) {
                 Ok(hello) => return Ok(hello.map(|hello| (machine, hello, *acceleration))),
-                Err(error) => why = VmError(format!("no guest starts by {acceleration}: {error}")),
+                Err(error) => {
+                    why = VmError(format!("cannot start a guest with {acceleration}: {error}"))
+                }
             }
         }
         Err(why)

@@ -482,7 +482,7 @@ impl<S: MetadataRead> ReadDir<'_, S> {
             NameForm::NoKey(hasher) if !entry.is_dot() => shown_name(entry, hasher.as_ref()),
             _ if entry.name.iter().any(|byte| matches!(byte, 0 | b'/')) => {
                 let place = Place::DirEntry(self.dir.number, block, entry.at as u32);
-                let rule = Flaw::Rule("the name holds a slash or a zero byte");
+                let rule = Flaw::Rule("file name has a slash or NUL byte");
                 return Err(rule.at(place).into());
             }
             _ => entry.name.to_vec(),

@@ -32,7 +32,7 @@ const PIECE: usize = 1 << 20;
 /// Directories that are open at once: those above are opened anew on the way back.
 const OPEN_LEVELS: usize = 64;
 /// Why a copy does not take the place of the image that it comes from.
-pub(super) const IS_THE_IMAGE: &str = "the image that is copied from: not replaced";
+pub(super) const IS_THE_IMAGE: &str = "not overwriting the source image";
 /// Longest path, in bytes, by which a first copy is found again.
 const LONGEST_PATH: usize = 4095;
 
@@ -141,7 +141,7 @@ impl<'i> Copier<'i> {
             };
             extend(&mut path, &name.name);
             if name.name.is_empty() || name.name.iter().any(|byte| matches!(byte, b'/' | 0)) {
-                session.complain(self.image.failure(&path, "not a name that a file may have"))?;
+                session.complain(self.image.failure(&path, "invalid file name"))?;
                 continue;
             }
             extend(&mut place, &name.name);
@@ -182,7 +182,7 @@ impl<'i> Copier<'i> {
         session: &mut Session,
     ) -> Result<(Level, OwnedFd), Failure> {
         if !self.seen.insert(file.number) {
-            let why = "the directory has two names: not copied again";
+            let why = "directory already copied under another name; skipped";
             return Err(self.image.failure(path, why));
         }
         // Nobody else looks in before it is done.
@@ -246,7 +246,7 @@ impl<'i> Copier<'i> {
             Ok(found) => {
                 let kind = rustix::fs::FileType::from_raw_mode(found.st_mode);
                 if kind == rustix::fs::FileType::Directory {
-                    return Err(Failure::at(place, "a directory is in the way"));
+                    return Err(Failure::at(place, "cannot overwrite directory"));
                 }
                 if self.image.lies_in(FileId::File(found.st_dev, found.st_ino)) {
                     return Err(Failure::at(place, IS_THE_IMAGE));
@@ -268,7 +268,7 @@ impl<'i> Copier<'i> {
         if has_links && place.as_os_str().len() <= LONGEST_PATH {
             self.copies.insert(file.number, place.to_owned());
         } else if has_links {
-            let why = "its path is too long for a hard link: each name gets a copy";
+            let why = "path too long for a hard link; copying";
             session.remark(Failure::at(place, why))?;
         }
         self.tell(path, place, session)
@@ -343,7 +343,7 @@ impl<'i> Copier<'i> {
     /// Refuses a file without contents that could be copied.
     fn check_readable(&self, file: &LoadedInode, path: &[u8]) -> Result<(), Failure> {
         match file.is_encrypted() {
-            true => Err(self.image.failure(path, "encrypted: the contents cannot be read")),
+            true => Err(self.image.failure(path, "cannot read encrypted contents")),
             false => Ok(()),
         }
     }
@@ -515,10 +515,10 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 /// Opens the directory above again.
 fn reopen(below: &OwnedFd, above: &Level) -> Result<OwnedFd, String> {
     let dir = rustix::fs::openat(below, "..", DIRECTORY, Mode::empty());
-    let dir = dir.map_err(|error| format!("the directory above: {error}"))?;
+    let dir = dir.map_err(|error| format!("cannot open parent directory: {error}"))?;
     match identity(&dir) {
         Ok(found) if found == above.identity => Ok(dir),
-        _ => Err("it was moved while it was copied".to_owned()),
+        _ => Err("moved while being copied".to_owned()),
     }
 }
 

@@ -74,7 +74,9 @@ impl<'i, S: Source> Importer<'i, S> {
         if self.source.is_target() {
             if place.starts_with(source) {
                 // All but the copy is copied.
-                session.complain(self.source.failure(source, &"a directory copied into itself"))?;
+                session.complain(
+                    self.source.failure(source, &"cannot copy a directory into itself"),
+                )?;
             }
             let made = self.image.fs.symlink_metadata(place).within(self.image)?;
             self.seen.insert((0, u64::from(made.inode().0)));
@@ -113,7 +115,7 @@ impl<'i, S: Source> Importer<'i, S> {
         session: &mut Session,
     ) -> Result<Level, Failure> {
         if !self.seen.insert(facts.identity) {
-            let why = "copied into itself, or a directory with two names: left out";
+            let why = "copied into itself, or already copied under another name; skipped";
             return Err(self.source.failure(source, &why));
         }
         let fs = &self.image.fs;
@@ -123,7 +125,7 @@ impl<'i, S: Source> Importer<'i, S> {
             Err(error) if matches!(error.cause(), Cause::Exists | Cause::Invalid(_)) => {
                 // The root has no name that could be made.
                 if !fs.symlink_metadata(place).within(self.image)?.is_dir() {
-                    return Err(self.image.failure(place, "a file is in the way"));
+                    return Err(self.image.failure(place, "cannot overwrite non-directory"));
                 }
             }
             outcome => outcome.within(self.image)?,
@@ -153,12 +155,12 @@ impl<'i, S: Source> Importer<'i, S> {
         let fs = &self.image.fs;
         let in_the_way = match fs.symlink_metadata(place) {
             Ok(found) if found.is_dir() => {
-                return Err(self.image.failure(place, "a directory is in the way"));
+                return Err(self.image.failure(place, "cannot overwrite directory"));
             }
             Ok(found)
                 if self.source.is_target() && facts.identity == (0, u64::from(found.inode().0)) =>
             {
-                return Err(self.image.failure(place, "the same file"));
+                return Err(self.image.failure(place, "source and target are the same file"));
             }
             Ok(_) if self.rules.no_clobber => return Ok(()),
             Ok(_) => true,
@@ -292,6 +294,6 @@ impl<'i, S: Source> Importer<'i, S> {
                 Err(error) => return Err(self.image.refusal(&error)),
             }
         }
-        Err(self.image.failure(place, "no unused name next to it"))
+        Err(self.image.failure(place, "cannot find an unused temporary name in its directory"))
     }
 }

@@ -78,7 +78,7 @@ impl Args {
             return self.copy_in(rules, session);
         }
         if let Some(option) = self.opening.given() {
-            let text = format_args!("{option} is for copies into an image");
+            let text = format_args!("{option} is only valid for copies into an image");
             return Err(Failure::usage(text));
         }
         let target = Path::new(&self.target);
@@ -86,7 +86,7 @@ impl Args {
         self.refuse_files_of_host()?;
         let is_directory = target.is_dir();
         if self.sources.len() > 1 && !is_directory {
-            return Err(Failure::at(target, "not a directory, and there are several sources"));
+            return Err(Failure::at(target, "target is not a directory"));
         }
         let mut images = Images::default();
         let mut copies: Vec<(Arc<Image>, FirstCopies)> = Vec::new();
@@ -144,7 +144,7 @@ impl Args {
         if self.image.is_some() || !self.sources.iter().all(is_file) {
             return Ok(());
         }
-        let why = "neither operand is inside an image: write IMAGE:/path for one of them";
+        let why = "no operand is in an image (write IMAGE:/path)";
         Err(Failure::usage(why))
     }
 
@@ -156,7 +156,7 @@ impl Args {
         edit_each(std::slice::from_ref(&target), self.opening, session, |image, place, session| {
             let is_directory = image.fs.metadata(place).is_ok_and(|found| found.is_dir());
             if self.sources.len() > 1 && !is_directory {
-                return Err(image.failure(place, "not a directory, and there are several sources"));
+                return Err(image.failure(place, "target is not a directory"));
             }
             let place = Place { target: place, is_directory };
             let mut of_host = Importer::new(image, Host, rules, is_recursive);
@@ -215,14 +215,14 @@ impl Args {
         let is_recursive = self.recursive || self.archive;
         let file = image.resolve(path, if is_recursive { Follow::No } else { Follow::Yes })?;
         if file.is_dir() && !is_recursive {
-            return Err(image.failure(path, "a directory, left out without -r"));
+            return Err(image.failure(path, "-r not specified; omitting directory"));
         }
         let is_plain = matches!(file.file_type(), FileType::Regular | FileType::Directory);
         if !is_plain && !is_recursive {
-            return Err(image.failure(path, "not a regular file, left out without -r"));
+            return Err(image.failure(path, "-r not specified; omitting special file"));
         }
         if !file.is_dir() && !made.insert(place.to_owned()) {
-            return Err(Failure::at(place, "just copied from another source: not replaced"));
+            return Err(Failure::at(place, "will not overwrite just-created file"));
         }
         if file.file_type() != FileType::Regular {
             return copier.copy(file, path, place, session);
@@ -285,7 +285,7 @@ fn within<'i>(
     let changed = real(target);
     if real(source).iter().any(|path| changed.contains(path)) {
         // What is being changed cannot be read beside it.
-        return Err(Failure::at(&source.name, "the image that is copied into, by another name"));
+        return Err(Failure::at(&source.name, "source and target are the same image"));
     }
     images.of(source).map(Within::Other)
 }
@@ -305,13 +305,13 @@ impl Destination {
         let Ok(named) = place.symlink_metadata() else { return Ok(Self::Name) };
         let found = match place.metadata() {
             Err(error) if named.is_symlink() && error.kind() == ErrorKind::NotFound => {
-                return Err(Failure::at(place, "not written through a dangling symbolic link"));
+                return Err(Failure::at(place, "not writing through dangling symlink"));
             }
             found => found.at(place)?,
         };
         if found.is_dir() {
             return match named.is_symlink() {
-                true => Err(Failure::at(place, "a directory is in the way")),
+                true => Err(Failure::at(place, "cannot overwrite directory")),
                 false => Ok(Self::Name),
             };
         }
@@ -349,7 +349,7 @@ fn write_to(
     place: &Path,
 ) -> Result<(), Failure> {
     if file.is_encrypted() {
-        return Err(image.failure(path, "encrypted: the contents cannot be read"));
+        return Err(image.failure(path, "cannot read encrypted contents"));
     }
     let mut buffer = vec![0; 1 << 20];
     let mut at = 0;

@@ -91,8 +91,8 @@ pub(super) trait Source {
     fn check_plain(&self, path: &Path, facts: &Facts) -> Result<(), Failure> {
         let is_read = facts.kind == FileType::Regular || self.has_streams() && facts.is_stream();
         match facts.kind {
-            FileType::Directory => Err(self.failure(path, &"a directory, left out without -r")),
-            _ if !is_read => Err(self.failure(path, &"not a regular file, left out without -r")),
+            FileType::Directory => Err(self.failure(path, &"-r not specified; omitting directory")),
+            _ if !is_read => Err(self.failure(path, &"-r not specified; omitting special file")),
             _ => Ok(()),
         }
     }
@@ -311,7 +311,7 @@ impl Within<'_> {
             }
             if name.is_empty() || name.iter().any(|byte| matches!(byte, b'/' | 0)) {
                 let shown = path.join(OsStr::from_bytes(&name));
-                session.complain(self.failure(&shown, &"not a name that a file may have"))?;
+                session.complain(self.failure(&shown, &"invalid file name"))?;
                 continue;
             }
             names.push(OsString::from_vec(name));
@@ -334,7 +334,7 @@ impl Within<'_> {
     ) -> Result<u64, Failure> {
         let file = self.at(path, volume.resolve(path.as_os_str().as_bytes(), Follow::Yes))?;
         if file.is_encrypted() {
-            return Err(self.failure(path, &"encrypted: the contents cannot be read"));
+            return Err(self.failure(path, &"cannot read encrypted contents"));
         }
         for segment in self.at(path, volume.data_segments(file.number))? {
             let segment = self.at(path, segment)?;

@@ -56,7 +56,7 @@ impl Extended {
                 self.read_ahead =
                     Some(bytes.ok_or_else(|| format!("-E readahead_kb={value}: not a number"))?);
             }
-            _ => return Err(format!("-E {name}: no such option, or not with that value")),
+            _ => return Err(format!("-E {name}: unknown option or invalid value")),
         }
         Ok(())
     }

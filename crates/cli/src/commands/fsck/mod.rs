@@ -175,7 +175,7 @@ impl Args {
                 .with_writer(std::io::stderr)
                 .try_init();
         }
-        let Some(image) = self.image.clone() else { return Err(usage("an image is needed")) };
+        let Some(image) = self.image.clone() else { return Err(usage("missing operand: image")) };
         let shown = image.to_string_lossy().into_owned();
         let code = Run { args: &self, extended: &extended, called: &session.called, image: shown }
             .run(&image, answering)?;
@@ -201,7 +201,7 @@ impl Args {
             }
         }
         if answering == Answering::Ask && self.json {
-            return Err(usage("--json asks no questions: give -n, -p or -y too"));
+            return Err(usage("--json requires -n, -p or -y"));
         }
         Ok(answering)
     }
@@ -403,7 +403,7 @@ impl Run<'_> {
         match failure {
             OpenError::Journal(error) if error.wants_device() => {
                 let error = opened.no_journal.as_ref().unwrap_or(error);
-                self.failed(&format_args!("{error}: name it with -j DEVICE"))
+                self.failed(&format_args!("{error}: use -j DEVICE"))
             }
             _ => self.failed(error),
         }
@@ -429,7 +429,7 @@ impl Run<'_> {
             drop_cached_pages(&url).map_err(|error| failed(&error))?;
         }
         if self.args.undo.is_some() && answering == Answering::No {
-            return Err(usage("-z needs a check that may write: not -n"));
+            return Err(usage("the -n and -z options are incompatible"));
         }
         // A search for bad blocks by writing reads the medium, not the page cache.
         let direct = if self.args.check_blocks > 1 { Direct::WherePossible } else { Direct::Off };
@@ -507,9 +507,7 @@ impl Run<'_> {
             fresh_uuid: extant::random_uuid().map_err(|error| failed(&error))?,
             judges_times: self.args.force,
             waiting: Some(Arc::new(move |seconds| {
-                err_line!(
-                    "{called}: MMP: the volume may be in use, watching it for {seconds} seconds"
-                );
+                err_line!("{called}: MMP: the volume may be in use; waiting {seconds} seconds");
             })),
             ..OpenOptions::default()
         })

@@ -145,7 +145,7 @@ impl Summary<'_> {
         if self.levels > 0 {
             out_line!("{}", cost(report.time, report.traffic, Some(report.memory)));
             if report.windows > 1 {
-                out_line!("The passes ran {} times for want of memory.", report.windows);
+                out_line!("The passes ran {} times, limited by memory.", report.windows);
             }
         }
     }

@@ -70,7 +70,7 @@ impl Args {
             session.remark(format_args!("extant {version}, for ext2, ext3 and ext4"))?;
         }
         if self.image_file {
-            return Err(Failure::new("-i: the files that e2image makes are not supported"));
+            return Err(Failure::new("-i is not supported (e2image files)"));
         }
         let Some(image) = self.image.as_deref() else { return Ok(()) };
         let survey = Survey::open(image, self.source()?)?;
@@ -86,7 +86,7 @@ impl Args {
         for option in &self.superblock {
             let number = |text: &str| {
                 text.parse::<u64>()
-                    .map_err(|_| Failure::usage(format_args!("-o {option}: no number")))
+                    .map_err(|_| Failure::usage(format_args!("-o {option}: invalid number")))
             };
             match option.split_once('=') {
                 Some(("superblock", text)) => source.block = Some(number(text)?),
@@ -95,17 +95,17 @@ impl Args {
                     let size = u32::try_from(size)
                         .ok()
                         .filter(|size| size.is_power_of_two() && (1024..=65_536).contains(size));
-                    let why = || Failure::usage(format_args!("-o {option}: no block size"));
+                    let why = || Failure::usage(format_args!("-o {option}: invalid block size"));
                     source.block_size = Some(size.ok_or_else(why)?);
                 }
                 _ => {
-                    let known = "superblock=BLOCK and blocksize=BYTES are known";
+                    let known = "unknown option (expected superblock=BLOCK or blocksize=BYTES)";
                     return Err(Failure::usage(format_args!("-o {option}: {known}")));
                 }
             }
         }
         if source.block_size.is_some() && source.block.is_none() {
-            return Err(Failure::usage("-o blocksize needs -o superblock too"));
+            return Err(Failure::usage("-o blocksize requires -o superblock"));
         }
         Ok(source)
     }

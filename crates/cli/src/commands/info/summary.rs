@@ -28,7 +28,7 @@ pub(super) fn show(
     line("UUID", superblock.uuid.to_string())?;
     let mut state = state_name(superblock.state).to_owned();
     if superblock.features.incompat.contains(IncompatFeatures::RECOVER) {
-        state += ", the journal holds changes that are not written home";
+        state += ", the journal holds changes to be replayed";
     }
     if superblock.error_count > 0 {
         state += &format!(", {} errors recorded", superblock.error_count);

@@ -55,13 +55,13 @@ impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let form = self.form();
         if self.output.is_none() && form == Form::Png && session.out.is_terminal() {
-            return Err(Failure::usage("a picture is not for a terminal: name a file with -o"));
+            return Err(Failure::usage("refusing to write a picture to a terminal (use -o FILE)"));
         }
         let inside = Inside::parse(&self.image)?;
         let image = Image::open(&inside)?;
         let figures = VolumeMap::of(&image.volume);
         if figures.unreadable > 0 {
-            let what = format_args!("{} structures could not be read", figures.unreadable);
+            let what = format_args!("cannot read {} structures", figures.unreadable);
             session.complain(Failure::at(&inside.name, what))?;
         }
         let name = Path::new(&inside.name).file_name().unwrap_or(&inside.name);

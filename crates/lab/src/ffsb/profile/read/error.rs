@@ -43,10 +43,10 @@ pub enum Flaw {
     #[error("{0} is missing")]
     Missing(&'static str),
     /// Two settings that rule each other out.
-    #[error("{0} and {1} do not go together")]
+    #[error("{0} and {1} are mutually exclusive")]
     Conflict(&'static str, &'static str),
     /// A setting that another one needs.
-    #[error("{needed} is missing, which {by} needs")]
+    #[error("{by} requires {needed}")]
     Needs {
         /// What is missing.
         needed: &'static str,
