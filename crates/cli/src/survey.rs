@@ -7,7 +7,7 @@ use std::path::Path;
 use extant::inspect::{InspectError, RawView, SuperblockChoice};
 use extant::rooms::offline::OfflineError;
 use extant::rooms::ondisk::FormatError;
-use extant::rooms::storage::{DeviceUrl, look};
+use extant::rooms::storage::{DeviceUrl, stat_host};
 
 use crate::failure::Failure;
 use crate::inside::open_for_reading;
@@ -23,7 +23,7 @@ pub(crate) struct Survey {
 impl Survey {
     /// Opens an image and reads its superblock.
     pub(crate) fn open(name: &OsStr, choice: SuperblockChoice) -> Result<Self, Failure> {
-        let url = DeviceUrl::parse(name, extant::schemes(), look).map_err(Failure::new)?;
+        let url = DeviceUrl::parse(name, extant::schemes(), stat_host).map_err(Failure::new)?;
         let device = open_for_reading(&url)?;
         let view = RawView::new(device.clone(), choice).map_err(|error| {
             let other = match error {

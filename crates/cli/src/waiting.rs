@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use extant::rooms::device::OpenOptions;
+use extant::rooms::device::FileDeviceOptions;
 
 /// The option, for every command that takes an image for itself.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
@@ -16,7 +16,7 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// The options with the time to wait. A server of ours that still closes the volume after
     /// umount(8) is waited for in any case.
-    pub(crate) fn on(self, options: OpenOptions) -> OpenOptions {
+    pub(crate) fn on(self, options: FileDeviceOptions) -> FileDeviceOptions {
         options.wait(self.wait.unwrap_or_default()).wait_while(extant::rooms::mount::is_closing)
     }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use extant::rooms::device::{ByteSize, Direct, FileDevice, OpenOptions, SizeGrammar};
+use extant::rooms::device::{ByteSize, Direct, FileDevice, FileDeviceOptions, SizeGrammar};
 use extant::rooms::image::build::{BuildOptions, Progress, Report, Size, build};
 use extant::rooms::image::mkfs::{
     BlockSize, Options,
@@ -12,7 +12,7 @@ use extant::rooms::image::mkfs::{
 use extant::rooms::image::source::{
     OwnerMap, Owners, ReadOptions, Source, parse_owner, read_sources,
 };
-use extant::rooms::storage::{Access, DeviceUrl, look, open};
+use extant::rooms::storage::{Access, DeviceUrl, open, stat_host};
 
 use super::mkfs::Format;
 use crate::failure::Failure;
@@ -189,7 +189,8 @@ fn spool(output: &Path) -> PathBuf {
 
 /// Whether the name is of a part of a device, or of what layers show.
 fn is_part(output: &Path) -> bool {
-    DeviceUrl::parse(output.as_os_str(), extant::schemes(), look).is_ok_and(|url| url.is_part())
+    DeviceUrl::parse(output.as_os_str(), extant::schemes(), stat_host)
+        .is_ok_and(|url| url.is_part())
 }
 
 fn tell(output: &Path, report: &Report, session: &mut Session) -> Result<(), Failure> {
@@ -225,7 +226,7 @@ pub(crate) fn populate(
         (None, _) => Size::Auto,
     };
     // Opened once: its key may be typed.
-    let to_write = OpenOptions::new().direct(Direct::WherePossible);
+    let to_write = FileDeviceOptions::new().direct(Direct::WherePossible);
     let to_write = to_write.wait(format.wait.unwrap_or_default());
     let part =
         is_part(&output).then(|| open(&output, extant::schemes(), Access::ReadWrite, &to_write));
@@ -233,7 +234,7 @@ pub(crate) fn populate(
     if (there.is_some() || device.is_some()) && format.force == 0 {
         let looked_at = match &device {
             Some(device) => device.clone(),
-            None => open(&output, extant::schemes(), Access::ReadOnly, &OpenOptions::new())
+            None => open(&output, extant::schemes(), Access::ReadOnly, &FileDeviceOptions::new())
                 .map_err(Failure::new)?,
         };
         if let Some(found) = probe(&looked_at.device, 0).map_err(Failure::new)? {

@@ -14,7 +14,7 @@ use std::thread;
 
 use extant::rooms::mount::{MountOptions, MountRequest, Reports, parse_options, serve, supervise};
 use extant::rooms::storage::crypt::KeySource;
-use extant::rooms::storage::{DeviceUrl, look};
+use extant::rooms::storage::{DeviceUrl, stat_host};
 
 use crate::err_line;
 use crate::failure::Failure;
@@ -169,7 +169,7 @@ impl Args {
     /// a key that comes from one of them is handed on by a descriptor.
     fn hand_key_on(&mut self) -> Result<Option<OwnedFd>, Failure> {
         // What is wrong with a name the server tells.
-        let Ok(url) = DeviceUrl::parse(&self.image, extant::schemes(), look) else {
+        let Ok(url) = DeviceUrl::parse(&self.image, extant::schemes(), stat_host) else {
             return Ok(None);
         };
         let failed = |error: io::Error| Failure::new(format_args!("key: {error}"));

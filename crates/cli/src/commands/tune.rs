@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use extant::rooms::device::undo::UndoDevice;
-use extant::rooms::device::{Device, OpenOptions};
+use extant::rooms::device::{Device, FileDeviceOptions};
 use extant::rooms::image::tune::{self, Request, TuneError};
 use extant::rooms::journal::JournalError;
 use extant::rooms::runtime::env::Env;
-use extant::rooms::storage::{Access, DeviceUrl, look};
+use extant::rooms::storage::{Access, DeviceUrl, stat_host};
 
 use super::{info, undo};
 use crate::err_line;
@@ -179,8 +179,8 @@ impl Args {
         now: u64,
         session: &mut Session,
     ) -> Result<(), Failure> {
-        let url = DeviceUrl::parse(image, extant::schemes(), look).map_err(Failure::new)?;
-        let options = self.waiting.on(OpenOptions::new());
+        let url = DeviceUrl::parse(image, extant::schemes(), stat_host).map_err(Failure::new)?;
+        let options = self.waiting.on(FileDeviceOptions::new());
         let opened = url.open(Access::ReadWrite, &options).map_err(Failure::new)?;
         let device = &opened.device;
         let (journal, why) = journal_device::of(&**device, &options.write(true))?;

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use extant::rooms::device::OpenOptions;
+use extant::rooms::device::FileDeviceOptions;
 use extant::rooms::device::undo::{Check, DIRECTORY_VARIABLE, apply};
 use extant::rooms::storage::{Access, open};
 
@@ -45,7 +45,7 @@ pub(crate) fn path(path: &OsString, image: &OsStr, program: &str) -> PathBuf {
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let access = if self.dry_run { Access::ReadOnly } else { Access::ReadWrite };
-        let options = self.waiting.on(OpenOptions::new());
+        let options = self.waiting.on(FileDeviceOptions::new());
         let opened =
             open(&self.image, extant::schemes(), access, &options).map_err(Failure::new)?;
         let check = if self.force { Check::SizeOnly } else { Check::Same };

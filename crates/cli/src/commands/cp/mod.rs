@@ -18,7 +18,7 @@ use extant::rooms::device::FileDevice;
 use extant::rooms::image::mkfs::probe::is_ext;
 use extant::rooms::ondisk::inode::FileType;
 use extant::rooms::reader::{Follow, LoadedInode, VolumeRead};
-use extant::rooms::storage::{DeviceUrl, Target, look};
+use extant::rooms::storage::{DeviceUrl, PathTarget, stat_host};
 
 use crate::editor::{Edited, Opening, edit_each};
 use crate::failure::{At, Failure};
@@ -74,7 +74,9 @@ impl Args {
             no_clobber: self.no_clobber,
             verbose: self.verbose,
         };
-        if let Ok(Target::Inside { .. }) = Target::parse(&self.target, extant::schemes(), look) {
+        if let Ok(PathTarget::Inside { .. }) =
+            PathTarget::parse(&self.target, extant::schemes(), stat_host)
+        {
             return self.copy_in(rules, session);
         }
         if let Some(option) = self.opening.given() {
@@ -116,7 +118,10 @@ impl Args {
     /// `cp FILE disk.img`: meant is a copy into the image, whose root directory is to be named.
     fn refuse_image_as_file(&self, target: &Path) -> Result<(), Failure> {
         let is_of_host = |source: &OsString| {
-            matches!(Target::parse(source, extant::schemes(), look), Ok(Target::Host(_)))
+            matches!(
+                PathTarget::parse(source, extant::schemes(), stat_host),
+                Ok(PathTarget::Host(_))
+            )
         };
         if self.image.is_some() || !self.sources.iter().all(is_of_host) {
             return Ok(());
@@ -137,8 +142,10 @@ impl Args {
     fn refuse_files_of_host(&self) -> Result<(), Failure> {
         let is_file = |source: &OsString| {
             let is_ext = |device| is_ext(&device).unwrap_or(true);
-            matches!(Target::parse(source, extant::schemes(), look), Ok(Target::Host(_)))
-                && Path::new(source).exists()
+            matches!(
+                PathTarget::parse(source, extant::schemes(), stat_host),
+                Ok(PathTarget::Host(_))
+            ) && Path::new(source).exists()
                 && !FileDevice::open(Path::new(source)).is_ok_and(is_ext)
         };
         if self.image.is_some() || !self.sources.iter().all(is_file) {
@@ -197,8 +204,8 @@ impl Args {
             let inside = inside_of(self.image.as_deref(), std::slice::from_ref(source))?;
             return Ok(inside.into_iter().next());
         }
-        match Target::parse(source, extant::schemes(), look) {
-            Ok(Target::Inside { .. }) => Inside::parse(source).map(Some),
+        match PathTarget::parse(source, extant::schemes(), stat_host) {
+            Ok(PathTarget::Inside { .. }) => Inside::parse(source).map(Some),
             _ => Ok(None),
         }
     }

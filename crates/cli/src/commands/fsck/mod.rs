@@ -16,11 +16,11 @@ use extant::rooms::check::run::{
 };
 use extant::rooms::check::{BlockTest, Options, Report};
 use extant::rooms::device::undo::UndoDevice;
-use extant::rooms::device::{ByteSize, Device, Direct, OpenOptions as FileOptions, block_devices};
+use extant::rooms::device::{ByteSize, Device, Direct, FileDeviceOptions, block_devices};
 use extant::rooms::image::mkfs::bad_blocks::read_list;
 use extant::rooms::journal::{JournalError, NotOpened};
 use extant::rooms::layout::RunSet;
-use extant::rooms::storage::{Access, DeviceUrl, look};
+use extant::rooms::storage::{Access, DeviceUrl, stat_host};
 
 use super::undo;
 use crate::err_line;
@@ -423,8 +423,8 @@ impl Run<'_> {
     ) -> Result<(Opened, Option<JournalDevice>), Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::new(error).with_code(OPERATIONAL);
         let access = if answering == Answering::No { Access::ReadOnly } else { Access::ReadWrite };
-        let url =
-            DeviceUrl::parse(image, extant::schemes(), look).map_err(|error| failed(&error))?;
+        let url = DeviceUrl::parse(image, extant::schemes(), stat_host)
+            .map_err(|error| failed(&error))?;
         if self.args.flush {
             drop_cached_pages(&url).map_err(|error| failed(&error))?;
         }
@@ -433,12 +433,12 @@ impl Run<'_> {
         }
         // A search for bad blocks by writing reads the medium, not the page cache.
         let direct = if self.args.check_blocks > 1 { Direct::WherePossible } else { Direct::Off };
-        let options = FileOptions::new().write(access == Access::ReadWrite).direct(direct);
+        let options = FileDeviceOptions::new().write(access == Access::ReadWrite).direct(direct);
         // After waiting the image must stay free.
         let options = options.shared_lock(self.args.waiting.wait.is_some());
         let options = self.args.waiting.on(options.reads_around(true));
         let files = url.open_files(&options).map_err(|error| failed(&error))?;
-        let journal_options = FileOptions::new().write(access == Access::ReadWrite);
+        let journal_options = FileDeviceOptions::new().write(access == Access::ReadWrite);
         let journal_options = self.args.waiting.on(journal_options);
         let (journal, no_journal) = match (named, url.plain_device(&files)) {
             (None, Some(Ok(device))) => {
@@ -486,8 +486,8 @@ impl Run<'_> {
         let Some(name) = &self.args.journal else { return Ok(None) };
         let access = if answering == Answering::No { Access::ReadOnly } else { Access::ReadWrite };
         let url =
-            DeviceUrl::parse(name, extant::schemes(), look).map_err(|error| failed(&error))?;
-        let options = self.args.waiting.on(FileOptions::new());
+            DeviceUrl::parse(name, extant::schemes(), stat_host).map_err(|error| failed(&error))?;
+        let options = self.args.waiting.on(FileDeviceOptions::new());
         let device = url.open(access, &options).map_err(|error| failed(&error))?;
         let number = block_devices::number_of(url.path()).filter(|_| url.is_whole());
         Ok(Some(JournalDevice { device: device.device, number }))
