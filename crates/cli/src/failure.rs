@@ -51,7 +51,7 @@ impl Failure {
         Self { sentence: None, code }
     }
 
-    /// The same failure with the exit code that the command's twin gives.
+    /// The same failure with the exit code of the command of e2fsprogs.
     #[must_use]
     pub(crate) fn with_code(mut self, code: u8) -> Self {
         self.code = code;

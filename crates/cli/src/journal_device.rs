@@ -39,7 +39,7 @@ pub(crate) fn for_reading(volume: &dyn Device) -> Result<Journal, Failure> {
 pub(crate) fn for_reading_of(url: &DeviceUrl, files: &Files) -> Result<Journal, Failure> {
     match url.plain_device(files) {
         Some(Ok(device)) => for_reading(&*device),
-        // Opening the image tells why.
+        // OpenArgs the image tells why.
         Some(Err(_)) | None => Ok(Journal::Replay),
     }
 }

@@ -14,7 +14,7 @@ use extant::rooms::image::source::{
 };
 use extant::rooms::storage::{Access, DeviceUrl, open, stat_host};
 
-use super::mkfs::Format;
+use super::format::Format;
 use crate::failure::Failure;
 use crate::progress::Progress as Bar;
 use crate::say;
@@ -79,7 +79,7 @@ impl Args {
         let options = self.options(epoch)?;
         self.check_output()?;
         if let Some(warning) = options.format.label_warning() {
-            session.remark(warning)?;
+            session.warn(warning)?;
         }
         let sources = self.sources.iter().map(|source| Source::of(source));
         let sources: Vec<Source> = sources.collect::<Result<_, _>>().map_err(Failure::new)?;
@@ -101,7 +101,7 @@ impl Args {
             build(&options, &tree, &|at: Progress| bar.at(at.done)).map_err(Failure::new)?;
         drop(bar);
         for warning in &report.warnings {
-            session.remark(format_args!("warning: {warning}"))?;
+            session.warn(format_args!("warning: {warning}"))?;
         }
         if self.json {
             return session.out.json(&Shown::of(&report));
@@ -269,7 +269,7 @@ pub(crate) fn populate(
     };
     let report = build(&options, &tree, &|_| ()).map_err(Failure::new)?;
     for warning in &report.warnings {
-        session.remark(format_args!("warning: {warning}"))?;
+        session.warn(format_args!("warning: {warning}"))?;
     }
     if is_quiet { Ok(()) } else { tell(&output, &report, session) }
 }

@@ -6,11 +6,11 @@ use std::path::Path;
 use extant::Metadata;
 use extant::rooms::reader::Error as Cause;
 
-use crate::editor::{Edited, In, Opening, edit_each, umask};
 use crate::failure::Failure;
-use crate::inside::inside_of;
+use crate::image_path::image_paths;
 use crate::mode::ModeChange;
 use crate::session::Session;
+use crate::writable_image::{In, OpenArgs, WritableImage, edit_each, umask};
 
 /// Change file modes
 ///
@@ -30,15 +30,15 @@ pub(crate) struct Args {
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     files: Vec<OsString>,
     #[command(flatten)]
-    opening: Opening,
+    open_args: OpenArgs,
 }
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let mode = ModeChange::parse(&self.mode)?;
         let umask = umask();
-        let files = inside_of(self.image.as_deref(), &self.files)?;
-        edit_each(&files, self.opening, session, |image, path, session| {
+        let files = image_paths(self.image.as_deref(), &self.files)?;
+        edit_each(&files, self.open_args, session, |image, path, session| {
             let change = |path: &Path, found: &Metadata| {
                 if found.is_symlink() {
                     return Ok(());
@@ -74,7 +74,7 @@ pub(crate) struct ChownArgs {
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     files: Vec<OsString>,
     #[command(flatten)]
-    opening: Opening,
+    open_args: OpenArgs,
 }
 
 impl ChownArgs {
@@ -86,8 +86,8 @@ impl ChownArgs {
         if user.is_empty() && group.is_empty() {
             return Err(Failure::usage(format_args!("invalid owner: '{}'", self.owner)));
         }
-        let files = inside_of(self.image.as_deref(), &self.files)?;
-        edit_each(&files, self.opening, session, |image, path, session| {
+        let files = image_paths(self.image.as_deref(), &self.files)?;
+        edit_each(&files, self.open_args, session, |image, path, session| {
             let uid = number(image, "/etc/passwd", user)?;
             let gid = number(image, "/etc/group", group)?;
             let change =
@@ -106,7 +106,7 @@ impl ChownArgs {
 
 /// The number of a user or group, by number or by a name that a file of the image knows; `None` for
 /// no name.
-fn number(image: &Edited, file: &str, name: &str) -> Result<Option<u32>, Failure> {
+fn number(image: &WritableImage, file: &str, name: &str) -> Result<Option<u32>, Failure> {
     if name.is_empty() {
         return Ok(None);
     }
@@ -143,7 +143,7 @@ fn number(image: &Edited, file: &str, name: &str) -> Result<Option<u32>, Failure
 /// Runs `change` for a file and, when it is a directory, for all below it. One that fails does not
 /// stop the next.
 fn each_below(
-    image: &Edited,
+    image: &WritableImage,
     path: &Path,
     session: &mut Session,
     change: impl Fn(&Path, &Metadata) -> Result<(), Failure>,
@@ -153,7 +153,7 @@ fn each_below(
     let mut waiting = vec![(path.to_owned(), found)];
     while let Some((path, found)) = waiting.pop() {
         if let Err(failure) = change(&path, &found) {
-            session.complain(failure)?;
+            session.error(failure)?;
         }
         // A damaged volume may hold loops.
         if !found.is_dir() || !seen.insert(found.inode()) {
@@ -163,7 +163,7 @@ fn each_below(
             let outcome = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?)));
             match outcome.within(image) {
                 Ok(next) => waiting.push(next),
-                Err(failure) => session.complain(failure)?,
+                Err(failure) => session.error(failure)?,
             }
         }
     }

@@ -44,7 +44,7 @@ const EXIT_STATUS: [(&str, &str); 4] = [
     ("1", "Something failed; standard error says what and where."),
     (
         "2",
-        "The command line means nothing. mkfs, and commands called by a twin's name, exit with 1.",
+        "The command line means nothing. mkfs, and commands called by their names in e2fsprogs, exit with 1.",
     ),
     ("141", "The reader of standard output went away."),
 ];

@@ -70,7 +70,7 @@ enum Role {
 
 /// Mount a volume over FUSE, as mount(8) calls its helpers
 #[derive(Debug, clap::Args)]
-pub(crate) struct TwinArgs {
+pub(crate) struct CompatArgs {
     /// What is mounted
     #[arg(value_name = "IMAGE")]
     image: OsString,
@@ -100,7 +100,7 @@ pub(crate) struct TwinArgs {
     fs_type: Option<String>,
 }
 
-impl TwinArgs {
+impl CompatArgs {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         if self.sloppy {
             return Err(Failure::new("-s is not supported"));
@@ -130,7 +130,7 @@ impl TwinArgs {
         };
         args.run(session).map_err(|failure| failure.with_code(MOUNT_FAILED))?;
         if self.verbose {
-            session.remark(told)?;
+            session.warn(told)?;
         }
         Ok(())
     }

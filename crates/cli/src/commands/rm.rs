@@ -5,10 +5,10 @@ use std::path::{Component, Path};
 use extant::rooms::reader::Error as Cause;
 
 use super::Operands;
-use crate::editor::{Edited, In, Opening};
 use crate::failure::Failure;
 use crate::say;
 use crate::session::Session;
+use crate::writable_image::{In, OpenArgs, WritableImage};
 
 /// Remove files
 #[derive(Debug, clap::Args)]
@@ -25,17 +25,22 @@ pub(crate) struct Args {
     #[command(flatten)]
     operands: Operands,
     #[command(flatten)]
-    opening: Opening,
+    open_args: OpenArgs,
 }
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        self.operands.edit_each(self.opening, session, |image, path, session| {
+        self.operands.edit_each(self.open_args, session, |image, path, session| {
             self.remove(image, path, session)
         })
     }
 
-    fn remove(&self, image: &Edited, path: &Path, session: &mut Session) -> Result<(), Failure> {
+    fn remove(
+        &self,
+        image: &WritableImage,
+        path: &Path,
+        session: &mut Session,
+    ) -> Result<(), Failure> {
         let found = match image.fs.symlink_metadata(path) {
             Err(error) if self.force && matches!(error.cause(), Cause::NotFound) => return Ok(()),
             found => found.within(image)?,
@@ -63,12 +68,12 @@ pub(crate) struct RmdirArgs {
     #[command(flatten)]
     operands: Operands,
     #[command(flatten)]
-    opening: Opening,
+    open_args: OpenArgs,
 }
 
 impl RmdirArgs {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        self.operands.edit_each(self.opening, session, |image, path, session| {
+        self.operands.edit_each(self.open_args, session, |image, path, session| {
             check_is_not_root(image, path)?;
             image.fs.remove_dir(path).within(image)?;
             told(self.verbose, image, path, session)
@@ -77,14 +82,19 @@ impl RmdirArgs {
 }
 
 /// Refuses `/` by any spelling that is seen in the path.
-fn check_is_not_root(image: &Edited, path: &Path) -> Result<(), Failure> {
+fn check_is_not_root(image: &WritableImage, path: &Path) -> Result<(), Failure> {
     match path.components().any(|part| matches!(part, Component::Normal(_))) {
         true => Ok(()),
         false => Err(image.failure(path, "cannot remove the root directory")),
     }
 }
 
-fn told(verbose: bool, image: &Edited, path: &Path, session: &mut Session) -> Result<(), Failure> {
+fn told(
+    verbose: bool,
+    image: &WritableImage,
+    path: &Path,
+    session: &mut Session,
+) -> Result<(), Failure> {
     match verbose {
         true => say!(session, "removed {}", image.place(path)),
         false => Ok(()),

@@ -117,8 +117,8 @@ impl Args {
         let Some(image) = self.image.as_deref() else {
             return Err(Failure::new("missing operand: image").with_code(1));
         };
-        if session.as_twin {
-            session.remark(format_args!("extant {}", env!("CARGO_PKG_VERSION")))?;
+        if session.is_compat {
+            session.warn(format_args!("extant {}", env!("CARGO_PKG_VERSION")))?;
         }
         let since = time::now()?.duration_since(UNIX_EPOCH);
         let now = since.map_or(0, |since| since.as_secs());

@@ -20,7 +20,7 @@ pub(crate) struct Args {
 /// The command line of `umount.fuse.extant`, with which umount(8) calls: the directory, then
 /// options.
 #[derive(Debug, clap::Args)]
-pub(crate) struct TwinArgs {
+pub(crate) struct CompatArgs {
     /// Unmount at once, without waiting for open files
     #[arg(short)]
     lazy: bool,
@@ -47,7 +47,7 @@ pub(crate) struct TwinArgs {
     point: PathBuf,
 }
 
-impl TwinArgs {
+impl CompatArgs {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         if self.read_only {
             return Err(Failure::usage("-r is not supported"));
@@ -65,7 +65,7 @@ impl TwinArgs {
             Args { lazy: self.lazy, point: self.point }.run(session)?;
         }
         if self.verbose {
-            session.remark(told)?;
+            session.warn(told)?;
         }
         Ok(())
     }

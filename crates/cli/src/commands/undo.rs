@@ -57,7 +57,7 @@ impl Args {
             return Err(Failure::at(&self.undo_file, "undo file is empty: nothing is undone"));
         }
         if !applied.is_finished {
-            session.remark("undo file is incomplete: the recorded command was interrupted")?;
+            session.warn("undo file is incomplete: the recorded command was interrupted")?;
         }
         if self.verbose || self.dry_run {
             let done = if self.dry_run { "would be restored" } else { "restored" };

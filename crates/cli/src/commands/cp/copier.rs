@@ -20,12 +20,12 @@ use extant::rooms::reader::{LoadedInode, VolumeRead};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RawMode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use crate::editor::umask;
 use crate::failure::{At, Failure};
+use crate::output_file::FileId;
 use crate::reader::{Image, Name};
 use crate::say;
 use crate::session::Session;
-use crate::target::FileId;
+use crate::writable_image::umask;
 
 /// Bytes that are read and written at once.
 const PIECE: usize = 1 << 20;
@@ -141,14 +141,14 @@ impl<'i> Copier<'i> {
             };
             extend(&mut path, &name.name);
             if name.name.is_empty() || name.name.iter().any(|byte| matches!(byte, b'/' | 0)) {
-                session.complain(self.image.failure(&path, "invalid file name"))?;
+                session.error(self.image.failure(&path, "invalid file name"))?;
                 continue;
             }
             extend(&mut place, &name.name);
             let file = match self.image.volume.inode(name.inode) {
                 Ok(file) => file,
                 Err(error) => {
-                    session.complain(self.image.failure(&path, error))?;
+                    session.error(self.image.failure(&path, error))?;
                     continue;
                 }
             };
@@ -165,7 +165,7 @@ impl<'i> Copier<'i> {
                 self.one(dir, &name.name, &file, &path, place, session)
             };
             if let Err(failure) = outcome {
-                session.complain(failure)?;
+                session.error(failure)?;
             }
         }
         Ok(())
@@ -199,7 +199,7 @@ impl<'i> Copier<'i> {
         let (mut names, failure) = self.image.names(file.number, path);
         names.reverse();
         if let Some(failure) = failure {
-            session.complain(failure)?;
+            session.error(failure)?;
         }
         let level = Level {
             file,
@@ -256,7 +256,7 @@ impl<'i> Copier<'i> {
             Err(Errno::NOENT) => false,
             Err(error) => return Err(failed(error)),
         };
-        let target = Place { dir, name, in_the_way };
+        let target = TargetName { dir, name, in_the_way };
         let has_links = self.rules.links && file.links > 1;
         if let Some(first) = self.copies.get(&file.number).filter(|_| has_links) {
             let link = |name: &[u8]| rustix::fs::linkat(CWD, first, dir, name, AtFlags::empty());
@@ -269,7 +269,7 @@ impl<'i> Copier<'i> {
             self.copies.insert(file.number, place.to_owned());
         } else if has_links {
             let why = "path too long for a hard link; copying";
-            session.remark(Failure::at(place, why))?;
+            session.warn(Failure::at(place, why))?;
         }
         self.tell(path, place, session)
     }
@@ -277,7 +277,7 @@ impl<'i> Copier<'i> {
     /// Makes the copy itself.
     fn make(
         &mut self,
-        target: &Place<'_>,
+        target: &TargetName<'_>,
         file: &LoadedInode,
         path: &[u8],
         place: &Path,
@@ -310,7 +310,7 @@ impl<'i> Copier<'i> {
     /// A regular file has its name when it is whole, and what had the name before stays until then.
     fn regular(
         &mut self,
-        target: &Place<'_>,
+        target: &TargetName<'_>,
         file: &LoadedInode,
         path: &[u8],
         place: &Path,
@@ -411,7 +411,7 @@ impl<'i> Copier<'i> {
                 Err(Errno::PERM | Errno::OPNOTSUPP) if !self.is_root => {}
                 Err(error) => {
                     let name = crate::output::printable(&info.name);
-                    session.complain(Failure::at(place, format_args!("{name}: {error}")))?;
+                    session.error(Failure::at(place, format_args!("{name}: {error}")))?;
                 }
             }
         }
@@ -427,14 +427,14 @@ impl<'i> Copier<'i> {
 }
 
 /// Where a copy goes: a name in a directory.
-struct Place<'p> {
+struct TargetName<'p> {
     dir: BorrowedFd<'p>,
     name: &'p [u8],
     /// Whether the name is another file's, which stays until the copy is made.
     in_the_way: bool,
 }
 
-impl Place<'_> {
+impl TargetName<'_> {
     /// Makes what has a name from the beginning. In place of another file it gets the name when it
     /// is done.
     fn make(

@@ -16,16 +16,16 @@ use extant::rooms::reader::{Error as Cause, Follow, VolumeRead};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use crate::editor::Edited;
 use crate::failure::{At, Failure};
 use crate::reader::Image;
 use crate::session::Session;
+use crate::writable_image::WritableImage;
 
 /// Bytes of the names or the value of attributes that the system gives at most (xattr(7)).
 const MOST_XATTR: usize = 1 << 16;
 
 /// What a copy must know of a file.
-pub(super) struct Facts {
+pub(super) struct SourceAttributes {
     pub(super) kind: FileType,
     /// The low twelve bits of the mode.
     pub(super) permissions: u16,
@@ -39,7 +39,7 @@ pub(super) struct Facts {
     pub(super) mtime: Timestamp,
 }
 
-impl Facts {
+impl SourceAttributes {
     /// Whether it is something to read to its end, of no size: `/dev/stdin`, a pipe.
     fn is_stream(&self) -> bool {
         matches!(self.kind, FileType::Fifo | FileType::CharDevice | FileType::Socket)
@@ -55,7 +55,7 @@ pub(super) type Put<'p> = &'p mut dyn FnMut(&[u8], u64) -> Result<(), Failure>;
 /// Files by their paths.
 pub(super) trait Source {
     /// The file of a path; a link itself unless it is followed.
-    fn facts(&self, path: &Path, follow: Follow) -> Result<Facts, Failure>;
+    fn attributes(&self, path: &Path, follow: Follow) -> Result<SourceAttributes, Failure>;
 
     /// Whether contents of files that are no regular ones can be read.
     fn has_streams(&self) -> bool {
@@ -88,9 +88,10 @@ pub(super) trait Source {
     }
 
     /// Refuses what is copied with `-r` alone.
-    fn check_plain(&self, path: &Path, facts: &Facts) -> Result<(), Failure> {
-        let is_read = facts.kind == FileType::Regular || self.has_streams() && facts.is_stream();
-        match facts.kind {
+    fn check_plain(&self, path: &Path, attributes: &SourceAttributes) -> Result<(), Failure> {
+        let is_read =
+            attributes.kind == FileType::Regular || self.has_streams() && attributes.is_stream();
+        match attributes.kind {
             FileType::Directory => Err(self.failure(path, &"-r not specified; omitting directory")),
             _ if !is_read => Err(self.failure(path, &"-r not specified; omitting special file")),
             _ => Ok(()),
@@ -99,10 +100,10 @@ pub(super) trait Source {
 }
 
 /// This machine.
-pub(super) struct Host;
+pub(super) struct HostSource;
 
-impl Source for Host {
-    fn facts(&self, path: &Path, follow: Follow) -> Result<Facts, Failure> {
+impl Source for HostSource {
+    fn attributes(&self, path: &Path, follow: Follow) -> Result<SourceAttributes, Failure> {
         let metadata = match follow {
             Follow::No => path.symlink_metadata().at(path)?,
             Follow::Yes => path.metadata().at(path)?,
@@ -110,7 +111,7 @@ impl Source for Host {
         let (kind, number) = (metadata.file_type(), metadata.rdev());
         // Less than a second of them.
         let moment = |seconds, nanoseconds: i64| Timestamp::new(seconds, nanoseconds as u32);
-        Ok(Facts {
+        Ok(SourceAttributes {
             kind: match () {
                 () if kind.is_dir() => FileType::Directory,
                 () if kind.is_file() => FileType::Regular,
@@ -240,20 +241,20 @@ fn next_data(file: &File, at: u64, size: u64) -> rustix::io::Result<Option<u64>>
 }
 
 /// An image: another one, or the one that is copied into.
-pub(super) enum Within<'i> {
+pub(super) enum ImageSource<'i> {
     Other(Arc<Image>),
-    Same(&'i Edited),
+    Same(&'i WritableImage),
 }
 
 /// Makes a call with the volume of the image, which is open for reading only or for changes too.
 macro_rules! with_volume {
     ($within:expr, $volume:ident => $call:expr) => {
         match $within {
-            Within::Other(image) => {
+            ImageSource::Other(image) => {
                 let $volume = &image.volume;
                 $call
             }
-            Within::Same(image) => {
+            ImageSource::Same(image) => {
                 let $volume = image.fs.volume();
                 $call
             }
@@ -261,7 +262,7 @@ macro_rules! with_volume {
     };
 }
 
-impl Within<'_> {
+impl ImageSource<'_> {
     fn at<T>(&self, path: &Path, outcome: Result<T, Cause>) -> Result<T, Failure> {
         outcome.map_err(|error| match error {
             Cause::NotFound => self.failure(path, &"no such file or directory"),
@@ -274,9 +275,9 @@ impl Within<'_> {
         volume: &V,
         path: &Path,
         follow: Follow,
-    ) -> Result<Facts, Failure> {
+    ) -> Result<SourceAttributes, Failure> {
         let file = self.at(path, volume.resolve(path.as_os_str().as_bytes(), follow))?;
-        Ok(Facts {
+        Ok(SourceAttributes {
             kind: file.file_type(),
             permissions: file.permissions(),
             uid: file.uid,
@@ -302,7 +303,7 @@ impl Within<'_> {
             let name = match self.at(path, entry) {
                 Ok(entry) => entry.name,
                 Err(failure) => {
-                    session.complain(failure)?;
+                    session.error(failure)?;
                     break;
                 }
             };
@@ -311,7 +312,7 @@ impl Within<'_> {
             }
             if name.is_empty() || name.iter().any(|byte| matches!(byte, b'/' | 0)) {
                 let shown = path.join(OsStr::from_bytes(&name));
-                session.complain(self.failure(&shown, &"invalid file name"))?;
+                session.error(self.failure(&shown, &"invalid file name"))?;
                 continue;
             }
             names.push(OsString::from_vec(name));
@@ -364,8 +365,8 @@ impl Within<'_> {
     }
 }
 
-impl Source for Within<'_> {
-    fn facts(&self, path: &Path, follow: Follow) -> Result<Facts, Failure> {
+impl Source for ImageSource<'_> {
+    fn attributes(&self, path: &Path, follow: Follow) -> Result<SourceAttributes, Failure> {
         with_volume!(self, volume => self.facts_in(volume, path, follow))
     }
 

@@ -11,8 +11,8 @@ use extant::rooms::check::{
 use extant::rooms::ondisk::superblock::Superblock;
 use extant::rooms::runtime::sync::Mutex;
 
+use super::interrupt::unbroken;
 use super::progress::Meter;
-use super::unbroken;
 use crate::output::printable;
 
 /// How questions are answered.

@@ -2,13 +2,14 @@
 
 mod console;
 mod extended;
+mod interrupt;
 mod progress;
 mod summary;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use extant::rooms::check::pass0::{OpenError, OpenOptions, Wanted};
 use extant::rooms::check::run::{
@@ -31,13 +32,13 @@ use crate::session::Session;
 use crate::waiting::Waiting;
 use console::{Answering, Console};
 use extended::Extended;
+use interrupt::cancel_on_interrupt;
 use progress::Meter;
 use summary::Summary;
 
 pub(crate) use extant::rooms::check::run::OPERATIONAL;
 /// e2fsck's exit codes beside those of a check's end.
 pub(crate) const USAGE: u8 = 16;
-pub(crate) const CANCELLED: u8 = 32;
 
 /// Check and repair a volume, as e2fsck does
 ///
@@ -131,10 +132,10 @@ pub(crate) struct Args {
 }
 
 /// Parses the words of a command line and runs it; the exit code. `name` is how we were called.
-pub(crate) fn run_words(name: &'static str, as_twin: bool, words: Vec<OsString>) -> u8 {
+pub(crate) fn run_words(name: &'static str, is_compat: bool, words: Vec<OsString>) -> u8 {
     match parse::parse_alone::<Args>(name, words) {
         Ok(args) => {
-            let mut session = Session::new(name, as_twin);
+            let mut session = Session::new(name, is_compat);
             let outcome = args.run(&mut session);
             session.close_unheard(outcome)
         }
@@ -177,8 +178,13 @@ impl Args {
         }
         let Some(image) = self.image.clone() else { return Err(usage("missing operand: image")) };
         let shown = image.to_string_lossy().into_owned();
-        let code = Run { args: &self, extended: &extended, called: &session.called, image: shown }
-            .run(&image, answering)?;
+        let code = CheckCommand {
+            args: &self,
+            extended: &extended,
+            called: &session.called,
+            image: shown,
+        }
+        .run(&image, answering)?;
         match code {
             0 => Ok(()),
             code => Err(Failure::silent(code)),
@@ -238,32 +244,8 @@ impl Args {
     }
 }
 
-/// Held while blocks hold what a test has written: nothing ends the program then.
-static UNBROKEN: Mutex<()> = Mutex::new(());
-
-/// Does work that is not to be cut short by SIGINT.
-fn unbroken(work: &mut dyn FnMut()) {
-    let _held = UNBROKEN.lock();
-    work();
-}
-
-/// SIGINT ends the check between two writes of a system call's size; what was repaired stays, and
-/// the volume says that it is not clean.
-fn cancel_on_interrupt(image: &str, called: &str) {
-    let text = format!("{image}: {called} cancelled.");
-    let signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT]);
-    let Ok(mut signals) = signals else { return };
-    std::thread::spawn(move || {
-        if signals.forever().next().is_some() {
-            let _held = UNBROKEN.lock();
-            err_line!("{text}");
-            std::process::exit(i32::from(CANCELLED));
-        }
-    });
-}
-
 /// One run, once the command line is understood.
-struct Run<'a> {
+struct CheckCommand<'a> {
     args: &'a Args,
     extended: &'a Extended,
     called: &'a str,
@@ -280,7 +262,7 @@ struct Opened {
     no_journal: Option<JournalError>,
 }
 
-impl Run<'_> {
+impl CheckCommand<'_> {
     fn run(&self, image: &OsString, answering: Answering) -> Result<u8, Failure> {
         let meter = Meter::new(self.args.progress, &self.image)
             .map_err(|error| Failure::new(error).with_code(OPERATIONAL))?;
@@ -449,7 +431,7 @@ impl Run<'_> {
                     Err(NotOpened::File(error)) => return Err(failed(&error)),
                 }
             }
-            // Opening the image tells why.
+            // OpenArgs the image tells why.
             (named, _) => (named, None),
         };
         let keys = url.keys().map_err(|error| failed(&error))?;

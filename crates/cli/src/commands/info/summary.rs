@@ -7,21 +7,21 @@ use extant::rooms::ondisk::{CompatFeatures, Geometry, IncompatFeatures};
 
 use super::header::written;
 use crate::failure::Failure;
+use crate::named_view::NamedView;
 use crate::output::{human_size, printable};
 use crate::say;
 use crate::session::Session;
-use crate::survey::Survey;
 use crate::time;
 
 pub(super) fn show(
-    survey: &Survey,
+    view: &NamedView,
     geometry: &Geometry,
     journal: Option<&JournalSuperblock>,
     session: &mut Session,
 ) -> Result<(), Failure> {
-    let superblock = &survey.superblock;
+    let superblock = &view.superblock;
     let mut line = |name: &str, value: String| say!(session, "{name:<14}{value}");
-    line("Image", printable(survey.name.as_encoded_bytes()))?;
+    line("Image", printable(view.name.as_encoded_bytes()))?;
     line("Type", type_name(superblock).to_owned())?;
     let label = superblock.label();
     line("Label", if label.is_empty() { "none".to_owned() } else { printable(label) })?;

@@ -10,40 +10,40 @@ use crate::failure::{At, Failure};
 
 /// A file to be written: without a name until it is whole, so that a failure leaves no half file.
 /// What is no regular file (a pipe, a tape) is written as it is.
-pub(crate) struct Target {
+pub(crate) struct OutputFile {
     path: PathBuf,
-    place: Place,
+    kind: OutputKind,
 }
 
-enum Place {
+enum OutputKind {
     Special(File),
     New(NewFile),
 }
 
-impl Target {
+impl OutputFile {
     /// Begins it.
     pub(crate) fn create(output: &Path) -> Result<Self, Failure> {
         let is_special = output.metadata().is_ok_and(|metadata| !metadata.is_file());
-        let place = match is_special {
-            true => Place::Special(File::options().write(true).open(output).at(output)?),
-            false => Place::New(NewFile::create(output).at(output)?),
+        let kind = match is_special {
+            true => OutputKind::Special(File::options().write(true).open(output).at(output)?),
+            false => OutputKind::New(NewFile::create(output).at(output)?),
         };
-        Ok(Self { path: output.to_owned(), place })
+        Ok(Self { path: output.to_owned(), kind })
     }
 
     /// What is written to.
     pub(crate) fn file(&self) -> &File {
-        match &self.place {
-            Place::Special(file) => file,
-            Place::New(new) => new.file(),
+        match &self.kind {
+            OutputKind::Special(file) => file,
+            OutputKind::New(new) => new.file(),
         }
     }
 
     /// The file is whole.
     pub(crate) fn keep(self) -> Result<(), Failure> {
-        match self.place {
-            Place::Special(_) => Ok(()),
-            Place::New(new) => new.publish().at(&self.path),
+        match self.kind {
+            OutputKind::Special(_) => Ok(()),
+            OutputKind::New(new) => new.publish().at(&self.path),
         }
     }
 }

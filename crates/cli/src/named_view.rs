@@ -10,17 +10,17 @@ use extant::rooms::ondisk::FormatError;
 use extant::rooms::storage::{DeviceUrl, stat_host};
 
 use crate::failure::Failure;
-use crate::inside::open_for_reading;
+use crate::image_path::open_for_reading;
 use crate::journal_device;
 
 /// A view with the name of its image.
-pub(crate) struct Survey {
+pub(crate) struct NamedView {
     /// As it was named.
     pub(crate) name: OsString,
     view: RawView,
 }
 
-impl Survey {
+impl NamedView {
     /// Opens an image and reads its superblock.
     pub(crate) fn open(name: &OsStr, choice: SuperblockChoice) -> Result<Self, Failure> {
         let url = DeviceUrl::parse(name, extant::schemes(), stat_host).map_err(Failure::new)?;
@@ -39,7 +39,7 @@ impl Survey {
     }
 }
 
-impl Deref for Survey {
+impl Deref for NamedView {
     type Target = RawView;
 
     fn deref(&self) -> &RawView {
