@@ -1,4 +1,4 @@
-//! What ends a command: one sentence for standard error, and the exit code.
+//! The error that ends a command: one sentence for standard error, and the exit code.
 
 use std::fmt::{self, Display};
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::err_line;
 const FAILED: u8 = 1;
 /// The exit code of a command line that means nothing.
 const USAGE: u8 = 2;
-/// What a shell shows for a program that SIGPIPE ended: 128 + 13.
+/// Exit status that a shell shows for a program that SIGPIPE ended: 128 + 13.
 const BROKEN_PIPE: u8 = 141;
 
 /// Why a command failed. `main` prints it as `extant COMMAND: SENTENCE` and exits with its code.
@@ -58,7 +58,7 @@ impl Failure {
         self
     }
 
-    /// What is told of it; nothing where everything was said.
+    /// Its sentence; empty if everything has been printed.
     pub(crate) fn sentence(self) -> String {
         self.sentence.unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Names of files inside images: `IMAGE:/path`, or paths beside `--image IMAGE`.
+//! Names of files inside images: `IMAGE:/path`, or paths with `--image IMAGE`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(image_paths(Some(name), &[]).unwrap(), [root]);
     }
 
-    /// What shells complete.
+    /// Names as shells complete them.
     #[test]
     fn a_relative_name_leads_into_an_image_unless_it_is_a_files() {
         let scratch = Scratch::new();

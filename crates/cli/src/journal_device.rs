@@ -83,7 +83,7 @@ pub(crate) fn missing(place: &Path, error: &JournalError) -> Option<Failure> {
     error.wants_device().then(failure)
 }
 
-/// What to do where a command has no option for the journal's device.
+/// How to fix a missing journal for a command without an option for its device.
 fn hint(error: &JournalError) -> &'static str {
     match error {
         JournalError::NotListed { .. } => "use -o journal_path=DEVICE",

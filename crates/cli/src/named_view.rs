@@ -1,4 +1,4 @@
-//! An image opened for a look at its structures as they are stored.
+//! An image opened to read its structures as they are stored.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::Deref;

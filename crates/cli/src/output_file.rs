@@ -9,7 +9,7 @@ use extant::rooms::image::NewFile;
 use crate::failure::{At, Failure};
 
 /// A file to be written: without a name until it is whole, so that a failure leaves no half file.
-/// What is no regular file (a pipe, a tape) is written as it is.
+/// A pipe or a device is written in place.
 pub(crate) struct OutputFile {
     path: PathBuf,
     kind: OutputKind,
@@ -31,7 +31,7 @@ impl OutputFile {
         Ok(Self { path: output.to_owned(), kind })
     }
 
-    /// What is written to.
+    /// The file to write to.
     pub(crate) fn file(&self) -> &File {
         match &self.kind {
             OutputKind::Special(file) => file,
@@ -48,7 +48,7 @@ impl OutputFile {
     }
 }
 
-/// What tells a file from all others, whatever name it has.
+/// Identity of a file, whatever its name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum FileId {
     /// The number of a block device.

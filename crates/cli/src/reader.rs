@@ -26,7 +26,7 @@ pub(crate) struct Image {
     /// As it was named.
     name: String,
     pub(crate) volume: Reader,
-    /// What the image lies in; known of an image that is opened without restrictions.
+    /// Files and devices of the image; known if it was opened without restrictions.
     holders: Vec<FileId>,
 }
 
@@ -85,7 +85,7 @@ impl Image {
     }
 
     /// The names of a directory in byte order, without `.` and `..`. An error ends the list; it
-    /// comes beside what was read before it.
+    /// is returned with the names read before it.
     pub(crate) fn names(&self, dir: InodeNo, path: &[u8]) -> (Vec<Name>, Option<Failure>) {
         let mut names = Vec::new();
         let mut failure = None;
@@ -109,7 +109,7 @@ impl Image {
     }
 
     /// Walks a tree from a file on, directories before what they hold, names in byte order. What
-    /// cannot be read is told of and left out; a directory that was seen before is too, so that
+    /// cannot be read is reported and left out; so is a directory that was seen before, so that
     /// loops end.
     pub(crate) fn walk(
         &self,
@@ -218,7 +218,7 @@ pub(crate) fn join(parent: &[u8], name: &[u8]) -> Vec<u8> {
     [parent, separator, name].concat()
 }
 
-/// What was had of an image before the process restricted itself: its files, its key, and what to
+/// State of an image from before the process restricted itself: its files, its key, and what to
 /// do with its journal; or why they were not had.
 type HadBefore = Result<(Files, Keys, Journal), String>;
 

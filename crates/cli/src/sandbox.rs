@@ -1,4 +1,4 @@
-//! The restrictions of commands that read images nobody vouches for.
+//! The restrictions of commands that read untrusted images.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What every command is handed: its name in messages, standard output, and the exit code so far.
+//! The context of every command: its name in messages, standard output, and the exit code so far.
 
 use crate::err_line;
 use crate::failure::Failure;
@@ -21,8 +21,8 @@ impl Session {
         Self { called: called.into(), is_compat, out: Output::new(), code: 0 }
     }
 
-    /// Tells of a failure and goes on, as `ls` does with one of several operands. A reader that
-    /// has gone is not gone on from.
+    /// Prints a failure and continues, as `ls` does with one of several operands. If the reader
+    /// of standard output has gone, the failure is returned.
     pub(crate) fn error(&mut self, failure: Failure) -> Result<(), Failure> {
         if failure.code() == Failure::broken_pipe().code() {
             return Err(failure);
@@ -33,7 +33,7 @@ impl Session {
         Ok(())
     }
 
-    /// A remark on standard error that changes nothing.
+    /// Prints a warning, which does not change the exit code.
     pub(crate) fn warn(&mut self, what: impl std::fmt::Display) -> Result<(), Failure> {
         self.out.flush()?;
         err_line!("{}: {what}", self.called);

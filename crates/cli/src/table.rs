@@ -176,7 +176,8 @@ pub(crate) fn command() -> clap::Command {
     table.help_template(template)
 }
 
-/// Runs the command line: as a command of e2fsprogs where a link of its name called us, else by the table.
+/// Runs the command line: as a command of e2fsprogs where a link of its name called us, else by the
+/// table.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let called = compat::called_as(arguments.first());
     ExitCode::from(match called {

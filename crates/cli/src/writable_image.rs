@@ -1,4 +1,4 @@
-//! Images opened for changes, each had alone.
+//! Images opened for changes, each locked exclusively.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -55,7 +55,7 @@ fn memory(text: &str) -> Result<u64, &'static str> {
 pub(crate) struct WritableImage {
     /// As it was named.
     name: String,
-    /// Its files. New ones belong to whoever runs the command.
+    /// Its files. New ones belong to the user who runs the command.
     pub(crate) fs: FileSystem,
     /// The device below, opened by name.
     opened: Opened,
@@ -107,12 +107,12 @@ impl WritableImage {
         }
     }
 
-    /// What the engine said of a path. Missing files read as the shell tells them.
+    /// An error of the engine for a path. Missing files are reported in the shell's words.
     pub(crate) fn refusal(&self, error: &Error) -> Failure {
         self.refusal_at(error.path(), error.cause())
     }
 
-    /// A call of the library that failed, told of the path given instead of its own.
+    /// A failed call of the library, reported for the path given instead of its own.
     pub(crate) fn refusal_at(&self, path: &Path, cause: &Cause) -> Failure {
         match cause {
             Cause::NotFound => self.failure(path, "no such file or directory"),
@@ -160,7 +160,7 @@ fn live(
     volume.map_err(|error| journal_device::not_opened(name, &*opened.device, &error))
 }
 
-/// Who makes files: whoever runs the command, with the umask of the process.
+/// Owner of new files: the user who runs the command, with the umask of the process.
 fn creator() -> Credentials {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     Credentials {

@@ -396,7 +396,7 @@ fn equal_edits_with_a_source_date_give_equal_images() {
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
 
-/// What would destroy the image that is read is refused, by each of its names: nothing of it
+/// A copy that would destroy the image it reads is refused, by each of its names: nothing of it
 /// changes.
 #[test]
 fn an_image_is_not_replaced_by_what_comes_out_of_it() {
@@ -430,14 +430,14 @@ fn an_image_is_not_replaced_by_what_comes_out_of_it() {
             assert!(std::fs::read(&image).unwrap() == before, "{command:?}");
         }
     }
-    // Beside it, a file of the image's own name.
+    // Next to it, a file of the image's own name.
     let output = extant(["cp", "-r", &root, scratch.path().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(std::fs::read(&image).unwrap() == before);
     assert_eq!(std::fs::read(scratch.join("file")).unwrap(), b"kept");
 }
 
-/// What fails on a volume without inodes left names the files that were not made.
+/// On a volume without free inodes the files that were not made are named.
 #[test]
 fn a_copy_into_a_full_volume_names_the_file_that_failed() {
     let scratch = Scratch::new();
@@ -457,7 +457,7 @@ fn a_copy_into_a_full_volume_names_the_file_that_failed() {
     assert_eq!(text(&output.stderr), expected);
 }
 
-/// What cannot be read at all does not cost the file that a link leads to its contents.
+/// A source that cannot be read does not truncate the file that a link leads to.
 #[test]
 fn a_file_behind_a_link_stays_as_it_is_where_the_copy_cannot_begin() {
     let scratch = Scratch::new();

@@ -116,7 +116,7 @@ fn a_luks_container_is_used_like_any_image() {
     }
 }
 
-/// What comes through a pipe comes once, as what somebody types should.
+/// A pipe is read once, as what a user types should be.
 #[test]
 fn a_key_is_asked_for_once() {
     let luks = match Luks::new("") {
@@ -294,14 +294,14 @@ fn a_passphrase_is_typed_and_not_shown() {
     assert!(!is_done && shown.contains("no key slot opens with this key"), "{shown}");
 }
 
-/// What a drive holds goes to its image when the command has ended.
+/// Data of a drive are written to its image when the command has ended.
 #[test]
 fn a_simulated_drive_that_cannot_keep_what_it_holds_fails() {
     let scratch = Scratch::new();
     let path = scratch.join("disk.img");
     fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
     let image = format!("model:nvme:{}", path.display());
-    // Writes behind some MiB of a file fail; without the signal of that they are errors.
+    // Writes after some MiB of a file fail; without the signal of that they are errors.
     let script = "trap '' 25; ulimit -f 8192; exec \"$@\"";
     let words = [env!("CARGO_BIN_EXE_extant"), "mkfs", "-q", "-b", "1024", &image];
     let output = Command::new("sh").args(["-c", script, "sh"]).args(words).output().unwrap();

@@ -407,8 +407,8 @@ fn a_lost_superblock_does_not_hide_the_journal() {
     }
 }
 
-/// A superblock that names an inode without a journal, beside the device: the log is replayed, and
-/// nothing is written where the device is not there.
+/// A superblock that names an inode without a journal, in addition to the device: the log is
+/// replayed, and nothing is written where the device is not there.
 #[test]
 fn an_inode_without_a_journal_does_not_hide_the_journal() {
     let _turn = turn();

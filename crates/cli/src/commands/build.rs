@@ -177,7 +177,7 @@ impl Args {
     }
 }
 
-/// Unpacked archives go beside the image; what lies beside a device is no disk.
+/// Unpacked archives are stored next to the image; the directory of a device file is not on a disk.
 fn spool(output: &Path) -> PathBuf {
     let is_special = |metadata: std::fs::Metadata| !metadata.is_file();
     if is_part(output) || std::fs::metadata(output).is_ok_and(is_special) {

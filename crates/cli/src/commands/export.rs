@@ -83,7 +83,7 @@ impl Args {
         match writer.status().at("/proc/self/exe")?.code() {
             Some(0) => target.keep(),
             Some(1) => target.keep().and(Err(Failure::silent(1))),
-            // What is wrong was told.
+            // The errors have been printed.
             _ => Err(Failure::silent(1)),
         }
     }

@@ -82,7 +82,7 @@ const TESTS: [&str; 16] = [
     "empty", "mindepth", "maxdepth", "print0", "ls",
 ];
 
-/// Whether a test of find(1) may be called so: one that is not known is told of by its whole name.
+/// Whether a test of find(1) may have this name; an unknown one is reported by its whole name.
 fn is_word(test: &str) -> bool {
     test.len() > 1 && test.bytes().all(|byte| byte.is_ascii_lowercase())
 }
@@ -196,7 +196,7 @@ impl<'a> Tests<'a> {
         match file.file_type() {
             FileType::Regular => file.size == 0,
             FileType::Directory => {
-                // What cannot be read is told of when the walk goes in.
+                // The walk reports a directory that cannot be read.
                 let (names, failure) = image.names(file.number, &walked.path);
                 names.is_empty() && failure.is_none()
             }

@@ -15,7 +15,7 @@ use crate::reader::Image;
 use crate::say;
 use crate::session::Session;
 
-/// What FIEMAP may say of an extent, as far as it applies to an image.
+/// Flags of FIEMAP for an extent, as far as they apply to an image.
 const FLAGS: [&str; 5] = ["last", "unwritten", "not_aligned", "inline", "merged"];
 
 /// Show the extents of files, as filefrag does
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// Print version; twice: the flags of extents, too
     #[arg(short = 'V', action = clap::ArgAction::Count)]
     version: u8,
-    /// Refused: FIBMAP asks a kernel, and there is none behind an image
+    /// Refused: FIBMAP needs a mounted file system
     #[arg(short = 'B', hide = true)]
     fibmap: bool,
     /// Refused: the kernel's cache of extents
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     operands: Operands,
 }
 
-/// The command line with `-b4096` as `-b=4096`: a word behind `-b` is never its number.
+/// The command line with `-b4096` as `-b=4096`: a word after `-b` is never its number.
 pub(crate) fn with_equals(arguments: Vec<OsString>) -> Vec<OsString> {
     let number = |argument: OsString| match argument.to_str().and_then(|it| it.strip_prefix("-b")) {
         Some(digits) if digits.starts_with(|it: char| it.is_ascii_digit()) => {
@@ -86,7 +86,7 @@ fn unit_of(text: &str) -> Result<u64, String> {
     allowed.ok_or_else(|| "invalid block size (expected 1 to 1G)".to_owned())
 }
 
-/// What is shown of a file.
+/// Output for a file.
 #[derive(Serialize)]
 struct JsonFile {
     path: JsonName,

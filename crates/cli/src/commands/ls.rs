@@ -133,7 +133,7 @@ impl Args {
         self.all || self.almost_all || !name.starts_with(b".")
     }
 
-    /// What a directory holds, in the order asked for.
+    /// Entries of a directory, in the requested order.
     fn list(
         &self,
         image: &Image,
@@ -261,7 +261,7 @@ impl Args {
     }
 }
 
-/// What the terminal says of itself, or 80.
+/// Columns of the terminal, or 80.
 fn terminal_width() -> usize {
     std::env::var("COLUMNS")
         .ok()

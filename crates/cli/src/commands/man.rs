@@ -76,7 +76,7 @@ fn page(command: Command) -> Result<Vec<u8>, Failure> {
     if let Some(notes) = notes {
         page.extend(b".SH NOTES\n");
         for line in notes.lines() {
-            // What begins with a dot would be a request.
+            // A line that begins with a dot would be a request.
             let dot = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
             let line = line.replace('\\', "\\\\").replace('-', "\\-");
             page.extend(format!("{dot}{line}\n").bytes());

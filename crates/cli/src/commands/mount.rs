@@ -21,9 +21,9 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::waiting::Waiting;
 
-/// What mount(8) takes for a mount that failed.
+/// Exit code of mount(8) for a mount that failed.
 const MOUNT_FAILED: u8 = 32;
-/// What the process outside says to the command that waits, when the volume is mounted.
+/// Message from the supervisor to the waiting command when the volume is mounted.
 const READY: &str = "ready";
 /// The type that mount(8) hands on.
 pub(super) const FS_TYPE: &str = "fuse.extant";
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     no_sandbox: bool,
     #[command(flatten)]
     waiting: Waiting,
-    /// What this process is to do for another one of the same command
+    /// Role of this process for another one of the same command
     #[arg(long, value_enum, hide = true)]
     role: Option<Role>,
     /// A descriptor that the key is read from
@@ -71,7 +71,7 @@ enum Role {
 /// Mount a volume over FUSE, as mount(8) calls its helpers
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompatArgs {
-    /// What is mounted
+    /// Image to mount
     #[arg(value_name = "IMAGE")]
     image: OsString,
     /// Where
@@ -168,7 +168,7 @@ impl Args {
     /// In the background there is no terminal, and the server's standard input is not the caller's:
     /// a key that comes from one of them is handed on by a descriptor.
     fn hand_key_on(&mut self) -> Result<Option<OwnedFd>, Failure> {
-        // What is wrong with a name the server tells.
+        // The server reports errors in a name.
         let Ok(url) = DeviceUrl::parse(&self.image, extant::schemes(), stat_host) else {
             return Ok(None);
         };

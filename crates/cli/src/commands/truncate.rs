@@ -33,7 +33,7 @@ pub(crate) struct Args {
     open_args: OpenArgs,
 }
 
-/// What a size on the command line asks for.
+/// A size on the command line.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Wanted {
     Exactly(u64),

@@ -22,7 +22,7 @@ const DOCUMENT_001: [&str; 8] = [
     "data=writeback,mballoc,extents",
 ];
 
-/// What is written through a mount with these options.
+/// Data written through a mount with these options.
 fn write_under(scratch: &Scratch, image: &Path, options: &str) {
     let mount = Mount::new(scratch, image, &["-o", options]);
     fs::create_dir(mount.path().join("dir")).expect("mkdir");
@@ -214,7 +214,7 @@ fn limits_are_enforced_only_where_the_volume_counts() {
     Mount::new(&scratch, &plain, &["-o", "noquota"]).unmount();
 }
 
-/// What commits write has the priority that was asked for, and nothing else of the server has; in
+/// Writes of commits have the priority of the option, and no other writes of the server have it; in
 /// the sandbox too.
 #[test]
 fn a_journals_priority_is_that_of_the_thread_that_commits() {

@@ -1,4 +1,4 @@
-//! Files of an image made anew on this machine.
+//! Copies files of an image to this machine.
 //!
 //! The image may be anybody's: every name is made relative to the directory that holds it, links
 //! are never followed, and what stands in the way is replaced, not written through, when the copy
@@ -29,14 +29,14 @@ use crate::writable_image::umask;
 
 /// Bytes that are read and written at once.
 const PIECE: usize = 1 << 20;
-/// Directories that are open at once: those above are opened anew on the way back.
+/// Number of directories open at once; those above are reopened on the way back.
 const OPEN_LEVELS: usize = 64;
 /// Why a copy does not take the place of the image that it comes from.
 pub(super) const IS_THE_IMAGE: &str = "not overwriting the source image";
 /// Longest path, in bytes, by which a first copy is found again.
 const LONGEST_PATH: usize = 4095;
 
-/// What a copy keeps.
+/// Attributes that a copy preserves.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) preserve: bool,
@@ -66,7 +66,7 @@ struct Level {
     /// Bytes of the way to it, in the image and on this machine.
     path_len: usize,
     place_len: usize,
-    /// By what it is known again when it is opened anew: device and inode.
+    /// Device and inode, to check that a reopened directory is the same one.
     identity: (u64, u64),
     /// Still to be copied, the last first.
     names: Vec<Name>,
@@ -100,7 +100,7 @@ impl<'i> Copier<'i> {
             .map_err(|error| Failure::at(parent, error))?;
         if !file.is_dir() {
             if place.as_os_str().as_bytes().ends_with(b"/") {
-                // What is there is no directory: the copy would go into it.
+                // The existing file is not a directory, so a copy cannot go into it.
                 let is_there = place.symlink_metadata().is_ok()
                     || Errno::NOTDIR == rustix::fs::stat(place).err().unwrap_or(Errno::NOENT);
                 let why = if is_there { "not a directory" } else { "no such directory" };
@@ -185,7 +185,7 @@ impl<'i> Copier<'i> {
             let why = "directory already copied under another name; skipped";
             return Err(self.image.failure(path, why));
         }
-        // Nobody else looks in before it is done.
+        // No other user can read it before it is complete.
         let is_new = match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
             Ok(()) => true,
             Err(Errno::EXIST) => false,
@@ -398,7 +398,7 @@ impl<'i> Copier<'i> {
             }
         };
         if file.file_type() != FileType::Symlink {
-            // Nobody else's file is run in the name of whoever copies it.
+            // A file of another owner must not run as the user who copies it.
             let bits = file.permissions() & if is_owned { 0o7777 } else { 0o1777 };
             made.set_mode(Mode::from_raw_mode(bits.into())).map_err(failed)?;
         }
@@ -461,13 +461,13 @@ impl TargetName<'_> {
 /// A new file, as system calls name it.
 enum Made<'f> {
     Open(BorrowedFd<'f>),
-    /// What cannot be opened: a link, a device.
+    /// A file that cannot be opened: a link, a device.
     Named(BorrowedFd<'f>, &'f [u8]),
 }
 
 impl Made<'_> {
     fn set_owner(&self, file: &LoadedInode) -> Result<(), Errno> {
-        // All ones means "leave it" to the system call, and is nobody's number.
+        // All ones is not a valid ID: the system call takes it as "do not change".
         let uid = (file.uid != u32::MAX).then(|| Uid::from_raw(file.uid));
         let gid = (file.gid != u32::MAX).then(|| Gid::from_raw(file.gid));
         match *self {

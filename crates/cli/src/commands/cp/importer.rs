@@ -1,6 +1,6 @@
 //! Files copied into an image, of this machine or of an image.
 //!
-//! A file that stands in the way is replaced in one moment: the copy is made beside it and renamed.
+//! An existing file is replaced atomically: the copy is made next to it and renamed.
 //! Links of the source are followed only where the command says so, those of the image never at the
 //! end of a path.
 
@@ -139,8 +139,8 @@ impl<'i, S: Source> Importer<'i, S> {
         Ok(Level { source: source.to_owned(), place: place.to_owned(), attributes, names })
     }
 
-    /// What a directory keeps is set when all is in it: its time of change, and permissions that
-    /// bar nothing before.
+    /// Attributes of a directory are set after its files are copied: its time of change, and
+    /// permissions that bar nothing before.
     fn finish(&self, level: &Level, session: &mut Session) -> Result<(), Failure> {
         if self.rules.preserve {
             return self.keep(
@@ -188,7 +188,7 @@ impl<'i, S: Source> Importer<'i, S> {
             false => Ok(()),
         });
         if let Err(failure) = done {
-            // Half a file is none. That it cannot be removed is told by what comes first.
+            // An incomplete copy is removed; if that fails, the first error is the one reported.
             let _ = fs.remove_file(&made);
             return Err(failure);
         }
@@ -240,7 +240,7 @@ impl<'i, S: Source> Importer<'i, S> {
         let dir = place.parent().unwrap_or(Path::new("/"));
         let refused = |error: extant::Error| image.refusal_at(place, error.cause());
         let to = options.open_tmpfile(&image.fs, dir).map_err(|error| match error.cause() {
-            // What is missing is the directory.
+            // The directory is missing.
             Cause::NotFound | Cause::NotADirectory => image.refusal(&error),
             _ => refused(error),
         })?;
@@ -270,7 +270,7 @@ impl<'i, S: Source> Importer<'i, S> {
             ..SetAttributes::default()
         };
         fs.set_attributes(made, Follow::No, &owner).map_err(refused)?;
-        // Attributes that ext4 does not have are told of and left out.
+        // Attributes that ext4 does not have are reported and left out.
         for (name, value) in self.source.xattrs(source)? {
             let name = OsStr::from_bytes(&name);
             if let Err(error) = fs.set_xattr(made, name, &value, XattrSet::Any) {

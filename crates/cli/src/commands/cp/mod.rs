@@ -303,7 +303,7 @@ fn within<'i>(
     images.of(source).map(ImageSource::Other)
 }
 
-/// What the name of a copy stands for, with a link followed as cp(1) follows it.
+/// The file that a copy is written to, with links followed as by cp(1).
 enum HostTarget {
     /// A name to be made, or to be made another file's.
     Name,

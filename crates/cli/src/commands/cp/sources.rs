@@ -24,7 +24,7 @@ use crate::writable_image::WritableImage;
 /// Bytes of the names or the value of attributes that the system gives at most (xattr(7)).
 const MOST_XATTR: usize = 1 << 16;
 
-/// What a copy must know of a file.
+/// Attributes of a source file that a copy needs.
 pub(super) struct SourceAttributes {
     pub(super) kind: FileType,
     /// The low twelve bits of the mode.
@@ -166,7 +166,7 @@ impl Source for HostSource {
         let mut found = Vec::new();
         for name in list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
             let length = match rustix::fs::lgetxattr(path, name, &mut value) {
-                // It went meanwhile, or is only listed.
+                // The attribute was removed after the list was read, or is only listed.
                 Err(Errno::NODATA | Errno::OPNOTSUPP) => continue,
                 length => length.at(path)?,
             };
@@ -199,7 +199,7 @@ fn regular(
                 count => count.at(path)?,
             };
             if count == 0 {
-                // The file became shorter meanwhile.
+                // The file was truncated during the copy.
                 size = at;
                 break;
             }
@@ -226,7 +226,7 @@ fn stream(mut from: File, path: &Path, buffer: &mut [u8], put: Put<'_>) -> Resul
     }
 }
 
-/// Where data begin at `at` or behind it; `None` where there are no more.
+/// Offset of the first data at or after `at`; `None` if there are no more.
 fn next_data(file: &File, at: u64, size: u64) -> rustix::io::Result<Option<u64>> {
     if at >= size {
         return Ok(None);

@@ -1,6 +1,6 @@
 //! e2fsck's extended options (-E): each works or is refused by name.
 
-/// What was asked for.
+/// The options given.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Extended {
     pub(super) journal_only: bool,

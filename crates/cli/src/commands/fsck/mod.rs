@@ -37,7 +37,7 @@ use progress::Meter;
 use summary::Summary;
 
 pub(crate) use extant::rooms::check::run::OPERATIONAL;
-/// e2fsck's exit codes beside those of a check's end.
+/// e2fsck's exit code for a usage error.
 pub(crate) const USAGE: u8 = 16;
 
 /// Check and repair a volume, as e2fsck does

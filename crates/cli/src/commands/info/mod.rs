@@ -237,7 +237,7 @@ fn show_bad_blocks(view: &NamedView, session: &mut Session) -> Result<(), Failur
     Ok(())
 }
 
-/// Whether somebody has the volume open, as e2mmpstatus(8) tells it.
+/// Whether the volume is open on a host, as shown by e2mmpstatus(8).
 fn check_mmp(view: &NamedView, geometry: &Geometry, session: &mut Session) -> Result<(), Failure> {
     let name: &OsStr = &view.name;
     let Some(raw) = view.mmp(geometry).at(&view.name)? else {

@@ -1,4 +1,4 @@
-//! What a person wants to know of a volume, on half a screen.
+//! A summary of a volume for people, on half a screen.
 
 use extant::inspect::state_name;
 use extant::rooms::ondisk::jbd2::JournalSuperblock;

@@ -42,7 +42,7 @@ pub(crate) struct Args {
     image: OsString,
 }
 
-/// What the picture is written as.
+/// Format of the picture.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Form {
     Svg,
