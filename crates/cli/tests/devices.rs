@@ -356,5 +356,5 @@ fn a_simulated_drive_is_used_as_any_and_tells_its_own_times() {
     let point = scratch.join("point");
     fs::create_dir(&point).unwrap();
     let refusal = refused(&format!("mount @ {}", point.display()), &image);
-    assert!(refusal.contains("cannot be mounted"), "{refusal}");
+    assert!(refusal.contains("cannot mount a simulated drive"), "{refusal}");
 }

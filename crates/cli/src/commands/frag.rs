@@ -110,9 +110,9 @@ impl Args {
             return Ok(());
         }
         let refused = [
-            (self.fibmap, "-B is not supported: FIBMAP needs a mounted file system"),
-            (self.show_cache, "-E is not supported: there is no extent status cache"),
-            (self.preload_cache, "-P is not supported: there is no extent status cache"),
+            (self.fibmap, "-B: not supported: FIBMAP needs a mounted file system"),
+            (self.show_cache, "-E: not supported: there is no extent status cache"),
+            (self.preload_cache, "-P: not supported: there is no extent status cache"),
         ];
         if let Some((_, why)) = refused.iter().find(|(is_asked, _)| *is_asked) {
             return Err(Failure::new(why));
