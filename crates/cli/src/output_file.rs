@@ -4,7 +4,7 @@ use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use extant::rooms::image::NewFile;
+use extant::rooms::image::AtomicFile;
 
 use crate::failure::{At, Failure};
 
@@ -17,7 +17,7 @@ pub(crate) struct OutputFile {
 
 enum OutputKind {
     Special(File),
-    New(NewFile),
+    New(AtomicFile),
 }
 
 impl OutputFile {
@@ -26,7 +26,7 @@ impl OutputFile {
         let is_special = output.metadata().is_ok_and(|metadata| !metadata.is_file());
         let kind = match is_special {
             true => OutputKind::Special(File::options().write(true).open(output).at(output)?),
-            false => OutputKind::New(NewFile::create(output).at(output)?),
+            false => OutputKind::New(AtomicFile::create(output).at(output)?),
         };
         Ok(Self { path: output.to_owned(), kind })
     }
@@ -43,7 +43,7 @@ impl OutputFile {
     pub(crate) fn keep(self) -> Result<(), Failure> {
         match self.kind {
             OutputKind::Special(_) => Ok(()),
-            OutputKind::New(new) => new.publish().at(&self.path),
+            OutputKind::New(new) => new.persist().at(&self.path),
         }
     }
 }

@@ -219,7 +219,10 @@ fn a_copy_goes_through_a_link_that_the_command_line_names() {
     let to = link.to_str().unwrap();
     let dangling = extant(["cp", &hello, to]);
     assert_eq!(dangling.status.code(), Some(1));
-    assert!(text(&dangling.stderr).contains("not writing through dangling symlink"), "{dangling:?}");
+    assert!(
+        text(&dangling.stderr).contains("not writing through dangling symlink"),
+        "{dangling:?}"
+    );
     assert!(!file.exists());
 
     let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&path.metadata().unwrap());

@@ -477,7 +477,7 @@ impl FileSystem {
                 Some((name, below)) => {
                     at.push(OsStr::from_bytes(&name));
                     if levels.contains(&below) {
-                        let why = Cause::Invalid("the directory holds itself");
+                        let why = Cause::Invalid("directory contains itself");
                         return Err(Error::at(&at, why));
                     }
                     levels.push(below);

@@ -19,7 +19,7 @@ pub enum Error {
     #[error("journal: {0}")]
     Journal(#[from] JournalError),
     /// The volume is larger than the device: it was cut off, or the device is another one.
-    #[error("the volume has {volume} bytes, the device only {device}")]
+    #[error("the volume has {volume} bytes, but the device only {device}")]
     DeviceTooSmall {
         /// Bytes that the superblock counts.
         volume: u64,

@@ -506,7 +506,7 @@ fn what_is_no_header_is_said_so() {
     assert_eq!(refused(b"LUKS\xba\xbe\0\x03abc"), "not supported: LUKS version 3");
     assert_eq!(
         refused(b"LUKS\xde\xad\0\x01abc"),
-        "not supported: a LUKS1 header whose reencryption is under way"
+        "not supported: a LUKS1 header with reencryption in progress"
     );
     assert_eq!(refused(b"LUKS\xba\xbe\0\x01abc"), "LUKS1 header: cut off by the end of the device");
 }

@@ -37,8 +37,8 @@ pub(crate) struct Args {
     size: String,
     #[command(flatten)]
     format: Format,
-    /// Owner and group of every file, as numbers
-    #[arg(long, value_name = "UID:GID", conflicts_with = "map_owner")]
+    /// Owner and group of every file, as numbers or root; UID alone is the group too
+    #[arg(long, value_name = "UID[:GID]", conflicts_with = "map_owner")]
     owner: Option<String>,
     /// Map COUNT users (u:), groups (g:) or both (b:) from FROM on to TO; may be repeated
     #[arg(long, value_name = "[u:|g:|b:]FROM:TO[:COUNT]")]

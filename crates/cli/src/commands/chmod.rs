@@ -121,6 +121,8 @@ fn number(image: &WritableImage, file: &str, name: &str) -> Result<Option<u32>, 
         }
         // Whatever the image says, as for chown(1) and the kernel.
         Err(_) if name == "root" => return Ok(Some(0)),
+        // Whatever the image says, as for chown(1) and the kernel.
+        Err(_) if name == "root" => return Ok(Some(0)),
         Err(_) => {}
     }
     let what = if file == "/etc/passwd" { "user" } else { "group" };

@@ -254,7 +254,7 @@ impl Engine {
 /// inode.
 pub(super) fn check_is_no_locked_dir(named: InodeNo, locked: &[InodeNo]) -> Result<(), Error> {
     if locked.contains(&named) {
-        let flaw = Flaw::Rule("a directory has a name inside itself");
+        let flaw = Flaw::Rule("directory contains itself");
         return Err(flaw.at(Location::Inode(named)).into());
     }
     Ok(())

@@ -81,7 +81,7 @@ impl Renamed {
     /// Whether the file is what its name says it is.
     fn check(&self, inode: &LoadedInode) -> Result<(), Error> {
         if inode.is_dir() != self.is_dir {
-            let flaw = Flaw::Rule("a name says another type of file");
+            let flaw = Flaw::Rule("file type in directory entry is wrong");
             return Err(flaw.at(Location::Inode(self.found.inode)).into());
         }
         Ok(())
@@ -291,7 +291,7 @@ impl Engine {
                 return Ok(Some(at));
             }
             if !seen.insert(parent) {
-                let flaw = Flaw::Rule("a directory is its own ancestor");
+                let flaw = Flaw::Rule("directory loop");
                 return Err(flaw.at(Location::Inode(parent)).into());
             }
             at = parent;

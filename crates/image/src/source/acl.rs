@@ -9,7 +9,7 @@ const VERSION: u32 = 2;
 /// The id of entries that have none.
 const NO_ID: u32 = u32::MAX;
 
-/// What an ACL entry speaks of, with the kernel's numbers, in the kernel's order.
+/// The subject of an ACL entry, with the kernel's numbers, in the kernel's order.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Tag {
     UserObj = 0x01,
@@ -57,15 +57,15 @@ impl Acl {
             [(Tag::UserObj, "user::"), (Tag::GroupObj, "group::"), (Tag::Other, "other::")]
         {
             if count(tag) != 1 {
-                return Err(invalid(format!("it must have {name} once")));
+                return Err(invalid(format!("exactly one {name} entry is required")));
             }
         }
         let named = count(Tag::User) + count(Tag::Group);
         if count(Tag::Mask) > 1 || (named > 0 && count(Tag::Mask) == 0) {
-            return Err(invalid("named entries need one mask::"));
+            return Err(invalid("named entries require a mask:: entry"));
         }
         if entries.windows(2).any(|pair| (pair[0].tag, pair[0].id) == (pair[1].tag, pair[1].id)) {
-            return Err(invalid("one id has two entries"));
+            return Err(invalid("duplicate entry for an ID"));
         }
         Ok(Self(entries))
     }
@@ -109,12 +109,12 @@ impl Acl {
         value
     }
 
-    /// Whether the permission bits say all of it.
+    /// Whether the permission bits are equivalent.
     pub(super) fn is_minimal(&self) -> bool {
         self.0.len() == 3
     }
 
-    /// The permission bits that go with it: the group's are the mask's where there is one.
+    /// The corresponding permission bits: the group's are the mask's if there is one.
     pub(super) fn permissions(&self) -> u16 {
         let of = |tag| self.0.iter().find(|entry| entry.tag == tag).map(|entry| entry.perm);
         let group = of(Tag::Mask).or(of(Tag::GroupObj)).unwrap_or(0);
@@ -175,7 +175,7 @@ fn entry_from_text(line: &str) -> Result<Entry, Flaw> {
         ("group" | "g", false) => Tag::Group,
         ("mask" | "m", true) => Tag::Mask,
         ("other" | "o", true) => Tag::Other,
-        _ => return Err(invalid(format!("entry '{line}' is of no known kind"))),
+        _ => return Err(invalid(format!("unknown type of entry '{line}'"))),
     };
     let id = if tag.has_id() { id_from_text(line, qualifier, number)? } else { NO_ID };
     Ok(Entry { tag, id, perm: perm_from_text(line, perm)? })

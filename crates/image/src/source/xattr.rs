@@ -141,7 +141,7 @@ impl XattrSets {
             return Err(broken("the value is larger than 65536 bytes"));
         }
         if name.contains(&0) {
-            return Err(broken("the name holds a NUL byte"));
+            return Err(broken("the name has a NUL byte"));
         }
         if !is_storable(name, *mode) {
             *self.ignored.entry(name.to_vec()).or_default() += 1;
@@ -220,7 +220,7 @@ impl XattrList {
         self.0.push((name.to_vec(), value.to_vec()));
     }
 
-    /// Adds an ACL that is given as text; an empty one is none.
+    /// Adds an ACL that is given as text; an empty text adds nothing.
     pub(super) fn add_acl_text(&mut self, name: &[u8], text: &[u8]) -> Result<(), Flaw> {
         if let Some(acl) = acl::from_text(text)? {
             self.add(name, &acl.to_kernel());

@@ -79,7 +79,7 @@ fn damaged_headers_are_named_with_their_place() {
             new().pax(&[("path", &[b'n'; 256])]).file("a", b""),
             "byte 0: name of 256 bytes: ext4 stores at most 255",
         ),
-        (new().pax(&[("path", b"a\0b")]).file("a", b""), "byte 0: a name holds a NUL byte"),
+        (new().pax(&[("path", b"a\0b")]).file("a", b""), "byte 0: name has a NUL byte"),
         (new().pax(&[("uid", b"-1")]).file("a", b""), "byte 0: invalid pax uid: -1"),
         (
             new().pax(&[("uid", b"4294967295")]).file("a", b""),
@@ -108,7 +108,7 @@ fn damaged_headers_are_named_with_their_place() {
         ),
         (
             new().pax(&[("SCHILY.acl.access", b"user::rwx")]).file("a", b""),
-            "byte 0: ACL: it must have group:: once",
+            "byte 0: ACL: exactly one group:: entry is required",
         ),
     ];
     for (archive, expected) in cases {

@@ -11,7 +11,7 @@ use crate::experiment::{Bytes, Experiment, MOST_FACTOR, MOST_RUNS, Settings};
 use crate::results::Results;
 use crate::run::{self, Alone, Plan, RunError, Watch};
 use crate::sample::CELL_SECONDS;
-use crate::target::Target;
+use crate::target::LabTarget;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     names: Vec<String>,
 }
 
-/// What the command line changes of experiments.
+/// Changes of experiments by the command line.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Changes {
     /// Add the experiments of a TOML file; one with the name of a built-in replaces it
@@ -94,7 +94,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 fn above_zero(text: &str, most: f64) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| *number > 0.0 && *number <= most);
-    number.ok_or_else(|| format!("expected a number from 1 to {most}"))
+    number.ok_or_else(|| format!("expected a positive number up to {most}"))
 }
 
 impl Changes {
@@ -112,7 +112,7 @@ impl Changes {
     pub(crate) fn settings(&self) -> Result<Settings, CommandError> {
         let mut targets = Vec::new();
         for text in &self.targets {
-            targets.extend(Target::list(text).map_err(CommandError::usage)?);
+            targets.extend(LabTarget::list(text).map_err(CommandError::usage)?);
         }
         if let Some(device) = &self.device
             && !std::fs::metadata(device).at(device)?.file_type().is_block_device()
@@ -135,22 +135,21 @@ impl Changes {
         })
     }
 
-    /// Says which options change nothing of any of the experiments.
+    /// Reports the options that change nothing of any of the experiments.
     pub(crate) fn remark(
         &self,
         experiments: &[Experiment],
         console: &mut Console<'_>,
     ) -> Result<(), CommandError> {
         if self.time.is_some() && experiments.iter().all(|one| one.sequential_write.is_none()) {
-            console.remark("--time changes nothing: none of these experiments is timed")?;
+            console.remark("--time has no effect on these experiments: none is timed")?;
         }
         let is_sized = self.sizes.is_some_and(|factor| factor != Settings::default().sizes);
         if is_sized && experiments.iter().all(|one| one.check_time.is_some()) {
-            console
-                .remark("--sizes changes nothing: files are empty, and volumes follow --counts")?;
+            console.remark("--sizes has no effect on these experiments: files are empty")?;
         }
         if !self.steps.is_empty() && experiments.iter().all(|one| one.check_time.is_none()) {
-            console.remark("--steps changes nothing: none of these experiments has steps")?;
+            console.remark("--steps has no effect on these experiments")?;
         }
         Ok(())
     }
@@ -164,7 +163,7 @@ pub(crate) fn experiments(file: Option<&Path>) -> Result<Vec<Experiment>, Comman
         let opened = std::fs::File::open(file).at(file)?;
         opened.take(LONGEST_EXPERIMENTS + 1).read_to_string(&mut text).at(file)?;
         if text.len() as u64 > LONGEST_EXPERIMENTS {
-            return Err(CommandError::at(file, "longer than any file of experiments"));
+            return Err(CommandError::at(file, "file too large"));
         }
         for own in Experiment::parse_all(&text).at(file)? {
             match all.iter_mut().find(|experiment| experiment.name == own.name) {
@@ -206,17 +205,17 @@ impl Args {
             return Err(CommandError::usage(format_args!("--jobs: {why}")));
         }
         perform(experiments, settings, &self.out, self.jobs)?;
-        tell_of(&self.out, console)
+        report_to(&self.out, console)
     }
 }
 
-/// Says where the samples are, and whether any of them is a figure.
-pub(super) fn tell_of(out: &Path, console: &mut Console<'_>) -> Result<(), CommandError> {
+/// Prints where the samples are, and whether any of them is a figure.
+pub(super) fn report_to(out: &Path, console: &mut Console<'_>) -> Result<(), CommandError> {
     let results = Results::read(out).map_err(CommandError::new)?;
     let is_any = results.samples.iter().any(|sample| sample.metric == CELL_SECONDS);
     console.remark(match is_any {
         true => format!("samples are in {}", out.display()),
-        false => format!("nothing was measured: the samples in {} say why", out.display()),
+        false => format!("no measurements (see the samples in {})", out.display()),
     })
 }
 
@@ -243,7 +242,7 @@ pub(super) fn plan(
 ) -> Result<Plan, CommandError> {
     if let Err(error) = std::fs::create_dir_all(out) {
         return Err(match out.exists() {
-            true => CommandError::at(out, "no directory: results need one"),
+            true => CommandError::at(out, "not a directory"),
             false => CommandError::at(out, error),
         });
     }
@@ -267,7 +266,7 @@ pub(super) fn ended(outcome: Result<(), RunError>) -> Result<(), CommandError> {
     }
 }
 
-/// As it was typed, the program by its name.
+/// The command as typed, with the program's name.
 fn command_line() -> Vec<String> {
     let words = std::env::args().skip(1);
     std::iter::once("extant".to_owned()).chain(words).collect()
@@ -295,7 +294,7 @@ impl Display {
         Ok(Self { bar, interrupted, left: String::new() })
     }
 
-    fn tell(&self, line: &str) {
+    fn report(&self, line: &str) {
         self.bar.suspend(|| say_on_stderr(line));
     }
 }
@@ -324,8 +323,8 @@ impl Watch for Display {
     fn ended(&mut self, cell: &Cell, outcome: Result<f64, &str>) {
         let name = name(cell);
         match outcome {
-            Ok(seconds) => self.tell(&format!("{name}: {seconds:.1} s")),
-            Err(why) => self.tell(&format!("{name}: skipped: {why}")),
+            Ok(seconds) => self.report(&format!("{name}: {seconds:.1} s")),
+            Err(why) => self.report(&format!("{name}: skipped: {why}")),
         }
     }
 

@@ -11,15 +11,15 @@ pub enum RunError {
     Io {
         /// The file or program.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The directory holds results of something else.
-    #[error("{}: contains results for a different {what}; use another --out", path.display())]
+    #[error("{}: contains results of other {what}: use another --out", path.display())]
     Other {
         /// The directory.
         path: PathBuf,
-        /// What is different.
+        /// The difference.
         what: &'static str,
     },
     /// [`must_be_alone`](super::must_be_alone).

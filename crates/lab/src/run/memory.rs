@@ -48,11 +48,11 @@ pub(super) struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// Makes a control group with so many bytes of memory.
+    /// Makes a control group with a memory limit in bytes.
     pub(super) fn new(bytes: u64) -> Result<Self, String> {
         let made = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{made}", std::process::id());
-        let mut why = "there is no controller of memory".to_owned();
+        let mut why = "no memory controller (cgroup)".to_owned();
         for version in &VERSIONS {
             let place = Path::new(version.place);
             if !place.join(MEMBERS).exists() {

@@ -221,8 +221,7 @@ impl Blocks {
         }
         let at = FileBlock(self.next);
         self.budget = self.budget.checked_sub(1).ok_or_else(|| {
-            Flaw::Rule("the directory has more blocks than the volume")
-                .at(Location::Inode(dir.number))
+            Flaw::Rule("directory has more blocks than the volume").at(Location::Inode(dir.number))
         })?;
         let run = match self.run.filter(|run| run.block <= at && at < run.end()) {
             Some(run) => run,

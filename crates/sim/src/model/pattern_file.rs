@@ -46,7 +46,7 @@ pub enum PatternFileError {
         source: io::Error,
     },
     /// It holds something else.
-    #[error("{}: line {line} is no run of words", path.display())]
+    #[error("{}: invalid line {line}", path.display())]
     Line {
         /// The file.
         path: PathBuf,

@@ -11,7 +11,7 @@ const CANCELLED: u8 = 32;
 static UNBROKEN: Mutex<()> = Mutex::new(());
 
 /// Does work that SIGINT must not end.
-pub(super) fn unbroken(work: &mut dyn FnMut()) {
+pub(super) fn uninterrupted(work: &mut dyn FnMut()) {
     let _held = UNBROKEN.lock();
     work();
 }
