@@ -108,7 +108,7 @@ impl Engine {
     /// device failed.
     pub fn set_attributes(&self, file: InodeNo, set: &SetAttributes) -> Result<LoadedInode, Error> {
         if [set.uid, set.gid].contains(&Some(NOBODY)) {
-            return Err(Error::Invalid("4294967295 is nobody's number"));
+            return Err(Error::Invalid("invalid ID 4294967295"));
         }
         self.with_space(|| {
             let file = self.inodes.get(file);
