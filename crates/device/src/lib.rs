@@ -1,6 +1,6 @@
 //! Where blocks are.
 //!
-//! - [`Device`]: a run of bytes that is read and written in batches. Everybody holds an
+//! - [`Device`]: a run of bytes that is read and written in batches. All users hold an
 //!   `Arc<dyn Device>`.
 //! - [`FileDevice`] and [`MemoryDevice`] hold bytes; [`SliceDevice`] and [`OverlayDevice`] stand on
 //!   another device.

@@ -1,4 +1,4 @@
-//! One door for metadata changes. The algorithms that change the format (mapping, directories,
+//! The interface for metadata changes. The algorithms that change the format (mapping, directories,
 //! attributes, inodes, orphans, quota) see neither the journal nor the allocator's inside.
 
 use extant_ondisk::dirent::DirFormat;
@@ -51,7 +51,7 @@ pub struct FilePart {
     pub at: FileBlock,
     /// Bytes that the file has when its contents are written.
     pub file_size: u64,
-    /// Whether it may go on growing. A file that does not grow gets no preallocation of its own.
+    /// Whether it may continue to grow. A file that does not grow gets no preallocation of its own.
     pub grows: bool,
 }
 

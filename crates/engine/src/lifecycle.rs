@@ -301,7 +301,7 @@ impl Engine {
         })
     }
 
-    /// Lets changes go on.
+    /// Allows changes again.
     ///
     /// # Errors
     /// [`Error::Invalid`] where it is not frozen; the journal was stopped by an earlier failure, or

@@ -21,9 +21,9 @@ extant_runtime::lock_ranks! {
     pub SharedValuesLock = 284;
     /// The quota files.
     pub QuotaLock = 290;
-    /// A shard of the windows in front of files that grow.
+    /// A shard of the preallocations of files that grow.
     pub PreallocationLock = 292;
-    /// The windows that small files of one thread share.
+    /// The preallocations that small files of one thread share.
     pub GroupPreallocationLock = 294;
     /// A group's bitmaps and descriptor, and what must not be given out yet. The key is the group.
     pub GroupLock = 300, keyed;
@@ -42,7 +42,7 @@ extant_runtime::lock_ranks! {
     /// The files whose times wait in memory. Held for a short time; no other lock is taken under
     /// it.
     pub TimesListLock = 407;
-    /// Whether a round of a file's delayed data is on its way. Waited under, perhaps with locks of
+    /// Whether a file's delayed data are under writeback. Waited under, perhaps with locks of
     /// directories held.
     pub WritebackLock = 403;
     /// How much memory delayed data take. Waited under, with no other lock held.

@@ -36,8 +36,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// Nothing is written from now on, neither by those who are about to nor as a note of this end;
-    /// who waits goes on, in vain.
+    /// Nothing is written from now on, neither data in progress nor a record of this end; waiters
+    /// continue and fail.
     fn stop(&self) {
         self.health.set_shut_down();
         self.written.let_writes_pass();

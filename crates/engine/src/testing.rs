@@ -1,5 +1,5 @@
 //! A volume changed in memory, without a journal: what the algorithms over [`Edit`] are tested on.
-//! [`ScratchEdit::write_out`] gives an image that e2fsck judges.
+//! [`ScratchEdit::write_out`] gives an image for e2fsck.
 
 use crate::alloc::AllocatorKind;
 use crate::alloc::{Allocator, AllocatorOptions, Budget, Claim, InodeRequest};
@@ -222,8 +222,8 @@ impl EditInodes for ScratchEdit {
     }
 }
 
-/// Free clusters set aside, found but not taken: what a measurement of the search alone looks at.
-/// Dropped, they are free again.
+/// Free clusters claimed but not taken: for measurements of the search alone. Dropped, they are
+/// free again.
 #[derive(Debug)]
 pub struct ClaimedRun(Claim);
 
@@ -254,7 +254,7 @@ pub fn buddy_bytes(engine: &Engine) -> u64 {
 /// Lets a volume's allocator find blocks.
 ///
 /// # Errors
-/// [`Error::NoSpace`], or something broken on the way.
+/// [`Error::NoSpace`], or corruption.
 pub fn find(engine: &Engine, request: AllocationRequest) -> Result<ClaimedRun, Error> {
     let budget = Budget::Free { is_privileged: true };
     engine.allocator.claim(engine, request, budget).map(ClaimedRun)

@@ -106,7 +106,7 @@ fn names_made_and_taken_away_are_so_for_e2fsck_and_the_kernel() {
     }
 }
 
-/// What names stood for before is forgotten when it is no longer so.
+/// The name cache forgets an entry when its name changes.
 #[test]
 fn paths_are_walked_by_what_names_stand_for_now() {
     if tool("mke2fs").is_none() {

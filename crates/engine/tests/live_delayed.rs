@@ -170,7 +170,7 @@ fn data_of_a_file_that_is_given_away_stay_delayed_without_quotas() {
     }
 }
 
-/// What small files' bytes are here.
+/// The contents of small files.
 const SMALL: u8 = 7;
 
 /// A device that knows how many small files came to it in one batch at most.
@@ -287,8 +287,8 @@ fn data_of_a_removed_file_are_never_written() {
     check(&*device);
 }
 
-/// Whoever renames a file over another one, or empties it and writes it anew, finds the old or the
-/// new content after power loss.
+/// After a rename of a file over another one, or after it is emptied and written again, power loss
+/// leaves the old or the new content.
 #[test]
 fn replacing_a_file_writes_its_data_early() {
     let device = match image(16 << 20, &["-t", "ext4", "-b", "1024"]) {
@@ -335,8 +335,8 @@ fn options_of_data_that_do_not_go_together_are_refused() {
     volume.close().unwrap();
 }
 
-/// What a call has taken is there until the end, whatever others write meanwhile; and space that
-/// was promised too much comes back.
+/// Space that a call has reserved stays reserved until the end, whatever others write; and the
+/// excess of a reservation is given back.
 #[test]
 fn a_volume_that_runs_full_keeps_what_it_took() {
     for options in [
@@ -488,7 +488,7 @@ fn a_target_that_cannot_be_flushed_stops_the_journal() {
     check(&*inner);
 }
 
-/// What an inode was before it was deleted says nothing of the next file with its number.
+/// The state of a deleted inode does not affect the next file with its number.
 #[test]
 fn a_number_that_is_used_again_begins_anew() {
     let Faulty { inner, faulty, env, volume } = match Faulty::new() {

@@ -182,7 +182,7 @@ fn mmp_sequence(device: &Arc<dyn Device>) -> (u64, u32) {
     (at, u32::from_le_bytes(stored))
 }
 
-/// The stored number when nobody has the volume open, from the format.
+/// The number stored while the volume is not open, from the format.
 const NOBODY: u32 = 0xff4d_4d50;
 
 #[test]
@@ -215,7 +215,7 @@ fn a_mark_is_taken_kept_alive_and_given_back() {
     drop(open().unwrap());
     let volume = open().unwrap();
 
-    // Somebody else's mark ends all writing.
+    // The mark of another host ends all writing.
     let (at, _) = mmp_sequence(&device);
     device.write_at(at, &77_u32.to_le_bytes()).unwrap();
     volume.create(InodeNo::ROOT, b"late", 0o644, &Credentials::ROOT).unwrap();

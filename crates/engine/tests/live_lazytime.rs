@@ -155,7 +155,7 @@ fn writes_in_place_leave_the_inode_table_alone() {
     }
 }
 
-/// What stores times that wait.
+/// The events that store waiting times.
 type Reason = (&'static str, fn(&Counted, InodeNo));
 
 #[test]

@@ -31,7 +31,7 @@ fn fresh(args: &[&str]) -> Result<MemoryDevice, String> {
     Ok(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()))
 }
 
-/// What e2fsck says of a device, and how it ends.
+/// The report of e2fsck on a device, and its exit code.
 fn e2fsck(device: &dyn Device, how: &str) -> (Vec<String>, Option<i32>, TempImage) {
     let mut bytes = vec![0; device.size() as usize];
     device.read_at(0, &mut bytes).unwrap();
@@ -188,7 +188,7 @@ struct Gate {
 
 #[derive(Debug, Default)]
 struct GateState {
-    /// What lets the next read through.
+    /// Lets the next read pass.
     pass: Option<mpsc::Receiver<()>>,
     has_arrived: bool,
     was_left: bool,

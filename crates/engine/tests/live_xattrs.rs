@@ -257,7 +257,7 @@ fn a_file_is_not_given_to_a_group_beyond_its_limits() {
     e2fsck_fn(&image.path()).unwrap();
 }
 
-/// What data would find: blocks that are not kept for others, and limits that allow them.
+/// The space available for data: blocks that are not kept for others, and limits that allow them.
 #[test]
 fn room_is_judged_by_free_space_and_limits() {
     if tool("mke2fs").is_none() {

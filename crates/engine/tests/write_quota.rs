@@ -1,5 +1,5 @@
-//! Quotas counted through random histories: against a model, and judged by e2fsck, which counts
-//! anew.
+//! Quotas counted through random histories: against a model, and verified by e2fsck, which counts
+//! them again.
 
 mod common;
 
@@ -168,7 +168,7 @@ fn limits_are_judged_hard_at_once_and_soft_after_the_grace_time() {
     edit.time = Timestamp::new(edit.time.seconds + week as i64, 0);
     let refused = extend(&mut edit, &mut file, 1);
     assert!(matches!(refused, Err(Error::QuotaExceeded)), "{refused:?}");
-    // Whoever is privileged goes on.
+    // A privileged caller continues.
     let usage = Usage { space: 1024, inodes: 0 };
     space::change(&mut edit, &mut file, usage, Limits::Ignored).unwrap();
     space::change(&mut edit, &mut file, usage.reversed(), Limits::Enforced).unwrap();

@@ -38,7 +38,7 @@ impl MappedFile {
 /// A step of a walk over a map. All blocks are within the volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MapPart {
-    /// An extent node or an indirect block. It is read after this, if the walk goes on.
+    /// An extent node or an indirect block. It is read after this, if the walk continues.
     Node {
         /// The first logical block that it can map.
         first: FileBlock,

@@ -93,7 +93,7 @@ pub enum Error {
     /// The inode is not a symbolic link, or holds no data to read.
     #[error("not possible for this type of file")]
     WrongFileType,
-    /// More symbolic links on the way than are followed.
+    /// The path has more symbolic links than are followed.
     #[error("too many symbolic links")]
     SymlinkLoop,
     /// A name of more than 255 bytes, or a path of more than 4,096.
@@ -120,7 +120,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether room is what is missing: ENOSPC, whatever it is that ran out.
+    /// Whether the cause is missing space of any kind: ENOSPC.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::NoSpace | Self::NoInodes | Self::DirectoryFull | Self::NoXattrRoom)
     }

@@ -187,7 +187,7 @@ impl ReaderOptions {
         let group = GroupNo(u32::from(raw.s_block_group_nr.get()));
         raw.verify(group)?;
         let geometry = Geometry::new(&raw)?;
-        // The stored group number has 16 bits; the place tells the rest.
+        // The stored group number has 16 bits; the position gives the rest.
         let block_size = u64::from(geometry.block_size);
         let block = extant_ondisk::BlockNo(at / block_size);
         let lies_in = geometry.group_of(block).unwrap_or(group);

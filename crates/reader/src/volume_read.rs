@@ -181,7 +181,7 @@ pub trait VolumeRead: MetadataRead<Block = Arc<[u8]>> + Sized + Send + Sync {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::SymlinkLoop`],
-    /// [`Error::NameTooLong`], something broken on the way, or the device failed.
+    /// [`Error::NameTooLong`], corruption, or the device failed.
     fn resolve(&self, path: &[u8], follow: Follow) -> Result<LoadedInode, Error> {
         self.resolve_from(InodeNo::ROOT, path, follow)
     }

@@ -1,5 +1,4 @@
-//! A device that fails when it is told to. The [recorder](crate::Recorder)'s module has the fault
-//! model.
+//! A device that fails on request. The [recorder](crate::Recorder)'s module has the fault model.
 
 use std::io;
 use std::ops::Range;

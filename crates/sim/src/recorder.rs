@@ -2,7 +2,7 @@
 //!
 //! **Power.** A device has a volatile cache. Writes before a flush that returned are on the medium.
 //! When power goes, of all that was written, zeroed or discarded since, any part survives:
-//! - each change may be there or not, whatever its order (a later one may survive an earlier one);
+//! - each change may be there or not, in any order (a later one may survive an earlier one);
 //! - of changes to the same sector, the last survivor in the order of submission is what the sector
 //!   holds;
 //! - a sector ([`Device::sector_size`]) is never torn, a change of several sectors may be: any of
@@ -20,7 +20,7 @@
 //! that tear a sector. These the checksums of the format meet, where they do.
 //!
 //! A [`Recorder`] is used as the device of a test. Then [`Recorder::cuts`] gives the images that
-//! power cuts could have left, each as a cheap overlay, to be recovered and judged.
+//! power cuts could have left, each as a cheap overlay, to be recovered and verified.
 
 use std::fmt;
 use std::ops::Range;
@@ -51,7 +51,7 @@ pub enum Event {
     Flush,
     /// The flush of a part returned ([`Recorder::part`]): nothing outside is sure by it.
     FlushOf(Range<u64>),
-    /// The test noted something ([`Recorder::mark`]).
+    /// A mark of the test ([`Recorder::mark`]).
     Mark(u64),
 }
 
@@ -87,8 +87,7 @@ impl Recorder {
         Self { live: OverlayDevice::new(base.clone()), base, events: Mutex::new(Vec::new()) }
     }
 
-    /// Notes a moment in the log, such as "this fsync returned". A cut tells which marks it came
-    /// after.
+    /// Marks a point in the log, such as "this fsync returned". A cut has the marks before it.
     pub fn mark(&self, mark: u64) {
         self.events.lock().push(Event::Mark(mark));
     }

@@ -68,7 +68,7 @@ impl Around {
     }
 }
 
-/// A mapping of a whole file that is never touched: the system tells of it which pages are in
+/// A mapping of a whole file that is never touched: the system reports which of its pages are in
 /// memory.
 struct Pages {
     /// Its address: a name for it in calls of the system.

@@ -20,7 +20,7 @@ const EDGE_LOCKS: usize = 64;
 const SAFE_DIRECT_ALIGNMENT: u64 = 4096;
 
 /// Multiples that direct requests must keep: of offsets and lengths, and of addresses. Linux 6.1
-/// tells them by statx (statx(2), STATX_DIOALIGN); before that, a block device's logical sector
+/// reports them by statx (statx(2), STATX_DIOALIGN); before that, a block device's logical sector
 /// (BLKSSZGET) is known to do.
 pub(super) fn direct_alignment(file: &File, logical_sector: Option<u32>) -> (u64, usize) {
     let reported = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
@@ -212,7 +212,7 @@ impl DirectFile {
 }
 
 impl Window {
-    /// The part asked for, within the window.
+    /// The requested part, within the window.
     fn asked(&self) -> std::ops::Range<usize> {
         (self.asked_start - self.start) as usize..(self.asked_end - self.start) as usize
     }

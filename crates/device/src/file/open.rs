@@ -1,4 +1,4 @@
-//! Opening a file or block device, and having it for oneself where it is written.
+//! Opening a file or block device, and locking it exclusively if it is written.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
@@ -407,8 +407,8 @@ impl FileDeviceOptions {
         match lock::take(file, mode) {
             Ok(()) => Ok(()),
             Err(Errno::WOULDBLOCK) => Err(FileError::in_use(path, false)),
-            // A file system without locks cannot protect anybody; it is no reason to refuse the
-            // work.
+            // A file system without locks cannot protect the image; the work is not refused for
+            // that.
             Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) => {
                 tracing::warn!(path = %path.display(), "the file system has no locks");
                 Ok(())

@@ -1,4 +1,4 @@
-//! The volume's free space: counts, space set aside, space given back.
+//! The volume's free space: counts, claimed space, space given back.
 
 use super::buddy::Buddy;
 use super::busy::BusyClusters;
@@ -74,7 +74,7 @@ pub(crate) struct Allocator {
     freed: [Mutex<Vec<Freed>, FreedLock>; SHARDS],
     /// Free clusters of all groups, less those that are claimed or reserved.
     free_clusters: AtomicU64,
-    /// Clusters promised to data that wait for their blocks. As many are free, not waiting for a
+    /// Clusters reserved for data that wait for their blocks. As many are free, not waiting for a
     /// commit, and not claimed.
     reserved_clusters: AtomicU64,
     /// Those of them that wait for a commit.
@@ -205,7 +205,7 @@ impl Allocator {
         self.options.map_clusters.saturating_add(for_privileged)
     }
 
-    /// Clusters that are promised to data that wait for their blocks.
+    /// Clusters that are reserved for data that wait for their blocks.
     pub(crate) fn reserved_clusters(&self) -> u64 {
         self.reserved_clusters.load(Ordering::Relaxed)
     }
@@ -215,7 +215,7 @@ impl Allocator {
     ///
     /// # Errors
     /// [`Error::NoSpace`]: there are not as many, or some of them wait for a commit. Nothing is
-    /// promised then.
+    /// reserved then.
     pub(crate) fn reserve(&self, clusters: u64, is_privileged: bool) -> Result<(), Error> {
         if clusters == 0 {
             return Ok(());
@@ -225,7 +225,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Gives a promise back.
+    /// Gives a reservation back.
     pub(crate) fn unreserve(&self, clusters: u64) {
         let before = self.reserved_clusters.fetch_sub(clusters, Ordering::Relaxed);
         assert!(before >= clusters, "{clusters} clusters given back, {before} promised");
@@ -310,7 +310,7 @@ impl Allocator {
     /// run of `least` or more. No handle is needed. `None` where there are none.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: all that is free is promised. And the group's bitmap is broken.
+    /// [`Error::NoSpace`]: all free space is reserved. And the group's bitmap is broken.
     pub(crate) fn claim_in<S: MetadataRead>(
         self: &Arc<Self>,
         source: &S,
@@ -325,8 +325,8 @@ impl Allocator {
         })
     }
 
-    /// Draws clusters from the budget, at most as many as are wanted, and gives back what `find`,
-    /// which is told how many they are, does not use of them.
+    /// Draws clusters from the budget, at most as many as are wanted, and gives back those that
+    /// `find`, which gets their number, does not use.
     fn claim_found(
         self: &Arc<Self>,
         geometry: &Geometry,

@@ -2,7 +2,7 @@
 //! however many there are.
 //!
 //! Unknown groups are taken for empty: the first lookup of a group's descriptor or bitmap corrects
-//! it. So nothing of the groups is read when the volume is opened, and each group disappoints once
+//! it. So nothing of the groups is read when the volume is opened, and each group is misjudged once
 //! at most.
 
 use extant_ondisk::GroupNo;

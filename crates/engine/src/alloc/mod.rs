@@ -6,7 +6,7 @@
 //! an [`index`] of all groups by what they have, the [`preallocation`] of files that grow, and the
 //! volume-wide counts.
 //!
-//! The door is [`Allocator`]: [`Allocator::claim`] finds a run and sets it aside,
+//! The entry point is [`Allocator`]: [`Allocator::claim`] finds a run and claims it,
 //! [`Allocator::take`] marks it as in use, [`Allocator::free`] gives blocks back. Each group has
 //! its lock, so that operations in different groups never meet.
 

@@ -4,9 +4,9 @@
 //! from the goal's on and first in its flex group, that has a chunk as large as is wanted, by the
 //! [index](super::index); else one with a smaller chunk, of which the run that fits best. The
 //! number of groups that it tries does not depend on the size of the volume: a group that is filed
-//! too high is filed again when it is tried. After a few that disappoint windows of files that have
-//! not grown lately are given back; then less is asked for, of groups that are known to have it.
-//! When nothing is found so all windows are given back and all groups tried.
+//! too high is filed again when it is tried. After a few failures, preallocations of files that
+//! have not grown lately are given back; then less is asked for, of groups that are known to have
+//! it. If nothing is found then, all preallocations are given back and all groups tried.
 //!
 //! The plain allocator tries one group after the other and takes the first that is free.
 

@@ -1,8 +1,8 @@
 //! Errors of the volume that were met while it is open: recorded in its superblock, and answered as
 //! `errors=` says.
 //!
-//! A call that meets corruption returns it with its place, and it is noted here, in memory. The
-//! next operation that changes the volume, or its end, records it in the superblock first: no
+//! A call that finds corruption returns it with its location, and it is recorded here, in memory.
+//! The next operation that changes the volume, or its end, records it in the superblock first: no
 //! handle is open then.
 
 use crate::ranks::HealthLock;

@@ -68,7 +68,7 @@ pub struct Engine {
     pub(crate) options: VolumeOptions,
     /// The journalling mode of file data.
     pub(crate) data: DataMode,
-    /// The superblock said clean and says so again at the end.
+    /// The superblock was clean and is marked clean again at the end.
     pub(crate) closes_clean: bool,
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) inodes: InodeCache,
@@ -106,7 +106,7 @@ pub struct Engine {
 pub(crate) struct Hooks {
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) health: Arc<Health>,
-    /// The device that is told what was freed.
+    /// The device on which freed space is discarded.
     pub(crate) discards: Option<(Arc<dyn Device>, Geometry)>,
 }
 

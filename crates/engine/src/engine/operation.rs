@@ -30,7 +30,7 @@ const WHOLE: u64 = 1;
 /// One operation: what it changes is committed together. The locks of the inodes that it changes
 /// are held before it starts, and until it is gone.
 ///
-/// An operation that ends well says so ([`Self::finish`]). One that is dropped before is taken back
+/// An operation that ends well calls [`Self::finish`]. One that is dropped before is taken back
 /// ([`super::undo`]); where that fails too the journal stops, so that nothing of the transaction is
 /// committed.
 pub(crate) struct Operation<'e> {
@@ -39,13 +39,13 @@ pub(crate) struct Operation<'e> {
     handle: Option<Handle<'e>>,
     now: Timestamp,
     is_privileged: bool,
-    /// Clusters that were promised to the operation: it takes these before others.
+    /// Clusters that were reserved for the operation: it takes these before others.
     reserved: u64,
     /// The quota files' lock is held.
     is_charging: bool,
     /// The log of changes to undo unless the operation ends well; `None` before the first change.
     log: Option<Box<UndoLog>>,
-    /// Changes are not logged: they are noted, or taken back.
+    /// Changes are not logged: they are recorded, or undone.
     is_unlogged: bool,
     /// Changes are taken back: they need no credits.
     is_undoing: bool,
@@ -123,8 +123,8 @@ impl<'e> Operation<'e> {
         }
     }
 
-    /// Runs a part of the operation that changes the file; where it fails, it has changed nothing,
-    /// and the operation may go on.
+    /// Runs a part of the operation that changes the file; if it fails, it has changed nothing, and
+    /// the operation may continue.
     pub(crate) fn attempt<R>(
         &mut self,
         file: &mut LoadedInode,
@@ -566,7 +566,7 @@ impl Edit for Operation<'_> {
         self.engine.faults.meet(Step::Space)?;
         let allocator = &self.engine.allocator;
         if self.reserved == 0 {
-            // A quota file must count whatever is done, as a map must have room for it.
+            // A quota file must count every change, as a map must have room for it.
             let is_kept = request.purpose == Purpose::Map || self.is_charging;
             let budget = match is_kept {
                 true => Budget::All,

@@ -50,7 +50,7 @@ impl Engine {
     }
 
     /// Tries, and tries again after each step that may have gained space, until there is some. An
-    /// attempt that has done a part goes on from there the next time.
+    /// attempt that has done a part continues from there the next time.
     pub(crate) fn retry_for_space<R>(
         &self,
         steps_to_try: ReclaimSteps,

@@ -73,7 +73,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::NotPermitted`] for immutable files, [`Error::FreeInode`], [`Error::ReadOnly`],
-    /// something broken on the way, or the journal or device failed.
+    /// corruption, or the journal or device failed.
     pub fn set_times_of_use(
         &self,
         file: InodeNo,
@@ -103,9 +103,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Invalid`] for the owner 4294967295; [`Error::NotPermitted`] for immutable files,
-    /// and for append-only ones but for times of use; [`Error::QuotaExceeded`] where limits bind;
-    /// [`Error::FreeInode`], [`Error::ReadOnly`], something broken on the way, or the journal or
-    /// device failed.
+    /// and for append-only ones except for times of use; [`Error::QuotaExceeded`] if limits bind;
+    /// [`Error::FreeInode`], [`Error::ReadOnly`], corruption, or the journal or device failed.
     pub fn set_attributes(&self, file: InodeNo, set: &SetAttributes) -> Result<LoadedInode, Error> {
         if [set.uid, set.gid].contains(&Some(NOBODY)) {
             return Err(Error::Invalid("4294967295 is nobody's number"));
@@ -123,7 +122,7 @@ impl Engine {
             let changes_owners = set.uid.is_some_and(|uid| uid != inode.uid)
                 || set.gid.is_some_and(|gid| gid != inode.gid);
             if changes_owners && self.has_quotas() {
-                // Space is promised to owners.
+                // Quota is reserved for owners.
                 self.write_back(&file, &mut inode);
             }
             if (set.uid.is_some() || set.gid.is_some()) && !inode.is_dir() {

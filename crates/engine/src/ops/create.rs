@@ -52,10 +52,10 @@ impl Engine {
     /// umask.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NotFound`] where the directory was removed,
+    /// [`Error::Exists`], [`Error::NotFound`] if the directory was removed,
     /// [`Error::NotADirectory`], [`Error::NameTooLong`], [`Error::Invalid`], [`Error::NoSpace`],
     /// [`Error::NoInodes`], [`Error::NotPermitted`], [`Error::Encrypted`], [`Error::ReadOnly`],
-    /// something broken on the way, or the journal or device failed.
+    /// corruption, or the journal or device failed.
     pub fn create(
         &self,
         dir: InodeNo,

@@ -13,8 +13,8 @@ use extant_reader::read::mapping::has_blocks;
 use extant_reader::{Error, VolumeRead};
 
 impl Engine {
-    /// Takes hold of an inode: it stays, even without links, until it is released as often. Pins
-    /// for a mount's lookups and open files.
+    /// Pins an inode: it stays, even without links, until it is released as often. Pins for a
+    /// mount's lookups and open files.
     ///
     /// # Errors
     /// [`Error::FreeInode`], a broken inode, or the device failed.
@@ -130,7 +130,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Releases whatever is held.
+    /// Releases all pinned inodes.
     pub(crate) fn unpin_all(&self) -> Result<(), Error> {
         for inode in self.inodes.pinned() {
             self.release(inode, u64::MAX)?;

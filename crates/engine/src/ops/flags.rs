@@ -55,7 +55,7 @@ impl Engine {
         let changes_map = (new ^ flags).contains(InodeFlags::EXTENTS);
         let changes_journalling = (new ^ inode.flags).contains(InodeFlags::JOURNAL_DATA);
         if changes_map || changes_journalling {
-            // Delayed data are promised blocks for the map as it is, and go past the journal.
+            // Delayed data have blocks reserved for the map as it is, and bypass the journal.
             self.write_back(&shared, &mut inode);
             shared.set_unsynced();
         }

@@ -193,7 +193,7 @@ impl Engine {
         dir.as_dir()?;
         check_own_name(name)?;
         let located = locate(self, dir, name, BrokenIndex::Report)?;
-        // As the kernel: a name that is not there is missing, whatever the directory's flags.
+        // As in the kernel: a name that does not exist is missing, with any flags of the directory.
         check_gives_names(dir)?;
         check_is_no_locked_dir(located.found.inode, &[dir.number])?;
         Ok(located)

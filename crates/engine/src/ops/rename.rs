@@ -104,7 +104,7 @@ enum Renames {
     Directory,
 }
 
-/// Which of two directories is above the other, and what lies below it on the way.
+/// Which of two directories is above the other, and what lies below it on the path.
 enum DirectoryRelation {
     /// The old name's, with the directory in it that leads to the new name's.
     FromAbove(InodeNo),

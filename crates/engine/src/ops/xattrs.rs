@@ -191,7 +191,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes something of a file that ctime tells of. A change that fails has changed nothing.
+    /// Changes something of a file that updates its ctime. A change that fails has changed nothing.
     fn change_attributes(
         &self,
         file: InodeNo,
@@ -204,7 +204,7 @@ impl Engine {
             let mut inode = shared.write(self, LockClass::File)?;
             check_changeable(&inode)?;
             if self.has_quotas() {
-                // The owners may change, to whom space is promised.
+                // The owners may change, for whom quota is reserved.
                 self.write_back(&shared, &mut inode);
             }
             shared.set_has_no_capabilities(false);

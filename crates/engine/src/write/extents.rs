@@ -11,7 +11,7 @@ use extant_reader::read::inode::LoadedInode;
 use extant_reader::{BlockKind, Error, MetadataRead};
 use std::ops::Range;
 
-/// A node on the way from the root to a leaf.
+/// A node on the path from the root to a leaf.
 #[derive(Debug)]
 pub(super) struct Step {
     /// Where it lies; `None` for the root.
@@ -214,7 +214,7 @@ pub(super) fn set_state_step<E: Edit>(
     Ok((store(edit, file, path, new)?, next))
 }
 
-/// Writes a leaf's new runs, not none, and whatever changes above it. The blocks that the tree grew
+/// Writes a leaf's new runs, at least one, and all changes above it. The blocks that the tree grew
 /// by, which are taken before anything is changed.
 pub(super) fn store<E: Edit>(
     edit: &mut E,

@@ -59,7 +59,7 @@ pub(super) fn insert<E: Edit>(
     Ok(made)
 }
 
-/// Sets one pointer, and makes and counts the blocks on the way to it.
+/// Sets one pointer, and makes and counts the blocks on the path to it.
 fn set<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,

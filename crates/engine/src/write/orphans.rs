@@ -1,6 +1,6 @@
 //! Orphans: inodes whose deletion or truncation must be finished after a crash.
 //!
-//! Source: `orphan.rst`. They stand in a list that starts in the superblock and goes on through
+//! Source: `orphan.rst`. They are in a list that starts in the superblock and continues through
 //! `i_dtime`, the newest first; on volumes with an orphan file in one of its slots, as long as
 //! there are free ones.
 
@@ -41,7 +41,7 @@ pub struct Orphans {
     list: BTreeMap<u64, InodeNo>,
     blocks: Vec<OrphanBlock>,
     free_slots: BTreeSet<(usize, usize)>,
-    /// The list on the volume goes on, to what can be no orphan.
+    /// The list on the volume continues to an inode that is not an orphan.
     goes_wrong: bool,
     /// Slots of what can be no orphan.
     wrong_slots: Vec<(usize, usize)>,

@@ -1,5 +1,5 @@
-//! Quota files kept right: what users, groups and projects use is counted with every change, and
-//! limits are judged.
+//! Quota files kept right: the usage of users, groups and projects is counted with every change,
+//! and limits are checked.
 //!
 //! The caller of these functions holds the lock of all quota files, so that a record is checked and
 //! written as one.
@@ -48,8 +48,8 @@ impl Owners {
 /// Counts what a file uses more or less against the quotas of its owners.
 ///
 /// # Errors
-/// [`Error::QuotaExceeded`] where `limits` are judged, [`Error::NoSpace`] where a quota file must
-/// grow, a broken quota file, or the change failed. A failed call has counted nothing.
+/// [`Error::QuotaExceeded`] if `limits` are enforced, [`Error::NoSpace`] if a quota file must grow,
+/// a broken quota file, or the change failed. A failed call has counted nothing.
 pub fn charge<E: Edit>(
     edit: &mut E,
     file: &LoadedInode,
@@ -59,8 +59,8 @@ pub fn charge<E: Edit>(
     charge_beside(edit, &ReservedQuota::default(), file, usage, limits).map(drop)
 }
 
-/// As [`charge`], where some space is promised already: limits hold for both together. The amount
-/// that the owners were charged.
+/// As [`charge`], if some quota is reserved already: limits hold for both together. The amount that
+/// the owners were charged.
 ///
 /// # Errors
 /// As [`charge`].
@@ -78,7 +78,7 @@ pub fn charge_beside<E: Edit>(
     Ok(usage)
 }
 
-/// Charges owners, whatever file it is for.
+/// Charges owners, for any file.
 ///
 /// # Errors
 /// As [`charge`].
@@ -108,7 +108,7 @@ pub fn transfer<E: Edit>(
     transfer_beside(edit, &ReservedQuota::default(), file, to, limits).map(drop)
 }
 
-/// As [`transfer`], where some space is promised already. Returns the amount that was moved.
+/// As [`transfer`], if some quota is reserved already. Returns the amount that was moved.
 ///
 /// # Errors
 /// As [`charge`].
@@ -176,7 +176,7 @@ pub fn set_limits<E: Edit>(
     file.write_record(edit, found, &record)
 }
 
-/// Space that owners were promised and do not use yet: bytes, in memory only.
+/// Quota that is reserved for owners and not used yet: bytes, in memory only.
 #[derive(Debug, Default)]
 pub struct ReservedQuota(HashMap<(QuotaKind, u32), u64>);
 
@@ -186,11 +186,11 @@ impl ReservedQuota {
         self.0.get(&(kind, id)).copied().unwrap_or(0)
     }
 
-    /// Promises bytes to the owners of a file, if their limits allow it with what they use and were
-    /// promised.
+    /// Reserves bytes for the owners of a file, if their limits allow it in addition to used and
+    /// reserved ones.
     ///
     /// # Errors
-    /// [`Error::QuotaExceeded`], a broken quota file, or the device failed. Nothing is promised
+    /// [`Error::QuotaExceeded`], a broken quota file, or the device failed. Nothing is reserved
     /// then.
     pub fn reserve<S: MetadataRead>(
         &mut self,
@@ -234,7 +234,7 @@ impl ReservedQuota {
         Ok(())
     }
 
-    /// Takes a promise back.
+    /// Gives a reservation back.
     pub fn take_back(&mut self, owners: Owners, bytes: u64) {
         for kind in QuotaKind::ALL {
             if let Entry::Occupied(mut entry) = self.0.entry((kind, owners.id(kind))) {
@@ -246,7 +246,7 @@ impl ReservedQuota {
         }
     }
 
-    /// Whether nothing is promised.
+    /// Whether nothing is reserved.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -277,7 +277,7 @@ struct Change {
     usage: Usage,
 }
 
-/// All changes or none. Records are added, then judged, then written.
+/// All changes or none. Records are added, then checked, then written.
 fn apply<E: Edit>(
     edit: &mut E,
     reserved: &ReservedQuota,

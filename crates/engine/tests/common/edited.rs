@@ -79,7 +79,7 @@ pub(crate) fn rng(seed: u8) -> TestRng {
     TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32])
 }
 
-/// What a block of the file should be.
+/// The expected contents of a block of the file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Model {
     Written(BlockNo),

@@ -25,7 +25,7 @@ use std::time::Duration;
 pub(crate) struct Engine {
     /// There but while it is opened again.
     volume: Option<Arc<Volume>>,
-    /// What the history's root is: the volume's, or a directory of its own.
+    /// The history's root directory: the volume's, or a directory of its own.
     root: InodeNo,
     devices: Devices,
     env: Env,
@@ -234,7 +234,7 @@ impl Engine {
             Call::Sync => {
                 volume.sync()?;
                 if self.env.is_stepped() {
-                    // Nobody else writes.
+                    // There is no other writer.
                     assert_eq!(volume.reserved_space(), 0, "promised after all was written");
                 }
             }
@@ -319,7 +319,7 @@ impl Subject for Engine {
         if let Ok(Answer::NoOffset) = outcome {
             return Err(Errno::NXIO);
         }
-        // Background work gets its turn at some steps and falls behind at others.
+        // Background work gets its turn at some steps and lags at others.
         if step.number.is_multiple_of(3) {
             self.env.step();
         }

@@ -87,7 +87,7 @@ fn verify(
     Ok(())
 }
 
-/// What is wrong with a history, a panic too.
+/// The error of a history, a panic too.
 fn fails(
     kind: Kind,
     base: &MemoryDevice,

@@ -74,7 +74,7 @@ pub fn read_journalled<S: MetadataRead>(
     Ok(())
 }
 
-/// Reads a file's blocks, whatever its size.
+/// Reads a file's blocks, of any number.
 pub fn read_blocks<S: MetadataRead>(
     source: &S,
     inode: &LoadedInode,

@@ -11,7 +11,7 @@ use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, Location};
 use std::ops::Range;
 
 /// A group's descriptor: its checksum is right and its bitmaps and table lie on the volume. Its
-/// counts are not judged: reading files does not need them.
+/// counts are not checked: reading files does not need them.
 ///
 /// # Errors
 /// No such group, a broken descriptor, or the device failed.

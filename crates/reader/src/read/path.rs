@@ -49,7 +49,7 @@ pub fn resolve<W: Walk>(
     let mut links_left = MAX_LINKS;
     let first = if path.first() == Some(&b'/') { InodeNo::ROOT } else { start };
     let mut at = first;
-    // The inode there, where it had to be loaded on the way.
+    // The inode there, if it was loaded during the walk.
     let mut loaded = None;
     // The components that are left, the next one last. A link's target is pushed in front of the
     // rest.

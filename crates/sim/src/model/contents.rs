@@ -33,7 +33,7 @@ pub(super) struct Contents {
     /// The runs of the pattern file.
     stored: RangeMap<u64, u64>,
     stage: Stage,
-    /// Whether that file tells that the image is being changed.
+    /// Whether that file records that the image is being changed.
     has_begun: bool,
     blocks: BTreeMap<u64, Box<[u8]>>,
     /// Blocks in memory at most.
@@ -229,8 +229,8 @@ impl Contents {
         if let Some(pattern_file) = &self.pattern_file
             && !self.has_begun
         {
-            // A command was killed when the runs were told, and older bytes may still lie in their
-            // place.
+            // A command was killed when the runs were stored, and older bytes may still lie in
+            // their place.
             if self.stage == Stage::Whole {
                 self.stored.iter().try_for_each(|(run, _)| self.punch(run))?;
             }
@@ -315,8 +315,9 @@ impl Contents {
     }
 
     /// Brings everything to the image. Runs that stay words are left out and kept in the pattern
-    /// file. They are told there before what lies in their place goes, so that a command that is
-    /// killed leaves the one or the other. After a failure all that was not brought is still held.
+    /// file. They are stored there before the bytes in their place are removed, so that a command
+    /// that is killed leaves the one or the other. After a failure all that was not brought is
+    /// still held.
     pub(super) fn finish(&mut self) -> Result<(), DeviceError> {
         if !self.is_changed {
             return Ok(());
@@ -349,7 +350,7 @@ fn pattern_file_failed(source: io::Error) -> DeviceError {
     DeviceError::io(Operation::Write, 0, 0, source)
 }
 
-/// Blocks of runs that the image has bytes of: they were written after the runs were told.
+/// Blocks of runs that the image has bytes of: they were written after the runs were stored.
 fn newer(image: &FileDevice, runs: &RangeMap<u64, u64>) -> Result<Vec<u64>, DeviceError> {
     let mut found = Vec::new();
     let mut bytes = vec![0; RUN];

@@ -77,7 +77,7 @@ pub struct ModelDevice {
 
 struct Drive {
     inside: State,
-    /// Ranges that were asked for ahead, with what tells when they are there; the oldest first.
+    /// Ranges that were prefetched, with their tickets; the oldest first.
     fetched: Vec<(Range<u64>, Fetch)>,
     /// Requests that have several waiters, or were prefetched by several: the number beyond the
     /// first.

@@ -115,7 +115,7 @@ impl PatternFile {
     /// # Errors
     /// The system refused, or the image was changed since.
     pub(crate) fn open(image: &Path, write: bool) -> Result<Option<Self>, PatternFileError> {
-        // Where there is no image, opening it tells so.
+        // If there is no image, opening it gives the error.
         let Ok(of_image) = std::fs::metadata(image) else { return Ok(None) };
         if !of_image.is_file() {
             return Ok(None);
@@ -239,7 +239,7 @@ impl PatternFile {
         written
     }
 
-    /// From here on the image is being changed. Without any runs nothing is to be told.
+    /// From here on the image is being changed. Without any runs nothing is recorded.
     pub(super) fn begin(&self) -> io::Result<()> {
         match self.file.metadata()?.len() {
             0 => Ok(()),
@@ -270,7 +270,7 @@ impl PatternFile {
 }
 
 impl Drop for PatternFile {
-    /// A file that tells nothing is removed where that may be done: paths may be out of reach.
+    /// An empty file is removed if possible: paths may be out of reach.
     fn drop(&mut self) {
         let is_empty = |found: Metadata| found.len() == 0 && found.nlink() > 0;
         if self.is_own && self.file.metadata().is_ok_and(is_empty) {

@@ -289,7 +289,7 @@ fn a_command_that_is_killed_leaves_what_was_there_and_what_reached_the_image() {
         let left = killed(&dir);
         let device = reopened(&left, "hdd7200", None, &options);
         check(&device, b'x');
-        // It goes on from there, and what is changed then holds.
+        // It continues from there, and later changes hold.
         device.write_at(8 * MIB, &vec![b'z'; 2 << 20]).expect("written");
         drop(device);
         check(&reopened(&left, "nvme", None, &options), b'z');

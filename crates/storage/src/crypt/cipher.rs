@@ -11,7 +11,7 @@ use super::error::CryptError;
 
 /// Bytes that the cipher works on at once.
 pub(super) const BLOCK: usize = 16;
-/// Bytes that dm-crypt counts sectors in, whatever their size.
+/// Bytes of the units in which dm-crypt counts sectors of any size.
 pub(super) const IV_SECTOR: u64 = 512;
 /// Sectors that are enciphered side by side: the processor works on several blocks at a time, and
 /// CBC can begin the next block of a sector only when the one before is done.

@@ -172,7 +172,7 @@ fn copy_at(device: &dyn Device, at: u64, magic: &[u8]) -> Result<Option<Copy>, C
 /// The newest sound copy; `None` where there is no sign of a header.
 fn newest(device: &dyn Device) -> Result<Option<Copy>, CryptError> {
     let mut flaw = None;
-    // Where one cannot be read, whatever the reason, the other may be sound.
+    // If one cannot be read for any reason, the other may be sound.
     let mut read = |at, magic| {
         let copy = copy_at(device, at, magic);
         copy.unwrap_or_else(|error| {

@@ -183,8 +183,8 @@ impl CryptDevice {
         Ok(Self { inner, start, size, cipher, iv_offset, passes_discards: false, edges })
     }
 
-    /// Whether discards reach the device below. They tell there what is free; dm-crypt does not
-    /// pass them unless told to.
+    /// Whether discards reach the device below. They reveal there which sectors are free; dm-crypt
+    /// passes them only with an option.
     pub fn pass_discards(mut self, pass: bool) -> Self {
         self.passes_discards = pass;
         self

@@ -1,8 +1,8 @@
 //! LVM2: a logical volume whose segments are all linear, found by the metadata on its physical
 //! volumes.
 //!
-//! Sources: lvm(8), pvcreate(8), vgcfgbackup(8), the format as libvslvm's documentation tells it,
-//! and volumes that LVM2 made. Nothing is ever written to the metadata.
+//! Sources: lvm(8), pvcreate(8), vgcfgbackup(8), the documentation of libvslvm on the format, and
+//! volumes that LVM2 made. Nothing is ever written to the metadata.
 
 mod text;
 
@@ -244,7 +244,7 @@ fn text_of_area(
     Ok(None)
 }
 
-/// A volume group as its newest metadata tells it.
+/// A volume group according to its newest metadata.
 struct Group {
     name: String,
     /// Groups of the same name are not the same.

@@ -19,7 +19,7 @@ pub enum Layer {
     },
     /// `crypt:`, deciphered.
     Crypt {
-        /// The cipher of a plain device; a LUKS header tells it otherwise.
+        /// The cipher of a plain device; for LUKS it comes from the header.
         plain: Option<Plain>,
         /// Where its key is.
         key: KeySource,

@@ -63,7 +63,7 @@ pub enum PathTarget {
 pub enum Access {
     /// Never written.
     ReadOnly,
-    /// Written, and had for oneself.
+    /// Written, and locked exclusively.
     ReadWrite,
 }
 
@@ -146,7 +146,7 @@ impl DeviceUrl {
         }
         let mut opened: Vec<(Option<Identity>, Arc<FileDevice>)> = Vec::new();
         for part in &self.parts {
-            // Where it cannot be told, opening it tells why.
+            // If it is unknown, opening it gives the error.
             let identity = Identity::of(&part.path);
             let known = opened.iter().find(|(known, _)| known.is_some() && *known == identity);
             let file = match known {

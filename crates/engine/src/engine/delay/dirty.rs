@@ -30,16 +30,16 @@ pub(crate) struct DelayedData {
     blocks: u64,
     /// Bytes of memory.
     memory: u64,
-    /// With bigalloc: the logical clusters that are promised, those whose first block of the file
+    /// With bigalloc: the logical clusters that are reserved, those whose first block of the file
     /// is delayed.
     clusters: BTreeSet<u64>,
-    /// Clusters promised for the blocks.
+    /// Clusters reserved for the blocks.
     pub(super) data_reserved: u64,
-    /// Clusters promised for what the map may grow by.
+    /// Clusters reserved for the growth of the map.
     pub(super) map_reserved: u64,
-    /// Bytes promised to the file's owners.
+    /// Bytes of quota reserved for the file's owners.
     pub(super) quota: u64,
-    /// The blocks of all chunks of which some are on their way to the device.
+    /// The blocks of all chunks of which some are under writeback.
     under_writeback: Option<Range<u64>>,
     /// When they are to be written, on the environment's clock; `None` while the file is not in the
     /// list of files to write.
@@ -133,7 +133,7 @@ impl Slice {
 /// Data of blocks that follow each other.
 #[derive(Debug)]
 struct DirtyChunk {
-    /// The bytes after `end` are undefined. Shared only with a round that is on its way.
+    /// The bytes after `end` are undefined. Shared only during writeback.
     buffer: Arc<AlignedBuffer>,
     /// Bytes at its start that are no longer data.
     skipped: usize,
@@ -233,7 +233,7 @@ impl DelayedData {
         self.memory
     }
 
-    /// Clusters promised for the data.
+    /// Clusters reserved for the data.
     pub(crate) fn data_reserved(&self) -> u64 {
         self.data_reserved
     }
@@ -295,7 +295,7 @@ impl DelayedData {
     }
 
     /// Blocks are written from now on while the inode's lock is free. Their chunks stay as they are
-    /// until [`Self::land`].
+    /// until [`Self::complete_writeback`].
     pub(crate) fn begin_writeback(&mut self, blocks: Range<u64>, geometry: &Geometry) {
         let block_len = geometry.block_len();
         let chunk = |block| self.at(block, block_len);
@@ -310,12 +310,12 @@ impl DelayedData {
         self.under_writeback = None;
     }
 
-    /// Whether some blocks are on their way to the device.
+    /// Whether some blocks are under writeback.
     pub(crate) fn is_under_writeback(&self) -> bool {
         self.under_writeback.is_some()
     }
 
-    /// Whether a block lies in a chunk that stays as it is until the round has landed.
+    /// Whether a block lies in a chunk that stays as it is until the writeback has ended.
     pub(crate) fn is_block_under_writeback(&self, block: u64) -> bool {
         self.under_writeback
             .as_ref()
@@ -462,17 +462,17 @@ impl DelayedData {
         }
     }
 
-    /// With bigalloc: whether the logical cluster is promised.
+    /// With bigalloc: whether the logical cluster is reserved.
     pub(super) fn has_cluster(&self, cluster: u64) -> bool {
         self.clusters.contains(&cluster)
     }
 
-    /// A logical cluster is promised from now on.
+    /// Marks a logical cluster as reserved.
     pub(super) fn add_cluster(&mut self, cluster: u64) {
         self.clusters.insert(cluster);
     }
 
-    /// Logical clusters that are not promised any more: of a range those that `is_gone` names.
+    /// Logical clusters that are no longer reserved: of a range those that `is_gone` names.
     pub(super) fn remove_clusters(
         &mut self,
         range: Range<u64>,
@@ -486,7 +486,7 @@ impl DelayedData {
         }
     }
 
-    /// With bigalloc: how many logical clusters are promised.
+    /// With bigalloc: how many logical clusters are reserved.
     pub(super) fn clusters_count(&self) -> u64 {
         self.clusters.len() as u64
     }

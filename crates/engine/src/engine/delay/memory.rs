@@ -121,8 +121,8 @@ impl DelayedMemory {
 
     /// Waits until `bytes` bytes may be delayed. No lock is held; `help` wakes the background
     /// writer, and for all waiters but the first also writes some data, unless enough others do.
-    /// The first goes on as soon as there is memory: it would fill none while it writes, and with
-    /// no other the disk would rest then.
+    /// The first continues as soon as there is memory: it would fill none while it writes, and
+    /// without other writers the disk would idle then.
     pub(crate) fn admit(
         &self,
         env: &Env,

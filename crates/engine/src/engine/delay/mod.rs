@@ -133,12 +133,12 @@ impl DelayedAllocation {
         self.files.lock().values().cloned().collect()
     }
 
-    /// Data were lost: the next one who waits for all is told.
+    /// Data were lost: the next caller that waits for all data gets the error.
     fn set_lost(&self, why: Error) {
         self.lost.lock().get_or_insert(why);
     }
 
-    /// Tells once why data were lost.
+    /// Returns the error of lost data once.
     pub(crate) fn take_lost(&self) -> Result<(), Error> {
         self.lost.lock().take().map_or(Ok(()), Err)
     }

@@ -26,7 +26,7 @@ pub(super) enum DelayResult {
     Done(usize),
     /// This number of bytes must be written at once.
     AtOnce(usize),
-    /// Nothing before the round of data that is on its way has landed.
+    /// Nothing before the end of the running writeback.
     WritebackPending,
 }
 
@@ -68,8 +68,7 @@ impl Engine {
             true => DelayResult::WritebackPending,
             false => DelayResult::AtOnce(count),
         };
-        // Between runs that are on their way, too: all of that range is delayed no more when they
-        // have landed.
+        // Also between runs under writeback: all of that range is no longer delayed after it.
         if file.delayed().is_block_under_writeback(blocks.start) {
             return Ok(DelayResult::WritebackPending);
         }
@@ -92,8 +91,8 @@ impl Engine {
         self.wait_for_thaw()?;
         let (inode, delayed) = file.parts();
         if delayed.end() <= inode.size {
-            // When delayed data lie after the stored end, the gap reads as zeros. Before anything
-            // is promised: this may fail.
+            // When delayed data lie after the stored end, the gap reads as zeros. Before any
+            // reservation: this may fail.
             let gap = self.gap(inode, offset)?;
             self.zero_on_device(&gap)?;
         }

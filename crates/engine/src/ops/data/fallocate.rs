@@ -43,7 +43,7 @@ impl FallocateMode {
     }
 }
 
-/// A hole with the space that was set aside for it.
+/// A hole with the space that was claimed for it.
 struct Filler {
     at: FileBlock,
     run: Run,
@@ -96,7 +96,7 @@ impl Engine {
                 return Err(Error::NotPermitted(inode.number));
             }
             let end = offset.checked_add(length).ok_or(Error::FileTooLarge)?;
-            // As in the kernel, whatever the file can be mapped by.
+            // As in the kernel, for any kind of map.
             if end > volume_max_size(self.geometry()) {
                 return Err(Error::FileTooLarge);
             }
@@ -176,7 +176,7 @@ impl Engine {
             }
             write_inode(&mut edit, file.number, &file.inode)?;
         }
-        // The kernel sets both times whatever changes.
+        // The kernel sets both times in all cases.
         touch(&edit, file, by);
         if size != file.size {
             set_size(&mut edit, file, size)?;

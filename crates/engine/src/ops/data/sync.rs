@@ -54,7 +54,7 @@ impl Engine {
 
     /// Must be called when the last process that had the file open for writing closes it: its
     /// preallocation is given back, and its delayed data get only the space that they need. The
-    /// last [`Self::release`] tells so too.
+    /// last [`Self::release`] does the same.
     pub fn last_writer_closed(&self, file: InodeNo) {
         self.inodes.get(file).set_closed(true);
         self.allocator.discard_preallocation(file);

@@ -1,4 +1,4 @@
-//! Writing: rounds of blocks set aside, filled, and mapped.
+//! Writing: blocks are claimed, filled, and mapped, one [`WritePlan`] at a time.
 
 use super::super::{Credentials, credits};
 use super::delayed::DelayResult;
@@ -34,7 +34,7 @@ struct Written {
     is_sync: bool,
 }
 
-/// Whether a call waits until no delayed data of its file are on their way to the device.
+/// Whether a call waits for the writeback of its file's delayed data.
 #[derive(Clone, Copy)]
 enum DuringWriteback {
     Wait,
@@ -45,7 +45,7 @@ enum DuringWriteback {
 /// How a write ended.
 enum WriteEnd {
     Done,
-    /// The rest of it waits for delayed data that are on their way.
+    /// The rest of it waits for the writeback of delayed data.
     WritebackPending,
 }
 
@@ -191,8 +191,8 @@ impl Engine {
         outcome
     }
 
-    /// Writes some of the bytes, from the first on; how many. `None` where that waits for delayed
-    /// data that are on their way.
+    /// Writes some of the bytes, from the first on; how many. `None` if it waits for the writeback
+    /// of delayed data.
     fn write_some(
         &self,
         shared: &Arc<CachedInode>,
@@ -236,7 +236,7 @@ impl Engine {
         self.finish_plan(file, write_plan, offset..end, by).map(Some)
     }
 
-    /// Writes the data of a round, and zeros around them in blocks that held none.
+    /// Writes the data of a plan, and zeros around them in blocks that held none.
     fn fill(
         &self,
         file: &LoadedInode,
@@ -268,8 +268,8 @@ impl Engine {
         Ok(self.device.submit(&mut batch)?)
     }
 
-    /// Maps what a round has filled, and stores that bytes `range` are the file's. How many of them
-    /// are.
+    /// Maps the filled blocks of a plan, and stores that bytes `range` are the file's. How many of
+    /// them are.
     fn finish_plan(
         &self,
         file: &mut LoadedInode,

@@ -1,4 +1,4 @@
-//! Rounds: runs of blocks that are set aside, filled, and mapped in one operation.
+//! Write plans: runs of blocks that are claimed, filled, and mapped in one operation.
 
 use super::super::{Credentials, credits};
 use super::range::ZEROS;
@@ -15,10 +15,10 @@ use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::mapping::{MappingTarget, map};
 use std::ops::Range;
 
-/// Runs that one round maps at most.
+/// Number of runs that one plan maps at most.
 const RUNS_PER_PLAN: usize = 64;
 
-/// A run of blocks that a round writes.
+/// A run of blocks that a plan writes.
 pub(super) struct Segment {
     pub(super) blocks: Range<u64>,
     pub(super) start: BlockNo,
@@ -39,7 +39,7 @@ pub(super) enum PreviousState {
     Written,
     /// In use, reading as zeros.
     Unwritten,
-    /// A hole. The clusters are set aside, unless the file had them.
+    /// A hole. The clusters are claimed, unless the file had them.
     Hole(Option<Claim>),
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct WritePlan {
 }
 
 impl WritePlan {
-    /// A round without blocks.
+    /// A plan without blocks.
     pub(crate) fn new(engine: &Engine) -> Self {
         let credits = credits::INODE + credits::SUPERBLOCK + credits::quotas(engine);
         Self { segments: Vec::new(), credits }
@@ -88,7 +88,7 @@ impl WritePlan {
 
 impl Engine {
     /// Finds the runs that a range of blocks lies in, and has `claim` set space aside for its
-    /// holes. False when the round is full, or space has run out after something was found.
+    /// holes. False if the plan is full, or space has run out after something was found.
     pub(crate) fn plan_blocks(
         &self,
         file: &LoadedInode,
@@ -156,8 +156,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// With bigalloc: where a hole goes on in the last cluster of the run before it, which the map
-    /// does not know of yet.
+    /// With bigalloc: the part of a hole in the last cluster of the run before it, which the map
+    /// does not contain yet.
     pub(super) fn rest_of_cluster(
         &self,
         before: Option<(FileBlock, Run)>,
@@ -287,7 +287,7 @@ impl Engine {
     }
 }
 
-/// Has set aside what a plan needs.
+/// Claims the clusters that a plan needs.
 pub(super) fn claim_for(
     plan: &Plan,
     claim: impl FnOnce(AllocationRequest) -> Result<Claim, Error>,
@@ -298,7 +298,7 @@ pub(super) fn claim_for(
     }
 }
 
-/// Takes what was set aside and maps a run of it.
+/// Takes a claim and maps a run of it.
 pub(super) fn take_and_place(
     edit: &mut Operation<'_>,
     file: &mut LoadedInode,

@@ -26,13 +26,13 @@ macro_rules! needs_mke2fs {
     };
 }
 
-/// What is tried of one history.
+/// The cuts tried in one history.
 #[derive(Clone, Copy)]
 struct Effort {
     sweep: Sweep,
-    /// e2fsck judges one cut in so many, and recovers it itself.
+    /// e2fsck verifies one cut in this number, and recovers it itself.
     e2fsck_every: usize,
-    /// The kernel recovers one cut in so many.
+    /// The kernel recovers one cut in this number.
     kernel_every: usize,
 }
 
@@ -116,7 +116,7 @@ fn verify_file(recorded: &Recorded, cut: &Cut, image: &TempImage) -> Result<(), 
     recorded.verify(&cut.marks, &volume.map_err(|error| error.to_string())?).map(drop)
 }
 
-/// What was judged of histories.
+/// The counts of verified histories.
 #[derive(Debug, Default)]
 struct Judged {
     histories: usize,
@@ -246,7 +246,8 @@ fn contents_survive_power_loss_and_nothing_stale_is_shown() {
     }
 }
 
-/// What histories are to hold: the calls that change something, those of one name by what they do.
+/// The calls that histories must contain: those that change something, and those of one name by
+/// their effect.
 const CHANGING: [&str; 44] = [
     "create",
     "mknod Fifo",
@@ -303,7 +304,7 @@ fn every_call_survives_power_loss_in_every_mode() {
     };
     let all = Profile { crowd: 10, farthest: 2 << 20, ..Profile::all().by_anybody() };
     let all = all.with(&[(Syncs, 10), (Freezes, 2)]).steps(150);
-    // What comes seldom among all calls.
+    // The calls that are rare.
     let rare = [(TempFiles, 8), (Links, 12), (Renames, 15), (Fallocates, 40), (Writes, 20)];
     let rare = Profile::names().only(&[Creates, Removals, Syncs]).with(&rare);
     let rare = rare.with(&[(Flags, 10), (Holds, 4), (Syncs, 10), (Xattrs, 20)]);

@@ -1,4 +1,5 @@
-//! A rotating drive at work: its queue, its caches, its arm. Only times are known here, no bytes.
+//! The state of a rotating drive: its queue, its caches, its arm. Only times are known here, no
+//! bytes.
 //!
 //! Requests are put in with the moment at which they arrive, and moments never go back. The drive
 //! decides when its arm is free, among the requests that have arrived by then: of the first

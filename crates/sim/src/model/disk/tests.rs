@@ -18,7 +18,7 @@ fn disk(name: &str) -> Disk {
     Disk::new(preset, &figures, preset.capacity)
 }
 
-/// Waits for a request as a caller does: asks again at the moments that it is told.
+/// Waits for a request as a caller does: asks again at the times that it gets.
 fn finish(disk: &mut Disk, mut now: u64, ticket: Ticket) -> u64 {
     for _ in 0..1_000_000 {
         match disk.standing(now, ticket) {
