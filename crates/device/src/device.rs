@@ -13,8 +13,8 @@
 //!   range, and nothing else. A failure does not stop the other requests, but the next flush of the
 //!   batch and all requests after it are not tried ([`Cause::NotTried`]): a commit block never
 //!   overtakes the blocks that it commits.
-//! - After `submit`, each request knows its own [`RequestStatus`]; `submit` returns the first
-//!   failure in the batch's order.
+//! - After `submit`, each request has its own [`RequestStatus`]; `submit` returns the first failure
+//!   in the batch's order.
 //! - Discarded bytes read as zeroes only if [`Device::discard_reads_zero`] is true.
 
 use std::fmt;
@@ -36,7 +36,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError>;
 
     /// The first run of bytes in `range` that may hold something other than zeroes, cut to `range`;
-    /// `None` where the rest reads as zeroes. A device that cannot tell says `range` itself.
+    /// `None` where the rest reads as zeroes. A device that does not know returns `range` itself.
     ///
     /// # Errors
     /// The range reaches past the end, or the system failed.
@@ -143,8 +143,7 @@ pub trait Device: Send + Sync + fmt::Debug {
         self.submit(&mut [Request::flush()])
     }
 
-    /// Gives a range back to the device; what it reads as is said by
-    /// [`Device::discard_reads_zero`].
+    /// Discards a range; [`Device::discard_reads_zero`] is whether it reads as zeroes then.
     ///
     /// # Errors
     /// Past the end, read-only, or the system failed. A device that cannot discard does nothing.
@@ -426,7 +425,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Moves the request: a device that stands on another counts differently.
+    /// Moves the request: a device that is a layer on another counts differently.
     pub(crate) fn set_offset(&mut self, to: u64) {
         match &mut self.kind {
             RequestKind::Read { offset, .. }
@@ -467,7 +466,7 @@ pub fn check_batch<D: Device + ?Sized>(
     Ok(())
 }
 
-/// Checks a range asked of [`Device::next_data`].
+/// Checks a range for [`Device::next_data`].
 pub fn check_range(size: u64, range: &Range<u64>) -> Result<(), DeviceError> {
     if range.end <= size {
         return Ok(());

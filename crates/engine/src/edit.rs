@@ -110,7 +110,7 @@ pub enum Undo {
 /// nothing.
 pub trait Edit: MetadataRead {
     /// Changes a block that is in use. It is checked as `kind` when it is first read and sealed as
-    /// `kind` after the change, so that `change` never thinks of checksums.
+    /// `kind` after the change, so that `change` does not handle checksums.
     ///
     /// # Errors
     /// As [`MetadataRead::metadata`], or the journal is aborted or out of credits.
@@ -121,12 +121,12 @@ pub trait Edit: MetadataRead {
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R, Error>;
 
-    /// As [`Edit::modify`], of a part of the block: `find` says which, and `change` gets the bytes
-    /// of that part alone, and where the part begins in the block. `None` where `find` has found
-    /// none: then nothing is changed.
+    /// As [`Edit::modify`], for a part of the block: `find` returns the part, and `change` gets
+    /// only its bytes, and where it begins in the block. `None` where `find` has found none: then
+    /// nothing is changed.
     ///
     /// # Errors
-    /// As [`Edit::modify`], and what `find` says.
+    /// As [`Edit::modify`]; also returns the result of `find`.
     fn modify_part<R>(
         &mut self,
         block: BlockNo,
@@ -230,8 +230,8 @@ pub trait Edit: MetadataRead {
         act(self, &mut Vec::new())
     }
 
-    /// Runs a change of what other operations change too: its bytes are not kept, and
-    /// [`Self::note`] says how it is taken back.
+    /// Runs a change of a block that other operations change too: its bytes are not kept, and
+    /// [`Self::record_undo`] records how it is undone.
     fn unlogged<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R
     where
         Self: Sized,
@@ -328,8 +328,8 @@ pub(crate) fn offer<E: Edit>(edit: &mut E, made: Undo) {
 }
 
 /// Stamps a block's checksum, where it has one as this kind. The one place where metadata blocks of
-/// files are sealed. Bitmaps and descriptors are sealed by those who change them, since their
-/// checksums lie in the descriptor.
+/// files are sealed. Bitmaps and descriptors are sealed by their writers, since their checksums lie
+/// in the descriptor.
 pub fn seal(kind: &BlockKind, bytes: &mut [u8], block: BlockNo, geometry: &Geometry) {
     match *kind {
         BlockKind::Descriptors
@@ -418,9 +418,9 @@ pub fn write_loaded<E: Edit>(edit: &mut E, loaded: &LoadedInode) -> Result<(), E
     edit.modify_record(loaded.number, |record, geometry| {
         encode_but_dtime(&loaded.inode, record, geometry);
         let space = &loaded.xattr_space;
-        let behind = record.len().saturating_sub(space.len());
+        let after = record.len().saturating_sub(space.len());
         if !space.is_empty() {
-            record[behind..].copy_from_slice(space);
+            record[after..].copy_from_slice(space);
         }
     })
 }

@@ -31,7 +31,7 @@ pub struct ScratchEdit {
     pub longest_run: u64,
     /// The time of [`Edit::now`].
     pub time: Timestamp,
-    /// All that was charged, by file.
+    /// All charges, by file.
     charged: BTreeMap<InodeNo, Usage>,
     shared: Arc<Shared>,
 }
@@ -68,7 +68,7 @@ impl ScratchEdit {
         }
     }
 
-    /// All that was charged for a file since the edit began.
+    /// All charges of a file since the edit began.
     pub fn charged(&self, file: InodeNo) -> Usage {
         self.charged.get(&file).copied().unwrap_or_default()
     }

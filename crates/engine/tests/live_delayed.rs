@@ -233,7 +233,7 @@ fn data_of_small_files_are_written_together() {
         fill(at);
     });
     volume.sync().unwrap();
-    assert_eq!(largest.files.load(Ordering::Relaxed), 20, "when somebody waits for them");
+    assert_eq!(largest.files.load(Ordering::Relaxed), 20, "when a caller waits for them");
     assert_eq!(volume.reserved_space(), 0);
     for file in files {
         let mut bytes = [0; 4000];

@@ -183,7 +183,7 @@ fn mmp_sequence(device: &Arc<dyn Device>) -> (u64, u32) {
 }
 
 /// The number stored while the volume is not open, from the format.
-const NOBODY: u32 = 0xff4d_4d50;
+const MMP_CLEAN: u32 = 0xff4d_4d50;
 
 #[test]
 fn a_mark_is_taken_kept_alive_and_given_back() {
@@ -197,10 +197,10 @@ fn a_mark_is_taken_kept_alive_and_given_back() {
     let env = Env::stepped(7);
     let options = VolumeOptions::default();
     let open = || Volume::open(device.clone(), &env, &options);
-    assert_eq!(mmp_sequence(&device).1, NOBODY);
+    assert_eq!(mmp_sequence(&device).1, MMP_CLEAN);
     let volume = open().unwrap();
     let (_, first) = mmp_sequence(&device);
-    assert_ne!(first, NOBODY);
+    assert_ne!(first, MMP_CLEAN);
     env.advance(std::time::Duration::from_secs(20));
     assert_ne!(mmp_sequence(&device).1, first, "the number is counted up");
 
@@ -209,7 +209,7 @@ fn a_mark_is_taken_kept_alive_and_given_back() {
     assert!(matches!(refused, Error::InUse(_)), "{refused}");
     volume.create(InodeNo::ROOT, b"file", 0o644, &Credentials::ROOT).unwrap();
     volume.close().unwrap();
-    assert_eq!(mmp_sequence(&device).1, NOBODY);
+    assert_eq!(mmp_sequence(&device).1, MMP_CLEAN);
 
     // One that died is waited for and taken over.
     drop(open().unwrap());

@@ -82,7 +82,7 @@ fn a_deletion_that_meets_a_broken_attribute_block_leaves_the_file_whole() {
     assert!(!volume.is_read_only());
     volume.close().unwrap();
     let (after, _, _) = e2fsck(&*device, "-fn");
-    assert_eq!(after, damage, "nothing is lost, and nothing is left behind");
+    assert_eq!(after, damage, "nothing is lost, and nothing is left over");
     assert!(before.entries.contains_key(&b"many"[..]));
 }
 

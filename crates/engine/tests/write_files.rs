@@ -213,7 +213,7 @@ fn a_file_ends_before_block_2_to_the_32_less_one() {
         let state = mapping::State::Written;
         let last = FileBlock(MAX_FILE_BLOCKS - 1);
         let run = mapping::allocate(&mut edit, &mut file, last, request, state).unwrap();
-        assert_eq!(run.count, 1, "no room behind the last block");
+        assert_eq!(run.count, 1, "no room after the last block");
         let past = FileBlock(MAX_FILE_BLOCKS);
         let refused = mapping::allocate(&mut edit, &mut file, past, request, state);
         assert!(matches!(refused, Err(Error::FileTooLarge)), "{refused:?}");

@@ -252,7 +252,7 @@ fn inline_directories_change_in_place_and_grow_out() {
             }
         }
         assert!(was_inline_with >= 5, "{was_inline_with}");
-        assert!(!parent.is_inline(), "so many names are not inline");
+        assert!(!parent.is_inline(), "the names do not fit inline");
         let other = named(&edit, "file");
         let renamed = EntryTarget { inode: other.number, file_type: EntryType::Regular };
         dir::replace(&mut edit, &mut parent, &model[0], renamed).unwrap();

@@ -52,7 +52,6 @@ pub enum MapPart {
 /// Walks over a map in file order. Each node is checked as far as possible from its content and its
 /// parents. A block that is visited twice is not an error here, and a damaged map of indirect
 /// blocks may lead to one repeatedly: the caller sets a limit. Ends after an error.
-/// lead to one again and again: how far to follow is the caller's to say. Ends after an error.
 pub struct MapWalk<'a> {
     device: &'a dyn Device,
     geometry: &'a Geometry,

@@ -9,7 +9,7 @@ use extant_ondisk::{FormatError, InodeNo};
 /// errno.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The volume is broken on disk, or has a feature that this code does not know.
+    /// The volume is corrupt, or has an unknown feature.
     #[error(transparent)]
     Format(#[from] FormatError),
     /// The device failed.
@@ -87,7 +87,7 @@ pub enum Error {
     /// A path goes through something that is no directory.
     #[error("not a directory")]
     NotADirectory,
-    /// Data were asked of a directory.
+    /// Data of a directory were requested.
     #[error("is a directory")]
     IsADirectory,
     /// The inode is not a symbolic link, or holds no data to read.

@@ -45,7 +45,7 @@ pub fn mended(
     if !features.incompat.contains(IncompatFeatures::RECOVER) {
         return Ok(None);
     }
-    // Changed where it does no harm, so that it shows whether the log brings another.
+    // Changed in a harmless place, so that it shows whether the log has another version.
     let mut marked = raw;
     marked.s_wtime.set(!raw.s_wtime.get());
     marked.seal();

@@ -82,7 +82,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder over `base`, which must not change while the recorder and its images live.
+    /// A recorder over `base`, which must not change while the recorder and its images exist.
     pub fn new(base: Arc<dyn Device>) -> Self {
         Self { live: OverlayDevice::new(base.clone()), base, events: Mutex::new(Vec::new()) }
     }
@@ -130,9 +130,9 @@ impl Recorder {
                 let mut data = vec![0; (offset - start) as usize];
                 self.live.read_at(start, &mut data)?;
                 data.extend(written);
-                let mut behind = vec![0; (end - range.end) as usize];
-                self.live.read_at(range.end, &mut behind)?;
-                data.append(&mut behind);
+                let mut after = vec![0; (end - range.end) as usize];
+                self.live.read_at(range.end, &mut after)?;
+                data.append(&mut after);
                 Some(Event::Write { offset: start, data: data.into() })
             }
             RequestKind::Discard { .. } => Some(Event::Discard(range)),
@@ -326,7 +326,7 @@ fn plan(events: &[Event], sweep: &Sweep, sector_size: u32) -> Vec<(usize, Surviv
                 plan.push((at + 1, Survivors::All));
             }
         }
-        // Of two disks the other one may have more to lose.
+        // Of two disks the other one may lose more.
         let is_part = start > 0 && matches!(events[start - 1], Event::FlushOf(_));
         if changes.len() > 1 || is_part {
             plan.extend((0..sweep.subsets).map(|_| (end, Survivors::Subset(random.draw()))));
@@ -348,8 +348,8 @@ fn plan(events: &[Event], sweep: &Sweep, sector_size: u32) -> Vec<(usize, Surviv
 #[derive(Debug)]
 struct Medium {
     events: Vec<Event>,
-    /// The state that the last flush before `flushed_to` made durable. Images stand on it, so it
-    /// stays as it is while they live.
+    /// The state that the last flush before `flushed_to` made durable. Images are layers on it, so
+    /// it stays as it is while they exist.
     flushed: Arc<OverlayDevice>,
     flushed_to: usize,
     /// `flushed` and all changes up to `written_to`.
@@ -391,7 +391,7 @@ impl Medium {
         sure
     }
 
-    /// The image after a cut. Cuts are asked for in the order of the history.
+    /// The image after a cut. Cuts are requested in the order of the history.
     fn after(&mut self, events: usize, survivors: Survivors) -> OverlayDevice {
         let sure = self.go_to(events);
         let since = self.events[self.flushed_to..events].iter().zip(sure);
@@ -437,7 +437,7 @@ impl Medium {
     }
 }
 
-/// Of each event whether it is no change, or one that a later flush has made sure.
+/// For each event, whether it is not a change, or a change that a later flush made durable.
 fn made_sure(events: &[Event]) -> Vec<bool> {
     let mut flushed: Vec<Range<u64>> = Vec::new();
     let mut sure: Vec<bool> = Vec::with_capacity(events.len());

@@ -15,8 +15,7 @@ const WINDOW: u64 = 1 << 20;
 /// Locks for sectors that are read, changed in part and written back.
 const EDGE_LOCKS: usize = 64;
 
-/// The alignment asked of direct requests where the system does not tell: no disk has larger
-/// sectors.
+/// The alignment of direct requests if the system does not report it: no disk has larger sectors.
 const SAFE_DIRECT_ALIGNMENT: u64 = 4096;
 
 /// Multiples that direct requests must keep: of offsets and lengths, and of addresses. Linux 6.1
@@ -52,8 +51,7 @@ pub(super) struct DirectFile {
     edges: Vec<Mutex<()>>,
 }
 
-/// One step of an unaligned request: whole sectors on the file, and the part of them that was asked
-/// for.
+/// One step of an unaligned request: whole sectors on the file, and the requested part of them.
 struct Window {
     start: u64,
     end: u64,

@@ -28,7 +28,7 @@ pub(super) struct GroupState {
     /// The others that are free. Made of the bitmap when it is needed, and given up when memory is
     /// short.
     pub(super) buddy: Option<Buddy>,
-    /// Looked at since memory was short.
+    /// Whether it was used since memory was short.
     pub(super) was_used: bool,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Allocator {
     /// Clusters reserved for data that wait for their blocks. As many are free, not waiting for a
     /// commit, and not claimed.
     reserved_clusters: AtomicU64,
-    /// Those of them that wait for a commit.
+    /// The reserved clusters that wait for a commit.
     pending_clusters: AtomicU64,
     pub(super) free_inodes: AtomicU64,
     /// Where the next directory that is spread is looked for.
@@ -125,7 +125,7 @@ impl Drop for Claim {
 pub(crate) enum Budget {
     /// Free space; some of it is kept for the privileged, and some for maps.
     Free {
-        /// Whether those who ask are.
+        /// Whether the caller is privileged.
         is_privileged: bool,
     },
     /// All free space.
@@ -433,8 +433,8 @@ impl Allocator {
             if let Some(at) = freed.iter().position(with_it) {
                 let whole = freed.swap_remove(at).piece;
                 let before = whole.clusters.start..piece.clusters.start;
-                let behind = piece.clusters.end..whole.clusters.end;
-                for clusters in [before, behind].into_iter().filter(|left| !left.is_empty()) {
+                let after = piece.clusters.end..whole.clusters.end;
+                for clusters in [before, after].into_iter().filter(|left| !left.is_empty()) {
                     freed.push(Freed { tid, piece: ClusterRange { group: whole.group, clusters } });
                 }
             }
@@ -481,7 +481,7 @@ impl Allocator {
         }
     }
 
-    /// Gives back what was preallocated; for files for which `keeps` speaks it stays. Whether there
+    /// Gives back preallocations, except those of files for which `keeps` is true. Whether there
     /// was any.
     pub(crate) fn discard_preallocations(&self, keeps: impl Fn(InodeNo) -> bool) -> bool {
         self.give_back(self.preallocations.drain(keeps))

@@ -58,12 +58,12 @@ impl Stripe {
     #[cfg(test)]
     const NONE: Self = Self { clusters: 1, first: 0 };
 
-    /// Of a group whose first cluster has this number on the volume.
+    /// For a group whose first cluster has this number on the volume.
     pub(crate) fn of_group(clusters: u32, first_cluster: u64) -> Self {
         let clusters = clusters.max(1);
-        let behind = first_cluster % u64::from(clusters);
+        let after = first_cluster % u64::from(clusters);
         // Less than a stripe.
-        let first = ((u64::from(clusters) - behind) % u64::from(clusters)) as u32;
+        let first = ((u64::from(clusters) - after) % u64::from(clusters)) as u32;
         Self { clusters, first }
     }
 

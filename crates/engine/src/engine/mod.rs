@@ -77,7 +77,7 @@ pub struct Engine {
     pub(crate) delalloc: DelayedAllocation,
     /// Times that wait to be stored.
     pub(crate) lazy_times: LazyTimes,
-    /// The volume's, for those who seal blocks later.
+    /// The volume's, for functions that seal blocks later.
     pub(crate) geometry: Arc<Geometry>,
     /// Where each group's inode table begins; 0 until the first lookup.
     pub(crate) tables: Box<[AtomicU64]>,

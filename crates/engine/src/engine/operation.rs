@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// Credits asked for at a time when an operation turns out to need more than it said.
+/// Credits asked for at a time when an operation turns out to need more than it asked for.
 const MORE_CREDITS: u32 = 16;
 
 /// All of a block is one part.
@@ -30,9 +30,9 @@ const WHOLE: u64 = 1;
 /// One operation: what it changes is committed together. The locks of the inodes that it changes
 /// are held before it starts, and until it is gone.
 ///
-/// An operation that ends well calls [`Self::finish`]. One that is dropped before is taken back
-/// ([`super::undo`]); where that fails too the journal stops, so that nothing of the transaction is
-/// committed.
+/// An operation that ends well calls [`Self::finish`]. An operation that is dropped before that is
+/// undone ([`super::undo`]); if that fails too the journal stops, so that nothing of the
+/// transaction is committed.
 pub(crate) struct Operation<'e> {
     engine: &'e Engine,
     /// `None` after a restart that failed.
@@ -311,13 +311,13 @@ impl<'e> Operation<'e> {
         let from = Owners::of(&file.inode);
         self.with_quotas(|edit, reserved| {
             let limits = edit.limits(Limits::Enforced);
-            let moved = quota::transfer_beside(edit, reserved, file, to, limits)?;
+            let moved = quota::transfer_with_reserved(edit, reserved, file, to, limits)?;
             Ok([(to, moved), (from, moved.reversed())])
         })
     }
 
     /// Runs a change of the quota files under their lock, where the volume has any: all of it or
-    /// nothing. It says who was charged for what.
+    /// nothing. Errors name the owners and the amount.
     fn with_quotas<const N: usize>(
         &mut self,
         change: impl FnOnce(&mut Self, &ReservedQuota) -> Result<[(Owners, Usage); N], Error>,
@@ -643,7 +643,7 @@ impl Edit for Operation<'_> {
     fn charge(&mut self, file: &LoadedInode, usage: Usage, limits: Limits) -> Result<(), Error> {
         self.with_quotas(|edit, reserved| {
             let limits = edit.limits(limits);
-            let charged = quota::charge_beside(edit, reserved, file, usage, limits)?;
+            let charged = quota::charge_with_reserved(edit, reserved, file, usage, limits)?;
             Ok([(Owners::of(&file.inode), charged)])
         })
     }

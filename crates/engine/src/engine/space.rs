@@ -24,7 +24,7 @@ pub(crate) enum ReclaimSteps {
     Whole,
     /// The steps that need no lock of a file: such a lock may be held, but no handle.
     LockHeld,
-    /// Those that are left when [`Self::LockHeld`] was not enough. No lock and no handle is held.
+    /// The steps that are left if [`Self::LockHeld`] was not enough. No lock and no handle is held.
     LockReleased,
 }
 

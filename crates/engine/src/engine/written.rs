@@ -98,7 +98,7 @@ impl CountedDevice {
         self.gate.open();
     }
 
-    /// Whole KiB that were written since this was asked last.
+    /// Whole KiB that were written since the last call.
     pub(crate) fn take_kib(&self) -> u64 {
         let bytes = self.written.load(Ordering::Relaxed) / 1024 * 1024;
         self.written.fetch_sub(bytes, Ordering::Relaxed);

@@ -177,7 +177,7 @@ impl Engine {
         })
     }
 
-    /// Makes what stands for a name that was moved away (RENAME_WHITEOUT): a character device of
+    /// Makes the whiteout for a name that was moved away (RENAME_WHITEOUT): a character device of
     /// the number 0:0 without permissions, one link and no name yet.
     pub(super) fn make_whiteout(
         &self,

@@ -99,8 +99,8 @@ impl Engine {
         Ok(file.flags)
     }
 
-    /// Lets the data of a file go past the journal from now on: what the journal has of them goes
-    /// home, and is forgotten, so that neither recovery nor a frame brings it back.
+    /// Makes the data of a file bypass the journal from now on: the journal's copies are
+    /// checkpointed and forgotten, so that neither recovery nor a frame writes them again.
     fn stop_journalling(&self, file: &LoadedInode) -> Result<(), Error> {
         self.journal.checkpoint()?;
         if self.data == DataMode::Journal || file.is_inline() || !has_blocks(self, file) {

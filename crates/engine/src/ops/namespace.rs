@@ -70,8 +70,8 @@ pub(super) fn check_links_change(file: &LoadedInode) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a name of the file may be taken away or given to another. A damaged volume has names
-/// that its files' link counts do not know of.
+/// Whether a name of the file may be taken away or given to another. On a damaged volume, files may
+/// have more names than links.
 pub(super) fn check_loses_name(file: &LoadedInode) -> Result<(), Error> {
     check_links_change(file)?;
     if file.links == 0 {
@@ -92,7 +92,7 @@ pub(super) fn check_project(dir: &LoadedInode, file: &LoadedInode) -> Result<(),
     Ok(())
 }
 
-/// The type as a record of a directory says it.
+/// The type in the form of a directory record.
 pub(super) fn entry_type(file_type: FileType) -> EntryType {
     match file_type {
         FileType::Regular => EntryType::Regular,

@@ -119,7 +119,7 @@ impl Engine {
         Ok(in_order(found, after))
     }
 
-    /// Of a directory of one block, or in its inode, that will have an index when it grows.
+    /// For a directory of one block, or in its inode, that will have an index when it grows.
     fn small_after(
         &self,
         dir: &LoadedInode,
@@ -139,7 +139,7 @@ impl Engine {
         Ok(in_order(found, after))
     }
 
-    /// Of a directory without an index: the rest of the block that the cookie lies in. Records are
+    /// For a directory without an index: the rest of the block that the cookie lies in. Records are
     /// split and joined, but the place where one begins stays.
     fn linear_after(&self, dir: &LoadedInode, after: u64) -> Result<VecDeque<DirEntry>, Error> {
         let records = dir_block::format(self, dir);

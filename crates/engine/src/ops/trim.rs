@@ -34,7 +34,8 @@ impl Engine {
                 let claimed = self.allocator.claim_in(self, group, clusters.clone(), least, most);
                 let claim = match claimed {
                     Ok(Some(claim)) => claim,
-                    // Fallback: what is free is reserved for others, who will write there.
+                    // Fallback: all free space is reserved for delayed data, which will be written
+                    // there.
                     Ok(None) | Err(Error::NoSpace) => break,
                     Err(error) => return Err(error),
                 };

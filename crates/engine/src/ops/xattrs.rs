@@ -125,7 +125,7 @@ impl Engine {
     }
 
     /// Gives a file an access control list, or takes it away. Its permissions follow an access
-    /// list; one that says no more than them is not stored.
+    /// list; a list that equals the mode is not stored.
     ///
     /// # Errors
     /// [`Error::NotADirectory`] for a default list of another file, [`Error::WrongFileType`] for a

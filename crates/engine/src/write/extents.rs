@@ -156,7 +156,7 @@ pub(super) fn remove_step<E: Edit>(
     let mut kept = Vec::with_capacity(old.len() + 1);
     let mut removed = Removed::default();
     for (index, extent) in old.iter().enumerate() {
-        let (before, inside, behind) = cut(*extent, &range);
+        let (before, inside, after) = cut(*extent, &range);
         if let Some(part) = inside {
             let run = Run { start: part.start, count: u64::from(part.len) };
             if !removed.groups.admit(edit.geometry(), run, most) {
@@ -167,7 +167,7 @@ pub(super) fn remove_step<E: Edit>(
             removed.runs.push((part.block, run));
         }
         kept.extend(before);
-        kept.extend(behind);
+        kept.extend(after);
     }
     removed.next = next;
     if !removed.runs.is_empty() {
@@ -190,7 +190,7 @@ pub(super) fn set_state_step<E: Edit>(
     let mut new: Vec<Extent> = Vec::with_capacity(old.len() + 2);
     let longest = Extent::max_len(is_unwritten);
     for extent in &old {
-        let (before, inside, behind) = cut(*extent, &range);
+        let (before, inside, after) = cut(*extent, &range);
         let marked = inside.map(|part| Extent { is_unwritten, ..part });
         // A written run may be one block longer than an unwritten one can be.
         let (marked, rest) = match marked {
@@ -201,7 +201,7 @@ pub(super) fn set_state_step<E: Edit>(
             }
             other => (other, None),
         };
-        for part in [before, marked, rest, behind].into_iter().flatten() {
+        for part in [before, marked, rest, after].into_iter().flatten() {
             match new.last_mut() {
                 Some(last) if last.is_continued_by(&part) => last.len += part.len,
                 _ => new.push(part),
@@ -398,7 +398,7 @@ fn write_node<E: Edit>(
 ) -> Result<(), Error> {
     let key = first_key(&node.entries).0;
     let limits = NodeLimits { depth: Some(depth_of(&node.entries)), blocks: key..MAX_FILE_BLOCKS };
-    // Written whole, so what was there is not looked at.
+    // Written whole, so the old contents are not read.
     edit.create(block, kind(file, &limits), |bytes| node.encode_into(bytes))
 }
 

@@ -17,7 +17,7 @@ use std::ops::Range;
 pub enum State {
     /// The bytes that the caller writes to them.
     Written,
-    /// Nothing: they read as zeroes. Only extents know this state.
+    /// Nothing: they read as zeroes. Only extents have this state.
     Unwritten,
 }
 
@@ -70,7 +70,7 @@ impl Plan {
     /// The run to be mapped, once the clusters are there.
     ///
     /// # Panics
-    /// When a plan that needs clusters got none: our own mistake.
+    /// If a plan that needs clusters got none, which is a bug.
     pub fn run(&self, taken: Option<Run>) -> Run {
         match (*self, taken) {
             (Self::Shared(run), _) => run,
@@ -84,14 +84,14 @@ impl Plan {
     }
 }
 
-/// Says what to take for a hole from `at` on: as [`allocate`] does it, for callers that take it and
-/// fill it first, and map it with [`place`] then.
+/// Plans the clusters for a hole from `at` on: as [`allocate`] does it, for callers that take it
+/// and fill it first, and map it with [`place`] then.
 ///
 /// # Errors
-/// [`Error::FileTooLarge`], a file without extents that wants unwritten blocks, or a broken map.
+/// [`Error::FileTooLarge`], unwritten blocks in a file without extents, or a broken map.
 ///
 /// # Panics
-/// When `at` is mapped: our own mistake.
+/// If `at` is mapped, which is a bug.
 pub fn plan<S: MetadataRead>(
     source: &S,
     file: &LoadedInode,
@@ -109,7 +109,7 @@ pub fn plan<S: MetadataRead>(
     }
     let hole = map(source, file, at)?;
     if !hole.is_hole() {
-        // A directory whose size says less than its map.
+        // A directory whose size ends before its map.
         let flaw = Flaw::bad_value("block past the end that is mapped", at.0);
         return Err(flaw.at(Location::Inode(file.number)).into());
     }
@@ -121,7 +121,7 @@ pub fn plan<S: MetadataRead>(
     }
     let goal = match request.goal {
         Some(goal) => goal,
-        None => goal_behind(source, file, at)?,
+        None => goal_after(source, file, at)?,
     };
     let per_cluster = u64::from(source.geometry().blocks_per_cluster);
     let skipped = at.0 % per_cluster;
@@ -140,8 +140,8 @@ pub fn plan<S: MetadataRead>(
     Ok(Plan::Fresh { request, skipped, most })
 }
 
-/// The part of the file that the allocator gets for contents that are written now. Preallocation
-/// says itself how much it wants.
+/// The part of the file that the allocator gets for contents that are written now. Fallocate gives
+/// its own size.
 fn grown(
     geometry: &Geometry,
     file: &LoadedInode,
@@ -242,7 +242,7 @@ fn shared_cluster<S: MetadataRead>(
 }
 
 /// After the block before `at`, at the distance it has in the file; else near the inode.
-fn goal_behind<S: MetadataRead>(
+fn goal_after<S: MetadataRead>(
     source: &S,
     file: &LoadedInode,
     at: FileBlock,
@@ -266,7 +266,7 @@ fn insert<E: Edit>(
 ) -> Result<u64, Error> {
     if file.is_extent_mapped() {
         let is_unwritten = state == State::Unwritten;
-        // At most an extent's longest run was asked for.
+        // The request was for an extent's longest run at most.
         let new = Extent { block: at, len: run.count as u32, start: run.start, is_unwritten };
         extents::insert(edit, file, new)
     } else {

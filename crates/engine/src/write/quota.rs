@@ -31,7 +31,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Those of an inode.
+    /// The owners of an inode.
     pub fn of(inode: &Inode) -> Self {
         Self { uid: inode.uid, gid: inode.gid, project: inode.project.unwrap_or(0) }
     }
@@ -56,7 +56,7 @@ pub fn charge<E: Edit>(
     usage: Usage,
     limits: Limits,
 ) -> Result<(), Error> {
-    charge_beside(edit, &ReservedQuota::default(), file, usage, limits).map(drop)
+    charge_with_reserved(edit, &ReservedQuota::default(), file, usage, limits).map(drop)
 }
 
 /// As [`charge`], if some quota is reserved already: limits hold for both together. The amount that
@@ -64,7 +64,7 @@ pub fn charge<E: Edit>(
 ///
 /// # Errors
 /// As [`charge`].
-pub fn charge_beside<E: Edit>(
+pub fn charge_with_reserved<E: Edit>(
     edit: &mut E,
     reserved: &ReservedQuota,
     file: &LoadedInode,
@@ -105,14 +105,14 @@ pub fn transfer<E: Edit>(
     to: Owners,
     limits: Limits,
 ) -> Result<(), Error> {
-    transfer_beside(edit, &ReservedQuota::default(), file, to, limits).map(drop)
+    transfer_with_reserved(edit, &ReservedQuota::default(), file, to, limits).map(drop)
 }
 
 /// As [`transfer`], if some quota is reserved already. Returns the amount that was moved.
 ///
 /// # Errors
 /// As [`charge`].
-pub fn transfer_beside<E: Edit>(
+pub fn transfer_with_reserved<E: Edit>(
     edit: &mut E,
     reserved: &ReservedQuota,
     file: &LoadedInode,
@@ -225,8 +225,8 @@ impl ReservedQuota {
         for (kind, _) in files(source).filter(|(kind, _)| source.info().enforces(*kind)) {
             let id = owners.id(kind);
             let Some(mut record) = record(source, kind, id)? else { continue };
-            let beside = self.to(kind, id).saturating_add(bytes);
-            record.space = record.space.saturating_add(beside);
+            let in_total = self.to(kind, id).saturating_add(bytes);
+            record.space = record.space.saturating_add(in_total);
             if is_exceeded(&record, usage, now) {
                 return Err(Error::QuotaExceeded);
             }

@@ -13,7 +13,7 @@ pub(super) struct Removed {
     pub map_added: u64,
     /// Blocks of the map itself that were given back, or are to be.
     pub map_freed: u64,
-    /// Those of them that are to be.
+    /// The blocks of the map that are to be freed.
     pub map_runs: Vec<Run>,
     /// The groups that all these blocks lie in.
     pub groups: Groups,

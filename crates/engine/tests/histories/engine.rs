@@ -95,7 +95,7 @@ impl Engine {
 
     fn end(&mut self) -> Result<(), Error> {
         let volume = self.volume.take().expect("closed once");
-        Arc::into_inner(volume).expect("nobody else has it").close()
+        Arc::into_inner(volume).expect("it is not shared").close()
     }
 
     fn number(&self, id: FileId) -> InodeNo {

@@ -24,9 +24,9 @@ pub fn check_readable(file: &LoadedInode) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads at most `buffer.len()` bytes from a byte of the file on and says how many there were:
-/// fewer only at its end. Holes and unwritten blocks are zeros. Runs that lie together are read
-/// together, all of them in one batch.
+/// Reads at most `buffer.len()` bytes from a byte of the file on and returns their number: fewer
+/// only at its end. Holes and unwritten blocks are zeros. Runs that lie together are read together,
+/// all of them in one batch.
 ///
 /// # Errors
 /// A broken map, or the device failed.

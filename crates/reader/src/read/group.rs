@@ -30,8 +30,8 @@ pub fn descriptor<S: MetadataRead>(source: &S, group: GroupNo) -> Result<GroupDe
     Ok(desc)
 }
 
-/// A group's bitmap, one block: as stored and checked, or where the group's flags say that it is
-/// not stored, as implied.
+/// A group's bitmap, one block: as stored and checked, or if the group's flags say that it is not
+/// stored, as implied.
 ///
 /// # Errors
 /// A broken descriptor or bitmap, or the device failed.

@@ -97,7 +97,8 @@ pub fn resolve<W: Walk>(
     Ok(end)
 }
 
-/// Pushes a path's components, the first one last, and says whether its end asks for a directory.
+/// Pushes a path's components, the first one last, and returns whether its end requires a
+/// directory.
 fn push_components(rest: &mut Vec<Vec<u8>>, path: &[u8]) -> bool {
     let components = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
     rest.extend(components.rev().map(<[u8]>::to_vec));

@@ -136,7 +136,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Reads from the image; its holes are asked for, not read.
+    /// Reads from the image; its holes are found without reading.
     fn read_image(&self, range: Range<u64>, to: &mut [u8]) -> Result<(), DeviceError> {
         let mut at = range.start;
         while at < range.end {
@@ -240,7 +240,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Brings what is in memory to the image, aside from long runs of words.
+    /// Writes the blocks in memory to the image, except long runs of words.
     fn spill(&mut self) -> Result<(), DeviceError> {
         self.begin()?;
         self.write_blocks()?;
@@ -258,7 +258,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Brings the blocks in memory to the image. They stay there until all of them are written.
+    /// Writes the blocks in memory to the image. They stay there until all of them are written.
     fn write_blocks(&mut self) -> Result<(), DeviceError> {
         let mut run: Vec<u8> = Vec::with_capacity(RUN);
         let mut start = 0;
@@ -314,10 +314,10 @@ impl Contents {
         Ok(())
     }
 
-    /// Brings everything to the image. Runs that stay words are left out and kept in the pattern
+    /// Writes everything to the image. Runs that stay words are left out and kept in the pattern
     /// file. They are stored there before the bytes in their place are removed, so that a command
-    /// that is killed leaves the one or the other. After a failure all that was not brought is
-    /// still held.
+    /// that is killed leaves the one or the other. After a failure, the blocks that were not
+    /// written are kept.
     pub(super) fn finish(&mut self) -> Result<(), DeviceError> {
         if !self.is_changed {
             return Ok(());

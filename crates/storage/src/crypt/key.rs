@@ -58,7 +58,7 @@ pub enum KeyError {
 }
 
 impl KeySource {
-    /// Reads the key. `what` is asked for at a terminal.
+    /// Reads the key. `what` is read at a terminal.
     ///
     /// # Errors
     /// The file, the descriptor or the terminal is not there; or there are too many bytes.

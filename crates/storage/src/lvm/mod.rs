@@ -43,7 +43,7 @@ pub enum LvmError {
     /// No label in the first sectors.
     #[error("no LVM2 physical volume: no label in the first {LABEL_SECTORS} sectors")]
     NoLabel,
-    /// The metadata cannot be believed.
+    /// The metadata are corrupt.
     #[error("{place}: {flaw}")]
     Damaged {
         /// Which part of it.
@@ -270,7 +270,7 @@ impl Group {
 }
 
 /// Opens a logical volume on its physical volumes. Names may be left out where there is only one.
-/// `write` says whether it will be written.
+/// `write` is whether it will be written.
 ///
 /// # Errors
 /// A device is no physical volume, or the metadata is damaged; there is no such volume, or it is
@@ -347,7 +347,7 @@ pub fn open(
     LinearDevice::new(parts).map_err(|error| LvmError::OutOfDevice { volume: name.clone(), error })
 }
 
-/// The index of the name asked for, or of the only one.
+/// The index of the requested name, or of the only one.
 fn chosen(
     (what, option): (&'static str, &'static str),
     name: Option<&str>,

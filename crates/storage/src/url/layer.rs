@@ -28,7 +28,7 @@ pub enum Layer {
         /// The limits of a LUKS header's cost.
         limits: Limits,
     },
-    /// A [`Backend`](crate::Backend) stands in place of the file.
+    /// A [`Backend`](crate::Backend) replaces the file.
     Backend(Backed),
 }
 

@@ -133,8 +133,8 @@ impl Engine {
         };
         data.iter()
             .map(|file| {
-                let (own, behind) = rest.split_at(file.len());
-                rest = behind;
+                let (own, after) = rest.split_at(file.len());
+                rest = after;
                 outcome_of(own)
             })
             .collect()

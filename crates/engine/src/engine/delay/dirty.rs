@@ -15,7 +15,7 @@ pub(super) const CHUNK: usize = 256 << 10;
 /// Direct requests want addresses that are multiples of this at most.
 const ALIGNMENT: usize = 4096;
 
-/// Data of a file in blocks that its map knows as holes. They are zeros where nothing was written.
+/// Data of a file in blocks that are holes in its map. They are zeros where nothing was written.
 ///
 /// Guarded by the inode's lock. A thread that maps a block of the file looks here first: a block is
 /// mapped or delayed, never both.
@@ -168,7 +168,7 @@ impl DirtyChunk {
             copy.copy_from_slice(&self.buffer);
             self.buffer = Arc::new(copy);
         }
-        Arc::get_mut(&mut self.buffer).expect("a buffer that was just made is shared with nobody")
+        Arc::get_mut(&mut self.buffer).expect("a buffer that was just made is not shared")
     }
 
     fn len(&self) -> usize {
@@ -203,7 +203,7 @@ impl DelayedData {
         self.chunks.is_empty()
     }
 
-    /// Where the file ends: its inode says `stored`.
+    /// Where the file ends, if its inode has the size `stored`.
     pub(crate) fn size(&self, stored: u64) -> u64 {
         self.size.max(stored)
     }
@@ -213,7 +213,7 @@ impl DelayedData {
         self.size
     }
 
-    /// The file ends at `size` at the latest, as far as delayed data say.
+    /// Limits the end of the delayed data to `size`.
     pub(crate) fn cut_size(&mut self, size: u64) {
         self.size = self.size.min(size);
     }
@@ -285,8 +285,8 @@ impl DelayedData {
         {
             // Within the chunk.
             let from = chunk.skipped + (at - start) as usize * block_len;
-            let behind = start + (chunk.len() / block_len) as u64;
-            let count = behind.min(blocks.end) - at;
+            let after = start + (chunk.len() / block_len) as u64;
+            let count = after.min(blocks.end) - at;
             let range = from..from + count as usize * block_len;
             slices.push(Slice { buffer: chunk.buffer.clone(), range });
             at += count;
@@ -357,8 +357,8 @@ impl DelayedData {
     ) {
         let block_len = geometry.block_len();
         let joins = |block: Option<u64>| block.is_some_and(|block| self.contains(block, geometry));
-        let (before, behind) = (joins(blocks.start.checked_sub(1)), joins(Some(blocks.end)));
-        self.runs = self.runs + 1 - u64::from(before) - u64::from(behind);
+        let (before, after) = (joins(blocks.start.checked_sub(1)), joins(Some(blocks.end)));
+        self.runs = self.runs + 1 - u64::from(before) - u64::from(after);
         self.blocks += blocks.end - blocks.start;
         let mut start = blocks.start;
         let mut room = block_len;
@@ -434,17 +434,17 @@ impl DelayedData {
             let end = start + (chunk.len() / block_len) as u64;
             // Within the chunk, so it fits.
             let kept_before = blocks.start.saturating_sub(start) as usize * block_len;
-            let kept_behind = end.saturating_sub(blocks.end) as usize * block_len;
-            self.blocks -= ((chunk.len() - kept_before - kept_behind) / block_len) as u64;
-            if kept_before > 0 && kept_behind > 0 {
-                let mut rest = DirtyChunk::new(kept_behind, buffers);
-                rest.end = kept_behind;
-                let from = chunk.len() - kept_behind;
+            let kept_after = end.saturating_sub(blocks.end) as usize * block_len;
+            self.blocks -= ((chunk.len() - kept_before - kept_after) / block_len) as u64;
+            if kept_before > 0 && kept_after > 0 {
+                let mut rest = DirtyChunk::new(kept_after, buffers);
+                rest.end = kept_after;
+                let from = chunk.len() - kept_after;
                 rest.bytes_mut().copy_from_slice(&chunk.bytes()[from..]);
                 self.memory += rest.memory();
                 self.chunks.insert(blocks.end, rest);
-            } else if kept_behind > 0 {
-                chunk.skipped = chunk.end - kept_behind;
+            } else if kept_after > 0 {
+                chunk.skipped = chunk.end - kept_after;
                 self.chunks.insert(blocks.end, chunk);
                 continue;
             }

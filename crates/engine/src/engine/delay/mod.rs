@@ -31,7 +31,7 @@ use memory::DelayedMemory;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How many of those who wait for memory write at once.
+/// Number of threads waiting for memory that write at once.
 const MOST_HELPERS: u32 = 16;
 
 /// The delayed data of a volume.
@@ -48,7 +48,7 @@ pub(crate) struct DelayedAllocation {
     /// The error of lost data of any file, until the next sync of the volume reports it.
     lost: Mutex<Option<Error>, LostLock>,
     waker: Mutex<Option<Waker>, LostLock>,
-    /// How many of those who wait for memory write.
+    /// Number of threads waiting for memory that write.
     helpers: AtomicU32,
 }
 

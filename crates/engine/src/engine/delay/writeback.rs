@@ -26,16 +26,16 @@ use std::time::Duration;
 
 /// Blocks that one operation gives places at most: as many as an extent has.
 const BLOCKS_PER_PLAN: u64 = 1 << 15;
-/// Bytes of these blocks at most: longer writes are no faster, and who reads the file waits for
+/// Bytes of these blocks at most: longer writes are no faster, and readers of the file wait for
 /// one.
 const BYTES_PER_PLAN: u64 = 16 << 20;
 /// Data that are due within this time are written with data that are due: small files that were
 /// written one after the other become one large write.
 const ALMOST_DUE: Duration = Duration::from_secs(1);
-/// The background writer looks again after this time where all that is to be written is being
-/// written by others.
+/// The background writer tries again after this time if all files to be written are being written
+/// by other threads.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
-/// It looks again after this time whether the volume was thawed.
+/// It checks again after this time whether the volume was thawed.
 const FROZEN_PAUSE: Duration = Duration::from_millis(100);
 
 /// Delayed data with their places.
@@ -220,7 +220,7 @@ impl Engine {
     }
 
     /// Maps data that were written. They are not delayed any more, written or not. That counts as a
-    /// change of its own: what was durable when they were only delayed says nothing of their map.
+    /// change of its own: a sync when they were only delayed did not make their map durable.
     pub(super) fn complete_writeback(
         &self,
         shared: &CachedInode,

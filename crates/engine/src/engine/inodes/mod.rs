@@ -3,9 +3,9 @@
 //! An operation writes its changes to the inode's record in the same handle, so a cached inode is
 //! never newer than its record, and may be evicted when no thread uses it. Delayed data are the
 //! exception: the file's times are stored when they are written, and the inode stays until then
-//! ([`DelayedData`]). So are times that wait in memory ([`LazyTimes`](super::lazy_times)). Of one
-//! that is given up while it is held the number of holds stays: a kernel holds as many files as it
-//! likes.
+//! ([`DelayedData`]). So are times that wait in memory ([`LazyTimes`](super::lazy_times)). Of an
+//! inode that is evicted while it is pinned the number of pins stays: a kernel may pin any number
+//! of files.
 
 use super::delay::DelayedData;
 use super::lost::{ErrorSample, LostData};
@@ -29,7 +29,7 @@ const MIN_SHARD: usize = 16;
 /// enough to stay in the processor's cache if a program goes from file to file. Those that are
 /// asked for again within that time are kept for longer.
 const NEWCOMERS: usize = 8;
-/// Inodes that one insertion looks at for room.
+/// Number of inodes that one insertion examines to make room.
 const LOOKS: usize = 4;
 
 /// The class by which an inode is locked: a thread that holds several takes them in this order, and
@@ -91,10 +91,10 @@ struct State {
     delayed: DelayedData,
     /// When times that wait in memory are stored at the latest; `None` where none wait.
     times_due: Option<Duration>,
-    /// Of a directory: the number of the state that its names are in
+    /// For a directory: the number of the state that its names are in
     /// ([`NameCache`](super::names::NameCache)); 0 until it is looked up.
     edition: AtomicU64,
-    /// An operation that was taken back has changed it: the record says what is true.
+    /// An operation that was undone has changed it: the record is right.
     is_stale: bool,
 }
 
@@ -154,7 +154,7 @@ struct Writeback {
 #[derive(Debug, Default)]
 struct WritebackState {
     is_running: bool,
-    /// Those who want the file for themselves.
+    /// Number of waiters that need the file exclusively.
     waiting: u32,
 }
 
@@ -174,7 +174,7 @@ impl Writeback {
         }
     }
 
-    /// One who waited has the inode's lock now.
+    /// A waiter has got the inode's lock.
     fn end_wait(&self) {
         self.state.lock().waiting -= 1;
         self.changed.notify_all();
@@ -259,7 +259,7 @@ impl DerefMut for InodeWrite<'_> {
 }
 
 impl<'a> InodeWrite<'a> {
-    /// Of a loaded inode. The directory's names may change now.
+    /// For a loaded inode. The directory's names may change now.
     fn new(shared: &'a CachedInode, mut state: WriteGuard<'a, Option<State>>) -> Self {
         if let Some(state) = &mut *state {
             *state.edition.get_mut() = 0;
@@ -349,8 +349,8 @@ impl CachedInode {
         })
     }
 
-    /// As [`Self::write`]; an inode that is not in memory, or has changed there alone (true), is
-    /// what `load` says.
+    /// As [`Self::write`]; an inode that is not in memory, or has changed only there (true), is
+    /// loaded by `load`.
     pub(crate) fn write_with(
         &self,
         as_what: LockClass,
@@ -602,11 +602,11 @@ impl CachedInode {
         self.pins.load(Ordering::Acquire) > 0
     }
 
-    /// How often it is held, if all else that those who hold it rely on is in its record.
+    /// Number of its pins, if all other state that its users rely on is in its record.
     fn pins_if_evictable(&mut self) -> Option<u64> {
         let pins = self.pins.load(Ordering::Acquire);
         let is_replaced = self.is_replaced();
-        // One without links is no longer what its number says.
+        // An inode without links may belong to another file when it is read again.
         let has_links = self.state.get_mut().as_ref().is_some_and(|state| state.inode.links > 0);
         (pins == 0 || has_links && !is_replaced).then_some(pins)
     }
@@ -620,7 +620,7 @@ struct Shard {
     /// Lost data of inodes that are not in memory, where the error is not yet reported to every
     /// open file.
     lost: HashMap<u32, LostData, ByWord>,
-    /// Those that were asked for once, in the order in which they came.
+    /// Inodes that were asked for once, in the order in which they came.
     newcomers: VecDeque<u32>,
     /// The others, in the order of their turns for eviction.
     queue: VecDeque<u32>,
@@ -719,8 +719,8 @@ impl InodeCache {
         new
     }
 
-    /// Gives holds of an inode back that is not in memory, and says whether none is left; `None`
-    /// where it is in memory.
+    /// Removes pins of an inode that is not in memory, and returns whether none is left; `None` if
+    /// it is in memory.
     pub(crate) fn unpin_absent(&self, number: InodeNo, count: u64) -> Option<bool> {
         let mut shard = self.shard(number);
         if shard.inodes.contains_key(&number.0) {

@@ -79,7 +79,7 @@ impl Engine {
             let (_, delayed) = file.parts();
             return Ok(DelayResult::Done(delayed.write(offset, bytes, geometry)));
         }
-        // Delayed data and what the map knows take turns.
+        // A block is either delayed or mapped.
         let end = blocks.end.min(next.unwrap_or(u64::MAX));
         let until = |end: u64| ((end << bits) - offset).min(bytes.len() as u64) as usize;
         let Some(admission) = admission else { return Ok(at_once(until(end))) };
@@ -161,17 +161,17 @@ impl Engine {
         for part in delayed.parts(offset..offset + count as u64, self.geometry()) {
             match part {
                 Part::DelayedData(bytes) => {
-                    let (piece, behind) = std::mem::take(&mut rest).split_at_mut(bytes.len());
+                    let (piece, after) = std::mem::take(&mut rest).split_at_mut(bytes.len());
                     piece.copy_from_slice(bytes);
                     at += bytes.len() as u64;
-                    rest = behind;
+                    rest = after;
                 }
                 Part::Stored(len) => {
                     // A part of the buffer.
-                    let (piece, behind) = std::mem::take(&mut rest).split_at_mut(len as usize);
+                    let (piece, after) = std::mem::take(&mut rest).split_at_mut(len as usize);
                     data::read_blocks(self, file, at, piece)?;
                     at += len;
-                    rest = behind;
+                    rest = after;
                 }
             }
         }

@@ -53,10 +53,10 @@ struct Filler {
 impl Engine {
     /// Changes how a range of a file is allocated, as `fallocate` does.
     ///
-    /// Preallocation is all or nothing. Only files with extents know blocks that read as zeros: in
-    /// others holes can be punched, and nothing else. Ranges are taken out and put in by whole
-    /// blocks (clusters with bigalloc); with more extents than one transaction takes, power loss
-    /// may leave part of them moved, as it does in the kernel.
+    /// Preallocation is all or nothing. Only files with extents have unwritten blocks: in others
+    /// holes can be punched, and nothing else. Ranges are taken out and put in by whole blocks
+    /// (clusters with bigalloc); with more extents than one transaction takes, power loss may leave
+    /// part of them moved, as it does in the kernel.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an empty range, or one that is not of whole blocks or does not lie in

@@ -40,7 +40,8 @@ impl MetadataRead for Newest<'_> {
         self.0.inode_table(group)
     }
 
-    /// Frames are looked at before the device: one that is gone by then was written home before.
+    /// Frames are looked up before the device is read: one that is gone by then was checkpointed
+    /// before.
     fn data(&self, pieces: &mut [DataPiece<'_>]) -> Result<(), Error> {
         let (bits, size) = (self.geometry().block_bits(), u64::from(self.geometry().block_size));
         let mut newer = Vec::new();

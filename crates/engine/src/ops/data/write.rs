@@ -25,12 +25,12 @@ use std::ops::Range;
 
 /// How far a write came.
 struct Written {
-    /// Where it begins; a write at the end knows it under the file's lock.
+    /// Its first byte; for an append it is known only under the file's lock.
     offset: Option<u64>,
     done: usize,
     /// Whether it is a write at the end.
     appends: bool,
-    /// The file wants every write durable (flag S).
+    /// Whether every write of the file must be durable (flag S).
     is_sync: bool,
 }
 
@@ -50,9 +50,9 @@ enum WriteEnd {
 }
 
 impl Engine {
-    /// Writes bytes into a file and says how many: fewer than given only where the volume or the
-    /// format ends, then at least one. The gap between the file's end and `offset` reads as zeros.
-    /// Blocks that are reserved are not used, and the file loses setuid and setgid: see
+    /// Writes bytes into a file and returns their number: fewer than given only where the volume or
+    /// the format ends, then at least one. The gap between the file's end and `offset` reads as
+    /// zeros. Blocks that are reserved are not used, and the file loses setuid and setgid: see
     /// [`Self::write_by`].
     ///
     /// # Errors
@@ -131,7 +131,7 @@ impl Engine {
         Ok((written.offset.unwrap_or(0), written.done))
     }
 
-    /// Writes what is left of the bytes. `written` says how far it came, however it ends.
+    /// Writes what is left of the bytes. `written` holds the progress, however it ends.
     fn write_all(
         &self,
         shared: &Arc<CachedInode>,
@@ -140,7 +140,7 @@ impl Engine {
         by: &Credentials,
         during_writeback: DuringWriteback,
     ) -> Result<WriteEnd, Error> {
-        // Before the lock: who waits for memory holds none.
+        // Before the lock: a caller that waits for memory holds none.
         let mut admission = self.admit(bytes.len() as u64);
         let mut file = match during_writeback {
             DuringWriteback::Wait => shared.write(self, LockClass::File)?,
@@ -260,8 +260,8 @@ impl Engine {
                 continue;
             }
             // Less than a block each.
-            let (before, behind) = ((from - first) as usize, (last - to) as usize);
-            let parts = [&ZEROS[..before], data, &ZEROS[..behind]];
+            let (before, after) = ((from - first) as usize, (last - to) as usize);
+            let parts = [&ZEROS[..before], data, &ZEROS[..after]];
             let parts = parts.into_iter().filter(|part| !part.is_empty()).map(IoSlice::new);
             batch.push(Request::write_vectored(place, parts.collect()));
         }

@@ -78,7 +78,7 @@ impl WritePlan {
     }
 
     /// With bigalloc: whether a block lies after the last run, but in the cluster in which it ends.
-    /// The map does not know of that cluster before the run is mapped.
+    /// The map does not contain that cluster before the run is mapped.
     fn ends_in_cluster_of(&self, block: u64, per_cluster: u64) -> bool {
         self.segments.last().is_some_and(|last| {
             last.blocks.end != block && (last.blocks.end - 1) / per_cluster == block / per_cluster
@@ -267,8 +267,8 @@ impl Engine {
         let extent = extent.filter(|extent| extent.end() <= file_end).ok_or(Error::NoSpace)?;
         let end = blocks.end.min(extent.end());
         self.zero_run(extent.start, blocks.start.0 - extent.block.0)?;
-        let behind = BlockNo(extent.start.0 + (end.0 - extent.block.0));
-        self.zero_run(behind, extent.end().0 - end.0)?;
+        let after = BlockNo(extent.start.0 + (end.0 - extent.block.0));
+        self.zero_run(after, extent.end().0 - end.0)?;
         set_state(edit, file, extent.block..extent.end(), State::Written)?;
         Ok((end < blocks.end).then_some(end))
     }
