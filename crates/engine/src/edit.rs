@@ -57,7 +57,7 @@ pub struct FilePart {
 
 /// A run of physical blocks: whole clusters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Run {
+pub struct BlockRange {
     /// The first.
     pub start: BlockNo,
     /// How many.
@@ -68,11 +68,11 @@ pub struct Run {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Undo {
     /// Clusters were taken.
-    Took(Run),
+    Took(BlockRange),
     /// Clusters were given back.
-    Gave(Run),
+    Gave(BlockRange),
     /// The journal forgets these blocks once the operation is done.
-    Forgets(Run),
+    Forgets(BlockRange),
     /// Others may share an attribute block of this hash once the operation is done.
     OffersBlock(u32, BlockNo),
     /// The same for an inode of a value.
@@ -183,14 +183,14 @@ pub trait Edit: MetadataRead {
     ///
     /// # Errors
     /// [`Error::NoSpace`], or as [`Edit::modify`].
-    fn allocate(&mut self, request: AllocationRequest) -> Result<Run, Error>;
+    fn allocate(&mut self, request: AllocationRequest) -> Result<BlockRange, Error>;
 
     /// Gives blocks back; they are reused only after the commit. Metadata blocks are forgotten and
     /// revoked as well. The run is whole clusters.
     ///
     /// # Errors
     /// As [`Edit::modify`]; a block that was free already is corruption.
-    fn free(&mut self, run: Run, purpose: Purpose) -> Result<(), Error> {
+    fn free(&mut self, run: BlockRange, purpose: Purpose) -> Result<(), Error> {
         self.free_all(&[(run, purpose)])
     }
 
@@ -199,7 +199,7 @@ pub trait Edit: MetadataRead {
     ///
     /// # Errors
     /// As [`Edit::free`]; a block that is named twice is corruption too.
-    fn free_all(&mut self, runs: &[(Run, Purpose)]) -> Result<(), Error>;
+    fn free_all(&mut self, runs: &[(BlockRange, Purpose)]) -> Result<(), Error>;
 
     /// The time that changes of this operation are stamped with.
     fn now(&self) -> Timestamp;

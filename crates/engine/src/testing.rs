@@ -3,7 +3,7 @@
 
 use crate::alloc::AllocatorKind;
 use crate::alloc::{Allocator, AllocatorOptions, Budget, Claim, InodeRequest};
-use crate::edit::{self, AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Usage};
+use crate::edit::{self, AllocationRequest, BlockRange, Edit, EditInodes, Limits, Purpose, Usage};
 use crate::engine::Engine;
 use crate::engine::faults::Step;
 use crate::engine::shared::Shared;
@@ -161,14 +161,14 @@ impl Edit for ScratchEdit {
         Ok(result)
     }
 
-    fn allocate(&mut self, request: AllocationRequest) -> Result<Run, Error> {
+    fn allocate(&mut self, request: AllocationRequest) -> Result<BlockRange, Error> {
         let per_cluster = u64::from(self.volume.geometry().blocks_per_cluster);
         let most = self.longest_run.saturating_mul(per_cluster);
         let request = AllocationRequest { count: request.count.min(most), ..request };
         self.allocator.clone().allocate(self, request, Budget::Free { is_privileged: true })
     }
 
-    fn free_all(&mut self, runs: &[(Run, Purpose)]) -> Result<(), Error> {
+    fn free_all(&mut self, runs: &[(BlockRange, Purpose)]) -> Result<(), Error> {
         let allocator = self.allocator.clone();
         allocator.free(self, Tid(0), runs.iter().map(|(run, _)| *run))?;
         allocator.committed(Tid(0), |_| ());
@@ -229,7 +229,7 @@ pub struct ClaimedRun(Claim);
 
 impl ClaimedRun {
     /// The blocks.
-    pub fn run(&self) -> Run {
+    pub fn run(&self) -> BlockRange {
         self.0.run()
     }
 }

@@ -1,5 +1,5 @@
-//! Full volumes: what needs no new data block goes on while the clusters that are kept for maps
-//! last.
+//! Full volumes: calls that need no new data block succeed while the clusters that are kept for
+//! maps last.
 
 use extant_device::{Device, MemoryDevice};
 use extant_engine::ops::FallocateMode;

@@ -1,4 +1,4 @@
-//! A live volume: names made and taken away, closed, judged by e2fsck and by the kernel.
+//! A volume open for changes: names made and removed, closed, verified by e2fsck and by the kernel.
 
 use extant_device::{Device, FileDevice};
 use extant_engine::{Credentials, OpenVolume, RenameFlags, Volume, VolumeOptions};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Kinds of volumes: what mke2fs is told.
+/// Kinds of volumes: options of mke2fs.
 const KINDS: [&[&str]; 14] = [
     &["-t", "ext2", "-b", "1024"],
     &["-t", "ext2", "-b", "4096", "-O", "^dir_index,^filetype"],

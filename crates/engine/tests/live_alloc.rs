@@ -1,4 +1,4 @@
-//! Where a live volume puts files: by the multi-block allocator and by the plain one, judged by
+//! Where a volume puts files: by the multi-block allocator and by the plain one, verified by
 //! extents and by e2fsck.
 
 use extant_device::{Device, FileDevice, MemoryDevice};

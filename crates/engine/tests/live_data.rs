@@ -1,4 +1,4 @@
-//! Contents of files changed on live volumes: against a model in memory, e2fsck and the kernel, in
+//! Contents of files changed on open volumes: against a model in memory, e2fsck and the kernel, in
 //! every data mode.
 
 mod common;
@@ -453,7 +453,7 @@ fn preallocated_blocks_of_a_full_volume_are_written() {
         skip!("mke2fs is not installed");
     }
     let image = Image::new(8 << 20, &["-t", "ext4", "-b", "1024", "-N", "64", "-J", "size=1"]);
-    // Delayed data leave some blocks that were promised to their map.
+    // Delayed data leave some blocks that were reserved for their map.
     let delalloc = Some(false);
     let options =
         VolumeOptions { delalloc, reserved_clusters: Some(0), ..VolumeOptions::default() };

@@ -1,5 +1,5 @@
-//! DelayedData allocation seen from outside: when data are written, what they are promised, and
-//! what becomes of them when that fails.
+//! Delayed allocation seen from outside: when data are written, what is reserved for them, and what
+//! happens to them when that fails.
 
 mod common;
 
@@ -113,7 +113,7 @@ fn data_are_seen_at_once_and_written_when_they_are_old() {
     volume.close().unwrap();
 }
 
-/// A file's lock is held while a round of its data is written: long ones would keep its readers
+/// A file's lock is held while a part of its data is written: long writes would keep its readers
 /// waiting.
 #[test]
 fn long_data_are_written_in_rounds() {

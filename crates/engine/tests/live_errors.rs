@@ -1,5 +1,5 @@
-//! Corruption met on a live volume: told with its place, recorded in the superblock, answered as
-//! `errors=` says.
+//! Corruption found on an open volume: returned with its location, recorded in the superblock,
+//! handled as `errors=` says.
 
 use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
 use extant_engine::{Credentials, RenameFlags, Volume, VolumeOptions};

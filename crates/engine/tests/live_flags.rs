@@ -47,7 +47,7 @@ fn turn(volume: &Volume, file: InodeNo, flag: InodeFlags, on: bool) -> Result<In
     volume.set_flags(file, flags)
 }
 
-/// As the kernel does: who asks for what ext4 has not is told so, and not left to believe it.
+/// As in the kernel: a flag that ext4 does not have is refused.
 #[test]
 fn flags_that_ext4_has_not_are_refused_where_they_are_new() {
     let device = match device_of(&["-t", "ext4"]) {

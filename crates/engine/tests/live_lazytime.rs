@@ -1,5 +1,5 @@
-//! `lazytime`: changes of nothing but times wait in memory, are seen at once, and are stored when
-//! mount(8) says so.
+//! `lazytime`: changes of nothing but times wait in memory, are seen at once, and are stored as in
+//! mount(8).
 
 mod common;
 

@@ -201,7 +201,7 @@ fn an_unlinked_file_that_is_held_is_read_and_written_and_goes_in_the_end() {
             assert_eq!(bytes[1023], 0);
             assert!(bytes[1024..40_000].iter().all(|byte| *byte == index));
         }
-        // One from the middle, the oldest and the newest of the list are let go.
+        // One from the middle, the oldest and the newest of the list are released.
         for file in [held[3], held[0], held[5]] {
             volume.release(file, 1).unwrap();
             let gone = volume.inode(file).unwrap_err();

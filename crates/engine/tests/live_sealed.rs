@@ -1,5 +1,5 @@
-//! Verity and encrypted files on a live volume: what would change them is refused by name, the rest
-//! goes on.
+//! Verity and encrypted files on an open volume: changes of them are refused by name, other calls
+//! succeed.
 
 use extant_device::{Device, MemoryDevice};
 use extant_engine::{Credentials, Volume, VolumeOptions};

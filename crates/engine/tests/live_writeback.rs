@@ -125,7 +125,7 @@ fn data_are_read_and_delayed_beside_those_on_their_way() {
     scope(|scope| {
         let writer = scope.spawn(|| volume.sync());
         gate.wait_for_arrival();
-        // None of these returns before the gate opens, if it waits for the data on their way.
+        // None of these returns before the gate opens, if it waits for the writeback.
         assert_eq!(contents(&volume, file), expected);
         assert_eq!(volume.write(file, 2 * MIB as u64, &[8; 3000]).unwrap(), 3000);
         assert_eq!(volume.write(file, 2 * MIB as u64 + 100, &[9; 5000]).unwrap(), 5000);

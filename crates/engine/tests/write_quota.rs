@@ -7,7 +7,7 @@ use common::edited::{Image, named, rng};
 use extant_engine::XattrSet;
 use extant_engine::edit::{AllocationRequest, Edit, Limits, Purpose, Usage, write_inode};
 use extant_engine::testing::ScratchEdit;
-use extant_engine::write::mapping::{self, State};
+use extant_engine::write::mapping::{self, ExtentState};
 use extant_engine::write::quota::{self, Owners};
 use extant_engine::write::{space, xattr};
 use extant_ondisk::FileBlock;
@@ -33,7 +33,7 @@ fn extend(edit: &mut ScratchEdit, file: &mut LoadedInode, count: u64) -> Result<
         count,
         part: None,
     };
-    let run = mapping::allocate(edit, file, at, request, State::Written)?;
+    let run = mapping::allocate(edit, file, at, request, ExtentState::Written)?;
     file.inode.size = (at.0 + run.count) * block_size;
     write_inode(edit, file.number, &file.inode)
 }

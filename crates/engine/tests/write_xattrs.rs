@@ -1,5 +1,5 @@
-//! Attributes set and removed at random, held against a map in memory, read back by debugfs and the
-//! kernel, judged by e2fsck.
+//! Attributes set and removed at random, compared with a map in memory, read back by debugfs and
+//! the kernel, verified by e2fsck.
 
 mod common;
 

@@ -9,7 +9,7 @@ use super::memory::BuddyMemory;
 use super::policy::AllocatorKind;
 use super::preallocation::{ClusterRange, Preallocations};
 use super::try_limits::TryLimits;
-use crate::edit::{AllocationRequest, Edit, Run, Undo};
+use crate::edit::{AllocationRequest, BlockRange, Edit, Undo};
 use crate::ranks::{FreedLock, GroupLock};
 use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, InodeNo, Location, Tid};
 use extant_reader::{Error, MetadataRead};
@@ -90,12 +90,12 @@ pub(crate) struct Allocator {
 pub(crate) struct Claim {
     allocator: Arc<Allocator>,
     piece: ClusterRange,
-    run: Run,
+    run: BlockRange,
 }
 
 impl Claim {
     /// The blocks.
-    pub(crate) fn run(&self) -> Run {
+    pub(crate) fn run(&self) -> BlockRange {
         self.run
     }
 
@@ -285,7 +285,7 @@ impl Allocator {
         edit: &mut E,
         request: AllocationRequest,
         budget: Budget,
-    ) -> Result<Run, Error> {
+    ) -> Result<BlockRange, Error> {
         let claim = self.claim(edit, request, budget)?;
         self.take(edit, claim)
     }
@@ -346,7 +346,11 @@ impl Allocator {
     }
 
     /// Marks claimed clusters as in use on the volume.
-    pub(crate) fn take<E: Edit>(&self, edit: &mut E, mut claim: Claim) -> Result<Run, Error> {
+    pub(crate) fn take<E: Edit>(
+        &self,
+        edit: &mut E,
+        mut claim: Claim,
+    ) -> Result<BlockRange, Error> {
         let mut slot = self.lock(claim.piece.group)?;
         self.known.forget_desc(claim.piece.group);
         group::take_clusters(edit, claim.piece.group, claim.piece.clusters.clone())?;
@@ -373,7 +377,7 @@ impl Allocator {
         &self,
         edit: &mut E,
         tid: Tid,
-        runs: impl IntoIterator<Item = Run>,
+        runs: impl IntoIterator<Item = BlockRange>,
     ) -> Result<(), Error> {
         let pieces = merged(edit.geometry(), runs)?;
         let by_group = || pieces.chunk_by(|a, b| a.group == b.group);
@@ -413,7 +417,12 @@ impl Allocator {
     }
 
     /// Takes clusters again that transaction `tid` has freed, which runs still.
-    pub(crate) fn retake<E: Edit>(&self, edit: &mut E, tid: Tid, run: Run) -> Result<(), Error> {
+    pub(crate) fn retake<E: Edit>(
+        &self,
+        edit: &mut E,
+        tid: Tid,
+        run: BlockRange,
+    ) -> Result<(), Error> {
         for piece in parts_of(edit.geometry(), run)? {
             let count = u64::from(piece.len());
             let mut slot = self.lock(piece.group)?;
@@ -495,19 +504,19 @@ impl Allocator {
 }
 
 /// The blocks of a group's clusters; the volume's last cluster may be cut off.
-pub(crate) fn run_of(geometry: &Geometry, piece: &ClusterRange) -> Run {
+pub(crate) fn run_of(geometry: &Geometry, piece: &ClusterRange) -> BlockRange {
     let per_cluster = u64::from(geometry.blocks_per_cluster);
     let first = u64::from(piece.clusters.start) * per_cluster;
     let start = geometry.group_start(piece.group).0 + first;
     let count = u64::from(piece.len()) * per_cluster;
-    Run { start: BlockNo(start), count: count.min(geometry.blocks_count - start) }
+    BlockRange { start: BlockNo(start), count: count.min(geometry.blocks_count - start) }
 }
 
 /// The clusters of runs in the order of the volume, neighbours of a group joined. A cluster that is
 /// named twice is an error.
 fn merged(
     geometry: &Geometry,
-    runs: impl IntoIterator<Item = Run>,
+    runs: impl IntoIterator<Item = BlockRange>,
 ) -> Result<Vec<ClusterRange>, Error> {
     let mut pieces = Vec::new();
     for run in runs {
@@ -532,7 +541,7 @@ fn merged(
 }
 
 /// The clusters of a run, group by group.
-pub(crate) fn parts_of(geometry: &Geometry, run: Run) -> Result<Vec<ClusterRange>, Error> {
+pub(crate) fn parts_of(geometry: &Geometry, run: BlockRange) -> Result<Vec<ClusterRange>, Error> {
     let per_cluster = u64::from(geometry.blocks_per_cluster);
     let flaw = |at| Flaw::Rule("a block off the volume was freed").at(Location::Block(at));
     let end = run.start.checked_add(run.count).ok_or_else(|| flaw(run.start))?.0;

@@ -5,7 +5,8 @@ use super::inodes::record_undone;
 use super::undo::{Entry, Mark, UndoLog};
 use crate::alloc::{Budget, InodeRequest};
 use crate::edit::{
-    self, AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Undo, Usage, offer, set_dtime,
+    self, AllocationRequest, BlockRange, Edit, EditInodes, Limits, Purpose, Undo, Usage, offer,
+    set_dtime,
 };
 use crate::engine::Engine;
 use crate::options::DataMode;
@@ -113,7 +114,7 @@ impl<'e> Operation<'e> {
         self.log = Some(log);
     }
 
-    fn forget_run(&self, run: Run) {
+    fn forget_run(&self, run: BlockRange) {
         let Some(handle) = &self.handle else { return };
         for block in run.start.0..run.start.0 + run.count {
             // It fails only where the journal has stopped.
@@ -562,7 +563,7 @@ impl Edit for Operation<'_> {
         Ok(result)
     }
 
-    fn allocate(&mut self, request: AllocationRequest) -> Result<Run, Error> {
+    fn allocate(&mut self, request: AllocationRequest) -> Result<BlockRange, Error> {
         self.engine.faults.meet(Step::Space)?;
         let allocator = &self.engine.allocator;
         if self.reserved == 0 {
@@ -581,7 +582,7 @@ impl Edit for Operation<'_> {
         Ok(run)
     }
 
-    fn free_all(&mut self, runs: &[(Run, Purpose)]) -> Result<(), Error> {
+    fn free_all(&mut self, runs: &[(BlockRange, Purpose)]) -> Result<(), Error> {
         let tid = self.tid()?;
         self.engine.allocator.free(self, tid, runs.iter().map(|(run, _)| *run))?;
         // Data that went through the journal are revoked as metadata are.

@@ -10,7 +10,7 @@ use crate::engine::operation::Operation;
 use crate::write::acl::Inherited;
 use crate::write::dir::Vacancy;
 use crate::write::inline::{self, set_empty_map};
-use crate::write::mapping::State;
+use crate::write::mapping::ExtentState;
 use crate::write::{dir, mapping, orphans};
 use extant_device::Device;
 use extant_ondisk::inode::{DeviceNumber, FileType, I_BLOCK_SIZE, InodeFlags, PERMISSION_MASK};
@@ -296,7 +296,7 @@ impl Engine {
         set_empty_map(&self.info, link);
         let (inode, purpose) = (link.number, Purpose::Data);
         let request = AllocationRequest { inode, purpose, goal: None, count: 1, part: None };
-        let run = mapping::allocate(edit, link, FileBlock(0), request, State::Written)?;
+        let run = mapping::allocate(edit, link, FileBlock(0), request, ExtentState::Written)?;
         link.inode.size = target.len() as u64;
         let mut block = target.to_vec();
         block.resize(geometry.block_len(), 0);

@@ -1,7 +1,7 @@
 //! Extent trees: runs put in, cut, marked and taken out, nodes split, dropped and pulled up.
 
 use super::removed::Removed;
-use crate::edit::{AllocationRequest, Edit, Purpose, Run};
+use crate::edit::{AllocationRequest, BlockRange, Edit, Purpose};
 use extant_ondisk::extent::{
     Extent, ExtentIndex, MAX_DEPTH, NodeEntries, NodeLimits, NodeOwner, OwnedNode, ROOT_SIZE,
     capacity,
@@ -158,7 +158,7 @@ pub(super) fn remove_step<E: Edit>(
     for (index, extent) in old.iter().enumerate() {
         let (before, inside, after) = cut(*extent, &range);
         if let Some(part) = inside {
-            let run = Run { start: part.start, count: u64::from(part.len) };
+            let run = BlockRange { start: part.start, count: u64::from(part.len) };
             if !removed.groups.admit(edit.geometry(), run, most) {
                 next = Some(part.block);
                 kept.extend_from_slice(&old[index..]);
@@ -327,8 +327,8 @@ fn node_blocks<E: Edit>(edit: &E) -> u64 {
     u64::from(edit.geometry().blocks_per_cluster)
 }
 
-fn node_run<E: Edit>(edit: &E, block: BlockNo) -> Run {
-    Run { start: block, count: node_blocks(edit) }
+fn node_run<E: Edit>(edit: &E, block: BlockNo) -> BlockRange {
+    BlockRange { start: block, count: node_blocks(edit) }
 }
 
 /// Entries that fit, and the rest: all that fit stay where entries are added at the end, else each

@@ -4,7 +4,7 @@
 //! The caller of these functions holds the lock of all quota files, so that a record is checked and
 //! written as one.
 
-use super::mapping::{self, State};
+use super::mapping::{self, ExtentState};
 use crate::edit::{AllocationRequest, Edit, Limits, Purpose, Usage, write_inode};
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::quota::{
@@ -481,7 +481,8 @@ impl QuotaFile {
                     count: 1,
                     part: None,
                 };
-                let run = mapping::allocate(edit, &mut self.inode, at, request, State::Written)?;
+                let run =
+                    mapping::allocate(edit, &mut self.inode, at, request, ExtentState::Written)?;
                 edit.create(run.start, BlockKind::Contents, |_| ())?;
             }
             at = FileBlock(at.0 + 1);

@@ -1,4 +1,4 @@
-//! Images changed through a scratch edit and judged by e2fsck.
+//! Images changed through a scratch edit and verified by e2fsck.
 
 use extant_device::Device;
 use extant_engine::testing::ScratchEdit;

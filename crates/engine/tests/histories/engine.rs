@@ -1,4 +1,4 @@
-//! The subject that is ours: a live volume.
+//! The subject that is ours: an open volume.
 
 use crate::common;
 use crate::devices::Devices;
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A live volume on which a history is replayed.
+/// An open volume on which a history is replayed.
 pub(crate) struct Engine {
     /// There but while it is opened again.
     volume: Option<Arc<Volume>>,
@@ -77,7 +77,7 @@ impl Engine {
         self.options.delalloc != Some(false) && self.options.data != Some(DataMode::Journal)
     }
 
-    /// The tree that the live volume shows.
+    /// The tree that the open volume shows.
     pub(crate) fn tree(&self) -> Result<TreeSnapshot, Error> {
         Ok(common::snapshot(self.volume())?.without("lost+found"))
     }

@@ -30,7 +30,7 @@ fn at_once() -> VolumeOptions {
     VolumeOptions { delalloc: Some(false), ..VolumeOptions::default() }
 }
 
-/// Data wait for their blocks: who waits for them is told.
+/// Data wait for their blocks: a caller that waits for them gets the error.
 fn delayed() -> VolumeOptions {
     VolumeOptions { delalloc: Some(true), ..VolumeOptions::default() }
 }
@@ -43,7 +43,7 @@ struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// Runs a history with a failure to come, heals the device, opens the volume again and judges
+    /// Runs a history with a failure to come, heals the device, opens the volume again and verifies
     /// it.
     fn verify(&self, history: &History, fault: &Fault, with_e2fsck: bool) -> Result<bool, String> {
         let kind = self.kind;
@@ -104,8 +104,8 @@ impl Subject<'_> {
         Ok(counts)
     }
 
-    /// Runs a history with each of the failures; how many were met. The first that breaks a promise
-    /// comes with the least history that still does.
+    /// Runs a history with each of the failures; how many were met. The first failed history is
+    /// reduced to the shortest one that still fails.
     fn survives(&self, history: &History, faults: &[Fault]) -> Result<usize, String> {
         let mut met = 0;
         for (number, fault) in faults.iter().enumerate() {
@@ -125,9 +125,9 @@ impl Subject<'_> {
     }
 }
 
-/// Whether a device that takes no changes any more has made the volume read-only, and says so: at
-/// the next change that must be sure at the latest. The calls under test work in a directory that
-/// the history does not read.
+/// Whether a device that takes no changes any more has made the volume read-only: at the latest at
+/// the next change that must be durable. The calls under test work in a directory that the history
+/// does not read.
 fn says_so(volume: &Volume, faulty: &FaultyDevice) -> Result<(), String> {
     let before = faulty.faults_met();
     if before == 0 {

@@ -102,7 +102,7 @@ impl Sweep<'_> {
                     model.refused(step);
                     return Ok(passes);
                 }
-                // It is released, whatever became of the file.
+                // It is released, whether or not the file still exists.
                 (Expected::Success, Err(_))
                     if failed > 0 && matches!(step.call, Call::Release { .. }) =>
                 {

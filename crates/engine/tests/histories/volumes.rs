@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use zerocopy::IntoBytes;
 
-/// A kind of volume: what mke2fs is told, and what follows for the model.
+/// A kind of volume: the options of mke2fs, and their consequences for the model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,

@@ -189,12 +189,12 @@ impl DirtyChunk {
     }
 }
 
-/// Part of a range of bytes: data that are delayed, or what the file has on the volume.
+/// Part of a range of bytes of a file, delayed or stored.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Part<'d> {
-    /// DelayedData bytes.
-    DelayedData(&'d [u8]),
-    /// A range of bytes of the file.
+pub(crate) enum DataPart<'d> {
+    /// Delayed bytes.
+    Delayed(&'d [u8]),
+    /// Number of bytes that the volume has.
     Stored(u64),
 }
 
@@ -323,7 +323,7 @@ impl DelayedData {
     }
 
     /// A range of bytes, in parts that are delayed and parts that are not.
-    pub(crate) fn parts(&self, bytes: Range<u64>, geometry: &Geometry) -> Vec<Part<'_>> {
+    pub(crate) fn parts(&self, bytes: Range<u64>, geometry: &Geometry) -> Vec<DataPart<'_>> {
         let bits = geometry.block_bits();
         let mut parts = Vec::new();
         let mut at = bytes.start;
@@ -332,7 +332,7 @@ impl DelayedData {
             let Some((start, chunk)) = self.at(block, geometry.block_len()) else {
                 let next = self.chunks.range(block..).next().map_or(u64::MAX, |(next, _)| *next);
                 let end = bytes.end.min(next.saturating_mul(1 << bits));
-                parts.push(Part::Stored(end - at));
+                parts.push(DataPart::Stored(end - at));
                 at = end;
                 continue;
             };
@@ -340,7 +340,7 @@ impl DelayedData {
             let from = (at - (start << bits)) as usize;
             let len =
                 (chunk.len() - from).min(usize::try_from(bytes.end - at).unwrap_or(usize::MAX));
-            parts.push(Part::DelayedData(&chunk.bytes()[from..from + len]));
+            parts.push(DataPart::Delayed(&chunk.bytes()[from..from + len]));
             at += len as u64;
         }
         parts

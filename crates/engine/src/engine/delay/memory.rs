@@ -27,7 +27,7 @@ const TURN: u64 = 1 << 20;
 
 #[derive(Debug, Default)]
 struct Used {
-    /// DelayedData, or admitted and not yet delayed.
+    /// Delayed, or admitted and not yet delayed.
     bytes: u64,
     waiting: u64,
     /// Bytes admitted and given back since the last waiter was woken.

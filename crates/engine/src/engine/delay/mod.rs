@@ -18,7 +18,7 @@ mod reserve;
 mod writeback;
 
 use dirty::BufferPool;
-pub(crate) use dirty::{DelayedData, Part};
+pub(crate) use dirty::{DataPart, DelayedData};
 
 use crate::engine::inodes::CachedInode;
 use crate::ranks::{DelayListLock, LostLock};

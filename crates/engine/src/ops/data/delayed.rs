@@ -8,7 +8,7 @@ use super::{check_takes_writes, set_changed, touch};
 use crate::edit::write_inode;
 use crate::engine::Engine;
 use crate::engine::delay::memory::Admission;
-use crate::engine::delay::{DelayedData, Part};
+use crate::engine::delay::{DataPart, DelayedData};
 use crate::engine::inodes::{CachedInode, InodeWrite, LockClass};
 use extant_device::Request;
 use extant_ondisk::inode::InodeFlags;
@@ -160,13 +160,13 @@ impl Engine {
         let mut rest = &mut buffer[..count];
         for part in delayed.parts(offset..offset + count as u64, self.geometry()) {
             match part {
-                Part::DelayedData(bytes) => {
+                DataPart::Delayed(bytes) => {
                     let (piece, after) = std::mem::take(&mut rest).split_at_mut(bytes.len());
                     piece.copy_from_slice(bytes);
                     at += bytes.len() as u64;
                     rest = after;
                 }
-                Part::Stored(len) => {
+                DataPart::Stored(len) => {
                     // A part of the buffer.
                     let (piece, after) = std::mem::take(&mut rest).split_at_mut(len as usize);
                     data::read_blocks(self, file, at, piece)?;

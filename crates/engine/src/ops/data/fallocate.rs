@@ -5,11 +5,11 @@ use super::range::{max_size, touched, volume_max_size, whole, zero_in_frames};
 use super::write_plan::{claim_for, take_and_place};
 use super::{check_writable, set_size, touch};
 use crate::alloc::Claim;
-use crate::edit::{AllocationRequest, Purpose, Run, write_inode};
+use crate::edit::{AllocationRequest, BlockRange, Purpose, write_inode};
 use crate::engine::Engine;
 use crate::engine::inodes::LockClass;
 use crate::engine::operation::Operation;
-use crate::write::mapping::{self, State};
+use crate::write::mapping::{self, ExtentState};
 use crate::write::{inline, shift};
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{FileBlock, InodeNo, MAX_FILE_BLOCKS};
@@ -46,7 +46,7 @@ impl FallocateMode {
 /// A hole with the space that was claimed for it.
 struct Filler {
     at: FileBlock,
-    run: Run,
+    run: BlockRange,
     claim: Option<Claim>,
 }
 
@@ -160,7 +160,7 @@ impl Engine {
         let mut placed: Vec<Range<FileBlock>> = Vec::new();
         for Filler { at, run, claim } in fillers {
             edit.continue_with(fixed + credits::map_block(file))?;
-            let state = State::Unwritten;
+            let state = ExtentState::Unwritten;
             let part =
                 edit.attempt(file, |edit, file| take_and_place(edit, file, at, run, claim, state));
             match part {
@@ -213,7 +213,7 @@ impl Engine {
             let (run, claim) = match self.rest_of_cluster(before, at, request.count) {
                 Some(run) => (run, None),
                 None => {
-                    let plan = mapping::plan(self, file, at, request, State::Unwritten)?;
+                    let plan = mapping::plan(self, file, at, request, ExtentState::Unwritten)?;
                     let claim = claim_for(&plan, |request| self.claim(request, by))?;
                     (plan.run(claim.as_ref().map(Claim::run)), claim)
                 }
@@ -315,7 +315,7 @@ impl Engine {
             edit.continue_with(step)?;
             let range = from..blocks.end;
             let step = edit.attempt(file, |edit, file| {
-                mapping::set_state_step(edit, file, range.clone(), State::Unwritten)
+                mapping::set_state_step(edit, file, range.clone(), ExtentState::Unwritten)
             });
             match step {
                 Ok(after) => next = after,

@@ -9,7 +9,7 @@ use crate::edit::{AllocationRequest, Edit, Purpose, write_inode};
 use crate::engine::Engine;
 use crate::engine::inodes::{CachedInode, InodeWrite};
 use crate::engine::operation::Operation;
-use crate::write::mapping::{self, State};
+use crate::write::mapping::{self, ExtentState};
 use extant_ondisk::{BlockNo, FileBlock, GroupNo};
 use extant_reader::read::data;
 use extant_reader::read::inode::LoadedInode;
@@ -155,7 +155,7 @@ impl Engine {
             MappingTarget::Written(start) => (start, count, false),
             MappingTarget::Unwritten(start) => {
                 let range = first..FileBlock(first.0 + count);
-                set_state(edit, file, range, State::Written)?;
+                set_state(edit, file, range, ExtentState::Written)?;
                 (start, count, true)
             }
             MappingTarget::Hole => {
@@ -166,7 +166,7 @@ impl Engine {
                     count,
                     part: None,
                 };
-                let run = mapping::allocate(edit, file, first, request, State::Written)?;
+                let run = mapping::allocate(edit, file, first, request, ExtentState::Written)?;
                 (run.start, run.count, true)
             }
         };

@@ -12,7 +12,7 @@ use crate::engine::delay::memory::Admission;
 use crate::engine::inodes::{CachedInode, InodeWrite, LockClass};
 use crate::engine::space::ReclaimSteps;
 use crate::write::inline;
-use crate::write::mapping::{self, State};
+use crate::write::mapping::{self, ExtentState};
 use extant_device::Request;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{FileBlock, InodeNo};
@@ -361,7 +361,7 @@ impl Engine {
                 count: 1,
                 part: None,
             };
-            let plan = mapping::plan(self, &changed, FileBlock(0), request, State::Written)?;
+            let plan = mapping::plan(self, &changed, FileBlock(0), request, ExtentState::Written)?;
             let claim = claim_for(&plan, |request| self.claim(request, by))?;
             let run = plan.run(claim.as_ref().map(Claim::run));
             let mut block = contents;
@@ -369,7 +369,7 @@ impl Engine {
             self.device.write_at(self.geometry().byte_of(run.start), &block)?;
             let mut edit = self.edit(credits)?.privileged(by.is_privileged);
             let at = FileBlock(0);
-            take_and_place(&mut edit, &mut changed, at, run, claim, State::Written)?;
+            take_and_place(&mut edit, &mut changed, at, run, claim, ExtentState::Written)?;
             write_loaded(&mut edit, &changed)?;
             edit.finish();
         }

@@ -4,11 +4,11 @@ use super::super::{Credentials, credits};
 use super::range::ZEROS;
 use super::set_size;
 use crate::alloc::{Budget, Claim};
-use crate::edit::{AllocationRequest, Purpose, Run, write_inode};
+use crate::edit::{AllocationRequest, BlockRange, Purpose, write_inode};
 use crate::engine::Engine;
 use crate::engine::faults::Step;
 use crate::engine::operation::Operation;
-use crate::write::mapping::{self, Plan, State};
+use crate::write::mapping::{self, ExtentState, Plan};
 use extant_ondisk::{BlockNo, FileBlock};
 use extant_reader::Error;
 use extant_reader::read::inode::LoadedInode;
@@ -27,9 +27,9 @@ pub(super) struct Segment {
 
 impl Segment {
     /// Its first block in the file, and its run.
-    fn placed(&self) -> (FileBlock, Run) {
+    fn placed(&self) -> (FileBlock, BlockRange) {
         let count = self.blocks.end - self.blocks.start;
-        (FileBlock(self.blocks.start), Run { start: self.start, count })
+        (FileBlock(self.blocks.start), BlockRange { start: self.start, count })
     }
 }
 
@@ -130,7 +130,7 @@ impl Engine {
                     let (run, claim) = match self.rest_of_cluster(before, FileBlock(at), len) {
                         Some(run) => (run, None),
                         None => {
-                            let state = State::Written;
+                            let state = ExtentState::Written;
                             let plan = mapping::plan(self, file, FileBlock(at), request, state)?;
                             let claim = match claim_for(&plan, &mut claim) {
                                 // Fallback: what has been planned so far is written first.
@@ -160,15 +160,16 @@ impl Engine {
     /// does not contain yet.
     pub(super) fn rest_of_cluster(
         &self,
-        before: Option<(FileBlock, Run)>,
+        before: Option<(FileBlock, BlockRange)>,
         at: FileBlock,
         most: u64,
-    ) -> Option<Run> {
+    ) -> Option<BlockRange> {
         let skipped = at.0 % u64::from(self.geometry().blocks_per_cluster);
         let (start, run) = before.filter(|_| skipped > 0)?;
         let left = u64::from(self.geometry().blocks_per_cluster) - skipped;
         let follows = start.0 + run.count == at.0;
-        follows.then(|| Run { start: BlockNo(run.start.0 + run.count), count: left.min(most) })
+        follows
+            .then(|| BlockRange { start: BlockNo(run.start.0 + run.count), count: left.min(most) })
     }
 
     /// Sets free space aside.
@@ -200,7 +201,7 @@ impl Engine {
                 }
                 PreviousState::Hole(claim) => edit
                     .attempt(file, |edit, file| {
-                        take_and_place(edit, file, at, run, claim, State::Written)
+                        take_and_place(edit, file, at, run, claim, ExtentState::Written)
                     })
                     .map_err(|error| (first, error))?,
             }
@@ -237,7 +238,7 @@ impl Engine {
         while let Some(from) = next {
             let range = from..blocks.end;
             let step = edit.attempt(file, |edit, file| {
-                mapping::set_state_step(edit, file, range.clone(), State::Written)
+                mapping::set_state_step(edit, file, range.clone(), ExtentState::Written)
             });
             next = match step {
                 // Fallback: the extent stays whole.
@@ -269,7 +270,7 @@ impl Engine {
         self.zero_run(extent.start, blocks.start.0 - extent.block.0)?;
         let after = BlockNo(extent.start.0 + (end.0 - extent.block.0));
         self.zero_run(after, extent.end().0 - end.0)?;
-        set_state(edit, file, extent.block..extent.end(), State::Written)?;
+        set_state(edit, file, extent.block..extent.end(), ExtentState::Written)?;
         Ok((end < blocks.end).then_some(end))
     }
 
@@ -303,9 +304,9 @@ pub(super) fn take_and_place(
     edit: &mut Operation<'_>,
     file: &mut LoadedInode,
     at: FileBlock,
-    run: Run,
+    run: BlockRange,
     claim: Option<Claim>,
-    state: State,
+    state: ExtentState,
 ) -> Result<(), Error> {
     let engine = edit.engine();
     let taken = claim.map(|claim| engine.allocator.take(edit, claim)).transpose()?;
@@ -317,7 +318,7 @@ pub(super) fn set_state(
     edit: &mut Operation<'_>,
     file: &mut LoadedInode,
     blocks: Range<FileBlock>,
-    state: State,
+    state: ExtentState,
 ) -> Result<(), Error> {
     let mut next = Some(blocks.start);
     while let Some(from) = next {

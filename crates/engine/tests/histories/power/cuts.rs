@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Output;
 use std::sync::Arc;
 
-/// Says so and ends the test where there is no mke2fs.
+/// Skips the test if there is no mke2fs.
 macro_rules! needs_mke2fs {
     () => {
         if tool("mke2fs").is_none() {
@@ -41,7 +41,7 @@ fn devices_of(kind: Kind, cut: &Cut) -> Devices {
     Devices::of(kind, Arc::new(OverlayDevice::new(Arc::new(cut.image.fork()))))
 }
 
-/// Recovers a cut by our journal and judges it; the state that was found.
+/// Recovers a cut by our journal and verifies it; the state that was found.
 fn ours(recorded: &Recorded, cut: &Cut, with_e2fsck: bool) -> Result<usize, String> {
     let devices = devices_of(recorded.kind, cut);
     let volume = recover(&devices).map_err(|error| format!("not opened: {error}"))?;
@@ -61,7 +61,7 @@ fn is_replayed_in_part(options: &VolumeOptions, output: &Output) -> bool {
         && String::from_utf8_lossy(&output.stdout).contains("Journal checksum error found")
 }
 
-/// Recovers a cut by e2fsck and judges it.
+/// Recovers a cut by e2fsck and verifies it.
 fn theirs(recorded: &Recorded, cut: &Cut, options: &VolumeOptions) -> Result<(), String> {
     let files = devices_of(recorded.kind, cut).to_files();
     let output = files.e2fsck("-fy")?;
@@ -76,7 +76,7 @@ fn theirs(recorded: &Recorded, cut: &Cut, options: &VolumeOptions) -> Result<(),
     })
 }
 
-/// Has a cut recovered by a kernel mount and judges it.
+/// Recovers a cut by a kernel mount and verifies it.
 fn kernels(recorded: &Recorded, cut: &Cut) -> Result<(), String> {
     let files = devices_of(recorded.kind, cut).to_files();
     files.mount("")?.unmount()?;
@@ -84,8 +84,8 @@ fn kernels(recorded: &Recorded, cut: &Cut) -> Result<(), String> {
     verify_file(recorded, cut, &files.image).map_err(|what| format!("after a kernel mount: {what}"))
 }
 
-/// Has a cut recovered by `e2fsck -p`, which looks at nothing more where the volume says that it is
-/// clean, and judges it.
+/// Recovers a cut by `e2fsck -p`, which checks nothing more if the volume is marked clean, and
+/// verifies it.
 fn preened(recorded: &Recorded, cut: &Cut, options: &VolumeOptions) -> Result<(), String> {
     let devices = devices_of(recorded.kind, cut);
     if devices.state().is_none() {
@@ -133,7 +133,7 @@ impl Judged {
     }
 }
 
-/// Runs a history and judges its cuts.
+/// Runs a history and verifies its cuts.
 fn judge_history(
     kind: Kind,
     base: &MemoryDevice,
@@ -176,7 +176,7 @@ fn fails(
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err("panic".into()))
 }
 
-/// Histories of a profile on volumes of some kinds in a data mode, all their cuts judged.
+/// Histories of a profile on volumes of some kinds in a data mode, all their cuts verified.
 fn every_cut(profile: &Profile, kinds: &[&str], mode: DataMode, seed: u64) -> Judged {
     every_cut_with(profile, kinds, &with_data(mode), seed)
 }
@@ -387,7 +387,7 @@ fn other_ways_to_commit_survive_power_loss_too() {
     every_cut_with(&committed(Profile::all()), &["external"], &asynchronous, 125);
 }
 
-/// The judge itself: without flushes a power cut may break a volume, and that is noticed.
+/// A test of the verification: without flushes a power cut may break a volume, and that is noticed.
 #[test]
 fn what_a_volume_without_barriers_loses_is_noticed() {
     let kind = volumes::all().into_iter().find(|kind| kind.name == "ext4-1k").unwrap();

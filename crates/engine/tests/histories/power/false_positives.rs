@@ -1,4 +1,4 @@
-//! Sound volumes that e2fsck 1.47.0 takes for damaged: it is no judge of them.
+//! Sound volumes that e2fsck 1.47.0 takes for damaged: its result is ignored for them.
 
 use crate::devices::Devices;
 use extant_ondisk::InodeNo;

@@ -1,5 +1,5 @@
 //! Power loss: the device is recorded under random histories, and every image that a cut could have
-//! left is recovered and judged by the model.
+//! left is recovered and verified by the model.
 //!
 //! A recovered tree must be the tree after some step: not earlier than what fsync, fdatasync and
 //! sync acknowledged before the cut, not later than the step under way. So every call on names and

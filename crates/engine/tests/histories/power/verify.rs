@@ -33,7 +33,7 @@ const SECTOR: u64 = 512;
 struct Sure {
     /// The tree is not older than after this step.
     least: usize,
-    /// The content of this file neither, whatever the tree is.
+    /// Nor does the content of this file, with any tree.
     content: Option<(FileId, usize)>,
 }
 
@@ -156,7 +156,7 @@ fn is_sync(step: &Step) -> bool {
     matches!(step.call, Call::Sync | Call::Freeze | Call::Fsync { .. } | Call::Fdatasync { .. })
 }
 
-/// How a recovered volume was judged.
+/// The result of a recovered volume's verification.
 pub(crate) type Verdict = Result<usize, String>;
 
 /// Fills the free blocks of a volume with a pattern.
@@ -277,8 +277,8 @@ impl Recorded {
         Ok(recorded)
     }
 
-    /// Whether where a file ends is judged with its contents: its data are delayed, or a call on
-    /// them broke off.
+    /// Whether the end of a file is verified with its contents: its data are delayed, or a call on
+    /// them was interrupted.
     fn size_is_open(&self, id: FileId) -> bool {
         self.delalloc || self.is_broken_off(id)
     }
@@ -342,9 +342,9 @@ impl Recorded {
         }
     }
 
-    /// Judges a volume without a journal that was repaired after a failure: files that a sync made
-    /// sure, and that nothing has touched since, are there; contents that were sure and that
-    /// nothing has changed are somewhere.
+    /// Verifies a volume without a journal that was repaired after a failure: files that a sync
+    /// made durable, and that no call has touched since, are there; contents that were durable and
+    /// that nothing has changed are somewhere.
     pub(crate) fn judge_kept(&self, volume: &impl VolumeRead) -> Result<(), String> {
         let found = common::snapshot(volume).map_err(|error| format!("the tree: {error}"))?;
         let mut lost = BTreeSet::new();
@@ -402,8 +402,8 @@ impl Recorded {
             && self.states[state..].iter().all(|model| model.file(id).is_some_and(is_same))
     }
 
-    /// Judges a volume that was recovered from a cut with these marks. The number of the state that
-    /// it shows.
+    /// Verifies a volume that was recovered from a cut with these marks. The number of the state
+    /// that it shows.
     pub(crate) fn verify(&self, marks: &[u64], volume: &impl VolumeRead) -> Verdict {
         let begun = marks.iter().filter(|mark| **mark != OPENED && **mark % 2 == 0).max();
         let last = begun.map_or(0, |mark| (*mark / 2) as usize + 1);
