@@ -29,7 +29,7 @@ const LEAST_MEMORY: u64 = 16 << 20;
 /// How images are opened for changes: what every command takes that makes some.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct Opening {
-    /// Take this much memory at most, such as 64M, and go around the page cache; 16M or more
+    /// Limit memory to this size, such as 64M (at least 16M), and bypass the page cache
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     memory: Option<u64>,
     #[command(flatten)]

@@ -7,7 +7,7 @@ use extant::rooms::device::FileDeviceOptions;
 /// The option, for every command that takes an image for itself.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct Waiting {
-    /// Wait while the image is locked, mounted or otherwise in use: for SECONDS, or without end
+    /// Wait while the image is in use (locked or mounted): up to SECONDS, or without limit
     #[arg(long = "wait", value_name = "SECONDS", num_args = 0..=1, require_equals = true,
           default_missing_value = "", value_parser = duration)]
     pub(crate) wait: Option<Duration>,

@@ -9,7 +9,7 @@ use crate::sample::{FILES_DONE, SAMPLES, SKIPPED, Sample, WHOLE, read};
 use crate::stats::Summary;
 use crate::target::{System, Target};
 
-/// What was measured, and with what.
+/// The measurements, and their settings.
 #[derive(Clone, Debug)]
 pub struct Results {
     /// Experiments, settings, machine.
@@ -49,8 +49,8 @@ impl Results {
         drives
     }
 
-    /// A target as it was measured: the same; for a simulated drive without options, the first one
-    /// on it.
+    /// A target in the form in which it was measured: the same; for a simulated drive without
+    /// options, the first one on it.
     pub fn as_measured(&self, experiment: &Experiment, wanted: &str) -> Option<String> {
         let mut targets = self.targets(experiment).into_iter();
         if let Some(same) = targets.clone().find(|text| *text == wanted) {
@@ -110,12 +110,12 @@ impl Results {
                 WHOLE => why.to_owned(),
                 phase => format!("{phase}: {why}"),
             };
-            // A part is told of once, though each run may name another file.
+            // Each missing part is reported once, though each run may name another file.
             let lead = format!("{}: ", sample.phase);
-            let is_told = all.iter().any(|(target, told)| {
-                *target == sample.target && (*told == why || told.starts_with(&lead))
+            let is_listed = all.iter().any(|(target, listed)| {
+                *target == sample.target && (*listed == why || listed.starts_with(&lead))
             });
-            if !is_told {
+            if !is_listed {
                 all.push((sample.target.clone(), why));
             }
         }

@@ -1,4 +1,4 @@
-//! What is measured: a file system by the program that runs it, with its options.
+//! Targets: a file system by the program that runs it, with its options.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Target {
-    /// Who runs it.
+    /// Its program.
     pub system: System,
     /// Mappings of the device mapper between a kernel's file system and its device, from the device
     /// up.
@@ -22,7 +22,7 @@ pub struct Target {
     pub mkfs: String,
 }
 
-/// Who runs a file system.
+/// The program of a file system.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum System {
     /// Our library, in this process.
@@ -37,7 +37,7 @@ pub enum System {
     Fuse2fs,
     /// The zfs-fuse of Debian: a pool on one device.
     ZfsFuse,
-    /// Whatever is mounted there: it is neither made nor checked.
+    /// A mounted directory: it is neither made nor checked.
     Dir(PathBuf),
 }
 
@@ -51,7 +51,7 @@ const KERNEL: [&str; 7] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "jfs", "nilfs
 /// A mapping of the kernel's device mapper.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Layer {
-    /// dm-linear, from the first mebibyte on: what a logical volume of LVM in one piece is.
+    /// dm-linear, from the first mebibyte on: like an LVM logical volume in one piece.
     Linear,
     /// dm-crypt with aes-cbc-essiv:sha256 and a key of 256 bits: document 002's.
     Crypt,
@@ -76,7 +76,7 @@ impl Layer {
     }
 }
 
-/// What is no target.
+/// Invalid target.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "{0:?} is no target: there are engine, engine@DRIVE (hdd7200, hdd7200-2005, ssd-sata, nvme), extant, ext2, ext3, ext4, xfs, btrfs, \
@@ -121,7 +121,7 @@ impl System {
         }
     }
 
-    /// The simulated drive that it stands on.
+    /// Its simulated drive.
     pub fn drive(&self) -> Option<&'static str> {
         match self {
             Self::Model(name) => name.strip_prefix("engine@"),
@@ -136,8 +136,8 @@ impl System {
 }
 
 impl Target {
-    /// Reads targets that are separated by commas. Options have commas too: a new target begins
-    /// where a target's name stands.
+    /// Reads targets that are separated by commas. Options have commas too: a new target begins at
+    /// a target's name.
     ///
     /// # Errors
     /// Something is no target: it is named.

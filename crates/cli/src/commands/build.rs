@@ -22,53 +22,53 @@ use crate::session::Session;
 use crate::time;
 use crate::waiting::Waiting;
 
-/// Build an image from directories, tar archives and OCI layouts, laid over each other
+/// Build an image from directories, tar archives and OCI layouts
 ///
-/// The same sources and options give the same bytes. No root is needed. The image is as small as it
-/// can be, unless --size says otherwise.
+/// Later sources are laid over earlier ones. The same sources and options give the same bytes. Root
+/// is not needed. Without --size the image is as small as its files and its journal allow.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The image to make
+    /// Output image
     #[arg(short, value_name = "IMAGE")]
     output: PathBuf,
     /// Size of the volume: bytes, or with a unit K, M, G, T; auto for an exact fit, which leaves no
-    /// room for changes; or device for a whole block device
+    /// room for changes; device for the whole block device
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     size: String,
     #[command(flatten)]
     format: Format,
-    /// Every file belongs to these numbers
+    /// Owner and group of every file, as numbers
     #[arg(long, value_name = "UID:GID", conflicts_with = "map_owner")]
     owner: Option<String>,
-    /// Users and groups FROM become TO, COUNT of them; may be repeated
+    /// Map COUNT users (u:), groups (g:) or both (b:) from FROM on to TO; may be repeated
     #[arg(long, value_name = "[u:|g:|b:]FROM:TO[:COUNT]")]
     map_owner: Vec<String>,
-    /// Which image of an OCI layout with several; never chosen by this machine
+    /// Image of this platform, if an OCI layout has several
     #[arg(long, value_name = "OS/ARCHITECTURE[/VARIANT]")]
     platform: Option<String>,
-    /// The volume's UUID; from the content without it
+    /// UUID of the volume; without it, made from the content
     #[arg(short = 'U', long, value_name = "UUID")]
     uuid: Option<String>,
-    /// The seed of the directory hashes; from the content without it
+    /// Seed of the directory hashes; without it, made from the content
     #[arg(long, value_name = "UUID")]
     hash_seed: Option<String>,
-    /// Threads that read and write; the bytes do not depend on it
+    /// Number of threads; the image does not depend on it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Make what is unusual, as blocks of more than 4 KiB, and replace a file that is no file
-    /// system
+    /// Force: accept unusual parameters, such as blocks of more than 4 KiB, and replace a file that
+    /// is not a file system
     #[arg(short = 'F')]
     force: bool,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short)]
     quiet: bool,
     #[command(flatten)]
     waiting: Waiting,
-    /// What was built, as JSON
+    /// Print a report as JSON
     #[arg(long)]
     json: bool,
-    /// A directory, a tar archive (plain, gzip, zstd, xz; - is standard input), an OCI layout, or
-    /// an archive of images
+    /// Directory, tar archive (plain, gzip, zstd, xz; - is standard input), OCI layout, or archive
+    /// of images
     #[arg(value_name = "SOURCE", required = true)]
     sources: Vec<OsString>,
 }

@@ -10,7 +10,7 @@ use crate::mkfs::MkfsError;
 /// A refusal or a failure of tune.
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError {
-    /// What was asked for makes no sense, alone or for this volume.
+    /// A request is invalid, alone or for this volume.
     #[error("{0}")]
     Invalid(String),
     /// Part of tune2fs, but not of this version.
@@ -19,7 +19,7 @@ pub enum TuneError {
     /// The volume is not clean, so that its structures cannot be relied on.
     #[error("{0} needs a freshly checked volume: run extant fsck -f first")]
     NeedsCheck(String),
-    /// Somebody has the volume open, or did not close it.
+    /// Another program has the volume open, or did not close it.
     #[error("{0}")]
     InUse(String),
     /// A value as mkfs takes it.

@@ -10,8 +10,8 @@ use extant::{
 use super::error::{CellError, Trying};
 use crate::experiment::Bytes;
 
-/// Opens the volume in an image, around the page cache where that can be, and says which world it
-/// lives in: that of a simulated drive has a clock of its own.
+/// Opens the volume in an image, around the page cache if possible, and returns its runtime: that
+/// of a simulated drive has a clock of its own.
 pub(super) fn open(
     image: &Path,
     options: &str,

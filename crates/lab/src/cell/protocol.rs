@@ -27,7 +27,7 @@ pub struct Cell {
     pub isolated: bool,
     /// The members of a control group that limits memory: it joins them first.
     pub joins: Option<PathBuf>,
-    /// Which of the jobs at work at once does it, from 0 on; `None`: it is alone.
+    /// Number of the job among those that run at once, from 0 on; `None`: it is alone.
     pub job: Option<usize>,
 }
 

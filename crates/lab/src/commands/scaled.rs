@@ -1,5 +1,4 @@
-//! All experiments at a scale that is settled here, each with its report, and one page for all of
-//! them.
+//! All experiments at a fixed scale, each with its report, and one page for all of them.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +18,7 @@ pub(super) struct Scale {
     pub(super) runs: u32,
     /// Seconds of what is timed; shrunk with the sizes otherwise.
     pub(super) time: Option<f64>,
-    /// What is measured; the experiment's own where there are none.
+    /// The targets; the experiment's own if there are none.
     pub(super) targets: Vec<Target>,
     /// Steps of filling instead of the experiment's, in per cent of the inodes.
     pub(super) steps: &'static [f64],

@@ -9,8 +9,7 @@ use crate::sample::{FILES_DONE, MEMORY_PEAK, WHOLE};
 use crate::stats::{Difference, Summary};
 use crate::target::{System, Target};
 
-/// A column of a table that has a row for each target: title, phase, metric, what the figure is
-/// divided by.
+/// A column of a table that has a row for each target: title, phase, metric, divisor of the figure.
 type Column = (&'static str, &'static str, &'static str, f64);
 
 const COPY: [Column; 9] = [
@@ -36,7 +35,7 @@ const WRITE: [Column; 10] = [
     ("rm -rf, s", "rm", "remove_seconds", 1.0),
     ("umount after it, s", "umount after rm", "elapsed_seconds", 1.0),
 ];
-/// What servers of FUSE still have to write when they are told to end is in the umounts.
+/// Writes that FUSE servers still have to do when they end are in the umounts.
 const MEMORY: [&str; 6] = [
     "write large files",
     "delete large files",
@@ -57,7 +56,7 @@ const LINKS: [&str; 8] = [
 ];
 /// Bytes of a mebibyte.
 const MIB: f64 = 1_048_576.0;
-/// With fewer runs their extremes say more than an interval, which Student's t makes many times as
+/// With fewer runs their extremes show more than an interval, which Student's t makes many times as
 /// wide.
 const FEW: usize = 3;
 const CHECKERS: [&str; 5] =
@@ -156,7 +155,7 @@ impl Own<'_> {
             name,
             mean: summary.mean,
             whisker: match summary.student_interval() {
-                // What is measured is never below zero.
+                // Measured values are never below zero.
                 Some(half) if least >= FEW => ((summary.mean - half).max(0.0), summary.mean + half),
                 _ => (summary.min, summary.max),
             },
@@ -171,7 +170,7 @@ impl Own<'_> {
         Some(Figure::Bars { title, axis, bars })
     }
 
-    /// Document 001's: elapsed seconds, and those in the kernel behind them.
+    /// Document 001's: elapsed seconds, followed by those in the kernel.
     fn low_memory(&self) -> (Vec<Table>, Vec<Figure>) {
         let mut head = vec!["target"];
         head.extend(MEMORY);

@@ -10,7 +10,7 @@ pub(super) const OF_THE_GUEST: [&str; 3] = ["virtio_pci", "virtio_blk", "virtio_
 /// Those that make things faster where the processor can; not one of them is needed.
 const FASTER: [&str; 3] = ["crc32c_intel", "aesni_intel", "sha256_ssse3"];
 
-/// What a target needs of the kernel, in the order in which it is loaded.
+/// Modules that a target needs, in the order in which they are loaded.
 pub(super) fn needed_by(target: &Target) -> Vec<&'static str> {
     let mut names = match &target.system {
         System::Kernel("xfs") => vec!["crc32c_generic", "xfs"],
@@ -55,8 +55,7 @@ pub(super) fn name_of(file: &str) -> Option<String> {
     Some(stem.replace('-', "_"))
 }
 
-/// What a module says that it needs: `depends=` in its section `.modinfo`, where texts end with
-/// NUL.
+/// The dependencies of a module: `depends=` in its section `.modinfo`, whose texts end with NUL.
 pub(super) fn depends(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = module.windows(KEY.len()).position(|bytes| bytes == KEY) else {
@@ -67,8 +66,8 @@ pub(super) fn depends(module: &[u8]) -> Vec<String> {
     list.split(',').filter(|name| !name.is_empty()).map(|name| name.replace('-', "_")).collect()
 }
 
-/// What is loaded, in order, for a module, itself last. What is built into the kernel has no file.
-/// `None`: some module is neither.
+/// The files to load, in order, for a module, itself last. Built-in modules have no file. `None`:
+/// some module is neither.
 pub(super) fn closure(
     name: &str,
     depends: &BTreeMap<String, Vec<String>>,

@@ -30,36 +30,36 @@ use copier::{Copier, FirstCopies, IS_THE_IMAGE, Rules};
 use importer::Importer;
 use sources::{Host, Within};
 
-/// Copy files out of an image, into one, or from one to another
+/// Copy files into an image, out of one, or between two
 ///
-/// Sources and target are inside images or on this machine. Holes stay holes. A file has its name,
-/// or the contents of one that is replaced go, when the copy is whole. Where the target is a link
-/// to a file of this machine, that file is cut and written in place, as cp(1) does: a copy that
-/// fails leaves a part of it.
+/// Sources and target are in images or on this machine. Holes are kept. A file gets its name, or
+/// replaces an existing file, when the copy is complete. If the target is a symbolic link to a file
+/// of this machine, that file is truncated and written in place, as by cp(1): a copy that fails
+/// leaves it incomplete.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Directories with all they hold; symlinks and devices as such
+    /// Copy directories recursively, and symbolic links and device files as such
     #[arg(short, visible_short_alias = 'R')]
     recursive: bool,
-    /// Keep modes, owners where allowed, times, extended attributes and ACLs
+    /// Preserve mode, times, extended attributes and ACLs, and ownership if permitted
     #[arg(short)]
     preserve: bool,
-    /// All of `-r -p`, and hard links among the copied files stay hard links
+    /// Same as -r -p, and preserve hard links among the copied files
     #[arg(short)]
     archive: bool,
-    /// Leave files that exist as they are
+    /// Do not overwrite existing files
     #[arg(short)]
     no_clobber: bool,
-    /// Name each file that is copied
+    /// Print the name of each file copied
     #[arg(short)]
     verbose: bool,
-    /// The image, spelled out: the sources are then paths inside it
+    /// Image; the sources are then paths in it
     #[arg(long, value_name = "IMAGE")]
     image: Option<OsString>,
-    /// IMAGE:/path, or files of this machine
+    /// IMAGE:/path, or a file of this machine
     #[arg(value_name = "SOURCE", required = true)]
     sources: Vec<OsString>,
-    /// A directory of this machine or a new name there, or IMAGE:/path
+    /// IMAGE:/path, or a directory or new name on this machine
     #[arg(value_name = "TARGET")]
     target: OsString,
     #[command(flatten)]

@@ -10,11 +10,11 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use extant::rooms::check::pass0::{OpenError, OpenOptions, Wanted};
+use extant::rooms::check::pass0::{CheckOpenOptions, OpenError, SuperblockChoice};
 use extant::rooms::check::run::{
     self, BadBlocks, End, JournalDevice, RunError, RunFailure, RunOptions,
 };
-use extant::rooms::check::{BlockTest, Options, Report};
+use extant::rooms::check::{BlockTest, CheckOptions, Report};
 use extant::rooms::device::undo::UndoDevice;
 use extant::rooms::device::{ByteSize, Device, Direct, FileDeviceOptions, block_devices};
 use extant::rooms::image::mkfs::bad_blocks::read_list;
@@ -25,9 +25,9 @@ use extant::rooms::storage::{Access, DeviceUrl, stat_host};
 use super::undo;
 use crate::err_line;
 use crate::failure::Failure;
+use crate::parse;
 use crate::sandbox;
 use crate::session::Session;
-use crate::table;
 use crate::waiting::Waiting;
 use console::{Answering, Console};
 use extended::Extended;
@@ -39,68 +39,67 @@ pub(crate) use extant::rooms::check::run::OPERATIONAL;
 pub(crate) const USAGE: u8 = 16;
 pub(crate) const CANCELLED: u8 = 32;
 
-/// Check a volume and repair it, as e2fsck does
+/// Check and repair a volume, as e2fsck does
 ///
-/// A clean volume that was checked lately is left alone unless -f is given.
+/// A clean volume whose check is not due is skipped, unless -f is given.
 #[derive(Debug, clap::Args)]
 #[command(
     args_override_self = true,
     after_help = "Exit codes: 0 no errors, 1 corrected, 4 left uncorrected, 8 operational error, 16 usage, 32 cancelled; their sums."
 )]
 pub(crate) struct Args {
-    /// Repair what is safe without questions, stop at anything else
+    /// Repair automatically what is safe; stop at anything else
     #[arg(short = 'p', visible_short_alias = 'a')]
     preen: bool,
-    /// Change nothing, answer no to all
+    /// Change nothing; answer no to all questions
     #[arg(short = 'n')]
     no: bool,
-    /// Answer yes to all
+    /// Answer yes to all questions
     #[arg(short = 'y')]
     yes: bool,
-    /// Check even if the volume says that it is clean
+    /// Force: check even if the volume is clean
     #[arg(short)]
     force: bool,
-    /// Statistics at the end
+    /// Print statistics at the end
     #[arg(short)]
     verbose: bool,
-    /// Time and I/O; twice: for each pass
+    /// Print time and I/O; twice: for each pass
     #[arg(short, action = clap::ArgAction::Count)]
     times: u8,
-    /// The block of the superblock to take: a backup's
+    /// Use the backup superblock in this block
     #[arg(short = 'b', value_name = "BLOCK")]
     superblock: Option<u64>,
-    /// Look for the superblock with this block size only
+    /// Block size to use when searching for the superblock
     #[arg(short = 'B', value_name = "BYTES")]
     block_size: Option<u32>,
-    /// Read all blocks and list the bad ones; twice: write each, read it back, put back what was
-    /// there
+    /// Check for bad blocks with a read-only test; twice: with a non-destructive read-write test
     #[arg(short = 'c', action = clap::ArgAction::Count)]
     check_blocks: u8,
-    /// Progress as numbers to this file descriptor; 0 draws a bar
+    /// Write progress to this file descriptor; 0 draws a bar
     #[arg(short = 'C', value_name = "FD", allow_hyphen_values = true)]
     progress: Option<i32>,
-    /// Messages for those who look for errors in the checker
+    /// Print debugging output
     #[arg(short)]
     debug: bool,
-    /// Pack all directories anew
+    /// Optimize all directories
     #[arg(short = 'D')]
     directories: bool,
     /// Extended options, separated by commas
     #[arg(short = 'E', value_name = "OPTIONS")]
     extended: Vec<String>,
-    /// Drop the image's pages from the cache first
+    /// Flush the image's pages from the cache first
     #[arg(short = 'F')]
     flush: bool,
-    /// The device of the external journal; it is found by its UUID unless it is named
+    /// Device of the external journal; by default it is found by its UUID
     #[arg(short = 'j', value_name = "DEVICE")]
     journal: Option<OsString>,
-    /// With -c: keep the bad blocks listed so far
+    /// With -c: keep the existing list of bad blocks
     #[arg(short)]
     keep: bool,
     /// Add the bad blocks listed in a file
     #[arg(short = 'l', value_name = "FILE")]
     add_bad_blocks: Option<PathBuf>,
-    /// Replace the list of bad blocks by the one in a file
+    /// Replace the list of bad blocks by that of a file
     #[arg(short = 'L', value_name = "FILE")]
     set_bad_blocks: Option<PathBuf>,
     /// Does nothing; for old scripts
@@ -108,39 +107,39 @@ pub(crate) struct Args {
     nothing: bool,
     #[command(flatten)]
     waiting: Waiting,
-    /// The version
+    /// Print version
     #[arg(short = 'V')]
     version: bool,
-    /// Keep what is overwritten in this file; extant undo puts it back
+    /// Save overwritten blocks in an undo file, for extant undo
     #[arg(short = 'z', value_name = "UNDO_FILE")]
     undo: Option<OsString>,
-    /// Threads that look; as many as there are cores
+    /// Number of threads; by default the number of processors
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Memory for the check's tables: bytes, or with K, M, G
+    /// Limit of memory for tables: bytes, or with K, M, G
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
-    /// One JSON document of all findings
+    /// Print all findings as one JSON document
     #[arg(long)]
     json: bool,
-    /// Do not restrict this process while it reads the image
+    /// Do not restrict this process (landlock, seccomp)
     #[arg(long)]
     no_sandbox: bool,
-    /// The image
+    /// Image
     #[arg(value_name = "IMAGE", required_unless_present = "version")]
     image: Option<OsString>,
 }
 
 /// Parses the words of a command line and runs it; the exit code. `name` is how we were called.
 pub(crate) fn run_words(name: &'static str, as_twin: bool, words: Vec<OsString>) -> u8 {
-    match table::parse_alone::<Args>(name, words) {
+    match parse::parse_alone::<Args>(name, words) {
         Ok(args) => {
             let mut session = Session::new(name, as_twin);
             let outcome = args.run(&mut session);
             session.close_unheard(outcome)
         }
         // Help is no error.
-        Err(error) => match table::refuse(&error) {
+        Err(error) => match parse::refuse(&error) {
             0 => 0,
             _ => USAGE,
         },
@@ -243,7 +242,7 @@ impl Args {
 static UNBROKEN: Mutex<()> = Mutex::new(());
 
 /// Does work that is not to be cut short by SIGINT.
-fn unbroken(work: &mut dyn FnMut()) {
+fn uninterrupted(work: &mut dyn FnMut()) {
     let _held = UNBROKEN.lock();
     work();
 }
@@ -310,8 +309,11 @@ impl Run<'_> {
         // Of a simulated drive: its clock tells the times.
         let env = opened.named.env.clone();
         let options = RunOptions {
-            open: OpenOptions { env, ..self.open_options(journal)? },
-            passes: Options { progress: meter.progress(), ..self.pass_options(&opened.named)? },
+            open: CheckOpenOptions { env, ..self.open_options(journal)? },
+            passes: CheckOptions {
+                progress: meter.progress(),
+                ..self.pass_options(&opened.named)?
+            },
             force: self.args.force,
             journal_only: self.extended.journal_only,
             bad_blocks: self.bad_blocks().map_err(|error| self.failed(&error))?,
@@ -331,9 +333,12 @@ impl Run<'_> {
         }
     }
 
-    fn pass_options(&self, named: &extant::rooms::storage::Opened) -> Result<Options, Failure> {
-        let (defaults, is_simulated) = (Options::default(), named.is_simulated());
-        Ok(Options {
+    fn pass_options(
+        &self,
+        named: &extant::rooms::storage::Opened,
+    ) -> Result<CheckOptions, Failure> {
+        let (defaults, is_simulated) = (CheckOptions::default(), named.is_simulated());
+        Ok(CheckOptions {
             threads: if is_simulated { 1 } else { self.args.threads.unwrap_or(0) },
             memory: self.args.memory()?,
             in_parts: self.extended.in_parts,
@@ -342,7 +347,7 @@ impl Run<'_> {
             bmap_to_extent: self.extended.bmap_to_extent,
             keep_extents: self.extended.keep_extents(),
             check_encoding: self.extended.check_encoding,
-            list_jumps: self.extended.list_jumps,
+            list_discontinuities: self.extended.list_discontinuities,
             read_ahead: self.extended.read_ahead.unwrap_or(defaults.read_ahead),
             #[cfg(feature = "sim")]
             on_work: is_simulated.then(|| extant::costs::check_work(named.env.clone())),
@@ -494,25 +499,25 @@ impl Run<'_> {
         Ok(Some(JournalDevice { device: device.device, number }))
     }
 
-    fn wanted(&self) -> Wanted {
-        Wanted { superblock: self.args.superblock, block_size: self.args.block_size }
+    fn wanted(&self) -> SuperblockChoice {
+        SuperblockChoice { superblock: self.args.superblock, block_size: self.args.block_size }
     }
 
-    fn open_options(&self, journal: Option<JournalDevice>) -> Result<OpenOptions, Failure> {
+    fn open_options(&self, journal: Option<JournalDevice>) -> Result<CheckOpenOptions, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::new(error).with_code(OPERATIONAL);
         let called = self.called.to_owned();
-        Ok(OpenOptions {
+        Ok(CheckOpenOptions {
             superblock: self.wanted(),
             journal_number: journal.as_ref().and_then(|journal| journal.number),
             journal: journal.map(|journal| journal.device),
             fresh_uuid: extant::random_uuid().map_err(|error| failed(&error))?,
-            judges_times: self.args.force,
+            checks_times: self.args.force,
             waiting: Some(Arc::new(move |seconds| {
                 err_line!(
                     "{called}: MMP: the volume may be in use, watching it for {seconds} seconds"
                 );
             })),
-            ..OpenOptions::default()
+            ..CheckOpenOptions::default()
         })
     }
 }
