@@ -207,8 +207,7 @@ impl Formatter {
         };
         let figures = figures(Program::Extant, &self.options, &Config::built_in(), &facts)?;
         if figures.is_journal_device() || figures.extended.offset.is_some() {
-            let refused = "a journal device or an offset: use extant mkfs";
-            return Err(MkfsError::Invalid(refused.to_owned()));
+            return Err(MkfsError::NotOnOpenDevice);
         }
         let identity = Identity::new(&self.options, &figures, None)?;
         let mut volume = NewVolume::new(figures, identity, &RunSet::new())?;

@@ -93,9 +93,9 @@ pub enum BuildError {
     /// An option that build does not do.
     #[error("build does not support {0}")]
     Unsupported(&'static str),
-    /// An option's value.
-    #[error("{0}")]
-    Option(String),
+    /// No size was found for an image without a given size.
+    #[error("no size was found in which the tree fits")]
+    NoFittingSize,
     /// The image cannot be opened.
     #[error(transparent)]
     Output(#[from] FileError),

@@ -3,7 +3,7 @@
 
 use extant_ondisk::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 
-use super::super::error::MkfsError;
+use super::super::error::{MkfsError, Shortage, SizeError};
 use super::types::Figures;
 
 /// A last group needs this many blocks beyond its own metadata, or it is dropped.
@@ -48,9 +48,9 @@ pub(super) fn fit(figures: &mut Figures, request: Request) -> Result<(), MkfsErr
             .blocks
             .checked_sub(figures.first_data_block)
             .filter(|grouped| *grouped > 0)
-            .ok_or_else(|| MkfsError::TooSmall(format!("{} blocks", figures.blocks)))?;
+            .ok_or(Shortage::Blocks(figures.blocks))?;
         figures.groups = u32::try_from(grouped.div_ceil(per_group))
-            .map_err(|_| MkfsError::Invalid("too many block groups".to_owned()))?;
+            .map_err(|_| SizeError::Groups)?;
         set_backup_groups(figures, request.backups);
         match inodes_per_group(figures, request.inodes) {
             Some(count) => figures.inodes_per_group = count,
@@ -86,7 +86,7 @@ pub(super) fn fit(figures: &mut Figures, request: Request) -> Result<(), MkfsErr
         }
         if figures.groups == 1 {
             if rest < overhead {
-                return Err(MkfsError::TooSmall(format!("{} blocks", figures.blocks)));
+                return Err(Shortage::Blocks(figures.blocks).into());
             }
             return Ok(());
         }

@@ -1,8 +1,15 @@
 //! Why a volume is not changed.
 
+mod change;
+mod request;
+
+pub use change::{ChangeError, FeatureChange, Unsupported, Work};
+pub use request::{ExtendedError, RequestError};
+
 use extant_device::DeviceError;
 use extant_journal::JournalError;
 use extant_offline::OfflineError;
+use extant_layout::pack::TooManyNames;
 use extant_ondisk::FormatError;
 
 use crate::mkfs::MkfsError;
@@ -10,18 +17,29 @@ use crate::mkfs::MkfsError;
 /// A refusal or a failure of tune.
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError {
-    /// What was asked for makes no sense, alone or for this volume.
-    #[error("{0}")]
-    Invalid(String),
+    /// An option is invalid whatever the volume.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// The volume does not admit the change.
+    #[error(transparent)]
+    Change(#[from] ChangeError),
+    /// A directory does not fit its index.
+    #[error(transparent)]
+    Directory(#[from] TooManyNames),
     /// Part of tune2fs, but not of this version.
     #[error("{0} is not built yet")]
-    NotBuilt(String),
+    Unsupported(Unsupported),
     /// The volume is not clean, so that its structures cannot be relied on.
     #[error("{0} needs a freshly checked volume: run extant fsck -f first")]
-    NeedsCheck(String),
-    /// Somebody has the volume open, or did not close it.
-    #[error("{0}")]
-    InUse(String),
+    NeedsCheck(Work),
+    /// Another host has the volume open, or did not close it (multiple-mount protection).
+    #[error(
+        "MMP: the volume is in use on {node:?}, or was not closed there; run extant fsck, or with -f -E clear_mmp forget it"
+    )]
+    InUse {
+        /// Name of the host as the MMP block stores it, escaped.
+        node: String,
+    },
     /// A value as mkfs takes it.
     #[error(transparent)]
     Value(#[from] MkfsError),
@@ -46,9 +64,5 @@ impl TuneError {
             OfflineError::Format(error @ FormatError::Corrupt { .. }) => Self::Broken(error),
             error => Self::Volume(error),
         }
-    }
-
-    pub(super) fn invalid(text: impl Into<String>) -> Self {
-        Self::Invalid(text.into())
     }
 }

@@ -1,6 +1,18 @@
 //! Why a file system is not made.
 
+mod conflict;
+mod limit;
+mod usage;
+mod value;
+
+pub use conflict::Conflict;
+pub use limit::{JournalDeviceError, Shortage, SizeError};
+pub use usage::UsageError;
+pub use value::ValueError;
+
 use std::path::PathBuf;
+
+use extant_ondisk::FormatError;
 
 use super::config::ProfileError;
 
@@ -9,14 +21,37 @@ use super::config::ProfileError;
 #[derive(Debug, thiserror::Error)]
 pub enum MkfsError {
     /// The command line cannot be read.
-    #[error("{0}")]
-    Usage(String),
+    #[error(transparent)]
+    Usage(#[from] UsageError),
     /// The device URL leads nowhere.
     #[error(transparent)]
     Place(#[from] extant_storage::UrlError),
-    /// An option's value makes no sense, alone or beside the others.
-    #[error("{0}")]
-    Invalid(String),
+    /// An option's value is invalid.
+    #[error(transparent)]
+    Value(#[from] ValueError),
+    /// Options exclude or need each other.
+    #[error(transparent)]
+    Conflict(#[from] Conflict),
+    /// A size or count is beyond a limit.
+    #[error(transparent)]
+    Size(#[from] SizeError),
+    /// `-d`: work of `extant build`.
+    #[error("-d: use extant build, which makes and fills the file system in one go")]
+    SourceDirectory,
+    /// A journal device, or a file system at an offset, on a device that the caller opened.
+    #[error("a journal device or an offset: use extant mkfs")]
+    NotOnOpenDevice,
+    /// The device of an external journal cannot be used.
+    #[error("{}: {problem}", path.display())]
+    JournalDevice {
+        /// The device.
+        path: PathBuf,
+        /// Why not.
+        problem: JournalDeviceError,
+    },
+    /// The format cannot store what was asked for.
+    #[error(transparent)]
+    Format(#[from] FormatError),
     /// `-E` or the configuration's `options`.
     #[error("bad extended option {option}: {why}")]
     BadExtended {
@@ -57,7 +92,7 @@ pub enum MkfsError {
     },
     /// The file system does not fit: not even its own structures.
     #[error("not enough space to build the proposed file system: {0}")]
-    TooSmall(String),
+    TooSmall(#[from] Shortage),
     /// More inodes than the block groups can hold.
     #[error("cannot create a file system with the requested number of inodes")]
     TooManyInodes,
