@@ -9,9 +9,10 @@ use clap::{ArgAction, FromArgMatches, Parser, Subcommand};
 use crate::commands::lab;
 use crate::commands::{
     build, cat, chmod, completions, cp, export, find, frag, fsck, info, ln, ls, man, map, mkdir,
-    mkfs, mknod, mount, mv, rm, setfattr, shutdown, stat, touch, tree, truncate, tune, umount,
-    undo,
+    mkfs, mknod, mv, rm, setfattr, stat, touch, tree, truncate, tune, undo,
 };
+#[cfg(feature = "mount")]
+use crate::commands::{mount, shutdown, umount};
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::{later, twins};
@@ -64,10 +65,15 @@ pub(crate) enum Command {
     Setfattr(setfattr::Args),
     Getfattr(setfattr::GetArgs),
     Export(export::Args),
+    #[cfg(feature = "mount")]
     Mount(mount::Args),
+    #[cfg(feature = "mount")]
     Umount(umount::Args),
+    #[cfg(feature = "mount")]
     Shutdown(shutdown::Args),
+    #[cfg(feature = "mount")]
     Freeze(shutdown::FreezeArgs),
+    #[cfg(feature = "mount")]
     Thaw(shutdown::ThawArgs),
     Fsck(fsck::Args),
     Info(info::Args),
@@ -106,10 +112,15 @@ impl Command {
             Self::Setfattr(_) => "setfattr",
             Self::Getfattr(_) => "getfattr",
             Self::Export(_) => "export",
+            #[cfg(feature = "mount")]
             Self::Mount(_) => "mount",
+            #[cfg(feature = "mount")]
             Self::Umount(_) => "umount",
+            #[cfg(feature = "mount")]
             Self::Shutdown(_) => "shutdown",
+            #[cfg(feature = "mount")]
             Self::Freeze(_) => "freeze",
+            #[cfg(feature = "mount")]
             Self::Thaw(_) => "thaw",
             Self::Fsck(_) => "fsck",
             Self::Info(_) => "info",
@@ -147,10 +158,15 @@ impl Command {
             Self::Setfattr(args) => args.run(session),
             Self::Getfattr(args) => args.run(session),
             Self::Export(args) => args.run(session),
+            #[cfg(feature = "mount")]
             Self::Mount(args) => args.run(session),
+            #[cfg(feature = "mount")]
             Self::Umount(args) => args.run(session),
+            #[cfg(feature = "mount")]
             Self::Shutdown(args) => args.run(session),
+            #[cfg(feature = "mount")]
             Self::Freeze(args) => args.run(session),
+            #[cfg(feature = "mount")]
             Self::Thaw(args) => args.run(session),
             Self::Fsck(args) => args.run(session),
             Self::Info(args) => args.run(session),
@@ -243,6 +259,7 @@ mod tests {
         }
     }
 
+    #[cfg(all(feature = "lab", feature = "mount"))]
     /// Words of a line of shell: quotes are taken off; a comment or another command ends it.
     fn shell_words(line: &str) -> Vec<OsString> {
         let is_end = |word: &str| word.starts_with(['#', '|', '>', '&']) || word == "2>";
@@ -250,6 +267,7 @@ mod tests {
         words.map(|word| word.trim_matches('\'').into()).collect()
     }
 
+    #[cfg(all(feature = "lab", feature = "mount"))]
     #[test]
     fn the_examples_of_the_readme_and_the_guide_parse() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

@@ -3,7 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use crate::commands::{frag, fsck, info, mkfs, mount, tune, umount};
+use crate::commands::{frag, fsck, info, mkfs, tune};
+#[cfg(feature = "mount")]
+use crate::commands::{mount, umount};
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::{later, table};
@@ -70,10 +72,12 @@ impl Twin {
                 Ok(args) => args.run(&mut session),
                 Err(error) => return usage_code(&error),
             },
+            #[cfg(feature = "mount")]
             "mount" => match table::parse_alone::<mount::TwinArgs>(self.name, arguments) {
                 Ok(args) => args.run(&mut session),
                 Err(error) => return usage_code(&error),
             },
+            #[cfg(feature = "mount")]
             "umount" => match table::parse_alone::<umount::TwinArgs>(self.name, arguments) {
                 Ok(args) => args.run(&mut session),
                 Err(error) => return usage_code(&error),

@@ -121,13 +121,10 @@ impl Front<'_> {
 
 fn in_use(mmp: &Mmp) -> OpenError {
     let (node, device) = (shown(&mmp.node_name), shown(&mmp.device_name));
-    OpenError::InUse(if mmp.sequence == MmpSequence::Fsck {
-        format!(
-            "MMP: another check is running on {node}, or was interrupted; when it is certain that none is, clear it with tune -f -E clear_mmp"
-        )
-    } else {
-        format!("MMP: the volume is in use on {node} (device {device})")
-    })
+    match mmp.sequence {
+        MmpSequence::Fsck => OpenError::InCheck { node },
+        _ => OpenError::InUse { node, device },
+    }
 }
 
 fn shown(name: &[u8]) -> String {

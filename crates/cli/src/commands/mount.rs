@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use extant::rooms::mount::{MountOptions, MountRequest, Reports, parse_options, serve, supervise};
-use extant::rooms::storage::crypt::KeySource;
+use extant::rooms::storage::KeySource;
 use extant::rooms::storage::{DeviceUrl, look};
 
 use crate::failure::Failure;

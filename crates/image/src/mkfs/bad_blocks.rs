@@ -15,10 +15,9 @@ pub fn read_list(path: &Path, blocks: u64) -> Result<RunSet, MkfsError> {
         .map_err(|source| MkfsError::Io { path: path.to_owned(), source })?;
     let mut bad = RunSet::new();
     for word in text.split_whitespace() {
-        let block: u64 = word.parse().map_err(|_| ValueError::BadBlock {
-            path: path.to_owned(),
-            word: word.to_owned(),
-        })?;
+        let block: u64 = word
+            .parse()
+            .map_err(|_| ValueError::BadBlock { path: path.to_owned(), word: word.to_owned() })?;
         if block < blocks {
             bad.insert(block..block + 1);
         }

@@ -75,7 +75,9 @@ impl Extended {
         match name {
             "encoding" => self.encoding = Some(needed(value)?.to_owned()),
             "encoding_flags" => self.encoding_flags = Some(needed(value)?.to_owned()),
-            "mmp_update_interval" => self.mmp_update_interval = Some(mmp_interval(needed(value)?).map_err(Some)?),
+            "mmp_update_interval" => {
+                self.mmp_update_interval = Some(mmp_interval(needed(value)?).map_err(Some)?)
+            }
             "stride" => {
                 let blocks = narrow(needed(value)?, "invalid stride parameter")?;
                 self.stride = Some(nonzero(blocks, "invalid stride parameter")?);

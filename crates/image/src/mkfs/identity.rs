@@ -48,9 +48,7 @@ impl Identity {
         epoch: Option<&str>,
     ) -> Result<Self, MkfsError> {
         let time = match epoch {
-            Some(text) => {
-                text.trim().parse().map_err(|_| ValueError::Epoch(text.to_owned()))?
-            }
+            Some(text) => text.trim().parse().map_err(|_| ValueError::Epoch(text.to_owned()))?,
             None => now(),
         };
         let uuid = match options.uuid_choice()? {

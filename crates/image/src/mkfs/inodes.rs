@@ -118,8 +118,7 @@ impl NewVolume {
             let xattr = [Xattr::new(name, label.clone().into_bytes())];
             if xattr::encode_inode(&xattr, &mut area).is_err() {
                 let mut bytes = vec![0; self.geometry.block_len()];
-                xattr::encode_block(&xattr, 1, &mut bytes)
-                    .map_err(|_| ValueError::RootSelinux)?;
+                xattr::encode_block(&xattr, 1, &mut bytes).map_err(|_| ValueError::RootSelinux)?;
                 let block = BlockNo(self.take_block(self.group_start(0))?);
                 xattr::seal_block(&mut bytes, block, &self.geometry);
                 self.put_contents(block.0, bytes);
@@ -172,9 +171,7 @@ impl NewVolume {
                 return Err(SizeError::BadBlocks(bad.count()).into());
             }
             let tree = MappingTree::new(dense_runs(bad.iter()), false);
-            let nodes = tree
-                .blocks(self.geometry.block_size)
-                .ok_or(SizeError::BadBlockMap)?;
+            let nodes = tree.blocks(self.geometry.block_size).ok_or(SizeError::BadBlockMap)?;
             let mut places = Vec::new();
             for _ in 0..nodes {
                 places.push(BlockNo(self.take_block(goal)?));

@@ -49,9 +49,7 @@ impl FromStr for Platform {
             (Some(os), Some(architecture), variant, None) if !is_empty => {
                 Ok(Self { os, architecture, variant })
             }
-            _ => Err(SourceError::Option(format!(
-                "platform '{text}' is not of the form OS/ARCHITECTURE[/VARIANT]"
-            ))),
+            _ => Err(SourceError::Platform(text.to_owned())),
         }
     }
 }

@@ -52,13 +52,13 @@ fn mapped(ranges: &[IdRange], id: u64) -> u64 {
 /// Parses `UID:GID`, the argument of `--owner`.
 ///
 /// # Errors
-/// [`SourceError::Option`] if it is anything else.
+/// [`SourceError::Owner`] if it is anything else.
 pub fn parse_owner(text: &str) -> Result<(u32, u32), SourceError> {
     let parsed = text.split_once(':').and_then(|(uid, gid)| {
         Some((uid.parse().ok()?, gid.parse().ok()?))
             .filter(|&(uid, gid)| uid != u32::MAX && gid != u32::MAX)
     });
-    parsed.ok_or_else(|| SourceError::Option(format!("owner '{text}' is not of the form UID:GID")))
+    parsed.ok_or_else(|| SourceError::Owner(text.to_owned()))
 }
 
 /// Ranges of ids and what they become; an id in none of them stays as it is.
@@ -84,11 +84,8 @@ impl FromStr for OwnerMap {
     fn from_str(text: &str) -> Result<Self, SourceError> {
         let mut map = Self::default();
         for part in text.split(',') {
-            let (kind, range) = IdRange::parse(part).ok_or_else(|| {
-                SourceError::Option(format!(
-                    "owner map '{part}' is not of the form [u:|g:|b:]FROM:TO[:COUNT]"
-                ))
-            })?;
+            let (kind, range) =
+                IdRange::parse(part).ok_or_else(|| SourceError::OwnerMap(part.to_owned()))?;
             if kind != 'g' {
                 add(&mut map.users, range, part)?;
             }
@@ -104,7 +101,7 @@ impl OwnerMap {
     /// Adds the ranges of another map, as if both texts had been given as one.
     ///
     /// # Errors
-    /// [`SourceError::Option`] if ranges overlap.
+    /// [`SourceError::OwnerRanges`] if ranges overlap.
     pub fn extend(&mut self, other: &Self) -> Result<(), SourceError> {
         for (own, others) in [(&mut self.users, &other.users), (&mut self.groups, &other.groups)] {
             for &range in others {
@@ -140,7 +137,7 @@ impl IdRange {
 
 fn add(ranges: &mut Vec<IdRange>, range: IdRange, text: &str) -> Result<(), SourceError> {
     if ranges.iter().any(|other| other.overlaps(&range)) {
-        return Err(SourceError::Option(format!("owner map '{text}' overlaps another range")));
+        return Err(SourceError::OwnerRanges(text.to_owned()));
     }
     ranges.push(range);
     Ok(())

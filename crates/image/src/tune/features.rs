@@ -6,9 +6,7 @@ use extant_ondisk::{
     CompatFeatures, Features, GroupNo, IncompatFeatures, MetadataChecksum, RoCompatFeatures,
 };
 
-use super::error::{
-    ChangeError, FeatureChange, RequestError, TuneError, Unsupported, Work,
-};
+use super::error::{ChangeError, FeatureChange, RequestError, TuneError, Unsupported, Work};
 use super::work::Tune;
 use super::{records, repack, rewrite};
 use crate::mkfs::features::{ENCRYPT_ALGORITHMS, Edit, edits};

@@ -31,7 +31,9 @@ pub enum Conflict {
     #[error("cannot support the bigalloc feature without the extents feature")]
     BigallocWithoutExtents,
     /// `resize_inode` with `meta_bg`.
-    #[error("the resize_inode and meta_bg features are not compatible: they cannot both be enabled")]
+    #[error(
+        "the resize_inode and meta_bg features are not compatible: they cannot both be enabled"
+    )]
     ResizeInodeWithMetaBg,
     /// `resize_inode` without `sparse_super`.
     #[error("reserved online resize blocks not supported on non-sparse filesystem")]

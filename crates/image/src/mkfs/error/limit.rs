@@ -3,8 +3,11 @@
 
 use std::path::PathBuf;
 
-use extant_layout::tables::NoRoom;
+use extant_device::errno;
 use extant_layout::pack::TooManyNames;
+use extant_layout::tables::NoRoom;
+use extant_offline::format_errno;
+use extant_ondisk::FormatError;
 
 /// A size or count beyond what the format, the device or the machine can hold.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -44,7 +47,9 @@ pub enum SizeError {
     #[error("too many inodes ({0}), raise inode ratio?")]
     InodesOfRatio(u64),
     /// A size of the journal out of its range.
-    #[error("the total requested journal size is {total} blocks; it must be between {min} and {max} blocks")]
+    #[error(
+        "the total requested journal size is {total} blocks; it must be between {min} and {max} blocks"
+    )]
     Journal {
         /// Blocks asked for.
         total: u64,
@@ -77,7 +82,9 @@ pub enum SizeError {
     #[error("too many bad blocks")]
     BadBlockMap,
     /// A bad block where only the superblock and the descriptors can be.
-    #[error("block {block} in primary superblock/group descriptor area bad: blocks {first} through {last} must be good in order to build a filesystem")]
+    #[error(
+        "block {block} in primary superblock/group descriptor area bad: blocks {first} through {last} must be good in order to build a filesystem"
+    )]
     BadStart {
         /// The bad block.
         block: u64,
@@ -88,7 +95,20 @@ pub enum SizeError {
     },
 }
 
-/// What a file system that is too small has no room for.
+impl SizeError {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Missing(_) => errno::ENOENT,
+            Self::Above32Bits(_) | Self::AboveFormat(_) | Self::File => errno::EFBIG,
+            Self::BeyondDevice { .. } => errno::ENOSPC,
+            Self::BadStart { .. } => errno::EIO,
+            _ => errno::EINVAL,
+        }
+    }
+}
+
+/// A structure or a file for which the file system is too small.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Shortage {
     /// Its own structures.
@@ -136,7 +156,7 @@ pub enum Shortage {
 pub enum JournalDeviceError {
     /// It has no valid superblock.
     #[error("not a journal device: {0}")]
-    NoSuperblock(extant_ondisk::FormatError),
+    NoSuperblock(FormatError),
     /// It holds a file system.
     #[error("not a journal device: it holds a file system")]
     FileSystem,
@@ -150,8 +170,19 @@ pub enum JournalDeviceError {
     },
     /// The superblock of its log is invalid.
     #[error(transparent)]
-    Log(#[from] extant_ondisk::FormatError),
+    Log(#[from] FormatError),
     /// Its list of users is full.
     #[error("the journal has {0} users already")]
     Users(usize),
+}
+
+impl JournalDeviceError {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NoSuperblock(_) | Self::FileSystem | Self::BlockSize { .. } => errno::EINVAL,
+            Self::Log(error) => format_errno(error),
+            Self::Users(_) => errno::ENOSPC,
+        }
+    }
 }

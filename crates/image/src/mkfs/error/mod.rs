@@ -12,6 +12,8 @@ pub use value::ValueError;
 
 use std::path::PathBuf;
 
+use extant_device::errno;
+use extant_offline::format_errno;
 use extant_ondisk::FormatError;
 
 use super::config::ProfileError;
@@ -113,4 +115,36 @@ pub enum MkfsError {
         /// The system's answer.
         source: std::io::Error,
     },
+}
+
+impl MkfsError {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Usage(_)
+            | Self::Value(_)
+            | Self::Conflict(_)
+            | Self::BadExtended { .. }
+            | Self::BadJournal { .. }
+            | Self::BadFeatures(_)
+            | Self::Config { .. }
+            | Self::UnknownType(_) => errno::EINVAL,
+            Self::Place(error) => error.errno(),
+            Self::Size(error) => error.errno(),
+            Self::SourceDirectory | Self::NotOnOpenDevice => errno::EOPNOTSUPP,
+            Self::JournalDevice { problem, .. } => problem.errno(),
+            Self::Format(error) => format_errno(error),
+            Self::Occupied { .. } => errno::EEXIST,
+            Self::TooSmall(_) | Self::TooManyInodes => errno::ENOSPC,
+            Self::Device(error) => error.errno(),
+            Self::Undo(error) => error.errno(),
+            Self::Open(error) => error.errno(),
+            Self::Io { source, .. } => errno::of_io(source),
+        }
+    }
+
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> std::io::ErrorKind {
+        errno::kind(self.errno())
+    }
 }

@@ -3,8 +3,6 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::mkfs::identity::EPOCH_VARIABLE;
-
 /// An invalid value of one option, or of one relation of the configuration. Texts are as they were
 /// given.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -94,8 +92,8 @@ pub enum ValueError {
     /// `-o`.
     #[error("unknown os - {0}")]
     CreatorOs(String),
-    /// The variable [`EPOCH_VARIABLE`].
-    #[error("{EPOCH_VARIABLE} is not a time: {0}")]
+    /// The variable `SOURCE_DATE_EPOCH`.
+    #[error("SOURCE_DATE_EPOCH is not a time: {0}")]
     Epoch(String),
     /// `-E encoding=`.
     #[error("invalid encoding: {0}")]

@@ -49,8 +49,8 @@ pub(super) fn fit(figures: &mut Figures, request: Request) -> Result<(), MkfsErr
             .checked_sub(figures.first_data_block)
             .filter(|grouped| *grouped > 0)
             .ok_or(Shortage::Blocks(figures.blocks))?;
-        figures.groups = u32::try_from(grouped.div_ceil(per_group))
-            .map_err(|_| SizeError::Groups)?;
+        figures.groups =
+            u32::try_from(grouped.div_ceil(per_group)).map_err(|_| SizeError::Groups)?;
         set_backup_groups(figures, request.backups);
         match inodes_per_group(figures, request.inodes) {
             Some(count) => figures.inodes_per_group = count,

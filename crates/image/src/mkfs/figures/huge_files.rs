@@ -27,8 +27,7 @@ pub(super) fn read(
     };
     let number = |relation: &str, default: i64| {
         let value = types.integer(relation).unwrap_or(default);
-        u32::try_from(value)
-            .map_err(|_| invalid(relation, value.to_string()))
+        u32::try_from(value).map_err(|_| invalid(relation, value.to_string()))
     };
     let directory = types.text("hugefiles_dir").unwrap_or("/");
     let digits = types.integer("hugefiles_digits").unwrap_or(5).clamp(0, MAX_DIGITS);

@@ -17,7 +17,6 @@ use super::features::{self, FeatureRequest};
 use super::numbers;
 use super::options::{BlockSize, Options, Program, error_policy};
 
-
 pub use types::{CreatorOs, DeviceFacts, Figures, HugeFiles, JournalFigures};
 
 /// The unit of a size without suffix when `-b` does not say.
@@ -398,8 +397,7 @@ impl Resolver<'_> {
 
     fn hash_version(&self) -> Result<u8, MkfsError> {
         let name = self.types.text("hash_alg").unwrap_or("half_md4");
-        hash_version(name)
-            .ok_or_else(|| ValueError::HashAlgorithm(name.to_owned()).into())
+        hash_version(name).ok_or_else(|| ValueError::HashAlgorithm(name.to_owned()).into())
     }
 
     fn errors(&self) -> Result<ErrorPolicy, MkfsError> {
@@ -407,8 +405,7 @@ impl Resolver<'_> {
             return Ok(policy);
         }
         let name = self.types.text("errors").unwrap_or("continue");
-        error_policy(name)
-            .ok_or_else(|| ValueError::ConfiguredErrors(name.to_owned()).into())
+        error_policy(name).ok_or_else(|| ValueError::ConfiguredErrors(name.to_owned()).into())
     }
 
     fn mount_options(&self) -> Result<DefaultMountOptions, MkfsError> {
@@ -419,8 +416,8 @@ impl Resolver<'_> {
                 Some(name) => (name, true),
                 None => (word, false),
             };
-            let flag = mount_option(name)
-                .ok_or_else(|| ValueError::MountOptions(list.to_owned()))?;
+            let flag =
+                mount_option(name).ok_or_else(|| ValueError::MountOptions(list.to_owned()))?;
             options.set(flag, !clear);
         }
         Ok(options)
@@ -463,9 +460,7 @@ impl Resolver<'_> {
         };
         if count > u64::from(u32::MAX) {
             return match self.options.inodes {
-                Some(_) => {
-                    Err(SizeError::InodesAsked(count).into())
-                }
+                Some(_) => Err(SizeError::InodesAsked(count).into()),
                 None => Err(SizeError::InodesOfRatio(count).into()),
             };
         }

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use extant_device::errno;
 use extant_ondisk::{Features, InodeNo};
 
-/// What is done to a feature.
+/// The change of a feature.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum FeatureChange {
     /// It is set.
@@ -28,7 +29,7 @@ pub enum ChangeError {
     /// A feature that tune2fs does not change.
     #[error("{change} filesystem feature '{features}' not supported.")]
     Feature {
-        /// What was asked for.
+        /// The change asked for.
         change: FeatureChange,
         /// The feature.
         features: Features,
@@ -40,7 +41,9 @@ pub enum ChangeError {
     #[error("Cannot alter existing encoding: the casefold feature is set already.")]
     HasEncoding,
     /// `metadata_csum_seed` without `metadata_csum`.
-    #[error("Setting feature 'metadata_csum_seed' is only supported on filesystems with the metadata_csum feature enabled.")]
+    #[error(
+        "Setting feature 'metadata_csum_seed' is only supported on filesystems with the metadata_csum feature enabled."
+    )]
     SeedWithoutChecksums,
     /// `orphan_file` without a journal.
     #[error("orphan_file feature can be set only for filesystems with journal.")]
@@ -52,7 +55,9 @@ pub enum ChangeError {
     #[error("Clearing the flex_bg flag would cause the the filesystem to be inconsistent.")]
     TablesOutsideGroup,
     /// `casefold` cleared while a directory uses it.
-    #[error("The casefold feature can't be cleared when there are inodes with the +F flag: directory {0}")]
+    #[error(
+        "The casefold feature can't be cleared when there are inodes with the +F flag: directory {0}"
+    )]
     FoldedDirectory(InodeNo),
     /// A journal that does not fit.
     #[error("The filesystem is too small for a journal")]
@@ -78,8 +83,22 @@ pub enum ChangeError {
     #[error("reserved blocks count is too big ({0})")]
     ReservedBlocks(u64),
     /// The UUID of a volume with `stable_inodes`.
-    #[error("Cannot change the UUID of this filesystem because it has the stable_inodes feature flag.")]
+    #[error(
+        "Cannot change the UUID of this filesystem because it has the stable_inodes feature flag."
+    )]
     StableInodes,
+}
+
+impl ChangeError {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::HasJournal | Self::HasEncoding => errno::EEXIST,
+            Self::TooSmallForJournal => errno::ENOSPC,
+            Self::FoldedDirectory(_) => errno::ENOTEMPTY,
+            _ => errno::EINVAL,
+        }
+    }
 }
 
 /// Part of tune2fs, but not of this version.
@@ -104,10 +123,9 @@ impl fmt::Display for Unsupported {
             Self::JournalDevice => f.write_str("changing a journal device"),
             Self::ExternalJournal => f.write_str("a journal on a device of its own"),
             Self::InodeSize => f.write_str("changing the inode size (-I)"),
-            Self::BigallocDirectory(directory) => write!(
-                f,
-                "room for checksums in directory {directory} of a volume with bigalloc"
-            ),
+            Self::BigallocDirectory(directory) => {
+                write!(f, "room for checksums in directory {directory} of a volume with bigalloc")
+            }
         }
     }
 }

@@ -6,10 +6,10 @@ mod request;
 pub use change::{ChangeError, FeatureChange, Unsupported, Work};
 pub use request::{ExtendedError, RequestError};
 
-use extant_device::DeviceError;
+use extant_device::{DeviceError, errno};
 use extant_journal::JournalError;
-use extant_offline::OfflineError;
 use extant_layout::pack::TooManyNames;
+use extant_offline::{OfflineError, format_errno};
 use extant_ondisk::FormatError;
 
 use crate::mkfs::MkfsError;
@@ -58,6 +58,28 @@ pub enum TuneError {
 }
 
 impl TuneError {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Request(_) => errno::EINVAL,
+            Self::Change(error) => error.errno(),
+            Self::Directory(_) => errno::ENOSPC,
+            Self::Unsupported(_) => errno::EOPNOTSUPP,
+            Self::NeedsCheck(_) => errno::EUCLEAN,
+            Self::InUse { .. } => errno::EBUSY,
+            Self::Value(error) => error.errno(),
+            Self::Journal(error) => error.errno(),
+            Self::Volume(error) => error.errno(),
+            Self::Broken(error) => format_errno(error),
+            Self::Device(error) => error.errno(),
+        }
+    }
+
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> std::io::ErrorKind {
+        errno::kind(self.errno())
+    }
+
     /// The volume cannot even be opened.
     pub(super) fn unusable(error: OfflineError) -> Self {
         match error {

@@ -34,7 +34,7 @@ pub enum RequestError {
     Extended {
         /// The item of the list.
         item: String,
-        /// What is wrong with it.
+        /// The mistake in it.
         problem: ExtendedError,
     },
     /// `-E clear_mmp` without `-f`.
@@ -53,7 +53,9 @@ pub enum RequestError {
     #[error("Invalid mount option set: {0}")]
     MountOptions(String),
     /// `-Q`.
-    #[error("Bad quota options specified: {0} (usrquota, grpquota and prjquota are known, with ^ to clear)")]
+    #[error(
+        "Bad quota options specified: {0} (usrquota, grpquota and prjquota are known, with ^ to clear)"
+    )]
     Quota(String),
     /// `-O none`.
     #[error("-O none: features are cleared by name")]
@@ -63,7 +65,7 @@ pub enum RequestError {
     Id(u32),
 }
 
-/// What is wrong with an item of `-E`.
+/// A mistake in an item of `-E`.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ExtendedError {
     /// Not an option of tune2fs.
