@@ -2,7 +2,7 @@
 //! with memory in bytes; `--cached` reads all through the page cache.
 
 use extant_check::{Options, Store};
-use extant_device::{FileDevice, OpenOptions};
+use extant_device::{FileDevice, FileDeviceOptions};
 use std::sync::Arc;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let memory = args.next().map(|memory| memory.parse()).transpose()?;
     let options = Options { threads, memory, ..Options::default() };
     let start = options.env.elapsed();
-    let device: FileDevice = OpenOptions::new().reads_around(!is_cached).open(image)?;
+    let device: FileDevice = FileDeviceOptions::new().reads_around(!is_cached).open(image)?;
     let store = Store::open(Arc::new(device))?;
     let report = extant_check::look(&store, &options)?;
     for pass in &report.passes {

@@ -9,7 +9,7 @@ use extant_ondisk::quota::{
     QUOTA_BLOCK_SIZE, QuotaBlock, QuotaHeader, QuotaKind, QuotaRecord, QuotaTree, build_quota_file,
     slots,
 };
-use extant_ondisk::{BlockNo, Flaw, FormatError, InodeNo, Place, RoCompatFeatures};
+use extant_ondisk::{BlockNo, Flaw, FormatError, InodeNo, Location, RoCompatFeatures};
 use std::collections::BTreeMap;
 
 /// Mode of a quota file.
@@ -150,7 +150,7 @@ impl Check<'_> {
         };
         if inode.size > MAX_QUOTA_SIZE {
             let flaw = Flaw::above_limit("i_size", inode.size, MAX_QUOTA_SIZE);
-            return Ok(Err(flaw.at(Place::Inode(ino))));
+            return Ok(Err(flaw.at(Location::Inode(ino))));
         }
         let bytes = self.read_content(ino, &inode, MAX_QUOTA_FILE.min(self.volume_bytes()))?;
         let blocks = bytes.len() / QUOTA_BLOCK_SIZE;

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extant::rooms::device::{ByteSize, Device, Direct, OpenOptions};
+use extant::rooms::device::{ByteSize, Device, Direct, FileDeviceOptions};
 use extant::rooms::engine::{Volume, VolumeOptions};
 use extant::rooms::reader::Error as Cause;
 use extant::rooms::runtime::env::{Env, WallTime};
 use extant::rooms::storage::{Access, DeviceUrl, Opened};
-use extant::{Creator, FileSystem, PathError};
+use extant::{Credentials, FileSystem, PathError};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
@@ -29,7 +29,7 @@ const LEAST_MEMORY: u64 = 16 << 20;
 /// How images are opened for changes: what every command takes that makes some.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct Opening {
-    /// Take this much memory at most, such as 64M, and go around the page cache; 16M or more
+    /// Limit memory to this size, such as 64M (at least 16M), and bypass the page cache
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     memory: Option<u64>,
     #[command(flatten)]
@@ -66,7 +66,7 @@ impl Edited {
         let name = inside.name.display().to_string();
         // Pages of the host's cache would be memory too.
         let direct = if opening.memory.is_some() { Direct::WherePossible } else { Direct::Off };
-        let options = opening.waiting.on(OpenOptions::default().direct(direct));
+        let options = opening.waiting.on(FileDeviceOptions::default().direct(direct));
         // Without `--wait` another command of the same script may have it for a moment.
         let options = match opening.waiting.wait {
             Some(_) => options,
@@ -161,15 +161,15 @@ fn live(
 }
 
 /// Who makes files: whoever runs the command, with the umask of the process.
-fn creator() -> Creator {
+fn creator() -> Credentials {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-    Creator {
+    Credentials {
         uid: uid.as_raw(),
         gid: gid.as_raw(),
         umask: umask(),
         is_privileged: uid.is_root(),
         keeps_set_ids: uid.is_root(),
-        ..Creator::default()
+        ..Credentials::default()
     }
 }
 

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use extant::rooms::device::{Device, OpenOptions};
-use extant::rooms::storage::{Access, DeviceUrl, Files, Keys, Target, look};
+use extant::rooms::device::{Device, FileDeviceOptions};
+use extant::rooms::storage::{Access, DeviceUrl, Files, Keys, PathTarget, stat_host};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
@@ -26,19 +26,21 @@ pub(crate) struct Inside {
 impl Inside {
     /// Reads `IMAGE:/path`, or `IMAGE` for its root directory.
     pub(crate) fn parse(text: &OsStr) -> Result<Self, Failure> {
-        match Target::parse_inside(text, extant::schemes(), look).map_err(Failure::usage)? {
-            Target::Inside { image, path } => {
+        match PathTarget::parse_inside(text, extant::schemes(), stat_host)
+            .map_err(Failure::usage)?
+        {
+            PathTarget::Inside { image, path } => {
                 let name = &text.as_bytes()[..text.len() - path.len() - 1];
                 Ok(Self { name: OsStr::from_bytes(name).to_owned(), image, path })
             }
             // `./disk.img` is a host path by the rule, and an image all the same.
-            Target::Host(_) => Self::root_of(text),
+            PathTarget::Host(_) => Self::root_of(text),
         }
     }
 
     /// The root directory of the image that is named by all of `text`.
     fn root_of(text: &OsStr) -> Result<Self, Failure> {
-        let image = DeviceUrl::parse(text, extant::schemes(), look).map_err(Failure::usage)?;
+        let image = DeviceUrl::parse(text, extant::schemes(), stat_host).map_err(Failure::usage)?;
         Ok(Self { name: text.to_owned(), image, path: "/".into() })
     }
 
@@ -68,7 +70,7 @@ impl Inside {
     /// Opens the files or devices that the image lies in, for reading, and reads nothing of them. A
     /// key is read too.
     pub(crate) fn open_files(&self) -> Result<(Files, Keys), Failure> {
-        let files = self.image.open_files(&OpenOptions::default()).map_err(Failure::new)?;
+        let files = self.image.open_files(&FileDeviceOptions::default()).map_err(Failure::new)?;
         Ok((files, self.image.keys().map_err(Failure::new)?))
     }
 }
@@ -76,7 +78,8 @@ impl Inside {
 /// Opens an image that is never written.
 pub(crate) fn open_for_reading(image: &DeviceUrl) -> Result<Arc<dyn Device>, Failure> {
     // The error names the file already.
-    let opened = image.open(Access::ReadOnly, &OpenOptions::default()).map_err(Failure::new)?;
+    let opened =
+        image.open(Access::ReadOnly, &FileDeviceOptions::default()).map_err(Failure::new)?;
     Ok(opened.device)
 }
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use extant::rooms::device::{Device, FileDevice, OpenOptions};
+use extant::rooms::device::{Device, FileDevice, FileDeviceOptions};
 use extant::rooms::journal::{ExternalJournal, FoundJournal, JournalError, NotOpened};
 use extant::rooms::reader::{Error, Journal};
 use extant::rooms::storage::{DeviceUrl, Files};
@@ -13,7 +13,10 @@ use crate::failure::Failure;
 
 /// The journal's device of the volume on `volume`, opened as `options` say. `None` where the
 /// journal is inside, or is not found; with it goes why not, for a command that needs it.
-pub(crate) fn of(volume: &dyn Device, options: &OpenOptions) -> Result<FoundJournal, Failure> {
+pub(crate) fn of(
+    volume: &dyn Device,
+    options: &FileDeviceOptions,
+) -> Result<FoundJournal, Failure> {
     // The error names the device already.
     ExternalJournal::find_for(volume, options).map_err(Failure::new)
 }
@@ -21,7 +24,7 @@ pub(crate) fn of(volume: &dyn Device, options: &OpenOptions) -> Result<FoundJour
 /// How a reader takes the journal of the volume on `volume`. A clean volume is read without
 /// its journal.
 pub(crate) fn for_reading(volume: &dyn Device) -> Result<Journal, Failure> {
-    let journal = opened(ExternalJournal::needed_to_read(volume), &OpenOptions::new());
+    let journal = opened(ExternalJournal::needed_to_read(volume), &FileDeviceOptions::new());
     let journal = journal.map_err(|error| match error {
         NotOpened::Journal(error) => Failure::new(format_args!("{error}: {}", hint(&error))),
         NotOpened::File(error) => Failure::new(error),
@@ -41,7 +44,7 @@ pub(crate) fn for_reading_of(url: &DeviceUrl, files: &Files) -> Result<Journal, 
 
 fn opened(
     journal: Option<ExternalJournal>,
-    options: &OpenOptions,
+    options: &FileDeviceOptions,
 ) -> Result<Option<Arc<FileDevice>>, NotOpened> {
     Ok(journal.map(|journal| journal.open(options)).transpose()?.flatten())
 }

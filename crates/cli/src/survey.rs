@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::ops::Deref;
 
 use extant::inspect::{RawView, SuperblockChoice};
-use extant::rooms::storage::{DeviceUrl, look};
+use extant::rooms::storage::{DeviceUrl, stat_host};
 
 use crate::failure::{At, Failure};
 use crate::inside::open_for_reading;
@@ -19,7 +19,7 @@ pub(crate) struct Survey {
 impl Survey {
     /// Opens an image and reads its superblock.
     pub(crate) fn open(name: &OsStr, choice: SuperblockChoice) -> Result<Self, Failure> {
-        let url = DeviceUrl::parse(name, extant::schemes(), look).map_err(Failure::new)?;
+        let url = DeviceUrl::parse(name, extant::schemes(), stat_host).map_err(Failure::new)?;
         let view = RawView::new(open_for_reading(&url)?, choice).at(name)?;
         Ok(Self { name: name.to_owned(), view })
     }

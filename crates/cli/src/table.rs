@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{ArgAction, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 #[cfg(feature = "lab")]
 use crate::commands::lab;
@@ -15,14 +15,20 @@ use crate::commands::{
 use crate::commands::{mount, shutdown, umount};
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::{later, twins};
+use crate::{help, later, parse, twins};
 
-/// ext4 images made, read, changed and checked without the kernel
-///
-/// IMAGE is a file, a block device or a device URL: PATH#p2 is a partition, PATH?offset=N&size=N a
-/// slice, linear:A,B?offset=N joined slices, lvm:A,B?vg=NAME&lv=NAME a linear logical volume,
-/// crypt:PATH?key-file=FILE a LUKS container (with cipher=NAME a plain dm-crypt device).
-/// IMAGE:/path names a file inside it.
+/// How an image is named; the last part of the program's help.
+const IMAGES: &str = "\
+IMAGE is a file, a block device or a device URL; IMAGE:/path is a file inside it. URLs:
+  PATH#p2                      a partition
+  PATH?offset=N&size=N         a part of a file or device
+  linear:A,B?offset=N          parts joined
+  lvm:A,B?vg=NAME&lv=NAME      a linear logical volume of LVM2
+  crypt:PATH?key-file=FILE     a LUKS container; with cipher=NAME, plain dm-crypt
+
+'extant help COMMAND' shows the options of a command, and examples.";
+
+/// Make, read, change, check and mount ext4 images without the kernel
 #[derive(Debug, Parser)]
 #[command(
     name = "extant",
@@ -30,12 +36,10 @@ use crate::{later, twins};
     disable_help_flag = true,
     disable_help_subcommand = true,
     arg_required_else_help = true,
-    max_term_width = 100
+    max_term_width = 100,
+    after_help = IMAGES
 )]
 pub(crate) struct Extant {
-    /// Print help
-    #[arg(long, global = true, action = ArgAction::Help)]
-    help: Option<bool>,
     #[command(subcommand)]
     command: Command,
 }
@@ -48,9 +52,12 @@ pub(crate) enum Command {
     Cat(cat::Args),
     Stat(stat::Args),
     Tree(tree::Args),
-    Tune(tune::Args),
-    Undo(undo::Args),
     Find(find::Args),
+    Getfattr(setfattr::GetArgs),
+    Export(export::Args),
+    Info(info::Args),
+    Frag(frag::Args),
+    Map(map::Args),
     Cp(cp::Args),
     Rm(rm::Args),
     Rmdir(rm::RmdirArgs),
@@ -63,8 +70,9 @@ pub(crate) enum Command {
     Truncate(truncate::Args),
     Mknod(mknod::Args),
     Setfattr(setfattr::Args),
-    Getfattr(setfattr::GetArgs),
-    Export(export::Args),
+    Tune(tune::Args),
+    Fsck(fsck::Args),
+    Undo(undo::Args),
     #[cfg(feature = "mount")]
     Mount(mount::Args),
     #[cfg(feature = "mount")]
@@ -75,10 +83,6 @@ pub(crate) enum Command {
     Freeze(shutdown::FreezeArgs),
     #[cfg(feature = "mount")]
     Thaw(shutdown::ThawArgs),
-    Fsck(fsck::Args),
-    Info(info::Args),
-    Frag(frag::Args),
-    Map(map::Args),
     #[cfg(feature = "lab")]
     Lab(lab::Args),
     Man(man::Args),
@@ -174,10 +178,17 @@ impl Command {
             Self::Map(args) => args.run(session),
             #[cfg(feature = "lab")]
             Self::Lab(args) => lab::run(args, session),
-            Self::Man(args) => args.run(session),
-            Self::Completions(args) => args.run(session),
+            Self::Man(args) => args.run(command(), session),
+            Self::Completions(args) => args.run(command(), session),
         }
     }
+}
+
+/// The table with its help.
+pub(crate) fn command() -> clap::Command {
+    let table = help::with_help_of_all(Extant::command(), "");
+    let template = help::template(&table);
+    table.help_template(template)
 }
 
 /// Runs the command line: as a twin where a link of its name called us, else by the table.
@@ -189,13 +200,18 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     })
 }
 
-fn run_by_table(arguments: Vec<OsString>) -> u8 {
+fn run_by_table(mut arguments: Vec<OsString>) -> u8 {
+    // `extant help COMMAND` is `extant COMMAND --help`.
+    if arguments.get(1).is_some_and(|word| word == "help") {
+        arguments.remove(1);
+        arguments.push("--help".into());
+    }
     let command = arguments.get(1).and_then(|name| name.to_str());
     if let Some((name, refusal)) = command.and_then(|name| Some((name, later::refusal(name)?))) {
         return Session::new(format!("extant {name}"), false).close(Err(refusal));
     }
     let words = match command {
-        Some("mkfs") if !arguments.iter().any(|word| word == "--help") => {
+        Some("mkfs") if !arguments.iter().any(|word| word == "--help" || word == "-h") => {
             // mke2fs's command line is read as mke2fs reads it, by the engine.
             let mut session = Session::new("extant mkfs", false);
             let outcome = mkfs::run(arguments.into_iter().skip(2), &mut session);
@@ -210,61 +226,60 @@ fn run_by_table(arguments: Vec<OsString>) -> u8 {
         Some("frag") => frag::with_equals(arguments),
         _ => arguments,
     };
-    match Extant::try_parse_from(words) {
+    match parsed(words) {
         Ok(Extant { command, .. }) => {
             let mut session = Session::new(format!("extant {}", command.name()), false);
             let outcome = command.run(&mut session);
             session.close(outcome)
         }
-        Err(error) => refuse(&error),
+        Err(error) => parse::refuse(&error),
     }
 }
 
-/// Prints what clap has to say, help among it; the exit code.
-pub(crate) fn refuse(error: &clap::Error) -> u8 {
-    // Nobody left to tell is no further failure.
-    let _ = error.print();
-    u8::try_from(error.exit_code()).unwrap_or(2)
+fn parsed(words: Vec<OsString>) -> Result<Extant, clap::Error> {
+    let mut table = command();
+    let matches = table.try_get_matches_from_mut(words)?;
+    Extant::from_arg_matches(&matches).map_err(|error| error.format(&mut table))
 }
 
-/// Parses the arguments of one command that is called by a name of its own.
-pub(crate) fn parse_alone<A: clap::Args + FromArgMatches>(
-    name: &'static str,
-    arguments: Vec<OsString>,
-) -> Result<A, clap::Error> {
-    let command = clap::Command::new(name).disable_help_flag(true).max_term_width(100);
-    let help = clap::Arg::new("help").long("help").help("Print help").action(ArgAction::Help);
-    let mut command = A::augment_args(command).arg(help);
-    let matches = command.try_get_matches_from_mut(arguments)?;
-    A::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+/// Parses a line of shell that calls us; quotes are taken off, and a comment or another command
+/// ends it.
+#[cfg(test)]
+pub(crate) fn parse_line(line: &str) {
+    let is_end = |word: &str| word.starts_with(['#', '|', '>', '&']) || word == "2>";
+    let words = line.split_whitespace().take_while(|word| !is_end(word));
+    let words: Vec<OsString> = words.map(|word| word.trim_matches('\'').into()).collect();
+    let words = match words.get(1).and_then(|it| it.to_str()) {
+        Some("mkfs") => {
+            let read = extant::rooms::image::mkfs::Options::parse(words.into_iter().skip(2));
+            assert!(read.is_ok(), "{line}: {read:?}");
+            return;
+        }
+        Some("find") => find::with_long_options(words),
+        Some("frag") => frag::with_equals(words),
+        _ => words,
+    };
+    let parsed = parsed(words);
+    assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_table_is_consistent() {
-        Extant::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]
     fn every_command_is_called_by_its_name() {
-        let table = Extant::command();
+        let table = command();
         let names = table.get_subcommands().map(|command| command.get_name().to_owned());
         for name in names {
             let about = table.find_subcommand(&name).and_then(|command| command.get_about());
             assert!(about.is_some(), "{name} has no line of help");
         }
-    }
-
-    #[cfg(all(feature = "lab", feature = "mount"))]
-    /// Words of a line of shell: quotes are taken off; a comment or another command ends it.
-    fn shell_words(line: &str) -> Vec<OsString> {
-        let is_end = |word: &str| word.starts_with(['#', '|', '>', '&']) || word == "2>";
-        let words = line.split_whitespace().take_while(|word| !is_end(word));
-        words.map(|word| word.trim_matches('\'').into()).collect()
     }
 
     #[cfg(all(feature = "lab", feature = "mount"))]
@@ -279,20 +294,7 @@ mod tests {
         let lines = blocks.flat_map(str::lines).filter(|line| line.starts_with("extant "));
         let mut seen = 0;
         for line in lines {
-            let words = match shell_words(line) {
-                words if words[1] == "mkfs" => {
-                    let read =
-                        extant::rooms::image::mkfs::Options::parse(words.into_iter().skip(2));
-                    assert!(read.is_ok(), "{line}: {read:?}");
-                    seen += 1;
-                    continue;
-                }
-                words if words[1] == "find" => find::with_long_options(words),
-                words if words[1] == "frag" => frag::with_equals(words),
-                words => words,
-            };
-            let parsed = Extant::try_parse_from(words);
-            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            parse_line(line);
             seen += 1;
         }
         assert!(seen > 60, "the pages show {seen} commands");

@@ -8,7 +8,7 @@ use crate::commands::{frag, fsck, info, mkfs, tune};
 use crate::commands::{mount, umount};
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::{later, table};
+use crate::{later, parse};
 
 /// A command of another project whose name we answer to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -58,27 +58,27 @@ impl Twin {
         let mut session = Session::new(self.name, true);
         let outcome = match self.command {
             "mkfs" => mkfs::run(arguments.into_iter().skip(1), &mut session),
-            "info" => match table::parse_alone::<info::Args>(self.name, arguments) {
+            "info" => match parse::parse_alone::<info::Args>(self.name, arguments) {
                 Ok(args) => args.run(&mut session),
                 Err(error) => return usage_code(&error),
             },
             "frag" => {
-                match table::parse_alone::<frag::Args>(self.name, frag::with_equals(arguments)) {
+                match parse::parse_alone::<frag::Args>(self.name, frag::with_equals(arguments)) {
                     Ok(args) => args.run(&mut session),
                     Err(error) => return usage_code(&error),
                 }
             }
-            "tune" => match table::parse_alone::<tune::Args>(self.name, arguments) {
+            "tune" => match parse::parse_alone::<tune::Args>(self.name, arguments) {
                 Ok(args) => args.run(&mut session),
                 Err(error) => return usage_code(&error),
             },
             #[cfg(feature = "mount")]
-            "mount" => match table::parse_alone::<mount::TwinArgs>(self.name, arguments) {
+            "mount" => match parse::parse_alone::<mount::TwinArgs>(self.name, arguments) {
                 Ok(args) => args.run(&mut session),
                 Err(error) => return usage_code(&error),
             },
             #[cfg(feature = "mount")]
-            "umount" => match table::parse_alone::<umount::TwinArgs>(self.name, arguments) {
+            "umount" => match parse::parse_alone::<umount::TwinArgs>(self.name, arguments) {
                 Ok(args) => args.run(&mut session),
                 Err(error) => return usage_code(&error),
             },
@@ -90,7 +90,7 @@ impl Twin {
 }
 
 fn usage_code(error: &clap::Error) -> u8 {
-    table::refuse(error).min(USAGE)
+    parse::refuse(error).min(USAGE)
 }
 
 #[cfg(test)]

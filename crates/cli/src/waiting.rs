@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use extant::rooms::device::OpenOptions;
+use extant::rooms::device::FileDeviceOptions;
 
 /// The option, for every command that takes an image for itself.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct Waiting {
-    /// Wait while the image is locked, mounted or otherwise in use: for SECONDS, or without end
+    /// Wait while the image is in use (locked or mounted): up to SECONDS, or without limit
     #[arg(long = "wait", value_name = "SECONDS", num_args = 0..=1, require_equals = true,
           default_missing_value = "", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
@@ -16,7 +16,7 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// The options with the time to wait. A server of ours that still closes the volume after
     /// umount(8) is waited for in any case.
-    pub(crate) fn on(self, options: OpenOptions) -> OpenOptions {
+    pub(crate) fn on(self, options: FileDeviceOptions) -> FileDeviceOptions {
         options.wait(self.wait.unwrap_or_default()).wait_while(extant::rooms::mount::is_closing)
     }
 

@@ -183,7 +183,7 @@ fn joined_files_hold_one_volume() {
     e2fsck_fn(&whole).unwrap();
     assert!(first[..1 << 20].iter().chain(&second[12 << 20..]).all(|byte| *byte == 0xee));
 
-    let options = extant::rooms::device::OpenOptions::new().write(true);
+    let options = extant::rooms::device::FileDeviceOptions::new().write(true);
     let held = options.open(&two).unwrap();
     let told = refused("mkfs -q -F @", &url);
     assert!(told.contains(&format!("{b}: in use")), "{told}");

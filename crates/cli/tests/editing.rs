@@ -261,8 +261,8 @@ fn an_image_that_somebody_else_has_is_refused() {
     assert!(std::fs::read(image.path()).unwrap() == before, "not one byte has changed");
 }
 
-fn alone() -> extant::rooms::device::OpenOptions {
-    extant::rooms::device::OpenOptions::new().write(true)
+fn alone() -> extant::rooms::device::FileDeviceOptions {
+    extant::rooms::device::FileDeviceOptions::new().write(true)
 }
 
 /// Names of owners are those of the image.

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use extant::rooms::device::block_devices::number_of;
-use extant::rooms::device::{Device, FileDevice, OpenOptions};
+use extant::rooms::device::{Device, FileDevice, FileDeviceOptions};
 use extant::rooms::ondisk::GroupNo;
 use extant::rooms::ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant_testkit::{
@@ -127,7 +127,7 @@ impl Pair {
     }
 
     fn change_superblock(&self, change: impl FnOnce(&mut RawSuperblock)) {
-        let device = OpenOptions::new().write(true).open(&self.image).expect("the image");
+        let device = FileDeviceOptions::new().write(true).open(&self.image).expect("the image");
         let mut raw = superblock(&device);
         change(&mut raw);
         raw.seal();
@@ -303,7 +303,7 @@ fn commands_change_a_volume_through_its_journal() {
     pair.set_right_number();
     pair.assert_well(&["kernel", "dir/ours", "library"]);
     // The journal was written: its log begins with another transaction.
-    let device = OpenOptions::new().write(true).open(pair.device()).expect("not in use");
+    let device = FileDeviceOptions::new().write(true).open(pair.device()).expect("not in use");
     let (code, said) = extant(&["touch", &pair.inside("/more")], &[]);
     assert!(code == 1 && said.contains("in use"), "{code}: {said}");
     drop(device);
@@ -351,7 +351,8 @@ fn a_mount_finds_the_journal_by_its_uuid() {
     assert_eq!(fs::read_to_string(mount.0.join("kernel")).expect("replayed"), TEXT);
     fs::write(mount.0.join("ours"), TEXT).expect("write");
     // Nothing else has the journal now.
-    let error = OpenOptions::new().write(true).open(pair.device()).map(drop).expect_err("in use");
+    let error =
+        FileDeviceOptions::new().write(true).open(pair.device()).map(drop).expect_err("in use");
     assert!(error.to_string().contains("in use"), "{error}");
     drop(mount);
     pair.set_right_number();
@@ -396,7 +397,7 @@ fn a_lost_superblock_does_not_hide_the_journal() {
             Ok(pair) => pair,
             Err(why) => skip!("{why}"),
         };
-        let device = OpenOptions::new().write(true).open(&pair.image).expect("the image");
+        let device = FileDeviceOptions::new().write(true).open(&pair.image).expect("the image");
         device.write_at(SUPERBLOCK_OFFSET, &[0; 1024]).expect("written");
         drop(device);
         let words = [&["fsck"], options].concat();

@@ -451,11 +451,14 @@ fn a_killed_cell_is_named_and_done_again() {
     let out = scratch.join("out");
     let Some(words) = mounting(&out) else { return };
     let mut run = started(&words);
-    // The first process below the run is the first cell's: what looks for namespaces is called
-    // true.
+    // unshare(1) runs the cell. Between its fork and the child's prctl() the end of unshare would
+    // leave the child alive, so the kill waits until the child runs the cell.
     let of_cell = loop {
-        if let Some(cell) = children(run.id()).find(|pid| has_word(*pid, "cell")) {
-            break cell;
+        let runs_cell = |parent: &u32| {
+            children(*parent).any(|child| has_word(child, "cell") && !has_word(child, "unshare"))
+        };
+        if let Some(unshare) = children(run.id()).find(runs_cell) {
+            break unshare;
         }
         assert!(run.try_wait().unwrap().is_none(), "it ran without a cell");
         std::thread::sleep(std::time::Duration::from_millis(1));

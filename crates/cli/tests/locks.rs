@@ -88,7 +88,7 @@ fn commands_under_one_lock_exclude_each_other() {
     let ours = File::open(&image).unwrap();
     rustix::fs::flock(&ours, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
     quiet(&extant(["tune", "-L", "free", &image]));
-    let writer = extant::rooms::device::OpenOptions::new().write(true).open(&image).unwrap();
+    let writer = extant::rooms::device::FileDeviceOptions::new().write(true).open(&image).unwrap();
     let refused = extant(["tune", "-L", "taken", &image]);
     assert_eq!(refused.status.code(), Some(1));
     let named = format!("(process {})", std::process::id());

@@ -10,11 +10,11 @@
 //!   returned before the batch was submitted, is on the medium when the flush is done, and what
 //!   comes after it in the batch is not begun before.
 //! - A request is carried out wholly or it fails; a failed write may have changed any part of its
-//!   range, and nothing else. A failure does not stop the requests beside it, but the next flush of
-//!   the batch and all that follows it are not tried ([`Cause::NotTried`]): a commit block never
-//!   overtakes what it commits.
-//! - After `submit`, each request knows its own [`Outcome`]; `submit` returns the first failure in
-//!   the batch's order.
+//!   range, and nothing else. A failure does not stop the other requests, but the next flush of the
+//!   batch and all requests after it are not tried ([`Cause::NotTried`]): a commit block never
+//!   overtakes the blocks that it commits.
+//! - After `submit`, each request knows its own [`RequestStatus`]; `submit` returns the first
+//!   failure in the batch's order.
 //! - Discarded bytes read as zeroes only where [`Device::discard_reads_zero`] says so.
 
 use std::fmt;
@@ -29,7 +29,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Bytes on the device.
     fn size(&self) -> u64;
 
-    /// Carries out the requests and notes each one's outcome.
+    /// Carries out the requests and notes each one's status.
     ///
     /// # Errors
     /// The first failure in the order of the batch.
@@ -56,8 +56,8 @@ pub trait Device: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Says that bytes will be read soon, so that a device may fetch them meanwhile. Never waits
-    /// and never fails; does nothing where there is nothing to fetch ahead into.
+    /// Hints that bytes will be read soon, so that a device may prefetch them. Never waits and
+    /// never fails; does nothing where there is nothing to fetch ahead into.
     fn will_need(&self, range: Range<u64>) {
         let _ = range;
     }
@@ -216,17 +216,16 @@ pub fn data_runs<D: Device + ?Sized>(
     })
 }
 
-/// One request of a batch, and what became of it.
+/// A request of a batch, with its status.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// What is asked.
+    /// The kind of the request, with its buffers.
     pub kind: RequestKind<'a>,
-    /// What became of it; [`Outcome::Pending`] before the batch is submitted.
-    pub outcome: Outcome,
+    /// The status; [`RequestStatus::Pending`] before the batch is submitted.
+    pub status: RequestStatus,
 }
 
-/// What a request asks for. Offsets and lengths are bytes; a length of 0 is allowed and does
-/// nothing.
+/// The kind of a request. Offsets and lengths are bytes; a length of 0 is allowed and does nothing.
 #[derive(Debug)]
 pub enum RequestKind<'a> {
     /// Fill the buffers from `offset` on.
@@ -257,13 +256,13 @@ pub enum RequestKind<'a> {
         /// Bytes.
         length: u64,
     },
-    /// What came before is to be on the medium.
+    /// All earlier writes are to be on the medium.
     Flush,
 }
 
-/// What became of a request.
+/// The status of a request.
 #[derive(Clone, Debug, Default)]
-pub enum Outcome {
+pub enum RequestStatus {
     /// Not submitted, or in a batch that was refused whole for another request's sake.
     #[default]
     Pending,
@@ -273,7 +272,7 @@ pub enum Outcome {
     Failed(DeviceError),
 }
 
-impl Outcome {
+impl RequestStatus {
     /// Whether the request was carried out.
     pub fn is_done(&self) -> bool {
         matches!(self, Self::Done)
@@ -338,7 +337,7 @@ impl<'a> WriteBuffers<'a> {
 
 impl<'a> Request<'a> {
     fn new(kind: RequestKind<'a>) -> Self {
-        Self { kind, outcome: Outcome::Pending }
+        Self { kind, status: RequestStatus::Pending }
     }
 
     /// A read into one buffer.
@@ -378,7 +377,7 @@ impl<'a> Request<'a> {
         Self::new(RequestKind::Flush)
     }
 
-    /// What is asked, without the buffers.
+    /// The kind of the request, without the buffers.
     pub fn operation(&self) -> Operation {
         match self.kind {
             RequestKind::Read { .. } => Operation::Read,
@@ -440,7 +439,7 @@ impl<'a> Request<'a> {
 }
 
 /// Checks a batch by the rules of the [module](self), before anything is carried out. The request
-/// at fault gets the error as its outcome.
+/// at fault gets the error as its status.
 ///
 /// # Errors
 /// A request reaches past `device.size()`, or changes a read-only device.
@@ -450,7 +449,7 @@ pub fn check_batch<D: Device + ?Sized>(
 ) -> Result<(), DeviceError> {
     let size = device.size();
     for request in batch.iter_mut() {
-        request.outcome = Outcome::Pending;
+        request.status = RequestStatus::Pending;
     }
     for request in batch {
         let fits = request.offset().checked_add(request.length()).is_some_and(|end| end <= size);
@@ -462,7 +461,7 @@ pub fn check_batch<D: Device + ?Sized>(
             continue;
         };
         let error = request.error(cause);
-        request.outcome = Outcome::Failed(error.clone());
+        request.status = RequestStatus::Failed(error.clone());
         return Err(error);
     }
     Ok(())
@@ -497,9 +496,9 @@ pub fn run_batch(
         stopped |= first_failure.is_some() && matches!(request.kind, RequestKind::Flush);
         let result = if stopped { Err(request.error(Cause::NotTried)) } else { perform(request) };
         match result {
-            Ok(()) => request.outcome = Outcome::Done,
+            Ok(()) => request.status = RequestStatus::Done,
             Err(error) => {
-                request.outcome = Outcome::Failed(error.clone());
+                request.status = RequestStatus::Failed(error.clone());
                 first_failure.get_or_insert(error);
             }
         }

@@ -1,4 +1,4 @@
-//! What can go wrong between a device and its user.
+//! The failures of a device.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::errno;
 
-/// What was asked of a device.
+/// The operation that was asked of a device.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Operation {
     /// Bytes were to be read.
@@ -43,7 +43,7 @@ impl fmt::Display for Operation {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{operation} of {length} bytes at byte {offset}: {cause}")]
 pub struct DeviceError {
-    /// What was asked.
+    /// The operation.
     pub operation: Operation,
     /// First byte of the request, as its submitter counts.
     pub offset: u64,

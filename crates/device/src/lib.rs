@@ -24,11 +24,13 @@ mod sparse;
 pub mod undo;
 
 pub use device::{
-    Device, Outcome, ReadBuffers, Request, RequestKind, WriteBuffers, check_batch, check_range,
-    data_runs, run_batch,
+    Device, ReadBuffers, Request, RequestKind, RequestStatus, WriteBuffers, check_batch,
+    check_range, data_runs, run_batch,
 };
 pub use error::{Cause, DeviceError, Operation};
-pub use file::{AlignedBuffer, Direct, FileDevice, FileError, Holder, LoopBacking, OpenOptions};
+pub use file::{
+    AlignedBuffer, Direct, FileDevice, FileDeviceOptions, FileError, Holder, LoopBacking,
+};
 pub use linear::{LinearDevice, LinearPart};
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::{
-    Device, Outcome, ReadBuffers, Request, RequestKind, WriteBuffers, check_batch, check_range,
-    run_batch,
+    Device, ReadBuffers, Request, RequestKind, RequestStatus, WriteBuffers, check_batch,
+    check_range, run_batch,
 };
 use crate::error::DeviceError;
 use crate::slice::SliceError;
@@ -32,7 +32,7 @@ pub struct LinearDevice {
 }
 
 /// Where a request lies that lies in one part.
-struct Place {
+struct Segment {
     part: usize,
     offset: u64,
 }
@@ -70,12 +70,12 @@ impl LinearDevice {
     }
 
     /// Where a run lies that does not cross from one part to the next.
-    fn place(&self, offset: u64, length: u64) -> Option<Place> {
+    fn segment(&self, offset: u64, length: u64) -> Option<Segment> {
         let part = self.part_at(offset);
         let (start, held) = self.parts.get(part)?;
         let within = offset - start;
         (within.checked_add(length)? <= held.size)
-            .then(|| Place { part, offset: held.offset + within })
+            .then(|| Segment { part, offset: held.offset + within })
     }
 
     /// The runs of a range, each within a part: the part's device, the place on it, and the bytes.
@@ -95,21 +95,21 @@ impl LinearDevice {
             .iter()
             .map(|request| match request.kind {
                 RequestKind::Flush => Some(0),
-                _ => self.place(request.offset(), request.length()).map(|place| place.offset),
+                _ => self.segment(request.offset(), request.length()).map(|segment| segment.offset),
             })
             .collect();
         let own: Vec<u64> = batch.iter().map(Request::offset).collect();
-        for (request, place) in batch.iter_mut().zip(places?) {
-            request.set_offset(place);
+        for (request, segment) in batch.iter_mut().zip(places?) {
+            request.set_offset(segment);
         }
         let result = device.submit(batch);
         let mut first = None;
         for (request, own) in batch.iter_mut().zip(own) {
             request.set_offset(own);
-            if let Outcome::Failed(error) = &request.outcome {
+            if let RequestStatus::Failed(error) = &request.status {
                 let error = request.error(error.cause.clone());
                 first.get_or_insert(error.clone());
-                request.outcome = Outcome::Failed(error);
+                request.status = RequestStatus::Failed(error);
             }
         }
         Some(result.map_err(|error| first.unwrap_or(error)))
@@ -119,18 +119,18 @@ impl LinearDevice {
         let (offset, length) = (request.offset(), request.length());
         let range = offset..offset + length;
         match &mut request.kind {
-            RequestKind::Read { buffers, .. } => match self.place(offset, length) {
-                Some(place) => self.parts[place.part]
+            RequestKind::Read { buffers, .. } => match self.segment(offset, length) {
+                Some(segment) => self.parts[segment.part]
                     .1
                     .device
-                    .read_vectored_at(place.offset, buffers.slices_mut()),
+                    .read_vectored_at(segment.offset, buffers.slices_mut()),
                 None => self.read_across(range, buffers),
             },
-            RequestKind::Write { buffers, .. } => match self.place(offset, length) {
-                Some(place) => self.parts[place.part]
+            RequestKind::Write { buffers, .. } => match self.segment(offset, length) {
+                Some(segment) => self.parts[segment.part]
                     .1
                     .device
-                    .write_vectored_at(place.offset, buffers.slices()),
+                    .write_vectored_at(segment.offset, buffers.slices()),
                 None => self.write_across(range, buffers),
             },
             RequestKind::Discard { .. } => {

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::device::{Device, Request, RequestKind, check_batch, check_range, run_batch};
 use crate::error::DeviceError;
-use crate::sparse::{CHUNK, SparseBytes, pieces};
+use crate::sparse::{CHUNK, SparseBytes, chunk_ranges};
 
 /// A device in memory. Never-written bytes read as zeroes and take no space, so 64 TiB with a few
 /// megabytes written is fine. Threads that work on different places do not wait for each other.
@@ -55,7 +55,7 @@ impl MemoryDevice {
     }
 
     fn read(&self, offset: u64, mut to: &mut [u8]) {
-        for piece in pieces(offset..offset + to.len() as u64) {
+        for piece in chunk_ranges(offset..offset + to.len() as u64) {
             let (part, rest) = to.split_at_mut(piece.len());
             if !self.bytes.read(&piece, part) {
                 part.fill(0);
@@ -65,7 +65,7 @@ impl MemoryDevice {
     }
 
     fn write(&self, offset: u64, mut from: &[u8]) {
-        for piece in pieces(offset..offset + from.len() as u64) {
+        for piece in chunk_ranges(offset..offset + from.len() as u64) {
             let (part, rest) = from.split_at(piece.len());
             let Ok(()) = self.bytes.write(&piece, part, |_| Ok::<(), Infallible>(()));
             from = rest;
@@ -75,13 +75,13 @@ impl MemoryDevice {
     fn zero(&self, range: Range<u64>) {
         let whole = range.start.div_ceil(CHUNK)..range.end / CHUNK;
         if whole.start >= whole.end {
-            pieces(range).for_each(|piece| {
+            chunk_ranges(range).for_each(|piece| {
                 self.bytes.zero_written(&piece);
             });
             return;
         }
         for edge in [range.start..whole.start * CHUNK, whole.end * CHUNK..range.end] {
-            pieces(edge).for_each(|piece| {
+            chunk_ranges(edge).for_each(|piece| {
                 self.bytes.zero_written(&piece);
             });
         }

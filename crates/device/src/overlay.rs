@@ -9,7 +9,7 @@ use rangemap::RangeSet;
 
 use crate::device::{Device, Request, RequestKind, check_batch, check_range, run_batch};
 use crate::error::DeviceError;
-use crate::sparse::{CHUNK, Piece, SparseBytes, pieces};
+use crate::sparse::{CHUNK, ChunkRange, SparseBytes, chunk_ranges};
 use extant_runtime::sync::RwLock;
 
 /// A device that reads as its base until it is written; writes stay in memory. The base is never
@@ -73,7 +73,7 @@ impl<D: Device> OverlayDevice<D> {
         // Neighbouring chunks that only the base has are read together.
         let mut from_base: Option<(u64, Range<usize>)> = None;
         let mut at = 0;
-        for piece in pieces(offset..offset + to.len() as u64) {
+        for piece in chunk_ranges(offset..offset + to.len() as u64) {
             let part = at..at + piece.len();
             at = part.end;
             let is_ours = self.changed.read(&piece, &mut to[part.clone()]);
@@ -98,7 +98,7 @@ impl<D: Device> OverlayDevice<D> {
     }
 
     fn write(&self, offset: u64, mut from: &[u8]) -> Result<(), DeviceError> {
-        for piece in pieces(offset..offset + from.len() as u64) {
+        for piece in chunk_ranges(offset..offset + from.len() as u64) {
             let (part, rest) = from.split_at(piece.len());
             self.changed.write(&piece, part, |chunk| self.fill(&piece, chunk))?;
             from = rest;
@@ -106,8 +106,8 @@ impl<D: Device> OverlayDevice<D> {
         Ok(())
     }
 
-    /// What a chunk holds before its first change.
-    fn fill(&self, piece: &Piece, chunk: &mut [u8]) -> Result<(), DeviceError> {
+    /// The contents of a chunk before its first change.
+    fn fill(&self, piece: &ChunkRange, chunk: &mut [u8]) -> Result<(), DeviceError> {
         if self.zeroed.read().contains(&piece.chunk) {
             return Ok(());
         }
@@ -135,7 +135,7 @@ impl<D: Device> OverlayDevice<D> {
 
     fn zero_by_hand(&self, range: Range<u64>) -> Result<(), DeviceError> {
         let zeroes = [0; CHUNK as usize];
-        for piece in pieces(range) {
+        for piece in chunk_ranges(range) {
             self.changed.write(&piece, &zeroes[..piece.len()], |chunk| self.fill(&piece, chunk))?;
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::{Device, Outcome, Request, check_batch, check_range};
+use crate::device::{Device, Request, RequestStatus, check_batch, check_range};
 use crate::error::DeviceError;
 
 /// Bytes `start..start + size` of another device, as a device of its own. Errors count from the
@@ -65,7 +65,7 @@ impl Device for SliceDevice {
         let result = self.whole.submit(batch);
         for request in batch.iter_mut() {
             request.set_offset(request.offset().saturating_sub(self.start));
-            if let Outcome::Failed(error) = &mut request.outcome {
+            if let RequestStatus::Failed(error) = &mut request.status {
                 *error = self.outward(error.clone());
             }
         }

@@ -20,13 +20,13 @@ pub(crate) struct SparseBytes {
 
 /// The part of a request that lies in one chunk.
 #[derive(Clone, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct ChunkRange {
     pub(crate) chunk: u64,
     /// Bytes within the chunk.
     pub(crate) within: Range<usize>,
 }
 
-impl Piece {
+impl ChunkRange {
     pub(crate) fn is_whole_chunk(&self) -> bool {
         self.within == (0..CHUNK as usize)
     }
@@ -36,7 +36,7 @@ impl Piece {
 }
 
 /// Cuts a range of bytes at chunk borders.
-pub(crate) fn pieces(range: Range<u64>) -> impl Iterator<Item = Piece> {
+pub(crate) fn chunk_ranges(range: Range<u64>) -> impl Iterator<Item = ChunkRange> {
     let mut at = range.start;
     std::iter::from_fn(move || {
         if at >= range.end {
@@ -46,7 +46,7 @@ pub(crate) fn pieces(range: Range<u64>) -> impl Iterator<Item = Piece> {
         let start = at % CHUNK;
         let end = CHUNK.min(start + (range.end - at));
         at += end - start;
-        Some(Piece { chunk, within: start as usize..end as usize })
+        Some(ChunkRange { chunk, within: start as usize..end as usize })
     })
 }
 
@@ -69,10 +69,10 @@ impl SparseBytes {
     }
 
     /// Copies the piece out; false where the chunk was never written.
-    pub(crate) fn read(&self, piece: &Piece, to: &mut [u8]) -> bool {
-        match self.shard(piece.chunk).read().get(&piece.chunk) {
+    pub(crate) fn read(&self, range: &ChunkRange, to: &mut [u8]) -> bool {
+        match self.shard(range.chunk).read().get(&range.chunk) {
             Some(chunk) => {
-                to.copy_from_slice(&chunk[piece.within.clone()]);
+                to.copy_from_slice(&chunk[range.within.clone()]);
                 true
             }
             None => false,
@@ -87,32 +87,32 @@ impl SparseBytes {
     /// chunk's lock, so that two writers of one chunk do not lose each other's bytes.
     pub(crate) fn write<E>(
         &self,
-        piece: &Piece,
+        range: &ChunkRange,
         from: &[u8],
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut shard = self.shard(piece.chunk).write();
-        match shard.get_mut(&piece.chunk) {
-            Some(chunk) => Arc::make_mut(chunk)[piece.within.clone()].copy_from_slice(from),
-            None if piece.is_whole_chunk() => {
-                shard.insert(piece.chunk, Arc::from(from));
+        let mut shard = self.shard(range.chunk).write();
+        match shard.get_mut(&range.chunk) {
+            Some(chunk) => Arc::make_mut(chunk)[range.within.clone()].copy_from_slice(from),
+            None if range.is_whole_chunk() => {
+                shard.insert(range.chunk, Arc::from(from));
             }
             None => {
                 let mut chunk = zero_chunk();
                 let bytes = Arc::make_mut(&mut chunk);
                 fill(bytes)?;
-                bytes[piece.within.clone()].copy_from_slice(from);
-                shard.insert(piece.chunk, chunk);
+                bytes[range.within.clone()].copy_from_slice(from);
+                shard.insert(range.chunk, chunk);
             }
         }
         Ok(())
     }
 
     /// Zeroes the piece where its chunk was ever written; false where it was not.
-    pub(crate) fn zero_written(&self, piece: &Piece) -> bool {
-        match self.shard(piece.chunk).write().get_mut(&piece.chunk) {
+    pub(crate) fn zero_written(&self, range: &ChunkRange) -> bool {
+        match self.shard(range.chunk).write().get_mut(&range.chunk) {
             Some(chunk) => {
-                Arc::make_mut(chunk)[piece.within.clone()].fill(0);
+                Arc::make_mut(chunk)[range.within.clone()].fill(0);
                 true
             }
             None => false,

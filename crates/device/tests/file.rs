@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extant_device::{
-    AlignedBuffer, Cause, Device, Direct, FileDevice, FileError, LoopBacking, OpenOptions, Outcome,
-    Request, SliceDevice,
+    AlignedBuffer, Cause, Device, Direct, FileDevice, FileDeviceOptions, FileError, LoopBacking,
+    Request, RequestStatus, SliceDevice,
 };
 use extant_testkit::{LoopDevice, skip};
 
@@ -21,8 +21,8 @@ fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a place for the test")
 }
 
-fn writing() -> OpenOptions {
-    OpenOptions::new().write(true)
+fn writing() -> FileDeviceOptions {
+    FileDeviceOptions::new().write(true)
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn a_file_is_written_by_one_at_a_time() {
     let path = scratch.path().join("d.img");
     let first = FileDevice::create_new(&path, MIB).expect("a new file");
     assert!(matches!(writing().open(&path), Err(FileError::InUse { mounted: false, .. })));
-    let shared = OpenOptions::new().shared_lock(true);
+    let shared = FileDeviceOptions::new().shared_lock(true);
     assert!(matches!(shared.open(&path), Err(FileError::InUse { mounted: false, .. })));
     FileDevice::open(&path).expect("reading without a lock is nobody's harm");
     drop(first);
@@ -190,8 +190,8 @@ fn direct_requests_agree_with_the_page_cache() {
     assert!(back == expected[1..]);
 }
 
-/// Blocks all over a file, alone and side by side, in batches of two threads, beside what does not
-/// go with them: requests that are long, inside a sector, or behind the last whole one.
+/// Blocks all over a file, alone and adjacent, in batches of two threads, mixed with requests that
+/// are not batched: long ones, ones inside a sector, and ones after the last whole sector.
 #[test]
 fn scattered_direct_writes_agree_with_the_page_cache() {
     const BLOCK: usize = 4096;
@@ -220,7 +220,7 @@ fn scattered_direct_writes_agree_with_the_page_cache() {
                 .map(|(block, bytes)| Request::write((block * BLOCK) as u64, &bytes[1..]))
                 .collect();
             device.submit(&mut batch).expect("it fits");
-            assert!(batch.iter().all(|request| request.outcome.is_done()));
+            assert!(batch.iter().all(|request| request.status.is_done()));
         }
     };
     extant_runtime::sync::thread::scope(|scope| {
@@ -366,7 +366,7 @@ fn neighbours_of_a_batch_go_together_and_fail_alone() {
         [5, 1, 0, 7, 2, 6].map(|block| Request::write(block as u64 * 4096, &blocks[block])).into();
     batch.insert(2, Request::discard(3 * 4096..4 * 4096));
     device.submit(&mut batch).expect("it fits");
-    assert!(batch.iter().all(|request| request.outcome.is_done()));
+    assert!(batch.iter().all(|request| request.status.is_done()));
     let expected: Vec<u8> =
         [0, 1, 2, 0, 0, 5, 6, 7].iter().flat_map(|block| vec![*block; 4096]).collect();
     assert!(fs::read(&path).expect("it is there") == expected);
@@ -386,7 +386,7 @@ fn neighbours_of_a_batch_go_together_and_fail_alone() {
     let error = device.submit(&mut reads).expect_err("two of them reach past the end");
     assert_eq!(error.offset, 4096, "the first failure in the order of the batch");
     assert_eq!(
-        reads.iter().map(|read| read.outcome.is_done()).collect::<Vec<_>>(),
+        reads.iter().map(|read| read.status.is_done()).collect::<Vec<_>>(),
         [false, true, false]
     );
     drop(reads);
@@ -404,7 +404,7 @@ fn what_follows_a_failure_and_a_flush_is_not_tried_on_a_file() {
     device.submit(&mut batch).expect_err("the bytes are gone");
     for request in &batch[1..] {
         assert!(
-            matches!(&request.outcome, Outcome::Failed(error) if matches!(error.cause, Cause::NotTried))
+            matches!(&request.status, RequestStatus::Failed(error) if matches!(error.cause, Cause::NotTried))
         );
     }
     assert_eq!(fs::read(&path).expect("it is there"), [0; 10]);
@@ -422,7 +422,7 @@ fn what_is_not_cached_is_read_around_the_cache() {
     assert_eq!(usual.uncached(0..MIB), None, "nobody asked for reads around the cache");
     assert!(!usual.read_around(0, &mut buffer));
 
-    let device = OpenOptions::new().reads_around(true).open(&path).expect("it is there");
+    let device = FileDeviceOptions::new().reads_around(true).open(&path).expect("it is there");
     let Some(uncached) = device.uncached(0..MIB) else {
         skip!("the file system has no direct access");
     };

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use extant_device::{
-    Cause, Device, Direct, MemoryDevice, OpenOptions, OverlayDevice, Request, SliceDevice,
+    Cause, Device, Direct, FileDeviceOptions, MemoryDevice, OverlayDevice, Request, SliceDevice,
     data_runs,
 };
 use extant_sim::model::Preset;
@@ -141,7 +141,7 @@ fn batch(device: &dyn Device, model: &mut [u8], seed: u8) {
         Request::read(2 * step, second),
     ];
     device.submit(&mut requests).expect("a batch that fits");
-    assert!(requests.iter().all(|request| request.outcome.is_done()));
+    assert!(requests.iter().all(|request| request.status.is_done()));
     for (index, data) in (0..).zip(writes) {
         let at = (index * step) as usize;
         model[at..at + data.len()].copy_from_slice(&data);
@@ -184,7 +184,7 @@ fn file(direct: Direct, size: u64) -> Option<(tempfile::TempDir, extant_device::
     // Not in the system's temporary directory, which may be in memory.
     let directory =
         tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a place for the test");
-    let options = OpenOptions::new().write(true).create_new(true).size(size).direct(direct);
+    let options = FileDeviceOptions::new().write(true).create_new(true).size(size).direct(direct);
     match options.open(directory.path().join("d.img")) {
         Ok(device) => Some((directory, device)),
         Err(error) => {
@@ -240,8 +240,8 @@ proptest! {
         let path = directory.path().join("d.img");
         drop(image);
         let drive = |name| {
-            let words = ModelDevice::words_of(&path, true).expect("words");
-            let image = OpenOptions::new().write(true).open(&path).expect("the image");
+            let words = ModelDevice::open_pattern_file(&path, true).expect("words");
+            let image = FileDeviceOptions::new().write(true).open(&path).expect("the image");
             let preset = Preset::named(name).expect("a preset");
             let options = ModelOptions { memory, ..ModelOptions::default() };
             ModelDevice::new(preset, Arc::new(image), words, &options).expect("a drive")

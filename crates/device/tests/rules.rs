@@ -4,14 +4,14 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use extant_device::{
-    Cause, Device, MemoryDevice, Operation, Outcome, Request, SliceDevice, SliceError,
+    Cause, Device, MemoryDevice, Operation, Request, RequestStatus, SliceDevice, SliceError,
 };
 use extant_sim::{Effect, Fault, FaultyDevice};
 
 fn failure(request: &Request<'_>) -> Option<String> {
-    match &request.outcome {
-        Outcome::Failed(error) => Some(error.to_string()),
-        Outcome::Pending | Outcome::Done => None,
+    match &request.status {
+        RequestStatus::Failed(error) => Some(error.to_string()),
+        RequestStatus::Pending | RequestStatus::Done => None,
     }
 }
 
@@ -24,7 +24,7 @@ fn a_batch_that_does_not_fit_is_refused_whole() {
         error.to_string(),
         "write of 3 bytes at byte 4094: past the end of the device (4096 bytes)"
     );
-    assert!(matches!(batch[0].outcome, Outcome::Pending));
+    assert!(matches!(batch[0].status, RequestStatus::Pending));
     assert!(failure(&batch[1]).is_some());
     assert_eq!(device.to_vec(), [0; 4096]);
 }
@@ -49,10 +49,10 @@ fn a_failure_stops_what_follows_the_next_flush() {
     ];
     let error = device.submit(&mut batch).expect_err("the first write fails");
     assert_eq!((error.operation, error.offset), (Operation::Write, 0));
-    assert!(batch[1].outcome.is_done(), "its neighbour is carried out");
+    assert!(batch[1].status.is_done(), "its neighbour is carried out");
     for request in &batch[2..] {
         assert!(
-            matches!(&request.outcome, Outcome::Failed(error) if matches!(error.cause, Cause::NotTried))
+            matches!(&request.status, RequestStatus::Failed(error) if matches!(error.cause, Cause::NotTried))
         );
     }
     assert_eq!(memory.to_vec()[..3], [0, b'b', 0]);

@@ -9,7 +9,7 @@
 
 use extant_device::{Device, FileDevice};
 use extant_engine::edit::{AllocationRequest, Purpose};
-use extant_engine::testing::{Found, find};
+use extant_engine::testing::{ClaimedRun, find};
 use extant_engine::{Volume, VolumeOptions};
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
@@ -28,7 +28,7 @@ const RUN: u32 = 8;
 const DISTANCE: u32 = 160;
 
 fn writable(image: &str) -> Result<FileDevice, Box<dyn Error>> {
-    Ok(extant_device::OpenOptions::new().write(true).open(Path::new(image))?)
+    Ok(extant_device::FileDeviceOptions::new().write(true).open(Path::new(image))?)
 }
 
 fn fill(image: &str) -> Result<(), Box<dyn Error>> {
@@ -85,7 +85,7 @@ fn search(
     (volume, env): (&Volume, &Env),
     count: u64,
     clusters: u64,
-    kept: &mut Vec<Found>,
+    kept: &mut Vec<ClaimedRun>,
 ) -> Result<Vec<Duration>, Box<dyn Error>> {
     let geometry = volume.geometry();
     let mut times = Vec::new();

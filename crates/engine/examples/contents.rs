@@ -16,7 +16,7 @@
 //! `defaults`.
 
 use extant_device::{AlignedBuffer, Direct};
-use extant_engine::{AllocatorKind, Creator, DataMode, Volume, VolumeOptions};
+use extant_engine::{AllocatorKind, Credentials, DataMode, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_reader::VolumeRead;
 use extant_runtime::env::Env;
@@ -58,7 +58,7 @@ fn open(image: &str, words: &str) -> Result<Volume, Failure> {
             },
         }
     }
-    let device = extant_device::OpenOptions::new().write(true).direct(direct);
+    let device = extant_device::FileDeviceOptions::new().write(true).direct(direct);
     let device = Arc::new(device.open(Path::new(image))?);
     Ok(Volume::open(device, &Env::threads(), &options)?)
 }
@@ -84,13 +84,13 @@ fn piece_of(number: usize) -> AlignedBuffer {
 fn write_volume(volume: Volume, threads: usize, bytes: u64) -> Result<(), Failure> {
     let made = |number| {
         let name = format!("file{number:04}");
-        volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT)
+        volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Credentials::ROOT)
     };
     let files = (0..threads).map(made).collect::<Result<Vec<_>, _>>()?;
     side_by_side(threads, |number| {
         let (piece, file) = (piece_of(number), files[number].number);
         for at in (0..bytes).step_by(PIECE) {
-            volume.write_by(file, at, &piece, &Creator::ROOT)?;
+            volume.write_by(file, at, &piece, &Credentials::ROOT)?;
         }
         Ok(volume.fsync(file)?)
     })?;
@@ -163,14 +163,14 @@ fn make_tree(volume: Volume, dirs: u32, files: u32, bytes: u64) -> Result<(), Fa
     let piece = piece_of(6);
     for dir in 0..dirs {
         let name = format!("dir{dir:03}");
-        let dir = volume.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Creator::ROOT)?.number;
+        let dir = volume.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Credentials::ROOT)?.number;
         for file in 0..files {
             let name = format!("file{file:05}");
-            let file = volume.create(dir, name.as_bytes(), 0o644, &Creator::ROOT)?.number;
+            let file = volume.create(dir, name.as_bytes(), 0o644, &Credentials::ROOT)?.number;
             volume.acquire(file)?;
             for at in (0..bytes).step_by(PIECE) {
                 let len = PIECE.min((bytes - at) as usize);
-                volume.write_by(file, at, &piece[..len], &Creator::ROOT)?;
+                volume.write_by(file, at, &piece[..len], &Credentials::ROOT)?;
             }
             volume.release(file, 1)?;
         }

@@ -11,7 +11,7 @@
 //! volume, makes a file of a new name and closes it.
 
 use extant_device::{Device, MemoryDevice, data_runs};
-use extant_engine::{Creator, Engine, RenameFlags, Volume, VolumeOptions};
+use extant_engine::{Credentials, Engine, RenameFlags, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_reader::VolumeRead;
 use extant_runtime::env::{Env, WallTime};
@@ -89,7 +89,7 @@ impl Target for Volume {
     type Dir = InodeNo;
 
     fn make_dir(&self, name: &str) -> Result<InodeNo, Box<dyn Error>> {
-        Ok(self.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Creator::ROOT)?.number)
+        Ok(self.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Credentials::ROOT)?.number)
     }
 
     fn dir(&self, name: &str) -> Result<InodeNo, Box<dyn Error>> {
@@ -97,7 +97,7 @@ impl Target for Volume {
     }
 
     fn create(&self, dir: &InodeNo, name: &str) -> Result<(), Box<dyn Error>> {
-        Engine::create(self, *dir, name.as_bytes(), 0o644, &Creator::ROOT)?;
+        Engine::create(self, *dir, name.as_bytes(), 0o644, &Credentials::ROOT)?;
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl Target for Volume {
 }
 
 fn open_volume(image: &Path) -> Result<Volume, Box<dyn Error>> {
-    let device = extant_device::OpenOptions::new().write(true).open(image)?;
+    let device = extant_device::FileDeviceOptions::new().write(true).open(image)?;
     let options = VolumeOptions::default();
     Ok(Volume::open(Arc::new(device), &Env::threads(), &options)?)
 }
@@ -232,7 +232,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["open-volume", image] => {
             let volume = open_volume(image.as_ref())?;
             let name = format!("made-by-{}", std::process::id());
-            Engine::create(&volume, InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT)?;
+            Engine::create(&volume, InodeNo::ROOT, name.as_bytes(), 0o644, &Credentials::ROOT)?;
             volume.finish()
         }
         ["volume", image, call, count] => {

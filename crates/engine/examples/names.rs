@@ -2,8 +2,8 @@
 //! `cargo run --release -p extant-engine --example names -- IMAGE [FILES] [DIRECTORIES] [THREADS]`.
 //! The image is changed.
 
-use extant_device::{Device, OpenOptions as DeviceOptions};
-use extant_engine::{Creator, Volume, VolumeOptions};
+use extant_device::{Device, FileDeviceOptions as DeviceOptions};
+use extant_engine::{Credentials, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_reader::{Error, VolumeRead};
 use extant_runtime::env::Env;
@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let env = Env::threads();
     let options = VolumeOptions { memory: 256 << 20, ..VolumeOptions::default() };
     let volume = Volume::open(device, &env, &options)?;
-    let by = Creator::ROOT;
+    let by = Credentials::ROOT;
     let made: Vec<InodeNo> = (0..dirs)
         .map(|dir| volume.mkdir(InodeNo::ROOT, format!("dir{dir}").as_bytes(), 0o755, &by))
         .map(|made| made.map(|made| made.number))

@@ -17,7 +17,7 @@ use extant_reader::{BlockKind, Error, MetadataRead, superblock_at, superblock_bl
 use std::ops::Range;
 use zerocopy::FromBytes;
 
-/// What blocks are wanted for.
+/// The purpose of wanted blocks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Purpose {
     /// File contents.
@@ -31,16 +31,16 @@ pub enum Purpose {
 /// A wish for blocks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AllocationRequest {
-    /// Who they are for.
+    /// The inode that they are for.
     pub inode: InodeNo,
-    /// What for.
+    /// The purpose.
     pub purpose: Purpose,
     /// Where we would like the first one.
     pub goal: Option<BlockNo>,
     /// How many, at least one. Fewer may be given, never none.
     pub count: u64,
-    /// Which part of a file's contents they are for: a file that grows gets more set aside behind
-    /// them. `None` where just this is wanted.
+    /// The part of a file's contents that they are for: a file that grows gets a preallocation
+    /// after them. `None` where just this is wanted.
     pub part: Option<FilePart>,
 }
 
@@ -51,7 +51,7 @@ pub struct FilePart {
     pub at: FileBlock,
     /// Bytes that the file has when its contents are written.
     pub file_size: u64,
-    /// Whether it may go on growing. What does not gets nothing set aside of its own.
+    /// Whether it may go on growing. A file that does not grow gets no preallocation of its own.
     pub grows: bool,
 }
 
@@ -81,7 +81,7 @@ pub enum Undo {
     Orphan {
         /// Which.
         number: InodeNo,
-        /// What it is now.
+        /// The value now.
         is_one: bool,
     },
     /// An attribute block has another user, or one less.
@@ -104,7 +104,7 @@ pub enum Undo {
     },
 }
 
-/// One operation's way to change metadata: a journal handle and the allocator behind one door.
+/// The interface by which an operation changes metadata: a journal handle and the allocator.
 ///
 /// Reading ([`MetadataRead`]) sees the operation's own changes. A call that fails has changed
 /// nothing.
@@ -204,9 +204,9 @@ pub trait Edit: MetadataRead {
     /// The time that changes of this operation are stamped with.
     fn now(&self) -> Timestamp;
 
-    /// Runs `act` with the attribute blocks that are known to hold what hashes to `hash`. As long
-    /// as it runs nobody else sees or changes the list; a block in it is in use, and whoever stops
-    /// using or rewrites one takes it out first. Here none is known.
+    /// Runs `act` with the attribute blocks that are known to hold what hashes to `hash`. While it
+    /// runs, no other thread sees or changes the list; a block in it is in use, and is taken out
+    /// before it is freed or rewritten. Here none is known.
     fn with_shared_blocks<R>(
         &mut self,
         _hash: u32,
@@ -240,7 +240,7 @@ pub trait Edit: MetadataRead {
     }
 
     /// How the change that was just made is taken back, or what is done once the operation is.
-    fn note(&mut self, undo: Undo)
+    fn record_undo(&mut self, undo: Undo)
     where
         Self: Sized,
     {
@@ -253,7 +253,7 @@ pub trait Edit: MetadataRead {
     where
         Self: Sized,
     {
-        // Who has no other way gives up all of the edit after an error.
+        // A caller without an undo log gives up the whole edit after an error.
         let _ = change(self);
     }
 
@@ -270,12 +270,12 @@ pub trait Edit: MetadataRead {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Limits {
     /// They may: the operation can still be undone.
-    Judged,
+    Enforced,
     /// They may not: the space is in use already, as that of a map which grew.
     Ignored,
 }
 
-/// What a file uses more than before, or less where negative.
+/// The change of a file's use; negative where it uses less.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Usage {
     /// Bytes.
@@ -297,7 +297,7 @@ impl Usage {
     }
 }
 
-/// Inodes given out and taken back, beside the blocks of [`Edit`].
+/// Allocation and freeing of inodes, in addition to the blocks of [`Edit`].
 pub trait EditInodes: Edit {
     /// Marks a free inode near `near` as used. Its record holds anything: [`write_new_inode`] fills
     /// it. No quota is charged.
@@ -477,8 +477,8 @@ pub fn clear_inode<E: Edit>(edit: &mut E, number: InodeNo) -> Result<(), Error> 
     })?
 }
 
-/// An inode without blocks, owned by nobody: all times `now`, one link, mapped as new files of the
-/// volume are where its type has blocks.
+/// An inode without blocks and owner: all times `now`, one link, mapped as new files of the volume
+/// are if its type has blocks.
 pub fn new_inode(geometry: &Geometry, mode: u16, now: Timestamp) -> Inode {
     let has_blocks =
         matches!(FileType::of_mode(mode), Some(FileType::Regular | FileType::Directory));

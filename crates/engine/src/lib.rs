@@ -1,10 +1,9 @@
 //! A volume that is changed.
 //!
 //! Opened by [`Volume::open`] a file system on a device is a [`Volume`], which owns an [`Engine`]:
-//! it is read and changed, through a journal where it has one. What it has in common with a
-//! [`Reader`](extant_reader::Reader), which only reads, is in
-//! [`VolumeRead`](extant_reader::VolumeRead); an [`OpenVolume`] is one or the other. All are
-//! `Send + Sync`, and every call takes `&self`.
+//! it is read and changed, through a journal where it has one. Its calls that only read are those
+//! of a [`Reader`](extant_reader::Reader), in [`VolumeRead`](extant_reader::VolumeRead); an
+//! [`OpenVolume`] is one or the other. All are `Send + Sync`, and every call takes `&self`.
 //!
 //! The algorithms that change the format are in [`mod@write`]: functions over [`edit::Edit`].
 #![forbid(unsafe_code)]
@@ -30,7 +29,7 @@ pub use engine::faults::Step;
 pub use engine::lost::ErrorSample;
 pub use extant_journal::BatchTime;
 pub use open_volume::{OpenReadDir, OpenVolume};
-pub use ops::{Creator, EngineReadDir, RenameFlags, SetAttributes, TimesOfUse};
+pub use ops::{Credentials, EngineReadDir, RenameFlags, SetAttributes, TimesOfUse};
 pub use options::{DataMode, VolumeOptions};
 pub use shutdown::Shutdown;
 pub use volume::Volume;

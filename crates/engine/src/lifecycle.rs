@@ -1,17 +1,17 @@
-//! A volume opened for changes and closed: what is refused, recovery, and what the superblock says
-//! meanwhile.
+//! Opening a volume for changes and closing it: refusals, recovery, and the superblock's state
+//! while it is open.
 
 use crate::alloc::{Allocator, AllocatorOptions};
 use crate::edit::change_superblock;
-use crate::engine::delay::Delays;
+use crate::engine::delay::DelayedAllocation;
 use crate::engine::faults::Faults;
+use crate::engine::health::Health;
 use crate::engine::inodes::InodeCache;
 use crate::engine::lazy_times::LazyTimes;
 use crate::engine::mmp::MmpMark;
 use crate::engine::names::NameCache;
 use crate::engine::operation::Operation;
 use crate::engine::shared::Shared;
-use crate::engine::status::Status;
 use crate::engine::written::CountedDevice;
 use crate::engine::{Engine, Hooks};
 use crate::options::{DataMode, VolumeOptions};
@@ -27,7 +27,7 @@ use extant_ondisk::superblock::{
 use extant_ondisk::{
     CompatFeatures, FormatError, Geometry, IncompatFeatures, RoCompatFeatures, Uuid,
 };
-use extant_reader::read::ahead::ReadAhead;
+use extant_reader::read::ahead::FileReadAhead;
 use extant_reader::read::statfs::clusters_for_maps;
 use extant_reader::read::{group, tables};
 use extant_reader::{Error, VolumeInfo, check_journal_device, check_size, torn};
@@ -133,7 +133,7 @@ fn check_quotas(options: &VolumeOptions, info: &VolumeInfo) -> Result<(), Error>
 }
 
 /// Whether data are delayed.
-fn delays(options: &VolumeOptions, superblock: &Superblock, data: DataMode) -> bool {
+fn delalloc(options: &VolumeOptions, superblock: &Superblock, data: DataMode) -> bool {
     let default = !superblock.default_mount_opts.contains(DefaultMountOptions::NO_DELALLOC);
     data != DataMode::Journal && options.delalloc.unwrap_or(default)
 }
@@ -170,14 +170,14 @@ fn allocator_options(
 /// Starts the background writer, where data or times wait in memory. It has the engine only while
 /// it works.
 fn start_writer(engine: &Arc<Engine>) -> Option<Worker> {
-    if !engine.delays.is_on && !engine.lazy_times.is_on {
+    if !engine.delalloc.is_on && !engine.lazy_times.is_on {
         return None;
     }
     let writer = engine.env.spawn("writeback", {
         let engine = Arc::downgrade(engine);
         move || engine.upgrade().map_or(Next::Done, |engine| engine.write_back_due())
     });
-    engine.delays.set_writer(writer.waker());
+    engine.delalloc.set_writer(writer.waker());
     Some(writer)
 }
 
@@ -252,8 +252,8 @@ impl Engine {
     pub fn sync(&self) -> Result<(), Error> {
         self.write_back_all();
         self.write_all_times()?;
-        self.allocator.discard_windows(|inode| self.inodes.is_held(inode));
-        self.delays.take_lost()?;
+        self.allocator.discard_preallocations(|inode| self.inodes.is_pinned(inode));
+        self.delalloc.take_lost()?;
         self.commit_all()
     }
 
@@ -278,7 +278,7 @@ impl Engine {
             return Err(Error::Invalid("the volume is frozen already"));
         }
         self.write_back_all();
-        self.delays.take_lost()?;
+        self.delalloc.take_lost()?;
         self.write_all_times()?;
         self.is_frozen.store(true, Ordering::Release);
         let frozen = self.store_counts(false).and_then(|()| self.hold_all_writes());
@@ -378,8 +378,8 @@ impl Volume {
             return Self::open_taken(device, env, options, data, Arc::default());
         }
         let mark = Arc::new(MmpMark::take(&device, &raw, &geometry, env)?);
-        let status = Arc::<Status>::default();
-        let mut volume = match Self::open_taken(device, env, options, data, status.clone()) {
+        let health = Arc::<Health>::default();
+        let mut volume = match Self::open_taken(device, env, options, data, health.clone()) {
             Ok(volume) => volume,
             Err(error) => {
                 mark.give_back(env)?;
@@ -387,7 +387,7 @@ impl Volume {
             }
         };
         let (kept, world) = (mark.clone(), env.clone());
-        volume.workers.mmp = Some((env.spawn("mmp", move || kept.keep(&status, &world)), mark));
+        volume.workers.mmp = Some((env.spawn("mmp", move || kept.keep(&health, &world)), mark));
         Ok(volume)
     }
 
@@ -397,9 +397,9 @@ impl Volume {
         env: &Env,
         options: &VolumeOptions,
         data: DataMode,
-        status: Arc<Status>,
+        health: Arc<Health>,
     ) -> Result<Self, Error> {
-        let written = Arc::new(CountedDevice::new(device, status.clone()));
+        let written = Arc::new(CountedDevice::new(device, health.clone()));
         let device: Arc<dyn Device> = written.clone();
         let raw = read_primary_superblock(&*device)?;
         let geometry = Geometry::new(&raw)?;
@@ -415,7 +415,7 @@ impl Volume {
         let counts_are_true =
             !needs_recovery && state.contains(State::CLEAN) && !state.contains(State::ERRORS);
 
-        let guarded = |log| Arc::new(CountedDevice::new(log, status.clone())) as Arc<dyn Device>;
+        let guarded = |log| Arc::new(CountedDevice::new(log, health.clone())) as Arc<dyn Device>;
         let external = options.external_journal.clone().map(guarded);
         let log = find_log(&device, &raw, &geometry, external)?;
         let has_log = log.is_some();
@@ -431,7 +431,7 @@ impl Volume {
             &geometry,
             log,
             env,
-            extant_journal::Options {
+            extant_journal::JournalOptions {
                 commit_interval: options.commit_interval,
                 barriers: options.barriers,
                 checksum: options.journal_checksum,
@@ -442,7 +442,7 @@ impl Volume {
             },
             Arc::new(Hooks {
                 allocator: allocator.clone(),
-                status: status.clone(),
+                health: health.clone(),
                 discards: options.discard.then(|| (device.clone(), geometry.clone())),
             }),
         )?;
@@ -469,7 +469,7 @@ impl Volume {
             journal,
             recovered,
             on_broken_index: options.on_broken_index,
-            ahead: ReadAhead::default(),
+            ahead: FileReadAhead::default(),
             table_run,
             env: env.clone(),
             options: options.clone(),
@@ -478,7 +478,10 @@ impl Volume {
             allocator,
             inodes: InodeCache::new(inodes),
             names: NameCache::new(options.memory / 64),
-            delays: Delays::new(delays(options, &info.superblock, data), options.memory),
+            delalloc: DelayedAllocation::new(
+                delalloc(options, &info.superblock, data),
+                options.memory,
+            ),
             lazy_times: LazyTimes::new(options.lazytime, inodes),
             geometry: Arc::new(info.geometry.clone()),
             tables: (0..info.geometry.groups_count).map(|_| AtomicU64::new(0)).collect(),
@@ -486,14 +489,15 @@ impl Volume {
             orphans: Mutex::default(),
             shared: Shared::default(),
             quotas: Mutex::default(),
-            status,
+            health,
             is_frozen: AtomicBool::new(false),
             freezing: Mutex::default(),
             faults: Faults::default(),
             generations: AtomicU64::new(first_generation),
             info,
         };
-        let orphans = Orphans::load(&engine, |error| drop(engine.noted(Err::<(), _>(error))))?;
+        let orphans =
+            Orphans::load(&engine, |error| drop(engine.record_corruption(Err::<(), _>(error))))?;
         *engine.orphans.lock() = orphans;
         if !counts_are_true {
             let (clusters, inodes) = group::free_counts(&engine)?;
@@ -519,7 +523,7 @@ impl Volume {
             self.thaw()?;
         }
         if !self.is_read_only() {
-            self.let_go_of_all()?;
+            self.unpin_all()?;
         }
         self.write_back_all();
         self.write_all_times()?;
@@ -533,7 +537,7 @@ impl Volume {
         self.store_counts(true)?;
         let Self { workers, engine } = self;
         let engine = Arc::into_inner(engine).expect("the background writer has stopped");
-        let lost = engine.delays.take_lost();
+        let lost = engine.delalloc.take_lost();
         let Engine { journal, env, .. } = engine;
         let closed = journal.close();
         if let Some((worker, mark)) = workers.mmp {

@@ -8,7 +8,8 @@ use crate::volume::Volume;
 use extant_device::Device;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::{BlockNo, Geometry, GroupNo, InodeNo};
-use extant_reader::read::dir::{DirEntry, Found, ReadDir};
+use extant_reader::read::dir::{DirEntry, ReadDir};
+use extant_reader::read::dir_block::EntryTarget;
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::mapping::Mapping;
 use extant_reader::read::path::Follow;
@@ -21,8 +22,7 @@ use extant_reader::{
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A volume that is open. What is read of it is in [`VolumeRead`]; changes are the [`Engine`]'s
-/// calls.
+/// A volume that is open. Reads are calls of [`VolumeRead`]; changes are the [`Engine`]'s calls.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a program has few of them, and seldom moves one")]
 pub enum OpenVolume {
@@ -50,7 +50,7 @@ impl OpenVolume {
         &MetadataRead::info(self).geometry
     }
 
-    /// What changes the volume.
+    /// The engine, which changes the volume.
     ///
     /// # Errors
     /// [`Error::ReadOnly`] where it was opened for reading only.
@@ -158,16 +158,16 @@ impl OpenVolume {
         }
     }
 
-    /// As [`Engine::closed_by_all`].
-    pub fn closed_by_all(&self, file: InodeNo) {
+    /// As [`Engine::last_writer_closed`].
+    pub fn last_writer_closed(&self, file: InodeNo) {
         if let Some(engine) = self.changing() {
-            engine.closed_by_all(file);
+            engine.last_writer_closed(file);
         }
     }
 
-    /// As [`Engine::nameless_count`]; 0 on a volume that is only read.
-    pub fn nameless_count(&self) -> usize {
-        self.changing().map_or(0, Engine::nameless_count)
+    /// As [`Engine::open_unlinked_count`]; 0 on a volume that is only read.
+    pub fn open_unlinked_count(&self) -> usize {
+        self.changing().map_or(0, Engine::open_unlinked_count)
     }
 }
 
@@ -176,7 +176,7 @@ impl OpenVolume {
 pub enum OpenReadDir<'v> {
     /// Of a volume that is only read.
     ReadOnly(Box<ReadDir<'v, Reader>>),
-    /// Of one that is changed meanwhile.
+    /// The entries of a directory that may change during the walk.
     ReadWrite(EngineReadDir<'v>),
 }
 

@@ -53,7 +53,7 @@ pub struct VolumeOptions {
     /// The kernel's `dirty_expire_centisecs`: `commit_interval` says nothing of data that have no
     /// blocks yet.
     pub dirty_expire: Duration,
-    /// Delayed data of a file that is renamed over another, or was emptied to be written anew, are
+    /// Delayed data of a file that is renamed over another, or was emptied to be written again, are
     /// written early (`auto_da_alloc`).
     pub auto_da_alloc: bool,
     /// Bytes of memory for metadata, inodes and delayed data together, about. 16 MiB and 32 bytes
@@ -68,7 +68,7 @@ pub struct VolumeOptions {
     /// Blocks of a stripe that large runs are aligned to (`stripe=`); else what the superblock
     /// says, 0 or 1 for none.
     pub stripe: Option<u32>,
-    /// The device is told of blocks that were freed, once that is committed (`discard`).
+    /// Freed blocks are discarded on the device after the commit (`discard`).
     pub discard: bool,
     /// Clusters that only maps may take, so that a full volume can still cut extents. The kernel's
     /// `reserved_clusters`; `None` for as many as it keeps: a fiftieth of all, 4096 at most, none
@@ -84,8 +84,8 @@ pub struct VolumeOptions {
     /// `prjquota`); those that are must be counted by the volume. `None`: all that it counts. Use
     /// is counted always.
     pub enforced_limits: Option<[bool; 3]>,
-    /// Directories of so many KiB and more do not grow (`max_dir_size_kb=`). `None` and 0: without
-    /// a limit.
+    /// Directories of this number of KiB and more do not grow (`max_dir_size_kb=`). `None` and 0:
+    /// without a limit.
     pub max_dir_size_kb: Option<u32>,
     /// Whether files with equal attributes share the block or inode that holds them; `nombcache`
     /// says no.
@@ -108,7 +108,7 @@ pub struct VolumeOptions {
 impl Default for VolumeOptions {
     /// As the kernel mounts, with 256 MiB of memory.
     fn default() -> Self {
-        let journal = extant_journal::Options::default();
+        let journal = extant_journal::JournalOptions::default();
         Self {
             on_broken_index: BrokenIndex::default(),
             inode_readahead_blks: DEFAULT_TABLE_RUN,

@@ -6,12 +6,12 @@
 extant_runtime::lock_ranks! {
     /// Held by who freezes or thaws the volume: one after the other.
     pub FreezeLock = 50;
-    /// One rename of a directory to another directory at a time: who is whose ancestor stands still
-    /// meanwhile.
+    /// One rename of a directory to another directory at a time: the ancestors of directories do
+    /// not change during it.
     pub RenameLock = 100;
     /// An inode: its fields, its map, and for directories its records. The key is
-    /// [`LockAs`](crate::engine::inodes::LockAs) and the number: parents, then directories in them,
-    /// then other files.
+    /// [`LockClass`](crate::engine::inodes::LockClass) and the number: parents, then directories in
+    /// them, then other files.
     pub InodeLock = 200, keyed;
     /// The orphans of the volume.
     pub OrphanLock = 280;
@@ -22,36 +22,37 @@ extant_runtime::lock_ranks! {
     /// The quota files.
     pub QuotaLock = 290;
     /// A shard of the windows in front of files that grow.
-    pub WindowLock = 292;
+    pub PreallocationLock = 292;
     /// The windows that small files of one thread share.
-    pub SharedWindowLock = 294;
+    pub GroupPreallocationLock = 294;
     /// A group's bitmaps and descriptor, and what must not be given out yet. The key is the group.
     pub GroupLock = 300, keyed;
-    /// What is known of a few groups, for moments.
+    /// The summaries of a few groups; held for a short time.
     pub KnownLock = 302;
     /// The groups whose buddies are in memory.
     pub LoadedLock = 305;
-    /// What the running transactions have freed.
+    /// The clusters that running transactions have freed.
     pub FreedLock = 310;
-    /// A shard of the cache of inodes. Held for moments; no other lock is taken meanwhile.
+    /// A shard of the cache of inodes. Held for a short time; no other lock is taken under it.
     pub InodeCacheLock = 400;
-    /// A shard of the names that are known. Held for moments; no other lock is taken meanwhile.
+    /// A shard of the names that are known. Held for a short time; no other lock is taken under it.
     pub NameCacheLock = 401;
     /// The files that have delayed data.
     pub DelayListLock = 402;
-    /// The files whose times wait in memory. Held for moments; no other lock is taken meanwhile.
+    /// The files whose times wait in memory. Held for a short time; no other lock is taken under
+    /// it.
     pub TimesListLock = 407;
     /// Whether a round of a file's delayed data is on its way. Waited under, perhaps with locks of
     /// directories held.
-    pub FlightLock = 403;
+    pub WritebackLock = 403;
     /// How much memory delayed data take. Waited under, with no other lock held.
     pub DelayedMemoryLock = 404;
     /// Buffers that are kept for delayed data.
-    pub SpareLock = 405;
+    pub BufferPoolLock = 405;
     /// Why a file's delayed data were lost.
     pub LostLock = 406;
-    /// What the volume knows of its own errors.
-    pub StatusLock = 410;
+    /// The volume's own errors.
+    pub HealthLock = 410;
     /// Whether writes are held back from the device. Above the journal's: it writes with its locks
     /// held.
     pub WriteGateLock = 600;

@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use extant_reader::Error;
 use extant_runtime::sync::atomic::Ordering;
 
-/// What is still written when a volume is shut down: the modes of `FS_IOC_SHUTDOWN`.
+/// The data that are still written when a volume is shut down: the modes of `FS_IOC_SHUTDOWN`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Shutdown {
     /// All that was changed, as [`Engine::freeze`] does: there is nothing to recover.
@@ -24,7 +24,7 @@ impl Engine {
     /// As [`Self::freeze`] and [`Self::sync`]; it is shut down all the same.
     pub fn shutdown(&self, how: Shutdown) -> Result<(), Error> {
         let written = match how {
-            // What is frozen is on the device.
+            // The data of a frozen volume are on the device.
             _ if self.is_frozen.load(Ordering::Acquire) => Ok(()),
             Shutdown::Default => self.freeze(),
             Shutdown::LogFlush => self.commit_all(),
@@ -39,9 +39,9 @@ impl Engine {
     /// Nothing is written from now on, neither by those who are about to nor as a note of this end;
     /// who waits goes on, in vain.
     fn stop(&self) {
-        self.status.set_shut_down();
+        self.health.set_shut_down();
         self.written.let_writes_pass();
-        if let Some(refusal) = self.status.refusal() {
+        if let Some(refusal) = self.health.refusal() {
             self.journal.abort(refusal.into());
         }
     }

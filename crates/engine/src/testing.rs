@@ -29,7 +29,7 @@ pub struct ScratchEdit {
     allocator: Arc<Allocator>,
     /// No run longer than this many clusters is given out.
     pub longest_run: u64,
-    /// What [`Edit::now`] says.
+    /// The time of [`Edit::now`].
     pub time: Timestamp,
     /// All that was charged, by file.
     charged: BTreeMap<InodeNo, Usage>,
@@ -225,9 +225,9 @@ impl EditInodes for ScratchEdit {
 /// Free clusters set aside, found but not taken: what a measurement of the search alone looks at.
 /// Dropped, they are free again.
 #[derive(Debug)]
-pub struct Found(Claim);
+pub struct ClaimedRun(Claim);
 
-impl Found {
+impl ClaimedRun {
     /// The blocks.
     pub fn run(&self) -> Run {
         self.0.run()
@@ -255,7 +255,7 @@ pub fn buddy_bytes(engine: &Engine) -> u64 {
 ///
 /// # Errors
 /// [`Error::NoSpace`], or something broken on the way.
-pub fn find(engine: &Engine, request: AllocationRequest) -> Result<Found, Error> {
+pub fn find(engine: &Engine, request: AllocationRequest) -> Result<ClaimedRun, Error> {
     let budget = Budget::Free { is_privileged: true };
-    engine.allocator.claim(engine, request, budget).map(Found)
+    engine.allocator.claim(engine, request, budget).map(ClaimedRun)
 }

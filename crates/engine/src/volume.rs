@@ -6,7 +6,7 @@ use crate::ops::EngineReadDir;
 use extant_device::Device;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
-use extant_reader::read::dir::Found;
+use extant_reader::read::dir_block::EntryTarget;
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::mapping::Mapping;
 use extant_reader::read::path::Follow;
@@ -24,13 +24,13 @@ use std::sync::Arc;
 /// ```no_run
 /// use extant_runtime::env::Env;
 /// use extant_ondisk::InodeNo;
-/// use extant_engine::{Creator, VolumeOptions, Volume};
+/// use extant_engine::{Credentials, VolumeOptions, Volume};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let path = std::path::Path::new("disk.img");
-/// let device = extant_device::OpenOptions::new().write(true).open(path)?;
+/// let device = extant_device::FileDeviceOptions::new().write(true).open(path)?;
 /// let device = std::sync::Arc::new(device);
 /// let volume = Volume::open(device, &Env::threads(), &VolumeOptions::default())?;
-/// let file = volume.create(InodeNo::ROOT, b"hosts", 0o644, &Creator::ROOT)?;
+/// let file = volume.create(InodeNo::ROOT, b"hosts", 0o644, &Credentials::ROOT)?;
 /// volume.write(file.number, 0, b"127.0.0.1 localhost\n")?;
 /// volume.close()?;
 /// # Ok(())
@@ -38,15 +38,15 @@ use std::sync::Arc;
 /// ```
 #[derive(Debug)]
 pub struct Volume {
-    /// Stopped before the engine goes, so that nobody else has it then.
+    /// Stopped before the engine is dropped, so that no worker holds it then.
     pub(crate) workers: Workers,
     pub(crate) engine: Arc<Engine>,
 }
 
-/// The workers of a volume in the background. What they do under way is done when they go.
+/// The workers of a volume in the background. A run in progress is finished when they are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Workers {
-    /// Who writes delayed data and times. It goes first.
+    /// The background writer of delayed data and times. It goes first.
     pub(crate) writer: Option<Worker>,
     /// The mark of multiple-mount protection, and who keeps it alive.
     pub(crate) mmp: Option<(Worker, Arc<MmpMark>)>,

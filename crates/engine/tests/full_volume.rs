@@ -3,7 +3,7 @@
 
 use extant_device::{Device, MemoryDevice};
 use extant_engine::ops::FallocateMode;
-use extant_engine::{Creator, Volume, VolumeOptions};
+use extant_engine::{Credentials, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_reader::{Error, Reader, VolumeRead};
 use extant_runtime::env::Env;
@@ -11,7 +11,8 @@ use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use std::sync::Arc;
 
 const ROOT: InodeNo = InodeNo::ROOT;
-const USER: Creator = Creator { uid: 1000, gid: 1000, is_privileged: false, ..Creator::ROOT };
+const USER: Credentials =
+    Credentials { uid: 1000, gid: 1000, is_privileged: false, ..Credentials::ROOT };
 
 /// A volume of so many bytes, open for changes, and its device.
 fn volume(size: u64, args: &[&str]) -> Result<(Arc<MemoryDevice>, Volume), String> {
@@ -34,7 +35,7 @@ macro_rules! volume {
 }
 
 fn create(volume: &Volume, name: &str) -> InodeNo {
-    volume.create(ROOT, name.as_bytes(), 0o666, &Creator::ROOT).unwrap().number
+    volume.create(ROOT, name.as_bytes(), 0o666, &Credentials::ROOT).unwrap().number
 }
 
 /// Fills the volume with files, as long as those who may use reserved blocks find space.
@@ -43,7 +44,7 @@ fn fill(volume: &Volume, name: &str) {
         let file = create(volume, &format!("{name}-{piece}"));
         let (piece, mut at) = (vec![1; piece], 0);
         loop {
-            match volume.write_by(file, at, &piece, &Creator::ROOT) {
+            match volume.write_by(file, at, &piece, &Credentials::ROOT) {
                 Ok(count) => at += count as u64,
                 Err(Error::NoSpace) => break,
                 Err(error) => panic!("{error}"),
@@ -70,7 +71,7 @@ fn preallocation_behind_the_end_can_be_written_on_a_full_volume() {
     fill(&volume, "fill");
     for index in 0..12 {
         let at = index * 8 * 4096;
-        assert_eq!(volume.write_by(file, at, &[7; 4096], &Creator::ROOT).unwrap(), 4096);
+        assert_eq!(volume.write_by(file, at, &[7; 4096], &Credentials::ROOT).unwrap(), 4096);
         volume.fsync(file).unwrap();
         assert_eq!(volume.inode(file).unwrap().size, at + 4096);
     }
@@ -141,7 +142,7 @@ fn an_extent_behind_the_end_that_cannot_be_cut_is_left_as_it_is() {
         .map(|index| {
             let file = create(&volume, &format!("file{index}"));
             let mode = modes[index % 2];
-            volume.fallocate_by(file, mode, 0, 16 << 10, &Creator::ROOT).unwrap();
+            volume.fallocate_by(file, mode, 0, 16 << 10, &Credentials::ROOT).unwrap();
             (file, mode)
         })
         .collect();
@@ -150,7 +151,7 @@ fn an_extent_behind_the_end_that_cannot_be_cut_is_left_as_it_is() {
     for (file, mode) in &files {
         for block in [1_u64, 3, 5] {
             let before = volume.inode(*file).unwrap();
-            match volume.write_by(*file, block << 10, &[7; 1024], &Creator::ROOT) {
+            match volume.write_by(*file, block << 10, &[7; 1024], &Credentials::ROOT) {
                 Ok(1024) => {}
                 Err(Error::NoSpace) if *mode == FallocateMode::KeepSize => {
                     refused += 1;

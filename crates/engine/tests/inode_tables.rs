@@ -2,7 +2,7 @@
 //! brings back what was changed since.
 
 use extant_device::{Device, DeviceError, Operation, Request};
-use extant_engine::{Creator, OpenVolume, SetAttributes, Volume, VolumeOptions};
+use extant_engine::{Credentials, OpenVolume, SetAttributes, Volume, VolumeOptions};
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
 use extant_reader::{ReaderOptions, VolumeRead};
 use extant_runtime::env::Env;
@@ -31,7 +31,8 @@ struct Reads {
 
 impl Reads {
     fn of(image: &TempImage) -> Arc<Self> {
-        let device = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
+        let device =
+            extant_device::FileDeviceOptions::new().write(true).open(image.path()).unwrap();
         Arc::new(Self { inner: Arc::new(device), seen: Mutex::default() })
     }
 
@@ -72,7 +73,8 @@ fn filled() -> Option<TempImage> {
     let volume = live(Reads::of(&image), 32, VolumeOptions::default().memory);
     for file in 0..FILES {
         let name = format!("file-{file:04}");
-        let made = volume.create(InodeNo::ROOT, name.as_bytes(), 0o600, &Creator::ROOT).unwrap();
+        let made =
+            volume.create(InodeNo::ROOT, name.as_bytes(), 0o600, &Credentials::ROOT).unwrap();
         assert_eq!(made.number.0, FIRST + file);
     }
     volume.close().unwrap();

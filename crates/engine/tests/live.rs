@@ -1,7 +1,7 @@
 //! A live volume: names made and taken away, closed, judged by e2fsck and by the kernel.
 
 use extant_device::{Device, FileDevice};
-use extant_engine::{Creator, OpenVolume, RenameFlags, Volume, VolumeOptions};
+use extant_engine::{Credentials, OpenVolume, RenameFlags, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_reader::{Error, Follow, Reader, VolumeRead};
 use extant_runtime::env::Env;
@@ -37,7 +37,7 @@ const KINDS: [&[&str]; 14] = [
 ];
 
 fn open_live(path: &Path) -> Volume {
-    let device = extant_device::OpenOptions::new().write(true).open(path).unwrap();
+    let device = extant_device::FileDeviceOptions::new().write(true).open(path).unwrap();
     let device: Arc<dyn Device> = Arc::new(device);
     let options = VolumeOptions::default();
     Volume::open(device, &Env::threads(), &options).unwrap()
@@ -61,7 +61,7 @@ fn names_made_and_taken_away_are_so_for_e2fsck_and_the_kernel() {
         let image = TempImage::by_mke2fs(48 << 20, &[kind, &["-N", "8000"]].concat()).unwrap();
         let volume = open_live(&image.path());
         let root = InodeNo::ROOT;
-        let by = Creator::ROOT;
+        let by = Credentials::ROOT;
         let dir = volume.mkdir(root, b"dir", 0o755, &by).unwrap();
         let mut expected = BTreeSet::new();
         for index in 0..3000 {
@@ -114,7 +114,7 @@ fn paths_are_walked_by_what_names_stand_for_now() {
     }
     let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-N", "3000"]).unwrap();
     let volume = open_live(&image.path());
-    let (root, by) = (InodeNo::ROOT, Creator::ROOT);
+    let (root, by) = (InodeNo::ROOT, Credentials::ROOT);
     let dir = |above, name: &str| volume.mkdir(above, name.as_bytes(), 0o755, &by).unwrap().number;
     let at = |path: &str| match volume.resolve(path.as_bytes(), Follow::Yes) {
         Ok(file) => Some(file.number),
@@ -155,7 +155,7 @@ fn a_frozen_volume_is_clean_and_goes_on_when_it_thaws() {
     }
     let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4"]).unwrap();
     let volume = open_live(&image.path());
-    let by = Creator::ROOT;
+    let by = Credentials::ROOT;
     volume.create(InodeNo::ROOT, b"before", 0o644, &by).unwrap();
     volume.freeze().unwrap();
     assert!(matches!(volume.freeze(), Err(Error::Invalid(_))));
@@ -190,16 +190,16 @@ fn a_volume_that_is_only_read_refuses_changes_and_has_nothing_to_be_made_durable
         Err(why) => skip!("{why}"),
     };
     let before = std::fs::read(image.path()).unwrap();
-    let device = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
+    let device = extant_device::FileDeviceOptions::new().write(true).open(image.path()).unwrap();
     let volume = OpenVolume::from(Reader::open(Arc::new(device)).unwrap());
     assert!(matches!(volume.engine(), Err(Error::ReadOnly)));
     assert!(volume.is_read_only());
     let root = InodeNo::ROOT;
     assert_eq!(volume.acquire(root).unwrap(), volume.inode(root).unwrap());
     volume.closed(root);
-    volume.closed_by_all(root);
+    volume.last_writer_closed(root);
     volume.release(root, 1).unwrap();
-    assert_eq!(volume.nameless_count(), 0);
+    assert_eq!(volume.open_unlinked_count(), 0);
     volume.sync().unwrap();
     volume.fsync(root).unwrap();
     assert!(matches!(volume.fsync(InodeNo(500)), Err(Error::FreeInode(InodeNo(500)))));
@@ -209,7 +209,7 @@ fn a_volume_that_is_only_read_refuses_changes_and_has_nothing_to_be_made_durable
 
     let volume = OpenVolume::from(open_live(&image.path()));
     assert!(!volume.is_read_only());
-    volume.engine().unwrap().create(root, b"file", 0o644, &Creator::ROOT).unwrap();
+    volume.engine().unwrap().create(root, b"file", 0o644, &Credentials::ROOT).unwrap();
     let names = volume.read_dir(root, 0).unwrap().map(|entry| entry.unwrap().name);
     assert!(names.into_iter().any(|name| name == b"file"));
     volume.close().unwrap();

@@ -3,7 +3,7 @@
 
 use extant_device::{Device, FileDevice, MemoryDevice};
 use extant_engine::ops::FallocateMode;
-use extant_engine::{AllocatorKind, Creator, Volume, VolumeOptions};
+use extant_engine::{AllocatorKind, Credentials, Volume, VolumeOptions};
 use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::{GroupNo, InodeNo};
@@ -21,7 +21,7 @@ fn open(device: Arc<dyn Device>, options: &VolumeOptions) -> Volume {
 }
 
 fn open_file(path: &Path, options: &VolumeOptions) -> Volume {
-    open(Arc::new(extant_device::OpenOptions::new().write(true).open(path).unwrap()), options)
+    open(Arc::new(extant_device::FileDeviceOptions::new().write(true).open(path).unwrap()), options)
 }
 
 /// Blocks are chosen at each write.
@@ -30,7 +30,7 @@ fn with(allocator: AllocatorKind) -> VolumeOptions {
 }
 
 fn create(volume: &Volume, name: &str) -> InodeNo {
-    volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number
+    volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Credentials::ROOT).unwrap().number
 }
 
 fn extents(volume: &Volume, file: InodeNo) -> Vec<Mapping> {
@@ -67,7 +67,7 @@ fn files_that_grow_together_have_few_extents_and_the_plain_allocator_mixes_them(
     assert!(plain >= 8 * 16, "{plain} extents of 8 files by the plain allocator");
 }
 
-/// Windows never take all that is free: the last files that grow find runs too.
+/// Preallocations never take all that is free: the last files that grow find runs too.
 #[test]
 fn many_files_on_a_volume_that_runs_full_have_few_extents() {
     const FILES: usize = 100;
@@ -75,7 +75,7 @@ fn many_files_on_a_volume_that_runs_full_have_few_extents() {
         skip!("no e2fsprogs here");
     }
     let image = TempImage::by_mke2fs(512 << 20, &["-t", "ext4", "-m", "0"]).unwrap();
-    let writer = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
+    let writer = extant_device::FileDeviceOptions::new().write(true).open(image.path()).unwrap();
     let options = VolumeOptions { memory: 64 << 20, ..VolumeOptions::default() };
     let volume = Volume::open(Arc::new(writer), &Env::stepped(1), &options).unwrap();
     written_together(&volume, FILES, 4 << 20);
@@ -113,7 +113,8 @@ fn groups_that_are_not_initialised_are_used_and_their_bitmaps_not_read() {
             })
             .collect();
         assert!(uninit.len() >= 3, "{uninit:?}");
-        let writer = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
+        let writer =
+            extant_device::FileDeviceOptions::new().write(true).open(image.path()).unwrap();
         for group in &uninit {
             let bitmap = volume.group_desc(*group).unwrap().block_bitmap;
             writer.write_at(geometry.byte_of(bitmap), &vec![0xa5; geometry.block_len()]).unwrap();
@@ -243,7 +244,7 @@ fn free_space_is_trimmed_and_what_is_in_use_stays() {
             .iter()
             .map(|extent| geometry.byte_of(extent.physical().unwrap()))
             .collect();
-        volume.closed_by_all(kept);
+        volume.last_writer_closed(kept);
         volume.unlink(InodeNo::ROOT, b"gone").unwrap();
         volume.sync().unwrap();
         let bytes_at = |places: &[u64]| {
@@ -281,8 +282,10 @@ fn free_space_is_trimmed_and_what_is_in_use_stays() {
 type Close = fn(&Volume, InodeNo);
 
 /// The last one who holds a file lets it go, or only reads it from now on.
-const CLOSES: [Close; 2] =
-    [|volume, file| volume.release(file, 1).unwrap(), |volume, file| volume.closed_by_all(file)];
+const CLOSES: [Close; 2] = [
+    |volume, file| volume.release(file, 1).unwrap(),
+    |volume, file| volume.last_writer_closed(file),
+];
 
 /// Two writes' bytes at a place of a file.
 fn write_two(volume: &Volume, file: InodeNo, at: usize) {
@@ -350,7 +353,7 @@ fn fill_up(volume: &Volume) {
     let block = u64::from(volume.geometry().block_size) as usize;
     let mut at = 0;
     for piece in [1 << 20, 16 * block, block] {
-        while let Ok(count) = volume.write_by(file, at, &vec![1; piece], &Creator::ROOT) {
+        while let Ok(count) = volume.write_by(file, at, &vec![1; piece], &Credentials::ROOT) {
             at += count as u64;
         }
     }

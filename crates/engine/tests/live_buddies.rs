@@ -2,7 +2,7 @@
 
 use extant_device::{Direct, FileDevice};
 use extant_engine::edit::{AllocationRequest, Purpose};
-use extant_engine::{Creator, Volume, VolumeOptions, testing};
+use extant_engine::{Credentials, Volume, VolumeOptions, testing};
 use extant_ondisk::{GroupNo, InodeNo};
 use extant_runtime::env::Env;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
@@ -25,7 +25,7 @@ fn buddies_go_when_memory_is_short() {
     let image = TempImage::by_mke2fs(32 << 30, &options).unwrap();
     let memory = MEMORY;
     let live = VolumeOptions { memory, ..VolumeOptions::default() };
-    let device = extant_device::OpenOptions::new().write(true).direct(Direct::WherePossible);
+    let device = extant_device::FileDeviceOptions::new().write(true).direct(Direct::WherePossible);
     let device: Arc<FileDevice> = Arc::new(device.open(image.path()).unwrap());
     let volume = Volume::open(device, &Env::stepped(1), &live).unwrap();
     let geometry = volume.geometry().clone();
@@ -48,7 +48,7 @@ fn buddies_go_when_memory_is_short() {
     assert!(full > memory / 16, "{full} bytes: all groups were looked at");
     // More than may be delayed, and no background writer comes between: whoever writes waits for
     // memory.
-    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap().number;
+    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Credentials::ROOT).unwrap().number;
     let piece = vec![7; 256 << 10];
     for at in 0..64 {
         volume.write(file, at * piece.len() as u64, &piece).unwrap();

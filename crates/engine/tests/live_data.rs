@@ -7,7 +7,7 @@ use common::edited::rng;
 use common::memory;
 use extant_device::Device;
 use extant_engine::ops::FallocateMode;
-use extant_engine::{Creator, DataMode, Volume, VolumeOptions};
+use extant_engine::{Credentials, DataMode, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_reader::{Error, Reader, VolumeRead};
 use extant_runtime::env::Env;
@@ -178,7 +178,7 @@ fn history(options: &[&str], data: Option<DataMode>, seed: u8, steps: u32, size:
     let mut models: Vec<Model> = (0..3)
         .map(|index| {
             let name = format!("file{index}");
-            let made = volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT);
+            let made = volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Credentials::ROOT);
             Model { file: made.unwrap().number, name, bytes: Vec::new() }
         })
         .collect();
@@ -286,7 +286,7 @@ fn sequential_writers_get_few_extents() {
     let image = Image::new(64 << 20, &["-t", "ext4"]);
     let volume = image.open_live(None);
     let make = |name: &str| {
-        volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number
+        volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Credentials::ROOT).unwrap().number
     };
     let (small, large) = (make("small"), make("large"));
     for at in 0..1024 {
@@ -330,7 +330,7 @@ fn ranges_of_any_file_may_end_where_the_longest_file_of_the_volume_does() {
         for mode in MODES {
             let name = format!("{mode:?}");
             let made =
-                volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap();
+                volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Credentials::ROOT).unwrap();
             let file = made.number;
             volume.write(file, 0, &[1; 10_000]).unwrap();
             let within = volume.fallocate(file, mode, end - block, block);
@@ -369,7 +369,7 @@ fn files_reach_as_far_as_the_format_does() {
     ] {
         let image = Image::new(16 << 20, options);
         let volume = image.open_live(None);
-        let made = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap();
+        let made = volume.create(InodeNo::ROOT, b"file", 0o644, &Credentials::ROOT).unwrap();
         let file = made.number;
         for at in [(2 << 30) - 1, (4 << 30) - 2, end - 2] {
             assert_eq!(volume.write(file, at, b"ab").unwrap(), 2, "{at}");
@@ -405,7 +405,7 @@ fn threads_change_contents_side_by_side() {
         let image = Image::new(64 << 20, options);
         let volume = image.open_live(data);
         let make = |name: &str| {
-            volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number
+            volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Credentials::ROOT).unwrap().number
         };
         let shared = make("shared");
         let mut models: Vec<Model> = (0..4)
@@ -459,13 +459,13 @@ fn preallocated_blocks_of_a_full_volume_are_written() {
         VolumeOptions { delalloc, reserved_clusters: Some(0), ..VolumeOptions::default() };
     let volume = image.open_with(&options);
     let make = |name: &str| {
-        volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number
+        volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Credentials::ROOT).unwrap().number
     };
     let (ready, filler) = (make("ready"), make("filler"));
     const SIZE: usize = 1 << 20;
     volume.fallocate(ready, FallocateMode::Allocate, 0, SIZE as u64).unwrap();
     let mut at = 0;
-    while let Ok(count) = volume.write_by(filler, at, &[1; 1 << 16], &Creator::ROOT) {
+    while let Ok(count) = volume.write_by(filler, at, &[1; 1 << 16], &Credentials::ROOT) {
         at += count as u64;
     }
     assert_eq!(volume.stat_fs().unwrap().free_blocks, 0);
@@ -491,7 +491,7 @@ fn a_large_journalled_file_is_deleted_with_a_small_log() {
     }
     let image = Image::new(120 << 20, &["-t", "ext4", "-b", "1024", "-J", "size=1"]);
     let volume = image.open_live(Some(DataMode::Journal));
-    let made = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap();
+    let made = volume.create(InodeNo::ROOT, b"file", 0o644, &Credentials::ROOT).unwrap();
     let bytes = vec![7; 1 << 20];
     let mut at = 0;
     while at < 90 << 20 {
@@ -511,7 +511,7 @@ fn truncation_to_the_same_size_gives_preallocated_blocks_back() {
     }
     let image = Image::new(16 << 20, &["-t", "ext4"]);
     let volume = image.open_live(None);
-    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap().number;
+    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Credentials::ROOT).unwrap().number;
     volume.write(file, 0, b"ten bytes.").unwrap();
     let before = volume.inode(file).unwrap().blocks;
     volume.fallocate(file, FallocateMode::KeepSize, 0, 1 << 20).unwrap();

@@ -1,14 +1,14 @@
-//! Delayed allocation seen from outside: when data are written, what they are promised, and what
-//! becomes of them when that fails.
+//! DelayedData allocation seen from outside: when data are written, what they are promised, and
+//! what becomes of them when that fails.
 
 mod common;
 
 use common::pause;
 use extant_device::{Device, DeviceError, MemoryDevice, Operation, Request, RequestKind};
 use extant_engine::ops::FallocateMode;
-use extant_engine::{Creator, DataMode, RenameFlags, SetAttributes, Volume, VolumeOptions};
+use extant_engine::{Credentials, DataMode, RenameFlags, SetAttributes, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
-use extant_reader::{Error, Reader, Target, VolumeRead};
+use extant_reader::{Error, MappingTarget, Reader, VolumeRead};
 use extant_runtime::env::Env;
 use extant_runtime::sync::atomic::{AtomicUsize, Ordering};
 use extant_runtime::sync::thread::scope;
@@ -54,7 +54,7 @@ impl Faulty {
 }
 
 fn create(volume: &Volume, name: &str) -> InodeNo {
-    volume.create(ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number
+    volume.create(ROOT, name.as_bytes(), 0o644, &Credentials::ROOT).unwrap().number
 }
 
 fn check(device: &dyn Device) {
@@ -259,8 +259,8 @@ fn of_files_that_are_written_together_only_those_that_cannot_be_written_are_lost
     faulty.inject(Fault::new(broken).on(Operation::Write).after(1).times(1));
     env.advance(Duration::from_secs(31));
     assert_eq!(faulty.faults_met(), 1);
-    let told = files.map(|file| volume.fsync(file).is_ok());
-    assert_eq!(told, [true, false, true]);
+    let reported = files.map(|file| volume.fsync(file).is_ok());
+    assert_eq!(reported, [true, false, true]);
     assert_eq!(files.map(|file| volume.inode(file).unwrap().size), [3000, 0, 3000]);
     assert_eq!(volume.reserved_space(), 0);
     assert!(volume.sync().is_err());
@@ -472,11 +472,11 @@ fn a_target_that_cannot_be_flushed_stops_the_journal() {
     volume.sync().unwrap();
     let broken = Effect::Error(io::ErrorKind::Other);
     faulty.inject(Fault::new(broken).on(Operation::Flush).times(1));
-    let link = volume.symlink(ROOT, b"link", &[b't'; 100], &Creator::ROOT);
+    let link = volume.symlink(ROOT, b"link", &[b't'; 100], &Credentials::ROOT);
     assert!(matches!(link, Err(Error::Io(_))), "{link:?}");
     assert_eq!(faulty.faults_met(), 1);
     // The device works again; the volume takes nothing any more.
-    let after = volume.create(ROOT, b"after", 0o644, &Creator::ROOT);
+    let after = volume.create(ROOT, b"after", 0o644, &Credentials::ROOT);
     assert!(matches!(after, Err(Error::Journal(_))), "{after:?}");
     assert!(volume.sync().is_err());
     env.advance(Duration::from_secs(31));
@@ -609,7 +609,7 @@ fn calls_on_ranges_see_delayed_data() {
     volume.fallocate(file, FallocateMode::CollapseRange, 0, 1024).unwrap();
     volume.write(file, 30_000, &[3; 10]).unwrap();
     let runs: Vec<_> = volume.extents(file).unwrap().map(|run| run.unwrap().target).collect();
-    assert_eq!(runs.iter().filter(|target| matches!(target, Target::Written(_))).count(), 3);
+    assert_eq!(runs.iter().filter(|target| matches!(target, MappingTarget::Written(_))).count(), 3);
     let mut bytes = vec![9; 40_000];
     assert_eq!(volume.read(file, 0, &mut bytes).unwrap(), 30_010);
     let expected = |at: usize| match at {

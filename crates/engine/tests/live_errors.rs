@@ -2,9 +2,9 @@
 //! `errors=` says.
 
 use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
-use extant_engine::{Creator, RenameFlags, Volume, VolumeOptions};
+use extant_engine::{Credentials, RenameFlags, Volume, VolumeOptions};
 use extant_ondisk::superblock::ErrorPolicy;
-use extant_ondisk::{BlockNo, FileBlock, InodeNo, Place};
+use extant_ondisk::{BlockNo, FileBlock, InodeNo, Location};
 use extant_reader::{Error, Reader, VolumeRead};
 use extant_runtime::env::Env;
 use extant_testkit::{TempImage, dumpe2fs_h, skip, tool};
@@ -23,8 +23,8 @@ fn broken() -> Result<(TempImage, Arc<dyn Device>, InodeNo), String> {
     let bytes = std::fs::read(image.path()).map_err(|error| error.to_string())?;
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&bytes));
     let volume = open(&device, None);
-    let dir = volume.mkdir(InodeNo::ROOT, b"dir", 0o755, &Creator::ROOT).unwrap().number;
-    volume.create(dir, b"file", 0o644, &Creator::ROOT).unwrap();
+    let dir = volume.mkdir(InodeNo::ROOT, b"dir", 0o755, &Credentials::ROOT).unwrap().number;
+    volume.create(dir, b"file", 0o644, &Credentials::ROOT).unwrap();
     let mut extents = volume.extents(dir).unwrap();
     let BlockNo(block) = extents.next().unwrap().unwrap().physical().unwrap();
     drop(extents);
@@ -52,11 +52,11 @@ fn corruption_is_told_recorded_and_answered_as_the_options_say() {
         let (image, device, dir) = broken().unwrap();
         let volume = open(&device, policy);
         let met = volume.lookup(dir, b"file").unwrap_err();
-        let Error::Format(extant_ondisk::FormatError::Corrupt { place, .. }) = &met else {
+        let Error::Format(extant_ondisk::FormatError::Corrupt { location, .. }) = &met else {
             panic!("{met}");
         };
-        assert_eq!(*place, Place::DirBlock(dir, FileBlock(0)));
-        let made = volume.create(InodeNo::ROOT, b"other", 0o644, &Creator::ROOT);
+        assert_eq!(*location, Location::DirBlock(dir, FileBlock(0)));
+        let made = volume.create(InodeNo::ROOT, b"other", 0o644, &Credentials::ROOT);
         if policy.is_none() {
             made.unwrap();
             assert!(!volume.is_read_only());
@@ -118,10 +118,11 @@ fn a_name_of_a_directory_inside_itself_is_told_and_stays() {
     let dir = volume.lookup(InodeNo::ROOT, b"dir").unwrap().inode;
     assert_eq!(volume.lookup(dir, b"itself").unwrap().inode, dir);
     let is_told = |answer: Result<(), Error>| {
-        let Err(Error::Format(extant_ondisk::FormatError::Corrupt { place, .. })) = answer else {
+        let Err(Error::Format(extant_ondisk::FormatError::Corrupt { location, .. })) = answer
+        else {
             panic!("{answer:?}");
         };
-        assert_eq!(place, Place::Inode(dir));
+        assert_eq!(location, Location::Inode(dir));
     };
     is_told(volume.unlink(dir, b"itself"));
     is_told(volume.rmdir(dir, b"itself"));
@@ -142,11 +143,11 @@ fn a_name_in_a_block_of_two_directories_is_told_when_it_moved_with_the_other() {
     let full = device();
     let volume = open(&full, None);
     let [one, _] = ["one", "other"].map(|name| {
-        volume.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Creator::ROOT).unwrap().number
+        volume.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Credentials::ROOT).unwrap().number
     });
     let name = |number| format!("{number}{}", "n".repeat(110));
     for number in 0..8 {
-        volume.create(one, name(number).as_bytes(), 0o644, &Creator::ROOT).unwrap();
+        volume.create(one, name(number).as_bytes(), 0o644, &Credentials::ROOT).unwrap();
     }
     let BlockNo(block) = volume.extents(one).unwrap().next().unwrap().unwrap().physical().unwrap();
     volume.close().unwrap();
@@ -206,7 +207,7 @@ fn a_mark_is_taken_kept_alive_and_given_back() {
     // A second opener watches for a while, sees the number move, and writes nothing.
     let refused = open().unwrap_err();
     assert!(matches!(refused, Error::InUse(_)), "{refused}");
-    volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap();
+    volume.create(InodeNo::ROOT, b"file", 0o644, &Credentials::ROOT).unwrap();
     volume.close().unwrap();
     assert_eq!(mmp_sequence(&device).1, NOBODY);
 
@@ -217,7 +218,7 @@ fn a_mark_is_taken_kept_alive_and_given_back() {
     // Somebody else's mark ends all writing.
     let (at, _) = mmp_sequence(&device);
     device.write_at(at, &77_u32.to_le_bytes()).unwrap();
-    volume.create(InodeNo::ROOT, b"late", 0o644, &Creator::ROOT).unwrap();
+    volume.create(InodeNo::ROOT, b"late", 0o644, &Credentials::ROOT).unwrap();
     env.advance(std::time::Duration::from_secs(20));
     assert!(volume.is_read_only());
     volume.close().unwrap_err();
@@ -293,7 +294,7 @@ fn nothing_is_written_once_the_mark_is_lost() {
     let device: Arc<dyn Device> = memory.clone();
     let env = Env::stepped(7);
     let volume = Volume::open(device.clone(), &env, &VolumeOptions::default()).unwrap();
-    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap().number;
+    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Credentials::ROOT).unwrap().number;
     volume.sync().unwrap();
     volume.write(file, 0, &[7; 100_000]).unwrap();
     let (at, _) = mmp_sequence(&device);
@@ -338,7 +339,7 @@ fn a_broken_list_of_orphans_bars_nobody() {
             let device: Arc<dyn Device> =
                 Arc::new(MemoryDevice::from_bytes(&std::fs::read(&path).unwrap()));
             let volume = open(&device, policy);
-            let made = volume.create(InodeNo::ROOT, b"other", 0o644, &Creator::ROOT);
+            let made = volume.create(InodeNo::ROOT, b"other", 0o644, &Credentials::ROOT);
             assert_eq!(made.is_err(), policy.is_some(), "{list:?}: {made:?}");
             volume.close().unwrap();
             let header = header(&image, &device);

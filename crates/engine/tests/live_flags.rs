@@ -2,7 +2,7 @@
 
 use extant_device::{Device, MemoryDevice};
 use extant_engine::{
-    Creator, DataMode, RenameFlags, SetAttributes, Volume, VolumeOptions, XattrSet,
+    Credentials, DataMode, RenameFlags, SetAttributes, Volume, VolumeOptions, XattrSet,
 };
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::InodeFlags;
@@ -31,7 +31,7 @@ fn to_file(device: &dyn Device) -> TempImage {
 }
 
 fn create(volume: &Volume, name: &str) -> InodeNo {
-    volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number
+    volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Credentials::ROOT).unwrap().number
 }
 
 fn content(volume: &impl VolumeRead, file: InodeNo) -> Vec<u8> {
@@ -196,7 +196,7 @@ fn changes_are_counted_as_the_kernel_does() {
         files.iter().map(|file| volume.inode(*file).unwrap().version).collect()
     };
     let file = create(&volume, "f");
-    let dir = volume.mkdir(root, b"d", 0o755, &Creator::ROOT).unwrap().number;
+    let dir = volume.mkdir(root, b"d", 0o755, &Credentials::ROOT).unwrap().number;
     let all = [file, dir, root];
     assert_eq!(counts(&all), [1, 1, 2]);
     volume.write(file, 0, b"hello").unwrap();
@@ -205,7 +205,7 @@ fn changes_are_counted_as_the_kernel_does() {
     volume.set_attributes(file, &set).unwrap();
     volume.set_xattr(file, b"user.a", b"b", XattrSet::Any).unwrap();
     assert_eq!(counts(&all), [4, 1, 2]);
-    volume.create(dir, b"x", 0o644, &Creator::ROOT).unwrap();
+    volume.create(dir, b"x", 0o644, &Credentials::ROOT).unwrap();
     volume.unlink(dir, b"x").unwrap();
     assert_eq!(counts(&all), [4, 3, 2]);
     volume.link(file, root, b"g").unwrap();

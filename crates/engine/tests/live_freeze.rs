@@ -6,7 +6,7 @@ mod common;
 use common::pause;
 use extant_device::{Device, DeviceError, MemoryDevice, Operation, Request};
 use extant_engine::ops::FallocateMode;
-use extant_engine::{Creator, DataMode, Volume, VolumeOptions};
+use extant_engine::{Credentials, DataMode, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_runtime::env::Env;
 use extant_runtime::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -58,7 +58,7 @@ impl Device for Quiet {
 }
 
 fn create(volume: &Volume, name: &str) -> InodeNo {
-    volume.create(ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number
+    volume.create(ROOT, name.as_bytes(), 0o644, &Credentials::ROOT).unwrap().number
 }
 
 /// What a thread does to its file again and again.
@@ -75,7 +75,7 @@ const WORK: [(&str, Work); 5] = [
         if turn % 64 == 0 {
             volume.truncate(file, 5000).unwrap();
         }
-        volume.append_by(file, &[turn as u8; 3000], &Creator::ROOT).unwrap();
+        volume.append_by(file, &[turn as u8; 3000], &Credentials::ROOT).unwrap();
         if turn % 5 == 0 {
             volume.fdatasync(file).unwrap();
         }

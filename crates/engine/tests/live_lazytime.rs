@@ -5,7 +5,7 @@ mod common;
 
 use extant_device::{Device, MemoryDevice};
 use extant_engine::ops::TimesOfUse;
-use extant_engine::{Creator, DataMode, SetAttributes, Volume, VolumeOptions};
+use extant_engine::{Credentials, DataMode, SetAttributes, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_ondisk::time::Timestamp;
 use extant_reader::{Reader, VolumeRead};
@@ -45,7 +45,7 @@ impl Counted {
 
     /// A file with data, all of it on the device, some time ago.
     fn file(&self, name: &str) -> InodeNo {
-        let made = self.volume.create(ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap();
+        let made = self.volume.create(ROOT, name.as_bytes(), 0o644, &Credentials::ROOT).unwrap();
         self.volume.write(made.number, 0, &[7; 8192]).unwrap();
         self.volume.fsync(made.number).unwrap();
         self.env.advance(60 * SECOND);
@@ -212,7 +212,7 @@ fn times_survive_that_inodes_are_given_up() {
         };
         let make = |number: u32| {
             let name = format!("f{number}");
-            counted.volume.create(ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number
+            counted.volume.create(ROOT, name.as_bytes(), 0o644, &Credentials::ROOT).unwrap().number
         };
         let files: Vec<InodeNo> = (0..FILES).map(make).collect();
         counted.volume.sync().unwrap();

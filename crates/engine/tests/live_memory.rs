@@ -2,7 +2,7 @@
 //! Alone in its process, whose memory is what is looked at.
 
 use extant_device::{Direct, FileDevice};
-use extant_engine::{Creator, DataMode, Volume, VolumeOptions};
+use extant_engine::{Credentials, DataMode, Volume, VolumeOptions};
 use extant_ondisk::{GroupNo, InodeNo};
 use extant_reader::VolumeRead;
 use extant_runtime::env::Env;
@@ -22,7 +22,7 @@ fn peak() -> u64 {
 }
 
 fn open(image: &TempImage, options: &VolumeOptions) -> Volume {
-    let device = extant_device::OpenOptions::new().write(true).direct(Direct::WherePossible);
+    let device = extant_device::FileDeviceOptions::new().write(true).direct(Direct::WherePossible);
     let device: Arc<FileDevice> = Arc::new(device.open(image.path()).unwrap());
     Volume::open(device, &Env::threads(), options).unwrap()
 }
@@ -51,10 +51,10 @@ fn a_volume_of_many_groups_works_with_the_least_memory() {
                         // Directories are spread over the groups.
                         let name = format!("{data:?}-{thread}-{number}");
                         let made =
-                            volume.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Creator::ROOT);
+                            volume.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Credentials::ROOT);
                         let dir = made.unwrap().number;
                         let file =
-                            volume.create(dir, b"file", 0o644, &Creator::ROOT).unwrap().number;
+                            volume.create(dir, b"file", 0o644, &Credentials::ROOT).unwrap().number;
                         for at in 0..8 {
                             volume.write(file, at * 100_000, &piece).unwrap();
                         }

@@ -3,7 +3,7 @@
 use extant_device::Device;
 use extant_engine::testing::ScratchEdit;
 use extant_engine::write::quota;
-use extant_engine::{Creator, Volume, VolumeOptions, XattrSet};
+use extant_engine::{Credentials, Volume, VolumeOptions, XattrSet};
 use extant_ondisk::InodeNo;
 use extant_ondisk::quota::{QuotaKind, QuotaRecord};
 use extant_reader::{Error, Reader, VolumeRead};
@@ -12,10 +12,10 @@ use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use std::path::Path;
 use std::sync::Arc;
 
-const BY: Creator = Creator { is_privileged: false, ..Creator::ROOT };
+const BY: Credentials = Credentials { is_privileged: false, ..Credentials::ROOT };
 
 fn open_live(path: &Path, options: &VolumeOptions) -> Result<Volume, Error> {
-    let device = extant_device::OpenOptions::new().write(true).open(path).unwrap();
+    let device = extant_device::FileDeviceOptions::new().write(true).open(path).unwrap();
     Volume::open(Arc::new(device), &Env::threads(), options)
 }
 
@@ -25,14 +25,14 @@ fn limits_bind_only_whose_option_was_given() {
         skip!("mke2fs is not installed");
     }
     let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-O", "quota"]).unwrap();
-    let device = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
+    let device = extant_device::FileDeviceOptions::new().write(true).open(image.path()).unwrap();
     let device: Arc<dyn Device> = Arc::new(device);
     let mut edit = ScratchEdit::new(Reader::open(device.clone()).unwrap());
     let limits = QuotaRecord { id: 55, inode_hard: 1, ..QuotaRecord::default() };
     quota::set_limits(&mut edit, QuotaKind::Group, &limits).unwrap();
     edit.write_out(device.as_ref()).unwrap();
     drop((edit, device));
-    let by = Creator { gid: 55, ..BY };
+    let by = Credentials { gid: 55, ..BY };
     for (number, (enforced_limits, binds)) in [
         (Some([true, false, false]), false),
         (Some([false; 3]), false),

@@ -7,7 +7,7 @@ use common::memory;
 use extant_device::{Device, MemoryDevice, OverlayDevice};
 use extant_engine::ops::FallocateMode;
 use extant_engine::write::orphans::Orphans;
-use extant_engine::{Creator, DataMode, Volume, VolumeOptions};
+use extant_engine::{Credentials, DataMode, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_reader::{Error, Reader, VolumeRead};
 use extant_runtime::env::Env;
@@ -69,8 +69,9 @@ fn block(which: u8, at: u64) -> Vec<u8> {
 
 /// Two files whose runs of eight blocks alternate on the volume.
 fn alternate(volume: &Volume, blocks: u64) -> [InodeNo; 2] {
-    let make =
-        |name: &str| volume.create(ROOT, name.as_bytes(), 0o644, &Creator::ROOT).unwrap().number;
+    let make = |name: &str| {
+        volume.create(ROOT, name.as_bytes(), 0o644, &Credentials::ROOT).unwrap().number
+    };
     let files = [make("cut"), make("gone")];
     for at in (0..blocks).step_by(8) {
         for (which, file) in (1..).zip(files) {
@@ -184,7 +185,7 @@ fn an_unlinked_file_that_is_held_is_read_and_written_and_goes_in_the_end() {
         let mut held = Vec::new();
         for index in 0..6_u8 {
             let name = [b'f', b'0' + index];
-            let file = volume.create(ROOT, &name, 0o644, &Creator::ROOT).unwrap().number;
+            let file = volume.create(ROOT, &name, 0o644, &Credentials::ROOT).unwrap().number;
             volume.acquire(file).unwrap();
             volume.write(file, 0, &[index; 5000]).unwrap();
             volume.unlink(ROOT, &name).unwrap();
@@ -244,7 +245,7 @@ fn files_that_are_held_outlast_their_inodes_in_memory() {
     let name = |index: u32| format!("f{index}").into_bytes();
     let files: Vec<InodeNo> = (0..FILES)
         .map(|index| {
-            let file = volume.create(ROOT, &name(index), 0o644, &Creator::ROOT).unwrap().number;
+            let file = volume.create(ROOT, &name(index), 0o644, &Credentials::ROOT).unwrap().number;
             volume.acquire(file).unwrap();
             file
         })
@@ -271,7 +272,7 @@ fn files_that_are_held_outlast_their_inodes_in_memory() {
         let gone = volume.inode(*file).unwrap_err();
         assert!(matches!(gone, Error::FreeInode(_)), "{index}: {gone}");
     }
-    assert_eq!(volume.nameless_count(), FILES as usize / 3);
+    assert_eq!(volume.open_unlinked_count(), FILES as usize / 3);
     volume.close().unwrap();
     let volume = open_live(device.clone(), None).unwrap();
     let after = volume.stat_fs().unwrap();

@@ -2,7 +2,7 @@
 //! goes on.
 
 use extant_device::{Device, MemoryDevice};
-use extant_engine::{Creator, Volume, VolumeOptions};
+use extant_engine::{Credentials, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_reader::{Error, Reader, VolumeRead};
 use extant_runtime::env::Env;
@@ -31,10 +31,10 @@ fn sealed_files_are_not_changed_and_others_are() {
     let device = in_memory(&image);
     let volume = open(&device);
     for name in [&b"secret"[..], b"hashed", b"plain"] {
-        let file = volume.create(InodeNo::ROOT, name, 0o644, &Creator::ROOT).unwrap().number;
+        let file = volume.create(InodeNo::ROOT, name, 0o644, &Credentials::ROOT).unwrap().number;
         volume.write(file, 0, b"as it was").unwrap();
     }
-    volume.mkdir(InodeNo::ROOT, b"closed", 0o755, &Creator::ROOT).unwrap();
+    volume.mkdir(InodeNo::ROOT, b"closed", 0o755, &Credentials::ROOT).unwrap();
     volume.close().unwrap();
     let mut bytes = vec![0; device.size() as usize];
     device.read_at(0, &mut bytes).unwrap();
@@ -54,8 +54,8 @@ fn sealed_files_are_not_changed_and_others_are() {
     let is_barred = |outcome: Result<(), Error>| matches!(outcome, Err(Error::NotPermitted(_)));
     assert!(is_encrypted(volume.write(secret, 0, b"x").map(drop)));
     assert!(is_encrypted(volume.truncate(secret, 0)));
-    assert!(is_encrypted(volume.create(closed, b"new", 0o644, &Creator::ROOT).map(drop)));
-    assert!(is_encrypted(volume.mkdir(closed, b"new", 0o755, &Creator::ROOT).map(drop)));
+    assert!(is_encrypted(volume.create(closed, b"new", 0o644, &Credentials::ROOT).map(drop)));
+    assert!(is_encrypted(volume.mkdir(closed, b"new", 0o755, &Credentials::ROOT).map(drop)));
     assert!(is_encrypted(volume.link(number(b"plain"), closed, b"plain").map(drop)));
     assert!(is_barred(volume.write(hashed, 0, b"x").map(drop)));
     assert!(is_barred(volume.truncate(hashed, 0)));

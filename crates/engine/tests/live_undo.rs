@@ -6,7 +6,7 @@ mod common;
 use common::snapshot;
 use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
 use extant_engine::ops::FallocateMode;
-use extant_engine::{Creator, RenameFlags, Volume, VolumeOptions, XattrSet};
+use extant_engine::{Credentials, RenameFlags, Volume, VolumeOptions, XattrSet};
 use extant_ondisk::superblock::{ErrorPolicy, State};
 use extant_ondisk::{BlockNo, InodeNo};
 use extant_reader::{Error, Reader, VolumeRead};
@@ -54,7 +54,7 @@ fn a_deletion_that_meets_a_broken_attribute_block_leaves_the_file_whole() {
     let mut damaged = Vec::new();
     // Each of another size: one that goes in one step, and one with blocks of the map.
     for (name, runs) in [(&b"one"[..], 1), (b"many", 400)] {
-        let file = volume.create(ROOT, name, 0o644, &Creator::ROOT).unwrap().number;
+        let file = volume.create(ROOT, name, 0o644, &Credentials::ROOT).unwrap().number;
         for at in 0..runs {
             volume.write(file, at * 8192, &[(at % 200) as u8 + 1; 4096]).unwrap();
         }
@@ -94,8 +94,8 @@ fn found(volume: &Volume, name: &[u8]) -> Result<InodeNo, Error> {
 }
 
 const CALLS: Calls = [
-    ("create", |volume| volume.create(ROOT, b"new", 0o644, &Creator::ROOT).map(drop)),
-    ("mkdir", |volume| volume.mkdir(ROOT, b"new", 0o755, &Creator::ROOT).map(drop)),
+    ("create", |volume| volume.create(ROOT, b"new", 0o644, &Credentials::ROOT).map(drop)),
+    ("mkdir", |volume| volume.mkdir(ROOT, b"new", 0o755, &Credentials::ROOT).map(drop)),
     ("link", |volume| volume.link(found(volume, b"file")?, ROOT, b"new").map(drop)),
     ("unlink", |volume| volume.unlink(ROOT, b"file")),
     ("rmdir", |volume| volume.rmdir(ROOT, b"dir")),
@@ -110,9 +110,9 @@ const CALLS: Calls = [
 ];
 
 fn fill(volume: &Volume) {
-    volume.mkdir(ROOT, b"dir", 0o755, &Creator::ROOT).unwrap();
+    volume.mkdir(ROOT, b"dir", 0o755, &Credentials::ROOT).unwrap();
     for name in [&b"file"[..], b"other"] {
-        let file = volume.create(ROOT, name, 0o644, &Creator::ROOT).unwrap().number;
+        let file = volume.create(ROOT, name, 0o644, &Credentials::ROOT).unwrap().number;
         volume.write(file, 0, &[1; 20_000]).unwrap();
         volume.set_xattr(file, b"user.y", &[2; 500], XattrSet::Any).unwrap();
     }
@@ -228,7 +228,7 @@ fn a_link_to_a_directory_is_refused_while_another_has_it_locked() {
         Err(why) => skip!("{why}"),
     };
     let volume = open(&device);
-    let dir = volume.mkdir(ROOT, b"dir", 0o755, &Creator::ROOT).unwrap().number;
+    let dir = volume.mkdir(ROOT, b"dir", 0o755, &Credentials::ROOT).unwrap().number;
     volume.close().unwrap();
     let gate = Arc::new(Gate { inner: device, state: Mutex::default(), changed: Condvar::new() });
     let device: Arc<dyn Device> = gate.clone();

@@ -4,7 +4,7 @@
 use extant_device::Device;
 use extant_engine::testing::ScratchEdit;
 use extant_engine::write::quota;
-use extant_engine::{Creator, SetAttributes, Volume, VolumeOptions, XattrSet};
+use extant_engine::{Credentials, SetAttributes, Volume, VolumeOptions, XattrSet};
 use extant_ondisk::InodeNo;
 use extant_ondisk::acl::{Acl, AclEntry, Subject};
 use extant_ondisk::inode::InodeFlags;
@@ -18,10 +18,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-const BY: Creator = Creator { is_privileged: false, ..Creator::ROOT };
+const BY: Credentials = Credentials { is_privileged: false, ..Credentials::ROOT };
 
 fn open_live(path: &Path) -> Volume {
-    let device = extant_device::OpenOptions::new().write(true).open(path).unwrap();
+    let device = extant_device::FileDeviceOptions::new().write(true).open(path).unwrap();
     let options = VolumeOptions::default();
     Volume::open(Arc::new(device), &Env::threads(), &options).unwrap()
 }
@@ -234,7 +234,7 @@ fn a_file_is_not_given_to_a_group_beyond_its_limits() {
         skip!("mke2fs is not installed");
     }
     let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-O", "quota"]).unwrap();
-    let device = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
+    let device = extant_device::FileDeviceOptions::new().write(true).open(image.path()).unwrap();
     let device: Arc<dyn Device> = Arc::new(device);
     let mut edit = ScratchEdit::new(Reader::open(device.clone()).unwrap());
     let limits = QuotaRecord { id: 55, inode_hard: 1, ..QuotaRecord::default() };
@@ -264,7 +264,7 @@ fn room_is_judged_by_free_space_and_limits() {
         skip!("mke2fs is not installed");
     }
     let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-O", "quota", "-m", "25"]).unwrap();
-    let device = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
+    let device = extant_device::FileDeviceOptions::new().write(true).open(image.path()).unwrap();
     let device: Arc<dyn Device> = Arc::new(device);
     let mut edit = ScratchEdit::new(Reader::open(device.clone()).unwrap());
     let limits = QuotaRecord { id: 7, block_hard: 1024, ..QuotaRecord::default() };
@@ -272,7 +272,7 @@ fn room_is_judged_by_free_space_and_limits() {
     edit.write_out(device.as_ref()).unwrap();
     drop((edit, device));
     let volume = open_live(&image.path());
-    let by = |uid, is_privileged| Creator { uid, is_privileged, ..BY };
+    let by = |uid, is_privileged| Credentials { uid, is_privileged, ..BY };
     let [limited, other] = [7, 8].map(|uid| {
         let name = format!("of{uid}");
         volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &by(uid, false)).unwrap()

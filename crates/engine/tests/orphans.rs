@@ -63,7 +63,7 @@ fn a_random_history_of_orphans_reads_back_as_its_model() {
         let after = extant_engine::edit::superblock(&edit).unwrap();
         assert_eq!(after.as_bytes(), before.as_bytes());
         assert!(files.iter().all(|file| load(&edit, *file).unwrap().dtime == 0));
-        image.judge(&edit);
+        image.verify(&edit);
     }
 }
 

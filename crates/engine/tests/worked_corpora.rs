@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::worked::{Work, work};
 use extant_device::OverlayDevice;
 use extant_reader::Error;
 use extant_testkit::{TempImage, corpora, own_corpus, skip};
@@ -20,7 +21,7 @@ fn work_on_all(packed: impl IntoIterator<Item = PathBuf>) {
             continue;
         }
         let changed = OverlayDevice::new(common::device(&image.path()));
-        match common::worked::work(Arc::new(changed)) {
+        match work(Arc::new(changed), Work::LONG) {
             Ok(_) => worked += 1,
             Err(error) => {
                 assert!(!matches!(error, Error::Io(_)), "{}: {error}", packed.display());

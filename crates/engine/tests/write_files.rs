@@ -8,7 +8,8 @@ use extant_engine::write::{dir, mapping};
 use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{BlockNo, FileBlock, MAX_FILE_BLOCKS};
-use extant_reader::read::dir::{Found, lookup};
+use extant_reader::read::dir::lookup;
+use extant_reader::read::dir_block::EntryTarget;
 use extant_reader::{BrokenIndex, Error, MetadataRead, Reader, VolumeRead};
 use extant_testkit::{debugfs, skip, tool};
 use proptest::test_runner::TestRng;
@@ -95,7 +96,7 @@ fn mapping_history(options: &[&str], seed: u8, longest_run: u64) {
     compare(&edit, &file, &model, end + 300);
     file.inode.size = model.last_key_value().map_or(0, |(block, _)| (block + 1) * block_size);
     write_inode(&mut edit, file.number, &file.inode).unwrap();
-    image.judge(&edit);
+    image.verify(&edit);
 
     // And all of it away again.
     let mut from = Some(FileBlock(0));
@@ -106,7 +107,7 @@ fn mapping_history(options: &[&str], seed: u8, longest_run: u64) {
     assert_eq!(file.blocks, 0, "nothing is charged to an empty file");
     assert_eq!(edit.free_clusters(), free_before, "no block is lost");
     write_inode(&mut edit, file.number, &file.inode).unwrap();
-    image.judge(&edit);
+    image.verify(&edit);
 }
 
 #[test]
@@ -144,7 +145,7 @@ fn directory_history(options: &[&str], seed: u8, names: u32) {
     let links_before = target.links;
     let mut random = rng(seed);
     let mut model: Vec<Vec<u8>> = Vec::new();
-    let found = Found { inode: target.number, file_type: EntryType::Regular };
+    let found = EntryTarget { inode: target.number, file_type: EntryType::Regular };
     for index in 0..names {
         if !model.is_empty() && random.random_range(0..4_u32) == 0 {
             let gone = model.swap_remove(random.random_range(0..model.len()));
@@ -165,7 +166,7 @@ fn directory_history(options: &[&str], seed: u8, names: u32) {
     target.inode.links = links_before + model.len() as u16;
     write_inode(&mut edit, target.number, &target.inode).unwrap();
     write_inode(&mut edit, parent.number, &parent.inode).unwrap();
-    image.judge(&edit);
+    image.verify(&edit);
     let has_index = parent.flags.contains(InodeFlags::INDEX);
     assert_eq!(has_index, edit.has_dir_index() && names > 100, "{options:?}");
     let listed = debugfs(&image.path, "ls -p /dir").unwrap();
@@ -218,7 +219,7 @@ fn a_file_ends_before_block_2_to_the_32_less_one() {
         assert!(matches!(refused, Err(Error::FileTooLarge)), "{refused:?}");
         file.inode.size = MAX_FILE_BLOCKS * u64::from(edit.geometry().block_size);
         write_inode(&mut edit, file.number, &file.inode).unwrap();
-        image.judge(&edit);
+        image.verify(&edit);
         let again = Reader::open(image.device.clone()).unwrap();
         let runs = again.extents(file.number).unwrap().map(Result::unwrap);
         let runs: Vec<_> = runs.filter(|run| !run.is_hole()).collect();

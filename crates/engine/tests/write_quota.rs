@@ -60,7 +60,7 @@ fn history(options: &[&str], seed: u8) {
             match random.random_range(0..6_u32) {
                 0..=2 => {
                     let to = owners(&mut random, has_project);
-                    quota::transfer(&mut edit, file, to, Limits::Judged).unwrap();
+                    quota::transfer(&mut edit, file, to, Limits::Enforced).unwrap();
                     (file.inode.uid, file.inode.gid) = (to.uid, to.gid);
                     file.inode.project = file.project.map(|_| to.project);
                 }
@@ -81,7 +81,7 @@ fn history(options: &[&str], seed: u8) {
             }
             write_inode(&mut edit, file.number, &file.inode).unwrap();
         }
-        image.judge(&edit);
+        image.verify(&edit);
         if round == 1 {
             let used = quota::record(&edit, QuotaKind::User, files[0].uid).unwrap().unwrap();
             assert!(used.space >= files[0].space(edit.geometry()), "{used:?}");
@@ -124,7 +124,7 @@ fn many_ids_are_found_again() {
         file.inode.uid = id;
         let space = random.random_range(1..1000_i64);
         let usage = Usage { space, inodes: 1 };
-        edit.charge(&file, usage, Limits::Judged).unwrap();
+        edit.charge(&file, usage, Limits::Enforced).unwrap();
         *model.entry(id).or_default() += space;
     }
     for (id, space) in &model {
@@ -144,7 +144,7 @@ fn limits_are_judged_hard_at_once_and_soft_after_the_grace_time() {
     let mut edit = image.edit();
     let mut file = named(&edit, "file");
     let to = Owners { uid: 7, gid: 0, project: 0 };
-    quota::transfer(&mut edit, &file, to, Limits::Judged).unwrap();
+    quota::transfer(&mut edit, &file, to, Limits::Enforced).unwrap();
     (file.inode.uid, file.inode.gid) = (7, 0);
     let limits = QuotaRecord {
         id: 7,
@@ -171,13 +171,13 @@ fn limits_are_judged_hard_at_once_and_soft_after_the_grace_time() {
     // Whoever is privileged goes on.
     let usage = Usage { space: 1024, inodes: 0 };
     space::change(&mut edit, &mut file, usage, Limits::Ignored).unwrap();
-    space::change(&mut edit, &mut file, usage.reversed(), Limits::Judged).unwrap();
+    space::change(&mut edit, &mut file, usage.reversed(), Limits::Enforced).unwrap();
 
     let inode = Usage { space: 0, inodes: 1 };
-    edit.charge(&file, inode, Limits::Judged).unwrap();
-    let refused = edit.charge(&file, inode, Limits::Judged);
+    edit.charge(&file, inode, Limits::Enforced).unwrap();
+    let refused = edit.charge(&file, inode, Limits::Enforced);
     assert!(matches!(refused, Err(Error::QuotaExceeded)), "{refused:?}");
-    edit.charge(&file, inode.reversed(), Limits::Judged).unwrap();
+    edit.charge(&file, inode.reversed(), Limits::Enforced).unwrap();
 
     // Below the soft limit the grace time is over.
     let mut next = Some(FileBlock(0));
@@ -186,5 +186,5 @@ fn limits_are_judged_hard_at_once_and_soft_after_the_grace_time() {
     }
     assert_eq!(record(&edit).block_time, 0);
     write_inode(&mut edit, file.number, &file.inode).unwrap();
-    image.judge(&edit);
+    image.verify(&edit);
 }

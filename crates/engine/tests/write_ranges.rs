@@ -10,7 +10,8 @@ use extant_engine::write::{dir, inline, mapping, shift};
 use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::{FileBlock, InodeNo, MAX_FILE_BLOCKS};
 use extant_reader::read::data;
-use extant_reader::read::dir::{Found, lookup};
+use extant_reader::read::dir::lookup;
+use extant_reader::read::dir_block::EntryTarget;
 use extant_reader::read::inode::load;
 use extant_reader::{BrokenIndex, Error, LoadedInode, MetadataRead, Reader, VolumeRead};
 use extant_testkit::{LoopMount, debugfs, is_root, skip, tool};
@@ -93,7 +94,7 @@ fn shift_history(options: &[&str], seed: u8, longest_run: u64) {
     file.inode.size =
         model.last_key_value().map_or(0, |(at, _)| at + 1) * u64::from(geometry.block_size);
     write_inode(&mut edit, file.number, &file.inode).unwrap();
-    image.judge(&edit);
+    image.verify(&edit);
 }
 
 #[test]
@@ -160,7 +161,7 @@ fn a_full_volume_refuses_and_keeps_what_it_had() {
         file.inode.size = (at + 1) * 1024;
         write_inode(&mut edit, file.number, &file.inode).unwrap();
         if refused.is_err() {
-            image.judge(&edit);
+            image.verify(&edit);
         }
     }
 }
@@ -193,7 +194,7 @@ fn inline_files_of_every_size_are_as_the_kernel_reads_them() {
             write_loaded(&mut edit, &file).unwrap();
             assert_eq!(load(&edit, file.number).unwrap(), file);
             assert_eq!(inline::contents(&edit, &file).unwrap(), bytes);
-            image.judge(&edit);
+            image.verify(&edit);
             if is_root() {
                 let mount = LoopMount::new(&image.path, "ro").unwrap();
                 assert_eq!(std::fs::read(mount.path().join("file")).unwrap(), bytes);
@@ -202,7 +203,7 @@ fn inline_files_of_every_size_are_as_the_kernel_reads_them() {
         inline::leave(&edit, &mut file).unwrap();
         file.inode.size = 0;
         write_loaded(&mut edit, &file).unwrap();
-        image.judge(&edit);
+        image.verify(&edit);
         let mut buffer = [0; 8];
         assert_eq!(data::read(&edit, &file, 0, &mut buffer).unwrap(), 0);
     }
@@ -219,7 +220,7 @@ fn inline_directories_change_in_place_and_grow_out() {
         let mut parent = named(&edit, "dir");
         let mut target = named(&edit, "target");
         let links_before = target.links;
-        let found = Found { inode: target.number, file_type: EntryType::Regular };
+        let found = EntryTarget { inode: target.number, file_type: EntryType::Regular };
         let mut random = rng(turn as u8 + 9);
         if !parent.is_inline() {
             // As a creator would have made it.
@@ -247,13 +248,13 @@ fn inline_directories_change_in_place_and_grow_out() {
                 target.inode.links = links_before + model.len() as u16;
                 write_loaded(&mut edit, &target).unwrap();
                 write_loaded(&mut edit, &parent).unwrap();
-                image.judge(&edit);
+                image.verify(&edit);
             }
         }
         assert!(was_inline_with >= 5, "{was_inline_with}");
         assert!(!parent.is_inline(), "so many names are not inline");
         let other = named(&edit, "file");
-        let renamed = Found { inode: other.number, file_type: EntryType::Regular };
+        let renamed = EntryTarget { inode: other.number, file_type: EntryType::Regular };
         dir::replace(&mut edit, &mut parent, &model[0], renamed).unwrap();
         assert_eq!(
             lookup(&edit, &parent, &model[0], BrokenIndex::Report).unwrap().inode,
@@ -263,7 +264,7 @@ fn inline_directories_change_in_place_and_grow_out() {
         target.inode.links = links_before + model.len() as u16;
         write_loaded(&mut edit, &target).unwrap();
         write_loaded(&mut edit, &parent).unwrap();
-        image.judge(&edit);
+        image.verify(&edit);
         let listed = debugfs(&image.path, "ls -p /dir").unwrap();
         let used = listed.lines().filter(|line| !line.is_empty() && !line.starts_with("/0/"));
         assert_eq!(used.count(), model.len() + 2);

@@ -97,7 +97,7 @@ fn history(options: &[&str], seed: u8, longest: usize) {
             let space = file.space(edit.geometry()) as i64 - blocks[index] as i64;
             assert_eq!(edit.charged(file.number).space, space, "quota goes with i_blocks");
         }
-        image.judge(&edit);
+        image.verify(&edit);
         if round == 1 {
             read_by_the_kernel(&image, &files);
         }
@@ -109,7 +109,7 @@ fn history(options: &[&str], seed: u8, longest: usize) {
         assert_eq!(edit.charged(file.number), Default::default());
     }
     assert_eq!((edit.free_clusters(), edit.free_inodes()), (clusters, inodes), "nothing is lost");
-    image.judge(&edit);
+    image.verify(&edit);
 }
 
 /// The kernel reads the same from the image.
@@ -184,7 +184,7 @@ fn a_shared_block_is_copied_before_it_changes() {
         second.inode.blocks += (charged.space / 512) as u64;
         write_inode(&mut edit, first.number, &first.inode).unwrap();
         write_inode(&mut edit, second.number, &second.inode).unwrap();
-        image.judge(&edit);
+        image.verify(&edit);
 
         let other = parsed(b"user.other");
         set(&mut edit, &mut second, &other, &[9; 90], XattrSet::Any).unwrap();
@@ -194,14 +194,14 @@ fn a_shared_block_is_copied_before_it_changes() {
         assert_eq!(first.file_acl, shared);
         assert_eq!(xattr::get(&edit, &first, b"user.shared").unwrap(), [7; 900]);
         assert_eq!(xattr::get(&edit, &second, b"user.shared").unwrap(), [1; 600]);
-        image.judge(&edit);
+        image.verify(&edit);
 
         for file in [&mut first, &mut second] {
             release_all(&mut edit, file).unwrap();
             write_inode(&mut edit, file.number, &file.inode).unwrap();
         }
         assert_eq!((edit.free_clusters(), edit.free_inodes()), free);
-        image.judge(&edit);
+        image.verify(&edit);
     }
 }
 
@@ -245,7 +245,7 @@ fn each_refusal_changes_nothing() {
         edit.free(run, Purpose::Data).unwrap();
     }
     write_inode(&mut edit, file.number, &file.inode).unwrap();
-    image.judge(&edit);
+    image.verify(&edit);
 }
 
 /// Lists set, changed by chmod and inherited as getfacl(1) shows them on a mount.
@@ -277,7 +277,7 @@ fn lists_and_modes_go_together_as_on_the_kernel() {
     for file in [&file, &target, &dir] {
         write_inode(&mut edit, file.number, &file.inode).unwrap();
     }
-    image.judge(&edit);
+    image.verify(&edit);
 
     let mount = LoopMount::new(&image.path, "acl").unwrap();
     let shown = |name: &str| {

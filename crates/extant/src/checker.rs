@@ -6,7 +6,7 @@ use std::{fmt, io};
 use extant_check::pass0::OpenError;
 use extant_check::run::{Report, RunError, RunFailure, RunOptions, find_journal, run};
 use extant_check::{Answers, Finding, Observer};
-use extant_device::{Device, OpenOptions as FileOptions};
+use extant_device::{Device, FileDeviceOptions};
 use extant_journal::NotOpened;
 use extant_ondisk::Uuid;
 use extant_storage::Opened;
@@ -125,7 +125,7 @@ impl Checker {
         open.fresh_uuid = random_uuid().map_err(|error| failed(OpenError::NoRandomness(error)))?;
         let mut why = None;
         if open.journal.is_none() {
-            let files = FileOptions::new().write(!matches!(self.answers, Answers::No));
+            let files = FileDeviceOptions::new().write(!matches!(self.answers, Answers::No));
             match find_journal(&*device, &open.superblock, &files) {
                 Ok(None) => {}
                 Ok(Some(found)) => {

@@ -4,7 +4,7 @@ use crate::fs::{FileSystem, Inner};
 use crate::metadata::Metadata;
 use crate::path;
 use crate::path_error::PathError;
-use extant_engine::{Creator, ErrorSample, OpenVolume};
+use extant_engine::{Credentials, ErrorSample, OpenVolume};
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
 use extant_reader::{Error as Cause, Follow, LoadedInode, VolumeRead};
@@ -91,12 +91,12 @@ impl OpenOptions {
     ///
     /// # Errors
     /// The path leads to no directory, it is not to be opened for writing, or there is no room.
-    pub fn open_nameless(&self, fs: &FileSystem, dir: impl AsRef<Path>) -> Result<File, PathError> {
+    pub fn open_tmpfile(&self, fs: &FileSystem, dir: impl AsRef<Path>) -> Result<File, PathError> {
         let path = dir.as_ref();
-        self.made_nameless(fs, path).map_err(|cause| PathError::at(path, cause))
+        self.made_tmpfile(fs, path).map_err(|cause| PathError::at(path, cause))
     }
 
-    fn made_nameless(&self, fs: &FileSystem, dir: &Path) -> Result<File, Cause> {
+    fn made_tmpfile(&self, fs: &FileSystem, dir: &Path) -> Result<File, Cause> {
         if !self.write {
             return Err(Cause::Invalid("a file is made, and not opened for writing"));
         }
@@ -104,7 +104,7 @@ impl OpenOptions {
         let above = volume.resolve(dir.as_os_str().as_bytes(), Follow::Yes)?;
         let permissions = self.mode.unwrap_or(FILE_PERMISSIONS);
         // It is held from the start.
-        let made = volume.engine()?.tmpfile(above.number, permissions, fs.creator())?;
+        let made = volume.engine()?.tmpfile(above.number, permissions, fs.credentials())?;
         Ok(File {
             inner: fs.inner().clone(),
             inode: made.number,
@@ -112,7 +112,7 @@ impl OpenOptions {
             reads: self.read,
             writes: true,
             appends: self.append,
-            by: *fs.creator(),
+            by: *fs.credentials(),
             position: Mutex::new(0),
             errors: Mutex::new(fs.inner().volume().error_sample(made.number)),
         })
@@ -137,7 +137,7 @@ impl OpenOptions {
             reads: self.read,
             writes,
             appends: self.append,
-            by: *fs.creator(),
+            by: *fs.credentials(),
             position: Mutex::new(0),
             errors: Mutex::new(volume.error_sample(inode)),
         };
@@ -174,7 +174,7 @@ impl OpenOptions {
 
     fn make(&self, fs: &FileSystem, dir: InodeNo, name: &[u8]) -> Result<LoadedInode, Cause> {
         let permissions = self.mode.unwrap_or(FILE_PERMISSIONS);
-        fs.volume().engine()?.create(dir, name, permissions, fs.creator())
+        fs.volume().engine()?.create(dir, name, permissions, fs.credentials())
     }
 }
 
@@ -190,7 +190,7 @@ pub struct File {
     reads: bool,
     writes: bool,
     appends: bool,
-    by: Creator,
+    by: Credentials,
     position: Mutex<u64>,
     /// Which write errors were reported to this handle.
     errors: Mutex<ErrorSample>,

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use extant_device::{Device, OpenOptions as FileOptions};
+use extant_device::{Device, FileDeviceOptions};
 use extant_image::NewFile;
 use extant_image::mkfs::figures::figures;
 use extant_image::mkfs::{
@@ -189,7 +189,7 @@ impl Formatter {
         let failed = |source| MkfsError::Io { path: path.to_owned(), source };
         let file = NewFile::create(path).map_err(failed)?;
         file.file().set_len(bytes).map_err(failed)?;
-        let device = FileOptions::new().write(true).open(file.way())?;
+        let device = FileDeviceOptions::new().write(true).open(file.way())?;
         self.format(&device)?;
         device.flush()?;
         drop(device);

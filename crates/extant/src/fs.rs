@@ -9,7 +9,7 @@ use crate::path_error::PathError;
 use crate::schemes;
 use extant_device::{Device, Direct};
 use extant_engine::{
-    Creator, OpenVolume, RenameFlags, SetAttributes, Volume, VolumeOptions, XattrSet,
+    Credentials, OpenVolume, RenameFlags, SetAttributes, Volume, VolumeOptions, XattrSet,
 };
 use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
@@ -19,7 +19,7 @@ use extant_reader::{
     VolumeRead, XattrInfo,
 };
 use extant_runtime::env::Env;
-use extant_storage::{Access, DeviceUrl, FinishError, Opened, UrlError, look};
+use extant_storage::{Access, DeviceUrl, FinishError, Opened, UrlError, stat_host};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ impl Drop for Inner {
 /// the same file system.
 ///
 /// Paths start at the root, with or without a slash. Permissions are not checked: whoever has the
-/// image may do everything. New files belong to the [`Creator`] of [`Self::acting_as`].
+/// image may do everything. New files belong to the [`Credentials`] of [`Self::acting_as`].
 ///
 /// What was changed is on the device after [`Self::sync`], [`File::sync_all`] or [`Self::close`];
 /// after power loss each call has happened as a whole or not at all.
@@ -96,7 +96,7 @@ impl Drop for Inner {
 #[derive(Clone, Debug)]
 pub struct FileSystem {
     inner: Arc<Inner>,
-    creator: Creator,
+    credentials: Credentials,
 }
 
 impl FileSystem {
@@ -121,8 +121,8 @@ impl FileSystem {
         options: &VolumeOptions,
         direct: Direct,
     ) -> Result<Self, OpenError> {
-        let files = extant_device::OpenOptions::default().direct(direct);
-        let url = DeviceUrl::parse(image.as_ref(), schemes(), look)?;
+        let files = extant_device::FileDeviceOptions::default().direct(direct);
+        let url = DeviceUrl::parse(image.as_ref(), schemes(), stat_host)?;
         let opened = url.open(Access::ReadWrite, &files)?;
         Self::read_write_on(opened, options, &files)
     }
@@ -131,7 +131,7 @@ impl FileSystem {
     pub(crate) fn read_write_on(
         opened: Opened,
         options: &VolumeOptions,
-        files: &extant_device::OpenOptions,
+        files: &extant_device::FileDeviceOptions,
     ) -> Result<Self, OpenError> {
         let mut options = options.clone();
         if options.external_journal.is_none() {
@@ -153,7 +153,7 @@ impl FileSystem {
 
     pub(crate) fn read_only_on(opened: Opened) -> Result<Self, OpenError> {
         let device = opened.device;
-        let files = extant_device::OpenOptions::default();
+        let files = extant_device::FileDeviceOptions::default();
         let journal = journal_device(ExternalJournal::needed_to_read(&*device), &files)?;
         let journal = journal.map_or(Journal::Replay, Journal::ReplayExternal);
         let options = extant_reader::ReaderOptions { journal, ..Default::default() };
@@ -180,13 +180,13 @@ impl FileSystem {
     }
 
     fn of_inner(inner: Inner) -> Self {
-        Self { inner: Arc::new(inner), creator: Creator::ROOT }
+        Self { inner: Arc::new(inner), credentials: Credentials::ROOT }
     }
 
-    /// The same file system, where new files belong to `creator`.
+    /// The same file system, where new files belong to `credentials`.
     #[must_use]
-    pub fn acting_as(&self, creator: Creator) -> Self {
-        Self { inner: self.inner.clone(), creator }
+    pub fn acting_as(&self, credentials: Credentials) -> Self {
+        Self { inner: self.inner.clone(), credentials }
     }
 
     /// The volume, for calls by inode: those of [`VolumeRead`] read, those of
@@ -231,8 +231,8 @@ impl FileSystem {
         &self.inner
     }
 
-    pub(crate) fn creator(&self) -> &Creator {
-        &self.creator
+    pub(crate) fn credentials(&self) -> &Credentials {
+        &self.credentials
     }
 
     /// Runs a call and names the path where it fails.
@@ -391,7 +391,7 @@ impl FileSystem {
         let path = path.as_ref();
         let place = self.place(path)?;
         self.at(path, |volume| {
-            volume.engine()?.mkdir(place.dir, place.name, permissions, &self.creator).map(drop)
+            volume.engine()?.mkdir(place.dir, place.name, permissions, &self.credentials).map(drop)
         })
     }
 
@@ -566,7 +566,7 @@ impl FileSystem {
         let (target, name) = (target.as_ref().as_os_str().as_bytes(), name.as_ref());
         let place = self.place(name)?;
         self.at(name, |volume| {
-            volume.engine()?.symlink(place.dir, place.name, target, &self.creator).map(drop)
+            volume.engine()?.symlink(place.dir, place.name, target, &self.credentials).map(drop)
         })
     }
 
@@ -596,7 +596,7 @@ impl FileSystem {
         let place = self.place(path)?;
         self.at(path, |volume| {
             let mode = file_type.mode() | permissions;
-            volume.engine()?.mknod(place.dir, place.name, mode, device, &self.creator).map(drop)
+            volume.engine()?.mknod(place.dir, place.name, mode, device, &self.credentials).map(drop)
         })
     }
 
@@ -760,7 +760,7 @@ pub fn open_device(
 /// The device of a journal that is not inside the volume, opened; `None` where it is not found.
 fn journal_device(
     journal: Option<ExternalJournal>,
-    options: &extant_device::OpenOptions,
+    options: &extant_device::FileDeviceOptions,
 ) -> Result<Option<Arc<dyn Device>>, OpenError> {
     let found = journal.map(|journal| journal.open(options)).transpose();
     let found = found.map_err(|error| match error {
@@ -772,6 +772,6 @@ fn journal_device(
 }
 
 fn open(image: &OsStr, access: Access, direct: Direct) -> Result<Opened, UrlError> {
-    let options = extant_device::OpenOptions::default().direct(direct);
-    DeviceUrl::parse(image, schemes(), look)?.open(access, &options)
+    let options = extant_device::FileDeviceOptions::default().direct(direct);
+    DeviceUrl::parse(image, schemes(), stat_host)?.open(access, &options)
 }

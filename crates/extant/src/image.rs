@@ -2,9 +2,9 @@
 
 use std::ffi::OsStr;
 
-use extant_device::{Direct, OpenOptions as FileOptions};
+use extant_device::{Direct, FileDeviceOptions};
 use extant_engine::VolumeOptions;
-use extant_storage::{Access, DeviceUrl, Opened, UrlError, look};
+use extant_storage::{Access, DeviceUrl, Opened, UrlError, stat_host};
 
 use crate::fs::FileSystem;
 use crate::open_error::OpenError;
@@ -41,7 +41,10 @@ impl Image {
     /// # Errors
     /// The name is not a URL of a device, or can be read in two ways.
     pub fn open(name: impl AsRef<OsStr>) -> Result<Self, UrlError> {
-        Ok(Self { url: DeviceUrl::parse(name.as_ref(), schemes(), look)?, direct: Direct::Off })
+        Ok(Self {
+            url: DeviceUrl::parse(name.as_ref(), schemes(), stat_host)?,
+            direct: Direct::Off,
+        })
     }
 
     /// Whether files are opened around the page cache of the host.
@@ -83,7 +86,7 @@ impl Image {
         self.url.open(access, &self.files())
     }
 
-    fn files(&self) -> FileOptions {
-        FileOptions::new().direct(self.direct)
+    fn files(&self) -> FileDeviceOptions {
+        FileDeviceOptions::new().direct(self.direct)
     }
 }

@@ -65,11 +65,11 @@ pub use export::{ExportError, Exported, TarWriter};
 pub use extant_check::run::{Report as CheckReport, RunError};
 pub use extant_check::{Answers as Repairs, Finding};
 pub use extant_device::{
-    AlignedBuffer, ByteSize, Device, DeviceError, Direct, FileDevice, FileError, MemoryDevice,
-    OpenOptions as FileDeviceOptions, SizeGrammar,
+    AlignedBuffer, ByteSize, Device, DeviceError, Direct, FileDevice, FileDeviceOptions, FileError,
+    MemoryDevice, SizeGrammar,
 };
 pub use extant_engine::{
-    AllocatorKind, Creator, DataMode, Engine, OpenVolume, RenameFlags, SetAttributes, Volume,
+    AllocatorKind, Credentials, DataMode, Engine, OpenVolume, RenameFlags, SetAttributes, Volume,
     VolumeOptions, XattrSet,
 };
 pub use extant_image::build::{BuildError, Progress, Report, Size};

@@ -28,7 +28,7 @@ mod tests {
     #[test]
     fn a_scheme_of_a_feature_that_is_left_out_is_refused_by_the_features_name() {
         let name = std::ffi::OsStr::new("model:nvme:d.img");
-        let read = extant_storage::DeviceUrl::parse(name, schemes(), extant_storage::look);
+        let read = extant_storage::DeviceUrl::parse(name, schemes(), extant_storage::stat_host);
         let error = read.expect_err("no simulated drives").to_string();
         assert_eq!(error, "model: this build of extant is without its feature sim");
     }

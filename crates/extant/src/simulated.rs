@@ -6,10 +6,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use extant_device::{Device, Direct, FileDevice, OpenOptions};
+use extant_device::{Device, Direct, FileDevice, FileDeviceOptions};
 use extant_runtime::sync::Mutex;
-use extant_sim::model::{ModelDevice, ModelOptions, Preset, Words, WordsError};
-use extant_storage::{Backend, Held, Opened, Place, UrlError, UrlOptions};
+use extant_sim::model::{ModelDevice, ModelOptions, PatternFile, PatternFileError, Preset};
+use extant_storage::{Backend, BackendUrl, OpenBackend, Opened, UrlError, UrlOptions};
 
 /// The scheme.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ struct Image {
     options: ModelOptions,
     file: Arc<FileDevice>,
     /// The file beside the image; taken by the device.
-    words: Mutex<Option<Words>>,
+    words: Mutex<Option<PatternFile>>,
 }
 
 impl Backend for Model {
@@ -53,7 +53,7 @@ impl Backend for Model {
         "seed=N, memory=SIZE, processors=N"
     }
 
-    fn read(&self, name: &str, given: &mut UrlOptions<'_>) -> Result<Arc<dyn Place>, String> {
+    fn read(&self, name: &str, given: &mut UrlOptions<'_>) -> Result<Arc<dyn BackendUrl>, String> {
         let preset = Preset::named(name).ok_or_else(|| self.name_is_missing())?;
         Ok(Arc::new(Drive { preset, options: options(given)? }))
     }
@@ -75,17 +75,21 @@ fn options(given: &mut UrlOptions<'_>) -> Result<ModelOptions, String> {
     Ok(options)
 }
 
-fn failed(error: WordsError) -> UrlError {
+fn failed(error: PatternFileError) -> UrlError {
     UrlError::Backend(Box::new(error))
 }
 
-impl Place for Drive {
+impl BackendUrl for Drive {
     fn is_simulated(&self) -> bool {
         true
     }
 
-    fn open(&self, path: &Path, options: &OpenOptions) -> Result<Arc<dyn Held>, UrlError> {
-        let words = ModelDevice::words_of(path, options.writes()).map_err(failed)?;
+    fn open(
+        &self,
+        path: &Path,
+        options: &FileDeviceOptions,
+    ) -> Result<Arc<dyn OpenBackend>, UrlError> {
+        let words = ModelDevice::open_pattern_file(path, options.writes()).map_err(failed)?;
         // Memory of a simulated drive is a page cache of its own.
         let file = Arc::new(options.clone().direct(Direct::Off).open(path)?);
         let (preset, options) = (self.preset, self.options.clone());
@@ -93,7 +97,7 @@ impl Place for Drive {
     }
 }
 
-impl Held for Image {
+impl OpenBackend for Image {
     fn file(&self) -> &Arc<FileDevice> {
         &self.file
     }
@@ -111,15 +115,15 @@ impl Held for Image {
 mod tests {
     use super::*;
     use crate::schemes;
-    use extant_storage::{Access, DeviceUrl, Found, Target, open};
+    use extant_storage::{Access, DeviceUrl, HostFile, PathTarget, open};
     use std::ffi::OsStr;
 
-    fn look(path: &Path) -> Found {
-        if path == Path::new("d.img") { Found::Device } else { Found::Nothing }
+    fn stat_host(path: &Path) -> HostFile {
+        if path == Path::new("d.img") { HostFile::Device } else { HostFile::Nothing }
     }
 
     fn device(text: &str) -> Result<DeviceUrl, String> {
-        let read = DeviceUrl::parse(OsStr::new(text), schemes(), look);
+        let read = DeviceUrl::parse(OsStr::new(text), schemes(), stat_host);
         read.map_err(|error| error.to_string())
     }
 
@@ -131,8 +135,9 @@ mod tests {
         assert!(plain.is_simulated() && plain.is_part() && !plain.is_whole());
         assert_ne!(device("model:nvme:d.img").expect("a drive"), plain);
         assert_eq!(
-            Target::parse(OsStr::new("model:hdd7200:d.img:/etc"), schemes(), look).expect("a file"),
-            Target::Inside { image: plain, path: "/etc".into() }
+            PathTarget::parse(OsStr::new("model:hdd7200:d.img:/etc"), schemes(), stat_host)
+                .expect("a file"),
+            PathTarget::Inside { image: plain, path: "/etc".into() }
         );
         let text = "crypt:model:nvme:d.img#p1?key-file=k&seed=7&memory=3M&processors=4";
         let stacked = device(text).expect("a drive below a layer");
@@ -185,7 +190,7 @@ mod tests {
         let path = scratch.join("d.img");
         FileDevice::create_new(&path, 1 << 20).expect("an image");
         let url = format!("model:hdd7200:{}?offset=64k", path.display());
-        let options = OpenOptions::default();
+        let options = FileDeviceOptions::default();
         let opened = open(&url, schemes(), Access::ReadWrite, &options).expect("a drive");
         assert!(opened.is_simulated() && opened.env.is_stepped());
         opened.device.write_at(4096, b"kept").expect("written");

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use extant_device::{Device, OpenOptions as FileOptions};
+use extant_device::{Device, FileDeviceOptions};
 use extant_image::mkfs::{Dialogue, UuidChoice};
 use extant_image::tune::{self, Request, TuneError};
 use extant_journal::ExternalJournal;
@@ -104,7 +104,7 @@ impl Tuner {
     pub fn apply(&self, device: Arc<dyn Device>) -> Result<Vec<String>, TuneError> {
         let (found, why) = match &self.journal {
             Some(journal) => (Some(journal.clone()), None),
-            None => ExternalJournal::find_for(&*device, &FileOptions::new().write(true))
+            None => ExternalJournal::find_for(&*device, &FileDeviceOptions::new().write(true))
                 .map_err(|error| TuneError::Value(error.into()))?,
         };
         let env = Env::threads();

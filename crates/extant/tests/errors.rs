@@ -18,7 +18,7 @@ use extant::rooms::image::tune::{ChangeError, RequestError, Unsupported, Work};
 use extant::rooms::journal::JournalError;
 use extant::rooms::mount::{OptionError, sandbox::SandboxError};
 use extant::rooms::offline::OfflineError;
-use extant::rooms::ondisk::{Flaw, FormatError, IncompatFeatures, Place};
+use extant::rooms::ondisk::{Flaw, FormatError, IncompatFeatures, Location};
 use extant::rooms::storage::KeyError;
 use extant::rooms::storage::crypt::CryptError;
 use extant::rooms::storage::lvm::LvmError;
@@ -56,7 +56,7 @@ fn denied() -> io::Error {
 }
 
 fn format() -> FormatError {
-    Flaw::Rule("a rule").at(Place::Volume)
+    Flaw::Rule("a rule").at(Location::Volume)
 }
 
 fn device() -> DeviceError {

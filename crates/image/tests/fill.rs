@@ -8,7 +8,7 @@ use extant_testkit::{TempImage, dumpe2fs_h, e2fsck_is_silent, skipped, tool};
 
 fn filled(words: &[&str], size: u64, inodes: u64, files: u64) -> Result<TempImage, MkfsError> {
     let image = TempImage::of_size(size).unwrap();
-    let device = extant_device::OpenOptions::new().write(true).open(image.path()).unwrap();
+    let device = extant_device::FileDeviceOptions::new().write(true).open(image.path()).unwrap();
     let words = words.iter().map(Into::into).chain(["device".into()]);
     let options = Options::parse(words).unwrap();
     let facts = DeviceFacts {

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extant_device::{Device, FileDevice, FileError, OpenOptions, block_devices};
+use extant_device::{Device, FileDevice, FileDeviceOptions, FileError, block_devices};
 use extant_ondisk::jbd2::{JOURNAL_MAGIC, RawJournalSuperblock};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET};
 use extant_ondisk::{CompatFeatures, Geometry, GroupNo, IncompatFeatures, Uuid};
@@ -52,7 +52,7 @@ impl ExternalJournal {
         Self::outside(superblock).filter(|_| is_external)
     }
 
-    /// The journal outside that a superblock names, also beside one inside.
+    /// The external journal that a superblock names, also if the volume has an internal one.
     fn outside(superblock: &RawSuperblock) -> Option<Self> {
         (superblock.s_journal_uuid != [0; 16]).then(|| Self {
             uuid: Uuid(superblock.s_journal_uuid),
@@ -68,8 +68,8 @@ impl ExternalJournal {
         Self::named_by(&superblock_at(volume, SUPERBLOCK_OFFSET)?)
     }
 
-    /// The journal outside that the superblock at a byte of the device names, also beside one
-    /// inside: for a check, which judges what the superblock says.
+    /// The external journal that the superblock at a byte of the device names, also if the volume
+    /// has an internal one: for a check, which reads the superblock again.
     pub fn of_superblock_at(volume: &dyn Device, offset: u64) -> Option<Self> {
         let raw = superblock_at(volume, offset)?;
         let has_journal = raw.features().compat.contains(CompatFeatures::HAS_JOURNAL);
@@ -119,7 +119,7 @@ impl ExternalJournal {
     ///
     /// # Errors
     /// As [`Self::find`]; or it was found and cannot be opened so: it may be in use.
-    pub fn open(&self, options: &OpenOptions) -> Result<Option<Arc<FileDevice>>, NotOpened> {
+    pub fn open(&self, options: &FileDeviceOptions) -> Result<Option<Arc<FileDevice>>, NotOpened> {
         Ok(self.find()?.map(|path| options.open(path).map(Arc::new)).transpose()?)
     }
 
@@ -128,7 +128,10 @@ impl ExternalJournal {
     ///
     /// # Errors
     /// It was found and cannot be opened: for example, it is in use.
-    pub fn find_for(volume: &dyn Device, options: &OpenOptions) -> Result<FoundJournal, FileError> {
+    pub fn find_for(
+        volume: &dyn Device,
+        options: &FileDeviceOptions,
+    ) -> Result<FoundJournal, FileError> {
         let Some(journal) = Self::of_volume(volume) else { return Ok((None, None)) };
         match journal.open(options) {
             Ok(found) => Ok((found.map(|device| device as Arc<dyn Device>), None)),

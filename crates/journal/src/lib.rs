@@ -23,8 +23,8 @@ pub use error::JournalError;
 pub use external::{ExternalJournal, FoundJournal, NotOpened, change_user};
 pub use home::Turn;
 pub use live::{
-    BatchTime, CommitHooks, Frame, FrameWrite, Handle, Journal, NoHooks, OpenLog, Options, Phase,
-    Seal, Snapshot,
+    BatchTime, CommitHooks, Frame, FrameWrite, Handle, Journal, JournalOptions, NoHooks, OpenLog,
+    Phase, Seal, Snapshot,
 };
 pub use log::Log;
 pub use place::JournalLocation;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use extant_device::{Device, Request};
 use extant_ondisk::jbd2::{Header, JournalSuperblock, RawJournalSuperblock};
-use extant_ondisk::{Flaw, FormatError, Place, Tid};
+use extant_ondisk::{Flaw, FormatError, Location, Tid};
 use zerocopy::IntoBytes;
 
 use crate::place::beyond;
@@ -38,7 +38,7 @@ impl Log<'_> {
             let from = start.0.checked_mul(size);
             let to = from.and_then(|from| from.checked_add(u64::from(blocks) * size));
             let (Some(from), Some(to)) = (from, to) else {
-                return Err(off_device().at(Place::JournalBlock(at + found)));
+                return Err(off_device().at(Location::JournalBlock(at + found)));
             };
             ranges.push(from..to);
             found += blocks;
@@ -90,7 +90,7 @@ impl Log<'_> {
     /// that the journal has as many blocks as it claims.
     ///
     /// # Errors
-    /// The device failed, or a flaw of [`Place::JournalSuperblock`].
+    /// The device failed, or a flaw of [`Location::JournalSuperblock`].
     pub fn superblock(&self) -> Result<(RawJournalSuperblock, JournalSuperblock), JournalError> {
         let mut block = vec![0; self.block_size() as usize];
         self.read(self.place.superblock_at, &mut block)?;
@@ -105,7 +105,7 @@ impl Log<'_> {
         } else {
             return Ok((raw, superblock));
         };
-        Err(flaw.at(Place::JournalSuperblock).into())
+        Err(flaw.at(Location::JournalSuperblock).into())
     }
 
     /// The first transaction number that is safe to use after a log that is not empty is discarded.

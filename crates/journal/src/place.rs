@@ -10,7 +10,7 @@ use extant_ondisk::inode::{self, FileType, I_BLOCK_SIZE, Inode};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant_ondisk::{
     BlockNo, CompatFeatures, FileBlock, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures,
-    InodeNo, Place, Uuid,
+    InodeNo, Location, Uuid,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -85,7 +85,7 @@ impl JournalLocation {
         let is_journal = own.features().incompat.contains(IncompatFeatures::JOURNAL_DEV);
         if !is_journal {
             let flaw = Flaw::Rule("the device is not a journal");
-            return Err(flaw.at(Place::JournalSuperblock).into());
+            return Err(flaw.at(Location::JournalSuperblock).into());
         }
         if own.s_uuid != wanted.0 {
             return Err(JournalError::OtherJournal { found: Uuid(own.s_uuid), wanted });
@@ -93,7 +93,7 @@ impl JournalLocation {
         let log_block_size = own.s_log_block_size.get();
         if geometry.block_size != 1024_u32.checked_shl(log_block_size).unwrap_or(0) {
             let flaw = Flaw::bad_value("s_log_block_size", log_block_size);
-            return Err(flaw.at(Place::JournalSuperblock).into());
+            return Err(flaw.at(Location::JournalSuperblock).into());
         }
         let held = device.size() / u64::from(geometry.block_size);
         let count = own.s_blocks_count_lo.get();
@@ -140,7 +140,7 @@ struct Mapper<'a> {
 
 impl Mapper<'_> {
     fn flaw(&self, flaw: Flaw) -> JournalError {
-        flaw.at(Place::Inode(self.inode)).into()
+        flaw.at(Location::Inode(self.inode)).into()
     }
 
     /// The journal's inode.
@@ -168,7 +168,7 @@ impl Mapper<'_> {
         let block = geometry.desc_block(index);
         if !geometry.contains(block, 1) {
             let flaw = Flaw::above_limit("block of the descriptor", block.0, geometry.blocks_count);
-            return Err(flaw.at(Place::GroupDesc(group)).into());
+            return Err(flaw.at(Location::GroupDesc(group)).into());
         }
         let mut table = vec![0; geometry.block_len()];
         self.volume.read_at(geometry.byte_of(block), &mut table)?;
@@ -239,5 +239,5 @@ const _: () = assert!(offset_of!(RawSuperblock, s_jnl_blocks) == 0x10c);
 
 /// The error of a block that the journal does not have.
 pub(crate) fn beyond(at: u32, end: u32) -> FormatError {
-    Flaw::above_limit("journal block", at, end).at(Place::JournalBlock(at))
+    Flaw::above_limit("journal block", at, end).at(Location::JournalBlock(at))
 }

@@ -9,14 +9,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io, thread};
 
-use extant_device::{Device, Direct, FileDevice, OpenOptions as FileOptions, block_devices};
+use extant_device::{Device, Direct, FileDevice, FileDeviceOptions, block_devices};
 use extant_engine::{OpenVolume, Volume, VolumeOptions};
 use extant_reader::{
     BrokenIndex, Error, ExternalJournal, Journal, JournalError, ReaderOptions, SuperblockAt,
 };
 use extant_runtime::env::Env;
-use extant_storage::KeySource;
-use extant_storage::{DeviceUrl, Files, Schemes, look};
+use extant_storage::{DeviceUrl, Files, KeySource, Schemes, stat_host};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -83,7 +82,7 @@ enum Event {
 /// The volume was not mounted; or it could not be closed well.
 pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountError> {
     let options = &request.options;
-    let url = DeviceUrl::parse(&request.image, &request.schemes, look)?;
+    let url = DeviceUrl::parse(&request.image, &request.schemes, stat_host)?;
     if url.is_simulated() {
         return Err(MountError::Simulated);
     }
@@ -228,7 +227,7 @@ fn open_files(url: &DeviceUrl, options: &MountOptions, claimed: bool) -> Result<
     let read_only = options.read_only;
     // Pages of the host's cache would be memory too.
     let direct = if options.memory.is_some() { Direct::WherePossible } else { Direct::Off };
-    let file = FileOptions::new().write(!read_only).shared_lock(read_only);
+    let file = FileDeviceOptions::new().write(!read_only).shared_lock(read_only);
     let options = file.direct(direct).claimed(claimed).wait(options.wait);
     let options = options.wait_while(unmount::is_closing);
     Ok(url.open_files(&options)?)

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use extant_device::OpenOptions as FileOptions;
+use extant_device::FileDeviceOptions;
 use extant_engine::{Volume, VolumeOptions};
 use extant_mount::{Caller, Server, WriteBy, parse_options};
 use extant_ondisk::InodeNo;
@@ -26,7 +26,7 @@ fn server(scratch: &Scratch, args: &[&str], size: &str) -> Arc<Server> {
     let words = ["-q", "-F", "-t", "ext4"].iter().chain(args).copied();
     let words: Vec<&str> = words.chain([path.to_str().expect("a plain path"), size]).collect();
     mke2fs(words).expect("mke2fs");
-    let device = FileOptions::new().write(true).open(&path).expect("the image");
+    let device = FileDeviceOptions::new().write(true).open(&path).expect("the image");
     let env = Env::threads();
     let volume = Volume::open(Arc::new(device), &env, &VolumeOptions::default()).expect("a volume");
     Arc::new(Server::new(volume, env, &parse_options([]).expect("no options")))

@@ -5,7 +5,7 @@ use extant_layout::RunSet;
 
 /// Bytes tried at once; only where that fails block by block.
 const PIECE: u64 = 1 << 20;
-/// What the writing test writes and expects back.
+/// The bytes that the write test writes and expects to read.
 const PATTERNS: [u8; 4] = [0xaa, 0x55, 0xff, 0x00];
 
 /// Tests every block by reading it.
@@ -26,7 +26,7 @@ pub fn by_reading(
     search(offset, block_size, blocks, read)
 }
 
-/// Tests every block by writing patterns and reading them back. What was there is lost.
+/// Tests every block by writing patterns and reading them back. The contents are overwritten.
 ///
 /// # Errors
 /// As [`by_reading`], and where the device cannot be flushed.
@@ -151,7 +151,7 @@ mod tests {
         let found = by_rewriting(&device, 1024, blocks, |work| work()).unwrap();
         assert_eq!(found.iter().collect::<Vec<_>>(), [70..71, 1500..1501]);
         let after = read_all(&*inner);
-        // What a block holds that reads as something else, nobody can say.
+        // A used block may hold other data that happen to match; this is not detected.
         let changed = |block: &u64| {
             let range = (block * BLOCK) as usize..((block + 1) * BLOCK) as usize;
             *block != 1500 && before[range.clone()] != after[range]

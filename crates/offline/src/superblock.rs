@@ -3,7 +3,7 @@
 use extant_device::{Device, DeviceError};
 use extant_layout::DescriptorTable;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
-use extant_ondisk::{Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, Place};
+use extant_ondisk::{Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, Location};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::OfflineError;
@@ -44,7 +44,7 @@ pub fn read_superblock(device: &dyn Device, at: u64) -> Result<RawSuperblock, Of
     let left = device.size().saturating_sub(at);
     if left < size_of::<RawSuperblock>() as u64 {
         let flaw = Flaw::truncated(left as usize, size_of::<RawSuperblock>());
-        let error = flaw.at(Place::Superblock(GroupNo(0)));
+        let error = flaw.at(Location::Superblock(GroupNo(0)));
         return Err(if at == SUPERBLOCK_OFFSET { error.of_primary() } else { error }.into());
     }
     device.read_at(at, raw.as_mut_bytes())?;

@@ -10,7 +10,7 @@ use extant_layout::groups::{desc_block_places, leading};
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
-use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo, InodeNo, Place, inode};
+use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo, InodeNo, Location, inode};
 use zerocopy::IntoBytes;
 
 use crate::OfflineError;
@@ -177,7 +177,7 @@ impl<D: Device> OfflineVolume<D> {
             return Ok(());
         }
         let flaw = Flaw::above_limit("block", start.0, self.geometry.blocks_count);
-        Err(flaw.at(Place::Block(start)))
+        Err(flaw.at(Location::Block(start)))
     }
 
     /// Reads one block.
@@ -431,5 +431,5 @@ impl<D: Device> OfflineVolume<D> {
 }
 
 pub(crate) fn no_inode(number: InodeNo, geometry: &Geometry) -> FormatError {
-    Flaw::above_limit("inode number", number.0, geometry.inodes_count).at(Place::Inode(number))
+    Flaw::above_limit("inode number", number.0, geometry.inodes_count).at(Location::Inode(number))
 }

@@ -6,7 +6,7 @@ use extant_ondisk::extent::{
 };
 use extant_ondisk::indirect::{DIRECT_BLOCKS, IndirectMap, pointer};
 use extant_ondisk::inode::Inode;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, FormatError, Geometry, InodeNo, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, FormatError, Geometry, InodeNo, Location};
 
 use crate::OfflineError;
 
@@ -180,7 +180,7 @@ impl<'a> MapWalk<'a> {
         }
         if !self.geometry.contains(at, 1) {
             let flaw = Flaw::above_limit("block", at.0, self.geometry.blocks_count);
-            return Err(flaw.at(Place::Inode(self.file.inode)));
+            return Err(flaw.at(Location::Inode(self.file.inode)));
         }
         let block = FileBlock(first);
         Ok(Some(match levels {

@@ -5,17 +5,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extant_device::FileDevice;
-use extant_device::OpenOptions;
+use extant_device::FileDeviceOptions;
 use extant_offline::{JournalShape, MapError, OfflineError, OfflineVolume};
 use extant_ondisk::extent::{ExtentIndex, NodeEntries, OwnedNode};
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::time::Timestamp;
-use extant_ondisk::{BlockNo, CompatFeatures, FileBlock, FormatError, GroupNo, InodeNo, Place};
+use extant_ondisk::{BlockNo, CompatFeatures, FileBlock, FormatError, GroupNo, InodeNo, Location};
 use extant_testkit::{TempImage, debugfs, e2fsck_fn, skip, tool};
 
 fn open(path: &Path) -> OfflineVolume {
-    let device: FileDevice = OpenOptions::new().write(true).open(path).unwrap();
+    let device: FileDevice = FileDeviceOptions::new().write(true).open(path).unwrap();
     OfflineVolume::open(Arc::new(device)).unwrap()
 }
 
@@ -165,15 +165,15 @@ fn opened_strictly_a_volume_is_changed_only_by_what_is_sound() {
 
     let mut strict = OfflineVolume::open_strict(FileDevice::open(&path).unwrap()).unwrap();
     let place = |result: Result<(), OfflineError>| match result {
-        Err(OfflineError::Format(FormatError::Corrupt { place, .. })) => Some(place),
+        Err(OfflineError::Format(FormatError::Corrupt { location, .. })) => Some(location),
         _ => None,
     };
-    assert_eq!(place(strict.claim_blocks(of_group(0))), Some(Place::BlockBitmap(GroupNo(0))));
-    assert_eq!(place(strict.claim_blocks(of_group(1))), Some(Place::GroupDesc(GroupNo(1))));
-    assert_eq!(place(strict.claim_blocks(one(off.0))), Some(Place::Block(off)));
-    assert_eq!(place(strict.read(off).map(drop)), Some(Place::Block(off)));
+    assert_eq!(place(strict.claim_blocks(of_group(0))), Some(Location::BlockBitmap(GroupNo(0))));
+    assert_eq!(place(strict.claim_blocks(of_group(1))), Some(Location::GroupDesc(GroupNo(1))));
+    assert_eq!(place(strict.claim_blocks(one(off.0))), Some(Location::Block(off)));
+    assert_eq!(place(strict.read(off).map(drop)), Some(Location::Block(off)));
     let read = strict.read_inode(number).map(drop);
-    assert_eq!(place(read), Some(Place::GroupDesc(GroupNo(1))));
+    assert_eq!(place(read), Some(Location::GroupDesc(GroupNo(1))));
     strict.claim_blocks(of_group(2)).unwrap();
 }
 

@@ -5,7 +5,7 @@
 //! order, mask and equivalence, POSIX.1e draft 17 section 23.1.5 for inheritance. Both formats were
 //! checked against those that a kernel wrote.
 
-use crate::{Flaw, FormatError, Place};
+use crate::{Flaw, FormatError, Location};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
@@ -95,7 +95,7 @@ impl Acl {
     /// # Errors
     /// The rule that they violate.
     pub fn new(entries: Vec<AclEntry>) -> Result<Self, FormatError> {
-        validate(&entries).map_err(|flaw| flaw.at(Place::Acl))?;
+        validate(&entries).map_err(|flaw| flaw.at(Location::Acl))?;
         Ok(Self { entries })
     }
 
@@ -122,7 +122,7 @@ impl Acl {
     /// # Errors
     /// A wrong version, a truncated entry, or a violated rule.
     pub fn decode_disk(bytes: &[u8]) -> Result<Option<Self>, FormatError> {
-        decode(bytes, Form::Disk).map_err(|flaw| flaw.at(Place::Acl))
+        decode(bytes, Form::Disk).map_err(|flaw| flaw.at(Location::Acl))
     }
 
     /// Decodes the format of `getxattr` and `setxattr`; `None` for a list without entries, with
@@ -131,7 +131,7 @@ impl Acl {
     /// # Errors
     /// A wrong version, a truncated entry, or a violated rule.
     pub fn decode_xattr(bytes: &[u8]) -> Result<Option<Self>, FormatError> {
-        decode(bytes, Form::Xattr).map_err(|flaw| flaw.at(Place::Acl))
+        decode(bytes, Form::Xattr).map_err(|flaw| flaw.at(Location::Acl))
     }
 
     /// Encodes the on-disk format.
@@ -333,12 +333,12 @@ mod tests {
         use Subject::*;
         let entries = [Owner, OwningGroup, Group(NO_ID), Mask, Other];
         let acl = Acl::new(entries.map(|subject| entry(subject, 4)).into());
-        assert_eq!(acl, Err(Flaw::bad_value("e_id", NO_ID).at(Place::Acl)));
+        assert_eq!(acl, Err(Flaw::bad_value("e_id", NO_ID).at(Location::Acl)));
     }
 
     #[test]
     fn one_form_is_not_taken_for_the_other() {
-        let error = Flaw::bad_value("a_version", 2_u32).at(Place::Acl);
+        let error = Flaw::bad_value("a_version", 2_u32).at(Location::Acl);
         assert_eq!(Acl::decode_disk(&sample().encode_xattr()), Err(error));
     }
 
@@ -351,9 +351,9 @@ mod tests {
     #[test]
     fn a_cut_entry_is_refused() {
         let cut = Acl::decode_disk(&STORED[..STORED.len() - 1]);
-        assert_eq!(cut, Err(Flaw::truncated(3, 4).at(Place::Acl)));
+        assert_eq!(cut, Err(Flaw::truncated(3, 4).at(Location::Acl)));
         let no_id = Acl::decode_disk(&STORED[..14]);
-        assert_eq!(no_id, Err(Flaw::truncated(6, 8).at(Place::Acl)));
+        assert_eq!(no_id, Err(Flaw::truncated(6, 8).at(Location::Acl)));
     }
 
     #[test]
@@ -377,7 +377,7 @@ mod tests {
             ([entry(Owner, 8), mode[1], mode[2]].into(), Flaw::above_limit("e_perm", 8_u32, 7_u32)),
         ];
         for (entries, flaw) in cases {
-            assert_eq!(Acl::new(entries), Err(flaw.at(Place::Acl)));
+            assert_eq!(Acl::new(entries), Err(flaw.at(Location::Acl)));
         }
     }
 

@@ -8,7 +8,7 @@ use crate::checksum::Crc32c;
 use crate::geometry::Geometry;
 use crate::group_desc::GroupDesc;
 use crate::types::GroupNo;
-use crate::{Flaw, FormatError, Place};
+use crate::{Flaw, FormatError, Location};
 use core::ops::Range;
 
 /// Minimum size in bytes of descriptors that store all 32 bits of a bitmap's checksum.
@@ -48,10 +48,10 @@ impl BitmapKind {
         }
     }
 
-    fn place(self, group: GroupNo) -> Place {
+    fn location(self, group: GroupNo) -> Location {
         match self {
-            Self::Block => Place::BlockBitmap(group),
-            Self::Inode => Place::InodeBitmap(group),
+            Self::Block => Location::BlockBitmap(group),
+            Self::Inode => Location::InodeBitmap(group),
         }
     }
 }
@@ -82,13 +82,13 @@ pub fn verify_stored(
     found: u32,
     geometry: &Geometry,
 ) -> Result<(), FormatError> {
-    let place = kind.place(group);
+    let location = kind.location(group);
     if bitmap.len() < geometry.block_len() {
-        return Err(Flaw::truncated(bitmap.len(), geometry.block_len()).at(place));
+        return Err(Flaw::truncated(bitmap.len(), geometry.block_len()).at(location));
     }
     let Some(computed) = checksum(bitmap, kind, geometry) else { return Ok(()) };
     if found != computed {
-        return Err(Flaw::checksum(found, computed).at(place));
+        return Err(Flaw::checksum(found, computed).at(location));
     }
     Ok(())
 }

@@ -7,7 +7,7 @@
 
 use crate::features::IncompatFeatures;
 use crate::superblock::Superblock;
-use crate::{Flaw, FormatError, Place};
+use crate::{Flaw, FormatError, Location};
 
 /// The kernel's mark for the end of a directory; no name has this hash.
 pub const END_OF_DIRECTORY: u32 = 0xffff_fffe;
@@ -136,7 +136,8 @@ impl DirHasher {
     pub fn of_volume(superblock: &Superblock) -> Result<Self, FormatError> {
         let stored = superblock.def_hash_version;
         let version = HashVersion::decode(stored).ok_or_else(|| {
-            Flaw::bad_value("s_def_hash_version", stored).at(Place::Superblock(crate::GroupNo(0)))
+            Flaw::bad_value("s_def_hash_version", stored)
+                .at(Location::Superblock(crate::GroupNo(0)))
         })?;
         Self::new(version.with_signedness(superblock.hash_is_unsigned()), superblock.hash_seed)
     }

@@ -9,10 +9,10 @@ use core::fmt;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum FormatError {
     /// The structure is corrupt.
-    #[error("{place}: {flaw}")]
+    #[error("{location}: {flaw}")]
     Corrupt {
         /// The location of the structure.
-        place: Place,
+        location: Location,
         /// The flaw in it.
         flaw: Flaw,
     },
@@ -42,7 +42,7 @@ impl FormatError {
     pub fn of_primary(self) -> Self {
         match self {
             Self::Corrupt {
-                place: Place::Superblock(GroupNo(0)),
+                location: Location::Superblock(GroupNo(0)),
                 flaw: flaw @ (Flaw::Magic { .. } | Flaw::Truncated { .. }),
             } => Self::NotExt(flaw),
             other => other,
@@ -53,7 +53,7 @@ impl FormatError {
 /// The location of a structure on the volume, for messages and findings.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
-pub enum Place {
+pub enum Location {
     /// The superblock, or the backup at the start of the given group.
     Superblock(GroupNo),
     /// The descriptor of a block group.
@@ -106,14 +106,14 @@ pub enum Place {
     Volume,
 }
 
-impl Place {
+impl Location {
     /// The error of `flaw` at this location.
     pub fn corrupt(self, flaw: Flaw) -> FormatError {
-        FormatError::Corrupt { place: self, flaw }
+        FormatError::Corrupt { location: self, flaw }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Superblock(GroupNo(0)) => f.write_str("superblock"),
@@ -241,8 +241,8 @@ impl Flaw {
     }
 
     /// The error of this flaw found at `place`.
-    pub fn at(self, place: Place) -> FormatError {
-        place.corrupt(self)
+    pub fn at(self, location: Location) -> FormatError {
+        location.corrupt(self)
     }
 }
 

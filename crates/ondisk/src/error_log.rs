@@ -5,7 +5,7 @@
 use alloc::string::ToString;
 
 use crate::superblock::{RawSuperblock, State, low_and_high};
-use crate::{BlockNo, Flaw, InodeNo, Place};
+use crate::{BlockNo, Flaw, InodeNo, Location};
 
 /// Bytes of `s_first_error_func`.
 const TEXT_LEN: usize = 32;
@@ -46,13 +46,13 @@ pub struct ErrorLog {
 impl LoggedError {
     /// Records corruption at a location.
     #[must_use]
-    pub fn of_corruption(place: Place, flaw: &Flaw, time: u64) -> Self {
-        let (inode, block) = numbers_of(place);
+    pub fn of_corruption(location: Location, flaw: &Flaw, time: u64) -> Self {
+        let (inode, block) = numbers_of(location);
         let code = match flaw {
             Flaw::Checksum { .. } => ErrorCode::BadChecksum,
             _ => ErrorCode::Corrupted,
         };
-        Self { time, inode, block, code, text: text_of(&place.to_string()) }
+        Self { time, inode, block, code, text: text_of(&location.to_string()) }
     }
 
     /// Records a failure of the device during the operation `text`.
@@ -72,25 +72,27 @@ fn text_of(text: &str) -> [u8; TEXT_LEN] {
 }
 
 /// The inode and the block of a location; 0 for none.
-fn numbers_of(place: Place) -> (InodeNo, BlockNo) {
+fn numbers_of(location: Location) -> (InodeNo, BlockNo) {
     const NO_INODE: InodeNo = InodeNo(0);
     const NO_BLOCK: BlockNo = BlockNo(0);
-    match place {
-        Place::Inode(inode)
-        | Place::ExtentNode(inode, None)
-        | Place::DirBlock(inode, _)
-        | Place::DirEntry(inode, ..)
-        | Place::Htree(inode, _)
-        | Place::InodeXattr(inode)
-        | Place::EaInode(inode)
-        | Place::InlineData(inode)
-        | Place::Symlink(inode)
-        | Place::OrphanFile(inode, _)
-        | Place::Quota(inode, _) => (inode, NO_BLOCK),
-        Place::ExtentNode(inode, Some(block)) | Place::IndirectBlock(inode, block) => {
+    match location {
+        Location::Inode(inode)
+        | Location::ExtentNode(inode, None)
+        | Location::DirBlock(inode, _)
+        | Location::DirEntry(inode, ..)
+        | Location::Htree(inode, _)
+        | Location::InodeXattr(inode)
+        | Location::EaInode(inode)
+        | Location::InlineData(inode)
+        | Location::Symlink(inode)
+        | Location::OrphanFile(inode, _)
+        | Location::Quota(inode, _) => (inode, NO_BLOCK),
+        Location::ExtentNode(inode, Some(block)) | Location::IndirectBlock(inode, block) => {
             (inode, block)
         }
-        Place::XattrBlock(block) | Place::Mmp(block) | Place::Block(block) => (NO_INODE, block),
+        Location::XattrBlock(block) | Location::Mmp(block) | Location::Block(block) => {
+            (NO_INODE, block)
+        }
         _ => (NO_INODE, NO_BLOCK),
     }
 }
@@ -159,7 +161,7 @@ mod tests {
 
     fn corruption(block: u64, time: u64) -> LoggedError {
         let flaw = Flaw::Checksum { found: 1, computed: 2 };
-        LoggedError::of_corruption(Place::XattrBlock(BlockNo(block)), &flaw, time)
+        LoggedError::of_corruption(Location::XattrBlock(BlockNo(block)), &flaw, time)
     }
 
     #[test]

@@ -10,7 +10,7 @@
 use crate::checksum::Crc32c;
 use crate::geometry::Geometry;
 use crate::types::{BlockNo, FileBlock, InodeNo, MAX_BLOCKS, MAX_FILE_BLOCKS};
-use crate::{Flaw, FormatError, Place};
+use crate::{Flaw, FormatError, Location};
 use alloc::vec::Vec;
 use core::mem::{offset_of, size_of};
 use core::ops::Range;
@@ -212,8 +212,8 @@ pub struct NodeOwner {
 
 impl NodeOwner {
     /// The node's location for messages.
-    pub fn place(&self) -> Place {
-        Place::ExtentNode(self.inode, self.block)
+    pub fn location(&self) -> Location {
+        Location::ExtentNode(self.inode, self.block)
     }
 }
 
@@ -252,7 +252,7 @@ impl<'a> ExtentNode<'a> {
         limits: &NodeLimits,
         geometry: &Geometry,
     ) -> Result<Self, FormatError> {
-        Self::checked(bytes, limits, geometry).map_err(|flaw| flaw.at(owner.place()))
+        Self::checked(bytes, limits, geometry).map_err(|flaw| flaw.at(owner.location()))
     }
 
     fn checked(bytes: &'a [u8], limits: &NodeLimits, geometry: &Geometry) -> Result<Self, Flaw> {
@@ -407,12 +407,12 @@ pub fn verify(bytes: &[u8], owner: &NodeOwner, geometry: &Geometry) -> Result<()
     if owner.block.is_none() || !geometry.has_metadata_csum() {
         return Ok(());
     }
-    let at = tail_at(bytes).map_err(|flaw| flaw.at(owner.place()))?;
+    let at = tail_at(bytes).map_err(|flaw| flaw.at(owner.location()))?;
     let (covered, tail) = bytes.split_at(at);
     let found = tail.first_chunk::<TAIL_SIZE>().map_or(0, |tail| u32::from_le_bytes(*tail));
     let computed = checksum(covered, owner, geometry);
     if found != computed {
-        return Err(Flaw::checksum(found, computed).at(owner.place()));
+        return Err(Flaw::checksum(found, computed).at(owner.location()));
     }
     Ok(())
 }
@@ -486,7 +486,7 @@ impl OwnedNode {
         geometry: &Geometry,
     ) -> Result<Self, FormatError> {
         let node = ExtentNode::check(bytes, owner, limits, geometry)?;
-        let header = check_header(bytes).map_err(|flaw| flaw.at(owner.place()))?;
+        let header = check_header(bytes).map_err(|flaw| flaw.at(owner.location()))?;
         let entries = match node {
             ExtentNode::Leaf(extents) => {
                 NodeEntries::Leaf(extents.iter().map(RawExtent::decode).collect())
@@ -579,8 +579,8 @@ mod tests {
 
     fn flaw_of(bytes: &[u8], limits: &NodeLimits) -> Flaw {
         match ExtentNode::check(bytes, &OWNER, limits, &geometry()) {
-            Err(FormatError::Corrupt { place, flaw }) => {
-                assert_eq!(place, OWNER.place());
+            Err(FormatError::Corrupt { location, flaw }) => {
+                assert_eq!(location, OWNER.location());
                 flaw
             }
             other => panic!("{other:?}"),

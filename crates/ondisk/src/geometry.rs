@@ -6,7 +6,7 @@ use crate::features::{
 };
 use crate::superblock::{RawSuperblock, Superblock};
 use crate::types::{BlockNo, ClusterNo, GroupNo, InodeNo, MAX_BLOCKS};
-use crate::{Flaw, FormatError, Place};
+use crate::{Flaw, FormatError, Location};
 use alloc::vec::Vec;
 
 /// log2 of the maximum block size over 1 KiB: 64 KiB.
@@ -79,7 +79,7 @@ impl Geometry {
         if !beyond.is_empty() {
             return Err(FormatError::Unsupported(beyond));
         }
-        Self::of_figures(raw).map_err(|flaw| flaw.at(Place::Superblock(GroupNo(0))))
+        Self::of_figures(raw).map_err(|flaw| flaw.at(Location::Superblock(GroupNo(0))))
     }
 
     fn of_figures(raw: &RawSuperblock) -> Result<Self, Flaw> {

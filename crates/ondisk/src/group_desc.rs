@@ -8,7 +8,7 @@ use crate::checksum::{Crc32c, crc16};
 use crate::features::MetadataChecksum;
 use crate::geometry::Geometry;
 use crate::types::{BlockNo, GroupNo};
-use crate::{Flaw, FormatError, Place};
+use crate::{Flaw, FormatError, Location};
 use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -102,7 +102,7 @@ pub fn verify(stored: &[u8], group: GroupNo, geometry: &Geometry) -> Result<(), 
     let Some(computed) = checksum(stored, group, geometry) else { return Ok(()) };
     let found = u16::from_le_bytes([stored[CHECKSUM_AT], stored[CHECKSUM_AT + 1]]);
     if found != computed {
-        return Err(Flaw::checksum(found, computed).at(Place::GroupDesc(group)));
+        return Err(Flaw::checksum(found, computed).at(Location::GroupDesc(group)));
     }
     Ok(())
 }
@@ -126,7 +126,7 @@ fn whole<'a>(
     let size = usize::from(geometry.desc_size);
     stored
         .get(..size)
-        .ok_or_else(|| Flaw::truncated(stored.len(), size).at(Place::GroupDesc(group)))
+        .ok_or_else(|| Flaw::truncated(stored.len(), size).at(Location::GroupDesc(group)))
 }
 
 /// For metadata_csum the checksum field counts as zero; for uninit_bg it is omitted.
@@ -290,7 +290,7 @@ impl GroupDesc {
         ];
         for (field, block, count) in places {
             if !geometry.contains(block, count) {
-                return Err(Flaw::bad_value(field, block.0).at(Place::GroupDesc(group)));
+                return Err(Flaw::bad_value(field, block.0).at(Location::GroupDesc(group)));
             }
         }
         Ok(())
@@ -309,7 +309,7 @@ impl GroupDesc {
         ];
         for (field, found, limit) in counts {
             if found > limit {
-                return Err(Flaw::above_limit(field, found, limit).at(Place::GroupDesc(group)));
+                return Err(Flaw::above_limit(field, found, limit).at(Location::GroupDesc(group)));
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use crate::dirent::{FileType, RawDirEntry};
 use crate::dx_hash::HashVersion;
 use crate::features::IncompatFeatures;
 use crate::types::{FileBlock, InodeNo};
-use crate::{Flaw, FormatError, Geometry, Place};
+use crate::{Flaw, FormatError, Geometry, Location};
 use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -139,17 +139,17 @@ impl HtreeFormat {
     /// # Errors
     /// An unknown hash version, too many levels, or an error of [`Self::node`].
     pub fn root<'a>(&self, block: &'a [u8]) -> Result<(HtreeRoot, HtreeNode<'a>), FormatError> {
-        let place = Place::Htree(self.inode, FileBlock(0));
+        let location = Location::Htree(self.inode, FileBlock(0));
         let (raw, _) = RawHtreeRoot::read_from_prefix(block)
-            .map_err(|_| Flaw::truncated(block.len(), size_of::<RawHtreeRoot>()).at(place))?;
+            .map_err(|_| Flaw::truncated(block.len(), size_of::<RawHtreeRoot>()).at(location))?;
         if raw.info_length != INFO_LEN {
-            return Err(Flaw::bad_value("info_length", raw.info_length).at(place));
+            return Err(Flaw::bad_value("info_length", raw.info_length).at(location));
         }
         let hash_version = HashVersion::decode(raw.hash_version)
-            .ok_or(Flaw::bad_value("hash_version", raw.hash_version).at(place))?;
+            .ok_or(Flaw::bad_value("hash_version", raw.hash_version).at(location))?;
         if raw.indirect_levels > self.max_levels {
             let flaw = Flaw::above_limit("indirect_levels", raw.indirect_levels, self.max_levels);
-            return Err(flaw.at(place));
+            return Err(flaw.at(location));
         }
         let root = HtreeRoot { hash_version, indirect_levels: raw.indirect_levels };
         Ok((root, self.node(block, FileBlock(0), IndexKind::Root)?))
@@ -165,23 +165,23 @@ impl HtreeFormat {
         at: FileBlock,
         kind: IndexKind,
     ) -> Result<HtreeNode<'a>, FormatError> {
-        let place = Place::Htree(self.inode, at);
+        let location = Location::Htree(self.inode, at);
         let bytes = block.get(kind.entries_at()..).unwrap_or_default();
         let (counts, _) = RawCounts::read_from_prefix(bytes)
-            .map_err(|_| Flaw::truncated(block.len(), kind.entries_at() + 8).at(place))?;
+            .map_err(|_| Flaw::truncated(block.len(), kind.entries_at() + 8).at(location))?;
         let (limit, count) = (usize::from(counts.limit.get()), usize::from(counts.count.get()));
         let room = bytes.len() / size_of::<RawHtreeEntry>();
         if limit > room {
-            return Err(Flaw::above_limit("limit", limit as u64, room as u64).at(place));
+            return Err(Flaw::above_limit("limit", limit as u64, room as u64).at(location));
         }
         if count > limit {
-            return Err(Flaw::above_limit("count", count as u64, limit as u64).at(place));
+            return Err(Flaw::above_limit("count", count as u64, limit as u64).at(location));
         }
         if count == 0 {
-            return Err(Flaw::below_limit("count", 0_u32, 1_u32).at(place));
+            return Err(Flaw::below_limit("count", 0_u32, 1_u32).at(location));
         }
         let (entries, _) = <[RawHtreeEntry]>::ref_from_prefix_with_elems(bytes, count)
-            .map_err(|_| Flaw::truncated(bytes.len(), count * 8).at(place))?;
+            .map_err(|_| Flaw::truncated(bytes.len(), count * 8).at(location))?;
         Ok(HtreeNode { entries, limit })
     }
 
@@ -191,13 +191,13 @@ impl HtreeFormat {
     /// An error of [`Self::node`], no room for a tail, or a checksum that does not match.
     pub fn verify(&self, block: &[u8], at: FileBlock, kind: IndexKind) -> Result<(), FormatError> {
         let Some(seed) = self.checksum_seed else { return Ok(()) };
-        let place = Place::Htree(self.inode, at);
+        let location = Location::Htree(self.inode, at);
         let node = self.node(block, at, kind)?;
         let (used, tail) = tail_of(block, kind, node.entries.len(), node.limit)
-            .ok_or(Flaw::Rule("the index has no room for its checksum").at(place))?;
+            .ok_or(Flaw::Rule("the index has no room for its checksum").at(location))?;
         let (found, computed) = (tail.dt_checksum.get(), checksum(seed, used, &tail));
         if found != computed {
-            return Err(Flaw::checksum(found, computed).at(place));
+            return Err(Flaw::checksum(found, computed).at(location));
         }
         Ok(())
     }
@@ -301,7 +301,7 @@ impl HtreeFormat {
         let (count, limit) = (node.entries.len(), node.limit);
         if after >= count {
             let flaw = Flaw::above_limit("index entry", after as u64, count as u64 - 1);
-            return Err(flaw.at(Place::Htree(self.inode, at)));
+            return Err(flaw.at(Location::Htree(self.inode, at)));
         }
         if count >= limit {
             return Ok(false);
@@ -413,12 +413,12 @@ impl HtreeNode<'_> {
     ///
     /// # Errors
     /// A hash is lower than the previous one.
-    pub fn check_order(&self, place: Place) -> Result<(), FormatError> {
+    pub fn check_order(&self, location: Location) -> Result<(), FormatError> {
         let above_first = self.entries.get(1..).unwrap_or_default();
         if above_first.is_sorted_by_key(|entry| entry.hash.get()) {
             Ok(())
         } else {
-            Err(Flaw::Rule("the hashes of the index do not ascend").at(place))
+            Err(Flaw::Rule("the hashes of the index do not ascend").at(location))
         }
     }
 }
@@ -490,7 +490,7 @@ mod tests {
         for (byte, value, flaw) in cases {
             let mut block = sound.clone();
             block[byte] = value;
-            let expected = flaw.at(Place::Htree(InodeNo(12), FileBlock(0)));
+            let expected = flaw.at(Location::Htree(InodeNo(12), FileBlock(0)));
             assert_eq!(format.root(&block).err(), Some(expected), "byte {byte}");
         }
     }
@@ -513,7 +513,7 @@ mod tests {
         assert_eq!(found, [0, 0, 1, 1, 2, 3, 4, 4]);
         let continued = node.entry(3).unwrap();
         assert!(continued.is_continuation && continued.hash == 200);
-        assert_eq!(node.check_order(Place::Volume), Ok(()));
+        assert_eq!(node.check_order(Location::Volume), Ok(()));
     }
 
     #[test]
@@ -521,8 +521,8 @@ mod tests {
         let format = format(1024, false);
         let block = node_of(&format, &[(0, 10), (200, 11), (100, 12)]);
         let node = format.node(&block, NODE, IndexKind::Node).unwrap();
-        let expected = Flaw::Rule("the hashes of the index do not ascend").at(Place::Volume);
-        assert_eq!(node.check_order(Place::Volume), Err(expected));
+        let expected = Flaw::Rule("the hashes of the index do not ascend").at(Location::Volume);
+        assert_eq!(node.check_order(Location::Volume), Err(expected));
     }
 
     #[test]
@@ -538,7 +538,7 @@ mod tests {
         }
         let node = format.node(&block, NODE, IndexKind::Node).unwrap();
         assert!(node.is_full());
-        assert_eq!(node.check_order(Place::Volume), Ok(()));
+        assert_eq!(node.check_order(Location::Volume), Ok(()));
         assert_eq!(format.insert(&mut block, NODE, IndexKind::Node, 0, 2, 2), Ok(false));
     }
 

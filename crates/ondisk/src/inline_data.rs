@@ -7,7 +7,7 @@
 
 use crate::dirent::{DirFormat, Entries, NewEntry};
 use crate::types::{FileBlock, InodeNo};
-use crate::{Flaw, FormatError, Place};
+use crate::{Flaw, FormatError, Location};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
@@ -29,10 +29,9 @@ pub fn file_parts<'a>(
     inode: InodeNo,
 ) -> Result<[&'a [u8]; 2], FormatError> {
     let room = IN_I_BLOCK + xattr_value.len();
-    let size = usize::try_from(size)
-        .ok()
-        .filter(|size| *size <= room)
-        .ok_or_else(|| Flaw::above_limit("size", size, room as u64).at(Place::InlineData(inode)))?;
+    let size = usize::try_from(size).ok().filter(|size| *size <= room).ok_or_else(|| {
+        Flaw::above_limit("size", size, room as u64).at(Location::InlineData(inode))
+    })?;
     let first = size.min(IN_I_BLOCK);
     Ok([&i_block[..first], &xattr_value[..size - first]])
 }
@@ -58,12 +57,12 @@ impl<'a> InlineDir<'a> {
         xattr_value: &'a [u8],
         size: u64,
     ) -> Result<Self, FormatError> {
-        let place = Place::InlineData(format.inode);
+        let location = Location::InlineData(format.inode);
         let parts = file_parts(i_block, xattr_value, size, format.inode)?;
         let (parent, records) = U32::read_from_prefix(parts[0])
-            .map_err(|_| Flaw::truncated(parts[0].len(), PARENT_LEN).at(place))?;
+            .map_err(|_| Flaw::truncated(parts[0].len(), PARENT_LEN).at(location))?;
         if size < IN_I_BLOCK as u64 {
-            return Err(Flaw::below_limit("size", size, IN_I_BLOCK as u64).at(place));
+            return Err(Flaw::below_limit("size", size, IN_I_BLOCK as u64).at(location));
         }
         Ok(Self { parent: InodeNo(parent.get()), format: *format, parts: [records, parts[1]] })
     }
@@ -191,7 +190,8 @@ mod tests {
 
     #[test]
     fn a_size_beyond_the_parts_is_refused() {
-        let expected = Flaw::above_limit("size", 71_u32, 70_u32).at(Place::InlineData(InodeNo(9)));
+        let expected =
+            Flaw::above_limit("size", 71_u32, 70_u32).at(Location::InlineData(InodeNo(9)));
         assert_eq!(file_parts(&[0; 60], &[0; 10], 71, InodeNo(9)), Err(expected));
         let parts = file_parts(&[7; 60], &[8; 10], 64, InodeNo(9)).unwrap();
         assert_eq!(parts, [&[7; 60][..], &[8; 4]]);

@@ -34,7 +34,7 @@ pub mod time;
 mod types;
 pub mod xattr;
 
-pub use error::{Flaw, FormatError, Place};
+pub use error::{Flaw, FormatError, Location};
 pub use features::{
     CompatFeatures, Features, IncompatFeatures, MetadataChecksum, RoCompatFeatures,
 };

@@ -4,7 +4,7 @@
 
 use crate::checksum::Crc32c;
 use crate::types::BlockNo;
-use crate::{Flaw, FormatError, Geometry, Place};
+use crate::{Flaw, FormatError, Geometry, Location};
 use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -77,7 +77,7 @@ impl RawMmp {
     pub fn from_bytes(bytes: &[u8], block: BlockNo) -> Result<Self, FormatError> {
         Self::read_from_prefix(bytes)
             .map(|(raw, _)| raw)
-            .map_err(|_| Flaw::truncated(bytes.len(), size_of::<Self>()).at(Place::Mmp(block)))
+            .map_err(|_| Flaw::truncated(bytes.len(), size_of::<Self>()).at(Location::Mmp(block)))
     }
 
     /// Verifies the magic number, and the checksum with metadata_csum.
@@ -86,14 +86,14 @@ impl RawMmp {
     /// [`Flaw::Magic`] or [`Flaw::Checksum`].
     pub fn verify(&self, block: BlockNo, geometry: &Geometry) -> Result<(), FormatError> {
         if self.mmp_magic.get() != MMP_MAGIC {
-            return Err(Flaw::magic(self.mmp_magic.get(), MMP_MAGIC).at(Place::Mmp(block)));
+            return Err(Flaw::magic(self.mmp_magic.get(), MMP_MAGIC).at(Location::Mmp(block)));
         }
         if !geometry.has_metadata_csum() {
             return Ok(());
         }
         let (found, computed) = (self.mmp_checksum.get(), self.checksum(geometry));
         if found != computed {
-            return Err(Flaw::checksum(found, computed).at(Place::Mmp(block)));
+            return Err(Flaw::checksum(found, computed).at(Location::Mmp(block)));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 
 use crate::checksum::Crc32c;
 use crate::types::{BlockNo, FileBlock, InodeNo};
-use crate::{Flaw, FormatError, Geometry, Place};
+use crate::{Flaw, FormatError, Geometry, Location};
 use core::mem::size_of;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -59,16 +59,16 @@ impl OrphanFileFormat {
         at: FileBlock,
         block_no: BlockNo,
     ) -> Result<(), FormatError> {
-        let place = Place::OrphanFile(self.inode, at);
+        let location = Location::OrphanFile(self.inode, at);
         let (entries, tail) = RawOrphanTail::read_from_suffix(block)
-            .map_err(|_| Flaw::truncated(block.len(), TAIL_LEN).at(place))?;
+            .map_err(|_| Flaw::truncated(block.len(), TAIL_LEN).at(location))?;
         if tail.ob_magic.get() != ORPHAN_BLOCK_MAGIC {
-            return Err(Flaw::magic(tail.ob_magic.get(), ORPHAN_BLOCK_MAGIC).at(place));
+            return Err(Flaw::magic(tail.ob_magic.get(), ORPHAN_BLOCK_MAGIC).at(location));
         }
         if let Some(seed) = self.checksum_seed {
             let (found, computed) = (tail.ob_checksum.get(), checksum(seed, entries, block_no));
             if found != computed {
-                return Err(Flaw::checksum(found, computed).at(place));
+                return Err(Flaw::checksum(found, computed).at(location));
             }
         }
         Ok(())
@@ -118,7 +118,7 @@ mod tests {
 
     const FORMAT: OrphanFileFormat =
         OrphanFileFormat { inode: InodeNo(12), checksum_seed: Some(5) };
-    const PLACE: Place = Place::OrphanFile(InodeNo(12), FileBlock(1));
+    const PLACE: Location = Location::OrphanFile(InodeNo(12), FileBlock(1));
 
     fn verify(block: &[u8], block_no: u64) -> Result<(), FormatError> {
         FORMAT.verify(block, FileBlock(1), BlockNo(block_no))

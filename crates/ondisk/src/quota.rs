@@ -6,7 +6,7 @@
 //! bytes from the highest on, lead to a leaf, which holds 14 records of any IDs.
 
 use crate::types::InodeNo;
-use crate::{Flaw, FormatError, Place};
+use crate::{Flaw, FormatError, Location};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::mem::{offset_of, size_of};
@@ -134,21 +134,21 @@ impl QuotaHeader {
         inode: InodeNo,
         file_blocks: u32,
     ) -> Result<Self, FormatError> {
-        let place = Place::Quota(inode, 0);
+        let location = Location::Quota(inode, 0);
         let (raw, _) = RawQuotaHeader::read_from_prefix(block)
-            .map_err(|_| Flaw::truncated(block.len(), size_of::<RawQuotaHeader>()).at(place))?;
+            .map_err(|_| Flaw::truncated(block.len(), size_of::<RawQuotaHeader>()).at(location))?;
         if raw.dqh_magic.get() != kind.magic() {
-            return Err(Flaw::magic(raw.dqh_magic.get(), kind.magic()).at(place));
+            return Err(Flaw::magic(raw.dqh_magic.get(), kind.magic()).at(location));
         }
         if raw.dqh_version.get() != VERSION {
-            return Err(Flaw::bad_value("dqh_version", raw.dqh_version.get()).at(place));
+            return Err(Flaw::bad_value("dqh_version", raw.dqh_version.get()).at(location));
         }
         let blocks = raw.dqi_blocks.get();
         if blocks > file_blocks {
-            return Err(Flaw::above_limit("dqi_blocks", blocks, file_blocks).at(place));
+            return Err(Flaw::above_limit("dqi_blocks", blocks, file_blocks).at(location));
         }
         if blocks <= QUOTA_ROOT {
-            return Err(Flaw::below_limit("dqi_blocks", blocks, QUOTA_ROOT + 1).at(place));
+            return Err(Flaw::below_limit("dqi_blocks", blocks, QUOTA_ROOT + 1).at(location));
         }
         let header = Self {
             block_grace: raw.dqi_bgrace.get(),
@@ -162,7 +162,7 @@ impl QuotaHeader {
             [("dqi_free_blk", header.free_block), ("dqi_free_entry", header.free_entry)]
         {
             if first >= blocks {
-                return Err(Flaw::above_limit(field, first, blocks - 1).at(place));
+                return Err(Flaw::above_limit(field, first, blocks - 1).at(location));
             }
         }
         Ok(header)
@@ -404,7 +404,7 @@ where
     }
 
     fn flaw(&self, block: u32, flaw: Flaw) -> E {
-        flaw.at(Place::Quota(self.inode, block)).into()
+        flaw.at(Location::Quota(self.inode, block)).into()
     }
 }
 
@@ -422,7 +422,7 @@ pub fn slots(leaf: &QuotaBlock) -> impl Iterator<Item = (usize, RawQuotaRecord)>
 /// # Errors
 /// Records that are not in ascending order of IDs, or have an ID twice.
 pub fn build_quota_file(kind: QuotaKind, records: &[QuotaRecord]) -> Result<Vec<u8>, FormatError> {
-    let refused = |flaw: Flaw| flaw.at(Place::Quota(InodeNo(0), 0));
+    let refused = |flaw: Flaw| flaw.at(Location::Quota(InodeNo(0), 0));
     if !records.is_sorted_by(|a, b| a.id < b.id) {
         return Err(refused(Flaw::Rule("quota records are not in the order of their ids")));
     }
@@ -559,7 +559,7 @@ mod tests {
     fn the_header_is_believed_only_within_the_file() {
         let mut file = build_quota_file(QuotaKind::User, &[record(5)]).unwrap();
         let decode = |file: &[u8]| QuotaHeader::decode(file, QuotaKind::User, INODE, 6);
-        let at_header = |flaw: Flaw| Err(flaw.at(Place::Quota(INODE, 0)));
+        let at_header = |flaw: Flaw| Err(flaw.at(Location::Quota(INODE, 0)));
         file[20] = 7;
         assert_eq!(decode(&file), at_header(Flaw::above_limit("dqi_blocks", 7_u32, 6_u32)));
         file[20] = 1;
@@ -575,7 +575,7 @@ mod tests {
         let mut file = build_quota_file(QuotaKind::User, &[record(5)]).unwrap();
         file[3 * 1024 + 4] = 2; // the node of the third level leads back to the second
         let flaw = Flaw::Rule("a block of the tree is used twice");
-        assert_eq!(tree(&file).unwrap().records(), Err(flaw.at(Place::Quota(INODE, 2))));
+        assert_eq!(tree(&file).unwrap().records(), Err(flaw.at(Location::Quota(INODE, 2))));
     }
 
     #[test]
@@ -583,7 +583,7 @@ mod tests {
         let mut file = build_quota_file(QuotaKind::User, &[record(5)]).unwrap();
         file[1024] = 6;
         let flaw = Flaw::above_limit("block number", 6_u32, 5_u32);
-        assert_eq!(tree(&file).unwrap().find(5), Err(flaw.at(Place::Quota(INODE, 1))));
+        assert_eq!(tree(&file).unwrap().find(5), Err(flaw.at(Location::Quota(INODE, 1))));
     }
 
     #[test]
@@ -591,7 +591,7 @@ mod tests {
         let mut file = build_quota_file(QuotaKind::User, &[record(5)]).unwrap();
         file[5 * 1024 + 16] = 6;
         let flaw = Flaw::Rule("the record that the tree names is missing");
-        assert_eq!(tree(&file).unwrap().find(5), Err(flaw.at(Place::Quota(INODE, 5))));
+        assert_eq!(tree(&file).unwrap().find(5), Err(flaw.at(Location::Quota(INODE, 5))));
     }
 
     #[test]
@@ -601,7 +601,7 @@ mod tests {
         file[5 * 1024 + 16 + 3 * 72 + 4] = b'a'; // of the fourth slot, nothing but its padding
         assert_eq!(tree(&file).unwrap().records(), Ok(Vec::from([record(5)])));
         let flaw = Flaw::Rule("a leaf has a record that the tree does not name");
-        assert_eq!(tree(&file).unwrap().sound_records(), Err(flaw.at(Place::Quota(INODE, 5))));
+        assert_eq!(tree(&file).unwrap().sound_records(), Err(flaw.at(Location::Quota(INODE, 5))));
     }
 
     #[test]

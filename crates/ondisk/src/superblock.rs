@@ -9,7 +9,7 @@ use crate::features::{
     CompatFeatures, Features, IncompatFeatures, MetadataChecksum, RoCompatFeatures,
 };
 use crate::types::{BlockNo, GroupNo, InodeNo, Uuid};
-use crate::{Flaw, FormatError, Place};
+use crate::{Flaw, FormatError, Location};
 use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -267,7 +267,7 @@ impl RawSuperblock {
     /// [`Flaw::Truncated`] if there are fewer.
     pub fn from_bytes(bytes: &[u8], group: GroupNo) -> Result<Self, FormatError> {
         Self::read_from_prefix(bytes).map(|(raw, _)| raw).map_err(|_| {
-            Flaw::truncated(bytes.len(), size_of::<Self>()).at(Place::Superblock(group))
+            Flaw::truncated(bytes.len(), size_of::<Self>()).at(Location::Superblock(group))
         })
     }
 
@@ -296,19 +296,19 @@ impl RawSuperblock {
     /// # Errors
     /// [`Flaw::Magic`], [`Flaw::Checksum`], or an unknown checksum type.
     pub fn verify(&self, group: GroupNo) -> Result<(), FormatError> {
-        let place = Place::Superblock(group);
+        let location = Location::Superblock(group);
         if self.s_magic.get() != SUPERBLOCK_MAGIC {
-            return Err(Flaw::magic(self.s_magic.get(), SUPERBLOCK_MAGIC).at(place));
+            return Err(Flaw::magic(self.s_magic.get(), SUPERBLOCK_MAGIC).at(location));
         }
         if self.features().checksum() != MetadataChecksum::Crc32c {
             return Ok(());
         }
         if self.s_checksum_type != CHECKSUM_TYPE_CRC32C {
-            return Err(Flaw::bad_value("s_checksum_type", self.s_checksum_type).at(place));
+            return Err(Flaw::bad_value("s_checksum_type", self.s_checksum_type).at(location));
         }
         let (found, computed) = (self.s_checksum.get(), self.checksum());
         if found != computed {
-            return Err(Flaw::checksum(found, computed).at(place));
+            return Err(Flaw::checksum(found, computed).at(location));
         }
         Ok(())
     }

@@ -104,7 +104,7 @@ fn directories_of_the_kernel_are_read_whole_and_by_hash() {
         assert_eq!(root.indirect_levels, 1);
         assert_eq!(top.limit, index.capacity(IndexKind::Root));
         index.verify(&blocks[0], FileBlock(0), IndexKind::Root).unwrap();
-        top.check_order(extant_ondisk::Place::Volume).unwrap();
+        top.check_order(extant_ondisk::Location::Volume).unwrap();
 
         let mut found = BTreeSet::new();
         let mut leaves = 0;

@@ -136,7 +136,7 @@ fn check_node(image: &Image, bytes: &[u8], owner: NodeOwner, limits: &NodeLimits
     let mut again = bytes.to_vec();
     OwnedNode::decode(bytes, &owner, limits, &image.geometry).unwrap().encode_into(&mut again);
     extent::seal(&mut again, &owner, &image.geometry);
-    assert_eq!(again, bytes, "{}", owner.place());
+    assert_eq!(again, bytes, "{}", owner.location());
     seen.deepest = seen.deepest.max(node.depth());
     let ExtentNode::Index(indexes, below) = node else { return };
     for at in 0..indexes.len() {

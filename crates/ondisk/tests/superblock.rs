@@ -1,13 +1,13 @@
 //! The superblock and the geometry drawn from it, against images of mke2fs as dumpe2fs shows them.
 
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
-use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, Place};
+use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, Location};
 use extant_testkit::{TempImage, dumpe2fs_h, mke2fs, skip, tool};
 use proptest::prelude::*;
 use std::path::Path;
 use zerocopy::{FromBytes, IntoBytes};
 
-const PLACE: Place = Place::Superblock(GroupNo(0));
+const LOCATION: Location = Location::Superblock(GroupNo(0));
 
 fn superblock_of(image: &Path) -> RawSuperblock {
     use std::os::unix::fs::FileExt;
@@ -119,7 +119,10 @@ fn a_flipped_bit_is_a_wrong_checksum() {
     };
     raw.s_free_inodes_count.set(raw.s_free_inodes_count.get() ^ 1);
     let error = raw.verify(GroupNo(0)).unwrap_err();
-    assert!(matches!(error, FormatError::Corrupt { place: PLACE, flaw: Flaw::Checksum { .. } }));
+    assert!(matches!(
+        error,
+        FormatError::Corrupt { location: LOCATION, flaw: Flaw::Checksum { .. } }
+    ));
     raw.seal();
     assert_eq!(raw.verify(GroupNo(0)), Ok(()));
 }
@@ -149,23 +152,23 @@ fn geometry_rejects_figures_that_no_volume_has() {
     };
     assert_eq!(
         refused(|raw| raw.s_log_block_size.set(7)),
-        Flaw::above_limit("s_log_block_size", 7_u32, 6_u32).at(PLACE)
+        Flaw::above_limit("s_log_block_size", 7_u32, 6_u32).at(LOCATION)
     );
     assert_eq!(
         refused(|raw| raw.s_inodes_per_group.set(0)),
-        Flaw::below_limit("s_inodes_per_group", 0_u32, 1_u32).at(PLACE)
+        Flaw::below_limit("s_inodes_per_group", 0_u32, 1_u32).at(LOCATION)
     );
     assert_eq!(
         refused(|raw| raw.s_inode_size.set(384)),
-        Flaw::bad_value("s_inode_size", 384_u32).at(PLACE)
+        Flaw::bad_value("s_inode_size", 384_u32).at(LOCATION)
     );
     assert_eq!(
         refused(|raw| raw.s_blocks_count_lo.set(0)),
-        Flaw::below_limit("s_blocks_count", 0_u32, 2_u32).at(PLACE)
+        Flaw::below_limit("s_blocks_count", 0_u32, 2_u32).at(LOCATION)
     );
     assert_eq!(
         refused(|raw| raw.s_desc_size.set(32)),
-        Flaw::bad_value("s_desc_size", 32_u32).at(PLACE)
+        Flaw::bad_value("s_desc_size", 32_u32).at(LOCATION)
     );
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct BlockCache {
 }
 
 impl BlockCache {
-    /// A cache that holds at most so many bytes of blocks.
+    /// A cache that holds at most `bytes` bytes of blocks.
     pub(crate) fn new(bytes: u64, block_size: u32) -> Self {
         let blocks = (bytes / u64::from(block_size)).max(1);
         // An estimate for sizing tables; 2^24 blocks would be 64 GiB of the usual size.
@@ -38,9 +38,9 @@ impl BlockCache {
         Self { blocks: Cache::with_weighter(estimated, bytes, ByBytes) }
     }
 
-    /// The block checked as `kind`: from memory, or read. A block in memory as something else is
-    /// checked anew. Two threads that miss at once may both read: harmless, and no thread waits for
-    /// another's device.
+    /// The block checked as `kind`: from memory, or read. A block that is cached as another kind is
+    /// checked again. Two threads that miss at once may both read: harmless, and no thread waits
+    /// for another's device.
     pub(crate) fn get(
         &self,
         block: BlockNo,
@@ -63,7 +63,8 @@ impl BlockCache {
         self.blocks.contains_key(&block)
     }
 
-    /// Keeps a block that was read beside another; it is what `kind` says, whatever its bytes are.
+    /// Keeps a block that was read together with another one; it is stored as `kind`, whatever its
+    /// bytes are.
     pub(crate) fn keep(&self, block: BlockNo, kind: BlockKind, bytes: Arc<[u8]>) {
         self.blocks.insert(block, Checked { kind, bytes });
     }

@@ -8,7 +8,7 @@ impl Error {
     pub fn errno(&self) -> Errno {
         match self {
             Error::Format(format) if format.is_corruption() => Errno::UCLEAN,
-            // A device that is too small was cut off: reading behind its end fails.
+            // A device that is too small was truncated: reads past its end fail.
             Error::DeviceTooSmall { .. } => Errno::UCLEAN,
             Error::Format(_) | Error::NotSupported(_) => Errno::OPNOTSUPP,
             Error::Journal(_) if self.is_late() => Errno::ROFS,

@@ -1,4 +1,4 @@
-//! What a call on a volume can end in.
+//! The errors of calls on a volume.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ pub enum Error {
     /// The journal holds changes that are not on the volume yet, and the options bar their replay.
     #[error("the journal must be replayed first (needs_recovery)")]
     NeedsRecovery,
-    /// Somebody else has the volume open (multiple-mount protection).
+    /// Another host has the volume open (multiple-mount protection).
     #[error("the volume is in use: {0}")]
     InUse(OtherHost),
     /// No free blocks.
@@ -43,8 +43,8 @@ pub enum Error {
     /// The directory's index names as many blocks as it can.
     #[error("the directory is full")]
     DirectoryFull,
-    /// An attribute for which neither the inode nor one block of attributes has room, beside the
-    /// others of the file.
+    /// An attribute that fits neither into the inode nor into one attribute block next to the
+    /// file's other attributes.
     #[error("the attribute does not fit: inode and attribute block have no room for it")]
     NoXattrRoom,
     /// More than the limits of the owner, the group or the project allow.
@@ -74,7 +74,7 @@ pub enum Error {
     /// The volume was opened for reading, or an error has made it read-only.
     #[error("read-only")]
     ReadOnly,
-    /// What was asked for makes no sense.
+    /// An invalid argument.
     #[error("not possible: {0}")]
     Invalid(&'static str),
     /// Options that do not go together, or not with this volume.

@@ -1,14 +1,14 @@
-//! Facts of a volume that hold as long as it is open.
+//! Properties of a volume that hold as long as it is open.
 
 use extant_ondisk::casefold::Casefold;
 use extant_ondisk::dx_hash::DirHasher;
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::superblock::{RawSuperblock, Superblock};
 use extant_ondisk::{
-    Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, InodeNo, Place, RoCompatFeatures,
+    Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, InodeNo, Location, RoCompatFeatures,
 };
 
-/// Facts of a volume that hold as long as it is open.
+/// Properties of a volume that hold as long as it is open.
 #[derive(Clone, Debug)]
 pub struct VolumeInfo {
     /// Sizes and counts.
@@ -21,8 +21,8 @@ pub struct VolumeInfo {
     pub hash_seed: [u32; 4],
     /// Whether directory hashes take characters as unsigned.
     pub hash_is_unsigned: bool,
-    /// The hash function of directories that have no index yet; `None` when the superblock names
-    /// one that nobody knows.
+    /// The hash function of directories that have no index yet; `None` if the superblock names an
+    /// unknown one.
     pub default_hasher: Option<DirHasher>,
     /// How names are compared in directories with the casefold flag; `None` without the feature.
     pub casefold: Option<Casefold>,
@@ -36,16 +36,16 @@ pub struct VolumeInfo {
 }
 
 impl VolumeInfo {
-    /// What a superblock says; `geometry` is its own.
+    /// The values of a superblock; `geometry` is decoded from the same one.
     ///
     /// # Errors
-    /// An encoding of names that nobody knows.
+    /// An unknown encoding of names.
     pub fn new(geometry: Geometry, raw_superblock: RawSuperblock) -> Result<Self, FormatError> {
         let superblock = Superblock::decode(&raw_superblock);
         let casefold = if geometry.has_incompat(IncompatFeatures::CASEFOLD) {
             let known = Casefold::of_volume(&superblock).ok_or_else(|| {
                 let flaw = Flaw::bad_value("s_encoding", superblock.encoding);
-                flaw.at(Place::Superblock(GroupNo(0)))
+                flaw.at(Location::Superblock(GroupNo(0)))
             })?;
             Some(known)
         } else {

@@ -1,7 +1,7 @@
 //! A volume that is only read.
 //!
 //! Opened by [`ReaderOptions::open`] a file system on a device is a [`Reader`], which never writes.
-//! What it offers is in [`VolumeRead`]; a volume that is changed (crate `extant-engine`) offers the
+//! Its calls are those of [`VolumeRead`]; a volume that is changed (crate `extant-engine`) has the
 //! same. It is `Send + Sync`, and every call takes `&self`. Files are named by inode; paths are one
 //! layer above ([`VolumeRead::resolve`]).
 //!
@@ -28,9 +28,10 @@ pub use info::VolumeInfo;
 pub use open::{
     DEFAULT_TABLE_RUN, Journal, ReaderOptions, SuperblockAt, check_journal_device, check_size,
 };
-pub use read::dir::{BrokenIndex, DirEntry, Found, ReadDir};
+pub use read::dir::{BrokenIndex, DirEntry, ReadDir};
+pub use read::dir_block::EntryTarget;
 pub use read::inode::LoadedInode;
-pub use read::mapping::{Extents, Mapping, Target};
+pub use read::mapping::{Extents, Mapping, MappingTarget};
 pub use read::path::Follow;
 pub use read::statfs::StatFs;
 pub use read::xattr::{AclKind, XattrInfo};

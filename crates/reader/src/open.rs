@@ -3,7 +3,7 @@
 use crate::cache::BlockCache;
 use crate::error::Error;
 use crate::info::VolumeInfo;
-use crate::read::ahead::ReadAhead;
+use crate::read::ahead::FileReadAhead;
 use crate::read::dir::BrokenIndex;
 use crate::read::tables;
 use crate::reader::Reader;
@@ -13,7 +13,7 @@ use extant_journal::{Finish, Recovered, recover_volume};
 use extant_offline::read_superblock;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::{
-    CompatFeatures, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, Place,
+    CompatFeatures, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, Location,
 };
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -45,7 +45,7 @@ pub enum SuperblockAt {
     },
 }
 
-/// What is done with a journal that must be replayed. The device itself is never written.
+/// The treatment of a journal that must be replayed. The device itself is never written.
 #[derive(Clone, Debug, Default)]
 pub enum Journal {
     /// Replayed into memory, so that reading sees what the next mount would.
@@ -64,7 +64,7 @@ pub enum Journal {
 pub struct ReaderOptions {
     /// Which superblock.
     pub superblock: SuperblockAt,
-    /// What is done with a journal that must be replayed.
+    /// The treatment of a journal that must be replayed.
     pub journal: Journal,
     /// The way of a lookup when a directory's index is broken.
     pub on_broken_index: BrokenIndex,
@@ -141,7 +141,7 @@ impl ReaderOptions {
             backup,
             recovered: opened.recovered,
             on_broken_index: self.on_broken_index,
-            ahead: ReadAhead::default(),
+            ahead: FileReadAhead::default(),
             table_run,
         })
     }
@@ -173,7 +173,7 @@ impl ReaderOptions {
             SuperblockAt::BackupAt { offset } => (offset.max(SUPERBLOCK_OFFSET), None),
             SuperblockAt::Backup { block, block_size } => {
                 let at = block.checked_mul(u64::from(block_size)).ok_or_else(|| {
-                    Flaw::bad_value("block of the backup superblock", block).at(Place::Volume)
+                    Flaw::bad_value("block of the backup superblock", block).at(Location::Volume)
                 })?;
                 // A block that is said to hold the first superblock holds it 1,024 bytes in.
                 (at.max(SUPERBLOCK_OFFSET), Some(block_size))
@@ -195,7 +195,7 @@ impl ReaderOptions {
             || stated_size.is_some_and(|stated| stated != geometry.block_size);
         if is_elsewhere || geometry.group_start(lies_in) != block {
             let rule = Flaw::Rule("the superblock found there does not belong there");
-            return Err(rule.at(Place::Superblock(group)).into());
+            return Err(rule.at(Location::Superblock(group)).into());
         }
         Ok((raw, Some(lies_in)))
     }

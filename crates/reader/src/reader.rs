@@ -3,8 +3,9 @@
 use crate::cache::BlockCache;
 use crate::error::Error;
 use crate::info::VolumeInfo;
-use crate::read::ahead::ReadAhead;
-use crate::read::dir::{self, BrokenIndex, Found, ReadDir};
+use crate::read::ahead::FileReadAhead;
+use crate::read::dir::{self, BrokenIndex, ReadDir};
+use crate::read::dir_block::EntryTarget;
 use crate::read::inode::{self, LoadedInode};
 use crate::read::mapping::Mapping;
 use crate::read::seek::{Seek, seek};
@@ -16,17 +17,17 @@ use crate::volume_read::VolumeRead;
 use extant_device::{Device, Request};
 use extant_journal::Recovered;
 use extant_ondisk::acl::Acl;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, GroupNo, InodeNo, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, GroupNo, InodeNo, Location};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A volume on a device that is only read: nothing is ever written to the device. It may be used by
-/// many threads at once. What it offers is in [`VolumeRead`].
+/// many threads at once. Its calls are those of [`VolumeRead`].
 ///
 /// ```no_run
 /// use extant_reader::{Follow, Reader, VolumeRead};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let device = extant_device::OpenOptions::new().open(std::path::Path::new("disk.img"))?;
+/// let device = extant_device::FileDeviceOptions::new().open(std::path::Path::new("disk.img"))?;
 /// let reader = Reader::open(std::sync::Arc::new(device))?;
 /// let hosts = reader.resolve(b"/etc/hosts", Follow::Yes)?;
 /// let mut bytes = vec![0; 4096];
@@ -44,8 +45,8 @@ pub struct Reader {
     pub(crate) backup: Option<GroupNo>,
     pub(crate) recovered: Option<Recovered>,
     pub(crate) on_broken_index: BrokenIndex,
-    /// Who reads in sequence.
-    pub(crate) ahead: ReadAhead,
+    /// The sequential readers.
+    pub(crate) ahead: FileReadAhead,
     /// Blocks of an inode table that are read at once.
     pub(crate) table_run: u32,
 }
@@ -56,7 +57,7 @@ impl Reader {
         &self.info.geometry
     }
 
-    /// What the journal's replay did; `None` when there was nothing to replay.
+    /// The result of the journal's replay; `None` if no replay was needed.
     pub fn recovered(&self) -> Option<&Recovered> {
         self.recovered.as_ref()
     }
@@ -66,7 +67,7 @@ impl Reader {
         let geometry = self.geometry();
         if !geometry.contains(block, 1) {
             let flaw = Flaw::Rule("a block past the volume's end was asked for");
-            return Err(flaw.at(Place::Block(block)).into());
+            return Err(flaw.at(Location::Block(block)).into());
         }
         if let BlockKind::InodeTable { group } = kind {
             let run = tables::run_of_table(self, self.table_run, block, group);
@@ -122,7 +123,7 @@ impl VolumeRead for Reader {
         inode::load(self, number)
     }
 
-    fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Found, Error> {
+    fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<EntryTarget, Error> {
         dir::lookup(self, &inode::load(self, dir)?, name, self.on_broken_index)
     }
 

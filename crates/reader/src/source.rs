@@ -10,14 +10,14 @@ use extant_ondisk::htree::{HtreeFormat, IndexKind};
 use extant_ondisk::orphan_file::OrphanFileFormat;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant_ondisk::{
-    BlockNo, CompatFeatures, FileBlock, Flaw, FormatError, Geometry, GroupNo, InodeNo, Place,
+    BlockNo, CompatFeatures, FileBlock, Flaw, FormatError, Geometry, GroupNo, InodeNo, Location,
     indirect, xattr,
 };
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, Range};
 
-/// What a metadata block is read as. A block is checked as that when it is first read, and again
-/// only when it is asked for as something else.
+/// The kind of a metadata block, by which it is checked. A block is checked as that when it is
+/// first read, and again only when it is asked for as something else.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum BlockKind {
     /// Part of the descriptor table. Its descriptors are checked one by one when they are used.
@@ -158,7 +158,7 @@ impl BlockKind {
             Self::HtreeBlock { inode, generation, at, kind } => {
                 let format = HtreeFormat::new(geometry, inode, generation);
                 format.verify(bytes, at, kind)?;
-                format.node(bytes, at, kind)?.check_order(Place::Htree(inode, at))
+                format.node(bytes, at, kind)?.check_order(Location::Htree(inode, at))
             }
             Self::XattrBlock => {
                 xattr::verify_block(bytes, block, geometry)?;
@@ -192,7 +192,9 @@ fn check_pointers(
     geometry: &Geometry,
 ) -> Result<(), FormatError> {
     match indirect::pointers(bytes).find(|to| to.0 != 0 && !geometry.contains(*to, 1)) {
-        Some(off) => Err(Flaw::bad_value("pointer", off.0).at(Place::IndirectBlock(inode, block))),
+        Some(off) => {
+            Err(Flaw::bad_value("pointer", off.0).at(Location::IndirectBlock(inode, block)))
+        }
         None => Ok(()),
     }
 }
@@ -216,7 +218,7 @@ fn check_records(
 ) -> Result<(), FormatError> {
     for entry in format.entries(bytes, at) {
         let entry = entry?;
-        let place = || Place::DirEntry(format.inode, at, entry.at as u32);
+        let place = || Location::DirEntry(format.inode, at, entry.at as u32);
         if let Some(inode) = entry.inode
             && inode.0 > geometry.inodes_count
         {
@@ -247,7 +249,7 @@ pub struct RecordPlace {
 }
 
 impl RecordPlace {
-    /// What its block is read as.
+    /// The kind of its block.
     pub fn kind(&self) -> BlockKind {
         BlockKind::InodeTable { group: self.group }
     }
@@ -260,12 +262,12 @@ impl RecordPlace {
     }
 }
 
-/// What the reading algorithms stand on: checked metadata blocks, and the bytes of file data.
+/// The source of the reading algorithms: checked metadata blocks, and the bytes of file data.
 pub trait MetadataRead {
     /// A block's bytes, unchanging while held.
     type Block: Deref<Target = [u8]>;
 
-    /// What is true of the volume.
+    /// The properties of the volume.
     fn info(&self) -> &VolumeInfo;
 
     /// The block, checked as `kind`. Its number is on the volume, or the call fails.

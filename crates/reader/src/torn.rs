@@ -30,7 +30,7 @@ pub fn mended(
     let is_other = raw.verify(GroupNo(0)).is_ok()
         || sealed.verify(GroupNo(0)).is_err()
         || !features.compat.contains(CompatFeatures::HAS_JOURNAL)
-        // Somebody else may be writing it now.
+        // Another process may be writing it now.
         || features.incompat.contains(IncompatFeatures::MMP);
     if is_other {
         return Ok(None);

@@ -1,7 +1,8 @@
 //! Reading a volume, be it changed or not.
 
 use crate::error::Error;
-use crate::read::dir::{DirEntry, Found};
+use crate::read::dir::DirEntry;
+use crate::read::dir_block::EntryTarget;
 use crate::read::inode::{self, LoadedInode};
 use crate::read::mapping::{self, Extents, Mapping};
 use crate::read::path::{self, Follow};
@@ -42,7 +43,7 @@ pub trait VolumeRead: MetadataRead<Block = Arc<[u8]>> + Sized + Send + Sync {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NameTooLong`], a broken directory,
     /// or the device failed.
-    fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Found, Error>;
+    fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<EntryTarget, Error>;
 
     /// Reads a file's bytes from `offset` on and says how many there were: fewer than asked for
     /// only at its end. Holes and unwritten blocks are zeros.
@@ -83,14 +84,14 @@ pub trait VolumeRead: MetadataRead<Block = Arc<[u8]>> + Sized + Send + Sync {
         file: InodeNo,
     ) -> Result<impl Iterator<Item = Result<Range<u64>, Error>>, Error>;
 
-    /// The first byte at or behind `offset` that may hold data; `None` where only a hole or the
-    /// file's end follows. Unwritten blocks are a hole.
+    /// The first byte at or after `offset` that may hold data; `None` if only a hole or the file's
+    /// end follows. Unwritten blocks are a hole.
     ///
     /// # Errors
     /// [`Error::IsADirectory`], [`Error::WrongFileType`], a broken map, or the device failed.
     fn seek_data(&self, file: InodeNo, offset: u64) -> Result<Option<u64>, Error>;
 
-    /// The first byte at or behind `offset` that lies in a hole; the file's end counts as one.
+    /// The first byte at or after `offset` that lies in a hole; the file's end counts as one.
     /// `None` at or past the end.
     ///
     /// # Errors
@@ -204,7 +205,7 @@ impl<V: VolumeRead> path::Walk for V {
         VolumeRead::inode(self, number)
     }
 
-    fn lookup_in(&self, dir: InodeNo, name: &[u8]) -> Result<Found, Error> {
+    fn lookup_in(&self, dir: InodeNo, name: &[u8]) -> Result<EntryTarget, Error> {
         self.lookup(dir, name)
     }
 
@@ -258,7 +259,7 @@ macro_rules! forward_volume_read {
                 $with!(self, it => it.inode(number))
             }
 
-            fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Found, Error> {
+            fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<EntryTarget, Error> {
                 $with!(self, it => it.lookup(dir, name))
             }
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::bases::bases;
+use common::bases::{Contents, bases};
 use extant_device::OverlayDevice;
 use extant_reader::Reader;
 use extant_testkit::{fuzz::FUZZ_TIME, skip, tool};
@@ -15,7 +15,7 @@ fn open_and_walk_of_a_damaged_image_ends() {
         skip!("no mke2fs here");
     }
     // The journal of the last overwrites what the rest has.
-    for base in &bases()[..bases().len() - 1] {
+    for base in &bases(Contents::Large)[..bases(Contents::Large).len() - 1] {
         let volume = Reader::open(base.device.clone()).unwrap();
         let (files, errors) = common::walk(&volume);
         assert!(files > 250 && errors.is_empty(), "{files} files, before any damage: {errors:?}");
@@ -25,7 +25,7 @@ fn open_and_walk_of_a_damaged_image_ends() {
         .with_test_time(FUZZ_TIME)
         .with_max_len(200)
         .for_each(|(base, damage)| {
-            let base = &bases()[usize::from(*base) % bases().len()];
+            let base = &bases(Contents::Large)[usize::from(*base) % bases(Contents::Large).len()];
             let device = OverlayDevice::new(base.device.clone());
             base.damage(&device, damage);
             if let Ok(volume) = Reader::open(Arc::new(device)) {

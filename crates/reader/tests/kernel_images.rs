@@ -84,7 +84,7 @@ fn fragmented_files_read_as_the_kernel_shows_them() {
         let filled = kernel_image(128 << 20, options, |mount| {
             write_apart(&mount.join("deep"), 20_000, block_size);
             let far = File::create(mount.join("far")).unwrap();
-            // Behind the double indirect blocks; the last block of the file is short.
+            // After the double indirect blocks; the last block of the file is short.
             for at in [0, 11, 12, 267, 268, 65_803, 65_804, 70_000, 1_000_000] {
                 far.write_all_at(b"here", at * block_size + 3).unwrap();
             }
@@ -163,7 +163,7 @@ fn hashed_directories_of_the_kernel_are_searched_by_their_index() {
         assert_eq!(volume.lookup(dir.number, &entry.name).unwrap().inode, entry.inode);
     }
     assert!(volume.lookup(dir.number, b"name-100000-").is_err());
-    // A cookie goes on behind its entry.
+    // A cookie continues after its entry.
     let middle = &entries[50_000];
     let next = volume.read_dir(dir.number, middle.cookie).unwrap().next().unwrap().unwrap();
     assert_eq!(next, entries[50_001]);

@@ -63,13 +63,13 @@ fn make(row: &Row, corpora: &Path, source: &Path) -> Result<TempImage, String> {
     }
 }
 
-/// What mke2fs 1.47.0 -d does not carry over: times (their nanoseconds, and what needs more than 32
-/// bits), and with inline_data the ends of sparse files.
+/// mke2fs 1.47.0 -d loses some things: times (their nanoseconds, and those beyond 32 bits), and
+/// with inline_data the ends of sparse files.
 fn as_mke2fs_copies(tree: TreeSnapshot) -> TreeSnapshot {
     tree.without("sparse").map(|entry| entry.mtime = (0, 0))
 }
 
-/// Whoever makes the volume, mke2fs gives its root directory to root.
+/// mke2fs gives the root directory of a volume to root, whichever user makes it.
 fn with_roots_root(tree: &TreeSnapshot) -> TreeSnapshot {
     let mut tree = tree.clone();
     let root = tree.entries.iter_mut().find(|(path, _)| matches!(&path[..], b"" | b"."));

@@ -8,6 +8,7 @@
 
 pub mod env;
 mod random;
+mod raw;
 pub mod sync;
 
 pub use random::Random;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extant_device::{AlignedBuffer, Device, Direct, FileDevice, OpenOptions, Request};
+use extant_device::{AlignedBuffer, Device, Direct, FileDevice, FileDeviceOptions, Request};
 use extant_runtime::env::Env;
 use extant_sim::model::Preset;
 use extant_sim::{ModelDevice, ModelOptions};
@@ -26,7 +26,7 @@ fn places(count: u64) -> impl Iterator<Item = u64> {
 
 type Work = fn(&dyn Device, &mut AlignedBuffer) -> Result<(), Box<dyn Error>>;
 
-/// What is done, in this order: the first fills the file.
+/// The steps, in this order: the first fills the file.
 const TRACE: [(&str, Work); 7] = [
     ("256 MiB written in 1 MiB, then a flush", |device, buffer| {
         for at in (0..SIZE).step_by(1 << 20) {
@@ -92,12 +92,12 @@ fn times(device: &dyn Device, clock: &Env) -> Result<Vec<Duration>, Box<dyn Erro
 
 fn run(path: &Path) -> Result<(), Box<dyn Error>> {
     let mut columns = Vec::new();
-    let real = OpenOptions::new().write(true).direct(Direct::Required).open(path)?;
+    let real = FileDeviceOptions::new().write(true).direct(Direct::Required).open(path)?;
     columns.push(("this machine", times(&real, &Env::threads())?));
     drop(real);
     for name in ["nvme", "ssd-sata", "hdd7200"] {
         let preset = Preset::named(name).ok_or("no such drive")?;
-        let image = Arc::new(OpenOptions::new().write(true).open(path)?);
+        let image = Arc::new(FileDeviceOptions::new().write(true).open(path)?);
         let drive = ModelDevice::new(preset, image, None, &ModelOptions::default())?;
         columns.push((name, times(&drive, drive.env())?));
     }

@@ -19,7 +19,7 @@ pub struct Fault {
     effect: Effect,
 }
 
-/// What a fault does to a request.
+/// The effect of a fault on a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Effect {
     /// It fails with this error, and nothing is done.
@@ -63,13 +63,13 @@ impl Fault {
         self
     }
 
-    /// Lets so many requests pass that it would meet.
+    /// Number of matching requests that pass before it acts.
     pub fn after(mut self, passes: u64) -> Self {
         self.passes = passes;
         self
     }
 
-    /// Is over after so many requests.
+    /// Number of requests after which it ends.
     pub fn times(mut self, times: u64) -> Self {
         self.times = times;
         self

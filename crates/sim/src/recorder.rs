@@ -1,8 +1,7 @@
 //! The fault model, and the recorder that builds its power cuts.
 //!
-//! **Power.** A device has a volatile cache. What was written before a flush that returned is on
-//! the medium. When power goes, of all that was written, zeroed or discarded since, any part
-//! survives:
+//! **Power.** A device has a volatile cache. Writes before a flush that returned are on the medium.
+//! When power goes, of all that was written, zeroed or discarded since, any part survives:
 //! - each change may be there or not, whatever its order (a later one may survive an earlier one);
 //! - of changes to the same sector, the last survivor in the order of submission is what the sector
 //!   holds;
@@ -41,7 +40,7 @@ pub enum Event {
     Write {
         /// First byte, at the start of a sector.
         offset: u64,
-        /// What the sectors hold then.
+        /// The contents of the sectors at that point.
         data: Arc<[u8]>,
     },
     /// A range was discarded; it reads as zeroes where the discard survives.
@@ -94,7 +93,7 @@ impl Recorder {
         self.events.lock().push(Event::Mark(mark));
     }
 
-    /// What happened so far.
+    /// The events so far.
     pub fn events(&self) -> Vec<Event> {
         self.events.lock().clone()
     }
@@ -116,7 +115,7 @@ impl Recorder {
 }
 
 impl Recorder {
-    /// What a request is in the log. A write is widened to whole sectors by what these hold: no
+    /// The tag of a request in the log. A write is widened to whole sectors by what these hold: no
     /// device changes less.
     fn event(&self, request: &Request<'_>) -> Result<Option<Event>, DeviceError> {
         let range = request.offset()..request.offset() + request.length();
@@ -258,7 +257,7 @@ impl Sweep {
     }
 }
 
-/// What of the changes since the last flush survived a power cut.
+/// The changes since the last flush that survived a power cut.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Survivors {
     /// Nothing.
@@ -276,11 +275,11 @@ pub enum Survivors {
 pub struct Cut {
     /// Events that had happened: [`Recorder::image`] builds the image again.
     pub events: usize,
-    /// What of the changes since the last flush survived.
+    /// The changes since the last flush that survived.
     pub survivors: Survivors,
     /// The marks that had been made.
     pub marks: Vec<u64>,
-    /// What the medium holds.
+    /// The contents of the medium.
     pub image: OverlayDevice,
 }
 
@@ -350,8 +349,8 @@ fn plan(events: &[Event], sweep: &Sweep, sector_size: u32) -> Vec<(usize, Surviv
 #[derive(Debug)]
 struct Medium {
     events: Vec<Event>,
-    /// What the last flush before `flushed_to` made sure. Images stand on it, so it stays as it is
-    /// while they live.
+    /// The state that the last flush before `flushed_to` made durable. Images stand on it, so it
+    /// stays as it is while they live.
     flushed: Arc<OverlayDevice>,
     flushed_to: usize,
     /// `flushed` and all changes up to `written_to`.

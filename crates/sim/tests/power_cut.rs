@@ -125,7 +125,7 @@ fn a_discard_may_survive_or_not() {
     assert_eq!(seen, BTreeSet::from([0, 9]));
 }
 
-/// What a mark says was acknowledged after a flush is in every image that knows the mark.
+/// The data of a mark that was acknowledged after a flush are in every image that has the mark.
 #[test]
 fn marks_tell_what_was_acknowledged() {
     let (_, recorder) = recorder(1 << 16);

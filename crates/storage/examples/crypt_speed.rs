@@ -1,5 +1,5 @@
 //! How fast sectors are deciphered and enciphered in memory, on one thread:
-//! `cargo run --release -p extant-device --example crypt_speed`. Beside it:
+//! `cargo run --release -p extant-device --example crypt_speed`. For comparison:
 //! `openssl speed -evp aes-256-xts -bytes 4096`.
 
 use extant_runtime::env::Env;

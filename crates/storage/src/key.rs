@@ -1,4 +1,4 @@
-//! Where a key comes from: a file, a descriptor, or somebody at a terminal.
+//! The source of a key: a file, a descriptor, or a user at a terminal.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -54,7 +54,7 @@ pub enum KeyError {
         /// The file.
         from: String,
     },
-    /// There is nobody to ask.
+    /// There is no terminal to ask at.
     #[error("no terminal to ask for the passphrase: give key-file=FILE or key-fd=N")]
     NoTerminal,
 }
@@ -100,8 +100,8 @@ impl KeySource {
     }
 }
 
-/// A copy of a descriptor. It may name what cannot be opened again: a socket, or a file of somebody
-/// else's. Only where the kernel gives no copies that is tried.
+/// A copy of a descriptor. It may name a file that cannot be opened again: a socket, or a file of
+/// another user. Only where the kernel gives no copies that is tried.
 fn copy_of(number: u32) -> io::Result<File> {
     let copy = pidfd_open(getpid(), PidfdFlags::empty()).and_then(|this| {
         let number = i32::try_from(number).map_err(|_| Errno::BADF)?;
@@ -113,8 +113,8 @@ fn copy_of(number: u32) -> io::Result<File> {
     }
 }
 
-/// All bytes, unless there are more than `limit`. The buffer never grows, which would leave copies
-/// behind.
+/// All bytes, unless there are more than `limit`. The buffer never grows, since growth would leave
+/// copies in freed memory.
 fn bytes_of(from: &mut impl Read, limit: usize) -> io::Result<Option<Secret>> {
     let mut buffer = Zeroizing::new(vec![0; limit + 1]);
     let mut count = 0;

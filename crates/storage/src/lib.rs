@@ -1,6 +1,7 @@
 //! From the name of an image to the device that is meant.
 //!
-//! - [`DeviceUrl`] reads how a user names a device, [`Target`] how a user names a file inside it.
+//! - [`DeviceUrl`] reads how a user names a device, [`PathTarget`] how a user names a file inside
+//!   it.
 //! - [`Opened`] is a device that was opened by its name, with the clock that it runs on.
 //! - [`Schemes`] are the schemes that URLs may have; other crates add a [`Backend`].
 //! - [`partition`], [`lvm`] and `crypt` (feature `crypt`) find what lies on other devices:
@@ -18,8 +19,8 @@ mod url;
 
 pub use key::{KeyError, KeySource, Secret};
 pub use opened::{FinishError, Opened};
-pub use schemes::{Backend, Held, Place, Schemes};
+pub use schemes::{Backend, BackendUrl, OpenBackend, Schemes};
 pub use url::{
-    Access, Backed, DeviceUrl, Files, Found, Keys, Layer, Part, Run, Target, UrlError, UrlOptions,
-    look, open,
+    Access, Backed, ByteRange, DeviceUrl, Files, HostFile, Keys, Layer, Part, PathTarget, UrlError,
+    UrlOptions, open, stat_host,
 };

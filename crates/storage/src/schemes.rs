@@ -1,15 +1,15 @@
 //! The schemes of device URLs that other crates bring.
 //!
-//! Layers on files (`crypt:`, `linear:`, `lvm:`) are part of this crate. What stands in place of a
+//! Layers on files (`crypt:`, `linear:`, `lvm:`) are part of this crate. A scheme in place of a
 //! file is a [`Backend`]: its name and options are read with the URL, its files are opened before
-//! the process restricts itself ([`Place::open`]), and its device is made after that
-//! ([`Held::device`]).
+//! the process restricts itself ([`BackendUrl::open`]), and its device is made after that
+//! ([`OpenBackend::device`]).
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use extant_device::{FileDevice, OpenOptions};
+use extant_device::{FileDevice, FileDeviceOptions};
 
 use crate::opened::Opened;
 use crate::url::{UrlError, UrlOptions};
@@ -36,11 +36,12 @@ pub trait Backend: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// A value that is wrong, in a sentence.
-    fn read(&self, name: &str, options: &mut UrlOptions<'_>) -> Result<Arc<dyn Place>, String>;
+    fn read(&self, name: &str, options: &mut UrlOptions<'_>)
+    -> Result<Arc<dyn BackendUrl>, String>;
 }
 
 /// Where a [`Backend`] has its bytes, as one URL says.
-pub trait Place: fmt::Debug + Send + Sync {
+pub trait BackendUrl: fmt::Debug + Send + Sync {
     /// Whether its device runs on a clock of its own and is used by one thread.
     fn is_simulated(&self) -> bool;
 
@@ -48,11 +49,15 @@ pub trait Place: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// A file was not opened.
-    fn open(&self, path: &Path, options: &OpenOptions) -> Result<Arc<dyn Held>, UrlError>;
+    fn open(
+        &self,
+        path: &Path,
+        options: &FileDeviceOptions,
+    ) -> Result<Arc<dyn OpenBackend>, UrlError>;
 }
 
-/// The file that a [`Place`] has opened, with what belongs to it.
-pub trait Held: fmt::Debug + Send + Sync {
+/// The file that a [`BackendUrl`] has opened, with what belongs to it.
+pub trait OpenBackend: fmt::Debug + Send + Sync {
     /// The file.
     fn file(&self) -> &Arc<FileDevice>;
 

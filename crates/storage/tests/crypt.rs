@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extant_device::{Device, FileDevice, MemoryDevice, OpenOptions, Request, SliceDevice};
+use extant_device::{Device, FileDevice, FileDeviceOptions, MemoryDevice, Request, SliceDevice};
 use extant_storage::crypt::{CipherSpec, CryptDevice, CryptError, Hash, Plain, SectorCipher};
 use extant_testkit::{Scratch, Tool, skip, tool};
 
@@ -240,7 +240,7 @@ impl Bench {
         self.qemu.text_despite("accurate CPU usage", &all).unwrap();
     }
 
-    /// What qemu-img reads in a LUKS1 image.
+    /// The bytes that qemu-img reads from a LUKS1 image.
     fn deciphered(&self, path: &Path) -> Vec<u8> {
         let source = format!("driver=luks,key-secret=s,file.filename={}", path.display());
         let out = self.scratch.join("deciphered");
@@ -250,7 +250,7 @@ impl Bench {
 }
 
 fn open(path: &Path) -> Arc<dyn Device> {
-    Arc::new(OpenOptions::new().write(true).open(path).unwrap())
+    Arc::new(FileDeviceOptions::new().write(true).open(path).unwrap())
 }
 
 fn luks(path: &Path) -> Result<CryptDevice, CryptError> {
@@ -344,7 +344,7 @@ fn headers_that_are_detached_from_their_data_are_refused() {
     }
 }
 
-/// The payload of a plain or LUKS2 device, behind a LUKS1 header with the same key: qemu-img reads
+/// The payload of a plain or LUKS2 device, after a LUKS1 header with the same key: qemu-img reads
 /// only those.
 fn behind_luks1(bench: &Bench, key: &[u8], cipher: &str, payload: &[u8]) -> Vec<u8> {
     let key_file = bench.scratch.join("volume-key");

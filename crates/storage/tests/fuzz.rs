@@ -10,11 +10,12 @@ use std::sync::Arc;
 
 use bolero::TypeGenerator;
 use extant_device::undo::{Check, UndoDevice, apply};
-use extant_device::{Device, MemoryDevice, OpenOptions};
+use extant_device::{Device, FileDeviceOptions, MemoryDevice};
 use extant_storage::crypt::CryptDevice;
 use extant_storage::partition::{self, PartitionTable};
 use extant_storage::{
-    Backend, DeviceUrl, Found, Held, Place, Schemes, Target, UrlError, UrlOptions,
+    Backend, BackendUrl, DeviceUrl, HostFile, OpenBackend, PathTarget, Schemes, UrlError,
+    UrlOptions,
 };
 use extant_testkit::Scratch;
 use extant_testkit::fuzz::{Damage, FUZZ_TIME};
@@ -97,18 +98,18 @@ impl Backend for Drive {
         "seed=N"
     }
 
-    fn read(&self, _: &str, options: &mut UrlOptions<'_>) -> Result<Arc<dyn Place>, String> {
+    fn read(&self, _: &str, options: &mut UrlOptions<'_>) -> Result<Arc<dyn BackendUrl>, String> {
         options.number::<u64>("seed")?;
         Ok(Arc::new(Drive))
     }
 }
 
-impl Place for Drive {
+impl BackendUrl for Drive {
     fn is_simulated(&self) -> bool {
         true
     }
 
-    fn open(&self, path: &Path, _: &OpenOptions) -> Result<Arc<dyn Held>, UrlError> {
+    fn open(&self, path: &Path, _: &FileDeviceOptions) -> Result<Arc<dyn OpenBackend>, UrlError> {
         panic!("{}: names are read here, and nothing is opened", path.display())
     }
 }
@@ -122,12 +123,12 @@ fn image_url() {
             schemes.add(Arc::new(Drive));
             let text = pieces.iter().flat_map(Piece::bytes).collect::<Vec<u8>>();
             let text = OsStr::from_bytes(&text);
-            // What the host has follows from the name's length.
-            let look = |path: &Path| match path.as_os_str().len() {
-                length if there.contains(&(length as u8)) => Found::Device,
-                length if *is_any_there && length % 3 == 0 => Found::Device,
-                length if length % 7 == 0 => Found::Other,
-                _ => Found::Nothing,
+            // The host's file kind follows from the name's length.
+            let stat_host = |path: &Path| match path.as_os_str().len() {
+                length if there.contains(&(length as u8)) => HostFile::Device,
+                length if *is_any_there && length % 3 == 0 => HostFile::Device,
+                length if length % 7 == 0 => HostFile::Other,
+                _ => HostFile::Nothing,
             };
             let is_part = |device: &DeviceUrl| {
                 device.parts.iter().all(|part| {
@@ -136,18 +137,20 @@ fn image_url() {
                         || path.is_empty()
                 })
             };
-            if let Ok(device) = DeviceUrl::parse(text, &schemes, look) {
+            if let Ok(device) = DeviceUrl::parse(text, &schemes, stat_host) {
                 assert!(is_part(&device), "{device:?}");
                 assert!(device.parts.iter().all(|part| part.partition != Some(0)));
             }
-            match Target::parse(text, &schemes, look) {
-                Ok(Target::Inside { image, path }) => {
+            match PathTarget::parse(text, &schemes, stat_host) {
+                Ok(PathTarget::Inside { image, path }) => {
                     assert!(is_part(&image));
-                    assert!(image.parts.iter().all(|part| look(&part.path) == Found::Device));
+                    assert!(
+                        image.parts.iter().all(|part| stat_host(&part.path) == HostFile::Device)
+                    );
                     assert!(path.as_bytes().starts_with(b"/"));
                     assert!(text.as_bytes().ends_with(path.as_bytes()));
                 }
-                Ok(Target::Host(path)) => assert_eq!(path.as_os_str(), text),
+                Ok(PathTarget::Host(path)) => assert_eq!(path.as_os_str(), text),
                 Err(error) => assert!(!error.to_string().is_empty()),
             }
         },
@@ -275,7 +278,7 @@ fn lvm_metadata() {
 fn luks1_header_and_slots() {
     bolero::check!().with_type::<Damage>().with_test_time(FUZZ_TIME).for_each(|damage| {
         let mut header = damage.in_place(&luks_format::luks1_header());
-        // What the rounds may be is tested elsewhere; here they would only take time.
+        // The limits of iterations are tested elsewhere; here they would only take time.
         for at in [164].into_iter().chain((0..8).map(|slot| 212 + slot * 48)) {
             header[at..at + 4].copy_from_slice(&1_u32.to_be_bytes());
         }

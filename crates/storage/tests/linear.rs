@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use extant_device::{
-    Device, LinearDevice, LinearPart, MemoryDevice, OpenOptions, Operation, Request,
+    Device, FileDeviceOptions, LinearDevice, LinearPart, MemoryDevice, Operation, Request,
 };
 use extant_sim::{Effect, Fault, FaultyDevice};
 use extant_storage::lvm;
@@ -58,7 +58,7 @@ fn one_device_gets_a_batch_whole_and_errors_count_from_the_start() {
     let mut batch = [Request::write(1500, b"x"), Request::read(0, &mut [])];
     let error = linear.submit(&mut batch).unwrap_err();
     assert_eq!((error.offset, batch[0].offset()), (1500, 1500));
-    assert!(batch[1].outcome.is_done());
+    assert!(batch[1].status.is_done());
     let across = linear.write_at(1023, b"xy").unwrap_err();
     assert_eq!((across.offset, across.length), (1023, 2));
 }
@@ -279,7 +279,9 @@ fn volumes_of_lvm2_are_read() {
     drop(loops);
     let devices: Vec<Arc<dyn Device>> = files
         .iter()
-        .map(|path| Arc::new(OpenOptions::new().write(true).open(path).unwrap()) as Arc<dyn Device>)
+        .map(|path| {
+            Arc::new(FileDeviceOptions::new().write(true).open(path).unwrap()) as Arc<dyn Device>
+        })
         .collect();
     let data = lvm::open(&devices, Some(&group), Some("data"), true).unwrap();
     let other = lvm::open(&devices, None, Some("other"), true).unwrap();

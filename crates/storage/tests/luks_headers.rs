@@ -27,7 +27,7 @@ const JSON: &str = r#"{"keyslots":{"0":{"type":"luks2","key_size":64,"af":{"type
 "sector_size":512}},"digests":{"0":{"type":"pbkdf2","keyslots":["0"],"segments":["0"],"hash":"sha256",
 "iterations":1,"salt":"AAAA","digest":"@"}},"config":{"json_size":"12288","keyslots_size":"8192"}}"#;
 
-/// What the base64 `AAAA` of the salts is.
+/// The bytes of the base64 `AAAA` of the salts.
 const SALT: &[u8] = &[0; 3];
 
 fn pbkdf2(password: &[u8], rounds: u32, bytes: usize) -> Vec<u8> {
@@ -103,7 +103,7 @@ fn of_two_copies_the_newer_is_read_and_no_third() {
             ),
         }
     }
-    // What is left of a header that was larger, and was changed more often.
+    // The rest of a header that was larger, and was changed more often.
     let disk = container(&json());
     let left = luks2_copy(8 * COPY, 8 * COPY, 99, other.as_bytes());
     write_luks2(&disk, 8 * COPY, left);
@@ -200,7 +200,7 @@ fn what_is_beyond_us_is_named() {
     assert_eq!(with("\"dynamic\"", "\"-1\""), "LUKS2 segment \"0\": its size is no number");
 }
 
-/// Nobody vouches for what a header asks for.
+/// The costs that a header asks for are untrusted.
 #[test]
 fn costs_are_bounded() {
     let kdf = r#""type":"pbkdf2","hash":"sha256","iterations":2"#;

@@ -295,8 +295,10 @@ fn the_backup_of_sfdisk_is_read() {
         Ok(disk) => disk,
         Err(why) => skip!("{why}"),
     };
-    let device =
-        extant_device::OpenOptions::new().write(true).open(image.path()).expect("it is there");
+    let device = extant_device::FileDeviceOptions::new()
+        .write(true)
+        .open(image.path())
+        .expect("it is there");
     device.write_zeroes(0..MIB).expect("it fits");
     let table = PartitionTable::read(&device).expect("a table");
     assert!(table.from_backup);

@@ -35,10 +35,10 @@ pub(super) fn commands(extant: &Path) -> Result<Vec<CommandPage>, Failure> {
     names.into_iter().map(|name| Ok(CommandPage { help: help(&[&name])?, name })).collect()
 }
 
-/// The first words of the lines below "Commands:".
+/// The first words of the lines between usage and options: groups of commands, each with a heading.
 fn names(help: &str) -> Vec<String> {
-    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let lines = lines.take_while(|line| !line.is_empty());
+    let lines = help.lines().skip_while(|line| !line.starts_with("Usage:")).skip(1);
+    let lines = lines.take_while(|line| *line != "Options:");
     // A line that goes on with the text of the one before it is indented further.
     let own = lines.filter_map(|line| line.strip_prefix("  ").filter(|it| !it.starts_with(' ')));
     own.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
@@ -265,8 +265,8 @@ mod tests {
 
     #[test]
     fn commands_are_read_from_the_help() {
-        let help = "About\n\nCommands:\n  mkfs   Make\n  build  Build an\n         image\n\nOptions:\n  -V  x";
-        assert_eq!(names(help), ["mkfs", "build"]);
+        let help = "About\n\nUsage: extant <COMMAND>\n\nMake:\n  mkfs   Make\n  build  Build an\n         image\n\nLook:\n  ls     List\n\nOptions:\n  -V  x";
+        assert_eq!(names(help), ["mkfs", "build", "ls"]);
         let commands = [CommandPage { name: "mkfs".into(), help: String::new() }];
         let summary = "- [Commands](reference/commands.md)\n- [Next](next.md)\n";
         let expected = "- [Commands](reference/commands.md)\n  - [mkfs](reference/commands/mkfs.md)\n- [Next](next.md)\n";

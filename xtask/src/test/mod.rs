@@ -12,6 +12,9 @@ mod rest;
 /// How many trials the differential of repairs runs, or for how long: a few where it is not set.
 const DIFFERENTIAL: &str = "EXTANT_DIFFERENTIAL";
 
+/// How many lines of a failed test's output are printed again at the end.
+const LINES_OF_A_FAILURE: usize = 20;
+
 /// Run every check and every test
 #[derive(clap::Args)]
 pub(crate) struct Test {
@@ -29,6 +32,8 @@ pub(crate) struct Test {
 struct Tally {
     passed: u64,
     failed: Vec<String>,
+    /// What failed tests printed: the first lines of each.
+    printed: Vec<String>,
     skipped: BTreeSet<String>,
     /// Parts of a full run, with the seconds that each took.
     parts: Vec<(&'static str, f64)>,
@@ -116,9 +121,19 @@ impl Tally {
             .spawn()?;
         drop(test); // and with it our ends of the pipe, or it would never end
         let (mut suite, mut failures) = (String::new(), 0);
+        let mut lines_left = 0;
         for line in BufReader::new(output).split(b'\n') {
             let line = String::from_utf8_lossy(&line?).into_owned();
             println!("{line}");
+            if line.starts_with("---- ") && line.ends_with(" stdout ----") {
+                lines_left = LINES_OF_A_FAILURE;
+            } else if line == "failures:" {
+                lines_left = 0;
+            }
+            if lines_left > 0 {
+                lines_left -= 1;
+                self.printed.push(line.clone());
+            }
             match Said::of(&line) {
                 Some(Said::Suite(name)) => suite = name,
                 Some(Said::Skipped(what)) => drop(self.skipped.insert(format!("{suite}: {what}"))),
@@ -168,6 +183,7 @@ impl Tally {
         println!();
         self.parts.iter().for_each(|(name, seconds)| println!("part {name} took {seconds:.0} s"));
         self.skipped.iter().for_each(|what| println!("skipped {what}"));
+        self.printed.iter().for_each(|line| println!("{line}"));
         self.failed.iter().for_each(|what| println!("failed {what}"));
         let (failed, skipped) = (self.failed.len(), self.skipped.len());
         // A test that says it was skipped returns like one that passed.

@@ -13,7 +13,7 @@ use extant_layout::groups::{classic_desc_blocks, leading};
 use extant_offline::read_table;
 use extant_ondisk::inode::{self, FileType, Inode};
 use extant_ondisk::superblock::RawSuperblock;
-use extant_ondisk::{CompatFeatures, Flaw, Geometry, GroupNo, InodeNo, Place};
+use extant_ondisk::{CompatFeatures, Flaw, Geometry, GroupNo, InodeNo, Location};
 use std::cmp::Reverse;
 
 /// A superblock to work with, and the descriptors.
@@ -72,7 +72,7 @@ pub(super) fn choose(
                     raw,
                     geometry: geometry.clone(),
                     group,
-                    primary_flaw: Some(flaw.at(Place::Superblock(GroupNo(0)))),
+                    primary_flaw: Some(flaw.at(Location::Superblock(GroupNo(0)))),
                     is_checksum_wrong: false,
                     counted: None,
                 };

@@ -9,7 +9,7 @@ use crate::finding::{Code, Finding};
 use extant_device::{Device, DeviceError, data_runs};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::{
-    BlockNo, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, Place, RoCompatFeatures,
+    BlockNo, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, Location, RoCompatFeatures,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -134,7 +134,7 @@ pub(super) fn find(device: &dyn Device, wanted: Wanted) -> Result<Found, NotFoun
         return named(device, block, wanted.block_size);
     }
     let nothing =
-        || Flaw::truncated(0, SUPERBLOCK_OFFSET as usize).at(Place::Superblock(GroupNo(0)));
+        || Flaw::truncated(0, SUPERBLOCK_OFFSET as usize).at(Location::Superblock(GroupNo(0)));
     let Some(raw) = read(device, SUPERBLOCK_OFFSET)? else {
         return Err(NotFound::Format(nothing()));
     };
@@ -240,7 +240,7 @@ fn known_better(
     } else {
         return None;
     };
-    Some(flaw.at(Place::Superblock(GroupNo(0))))
+    Some(flaw.at(Location::Superblock(GroupNo(0))))
 }
 
 /// A backup of a superblock that says more blocks than the device has; `None` where no backup fits
@@ -262,7 +262,7 @@ pub(super) fn fitting(
         raw,
         geometry,
         group,
-        primary_flaw: Some(flaw.at(Place::Superblock(GroupNo(0)))),
+        primary_flaw: Some(flaw.at(Location::Superblock(GroupNo(0)))),
         is_checksum_wrong: false,
         counted: None,
     }))
@@ -349,7 +349,7 @@ fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, Format
         return found;
     }
     if let Some(flaw) = odd_field(raw) {
-        return Err(flaw.at(Place::Superblock(GroupNo(0))));
+        return Err(flaw.at(Location::Superblock(GroupNo(0))));
     }
     if let Some(found) = with_flex_groups(raw, block_size) {
         return found;
@@ -370,7 +370,7 @@ fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, Format
     if let Some(size) = block_size.filter(|size| *size != found.geometry.block_size) {
         let flaw =
             Flaw::bad_value("s_log_block_size (another block size was asked for: see -B)", size);
-        return Err(flaw.at(Place::Superblock(GroupNo(0))));
+        return Err(flaw.at(Location::Superblock(GroupNo(0))));
     }
     let geometry = &found.geometry;
     if geometry.has_incompat(IncompatFeatures::META_BG)
@@ -476,13 +476,14 @@ fn named(device: &dyn Device, block: u64, block_size: Option<u32>) -> Result<Fou
             });
         }
         if let Some(raw) = read(device, offset)? {
-            let place = Place::Superblock(GroupNo(u32::from(raw.s_block_group_nr.get())));
+            let place = Location::Superblock(GroupNo(u32::from(raw.s_block_group_nr.get())));
             let flaw = raw.verify(GroupNo(0)).and_then(|()| Geometry::new(&raw).map(|_| ()));
             let flaw = flaw.err().unwrap_or_else(|| Flaw::Rule("it is no backup").at(place));
             first = first.or(Some(flaw));
         }
     }
-    let nothing = Flaw::Rule("there is none in the block named").at(Place::Superblock(GroupNo(0)));
+    let nothing =
+        Flaw::Rule("there is none in the block named").at(Location::Superblock(GroupNo(0)));
     Err(NotFound::Format(first.unwrap_or(nothing)))
 }
 
@@ -526,7 +527,8 @@ pub(super) fn without_features(
         beyond(raw).is_empty() && geometry.blocks_count <= device.size() >> geometry.block_bits()
     });
     let finding = Finding::new(Code::FeaturesUnknown).detail(beyond(&broken).join(" "));
-    let primary_flaw = impossible_features(&broken).map(|it| it.at(Place::Superblock(GroupNo(0))));
+    let primary_flaw =
+        impossible_features(&broken).map(|it| it.at(Location::Superblock(GroupNo(0))));
     Ok(known.map(|(raw, geometry, group)| Found {
         raw,
         geometry,

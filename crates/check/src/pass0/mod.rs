@@ -166,7 +166,7 @@ impl<'a> Front<'a> {
             if !is_accepted && front.may_repair() {
                 let flaw = extant_ondisk::Flaw::Rule("the superblock was not repaired");
                 return Err(OpenError::NoSuperblock(
-                    flaw.at(extant_ondisk::Place::Superblock(GroupNo(0))),
+                    flaw.at(extant_ondisk::Location::Superblock(GroupNo(0))),
                 ));
             }
         }

@@ -267,8 +267,10 @@ mod tests {
             "^has_journal,^resize_inode,^flex_bg,^64bit,^metadata_csum,^uninit_bg,sparse_super";
         let options = ["-t", "ext4", "-b", "1024", "-g", "256", "-N", "32768", "-O", features];
         let image = TempImage::by_mke2fs(u64::from(GROUPS) << 18, &options).expect("it is made");
-        let device: FileDevice =
-            extant_device::OpenOptions::new().write(true).open(image.path()).expect("it opens");
+        let device: FileDevice = extant_device::FileDeviceOptions::new()
+            .write(true)
+            .open(image.path())
+            .expect("it opens");
         let device: Arc<dyn Device> = Arc::new(device);
         let options = OpenOptions::default();
         let recorder = Recorder::new(&Answers::No);

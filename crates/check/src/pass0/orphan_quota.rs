@@ -8,7 +8,7 @@ use extant_ondisk::quota::{
     FoundRecord, QUOTA_BLOCK_SIZE, QuotaBlock, QuotaHeader, QuotaKind, QuotaRecord, QuotaTree,
 };
 use extant_ondisk::superblock::Superblock;
-use extant_ondisk::{BlockNo, Flaw, InodeNo, Place, RoCompatFeatures};
+use extant_ondisk::{BlockNo, Flaw, InodeNo, Location, RoCompatFeatures};
 use std::collections::BTreeMap;
 use zerocopy::IntoBytes;
 
@@ -85,7 +85,7 @@ impl Front<'_> {
                 .find(|extent| (extent.block.0..extent.end().0).contains(&at))
                 .map(|extent| BlockNo(extent.start.0 + (at - extent.block.0)));
             let found = found.ok_or_else(|| {
-                Flaw::Rule("a block of the tree is a hole").at(Place::Quota(number, block))
+                Flaw::Rule("a block of the tree is a hole").at(Location::Quota(number, block))
             })?;
             Ok((found, byte as usize & (geometry.block_len() - 1)))
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use extant_device::{Device, OpenOptions as FileOptions, block_devices};
+use extant_device::{Device, FileDeviceOptions, block_devices};
 use extant_journal::{ExternalJournal, NotOpened};
 use extant_ondisk::superblock::SUPERBLOCK_OFFSET;
 
@@ -29,7 +29,7 @@ pub struct JournalDevice {
 pub fn find_journal(
     volume: &dyn Device,
     wanted: &Wanted,
-    options: &FileOptions,
+    options: &FileDeviceOptions,
 ) -> Result<Option<JournalDevice>, NotOpened> {
     let named = |offset| ExternalJournal::of_superblock_at(volume, offset);
     let Some(journal) = superblock_places(wanted).find_map(named) else { return Ok(None) };

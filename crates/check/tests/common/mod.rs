@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use extant_check::{Answers, Options, PassReport, Recorder, Store, pass0};
-use extant_device::{Device, FileDevice, OpenOptions};
+use extant_device::{Device, FileDevice, FileDeviceOptions};
 use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::extent::{ExtentNode, RawExtent, RawExtentIndex};
 use extant_ondisk::indirect::{IndirectMap, pointers};
@@ -19,7 +19,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) fn open(image: &Path, write: bool) -> Arc<dyn Device> {
-    let device: FileDevice = OpenOptions::new().write(write).open(image).expect("the image opens");
+    let device: FileDevice =
+        FileDeviceOptions::new().write(write).open(image).expect("the image opens");
     Arc::new(device)
 }
 

@@ -2,7 +2,7 @@
 
 use extant_check::pass0::{Closing, OpenError, OpenOptions, open};
 use extant_check::{Answers, CheckError, Code, Recorder, RepairPolicy};
-use extant_device::{Device, FileDevice, OpenOptions as FileOptions};
+use extant_device::{Device, FileDevice, FileDeviceOptions};
 use extant_journal::JournalError;
 use extant_ondisk::{CompatFeatures, GroupNo, IncompatFeatures};
 use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
@@ -19,7 +19,8 @@ fn refused(image: &TempImage, policy: &dyn RepairPolicy) -> OpenError {
     let device: Arc<dyn Device> = if recorder.may_repair() {
         device(&image.path())
     } else {
-        let file: FileDevice = FileOptions::new().open(image.path()).expect("the image opens");
+        let file: FileDevice =
+            FileDeviceOptions::new().open(image.path()).expect("the image opens");
         Arc::new(file)
     };
     let error = open(device, &OpenOptions::default(), &recorder).map(|_| ()).expect_err("refused");

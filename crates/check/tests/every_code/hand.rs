@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::damages::Wish;
 use extant_check::pass0::{Closing, OpenOptions, open};
 use extant_check::{Answers, Code, Options, Outcome, Recorder, RepairPolicy};
-use extant_device::{Device, FileDevice, OpenOptions as FileOptions};
+use extant_device::{Device, FileDevice, FileDeviceOptions};
 use extant_offline::OfflineVolume;
 use extant_ondisk::bitmap::{BitmapKind, clear_runs};
 use extant_ondisk::dirent::DirFormat;
@@ -18,7 +18,8 @@ use extant_runtime::env::Env;
 use extant_testkit::{Scratch, TempImage, tool};
 
 pub(crate) fn device(path: &Path) -> Arc<dyn Device> {
-    let device: FileDevice = FileOptions::new().write(true).open(path).expect("the image opens");
+    let device: FileDevice =
+        FileDeviceOptions::new().write(true).open(path).expect("the image opens");
     Arc::new(device)
 }
 
@@ -55,7 +56,7 @@ pub(crate) fn fsck(
 
 /// The codes that a look at an image finds.
 pub(crate) fn look(path: &Path, wish: Wish) -> Result<Vec<Code>, String> {
-    let device: FileDevice = FileOptions::new().open(path).expect("the image opens");
+    let device: FileDevice = FileDeviceOptions::new().open(path).expect("the image opens");
     let mut codes: Vec<Code> =
         fsck(Arc::new(device), &Answers::No, wish)?.iter().map(|it| it.finding.code).collect();
     codes.sort_unstable();

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use extant::rooms::device::{ByteSize, Direct, FileDevice, OpenOptions, SizeGrammar};
+use extant::rooms::device::{ByteSize, Direct, FileDevice, FileDeviceOptions, SizeGrammar};
 use extant::rooms::image::build::{BuildOptions, Progress, Report, Size, build};
 use extant::rooms::image::mkfs::{
     BlockSize, Options,
@@ -12,7 +12,7 @@ use extant::rooms::image::mkfs::{
 use extant::rooms::image::source::{
     OwnerMap, Owners, ReadOptions, Source, parse_owner, read_sources,
 };
-use extant::rooms::storage::{Access, DeviceUrl, look, open};
+use extant::rooms::storage::{Access, DeviceUrl, open, stat_host};
 
 use super::mkfs::Format;
 use crate::failure::Failure;
@@ -22,53 +22,53 @@ use crate::session::Session;
 use crate::time;
 use crate::waiting::Waiting;
 
-/// Build an image from directories, tar archives and OCI layouts, laid over each other
+/// Build an image from directories, tar archives and OCI layouts
 ///
-/// The same sources and options give the same bytes. No root is needed. The image is as small as it
-/// can be, unless --size says otherwise.
+/// Later sources are laid over earlier ones. The same sources and options give the same bytes. Root
+/// is not needed. Without --size the image is as small as its files and its journal allow.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The image to make
+    /// Output image
     #[arg(short, value_name = "IMAGE")]
     output: PathBuf,
     /// Size of the volume: bytes, or with a unit K, M, G, T; auto for an exact fit, which leaves no
-    /// room for changes; or device for a whole block device
+    /// room for changes; device for the whole block device
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     size: String,
     #[command(flatten)]
     format: Format,
-    /// Every file belongs to these numbers
+    /// Owner and group of every file, as numbers
     #[arg(long, value_name = "UID:GID", conflicts_with = "map_owner")]
     owner: Option<String>,
-    /// Users and groups FROM become TO, COUNT of them; may be repeated
+    /// Map COUNT users (u:), groups (g:) or both (b:) from FROM on to TO; may be repeated
     #[arg(long, value_name = "[u:|g:|b:]FROM:TO[:COUNT]")]
     map_owner: Vec<String>,
-    /// Which image of an OCI layout with several; never chosen by this machine
+    /// Image of this platform, if an OCI layout has several
     #[arg(long, value_name = "OS/ARCHITECTURE[/VARIANT]")]
     platform: Option<String>,
-    /// The volume's UUID; from the content without it
+    /// UUID of the volume; without it, made from the content
     #[arg(short = 'U', long, value_name = "UUID")]
     uuid: Option<String>,
-    /// The seed of the directory hashes; from the content without it
+    /// Seed of the directory hashes; without it, made from the content
     #[arg(long, value_name = "UUID")]
     hash_seed: Option<String>,
-    /// Threads that read and write; the bytes do not depend on it
+    /// Number of threads; the image does not depend on it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Make what is unusual, as blocks of more than 4 KiB, and replace a file that is no file
-    /// system
+    /// Force: accept unusual parameters, such as blocks of more than 4 KiB, and replace a file that
+    /// is not a file system
     #[arg(short = 'F')]
     force: bool,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short)]
     quiet: bool,
     #[command(flatten)]
     waiting: Waiting,
-    /// What was built, as JSON
+    /// Print a report as JSON
     #[arg(long)]
     json: bool,
-    /// A directory, a tar archive (plain, gzip, zstd, xz; - is standard input), an OCI layout, or
-    /// an archive of images
+    /// Directory, tar archive (plain, gzip, zstd, xz; - is standard input), OCI layout, or archive
+    /// of images
     #[arg(value_name = "SOURCE", required = true)]
     sources: Vec<OsString>,
 }
@@ -189,7 +189,8 @@ fn spool(output: &Path) -> PathBuf {
 
 /// Whether the name is of a part of a device, or of what layers show.
 fn is_part(output: &Path) -> bool {
-    DeviceUrl::parse(output.as_os_str(), extant::schemes(), look).is_ok_and(|url| url.is_part())
+    DeviceUrl::parse(output.as_os_str(), extant::schemes(), stat_host)
+        .is_ok_and(|url| url.is_part())
 }
 
 fn tell(output: &Path, report: &Report, session: &mut Session) -> Result<(), Failure> {
@@ -225,7 +226,7 @@ pub(crate) fn populate(
         (None, _) => Size::Auto,
     };
     // Opened once: its key may be typed.
-    let to_write = OpenOptions::new().direct(Direct::WherePossible);
+    let to_write = FileDeviceOptions::new().direct(Direct::WherePossible);
     let to_write = to_write.wait(format.wait.unwrap_or_default());
     let part =
         is_part(&output).then(|| open(&output, extant::schemes(), Access::ReadWrite, &to_write));
@@ -233,7 +234,7 @@ pub(crate) fn populate(
     if (there.is_some() || device.is_some()) && format.force == 0 {
         let looked_at = match &device {
             Some(device) => device.clone(),
-            None => open(&output, extant::schemes(), Access::ReadOnly, &OpenOptions::new())
+            None => open(&output, extant::schemes(), Access::ReadOnly, &FileDeviceOptions::new())
                 .map_err(Failure::new)?,
         };
         if let Some(found) = probe(&looked_at.device, 0).map_err(Failure::new)? {

@@ -9,7 +9,7 @@ use crate::session::Session;
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 20;
 
-/// Write files of an image to standard output
+/// Write files to standard output
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

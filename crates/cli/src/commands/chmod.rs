@@ -12,18 +12,18 @@ use crate::inside::inside_of;
 use crate::mode::ModeChange;
 use crate::session::Session;
 
-/// Change permissions of files in an image
+/// Change file modes
 ///
-/// An access control list follows the mode.
+/// An access control list is changed accordingly.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Directories with all they hold; symbolic links are left alone
+    /// Recurse into directories; symbolic links are not changed
     #[arg(short = 'R')]
     recursive: bool,
-    /// The image, spelled out: the operands are then paths inside it
+    /// Image; the operands are then paths in it
     #[arg(long, value_name = "IMAGE")]
     image: Option<OsString>,
-    /// Octal as 644, or changes as u+rwX,go=
+    /// Octal, such as 644, or symbolic, such as u+rwX,go=
     #[arg(value_name = "MODE", allow_hyphen_values = true)]
     mode: String,
     /// IMAGE:/path
@@ -55,19 +55,19 @@ impl Args {
     }
 }
 
-/// Change owners of files in an image
+/// Change file owners and groups
 #[derive(Debug, clap::Args)]
 pub(crate) struct ChownArgs {
-    /// Directories with all they hold
+    /// Recurse into directories
     #[arg(short = 'R')]
     recursive: bool,
-    /// A symbolic link itself, not its target; with -R always
+    /// Change symbolic links themselves, not their targets; implied by -R
     #[arg(short = 'h')]
     no_dereference: bool,
-    /// The image, spelled out: the operands are then paths inside it
+    /// Image; the operands are then paths in it
     #[arg(long, value_name = "IMAGE")]
     image: Option<OsString>,
-    /// USER, USER:GROUP or :GROUP: numbers, or names of the image's /etc/passwd and /etc/group
+    /// USER, USER:GROUP or :GROUP: numbers, or names in the image's /etc/passwd and /etc/group
     #[arg(value_name = "OWNER")]
     owner: String,
     /// IMAGE:/path

@@ -18,18 +18,18 @@ use crate::reader::Image;
 use crate::session::Session;
 use crate::target::Target;
 
-/// Write the tree of an image as a tar archive
+/// Write the files as a tar archive
 ///
 /// Extended attributes, ACLs, nanoseconds and holes are kept, in PAX and GNU headers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The archive; standard output without it, or with -
+    /// Output archive; standard output by default, or with -
     #[arg(short, value_name = "FILE.tar")]
     output: Option<PathBuf>,
-    /// The image, or a directory in it
+    /// Image, or a directory in it
     #[arg(value_name = "IMAGE[:/PATH]")]
     image: OsString,
-    /// Do not restrict the process that reads the image
+    /// Do not restrict this process (landlock, seccomp)
     #[arg(long)]
     no_sandbox: bool,
     /// This process writes for another one of the same command, which keeps the archive if it is

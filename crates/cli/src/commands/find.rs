@@ -15,62 +15,61 @@ use crate::reader::{Descend, Image, Walked};
 use crate::session::Session;
 use crate::{glob, time};
 
-/// Find files in an image by name, type, size and time
+/// Find files by name, type, size and time
 ///
-/// As in find(1), each test may be written with one dash, and N is exactly N, +N more, -N less. All
-/// tests must hold; `!`, `-o` and brackets are not known.
+/// As in find(1), each test may be written with one dash; N means exactly N, +N more, -N less. A
+/// file is shown if all tests hold; `!`, `-o` and parentheses are not supported.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The last part of the path matches this shell pattern
+    /// The base name matches the shell pattern
     #[arg(long, value_name = "PATTERN")]
     name: Vec<OsString>,
-    /// The same, upper and lower case alike
+    /// Like -name, ignoring case
     #[arg(long, value_name = "PATTERN")]
     iname: Vec<OsString>,
-    /// The whole path matches this shell pattern
+    /// The whole path matches the shell pattern
     #[arg(long, value_name = "PATTERN")]
     path: Vec<OsString>,
-    /// Of one of these types, separated by commas: f d l b c p s
+    /// The type is one of these, separated by commas: b c d f l p s
     #[arg(long = "type", value_name = "TYPES")]
     types: Option<String>,
-    /// Of this size: N, +N or -N with a unit of c, w, b, k, M or G, rounded up; b, 512 bytes,
-    /// without one
+    /// The size is N units, rounded up: c (bytes), w, b (512 bytes, the default), k, M or G
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     size: Vec<String>,
-    /// Modified later than this file of the same image
+    /// Modified after this file of the same image
     #[arg(long, value_name = "/PATH")]
     newer: Option<OsString>,
-    /// With this many hard links
+    /// The file has N hard links
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     links: Option<String>,
-    /// With this inode number
+    /// The inode number is N
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     inum: Option<String>,
-    /// Owned by this number
+    /// The numeric user ID is N
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     uid: Option<String>,
-    /// Of the group of this number
+    /// The numeric group ID is N
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     gid: Option<String>,
-    /// Permission bits exactly, -MODE all of them, /MODE any of them; octal
+    /// The permission bits are exactly MODE; -MODE: all of them are set; /MODE: any of them; octal
     #[arg(long, value_name = "MODE", allow_hyphen_values = true)]
     perm: Option<String>,
-    /// A file without bytes, or a directory without entries
+    /// The file or directory is empty
     #[arg(long)]
     empty: bool,
-    /// No test below this depth; 0 is the operand itself
+    /// Skip files at levels less than this; 0 is the operand itself
     #[arg(long, value_name = "LEVELS")]
     mindepth: Option<u32>,
-    /// No deeper than this
+    /// Descend at most this many levels
     #[arg(long, value_name = "LEVELS")]
     maxdepth: Option<u32>,
-    /// A zero byte after each path instead of a newline
+    /// Print a NUL after each path, not a newline
     #[arg(long)]
     print0: bool,
-    /// As `ls -l -i` shows it
+    /// Print in the format of `ls -l -i`
     #[arg(long, conflicts_with_all = ["print0", "json"])]
     ls: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long, conflicts_with = "print0")]
     json: bool,
     #[command(flatten)]

@@ -18,32 +18,32 @@ use crate::session::Session;
 /// What FIEMAP may say of an extent, as far as it applies to an image.
 const FLAGS: [&str; 5] = ["last", "unwritten", "not_aligned", "inline", "merged"];
 
-/// Show the extents of files in an image, as filefrag does
+/// Show the extents of files, as filefrag does
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Each extent, with flags
+    /// Print each extent with its flags
     #[arg(short)]
     verbose: bool,
-    /// Each extent, in the form of an extent-mapped file
+    /// Print each extent, in the format of extent-mapped files
     #[arg(short)]
     extents: bool,
-    /// Count in units of this many bytes (`-b4096`, `-b1M`); 1024 without a number
+    /// Unit of the output in bytes (`-b4096`, `-b1M`); 1024 without a number
     #[arg(short, value_name = "BYTES", num_args = 0..=1, require_equals = true,
           default_missing_value = "1024", value_parser = unit_of)]
     block_size: Option<u64>,
-    /// The same as -b1024
+    /// Same as -b1024
     #[arg(short, conflicts_with = "block_size")]
     kilobytes: bool,
-    /// The blocks of the extended attributes instead of the data
+    /// Show the extended attributes instead of the data
     #[arg(short = 'x')]
     xattrs: bool,
-    /// Block numbers in hexadecimal
+    /// Print block numbers in hexadecimal
     #[arg(short = 'X')]
     hexadecimal: bool,
-    /// Have the image's file written out by this machine before it is read
+    /// Sync the image file first
     #[arg(short)]
     sync: bool,
-    /// The version; twice: the flags of extents, too
+    /// Print version; twice: the flags of extents, too
     #[arg(short = 'V', action = clap::ArgAction::Count)]
     version: u8,
     /// Refused: FIBMAP asks a kernel, and there is none behind an image
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     /// Refused: as above
     #[arg(short = 'P', hide = true)]
     preload_cache: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -236,13 +236,13 @@ impl Args {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table;
+    use crate::parse;
 
     #[test]
     fn the_unit_is_a_number_at_once_or_1024() {
         let unit = |words: &[&str]| {
             let words = with_equals(words.iter().map(OsString::from).collect());
-            let args = table::parse_alone::<Args>("filefrag", words).unwrap();
+            let args = parse::parse_alone::<Args>("filefrag", words).unwrap();
             (args.block_size, args.operands.files.len())
         };
         assert_eq!(unit(&["filefrag", "-v", "disk.img:/a"]), (None, 1));

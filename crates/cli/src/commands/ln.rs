@@ -8,25 +8,24 @@ use crate::failure::Failure;
 use crate::inside::inside_of;
 use crate::session::Session;
 
-/// Make links in an image
+/// Make hard and symbolic links
 ///
-/// TARGET of a symbolic link is kept as it is written: a path that is followed inside the image. Of
-/// a hard link it is a file of the same image.
+/// TARGET of a symbolic link is stored as given. TARGET of a hard link is a file of the same image.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A symbolic link
+    /// Make a symbolic link
     #[arg(short)]
     symbolic: bool,
-    /// A file that has the name already is removed
+    /// Remove an existing file of that name
     #[arg(short)]
     force: bool,
-    /// The image, spelled out: the operands are then paths inside it
+    /// Image; the operands are then paths in it
     #[arg(long, value_name = "IMAGE")]
     image: Option<OsString>,
     /// IMAGE:/path; with -s any text
     #[arg(value_name = "TARGET")]
     target: OsString,
-    /// IMAGE:/path: the new name, or a directory that it is made in
+    /// IMAGE:/path: new name, or a directory to make the link in
     #[arg(value_name = "NAME")]
     name: OsString,
     #[command(flatten)]

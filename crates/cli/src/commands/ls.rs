@@ -13,45 +13,45 @@ use crate::say;
 use crate::session::Session;
 use crate::time;
 
-/// List files in an image
+/// List files
 ///
-/// Owners are shown as numbers: the names of this machine say nothing about the image.
+/// Owners are shown as numbers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Types, modes, links, owners, sizes and times
+    /// Long format: types, modes, links, owners, sizes and times
     #[arg(short)]
     long: bool,
-    /// Names that begin with a dot too, `.` and `..` among them
+    /// Include names that begin with a dot, `.` and `..` too
     #[arg(short)]
     all: bool,
-    /// Names that begin with a dot too, but for `.` and `..`
+    /// Include names that begin with a dot, except `.` and `..`
     #[arg(short = 'A')]
     almost_all: bool,
-    /// Directories below directories
+    /// List subdirectories recursively
     #[arg(short = 'R')]
     recursive: bool,
-    /// The inode's number before each name
+    /// Print the inode number of each file
     #[arg(short)]
     inode: bool,
-    /// Sizes in powers of 1024
+    /// Print sizes in powers of 1024, such as 1.5K
     #[arg(short = 'h')]
     human: bool,
-    /// One name a line, as always in a pipe
+    /// List one file per line; the default if the output is not a terminal
     #[arg(short = '1')]
     one_a_line: bool,
-    /// Directories themselves, not what they hold
+    /// List directories themselves, not their contents
     #[arg(short)]
     directory: bool,
-    /// Newest first
+    /// Sort by time, newest first
     #[arg(short = 't', conflicts_with = "by_size")]
     by_time: bool,
-    /// Largest first
+    /// Sort by size, largest first
     #[arg(short = 'S')]
     by_size: bool,
-    /// The other way round
+    /// Reverse the order
     #[arg(short)]
     reverse: bool,
-    /// Everything about each entry, as JSON
+    /// Print all fields as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -3,24 +3,24 @@
 use std::fs;
 use std::path::PathBuf;
 
-use clap::CommandFactory;
+use clap::Command;
 use clap_mangen::Man;
 
 use crate::failure::{At, Failure};
 use crate::session::Session;
-use crate::table::Extant;
 
-/// Make the manual pages: into a directory, or extant(1) to standard output
+/// Make the manual pages in a directory, or print extant(1)
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where extant.1, extant-ls.1 and the others go
+    /// Directory for extant.1, extant-ls.1 and the others
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
 impl Args {
-    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        let table = table();
+    /// Writes the pages of the commands of `table`.
+    pub(crate) fn run(self, mut table: Command, session: &mut Session) -> Result<(), Failure> {
+        table.build();
         let Some(dir) = self.dir else {
             return session.out.bytes(&page(table)?);
         };
@@ -38,13 +38,7 @@ impl Args {
     }
 }
 
-fn table() -> clap::Command {
-    let mut table = Extant::command();
-    table.build(); // global arguments reach the commands
-    table
-}
-
-/// Beside what the table says: how every command ends.
+/// How every command ends, in addition to what the table says.
 const EXIT_STATUS: [(&str, &str); 4] = [
     ("0", "Everything was done."),
     ("1", "Something failed; standard error says what and where."),
@@ -55,7 +49,7 @@ const EXIT_STATUS: [(&str, &str); 4] = [
     ("141", "The reader of standard output went away."),
 ];
 
-fn page(command: clap::Command) -> Result<Vec<u8>, Failure> {
+fn page(command: Command) -> Result<Vec<u8>, Failure> {
     let usage = command.clone().render_usage().to_string();
     let has_subcommands = command.get_subcommands().any(|inner| !inner.is_hide_set());
     let has_options = command.get_arguments().any(|argument| !argument.is_hide_set());

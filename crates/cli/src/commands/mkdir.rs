@@ -11,16 +11,16 @@ use crate::mode::ModeChange;
 use crate::say;
 use crate::session::Session;
 
-/// Make directories in an image
+/// Make directories
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Those above that are missing too; directories that are there are no failure
+    /// Make parent directories as needed; no error if the directory exists
     #[arg(short)]
     parents: bool,
-    /// The mode, as chmod takes it, instead of rwx for all less the umask
+    /// Mode, as in chmod; by default rwx for all minus the umask
     #[arg(short, value_name = "MODE", allow_hyphen_values = true)]
     mode: Option<String>,
-    /// Name each directory that is made
+    /// Print each directory made
     #[arg(short)]
     verbose: bool,
     #[command(flatten)]

@@ -14,75 +14,74 @@ use crate::waiting::Waiting;
 /// mke2fs's exit code for every failure.
 const FAILED: u8 = 1;
 
-/// Make a file system, as mke2fs does: ext4 unless -t says otherwise
+/// Make a file system, as mke2fs does; ext4 by default
 ///
-/// IMAGE is made when SIZE is given and it does not exist. The command line is read as mke2fs reads
-/// it; this table serves help, man page and completions.
+/// If IMAGE does not exist, it is created with SIZE. The options are those of mke2fs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "SIZE counts blocks, or has a unit: s (512 bytes), k, M, G, T, P.")]
 pub(crate) struct Args {
     #[command(flatten)]
     format: Format,
-    /// Look for bad blocks first; twice: by writing
+    /// Check for bad blocks first; twice: with a read-write test
     #[arg(short = 'c', action = clap::ArgAction::Count)]
     check_blocks: u8,
-    /// Fills the new volume from a directory or an archive, as extant build does
+    /// Copy a directory or an archive into the new file system, as extant build does
     #[arg(short = 'd', value_name = "SOURCE")]
     source: Option<OsString>,
-    /// Write around the page cache
+    /// Bypass the page cache (O_DIRECT)
     #[arg(short = 'D')]
     direct: bool,
-    /// Format what looks used; twice: even what is in use
+    /// Force: overwrite an existing file system; twice: even if it is in use
     #[arg(short = 'F', action = clap::ArgAction::Count)]
     force: u8,
-    /// The same as -E nodiscard
+    /// Same as -E nodiscard
     #[arg(short = 'K')]
     keep: bool,
-    /// A file with the numbers of bad blocks
+    /// Read the list of bad blocks from a file
     #[arg(short = 'l', value_name = "FILE")]
     bad_blocks: Option<OsString>,
-    /// Where it was last mounted
+    /// Last mounted directory
     #[arg(short = 'M', value_name = "DIR")]
     last_mounted: Option<OsString>,
-    /// Say what would be done, do nothing
+    /// Dry run: only print what would be done
     #[arg(short = 'n')]
     dry_run: bool,
-    /// The system that made it: Linux, Hurd, ...
+    /// Creator operating system: Linux, Hurd, ...
     #[arg(short = 'o', value_name = "OS")]
     creator_os: Option<String>,
     /// The old spelling of -E
     #[arg(short = 'R', value_name = "OPTIONS", hide = true)]
     old_extended: Vec<String>,
-    /// The file system's revision: 1, or 0 for one without features
+    /// File system revision: 1, or 0 for one without features
     #[arg(short = 'r', value_name = "REVISION")]
     revision: Option<String>,
-    /// Whether few groups have backups of the superblock (sparse_super): 1, or 0 for all
+    /// Sparse superblocks (sparse_super): 1 for on, 0 for off
     #[arg(short = 's', value_name = "0|1")]
     sparse_super: Option<String>,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short)]
     quiet: bool,
-    /// Superblock and group descriptors only
+    /// Write superblock and group descriptors only
     #[arg(short = 'S')]
     super_only: bool,
-    /// Say more
+    /// Print more
     #[arg(short)]
     verbose: bool,
-    /// The volume's UUID, or random, time, clear
+    /// UUID of the volume, or random, time, clear
     #[arg(short = 'U', value_name = "UUID")]
     uuid: Option<String>,
-    /// The version
+    /// Print version
     #[arg(short = 'V')]
     version: bool,
-    /// Keep what is overwritten in a file, for extant undo
+    /// Save overwritten blocks in an undo file, for extant undo
     #[arg(short = 'z', value_name = "UNDO_FILE")]
     undo: Option<OsString>,
     #[command(flatten)]
     waiting: Waiting,
-    /// A file or a block device
+    /// File or block device
     #[arg(value_name = "IMAGE", required_unless_present = "version")]
     image: Option<OsString>,
-    /// Its size
+    /// Size of the file system
     #[arg(value_name = "SIZE")]
     size: Option<String>,
 }
@@ -96,7 +95,7 @@ pub(crate) struct Format {
     /// Cluster size in bytes, with bigalloc
     #[arg(short = 'C', value_name = "BYTES")]
     cluster_size: Option<String>,
-    /// What the kernel does on an error: continue, remount-ro, panic
+    /// Behavior of the kernel on errors: continue, remount-ro, panic
     #[arg(short = 'e', value_name = "BEHAVIOR")]
     errors: Option<String>,
     /// Extended options, separated by commas
@@ -108,34 +107,34 @@ pub(crate) struct Format {
     /// Groups in a flex group
     #[arg(short = 'G', value_name = "GROUPS")]
     flex_bg_size: Option<String>,
-    /// Bytes for each inode
+    /// Bytes per inode: one inode for each BYTES of the volume
     #[arg(short = 'i', value_name = "BYTES")]
     inode_ratio: Option<String>,
     /// Inode size in bytes
     #[arg(short = 'I', value_name = "BYTES")]
     inode_size: Option<String>,
-    /// With a journal
+    /// Create a journal
     #[arg(short = 'j')]
     journal: bool,
-    /// The journal: size=MiB, fast_commit_size=KiB, location=BLOCK, device=DEVICE
+    /// Journal options: size=MiB, fast_commit_size=KiB, location=BLOCK, device=DEVICE
     #[arg(short = 'J', value_name = "OPTIONS")]
     journal_options: Vec<String>,
-    /// The volume's label
+    /// Volume label
     #[arg(short = 'L', value_name = "LABEL")]
     label: Option<OsString>,
-    /// Per cent of the blocks reserved for root
+    /// Percentage of the blocks reserved for root
     #[arg(short = 'm', value_name = "PER CENT")]
     reserved_ratio: Option<String>,
     /// Number of inodes
     #[arg(short = 'N', value_name = "COUNT")]
     inodes: Option<String>,
-    /// Features on, or with ^ off, separated by commas
+    /// Features to set, or with ^ to clear, separated by commas
     #[arg(short = 'O', value_name = "FEATURES")]
     features: Vec<String>,
-    /// ext2, ext3 or ext4
+    /// File system type: ext2, ext3 or ext4
     #[arg(short = 't', value_name = "TYPE")]
     fs_type: Option<String>,
-    /// How it will be used: small, floppy, news, largefile, ... separated by commas
+    /// Usage types: small, floppy, news, largefile, ... separated by commas
     #[arg(short = 'T', value_name = "USAGE")]
     usage_types: Option<String>,
 }

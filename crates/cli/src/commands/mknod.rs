@@ -10,25 +10,25 @@ use crate::inside::inside_of;
 use crate::mode::ModeChange;
 use crate::session::Session;
 
-/// Make device files, named pipes and sockets in an image
+/// Make device files, named pipes and sockets
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The mode, as chmod takes it, instead of rw for all less the umask
+    /// Mode, as in chmod; by default rw for all minus the umask
     #[arg(short, value_name = "MODE", allow_hyphen_values = true)]
     mode: Option<String>,
-    /// The image, spelled out: NAME is then a path inside it
+    /// Image; NAME is then a path in it
     #[arg(long, value_name = "IMAGE")]
     image: Option<OsString>,
     /// IMAGE:/path
     #[arg(value_name = "NAME")]
     name: OsString,
-    /// b or c with both numbers: a block or character device; p: a named pipe; s: a socket
+    /// b, c: block or character device with MAJOR and MINOR; p: named pipe; s: socket
     #[arg(value_name = "TYPE")]
     file_type: String,
-    /// Kind of device
+    /// Major device number
     #[arg(value_name = "MAJOR", requires = "minor")]
     major: Option<u32>,
-    /// Which one of the kind
+    /// Minor device number
     #[arg(value_name = "MINOR")]
     minor: Option<u32>,
     #[command(flatten)]

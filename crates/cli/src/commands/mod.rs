@@ -40,13 +40,13 @@ use std::ffi::OsString;
 /// Files inside images, as most reading commands take them.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Operands {
-    /// The image, spelled out: the operands are then paths inside it
+    /// Image; the operands are then paths in it
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: Option<OsString>,
-    /// IMAGE:/path, or IMAGE for its root directory
+    /// File in an image; IMAGE alone is its root directory
     #[arg(value_name = "IMAGE:/PATH", required_unless_present = "image")]
     pub(crate) files: Vec<OsString>,
-    /// Do not restrict this process while it reads images
+    /// Do not restrict this process (landlock, seccomp)
     #[arg(long)]
     pub(crate) no_sandbox: bool,
 }

@@ -13,8 +13,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use extant::rooms::mount::{MountOptions, MountRequest, Reports, parse_options, serve, supervise};
-use extant::rooms::storage::KeySource;
-use extant::rooms::storage::{DeviceUrl, look};
+use extant::rooms::storage::{DeviceUrl, KeySource, stat_host};
 
 use crate::failure::Failure;
 use crate::session::Session;
@@ -29,14 +28,14 @@ pub(super) const FS_TYPE: &str = "fuse.extant";
 
 /// Mount a volume over FUSE, without the kernel's ext4
 ///
-/// Ordinary users mount through fusermount3. The server reads no more than the superblock before it
-/// restricts itself.
+/// Ordinary users mount through fusermount3. The server restricts itself before it reads more than
+/// the superblock.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Options of the kernel's ext4 and of mount(8), separated by commas
+    /// Mount options of ext4 and of mount(8), separated by commas
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
-    /// Read-only, as -o ro: nothing is written, not even to replay the journal
+    /// Mount read-only, as -o ro: nothing is written, not even to replay the journal
     #[arg(short)]
     read_only: bool,
     /// Stay in the foreground
@@ -53,10 +52,10 @@ pub(crate) struct Args {
     /// A descriptor that the key is read from
     #[arg(long, value_name = "N", hide = true)]
     key_descriptor: Option<u32>,
-    /// The image
+    /// Image
     #[arg(value_name = "IMAGE")]
     image: OsString,
-    /// The directory to mount on
+    /// Directory to mount on
     #[arg(value_name = "MOUNTPOINT")]
     point: PathBuf,
 }
@@ -168,7 +167,7 @@ impl Args {
     /// a key that comes from one of them is handed on by a descriptor.
     fn hand_key_on(&mut self) -> Result<Option<OwnedFd>, Failure> {
         // What is wrong with a name the server tells.
-        let Ok(url) = DeviceUrl::parse(&self.image, extant::schemes(), look) else {
+        let Ok(url) = DeviceUrl::parse(&self.image, extant::schemes(), stat_host) else {
             return Ok(None);
         };
         let failed = |error: io::Error| Failure::new(format_args!("key: {error}"));

@@ -12,27 +12,27 @@ use crate::inside::inside_of;
 use crate::say;
 use crate::session::Session;
 
-/// Rename files in an image
+/// Move and rename files
 ///
-/// A file that has the new name is replaced in the same moment.
+/// An existing file of the new name is replaced atomically.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A file that has the new name stays, and so does the old name
+    /// Do not overwrite an existing file
     #[arg(short)]
     no_clobber: bool,
-    /// TARGET is the new name, never a directory to move into
+    /// Treat TARGET as the new name, not as a directory to move into
     #[arg(short = 'T')]
     no_target_directory: bool,
-    /// Name each file that is renamed
+    /// Print the name of each file renamed
     #[arg(short)]
     verbose: bool,
-    /// The image, spelled out: the operands are then paths inside it
+    /// Image; the operands are then paths in it
     #[arg(long, value_name = "IMAGE")]
     image: Option<OsString>,
     /// IMAGE:/path
     #[arg(value_name = "SOURCE", required = true)]
     sources: Vec<OsString>,
-    /// IMAGE:/path: a directory, or the new name
+    /// IMAGE:/path: directory, or new name
     #[arg(value_name = "TARGET")]
     target: OsString,
     #[command(flatten)]

@@ -10,16 +10,16 @@ use crate::failure::Failure;
 use crate::say;
 use crate::session::Session;
 
-/// Remove files in an image
+/// Remove files
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Directories with all they hold
+    /// Recurse into directories
     #[arg(short, visible_short_alias = 'R')]
     recursive: bool,
-    /// Files that are not there are no failure
+    /// Ignore nonexistent files
     #[arg(short)]
     force: bool,
-    /// Name each operand that is removed
+    /// Print each operand removed
     #[arg(short)]
     verbose: bool,
     #[command(flatten)]
@@ -51,10 +51,10 @@ impl Args {
     }
 }
 
-/// Remove empty directories in an image
+/// Remove empty directories
 #[derive(Debug, clap::Args)]
 pub(crate) struct RmdirArgs {
-    /// Name each directory that is removed
+    /// Print each directory removed
     #[arg(short)]
     verbose: bool,
     #[command(flatten)]

@@ -14,22 +14,22 @@ use crate::output::printable;
 use crate::say;
 use crate::session::Session;
 
-/// Set and remove extended attributes of files in an image
+/// Set and remove extended attributes
 ///
-/// A symbolic link's own are meant.
+/// Symbolic links are not followed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The attribute to set, as user.comment
+    /// Set the attribute of this name, such as user.comment
     #[arg(short = 'n', value_name = "NAME", required_unless_present = "remove")]
     name: Option<OsString>,
-    /// Its value: text, "text" with \ooo, \\ and \", 0x... in hexadecimal, 0s... in base64; nothing
-    /// where it is left out
+    /// Value: text, "text" with \ooo, \\ and \", 0x... in hexadecimal, 0s... in base64; empty by
+    /// default
     #[arg(short = 'v', value_name = "VALUE", requires = "name", allow_hyphen_values = true)]
     value: Option<OsString>,
-    /// The attribute to remove
+    /// Remove the attribute of this name
     #[arg(short = 'x', value_name = "NAME", conflicts_with = "name")]
     remove: Option<OsString>,
-    /// The image, spelled out: the operands are then paths inside it
+    /// Image; the operands are then paths in it
     #[arg(long, value_name = "IMAGE")]
     image: Option<OsString>,
     /// IMAGE:/path
@@ -129,15 +129,15 @@ fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Show extended attributes of files in an image
+/// Show extended attributes
 ///
-/// Names and values as getfattr(1) prints them.
+/// The output has the format of getfattr(1).
 #[derive(Debug, clap::Args)]
 pub(crate) struct GetArgs {
-    /// The values too
+    /// Print the values too
     #[arg(short = 'd')]
     dump: bool,
-    /// One attribute only, with its value
+    /// Print the attribute of this name, with its value
     #[arg(short = 'n', value_name = "NAME")]
     name: Option<OsString>,
     #[command(flatten)]

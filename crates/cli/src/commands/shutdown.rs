@@ -7,10 +7,10 @@ use extant::rooms::engine::Shutdown;
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// End all writing to a mounted volume at once, as a power cut would
+/// End all writing to a mounted volume, as a power cut would
 ///
-/// Every call that reaches the volume fails with EIO from then on; the next mount recovers what was
-/// committed. For root and the mount's owner.
+/// Every later call on the volume fails with EIO; the next mount recovers what was committed. For
+/// root and the owner of the mount.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Write everything first, as freeze does (the default)
@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// Write nothing more
     #[arg(long, group = "mode")]
     no_flush: bool,
-    /// The mount point
+    /// Mount point
     #[arg(value_name = "MOUNTPOINT")]
     point: PathBuf,
 }
@@ -38,13 +38,13 @@ impl Args {
     }
 }
 
-/// Hold changes of a mounted volume back until thaw: its image is whole then
+/// Block changes of a mounted volume, and write everything
 ///
-/// What programs wrote before is in the image, with no journal to recover. Programs that change the
-/// volume wait. For root and the mount's owner.
+/// The image is then complete and its journal empty. Programs that change the volume wait until it
+/// is thawed. For root and the owner of the mount.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FreezeArgs {
-    /// The mount point
+    /// Mount point
     #[arg(value_name = "MOUNTPOINT")]
     point: PathBuf,
 }
@@ -55,10 +55,10 @@ impl FreezeArgs {
     }
 }
 
-/// Let changes of a frozen volume go on
+/// Allow changes of a frozen volume again
 #[derive(Debug, clap::Args)]
 pub(crate) struct ThawArgs {
-    /// The mount point
+    /// Mount point
     #[arg(value_name = "MOUNTPOINT")]
     point: PathBuf,
 }

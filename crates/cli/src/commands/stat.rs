@@ -14,13 +14,13 @@ use crate::say;
 use crate::session::Session;
 use crate::time;
 
-/// Show what an inode says: type, mode, owner, sizes, times, flags, attributes
+/// Show an inode: type, mode, owner, sizes, times, flags, attributes
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The file that a symlink points to
+    /// Follow symbolic links
     #[arg(short = 'L')]
     dereference: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]

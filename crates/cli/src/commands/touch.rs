@@ -13,25 +13,24 @@ use crate::inside::inside_of;
 use crate::session::Session;
 use crate::time;
 
-/// Set times of files in an image to now or to a moment
+/// Change file times, or make empty files
 ///
-/// A file that is missing is made. A symbolic link's own times are meant.
+/// A file that does not exist is created empty. Of a symbolic link its own times are changed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The time of reading only
+    /// Change the access time only
     #[arg(short = 'a')]
     accessed: bool,
-    /// The time of change only
+    /// Change the modification time only
     #[arg(short = 'm')]
     modified: bool,
-    /// Make no file
+    /// Do not create files
     #[arg(short = 'c')]
     no_create: bool,
-    /// The moment: @SECONDS since 1970, or YYYY-MM-DD in UTC, with HH:MM or HH:MM:SS behind it;
-    /// seconds may have a fraction
+    /// Time: @SECONDS since 1970, or 'YYYY-MM-DD[ HH:MM[:SS]]' in UTC; seconds may have a fraction
     #[arg(short = 'd', value_name = "TIME", allow_hyphen_values = true)]
     date: Option<String>,
-    /// The image, spelled out: the operands are then paths inside it
+    /// Image; the operands are then paths in it
     #[arg(long, value_name = "IMAGE")]
     image: Option<OsString>,
     /// IMAGE:/path

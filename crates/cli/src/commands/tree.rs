@@ -10,28 +10,28 @@ use crate::reader::{Descend, Image, Name, Walked};
 use crate::say;
 use crate::session::Session;
 
-/// Draw the tree of files below a directory of an image
+/// Draw a tree of directories
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Names that begin with a dot too
+    /// Include names that begin with a dot
     #[arg(short)]
     all: bool,
-    /// Directories only
+    /// List directories only
     #[arg(short)]
     directories: bool,
-    /// The whole path before each name
+    /// Print the full path of each file
     #[arg(short)]
     full_path: bool,
-    /// The size before each name
+    /// Print the size of each file
     #[arg(short)]
     size: bool,
-    /// Sizes in powers of 1024
+    /// Print sizes in powers of 1024, such as 1.5K
     #[arg(short = 'h')]
     human: bool,
-    /// No deeper than this many levels
+    /// Maximum depth
     #[arg(short = 'L', value_name = "LEVELS", value_parser = clap::value_parser!(u32).range(1..))]
     levels: Option<u32>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]

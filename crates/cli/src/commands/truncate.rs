@@ -11,18 +11,19 @@ use crate::failure::Failure;
 use crate::inside::inside_of;
 use crate::session::Session;
 
-/// Make files in an image shorter or longer
+/// Shrink or extend files
 ///
-/// What is added are zeros, and takes no room. A file that is missing is made.
+/// The extended part is a hole and reads as zeros. A file that does not exist is created.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Bytes, or with a unit K, M, G, T, P; +N longer by, -N shorter by, <N at most, >N at least
+    /// Size in bytes, or with a unit K, M, G, T, P; +N extends by, -N reduces by, <N is at most, >N
+    /// at least
     #[arg(short, value_name = "SIZE", allow_hyphen_values = true)]
     size: String,
-    /// Make no file
+    /// Do not create files
     #[arg(short = 'c')]
     no_create: bool,
-    /// The image, spelled out: the operands are then paths inside it
+    /// Image; the operands are then paths in it
     #[arg(long, value_name = "IMAGE")]
     image: Option<OsString>,
     /// IMAGE:/path

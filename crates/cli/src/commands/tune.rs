@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use extant::rooms::device::undo::UndoDevice;
-use extant::rooms::device::{Device, OpenOptions};
+use extant::rooms::device::{Device, FileDeviceOptions};
 use extant::rooms::image::tune::{self, Request, TuneError};
 use extant::rooms::journal::JournalError;
 use extant::rooms::runtime::env::Env;
-use extant::rooms::storage::{Access, DeviceUrl, look};
+use extant::rooms::storage::{Access, DeviceUrl, stat_host};
 
 use super::{info, undo};
 use crate::err_line;
@@ -21,7 +21,7 @@ use crate::terminal::Terminal;
 use crate::time;
 use crate::waiting::Waiting;
 
-/// Change a volume in place: features, label, UUID, journal, quotas, counts
+/// Change features, label, UUID, journal and quotas, as tune2fs does
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Features: has_journal dir_index fast_commit stable_inodes orphan_file filetype extent \
@@ -29,81 +29,81 @@ use crate::waiting::Waiting;
     sparse_super uninit_bg metadata_csum quota project read-only verity; with ^ off, where that can be."
 )]
 pub(crate) struct Args {
-    /// Mounts between checks, or random; 0 and -1 never
+    /// Maximum mount count between checks, or random; 0 and -1 for none
     #[arg(short = 'c', value_name = "COUNT", allow_hyphen_values = true)]
     max_mounts: Option<OsString>,
-    /// Mounts since the last check
+    /// Mount count since the last check
     #[arg(short = 'C', value_name = "COUNT", allow_hyphen_values = true)]
     mount_count: Option<OsString>,
-    /// What the kernel does on an error: continue, remount-ro, panic
+    /// Behavior of the kernel on errors: continue, remount-ro, panic
     #[arg(short = 'e', value_name = "BEHAVIOR", allow_hyphen_values = true)]
     errors: Option<OsString>,
     /// Extended options, separated by commas
     #[arg(short = 'E', value_name = "OPTIONS", allow_hyphen_values = true)]
     extended: Vec<OsString>,
-    /// Even so; twice: without replaying the journal
+    /// Force; twice: do not replay the journal
     #[arg(short, action = clap::ArgAction::Count)]
     force: u8,
-    /// The group that may use the reserved blocks
+    /// Group that may use the reserved blocks
     #[arg(short = 'g', value_name = "GROUP", allow_hyphen_values = true)]
     reserved_gid: Option<OsString>,
-    /// Time between checks: days, or with d, w, m
+    /// Interval between checks: days, or a number with d, w, m
     #[arg(short = 'i', value_name = "INTERVAL", allow_hyphen_values = true)]
     interval: Option<OsString>,
-    /// Another inode size: refused, inode tables do not grow in place
+    /// Inode size; not supported, as inode tables cannot grow in place
     #[arg(short = 'I', value_name = "BYTES", allow_hyphen_values = true)]
     inode_size: Option<OsString>,
     /// Add a journal
     #[arg(short = 'j')]
     journal: bool,
-    /// The journal: size=MiB, fast_commit_size=KiB, location=BLOCK
+    /// Journal options: size=MiB, fast_commit_size=KiB, location=BLOCK
     #[arg(short = 'J', value_name = "OPTIONS", allow_hyphen_values = true)]
     journal_options: Vec<OsString>,
-    /// Show the superblock
+    /// List the superblock
     #[arg(short)]
     list: bool,
-    /// The volume's label
+    /// Volume label
     #[arg(short = 'L', value_name = "LABEL", allow_hyphen_values = true)]
     label: Option<OsString>,
-    /// Per cent of the blocks reserved for root
+    /// Percentage of the blocks reserved for root
     #[arg(short = 'm', value_name = "PER CENT", allow_hyphen_values = true)]
     reserved_ratio: Option<OsString>,
-    /// Where it was last mounted
+    /// Last mounted directory
     #[arg(short = 'M', value_name = "DIR", allow_hyphen_values = true)]
     last_mounted: Option<OsString>,
-    /// Mount options on, or with ^ off, separated by commas
+    /// Default mount options to set, or with ^ to clear, separated by commas
     #[arg(short = 'o', value_name = "OPTIONS", allow_hyphen_values = true)]
     mount_options: Vec<OsString>,
-    /// Features on, or with ^ off, separated by commas
+    /// Features to set, or with ^ to clear, separated by commas
     #[arg(short = 'O', value_name = "FEATURES", allow_hyphen_values = true)]
     features: Vec<OsString>,
-    /// Quota files on, or with ^ off: usrquota, grpquota, prjquota
+    /// Quotas to set, or with ^ to clear: usrquota, grpquota, prjquota
     #[arg(short = 'Q', value_name = "QUOTAS", allow_hyphen_values = true)]
     quota: Vec<OsString>,
-    /// Blocks reserved for root
+    /// Number of blocks reserved for root
     #[arg(short = 'r', value_name = "BLOCKS", allow_hyphen_values = true)]
     reserved_blocks: Option<OsString>,
     /// The old way to ask for sparse_super
     #[arg(short = 's', value_name = "0|1", hide = true)]
     sparse_super: Option<OsString>,
-    /// When it was last checked: now, or YYYYMMDD in UTC, with HH, HHMM or HHMMSS behind it
+    /// Time of the last check: now, or YYYYMMDD[HH[MM[SS]]] in UTC
     #[arg(short = 'T', value_name = "TIME", allow_hyphen_values = true)]
     last_check: Option<OsString>,
-    /// The user who may use the reserved blocks
+    /// User who may use the reserved blocks
     #[arg(short = 'u', value_name = "USER", allow_hyphen_values = true)]
     reserved_uid: Option<OsString>,
-    /// The volume's UUID, or random, time, clear
+    /// UUID of the volume, or random, time, clear
     #[arg(short = 'U', value_name = "UUID", allow_hyphen_values = true)]
     uuid: Option<OsString>,
-    /// The version
+    /// Print version
     #[arg(short = 'V')]
     version: bool,
     #[command(flatten)]
     waiting: Waiting,
-    /// Keep what is overwritten in this file; extant undo puts it back
+    /// Save overwritten blocks in an undo file, for extant undo
     #[arg(short = 'z', value_name = "UNDO_FILE")]
     undo: Option<OsString>,
-    /// The image
+    /// Image
     #[arg(value_name = "IMAGE", required_unless_present = "version")]
     image: Option<OsString>,
 }
@@ -179,8 +179,8 @@ impl Args {
         now: u64,
         session: &mut Session,
     ) -> Result<(), Failure> {
-        let url = DeviceUrl::parse(image, extant::schemes(), look).map_err(Failure::new)?;
-        let options = self.waiting.on(OpenOptions::new());
+        let url = DeviceUrl::parse(image, extant::schemes(), stat_host).map_err(Failure::new)?;
+        let options = self.waiting.on(FileDeviceOptions::new());
         let opened = url.open(Access::ReadWrite, &options).map_err(Failure::new)?;
         let device = &opened.device;
         let (journal, why) = journal_device::of(&**device, &options.write(true))?;

@@ -9,10 +9,10 @@ use crate::session::Session;
 /// Unmount a volume, and wait until everything is on the device
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Even while files are open, without waiting: the mount ends with the last of them
+    /// Lazy unmount: detach now, end when the last file is closed
     #[arg(short)]
     lazy: bool,
-    /// The mount point
+    /// Mount point
     #[arg(value_name = "MOUNTPOINT")]
     point: PathBuf,
 }
@@ -42,7 +42,7 @@ pub(crate) struct TwinArgs {
     /// The type
     #[arg(short = 't', value_name = "TYPE")]
     fs_type: Option<String>,
-    /// The mount point
+    /// Mount point
     #[arg(value_name = "MOUNTPOINT")]
     point: PathBuf,
 }

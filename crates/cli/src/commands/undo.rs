@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use extant::rooms::device::OpenOptions;
+use extant::rooms::device::FileDeviceOptions;
 use extant::rooms::device::undo::{Check, DIRECTORY_VARIABLE, apply};
 use extant::rooms::storage::{Access, open};
 
@@ -12,26 +12,26 @@ use crate::say;
 use crate::session::Session;
 use crate::waiting::Waiting;
 
-/// Put an image back as it was before a command that was run with -z
+/// Restore an image to its state before a command run with -z
 ///
-/// The undo file is read whole and checked before anything is written. Applying it twice is safe.
+/// The whole undo file is checked before anything is written. Applying it twice is safe.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Even if the image was changed since, or looks like another one of the same size
+    /// Force: skip the check that the image is unchanged since the undo file was written
     #[arg(short)]
     force: bool,
-    /// Check the file, write nothing
+    /// Dry run: only check the undo file
     #[arg(short = 'n')]
     dry_run: bool,
-    /// Say what was put back
+    /// Print what was restored
     #[arg(short)]
     verbose: bool,
     #[command(flatten)]
     waiting: Waiting,
-    /// The undo file
+    /// Undo file
     #[arg(value_name = "FILE")]
     undo_file: PathBuf,
-    /// The image
+    /// Image
     #[arg(value_name = "IMAGE")]
     image: OsString,
 }
@@ -45,7 +45,7 @@ pub(crate) fn path(path: &OsString, image: &OsStr, program: &str) -> PathBuf {
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let access = if self.dry_run { Access::ReadOnly } else { Access::ReadWrite };
-        let options = self.waiting.on(OpenOptions::new());
+        let options = self.waiting.on(FileDeviceOptions::new());
         let opened =
             open(&self.image, extant::schemes(), access, &options).map_err(Failure::new)?;
         let check = if self.force { Check::SizeOnly } else { Check::Same };

@@ -355,7 +355,7 @@ fn a_file_without_a_name_may_get_one_or_is_gone() {
     let scratch = Scratch::new();
     let image = image(&scratch, &["-t", "ext4"], "64M");
     let mount = Mount::new(&scratch, &image, &[]);
-    let nameless = || {
+    let unlinked = || {
         let flags = OFlags::TMPFILE.bits().cast_signed();
         let file = fs::OpenOptions::new()
             .read(true)
@@ -365,8 +365,8 @@ fn a_file_without_a_name_may_get_one_or_is_gone() {
             .open(mount.path());
         file.expect("O_TMPFILE")
     };
-    let mut kept = nameless();
-    let mut lost = nameless();
+    let mut kept = unlinked();
+    let mut lost = unlinked();
     kept.write_all(b"kept").expect("write");
     lost.write_all(b"lost").expect("write");
     assert_eq!(kept.metadata().expect("stat").nlink(), 0);

@@ -14,8 +14,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::direct::direct_alignment;
 use super::raw;
 
-/// Of so many pages one is asked about: they come and go in runs, and to ask about each takes as
-/// long as to check what is in it.
+/// One page in this number is looked up: pages enter and leave the cache in runs, and a lookup of
+/// each takes as long as a checksum of its contents.
 const PAGES_A_QUESTION: usize = 32;
 
 /// The file once more, and which of its pages are in memory.

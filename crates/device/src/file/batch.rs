@@ -8,7 +8,7 @@ use std::io::{IoSlice, IoSliceMut};
 
 use super::access::FileDevice;
 use super::ring::Write;
-use crate::device::{Outcome, Request, RequestKind};
+use crate::device::{Request, RequestKind, RequestStatus};
 use crate::error::{Cause, DeviceError, Operation};
 
 /// Runs that are worth to be under way at the same time.
@@ -22,33 +22,33 @@ pub(super) fn run(device: &FileDevice, batch: &mut [Request<'_>]) -> Result<(), 
         let flush = rest.iter().position(|request| request.operation() == Operation::Flush);
         let (stretch, tail) = rest.split_at_mut(flush.unwrap_or(rest.len()));
         run_stretch(device, stretch);
-        failed |= stretch.iter().any(|request| !request.outcome.is_done());
+        failed |= stretch.iter().any(|request| !request.status.is_done());
         let Some((flush, tail)) = tail.split_first_mut() else { break };
         if !failed {
             run_one(device, flush);
-            failed = !flush.outcome.is_done();
+            failed = !flush.status.is_done();
         } else {
-            flush.outcome = Outcome::Failed(flush.error(Cause::NotTried));
+            flush.status = RequestStatus::Failed(flush.error(Cause::NotTried));
         }
         if failed {
             for request in tail.iter_mut() {
-                request.outcome = Outcome::Failed(request.error(Cause::NotTried));
+                request.status = RequestStatus::Failed(request.error(Cause::NotTried));
             }
             break;
         }
         rest = tail;
     }
-    let failure = batch.iter().find_map(|request| match &request.outcome {
-        Outcome::Failed(error) => Some(error.clone()),
-        Outcome::Pending | Outcome::Done => None,
+    let failure = batch.iter().find_map(|request| match &request.status {
+        RequestStatus::Failed(error) => Some(error.clone()),
+        RequestStatus::Pending | RequestStatus::Done => None,
     });
     failure.map_or(Ok(()), Err)
 }
 
 fn run_one(device: &FileDevice, request: &mut Request<'_>) {
-    request.outcome = match device.perform(request) {
-        Ok(()) => Outcome::Done,
-        Err(source) => Outcome::Failed(request.error(Cause::Io(source.into()))),
+    request.status = match device.perform(request) {
+        Ok(()) => RequestStatus::Done,
+        Err(source) => RequestStatus::Failed(request.error(Cause::Io(source.into()))),
     };
 }
 
@@ -68,13 +68,13 @@ fn run_stretch(device: &FileDevice, stretch: &mut [Request<'_>]) {
     }
     write_at_once(device, &mut runs);
     for run in runs {
-        if run.iter().all(|request| request.outcome.is_done()) {
+        if run.iter().all(|request| request.status.is_done()) {
             continue;
         }
         let done = run.len() > 1 && run_as_one(device, run);
         for request in run {
             if done {
-                request.outcome = Outcome::Done;
+                request.status = RequestStatus::Done;
             } else {
                 run_one(device, request);
             }
@@ -82,8 +82,8 @@ fn run_stretch(device: &FileDevice, stretch: &mut [Request<'_>]) {
     }
 }
 
-/// Writes short runs at the same time, where the device can and there are several. What it does not
-/// do stays as it is.
+/// Writes short runs at the same time, where the device can and there are several. Requests that it
+/// does not handle stay as they are.
 fn write_at_once(device: &FileDevice, runs: &mut [&mut [&mut Request<'_>]]) {
     let mut short: Vec<_> = runs.iter_mut().filter(|run| device.is_short_write(run)).collect();
     if short.len() < SEVERAL {
@@ -94,7 +94,7 @@ fn write_at_once(device: &FileDevice, runs: &mut [&mut [&mut Request<'_>]]) {
     let done: Vec<bool> = writes.iter().map(|write| write.is_done).collect();
     for (run, is_done) in short.iter_mut().zip(done) {
         for request in run.iter_mut().filter(|_| is_done) {
-            request.outcome = Outcome::Done;
+            request.status = RequestStatus::Done;
         }
     }
 }
@@ -127,7 +127,7 @@ fn side_by_side(requests: &[&mut Request<'_>]) -> usize {
     1 + requests[1..].iter().take_while(joins).count()
 }
 
-/// False where it failed: then each request is tried alone, so that each one's outcome is its own.
+/// False where it failed: then each request is tried alone, so that each one's status is its own.
 fn run_as_one(device: &FileDevice, run: &mut [&mut Request<'_>]) -> bool {
     let offset = run[0].offset();
     if run[0].operation() == Operation::Write {

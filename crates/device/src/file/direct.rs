@@ -23,14 +23,14 @@ const SAFE_DIRECT_ALIGNMENT: u64 = 4096;
 /// tells them by statx (statx(2), STATX_DIOALIGN); before that, a block device's logical sector
 /// (BLKSSZGET) is known to do.
 pub(super) fn direct_alignment(file: &File, logical_sector: Option<u32>) -> (u64, usize) {
-    let told = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok().filter(
-        |statx| {
+    let reported = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
+        .ok()
+        .filter(|statx| {
             StatxFlags::from_bits_retain(statx.stx_mask).contains(StatxFlags::DIOALIGN)
                 && statx.stx_dio_offset_align.is_power_of_two()
                 && statx.stx_dio_mem_align.is_power_of_two()
-        },
-    );
-    match (told, logical_sector) {
+        });
+    match (reported, logical_sector) {
         (Some(statx), _) => {
             (u64::from(statx.stx_dio_offset_align), statx.stx_dio_mem_align as usize)
         }
@@ -39,7 +39,7 @@ pub(super) fn direct_alignment(file: &File, logical_sector: Option<u32>) -> (u64
     }
 }
 
-/// What a direct file needs beside the file itself.
+/// The state of a direct file in addition to the file itself.
 pub(super) struct DirectFile {
     /// The same file through the page cache, for the last page of a file that ends inside a sector.
     /// Absent for block devices, which end with a sector.

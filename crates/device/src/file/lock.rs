@@ -33,7 +33,7 @@ pub(super) enum Mode {
     Exclusive,
 }
 
-/// What has a file or a block device.
+/// The holder of a file or a block device.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Holder {
     /// A process, by its number and name.
@@ -195,7 +195,7 @@ pub(super) fn locked_by(file: &File) -> Option<Holder> {
     Some(process(pid))
 }
 
-/// What has claimed a block device, or a partition of it, where it can be seen.
+/// The holder of a block device, or of a partition of it, as far as it is visible.
 pub(super) fn claimed_by(number: u64) -> Option<Holder> {
     let directory = sysfs(number);
     let mut numbers = vec![number];

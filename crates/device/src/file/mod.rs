@@ -24,7 +24,7 @@ use extant_runtime::sync::atomic::Ordering;
 pub use access::FileDevice;
 pub use aligned::AlignedBuffer;
 pub use lock::Holder;
-pub use open::{Direct, FileError, LoopBacking, OpenOptions};
+pub use open::{Direct, FileDeviceOptions, FileError, LoopBacking};
 
 impl Device for FileDevice {
     fn size(&self) -> u64 {

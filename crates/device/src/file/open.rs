@@ -34,7 +34,7 @@ pub enum Direct {
 
 /// How to open a [`FileDevice`].
 #[derive(Clone, Debug, Default)]
-pub struct OpenOptions {
+pub struct FileDeviceOptions {
     write: bool,
     create: bool,
     create_new: bool,
@@ -70,7 +70,7 @@ pub enum FileError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Neither a regular file nor a block device.
@@ -93,7 +93,7 @@ pub enum FileError {
         path: PathBuf,
         /// A block device refused exclusive use; otherwise a lock on the file.
         mounted: bool,
-        /// What has it, where that can be seen.
+        /// The holder, as far as it is visible.
         holder: Option<Holder>,
     },
     /// Writing the file would change what a loop device shows without its user's knowledge.
@@ -172,21 +172,21 @@ impl FileDevice {
     /// Opens a file or block device for reading, through the page cache and without a lock.
     ///
     /// # Errors
-    /// As [`OpenOptions::open`].
+    /// As [`FileDeviceOptions::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
-        OpenOptions::new().open(path)
+        FileDeviceOptions::new().open(path)
     }
 
     /// Makes a new file of `size` bytes, all hole, for reading and writing.
     ///
     /// # Errors
-    /// The file is there already, or as [`OpenOptions::open`].
+    /// The file is there already, or as [`FileDeviceOptions::open`].
     pub fn create_new(path: impl AsRef<Path>, size: u64) -> Result<Self, FileError> {
-        OpenOptions::new().write(true).create_new(true).size(size).open(path)
+        FileDeviceOptions::new().write(true).create_new(true).size(size).open(path)
     }
 }
 
-impl OpenOptions {
+impl FileDeviceOptions {
     /// For reading, through the page cache, without a lock.
     pub fn new() -> Self {
         Self::default()
@@ -199,25 +199,26 @@ impl OpenOptions {
         self
     }
 
-    /// Makes the file if it is not there. Needs [`OpenOptions::write`].
+    /// Makes the file if it is not there. Needs [`FileDeviceOptions::write`].
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// Makes the file, which must not be there. Needs [`OpenOptions::write`].
+    /// Makes the file, which must not be there. Needs [`FileDeviceOptions::write`].
     pub fn create_new(mut self, create_new: bool) -> Self {
         self.create_new = create_new;
         self
     }
 
-    /// Empties a regular file, once it is locked. Needs [`OpenOptions::write`].
+    /// Empties a regular file, once it is locked. Needs [`FileDeviceOptions::write`].
     pub fn truncate(mut self, truncate: bool) -> Self {
         self.truncate = truncate;
         self
     }
 
-    /// Gives a regular file this size in bytes, once it is locked. Needs [`OpenOptions::write`].
+    /// Gives a regular file this size in bytes, once it is locked. Needs
+    /// [`FileDeviceOptions::write`].
     pub fn size(mut self, size: u64) -> Self {
         self.size = Some(size);
         self
@@ -242,7 +243,7 @@ impl OpenOptions {
         self
     }
 
-    /// Opens a block device without O_EXCL: somebody else claims it for the caller, as the kernel
+    /// Opens a block device without O_EXCL: another program claims it for the caller, as the kernel
     /// does for a mount.
     pub fn claimed(mut self, claimed: bool) -> Self {
         self.claimed = claimed;

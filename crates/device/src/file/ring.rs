@@ -16,8 +16,8 @@ use extant_runtime::sync::Mutex;
 const AT_ONCE: usize = 32;
 /// Bytes of the longest write that waits for others here: a longer one keeps a disk busy by itself.
 pub(super) const LONGEST: usize = 64 << 10;
-/// Of so many that are under way, one has the system wait for at most half: the disk never runs
-/// dry.
+/// With this number of requests under way, the caller waits for at most half of them: the disk
+/// never idles.
 const WAIT_FOR: usize = AT_ONCE / 2;
 
 /// Writes around the page cache, many at a time.
@@ -29,8 +29,8 @@ pub(super) struct Ring {
 struct Parts {
     /// `None` when the system has refused it.
     ring: Option<IoUring>,
-    /// What is written is copied here first, so that it stays where it is until it was written.
-    /// Made for the first batch.
+    /// Data are copied here first, so that they stay in place until they are written. Made for the
+    /// first batch.
     slots: Vec<AlignedBuffer>,
 }
 
@@ -105,7 +105,7 @@ impl Ring {
                     if under_way == 0 && errno != Some(Errno::INTR) {
                         break;
                     }
-                    // What it has taken it answers, whether it is asked or not.
+                    // A request that it has taken is completed whether or not the caller waits.
                     thread::yield_now();
                 }
             }
@@ -124,7 +124,7 @@ impl Ring {
     }
 }
 
-/// What a completion is of.
+/// The request of a completion.
 struct Tag {
     slot: usize,
     /// The number of the write.

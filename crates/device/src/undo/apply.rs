@@ -18,7 +18,7 @@ pub enum Check {
     SizeOnly,
 }
 
-/// What was put back.
+/// The units that were restored.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Applied {
     /// Records.

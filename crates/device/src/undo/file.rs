@@ -43,14 +43,14 @@ impl UndoWriter {
         let bytes = header.encode();
         debug_assert_eq!(bytes.len(), HEADER_LEN);
         let outcome = writer.file.write_all(&bytes).and_then(|()| writer.file.sync_all());
-        writer.tell(outcome)?;
+        writer.with_path(outcome)?;
         // The name itself must survive, too.
         let parent = match writer.path.parent() {
             Some(parent) if parent != Path::new("") => parent.to_owned(),
             _ => PathBuf::from("."),
         };
         let synced = File::open(parent).and_then(|directory| directory.sync_all());
-        writer.tell(synced)?;
+        writer.with_path(synced)?;
         Ok(writer)
     }
 
@@ -60,7 +60,7 @@ impl UndoWriter {
         &mut self.file
     }
 
-    fn tell<T>(&self, outcome: io::Result<T>) -> Result<T, UndoError> {
+    fn with_path<T>(&self, outcome: io::Result<T>) -> Result<T, UndoError> {
         outcome.map_err(|source| UndoError::Io { path: self.path.clone(), source })
     }
 
@@ -82,7 +82,7 @@ impl UndoWriter {
             }
         }
         if is_new {
-            self.tell(self.file.sync_data())?;
+            self.with_path(self.file.sync_data())?;
         }
         Ok(())
     }
@@ -114,7 +114,7 @@ impl UndoWriter {
         let record = Record { kind, data_len, offset, length, number: self.records };
         let bytes = [&record.encode(data)[..], data].concat();
         let outcome = self.file.write_all(&bytes);
-        self.tell(outcome)?;
+        self.with_path(outcome)?;
         self.records += 1;
         Ok(())
     }
@@ -126,6 +126,6 @@ impl UndoWriter {
     pub fn finish(&mut self, device: &dyn Device) -> Result<(), UndoError> {
         let mark = mark(device)?;
         self.append(Kind::End, MARK_AT, MARK_LEN as u64, &mark)?;
-        self.tell(self.file.sync_all())
+        self.with_path(self.file.sync_all())
     }
 }

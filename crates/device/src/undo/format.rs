@@ -43,7 +43,7 @@ pub const UNIT: u32 = 1 << 15;
 
 pub(super) const HEADER_MARK_AT: usize = 64;
 
-/// What a record holds.
+/// The contents of a record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
     /// Old bytes.
@@ -57,7 +57,7 @@ pub enum Kind {
 /// A record's header.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Record {
-    /// What it holds.
+    /// The contents.
     pub kind: Kind,
     /// Bytes of data that follow.
     pub data_len: u32,
@@ -120,7 +120,7 @@ impl Header {
     /// From the first [`HEADER_LEN`] bytes of a file.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The mistake in them.
     pub fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         if bytes.len() < HEADER_LEN {
             return Err("too short");

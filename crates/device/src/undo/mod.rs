@@ -23,7 +23,7 @@ use crate::errno;
 use crate::error::DeviceError;
 use extant_runtime::sync::Mutex;
 
-/// What can go wrong with an undo file.
+/// The errors of an undo file.
 #[derive(Debug, thiserror::Error)]
 pub enum UndoError {
     /// The system failed.
@@ -31,7 +31,7 @@ pub enum UndoError {
     Io {
         /// The undo file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file is no undo file, or its header is broken.
@@ -39,7 +39,7 @@ pub enum UndoError {
     NotUndo {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The mistake in it.
         problem: &'static str,
     },
     /// The undo file was made of another device, or the device was changed since.
@@ -47,7 +47,7 @@ pub enum UndoError {
     OtherImage {
         /// The undo file.
         path: PathBuf,
-        /// What differs.
+        /// The field that differs.
         problem: &'static str,
     },
     /// A record in the middle of the file is broken: what follows cannot be trusted.

@@ -1,31 +1,30 @@
 //! The volume's free space: counts, space set aside, space given back.
 
-use super::aside::Aside;
 use super::buddy::Buddy;
+use super::busy::BusyClusters;
 use super::group;
 use super::index::{GroupSet, OrderIndex};
 use super::inodes::KnownGroups;
 use super::memory::BuddyMemory;
 use super::policy::AllocatorKind;
-use super::windows::{Piece, Windows};
+use super::preallocation::{ClusterRange, Preallocations};
+use super::try_limits::TryLimits;
 use crate::edit::{AllocationRequest, Edit, Run, Undo};
 use crate::ranks::{FreedLock, GroupLock};
-use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, InodeNo, Place, Tid};
+use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, InodeNo, Location, Tid};
 use extant_reader::{Error, MetadataRead};
-use extant_runtime::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use extant_runtime::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use extant_runtime::sync::{Arc, Mutex, MutexGuard};
 use std::ops::Range;
 
 /// Shards of the lists of freed clusters.
 const SHARDS: usize = 8;
-/// Orders that a group may have: the largest block has 2^19 bits.
-pub(super) const ORDERS: usize = 20;
 
-/// What is known of a group beyond its bitmap.
+/// The state of a group in addition to its bitmap.
 #[derive(Debug, Default)]
 pub(super) struct GroupState {
     /// Clusters that are free on the volume and must not be given out.
-    pub(super) aside: Aside,
+    pub(super) busy: BusyClusters,
     /// The others that are free. Made of the bitmap when it is needed, and given up when memory is
     /// short.
     pub(super) buddy: Option<Buddy>,
@@ -40,7 +39,7 @@ pub(super) type Slot<'a> = MutexGuard<'a, Option<Box<GroupState>>, GroupLock>;
 #[derive(Debug)]
 struct Freed {
     tid: Tid,
-    piece: Piece,
+    piece: ClusterRange,
 }
 
 /// How an allocator works.
@@ -54,7 +53,7 @@ pub(crate) struct AllocatorOptions {
     pub stripe: u32,
     /// Clusters that only the privileged may take.
     pub kept_clusters: u64,
-    /// Clusters beside these that are for maps alone ([`Budget::All`]).
+    /// Clusters in addition to these that are for maps alone ([`Budget::All`]).
     pub map_clusters: u64,
     /// Bytes for buddies, about.
     pub memory: u64,
@@ -68,11 +67,10 @@ pub(crate) struct Allocator {
     /// Groups that may have a free inode.
     pub(super) with_inodes: GroupSet,
     pub(super) known: KnownGroups,
-    pub(super) windows: Windows,
+    pub(super) preallocations: Preallocations,
     pub(super) memory: BuddyMemory,
     pub(super) options: AllocatorOptions,
-    /// How many groups a search may try for each order, see [`super::search`].
-    pub(super) patience: [AtomicU8; ORDERS],
+    pub(super) try_limits: TryLimits,
     freed: [Mutex<Vec<Freed>, FreedLock>; SHARDS],
     /// Free clusters of all groups, less those that are claimed or reserved.
     free_clusters: AtomicU64,
@@ -86,12 +84,12 @@ pub(crate) struct Allocator {
     pub(super) next_spread: AtomicU32,
 }
 
-/// Free clusters set aside: nobody else gets them, and nothing on the volume says so. Dropped, they
-/// are free again; [`Allocator::take`] makes them one's own.
+/// Free clusters that are claimed: they are not allocatable, and nothing on the volume refers to
+/// them. Dropped, they are free again; [`Allocator::take`] makes them one's own.
 #[derive(Debug)]
 pub(crate) struct Claim {
     allocator: Arc<Allocator>,
-    piece: Piece,
+    piece: ClusterRange,
     run: Run,
 }
 
@@ -106,7 +104,7 @@ impl Claim {
         u64::from(self.piece.len())
     }
 
-    /// The cluster behind them, counted in their group.
+    /// The cluster after them, counted in their group.
     pub(crate) fn end(&self) -> u32 {
         self.piece.clusters.end
     }
@@ -122,7 +120,7 @@ impl Drop for Claim {
     }
 }
 
-/// What pays for clusters.
+/// The budget that pays for clusters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Budget {
     /// Free space; some of it is kept for the privileged, and some for maps.
@@ -132,7 +130,8 @@ pub(crate) enum Budget {
     },
     /// All free space.
     All,
-    /// A promise ([`Allocator::reserve`]), which has at least so many clusters left, one or more.
+    /// A reservation ([`Allocator::reserve`]), which has at least this number of clusters left, one
+    /// or more.
     Reserved {
         /// How many are taken at most.
         clusters: u64,
@@ -154,10 +153,10 @@ impl Allocator {
             index: OrderIndex::new(groups, top),
             with_inodes: GroupSet::new(groups, true),
             known: KnownGroups::new(),
-            windows: Windows::default(),
+            preallocations: Preallocations::default(),
             memory: BuddyMemory::new(options.memory),
             options,
-            patience: std::array::from_fn(|_| AtomicU8::new(super::search::MOST_TRIES)),
+            try_limits: TryLimits::new(),
             freed: std::array::from_fn(|_| Mutex::default()),
             free_clusters: AtomicU64::new(free_clusters),
             reserved_clusters: AtomicU64::new(0),
@@ -194,7 +193,7 @@ impl Allocator {
         self.pending_clusters.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether so many clusters are free, some of them perhaps after a commit, that are not kept
+    /// Whether `clusters` clusters are free, some of them perhaps after a commit, that are not kept
     /// for others.
     pub(crate) fn has_room(&self, clusters: u64, is_privileged: bool) -> bool {
         self.free_clusters().saturating_sub(self.kept_from(is_privileged)) >= clusters
@@ -211,7 +210,7 @@ impl Allocator {
         self.reserved_clusters.load(Ordering::Relaxed)
     }
 
-    /// Promises clusters: whoever has the promise finds as many, whatever others take meanwhile
+    /// Reserves clusters: the holder of the reservation finds as many, whatever others allocate
     /// ([`Budget::Reserved`]).
     ///
     /// # Errors
@@ -234,7 +233,7 @@ impl Allocator {
     }
 
     /// Takes at most `most` off the volume's count, at least `least`, and leaves what is kept.
-    /// Clusters that wait for a commit do not count: nobody would find them.
+    /// Clusters that wait for a commit do not count: a search would not find them.
     fn count_off(&self, least: u64, most: u64, kept: u64) -> Result<u64, Error> {
         let mut free = self.free_clusters.load(Ordering::Relaxed);
         loop {
@@ -270,7 +269,7 @@ impl Allocator {
         }
     }
 
-    /// Of the clusters that were drawn so many were found.
+    /// Settles a draw: `found` of the `drawn` clusters were found.
     fn settle(&self, budget: Budget, drawn: u64, found: u64) {
         match budget {
             Budget::Free { .. } | Budget::All => self.count_back(drawn - found),
@@ -333,7 +332,7 @@ impl Allocator {
         geometry: &Geometry,
         budget: Budget,
         wanted: u64,
-        find: impl FnOnce(u64) -> Result<Option<Piece>, Error>,
+        find: impl FnOnce(u64) -> Result<Option<ClusterRange>, Error>,
     ) -> Result<Option<Claim>, Error> {
         let drawn = self.draw(budget, wanted)?;
         let found = find(drawn);
@@ -352,23 +351,24 @@ impl Allocator {
         self.known.forget_desc(claim.piece.group);
         group::take_clusters(edit, claim.piece.group, claim.piece.clusters.clone())?;
         if let Some(state) = &mut *slot {
-            state.aside.remove(claim.piece.clusters.clone());
+            state.busy.remove(claim.piece.clusters.clone());
         }
         drop(slot);
         claim.piece.cut(u32::MAX);
-        edit.note(Undo::Took(claim.run));
+        edit.record_undo(Undo::Took(claim.run));
         Ok(claim.run)
     }
 
     pub(super) fn lock(&self, no: GroupNo) -> Result<Slot<'_>, Error> {
         let group = self.groups.get(no.0 as usize).ok_or_else(|| {
-            Flaw::above_limit("group", no.0, self.groups.len() as u64 - 1).at(Place::GroupDesc(no))
+            Flaw::above_limit("group", no.0, self.groups.len() as u64 - 1)
+                .at(Location::GroupDesc(no))
         })?;
         Ok(group.lock_keyed(u64::from(no.0)))
     }
 
-    /// Gives clusters back in the transaction `tid`; they are used again after its commit. Whatever
-    /// the order of the runs, each group is changed once.
+    /// Gives clusters back in the transaction `tid`; they are used again after its commit. Each
+    /// group is changed once, in any order of the runs.
     pub(crate) fn free<E: Edit>(
         &self,
         edit: &mut E,
@@ -378,7 +378,7 @@ impl Allocator {
         let pieces = merged(edit.geometry(), runs)?;
         let by_group = || pieces.chunk_by(|a, b| a.group == b.group);
         for pieces in by_group() {
-            // The descriptor has the bitmap's checksum: both are read while nobody changes them.
+            // The descriptor has the bitmap's checksum: both are read while the group is locked.
             let slot = self.lock(pieces[0].group)?;
             group::check_in_use(edit, pieces[0].group, pieces)?;
             drop(slot);
@@ -390,7 +390,7 @@ impl Allocator {
             self.known.forget_desc(no);
             group::give_clusters(edit, no, pieces)?;
             let state = slot.get_or_insert_default();
-            pieces.iter().for_each(|piece| state.aside.add(piece.clusters.clone()));
+            pieces.iter().for_each(|piece| state.busy.add(piece.clusters.clone()));
             drop(slot);
             self.pending_clusters.fetch_add(count, Ordering::Relaxed);
             self.count_back(count);
@@ -406,7 +406,7 @@ impl Allocator {
             drop(freed);
             for piece in pieces {
                 let run = run_of(edit.geometry(), piece);
-                edit.note(Undo::Gave(run));
+                edit.record_undo(Undo::Gave(run));
             }
         }
         Ok(())
@@ -420,7 +420,7 @@ impl Allocator {
             self.known.forget_desc(piece.group);
             group::take_clusters(edit, piece.group, piece.clusters.clone())?;
             if let Some(state) = &mut *slot {
-                state.aside.remove(piece.clusters.clone());
+                state.busy.remove(piece.clusters.clone());
             }
             drop(slot);
             let mut freed = self.freed[piece.group.0 as usize % SHARDS].lock();
@@ -435,7 +435,7 @@ impl Allocator {
                 let before = whole.clusters.start..piece.clusters.start;
                 let behind = piece.clusters.end..whole.clusters.end;
                 for clusters in [before, behind].into_iter().filter(|left| !left.is_empty()) {
-                    freed.push(Freed { tid, piece: Piece { group: whole.group, clusters } });
+                    freed.push(Freed { tid, piece: ClusterRange { group: whole.group, clusters } });
                 }
             }
             drop(freed);
@@ -447,7 +447,7 @@ impl Allocator {
     }
 
     /// A transaction is committed: what it freed may be used. Before that `discard` sees it.
-    pub(crate) fn committed(&self, tid: Tid, mut discard: impl FnMut(&Piece)) {
+    pub(crate) fn committed(&self, tid: Tid, mut discard: impl FnMut(&ClusterRange)) {
         for shard in &self.freed {
             let mut freed = shard.lock();
             let done: Vec<Freed> = freed.extract_if(.., |freed| freed.tid == tid).collect();
@@ -461,10 +461,10 @@ impl Allocator {
     }
 
     /// Clusters that are free on the volume may be given out.
-    pub(super) fn release(&self, piece: &Piece) {
+    pub(super) fn release(&self, piece: &ClusterRange) {
         let Ok(mut slot) = self.lock(piece.group) else { return };
         let Some(state) = &mut *slot else { return };
-        state.aside.remove(piece.clusters.clone());
+        state.busy.remove(piece.clusters.clone());
         match &mut state.buddy {
             Some(buddy) => {
                 buddy.give(piece.clusters.clone());
@@ -475,27 +475,27 @@ impl Allocator {
     }
 
     /// Gives back what was preallocated for a file: it is closed, cut or deleted.
-    pub(crate) fn discard_window(&self, inode: InodeNo) {
-        if let Some(piece) = self.windows.take(inode) {
+    pub(crate) fn discard_preallocation(&self, inode: InodeNo) {
+        if let Some(piece) = self.preallocations.take(inode) {
             self.release(&piece);
         }
     }
 
     /// Gives back what was preallocated; for files for which `keeps` speaks it stays. Whether there
     /// was any.
-    pub(crate) fn discard_windows(&self, keeps: impl Fn(InodeNo) -> bool) -> bool {
-        self.give_back(self.windows.drain(keeps))
+    pub(crate) fn discard_preallocations(&self, keeps: impl Fn(InodeNo) -> bool) -> bool {
+        self.give_back(self.preallocations.drain(keeps))
     }
 
     /// Gives back what was preallocated. Whether there was any.
-    pub(super) fn give_back(&self, pieces: Vec<Piece>) -> bool {
+    pub(super) fn give_back(&self, pieces: Vec<ClusterRange>) -> bool {
         pieces.iter().for_each(|piece| self.release(piece));
         !pieces.is_empty()
     }
 }
 
 /// The blocks of a group's clusters; the volume's last cluster may be cut off.
-pub(crate) fn run_of(geometry: &Geometry, piece: &Piece) -> Run {
+pub(crate) fn run_of(geometry: &Geometry, piece: &ClusterRange) -> Run {
     let per_cluster = u64::from(geometry.blocks_per_cluster);
     let first = u64::from(piece.clusters.start) * per_cluster;
     let start = geometry.group_start(piece.group).0 + first;
@@ -505,18 +505,21 @@ pub(crate) fn run_of(geometry: &Geometry, piece: &Piece) -> Run {
 
 /// The clusters of runs in the order of the volume, neighbours of a group joined. A cluster that is
 /// named twice is an error.
-fn merged(geometry: &Geometry, runs: impl IntoIterator<Item = Run>) -> Result<Vec<Piece>, Error> {
+fn merged(
+    geometry: &Geometry,
+    runs: impl IntoIterator<Item = Run>,
+) -> Result<Vec<ClusterRange>, Error> {
     let mut pieces = Vec::new();
     for run in runs {
         pieces.append(&mut parts_of(geometry, run)?);
     }
     pieces.sort_unstable_by_key(|piece| (piece.group, piece.clusters.start));
-    let is_twice = |two: &&[Piece]| {
+    let is_twice = |two: &&[ClusterRange]| {
         two[0].group == two[1].group && two[1].clusters.start < two[0].clusters.end
     };
     if let Some([_, twice]) = pieces.windows(2).find(is_twice) {
         let flaw = Flaw::bad_value("the cluster is freed twice: bit", twice.clusters.start);
-        return Err(flaw.at(Place::BlockBitmap(twice.group)).into());
+        return Err(flaw.at(Location::BlockBitmap(twice.group)).into());
     }
     pieces.dedup_by(|next, last| {
         let joins = last.is_continued_by(next);
@@ -529,9 +532,9 @@ fn merged(geometry: &Geometry, runs: impl IntoIterator<Item = Run>) -> Result<Ve
 }
 
 /// The clusters of a run, group by group.
-pub(crate) fn parts_of(geometry: &Geometry, run: Run) -> Result<Vec<Piece>, Error> {
+pub(crate) fn parts_of(geometry: &Geometry, run: Run) -> Result<Vec<ClusterRange>, Error> {
     let per_cluster = u64::from(geometry.blocks_per_cluster);
-    let flaw = |at| Flaw::Rule("a block off the volume was freed").at(Place::Block(at));
+    let flaw = |at| Flaw::Rule("a block off the volume was freed").at(Location::Block(at));
     let end = run.start.checked_add(run.count).ok_or_else(|| flaw(run.start))?.0;
     let mut parts = Vec::new();
     let mut next = run.start;
@@ -542,7 +545,7 @@ pub(crate) fn parts_of(geometry: &Geometry, run: Run) -> Result<Vec<Piece>, Erro
         // Within a group, so they fit.
         let first = ((next.0 - group_start) / per_cluster) as u32;
         let last = (stop - group_start).div_ceil(per_cluster) as u32;
-        parts.push(Piece { group, clusters: first..last });
+        parts.push(ClusterRange { group, clusters: first..last });
         next = BlockNo(stop);
     }
     Ok(parts)

@@ -29,7 +29,7 @@ struct Level {
 }
 
 impl Buddy {
-    /// The buddy of a group with so many clusters, whose block bitmap is `busy`. Clusters that
+    /// The buddy of a group with `clusters` clusters, whose block bitmap is `busy`. Clusters that
     /// `busy` has no bits for are not free.
     pub(crate) fn new(busy: &[u8], clusters: u32) -> Self {
         let mut levels = Vec::new();
@@ -151,7 +151,7 @@ impl Buddy {
         }
     }
 
-    /// Computes words of a level anew from those below; whether any of them changed.
+    /// Recomputes words of a level from those below; returns whether any of them changed.
     fn join_words(&mut self, order: usize, words: Range<usize>) -> bool {
         let below = self.levels[order - 1];
         let start = self.levels[order].start;

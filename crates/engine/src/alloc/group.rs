@@ -1,11 +1,11 @@
 //! Changes to one group's bitmaps and descriptor, as the format wants them. The caller holds the
 //! group's lock where there is one.
 
-use super::windows::Piece;
+use super::preallocation::ClusterRange;
 use crate::edit::Edit;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags};
-use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, InodeNo, Place};
+use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, InodeNo, Location};
 use extant_reader::read::group;
 use extant_reader::{BlockKind, Error, MetadataRead};
 use std::ops::Range;
@@ -104,7 +104,7 @@ pub(crate) fn take_clusters<E: Edit>(
     let mut desc = descriptor(edit, no)?;
     let count = clusters.end - clusters.start;
     desc.free_clusters = desc.free_clusters.checked_sub(count).ok_or_else(|| {
-        Flaw::below_limit("free_clusters", desc.free_clusters, count).at(Place::GroupDesc(no))
+        Flaw::below_limit("free_clusters", desc.free_clusters, count).at(Location::GroupDesc(no))
     })?;
     let change = |bits: &mut [u8]| bitmap::set_range(bits, clusters.clone());
     change_bitmap(edit, no, BitmapKind::Block, &mut desc, change)?;
@@ -121,7 +121,7 @@ pub(crate) fn take_clusters<E: Edit>(
 pub(crate) fn check_in_use<S: MetadataRead>(
     source: &S,
     no: GroupNo,
-    pieces: &[Piece],
+    pieces: &[ClusterRange],
 ) -> Result<(), Error> {
     let desc = descriptor(source, no)?;
     let free = if group::is_implied(source.geometry(), BitmapKind::Block, &desc) {
@@ -134,7 +134,7 @@ pub(crate) fn check_in_use<S: MetadataRead>(
         None => Ok(()),
         Some(bit) => {
             let flaw = Flaw::bad_value("the freed cluster is free already: bit", bit);
-            Err(flaw.at(Place::BlockBitmap(no)).into())
+            Err(flaw.at(Location::BlockBitmap(no)).into())
         }
     }
 }
@@ -143,14 +143,14 @@ pub(crate) fn check_in_use<S: MetadataRead>(
 pub(crate) fn give_clusters<E: Edit>(
     edit: &mut E,
     no: GroupNo,
-    pieces: &[Piece],
+    pieces: &[ClusterRange],
 ) -> Result<(), Error> {
     let mut desc = descriptor(edit, no)?;
     let limit = edit.geometry().group_clusters(no);
-    let free = desc.free_clusters + pieces.iter().map(Piece::len).sum::<u32>();
+    let free = desc.free_clusters + pieces.iter().map(ClusterRange::len).sum::<u32>();
     if free > limit {
         return Err(Flaw::above_limit("free_clusters", free, limit)
-            .at(Place::GroupDesc(no))
+            .at(Location::GroupDesc(no))
             .into());
     }
     desc.free_clusters = free;
@@ -231,10 +231,9 @@ pub(crate) fn take_inode<E: Edit>(
     let geometry = edit.geometry().clone();
     let number = InodeNo(no.0 * geometry.inodes_per_group + index + 1);
     let used = desc.itable_used(&geometry);
-    desc.free_inodes = desc
-        .free_inodes
-        .checked_sub(1)
-        .ok_or_else(|| Flaw::below_limit("free_inodes", 0_u32, 1_u32).at(Place::GroupDesc(no)))?;
+    desc.free_inodes = desc.free_inodes.checked_sub(1).ok_or_else(|| {
+        Flaw::below_limit("free_inodes", 0_u32, 1_u32).at(Location::GroupDesc(no))
+    })?;
     desc.used_dirs += u32::from(is_dir);
 
     let per_block = geometry.inodes_per_block();
@@ -270,12 +269,11 @@ pub(crate) fn retake_inode<E: Edit>(
     let bits = group::stored_bitmap(edit, no, BitmapKind::Inode, desc)?;
     if bitmap::test(&bits, index) {
         let flaw = Flaw::bad_value("the inode is another's by now: bit", index);
-        return Err(flaw.at(Place::InodeBitmap(no)).into());
+        return Err(flaw.at(Location::InodeBitmap(no)).into());
     }
-    desc.free_inodes = desc
-        .free_inodes
-        .checked_sub(1)
-        .ok_or_else(|| Flaw::below_limit("free_inodes", 0_u32, 1_u32).at(Place::GroupDesc(no)))?;
+    desc.free_inodes = desc.free_inodes.checked_sub(1).ok_or_else(|| {
+        Flaw::below_limit("free_inodes", 0_u32, 1_u32).at(Location::GroupDesc(no))
+    })?;
     desc.used_dirs += u32::from(is_dir);
     change_inode_bit(edit, no, desc, index, true)
 }
@@ -288,7 +286,7 @@ pub(crate) fn give_inode<E: Edit>(
     index: u32,
     is_dir: bool,
 ) -> Result<(), Error> {
-    let place = Place::InodeBitmap(no);
+    let place = Location::InodeBitmap(no);
     let is_used = !group::is_implied(edit.geometry(), BitmapKind::Inode, desc)
         && bitmap::test(&group::stored_bitmap(edit, no, BitmapKind::Inode, desc)?, index);
     if !is_used {

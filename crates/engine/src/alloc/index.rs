@@ -1,9 +1,9 @@
 //! Groups by the order of their largest free chunk: one is chosen by looking at a few words,
 //! however many there are.
 //!
-//! What is not known yet is taken for empty: the first look at a group's descriptor or bitmap
-//! corrects it. So nothing of the groups is read when the volume is opened, and each group
-//! disappoints once at most.
+//! Unknown groups are taken for empty: the first lookup of a group's descriptor or bitmap corrects
+//! it. So nothing of the groups is read when the volume is opened, and each group disappoints once
+//! at most.
 
 use extant_ondisk::GroupNo;
 use extant_runtime::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ pub(crate) struct GroupSet {
 }
 
 impl GroupSet {
-    /// A set for so many groups, with all of them or none.
+    /// A set for `groups` groups, with all of them or none.
     pub(crate) fn new(groups: u32, is_full: bool) -> Self {
         let mut levels = Vec::new();
         let mut bits = groups.max(1);
@@ -60,7 +60,7 @@ impl GroupSet {
             let bit = 1 << (at % WORD);
             let left = level[(at / WORD) as usize].fetch_and(!bit, Ordering::SeqCst) & !bit;
             if number > 0 && self.levels[number - 1][at as usize].load(Ordering::SeqCst) != 0 {
-                // Somebody has added a group below meanwhile.
+                // Another thread has added a group below at the same time.
                 self.mark(number, at);
                 return;
             }
@@ -131,7 +131,7 @@ impl OrderIndex {
         u32::from(stored).checked_sub(1)
     }
 
-    /// Files a group anew. The caller holds its lock.
+    /// Files a group under its new order. The caller holds its lock.
     pub(crate) fn set(&self, group: GroupNo, order: Option<u32>) {
         let Some(slot) = self.orders.get(group.0 as usize) else { return };
         let order = order.map(|order| order.min(self.top()));
@@ -142,7 +142,7 @@ impl OrderIndex {
             return;
         }
         slot.store(stored, Ordering::Relaxed);
-        // In before out, so that nobody misses it.
+        // Inserted before it is removed, so that no search misses it.
         if let Some(order) = order {
             self.sets[order as usize].insert(group);
         }

@@ -162,7 +162,7 @@ impl Allocator {
     }
 }
 
-/// The flex group of a group: its first group, and the one behind its last.
+/// The flex group of a group: its first group, and the one after its last.
 fn flex_of(geometry: &Geometry, no: GroupNo) -> (u32, u32) {
     let per_flex = geometry.groups_per_flex.max(1);
     let first = no.0 - no.0 % per_flex;

@@ -23,7 +23,7 @@ pub(crate) struct Averages {
     pub free_clusters: u32,
 }
 
-/// What the groups of a flex group have together.
+/// The totals of the groups of a flex group.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Summary {
     /// Groups that were counted.
@@ -67,7 +67,7 @@ impl Summary {
 /// Groups that are remembered; of those that share a place the last one.
 const REMEMBERED: usize = 64;
 
-/// What is known of a group whose inodes were taken or given back a moment ago.
+/// The summary of a group whose inodes were allocated or freed a moment ago.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     /// Its descriptor as it is stored now.

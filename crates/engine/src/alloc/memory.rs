@@ -51,12 +51,12 @@ impl BuddyMemory {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// What they may take.
+    /// The bytes that they may take.
     pub(super) fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// All groups that have a buddy, if these take more than so many bytes: as [`Self::added`]
+    /// All groups that have a buddy, if these take more than `bytes` bytes: as [`Self::added`]
     /// gives a few.
     pub(super) fn all_beyond(&self, bytes: u64) -> Vec<GroupNo> {
         if self.bytes() <= bytes {

@@ -2,8 +2,8 @@
 //!
 //! The truth is on the volume: bitmaps and descriptors, changed through [`Edit`](crate::edit::Edit)
 //! by the functions of [`group`]. In memory there is what the volume does not know: clusters that
-//! are free there but must not be used yet ([`aside`]), a [`buddy`] for groups that were looked at,
-//! an [`index`] of all groups by what they have, the [`windows`] of files that grow, and the
+//! are free there but must not be used yet ([`busy`]), a [`buddy`] for groups that were looked at,
+//! an [`index`] of all groups by what they have, the [`preallocation`] of files that grow, and the
 //! volume-wide counts.
 //!
 //! The door is [`Allocator`]: [`Allocator::claim`] finds a run and sets it aside,
@@ -11,18 +11,19 @@
 //! its lock, so that operations in different groups never meet.
 
 mod allocator;
-mod aside;
 mod buddy;
+mod busy;
 pub(crate) mod group;
 mod index;
 mod inode_search;
 pub(crate) mod inodes;
 mod memory;
 mod policy;
+mod preallocation;
 mod search;
 #[cfg(test)]
 mod testing;
-mod windows;
+mod try_limits;
 
 pub(crate) use allocator::{Allocator, AllocatorOptions, Budget, Claim, run_of};
 use extant_ondisk::InodeNo;

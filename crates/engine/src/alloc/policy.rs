@@ -1,7 +1,7 @@
 //! Where in a group, and how much: pure functions over buddies and figures.
 //!
 //! Which group is looked at is the [search](super::search)'s business, and what is done with space
-//! beyond the request that of the [windows](super::windows).
+//! beyond the request that of the [windows](super::preallocation).
 
 use super::buddy::Buddy;
 use std::ops::Range;
@@ -15,7 +15,7 @@ const GROWTH: u64 = 16;
 /// share it.
 const SHARE: u64 = 64;
 /// Bytes of a window that small files share.
-const SHARED_WINDOW: u64 = 2 << 20;
+const GROUP_PREALLOCATION: u64 = 2 << 20;
 /// Runs of a group that are compared for the best fit.
 const LOOKS: u32 = 16;
 
@@ -31,9 +31,9 @@ pub enum AllocatorKind {
     Plain,
 }
 
-/// What is looked for in a group.
+/// The search within a group.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Wish {
+pub(crate) struct SearchRequest {
     /// Clusters that are needed.
     pub needed: u32,
     /// Clusters that are taken where they are free in one run, at least `needed`: what is more
@@ -66,7 +66,7 @@ impl Stripe {
         Self { clusters, first }
     }
 
-    /// The part of a run that is whole stripes, where so many clusters are whole stripes and fit.
+    /// The part of a run that is whole stripes, if `clusters` clusters are whole stripes and fit.
     fn aligned(self, run: Range<u32>, clusters: u32) -> Option<Range<u32>> {
         if self.clusters <= 1 || clusters < self.clusters {
             return None;
@@ -79,7 +79,7 @@ impl Stripe {
     }
 }
 
-/// The order of the smallest chunk that holds so many clusters, at most `top`.
+/// The order of the smallest chunk that holds `clusters` clusters, at most `top`.
 pub(crate) fn order_for(clusters: u32, top: u32) -> u32 {
     clusters.max(1).next_power_of_two().ilog2().min(top)
 }
@@ -94,29 +94,29 @@ pub(crate) fn order_in(clusters: &Range<u32>) -> u32 {
     (0..=count.ilog2()).rev().find(fits).unwrap_or(0)
 }
 
-/// Whether a file of so many bytes is small.
+/// Whether a file of `bytes` bytes is small.
 pub(crate) fn is_small(bytes: u64) -> bool {
     bytes < SMALL
 }
 
-/// Clusters of a window for a file that is about to have so many bytes, beyond what is needed now.
-/// So many are free that are in none of the windows which are there: each takes a part of what is
-/// left, so that some always is.
-pub(crate) fn window(
+/// Number of clusters of a preallocation for a file that is about to have `bytes` bytes, in
+/// addition to the clusters needed now. `free_clusters` is the number of free clusters outside the
+/// preallocations: each takes a part of the rest, so that some is always left.
+pub(crate) fn preallocation_size(
     bytes: u64,
     cluster_size: u64,
     free_clusters: u64,
     group_clusters: u32,
-    windows: u64,
+    preallocations: u64,
 ) -> u32 {
     let by_size = bytes.saturating_mul(GROWTH) / cluster_size;
-    let most = u64::from(group_clusters).min(free_clusters / SHARE.max(windows));
+    let most = u64::from(group_clusters).min(free_clusters / SHARE.max(preallocations));
     // At most the clusters of a group.
     by_size.min(most) as u32
 }
 
 /// Clusters of a window that small files share, in whole stripes.
-pub(crate) fn shared_window(
+pub(crate) fn group_preallocation_size(
     cluster_size: u64,
     free_clusters: u64,
     group_clusters: u32,
@@ -124,28 +124,28 @@ pub(crate) fn shared_window(
 ) -> u32 {
     let most = u64::from(group_clusters).min(free_clusters / SHARE);
     // At most the clusters of a group.
-    let clusters = (SHARED_WINDOW / cluster_size).min(most) as u32;
+    let clusters = (GROUP_PREALLOCATION / cluster_size).min(most) as u32;
     if clusters < stripe { clusters } else { clusters - clusters % stripe.max(1) }
 }
 
-/// What is free from the goal on.
-pub(crate) fn at_goal(buddy: &Buddy, at: u32, wish: &Wish) -> Option<Range<u32>> {
-    Some(buddy.run_from(at, wish.wanted)).filter(|run| !run.is_empty())
+/// The free run from the goal on.
+pub(crate) fn at_goal(buddy: &Buddy, at: u32, search: &SearchRequest) -> Option<Range<u32>> {
+    Some(buddy.run_from(at, search.wanted)).filter(|run| !run.is_empty())
 }
 
 /// The place in a group, from a cluster on where it can be: a run that holds all that is wanted,
 /// the first one; else the one that fits best.
-pub(crate) fn in_group(buddy: &Buddy, from: u32, wish: &Wish) -> Option<Range<u32>> {
+pub(crate) fn in_group(buddy: &Buddy, from: u32, search: &SearchRequest) -> Option<Range<u32>> {
     let largest = buddy.largest_order()?;
     let chunk_near = |order| {
         buddy.chunk_in(order, from..u32::MAX).or_else(|| buddy.chunk_in(order, 0..u32::MAX))
     };
-    let order = order_for(wish.wanted, u32::MAX);
+    let order = order_for(search.wanted, u32::MAX);
     if order == 0 {
         return chunk_near(0).map(|at| at..at + 1);
     }
     if order <= largest {
-        return chunk_near(order).map(|at| front(buddy.run_around(at), from, wish));
+        return chunk_near(order).map(|at| front(buddy.run_around(at), from, search));
     }
     let mut best: Option<Range<u32>> = None;
     let mut at = 0;
@@ -153,11 +153,11 @@ pub(crate) fn in_group(buddy: &Buddy, from: u32, wish: &Wish) -> Option<Range<u3
         let Some(chunk) = buddy.chunk_in(largest, at..u32::MAX) else { break };
         let run = buddy.run_around(chunk);
         at = run.end;
-        if best.as_ref().is_none_or(|best| fits_better(&run, best, wish.wanted)) {
+        if best.as_ref().is_none_or(|best| fits_better(&run, best, search.wanted)) {
             best = Some(run);
         }
     }
-    best.map(|run| front(run, 0, wish))
+    best.map(|run| front(run, 0, search))
 }
 
 /// Whether a run fits better than another: it is long enough and shorter, or not long enough and
@@ -167,17 +167,18 @@ fn fits_better(run: &Range<u32>, than: &Range<u32>, wanted: u32) -> bool {
     if than >= wanted { run >= wanted && run < than } else { run > than }
 }
 
-/// The part of a free run that is taken: its start, or from `from` on where all that is wanted lies
-/// behind it; whole stripes where there are any.
-fn front(run: Range<u32>, from: u32, wish: &Wish) -> Range<u32> {
-    let start = if run.contains(&from) && run.end - from >= wish.wanted { from } else { run.start };
+/// The part of a free run that is taken: its start, or from `from` on if all wanted clusters lie
+/// after it; whole stripes if there are any.
+fn front(run: Range<u32>, from: u32, search: &SearchRequest) -> Range<u32> {
+    let start =
+        if run.contains(&from) && run.end - from >= search.wanted { from } else { run.start };
     let run = start..run.end;
-    if let Some(whole) = wish.stripe.aligned(run.clone(), wish.wanted)
-        && whole.end - whole.start >= wish.needed
+    if let Some(whole) = search.stripe.aligned(run.clone(), search.wanted)
+        && whole.end - whole.start >= search.needed
     {
         return whole;
     }
-    run.start..run.end.min(run.start + wish.wanted)
+    run.start..run.end.min(run.start + search.wanted)
 }
 
 #[cfg(test)]
@@ -194,36 +195,36 @@ mod tests {
         Buddy::new(&busy, 1024)
     }
 
-    fn wish(needed: u32, wanted: u32) -> Wish {
-        Wish { needed, wanted, stripe: Stripe::NONE }
+    fn search(needed: u32, wanted: u32) -> SearchRequest {
+        SearchRequest { needed, wanted, stripe: Stripe::NONE }
     }
 
     #[test]
     fn the_first_run_that_holds_all_is_taken_from_its_start() {
         let buddy = with_free(&[3..7, 100..140, 300..900]);
-        assert_eq!(in_group(&buddy, 0, &wish(4, 4)), Some(100..104));
-        assert_eq!(in_group(&buddy, 0, &wish(1, 16)), Some(100..116));
-        assert_eq!(in_group(&buddy, 200, &wish(1, 16)), Some(300..316));
-        assert_eq!(in_group(&buddy, 500, &wish(1, 16)), Some(500..516));
-        assert_eq!(in_group(&buddy, 1000, &wish(1, 256)), Some(300..556));
+        assert_eq!(in_group(&buddy, 0, &search(4, 4)), Some(100..104));
+        assert_eq!(in_group(&buddy, 0, &search(1, 16)), Some(100..116));
+        assert_eq!(in_group(&buddy, 200, &search(1, 16)), Some(300..316));
+        assert_eq!(in_group(&buddy, 500, &search(1, 16)), Some(500..516));
+        assert_eq!(in_group(&buddy, 1000, &search(1, 256)), Some(300..556));
     }
 
     #[test]
     fn single_clusters_come_from_the_goal_on_and_then_from_the_start() {
         let buddy = with_free(&[3..7, 100..140]);
-        assert_eq!(in_group(&buddy, 5, &wish(1, 1)), Some(5..6));
-        assert_eq!(in_group(&buddy, 8, &wish(1, 1)), Some(100..101));
-        assert_eq!(in_group(&buddy, 141, &wish(1, 1)), Some(3..4));
-        assert_eq!(in_group(&with_free(&[]), 0, &wish(1, 1)), None);
+        assert_eq!(in_group(&buddy, 5, &search(1, 1)), Some(5..6));
+        assert_eq!(in_group(&buddy, 8, &search(1, 1)), Some(100..101));
+        assert_eq!(in_group(&buddy, 141, &search(1, 1)), Some(3..4));
+        assert_eq!(in_group(&with_free(&[]), 0, &search(1, 1)), None);
     }
 
     #[test]
     fn without_a_chunk_the_run_that_fits_best_is_taken() {
         // Neither has an aligned chunk of 64.
         let buddy = with_free(&[3..63, 65..127, 129..190]);
-        assert_eq!(in_group(&buddy, 0, &wish(1, 61)), Some(129..190));
-        assert_eq!(in_group(&buddy, 0, &wish(1, 64)), Some(65..127));
-        assert_eq!(in_group(&buddy, 0, &wish(1, 62)), Some(65..127));
+        assert_eq!(in_group(&buddy, 0, &search(1, 61)), Some(129..190));
+        assert_eq!(in_group(&buddy, 0, &search(1, 64)), Some(65..127));
+        assert_eq!(in_group(&buddy, 0, &search(1, 62)), Some(65..127));
     }
 
     #[test]
@@ -231,24 +232,24 @@ mod tests {
         let stripe = Stripe::of_group(24, 1000);
         assert_eq!(stripe, Stripe { clusters: 24, first: 8 });
         let buddy = with_free(&[0..1, 100..900]);
-        let wish = |needed, wanted| Wish { needed, wanted, stripe };
-        // 104 is the first multiple of 24 behind 8 in the run.
-        assert_eq!(in_group(&buddy, 0, &wish(48, 48)), Some(104..152));
-        assert_eq!(in_group(&buddy, 0, &wish(24, 60)), Some(104..152));
-        assert_eq!(in_group(&buddy, 0, &wish(60, 60)), Some(100..160));
-        assert_eq!(in_group(&buddy, 0, &wish(16, 16)), Some(100..116));
+        let search = |needed, wanted| SearchRequest { needed, wanted, stripe };
+        // 104 is the first multiple of 24 after 8 in the run.
+        assert_eq!(in_group(&buddy, 0, &search(48, 48)), Some(104..152));
+        assert_eq!(in_group(&buddy, 0, &search(24, 60)), Some(104..152));
+        assert_eq!(in_group(&buddy, 0, &search(60, 60)), Some(100..160));
+        assert_eq!(in_group(&buddy, 0, &search(16, 16)), Some(100..116));
     }
 
     #[test]
     fn a_window_grows_with_the_file_up_to_a_share_of_what_is_free() {
-        assert_eq!(window(64 << 10, 4096, 1 << 20, 32768, 0), 256);
-        assert_eq!(window(1 << 30, 4096, 1 << 30, 32768, 0), 32768);
-        assert_eq!(window(1 << 30, 4096, 6400, 32768, 0), 100);
-        assert_eq!(window(1 << 30, 4096, 6400, 32768, 64), 100);
-        assert_eq!(window(1 << 30, 4096, 6400, 32768, 128), 50);
-        assert_eq!(window(u64::MAX, 4096, 10, 32768, 0), 0);
-        assert_eq!(shared_window(4096, 1 << 20, 32768, 24), 504);
-        assert_eq!(shared_window(4096, 640, 32768, 24), 10);
+        assert_eq!(preallocation_size(64 << 10, 4096, 1 << 20, 32768, 0), 256);
+        assert_eq!(preallocation_size(1 << 30, 4096, 1 << 30, 32768, 0), 32768);
+        assert_eq!(preallocation_size(1 << 30, 4096, 6400, 32768, 0), 100);
+        assert_eq!(preallocation_size(1 << 30, 4096, 6400, 32768, 64), 100);
+        assert_eq!(preallocation_size(1 << 30, 4096, 6400, 32768, 128), 50);
+        assert_eq!(preallocation_size(u64::MAX, 4096, 10, 32768, 0), 0);
+        assert_eq!(group_preallocation_size(4096, 1 << 20, 32768, 24), 504);
+        assert_eq!(group_preallocation_size(4096, 640, 32768, 24), 10);
     }
 
     #[test]

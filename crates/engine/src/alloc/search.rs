@@ -2,37 +2,32 @@
 //!
 //! The multi-block allocator takes the goal's place where that is free; else the nearest group,
 //! from the goal's on and first in its flex group, that has a chunk as large as is wanted, by the
-//! [index](super::index); else one with a smaller chunk, of which the run that fits best. How many
-//! groups it tries does not depend on how many there are: what is filed too high is filed anew when
-//! it is looked at. After a few that disappoint windows of files that have not grown lately are
-//! given back; then less is asked for, of groups that are known to have it. When nothing is found
-//! so all windows are given back and all groups tried.
+//! [index](super::index); else one with a smaller chunk, of which the run that fits best. The
+//! number of groups that it tries does not depend on the size of the volume: a group that is filed
+//! too high is filed again when it is tried. After a few that disappoint windows of files that have
+//! not grown lately are given back; then less is asked for, of groups that are known to have it.
+//! When nothing is found so all windows are given back and all groups tried.
 //!
 //! The plain allocator tries one group after the other and takes the first that is free.
 
-use super::allocator::{Allocator, GroupState, ORDERS};
+use super::allocator::{Allocator, GroupState};
 use super::buddy::Buddy;
-use super::policy::{self, AllocatorKind, Stripe, Wish};
-use super::windows::Piece;
+use super::policy::{self, AllocatorKind, SearchRequest, Stripe};
+use super::preallocation::ClusterRange;
 use super::{group, inodes::from_group};
 use crate::edit::{AllocationRequest, FilePart, Purpose};
 use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo};
 use extant_reader::read::group as read_group;
 use extant_reader::{Error, MetadataRead};
-use extant_runtime::sync::atomic::Ordering;
 use std::ops::Range;
-
-/// Groups that a search tries for one order as long as that does well; half as many after each time
-/// that it does not.
-pub(super) const MOST_TRIES: u8 = 8;
 
 /// How often a trim looks at all buddies: those that were in use lately go the second time.
 const TRIMS: usize = 2;
 
 /// Where a search begins.
 #[derive(Clone, Copy, Debug)]
-struct Home {
+struct SearchStart {
     group: GroupNo,
     /// The goal's cluster in it.
     at: u32,
@@ -40,7 +35,7 @@ struct Home {
     flex: (u32, u32),
 }
 
-impl Home {
+impl SearchStart {
     fn of(geometry: &Geometry, goal: Option<BlockNo>) -> Self {
         let goal = goal.unwrap_or(geometry.first_data_block);
         let group = geometry.group_of(goal).unwrap_or(GroupNo(0));
@@ -67,98 +62,105 @@ impl Allocator {
         source: &S,
         request: &AllocationRequest,
         most: u64,
-    ) -> Result<Option<Piece>, Error> {
+    ) -> Result<Option<ClusterRange>, Error> {
         let geometry = source.geometry();
         // A run lies in one group.
         let needed = most.min(u64::from(geometry.clusters_per_group)) as u32;
         if self.options.kind == AllocatorKind::Plain {
-            let wish = self.wish(needed.min(self.options.longest_run), 0);
-            return self.first_fit(source, request.goal, &wish);
+            let search = self.search(needed.min(self.options.longest_run), 0);
+            return self.first_fit(source, request.goal, &search);
         }
         if request.purpose == Purpose::Data
             && let Some(part) = request.part
         {
             return self.find_for_file(source, request, part, needed);
         }
-        self.hunt(source, Home::of(geometry, request.goal), needed, needed)
+        self.find_best(source, SearchStart::of(geometry, request.goal), needed, needed)
     }
 
-    fn wish(&self, needed: u32, wanted: u32) -> Wish {
+    fn search(&self, needed: u32, wanted: u32) -> SearchRequest {
         let stripe = Stripe { clusters: self.options.stripe.max(1), first: 0 };
-        Wish { needed, wanted: wanted.max(needed), stripe }
+        SearchRequest { needed, wanted: wanted.max(needed), stripe }
     }
 
-    /// Space for the contents of a file: from its window, or from that of small files, or new with
-    /// a window behind it.
+    /// Space for the contents of a file: from its preallocation, or from that of small files, or
+    /// new with a preallocation after it.
     fn find_for_file<S: MetadataRead>(
         &self,
         source: &S,
         request: &AllocationRequest,
         part: FilePart,
         needed: u32,
-    ) -> Result<Option<Piece>, Error> {
+    ) -> Result<Option<ClusterRange>, Error> {
         let geometry = source.geometry();
         let per_cluster = u64::from(geometry.blocks_per_cluster);
-        if let Some(piece) = self.windows.cut(request.inode, part.at, needed, per_cluster) {
+        if let Some(piece) = self.preallocations.cut(request.inode, part.at, needed, per_cluster) {
             return Ok(Some(piece));
         }
-        let home = Home::of(geometry, request.goal);
-        // What is free and in nobody's window.
-        let free = self.free_clusters().saturating_sub(self.windows.held());
+        let start = SearchStart::of(geometry, request.goal);
+        // The free clusters outside all preallocations.
+        let free = self.free_clusters().saturating_sub(self.preallocations.held());
         let cluster_size = geometry.cluster_size();
         let group_clusters = geometry.clusters_per_group;
         if policy::is_small(part.file_size) {
-            let flex = GroupNo(home.flex.0);
-            if let Some(piece) = self.windows.cut_shared(flex, needed) {
+            let flex = GroupNo(start.flex.0);
+            if let Some(piece) = self.preallocations.cut_shared(flex, needed) {
                 return Ok(Some(piece));
             }
             let stripe = self.options.stripe;
-            let wanted = policy::shared_window(cluster_size, free, group_clusters, stripe);
-            let found = self.hunt(source, home, needed, wanted.max(needed))?;
+            let wanted =
+                policy::group_preallocation_size(cluster_size, free, group_clusters, stripe);
+            let found = self.find_best(source, start, needed, wanted.max(needed))?;
             let Some(mut piece) = found else { return Ok(None) };
             let front = piece.cut(needed);
-            if let Some(back) = self.windows.put_shared(flex, piece) {
+            if let Some(back) = self.preallocations.put_shared(flex, piece) {
                 self.release(&back);
             }
             return Ok(Some(front));
         }
         if !part.grows {
-            return self.hunt(source, home, needed, needed);
+            return self.find_best(source, start, needed, needed);
         }
-        let windows = self.windows.count();
-        let beyond = policy::window(part.file_size, cluster_size, free, group_clusters, windows);
+        let preallocations = self.preallocations.count();
+        let beyond = policy::preallocation_size(
+            part.file_size,
+            cluster_size,
+            free,
+            group_clusters,
+            preallocations,
+        );
         let wanted = needed.saturating_add(beyond).min(group_clusters);
-        let found = self.hunt(source, home, needed, wanted)?;
+        let found = self.find_best(source, start, needed, wanted)?;
         let Some(mut piece) = found else { return Ok(None) };
         let front = piece.cut(needed);
         let next = FileBlock(part.at.0 + u64::from(front.len()) * per_cluster);
-        for back in self.windows.put(request.inode, next, piece) {
+        for back in self.preallocations.put(request.inode, next, piece) {
             self.release(&back);
         }
         Ok(Some(front))
     }
 
     /// The best place that a few groups have; if they have none, the best of all.
-    fn hunt<S: MetadataRead>(
+    fn find_best<S: MetadataRead>(
         &self,
         source: &S,
-        home: Home,
+        start: SearchStart,
         needed: u32,
         wanted: u32,
-    ) -> Result<Option<Piece>, Error> {
-        let wish = self.wish(needed, wanted);
-        let found = self.try_group(source, home.group, &wish, 0, |buddy, wish| {
-            policy::at_goal(buddy, home.at, wish)
+    ) -> Result<Option<ClusterRange>, Error> {
+        let search = self.search(needed, wanted);
+        let found = self.try_group(source, start.group, &search, 0, |buddy, search| {
+            policy::at_goal(buddy, start.at, search)
         })?;
         if found.is_some() {
             return Ok(found);
         }
         let top = self.index.top();
-        let least = policy::order_for(wish.needed, top);
-        let most = policy::order_for(wish.wanted, top);
+        let least = policy::order_for(search.needed, top);
+        let most = policy::order_for(search.wanted, top);
         // All that is wanted, then what is needed; then less, of groups that were looked at before.
         let wanted = (most > least).then_some(most);
-        let try_orders = |orders| self.try_order(source, home, &wish, orders);
+        let try_orders = |orders| self.try_order(source, start, &search, orders);
         for order in wanted.into_iter().chain([least]) {
             let found = try_orders(order..top + 1)?;
             if found.is_some() {
@@ -166,7 +168,7 @@ impl Allocator {
             }
         }
         // Before a file is scattered others lose what they may not need.
-        while self.give_back(self.windows.drain_idle()) {
+        while self.give_back(self.preallocations.drain_idle()) {
             let found = try_orders(least..top + 1)?;
             if found.is_some() {
                 return Ok(found);
@@ -178,8 +180,8 @@ impl Allocator {
                 return Ok(found);
             }
         }
-        self.try_all(source, home, &wish).and_then(|found| match found {
-            None if self.discard_windows(|_| false) => self.try_all(source, home, &wish),
+        self.try_all(source, start, &search).and_then(|found| match found {
+            None if self.discard_preallocations(|_| false) => self.try_all(source, start, &search),
             found => Ok(found),
         })
     }
@@ -188,30 +190,27 @@ impl Allocator {
     fn try_order<S: MetadataRead>(
         &self,
         source: &S,
-        home: Home,
-        wish: &Wish,
+        start: SearchStart,
+        search: &SearchRequest,
         orders: Range<u32>,
-    ) -> Result<Option<Piece>, Error> {
+    ) -> Result<Option<ClusterRange>, Error> {
         let count = source.geometry().groups_count;
         let order = orders.start;
-        let patience = &self.patience[(order as usize).min(ORDERS - 1)];
-        let tries = patience.load(Ordering::Relaxed);
+        let tries = self.try_limits.get(order);
         for _ in 0..tries {
-            let mut ranges = home.ranges(count).into_iter();
+            let mut ranges = start.ranges(count).into_iter();
             let near = ranges.find_map(|range| self.index.next_in(orders.clone(), range));
             let Some(no) = near else { return Ok(None) };
-            let from = if no == home.group { home.at } else { 0 };
-            let found = self.try_group(source, no, wish, order, |buddy, wish| {
-                policy::in_group(buddy, from, wish)
+            let from = if no == start.group { start.at } else { 0 };
+            let found = self.try_group(source, no, search, order, |buddy, search| {
+                policy::in_group(buddy, from, search)
             })?;
             if found.is_some() {
-                if tries < MOST_TRIES {
-                    patience.store(MOST_TRIES, Ordering::Relaxed);
-                }
+                self.try_limits.restore(order, tries);
                 return Ok(found);
             }
         }
-        patience.store((tries / 2).max(1), Ordering::Relaxed);
+        self.try_limits.halve(order, tries);
         Ok(None)
     }
 
@@ -219,14 +218,14 @@ impl Allocator {
     fn try_all<S: MetadataRead>(
         &self,
         source: &S,
-        home: Home,
-        wish: &Wish,
-    ) -> Result<Option<Piece>, Error> {
-        for range in home.ranges(source.geometry().groups_count) {
+        start: SearchStart,
+        search: &SearchRequest,
+    ) -> Result<Option<ClusterRange>, Error> {
+        for range in start.ranges(source.geometry().groups_count) {
             let mut next = range.start;
             while let Some(no) = self.index.next_in(0..self.index.top() + 1, next..range.end) {
-                let found = self.try_group(source, no, wish, 0, |buddy, wish| {
-                    policy::in_group(buddy, 0, wish)
+                let found = self.try_group(source, no, search, 0, |buddy, search| {
+                    policy::in_group(buddy, 0, search)
                 })?;
                 if found.is_some() {
                     return Ok(found);
@@ -242,16 +241,16 @@ impl Allocator {
         &self,
         source: &S,
         goal: Option<BlockNo>,
-        wish: &Wish,
-    ) -> Result<Option<Piece>, Error> {
-        let home = Home::of(source.geometry(), goal);
+        search: &SearchRequest,
+    ) -> Result<Option<ClusterRange>, Error> {
+        let start = SearchStart::of(source.geometry(), goal);
         // The part of the first group before the goal comes last.
-        let turns = from_group(home.group, source.geometry().groups_count).chain([home.group]);
+        let turns = from_group(start.group, source.geometry().groups_count).chain([start.group]);
         for (turn, no) in turns.enumerate() {
-            let from = if turn == 0 { home.at } else { 0 };
-            let found = self.try_group(source, no, wish, 0, |buddy, wish| {
+            let from = if turn == 0 { start.at } else { 0 };
+            let found = self.try_group(source, no, search, 0, |buddy, search| {
                 let at = buddy.chunk_in(0, from..u32::MAX)?;
-                Some(buddy.run_from(at, wish.wanted))
+                Some(buddy.run_from(at, search.wanted))
             })?;
             if found.is_some() {
                 return Ok(found);
@@ -269,9 +268,9 @@ impl Allocator {
         clusters: Range<u32>,
         least: u32,
         most: u32,
-    ) -> Result<Option<Piece>, Error> {
-        let wish = self.wish(1, 1);
-        self.try_group(source, no, &wish, 0, |buddy, _| {
+    ) -> Result<Option<ClusterRange>, Error> {
+        let search = self.search(1, 1);
+        self.try_group(source, no, &search, 0, |buddy, _| {
             let mut from = clusters.start;
             loop {
                 let at = buddy.chunk_in(0, from..clusters.end)?;
@@ -284,23 +283,23 @@ impl Allocator {
         })
     }
 
-    /// Sets clusters of a group aside where `place` finds them; a group without a chunk of `order`
-    /// is filed anew and not asked.
+    /// Claims clusters of a group where `place` finds them; a group without a chunk of `order` is
+    /// filed again and not searched.
     fn try_group<S: MetadataRead>(
         &self,
         source: &S,
         no: GroupNo,
-        wish: &Wish,
+        search: &SearchRequest,
         order: u32,
-        place: impl FnOnce(&Buddy, &Wish) -> Option<Range<u32>>,
-    ) -> Result<Option<Piece>, Error> {
+        place: impl FnOnce(&Buddy, &SearchRequest) -> Option<Range<u32>>,
+    ) -> Result<Option<ClusterRange>, Error> {
         if self.index.order(no).is_none() {
             return Ok(None);
         }
         let mut slot = self.lock(no)?;
         let state = slot.get_or_insert_default();
         let Some(buddy) = self.known(source, no, state, order)? else {
-            if state.aside.is_empty() {
+            if state.busy.is_empty() {
                 *slot = None;
             }
             return Ok(None);
@@ -311,26 +310,26 @@ impl Allocator {
             return Ok(None);
         }
         let geometry = source.geometry();
-        let stripe = if wish.stripe.clusters > 1 {
+        let stripe = if search.stripe.clusters > 1 {
             let start = geometry.group_start(no).0;
-            Stripe::of_group(wish.stripe.clusters, start / u64::from(geometry.blocks_per_cluster))
+            Stripe::of_group(search.stripe.clusters, start / u64::from(geometry.blocks_per_cluster))
         } else {
-            wish.stripe
+            search.stripe
         };
-        let found = place(buddy, &Wish { stripe, ..*wish });
+        let found = place(buddy, &SearchRequest { stripe, ..*search });
         if let Some(clusters) = &found {
             buddy.take(clusters.clone());
             let largest = buddy.largest_order();
             self.index.set(no, largest);
-            state.aside.add(clusters.clone());
+            state.busy.add(clusters.clone());
         }
         drop(slot);
-        Ok(found.map(|clusters| Piece { group: no, clusters }))
+        Ok(found.map(|clusters| ClusterRange { group: no, clusters }))
     }
 
-    /// The group's buddy, made of its bitmap when there is none. `None` where the descriptor alone
-    /// says that the group has no chunk of an order. A bitmap that is only implied is not read, nor
-    /// is anything else of its group.
+    /// The group's buddy, made from its bitmap if necessary. `None` where the descriptor alone says
+    /// that the group has no chunk of an order. A bitmap that is only implied is not read, nor is
+    /// anything else of its group.
     fn known<'s, S: MetadataRead>(
         &self,
         source: &S,
@@ -355,7 +354,7 @@ impl Allocator {
                 let bits = read_group::stored_bitmap(source, no, BitmapKind::Block, &desc)?;
                 Buddy::new(&bits, clusters)
             };
-            for range in state.aside.ranges() {
+            for range in state.busy.ranges() {
                 buddy.take(range);
             }
             let bytes = buddy.bytes();
@@ -365,8 +364,7 @@ impl Allocator {
         Ok(state.buddy.as_mut())
     }
 
-    /// A group got a buddy: others go if they are too many. Whoever is at work in a group is not
-    /// waited for.
+    /// A group got a buddy: others go if they are too many. A group that is locked is skipped.
     fn make_room(&self, new: GroupNo, bytes: u64) {
         for no in self.memory.added(new, bytes) {
             self.give_up_buddy(no, self.memory.limit());
@@ -378,7 +376,7 @@ impl Allocator {
         self.memory.bytes()
     }
 
-    /// Memory is short: buddies go until they take so many bytes, the ones that were not looked at
+    /// Memory is short: frees buddies until they take `bytes` bytes, those that were not used
     /// lately first. They are made again of their bitmaps when they are needed.
     pub(crate) fn trim_buddies(&self, bytes: u64) {
         for _ in 0..TRIMS {
@@ -388,8 +386,8 @@ impl Allocator {
         }
     }
 
-    /// Gives a buddy up, unless it was in use since it was last thought of, or all take no more
-    /// than so many bytes.
+    /// Frees a buddy, unless it was used since the last attempt, or all take no more than `bytes`
+    /// bytes.
     fn give_up_buddy(&self, no: GroupNo, bytes: u64) {
         let is_enough = self.memory.bytes() <= bytes;
         let slot = self.groups.get(no.0 as usize).filter(|_| !is_enough);
@@ -405,7 +403,7 @@ impl Allocator {
         if let Some(buddy) = state.buddy.take() {
             self.memory.removed(buddy.bytes());
         }
-        if state.aside.is_empty() {
+        if state.busy.is_empty() {
             *slot = None;
         }
     }

@@ -1,10 +1,10 @@
-//! What tests of the allocator share.
+//! Helpers for tests of the allocator.
 
 use extant_ondisk::Geometry;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_MAGIC};
 use zerocopy::FromZeros;
 
-/// A volume of so many groups of 32,768 blocks of 4 KiB, and 8,192 inodes each.
+/// A volume of `groups` groups of 32,768 blocks of 4 KiB, and 8,192 inodes each.
 pub(super) fn geometry(groups: u32) -> Geometry {
     let mut raw = RawSuperblock::new_zeroed();
     raw.s_magic.set(SUPERBLOCK_MAGIC);

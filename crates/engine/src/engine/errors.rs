@@ -8,18 +8,18 @@ use extant_reader::Error;
 
 impl Engine {
     /// Notes what a call met, and hands it on.
-    pub(crate) fn noted<R>(&self, result: Result<R, Error>) -> Result<R, Error> {
-        if let Err(Error::Format(FormatError::Corrupt { place, flaw })) = &result {
+    pub(crate) fn record_corruption<R>(&self, result: Result<R, Error>) -> Result<R, Error> {
+        if let Err(Error::Format(FormatError::Corrupt { location, flaw })) = &result {
             let policy = self.options.errors.unwrap_or(self.info.superblock.errors);
-            tracing::error!(%place, %flaw, ?policy, "the volume is broken");
-            self.status.note(*place, flaw, self.seconds(), policy);
+            tracing::error!(%location, %flaw, ?policy, "the volume is broken");
+            self.health.record(*location, flaw, self.seconds(), policy);
         }
         result
     }
 
     /// Records noted errors in the superblock. No handle is open.
     pub(crate) fn record_errors(&self) -> Result<(), Error> {
-        let Some(found) = self.status.take_unrecorded() else { return Ok(()) };
+        let Some(found) = self.health.take_unrecorded() else { return Ok(()) };
         let mut edit = Operation::start(self, 1)?;
         change_superblock(&mut edit, |raw| raw.add_errors(&found))?;
         edit.finish();

@@ -30,7 +30,7 @@ pub(crate) struct Faults {
 #[cfg(feature = "testing")]
 #[derive(Debug, Default)]
 struct State {
-    /// The steps that are meant, all where there is none.
+    /// The steps that are meant; all if empty.
     only: Option<Step>,
     passes: u64,
     times: u64,

@@ -7,14 +7,14 @@
 //! many such inodes: each stays in memory until its times are stored. Power loss takes the times
 //! and nothing else.
 
-use super::inodes::{InodeWrite, LiveInode};
+use super::inodes::{CachedInode, InodeWrite};
 use crate::ranks::TimesListLock;
 use extant_ondisk::InodeNo;
 use extant_runtime::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-type Waiting = BTreeMap<(Duration, InodeNo), Arc<LiveInode>>;
+type Waiting = BTreeMap<(Duration, InodeNo), Arc<CachedInode>>;
 
 /// The files whose times wait in memory.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl LazyTimes {
     }
 
     /// The times of a file wait until then; false where too many do.
-    pub(super) fn add(&self, due: Duration, file: &Arc<LiveInode>) -> bool {
+    pub(super) fn add(&self, due: Duration, file: &Arc<CachedInode>) -> bool {
         let mut files = self.files.lock();
         let has_room = files.len() < self.most;
         if has_room {
@@ -62,7 +62,7 @@ impl LazyTimes {
     }
 
     /// The files that are due, and where too many wait half of them, in the order of their records.
-    pub(super) fn due(&self, now: Duration) -> Vec<(Duration, Arc<LiveInode>)> {
+    pub(super) fn due(&self, now: Duration) -> Vec<(Duration, Arc<CachedInode>)> {
         let files = self.files.lock();
         let surplus = if files.len() < self.most { 0 } else { self.most / 2 };
         let due =
@@ -71,14 +71,14 @@ impl LazyTimes {
     }
 
     /// All files, in the order of their records.
-    pub(super) fn all(&self) -> Vec<(Duration, Arc<LiveInode>)> {
+    pub(super) fn all(&self) -> Vec<(Duration, Arc<CachedInode>)> {
         by_number(self.files.lock().iter())
     }
 }
 
 fn by_number<'f>(
-    files: impl Iterator<Item = (&'f (Duration, InodeNo), &'f Arc<LiveInode>)>,
-) -> Vec<(Duration, Arc<LiveInode>)> {
+    files: impl Iterator<Item = (&'f (Duration, InodeNo), &'f Arc<CachedInode>)>,
+) -> Vec<(Duration, Arc<CachedInode>)> {
     let mut files: Vec<_> = files.map(|((due, _), file)| (*due, file.clone())).collect();
     files.sort_by_key(|(_, file)| file.number());
     files

@@ -20,7 +20,7 @@ impl ErrorSample {
     }
 }
 
-/// What a file has lost.
+/// The lost data of a file.
 #[derive(Debug, Default)]
 pub(crate) struct LostData {
     why: Option<Error>,

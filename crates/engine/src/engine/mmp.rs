@@ -1,14 +1,14 @@
 //! Multiple-mount protection: the volume is taken before anything is written, the mark is kept
 //! alive while it is open, and given back at the end.
 //!
-//! Source: `mmp.rst`. Whoever finds that somebody else has taken the volume writes nothing more.
+//! Source: `mmp.rst`. A host that finds that another host has taken the volume writes nothing more.
 
-use super::status::Status;
+use super::health::Health;
 use extant_device::Device;
 use extant_offline::mmp::{MmpBlock, Taken, interval};
 use extant_ondisk::mmp::{MAX_SEQUENCE, Mmp, MmpSequence, RawMmp};
 use extant_ondisk::superblock::RawSuperblock;
-use extant_ondisk::{BlockNo, Flaw, Geometry, Place};
+use extant_ondisk::{BlockNo, Flaw, Geometry, Location};
 use extant_reader::{Error, OtherHost};
 use extant_runtime::env::{Env, Next};
 use extant_runtime::sync::Arc;
@@ -37,7 +37,7 @@ impl MmpMark {
     ) -> Result<Self, Error> {
         let block = BlockNo(superblock.s_mmp_block.get());
         if !geometry.contains(block, 1) {
-            return Err(Flaw::bad_value("s_mmp_block", block.0).at(Place::Mmp(block)).into());
+            return Err(Flaw::bad_value("s_mmp_block", block.0).at(Location::Mmp(block)).into());
         }
         let mark = Self {
             device: device.clone(),
@@ -46,8 +46,9 @@ impl MmpMark {
             interval: interval(superblock.s_mmp_interval.get(), 0),
             sequence: AtomicU32::new(0),
         };
-        let mut told = |seconds| tracing::info!(seconds, "multiple-mount protection: waiting");
-        match mark.on_device().take(&mark.says(env), env, &mut told)? {
+        let mut report_wait =
+            |seconds| tracing::info!(seconds, "multiple-mount protection: waiting");
+        match mark.on_device().take(&mark.says(env), env, &mut report_wait)? {
             Taken::Theirs(other) => Err(in_use(&other)),
             Taken::Ours(sequence) => {
                 mark.sequence.store(sequence, Ordering::Relaxed);
@@ -60,7 +61,7 @@ impl MmpMark {
         MmpBlock { device: &*self.device, geometry: &self.geometry, block: self.block }
     }
 
-    /// What the block says of us, but for the number.
+    /// The contents of the block for this mount, except the number.
     fn says(&self, env: &Env) -> Mmp {
         let mut mmp = Mmp::new(self.interval, env.now().seconds.max(0).cast_unsigned());
         let host = rustix::system::uname();
@@ -77,8 +78,8 @@ impl MmpMark {
     }
 
     /// One turn of the worker that keeps the mark alive.
-    pub(crate) fn keep(&self, status: &Status, env: &Env) -> Next {
-        if status.refusal().is_some() {
+    pub(crate) fn keep(&self, health: &Health, env: &Env) -> Next {
+        if health.refusal().is_some() {
             return Next::Done;
         }
         let counted = self.own().and_then(|raw| {
@@ -89,7 +90,7 @@ impl MmpMark {
             Ok(()) => Next::After(Duration::from_secs(u64::from(self.interval))),
             Err(error) => {
                 tracing::error!(%error, "multiple-mount protection: nothing is written any more");
-                status.set_lost();
+                health.set_lost();
                 Next::Done
             }
         }
@@ -117,7 +118,7 @@ fn in_use(mmp: &Mmp) -> Error {
     Error::InUse(OtherHost { node: name.escape_ascii().to_string(), is_check })
 }
 
-/// As much of a text as fits, zeros behind it.
+/// The part of a text that fits, followed by zeros.
 fn put(field: &mut [u8], text: &[u8]) {
     field.fill(0);
     let len = text.len().min(field.len() - 1);

@@ -3,6 +3,7 @@
 pub(crate) mod delay;
 mod errors;
 pub(crate) mod faults;
+pub(crate) mod health;
 pub(crate) mod inodes;
 pub(crate) mod lazy_times;
 pub(crate) mod lost;
@@ -14,7 +15,6 @@ pub(crate) mod shared;
 #[cfg(all(test, feature = "shuttle"))]
 mod shuttle_tests;
 pub(crate) mod space;
-pub(crate) mod status;
 mod times;
 mod undo;
 pub(crate) mod written;
@@ -25,15 +25,15 @@ use crate::engine::names::NameCache;
 use crate::options::{DataMode, VolumeOptions};
 use crate::ranks::{FreezeLock, OrphanLock, QuotaLock, RenameLock};
 use crate::write::orphans::Orphans;
-use crate::write::quota::Promised;
-use delay::Delays;
+use crate::write::quota::ReservedQuota;
+use delay::DelayedAllocation;
 use extant_device::{Device, DeviceError};
 use extant_journal::{CommitHooks, Frame, Journal, Recovered};
 use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::time::Timestamp;
-use extant_ondisk::{BlockNo, Flaw, Geometry, Place, Tid};
-use extant_reader::read::ahead::ReadAhead;
+use extant_ondisk::{BlockNo, Flaw, Geometry, Location, Tid};
+use extant_reader::read::ahead::FileReadAhead;
 use extant_reader::read::dir::BrokenIndex;
 use extant_reader::read::tables::run_of_table;
 use extant_reader::{BlockKind, Error, VolumeInfo};
@@ -41,9 +41,9 @@ use extant_runtime::env::Env;
 use extant_runtime::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extant_runtime::sync::{Arc, Mutex};
 use faults::Step;
+use health::Health;
 use lazy_times::LazyTimes;
 use shared::Shared;
-use status::Status;
 use written::CountedDevice;
 
 /// A volume that is changed: its calls, and what they work with. Any number of threads may call at
@@ -57,16 +57,16 @@ pub struct Engine {
     /// The same: what was written to it.
     pub(crate) written: Arc<CountedDevice>,
     pub(crate) journal: Journal,
-    /// What the journal's replay did when the volume was opened.
+    /// The result of the journal's replay when the volume was opened.
     pub(crate) recovered: Option<Recovered>,
     pub(crate) on_broken_index: BrokenIndex,
-    /// Who reads in sequence.
-    pub(crate) ahead: ReadAhead,
+    /// The sequential readers.
+    pub(crate) ahead: FileReadAhead,
     /// Blocks of an inode table that are read at once.
     pub(crate) table_run: u32,
     pub(crate) env: Env,
     pub(crate) options: VolumeOptions,
-    /// What happens to file data.
+    /// The journalling mode of file data.
     pub(crate) data: DataMode,
     /// The superblock said clean and says so again at the end.
     pub(crate) closes_clean: bool,
@@ -74,12 +74,12 @@ pub struct Engine {
     pub(crate) inodes: InodeCache,
     pub(crate) names: NameCache,
     /// Data that wait for their blocks.
-    pub(crate) delays: Delays,
+    pub(crate) delalloc: DelayedAllocation,
     /// Times that wait to be stored.
     pub(crate) lazy_times: LazyTimes,
     /// The volume's, for those who seal blocks later.
     pub(crate) geometry: Arc<Geometry>,
-    /// Where each group's inode table begins; 0 as long as nobody has asked.
+    /// Where each group's inode table begins; 0 until the first lookup.
     pub(crate) tables: Box<[AtomicU64]>,
     /// Held by renames of directories between directories.
     pub(crate) renames: Mutex<(), RenameLock>,
@@ -87,9 +87,10 @@ pub struct Engine {
     pub(crate) orphans: Mutex<Orphans, OrphanLock>,
     /// Attribute blocks and values that files may share.
     pub(crate) shared: Shared,
-    /// Held while quotas are counted: what owners were promised beside.
-    pub(crate) quotas: Mutex<Promised, QuotaLock>,
-    pub(crate) status: Arc<Status>,
+    /// Held while quotas are counted: the reserved quota of owners, in addition to the stored
+    /// usage.
+    pub(crate) quotas: Mutex<ReservedQuota, QuotaLock>,
+    pub(crate) health: Arc<Health>,
     /// Changes are held back.
     pub(crate) is_frozen: AtomicBool,
     /// Held while the volume is frozen or thawed.
@@ -100,11 +101,11 @@ pub struct Engine {
     pub(crate) generations: AtomicU64,
 }
 
-/// What the journal calls.
+/// The hooks that the journal calls.
 #[derive(Debug)]
 pub(crate) struct Hooks {
     pub(crate) allocator: Arc<Allocator>,
-    pub(crate) status: Arc<Status>,
+    pub(crate) health: Arc<Health>,
     /// The device that is told what was freed.
     pub(crate) discards: Option<(Arc<dyn Device>, Geometry)>,
 }
@@ -113,11 +114,11 @@ impl CommitHooks for Hooks {
     /// Data are on the device before the metadata that show them are changed: nothing is left to
     /// write.
     fn before_commit(&self, _: Tid) -> Result<(), DeviceError> {
-        self.status.refusal().map_or(Ok(()), Err)
+        self.health.refusal().map_or(Ok(()), Err)
     }
 
     fn may_write(&self) -> bool {
-        self.status.refusal().is_none()
+        self.health.refusal().is_none()
     }
 
     fn committed(&self, tid: Tid) {
@@ -139,8 +140,8 @@ impl Engine {
         &self.info.geometry
     }
 
-    /// What the journal's replay did when the volume was opened; `None` when there was nothing to
-    /// replay.
+    /// The result of the journal's replay when the volume was opened; `None` if no replay was
+    /// needed.
     pub fn recovered(&self) -> Option<&Recovered> {
         self.recovered.as_ref()
     }
@@ -151,7 +152,7 @@ impl Engine {
         let geometry = self.geometry();
         if !geometry.contains(block, 1) {
             let flaw = Flaw::Rule("a block past the volume's end was asked for");
-            return Err(flaw.at(Place::Block(block)).into());
+            return Err(flaw.at(Location::Block(block)).into());
         }
         let frame = match kind {
             BlockKind::InodeTable { group } => self
@@ -186,7 +187,7 @@ impl Engine {
 
     /// Refuses changes where an error has made the volume read-only.
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
-        if self.status.is_read_only() {
+        if self.health.is_read_only() {
             return Err(Error::ReadOnly);
         }
         self.journal.aborted().map_or(Ok(()), |error| Err(error.into()))
@@ -194,7 +195,7 @@ impl Engine {
 
     /// Whether nothing can be changed any more, since an error has made it so.
     pub fn is_read_only(&self) -> bool {
-        self.status.is_read_only() || self.journal.aborted().is_some()
+        self.health.is_read_only() || self.journal.aborted().is_some()
     }
 
     /// Whether use is counted against quotas.
@@ -203,7 +204,7 @@ impl Engine {
     }
 
     /// Waits while the volume is frozen, and fails where it takes no changes. Before locks are
-    /// taken, so that who waits keeps nobody from reading.
+    /// taken, so that a waiter does not block readers.
     pub(crate) fn wait_for_thaw(&self) -> Result<(), Error> {
         Ok(self.journal.wait_for_thaw()?)
     }

@@ -1,8 +1,8 @@
 //! Directories by their names, so that paths are walked without searching the same directories
 //! again.
 //!
-//! What a name stood for holds as long as its directory is not changed: each state of a directory's
-//! names that is asked about has a number of its own, its edition, which no other state of any
+//! A cached name is valid as long as its directory is not changed: each state of a directory's
+//! names that is looked up has a number of its own, its edition, which no other state of any
 //! directory ever has. Names of files are not kept: a path has only one.
 
 use super::inodes::InodeRead;
@@ -11,7 +11,7 @@ use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::FileType;
 use extant_reader::Error;
 use extant_reader::hash::WordHasher;
-use extant_reader::read::dir::Found;
+use extant_reader::read::dir_block::EntryTarget;
 use extant_runtime::sync::Mutex;
 use extant_runtime::sync::atomic::{AtomicU64, Ordering};
 use std::hash::Hasher;
@@ -49,7 +49,7 @@ pub(crate) struct NameCache {
 }
 
 impl NameCache {
-    /// Takes about so many bytes, as far as that makes sense.
+    /// Takes about `bytes` bytes, within bounds.
     pub(crate) fn new(bytes: u64) -> Self {
         let wanted = usize::try_from(bytes).unwrap_or(usize::MAX) / size_of::<Option<Known>>();
         let shard_len = wanted.clamp(MIN_NAMES, MAX_NAMES) / SHARDS;
@@ -58,13 +58,13 @@ impl NameCache {
         Self { shards, shard_len, editions: AtomicU64::new(1) }
     }
 
-    /// What a name of a directory stands for: `search` finds it where it is not known.
+    /// The entry of a name in a directory: `search` finds it if it is not cached.
     pub(crate) fn find(
         &self,
         dir: &InodeRead<'_>,
         name: &[u8],
-        search: impl FnOnce() -> Result<Found, Error>,
-    ) -> Result<Found, Error> {
+        search: impl FnOnce() -> Result<EntryTarget, Error>,
+    ) -> Result<EntryTarget, Error> {
         if name.len() > MAX_NAME || matches!(name, b"." | b"..") {
             return search();
         }
@@ -74,7 +74,7 @@ impl NameCache {
             && known.edition == edition
             && known.name() == name
         {
-            return Ok(Found { inode: known.inode, file_type: FileType::Directory });
+            return Ok(EntryTarget { inode: known.inode, file_type: FileType::Directory });
         }
         let found = search()?;
         if found.file_type == FileType::Directory {

@@ -1,7 +1,7 @@
 //! One operation that changes the volume: a journal handle, the allocator, and the frames.
 
 use super::faults::Step;
-use super::inodes::note_undone;
+use super::inodes::record_undone;
 use super::undo::{Entry, Mark, UndoLog};
 use crate::alloc::{Budget, InodeRequest};
 use crate::edit::{
@@ -9,7 +9,7 @@ use crate::edit::{
 };
 use crate::engine::Engine;
 use crate::options::DataMode;
-use crate::write::quota::{self, Owners, Promised};
+use crate::write::quota::{self, Owners, ReservedQuota};
 use crate::write::{value, xattr};
 use extant_journal::{Frame, FrameWrite, Handle, JournalError, Turn};
 use extant_ondisk::inode::{FileType, RawInode};
@@ -43,7 +43,7 @@ pub(crate) struct Operation<'e> {
     reserved: u64,
     /// The quota files' lock is held.
     is_charging: bool,
-    /// What is to be taken back unless the operation ends well; `None` before the first change.
+    /// The log of changes to undo unless the operation ends well; `None` before the first change.
     log: Option<Box<UndoLog>>,
     /// Changes are not logged: they are noted, or taken back.
     is_unlogged: bool,
@@ -99,7 +99,7 @@ impl<'e> Operation<'e> {
         result
     }
 
-    /// What was changed so far may be found after power loss: it stays, however the operation ends.
+    /// The changes so far may be found after power loss: they stay, however the operation ends.
     pub(crate) fn settle(&mut self) {
         let Some(mut log) = self.log.take() else { return };
         for (at, entry) in log.entries().iter().enumerate() {
@@ -165,7 +165,7 @@ impl<'e> Operation<'e> {
         undone
     }
 
-    /// What cannot be taken back is never committed.
+    /// A change that cannot be undone is never committed.
     fn must(&self, undone: Result<(), Error>) {
         let Err(error) = undone else { return };
         tracing::error!(%error, "half a change cannot be taken back");
@@ -175,7 +175,7 @@ impl<'e> Operation<'e> {
             Error::Format(error) => error.into(),
             _ => JournalError::HalfDone,
         };
-        self.engine.status.set_read_only();
+        self.engine.health.set_read_only();
         self.engine.journal.abort(error);
     }
 
@@ -207,9 +207,9 @@ impl<'e> Operation<'e> {
                 engine.allocator.retake_inode(self, number, is_dir)
             }
             Entry::Charged { owners, usage } => {
-                let promised = engine.quotas.lock();
+                let reserved = engine.quotas.lock();
                 let usage = usage.reversed();
-                quota::charge_owners(self, &promised, owners, usage, Limits::Ignored)
+                quota::charge_owners(self, &reserved, owners, usage, Limits::Ignored)
             }
             Entry::Noted(undo) => self.revert_noted(undo),
         }
@@ -245,13 +245,13 @@ impl<'e> Operation<'e> {
         self
     }
 
-    /// The operation has a promise of so many clusters.
+    /// The operation has a reservation of `clusters` clusters.
     pub(crate) fn with_reserved(mut self, clusters: u64) -> Self {
         self.reserved = clusters;
         self
     }
 
-    /// What is left of the promise.
+    /// The rest of the reservation.
     pub(crate) fn reserved(&self) -> u64 {
         self.reserved
     }
@@ -272,7 +272,8 @@ impl<'e> Operation<'e> {
         Ok(number)
     }
 
-    /// What the journal has of a block that is home: neither a frame nor recovery brings it back.
+    /// The journal's copies of a block that was checkpointed: neither a frame nor recovery writes
+    /// them again.
     pub(crate) fn forget(&mut self, block: BlockNo) -> Result<(), Error> {
         Ok(self.handle()?.forget(block)?)
     }
@@ -308,9 +309,9 @@ impl<'e> Operation<'e> {
     /// Counts all that a file uses for other owners from now on; the inode is not changed.
     pub(crate) fn transfer(&mut self, file: &LoadedInode, to: Owners) -> Result<(), Error> {
         let from = Owners::of(&file.inode);
-        self.with_quotas(|edit, promised| {
-            let limits = edit.limits(Limits::Judged);
-            let moved = quota::transfer_beside(edit, promised, file, to, limits)?;
+        self.with_quotas(|edit, reserved| {
+            let limits = edit.limits(Limits::Enforced);
+            let moved = quota::transfer_beside(edit, reserved, file, to, limits)?;
             Ok([(to, moved), (from, moved.reversed())])
         })
     }
@@ -319,16 +320,16 @@ impl<'e> Operation<'e> {
     /// nothing. It says who was charged for what.
     fn with_quotas<const N: usize>(
         &mut self,
-        change: impl FnOnce(&mut Self, &Promised) -> Result<[(Owners, Usage); N], Error>,
+        change: impl FnOnce(&mut Self, &ReservedQuota) -> Result<[(Owners, Usage); N], Error>,
     ) -> Result<(), Error> {
-        // A quota file that grows is itself charged to nobody.
+        // A quota file that grows is itself charged to no owner.
         if !self.engine.has_quotas() || self.is_charging {
             return Ok(());
         }
-        let promised = self.engine.quotas.lock();
+        let reserved = self.engine.quotas.lock();
         self.is_charging = true;
         let mark = self.log().mark();
-        let changed = change(self, &promised);
+        let changed = change(self, &reserved);
         match &changed {
             Err(_) => self.roll_back(mark),
             Ok(charged) => {
@@ -343,7 +344,7 @@ impl<'e> Operation<'e> {
         changed.map(drop)
     }
 
-    /// Limits bind nobody who is privileged.
+    /// Limits do not bind privileged callers.
     fn limits(&self, limits: Limits) -> Limits {
         if self.is_privileged { Limits::Ignored } else { limits }
     }
@@ -401,8 +402,8 @@ impl Engine {
 impl Drop for Operation<'_> {
     fn drop(&mut self) {
         if !self.is_finished {
-            // What those who have the inodes locked know of them may not be true any more.
-            note_undone();
+            // Holders of the inodes' locks must read them again.
+            record_undone();
             if self.log.is_some()
                 && self.handle.is_some()
                 && self.engine.journal.aborted().is_none()
@@ -587,8 +588,8 @@ impl Edit for Operation<'_> {
         let is_revoked =
             |purpose: &Purpose| *purpose != Purpose::Data || self.engine.data == DataMode::Journal;
         for (run, _) in runs.iter().filter(|(_, purpose)| is_revoked(purpose)) {
-            // What is forgotten cannot be had back.
-            self.note(Undo::Forgets(*run));
+            // A forget cannot be undone.
+            self.record_undo(Undo::Forgets(*run));
         }
         Ok(())
     }
@@ -628,9 +629,9 @@ impl Edit for Operation<'_> {
         result
     }
 
-    fn note(&mut self, undo: Undo) {
+    fn record_undo(&mut self, undo: Undo) {
         if !self.is_undoing {
-            self.log().note(undo);
+            self.log().record_undo(undo);
         }
     }
 
@@ -640,9 +641,9 @@ impl Edit for Operation<'_> {
     }
 
     fn charge(&mut self, file: &LoadedInode, usage: Usage, limits: Limits) -> Result<(), Error> {
-        self.with_quotas(|edit, promised| {
+        self.with_quotas(|edit, reserved| {
             let limits = edit.limits(limits);
-            let charged = quota::charge_beside(edit, promised, file, usage, limits)?;
+            let charged = quota::charge_beside(edit, reserved, file, usage, limits)?;
             Ok([(Owners::of(&file.inode), charged)])
         })
     }

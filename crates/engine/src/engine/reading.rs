@@ -2,13 +2,14 @@
 //! as the last change left them.
 
 use super::Engine;
-use super::delay::Delayed;
-use super::inodes::LockAs;
+use super::delay::DelayedData;
+use super::inodes::LockClass;
 use crate::ops::EngineReadDir;
 use extant_device::{Device, Request};
 use extant_ondisk::acl::Acl;
 use extant_ondisk::{BlockNo, FileBlock, GroupNo, InodeNo};
-use extant_reader::read::dir::{self, Found};
+use extant_reader::read::dir::{self};
+use extant_reader::read::dir_block::EntryTarget;
 use extant_reader::read::inode::{self, LoadedInode};
 use extant_reader::read::mapping::Mapping;
 use extant_reader::read::path::{self, Follow};
@@ -66,7 +67,7 @@ impl MetadataRead for Engine {
 
 impl Engine {
     /// An inode as it is seen: with the size and the space of data that are delayed.
-    pub(crate) fn seen(&self, inode: &LoadedInode, delayed: &Delayed) -> LoadedInode {
+    pub(crate) fn seen(&self, inode: &LoadedInode, delayed: &DelayedData) -> LoadedInode {
         let mut seen = inode.clone();
         if !delayed.is_empty() {
             let bytes = delayed.data_reserved() * self.geometry().cluster_size();
@@ -81,11 +82,12 @@ impl Engine {
     pub(crate) fn with_file<R>(
         &self,
         number: InodeNo,
-        read: impl FnOnce(&LoadedInode, &Delayed) -> Result<R, Error>,
+        read: impl FnOnce(&LoadedInode, &DelayedData) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let inode = self.inodes.get(number);
-        let result = inode.read(self, LockAs::Dir).and_then(|inode| read(&inode, inode.delayed()));
-        self.noted(result)
+        let result =
+            inode.read(self, LockClass::Dir).and_then(|inode| read(&inode, inode.delayed()));
+        self.record_corruption(result)
     }
 
     /// Reads with an inode that does not change.
@@ -145,12 +147,12 @@ impl VolumeRead for Engine {
         self.with_file(number, |inode, delayed| Ok(self.seen(inode, delayed)))
     }
 
-    fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Found, Error> {
+    fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<EntryTarget, Error> {
         let inode = self.inodes.get(dir);
-        let found = inode.read(self, LockAs::Dir).and_then(|dir| {
+        let found = inode.read(self, LockClass::Dir).and_then(|dir| {
             self.names.find(&dir, name, || dir::lookup(self, &dir, name, self.on_broken_index))
         });
-        self.noted(found)
+        self.record_corruption(found)
     }
 
     fn read(&self, file: InodeNo, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {

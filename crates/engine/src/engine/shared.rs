@@ -1,8 +1,8 @@
-//! What several files may share, by what it holds: attribute blocks, and inodes of attributes'
-//! values.
+//! Blocks and inodes that several files may share, by their contents: attribute blocks, and inodes
+//! of attributes' values.
 //!
-//! Only hints: what is not known here is stored once more. What is known is in use: it is taken
-//! out, under the lock of its shard, before it is rewritten or freed.
+//! Only hints: what is not known here is stored once more. A block in the list is in use: it is
+//! taken out, under the lock of its shard, before it is rewritten or freed.
 
 use crate::ranks::{SharedBlocksLock, SharedValuesLock};
 use extant_ondisk::{BlockNo, InodeNo};
@@ -56,7 +56,7 @@ impl<T> Known<T> {
     }
 }
 
-/// What the files of a volume may share.
+/// The blocks and inodes that the files of a volume may share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     blocks: [Mutex<Known<BlockNo>, SharedBlocksLock>; SHARDS],

@@ -1,8 +1,8 @@
 //! The cache of inodes, and files made and deleted by several threads, under shuttle's scheduler.
 
 use super::inodes::tests::loaded;
-use super::inodes::{InodeCache, LockAs};
-use crate::{Creator, RenameFlags, Volume, VolumeOptions};
+use super::inodes::{InodeCache, LockClass};
+use crate::{Credentials, RenameFlags, Volume, VolumeOptions};
 use extant_device::{Device, MemoryDevice};
 use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::{GroupNo, InodeNo};
@@ -30,7 +30,7 @@ fn numbered(at: u32) -> InodeNo {
 }
 
 /// Threads count in inodes, and store each count in a record, as operations do, while inodes push
-/// each other out: no count is lost, and whoever has an inode has the same as everybody else.
+/// each other out: no count is lost, and all holders of an inode have the same one.
 fn threads_count_in_inodes(rounds: u32) {
     let cache = Arc::new(InodeCache::new(0));
     let records: Arc<Mutex<HashMap<InodeNo, u16>>> = Arc::default();
@@ -45,7 +45,7 @@ fn threads_count_in_inodes(rounds: u32) {
                         let stored = records.lock().get(&number).copied().unwrap_or(1);
                         Ok::<_, Error>(loaded(number, stored))
                     };
-                    let mut locked = ours.write_with(LockAs::File, load).unwrap();
+                    let mut locked = ours.write_with(LockClass::File, load).unwrap();
                     locked.inode.links += 1;
                     records.lock().insert(number, locked.links);
                     if (round + me) % 2 == 0 {
@@ -105,7 +105,8 @@ fn threads_allocate(base: &[u8], rounds: u8) {
             thread::spawn(move || {
                 for round in 0..rounds {
                     let name = format!("f{me}-{round}").into_bytes();
-                    let made = volume.create(InodeNo::ROOT, &name, 0o644, &Creator::ROOT).unwrap();
+                    let made =
+                        volume.create(InodeNo::ROOT, &name, 0o644, &Credentials::ROOT).unwrap();
                     volume.acquire(made.number).unwrap();
                     volume.write(made.number, 0, &bytes_of(me, round)).unwrap();
                     if round % 2 == 0 {
@@ -169,13 +170,13 @@ fn blocks_have_one_owner_in_random_schedules() {
 /// Bytes of a piece of the file that several threads change: not whole blocks.
 const PIECE: usize = 1500;
 
-/// One thread writes the delayed data of a file again and again, which gives up its lock meanwhile;
-/// others write over data that are on their way, delay further data and cut the file. Each sees
-/// what it wrote, and in the end all of it is there.
+/// One thread writes the delayed data of a file again and again, and gives up its lock during each
+/// write; others write over data under writeback, delay further data and truncate the file. Each
+/// sees what it wrote, and in the end all of it is there.
 fn threads_change_data_on_their_way(base: &[u8]) {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(base));
     let volume = Arc::new(opened(&device));
-    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap().number;
+    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Credentials::ROOT).unwrap().number;
     volume.write(file, 0, &[1; 4 * PIECE]).unwrap();
     let syncer = {
         let volume = volume.clone();
@@ -232,7 +233,7 @@ fn threads_rename_files_on_their_way(base: &[u8]) {
     let volume = Arc::new(opened(&device));
     let names = [b"one", b"two", b"six"];
     for (name, fill) in names.into_iter().zip(1..) {
-        let made = volume.create(InodeNo::ROOT, name, 0o644, &Creator::ROOT).unwrap();
+        let made = volume.create(InodeNo::ROOT, name, 0o644, &Credentials::ROOT).unwrap();
         volume.write(made.number, 0, &[fill; PIECE]).unwrap();
     }
     let syncer = {
@@ -280,14 +281,14 @@ fn files_on_their_way_together_land_in_random_schedules() {
     run(RandomScheduler::new(60), move || threads_rename_files_on_their_way(&base));
 }
 
-/// Threads delete files whose blocks lie in one group of a volume of which nothing is in memory
-/// yet: what they read of the group fits together, whatever the other one changes meanwhile.
+/// Threads delete files whose blocks lie in one group of a volume that is not in memory yet: each
+/// sees a consistent state of the group, whatever the other one changes.
 fn threads_delete_on_a_cold_volume(base: &[u8]) {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(base));
     let volume = opened(&device);
     let names = [b"one", b"two"];
     for name in names {
-        let made = volume.create(InodeNo::ROOT, name, 0o644, &Creator::ROOT).unwrap();
+        let made = volume.create(InodeNo::ROOT, name, 0o644, &Credentials::ROOT).unwrap();
         volume.write(made.number, 0, &[7; PIECE]).unwrap();
     }
     volume.close().unwrap();

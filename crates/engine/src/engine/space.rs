@@ -9,7 +9,7 @@ use extant_reader::Error;
 
 /// A way to gain space where a call has found none, before it is tried again.
 #[derive(Clone, Copy, Debug)]
-enum Rung {
+enum ReclaimStep {
     /// A commit, where it would free something.
     Commit,
     /// All delayed data are written, where clusters are reserved for some; and what that has freed
@@ -17,23 +17,23 @@ enum Rung {
     WriteBack,
 }
 
-/// Which rungs a call may try: it depends on the locks that it holds.
+/// Which steps a call may try: it depends on the locks that it holds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Ladder {
+pub(crate) enum ReclaimSteps {
     /// All, in order. No lock and no handle is held.
     Whole,
-    /// The rungs that need no lock of a file: such a lock may be held, but no handle.
+    /// The steps that need no lock of a file: such a lock may be held, but no handle.
     LockHeld,
     /// Those that are left when [`Self::LockHeld`] was not enough. No lock and no handle is held.
     LockReleased,
 }
 
-impl Ladder {
-    fn rungs(self) -> &'static [Rung] {
+impl ReclaimSteps {
+    fn steps(self) -> &'static [ReclaimStep] {
         match self {
-            Self::Whole => &[Rung::Commit, Rung::WriteBack],
-            Self::LockHeld => &[Rung::Commit],
-            Self::LockReleased => &[Rung::WriteBack],
+            Self::Whole => &[ReclaimStep::Commit, ReclaimStep::WriteBack],
+            Self::LockHeld => &[ReclaimStep::Commit],
+            Self::LockReleased => &[ReclaimStep::WriteBack],
         }
     }
 }
@@ -46,34 +46,36 @@ impl Engine {
         operation: impl FnMut() -> Result<R, Error>,
     ) -> Result<R, Error> {
         self.wait_for_thaw()?;
-        self.noted(self.retry_for_space(Ladder::Whole, operation))
+        self.record_corruption(self.retry_for_space(ReclaimSteps::Whole, operation))
     }
 
-    /// Tries, and tries again after each rung that may have gained space, as long as there is none.
-    /// An attempt that has done a part goes on from there the next time.
+    /// Tries, and tries again after each step that may have gained space, until there is some. An
+    /// attempt that has done a part goes on from there the next time.
     pub(crate) fn retry_for_space<R>(
         &self,
-        ladder: Ladder,
+        steps_to_try: ReclaimSteps,
         mut attempt: impl FnMut() -> Result<R, Error>,
     ) -> Result<R, Error> {
         let mut outcome = attempt();
-        for rung in ladder.rungs() {
+        for step in steps_to_try.steps() {
             if !matches!(outcome, Err(Error::NoSpace)) {
                 break;
             }
-            if self.gain_space(*rung)? {
+            if self.reclaim(*step)? {
                 outcome = attempt();
             }
         }
         outcome
     }
 
-    /// Takes a rung; whether there may be more space now.
-    fn gain_space(&self, rung: Rung) -> Result<bool, Error> {
-        match rung {
-            Rung::Commit if self.allocator.has_pending() => {}
-            Rung::WriteBack if self.allocator.reserved_clusters() > 0 => self.write_back_all(),
-            Rung::Commit | Rung::WriteBack => return Ok(false),
+    /// Takes a step; whether there may be more space now.
+    fn reclaim(&self, step: ReclaimStep) -> Result<bool, Error> {
+        match step {
+            ReclaimStep::Commit if self.allocator.has_pending() => {}
+            ReclaimStep::WriteBack if self.allocator.reserved_clusters() > 0 => {
+                self.write_back_all()
+            }
+            ReclaimStep::Commit | ReclaimStep::WriteBack => return Ok(false),
         }
         self.journal.sync()?;
         Ok(true)

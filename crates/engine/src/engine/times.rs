@@ -1,7 +1,7 @@
 //! Times that wait in memory ([`LazyTimes`](super::lazy_times::LazyTimes)) kept there, and stored.
 
 use super::Engine;
-use super::inodes::{InodeWrite, LiveInode, LockAs};
+use super::inodes::{CachedInode, InodeWrite, LockClass};
 use crate::edit::write_inode;
 use crate::ops::credits;
 use extant_reader::Error;
@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 impl Engine {
     /// Nothing but the times of a file is about to change: whether they may wait in memory. False:
     /// they are to be stored.
-    pub(crate) fn keep_times(&self, shared: &Arc<LiveInode>, file: &mut InodeWrite<'_>) -> bool {
+    pub(crate) fn keep_times(&self, shared: &Arc<CachedInode>, file: &mut InodeWrite<'_>) -> bool {
         if !self.lazy_times.is_on || file.times_due().is_some() {
             return self.lazy_times.is_on;
         }
@@ -29,18 +29,18 @@ impl Engine {
             file.set_times_due(Some(due));
         }
         if is_first || !is_kept {
-            self.delays.wake_writer();
+            self.delalloc.wake_writer();
         }
         is_kept
     }
 
     /// Stores the times of a file that wait in memory. Its lock is not held.
-    pub(crate) fn write_times(&self, shared: &LiveInode) -> Result<(), Error> {
+    pub(crate) fn write_times(&self, shared: &CachedInode) -> Result<(), Error> {
         // A volume that takes no changes any more loses them.
         if !self.lazy_times.is_on || self.check_writable().is_err() {
             return Ok(());
         }
-        match shared.write_if_loaded(self, LockAs::File) {
+        match shared.write_if_loaded(self, LockClass::File) {
             Some(mut file) => self.write_kept(&mut file),
             None => Ok(()),
         }
@@ -67,10 +67,10 @@ impl Engine {
     }
 
     /// Goes on after an error; returns the first one.
-    fn write_times_of(&self, files: Vec<(Duration, Arc<LiveInode>)>) -> Result<(), Error> {
+    fn write_times_of(&self, files: Vec<(Duration, Arc<CachedInode>)>) -> Result<(), Error> {
         let mut outcome = Ok(());
         for (due, shared) in files {
-            let stored = self.noted(self.write_times(&shared));
+            let stored = self.record_corruption(self.write_times(&shared));
             if let Err(error) = &stored {
                 tracing::error!(inode = %shared.number(), %error, "times are lost");
             }

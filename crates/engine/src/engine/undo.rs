@@ -1,10 +1,10 @@
-//! What an operation has changed so far, and how it is taken back.
+//! The changes of an operation so far, and how they are undone.
 //!
 //! Other operations of the same transaction share its frames, so nothing is taken back by giving
-//! frames up. What an operation has for itself (blocks of directories, maps and attributes under
-//! its inode's lock, records of inodes) gets its bytes back: they are copied before the first
-//! change. What others change too is counted back: clusters and inodes, orphans, quotas, users of
-//! what is shared.
+//! frames up. Blocks that only the operation changes (blocks of directories, maps and attributes
+//! under its inode's lock, records of inodes) get their bytes back: they are copied before the
+//! first change. Shared state is counted back: clusters and inodes, orphans, quotas, users of
+//! shared blocks.
 
 use crate::edit::{Undo, Usage};
 use crate::write::quota::Owners;
@@ -23,8 +23,7 @@ const KEPT: usize = 1 << 20;
 /// One change.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Entry {
-    /// So many bytes of a block from `start` on; what they were before lies at `at` among the
-    /// copies.
+    /// A range of bytes of a block from `start` on; the earlier bytes lie at `at` among the copies.
     Part { block: BlockNo, kind: BlockKind, start: u32, len: u32, at: usize },
     /// A block that was not in memory was filled: the device has what it held.
     Unread { block: BlockNo },
@@ -32,7 +31,7 @@ pub(super) enum Entry {
     Record { number: InodeNo, at: usize },
     /// `i_dtime` of a record, as it was.
     Dtime { number: InodeNo, dtime: u32 },
-    /// What the algorithms note.
+    /// The changes that the algorithms record.
     Noted(Undo),
     /// An inode was taken, or given back.
     Inode { number: InodeNo, is_dir: bool, is_taken: bool },
@@ -122,7 +121,7 @@ impl UndoLog {
     }
 
     /// Keeps what the algorithms note.
-    pub(super) fn note(&mut self, undo: Undo) {
+    pub(super) fn record_undo(&mut self, undo: Undo) {
         self.has_offers |=
             matches!(undo, Undo::Forgets(_) | Undo::OffersBlock(..) | Undo::OffersValue(..));
         self.push(Entry::Noted(undo));
@@ -202,7 +201,7 @@ impl UndoLog {
         mark
     }
 
-    /// What was changed since the mark belongs to what was changed before.
+    /// Changes since the mark belong to the changes before it.
     pub(super) fn leave(&mut self, mark: Mark) {
         self.scope = mark.scope;
     }
@@ -214,7 +213,7 @@ impl UndoLog {
         self.scope = mark.scope;
     }
 
-    /// Takes the last entry behind the mark out.
+    /// Takes the last entry after the mark out.
     pub(super) fn pop(&mut self, mark: Mark) -> Option<Entry> {
         if self.entries.len() > mark.entries { self.entries.pop() } else { None }
     }

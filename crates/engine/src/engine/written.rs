@@ -1,8 +1,8 @@
-//! What is written to a volume's devices: the superblock counts it over the volume's life
+//! The bytes written to a volume's devices: the superblock counts them over the volume's life
 //! (`s_kbytes_written`). While the volume is frozen nothing is; and nothing is any more once
 //! another host has taken it, or it was shut down.
 
-use super::status::Status;
+use super::health::Health;
 use crate::ranks::WriteGateLock;
 use extant_device::{Device, DeviceError, Operation, Request};
 use extant_runtime::sync::atomic::{AtomicU64, Ordering};
@@ -79,12 +79,12 @@ pub(crate) struct CountedDevice {
     gate: WriteGate,
     /// Bytes that [`Self::take_kib`] has not given yet.
     written: AtomicU64,
-    status: Arc<Status>,
+    health: Arc<Health>,
 }
 
 impl CountedDevice {
-    pub(crate) fn new(inner: Arc<dyn Device>, status: Arc<Status>) -> Self {
-        Self { inner, gate: WriteGate::default(), written: AtomicU64::new(0), status }
+    pub(crate) fn new(inner: Arc<dyn Device>, health: Arc<Health>) -> Self {
+        Self { inner, gate: WriteGate::default(), written: AtomicU64::new(0), health }
     }
 
     /// Blocks new writes, and waits until writes in progress are done. Operations have ended before
@@ -116,7 +116,7 @@ impl Device for CountedDevice {
         let writes =
             |request: &Request<'_>| changes(request) && request.operation() != Operation::Flush;
         let _passed = batch.iter().any(writes).then(|| self.gate.pass());
-        if let Some(refusal) = self.status.refusal()
+        if let Some(refusal) = self.health.refusal()
             && batch.iter().any(changes)
         {
             return Err(refusal);

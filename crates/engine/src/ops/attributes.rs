@@ -3,7 +3,7 @@
 use super::credits;
 use crate::edit::{Edit, write_inode, write_loaded};
 use crate::engine::Engine;
-use crate::engine::inodes::LockAs;
+use crate::engine::inodes::LockClass;
 use crate::write::acl;
 use crate::write::quota::Owners;
 use extant_ondisk::InodeNo;
@@ -18,13 +18,13 @@ const EXTRA_SIZE_OF_TIMES: u16 = 16;
 /// No user and no group has this number: system calls take it for one that is not given.
 const NOBODY: u32 = u32::MAX;
 
-/// What is set of a file; the rest stays.
+/// The attributes to set; the others stay.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SetAttributes {
     /// Permissions with setuid, setgid and sticky; other bits are left out. An access control list
     /// follows.
     pub mode: Option<u16>,
-    /// Owner. What the file uses counts for the new one from now on.
+    /// Owner. The file's usage is charged to the new owner.
     pub uid: Option<u32>,
     /// Group, likewise.
     pub gid: Option<u32>,
@@ -37,12 +37,12 @@ pub struct SetAttributes {
     /// The times are those of reads and writes that were allowed before: that the file is
     /// append-only does not bar them. They are stored at once all the same ([`TimesOfUse`]).
     pub times_of_use: bool,
-    /// Who gives the file away is bound by the limits of quotas, as all but root are.
+    /// The change of owner is bound by quota limits, except for root.
     pub limits_bind: bool,
 }
 
-/// Times that the use of a file sets: reading, and writing by a cache in front of the volume. What
-/// is `None` stays.
+/// Times that the use of a file sets: reading, and writing by a cache in front of the volume. An
+/// attribute that is `None` stays.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TimesOfUse {
     /// Last read.
@@ -82,7 +82,7 @@ impl Engine {
         self.with_space(|| {
             self.check_writable()?;
             let shared = self.inodes.get(file);
-            let mut inode = shared.write(self, LockAs::File)?;
+            let mut inode = shared.write(self, LockClass::File)?;
             if inode.flags.contains(InodeFlags::IMMUTABLE) {
                 return Err(Error::NotPermitted(inode.number));
             }
@@ -112,7 +112,7 @@ impl Engine {
         }
         self.with_space(|| {
             let file = self.inodes.get(file);
-            let mut inode = file.write(self, LockAs::File)?;
+            let mut inode = file.write(self, LockClass::File)?;
             let is_use =
                 set.times_of_use && set.mode.is_none() && set.uid.is_none() && set.gid.is_none();
             if inode.flags.contains(InodeFlags::IMMUTABLE)

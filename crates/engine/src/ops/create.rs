@@ -1,11 +1,11 @@
 //! New files: regular ones, directories, links, special files, files without a name.
 
 use super::namespace::{check_name, check_takes_names, entry_type, one_more_subdir, touch};
-use super::{Creator, credits};
+use super::{Credentials, credits};
 use crate::alloc::InodeRequest;
 use crate::edit::{AllocationRequest, Edit, Limits, Purpose, Usage, write_loaded, write_new_inode};
 use crate::engine::Engine;
-use crate::engine::inodes::LockAs;
+use crate::engine::inodes::LockClass;
 use crate::engine::operation::Operation;
 use crate::write::acl::Inherited;
 use crate::write::dir::Vacancy;
@@ -16,17 +16,17 @@ use extant_device::Device;
 use extant_ondisk::inode::{DeviceNumber, FileType, I_BLOCK_SIZE, InodeFlags, PERMISSION_MASK};
 use extant_ondisk::{FileBlock, InodeNo};
 use extant_reader::Error;
-use extant_reader::read::dir::Found;
+use extant_reader::read::dir_block::EntryTarget;
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::xattr::{self, AclKind};
 
-/// Bytes of a symbolic link's target, with the zero byte behind it, as on Linux.
+/// Bytes of a symbolic link's target with its terminating zero byte, as on Linux.
 const MAX_TARGET: usize = 4096;
 
-/// What a new file counts for its owners before it has blocks.
+/// The charge of a new file to its owners before it has blocks.
 const ONE_INODE: Usage = Usage { space: 0, inodes: 1 };
 
-/// What a new file starts with.
+/// The first contents of a new file.
 #[derive(Clone, Copy)]
 enum Content<'a> {
     /// Nothing; a directory `.` and `..`.
@@ -61,7 +61,7 @@ impl Engine {
         dir: InodeNo,
         name: &[u8],
         permissions: u16,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<LoadedInode, Error> {
         self.make(dir, name, (FileType::Regular, permissions), Content::Empty, by)
     }
@@ -75,7 +75,7 @@ impl Engine {
         dir: InodeNo,
         name: &[u8],
         permissions: u16,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<LoadedInode, Error> {
         self.make(dir, name, (FileType::Directory, permissions), Content::Empty, by)
     }
@@ -92,7 +92,7 @@ impl Engine {
         name: &[u8],
         mode: u16,
         device: DeviceNumber,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<LoadedInode, Error> {
         let file_type = FileType::of_mode(mode).ok_or(Error::Invalid("a mode without a type"))?;
         let content = match file_type {
@@ -118,12 +118,12 @@ impl Engine {
         dir: InodeNo,
         name: &[u8],
         target: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<LoadedInode, Error> {
         if target.is_empty() || target.contains(&0) {
             return Err(Error::Invalid("an empty target, or one with a zero byte"));
         }
-        // The kernel puts a zero byte behind it.
+        // The kernel terminates it with a zero byte.
         if target.len() >= self.geometry().block_len() || target.len() >= MAX_TARGET {
             return Err(Error::NameTooLong);
         }
@@ -139,11 +139,11 @@ impl Engine {
         &self,
         dir: InodeNo,
         permissions: u16,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<LoadedInode, Error> {
         self.with_space(|| {
             let parent = self.inodes.get(dir);
-            let parent = parent.read(self, LockAs::Dir)?;
+            let parent = parent.read(self, LockClass::Dir)?;
             check_takes_names(&parent)?;
             let default = xattr::acl(self, &parent, AclKind::Default)?;
             let credits = credits::INODE_NUMBER
@@ -154,24 +154,23 @@ impl Engine {
             let request = InodeRequest { parent: dir, is_dir: false, is_top: false };
             let number = edit.allocate_inode_for(request)?;
             let file = self.inodes.get(number);
-            // Before anybody can think that it is an orphan that nobody wants.
-            file.hold_new();
+            // Before another thread can take it for an orphan to be deleted.
+            file.pin_new();
             let kind = (FileType::Regular, permissions);
             let made =
                 self.new_inode(&edit, number, &parent.inode, kind, by).and_then(|mut new| {
                     new.inode.links = 0;
                     let inherited = Inherited::of(default.as_ref(), new.mode, by.umask);
-                    put_nameless(&mut edit, &mut new, &inherited)?;
+                    put_unlinked(&mut edit, &mut new, &inherited)?;
                     self.orphans.lock().add(&mut edit, number)?;
                     Ok(new)
                 });
             let made = made.inspect_err(|_| {
-                file.let_go(1);
+                file.unpin(1);
             })?;
             edit.finish();
-            let mut locked = file.write_with(LockAs::File, |_| Ok(made.clone()))?;
-            // Somebody who knows the number of a file that was there before may have loaded half of
-            // it.
+            let mut locked = file.write_with(LockClass::File, |_| Ok(made.clone()))?;
+            // A caller that knows the number of an earlier file may have loaded a part of it.
             locked.clone_from(&made);
             file.set_may_be_named(&locked);
             Ok(made)
@@ -184,15 +183,15 @@ impl Engine {
         &self,
         edit: &mut Operation<'_>,
         dir: &LoadedInode,
-        by: &Creator,
-    ) -> Result<Found, Error> {
+        by: &Credentials,
+    ) -> Result<EntryTarget, Error> {
         let request = InodeRequest { parent: dir.number, is_dir: false, is_top: false };
         let number = edit.allocate_inode_for(request)?;
         let kind = (FileType::CharDevice, 0);
         let new = self.new_inode(edit, number, &dir.inode, kind, by)?;
-        edit.charge(&new, ONE_INODE, Limits::Judged)?;
+        edit.charge(&new, ONE_INODE, Limits::Enforced)?;
         write_loaded(edit, &new)?;
-        Ok(Found { inode: number, file_type: entry_type(FileType::CharDevice) })
+        Ok(EntryTarget { inode: number, file_type: entry_type(FileType::CharDevice) })
     }
 
     fn make(
@@ -201,12 +200,12 @@ impl Engine {
         name: &[u8],
         kind: (FileType, u16),
         content: Content<'_>,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<LoadedInode, Error> {
         let is_dir = kind.0 == FileType::Directory;
         self.with_space(|| {
             let parent = self.inodes.get(dir);
-            let mut parent = parent.write(self, LockAs::Dir)?;
+            let mut parent = parent.write(self, LockClass::Dir)?;
             parent.as_dir()?;
             check_name(name)?;
             check_takes_names(&parent)?;
@@ -241,12 +240,12 @@ impl Engine {
         new: &mut LoadedInode,
         (inherited, content): (&Inherited, Content<'_>),
     ) -> Result<(), Error> {
-        edit.charge(new, ONE_INODE, Limits::Judged)?;
-        // Whoever knows the number of a file that was there before finds none until this one is
-        // written whole.
+        edit.charge(new, ONE_INODE, Limits::Enforced)?;
+        // A caller that knows the number of an earlier file finds no inode until this one is
+        // written completely.
         let links = std::mem::take(&mut new.inode.links);
         self.fill_new(edit, parent.number, new, inherited, content)?;
-        let found = Found { inode: new.number, file_type: entry_type(new.file_type()) };
+        let found = EntryTarget { inode: new.number, file_type: entry_type(new.file_type()) };
         dir::insert_new(edit, parent, name, found, vacancy)?;
         new.inode.links = links;
         write_loaded(edit, new)?;
@@ -324,12 +323,12 @@ fn give(
 }
 
 /// Writes a new file that has no name.
-fn put_nameless(
+fn put_unlinked(
     edit: &mut Operation<'_>,
     new: &mut LoadedInode,
     inherited: &Inherited,
 ) -> Result<(), Error> {
-    edit.charge(new, ONE_INODE, Limits::Judged)?;
+    edit.charge(new, ONE_INODE, Limits::Enforced)?;
     give(edit, new, inherited)?;
     inline::start(edit, new)?;
     write_loaded(edit, new)

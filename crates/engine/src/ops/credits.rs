@@ -13,12 +13,12 @@ pub(crate) const INODE: u32 = 1;
 pub(crate) const BITMAP: u32 = 2;
 /// A block of attributes given up.
 pub(crate) const XATTR_BLOCK: u32 = 1 + BITMAP;
-/// What quotas of three kinds may take: for each a record, and where it is new a leaf, the nodes
-/// above it and the header.
+/// The blocks that quotas of three kinds may change: for each a record, and for a new record a
+/// leaf, the nodes above it and the header.
 pub(crate) const QUOTA: u32 = 3 * 6;
 /// The superblock.
 pub(crate) const SUPERBLOCK: u32 = 1;
-/// What an operation counts against the quotas of users, groups and projects.
+/// The charge of an operation to the quotas of users, groups and projects.
 pub(crate) fn quotas(engine: &Engine) -> u32 {
     if engine.has_quotas() { QUOTA } else { 0 }
 }

@@ -1,27 +1,27 @@
-//! The end of a file: its last link is gone, and nobody holds it any more.
+//! The end of a file: its last link is gone, and no pin is left.
 
 use super::credits;
 use crate::edit::{Edit, EditInodes, Limits, Usage, clear_inode, write_inode};
 use crate::engine::Engine;
-use crate::engine::inodes::{InodeWrite, LiveInode, LockAs};
+use crate::engine::inodes::{CachedInode, InodeWrite, LockClass};
 use crate::engine::operation::Operation;
 use crate::write::{orphans, xattr};
 use extant_ondisk::bitmap::{self, BitmapKind};
-use extant_ondisk::{FileBlock, Flaw, InodeNo, Place};
+use extant_ondisk::{FileBlock, Flaw, InodeNo, Location};
 use extant_reader::read::inode::{self, LoadedInode};
 use extant_reader::read::mapping::has_blocks;
 use extant_reader::{Error, VolumeRead};
 
 impl Engine {
-    /// Takes hold of an inode: it stays, even without links, until it is released as often. What a
-    /// mount's lookups and open files need.
+    /// Takes hold of an inode: it stays, even without links, until it is released as often. Pins
+    /// for a mount's lookups and open files.
     ///
     /// # Errors
     /// [`Error::FreeInode`], a broken inode, or the device failed.
     pub fn acquire(&self, inode: InodeNo) -> Result<LoadedInode, Error> {
         let file = self.inodes.get(inode);
-        let locked = file.read(self, LockAs::File)?;
-        file.hold(&locked);
+        let locked = file.read(self, LockClass::File)?;
+        file.pin(&locked);
         Ok(self.seen(&locked, locked.delayed()))
     }
 
@@ -30,21 +30,21 @@ impl Engine {
     /// # Errors
     /// The file could not be deleted.
     pub fn release(&self, inode: InodeNo, count: u64) -> Result<(), Error> {
-        if let Some(was_last) = self.inodes.let_go_of_absent(inode, count) {
+        if let Some(was_last) = self.inodes.unpin_absent(inode, count) {
             // It has links.
             if was_last {
-                self.allocator.discard_window(inode);
+                self.allocator.discard_preallocation(inode);
             }
             return Ok(());
         }
         let file = self.inodes.get(inode);
-        if !file.let_go(count) {
+        if !file.unpin(count) {
             return Ok(());
         }
         file.set_closed(true);
-        self.allocator.discard_window(inode);
+        self.allocator.discard_preallocation(inode);
         let load = |_| inode::load_any(self, inode);
-        let locked = match file.write_with(LockAs::File, load) {
+        let locked = match file.write_with(LockClass::File, load) {
             Err(Error::FreeInode(_)) => return Ok(()),
             other => other?,
         };
@@ -52,35 +52,35 @@ impl Engine {
             return Ok(());
         }
         if !self.orphans.lock().contains(inode) {
-            // Another has deleted it meanwhile, and the number may become another file's.
+            // Another thread has deleted it since, and the number may belong to another file.
             self.lazy_times.forget(&locked);
             locked.set_freed();
             return Ok(());
         }
-        if file.is_held() {
+        if file.is_pinned() {
             return Ok(());
         }
         let edit = self.edit(self.delete_credits(&locked))?;
-        self.noted(self.delete(edit, locked, ()))
+        self.record_corruption(self.delete(edit, locked, ()))
     }
 
     /// How many files without links are kept for who holds them: their space comes free when they
     /// are released.
-    pub fn nameless_count(&self) -> usize {
+    pub fn open_unlinked_count(&self) -> usize {
         self.orphans.lock().all().len()
     }
 
     /// Ends what a crash has cut off: deletes orphans without links, and cuts the others off at
-    /// their size. What is broken of them is noted, and the inode left as it is: that is a
-    /// checker's work, and the volume says so.
+    /// their size. Broken orphans are recorded, and the inodes left as they are: they need the
+    /// checker, and the superblock records the error.
     pub(crate) fn finish_orphans(&self) -> Result<(), Error> {
         let all = self.orphans.lock().all();
         for number in all {
-            if self.status.is_read_only() {
+            if self.health.is_read_only() {
                 return Ok(());
             }
-            match self.noted(self.finish_orphan(number)) {
-                Err(error) if error.is_corruption() && !self.status.is_read_only() => {
+            match self.record_corruption(self.finish_orphan(number)) {
+                Err(error) if error.is_corruption() && !self.health.is_read_only() => {
                     let mut edit = self.edit(orphans::CREDITS)?;
                     self.orphans.lock().remove(&mut edit, number)?;
                     edit.finish();
@@ -89,7 +89,7 @@ impl Engine {
                 other => other?,
             }
         }
-        if self.status.is_read_only() || !self.orphans.lock().is_broken() {
+        if self.health.is_read_only() || !self.orphans.lock().is_broken() {
             return Ok(());
         }
         let mut edit = self.edit(orphans::CREDITS)?;
@@ -101,9 +101,9 @@ impl Engine {
     fn finish_orphan(&self, number: InodeNo) -> Result<(), Error> {
         self.check_in_use(number)?;
         let file = self.inodes.get(number);
-        let mut locked = file.write_with(LockAs::File, |_| inode::load_any(self, number))?;
+        let mut locked = file.write_with(LockClass::File, |_| inode::load_any(self, number))?;
         if locked.inode.file_type().is_none() {
-            return Err(Flaw::bad_value("i_mode", locked.mode).at(Place::Inode(number)).into());
+            return Err(Flaw::bad_value("i_mode", locked.mode).at(Location::Inode(number)).into());
         }
         let mut edit = self.edit(self.delete_credits(&locked))?;
         if locked.links == 0 {
@@ -125,21 +125,21 @@ impl Engine {
         let bits = self.bitmap(group, BitmapKind::Inode)?;
         if !bitmap::test(&bits, index) {
             let flaw = Flaw::bad_value("orphan that is not in use", number.0);
-            return Err(flaw.at(Place::InodeBitmap(group)).into());
+            return Err(flaw.at(Location::InodeBitmap(group)).into());
         }
         Ok(())
     }
 
     /// Releases whatever is held.
-    pub(crate) fn let_go_of_all(&self) -> Result<(), Error> {
-        for inode in self.inodes.held() {
+    pub(crate) fn unpin_all(&self) -> Result<(), Error> {
+        for inode in self.inodes.pinned() {
             self.release(inode, u64::MAX)?;
         }
-        // Those whose deletion or truncation has failed half way. Who opens the volume next tries
-        // again what fails now.
+        // Those whose deletion or truncation has failed half way. The next open of the volume tries
+        // again.
         let left = self.orphans.lock().all();
         for number in left {
-            if let Err(error) = self.noted(self.finish_orphan(number)) {
+            if let Err(error) = self.record_corruption(self.finish_orphan(number)) {
                 tracing::warn!(%error, inode = %number, "an orphan is left");
             }
         }
@@ -156,27 +156,26 @@ impl Engine {
             + credits::XATTR_BLOCK
     }
 
-    /// The last link of a file is gone: it is deleted, or kept without links as long as somebody
-    /// holds it. The directories that had its name are locked until that may not be undone any
-    /// more.
+    /// The last link of a file is gone: it is deleted, or kept without links as long as it is
+    /// pinned. The directories that had its name are locked until that may not be undone any more.
     pub(super) fn drop_file<D>(
         &self,
         edit: Operation<'_>,
-        file: &LiveInode,
+        file: &CachedInode,
         inode: InodeWrite<'_>,
         dirs: D,
     ) -> Result<(), Error> {
-        if file.is_held() {
+        if file.is_pinned() {
             // Gone before what is locked, however this ends.
             let mut edit = edit;
             self.orphans.lock().add(&mut edit, inode.number)?;
             write_inode(&mut edit, inode.number, &inode.inode)?;
             edit.finish();
-            file.set_nameless();
+            file.set_unlinked();
             drop(dirs);
             return Ok(());
         }
-        file.set_nameless();
+        file.set_unlinked();
         self.delete(edit, inode, dirs)
     }
 
@@ -190,10 +189,10 @@ impl Engine {
         let mut dirs = Some(dirs);
         // Gone before what is locked, however this ends.
         let mut edit = edit;
-        // What is broken there is met before anything is given back.
+        // Corruption there is found before anything is given back.
         xattr::check(self, &inode)?;
         let (number, file_type) = (inode.number, inode.file_type());
-        self.allocator.discard_window(number);
+        self.allocator.discard_preallocation(number);
         if has_blocks(self, &inode) {
             let rest = self.delete_credits(&inode);
             let settling = || {

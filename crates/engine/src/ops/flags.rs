@@ -3,7 +3,7 @@
 use super::credits;
 use crate::edit::{Edit, write_inode};
 use crate::engine::Engine;
-use crate::engine::inodes::LockAs;
+use crate::engine::inodes::LockClass;
 use crate::options::DataMode;
 use crate::write::convert;
 use crate::write::dir::is_empty as is_empty_dir;
@@ -44,13 +44,13 @@ impl Engine {
     /// inode has no room for them, into pointers where they would need more than the inode's) is
     /// refused after the rest was set, as the kernel does.
     pub fn set_flags(&self, file: InodeNo, flags: InodeFlags) -> Result<InodeFlags, Error> {
-        self.noted(self.change_flags(file, flags))
+        self.record_corruption(self.change_flags(file, flags))
     }
 
     fn change_flags(&self, file: InodeNo, flags: InodeFlags) -> Result<InodeFlags, Error> {
         self.wait_for_thaw()?;
         let shared = self.inodes.get(file);
-        let mut inode = shared.write(self, LockAs::File)?;
+        let mut inode = shared.write(self, LockClass::File)?;
         let new = self.flags_after(&inode, flags)?;
         let changes_map = (new ^ flags).contains(InodeFlags::EXTENTS);
         let changes_journalling = (new ^ inode.flags).contains(InodeFlags::JOURNAL_DATA);

@@ -1,8 +1,8 @@
 //! The changing calls of a live volume, one file for each family.
 //!
 //! A call locks the inodes that it changes, starts an operation with credits for the worst case,
-//! changes, and lets go in the opposite order. Permissions are not judged here: the caller is
-//! somebody who may.
+//! changes, and lets go in the opposite order. Permissions are not checked here: the caller has
+//! checked them.
 
 mod attributes;
 mod create;
@@ -27,9 +27,9 @@ use extant_ondisk::inode::{Inode, SETGID, SETUID};
 /// The permission of the group to execute, in a mode.
 const GROUP_EXECUTES: u16 = 0o0010;
 
-/// Who creates files.
+/// The credentials with which a call creates files and writes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Creator {
+pub struct Credentials {
     /// Owner of what is created.
     pub uid: u32,
     /// Group of what is created, unless the directory passes its own on (setgid).
@@ -39,17 +39,17 @@ pub struct Creator {
     pub umask: u16,
     /// Whether blocks and inodes that are reserved may be used.
     pub is_privileged: bool,
-    /// Files that are changed keep setuid and setgid.
+    /// Whether files that are changed keep setuid and setgid.
     pub keeps_set_ids: bool,
-    /// What is written was accepted before, by a cache in front of the volume: that the file has
-    /// become immutable or append-only since does not bar it.
+    /// Whether a cache in front of the volume accepted the data before: the write succeeds even if
+    /// the file has become immutable or append-only since.
     pub writes_back: bool,
-    /// That cache keeps the file's times too and stores them itself: what is written does not
-    /// change them.
+    /// Whether that cache keeps the file's times too and stores them itself: writes do not change
+    /// them.
     pub keeps_times: bool,
 }
 
-impl Creator {
+impl Credentials {
     /// The superuser with the usual umask.
     pub const ROOT: Self = Self {
         uid: 0,

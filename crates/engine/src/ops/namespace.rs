@@ -3,15 +3,16 @@
 use super::credits;
 use crate::edit::{Edit, write_loaded};
 use crate::engine::Engine;
-use crate::engine::inodes::LockAs;
+use crate::engine::inodes::LockClass;
 use crate::engine::operation::Operation;
 use crate::write::{dir, orphans};
 use extant_ondisk::dirent::{FileType as EntryType, MAX_NAME_LEN};
 use extant_ondisk::inode::{FileType, InodeFlags, MANY_LINKS};
-use extant_ondisk::{Flaw, InodeNo, Place, RoCompatFeatures};
+use extant_ondisk::{Flaw, InodeNo, Location, RoCompatFeatures};
 use extant_reader::Error;
 use extant_reader::read::dir::BrokenIndex;
-use extant_reader::read::dir::{Found, Located, locate};
+use extant_reader::read::dir::locate;
+use extant_reader::read::dir_block::{EntryLocation, EntryTarget};
 use extant_reader::read::inode::{self, LoadedInode};
 
 /// Links that a file may have, as the kernel has it.
@@ -75,7 +76,7 @@ pub(super) fn check_loses_name(file: &LoadedInode) -> Result<(), Error> {
     check_links_change(file)?;
     if file.links == 0 {
         return Err(Flaw::bad_value("i_links_count", file.links)
-            .at(Place::Inode(file.number))
+            .at(Location::Inode(file.number))
             .into());
     }
     Ok(())
@@ -132,7 +133,7 @@ impl Engine {
     pub fn link(&self, file: InodeNo, dir: InodeNo, name: &[u8]) -> Result<LoadedInode, Error> {
         self.with_space(|| {
             let parent = self.inodes.get(dir);
-            let mut parent = parent.write(self, LockAs::Dir)?;
+            let mut parent = parent.write(self, LockClass::Dir)?;
             parent.as_dir()?;
             check_name(name)?;
             check_takes_names(&parent)?;
@@ -140,12 +141,12 @@ impl Engine {
                 return Err(Error::LinksDirectory);
             }
             let vacancy = dir::vacancy(self, &parent, name)?;
-            // A directory is not waited for: whoever has it may wait for the parent.
+            // The directory's lock is not waited for: its holder may wait for the parent.
             if inode::load_any(self, file)?.is_dir() {
                 return Err(Error::LinksDirectory);
             }
             let target = self.inodes.get(file);
-            let mut inode = target.write(self, LockAs::File)?;
+            let mut inode = target.write(self, LockClass::File)?;
             if inode.is_dir() {
                 return Err(Error::LinksDirectory);
             }
@@ -158,12 +159,12 @@ impl Engine {
             }
             check_project(&parent, &inode)?;
             if inode.links == 0 {
-                // What gets its first name is whole then.
+                // A file that gets its first name is complete then.
                 self.write_back(&target, &mut inode);
             }
             let credits = credits::insert_name(&parent) + credits::INODE + orphans::CREDITS;
             let mut edit = self.edit(credits)?;
-            let found = Found { inode: file, file_type: entry_type(inode.file_type()) };
+            let found = EntryTarget { inode: file, file_type: entry_type(inode.file_type()) };
             dir::insert_new(&mut edit, &mut parent, name, found, vacancy)?;
             touch(&edit, &mut parent);
             write_loaded(&mut edit, &parent)?;
@@ -178,17 +179,17 @@ impl Engine {
         })
     }
 
-    /// Takes a name of a file away, and with its last link the file, unless somebody holds it
+    /// Removes a name of a file, and with its last link the file, unless it is pinned
     /// ([`Self::acquire`]).
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::IsADirectory`], and as [`Self::create`].
     pub fn unlink(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
-        self.noted(self.unlink_named(dir, name))
+        self.record_corruption(self.unlink_named(dir, name))
     }
 
     /// Where a name is that is to be taken out of a locked directory.
-    fn locate_to_remove(&self, dir: &LoadedInode, name: &[u8]) -> Result<Located, Error> {
+    fn locate_to_remove(&self, dir: &LoadedInode, name: &[u8]) -> Result<EntryLocation, Error> {
         dir.as_dir()?;
         check_own_name(name)?;
         let located = locate(self, dir, name, BrokenIndex::Report)?;
@@ -201,10 +202,10 @@ impl Engine {
     fn unlink_named(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
         self.wait_for_thaw()?;
         let parent = self.inodes.get(dir);
-        let mut parent = parent.write(self, LockAs::Dir)?;
+        let mut parent = parent.write(self, LockClass::Dir)?;
         let located = self.locate_to_remove(&parent, name)?;
         let file = self.inodes.get(located.found.inode);
-        let mut inode = file.write(self, LockAs::File)?;
+        let mut inode = file.write(self, LockClass::File)?;
         if inode.is_dir() {
             return Err(Error::IsADirectory);
         }
@@ -226,16 +227,16 @@ impl Engine {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NotEmpty`], and as [`Self::create`].
     pub fn rmdir(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
-        self.noted(self.rmdir_named(dir, name))
+        self.record_corruption(self.rmdir_named(dir, name))
     }
 
     fn rmdir_named(&self, dir: InodeNo, name: &[u8]) -> Result<(), Error> {
         self.wait_for_thaw()?;
         let parent = self.inodes.get(dir);
-        let mut parent = parent.write(self, LockAs::Dir)?;
+        let mut parent = parent.write(self, LockClass::Dir)?;
         let located = self.locate_to_remove(&parent, name)?;
         let child = self.inodes.get(located.found.inode);
-        let mut inode = child.write(self, LockAs::Child)?;
+        let mut inode = child.write(self, LockClass::Child)?;
         inode.as_dir()?;
         check_loses_name(&inode)?;
         if !dir::is_empty(self, &inode)? {
@@ -249,17 +250,17 @@ impl Engine {
     }
 }
 
-/// Nobody locks an inode twice, whatever a broken volume says: a name in a locked directory is of
-/// another inode.
+/// No inode is locked twice, even on a broken volume: a name in a locked directory is of another
+/// inode.
 pub(super) fn check_is_no_locked_dir(named: InodeNo, locked: &[InodeNo]) -> Result<(), Error> {
     if locked.contains(&named) {
         let flaw = Flaw::Rule("a directory has a name inside itself");
-        return Err(flaw.at(Place::Inode(named)).into());
+        return Err(flaw.at(Location::Inode(named)).into());
     }
     Ok(())
 }
 
-/// What a name that is taken away was of.
+/// The inode of a name that is removed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Named {
     File,
@@ -270,7 +271,7 @@ enum Named {
 fn remove_name(
     edit: &mut Operation<'_>,
     parent: &mut LoadedInode,
-    located: Located,
+    located: EntryLocation,
     named: Named,
 ) -> Result<(), Error> {
     dir::remove_located(edit, parent, located)?;

@@ -1,6 +1,6 @@
-//! What a new inode starts as.
+//! The first fields of a new inode.
 
-use super::Creator;
+use super::Credentials;
 use crate::edit::Edit;
 use crate::engine::Engine;
 use extant_ondisk::extent::OwnedNode;
@@ -54,7 +54,7 @@ pub(super) fn mode_and_gid(
     dir: &Inode,
     file_type: FileType,
     permissions: u16,
-    by: &Creator,
+    by: &Credentials,
     passes_group: bool,
 ) -> (u16, u32) {
     let mut mode = file_type.mode() | (permissions & 0o7777);
@@ -75,7 +75,7 @@ impl Engine {
         number: InodeNo,
         dir: &Inode,
         (file_type, permissions): (FileType, u16),
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<LoadedInode, Error> {
         let geometry = self.geometry();
         let default = &self.info.superblock.default_mount_opts;
@@ -111,8 +111,8 @@ impl Engine {
         Ok(LoadedInode { number, inode, xattr_space: Box::default() })
     }
 
-    /// Bytes of fields behind the first 128 in a new inode: those known today, and with extra_isize
-    /// as many as the superblock wants, where they fit.
+    /// Bytes of fields after the first 128 in a new inode: those known today, and with extra_isize
+    /// the number that the superblock wants, if they fit.
     fn extra_isize(&self) -> u16 {
         let geometry = self.geometry();
         let room = geometry.inode_size - GOOD_OLD_INODE_SIZE;

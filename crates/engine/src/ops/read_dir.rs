@@ -1,4 +1,4 @@
-//! Reading a directory that others change meanwhile.
+//! Reading a directory that others may change during the walk.
 //!
 //! A cookie must mean the same place however the records move. In a directory that is filed by
 //! hash, or will be when it grows, entries come in the order of their hashes and the cookie is the
@@ -6,14 +6,15 @@
 //! all the time is read exactly once.
 
 use crate::engine::Engine;
-use crate::engine::inodes::LockAs;
+use crate::engine::inodes::LockClass;
 use extant_ondisk::dirent::FileType;
 use extant_ondisk::dx_hash::DirHasher;
-use extant_ondisk::{FileBlock, Flaw, InodeNo, Place};
+use extant_ondisk::{FileBlock, Flaw, InodeNo, Location};
 use extant_reader::hash::WordHasher;
 use extant_reader::read::dir::BrokenIndex;
-use extant_reader::read::dir::{self, DirEntry, ReadDir, is_indexed, lookup};
-use extant_reader::read::htree::{self, Way};
+use extant_reader::read::dir::{self, DirEntry, ReadDir, lookup};
+use extant_reader::read::dir_block::{self, is_indexed};
+use extant_reader::read::htree::{self, HtreePath};
 use extant_reader::read::inode::{LoadedInode, dir_blocks};
 use extant_reader::{Error, MetadataRead, VolumeRead};
 use std::collections::VecDeque;
@@ -24,8 +25,8 @@ const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 /// Where the hash begins in a cookie.
 const HASH_SHIFT: u32 = 32;
-/// The last of the cookies of a hash that a name has by itself: behind it is room for names of one
-/// cookie.
+/// The last of the cookies of a hash that belong to one name: the cookies after it are for names
+/// that share one.
 const LAST_MINOR: u64 = 0xffff_ffff - (1 << 20);
 /// Bits of a place in a block, in units of 4 bytes.
 const PLACE_BITS: u32 = 16;
@@ -65,10 +66,10 @@ impl<'v> EngineReadDir<'v> {
 }
 
 impl Engine {
-    /// The next entries behind a cookie: at least one unless there are no more.
+    /// The next entries after a cookie: at least one unless there are no more.
     fn entries_after(&self, dir: InodeNo, after: u64) -> Result<VecDeque<DirEntry>, Error> {
         let shared = self.inodes.get(dir);
-        let inode = shared.read(self, LockAs::Dir)?;
+        let inode = shared.read(self, LockClass::Dir)?;
         if is_indexed(self, &inode) {
             return self.indexed_after(&inode, after);
         }
@@ -84,7 +85,7 @@ impl Engine {
     /// go on with its last hash.
     fn indexed_after(&self, dir: &LoadedInode, after: u64) -> Result<VecDeque<DirEntry>, Error> {
         let hasher = htree::hasher(self, dir)?;
-        let (format, records) = (htree::format(self, dir), dir::format(self, dir));
+        let (format, records) = (htree::format(self, dir), dir_block::format(self, dir));
         let blocks = dir_blocks(self, dir)?;
         let mut found = Vec::new();
         for (name, cookie) in [(&b"."[..], DOT), (b"..", DOT_DOT)] {
@@ -94,12 +95,12 @@ impl Engine {
                 found.push(DirEntry { inode, file_type, name, cookie });
             }
         }
-        let Way { mut levels, leaf, .. } = htree::descend(self, dir, hash_of_cookie(after))?;
+        let HtreePath { mut levels, leaf, .. } = htree::descend(self, dir, hash_of_cookie(after))?;
         let mut next = Some(leaf);
         // A directory has no more leaves than blocks.
         for _ in 0..blocks.0 {
             let Some(leaf) = next else { break };
-            let bytes = dir::block(self, dir, leaf)?;
+            let bytes = dir_block::block(self, dir, leaf)?;
             for entry in records.entries(&bytes, leaf) {
                 let entry = entry?;
                 let Some(inode) = entry.inode else { continue };
@@ -141,11 +142,11 @@ impl Engine {
     /// Of a directory without an index: the rest of the block that the cookie lies in. Records are
     /// split and joined, but the place where one begins stays.
     fn linear_after(&self, dir: &LoadedInode, after: u64) -> Result<VecDeque<DirEntry>, Error> {
-        let records = dir::format(self, dir);
+        let records = dir_block::format(self, dir);
         let end = dir_blocks(self, dir)?;
         let mut found = VecDeque::new();
         for at in (after >> PLACE_BITS..end.0).map(FileBlock) {
-            let bytes = dir::block(self, dir, at)?;
+            let bytes = dir_block::block(self, dir, at)?;
             for entry in records.entries(&bytes, at) {
                 let entry = entry?;
                 let Some(inode) = entry.inode else { continue };
@@ -184,9 +185,9 @@ fn hash_of_cookie(cookie: u64) -> u32 {
     ((cookie >> HASH_SHIFT).saturating_sub(1) << 1) as u32
 }
 
-/// The entries behind a cookie, in their order. Names of one cookie get the free ones behind it, in
-/// the order of the names, so that none is lost or comes twice where reading goes on between them:
-/// all names of its hash are among those that were found.
+/// The entries after a cookie, in their order. Names of one cookie get the free cookies after it,
+/// in the order of the names, so that no name is lost or repeated if reading continues between
+/// them: all names of its hash are among those that were found.
 fn in_order(mut found: Vec<DirEntry>, after: u64) -> VecDeque<DirEntry> {
     found.sort_by(|a, b| (a.cookie, &a.name).cmp(&(b.cookie, &b.name)));
     for at in 1..found.len() {
@@ -196,11 +197,11 @@ fn in_order(mut found: Vec<DirEntry>, after: u64) -> VecDeque<DirEntry> {
     found.into()
 }
 
-/// Refuses a name with a slash or a zero byte: whoever copied the tree out would write somewhere
-/// else.
+/// Refuses a name with a slash or a zero byte: a program that copies the tree would write outside
+/// it.
 fn check_shown(dir: InodeNo, block: FileBlock, at: usize, name: &[u8]) -> Result<(), Error> {
     if name.iter().any(|byte| matches!(byte, 0 | b'/')) {
-        let place = Place::DirEntry(dir, block, at as u32);
+        let place = Location::DirEntry(dir, block, at as u32);
         return Err(Flaw::Rule("the name holds a slash or a zero byte").at(place).into());
     }
     Ok(())
@@ -214,7 +215,7 @@ impl Iterator for EngineReadDir<'_> {
             Form::Still(entries) => entries.next(),
             Form::Live { engine, dir, after, waiting, is_done } => {
                 if waiting.is_empty() && !*is_done {
-                    match engine.noted(engine.entries_after(*dir, *after)) {
+                    match engine.record_corruption(engine.entries_after(*dir, *after)) {
                         Ok(entries) => *waiting = entries,
                         Err(error) => {
                             *is_done = true;

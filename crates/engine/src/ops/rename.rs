@@ -1,7 +1,7 @@
 //! Renames.
 //!
-//! Renames of directories between two directories take the volume's rename lock: as long as it is
-//! held, nobody's ancestors change, so that the directories can be locked from the top down and no
+//! Renames of directories between two directories take the volume's rename lock: while it is held,
+//! no directory's ancestors change, so that the directories can be locked from the top down and no
 //! directory is moved below itself. Other files need no such care: their two directories are locked
 //! without waiting for one while the other is held.
 
@@ -9,17 +9,18 @@ use super::namespace::{
     check_gives_names, check_is_no_locked_dir, check_loses_name, check_own_name, check_project,
     check_takes_names, one_more_subdir, one_subdir_less, touch,
 };
-use super::{Creator, credits};
+use super::{Credentials, credits};
 use crate::edit::{Edit, write_loaded};
 use crate::engine::Engine;
-use crate::engine::inodes::{InodeWrite, LiveInode, LockAs};
+use crate::engine::inodes::{CachedInode, InodeWrite, LockClass};
 use crate::engine::operation::Operation;
 use crate::write::dir::{self, Vacancy};
 use extant_ondisk::dirent::FileType as EntryType;
-use extant_ondisk::{Flaw, InodeNo, Place};
+use extant_ondisk::{Flaw, InodeNo, Location};
 use extant_reader::Error;
 use extant_reader::read::dir::BrokenIndex;
-use extant_reader::read::dir::{Found, Located, locate, lookup};
+use extant_reader::read::dir::{locate, lookup};
+use extant_reader::read::dir_block::{EntryLocation, EntryTarget};
 use extant_reader::read::inode::LoadedInode;
 use extant_runtime::sync::Arc;
 use std::collections::HashSet;
@@ -65,14 +66,14 @@ impl Dirs<'_> {
 
 /// A file that is renamed, or whose name is taken.
 struct Renamed {
-    found: Found,
-    file: Arc<LiveInode>,
+    found: EntryTarget,
+    file: Arc<CachedInode>,
     is_dir: bool,
 }
 
 impl Renamed {
-    fn key(&self) -> (LockAs, InodeNo) {
-        (if self.is_dir { LockAs::Child } else { LockAs::File }, self.found.inode)
+    fn key(&self) -> (LockClass, InodeNo) {
+        (if self.is_dir { LockClass::Child } else { LockClass::File }, self.found.inode)
     }
 }
 
@@ -81,7 +82,7 @@ impl Renamed {
     fn check(&self, inode: &LoadedInode) -> Result<(), Error> {
         if inode.is_dir() != self.is_dir {
             let flaw = Flaw::Rule("a name says another type of file");
-            return Err(flaw.at(Place::Inode(self.found.inode)).into());
+            return Err(flaw.at(Location::Inode(self.found.inode)).into());
         }
         Ok(())
     }
@@ -91,7 +92,7 @@ impl Renamed {
 /// and do not change.
 #[derive(Clone, Copy)]
 struct Places {
-    old: Located,
+    old: EntryLocation,
     new: Vacancy,
 }
 
@@ -104,7 +105,7 @@ enum Renames {
 }
 
 /// Which of two directories is above the other, and what lies below it on the way.
-enum Kinship {
+enum DirectoryRelation {
     /// The old name's, with the directory in it that leads to the new name's.
     FromAbove(InodeNo),
     /// The new name's, with the directory in it that leads to the old name's.
@@ -113,8 +114,8 @@ enum Kinship {
 }
 
 impl Engine {
-    /// Renames a file: `name` of `dir` becomes `to_name` of `to_dir`. What had that name is
-    /// replaced, unless the flags say otherwise. Two names of one file stay as they are.
+    /// Renames a file: `name` of `dir` becomes `to_name` of `to_dir`. The file that had the new
+    /// name is replaced, unless the flags say otherwise. Two names of one file stay as they are.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Exists`] as the flags say, [`Error::NotADirectory`] and
@@ -129,7 +130,7 @@ impl Engine {
         to_name: &[u8],
         flags: RenameFlags,
     ) -> Result<(), Error> {
-        self.rename_by((dir, name), (to_dir, to_name), flags, &Creator::ROOT)
+        self.rename_by((dir, name), (to_dir, to_name), flags, &Credentials::ROOT)
     }
 
     /// As [`Self::rename`]; `by` owns what stands for the old name.
@@ -141,7 +142,7 @@ impl Engine {
         (dir, name): (InodeNo, &[u8]),
         (to_dir, to_name): (InodeNo, &[u8]),
         flags: RenameFlags,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(), Error> {
         let excludes = RenameFlags::NOREPLACE | RenameFlags::WHITEOUT;
         if flags.contains(RenameFlags::EXCHANGE) && flags.intersects(excludes) {
@@ -155,12 +156,12 @@ impl Engine {
         &self,
         from: Name<'_>,
         to: Name<'_>,
-        flags: (RenameFlags, &Creator),
+        flags: (RenameFlags, &Credentials),
     ) -> Result<(), Error> {
         let (from_dir, to_dir) = (self.inodes.get(from.dir), self.inodes.get(to.dir));
         if from.dir == to.dir {
-            let dirs = Dirs { from: from_dir.write(self, LockAs::Dir)?, to: None };
-            return self.rename_in(dirs, from, to, Some(&Kinship::None), flags).map(drop);
+            let dirs = Dirs { from: from_dir.write(self, LockClass::Dir)?, to: None };
+            return self.rename_in(dirs, from, to, Some(&DirectoryRelation::None), flags).map(drop);
         }
         if let Some(dirs) = self.try_lock_dirs(&from_dir, &to_dir)?
             && self.rename_in(dirs, from, to, None, flags)? == Renames::Done
@@ -180,8 +181,8 @@ impl Engine {
         mut dirs: Dirs<'_>,
         from: Name<'_>,
         to: Name<'_>,
-        kinship: Option<&Kinship>,
-        (flags, by): (RenameFlags, &Creator),
+        kinship: Option<&DirectoryRelation>,
+        (flags, by): (RenameFlags, &Credentials),
     ) -> Result<Renames, Error> {
         dirs.from.as_dir()?;
         dirs.to().as_dir()?;
@@ -239,18 +240,18 @@ impl Engine {
     /// `None` where others were in the way again and again.
     fn try_lock_dirs<'a>(
         &self,
-        from_dir: &'a LiveInode,
-        to_dir: &'a LiveInode,
+        from_dir: &'a CachedInode,
+        to_dir: &'a CachedInode,
     ) -> Result<Option<Dirs<'a>>, Error> {
         for turn in 0..TRIES {
             if turn % 2 == 0 {
-                let from = from_dir.write(self, LockAs::Dir)?;
-                if let Some(to) = to_dir.try_write(self, LockAs::SecondDir)? {
+                let from = from_dir.write(self, LockClass::Dir)?;
+                if let Some(to) = to_dir.try_write(self, LockClass::SecondDir)? {
                     return Ok(Some(Dirs { from, to: Some(to) }));
                 }
             } else {
-                let to = to_dir.write(self, LockAs::Dir)?;
-                if let Some(from) = from_dir.try_write(self, LockAs::SecondDir)? {
+                let to = to_dir.write(self, LockClass::Dir)?;
+                if let Some(from) = from_dir.try_write(self, LockClass::SecondDir)? {
                     return Ok(Some(Dirs { from, to: Some(to) }));
                 }
             }
@@ -259,14 +260,14 @@ impl Engine {
     }
 
     /// Which of the directories is above the other. The rename lock is held, so that it stays so.
-    fn kinship(&self, from: InodeNo, to: InodeNo) -> Result<Kinship, Error> {
+    fn kinship(&self, from: InodeNo, to: InodeNo) -> Result<DirectoryRelation, Error> {
         if from == to {
-            return Ok(Kinship::None);
+            return Ok(DirectoryRelation::None);
         }
         if let Some(below) = self.way_down(from, to)? {
-            return Ok(Kinship::FromAbove(below));
+            return Ok(DirectoryRelation::FromAbove(below));
         }
-        Ok(self.way_down(to, from)?.map_or(Kinship::None, Kinship::ToAbove))
+        Ok(self.way_down(to, from)?.map_or(DirectoryRelation::None, DirectoryRelation::ToAbove))
     }
 
     /// The directory in `above` that leads to `below`, or is it; `None` when `below` lies
@@ -291,7 +292,7 @@ impl Engine {
             }
             if !seen.insert(parent) {
                 let flaw = Flaw::Rule("a directory is its own ancestor");
-                return Err(flaw.at(Place::Inode(parent)).into());
+                return Err(flaw.at(Location::Inode(parent)).into());
             }
             at = parent;
         }
@@ -301,30 +302,30 @@ impl Engine {
     /// Locks the directories: the one above first, or else the one with the smaller number.
     fn lock_dirs<'a>(
         &self,
-        from_dir: &'a LiveInode,
-        to_dir: &'a LiveInode,
+        from_dir: &'a CachedInode,
+        to_dir: &'a CachedInode,
         from: Name<'_>,
         to: Name<'_>,
-        kinship: &Kinship,
+        kinship: &DirectoryRelation,
     ) -> Result<Dirs<'a>, Error> {
         if from.dir == to.dir {
-            return Ok(Dirs { from: from_dir.write(self, LockAs::Dir)?, to: None });
+            return Ok(Dirs { from: from_dir.write(self, LockClass::Dir)?, to: None });
         }
         let is_from_first = match kinship {
-            Kinship::FromAbove(_) => true,
-            Kinship::ToAbove(_) => false,
-            Kinship::None => from.dir < to.dir,
+            DirectoryRelation::FromAbove(_) => true,
+            DirectoryRelation::ToAbove(_) => false,
+            DirectoryRelation::None => from.dir < to.dir,
         };
         if is_from_first {
-            let from = from_dir.write(self, LockAs::Dir)?;
-            Ok(Dirs { from, to: Some(to_dir.write(self, LockAs::SecondDir)?) })
+            let from = from_dir.write(self, LockClass::Dir)?;
+            Ok(Dirs { from, to: Some(to_dir.write(self, LockClass::SecondDir)?) })
         } else {
-            let to = to_dir.write(self, LockAs::Dir)?;
-            Ok(Dirs { from: from_dir.write(self, LockAs::SecondDir)?, to: Some(to) })
+            let to = to_dir.write(self, LockClass::Dir)?;
+            Ok(Dirs { from: from_dir.write(self, LockClass::SecondDir)?, to: Some(to) })
         }
     }
 
-    /// What has the old name, and what has the new one.
+    /// The file with the old name, and the one with the new name.
     fn find_both(
         &self,
         dirs: &mut Dirs<'_>,
@@ -352,8 +353,9 @@ impl Engine {
         }
     }
 
-    /// A file found in a locked directory: it does not go meanwhile, and its type never changes.
-    fn renamed(&self, found: Found) -> Result<Renamed, Error> {
+    /// A file found in a locked directory: it is not removed while the lock is held, and its type
+    /// never changes.
+    fn renamed(&self, found: EntryTarget) -> Result<Renamed, Error> {
         let file = self.inodes.get(found.inode);
         // A broken volume may name a directory inside itself; it is locked already then.
         let is_dir = if found.file_type == EntryType::Unknown {
@@ -370,7 +372,7 @@ impl Engine {
         mut dirs: Dirs<'_>,
         from: Name<'_>,
         to: Name<'_>,
-        (places, whiteout): (Places, Option<&Creator>),
+        (places, whiteout): (Places, Option<&Credentials>),
         (source, mut inode): (&Renamed, InodeWrite<'_>),
         replaced: Option<(&Renamed, InodeWrite<'_>)>,
     ) -> Result<(), Error> {
@@ -390,7 +392,7 @@ impl Engine {
             self.check_takes_subdir(dirs.to())?;
         }
         if replaced.is_some() && self.options.auto_da_alloc {
-            // Whoever sees the new file under the name sees its data.
+            // A reader that sees the new file under the name sees its data.
             self.write_back(&source.file, &mut inode);
         }
         let credits = credits::insert_name(dirs.to())
@@ -413,7 +415,7 @@ impl Engine {
             dirs.to().inode.links = one_subdir_less(dirs.to().links);
         }
         if moves_dir {
-            let parent = Found { inode: to.dir, file_type: EntryType::Directory };
+            let parent = EntryTarget { inode: to.dir, file_type: EntryType::Directory };
             dir::replace(&mut edit, &mut inode, b"..", parent)?;
             dirs.from.inode.links = one_subdir_less(dirs.from.links);
             dirs.to().inode.links = one_more_subdir(dirs.to().links);
@@ -442,7 +444,7 @@ impl Engine {
         dirs: &mut Dirs<'_>,
         from: Name<'_>,
         to: Name<'_>,
-        (places, whiteout, replaces): (Places, Option<Found>, bool),
+        (places, whiteout, replaces): (Places, Option<EntryTarget>, bool),
     ) -> Result<(), Error> {
         let source = places.old.found;
         if replaces {
@@ -495,7 +497,7 @@ impl Engine {
                 [(source, &mut inode, to.dir), (target, &mut other, from.dir)]
             {
                 if renamed.is_dir {
-                    let parent = Found { inode: new_parent, file_type: EntryType::Directory };
+                    let parent = EntryTarget { inode: new_parent, file_type: EntryType::Directory };
                     dir::replace(&mut edit, moved, b"..", parent)?;
                 }
             }
@@ -523,14 +525,16 @@ impl Engine {
 fn check_apart(
     source: &Renamed,
     target: Option<&Renamed>,
-    kinship: &Kinship,
+    kinship: &DirectoryRelation,
     flags: RenameFlags,
 ) -> Result<(), Error> {
     match kinship {
-        Kinship::FromAbove(below) if source.found.inode == *below => {
+        DirectoryRelation::FromAbove(below) if source.found.inode == *below => {
             Err(Error::Invalid("a directory moved below itself"))
         }
-        Kinship::ToAbove(below) if target.is_some_and(|target| target.found.inode == *below) => {
+        DirectoryRelation::ToAbove(below)
+            if target.is_some_and(|target| target.found.inode == *below) =>
+        {
             Err(if flags.contains(RenameFlags::EXCHANGE) {
                 Error::Invalid("a directory moved below itself")
             } else {
@@ -559,7 +563,7 @@ fn store_dirs(edit: &mut Operation<'_>, dirs: &mut Dirs<'_>) -> Result<(), Error
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Creator, Volume, VolumeOptions};
+    use crate::{Credentials, Volume, VolumeOptions};
     use extant_device::MemoryDevice;
     use extant_reader::VolumeRead;
     use extant_runtime::env::Env;
@@ -576,9 +580,9 @@ mod tests {
         let options = VolumeOptions::default();
         let volume = Volume::open(device, &Env::stepped(1), &options).unwrap();
         let root = InodeNo::ROOT;
-        let dir = volume.mkdir(root, b"dir", 0o755, &Creator::ROOT).unwrap().number;
-        volume.create(root, b"file", 0o644, &Creator::ROOT).unwrap();
-        volume.create(dir, b"other", 0o644, &Creator::ROOT).unwrap();
+        let dir = volume.mkdir(root, b"dir", 0o755, &Credentials::ROOT).unwrap().number;
+        volume.create(root, b"file", 0o644, &Credentials::ROOT).unwrap();
+        volume.create(dir, b"other", 0o644, &Credentials::ROOT).unwrap();
         {
             let _renames = volume.renames.lock();
             volume.rename(root, b"file", dir, b"file", RenameFlags::empty()).unwrap();

@@ -1,19 +1,18 @@
-//! Free space that the device is told of.
+//! Free space that is discarded on the device.
 
 use crate::engine::Engine;
 use extant_ondisk::{Geometry, GroupNo};
 use extant_reader::Error;
 use std::ops::Range;
 
-/// Bytes that are set aside at once while the device is told of them: others do not get these
-/// meanwhile.
+/// Bytes that are claimed at a time while the device discards them: they are not allocatable then.
 const BYTES_AT_ONCE: u64 = 64 << 20;
 
 impl Engine {
     /// Tells the device what is free in a range of the volume's bytes, as the ioctl FITRIM does: a
     /// sparse image takes no space for it any more. Free runs of fewer than `least` bytes are left
-    /// as they are. What was freed is committed first, so that it is free. How many bytes the
-    /// device was told of.
+    /// as they are. Freed space is committed first, so that it is free. Number of bytes that were
+    /// discarded.
     ///
     /// # Errors
     /// An error has made the volume read-only, a bitmap is broken, or the journal or device failed.
@@ -28,7 +27,7 @@ impl Engine {
         let in_clusters =
             |bytes: u64| u32::try_from(bytes.div_ceil(cluster_size)).unwrap_or(u32::MAX);
         let (least, most) = (in_clusters(least), in_clusters(BYTES_AT_ONCE));
-        let mut told = 0;
+        let mut discarded = 0;
         for group in (0..geometry.groups_count).map(GroupNo) {
             let mut clusters = clusters_within(geometry, group, &range);
             while !clusters.is_empty() {
@@ -43,11 +42,11 @@ impl Engine {
                 let start = geometry.byte_of(run.start);
                 let end = start + run.count * u64::from(geometry.block_size);
                 self.device.discard(start..end)?;
-                told += end - start;
+                discarded += end - start;
                 clusters.start = claim.end();
             }
         }
-        Ok(told)
+        Ok(discarded)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::credits;
 use crate::edit::{Edit, write_inode};
 use crate::engine::Engine;
-use crate::engine::inodes::{LiveInode, LockAs};
+use crate::engine::inodes::{CachedInode, LockClass};
 use crate::engine::operation::Operation;
 use crate::write::acl;
 use crate::write::quota::Owners;
@@ -23,7 +23,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 const SETTABLE: [NameIndex; 4] =
     [NameIndex::USER, NameIndex::TRUSTED, NameIndex::SECURITY, NameIndex::HURD];
 
-/// What a full name means to those who set attributes.
+/// The meaning of a full name when an attribute is set.
 enum Named {
     Attribute(XattrName),
     List(AclKind),
@@ -70,10 +70,10 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Exists`] and [`Error::NoXattr`] as `how` says; [`Error::NotSupported`] for names
-    /// that nobody sets, [`Error::NotPermitted`] for immutable files and for `user.` attributes of
-    /// what is neither file nor directory; [`Error::XattrNameTooLong`], [`Error::XattrTooLarge`],
-    /// [`Error::NoXattrRoom`], [`Error::NoSpace`], [`Error::QuotaExceeded`], [`Error::ReadOnly`],
-    /// something broken, or the journal or device failed.
+    /// that cannot be set, [`Error::NotPermitted`] for immutable files and for `user.` attributes
+    /// of an inode that is neither file nor directory; [`Error::XattrNameTooLong`],
+    /// [`Error::XattrTooLarge`], [`Error::NoXattrRoom`], [`Error::NoSpace`],
+    /// [`Error::QuotaExceeded`], [`Error::ReadOnly`], corruption, or the journal or device failed.
     pub fn set_xattr(
         &self,
         file: InodeNo,
@@ -170,7 +170,7 @@ impl Engine {
     /// does.
     pub(super) fn drop_capabilities(
         &self,
-        shared: &LiveInode,
+        shared: &CachedInode,
         file: &mut LoadedInode,
     ) -> Result<(), Error> {
         if !may_have_capabilities(file) || shared.has_no_capabilities() {
@@ -201,7 +201,7 @@ impl Engine {
     ) -> Result<(), Error> {
         self.with_space(|| {
             let shared = self.inodes.get(file);
-            let mut inode = shared.write(self, LockAs::File)?;
+            let mut inode = shared.write(self, LockClass::File)?;
             check_changeable(&inode)?;
             if self.has_quotas() {
                 // The owners may change, to whom space is promised.

@@ -58,7 +58,7 @@ pub fn chmod<E: EditInodes>(
     Ok(())
 }
 
-/// What a new file gets from the directory that it is made in.
+/// The attributes that a new file inherits from its directory.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Inherited {
     /// Type and permissions.
@@ -70,8 +70,8 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// What a file of `mode` inherits in a directory with this default list: with one the umask has
-    /// no part in it. Symbolic links inherit nothing, and no umask concerns them.
+    /// The attributes that a file of `mode` inherits in a directory with this default list: with
+    /// one the umask has no effect. Symbolic links inherit nothing, and no umask concerns them.
     pub fn of(default: Option<&Acl>, mode: u16, umask: u16) -> Self {
         let file_type = FileType::of_mode(mode);
         match default {

@@ -8,7 +8,7 @@ use extant_ondisk::indirect::{DIRECT_BLOCKS, IndirectMap, MAX_LEVELS, set_pointe
 use extant_ondisk::inode::{I_BLOCK_SIZE, InodeFlags};
 use extant_ondisk::{BlockNo, FileBlock, IncompatFeatures, MAX_FILE_BLOCKS};
 use extant_reader::read::inode::LoadedInode;
-use extant_reader::read::mapping::{Target, extents as runs_of};
+use extant_reader::read::mapping::{MappingTarget, extents as runs_of};
 use extant_reader::{Error, MetadataRead};
 
 /// Extents that the inode has room for.
@@ -49,9 +49,9 @@ pub fn plan<S: MetadataRead>(source: &S, file: &LoadedInode) -> Result<Option<Pl
     for run in runs_of(source, file.clone(), FileBlock(0), FileBlock(MAX_FILE_BLOCKS)) {
         let run = run?;
         let start = match run.target {
-            Target::Hole => continue,
-            Target::Unwritten(_) => return Ok(None),
-            Target::Written(start) => start,
+            MappingTarget::Hole => continue,
+            MappingTarget::Unwritten(_) => return Ok(None),
+            MappingTarget::Written(start) => start,
         };
         let fits = match is_extent_mapped {
             true => run.end().0 <= DIRECT_BLOCKS && start.0 + run.len <= u64::from(u32::MAX),

@@ -1,21 +1,20 @@
 //! Directories: putting names in and taking them out.
 
+use super::dir_block::{append, append_leaf, insert_at, insert_into};
 use super::htree;
-use crate::edit::{AllocationRequest, Edit, Purpose};
-use crate::write::{inline, mapping};
-use extant_ondisk::dirent::{DirFormat, FileType, MAX_NAME_LEN, NewEntry, Slot, Sought};
+use crate::edit::Edit;
+use crate::write::inline;
+use extant_ondisk::dirent::{FileType, MAX_NAME_LEN, NewEntry, Slot, Sought};
 use extant_ondisk::dx_hash::DirHash;
-use extant_ondisk::inode::InodeFlags;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, MAX_FILE_BLOCKS, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Location};
 use extant_reader::read::dir::BrokenIndex;
-use extant_reader::read::dir::{self, Found, Located, block_kind, format, is_indexed, locate};
+use extant_reader::read::dir::{self, locate};
+use extant_reader::read::dir_block::{
+    self, EntryLocation, EntryTarget, block_kind, format, is_indexed,
+};
 use extant_reader::read::htree as read_htree;
 use extant_reader::read::inode::{LoadedInode, dir_blocks};
-use extant_reader::{BlockKind, Error, MetadataRead};
-
-/// Without large_dir a directory's index has this many levels below the root, and its size stays
-/// below 2 GiB.
-const MAX_DIR_SIZE: u64 = 1 << 31;
+use extant_reader::{Error, MetadataRead};
 
 /// Blocks that one [`insert`] may change at most besides those of the map: the leaf and its split,
 /// and on every level of the index a node and its split.
@@ -91,21 +90,21 @@ pub fn vacancy<S: MetadataRead>(
     let records = format(source, dir);
     let index = read_htree::format(source, dir);
     let blocks = dir_blocks(source, dir)?;
-    let (hash, way) = read_htree::descend_to(source, dir, name)?;
-    let (mut levels, mut leaf) = (way.levels, way.leaf);
+    let (hash, path) = read_htree::descend_to(source, dir, name)?;
+    let (mut levels, mut leaf) = (path.levels, path.leaf);
     let mut first = None;
     // Names of one hash may fill several leaves; a directory has no more leaves than blocks.
     for _ in 0..blocks.0 {
-        let place = dir::block_place(source, dir, leaf)?;
+        let place = dir_block::block_place(source, dir, leaf)?;
         let bytes = source.metadata(place, block_kind(source, dir, leaf))?;
         match records.find_or_slot(&bytes, leaf, name)? {
             Sought::Found(_) => return Err(Error::Exists),
-            Sought::Vacant(slot) if leaf == way.leaf => {
+            Sought::Vacant(slot) if leaf == path.leaf => {
                 first = slot.map(|slot| (leaf, place, slot));
             }
             Sought::Vacant(_) => {}
         }
-        if !way.goes_on {
+        if !path.hash_continues {
             break;
         }
         match read_htree::continuation(source, dir, &index, &mut levels, hash, blocks)? {
@@ -124,11 +123,11 @@ pub fn insert_new<E: Edit>(
     edit: &mut E,
     dir: &mut LoadedInode,
     name: &[u8],
-    target: Found,
+    target: EntryTarget,
     vacancy: Vacancy,
 ) -> Result<(), Error> {
     let Vacancy(Some((at, place, slot))) = vacancy else { return insert(edit, dir, name, target) };
-    let Found { inode, file_type } = target;
+    let EntryTarget { inode, file_type } = target;
     let new = NewEntry { inode, file_type, name, hash: DirHash::default() };
     let records = format(edit, dir);
     let kind = block_kind(edit, dir, at);
@@ -144,7 +143,7 @@ pub fn insert<E: Edit>(
     edit: &mut E,
     dir: &mut LoadedInode,
     name: &[u8],
-    target: Found,
+    target: EntryTarget,
 ) -> Result<(), Error> {
     dir.as_dir()?;
     if name.len() > MAX_NAME_LEN {
@@ -188,42 +187,15 @@ pub fn insert<E: Edit>(
     })
 }
 
-/// Puts a record into one block of records. False when it has no room.
-pub(super) fn insert_into<E: Edit>(
-    edit: &mut E,
-    dir: &LoadedInode,
-    at: FileBlock,
-    new: &NewEntry<'_>,
-) -> Result<bool, Error> {
-    let records = format(edit, dir);
-    let place = dir::block_place(edit, dir, at)?;
-    let kind = block_kind(edit, dir, at);
-    // Looked for first: a full block must not join the transaction. The lock of the directory is
-    // held.
-    let slot = records.slot(&edit.metadata(place, kind)?, at, new)?;
-    let Some(slot) = slot else { return Ok(false) };
-    insert_at(edit, (place, kind), &records, slot, new)?;
-    Ok(true)
-}
-
-/// Puts a record into a place that was found in a block.
-fn insert_at<E: Edit>(
-    edit: &mut E,
-    (place, kind): (BlockNo, BlockKind),
-    records: &DirFormat,
-    slot: Slot,
-    new: &NewEntry<'_>,
-) -> Result<(), Error> {
-    let part = records.part_of(slot, new);
-    let insert = |part: &mut [u8], _| records.insert_in(part, slot, new);
-    edit.modify_part(place, kind, |_| Ok(Some(part)), insert).map(drop)
-}
-
 /// Takes a name out.
 ///
 /// # Errors
 /// [`Error::NotFound`], a broken directory, or the change failed.
-pub fn remove<E: Edit>(edit: &mut E, dir: &mut LoadedInode, name: &[u8]) -> Result<Found, Error> {
+pub fn remove<E: Edit>(
+    edit: &mut E,
+    dir: &mut LoadedInode,
+    name: &[u8],
+) -> Result<EntryTarget, Error> {
     let (located, ..) = record_of(edit, dir, name)?;
     remove_located(edit, dir, located)
 }
@@ -235,27 +207,27 @@ pub fn remove<E: Edit>(edit: &mut E, dir: &mut LoadedInode, name: &[u8]) -> Resu
 pub fn remove_located<E: Edit>(
     edit: &mut E,
     dir: &mut LoadedInode,
-    located: Located,
-) -> Result<Found, Error> {
+    located: EntryLocation,
+) -> Result<EntryTarget, Error> {
     let (at, byte) = located.place.ok_or(Error::NotFound)?;
     if dir.is_inline() {
         let removed = inline::remove(edit, dir, at, byte)?;
-        check_is_there(removed, Place::Inode(dir.number))?;
+        check_is_there(removed, Location::Inode(dir.number))?;
         return Ok(located.found);
     }
     let records = format(edit, dir);
-    let place = dir::block_place(edit, dir, at)?;
+    let place = dir_block::block_place(edit, dir, at)?;
     let kind = block_kind(edit, dir, at);
     let part = |block: &[u8]| records.removal(block, at, byte, located.before);
     let remove = |part: &mut [u8], start| records.remove_in(part, byte - start);
     let removed = edit.modify_part(place, kind, part, remove)?;
-    check_is_there(removed.is_some(), Place::DirBlock(dir.number, at))?;
+    check_is_there(removed.is_some(), Location::DirBlock(dir.number, at))?;
     Ok(located.found)
 }
 
 /// The record that was found at a place is changed there. It is there no more only where the same
 /// block was changed as that of another directory, or as another of this one.
-fn check_is_there(is_there: bool, place: Place) -> Result<(), Error> {
+fn check_is_there(is_there: bool, place: Location) -> Result<(), Error> {
     if is_there {
         return Ok(());
     }
@@ -270,8 +242,8 @@ pub fn replace<E: Edit>(
     edit: &mut E,
     dir: &mut LoadedInode,
     name: &[u8],
-    target: Found,
-) -> Result<Found, Error> {
+    target: EntryTarget,
+) -> Result<EntryTarget, Error> {
     if dir.is_inline() && name == b".." {
         let found = locate(edit, dir, name, BrokenIndex::Report)?.found;
         inline::set_parent(dir, target.inode);
@@ -280,21 +252,21 @@ pub fn replace<E: Edit>(
     let (located, at, byte) = record_of(edit, dir, name)?;
     if dir.is_inline() {
         let set = inline::replace(edit, dir, at, byte, target)?;
-        check_is_there(set, Place::Inode(dir.number))?;
+        check_is_there(set, Location::Inode(dir.number))?;
         return Ok(located.found);
     }
     let records = format(edit, dir);
-    let place = dir::block_place(edit, dir, at)?;
+    let place = dir_block::block_place(edit, dir, at)?;
     // The root of an index holds `..` and is sealed as what it is.
     let kind = if at.0 == 0 && is_indexed(edit, dir) {
         htree::block_kind(dir, at, extant_ondisk::htree::IndexKind::Root)
     } else {
         block_kind(edit, dir, at)
     };
-    let Found { inode, file_type } = target;
+    let EntryTarget { inode, file_type } = target;
     let set =
         edit.modify(place, kind, |block| records.set_inode(block, at, byte, inode, file_type))??;
-    check_is_there(set, Place::DirBlock(dir.number, at))?;
+    check_is_there(set, Location::DirBlock(dir.number, at))?;
     Ok(located.found)
 }
 
@@ -302,7 +274,7 @@ fn record_of<E: Edit>(
     edit: &E,
     dir: &LoadedInode,
     name: &[u8],
-) -> Result<(Located, FileBlock, usize), Error> {
+) -> Result<(EntryLocation, FileBlock, usize), Error> {
     if dir.is_encrypted() && !matches!(name, b"." | b"..") {
         return Err(Error::Encrypted(dir.number));
     }
@@ -335,89 +307,5 @@ fn grow_out<E: Edit>(edit: &mut E, dir: &mut LoadedInode) -> Result<(), Error> {
         packer.finish();
     })?;
     *dir = grown;
-    Ok(())
-}
-
-/// One more block at the directory's end, empty but for its tail.
-pub(super) fn append_leaf<E: Edit>(
-    edit: &mut E,
-    dir: &mut LoadedInode,
-) -> Result<(FileBlock, BlockNo), Error> {
-    let at = dir_blocks(edit, dir)?;
-    let near = dir::block_place(edit, dir, FileBlock(at.0.saturating_sub(1)))?;
-    let place = append(edit, dir, near.checked_add(1))?;
-    let records = format(edit, dir);
-    let kind = block_kind(edit, dir, at);
-    edit.create(place, kind, |block| records.clear(block))?;
-    Ok((at, place))
-}
-
-/// Maps one more block behind the directory's last. The block is not written yet.
-fn append<E: Edit>(
-    edit: &mut E,
-    dir: &mut LoadedInode,
-    goal: Option<BlockNo>,
-) -> Result<BlockNo, Error> {
-    let geometry = edit.geometry();
-    let size = dir.size + u64::from(geometry.block_size);
-    let at = FileBlock(dir.size >> geometry.block_bits());
-    let has_large_dir = geometry.has_incompat(extant_ondisk::IncompatFeatures::LARGEDIR);
-    if at.0 >= MAX_FILE_BLOCKS || (!has_large_dir && size >= MAX_DIR_SIZE) {
-        return Err(Error::DirectoryFull);
-    }
-    if dir.size >= edit.info().most_directory_bytes {
-        return Err(Error::NoSpace);
-    }
-    let request = AllocationRequest {
-        inode: dir.number,
-        purpose: Purpose::Metadata,
-        goal,
-        count: 1,
-        part: None,
-    };
-    let place = mapping::allocate(edit, dir, at, request, mapping::State::Written)?;
-    dir.inode.size = size;
-    Ok(place.start)
-}
-
-/// A record of a block, to be put into another.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Record<'b> {
-    pub found: Found,
-    pub name: &'b [u8],
-}
-
-/// The used records of a block's bytes, but for `.` and `..`.
-pub(super) fn records_of<'b, E: Edit>(
-    edit: &E,
-    dir: &LoadedInode,
-    at: FileBlock,
-    bytes: &'b [u8],
-) -> Result<Vec<Record<'b>>, Error> {
-    let format = format(edit, dir);
-    // Records on the volume may be shorter than this code makes them.
-    let (mut records, mut needed) = (Vec::new(), 0);
-    for entry in format.entries(bytes, at) {
-        let entry = entry?;
-        let Some(inode) = entry.inode else { continue };
-        if !entry.is_dot() {
-            let found = Found { inode, file_type: entry.file_type };
-            records.push(Record { found, name: entry.name });
-            needed += format.rec_len_of(entry.name);
-        }
-    }
-    if needed > format.room() {
-        let flaw = Flaw::Rule("records that are shorter than their names");
-        return Err(flaw.at(Place::DirBlock(dir.number, at)).into());
-    }
-    Ok(records)
-}
-
-/// Whether the directory may get or keep an index: a flag that only directories with one have.
-pub(super) fn set_indexed(dir: &mut LoadedInode) -> Result<(), Error> {
-    if dir.is_encrypted() {
-        return Err(Flaw::Rule("an encrypted directory").at(Place::Inode(dir.number)).into());
-    }
-    dir.inode.flags.insert(InodeFlags::INDEX);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Extent trees: runs put in, cut, marked and taken out, nodes split, dropped and pulled up.
 
-use super::mapping::Removed;
+use super::removed::Removed;
 use crate::edit::{AllocationRequest, Edit, Purpose, Run};
 use extant_ondisk::extent::{
     Extent, ExtentIndex, MAX_DEPTH, NodeEntries, NodeLimits, NodeOwner, OwnedNode, ROOT_SIZE,
@@ -17,7 +17,7 @@ pub(super) struct Step {
     /// Where it lies; `None` for the root.
     block: Option<BlockNo>,
     node: OwnedNode,
-    /// What the node above says of it.
+    /// The limits that the node above sets.
     pub(super) limits: NodeLimits,
     /// Which of its entries leads on, in an index.
     position: usize,
@@ -40,7 +40,7 @@ impl Step {
 }
 
 /// The nodes from the root to the leaf that maps, or would map, a block.
-pub(super) fn way_to<S: MetadataRead>(
+pub(super) fn path_to<S: MetadataRead>(
     source: &S,
     file: &LoadedInode,
     at: FileBlock,
@@ -48,21 +48,21 @@ pub(super) fn way_to<S: MetadataRead>(
     let mut owner = NodeOwner { inode: file.number, generation: file.generation, block: None };
     let mut limits = NodeLimits::ROOT;
     let mut node = OwnedNode::decode(&file.i_block, &owner, &limits, source.geometry())?;
-    let mut way = Vec::new();
+    let mut path = Vec::new();
     // A node's depth is checked to be one less than the depth above it.
     loop {
         let NodeEntries::Index(indexes, below) = &node.entries else {
-            way.push(Step { block: owner.block, node, limits, position: 0 });
-            return Ok(way);
+            path.push(Step { block: owner.block, node, limits, position: 0 });
+            return Ok(path);
         };
         let position = indexes.partition_point(|index| index.block <= at).saturating_sub(1);
         let Some(index) = indexes.get(position) else {
-            return Err(Flaw::Rule("an index without entries").at(owner.place()).into());
+            return Err(Flaw::Rule("an index without entries").at(owner.location()).into());
         };
         let end = indexes.get(position + 1).map_or(limits.blocks.end, |next| next.block.0);
         let child = NodeLimits { depth: Some(*below), blocks: index.block.0..end };
         let leaf = index.leaf;
-        way.push(Step { block: owner.block, node, limits, position });
+        path.push(Step { block: owner.block, node, limits, position });
         owner.block = Some(leaf);
         limits = child;
         let bytes = source.metadata(leaf, kind(file, &limits))?;
@@ -86,8 +86,8 @@ pub(super) fn extent_at<S: MetadataRead>(
     file: &LoadedInode,
     at: FileBlock,
 ) -> Result<Option<Extent>, Error> {
-    let way = way_to(source, file, at)?;
-    let extents = way.last().map_or(&[][..], Step::extents);
+    let path = path_to(source, file, at)?;
+    let extents = path.last().map_or(&[][..], Step::extents);
     Ok(extents.iter().find(|extent| extent.contains(at)).copied())
 }
 
@@ -98,12 +98,12 @@ pub(super) fn insert<E: Edit>(
     file: &mut LoadedInode,
     new: Extent,
 ) -> Result<u64, Error> {
-    let way = way_to(edit, file, new.block)?;
-    let mut extents = way.last().map(|leaf| leaf.extents().to_vec()).unwrap_or_default();
+    let path = path_to(edit, file, new.block)?;
+    let mut extents = path.last().map(|leaf| leaf.extents().to_vec()).unwrap_or_default();
     let at = extents.partition_point(|extent| extent.block < new.block);
     extents.insert(at, new);
     merge_around(&mut extents, at);
-    store(edit, file, way, extents)
+    store(edit, file, path, extents)
 }
 
 /// Joins the run at a position with its neighbours where they continue each other.
@@ -118,7 +118,7 @@ pub(super) fn merge_around(extents: &mut Vec<Extent>, at: usize) {
     }
 }
 
-/// The part of a run in a range of blocks, and what is left before and behind it.
+/// The part of a run in a range of blocks, and the rest before and after it.
 fn cut(
     extent: Extent,
     range: &Range<FileBlock>,
@@ -138,21 +138,21 @@ fn cut(
 }
 
 /// Where the leaf after this one begins, when the range reaches there.
-fn next_leaf(way: &[Step], range: &Range<FileBlock>) -> Option<FileBlock> {
-    let end = way.last().map_or(MAX_FILE_BLOCKS, |leaf| leaf.limits.blocks.end);
+fn next_leaf(path: &[Step], range: &Range<FileBlock>) -> Option<FileBlock> {
+    let end = path.last().map_or(MAX_FILE_BLOCKS, |leaf| leaf.limits.blocks.end);
     (range.start.0 < end && end < range.end.0.min(MAX_FILE_BLOCKS)).then_some(FileBlock(end))
 }
 
-/// Takes the blocks of a range out of one leaf, those in so many groups.
+/// Takes the blocks of a range out of one leaf, those in `most` groups.
 pub(super) fn remove_step<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
     range: Range<FileBlock>,
     most: usize,
 ) -> Result<Removed, Error> {
-    let way = way_to(edit, file, range.start)?;
-    let mut next = next_leaf(&way, &range);
-    let old = way.last().map(|leaf| leaf.extents().to_vec()).unwrap_or_default();
+    let path = path_to(edit, file, range.start)?;
+    let mut next = next_leaf(&path, &range);
+    let old = path.last().map(|leaf| leaf.extents().to_vec()).unwrap_or_default();
     let mut kept = Vec::with_capacity(old.len() + 1);
     let mut removed = Removed::default();
     for (index, extent) in old.iter().enumerate() {
@@ -171,7 +171,7 @@ pub(super) fn remove_step<E: Edit>(
     }
     removed.next = next;
     if !removed.runs.is_empty() {
-        (removed.map_added, removed.map_freed) = shrink(edit, file, way, kept)?;
+        (removed.map_added, removed.map_freed) = shrink(edit, file, path, kept)?;
     }
     Ok(removed)
 }
@@ -184,9 +184,9 @@ pub(super) fn set_state_step<E: Edit>(
     range: Range<FileBlock>,
     is_unwritten: bool,
 ) -> Result<(u64, Option<FileBlock>), Error> {
-    let way = way_to(edit, file, range.start)?;
-    let next = next_leaf(&way, &range);
-    let old = way.last().map(|leaf| leaf.extents().to_vec()).unwrap_or_default();
+    let path = path_to(edit, file, range.start)?;
+    let next = next_leaf(&path, &range);
+    let old = path.last().map(|leaf| leaf.extents().to_vec()).unwrap_or_default();
     let mut new: Vec<Extent> = Vec::with_capacity(old.len() + 2);
     let longest = Extent::max_len(is_unwritten);
     for extent in &old {
@@ -211,7 +211,7 @@ pub(super) fn set_state_step<E: Edit>(
     if new == old {
         return Ok((0, next));
     }
-    Ok((store(edit, file, way, new)?, next))
+    Ok((store(edit, file, path, new)?, next))
 }
 
 /// Writes a leaf's new runs, not none, and whatever changes above it. The blocks that the tree grew
@@ -219,20 +219,20 @@ pub(super) fn set_state_step<E: Edit>(
 pub(super) fn store<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
-    mut way: Vec<Step>,
+    mut path: Vec<Step>,
     extents: Vec<Extent>,
 ) -> Result<u64, Error> {
     let block_len = edit.geometry().block_len();
-    let needed = nodes_needed(&way, extents.len());
-    if needed == way.len() && way.len() > usize::from(MAX_DEPTH) {
+    let needed = nodes_needed(&path, extents.len());
+    if needed == path.len() && path.len() > usize::from(MAX_DEPTH) {
         return Err(Error::FileTooLarge);
     }
-    let mut pool = take_nodes(edit, file, &way, needed)?;
+    let mut pool = take_nodes(edit, file, &path, needed)?;
     // A file that grows at its end fills its nodes; others are halved.
-    let old_end = way.last().and_then(|leaf| leaf.extents().last()).map(|extent| extent.block);
+    let old_end = path.last().and_then(|leaf| leaf.extents().last()).map(|extent| extent.block);
     let mut at_end = extents.last().map(|extent| extent.block) > old_end;
     let mut entries = NodeEntries::Leaf(extents);
-    while let Some(step) = way.pop() {
+    while let Some(step) = path.pop() {
         let (left, right) = split(entries, usize::from(step.node.max), at_end);
         match (step.block, right) {
             (None, None) => {
@@ -255,7 +255,7 @@ pub(super) fn store<E: Edit>(
             (Some(block), right) => {
                 let key = first_key(&left);
                 write_node(edit, file, block, &OwnedNode { entries: left, ..step.node })?;
-                let Some(above) = way.last_mut() else { break };
+                let Some(above) = path.last_mut() else { break };
                 let position = above.position;
                 let NodeEntries::Index(indexes, below) = &mut above.node.entries else { break };
                 let is_same_key = indexes[position].block == key;
@@ -279,17 +279,18 @@ pub(super) fn store<E: Edit>(
     Ok(needed as u64 * node_blocks(edit))
 }
 
-/// Nodes that must be added so that a leaf can hold so many runs: one for each split on the way up.
-fn nodes_needed(way: &[Step], extents: usize) -> usize {
+/// Number of nodes that must be added so that a leaf can hold `extents` runs: one for each split on
+/// the path up.
+fn nodes_needed(path: &[Step], extents: usize) -> usize {
     let mut count = extents;
     let mut needed = 0;
-    for (depth, step) in way.iter().enumerate().rev() {
+    for (depth, step) in path.iter().enumerate().rev() {
         if count <= usize::from(step.node.max) {
             break;
         }
         needed += 1;
         // The node above gets one more pointer; above the root a level is added.
-        count = depth.checked_sub(1).map_or(0, |above| way[above].indexes().len() + 1);
+        count = depth.checked_sub(1).map_or(0, |above| path[above].indexes().len() + 1);
     }
     needed
 }
@@ -297,12 +298,12 @@ fn nodes_needed(way: &[Step], extents: usize) -> usize {
 fn take_nodes<E: Edit>(
     edit: &mut E,
     file: &LoadedInode,
-    way: &[Step],
+    path: &[Step],
     needed: usize,
 ) -> Result<Vec<BlockNo>, Error> {
     let goal =
-        way.iter().rev().find_map(|step| step.block).or_else(|| {
-            way.last().and_then(|leaf| leaf.extents().first()).map(|extent| extent.start)
+        path.iter().rev().find_map(|step| step.block).or_else(|| {
+            path.last().and_then(|leaf| leaf.extents().first()).map(|extent| extent.start)
         });
     let request =
         AllocationRequest { inode: file.number, purpose: Purpose::Map, goal, count: 1, part: None };
@@ -407,27 +408,27 @@ fn write_node<E: Edit>(
 fn shrink<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
-    mut way: Vec<Step>,
+    mut path: Vec<Step>,
     extents: Vec<Extent>,
 ) -> Result<(u64, u64), Error> {
     if !extents.is_empty() {
-        let added = store(edit, file, way, extents)?;
+        let added = store(edit, file, path, extents)?;
         return Ok((added, pull_up(edit, file)? * node_blocks(edit)));
     }
     let mut freed = 0;
-    while let Some(step) = way.pop() {
+    while let Some(step) = path.pop() {
         let Some(block) = step.block else {
             write_root(file, OwnedNode::empty_leaf(ROOT_SIZE));
             return Ok((0, freed));
         };
         edit.free(node_run(edit, block), Purpose::Map)?;
         freed += node_blocks(edit);
-        let Some(above) = way.last_mut() else { break };
+        let Some(above) = path.last_mut() else { break };
         let position = above.position;
         let NodeEntries::Index(indexes, _) = &mut above.node.entries else { break };
         indexes.remove(position);
         if !indexes.is_empty() {
-            store_index(edit, file, way)?;
+            store_index(edit, file, path)?;
             break;
         }
     }
@@ -438,16 +439,16 @@ fn shrink<E: Edit>(
 fn store_index<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
-    mut way: Vec<Step>,
+    mut path: Vec<Step>,
 ) -> Result<(), Error> {
-    while let Some(step) = way.pop() {
+    while let Some(step) = path.pop() {
         let key = first_key(&step.node.entries);
         let Some(block) = step.block else {
             write_root(file, step.node);
             return Ok(());
         };
         write_node(edit, file, block, &step.node)?;
-        let Some(above) = way.last_mut() else { return Ok(()) };
+        let Some(above) = path.last_mut() else { return Ok(()) };
         let position = above.position;
         let NodeEntries::Index(indexes, _) = &mut above.node.entries else { return Ok(()) };
         if indexes[position].block == key {
@@ -463,8 +464,8 @@ fn store_index<E: Edit>(
 fn pull_up<E: Edit>(edit: &mut E, file: &mut LoadedInode) -> Result<u64, Error> {
     let mut freed = 0;
     loop {
-        let way = way_to(edit, file, FileBlock(0))?;
-        let [root, child, ..] = way.as_slice() else { return Ok(freed) };
+        let path = path_to(edit, file, FileBlock(0))?;
+        let [root, child, ..] = path.as_slice() else { return Ok(freed) };
         let count = child.extents().len().max(child.indexes().len());
         let (1, Some(block)) = (root.indexes().len(), child.block) else { return Ok(freed) };
         if count > usize::from(capacity(ROOT_SIZE)) {

@@ -1,10 +1,10 @@
 //! Maps of indirect blocks: pointers set and cleared, blocks of pointers made and given back.
 
-use super::mapping::Removed;
+use super::removed::Removed;
 use super::space;
 use crate::edit::{AllocationRequest, Edit, Purpose, Run};
 use extant_ondisk::indirect::{self, DIRECT_BLOCKS, IndirectMap, MAX_LEVELS, SLOTS};
-use extant_ondisk::{BlockNo, FileBlock, Flaw, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, Location};
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::{BlockKind, Error, MetadataRead};
 use std::ops::Range;
@@ -23,7 +23,7 @@ fn checked<S: MetadataRead>(
     block: BlockNo,
 ) -> Result<BlockNo, Error> {
     if block.0 != 0 && !source.geometry().contains(block, 1) {
-        return Err(Flaw::bad_value("pointer", block.0).at(Place::Inode(file.number)).into());
+        return Err(Flaw::bad_value("pointer", block.0).at(Location::Inode(file.number)).into());
     }
     Ok(block)
 }
@@ -46,7 +46,7 @@ pub(super) fn insert<E: Edit>(
         if let Err(error) = set(edit, file, block, target, &mut made) {
             let (mut next, mut freed) = (Some(at), 0);
             while let Some(from) = next {
-                // What was mapped is the caller's to take back.
+                // The mapped blocks are the caller's to free.
                 let back = remove_step(edit, file, from..FileBlock(block.0 + 1), usize::MAX)?;
                 back.free_map(edit)?;
                 (next, freed) = (back.next, freed + back.map_freed);
@@ -182,7 +182,7 @@ struct Subtree {
     start: u64,
 }
 
-/// What is to be cut out.
+/// The range to be cut out.
 struct Cut {
     from: u64,
     to: u64,

@@ -10,10 +10,10 @@ use extant_ondisk::inode::{GOOD_OLD_INODE_SIZE, InodeFlags};
 use extant_ondisk::xattr::{
     Value, Xattr, XattrName, XattrSet, decode_inode, encode_inode, room_in_inode,
 };
-use extant_ondisk::{FileBlock, Flaw, Geometry, IncompatFeatures, InodeNo, Place};
-use extant_reader::read::dir::{Found, format};
+use extant_ondisk::{FileBlock, Flaw, Geometry, IncompatFeatures, InodeNo, Location};
+use extant_reader::read::dir_block::{EntryTarget, format};
+use extant_reader::read::inline::inline_data;
 use extant_reader::read::inode::LoadedInode;
-use extant_reader::read::xattr::inline_data;
 use extant_reader::{Error, MetadataRead, VolumeInfo};
 
 /// Bytes of a directory's `i_block` that its parent's number takes.
@@ -21,7 +21,7 @@ const PARENT_LEN: usize = 4;
 /// Values of attributes take whole units.
 const UNIT: usize = 4;
 
-/// Bytes behind the fields of the inode's record.
+/// Bytes after the fields of the inode's record.
 fn space_len(geometry: &Geometry, inode: &LoadedInode) -> usize {
     let fields = usize::from(GOOD_OLD_INODE_SIZE) + usize::from(inode.extra_isize);
     usize::from(geometry.inode_size).saturating_sub(fields)
@@ -33,7 +33,7 @@ fn other_xattrs<S: MetadataRead>(source: &S, inode: &LoadedInode) -> Result<Xatt
     Ok(XattrSet::of(found.into_iter().filter(|xattr| !xattr.name.is_inline_data())))
 }
 
-/// Bytes that the inode can hold inline beside its other attributes.
+/// Bytes that the inode can hold inline next to its other attributes.
 ///
 /// # Errors
 /// Broken attributes in the inode.
@@ -91,7 +91,7 @@ pub fn contents<S: MetadataRead>(source: &S, file: &LoadedInode) -> Result<Vec<u
     if file.size > u64::from(source.geometry().block_size) {
         let limit = source.geometry().block_size;
         return Err(Flaw::above_limit("size", file.size, limit)
-            .at(Place::InlineData(file.number))
+            .at(Location::InlineData(file.number))
             .into());
     }
     let mut bytes = file_parts(&file.i_block, &rest, held, file.number)?.concat();
@@ -173,7 +173,7 @@ pub(super) fn set_parent(dir: &mut LoadedInode, parent: InodeNo) {
 /// The records of an inline directory and its parent.
 pub(super) struct Names {
     pub parent: InodeNo,
-    pub records: Vec<(Found, Vec<u8>)>,
+    pub records: Vec<(EntryTarget, Vec<u8>)>,
 }
 
 /// Reads an inline directory.
@@ -184,7 +184,7 @@ pub(super) fn names<S: MetadataRead>(source: &S, dir: &LoadedInode) -> Result<Na
     for entry in inline.entries() {
         let entry = entry?;
         if let Some(inode) = entry.inode {
-            let found = Found { inode, file_type: entry.file_type };
+            let found = EntryTarget { inode, file_type: entry.file_type };
             records.push((found, entry.name.to_vec()));
         }
     }
@@ -210,8 +210,8 @@ fn change_part<S: MetadataRead, R>(
     Ok(result)
 }
 
-/// Puts a record in: where there is room, else behind the last, as far as the inode goes. False,
-/// and nothing changed, when it is full.
+/// Puts a record in: where there is room, else after the last, as far as the inode has space.
+/// False, and nothing changed, when it is full.
 pub(super) fn insert<S: MetadataRead>(
     source: &S,
     dir: &mut LoadedInode,
@@ -259,9 +259,9 @@ pub(super) fn replace<S: MetadataRead>(
     dir: &mut LoadedInode,
     part: FileBlock,
     byte: usize,
-    target: Found,
+    target: EntryTarget,
 ) -> Result<bool, Error> {
-    let Found { inode, file_type } = target;
+    let EntryTarget { inode, file_type } = target;
     change_part(source, dir, part, |format, records| {
         Ok(format.set_inode(records, part, byte, inode, file_type)?)
     })

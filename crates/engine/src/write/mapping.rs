@@ -6,24 +6,24 @@ use crate::edit::{AllocationRequest, Edit, FilePart, Purpose, Run, default_goal}
 use extant_ondisk::extent::Extent;
 use extant_ondisk::indirect::IndirectMap;
 use extant_ondisk::inode::InodeFlags;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, GroupNo, MAX_FILE_BLOCKS, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, Location, MAX_FILE_BLOCKS};
 use extant_reader::read::inode::LoadedInode;
-use extant_reader::read::mapping::{Target, map};
+use extant_reader::read::mapping::{MappingTarget, map};
 use extant_reader::{Error, MetadataRead};
 use std::ops::Range;
 
-/// What newly mapped blocks hold.
+/// The contents of newly mapped blocks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum State {
-    /// What the caller writes to them.
+    /// The bytes that the caller writes to them.
     Written,
     /// Nothing: they read as zeroes. Only extents know this state.
     Unwritten,
 }
 
 /// Gives the file blocks for a hole, and maps them from `at` on: as many of `request.count` as the
-/// hole and one free run have room for, at least one. Without a goal the blocks go behind the
-/// file's own. What the blocks hold is the caller's to write.
+/// hole and one free run have room for, at least one. Without a goal the blocks are placed after
+/// the file's own. The caller writes the contents of the blocks.
 ///
 /// # Errors
 /// [`Error::NoSpace`], [`Error::FileTooLarge`], a broken map, or the change failed. A failed call
@@ -57,7 +57,7 @@ pub enum Plan {
     Shared(Run),
     /// From free space.
     Fresh {
-        /// What to ask for: with bigalloc for more than will be mapped.
+        /// The request to the allocator: with bigalloc for more than will be mapped.
         request: AllocationRequest,
         /// Blocks at the start of the first cluster that lie before the hole's.
         skipped: u64,
@@ -111,7 +111,7 @@ pub fn plan<S: MetadataRead>(
     if !hole.is_hole() {
         // A directory whose size says less than its map.
         let flaw = Flaw::bad_value("block past the end that is mapped", at.0);
-        return Err(flaw.at(Place::Inode(file.number)).into());
+        return Err(flaw.at(Location::Inode(file.number)).into());
     }
     let most = request.count.clamp(1, u64::from(Extent::max_len(state == State::Unwritten)));
     // Pointers tell of a hole only as far as one block of them reaches.
@@ -127,7 +127,7 @@ pub fn plan<S: MetadataRead>(
     let skipped = at.0 % per_cluster;
     let mut end = at.0 + most;
     if !end.is_multiple_of(per_cluster) && has_blocks_in_cluster(source, file, FileBlock(end))? {
-        // The last cluster is there already, below the blocks behind the hole.
+        // The last cluster is mapped already, below the blocks after the hole.
         end -= end % per_cluster;
     }
     if end < at.0 + request.count && end % per_cluster < end - at.0 {
@@ -140,8 +140,8 @@ pub fn plan<S: MetadataRead>(
     Ok(Plan::Fresh { request, skipped, most })
 }
 
-/// What the allocator is told of contents that are written now. Preallocation says itself how much
-/// it wants.
+/// The part of the file that the allocator gets for contents that are written now. Preallocation
+/// says itself how much it wants.
 fn grown(
     geometry: &Geometry,
     file: &LoadedInode,
@@ -241,7 +241,7 @@ fn shared_cluster<S: MetadataRead>(
     Ok(Some(Run { start: BlockNo(cluster_start + (at.0 - first)), count }))
 }
 
-/// Behind the block before `at`, at the distance it has in the file; else where the inode lies.
+/// After the block before `at`, at the distance it has in the file; else near the inode.
 fn goal_behind<S: MetadataRead>(
     source: &S,
     file: &LoadedInode,
@@ -306,72 +306,7 @@ pub fn remove_step<E: Edit>(
     Ok(removed.next)
 }
 
-/// What one step took out of the map.
-#[derive(Debug, Default)]
-pub(super) struct Removed {
-    /// Runs of data, with the logical block of each one's first.
-    pub runs: Vec<(FileBlock, Run)>,
-    /// Blocks that the map itself grew by.
-    pub map_added: u64,
-    /// Blocks of the map itself that were given back, or are to be.
-    pub map_freed: u64,
-    /// Those of them that are to be.
-    pub map_runs: Vec<Run>,
-    /// The groups that all these blocks lie in.
-    pub groups: Groups,
-    /// Where the next step begins.
-    pub next: Option<FileBlock>,
-}
-
-impl Removed {
-    /// What is to be freed of the map itself.
-    fn map_gone(&self) -> Vec<(Run, Purpose)> {
-        self.map_runs.iter().map(|run| (*run, Purpose::Map)).collect()
-    }
-
-    /// Frees that alone: what was mapped stays somebody's.
-    pub(super) fn free_map<E: Edit>(&self, edit: &mut E) -> Result<(), Error> {
-        edit.free_all(&self.map_gone())
-    }
-}
-
-/// Groups that a step frees blocks of. Each costs a bitmap and a descriptor, so they are what
-/// bounds the step.
-#[derive(Debug, Default)]
-pub(super) struct Groups(Vec<GroupNo>);
-
-impl Groups {
-    /// How many.
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Adds those of a run, unless there are `most` already and the run has another.
-    pub(super) fn admit(&mut self, geometry: &Geometry, run: Run, most: usize) -> bool {
-        let last = BlockNo(run.start.0.saturating_add(run.count.saturating_sub(1)));
-        // What lies off the volume is refused when it is freed.
-        let (Some(first), Some(last)) = (geometry.group_of(run.start), geometry.group_of(last))
-        else {
-            return true;
-        };
-        // Most runs lie where the one before lies.
-        if first == last && self.0.last() == Some(&first) {
-            return true;
-        }
-        let before = self.0.len();
-        for group in (first.0..=last.0).map(GroupNo) {
-            if !self.0[..before].contains(&group) {
-                if before >= most {
-                    return false;
-                }
-                self.0.push(group);
-            }
-        }
-        true
-    }
-}
-
-/// What the blocks of a file hold: those of directories and of attributes' values are metadata,
+/// The purpose of a file's blocks: those of directories and of attributes' values are metadata,
 /// journalled and so revoked.
 fn contents(file: &LoadedInode) -> Purpose {
     let journalled = InodeFlags::JOURNAL_DATA | InodeFlags::EA_INODE;
@@ -383,8 +318,8 @@ fn contents(file: &LoadedInode) -> Purpose {
 }
 
 /// The clusters of a run that is no longer mapped, but for those that other blocks of the file
-/// still lie in, and those before the logical cluster `done`, which an earlier run had. Beside them
-/// the number of blocks that the file is counted for them.
+/// still lie in, and those before the logical cluster `done`, which an earlier run had. Also the
+/// number of blocks that the file is charged for them.
 fn unshared<S: MetadataRead>(
     source: &S,
     file: &LoadedInode,
@@ -461,5 +396,5 @@ pub fn is_mapped<S: MetadataRead>(
     file: &LoadedInode,
     at: FileBlock,
 ) -> Result<bool, Error> {
-    Ok(map(source, file, at)?.target != Target::Hole)
+    Ok(map(source, file, at)?.target != MappingTarget::Hole)
 }

@@ -1,13 +1,14 @@
 //! Changing the format: functions over [`Edit`](crate::edit::Edit).
 //!
 //! They decide nothing about journals, locks or where free blocks are. Each leaves the volume
-//! consistent when it returns, and whoever calls one holds the inode's lock and writes the inode
-//! afterwards ([`write_inode`](crate::edit::write_inode)): the fields change in the
+//! consistent when it returns; its caller holds the inode's lock and writes the inode afterwards
+//! ([`write_inode`](crate::edit::write_inode)): the fields change in the
 //! [`LoadedInode`](extant_reader::LoadedInode) at hand.
 
 pub mod acl;
 pub mod convert;
 pub mod dir;
+mod dir_block;
 mod extents;
 mod htree;
 mod indirect;
@@ -15,6 +16,7 @@ pub mod inline;
 pub mod mapping;
 pub mod orphans;
 pub mod quota;
+mod removed;
 pub mod shift;
 pub mod space;
 pub(crate) mod value;

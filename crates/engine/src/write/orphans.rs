@@ -7,10 +7,10 @@
 use crate::edit::{Edit, Undo, change_superblock, set_dtime, superblock};
 use extant_ondisk::orphan_file::{orphans, set_orphan};
 use extant_ondisk::{
-    BlockNo, CompatFeatures, FileBlock, Flaw, GroupNo, InodeNo, Place, RoCompatFeatures,
+    BlockNo, CompatFeatures, FileBlock, Flaw, GroupNo, InodeNo, Location, RoCompatFeatures,
 };
 use extant_reader::read::inode::{LoadedInode, dir_blocks, load, load_any};
-use extant_reader::read::mapping::{Target, map};
+use extant_reader::read::mapping::{MappingTarget, map};
 use extant_reader::{BlockKind, Error, MetadataRead};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -20,7 +20,7 @@ pub const CREDITS: u32 = 3;
 
 /// Where an orphan stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Seat {
+enum OrphanPosition {
     /// In the list; later ones have higher numbers.
     List(u64),
     /// A slot of the orphan file: block and position.
@@ -37,7 +37,7 @@ struct OrphanBlock {
 /// All orphans of a volume and where each stands, so that none is searched for on disk.
 #[derive(Debug, Default)]
 pub struct Orphans {
-    seats: HashMap<InodeNo, Seat>,
+    positions: HashMap<InodeNo, OrphanPosition>,
     list: BTreeMap<u64, InodeNo>,
     blocks: Vec<OrphanBlock>,
     free_slots: BTreeSet<(usize, usize)>,
@@ -48,9 +48,9 @@ pub struct Orphans {
 }
 
 impl Orphans {
-    /// Reads the list and the orphan file. What is broken is told to `broken` and left out, as the
-    /// kernel does: a list ends where it names what is no inode of a file or comes back to itself,
-    /// and a broken block of the orphan file has no slots.
+    /// Reads the list and the orphan file. Corruption is reported to `broken` and skipped, as in
+    /// the kernel: a list ends where it names an invalid inode or comes back to itself, and a
+    /// broken block of the orphan file has no slots.
     ///
     /// # Errors
     /// The device failed.
@@ -58,34 +58,34 @@ impl Orphans {
         let mut all = Self::default();
         if let Err(error) = all.load_list(source) {
             all.goes_wrong = true;
-            broken(told(error)?);
+            broken(corruption_only(error)?);
         }
         if source.geometry().has_compat(CompatFeatures::ORPHAN_FILE)
             && let Err(error) = all.load_file(source, &mut broken)
         {
-            broken(told(error)?);
+            broken(corruption_only(error)?);
         }
         Ok(all)
     }
 
     fn load_list<S: MetadataRead>(&mut self, source: &S) -> Result<(), Error> {
         let raw = superblock(source)?;
-        let mut place = Place::Superblock(GroupNo(0));
+        let mut place = Location::Superblock(GroupNo(0));
         let mut next = raw.s_last_orphan.get();
-        let mut seat = u64::MAX / 2;
+        let mut position = u64::MAX / 2;
         while next != 0 {
             let number = checked(source, InodeNo(next), place)?;
             let orphan = match load_any(source, number) {
                 Err(Error::FreeInode(_)) => None,
                 other => Some(other?),
             };
-            let Some(orphan) = orphan.filter(|_| !self.seats.contains_key(&number)) else {
+            let Some(orphan) = orphan.filter(|_| !self.positions.contains_key(&number)) else {
                 return Err(Flaw::bad_value("next orphan", next).at(place).into());
             };
-            self.seats.insert(number, Seat::List(seat));
-            self.list.insert(seat, number);
-            seat -= 1;
-            place = Place::Inode(number);
+            self.positions.insert(number, OrphanPosition::List(position));
+            self.list.insert(position, number);
+            position -= 1;
+            place = Location::Inode(number);
             next = orphan.dtime;
         }
         Ok(())
@@ -100,7 +100,7 @@ impl Orphans {
         let file = load(source, number)?;
         for at in (0..dir_blocks(source, &file)?.0).map(FileBlock) {
             if let Err(error) = self.load_file_block(source, &file, at, broken) {
-                broken(told(error)?);
+                broken(corruption_only(error)?);
             }
         }
         Ok(())
@@ -113,8 +113,8 @@ impl Orphans {
         at: FileBlock,
         broken: &mut impl FnMut(Error),
     ) -> Result<(), Error> {
-        let here = Place::OrphanFile(file.number, at);
-        let Target::Written(place) = map(source, file, at)?.target else {
+        let here = Location::OrphanFile(file.number, at);
+        let MappingTarget::Written(place) = map(source, file, at)?.target else {
             return Err(Flaw::Rule("the orphan file has a hole").at(here).into());
         };
         let kind = BlockKind::OrphanFile { inode: file.number, generation: file.generation, at };
@@ -126,14 +126,14 @@ impl Orphans {
                 self.free_slots.insert((block, slot));
                 continue;
             };
-            let is_new = !self.seats.contains_key(&orphan);
+            let is_new = !self.positions.contains_key(&orphan);
             match checked(source, orphan, here) {
                 Ok(orphan) if is_new => {
-                    self.seats.insert(orphan, Seat::File(block, slot));
+                    self.positions.insert(orphan, OrphanPosition::File(block, slot));
                 }
                 wrong => {
                     let twice = || Flaw::bad_value("orphan", orphan.0).at(here).into();
-                    broken(told(wrong.err().unwrap_or_else(twice))?);
+                    broken(corruption_only(wrong.err().unwrap_or_else(twice))?);
                     self.wrong_slots.push((block, slot));
                 }
             }
@@ -146,8 +146,8 @@ impl Orphans {
         self.goes_wrong || !self.wrong_slots.is_empty()
     }
 
-    /// Ends what was found broken: a list that goes on to what is no orphan, and slots of what is
-    /// none. All others were finished or left out before.
+    /// Repairs a list that continues to an inode that is not an orphan, and clears slots of such
+    /// inodes. All others were finished or left out before.
     ///
     /// # Errors
     /// The change failed.
@@ -165,9 +165,10 @@ impl Orphans {
 
     /// All of them, those of the list first, the newest before older ones.
     pub fn all(&self) -> Vec<InodeNo> {
-        let in_file = |number: &InodeNo| matches!(self.seats.get(number), Some(Seat::File(..)));
+        let in_file =
+            |number: &InodeNo| matches!(self.positions.get(number), Some(OrphanPosition::File(..)));
         let mut all: Vec<_> = self.list.values().rev().copied().collect();
-        let mut others: Vec<_> = self.seats.keys().copied().filter(in_file).collect();
+        let mut others: Vec<_> = self.positions.keys().copied().filter(in_file).collect();
         others.sort_unstable();
         all.extend(others);
         all
@@ -175,12 +176,12 @@ impl Orphans {
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.seats.is_empty()
+        self.positions.is_empty()
     }
 
     /// Whether the inode is one of them.
     pub fn contains(&self, number: InodeNo) -> bool {
-        self.seats.contains_key(&number)
+        self.positions.contains_key(&number)
     }
 
     /// Makes an inode an orphan; one that is one already stays as it is.
@@ -191,24 +192,25 @@ impl Orphans {
         if self.contains(number) {
             return Ok(());
         }
-        let seat = match self.free_slots.first().copied() {
+        let position = match self.free_slots.first().copied() {
             Some((block, slot)) => {
                 self.set_slot(edit, block, slot, Some(number))?;
                 self.free_slots.remove(&(block, slot));
-                Seat::File(block, slot)
+                OrphanPosition::File(block, slot)
             }
             None => {
                 let before = superblock(edit)?.s_last_orphan.get();
                 edit.unlogged(|edit| set_dtime(edit, number, before))?;
                 change_superblock(edit, |raw| raw.s_last_orphan.set(number.0))
                     .inspect_err(|_| edit.take_back(|edit| set_dtime(edit, number, 0)))?;
-                let seat = self.list.last_key_value().map_or(u64::MAX / 2, |(seat, _)| seat + 1);
-                self.list.insert(seat, number);
-                Seat::List(seat)
+                let position =
+                    self.list.last_key_value().map_or(u64::MAX / 2, |(position, _)| position + 1);
+                self.list.insert(position, number);
+                OrphanPosition::List(position)
             }
         };
-        self.seats.insert(number, seat);
-        edit.note(Undo::Orphan { number, is_one: true });
+        self.positions.insert(number, position);
+        edit.record_undo(Undo::Orphan { number, is_one: true });
         Ok(())
     }
 
@@ -217,26 +219,26 @@ impl Orphans {
     /// # Errors
     /// The change failed; then nothing is changed.
     pub fn remove<E: Edit>(&mut self, edit: &mut E, number: InodeNo) -> Result<(), Error> {
-        match self.seats.get(&number).copied() {
+        match self.positions.get(&number).copied() {
             None => return Ok(()),
-            Some(Seat::File(block, slot)) => {
+            Some(OrphanPosition::File(block, slot)) => {
                 self.set_slot(edit, block, slot, None)?;
                 self.free_slots.insert((block, slot));
             }
-            Some(Seat::List(seat)) => {
-                let older = self.list.range(..seat).next_back().map_or(0, |(_, older)| older.0);
-                let newer = self.list.range(seat + 1..).next().map(|(_, newer)| *newer);
+            Some(OrphanPosition::List(position)) => {
+                let older = self.list.range(..position).next_back().map_or(0, |(_, older)| older.0);
+                let newer = self.list.range(position + 1..).next().map(|(_, newer)| *newer);
                 edit.unlogged(|edit| set_dtime(edit, number, 0))?;
                 let passed = match newer {
                     Some(newer) => edit.unlogged(|edit| set_dtime(edit, newer, older)),
                     None => change_superblock(edit, |raw| raw.s_last_orphan.set(older)),
                 };
                 passed.inspect_err(|_| edit.take_back(|edit| set_dtime(edit, number, older)))?;
-                self.list.remove(&seat);
+                self.list.remove(&position);
             }
         }
-        self.seats.remove(&number);
-        edit.note(Undo::Orphan { number, is_one: false });
+        self.positions.remove(&number);
+        edit.record_undo(Undo::Orphan { number, is_one: false });
         Ok(())
     }
 
@@ -280,8 +282,8 @@ pub fn clear_present<E: Edit>(edit: &mut E, orphans: &Orphans) -> Result<(), Err
     Ok(())
 }
 
-/// What is broken on the volume; another error stays one.
-fn told(error: Error) -> Result<Error, Error> {
+/// Returns an error of corruption as a value; others stay errors.
+fn corruption_only(error: Error) -> Result<Error, Error> {
     if error.is_corruption() || matches!(error, Error::NoSuchInode(_) | Error::FreeInode(_)) {
         Ok(error)
     } else {
@@ -290,7 +292,11 @@ fn told(error: Error) -> Result<Error, Error> {
 }
 
 /// An inode that may be an orphan: one of the volume's, and none of its own.
-fn checked<S: MetadataRead>(source: &S, number: InodeNo, place: Place) -> Result<InodeNo, Error> {
+fn checked<S: MetadataRead>(
+    source: &S,
+    number: InodeNo,
+    place: Location,
+) -> Result<InodeNo, Error> {
     let geometry = source.geometry();
     if number.0 < geometry.first_inode.0 || number.0 > geometry.inodes_count {
         return Err(Flaw::bad_value("orphan", number.0).at(place).into());

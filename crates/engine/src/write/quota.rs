@@ -1,7 +1,7 @@
 //! Quota files kept right: what users, groups and projects use is counted with every change, and
 //! limits are judged.
 //!
-//! Whoever calls these functions holds the lock of all quota files, so that a record is judged and
+//! The caller of these functions holds the lock of all quota files, so that a record is checked and
 //! written as one.
 
 use super::mapping::{self, State};
@@ -11,7 +11,7 @@ use extant_ondisk::quota::{
     FoundRecord, QUOTA_BLOCK_SIZE, QUOTA_DEPTH, QuotaBlock, QuotaHeader, QuotaKind, QuotaPath,
     QuotaRecord, QuotaTree, RECORDS_PER_LEAF, RawQuotaLeafHeader, slots,
 };
-use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Location};
 use extant_reader::read::inode::{LoadedInode, load};
 use extant_reader::read::mapping::map;
 use extant_reader::{BlockKind, Error, MetadataRead};
@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Who is charged for a file.
+/// The owners that are charged for a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Owners {
     /// The user.
@@ -56,17 +56,17 @@ pub fn charge<E: Edit>(
     usage: Usage,
     limits: Limits,
 ) -> Result<(), Error> {
-    charge_beside(edit, &Promised::default(), file, usage, limits).map(drop)
+    charge_beside(edit, &ReservedQuota::default(), file, usage, limits).map(drop)
 }
 
-/// As [`charge`], where some space is promised already: limits hold for both together. What the
-/// owners were charged with.
+/// As [`charge`], where some space is promised already: limits hold for both together. The amount
+/// that the owners were charged.
 ///
 /// # Errors
 /// As [`charge`].
 pub fn charge_beside<E: Edit>(
     edit: &mut E,
-    promised: &Promised,
+    reserved: &ReservedQuota,
     file: &LoadedInode,
     usage: Usage,
     limits: Limits,
@@ -74,7 +74,7 @@ pub fn charge_beside<E: Edit>(
     if usage.is_none() || is_exempt(edit, file) {
         return Ok(Usage::default());
     }
-    charge_owners(edit, promised, Owners::of(&file.inode), usage, limits)?;
+    charge_owners(edit, reserved, Owners::of(&file.inode), usage, limits)?;
     Ok(usage)
 }
 
@@ -84,7 +84,7 @@ pub fn charge_beside<E: Edit>(
 /// As [`charge`].
 pub(crate) fn charge_owners<E: Edit>(
     edit: &mut E,
-    promised: &Promised,
+    reserved: &ReservedQuota,
     owners: Owners,
     usage: Usage,
     limits: Limits,
@@ -92,7 +92,7 @@ pub(crate) fn charge_owners<E: Edit>(
     let changes =
         files(edit).map(|(kind, number)| Change { kind, number, id: owners.id(kind), usage });
     let changes: Vec<_> = changes.collect();
-    apply(edit, promised, &changes, limits)
+    apply(edit, reserved, &changes, limits)
 }
 
 /// Moves all that a file uses, its inode included, to other owners. The inode is not changed.
@@ -105,16 +105,16 @@ pub fn transfer<E: Edit>(
     to: Owners,
     limits: Limits,
 ) -> Result<(), Error> {
-    transfer_beside(edit, &Promised::default(), file, to, limits).map(drop)
+    transfer_beside(edit, &ReservedQuota::default(), file, to, limits).map(drop)
 }
 
-/// As [`transfer`], where some space is promised already. What was moved.
+/// As [`transfer`], where some space is promised already. Returns the amount that was moved.
 ///
 /// # Errors
 /// As [`charge`].
 pub fn transfer_beside<E: Edit>(
     edit: &mut E,
-    promised: &Promised,
+    reserved: &ReservedQuota,
     file: &LoadedInode,
     to: Owners,
     limits: Limits,
@@ -131,7 +131,7 @@ pub fn transfer_beside<E: Edit>(
         changes.push(Change { kind, number, id: to.id(kind), usage });
         changes.push(Change { kind, number, id: from.id(kind), usage: usage.reversed() });
     }
-    apply(edit, promised, &changes, limits)?;
+    apply(edit, reserved, &changes, limits)?;
     Ok(usage)
 }
 
@@ -150,7 +150,7 @@ pub fn record<S: MetadataRead>(
     Ok(file.find(source, id)?.found.map(|found| found.record))
 }
 
-/// Sets the limits of an id, its use stays. Grace times begin anew.
+/// Sets the limits of an id, its use stays. Grace times start again.
 ///
 /// # Errors
 /// [`Error::NotSupported`] on a volume without such quota, or as [`charge`].
@@ -178,10 +178,10 @@ pub fn set_limits<E: Edit>(
 
 /// Space that owners were promised and do not use yet: bytes, in memory only.
 #[derive(Debug, Default)]
-pub struct Promised(HashMap<(QuotaKind, u32), u64>);
+pub struct ReservedQuota(HashMap<(QuotaKind, u32), u64>);
 
-impl Promised {
-    /// What one id was promised.
+impl ReservedQuota {
+    /// The amount reserved for one ID.
     fn to(&self, kind: QuotaKind, id: u32) -> u64 {
         self.0.get(&(kind, id)).copied().unwrap_or(0)
     }
@@ -192,7 +192,7 @@ impl Promised {
     /// # Errors
     /// [`Error::QuotaExceeded`], a broken quota file, or the device failed. Nothing is promised
     /// then.
-    pub fn promise<S: MetadataRead>(
+    pub fn reserve<S: MetadataRead>(
         &mut self,
         source: &S,
         file: &LoadedInode,
@@ -203,18 +203,18 @@ impl Promised {
             return Ok(());
         }
         let owners = Owners::of(&file.inode);
-        self.judge(source, owners, bytes, now)?;
+        self.check_limits(source, owners, bytes, now)?;
         for kind in QuotaKind::ALL {
             *self.0.entry((kind, owners.id(kind))).or_default() += bytes;
         }
         Ok(())
     }
 
-    /// Whether owners' limits allow so many bytes more than what they use and were promised.
+    /// Whether owners' limits allow `bytes` bytes more than the used and reserved ones.
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`] if not, a broken quota file, or the device failed.
-    pub fn judge<S: MetadataRead>(
+    pub fn check_limits<S: MetadataRead>(
         &self,
         source: &S,
         owners: Owners,
@@ -259,8 +259,8 @@ fn files<S: MetadataRead>(source: &S) -> impl Iterator<Item = (QuotaKind, InodeN
     files.into_iter().flatten()
 }
 
-/// Nobody is charged for the volume's own files but for its root, nor for values of attributes: who
-/// refers to one is.
+/// The volume's own files except its root are charged to no owner, nor are values of attributes:
+/// the files that refer to them are charged.
 fn is_exempt<S: MetadataRead>(source: &S, file: &LoadedInode) -> bool {
     let is_reserved = file.number < source.geometry().first_inode && file.number != InodeNo::ROOT;
     is_reserved
@@ -268,7 +268,7 @@ fn is_exempt<S: MetadataRead>(source: &S, file: &LoadedInode) -> bool {
         || files(source).any(|(_, number)| number == file.number)
 }
 
-/// What one id uses more or less.
+/// The change of one ID's use.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     kind: QuotaKind,
@@ -280,7 +280,7 @@ struct Change {
 /// All changes or none. Records are added, then judged, then written.
 fn apply<E: Edit>(
     edit: &mut E,
-    promised: &Promised,
+    reserved: &ReservedQuota,
     changes: &[Change],
     limits: Limits,
 ) -> Result<(), Error> {
@@ -293,11 +293,11 @@ fn apply<E: Edit>(
         record.space = record.space.saturating_add_signed(change.usage.space);
         record.inodes = record.inodes.saturating_add_signed(change.usage.inodes);
         let used = QuotaRecord {
-            space: record.space.saturating_add(promised.to(change.kind, change.id)),
+            space: record.space.saturating_add(reserved.to(change.kind, change.id)),
             ..record
         };
-        let is_judged = limits == Limits::Judged && edit.info().enforces(change.kind);
-        if is_judged && is_exceeded(&used, change.usage, now) {
+        let is_enforced = limits == Limits::Enforced && edit.info().enforces(change.kind);
+        if is_enforced && is_exceeded(&used, change.usage, now) {
             return Err(Error::QuotaExceeded);
         }
         settle(&mut record, &file.header, now);
@@ -366,10 +366,10 @@ impl QuotaFile {
     }
 
     fn flaw(&self, block: u32, rule: &'static str) -> Error {
-        Flaw::Rule(rule).at(Place::Quota(self.inode.number, block)).into()
+        Flaw::Rule(rule).at(Location::Quota(self.inode.number, block)).into()
     }
 
-    /// The place of an id's record; a record of zeros is added where there is none.
+    /// The place of an ID's record; a record of zeros is added if there is none.
     fn find_or_add<E: Edit>(&mut self, edit: &mut E, id: u32) -> Result<FoundRecord, Error> {
         let path = self.find(edit, id)?;
         if let Some(found) = path.found {
@@ -443,10 +443,10 @@ impl QuotaFile {
             return Ok(());
         }
         let flaw = Flaw::above_limit("block number", number, self.header.blocks - 1);
-        Err(flaw.at(Place::Quota(self.inode.number, at)).into())
+        Err(flaw.at(Location::Quota(self.inode.number, at)).into())
     }
 
-    /// A block of the file that is in no use: of the list of such, else behind the last one.
+    /// An unused block of the file: from the list of free blocks, else one after the last.
     /// [`Self::grow`] has made room there.
     fn take_block<E: Edit>(&mut self, edit: &mut E) -> Result<u32, Error> {
         let free = self.header.free_block;
@@ -460,7 +460,7 @@ impl QuotaFile {
         Ok(free)
     }
 
-    /// Makes room for so many blocks more in the file: the header does not count them yet.
+    /// Makes room for `blocks` more blocks in the file: the header does not count them yet.
     fn grow<E: Edit>(&mut self, edit: &mut E, blocks: usize) -> Result<(), Error> {
         let end = (u64::from(self.header.blocks) + blocks as u64) * QUOTA_BLOCK_SIZE as u64;
         if end / QUOTA_BLOCK_SIZE as u64 > u64::from(u32::MAX) {
@@ -493,7 +493,7 @@ impl QuotaFile {
     fn write_header<E: Edit>(&self, edit: &mut E) -> Result<(), Error> {
         let (header, kind) = (self.header, self.kind);
         let written = change_block(edit, &self.inode, 0, |block| header.encode_into(kind, block))?;
-        Ok(written.map_err(|flaw| flaw.at(Place::Quota(self.inode.number, 0)))?)
+        Ok(written.map_err(|flaw| flaw.at(Location::Quota(self.inode.number, 0)))?)
     }
 
     fn write_record<E: Edit>(
@@ -519,7 +519,7 @@ fn place<S: MetadataRead>(
     let at = FileBlock(byte >> geometry.block_bits());
     let physical = map(source, file, at)?.physical().ok_or_else(|| {
         let flaw = Flaw::Rule("a quota file has holes");
-        flaw.at(Place::Quota(file.number, block))
+        flaw.at(Location::Quota(file.number, block))
     })?;
     // Less than a block.
     Ok((physical, (byte % u64::from(geometry.block_size)) as usize))

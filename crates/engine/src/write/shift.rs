@@ -4,7 +4,7 @@
 //! Each step moves the runs of one leaf and leaves a whole tree. Nothing but [`split_at`] takes
 //! blocks.
 
-use super::extents::{merge_around, store, way_to};
+use super::extents::{merge_around, path_to, store};
 use super::space;
 use crate::edit::Edit;
 use extant_ondisk::extent::{Extent, MAX_DEPTH};
@@ -27,8 +27,8 @@ pub fn collapse_step<E: Edit>(
     by: u64,
 ) -> Result<Option<FileBlock>, Error> {
     needs_extents(file)?;
-    let way = way_to(edit, file, from)?;
-    let Some(leaf) = way.last() else { return Ok(None) };
+    let path = path_to(edit, file, from)?;
+    let Some(leaf) = path.last() else { return Ok(None) };
     let next =
         (leaf.limits.blocks.end < MAX_FILE_BLOCKS).then_some(FileBlock(leaf.limits.blocks.end));
     let mut extents = leaf.extents().to_vec();
@@ -40,7 +40,7 @@ pub fn collapse_step<E: Edit>(
         extent.block = FileBlock(extent.block.0 - by);
     }
     merge_around(&mut extents, first);
-    store(edit, file, way, extents)?;
+    store(edit, file, path, extents)?;
     Ok(next)
 }
 
@@ -51,8 +51,8 @@ pub fn collapse_step<E: Edit>(
 /// nothing.
 pub fn split_at<E: Edit>(edit: &mut E, file: &mut LoadedInode, at: FileBlock) -> Result<(), Error> {
     needs_extents(file)?;
-    let way = way_to(edit, file, at)?;
-    let mut extents = way.last().map(|leaf| leaf.extents().to_vec()).unwrap_or_default();
+    let path = path_to(edit, file, at)?;
+    let mut extents = path.last().map(|leaf| leaf.extents().to_vec()).unwrap_or_default();
     let inside = |extent: &Extent| extent.block < at && at < extent.end();
     let Some(position) = extents.iter().position(inside) else { return Ok(()) };
     let whole = extents[position];
@@ -62,7 +62,7 @@ pub fn split_at<E: Edit>(edit: &mut E, file: &mut LoadedInode, at: FileBlock) ->
     let behind = Extent { block: at, len: whole.len - before, start, ..whole };
     extents[position].len = before;
     extents.insert(position + 1, behind);
-    let grown = store(edit, file, way, extents)?;
+    let grown = store(edit, file, path, extents)?;
     space::settle(edit, file, grown, 0)
 }
 
@@ -81,8 +81,8 @@ pub fn expand_step<E: Edit>(
     before: FileBlock,
 ) -> Result<Option<FileBlock>, Error> {
     needs_extents(file)?;
-    let way = way_to(edit, file, FileBlock(before.0.saturating_sub(1)))?;
-    let Some(leaf) = way.last() else { return Ok(None) };
+    let path = path_to(edit, file, FileBlock(before.0.saturating_sub(1)))?;
+    let Some(leaf) = path.last() else { return Ok(None) };
     let start = FileBlock(leaf.limits.blocks.start);
     if start >= before {
         // Before the first leaf there is only a hole: this one was moved already.
@@ -97,7 +97,7 @@ pub fn expand_step<E: Edit>(
     for extent in &mut extents[first..] {
         extent.block = FileBlock(extent.block.0 + by);
     }
-    store(edit, file, way, extents)?;
+    store(edit, file, path, extents)?;
     Ok(next)
 }
 
@@ -107,8 +107,8 @@ pub fn expand_step<E: Edit>(
 /// A file without extents, a broken tree, or the device failed.
 pub fn mapped_end<S: MetadataRead>(source: &S, file: &LoadedInode) -> Result<FileBlock, Error> {
     needs_extents(file)?;
-    let way = way_to(source, file, FileBlock(MAX_FILE_BLOCKS - 1))?;
-    let last = way.last().and_then(|leaf| leaf.extents().last());
+    let path = path_to(source, file, FileBlock(MAX_FILE_BLOCKS - 1))?;
+    let last = path.last().and_then(|leaf| leaf.extents().last());
     Ok(last.map_or(FileBlock(0), Extent::end))
 }
 

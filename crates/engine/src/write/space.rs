@@ -14,7 +14,7 @@ use extant_reader::read::inode::LoadedInode;
 /// then.
 pub fn add<E: Edit>(edit: &mut E, file: &mut LoadedInode, blocks: u64) -> Result<(), Error> {
     let usage = Usage { space: bytes(edit.geometry(), blocks), inodes: 0 };
-    change(edit, file, usage, Limits::Judged)
+    change(edit, file, usage, Limits::Enforced)
 }
 
 /// Counts what a step that is done has changed: blocks that the file got, and blocks that it gave
@@ -33,8 +33,8 @@ pub fn settle<E: Edit>(
     change(edit, file, usage, Limits::Ignored)
 }
 
-/// Counts what the file uses, or no longer uses: bytes of whole blocks, and inodes that belong to
-/// it beside its own.
+/// Charges or releases usage of a file: bytes of whole blocks, and inodes that belong to it in
+/// addition to its own.
 ///
 /// # Errors
 /// Where limits are judged [`Error::FileTooLarge`] past what the field holds, or as
@@ -49,7 +49,7 @@ pub fn change<E: Edit>(
         return Ok(());
     }
     let (blocks, is_in_blocks) = count(file, usage.space, edit.geometry());
-    if blocks > most(edit.geometry()) && limits == Limits::Judged {
+    if blocks > most(edit.geometry()) && limits == Limits::Enforced {
         return Err(Error::FileTooLarge);
     }
     edit.charge(file, usage, limits)?;
@@ -60,14 +60,14 @@ pub fn change<E: Edit>(
     Ok(())
 }
 
-/// What `i_blocks` holds at most.
+/// The largest value of `i_blocks`.
 fn most(geometry: &Geometry) -> u64 {
     let has_high = geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE);
     if has_high { (1 << 48) - 1 } else { u64::from(u32::MAX) }
 }
 
-/// `i_blocks` with so many bytes more, and whether it counts blocks then: where the count in
-/// sectors ends, one in blocks begins.
+/// `i_blocks` increased by `bytes`, and whether it counts blocks then: where the count in sectors
+/// ends, one in blocks begins.
 fn count(file: &LoadedInode, bytes: i64, geometry: &Geometry) -> (u64, bool) {
     let has_huge_file = geometry.has_ro_compat(RoCompatFeatures::HUGE_FILE);
     let was_in_blocks = has_huge_file && file.flags.contains(InodeFlags::HUGE_FILE);

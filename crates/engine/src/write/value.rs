@@ -8,9 +8,9 @@ use crate::edit::{
 use extant_ondisk::inode::{FileType, Inode, InodeFlags};
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::xattr::{EaValue, value_hash};
-use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Location};
 use extant_reader::read::inode::{LoadedInode, load, load_any};
-use extant_reader::read::mapping::{Target, map};
+use extant_reader::read::mapping::{MappingTarget, map};
 use extant_reader::{BlockKind, Error};
 
 /// Mode of the inode of a value.
@@ -33,7 +33,7 @@ pub(super) fn obtain<E: EditInodes>(
         for inode in inodes.iter().copied() {
             if holds(edit, inode, value)? {
                 let left = edit.unlogged(|edit| add_references(edit, inode, 1))?;
-                edit.note(Undo::References { number: inode, by: 1, left });
+                edit.record_undo(Undo::References { number: inode, by: 1, left });
                 return Ok::<_, Error>(Some(inode));
             }
         }
@@ -44,7 +44,7 @@ pub(super) fn obtain<E: EditInodes>(
     }
     let made = create(edit, owner, value)?;
     add_references(edit, made.inode, 1)?;
-    edit.note(Undo::OffersValue(hash, made.inode));
+    edit.record_undo(Undo::OffersValue(hash, made.inode));
     Ok(made)
 }
 
@@ -55,7 +55,7 @@ fn holds<E: EditInodes>(edit: &E, number: InodeNo, value: &[u8]) -> Result<bool,
         return Ok(false);
     }
     for (at, bytes) in (0..).zip(value.chunks(edit.geometry().block_len())) {
-        let Target::Written(place) = map(edit, &file, FileBlock(at))?.target else {
+        let MappingTarget::Written(place) = map(edit, &file, FileBlock(at))?.target else {
             return Ok(false);
         };
         if edit.metadata(place, BlockKind::Contents)?.get(..bytes.len()) != Some(bytes) {
@@ -144,7 +144,7 @@ pub(super) fn change_references<E: EditInodes>(
     if by == 0 {
         return Ok(());
     }
-    let place = Place::EaInode(number);
+    let place = Location::EaInode(number);
     let file = load(edit, number)?;
     if !file.flags.contains(InodeFlags::EA_INODE) {
         return Err(Flaw::Rule("the inode is not one of an attribute's value").at(place).into());
@@ -153,7 +153,7 @@ pub(super) fn change_references<E: EditInodes>(
     let hash = file.atime.seconds as u32;
     let left = edit.with_shared_values(hash, |edit, inodes| {
         let left = edit.unlogged(|edit| add_references(edit, number, by))?;
-        edit.note(Undo::References { number, by, left });
+        edit.record_undo(Undo::References { number, by, left });
         if left == 0 {
             inodes.retain(|known| *known != number);
         }
@@ -162,7 +162,7 @@ pub(super) fn change_references<E: EditInodes>(
     if left == 0 { delete(edit, number) } else { Ok(()) }
 }
 
-/// Counts references back. What others have given up altogether meanwhile is not there any more.
+/// Counts references back. Values that others have given up since are gone.
 pub(crate) fn count_references_back<E: EditInodes>(
     edit: &mut E,
     number: InodeNo,
@@ -171,14 +171,16 @@ pub(crate) fn count_references_back<E: EditInodes>(
 ) -> Result<(), Error> {
     let now = load_any(edit, number)?.ea_inode_references();
     if now.checked_add_signed(-by).is_none_or(|back| back == 0) || now == 0 && left > 0 {
-        return Err(Flaw::Rule("the value has gone meanwhile").at(Place::EaInode(number)).into());
+        return Err(Flaw::Rule("the value has gone meanwhile")
+            .at(Location::EaInode(number))
+            .into());
     }
     add_references(edit, number, -by).map(drop)
 }
 
 /// Counts references to a value: how many there are then.
 fn add_references<E: EditInodes>(edit: &mut E, number: InodeNo, by: i64) -> Result<u64, Error> {
-    let place = Place::EaInode(number);
+    let place = Location::EaInode(number);
     edit.modify_record(number, |record, geometry| {
         let mut inode = Inode::decode(record, number, geometry)?;
         let references = inode.ea_inode_references();

@@ -1,11 +1,10 @@
 //! Extended attributes changed: in the inode, in a block, or with an inode for the value, and moved
 //! between these.
 //!
-//! Where an attribute is set it stays in the inode if there is room, else it goes to the block;
-//! when neither has room, all of them are divided anew ([`pack`]). Blocks that hold the same are
-//! shared as far as they are known
-//! ([`Edit::with_shared_blocks`](crate::edit::Edit::with_shared_blocks)), and so are values with
-//! inodes; a shared block is copied before it changes.
+//! An attribute that is set stays in the inode if there is room, else it goes to the block; if
+//! neither has room, all of them are divided again ([`pack`]). Blocks that hold the same are shared
+//! as far as they are known ([`Edit::with_shared_blocks`](crate::edit::Edit::with_shared_blocks)),
+//! and so are values with inodes; a shared block is copied before it changes.
 
 use super::{space, value};
 use crate::edit::{AllocationRequest, EditInodes, Limits, Purpose, Run, Undo, Usage, default_goal};
@@ -14,7 +13,7 @@ use extant_ondisk::xattr::{
     RawXattrHeader, Value, Xattr, XattrName, decode_block, decode_inode, encode_block,
     encode_inode, room_in_block, room_in_inode,
 };
-use extant_ondisk::{BlockNo, Flaw, Geometry, IncompatFeatures, InodeNo, Place};
+use extant_ondisk::{BlockNo, Flaw, Geometry, IncompatFeatures, InodeNo, Location};
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::{BlockKind, Error, MetadataRead};
 use std::collections::BTreeMap;
@@ -28,7 +27,7 @@ const MAX_USERS: u32 = 1024;
 /// Bytes of a record before the fields that `i_extra_isize` counts.
 const BASE: usize = extant_ondisk::inode::GOOD_OLD_INODE_SIZE as usize;
 
-/// What is expected of an attribute that is set.
+/// The expected state of an attribute that is set.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum XattrSet {
     /// Nothing: it is made or replaced.
@@ -134,7 +133,7 @@ impl Attributes {
         }
         if !geometry.contains(block, 1) {
             let flaw = Flaw::bad_value("i_file_acl", block.0);
-            return Err(flaw.at(Place::Inode(file.number)).into());
+            return Err(flaw.at(Location::Inode(file.number)).into());
         }
         let bytes = source.metadata(block, BlockKind::XattrBlock)?;
         let found = decode_block(&bytes, block, geometry)?;
@@ -157,8 +156,8 @@ impl Attributes {
         Self { in_inode: others(&self.in_inode), in_block: others(&self.in_block) }
     }
 
-    /// What the owner is charged for values with inodes, shared ones too: the inode and the bytes
-    /// in whole clusters. The values of `moving` are about to get inodes.
+    /// The owner's charge for values with inodes, shared ones too: the inode and the bytes in whole
+    /// clusters. The values of `moving` are about to get inodes.
     fn values_usage(&self, moving: &[XattrName], geometry: &Geometry) -> Usage {
         let mut usage = Usage::default();
         for xattr in self.all() {
@@ -178,13 +177,13 @@ fn is_inline_data(xattr: &Xattr) -> bool {
     xattr.name == XattrName::inline_data()
 }
 
-/// Bytes behind the inode's fields.
+/// Bytes after the inode's fields.
 fn inode_space(geometry: &Geometry, file: &LoadedInode) -> usize {
     usize::from(geometry.inode_size).saturating_sub(BASE + usize::from(file.extra_isize))
 }
 
-/// A place for a new or changed attribute; `None` when there is none. Values that do not fit beside
-/// their entry are still [`Value::Stored`] here: [`Placed::to_ea_inode`] names them.
+/// A place for a new or changed attribute; `None` if neither has room. Values that do not fit next
+/// to their entry are still [`Value::Stored`] here: [`Placed::to_ea_inode`] names them.
 fn place(
     geometry: &Geometry,
     file: &LoadedInode,
@@ -237,8 +236,8 @@ impl From<Attributes> for Placed {
     }
 }
 
-/// Puts attributes in the place of the old ones. What can be refused comes first and is undone when
-/// it is.
+/// Puts attributes in the place of the old ones. Changes that can be refused come first and are
+/// undone on a refusal.
 fn exchange<E: EditInodes>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -255,7 +254,7 @@ fn exchange<E: EditInodes>(
         space: is.space - was.space + block_is.cast_signed() - block_was.cast_signed(),
         inodes: is.inodes - was.inodes,
     };
-    space::change(edit, file, usage, Limits::Judged)?;
+    space::change(edit, file, usage, Limits::Enforced)?;
     let mut references = References::default();
     let taken = take_what_is_new(edit, file, old, &mut lists, &to_ea_inode, &mut references);
     let taken = match taken {
@@ -407,7 +406,7 @@ fn share<E: EditInodes>(edit: &mut E, list: &[Xattr]) -> Result<Option<BlockNo>,
                 })
             })?;
             if let Some(left) = users {
-                edit.note(Undo::Users { block, by: 1, left });
+                edit.record_undo(Undo::Users { block, by: 1, left });
                 return Ok(Some(block));
             }
         }
@@ -432,7 +431,7 @@ fn is_own<E: EditInodes>(edit: &mut E, block: BlockNo) -> Result<bool, Error> {
 fn offer<E: EditInodes>(edit: &mut E, block: BlockNo) -> Result<(), Error> {
     let hash = hash_of(&edit.metadata(block, BlockKind::XattrBlock)?);
     if hash != 0 {
-        edit.note(Undo::OffersBlock(hash, block));
+        edit.record_undo(Undo::OffersBlock(hash, block));
     }
     Ok(())
 }
@@ -452,11 +451,11 @@ fn exchange_block<E: EditInodes>(
 ) -> Result<(), Error> {
     let block = file.file_acl;
     let no_room = |at: BlockNo| {
-        Flaw::Rule("attributes need more room than their block has").at(Place::XattrBlock(at))
+        Flaw::Rule("attributes need more room than their block has").at(Location::XattrBlock(at))
     };
     let start = match to {
         ToBlock::Nowhere => BlockNo(0),
-        // Its values count the block once, whoever uses it.
+        // Its values count the block once, however many files use it.
         ToBlock::Shared(shared) => shared,
         ToBlock::Own => {
             references.count(&lists.in_block, 1);
@@ -496,7 +495,7 @@ fn leave_block<E: EditInodes>(edit: &mut E, block: BlockNo) -> Result<bool, Erro
                 left
             })
         })?;
-        edit.note(Undo::Users { block, by: -1, left });
+        edit.record_undo(Undo::Users { block, by: -1, left });
         if left == 0 {
             blocks.retain(|known| *known != block);
         }
@@ -512,8 +511,7 @@ fn leave_block<E: EditInodes>(edit: &mut E, block: BlockNo) -> Result<bool, Erro
     Ok(true)
 }
 
-/// Counts the users of a block back. What others have given up altogether meanwhile is not there
-/// any more.
+/// Counts the users of a block back. Values that others have given up since are gone.
 pub(crate) fn count_users_back<E: EditInodes>(
     edit: &mut E,
     block: BlockNo,
@@ -528,7 +526,9 @@ pub(crate) fn count_users_back<E: EditInodes>(
         back.is_some() && (now > 0 || left == 0)
     })?;
     if !is_back {
-        return Err(Flaw::Rule("the block has gone meanwhile").at(Place::XattrBlock(block)).into());
+        return Err(Flaw::Rule("the block has gone meanwhile")
+            .at(Location::XattrBlock(block))
+            .into());
     }
     Ok(())
 }
@@ -545,7 +545,7 @@ fn write_into_inode<E: EditInodes>(
     })?;
     let space = space.map_err(|_| {
         let flaw = Flaw::Rule("attributes need more room than their inode has");
-        flaw.at(Place::InodeXattr(file.number))
+        flaw.at(Location::InodeXattr(file.number))
     })?;
     file.xattr_space = if list.is_empty() { Box::default() } else { space };
     Ok(())

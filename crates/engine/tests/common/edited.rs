@@ -5,7 +5,7 @@ use extant_engine::testing::ScratchEdit;
 use extant_ondisk::{BlockNo, FileBlock, InodeNo};
 use extant_reader::read::dir::lookup;
 use extant_reader::read::inode::load;
-use extant_reader::read::mapping::{Target, map};
+use extant_reader::read::mapping::{MappingTarget, map};
 use extant_reader::{BrokenIndex, LoadedInode, Reader};
 use extant_testkit::{Scratch, e2fsck_fn, mke2fs, tool};
 use proptest::test_runner::{RngAlgorithm, TestRng};
@@ -54,7 +54,7 @@ impl Image {
     }
 
     /// Writes the changes to the image; e2fsck finds nothing wrong with it.
-    pub(crate) fn judge(&self, edit: &ScratchEdit) {
+    pub(crate) fn verify(&self, edit: &ScratchEdit) {
         self.store(edit);
         e2fsck_fn(&self.path).unwrap();
     }
@@ -98,11 +98,11 @@ pub(crate) fn compare(
         let run = map(edit, file, next).unwrap();
         for index in 0..run.len.min(end - next.0) {
             match run.target {
-                Target::Hole => {}
-                Target::Written(start) => {
+                MappingTarget::Hole => {}
+                MappingTarget::Written(start) => {
                     found.insert(next.0 + index, Model::Written(BlockNo(start.0 + index)));
                 }
-                Target::Unwritten(start) => {
+                MappingTarget::Unwritten(start) => {
                     found.insert(next.0 + index, Model::Unwritten(BlockNo(start.0 + index)));
                 }
             }

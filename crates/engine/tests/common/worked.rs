@@ -2,7 +2,7 @@
 
 use extant_device::Device;
 use extant_engine::ops::FallocateMode;
-use extant_engine::{Creator, RenameFlags, SetAttributes, Volume, VolumeOptions, XattrSet};
+use extant_engine::{Credentials, RenameFlags, SetAttributes, Volume, VolumeOptions, XattrSet};
 use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::inode::{FileType, InodeFlags};
@@ -10,25 +10,38 @@ use extant_reader::{Error, VolumeRead};
 use extant_runtime::env::Env;
 use std::sync::Arc;
 
-/// Names of a directory that are used.
-const NAMES: usize = 12;
-/// Directories that are used.
-const DIRS: usize = 12;
+/// How much work is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    /// Directories that are used.
+    dirs: usize,
+    /// Names of a directory that are used.
+    names: usize,
+    /// Files that are made in a directory.
+    made: usize,
+}
+
+impl Work {
+    /// Directories grow, some get an index.
+    pub(crate) const LONG: Self = Self { dirs: 12, names: 12, made: 20 };
+    /// Each call comes once at least.
+    pub(crate) const SHORT: Self = Self { dirs: 3, names: 6, made: 2 };
+}
 
 /// Opens a volume for changes, walks it, works on what it finds, and closes it: what went wrong. A
 /// volume that cannot be opened is an error.
-pub(crate) fn work(device: Arc<dyn Device>) -> Result<Vec<Error>, Error> {
+pub(crate) fn work(device: Arc<dyn Device>, work: Work) -> Result<Vec<Error>, Error> {
     let options = VolumeOptions::default();
     let volume = Volume::open(device, &Env::stepped(1), &options)?;
     super::walk(&volume);
     let mut wrong = Vec::new();
     let mut dirs = vec![InodeNo::ROOT];
     let mut at = 0;
-    while at < dirs.len().min(DIRS) {
+    while at < dirs.len().min(work.dirs) {
         let dir = dirs[at];
         at += 1;
         let entries: Vec<_> = match volume.read_dir(dir, 0) {
-            Ok(entries) => entries.take(NAMES + 2).map_while(Result::ok).collect(),
+            Ok(entries) => entries.take(work.names + 2).map_while(Result::ok).collect(),
             Err(error) => {
                 wrong.push(error);
                 continue;
@@ -43,7 +56,7 @@ pub(crate) fn work(device: Arc<dyn Device>) -> Result<Vec<Error>, Error> {
                 .and_then(|()| rename(&volume, dir, &entry.name, number));
             wrong.extend(outcome.err());
         }
-        wrong.extend(make(&volume, dir).err());
+        wrong.extend(make(&volume, dir, work.made).err());
     }
     for dir in dirs.iter().rev() {
         wrong.extend(remove(&volume, *dir));
@@ -88,10 +101,10 @@ fn rename(volume: &Volume, dir: InodeNo, name: &[u8], number: usize) -> Result<(
     }
 }
 
-/// Makes files, enough that a directory grows.
-fn make(volume: &Volume, dir: InodeNo) -> Result<(), Error> {
-    let by = Creator::ROOT;
-    for number in 0..20 {
+/// Makes files of all kinds.
+fn make(volume: &Volume, dir: InodeNo, files: usize) -> Result<(), Error> {
+    let by = Credentials::ROOT;
+    for number in 0..files {
         let name = format!("made-{number:02}-{}", "n".repeat(120));
         let made = volume.create(dir, name.as_bytes(), 0o644, &by)?;
         volume.write(made.number, 0, &[4; 2000])?;
@@ -102,9 +115,9 @@ fn make(volume: &Volume, dir: InodeNo) -> Result<(), Error> {
     volume.symlink(dir, b"short", b"target", &by)?;
     volume.symlink(dir, b"long", &[b't'; 200], &by)?;
     volume.mkdir(dir, b"new", 0o755, &by)?;
-    let nameless = volume.tmpfile(dir, 0o600, &by)?;
-    volume.write(nameless.number, 0, &[5; 10_000])?;
-    volume.release(nameless.number, 1)
+    let unlinked = volume.tmpfile(dir, 0o600, &by)?;
+    volume.write(unlinked.number, 0, &[5; 10_000])?;
+    volume.release(unlinked.number, 1)
 }
 
 /// Removes what a directory has: what could not be removed.

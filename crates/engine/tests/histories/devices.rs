@@ -135,7 +135,7 @@ impl Files {
     /// Opens the files for changes.
     pub(crate) fn devices(&self) -> Devices {
         let open = |image: &TempImage| -> Arc<dyn Device> {
-            let device = extant_device::OpenOptions::new().write(true).open(image.path());
+            let device = extant_device::FileDeviceOptions::new().write(true).open(image.path());
             Arc::new(device.expect("a copy of an image is opened"))
         };
         Devices { volume: open(&self.image), journal: self.journal.as_ref().map(open) }

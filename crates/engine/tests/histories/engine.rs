@@ -8,12 +8,12 @@ use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::{DeviceNumber, FileType, InodeFlags};
 use extant_ondisk::time::Timestamp;
-use extant_reader::read::mapping::Target;
+use extant_reader::read::mapping::MappingTarget;
 use extant_reader::{AclKind, Error, Follow, LoadedInode, VolumeRead};
 use extant_runtime::env::Env;
 use extant_testkit::history::{
-    Answer, Attributes, Call, Creator, Fallocate, FileId, Model, Moment, NodeKind, RenameHow, Step,
-    Subject, XattrHow, acl_to_xattr, bytes_of, flags, value_of,
+    Answer, Attributes, Call, Credentials, Fallocate, FileId, Model, Moment, NodeKind, RenameHow,
+    Step, Subject, XattrHow, acl_to_xattr, bytes_of, flags, value_of,
 };
 use extant_testkit::{Kind, TreeSnapshot, differences};
 use rustix::io::Errno;
@@ -73,7 +73,7 @@ impl Engine {
     }
 
     /// Whether data wait in memory for their blocks.
-    pub(crate) fn delays(&self) -> bool {
+    pub(crate) fn delalloc(&self) -> bool {
         self.options.delalloc != Some(false) && self.options.data != Some(DataMode::Journal)
     }
 
@@ -141,15 +141,16 @@ impl Engine {
     fn call(&mut self, step: &Step, model: &Model) -> Result<Answer, Error> {
         let volume = self.volume.clone().expect("closed only to be opened again");
         match &step.call {
-            Call::Create { dir, name, mode, creator } => {
-                let made = volume.create(self.number(*dir), name, *mode as u16, &by(creator))?;
+            Call::Create { dir, name, mode, credentials } => {
+                let made =
+                    volume.create(self.number(*dir), name, *mode as u16, &by(credentials))?;
                 self.made(step, &made);
             }
-            Call::MakeDir { dir, name, mode, creator } => {
-                let made = volume.mkdir(self.number(*dir), name, *mode as u16, &by(creator))?;
+            Call::MakeDir { dir, name, mode, credentials } => {
+                let made = volume.mkdir(self.number(*dir), name, *mode as u16, &by(credentials))?;
                 self.made(step, &made);
             }
-            Call::MakeNode { dir, name, mode, node, creator } => {
+            Call::MakeNode { dir, name, mode, node, credentials } => {
                 let (file_type, (major, minor)) = match *node {
                     NodeKind::Fifo => (FileType::Fifo, (0, 0)),
                     NodeKind::Socket => (FileType::Socket, (0, 0)),
@@ -158,15 +159,15 @@ impl Engine {
                 };
                 let mode = file_type.mode() | *mode as u16;
                 let device = DeviceNumber { major, minor };
-                let made = volume.mknod(self.number(*dir), name, mode, device, &by(creator))?;
+                let made = volume.mknod(self.number(*dir), name, mode, device, &by(credentials))?;
                 self.made(step, &made);
             }
-            Call::Symlink { dir, name, target, creator } => {
-                let made = volume.symlink(self.number(*dir), name, target, &by(creator))?;
+            Call::Symlink { dir, name, target, credentials } => {
+                let made = volume.symlink(self.number(*dir), name, target, &by(credentials))?;
                 self.made(step, &made);
             }
-            Call::TempFile { dir, mode, creator } => {
-                let made = volume.tmpfile(self.number(*dir), *mode as u16, &by(creator))?;
+            Call::TempFile { dir, mode, credentials } => {
+                let made = volume.tmpfile(self.number(*dir), *mode as u16, &by(credentials))?;
                 self.made(step, &made);
             }
             Call::Link { file, dir, name } => {
@@ -378,21 +379,21 @@ fn extents(volume: &Volume, file: InodeNo) -> Result<Answer, Error> {
     for run in volume.extents(file)? {
         let run = run?;
         if !run.is_hole() {
-            let is_written = matches!(run.target, Target::Written(_));
+            let is_written = matches!(run.target, MappingTarget::Written(_));
             found.push((run.block.0 * size..run.end().0 * size, is_written));
         }
     }
     Ok(Answer::Extents(found))
 }
 
-fn by(creator: &Creator) -> extant_engine::Creator {
-    extant_engine::Creator {
-        uid: creator.uid,
-        gid: creator.gid,
-        umask: creator.umask as u16,
-        is_privileged: creator.uid == 0,
-        keeps_set_ids: creator.uid == 0,
-        ..extant_engine::Creator::default()
+fn by(credentials: &Credentials) -> extant_engine::Credentials {
+    extant_engine::Credentials {
+        uid: credentials.uid,
+        gid: credentials.gid,
+        umask: credentials.umask as u16,
+        is_privileged: credentials.uid == 0,
+        keeps_set_ids: credentials.uid == 0,
+        ..extant_engine::Credentials::default()
     }
 }
 

@@ -8,7 +8,7 @@ use crate::power::{Failures, Recorded, recover};
 use crate::random::{SIZE, fresh, on_volumes};
 use crate::volumes::{self, Kind};
 use extant_device::{Device, MemoryDevice, Operation};
-use extant_engine::{Creator, DataMode, Volume, VolumeOptions};
+use extant_engine::{Credentials, DataMode, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_ondisk::superblock::State;
 use extant_reader::{Follow, VolumeRead};
@@ -45,7 +45,7 @@ struct Subject<'a> {
 impl Subject<'_> {
     /// Runs a history with a failure to come, heals the device, opens the volume again and judges
     /// it.
-    fn judge(&self, history: &History, fault: &Fault, with_e2fsck: bool) -> Result<bool, String> {
+    fn verify(&self, history: &History, fault: &Fault, with_e2fsck: bool) -> Result<bool, String> {
         let kind = self.kind;
         let inner: Arc<dyn Device> = Arc::new(self.base.fork());
         let devices = Devices::of(kind, inner.clone());
@@ -69,7 +69,7 @@ impl Subject<'_> {
             return repaired(&devices, &recorded, with_e2fsck).map(|()| was_met);
         }
         let volume = recover(&devices).map_err(|error| format!("not opened again: {error}"))?;
-        recorded.judge(&recorded.marks, &volume)?;
+        recorded.verify(&recorded.marks, &volume)?;
         volume.close().map_err(|error| format!("not closed: {error}"))?;
         if with_e2fsck && was_met {
             devices.to_files().is_clean()?;
@@ -79,7 +79,7 @@ impl Subject<'_> {
 
     /// The same; a panic is a failure too.
     fn fails(&self, history: &History, fault: &Fault, with_e2fsck: bool) -> Result<bool, String> {
-        let run = || self.judge(history, fault, with_e2fsck);
+        let run = || self.verify(history, fault, with_e2fsck);
         catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err("panic".into()))
     }
 
@@ -134,7 +134,7 @@ fn says_so(volume: &Volume, faulty: &FaultyDevice) -> Result<(), String> {
     }
     let lost_and_found = volume.lookup(InodeNo::ROOT, b"lost+found").map(|found| found.inode);
     let dir = lost_and_found.map_err(|error| format!("lost+found: {error}"))?;
-    let make = |name: &[u8]| volume.create(dir, name, 0o644, &Creator::ROOT);
+    let make = |name: &[u8]| volume.create(dir, name, 0o644, &Credentials::ROOT);
     if !volume.is_read_only() {
         let made = make(b"one").and_then(|made| volume.fsync(made.number));
         if made.is_ok() || faulty.faults_met() == before {
@@ -372,10 +372,11 @@ fn names_stay_when_their_blocks_are_split_without_a_journal() {
         for names in [14, 30, 60] {
             let filled = Arc::new(base.fork());
             let volume = open(filled.clone()).unwrap();
-            let dir = volume.mkdir(InodeNo::ROOT, b"dir", 0o755, &Creator::ROOT).unwrap().number;
+            let dir =
+                volume.mkdir(InodeNo::ROOT, b"dir", 0o755, &Credentials::ROOT).unwrap().number;
             let create = |volume: &Volume, number| {
                 let name = file_name(number);
-                let made = volume.create(dir, name.as_bytes(), 0o644, &Creator::ROOT).unwrap();
+                let made = volume.create(dir, name.as_bytes(), 0o644, &Credentials::ROOT).unwrap();
                 volume.write(made.number, 0, name.as_bytes()).unwrap();
             };
             (0..names).for_each(|number| create(&volume, number));

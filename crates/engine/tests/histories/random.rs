@@ -53,7 +53,7 @@ fn compare(model: &Model, found: &TreeSnapshot, who: &str) -> Result<(), String>
 }
 
 /// Replays a history on a copy of `base` and judges all that it left.
-fn judge(
+fn verify(
     kind: Kind,
     base: &MemoryDevice,
     env: &Env,
@@ -97,10 +97,10 @@ fn fails(
     options: &VolumeOptions,
     history: &History,
 ) -> Option<String> {
-    let judged = catch_unwind(AssertUnwindSafe(|| {
-        judge(kind, base, env, with_kernel, rules, options, history)
+    let verified = catch_unwind(AssertUnwindSafe(|| {
+        verify(kind, base, env, with_kernel, rules, options, history)
     }));
-    match judged {
+    match verified {
         Ok(outcome) => outcome.err(),
         Err(panic) => Some(format!("panic: {}", said(&*panic))),
     }
@@ -181,7 +181,7 @@ pub(crate) fn on_volumes(
         }
     }
     assert!(failed.is_empty(), "{} failures\n{}", failed.len(), failed.join("\n\n"));
-    volumes::tell(histories, "");
+    volumes::report(histories, "");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::random::{SIZE, fresh};
 use crate::volumes;
-use extant_engine::{Creator, DataMode, OpenVolume, RenameFlags, Volume, VolumeOptions};
+use extant_engine::{Credentials, DataMode, OpenVolume, RenameFlags, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_reader::{Error, VolumeRead};
 use extant_runtime::env::Env;
@@ -50,7 +50,7 @@ fn threads_with_directories_of_their_own_do_not_disturb_each_other() {
         let models: Vec<Model> = thread::scope(|scope| {
             let run = |number: u64| {
                 let name = format!("t{number}");
-                let root = volume.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Creator::ROOT);
+                let root = volume.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Credentials::ROOT);
                 let (root, volume) = (root.unwrap().number, volume.clone());
                 let mut engine = Engine::on(volume, root, devices.clone(), &env, options.clone());
                 let mut model = Model::new(rules.clone()).without_lost_and_found();
@@ -84,13 +84,13 @@ fn fight(volume: &Volume, dirs: &[InodeNo], random: &mut Random) {
     let how = how[random.below(3) as usize];
     let found = || volume.lookup(dir, &name).map(|found| found.inode);
     let outcome = match random.below(15) {
-        0 | 1 => volume.create(dir, &name, 0o644, &Creator::ROOT).map(drop),
-        2 => volume.mkdir(dir, &name, 0o755, &Creator::ROOT).map(drop),
+        0 | 1 => volume.create(dir, &name, 0o644, &Credentials::ROOT).map(drop),
+        2 => volume.mkdir(dir, &name, 0o755, &Credentials::ROOT).map(drop),
         3 => volume.rmdir(dir, &name),
         4..7 => volume.rename(dir, &name, other_dir, &other_name, how),
         7 => volume
-            .tmpfile(dir, 0o600, &Creator::ROOT)
-            .and_then(|nameless| volume.release(nameless.number, 1)),
+            .tmpfile(dir, 0o600, &Credentials::ROOT)
+            .and_then(|unlinked| volume.release(unlinked.number, 1)),
         // What a path leads to is held while it is used; it may have gone before.
         8 | 9 => found()
             .and_then(|file| volume.acquire(file))
@@ -131,7 +131,10 @@ fn threads_that_fight_over_names_leave_a_whole_volume() {
         let dirs: Vec<InodeNo> = (0..4)
             .map(|number| {
                 let name = format!("d{number}");
-                volume.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Creator::ROOT).unwrap().number
+                volume
+                    .mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Credentials::ROOT)
+                    .unwrap()
+                    .number
             })
             .collect();
         thread::scope(|scope| {
@@ -177,7 +180,7 @@ impl Owned {
     fn step(&mut self, me: u64, volume: &Volume, dirs: &[InodeNo], random: &mut Random) {
         let Some(key) = self.pick(random).filter(|_| random.below(4) > 0) else {
             let (dir, name) = self.new_name(me, random);
-            volume.create(dirs[dir], &name, 0o644, &Creator::ROOT).unwrap();
+            volume.create(dirs[dir], &name, 0o644, &Credentials::ROOT).unwrap();
             self.files.insert((dir, name), Vec::new());
             return;
         };
@@ -238,7 +241,10 @@ fn threads_in_the_same_directories_do_not_disturb_each_other() {
         let dirs: Vec<InodeNo> = (0..DIRS)
             .map(|number| {
                 let name = format!("d{number}");
-                volume.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Creator::ROOT).unwrap().number
+                volume
+                    .mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Credentials::ROOT)
+                    .unwrap()
+                    .number
             })
             .collect();
         let owned: Vec<Owned> = thread::scope(|scope| {

@@ -73,7 +73,7 @@ pub(crate) fn rounds(first: u64) -> Vec<(u64, u64)> {
 
 /// Says how many histories were run, and what else was counted in them, for `cargo xtask soak` to
 /// add up.
-pub(crate) fn tell(histories: usize, others: &str) {
+pub(crate) fn report(histories: usize, others: &str) {
     println!("soak: histories={histories} {others}");
 }
 

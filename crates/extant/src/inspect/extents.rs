@@ -7,7 +7,7 @@ use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use extant_ondisk::{FileBlock, MAX_FILE_BLOCKS};
 use extant_reader::read::inode::place;
 use extant_reader::read::mapping::map;
-use extant_reader::{Error, LoadedInode, Mapping, Target, VolumeRead};
+use extant_reader::{Error, LoadedInode, Mapping, MappingTarget, VolumeRead};
 use serde::Serialize;
 
 use crate::path_error::kind_of;
@@ -98,7 +98,7 @@ pub fn data_extents(
     let mut rows = Vec::new();
     let mut add = |mapping: Mapping, is_merged: bool| {
         let Some(start) = mapping.physical() else { return };
-        let unwritten = matches!(mapping.target, Target::Unwritten(_));
+        let unwritten = matches!(mapping.target, MappingTarget::Unwritten(_));
         let mut flags = Vec::new();
         flags.extend(unwritten.then_some("unwritten"));
         flags.extend(is_merged.then_some("merged"));

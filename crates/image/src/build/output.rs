@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use extant_device::{Device, Direct, FileDevice, OpenOptions};
-use extant_storage::{Access, DeviceUrl, Opened, Schemes, UrlError, look};
+use extant_device::{Device, Direct, FileDevice, FileDeviceOptions};
+use extant_storage::{Access, DeviceUrl, Opened, Schemes, UrlError, stat_host};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
@@ -46,12 +46,12 @@ fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> BuildE
 /// Opens what is there and stays: a block device, or what a device URL names in a file.
 pub(super) fn place(path: &Path, schemes: &Schemes, wait: Duration) -> Result<Place, BuildError> {
     use std::os::unix::fs::FileTypeExt;
-    let url = DeviceUrl::parse(path.as_os_str(), schemes, look)?;
+    let url = DeviceUrl::parse(path.as_os_str(), schemes, stat_host)?;
     let is_block = |path| fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
     if !url.is_part() && !is_block(path) {
         return Ok(Place::File);
     }
-    let options = OpenOptions::new().direct(Direct::WherePossible).wait(wait);
+    let options = FileDeviceOptions::new().direct(Direct::WherePossible).wait(wait);
     Ok(Place::There(url.open(Access::ReadWrite, &options)?))
 }
 
@@ -66,10 +66,10 @@ impl Output {
         if let Place::There(opened) = place {
             return Ok(Self::There(opened));
         }
-        let options = OpenOptions::new().write(true).direct(Direct::WherePossible);
+        let options = FileDeviceOptions::new().write(true).direct(Direct::WherePossible);
         // What is there is replaced at the end; what is in use is not.
         if path.exists() {
-            drop(OpenOptions::new().write(true).wait(wait).open(path)?);
+            drop(FileDeviceOptions::new().write(true).wait(wait).open(path)?);
         }
         let unnamed = NewFile::create(path).map_err(failed(path, "create it"))?;
         unnamed.file().set_len(bytes).map_err(failed(path, "make it so long"))?;

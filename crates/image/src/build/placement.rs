@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use extant_layout::pack::{ExtentTree, MappingTree, Run, extent_blocks, indirect_blocks};
+use extant_layout::pack::{ExtentTree, FileExtent, MappingTree, extent_blocks, indirect_blocks};
 use extant_ondisk::extent::{MAX_WRITTEN_LEN, ROOT_SIZE};
 use extant_ondisk::{BlockNo, FileBlock, Geometry, InodeNo};
 
@@ -181,13 +181,13 @@ impl<'s> Mapping<'s> {
     }
 
     /// The data's runs in the order of the file.
-    pub(super) fn runs(&self) -> impl Iterator<Item = Run> + '_ {
+    pub(super) fn runs(&self) -> impl Iterator<Item = FileExtent> + '_ {
         let cluster_blocks = self.shape.cluster_blocks;
         self.ranges().flat_map(move |(first, blocks, start)| {
             let clusters = start..start + blocks.div_ceil(cluster_blocks);
             self.space.pieces(clusters).map(move |piece| {
                 let at = (piece.first - start) * cluster_blocks;
-                Run {
+                FileExtent {
                     block: FileBlock(first.0 + at),
                     len: (piece.len * cluster_blocks).min(blocks - at),
                     start: BlockNo(piece.block),

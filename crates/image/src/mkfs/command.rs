@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extant_device::undo::{self, UndoDevice};
-use extant_device::{Device, Direct, FileDevice, LoopBacking, OpenOptions};
+use extant_device::{Device, Direct, FileDevice, FileDeviceOptions, LoopBacking};
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
 use extant_offline::bad_blocks::{by_reading, by_writing};
 use extant_ondisk::GroupNo;
-use extant_storage::{Access, DeviceUrl, Opened, Schemes, UrlError, look};
+use extant_storage::{Access, DeviceUrl, Opened, Schemes, UrlError, stat_host};
 
 use super::config::{CONFIG_VARIABLE, Config};
 use super::error::{Conflict, MkfsError, SizeError};
@@ -188,7 +188,7 @@ enum Existing {
 
 impl Existing {
     fn find(options: &Options, schemes: &Schemes) -> Result<Self, MkfsError> {
-        let url = DeviceUrl::parse(options.device.as_os_str(), schemes, look)?;
+        let url = DeviceUrl::parse(options.device.as_os_str(), schemes, stat_host)?;
         if !url.is_part() {
             return Ok(Self::Whole);
         }
@@ -198,14 +198,14 @@ impl Existing {
 }
 
 /// How the device is opened to be written.
-fn to_write(options: &Options) -> OpenOptions {
+fn to_write(options: &Options) -> FileDeviceOptions {
     let direct = if options.direct_io { Direct::WherePossible } else { Direct::Off };
     let loop_backing = match options.force {
         0 => LoopBacking::Refused,
         1 => LoopBacking::Unclaimed,
         _ => LoopBacking::Written,
     };
-    let open = OpenOptions::new().write(true).direct(direct).loop_backing(loop_backing);
+    let open = FileDeviceOptions::new().write(true).direct(direct).loop_backing(loop_backing);
     open.wait(options.wait.unwrap_or_default())
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use extant_device::{Device, DeviceError, FileDevice, OpenOptions, block_devices};
+use extant_device::{Device, DeviceError, FileDevice, FileDeviceOptions, block_devices};
 use extant_ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{GroupNo, IncompatFeatures, Uuid};
@@ -97,7 +97,7 @@ fn path_of(name: &OsStr) -> PathBuf {
 impl ExternalJournal {
     /// Enters a volume into the journal's list of users.
     pub(super) fn add_user(&self, volume: Uuid) -> Result<(), MkfsError> {
-        let device = OpenOptions::new().write(true).open(&self.path)?;
+        let device = FileDeviceOptions::new().write(true).open(&self.path)?;
         let at = journal_block(self.block_size) * u64::from(self.block_size);
         let mut bytes = [0; 1024];
         device.read_at(at, &mut bytes)?;

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use extant_storage::{DeviceUrl, Schemes, look};
+use extant_storage::{DeviceUrl, Schemes, stat_host};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat, fstat, lgetxattr, llistxattr, major,
@@ -65,8 +65,9 @@ pub(super) struct OutputDirectories(Vec<Identity>);
 impl OutputDirectories {
     /// None for an output that is no file in a directory: a block device.
     pub(super) fn of(output: &Path, schemes: &Schemes) -> Result<Self, SourceError> {
-        let layered =
-            DeviceUrl::parse(output.as_os_str(), schemes, look).ok().filter(DeviceUrl::is_part);
+        let layered = DeviceUrl::parse(output.as_os_str(), schemes, stat_host)
+            .ok()
+            .filter(DeviceUrl::is_part);
         let files = match &layered {
             Some(url) => url.parts.iter().map(|part| part.path.as_path()).collect(),
             None => vec![output],

@@ -14,7 +14,7 @@ use extant_ondisk::inode::{self, Inode, InodeFlags};
 use extant_ondisk::orphan_file::OrphanFileFormat;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
 use extant_ondisk::xattr::{self, EaValue, RawXattrHeader, Value, Xattr};
-use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, IncompatFeatures, InodeNo, Place};
+use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, IncompatFeatures, InodeNo, Location};
 use zerocopy::IntoBytes;
 
 use super::error::TuneError;
@@ -222,8 +222,9 @@ impl Rewriter {
         let start = record.len() - area.len();
         let found = xattr::decode_inode(area, number, old)?;
         if let Some(entries) = self.rehashed(volume, &found)? {
-            xattr::encode_inode(&entries, &mut record[start..])
-                .map_err(|_| Flaw::Rule("its attributes overlap").at(Place::InodeXattr(number)))?;
+            xattr::encode_inode(&entries, &mut record[start..]).map_err(|_| {
+                Flaw::Rule("its attributes overlap").at(Location::InodeXattr(number))
+            })?;
         }
         Ok(())
     }
@@ -278,7 +279,7 @@ impl Rewriter {
             let references = RawXattrHeader::from_block(&bytes, block)?.h_refcount.get();
             let found = xattr::decode_block(&bytes, block, old)?;
             if let Some(entries) = self.rehashed(volume, &found)? {
-                let full = |_| Flaw::Rule("its attributes overlap").at(Place::XattrBlock(block));
+                let full = |_| Flaw::Rule("its attributes overlap").at(Location::XattrBlock(block));
                 xattr::encode_block(&entries, references, &mut bytes).map_err(full)?;
             }
         }

@@ -148,8 +148,9 @@ fn a_lock_ends_with_its_device_while_processes_start() {
                 std::process::Command::new("true").status().unwrap();
             }
         });
-        let opened = (0..3000)
-            .find_map(|_| extant_device::OpenOptions::new().write(true).open(file.path()).err());
+        let opened = (0..3000).find_map(|_| {
+            extant_device::FileDeviceOptions::new().write(true).open(file.path()).err()
+        });
         is_done.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(opened.is_none(), "{opened:?}");
     });

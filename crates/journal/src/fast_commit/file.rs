@@ -5,7 +5,7 @@ use std::ops::Range;
 use extant_layout::pack::ExtentTree;
 use extant_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN, MAX_WRITTEN_LEN, OwnedNode};
 use extant_ondisk::inode::{I_BLOCK_SIZE, Inode, InodeFlags, SECTOR};
-use extant_ondisk::{BlockNo, FileBlock, InodeNo, Place, RoCompatFeatures};
+use extant_ondisk::{BlockNo, FileBlock, InodeNo, Location, RoCompatFeatures};
 
 use super::volume::{Volume, allocate, run};
 use crate::JournalError;
@@ -202,7 +202,7 @@ impl File {
     }
 
     /// The location of its mapping, for messages.
-    pub(super) fn place(&self) -> Place {
-        Place::ExtentNode(self.number, None)
+    pub(super) fn location(&self) -> Location {
+        Location::ExtentNode(self.number, None)
     }
 }

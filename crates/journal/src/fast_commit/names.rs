@@ -8,7 +8,7 @@ use extant_ondisk::dx_hash::{DirHasher, HashVersion};
 use extant_ondisk::extent::Extent;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::superblock::Superblock;
-use extant_ondisk::{BlockNo, CompatFeatures, FileBlock, Flaw, InodeNo, Place};
+use extant_ondisk::{BlockNo, CompatFeatures, FileBlock, Flaw, InodeNo, Location};
 
 use super::file::File;
 use super::volume::{Volume, allocate};
@@ -65,7 +65,7 @@ impl Names {
             }
         }
         if names.parent.0 == 0 {
-            let place = Place::DirBlock(file.number, FileBlock(0));
+            let place = Location::DirBlock(file.number, FileBlock(0));
             return Err(Flaw::Rule("the first block is a hole").at(place).into());
         }
         Ok(names)

@@ -137,11 +137,11 @@ impl Replay<'_> {
         if extent.len == 0 || extent.end().stored().is_none() {
             return Err(broken);
         }
-        let place = file.place();
+        let location = file.location();
         let geometry = self.volume.geometry();
         if !geometry.contains(extent.start, u64::from(extent.len)) {
             let flaw = Flaw::above_limit("block", extent.start.0, geometry.blocks_count);
-            return Err(flaw.at(place).into());
+            return Err(flaw.at(location).into());
         }
         let gone = self.file(inode)?.map(extent);
         self.freed.extend(gone);

@@ -7,7 +7,7 @@ use std::io::IoSliceMut;
 use std::ops::Range;
 
 use extant_device::{Device, DeviceError, Request};
-use extant_ondisk::{BlockNo, Flaw, Place};
+use extant_ondisk::{BlockNo, Flaw, Location};
 use extant_runtime::sync::{Arc, Mutex, MutexGuard};
 
 use super::frame::{Content, Frame};
@@ -106,7 +106,7 @@ impl Cache {
     pub(super) fn frame(&self, block: BlockNo) -> Result<Frame, JournalError> {
         if block.0 >= self.blocks_count {
             let flaw = Flaw::above_limit("block", block.0, self.blocks_count.saturating_sub(1));
-            return Err(flaw.at(Place::Block(block)).into());
+            return Err(flaw.at(Location::Block(block)).into());
         }
         let mut shard = self.shard(block);
         if let Some(frame) = shard.frames.get(&block.0) {

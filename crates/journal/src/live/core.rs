@@ -17,7 +17,7 @@ use super::gate::Gate;
 use super::hooks::CommitHooks;
 use super::latch::Latch;
 use super::live_log::LiveLog;
-use super::options::Options;
+use super::options::JournalOptions;
 use super::phase::Phase;
 use super::ranks::{CheckpointLock, ProgressLock, WakersLock};
 use super::transaction::Transaction;
@@ -30,7 +30,7 @@ pub(super) struct Core {
     pub(super) device: Arc<dyn Device>,
     pub(super) block_size: u32,
     pub(super) env: Env,
-    pub(super) options: Options,
+    pub(super) options: JournalOptions,
     pub(super) hooks: Arc<dyn CommitHooks>,
     pub(super) cache: Cache,
     pub(super) log: Option<LiveLog>,
@@ -93,7 +93,7 @@ impl Core {
         device: Arc<dyn Device>,
         block_size: u32,
         env: Env,
-        options: Options,
+        options: JournalOptions,
         hooks: Arc<dyn CommitHooks>,
         cache: Cache,
         log: Option<(LiveLog, u32)>,

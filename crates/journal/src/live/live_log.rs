@@ -10,7 +10,7 @@ use extant_ondisk::{BlockNo, Geometry, IncompatFeatures, Tid};
 use extant_runtime::sync::{Arc, Mutex};
 
 use super::frame::Snapshot;
-use super::options::Options;
+use super::options::JournalOptions;
 use super::ranks::SuperblockLock;
 use crate::built::{Built, Flushes, around, needed, revokes_per_block};
 use crate::{JournalError, JournalLocation, Log};
@@ -45,7 +45,7 @@ impl LiveLog {
     pub(super) fn open(
         on: OpenLog,
         geometry: &Geometry,
-        options: &Options,
+        options: &JournalOptions,
         mark_volume: impl FnOnce() -> Result<(), JournalError>,
     ) -> Result<(Self, u32, Tid), JournalError> {
         let log = Log { device: &*on.device, place: &on.place };
@@ -141,11 +141,11 @@ impl LiveLog {
 
 /// Sets the journal's features for a volume and mount options, as the kernel does on mount.
 trait SetFeatures {
-    fn set_features(&mut self, geometry: &Geometry, options: &Options);
+    fn set_features(&mut self, geometry: &Geometry, options: &JournalOptions);
 }
 
 impl SetFeatures for JournalSuperblock {
-    fn set_features(&mut self, geometry: &Geometry, options: &Options) {
+    fn set_features(&mut self, geometry: &Geometry, options: &JournalOptions) {
         if !self.is_v2 {
             return;
         }

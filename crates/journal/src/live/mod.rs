@@ -32,7 +32,7 @@ pub use frame::{Frame, FrameWrite, Seal, Snapshot};
 pub use handle::Handle;
 pub use hooks::{CommitHooks, NoHooks};
 pub use live_log::OpenLog;
-pub use options::{BatchTime, Options};
+pub use options::{BatchTime, JournalOptions};
 pub use phase::Phase;
 
 use crate::{JournalError, recovery};
@@ -63,7 +63,7 @@ impl Journal {
         geometry: &Geometry,
         log: Option<OpenLog>,
         env: &Env,
-        options: Options,
+        options: JournalOptions,
         hooks: Arc<dyn CommitHooks>,
     ) -> Result<Self, JournalError> {
         let frames = usize::try_from(options.memory / u64::from(geometry.block_size));

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Options of a journal. The data modes belong to the volume: journalled data goes through frames
 /// like metadata.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct JournalOptions {
     /// Maximum age of a transaction before it is committed (`commit=N`).
     pub commit_interval: Duration,
     /// Whether flushes order the log writes (`barrier`). Without them a power cut may corrupt the
@@ -26,7 +26,7 @@ pub struct Options {
     pub memory: u64,
 }
 
-impl Default for Options {
+impl Default for JournalOptions {
     /// The kernel's defaults: five seconds, barriers, no other option; 64 MiB of frames.
     fn default() -> Self {
         Self {

@@ -89,7 +89,7 @@ fn threads_count(operations: u64) {
     let (device, geometry, log) = volume();
     let place = log.place.clone();
     let env = Env::threads();
-    let options = Options { memory: 1, ..Options::default() };
+    let options = JournalOptions { memory: 1, ..JournalOptions::default() };
     let journal = Arc::new(
         Journal::open(device.clone(), &geometry, Some(log), &env, options, Arc::new(NoHooks))
             .unwrap(),
@@ -164,7 +164,7 @@ fn nobody_waits_for_ever_at_the_gate() {
                     &geometry,
                     Some(log),
                     &env,
-                    Options::default(),
+                    JournalOptions::default(),
                     Arc::new(NoHooks),
                 )
                 .unwrap(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use extant_device::Device;
 use extant_ondisk::jbd2::unescape;
-use extant_ondisk::{BlockNo, Flaw, Place};
+use extant_ondisk::{BlockNo, Flaw, Location};
 
 use super::report::{Damage, Recovered};
 use super::scan::{LogContents, LoggedBlock};
@@ -29,7 +29,7 @@ pub(super) fn replay(
             recovered.revoked += 1;
         } else if block.home.0 >= blocks_count {
             let flaw = Flaw::above_limit("t_blocknr", block.home.0, blocks_count);
-            recovered.note(Damage::Block(flaw.at(Place::JournalBlock(block.at))));
+            recovered.record(Damage::Block(flaw.at(Location::JournalBlock(block.at))));
         } else {
             last.insert(block.home, block);
         }

@@ -37,7 +37,7 @@ pub struct Recovered {
 const MAX_LISTED: usize = 64;
 
 impl Recovered {
-    pub(super) fn note(&mut self, damage: Damage) {
+    pub(super) fn record(&mut self, damage: Damage) {
         tracing::warn!(?damage, "journal recovery");
         if self.damage.len() < MAX_LISTED {
             self.damage.push(damage);

@@ -7,7 +7,7 @@ use extant_ondisk::jbd2::{
     BlockType, CommitBlock, Header, JournalChecksum, JournalSuperblock, LogFormat, TagFlags, Tags,
     revoke_records, tags,
 };
-use extant_ondisk::{BlockNo, Flaw, FormatError, Place, Tid};
+use extant_ondisk::{BlockNo, Flaw, FormatError, Location, Tid};
 use extant_runtime::env::WallTime;
 
 use super::report::{Damage, Recovered};
@@ -116,7 +116,7 @@ pub(super) fn scan(
                 CommitCheck::Committed => {
                     let open = std::mem::replace(&mut open, Open::new());
                     if let Some(error) = open.unreadable {
-                        recovered.note(Damage::Revoke(error));
+                        recovered.record(Damage::Revoke(error));
                         return Ok(LogContents {
                             end: found.end,
                             has_rest: true,
@@ -124,7 +124,7 @@ pub(super) fn scan(
                         });
                     }
                     for error in open.bad {
-                        recovered.note(Damage::Block(error));
+                        recovered.record(Damage::Block(error));
                     }
                     logged.extend(open.blocks.iter().map(|block| block.home));
                     found.blocks.extend(open.blocks);
@@ -142,7 +142,7 @@ pub(super) fn scan(
                 }
                 CommitCheck::Broken(error) => {
                     found.has_rest = true;
-                    recovered.note(Damage::Transaction(found.end, error));
+                    recovered.record(Damage::Transaction(found.end, error));
                     break;
                 }
             },
@@ -181,7 +181,7 @@ impl Walk<'_> {
             open.checksum = crc32_be(open.checksum, block);
         }
         if let Err(flaw) = tags(block, &format) {
-            open.suspect.get_or_insert(flaw.at(Place::JournalBlock(at)));
+            open.suspect.get_or_insert(flaw.at(Location::JournalBlock(at)));
         }
         let tags: Vec<_> = Tags::unverified(block, &format).collect();
         self.advance();
@@ -204,7 +204,7 @@ impl Walk<'_> {
                 if computed != tag.checksum {
                     is_good = false;
                     let flaw = Flaw::checksum(tag.checksum, computed);
-                    open.bad.push(flaw.at(Place::JournalBlock(at)));
+                    open.bad.push(flaw.at(Location::JournalBlock(at)));
                 }
             }
             if is_good {
@@ -220,10 +220,10 @@ impl Walk<'_> {
         match revoke_records(self.reader.block(at)?, &format) {
             Ok(_) => open.revokes.push(at),
             Err(flaw @ Flaw::Checksum { .. }) => {
-                open.suspect.get_or_insert(flaw.at(Place::JournalBlock(at)));
+                open.suspect.get_or_insert(flaw.at(Location::JournalBlock(at)));
             }
             Err(flaw) => {
-                open.unreadable.get_or_insert(flaw.at(Place::JournalBlock(at)));
+                open.unreadable.get_or_insert(flaw.at(Location::JournalBlock(at)));
             }
         }
         self.advance();
@@ -249,12 +249,12 @@ impl Walk<'_> {
                     commit.transaction_checksum.filter(|stored| *stored != open.checksum);
                 if let Some(stored) = checksum {
                     broken.get_or_insert(
-                        Flaw::checksum(stored, open.checksum).at(Place::JournalBlock(at)),
+                        Flaw::checksum(stored, open.checksum).at(Location::JournalBlock(at)),
                     );
                 }
             }
             Err(flaw) => {
-                broken.get_or_insert(flaw.at(Place::JournalBlock(at)));
+                broken.get_or_insert(flaw.at(Location::JournalBlock(at)));
             }
         }
         // With async commit, a commit block alone does not prove that the transaction is complete.

@@ -2,7 +2,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use extant_device::{Device, MemoryDevice, Operation};
-use extant_journal::{Finish, JournalError, Options, recover_volume};
+use extant_journal::{Finish, JournalError, JournalOptions, recover_volume};
 use extant_ondisk::BlockNo;
 use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, State};
 use extant_runtime::env::Env;
@@ -24,7 +24,7 @@ fn until_failure(
     seed: u64,
 ) -> (Toy, usize, Option<JournalError>) {
     let env = Env::stepped(seed);
-    let mut toy = Toy::new(volume, device.clone(), &env, Options::default(), seed).unwrap();
+    let mut toy = Toy::new(volume, device.clone(), &env, JournalOptions::default(), seed).unwrap();
     device.inject(fault);
     let (mut random, mut acknowledged) = (Random(seed), 0);
     for _ in 0..150 {
@@ -135,7 +135,7 @@ fn a_failed_read_is_told_and_harms_nothing() {
     let memory: Arc<MemoryDevice> = Arc::new(volume.base.fork());
     let device = Arc::new(FaultyDevice::new(memory));
     let env = Env::stepped(1);
-    let mut toy = Toy::new(&volume, device.clone(), &env, Options::default(), 1).unwrap();
+    let mut toy = Toy::new(&volume, device.clone(), &env, JournalOptions::default(), 1).unwrap();
     toy.operate().unwrap();
     let block = BlockNo(volume.free - 1);
     device.inject(Fault::new(Effect::Error(ErrorKind::Other)).on(Operation::Read).times(1));
@@ -159,7 +159,8 @@ fn a_freeze_that_fails_stops_the_journal() {
         for passes in 0.. {
             let device = Arc::new(FaultyDevice::new(Arc::new(volume.base.fork())));
             let env = Env::stepped(1);
-            let mut toy = Toy::new(&volume, device.clone(), &env, Options::default(), 1).unwrap();
+            let mut toy =
+                Toy::new(&volume, device.clone(), &env, JournalOptions::default(), 1).unwrap();
             toy.operate().unwrap();
             let fault = Fault::new(Effect::Short(700)).on(operation).after(passes).times(1);
             device.inject(fault);

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extant_device::Device;
-use extant_journal::{BatchTime, Journal, JournalError, NoHooks, Options, Phase};
+use extant_journal::{BatchTime, Journal, JournalError, JournalOptions, NoHooks, Phase};
 use extant_ondisk::Tid;
 use extant_runtime::env::Env;
 use extant_sim::{Event, Recorder};
@@ -12,7 +12,7 @@ use crate::toy::{Random, Toy, Volume};
 
 const SMALL: &[&str] = &["-t", "ext4", "-b", "1024", "-J", "size=1"];
 
-fn toy(args: &[&str], env: &Env, options: Options) -> Option<(Toy, Arc<dyn Device>)> {
+fn toy(args: &[&str], env: &Env, options: JournalOptions) -> Option<(Toy, Arc<dyn Device>)> {
     let volume = match Volume::new(args, 512) {
         Ok(volume) => volume,
         Err(why) => {
@@ -27,7 +27,7 @@ fn toy(args: &[&str], env: &Env, options: Options) -> Option<(Toy, Arc<dyn Devic
 #[test]
 fn a_closed_volume_holds_every_operation_and_needs_no_recovery() {
     for env in [Env::stepped(3), Env::threads()] {
-        let Some((mut toy, device)) = toy(SMALL, &env, Options::default()) else { return };
+        let Some((mut toy, device)) = toy(SMALL, &env, JournalOptions::default()) else { return };
         for _ in 0..2000 {
             toy.operate().unwrap();
         }
@@ -44,7 +44,7 @@ fn a_closed_volume_holds_every_operation_and_needs_no_recovery() {
 #[test]
 fn a_transaction_commits_at_its_age_and_not_before() {
     let env = Env::stepped(1);
-    let Some((mut toy, _)) = toy(SMALL, &env, Options::default()) else { return };
+    let Some((mut toy, _)) = toy(SMALL, &env, JournalOptions::default()) else { return };
     let tid = toy.operate().unwrap();
     env.advance(Duration::from_millis(4900));
     assert!(toy.journal.committed().is_before(tid));
@@ -59,7 +59,7 @@ fn a_transaction_commits_at_its_age_and_not_before() {
 #[test]
 fn a_transaction_waits_for_its_handles_and_handles_for_the_next() {
     let env = Env::stepped(1);
-    let Some((toy, _)) = toy(SMALL, &env, Options::default()) else { return };
+    let Some((toy, _)) = toy(SMALL, &env, JournalOptions::default()) else { return };
     let handle = toy.journal.start(2).unwrap();
     let tid = handle.tid();
     toy.journal.request_commit(tid);
@@ -76,7 +76,7 @@ fn a_transaction_waits_for_its_handles_and_handles_for_the_next() {
 #[test]
 fn fsyncs_of_one_transaction_share_its_commit() {
     let env = Env::stepped(1);
-    let Some((mut toy, _)) = toy(SMALL, &env, Options::default()) else { return };
+    let Some((mut toy, _)) = toy(SMALL, &env, JournalOptions::default()) else { return };
     let tids: Vec<Tid> = (0..50).map(|_| toy.operate().unwrap()).collect();
     let before = toy.journal.committed();
     for tid in tids {
@@ -92,7 +92,7 @@ fn a_commit_waits_for_others_to_join_within_the_batch_times() {
     let millis = Duration::from_millis;
     let waited = |batch: BatchTime, age: Duration| {
         let env = Env::stepped(1);
-        let options = Options { batch, ..Options::default() };
+        let options = JournalOptions { batch, ..JournalOptions::default() };
         let (mut toy, _) = toy(SMALL, &env, options)?;
         let tid = toy.operate().unwrap();
         env.advance(age);
@@ -121,7 +121,7 @@ fn a_commit_waits_for_others_to_join_within_the_batch_times() {
 #[test]
 fn credits_are_granted_until_the_transaction_is_full() {
     let env = Env::stepped(1);
-    let Some((toy, _)) = toy(SMALL, &env, Options::default()) else { return };
+    let Some((toy, _)) = toy(SMALL, &env, JournalOptions::default()) else { return };
     let most = toy.journal.max_credits();
     // A quarter of a log of 1,023 blocks, less descriptors, commit block and revoke records.
     assert!((200..=255).contains(&most), "{most}");
@@ -140,7 +140,7 @@ fn credits_are_granted_until_the_transaction_is_full() {
 #[test]
 fn memory_stays_near_its_limit() {
     let env = Env::threads();
-    let options = Options { memory: 256 << 10, ..Options::default() };
+    let options = JournalOptions { memory: 256 << 10, ..JournalOptions::default() };
     let volume = match Volume::new(&["-t", "ext4", "-b", "1024"], 512) {
         Ok(volume) => volume,
         Err(why) => skip!("{why}"),
@@ -168,7 +168,7 @@ fn memory_stays_near_its_limit() {
 fn without_a_journal_sync_writes_home() {
     let args = ["-t", "ext4", "-b", "1024", "-O", "^has_journal"];
     let env = Env::stepped(2);
-    let Some((mut toy, device)) = toy(&args, &env, Options::default()) else { return };
+    let Some((mut toy, device)) = toy(&args, &env, JournalOptions::default()) else { return };
     for round in 0..20 {
         for _ in 0..30 {
             toy.operate().unwrap();
@@ -190,7 +190,7 @@ fn log_blocks_are_reused_only_after_the_new_start_is_flushed() {
     let place = volume.log(&device).unwrap().place;
     let superblock = volume.geometry.byte_of(place.runs.runs()[0].start);
     let env = Env::stepped(4);
-    let mut toy = Toy::new(&volume, device, &env, Options::default(), 4).unwrap();
+    let mut toy = Toy::new(&volume, device, &env, JournalOptions::default(), 4).unwrap();
     for _ in 0..100 {
         let tid = toy.operate().unwrap();
         toy.journal.commit(tid).unwrap();

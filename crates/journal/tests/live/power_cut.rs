@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extant_device::{Device, OverlayDevice};
-use extant_journal::{Finish, Options, recover_volume};
+use extant_journal::{Finish, JournalOptions, recover_volume};
 use extant_runtime::env::Env;
 use extant_sim::{Recorder, Sweep};
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
@@ -17,7 +17,7 @@ const OPENED: u64 = 1 << 32;
 struct Case {
     features: &'static str,
     more: &'static [&'static str],
-    options: Options,
+    options: JournalOptions,
     sector_size: u32,
     /// Log size in blocks, so small that the log is nearly full all the time; only our own recovery
     /// accepts it.
@@ -36,7 +36,7 @@ impl Case {
 }
 
 fn cases() -> Vec<Case> {
-    let plain = Options::default;
+    let plain = JournalOptions::default;
     let case = |features, more, options, sector_size| Case {
         features,
         more,
@@ -49,11 +49,11 @@ fn cases() -> Vec<Case> {
         case("metadata_csum,64bit", small, plain(), 512),
         case("metadata_csum,^64bit", &["-b", "4096", "-J", "size=4"], plain(), 4096),
         case("^metadata_csum,64bit", small, plain(), 512),
-        case("^metadata_csum,^64bit", small, Options { checksum: true, ..plain() }, 512),
-        case("metadata_csum,64bit", small, Options { async_commit: true, ..plain() }, 512),
-        case("^metadata_csum,64bit", small, Options { async_commit: true, ..plain() }, 512),
+        case("^metadata_csum,^64bit", small, JournalOptions { checksum: true, ..plain() }, 512),
+        case("metadata_csum,64bit", small, JournalOptions { async_commit: true, ..plain() }, 512),
+        case("^metadata_csum,64bit", small, JournalOptions { async_commit: true, ..plain() }, 512),
         // Transactions of few blocks: many commits.
-        case("metadata_csum,64bit", small, Options { memory: 1 << 16, ..plain() }, 512),
+        case("metadata_csum,64bit", small, JournalOptions { memory: 1 << 16, ..plain() }, 512),
         Case { log: Some(80), ..case("metadata_csum,64bit", small, plain(), 512) },
         Case { log: Some(67), ..case("^metadata_csum,^64bit", small, plain(), 512) },
     ]

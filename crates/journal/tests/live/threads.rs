@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant_device::Device;
-use extant_journal::{Finish, Journal, NoHooks, Options, recover_volume};
+use extant_journal::{Finish, Journal, JournalOptions, NoHooks, recover_volume};
 use extant_ondisk::BlockNo;
 use extant_runtime::env::Env;
 use extant_runtime::sync::thread;
@@ -111,7 +111,7 @@ fn threads_keep_their_operations_apart_and_whole() {
         let env = Env::threads();
         let on_device = volume.log(&device);
         let hooks = Arc::new(NoHooks);
-        let options = Options { memory: 1 << 18, ..Options::default() };
+        let options = JournalOptions { memory: 1 << 18, ..JournalOptions::default() };
         let journal =
             Journal::open(device, &volume.geometry, on_device, &env, options, hooks).unwrap();
         let layout = Layout { first: volume.free };
@@ -157,7 +157,7 @@ fn readers_see_whole_versions_while_writers_change_them() {
     let on_device = volume.log(&device);
     let hooks = Arc::new(NoHooks);
     let journal =
-        Journal::open(device, &volume.geometry, on_device, &env, Options::default(), hooks)
+        Journal::open(device, &volume.geometry, on_device, &env, JournalOptions::default(), hooks)
             .unwrap();
     let running = AtomicU64::new(2);
     thread::scope(|scope| {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use extant_device::{Device, DeviceError, MemoryDevice, Request};
 use extant_journal::{
-    CommitHooks, Handle, Journal, JournalError, JournalLocation, OpenLog, Options,
+    CommitHooks, Handle, Journal, JournalError, JournalLocation, JournalOptions, OpenLog,
 };
 use extant_ondisk::jbd2::RawJournalSuperblock;
 use extant_ondisk::superblock::RawSuperblock;
@@ -255,7 +255,7 @@ impl Toy {
         volume: &Volume,
         device: Arc<dyn Device>,
         env: &Env,
-        options: Options,
+        options: JournalOptions,
         seed: u64,
     ) -> Result<Self, JournalError> {
         let ordered = Arc::new(Ordered {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use extant_device::{Device, FileDevice, OpenOptions};
+use extant_device::{Device, FileDevice, FileDeviceOptions};
 use extant_journal::{Finish, JournalLocation, Recovered, recover_volume};
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{Geometry, GroupNo};
@@ -20,7 +20,7 @@ pub(crate) fn copy_of(image: &Path) -> TempImage {
 
 /// Recovers an image in place.
 pub(crate) fn recover_in_place(image: &Path) -> Recovered {
-    let device = OpenOptions::new().write(true).open(image).unwrap();
+    let device = FileDeviceOptions::new().write(true).open(image).unwrap();
     let recovered = recover_volume(&device, None, Finish::Reset).unwrap();
     recovered.expect("the volume has a journal")
 }

@@ -1,6 +1,6 @@
 use extant_device::{Device, FileDevice};
 use extant_journal::{Damage, JournalError, recover_volume};
-use extant_ondisk::{Flaw, FormatError, Place, Tid};
+use extant_ondisk::{Flaw, FormatError, Location, Tid};
 use extant_testkit::{TempImage, corpora, e2fsck_fn, skip, tool};
 
 use crate::compare::{assert_as_e2fsck, copy_of, differences, e2fsck, recover_in_place};
@@ -54,17 +54,18 @@ fn the_journal_images_are_recovered_as_e2fsck_does() {
 #[test]
 fn damage_in_the_log_is_told_with_its_place() {
     let Some(images) = images() else { skip!("no e2fsck or no journal-images") };
-    let mut told = 0;
+    let mut reported = 0;
     for (case, image) in images {
         let path = image.path();
         match case.as_str() {
             "j_corrupt_sb_magic" => {
                 let device = FileDevice::open(&path).unwrap();
                 let error = recover_volume(&device, None, extant_journal::Finish::Leave);
-                let Err(JournalError::Format(FormatError::Corrupt { place, flaw })) = error else {
+                let Err(JournalError::Format(FormatError::Corrupt { location, flaw })) = error
+                else {
                     panic!("{error:?}");
                 };
-                assert_eq!(place, Place::JournalSuperblock);
+                assert_eq!(location, Location::JournalSuperblock);
                 assert!(matches!(flaw, Flaw::Magic { .. }), "{flaw}");
             }
             "j_corrupt_commit_csum" => {
@@ -79,25 +80,25 @@ fn damage_in_the_log_is_told_with_its_place() {
             }
             "j_corrupt_journal_block" => {
                 let recovered = recover_in_place(&path);
-                let [Damage::Block(FormatError::Corrupt { place, .. })] = &recovered.damage[..]
+                let [Damage::Block(FormatError::Corrupt { location, .. })] = &recovered.damage[..]
                 else {
                     panic!("{recovered:?}");
                 };
-                assert_eq!(*place, Place::JournalBlock(6));
+                assert_eq!(*location, Location::JournalBlock(6));
                 assert_eq!(recovered.transactions, 3);
             }
             "j_corrupt_revoke_rcount" => {
                 let recovered = recover_in_place(&path);
                 let flaw = Flaw::above_limit("r_count", 65535_u32, 4096_u32);
-                let error = flaw.at(Place::JournalBlock(1));
+                let error = flaw.at(Location::JournalBlock(1));
                 assert_eq!(recovered.damage, [Damage::Revoke(error)]);
                 assert_eq!(recovered.blocks, 0);
             }
             _ => continue,
         }
-        told += 1;
+        reported += 1;
     }
-    assert_eq!(told, 4);
+    assert_eq!(reported, 4);
 }
 
 /// These logs overwrite bitmaps, inode tables and the journal's own inode with zeros.

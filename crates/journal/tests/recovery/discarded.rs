@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use extant_device::{Device, MemoryDevice};
 use extant_journal::{
-    Finish, Journal, JournalLocation, Log, NoHooks, OpenLog, Options, recover_volume,
+    Finish, Journal, JournalLocation, JournalOptions, Log, NoHooks, OpenLog, recover_volume,
 };
 use extant_ondisk::jbd2::{BlockType, Header};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
@@ -33,7 +33,7 @@ fn place(device: &dyn Device) -> JournalLocation {
 fn work(device: &Arc<MemoryDevice>, transactions: u32, fill: u8) {
     let geometry = Geometry::new(&superblock(&**device)).unwrap();
     let log = OpenLog { device: device.clone(), place: place(&**device), is_external: false };
-    let (env, options) = (Env::stepped(1), Options::default());
+    let (env, options) = (Env::stepped(1), JournalOptions::default());
     let journal =
         Journal::open(device.clone(), &geometry, Some(log), &env, options, Arc::new(NoHooks))
             .unwrap();

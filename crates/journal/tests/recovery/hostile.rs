@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use extant_device::{Device, MemoryDevice};
 use extant_journal::{Finish, JournalError, recover_volume};
-use extant_ondisk::{Flaw, FormatError, InodeNo, Place};
+use extant_ondisk::{Flaw, FormatError, InodeNo, Location};
 use extant_runtime::env::Env;
 use extant_testkit::{TempImage, debugfs, skip, tool};
 
@@ -48,10 +48,10 @@ fn is_told_at_once(device: &MemoryDevice) {
     let clock = Env::threads();
     let begun = clock.elapsed();
     let error = recover_volume(device, None, Finish::Reset).unwrap_err();
-    let JournalError::Format(FormatError::Corrupt { place, flaw }) = error else {
+    let JournalError::Format(FormatError::Corrupt { location, flaw }) = error else {
         panic!("{error:?}");
     };
-    assert_eq!(place, Place::Inode(InodeNo(8)));
+    assert_eq!(location, Location::Inode(InodeNo(8)));
     assert_eq!(flaw, Flaw::Rule("duplicate block in the journal"));
     let taken = clock.elapsed() - begun;
     assert!(taken < Duration::from_secs(10), "{taken:?}");

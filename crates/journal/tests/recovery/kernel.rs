@@ -1,7 +1,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use extant_device::OpenOptions;
+use extant_device::FileDeviceOptions;
 use extant_journal::{Finish, JournalError, recover_volume};
 use extant_testkit::{
     LoopMount, TempImage, TreeSnapshot, assert_same_tree, e2fsck_fn, is_root, left_dirty, skip,
@@ -148,7 +148,7 @@ fn a_journal_on_its_own_device_is_recovered_as_e2fsck_does() {
 
         let (ours, our_journal) = (copy_of(&copy.path()), copy_of(&journal_copy.path()));
         let (theirs, their_journal) = (copy_of(&copy.path()), copy_of(&journal_copy.path()));
-        let open = |path: &Path| OpenOptions::new().write(true).open(path).unwrap();
+        let open = |path: &Path| FileDeviceOptions::new().write(true).open(path).unwrap();
         let (device, external) = (open(&ours.path()), open(&our_journal.path()));
         let needed = recover_volume(&device, None, Finish::Leave).unwrap_err();
         assert!(matches!(needed, JournalError::ExternalJournalNeeded(_)), "{needed}");

@@ -9,23 +9,22 @@ use comfy_table::Table;
 
 use super::console::{CommandError, Console};
 
-/// Compare two targets, or two directories of results (two builds), in all that was measured of
-/// both
+/// Compare two targets, or two directories of results
 ///
-/// Differences are in per cent of the first, with their 95% intervals (Welch's); a star stands
-/// where the interval leaves zero out.
+/// All that was measured of both is compared. Differences are in percent of the first, with their
+/// 95% intervals (Welch's); a star marks those whose interval excludes zero.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where the results of targets are
+    /// Directory of results of the targets
     #[arg(long, value_name = "DIR", default_value = super::run::OUT)]
     out: PathBuf,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// A directory of results, or a target in --out
+    /// Directory of results, or a target in --out
     #[arg(value_name = "BEFORE")]
     before: String,
-    /// As BEFORE
+    /// Directory of results, or a target in --out
     #[arg(value_name = "AFTER")]
     after: String,
 }

@@ -11,24 +11,22 @@ use super::console::{CommandError, Console};
 /// Run a profile of the Flexible File System Benchmark (FFSB 5 or 6)
 ///
 /// The files are made below the profile's location, which must be a directory; `data` and `meta` in
-/// it are removed first. What is run is printed as a profile, then what came of it.
+/// it are removed first. The profile is printed, then the results.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Run on the volume in this image, in this process: the profile's locations are paths inside
-    /// it
+    /// Run on the volume in this image, in this process; the profile's locations are paths in it
     #[arg(long, value_name = "IMAGE")]
     image: Option<OsString>,
-    /// A directory instead of the profile's location; the profile has one file system then
+    /// Directory to use instead of the profile's location; the profile must have one file system
     #[arg(long, value_name = "DIR")]
     location: Option<PathBuf>,
     /// Print all counts and times as JSON
     #[arg(long)]
     json: bool,
-    /// List the profiles of published runs, which are known by name
+    /// List the built-in profiles of published runs
     #[arg(long, conflicts_with_all = ["image", "location", "json", "profile"])]
     list: bool,
-    /// The profile: a file, - for standard input, or one of --list where there is no file of that
-    /// name
+    /// Profile: a file, - for standard input, or a name shown by --list
     #[arg(value_name = "PROFILE", required_unless_present = "list")]
     profile: Option<PathBuf>,
 }

@@ -7,15 +7,15 @@ use crate::target::Target;
 use super::console::{CommandError, Console};
 use super::scaled::{self, Scale};
 
-/// Run all experiments, each as large as half an hour on two processors and 35 GB of disk allow,
-/// and report
+/// Run all experiments at the largest size for half an hour each, and report
 ///
-/// The book's page on the lab has the arithmetic. `hard-links-whole` is the whole archive on the
-/// targets that take it within that time, `hard-links` a part of it on those that take that, and
-/// `hard-links-small` a smaller one on all. A run that was interrupted goes on where it stopped.
+/// Each experiment is as large as half an hour on two processors and 35 GB of disk allow; the
+/// book's page on the lab has the arithmetic. `hard-links-whole` is the whole archive, on the
+/// targets that finish it within that time; `hard-links` is a part of it, and `hard-links-small` a
+/// smaller one, on all. An interrupted run is resumed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where results go; each experiment has a directory of its own below
+    /// Output directory; each experiment has a subdirectory
     #[arg(long, value_name = "DIR", default_value = "lab-large")]
     out: PathBuf,
     /// Only these: copy-remove, low-memory, hard-links, hard-links-small, hard-links-whole,

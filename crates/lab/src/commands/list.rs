@@ -11,16 +11,16 @@ use super::run::experiments;
 /// List the experiments
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Experiments of a file (TOML) as well; one of a built-in's name stands for that
+    /// Add the experiments of a TOML file; one with the name of a built-in replaces it
     #[arg(long, value_name = "FILE")]
     experiments: Option<PathBuf>,
-    /// Whole, as a file for --experiments
+    /// Print them in full, as a file for --experiments
     #[arg(long, conflicts_with = "json")]
     toml: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Only these
+    /// Only these experiments
     #[arg(value_name = "EXPERIMENT")]
     names: Vec<String>,
 }

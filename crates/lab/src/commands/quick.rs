@@ -52,14 +52,14 @@ const SCALES: [(&str, f64, f64, &[&str]); 5] = [
 
 /// Run all experiments small, on seven targets, and report
 ///
-/// It takes some minutes. What cannot run here is named in the report. Of the documents' matrices
-/// of options it takes the rows that decide their main findings, unless --targets is given.
+/// It takes some minutes. The report names what cannot run here. Of the documents' matrices of
+/// options it runs the rows that decide their main findings, unless --targets is given.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where results go; each experiment has a directory of its own below
+    /// Output directory; each experiment has a subdirectory
     #[arg(long, value_name = "DIR", default_value = "lab-quick")]
     out: PathBuf,
-    /// What is measured, separated by commas
+    /// Targets, separated by commas
     #[arg(long, value_name = "TARGET,...")]
     targets: Option<String>,
 }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use super::console::{CommandError, Console};
 
-/// Make a page, figures and CSV of the results in a directory
+/// Make a page, figures and CSV of results
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where the results are; report.html, samples.csv and figures/ come beside them
+    /// Directory of results; report.html, samples.csv and figures/ are written to it
     #[arg(long, value_name = "DIR", default_value = super::run::OUT)]
     out: PathBuf,
 }

@@ -23,22 +23,22 @@ const LONGEST_EXPERIMENTS: u64 = 16 << 20;
 /// Where results go, unless another directory is given.
 pub(super) const OUT: &str = "lab-results";
 
-/// Run experiments; a run that was interrupted goes on where it stopped
+/// Run experiments; an interrupted run is resumed
 ///
 /// TARGET is engine (the library in process), engine@DRIVE (the same on a simulated drive: hdd7200,
 /// hdd7200-2005, ssd-sata, nvme), extant (our mount), ext2, ext3, ext4, xfs, btrfs, jfs, nilfs2
-/// (the kernel's), zfs-fuse, fuse2fs or dir:PATH, each but the last with :MOUNT-OPTIONS and
-/// :MKFS-OPTIONS behind it: `engine:data=writeback,nodelalloc:-I 256`. On a --device the kernel's
-/// can have +linear, +crypt, +crypt-xts behind their names: `ext4+linear+crypt`.
+/// (the kernel's), zfs-fuse, fuse2fs or dir:PATH. All but the last may be followed by
+/// :MOUNT-OPTIONS and :MKFS-OPTIONS: `engine:data=writeback,nodelalloc:-I 256`. On a --device the
+/// kernel's names may be followed by +linear, +crypt, +crypt-xts: `ext4+linear+crypt`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where results go: samples.jsonl, run.json
+    /// Output directory: samples.jsonl, run.json
     #[arg(long, value_name = "DIR", default_value = OUT)]
     out: PathBuf,
     #[command(flatten)]
     changes: Changes,
-    /// How many cells (a run of a target) are at work at once, all of them on simulated drives:
-    /// figures are the same as one by one
+    /// Number of cells (runs of a target) at once, all of them on simulated drives; results do not
+    /// depend on it
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
     /// Names of experiments, or all
@@ -49,35 +49,35 @@ pub(crate) struct Args {
 /// What the command line changes of experiments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Changes {
-    /// Experiments of a file (TOML) as well; one of a built-in's name stands for that
+    /// Add the experiments of a TOML file; one with the name of a built-in replaces it
     #[arg(long, value_name = "FILE")]
     experiments: Option<PathBuf>,
-    /// Sizes of files, and of volumes that they fill, are multiplied with this; 1 is the
-    /// document's. Files of check-time are empty
+    /// Factor for sizes of files and of the volumes they fill; 1 is the document's. Files of
+    /// check-time are empty
     #[arg(long, value_name = "FACTOR", value_parser = factor, allow_negative_numbers = true)]
     sizes: Option<f64>,
-    /// Numbers of files, threads, links and inodes are multiplied with this
+    /// Factor for numbers of files, threads, links and inodes
     #[arg(long, value_name = "FACTOR", value_parser = factor, allow_negative_numbers = true)]
     counts: Option<f64>,
-    /// How often each target is measured
+    /// Number of runs of each target
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_RUNS)))]
     runs: Option<u32>,
-    /// What is measured, separated by commas
+    /// Targets, separated by commas
     #[arg(long, value_name = "TARGET,...")]
     targets: Vec<String>,
-    /// Memory that each target is limited to, page cache and servers included
+    /// Limit of memory of each target, page cache and servers included
     #[arg(long, value_name = "SIZE")]
     memory: Option<Bytes>,
-    /// Where random choices start from
+    /// Seed of random choices
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// How long sequential-write writes
+    /// Duration of sequential-write
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     time: Option<f64>,
-    /// Per cent of the inodes in use at which check-time checks, separated by commas
+    /// Percentages of inodes in use at which check-time checks, separated by commas
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', allow_negative_numbers = true)]
     steps: Vec<f64>,
-    /// A block device to use instead of a file: what is on it is lost
+    /// Block device to use instead of a file; its contents are lost
     #[arg(long, value_name = "DEVICE")]
     device: Option<PathBuf>,
 }

@@ -4,16 +4,17 @@ use std::path::PathBuf;
 
 use super::console::{At, CommandError, Console};
 
-/// Say on one page where engine, mount and checker stand, and which of the documents' findings hold
+/// Summarize results on one page
 ///
-/// The page is Markdown, written from the samples in the directories; differences that chance may
-/// have made are marked as such.
+/// The page shows how engine, mount and checker compare, and which of the documents' findings hold.
+/// It is Markdown, made from the samples in the directories; differences that are not significant
+/// are marked.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where the page goes; standard output otherwise
+    /// Output file; standard output by default
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Directories of results, as `lab run` makes them
+    /// Directories of results, as made by `lab run`
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
 }

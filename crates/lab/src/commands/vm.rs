@@ -19,8 +19,7 @@ const TARGETS: &str = "ext4:noatime,ext4+linear:noatime,ext4+linear+crypt:noatim
 /// Memory of a guest's that goes to its kernel and its first file system.
 const LEAST_MEMORY: u64 = 512 << 20;
 
-/// Run experiments in a QEMU guest made of Debian's packages: nilfs2, jfs, zfs-fuse, ext4 over the
-/// device mapper
+/// Run experiments in a QEMU guest made of Debian packages
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -33,7 +32,7 @@ enum Command {
     Run(Box<RunArgs>),
 }
 
-/// Fetch the packages by apt and make the guest of them; nothing is installed
+/// Fetch the packages with apt and make the guest; nothing is installed
 #[derive(Debug, clap::Args)]
 struct PrepareArgs {
     #[command(flatten)]
@@ -49,34 +48,33 @@ struct Place {
     cache: Option<PathBuf>,
 }
 
-/// Run experiments in the guest, which is prepared first where it is not; samples and report are as
-/// those of `lab run`
+/// Run experiments in the guest, prepared first if needed
 ///
 /// Without --targets it measures those of document 002: ext4, also over dm-linear and over
-/// dm-linear and dm-crypt, btrfs, xfs, jfs, nilfs2 and zfs-fuse. What cannot run says why in the
-/// samples.
+/// dm-linear and dm-crypt, btrfs, xfs, jfs, nilfs2 and zfs-fuse. Samples and report are those of
+/// `lab run`; the samples say why something cannot run.
 #[derive(Debug, clap::Args)]
 struct RunArgs {
-    /// Where results go: samples.jsonl, run.json
+    /// Output directory: samples.jsonl, run.json
     #[arg(long, value_name = "DIR", default_value = super::run::OUT)]
     out: PathBuf,
     #[command(flatten)]
     place: Place,
     #[command(flatten)]
     changes: Changes,
-    /// The guest's memory
+    /// Memory of the guest
     #[arg(long, value_name = "SIZE", default_value = "2G")]
     guest_memory: Bytes,
-    /// The guest's processors
+    /// Number of processors of the guest
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     cpus: u32,
-    /// What runs them: kvm, emulation, or auto, which tries them in this order
+    /// Accelerator: kvm, emulation, or auto, which tries them in this order
     #[arg(long, value_name = "HOW", default_value = "auto")]
     accel: Acceleration,
-    /// The guest's disk, a sparse file in --out; volumes are as large as it is
+    /// Size of the guest's disk, a sparse file in --out; volumes have this size
     #[arg(long, value_name = "SIZE", default_value = "16G")]
     disk: Bytes,
-    /// How long one run of one target may take
+    /// Time limit of one run of one target
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
     /// Names of experiments, or all

@@ -1,6 +1,6 @@
 //! Builds whole extent trees: leaves are filled from left to right, with the fewest levels.
 
-use super::Run;
+use super::FileExtent;
 use extant_ondisk::extent::{
     Extent, ExtentIndex, MAX_WRITTEN_LEN, NodeEntries, NodeOwner, OwnedNode, ROOT_SIZE, capacity,
     seal,
@@ -28,7 +28,7 @@ pub struct ExtentTree {
 impl ExtentTree {
     /// Creates a tree from runs in logical order: adjacent runs are merged, long ones split to the
     /// maximum length of an extent.
-    pub fn new(runs: impl IntoIterator<Item = Run>) -> Self {
+    pub fn new(runs: impl IntoIterator<Item = FileExtent>) -> Self {
         let mut tree = Self::default();
         for run in runs {
             tree.push(run);
@@ -47,7 +47,7 @@ impl ExtentTree {
         len.div_ceil(u64::from(MAX_WRITTEN_LEN))
     }
 
-    fn push(&mut self, run: Run) {
+    fn push(&mut self, run: FileExtent) {
         let (mut done, len) = (0, run.len);
         if let Some(last) = self.extents.last_mut()
             && last.end() == run.block
@@ -153,8 +153,8 @@ mod tests {
     use extant_ondisk::extent::{ExtentNode, NodeLimits, child_limits, verify};
     use std::collections::BTreeMap;
 
-    fn run(block: u64, len: u64, start: u64) -> Run {
-        Run { block: FileBlock(block), len, start: BlockNo(start) }
+    fn run(block: u64, len: u64, start: u64) -> FileExtent {
+        FileExtent { block: FileBlock(block), len, start: BlockNo(start) }
     }
 
     fn extent(block: u64, len: u32, start: u64) -> Extent {

@@ -1,6 +1,6 @@
 //! Builds whole indirect block maps, for files of ext2 and ext3 volumes.
 
-use super::Run;
+use super::FileExtent;
 use extant_ondisk::indirect::{DIRECT_BLOCKS, IndirectMap, SLOTS, set_pointer};
 use extant_ondisk::{BlockNo, FileBlock};
 
@@ -71,7 +71,7 @@ impl IndirectTree {
     /// file.
     pub fn write(
         &self,
-        runs: impl IntoIterator<Item = Run>,
+        runs: impl IntoIterator<Item = FileExtent>,
         places: impl IntoIterator<Item = BlockNo>,
         mut sink: impl FnMut(BlockNo, &[u8]),
     ) -> [u8; I_BLOCK_LEN] {
@@ -146,7 +146,7 @@ mod tests {
         at
     }
 
-    fn check(runs: &[Run]) {
+    fn check(runs: &[FileExtent]) {
         let map = IndirectMap::new(1024);
         let ranges = runs.iter().map(|run| (run.block, run.len));
         let needed = indirect_blocks(ranges, 1024).unwrap();
@@ -168,8 +168,8 @@ mod tests {
         assert_eq!(read(&map, &i_block, &blocks, after), BlockNo(0));
     }
 
-    fn run(block: u64, len: u64, start: u64) -> Run {
-        Run { block: FileBlock(block), len, start: BlockNo(start) }
+    fn run(block: u64, len: u64, start: u64) -> FileExtent {
+        FileExtent { block: FileBlock(block), len, start: BlockNo(start) }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::ops::Range;
 use extant_ondisk::extent::{Extent, ROOT_SIZE};
 use extant_ondisk::{BlockNo, FileBlock, Geometry, InodeNo};
 
-use super::{ExtentTree, IndirectTree, Run, extent_blocks, indirect_blocks};
+use super::{ExtentTree, FileExtent, IndirectTree, extent_blocks, indirect_blocks};
 
 /// A file's block map, for writing.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -13,12 +13,12 @@ pub enum MappingTree {
     /// An extent tree.
     Extents(ExtentTree),
     /// Indirect blocks, given as the runs in logical order.
-    Indirect(Vec<Run>),
+    Indirect(Vec<FileExtent>),
 }
 
 impl MappingTree {
     /// Creates a map from runs in logical order.
-    pub fn new(runs: impl IntoIterator<Item = Run>, has_extents: bool) -> Self {
+    pub fn new(runs: impl IntoIterator<Item = FileExtent>, has_extents: bool) -> Self {
         if has_extents {
             Self::Extents(ExtentTree::new(runs))
         } else {
@@ -32,7 +32,7 @@ impl MappingTree {
         if has_extents {
             return Self::Extents(ExtentTree::from_extents(extents.to_vec()));
         }
-        let run = |extent: &Extent| Run {
+        let run = |extent: &Extent| FileExtent {
             block: extent.block,
             len: u64::from(extent.len),
             start: extent.start,
@@ -74,12 +74,12 @@ impl MappingTree {
 }
 
 /// The runs of a file without holes whose data blocks are `data`, in file order.
-pub fn dense_runs(data: impl IntoIterator<Item = Range<u64>>) -> Vec<Run> {
+pub fn dense_runs(data: impl IntoIterator<Item = Range<u64>>) -> Vec<FileExtent> {
     let mut at = 0;
     let run = |blocks: Range<u64>| {
         let (block, len) = (FileBlock(at), blocks.end - blocks.start);
         at += len;
-        Run { block, len, start: BlockNo(blocks.start) }
+        FileExtent { block, len, start: BlockNo(blocks.start) }
     };
     data.into_iter().map(run).collect()
 }
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn a_file_past_the_last_indirect_block_has_no_map() {
         let past = IndirectMap::new(1024).max_blocks();
-        let run = |len| [Run { block: FileBlock(0), len, start: BlockNo(1) }];
+        let run = |len| [FileExtent { block: FileBlock(0), len, start: BlockNo(1) }];
         assert!(MappingTree::new(run(past), false).blocks(1024).is_some());
         assert_eq!(MappingTree::new(run(past + 1), false).blocks(1024), None);
     }

@@ -17,9 +17,9 @@ pub use mapping::{MappingTree, dense_runs};
 
 use extant_ondisk::{BlockNo, FileBlock};
 
-/// A run of a file's blocks, of any length.
+/// Consecutive logical blocks of a file in consecutive physical blocks, of any length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Run {
+pub struct FileExtent {
     /// First logical block.
     pub block: FileBlock,
     /// Number of blocks, at least one.

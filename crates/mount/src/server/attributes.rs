@@ -39,7 +39,7 @@ pub struct Change {
     /// The times, and nothing else, are those that the kernel's cache has kept of writes.
     pub is_of_cache: bool,
     /// Setuid and setgid go as
-    /// [`Creator::mode_after_change`](extant_engine::Creator::mode_after_change) says: who
+    /// [`Credentials::mode_after_change`](extant_engine::Credentials::mode_after_change) says: who
     /// truncates or gives away the file may not keep them.
     pub drops_set_ids: bool,
 }

@@ -1,20 +1,14 @@
 //! Contents of files.
 
 use extant_engine::ops::FallocateMode;
-use extant_engine::{Creator, ErrorSample, OpenVolume};
+use extant_engine::{Credentials, ErrorSample, OpenVolume};
 use extant_ondisk::inode::Inode;
 use extant_ondisk::{FileBlock, InodeNo};
-use extant_reader::{Target, VolumeRead};
+use extant_reader::{MappingTarget, VolumeRead};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::{Caller, Server};
-
-/// What was to be durable is not: that a volume takes no changes any more is no reason for who made
-/// his before.
-pub(super) fn lost(errno: Errno) -> Errno {
-    if errno == Errno::ROFS { Errno::IO } else { errno }
-}
+use super::{Caller, Server, sync_errno};
 
 /// Bytes that are copied at once inside the volume.
 const COPY_STEP: usize = 1 << 20;
@@ -69,23 +63,23 @@ impl Server {
         by: WriteBy,
     ) -> Result<usize, Errno> {
         self.with(|volume| {
-            let creator = match by {
+            let credentials = match by {
                 WriteBy::Caller { caller, drops_set_ids } => self.writer(caller, drops_set_ids),
                 WriteBy::Cache => self.cache_writer(&*volume.inode(file)?),
             };
-            Ok(volume.engine()?.write_by(file, offset, bytes, &creator)?)
+            Ok(volume.engine()?.write_by(file, offset, bytes, &credentials)?)
         })
     }
 
     /// Who writes what the kernel's cache kept: the owner, as far as is known. Setuid and setgid
     /// were judged when it was written.
-    pub(super) fn cache_writer(&self, file: &Inode) -> Creator {
+    pub(super) fn cache_writer(&self, file: &Inode) -> Credentials {
         let owner = Caller { uid: file.uid, gid: file.gid };
-        Creator {
+        Credentials {
             keeps_set_ids: true,
             writes_back: true,
             keeps_times: self.rules.kernel_keeps_times,
-            ..self.creator(owner, 0)
+            ..self.credentials(owner, 0)
         }
     }
 
@@ -113,7 +107,7 @@ impl Server {
             };
             Ok(())
         });
-        synced.map_err(lost)
+        synced.map_err(sync_errno)
     }
 
     /// Changes how a range of a file is allocated; `mode` as `fallocate(2)` has it.
@@ -130,8 +124,10 @@ impl Server {
         by: Caller,
     ) -> Result<(), Errno> {
         let mode = fallocate_mode(mode).ok_or(Errno::OPNOTSUPP)?;
-        let creator = self.creator(by, 0);
-        self.with(|volume| Ok(volume.engine()?.fallocate_by(file, mode, offset, len, &creator)?))
+        let credentials = self.credentials(by, 0);
+        self.with(|volume| {
+            Ok(volume.engine()?.fallocate_by(file, mode, offset, len, &credentials)?)
+        })
     }
 
     /// Where data or a hole begins at or behind a place; at the file's end is a hole.
@@ -163,8 +159,8 @@ impl Server {
             let end = FileBlock(block.0.saturating_add(1));
             match volume.extents_in(inode, block..end).next() {
                 Some(mapping) => match mapping?.target {
-                    Target::Written(at) => Ok(at.0),
-                    Target::Unwritten(_) | Target::Hole => Ok(0),
+                    MappingTarget::Written(at) => Ok(at.0),
+                    MappingTarget::Unwritten(_) | MappingTarget::Hole => Ok(0),
                 },
                 None => Ok(0),
             }
@@ -183,7 +179,7 @@ impl Server {
         len: u64,
         by: Caller,
     ) -> Result<u64, Errno> {
-        let creator = self.creator(by, 0);
+        let credentials = self.credentials(by, 0);
         self.with(|volume| {
             let len = len.min(COPY_LIMIT);
             let mut buffer = vec![0; COPY_STEP.min(usize::try_from(len).unwrap_or(COPY_STEP))];
@@ -192,7 +188,7 @@ impl Server {
                 let step = buffer.len().min(usize::try_from(len - done).unwrap_or(usize::MAX));
                 let (source, target) = (from.1.saturating_add(done), to.1.saturating_add(done));
                 let copied = copy_step(volume, (from.0, source), &mut buffer[..step], |bytes| {
-                    volume.engine()?.write_by(to.0, target, bytes, &creator)
+                    volume.engine()?.write_by(to.0, target, bytes, &credentials)
                 });
                 match copied {
                     Ok(0) => break,

@@ -15,9 +15,9 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 
-use extant_engine::{Creator, OpenVolume};
+use extant_engine::{Credentials, OpenVolume};
 use extant_ondisk::inode::InodeFlags;
-use extant_ondisk::{Flaw, InodeNo, Place};
+use extant_ondisk::{Flaw, InodeNo, Location};
 use extant_reader::{Error, LoadedInode, StatFs, VolumeRead};
 use extant_runtime::env::Env;
 use rustix::io::Errno;
@@ -239,8 +239,8 @@ impl Server {
     }
 
     /// Who may use reserved blocks, and owns what is made.
-    fn creator(&self, caller: Caller, umask: u16) -> Creator {
-        Creator {
+    fn credentials(&self, caller: Caller, umask: u16) -> Credentials {
+        Credentials {
             uid: caller.uid,
             gid: caller.gid,
             umask,
@@ -252,9 +252,9 @@ impl Server {
     }
 
     /// Who writes into a file, and whether it keeps setuid and setgid then.
-    fn writer(&self, caller: Caller, drops_set_ids: bool) -> Creator {
-        let creator = self.creator(caller, 0);
-        Creator { keeps_set_ids: creator.keeps_set_ids && !drops_set_ids, ..creator }
+    fn writer(&self, caller: Caller, drops_set_ids: bool) -> Credentials {
+        let credentials = self.credentials(caller, 0);
+        Credentials { keeps_set_ids: credentials.keeps_set_ids && !drops_set_ids, ..credentials }
     }
 
     fn is_privileged(&self, caller: Caller) -> bool {
@@ -268,25 +268,25 @@ impl Server {
         if inode != InodeNo::ROOT && inode < volume.geometry().first_inode {
             // The journal and its like have no names.
             let flaw = Flaw::Rule("a name stands for a reserved inode");
-            return Err(Error::from(flaw.at(Place::Inode(inode))).into());
+            return Err(Error::from(flaw.at(Location::Inode(inode))).into());
         }
         let loaded = volume.acquire(inode)?;
         Ok(Held { attributes: attributes_of(volume, &loaded) })
     }
 
     /// Nobody has a file open for writing any more.
-    pub(crate) fn closed_by_all(&self, file: InodeNo) {
+    pub(crate) fn last_writer_closed(&self, file: InodeNo) {
         // Of a mount that has ended nothing is left to be told.
         let _ = self.with(|volume| {
-            volume.closed_by_all(file);
+            volume.last_writer_closed(file);
             Ok(())
         });
     }
 
     /// How many files without names are held, whose space comes free when the kernel forgets them:
     /// it says so some time after the last one who used a file has let it go.
-    pub(crate) fn nameless_count(&self) -> usize {
-        self.with(|volume| Ok(volume.nameless_count())).unwrap_or(0)
+    pub(crate) fn open_unlinked_count(&self) -> usize {
+        self.with(|volume| Ok(volume.open_unlinked_count())).unwrap_or(0)
     }
 
     /// The figures of statfs.
@@ -308,8 +308,14 @@ impl Server {
     /// # Errors
     /// The device failed, now or before.
     pub fn sync(&self) -> Result<(), Errno> {
-        self.with(|volume| Ok(volume.sync()?)).map_err(data::lost)
+        self.with(|volume| Ok(volume.sync()?)).map_err(sync_errno)
     }
+}
+
+/// The error of a sync that failed. A volume that became read-only gives EIO: changes made before
+/// are not durable.
+fn sync_errno(errno: Errno) -> Errno {
+    if errno == Errno::ROFS { Errno::IO } else { errno }
 }
 
 fn attributes_of(volume: &OpenVolume, inode: &LoadedInode) -> Attributes {

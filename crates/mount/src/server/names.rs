@@ -43,19 +43,19 @@ impl Server {
         device: (u32, u32),
         by: Caller,
     ) -> Result<Held, Errno> {
-        let creator = self.creator(by, (umask & 0o777) as u16);
+        let credentials = self.credentials(by, (umask & 0o777) as u16);
         // Sixteen bits are a mode.
         let mode = (mode & 0xffff) as u16;
         let device = DeviceNumber { major: device.0, minor: device.1 };
         self.with_names(&[dir], |volume| {
             let made = match FileType::of_mode(mode) {
                 Some(FileType::Regular) => {
-                    volume.engine()?.create(dir, name, mode & PERMISSION_MASK, &creator)
+                    volume.engine()?.create(dir, name, mode & PERMISSION_MASK, &credentials)
                 }
                 Some(FileType::Directory) => {
-                    volume.engine()?.mkdir(dir, name, mode & PERMISSION_MASK, &creator)
+                    volume.engine()?.mkdir(dir, name, mode & PERMISSION_MASK, &credentials)
                 }
-                _ => volume.engine()?.mknod(dir, name, mode, device, &creator),
+                _ => volume.engine()?.mknod(dir, name, mode, device, &credentials),
             }?;
             Self::hold(volume, made.number)
         })
@@ -65,16 +65,16 @@ impl Server {
     ///
     /// # Errors
     /// As [`Engine::tmpfile`](extant_engine::Engine::tmpfile).
-    pub fn make_nameless(
+    pub fn make_tmpfile(
         &self,
         dir: InodeNo,
         (mode, umask): (u32, u32),
         by: Caller,
     ) -> Result<Held, Errno> {
-        let creator = self.creator(by, (umask & 0o777) as u16);
+        let credentials = self.credentials(by, (umask & 0o777) as u16);
         let permissions = (mode & 0xffff) as u16 & PERMISSION_MASK;
         self.with(|volume| {
-            let made = volume.engine()?.tmpfile(dir, permissions, &creator)?;
+            let made = volume.engine()?.tmpfile(dir, permissions, &credentials)?;
             Ok(Held { attributes: attributes_of(volume, &made) })
         })
     }
@@ -90,9 +90,9 @@ impl Server {
         target: &[u8],
         by: Caller,
     ) -> Result<Held, Errno> {
-        let creator = self.creator(by, 0);
+        let credentials = self.credentials(by, 0);
         self.with_names(&[dir], |volume| {
-            let made = volume.engine()?.symlink(dir, name, target, &creator)?;
+            let made = volume.engine()?.symlink(dir, name, target, &credentials)?;
             Self::hold(volume, made.number)
         })
     }
@@ -137,9 +137,9 @@ impl Server {
         (flags, by): (u32, Caller),
     ) -> Result<(), Errno> {
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
-        let creator = self.creator(by, 0);
+        let credentials = self.credentials(by, 0);
         self.with_names(&[dir, to_dir], |volume| {
-            Ok(volume.engine()?.rename_by((dir, name), (to_dir, to_name), flags, &creator)?)
+            Ok(volume.engine()?.rename_by((dir, name), (to_dir, to_name), flags, &credentials)?)
         })
     }
 

@@ -72,7 +72,7 @@ pub(super) fn judge(
         && wants_space(errno)
         && request.header.opcode != opcode::GETATTR
     {
-        if dispatcher.server.nameless_count() > 0 {
+        if dispatcher.server.open_unlinked_count() > 0 {
             return Verdict::Later(Reason::Space(errno));
         }
         // The last of them may have gone since.

@@ -127,7 +127,7 @@ impl Dispatcher {
                 self.open_files.close(released.fh);
                 if writes(released.flags) && self.writers.leave(file) {
                     self.unfit.take(file);
-                    self.server.closed_by_all(file);
+                    self.server.last_writer_closed(file);
                 }
             }
             opcode::CREATE | opcode::TMPFILE => self.create(request, to)?,
@@ -314,7 +314,7 @@ impl Dispatcher {
         let mode = (mode, given.umask);
         let held = if request.header.opcode == opcode::TMPFILE {
             self.news.removal();
-            self.server.make_nameless(dir, mode, caller)?
+            self.server.make_tmpfile(dir, mode, caller)?
         } else {
             self.server.make(dir, arguments.name()?, mode, (0, 0), caller)?
         };

@@ -61,7 +61,7 @@ pub(super) fn answer_when_there_is_space(dispatcher: &Dispatcher, jobs: &Receive
         let (outcome, len) = loop {
             thread::sleep(PAUSE);
             // Asked before: what comes free meanwhile is found.
-            let (left, endings) = (server.nameless_count(), news.endings());
+            let (left, endings) = (server.open_unlinked_count(), news.endings());
             let mut reply = buffer.reply();
             let change = server.wait_for_change();
             let outcome = dispatcher.dispatch(&later.request(), &mut reply);

@@ -12,7 +12,7 @@ use crate::checksum::Crc32c;
 use crate::dx_hash::DirHash;
 use crate::features::IncompatFeatures;
 use crate::types::{FileBlock, InodeNo};
-use crate::{Flaw, FormatError, Geometry, Place};
+use crate::{Flaw, FormatError, Geometry, Location};
 use core::mem::{offset_of, size_of};
 use core::ops::Range;
 use zerocopy::little_endian::{U16, U32};
@@ -209,17 +209,17 @@ impl DirFormat {
     /// There is no tail despite metadata_csum, or the checksum does not match.
     pub fn verify(&self, block: &[u8], at: FileBlock) -> Result<(), FormatError> {
         let Some(seed) = self.checksum_seed else { return Ok(()) };
-        let place = Place::DirBlock(self.inode, at);
+        let location = Location::DirBlock(self.inode, at);
         let (records, tail) = RawDirTail::ref_from_suffix(block)
             .map(|(records, tail)| (records, *tail))
-            .map_err(|_| Flaw::truncated(block.len(), TAIL_LEN).at(place))?;
+            .map_err(|_| Flaw::truncated(block.len(), TAIL_LEN).at(location))?;
         if !tail.is_tail() {
-            return Err(Flaw::Rule("checksum tail missing").at(place));
+            return Err(Flaw::Rule("checksum tail missing").at(location));
         }
         let (found, computed) =
             (tail.det_checksum.get(), Crc32c::seeded(seed).bytes(records).value());
         if found != computed {
-            return Err(Flaw::checksum(found, computed).at(place));
+            return Err(Flaw::checksum(found, computed).at(location));
         }
         Ok(())
     }
@@ -256,22 +256,26 @@ impl DirFormat {
         at: usize,
         before: usize,
     ) -> Result<DirEntry<'a>, FormatError> {
-        let place = Place::DirEntry(self.inode, file_block, at as u32);
+        let location = Location::DirEntry(self.inode, file_block, at as u32);
         let rest = block.get(at..).unwrap_or_default();
         let (raw, after) = RawDirEntry::read_from_prefix(rest)
-            .map_err(|_| Flaw::truncated(rest.len(), HEADER_LEN).at(place))?;
+            .map_err(|_| Flaw::truncated(rest.len(), HEADER_LEN).at(location))?;
         let rec_len = self.decode_rec_len(raw.rec_len.get());
         if rec_len < MIN_REC_LEN {
-            return Err(Flaw::below_limit("rec_len", rec_len as u64, MIN_REC_LEN as u64).at(place));
+            return Err(
+                Flaw::below_limit("rec_len", rec_len as u64, MIN_REC_LEN as u64).at(location)
+            );
         }
         if !rec_len.is_multiple_of(4) {
-            return Err(Flaw::bad_value("rec_len", rec_len as u64).at(place));
+            return Err(Flaw::bad_value("rec_len", rec_len as u64).at(location));
         }
         if rec_len > rest.len() {
-            return Err(Flaw::above_limit("rec_len", rec_len as u64, rest.len() as u64).at(place));
+            return Err(
+                Flaw::above_limit("rec_len", rec_len as u64, rest.len() as u64).at(location)
+            );
         }
         if rest.len() - rec_len != 0 && rest.len() - rec_len < MIN_REC_LEN {
-            return Err(Flaw::Rule("no room for another entry after this one").at(place));
+            return Err(Flaw::Rule("no room for another entry after this one").at(location));
         }
         let name_len = if self.has_filetype {
             usize::from(raw.name_len)
@@ -280,17 +284,17 @@ impl DirFormat {
         };
         if name_len > MAX_NAME_LEN {
             return Err(
-                Flaw::above_limit("name_len", name_len as u64, MAX_NAME_LEN as u64).at(place)
+                Flaw::above_limit("name_len", name_len as u64, MAX_NAME_LEN as u64).at(location)
             );
         }
         let is_used = raw.inode.get() != 0;
         if is_used && name_len == 0 {
-            return Err(Flaw::below_limit("name_len", 0_u32, 1_u32).at(place));
+            return Err(Flaw::below_limit("name_len", 0_u32, 1_u32).at(location));
         }
         let name = after.get(..name_len).unwrap_or_default();
         let needed = if is_used { self.rec_len_of(name) } else { HEADER_LEN + name_len };
         if name.len() < name_len || rec_len < needed {
-            return Err(Flaw::below_limit("rec_len", rec_len as u64, needed as u64).at(place));
+            return Err(Flaw::below_limit("rec_len", rec_len as u64, needed as u64).at(location));
         }
         let has_hash = is_used && needed == self.rec_len(name_len) && self.has_stored_hashes;
         Ok(DirEntry {
@@ -564,13 +568,13 @@ impl DirFormat {
     }
 
     fn check_name(&self, name: &[u8], file_block: FileBlock) -> Result<(), FormatError> {
-        let place = Place::DirBlock(self.inode, file_block);
+        let location = Location::DirBlock(self.inode, file_block);
         if name.is_empty() {
-            return Err(Flaw::below_limit("name_len", 0_u32, 1_u32).at(place));
+            return Err(Flaw::below_limit("name_len", 0_u32, 1_u32).at(location));
         }
         if name.len() > MAX_NAME_LEN {
             let len = name.len() as u64;
-            return Err(Flaw::above_limit("name_len", len, MAX_NAME_LEN as u64).at(place));
+            return Err(Flaw::above_limit("name_len", len, MAX_NAME_LEN as u64).at(location));
         }
         Ok(())
     }
@@ -765,14 +769,14 @@ pub fn dot_entries(
     format: &DirFormat,
     first_block: &[u8],
 ) -> Result<(InodeNo, InodeNo), FormatError> {
-    let place = Place::DirBlock(format.inode, FileBlock(0));
+    let location = Location::DirBlock(format.inode, FileBlock(0));
     let mut entries = format.entries(first_block, FileBlock(0));
     let mut named = |name: &[u8], rule| {
         let entry = entries.next().transpose()?;
         entry
             .filter(|entry| entry.name == name)
             .and_then(|entry| entry.inode)
-            .ok_or(Flaw::Rule(rule).at(place))
+            .ok_or(Flaw::Rule(rule).at(location))
     };
     let dot = named(b".", "the first record is not '.'")?;
     let dot_dot = named(b"..", "the second record is not '..'")?;

@@ -33,7 +33,7 @@ fn names(format: &DirFormat, block: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn flaw_at(at: u32, flaw: Flaw) -> Option<Result<DirEntry<'static>, FormatError>> {
-    Some(Err(flaw.at(Place::DirEntry(InodeNo(12), BLOCK, at))))
+    Some(Err(flaw.at(Location::DirEntry(InodeNo(12), BLOCK, at))))
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_flipped_name_fails_the_checksum() {
     let stored = u32::from_le_bytes(block[1020..].try_into().unwrap());
     block[8] ^= 1;
     let computed = Crc32c::seeded(0x1234_5678).bytes(&block[..1012]).value();
-    let expected = Flaw::checksum(stored, computed).at(Place::DirBlock(InodeNo(12), BLOCK));
+    let expected = Flaw::checksum(stored, computed).at(Location::DirBlock(InodeNo(12), BLOCK));
     assert_eq!(format.verify(&block, BLOCK), Err(expected));
 }
 
@@ -63,7 +63,7 @@ fn a_flipped_name_fails_the_checksum() {
 fn a_block_without_tail_is_told_from_a_wrong_checksum() {
     let format = format(1024, true);
     let block = packed(&self::format(1024, false), &["name"]);
-    let expected = Flaw::Rule("checksum tail missing").at(Place::DirBlock(InodeNo(12), BLOCK));
+    let expected = Flaw::Rule("checksum tail missing").at(Location::DirBlock(InodeNo(12), BLOCK));
     assert_eq!(format.verify(&block, BLOCK), Err(expected));
 }
 
@@ -199,7 +199,7 @@ fn names_empty_or_too_long_are_refused() {
         (b"", Flaw::below_limit("name_len", 0_u32, 1_u32)),
     ] {
         let new = NewEntry::new(InodeNo(13), FileType::Regular, name);
-        let expected = flaw.at(Place::DirBlock(InodeNo(12), BLOCK));
+        let expected = flaw.at(Location::DirBlock(InodeNo(12), BLOCK));
         assert_eq!(format.insert(&mut block, BLOCK, &new), Err(expected));
     }
 }
@@ -227,13 +227,13 @@ fn dots_come_first() {
     let format = format(1024, false);
     let block = packed(&format, &[".", "..", "name"]);
     assert_eq!(dot_entries(&format, &block), Ok((InodeNo(100), InodeNo(101))));
-    let place = Place::DirBlock(InodeNo(12), FileBlock(0));
+    let location = Location::DirBlock(InodeNo(12), FileBlock(0));
     for (names, rule) in [
         (["..", "."], "the first record is not '.'"),
         ([".", "name"], "the second record is not '..'"),
     ] {
         let block = packed(&format, &names);
-        assert_eq!(dot_entries(&format, &block), Err(Flaw::Rule(rule).at(place)));
+        assert_eq!(dot_entries(&format, &block), Err(Flaw::Rule(rule).at(location)));
     }
 }
 

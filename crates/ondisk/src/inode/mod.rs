@@ -19,7 +19,7 @@ use crate::geometry::Geometry;
 use crate::time::Timestamp;
 use crate::types::{BlockNo, InodeNo};
 use crate::xattr::{ea_inode_refcount, ea_inode_refcount_fields};
-use crate::{Flaw, FormatError, Place};
+use crate::{Flaw, FormatError, Location};
 use core::mem::{offset_of, size_of};
 use fields::{BASE, CHECKSUM_HI_AT, CHECKSUM_LO_AT, has_extra};
 use zerocopy::{FromBytes, IntoBytes};
@@ -117,7 +117,7 @@ impl Inode {
     /// A record shorter than `geometry.inode_size`, or an `i_extra_isize` that does not fit in it
     /// or is not a multiple of 4.
     pub fn decode(record: &[u8], inode: InodeNo, geometry: &Geometry) -> Result<Self, FormatError> {
-        Self::decoded(record, geometry).map_err(|flaw| flaw.at(Place::Inode(inode)))
+        Self::decoded(record, geometry).map_err(|flaw| flaw.at(Location::Inode(inode)))
     }
 
     fn decoded(record: &[u8], geometry: &Geometry) -> Result<Self, Flaw> {
@@ -317,9 +317,9 @@ pub fn xattr_area<'a>(
     inode: InodeNo,
     geometry: &Geometry,
 ) -> Result<&'a [u8], FormatError> {
-    let place = Place::Inode(inode);
-    let record = whole(record, geometry).map_err(|flaw| flaw.at(place))?;
-    let extra = extra_isize(record).map_err(|flaw| flaw.at(place))?;
+    let location = Location::Inode(inode);
+    let record = whole(record, geometry).map_err(|flaw| flaw.at(location))?;
+    let extra = extra_isize(record).map_err(|flaw| flaw.at(location))?;
     Ok(&record[BASE + usize::from(extra)..])
 }
 
@@ -329,8 +329,8 @@ pub fn xattr_area<'a>(
 /// # Errors
 /// [`Flaw::Checksum`], or those of [`Inode::decode`].
 pub fn verify(record: &[u8], inode: InodeNo, geometry: &Geometry) -> Result<(), FormatError> {
-    let place = Place::Inode(inode);
-    let record = whole(record, geometry).map_err(|flaw| flaw.at(place))?;
+    let location = Location::Inode(inode);
+    let record = whole(record, geometry).map_err(|flaw| flaw.at(location))?;
     let Some(computed) = checksum(record, inode, geometry) else { return Ok(()) };
     let half = |at: usize| u32::from(u16::from_le_bytes([record[at], record[at + 1]]));
     let low = half(CHECKSUM_LO_AT);
@@ -340,7 +340,7 @@ pub fn verify(record: &[u8], inode: InodeNo, geometry: &Geometry) -> Result<(), 
         (low, computed & 0xffff)
     };
     if found != computed {
-        return Err(Flaw::checksum(found, computed).at(place));
+        return Err(Flaw::checksum(found, computed).at(location));
     }
     Ok(())
 }

@@ -51,10 +51,10 @@ fn a_field_past_i_extra_isize_does_not_exist() {
 
 #[test]
 fn an_extra_size_past_the_record_is_refused() {
-    let place = Place::Inode(INODE);
+    let location = Location::Inode(INODE);
     let decode = |extra| Inode::decode(&record(256, extra), INODE, &geometry(256));
-    assert_eq!(decode(132), Err(Flaw::above_limit("i_extra_isize", 132_u16, 128_u16).at(place)));
-    assert_eq!(decode(30), Err(Flaw::bad_value("i_extra_isize", 30_u16).at(place)));
+    assert_eq!(decode(132), Err(Flaw::above_limit("i_extra_isize", 132_u16, 128_u16).at(location)));
+    assert_eq!(decode(30), Err(Flaw::bad_value("i_extra_isize", 30_u16).at(location)));
     assert!(decode(128).is_ok());
 }
 

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::checksum::Crc32c;
 use crate::types::{Tid, Uuid};
-use crate::{Flaw, FormatError, Place};
+use crate::{Flaw, FormatError, Location};
 use alloc::vec::Vec;
 use core::mem::{offset_of, size_of};
 use core::ops::Range;
@@ -63,7 +63,7 @@ impl RawJournalSuperblock {
     /// [`Flaw::Truncated`] if there are fewer.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         Self::read_from_prefix(bytes).map(|(raw, _)| raw).map_err(|_| {
-            Flaw::truncated(bytes.len(), size_of::<Self>()).at(Place::JournalSuperblock)
+            Flaw::truncated(bytes.len(), size_of::<Self>()).at(Location::JournalSuperblock)
         })
     }
 
@@ -87,7 +87,7 @@ impl RawJournalSuperblock {
     /// [`Flaw::Magic`], a block type other than a superblock, an unknown checksum type,
     /// [`Flaw::Checksum`].
     pub fn verify(&self) -> Result<(), FormatError> {
-        self.flaw().map_or(Ok(()), |flaw| Err(flaw.at(Place::JournalSuperblock)))
+        self.flaw().map_or(Ok(()), |flaw| Err(flaw.at(Location::JournalSuperblock)))
     }
 
     fn flaw(&self) -> Option<Flaw> {
@@ -177,13 +177,13 @@ impl JournalSuperblock {
     /// checksum.
     ///
     /// # Errors
-    /// A flaw of [`Place::JournalSuperblock`], or unsupported features.
+    /// A flaw of [`Location::JournalSuperblock`], or unsupported features.
     pub fn decode(raw: &RawJournalSuperblock) -> Result<Self, FormatError> {
         let beyond = raw.incompat().difference(JournalIncompat::READABLE);
         if !beyond.is_empty() {
             return Err(FormatError::UnsupportedJournal(beyond));
         }
-        Self::of_figures(raw).map_err(|flaw| flaw.at(Place::JournalSuperblock))
+        Self::of_figures(raw).map_err(|flaw| flaw.at(Location::JournalSuperblock))
     }
 
     fn of_figures(raw: &RawJournalSuperblock) -> Result<Self, Flaw> {
@@ -399,7 +399,7 @@ mod tests {
             change(&mut raw);
             JournalSuperblock::decode(&raw).unwrap_err()
         };
-        let at = |flaw: Flaw| flaw.at(Place::JournalSuperblock);
+        let at = |flaw: Flaw| flaw.at(Location::JournalSuperblock);
         assert_eq!(
             refused(|raw| raw.s_first.set(0)),
             at(Flaw::below_limit("s_first", 0_u32, 1_u32))

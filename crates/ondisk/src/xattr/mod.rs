@@ -15,7 +15,7 @@ pub use region::{
 
 use crate::checksum::Crc32c;
 use crate::types::{BlockNo, InodeNo};
-use crate::{Flaw, FormatError, Geometry, Place};
+use crate::{Flaw, FormatError, Geometry, Location};
 use alloc::vec::Vec;
 use core::fmt;
 use core::mem::{offset_of, size_of};
@@ -71,9 +71,9 @@ impl RawXattrHeader {
     /// # Errors
     /// [`Flaw::Truncated`].
     pub fn from_block(block: &[u8], no: BlockNo) -> Result<Self, FormatError> {
-        Self::read_from_prefix(block)
-            .map(|(raw, _)| raw)
-            .map_err(|_| Flaw::truncated(block.len(), size_of::<Self>()).at(Place::XattrBlock(no)))
+        Self::read_from_prefix(block).map(|(raw, _)| raw).map_err(|_| {
+            Flaw::truncated(block.len(), size_of::<Self>()).at(Location::XattrBlock(no))
+        })
     }
 }
 
@@ -82,18 +82,18 @@ impl RawXattrHeader {
 /// # Errors
 /// The flaw, with block `no` as its location.
 pub fn verify_block(block: &[u8], no: BlockNo, geometry: &Geometry) -> Result<(), FormatError> {
-    let place = Place::XattrBlock(no);
+    let location = Location::XattrBlock(no);
     let header = RawXattrHeader::from_block(block, no)?;
     if header.h_magic.get() != XATTR_MAGIC {
-        return Err(Flaw::magic(header.h_magic.get(), XATTR_MAGIC).at(place));
+        return Err(Flaw::magic(header.h_magic.get(), XATTR_MAGIC).at(location));
     }
     if header.h_blocks.get() != 1 {
-        return Err(Flaw::bad_value("h_blocks", header.h_blocks.get()).at(place));
+        return Err(Flaw::bad_value("h_blocks", header.h_blocks.get()).at(location));
     }
     if geometry.has_metadata_csum() {
         let (found, computed) = (header.h_checksum.get(), block_checksum(block, no, geometry));
         if found != computed {
-            return Err(Flaw::checksum(found, computed).at(place));
+            return Err(Flaw::checksum(found, computed).at(location));
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::features::IncompatFeatures;
 use crate::types::{BlockNo, InodeNo};
-use crate::{Flaw, FormatError, Geometry, Place};
+use crate::{Flaw, FormatError, Geometry, Location};
 use alloc::vec::Vec;
 use core::mem::size_of;
 use zerocopy::little_endian::{U16, U32};
@@ -57,7 +57,7 @@ pub fn decode_inode<'a>(
         return Ok(Vec::new());
     }
     let region = Region { bytes: entries, first_entry: 0, has_ea_inodes: has_ea_inodes(geometry) };
-    region.decode().map_err(|flaw| flaw.at(Place::InodeXattr(inode)))
+    region.decode().map_err(|flaw| flaw.at(Location::InodeXattr(inode)))
 }
 
 /// The attributes of a block. [`verify_block`](super::verify_block) must be called before.
@@ -71,7 +71,7 @@ pub fn decode_block<'a>(
 ) -> Result<Vec<XattrRef<'a>>, FormatError> {
     let region =
         Region { bytes: block, first_entry: BLOCK_HEADER, has_ea_inodes: has_ea_inodes(geometry) };
-    region.decode().map_err(|flaw| flaw.at(Place::XattrBlock(no)))
+    region.decode().map_err(|flaw| flaw.at(Location::XattrBlock(no)))
 }
 
 /// Whether entries are in the order for a block: by index, then length, then name, without

@@ -42,7 +42,7 @@ const BLOCK: BlockNo = BlockNo(1172);
 
 fn refused(space: &[u8]) -> Flaw {
     match decode_inode(space, INODE, &geometry(&[])) {
-        Err(FormatError::Corrupt { place: Place::InodeXattr(INODE), flaw }) => flaw,
+        Err(FormatError::Corrupt { location: Location::InodeXattr(INODE), flaw }) => flaw,
         other => panic!("{other:?}"),
     }
 }
@@ -231,7 +231,10 @@ fn a_block_is_verified_by_magic_length_and_checksum() {
     let is_checksum = |error| {
         matches!(
             error,
-            Err(FormatError::Corrupt { flaw: Flaw::Checksum { .. }, place: Place::XattrBlock(_) })
+            Err(FormatError::Corrupt {
+                flaw: Flaw::Checksum { .. },
+                location: Location::XattrBlock(_)
+            })
         )
     };
     // Another block number, then another byte.
@@ -240,10 +243,10 @@ fn a_block_is_verified_by_magic_length_and_checksum() {
     assert!(is_checksum(verify_block(&block, BLOCK, &geometry)));
     block[8] = 2;
     let flaw = Flaw::bad_value("h_blocks", 2_u32);
-    assert_eq!(verify_block(&block, BLOCK, &geometry), Err(flaw.at(Place::XattrBlock(BLOCK))));
+    assert_eq!(verify_block(&block, BLOCK, &geometry), Err(flaw.at(Location::XattrBlock(BLOCK))));
     block[0] = 1;
     let flaw = Flaw::magic(0xea02_0001_u32, XATTR_MAGIC);
-    assert_eq!(verify_block(&block, BLOCK, &geometry), Err(flaw.at(Place::XattrBlock(BLOCK))));
+    assert_eq!(verify_block(&block, BLOCK, &geometry), Err(flaw.at(Location::XattrBlock(BLOCK))));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use extant_ondisk::casefold::{Casefold, fold};
 use extant_ondisk::dirent::{DirFormat, FileType, NewEntry, dot_entries};
 use extant_ondisk::dx_hash::{DirHasher, HashVersion};
 use extant_ondisk::htree::{HtreeFormat, HtreeRoot, IndexKind};
-use extant_ondisk::{FileBlock, InodeNo, Place};
+use extant_ondisk::{FileBlock, InodeNo, Location};
 use extant_testkit::fuzz::{Damage, FUZZ_TIME};
 
 const DIR: InodeNo = InodeNo(12);
@@ -98,7 +98,7 @@ fn index_block() {
             assert_eq!(node.entries().count(), node.count());
             let found = node.search(*hash);
             assert!(node.entry(found).is_some());
-            if node.check_order(Place::Htree(DIR, AT)).is_ok() && found > 0 {
+            if node.check_order(Location::Htree(DIR, AT)).is_ok() && found > 0 {
                 assert!(node.entry(found).unwrap().hash <= *hash);
             }
             let (before, is_full) = (node.count(), node.is_full());

@@ -1,27 +1,25 @@
-//! Reading ahead: where a file is read in sequence the device is told of what comes next, so that
-//! it lies in the host's cache then.
+//! Reading ahead: for a file that is read in sequence, the device gets a hint of the next bytes, so
+//! that they are in the host's cache when they are read.
 
 use super::inode::LoadedInode;
-use super::mapping::{Target, map};
+use super::mapping::{MappingTarget, map};
 use crate::source::MetadataRead;
 use extant_device::Device;
 use extant_ondisk::{FileBlock, InodeNo};
 use extant_runtime::sync::atomic::{AtomicU64, Ordering};
 use std::ops::Range;
 
-/// Bytes that the device is told of at a time, about: several requests of the largest size that
-/// disks take.
+/// Number of bytes of one hint, about: several requests of the largest size that disks take.
 const STEP: u64 = 4 << 20;
 /// Files whose readers are remembered.
 const SLOTS: usize = 64;
-/// Runs that it is told of at a time: where a file is in pieces, reading ahead of it is no sequence
-/// on the disk.
+/// Number of runs of one hint: reading a fragmented file ahead is not sequential on the disk.
 const RUNS: usize = 16;
 
-/// Who reads in sequence. Readers that share a slot, or a file, may make each other forgotten; then
-/// less is read ahead.
+/// The sequential readers. Readers that share a slot, or a file, may make each other forgotten;
+/// then less is read ahead.
 #[derive(Debug)]
-pub struct ReadAhead {
+pub struct FileReadAhead {
     slots: [Slot; SLOTS],
 }
 
@@ -30,19 +28,19 @@ pub struct ReadAhead {
 struct Slot {
     /// The file, and where its last read has ended.
     next: AtomicU64,
-    /// Where what the device was told of ends.
+    /// The end of the last hint.
     until: AtomicU64,
 }
 
-impl Default for ReadAhead {
+impl Default for FileReadAhead {
     fn default() -> Self {
         Self { slots: std::array::from_fn(|_| Slot::default()) }
     }
 }
 
-impl ReadAhead {
-    /// A file is read from a byte on; the bytes that the device is to be told of.
-    fn note(&self, file: InodeNo, offset: u64, count: u64) -> Option<Range<u64>> {
+impl FileReadAhead {
+    /// Records a read of a file; returns the bytes to hint to the device.
+    fn record(&self, file: InodeNo, offset: u64, count: u64) -> Option<Range<u64>> {
         let slot = &self.slots[file.0 as usize % SLOTS];
         // The offset's lower half is enough to tell a sequence.
         let mark = |at: u64| u64::from(file.0) << 32 | at & u64::from(u32::MAX);
@@ -61,8 +59,8 @@ impl ReadAhead {
         Some(ahead)
     }
 
-    /// At most so many bytes of a file are about to be read from a byte on: what follows them is
-    /// asked for where that makes a sequence.
+    /// Records that at most `count` bytes of a file are about to be read; hints the bytes after
+    /// them if that makes a sequence.
     pub fn note_read<S: MetadataRead>(
         &self,
         source: &S,
@@ -72,7 +70,7 @@ impl ReadAhead {
         count: usize,
     ) {
         let count = (count as u64).min(file.size.saturating_sub(offset));
-        let Some(ahead) = self.note(file.number, offset, count) else { return };
+        let Some(ahead) = self.record(file.number, offset, count) else { return };
         let geometry = source.geometry();
         let bits = geometry.block_bits();
         let end = ahead.end.min(file.size).div_ceil(u64::from(geometry.block_size));
@@ -81,10 +79,10 @@ impl ReadAhead {
             if at >= end || file.is_inline() {
                 return;
             }
-            // Whoever reads what is broken is told.
+            // A reader of the broken block gets the error.
             let Ok(run) = map(source, file, FileBlock(at)) else { return };
             let len = run.len.min(end - at);
-            if let Target::Written(start) = run.target {
+            if let MappingTarget::Written(start) = run.target {
                 let from = geometry.byte_of(start);
                 device.will_need(from..from.saturating_add(len << bits));
             }
@@ -101,14 +99,14 @@ mod tests {
 
     #[test]
     fn a_sequence_is_read_ahead_step_by_step() {
-        let ahead = ReadAhead::default();
-        assert_eq!(ahead.note(FILE, 0, 1 << 20), None);
-        let first = ahead.note(FILE, 1 << 20, 1 << 20);
+        let ahead = FileReadAhead::default();
+        assert_eq!(ahead.record(FILE, 0, 1 << 20), None);
+        let first = ahead.record(FILE, 1 << 20, 1 << 20);
         assert_eq!(first, Some(2 << 20..(2 << 20) + 2 * STEP));
-        let told = (2_u64..40).filter_map(|at| ahead.note(FILE, at << 20, 1 << 20));
+        let windows = (2_u64..40).filter_map(|at| ahead.record(FILE, at << 20, 1 << 20));
         // Each time it goes on where the time before has ended.
         let mut until = first.unwrap().end;
-        for range in told {
+        for range in windows {
             assert_eq!(range.start, until);
             assert!(range.end - range.start >= STEP);
             until = range.end;
@@ -118,10 +116,10 @@ mod tests {
 
     #[test]
     fn what_is_no_sequence_is_not() {
-        let ahead = ReadAhead::default();
+        let ahead = FileReadAhead::default();
         for at in [0, 8 << 20, 4 << 20, 0, 5 << 20] {
-            assert_eq!(ahead.note(FILE, at, 4096), None);
+            assert_eq!(ahead.record(FILE, at, 4096), None);
         }
-        assert_eq!(ahead.note(InodeNo(13), (5 << 20) + 4096, 4096), None);
+        assert_eq!(ahead.record(InodeNo(13), (5 << 20) + 4096, 4096), None);
     }
 }

@@ -1,13 +1,12 @@
 //! The bytes of files.
 
+use super::inline::read_inline;
 use super::inode::LoadedInode;
-use super::mapping::{Target, map};
-use super::xattr;
+use super::mapping::{MappingTarget, map};
 use crate::error::Error;
 use crate::source::{BlockKind, DataPiece, MetadataRead};
-use extant_ondisk::inline_data::file_parts;
 use extant_ondisk::inode::FileType;
-use extant_ondisk::{FileBlock, Flaw, Place};
+use extant_ondisk::{FileBlock, Flaw, Location};
 
 /// Whether a file's bytes can be read.
 ///
@@ -65,45 +64,13 @@ pub fn read_journalled<S: MetadataRead>(
     let block_len = source.geometry().block_len();
     for (at, piece) in (0..).map(FileBlock).zip(buffer.chunks_mut(block_len)) {
         match map(source, inode, at)?.target {
-            Target::Written(block) => {
+            MappingTarget::Written(block) => {
                 let bytes = source.metadata(block, BlockKind::Contents)?;
                 piece.copy_from_slice(&bytes[..piece.len()]);
             }
-            Target::Hole | Target::Unwritten(_) => piece.fill(0),
+            MappingTarget::Hole | MappingTarget::Unwritten(_) => piece.fill(0),
         }
     }
-    Ok(())
-}
-
-/// Bytes at the start of inline data that the inode holds; what follows them is a hole.
-///
-/// # Errors
-/// Broken attributes in the inode.
-pub fn inline_len<S: MetadataRead>(source: &S, inode: &LoadedInode) -> Result<u64, Error> {
-    let rest = xattr::inline_data(source, inode)?.unwrap_or_default();
-    Ok(inode.size.min(inline_room(inode, &rest)))
-}
-
-fn inline_room(inode: &LoadedInode, rest: &[u8]) -> u64 {
-    (inode.i_block.len() + rest.len()) as u64
-}
-
-/// The inode may hold fewer bytes than the file has: mke2fs 1.47.0 stores a file that is all hole
-/// so. The others are zeros, as for the kernel and e2fsck.
-fn read_inline<S: MetadataRead>(
-    source: &S,
-    inode: &LoadedInode,
-    offset: u64,
-    buffer: &mut [u8],
-) -> Result<(), Error> {
-    let rest = xattr::inline_data(source, inode)?.unwrap_or_default();
-    let held = inode.size.min(inline_room(inode, &rest));
-    let [first, second] = file_parts(&inode.i_block, &rest, held, inode.number)?;
-    // Inline data are smaller than a block, so the offset fits wherever it is not past the end.
-    let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
-    let bytes = first.iter().chain(second).skip(skipped);
-    buffer.fill(0);
-    buffer.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
     Ok(())
 }
 
@@ -128,13 +95,13 @@ pub fn read_blocks<S: MetadataRead>(
         let mapped = mapping.len.saturating_mul(block_size).saturating_sub(in_block);
         if mapped == 0 {
             return Err(Flaw::Rule("the file is mapped by empty runs")
-                .at(Place::Inode(inode.number))
+                .at(Location::Inode(inode.number))
                 .into());
         }
         let len = mapped.min((total - waiting) as u64) as usize;
         let start = match mapping.target {
-            Target::Written(block) => Some(geometry.byte_of(block) + in_block),
-            Target::Hole | Target::Unwritten(_) => None,
+            MappingTarget::Written(block) => Some(geometry.byte_of(block) + in_block),
+            MappingTarget::Hole | MappingTarget::Unwritten(_) => None,
         };
         run = match (run, start) {
             (Some((from, before)), Some(start)) if from + before as u64 == start => {

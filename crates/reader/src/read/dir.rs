@@ -1,18 +1,19 @@
 //! Directories: looking up a name, and reading all of them.
 
+use super::dir_block::{
+    EntryLocation, EntryTarget, Wanted, block_kind, format, is_indexed, search_block, shown_name,
+    written,
+};
 use super::htree;
+use super::inline;
 use super::inode::{LoadedInode, dir_blocks};
-use super::mapping::{Mapping, Target, map};
-use super::nokey::nokey_name;
-use super::xattr;
+use super::mapping::{Mapping, map};
 use crate::error::Error;
-use crate::source::{BlockKind, MetadataRead};
-use extant_ondisk::casefold::Casefold;
-use extant_ondisk::dirent::{self, DirFormat, FileType, MAX_NAME_LEN};
+use crate::source::MetadataRead;
+use extant_ondisk::dirent::{self, FileType, MAX_NAME_LEN};
 use extant_ondisk::dx_hash::DirHasher;
 use extant_ondisk::inline_data::InlineDir;
-use extant_ondisk::inode::InodeFlags;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Place};
+use extant_ondisk::{FileBlock, Flaw, InodeNo, Location};
 use std::collections::VecDeque;
 
 /// A name of a directory, as read.
@@ -25,30 +26,8 @@ pub struct DirEntry {
     /// The name: any bytes but slash and zero. An encrypted one is in the form without a key
     /// ([`nokey_name`]).
     pub name: Vec<u8>,
-    /// Reading goes on behind this entry from here.
+    /// The position from which reading continues after this entry.
     pub cookie: u64,
-}
-
-/// What a name stands for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Found {
-    /// The file.
-    pub inode: InodeNo,
-    /// Its kind, where the directory stores it; else [`FileType::Unknown`].
-    pub file_type: FileType,
-}
-
-/// A name found, and where its record lies.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Located {
-    /// What it stands for.
-    pub found: Found,
-    /// The record's block, and its byte there. In inline data block 0 is the part in `i_block` and
-    /// block 1 the attribute, and `.` and `..` have no record: `None`.
-    pub place: Option<(FileBlock, usize)>,
-    /// Where the record before it starts in its block
-    /// ([`extant_ondisk::dirent::DirEntry::before`]).
-    pub before: usize,
 }
 
 /// The way of a lookup when a directory's index is broken.
@@ -61,103 +40,22 @@ pub enum BrokenIndex {
     Scan,
 }
 
-/// Whether the directory has an index that is to be believed.
-pub fn is_indexed<S: MetadataRead>(source: &S, dir: &LoadedInode) -> bool {
-    source.has_dir_index() && dir.flags.contains(InodeFlags::INDEX) && !dir.is_inline()
-}
-
-/// How the directory's blocks are read.
-pub fn format<S: MetadataRead>(source: &S, dir: &LoadedInode) -> DirFormat {
-    let format = DirFormat::new(source.geometry(), dir.number, dir.generation);
-    if has_stored_hashes(dir) { format.with_stored_hashes() } else { format }
-}
-
-/// Whether records carry their names' hashes.
-fn has_stored_hashes(dir: &LoadedInode) -> bool {
-    dir.is_encrypted() && dir.is_casefolded()
-}
-
-/// Where a block of the directory lies. Directories have neither holes nor unwritten blocks.
-///
-/// # Errors
-/// A hole, a broken map, or the device failed.
-pub fn block_place<S: MetadataRead>(
+/// The comparison for a name of the directory.
+fn wanted<'a, S: MetadataRead>(
     source: &S,
     dir: &LoadedInode,
-    at: FileBlock,
-) -> Result<BlockNo, Error> {
-    written(&map(source, dir, at)?, dir, at)
-}
-
-fn written(mapping: &Mapping, dir: &LoadedInode, at: FileBlock) -> Result<BlockNo, Error> {
-    match mapping.target {
-        Target::Written(start) => Ok(BlockNo(start.0 + (at.0 - mapping.block.0))),
-        Target::Hole | Target::Unwritten(_) => {
-            let flaw = Flaw::Rule("the directory has a hole");
-            Err(flaw.at(Place::DirBlock(dir.number, at)).into())
-        }
+    name: &'a [u8],
+) -> Result<Wanted<'a>, Error> {
+    if matches!(name, b"." | b"..") {
+        return Ok(Wanted::Exact(name));
     }
-}
-
-/// A block of the directory as records.
-///
-/// # Errors
-/// A broken block or map, or the device failed.
-pub fn block<S: MetadataRead>(
-    source: &S,
-    dir: &LoadedInode,
-    at: FileBlock,
-) -> Result<S::Block, Error> {
-    let place = block_place(source, dir, at)?;
-    source.metadata(place, block_kind(source, dir, at))
-}
-
-/// What a block of the directory's records is read as.
-pub fn block_kind<S: MetadataRead>(source: &S, dir: &LoadedInode, at: FileBlock) -> BlockKind {
-    BlockKind::DirBlock {
-        inode: dir.number,
-        generation: dir.generation,
-        at,
-        is_indexed: is_indexed(source, dir),
-        has_stored_hashes: has_stored_hashes(dir),
+    if dir.is_encrypted() {
+        return Ok(Wanted::NoKey(name, shown_hasher(source, dir)?));
     }
-}
-
-/// The name that is looked for, and how it is compared.
-pub(super) enum Wanted<'a> {
-    Exact(&'a [u8]),
-    /// Names that differ in case only are one.
-    Folded(&'a [u8], Casefold),
-    /// The form without a key; hashes are those of the names without an index.
-    NoKey(&'a [u8], Option<DirHasher>),
-}
-
-impl<'a> Wanted<'a> {
-    fn new<S: MetadataRead>(source: &S, dir: &LoadedInode, name: &'a [u8]) -> Result<Self, Error> {
-        if matches!(name, b"." | b"..") {
-            return Ok(Self::Exact(name));
-        }
-        if dir.is_encrypted() {
-            return Ok(Self::NoKey(name, shown_hasher(source, dir)?));
-        }
-        Ok(match source.info().casefold.filter(|_| dir.is_casefolded()) {
-            Some(casefold) => Self::Folded(name, casefold),
-            None => Self::Exact(name),
-        })
-    }
-
-    pub(super) fn is(&self, entry: &dirent::DirEntry<'_>) -> bool {
-        if entry.inode.is_none() {
-            return false;
-        }
-        match self {
-            Self::Exact(name) => entry.name == *name,
-            Self::Folded(name, casefold) => !entry.is_dot() && casefold.is_same(entry.name, name),
-            Self::NoKey(name, hasher) => {
-                !entry.is_dot() && shown_name(entry, hasher.as_ref()) == *name
-            }
-        }
-    }
+    Ok(match source.info().casefold.filter(|_| dir.is_casefolded()) {
+        Some(casefold) => Wanted::Folded(name, casefold),
+        None => Wanted::Exact(name),
+    })
 }
 
 /// Looks a name up: by the index where there is one, else through all blocks. In a directory with
@@ -172,7 +70,7 @@ pub fn lookup<S: MetadataRead>(
     dir: &LoadedInode,
     name: &[u8],
     on_broken_index: BrokenIndex,
-) -> Result<Found, Error> {
+) -> Result<EntryTarget, Error> {
     locate(source, dir, name, on_broken_index).map(|located| located.found)
 }
 
@@ -185,12 +83,12 @@ pub fn locate<S: MetadataRead>(
     dir: &LoadedInode,
     name: &[u8],
     on_broken_index: BrokenIndex,
-) -> Result<Located, Error> {
+) -> Result<EntryLocation, Error> {
     dir.as_dir()?;
     if name.len() > MAX_NAME_LEN {
         return Err(Error::NameTooLong);
     }
-    let wanted = Wanted::new(source, dir, name)?;
+    let wanted = wanted(source, dir, name)?;
     if dir.is_inline() {
         return lookup_inline(source, dir, name, &wanted);
     }
@@ -218,7 +116,7 @@ fn lookup_linear<S: MetadataRead>(
     source: &S,
     dir: &LoadedInode,
     wanted: &Wanted<'_>,
-) -> Result<Option<Located>, Error> {
+) -> Result<Option<EntryLocation>, Error> {
     let format = format(source, dir);
     let mut blocks = Blocks::new(source, dir, FileBlock(0))?;
     while let Some((at, bytes)) = blocks.next(source, dir)? {
@@ -229,51 +127,24 @@ fn lookup_linear<S: MetadataRead>(
     Ok(None)
 }
 
-/// The record of a block that is wanted.
-pub(super) fn search_block(
-    format: &DirFormat,
-    bytes: &[u8],
-    at: FileBlock,
-    wanted: &Wanted<'_>,
-) -> Result<Option<Located>, Error> {
-    if let Wanted::Exact(name) = wanted {
-        let entry = format.find(bytes, at, name)?;
-        return Ok(entry.and_then(|entry| {
-            let found = Found { inode: entry.inode?, file_type: entry.file_type };
-            Some(Located { found, place: Some((at, entry.at)), before: entry.before })
-        }));
-    }
-    for entry in format.entries(bytes, at) {
-        let entry = entry?;
-        if wanted.is(&entry)
-            && let Some(inode) = entry.inode
-        {
-            let found = Found { inode, file_type: entry.file_type };
-            let place = Some((at, entry.at));
-            return Ok(Some(Located { found, place, before: entry.before }));
-        }
-    }
-    Ok(None)
-}
-
 fn lookup_inline<S: MetadataRead>(
     source: &S,
     dir: &LoadedInode,
     name: &[u8],
     wanted: &Wanted<'_>,
-) -> Result<Located, Error> {
-    let rest = xattr::inline_data(source, dir)?.unwrap_or_default();
+) -> Result<EntryLocation, Error> {
+    let rest = inline::inline_data(source, dir)?.unwrap_or_default();
     let inline = InlineDir::decode(&format(source, dir), &dir.i_block, &rest, dir.size)?;
     let itself = |inode| {
-        let found = Found { inode, file_type: FileType::Directory };
-        Located { found, place: None, before: 0 }
+        let found = EntryTarget { inode, file_type: FileType::Directory };
+        EntryLocation { found, place: None, before: 0 }
     };
     match name {
         b"." => return Ok(itself(dir.number)),
         b".." => return Ok(itself(checked_inode(source, dir, inline.parent)?)),
         _ => {}
     }
-    // Positions start anew in the second part.
+    // Positions start from 0 again in the second part.
     let (mut part, mut last) = (0, 0);
     for entry in inline.entries() {
         let entry = entry?;
@@ -285,9 +156,9 @@ fn lookup_inline<S: MetadataRead>(
             && let Some(inode) = entry.inode
         {
             let inode = checked_inode(source, dir, inode)?;
-            let found = Found { inode, file_type: entry.file_type };
+            let found = EntryTarget { inode, file_type: entry.file_type };
             let place = Some((FileBlock(part), entry.at));
-            return Ok(Located { found, place, before: entry.before });
+            return Ok(EntryLocation { found, place, before: entry.before });
         }
     }
     Err(Error::NotFound)
@@ -302,7 +173,7 @@ fn checked_inode<S: MetadataRead>(
     let limit = source.geometry().inodes_count;
     if inode.0 == 0 || inode.0 > limit {
         let flaw = Flaw::bad_value("inode", inode.0);
-        return Err(flaw.at(Place::InlineData(dir.number)).into());
+        return Err(flaw.at(Location::InlineData(dir.number)).into());
     }
     Ok(inode)
 }
@@ -322,14 +193,6 @@ fn shown_hasher<S: MetadataRead>(
     }
     let is_short = dir.is_inline() || dir.size == u64::from(source.geometry().block_size);
     Ok(source.info().default_hasher.filter(|_| is_short))
-}
-
-fn shown_name(entry: &dirent::DirEntry<'_>, hasher: Option<&DirHasher>) -> Vec<u8> {
-    let hash = entry
-        .stored_hash
-        .or_else(|| hasher.map(|hasher| hasher.hash(entry.name)))
-        .unwrap_or_default();
-    nokey_name(hash, entry.name)
 }
 
 /// The blocks of a directory one after the other, each run mapped once.
@@ -358,7 +221,8 @@ impl Blocks {
         }
         let at = FileBlock(self.next);
         self.budget = self.budget.checked_sub(1).ok_or_else(|| {
-            Flaw::Rule("the directory has more blocks than the volume").at(Place::Inode(dir.number))
+            Flaw::Rule("the directory has more blocks than the volume")
+                .at(Location::Inode(dir.number))
         })?;
         let run = match self.run.filter(|run| run.block <= at && at < run.end()) {
             Some(run) => run,
@@ -433,7 +297,7 @@ impl<S: MetadataRead> ReadDir<'_, S> {
     }
 
     fn take_inline(&mut self) -> Result<(), Error> {
-        let rest = xattr::inline_data(self.source, &self.dir)?.unwrap_or_default();
+        let rest = inline::inline_data(self.source, &self.dir)?.unwrap_or_default();
         let format = format(self.source, &self.dir);
         let inline = InlineDir::decode(&format, &self.dir.i_block, &rest, self.dir.size)?;
         let parent = checked_inode(self.source, &self.dir, inline.parent)?;
@@ -443,7 +307,7 @@ impl<S: MetadataRead> ReadDir<'_, S> {
             let (name, cookie) = (name.to_vec(), cookie(0, end));
             found.push_back(DirEntry { inode, file_type: FileType::Directory, name, cookie });
         }
-        // Positions start anew in the second part.
+        // Positions start from 0 again in the second part.
         let (mut part, mut last) = (1, 0);
         for entry in inline.entries() {
             let entry = entry?;
@@ -470,8 +334,8 @@ impl<S: MetadataRead> ReadDir<'_, S> {
         Ok(())
     }
 
-    /// The entry as shown; `None` for free space. A name with a slash or a zero byte is none:
-    /// whoever copied the tree out would write somewhere else.
+    /// The entry as shown; `None` for free space. A name with a slash or a zero byte is invalid: a
+    /// program that copies the tree would write outside it.
     fn shown(
         &self,
         entry: &dirent::DirEntry<'_>,
@@ -481,7 +345,7 @@ impl<S: MetadataRead> ReadDir<'_, S> {
         let name = match &self.form {
             NameForm::NoKey(hasher) if !entry.is_dot() => shown_name(entry, hasher.as_ref()),
             _ if entry.name.iter().any(|byte| matches!(byte, 0 | b'/')) => {
-                let place = Place::DirEntry(self.dir.number, block, entry.at as u32);
+                let place = Location::DirEntry(self.dir.number, block, entry.at as u32);
                 let rule = Flaw::Rule("the name holds a slash or a zero byte");
                 return Err(rule.at(place).into());
             }

@@ -7,7 +7,7 @@ use extant_layout::groups::leading;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags};
 use extant_ondisk::superblock::Superblock;
-use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, Place};
+use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, Location};
 use std::ops::Range;
 
 /// A group's descriptor: its checksum is right and its bitmaps and table lie on the volume. Its
@@ -19,7 +19,7 @@ pub fn descriptor<S: MetadataRead>(source: &S, group: GroupNo) -> Result<GroupDe
     let geometry = source.geometry();
     if group.0 >= geometry.groups_count {
         let flaw = Flaw::above_limit("group", group.0, geometry.groups_count - 1);
-        return Err(flaw.at(Place::GroupDesc(group)).into());
+        return Err(flaw.at(Location::GroupDesc(group)).into());
     }
     let (index, at) = geometry.desc_place(group);
     let table = source.metadata(source.descriptor_block(index), BlockKind::Descriptors)?;

@@ -1,12 +1,12 @@
 //! Looking a name up by a directory's index.
 
-use super::dir::{self, Located, Wanted};
+use super::dir_block::{self, EntryLocation, Wanted};
 use super::inode::{LoadedInode, dir_blocks};
 use crate::error::Error;
 use crate::source::{BlockKind, MetadataRead};
 use extant_ondisk::dx_hash::{DirHasher, HashVersion};
 use extant_ondisk::htree::{HtreeEntry, HtreeFormat, HtreeRoot, IndexKind};
-use extant_ondisk::{FileBlock, Flaw, Place};
+use extant_ondisk::{FileBlock, Flaw, Location};
 use std::ops::{Deref, DerefMut};
 
 /// The hash function of an indexed directory, from the root of its index.
@@ -40,7 +40,7 @@ pub fn index_block<S: MetadataRead>(
     at: FileBlock,
     kind: IndexKind,
 ) -> Result<S::Block, Error> {
-    let place = dir::block_place(source, dir, at)?;
+    let place = dir_block::block_place(source, dir, at)?;
     let (inode, generation) = (dir.number, dir.generation);
     source.metadata(place, BlockKind::HtreeBlock { inode, generation, at, kind })
 }
@@ -94,23 +94,27 @@ impl DerefMut for Levels {
 
 /// The way from the root to the leaf of a hash.
 #[derive(Clone, Debug)]
-pub struct Way {
-    /// What the tree is.
+pub struct HtreePath {
+    /// The root's fields.
     pub root: HtreeRoot,
     /// The index blocks, the root first.
     pub levels: Levels,
     /// The leaf: the first that may hold names of the hash.
     pub leaf: FileBlock,
-    /// Whether the leaf behind may hold names of the hash too.
-    pub goes_on: bool,
+    /// Whether the next leaf may hold names of the hash too.
+    pub hash_continues: bool,
 }
 
 /// Goes down to the leaf of a hash.
 ///
 /// # Errors
 /// A broken index, or the device failed.
-pub fn descend<S: MetadataRead>(source: &S, dir: &LoadedInode, hash: u32) -> Result<Way, Error> {
-    descend_by(source, dir, |_| Ok(hash)).map(|(_, way)| way)
+pub fn descend<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+    hash: u32,
+) -> Result<HtreePath, Error> {
+    descend_by(source, dir, |_| Ok(hash)).map(|(_, path)| path)
 }
 
 /// Goes down to the leaf of the hash that the directory's hash function gives; the hash too.
@@ -121,7 +125,7 @@ pub(crate) fn descend_by<S: MetadataRead>(
     source: &S,
     dir: &LoadedInode,
     hash: impl FnOnce(HashVersion) -> Result<u32, Error>,
-) -> Result<(u32, Way), Error> {
+) -> Result<(u32, HtreePath), Error> {
     let format = format(source, dir);
     let blocks = dir_blocks(source, dir)?;
     let bytes = index_block(source, dir, FileBlock(0), IndexKind::Root)?;
@@ -130,23 +134,23 @@ pub(crate) fn descend_by<S: MetadataRead>(
     let position = node.search(hash);
     let mut levels = Levels::new(Level { at: FileBlock(0), kind: IndexKind::Root, position });
     let mut next = target(&node, position, blocks, dir, FileBlock(0))?;
-    let mut goes_on = node.entry(position + 1).is_some_and(|entry| continues(&entry, hash));
+    let mut hash_continues = node.entry(position + 1).is_some_and(|entry| continues(&entry, hash));
     for _ in 0..root.indirect_levels {
         let bytes = index_block(source, dir, next, IndexKind::Node)?;
         let node = format.node(&bytes, next, IndexKind::Node)?;
         let position = node.search(hash);
         if !levels.push(Level { at: next, kind: IndexKind::Node, position }) {
             return Err(Flaw::Rule("an index of too many levels")
-                .at(Place::Inode(dir.number))
+                .at(Location::Inode(dir.number))
                 .into());
         }
         next = target(&node, position, blocks, dir, next)?;
-        // Behind a node's last entry goes on what is behind the node.
+        // After the last entry of a node, the order continues in the next node.
         if let Some(entry) = node.entry(position + 1) {
-            goes_on = continues(&entry, hash);
+            hash_continues = continues(&entry, hash);
         }
     }
-    Ok((hash, Way { root, levels, leaf: next, goes_on }))
+    Ok((hash, HtreePath { root, levels, leaf: next, hash_continues }))
 }
 
 /// Goes down to the leaf that a name belongs to, compared as it is; the name's hash too.
@@ -157,7 +161,7 @@ pub fn descend_to<S: MetadataRead>(
     source: &S,
     dir: &LoadedInode,
     name: &[u8],
-) -> Result<(u32, Way), Error> {
+) -> Result<(u32, HtreePath), Error> {
     descend_by(source, dir, |version| Ok(hasher_of(source, version)?.hash(name).hash))
 }
 
@@ -169,24 +173,24 @@ pub(super) fn lookup<S: MetadataRead>(
     source: &S,
     dir: &LoadedInode,
     wanted: &Wanted<'_>,
-) -> Result<Option<Located>, Error> {
-    let (hash, way) = match wanted {
+) -> Result<Option<EntryLocation>, Error> {
+    let (hash, path) = match wanted {
         Wanted::Exact(name) => descend_to(source, dir, name)?,
         Wanted::Folded(name, casefold) => descend_to(source, dir, &casefold.key(name))?,
         Wanted::NoKey(..) => return Ok(None),
     };
     let format = format(source, dir);
     let blocks = dir_blocks(source, dir)?;
-    let Way { mut levels, leaf: mut next, goes_on, .. } = way;
+    let HtreePath { mut levels, leaf: mut next, hash_continues, .. } = path;
 
-    let records = dir::format(source, dir);
+    let records = dir_block::format(source, dir);
     // Names of one hash may fill several leaves; a directory has no more leaves than blocks.
     for _ in 0..blocks.0 {
-        let bytes = dir::block(source, dir, next)?;
-        if let Some(found) = dir::search_block(&records, &bytes, next, wanted)? {
+        let bytes = dir_block::block(source, dir, next)?;
+        if let Some(found) = dir_block::search_block(&records, &bytes, next, wanted)? {
             return Ok(Some(found));
         }
-        if !goes_on {
+        if !hash_continues {
             return Ok(None);
         }
         match continuation(source, dir, &format, &mut levels, hash, blocks)? {
@@ -202,11 +206,11 @@ pub fn continuation<S: MetadataRead>(
     source: &S,
     dir: &LoadedInode,
     format: &HtreeFormat,
-    way: &mut [Level],
+    path: &mut [Level],
     hash: u32,
     blocks: FileBlock,
 ) -> Result<Option<FileBlock>, Error> {
-    next_leaf(source, dir, format, way, blocks, |entry| continues(entry, hash))
+    next_leaf(source, dir, format, path, blocks, |entry| continues(entry, hash))
 }
 
 /// Whether the names of a hash go on below an entry.
@@ -214,8 +218,8 @@ fn continues(entry: &HtreeEntry, hash: u32) -> bool {
     entry.is_continuation && entry.hash == hash
 }
 
-/// The leaf behind the one that `way` leads to, if there is one and `is_wanted` says so of its
-/// entry in the index; `way` leads there then.
+/// The leaf after the one that `path` leads to, if there is one and `is_wanted` holds for its entry
+/// in the index; `path` leads to it then.
 ///
 /// # Errors
 /// A broken index, or the device failed.
@@ -223,23 +227,23 @@ pub fn next_leaf<S: MetadataRead>(
     source: &S,
     dir: &LoadedInode,
     format: &HtreeFormat,
-    way: &mut [Level],
+    path: &mut [Level],
     blocks: FileBlock,
     is_wanted: impl Fn(&HtreeEntry) -> bool,
 ) -> Result<Option<FileBlock>, Error> {
     // Up to the lowest level that has another entry.
-    for depth in (0..way.len()).rev() {
-        let Level { at, kind, position } = way[depth];
+    for depth in (0..path.len()).rev() {
+        let Level { at, kind, position } = path[depth];
         let bytes = index_block(source, dir, at, kind)?;
         let node = format.node(&bytes, at, kind)?;
         let Some(entry) = node.entry(position + 1) else { continue };
         if !is_wanted(&entry) {
             return Ok(None);
         }
-        way[depth].position += 1;
+        path[depth].position += 1;
         let mut next = target(&node, position + 1, blocks, dir, at)?;
         // And down again by the first entries.
-        for level in &mut way[depth + 1..] {
+        for level in &mut path[depth + 1..] {
             let bytes = index_block(source, dir, next, IndexKind::Node)?;
             let node = format.node(&bytes, next, IndexKind::Node)?;
             *level = Level { at: next, kind: IndexKind::Node, position: 0 };
@@ -258,7 +262,7 @@ fn target(
     dir: &LoadedInode,
     at: FileBlock,
 ) -> Result<FileBlock, Error> {
-    let place = Place::Htree(dir.number, at);
+    let place = Location::Htree(dir.number, at);
     let to = node
         .entry(position)
         .map(|entry| entry.block)

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::source::{MetadataRead, RecordPlace};
 use extant_ondisk::inode::{self, FileType, Inode, InodeFlags};
 use extant_ondisk::xattr::XATTR_MAGIC;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, InodeNo, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, Geometry, InodeNo, Location};
 use std::ops::Deref;
 
 /// An inode with its number and its own space for extended attributes.
@@ -14,7 +14,7 @@ pub struct LoadedInode {
     pub number: InodeNo,
     /// The fields.
     pub inode: Inode,
-    /// What follows the fields in the record, when it holds attributes; else empty.
+    /// The bytes after the fields in the record, if they hold attributes; else empty.
     pub xattr_space: Box<[u8]>,
 }
 
@@ -42,7 +42,7 @@ impl LoadedInode {
         self.flags.contains(InodeFlags::CASEFOLD)
     }
 
-    /// The directory, or an error that says that it is none.
+    /// The directory, or [`Error::NotADirectory`].
     ///
     /// # Errors
     /// [`Error::NotADirectory`].
@@ -83,7 +83,7 @@ pub fn load<S: MetadataRead>(source: &S, number: InodeNo) -> Result<LoadedInode,
     }
     if loaded.inode.file_type().is_none() {
         let flaw = Flaw::bad_value("i_mode", loaded.mode);
-        return Err(flaw.at(Place::Inode(number)).into());
+        return Err(flaw.at(Location::Inode(number)).into());
     }
     Ok(loaded)
 }
@@ -119,7 +119,7 @@ pub fn dir_blocks<S: MetadataRead>(source: &S, dir: &LoadedInode) -> Result<File
     let geometry = source.geometry();
     if !dir.size.is_multiple_of(u64::from(geometry.block_size)) {
         let flaw = Flaw::bad_value("i_size of a directory", dir.size);
-        return Err(flaw.at(Place::Inode(dir.number)).into());
+        return Err(flaw.at(Location::Inode(dir.number)).into());
     }
     Ok(FileBlock(dir.size >> geometry.block_bits()))
 }

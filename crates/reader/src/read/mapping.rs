@@ -6,7 +6,7 @@ use crate::source::{BlockKind, MetadataRead};
 use extant_ondisk::extent::{ExtentNode, NodeLimits, NodeOwner, child_limits};
 use extant_ondisk::indirect::{self, IndirectMap, SLOTS};
 use extant_ondisk::inode::FileType;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, FormatError, MAX_FILE_BLOCKS, Place};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, FormatError, Location, MAX_FILE_BLOCKS};
 
 /// A run of a file's blocks that lie together, or of none.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -16,12 +16,12 @@ pub struct Mapping {
     /// Blocks, at least one.
     pub len: u64,
     /// Where they are.
-    pub target: Target,
+    pub target: MappingTarget,
 }
 
 /// Where a run of blocks is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Target {
+pub enum MappingTarget {
     /// Nowhere: reads as zero.
     Hole,
     /// There.
@@ -39,14 +39,14 @@ impl Mapping {
     /// The first physical block, written or not; `None` for a hole.
     pub fn physical(&self) -> Option<BlockNo> {
         match self.target {
-            Target::Hole => None,
-            Target::Written(start) | Target::Unwritten(start) => Some(start),
+            MappingTarget::Hole => None,
+            MappingTarget::Written(start) | MappingTarget::Unwritten(start) => Some(start),
         }
     }
 
     /// Whether the blocks are nowhere.
     pub fn is_hole(&self) -> bool {
-        self.target == Target::Hole
+        self.target == MappingTarget::Hole
     }
 
     /// The part from `block` on, which is one of the run's.
@@ -57,9 +57,9 @@ impl Mapping {
             block,
             len: self.len.saturating_sub(skipped),
             target: match self.target {
-                Target::Hole => Target::Hole,
-                Target::Written(start) => Target::Written(ahead(start)),
-                Target::Unwritten(start) => Target::Unwritten(ahead(start)),
+                MappingTarget::Hole => MappingTarget::Hole,
+                MappingTarget::Written(start) => MappingTarget::Written(ahead(start)),
+                MappingTarget::Unwritten(start) => MappingTarget::Unwritten(ahead(start)),
             },
         }
     }
@@ -69,9 +69,11 @@ impl Mapping {
         let follows = |start: BlockNo| start.checked_add(self.len);
         self.end() == next.block
             && match (self.target, next.target) {
-                (Target::Hole, Target::Hole) => true,
-                (Target::Written(a), Target::Written(b))
-                | (Target::Unwritten(a), Target::Unwritten(b)) => follows(a) == Some(b),
+                (MappingTarget::Hole, MappingTarget::Hole) => true,
+                (MappingTarget::Written(a), MappingTarget::Written(b))
+                | (MappingTarget::Unwritten(a), MappingTarget::Unwritten(b)) => {
+                    follows(a) == Some(b)
+                }
                 _ => false,
             }
     }
@@ -91,7 +93,7 @@ pub fn map<S: MetadataRead>(
     let rest = Mapping {
         block,
         len: MAX_FILE_BLOCKS.saturating_sub(block.0).max(1),
-        target: Target::Hole,
+        target: MappingTarget::Hole,
     };
     if block.0 >= MAX_FILE_BLOCKS || !has_blocks(source, inode) {
         return Ok(rest);
@@ -137,7 +139,7 @@ fn map_by_extents<S: MetadataRead>(
             to: limits.blocks.end,
         };
         let bytes = source.metadata(below, kind)?;
-        let place = Place::ExtentNode(inode.number, Some(below));
+        let place = Location::ExtentNode(inode.number, Some(below));
         let node = ExtentNode::parse(&bytes).ok_or_else(|| unchecked(place))?;
         step = step_down(&node, block, &limits);
     }
@@ -152,7 +154,7 @@ enum Step {
 fn step_down(node: &ExtentNode<'_>, block: FileBlock, limits: &NodeLimits) -> Step {
     let hole = |from: u64, to: u64| {
         let len = to.saturating_sub(from).max(1);
-        Step::Mapped(Mapping { block: FileBlock(from), len, target: Target::Hole })
+        Step::Mapped(Mapping { block: FileBlock(from), len, target: MappingTarget::Hole })
     };
     let position = node.position(block);
     match node {
@@ -167,9 +169,9 @@ fn step_down(node: &ExtentNode<'_>, block: FileBlock, limits: &NodeLimits) -> St
                 return hole(extent.end().0, next_start);
             }
             let target = if extent.is_unwritten {
-                Target::Unwritten(extent.start)
+                MappingTarget::Unwritten(extent.start)
             } else {
-                Target::Written(extent.start)
+                MappingTarget::Written(extent.start)
             };
             Step::Mapped(Mapping { block: extent.block, len: u64::from(extent.len), target })
         }
@@ -195,9 +197,9 @@ fn map_by_pointers<S: MetadataRead>(
     let map = IndirectMap::new(source.geometry().block_size);
     let Some(path) = map.path(block) else {
         let len = MAX_FILE_BLOCKS - block.0;
-        return Ok(Mapping { block, len, target: Target::Hole });
+        return Ok(Mapping { block, len, target: MappingTarget::Hole });
     };
-    let place = Place::Inode(inode.number);
+    let place = Location::Inode(inode.number);
     if path.levels == 0 {
         let slots = &inode.i_block[..(SLOTS - 3) * 4];
         return run_of_pointers(source, slots, path.slot, block, place);
@@ -211,12 +213,12 @@ fn map_by_pointers<S: MetadataRead>(
         if at.0 == 0 {
             let end = covered_from + map.covered_by(below);
             let len = end.min(map.max_blocks()).saturating_sub(block.0).max(1);
-            return Ok(Mapping { block, len, target: Target::Hole });
+            return Ok(Mapping { block, len, target: MappingTarget::Hole });
         }
         let bytes = source.metadata(at, BlockKind::Indirect { inode: inode.number })?;
         let position = *position as usize;
         if level + 1 == path.levels {
-            let place = Place::IndirectBlock(inode.number, at);
+            let place = Location::IndirectBlock(inode.number, at);
             return run_of_pointers(source, &bytes, position, block, place);
         }
         below -= 1;
@@ -232,7 +234,7 @@ fn run_of_pointers<S: MetadataRead>(
     pointers: &[u8],
     position: usize,
     block: FileBlock,
-    place: Place,
+    place: Location,
 ) -> Result<Mapping, Error> {
     let mut rest = indirect::pointers(pointers).skip(position);
     let first = rest.next().unwrap_or_default();
@@ -246,15 +248,15 @@ fn run_of_pointers<S: MetadataRead>(
         len += 1;
     }
     if first.0 == 0 {
-        return Ok(Mapping { block, len, target: Target::Hole });
+        return Ok(Mapping { block, len, target: MappingTarget::Hole });
     }
     if !source.geometry().contains(first, len) {
         return Err(Flaw::bad_value("pointer", first.0 + len - 1).at(place).into());
     }
-    Ok(Mapping { block, len, target: Target::Written(first) })
+    Ok(Mapping { block, len, target: MappingTarget::Written(first) })
 }
 
-fn check_pointer<S: MetadataRead>(source: &S, to: BlockNo, place: Place) -> Result<(), Error> {
+fn check_pointer<S: MetadataRead>(source: &S, to: BlockNo, place: Location) -> Result<(), Error> {
     if to.0 != 0 && !source.geometry().contains(to, 1) {
         return Err(Flaw::bad_value("pointer", to.0).at(place).into());
     }
@@ -262,7 +264,7 @@ fn check_pointer<S: MetadataRead>(source: &S, to: BlockNo, place: Place) -> Resu
 }
 
 /// A block that its source yielded as checked does not even parse.
-fn unchecked(place: Place) -> FormatError {
+fn unchecked(place: Location) -> FormatError {
     Flaw::Rule("the block changed after it was checked").at(place)
 }
 
@@ -276,7 +278,7 @@ pub struct Extents<'s, S> {
     next: u64,
     end: u64,
     pending: Option<Mapping>,
-    /// What may still be mapped, and steps still be made.
+    /// Number of blocks that may still be mapped, and of steps that may still be made.
     budget: u64,
 }
 
@@ -302,7 +304,7 @@ impl<S: MetadataRead> Extents<'_, S> {
         let cost = if mapping.is_hole() { 1 } else { mapping.len };
         self.budget = self.budget.checked_sub(cost).ok_or_else(|| {
             let rule = Flaw::Rule("the file maps more blocks than the volume has");
-            rule.at(Place::Inode(self.inode.number))
+            rule.at(Location::Inode(self.inode.number))
         })?;
         self.next = mapping.end().0;
         Ok(Some(mapping))

@@ -7,8 +7,10 @@
 pub mod ahead;
 pub mod data;
 pub mod dir;
+pub mod dir_block;
 pub mod group;
 pub mod htree;
+pub mod inline;
 pub mod inode;
 pub mod mapping;
 pub mod nokey;

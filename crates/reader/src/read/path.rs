@@ -1,6 +1,6 @@
 //! Paths: from names to inodes.
 
-use super::dir::Found;
+use super::dir_block::EntryTarget;
 use super::inode::LoadedInode;
 use crate::error::Error;
 use extant_ondisk::inode::FileType;
@@ -11,12 +11,12 @@ const MAX_LINKS: u32 = 40;
 /// Bytes of a path, as on Linux.
 const MAX_PATH: usize = 4096;
 
-/// What happens to a symbolic link at a path's end.
+/// The treatment of a symbolic link at a path's end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Follow {
     /// Its target is meant.
     Yes,
-    /// The link itself is meant. A slash behind it means its target all the same.
+    /// The link itself is meant. A slash after it means its target in any case.
     No,
 }
 
@@ -24,8 +24,9 @@ pub enum Follow {
 pub trait Walk {
     /// An inode in use.
     fn inode(&self, number: InodeNo) -> Result<LoadedInode, Error>;
-    /// What a name of a directory stands for; [`Error::NotADirectory`] where it is none.
-    fn lookup_in(&self, dir: InodeNo, name: &[u8]) -> Result<Found, Error>;
+    /// The entry of a name in a directory; [`Error::NotADirectory`] if the inode is not a
+    /// directory.
+    fn lookup_in(&self, dir: InodeNo, name: &[u8]) -> Result<EntryTarget, Error>;
     /// The target of a symbolic link.
     fn target(&self, link: &LoadedInode) -> Result<Vec<u8>, Error>;
 }
@@ -50,8 +51,8 @@ pub fn resolve<W: Walk>(
     let mut at = first;
     // The inode there, where it had to be loaded on the way.
     let mut loaded = None;
-    // What is still to be walked, the next component last. A link's target is pushed in front of
-    // the rest.
+    // The components that are left, the next one last. A link's target is pushed in front of the
+    // rest.
     let mut rest = Vec::new();
     let mut must_be_dir = push_components(&mut rest, path);
     while let Some(name) = rest.pop() {

@@ -1,8 +1,8 @@
 //! The runs of a file's blocks, as callers get them.
 
-use super::data;
+use super::inline;
 use super::inode::LoadedInode;
-use super::mapping::{Mapping, Target};
+use super::mapping::{Mapping, MappingTarget};
 use crate::error::Error;
 use crate::source::MetadataRead;
 use extant_ondisk::{Geometry, MAX_FILE_BLOCKS};
@@ -18,7 +18,7 @@ pub fn to_end<I: Iterator<Item = Result<Mapping, Error>>>(
     let end = file.size.div_ceil(u64::from(geometry.block_size));
     all.filter_map(move |run| match run {
         Ok(run) if run.is_hole() && run.block.0 >= end => None,
-        // The hole behind the last mapped run reaches to the format's end.
+        // The hole after the last mapped run reaches to the format's end.
         Ok(run) if run.is_hole() && run.end().0 == MAX_FILE_BLOCKS => {
             Some(Ok(Mapping { len: end - run.block.0, ..run }))
         }
@@ -37,10 +37,10 @@ pub fn data_segments<S: MetadataRead, I: Iterator<Item = Result<Mapping, Error>>
     runs: I,
 ) -> Result<impl Iterator<Item = Result<Range<u64>, Error>> + use<S, I>, Error> {
     let (size, bits) = (file.size, source.geometry().block_bits());
-    let inline_len = if file.is_inline() { data::inline_len(source, file)? } else { 0 };
+    let inline_len = if file.is_inline() { inline::inline_len(source, file)? } else { 0 };
     let inline = (inline_len > 0).then_some(Ok(0..inline_len));
     let mapped = runs.filter_map(move |run| match run {
-        Ok(Mapping { block, len, target: Target::Written(_) }) => {
+        Ok(Mapping { block, len, target: MappingTarget::Written(_) }) => {
             let end = (block.0 + len) << bits;
             Some(Ok(block.0 << bits..end.min(size)))
         }

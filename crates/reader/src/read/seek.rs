@@ -1,7 +1,7 @@
 //! Where a file has data and where it has holes.
 
 use super::inode::LoadedInode;
-use super::mapping::{Target, map};
+use super::mapping::{MappingTarget, map};
 use crate::error::Error;
 use crate::source::MetadataRead;
 use extant_ondisk::FileBlock;
@@ -16,7 +16,7 @@ pub enum Seek {
     Hole,
 }
 
-/// The first byte at or behind `offset` of what is looked for, in a file of `size` bytes.
+/// The first byte at or after `offset` of the wanted kind, in a file of `size` bytes.
 /// `next_pending` gives the first block from one on whose data are in memory alone. `None` at or
 /// past the end, and where no data follow.
 ///
@@ -50,7 +50,7 @@ pub fn seek<S: MetadataRead>(
             (true, block + 1)
         } else {
             let run = map(source, file, FileBlock(block))?;
-            let is_data = matches!(run.target, Target::Written(_));
+            let is_data = matches!(run.target, MappingTarget::Written(_));
             (is_data, run.end().0.min(next.unwrap_or(u64::MAX)))
         };
         if is_data == (what == Seek::Data) {

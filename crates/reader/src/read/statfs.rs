@@ -6,7 +6,7 @@ use crate::source::MetadataRead;
 use extant_ondisk::dirent::MAX_NAME_LEN;
 use extant_ondisk::{Geometry, IncompatFeatures, Uuid};
 
-/// Of so many clusters one is kept for maps that grow, and of all so many at most.
+/// One cluster in this number is kept for maps that grow, and at most this number in total.
 const MAP_SHARE: u64 = 50;
 const MOST_FOR_MAPS: u64 = 4096;
 
@@ -43,7 +43,7 @@ pub struct StatFs {
     pub uuid: Uuid,
 }
 
-/// Clusters and inodes of a volume that nobody uses.
+/// Number of free clusters and inodes of a volume.
 #[derive(Clone, Copy, Debug)]
 pub struct Free {
     /// Clusters.

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::source::MetadataRead;
 use extant_ondisk::dx_hash::DirHash;
 use extant_ondisk::inode::FileType;
-use extant_ondisk::{Flaw, Place};
+use extant_ondisk::{Flaw, Location};
 
 /// The target: from `i_block`, from the inode's inline data, or from a block. An encrypted one is
 /// given in the form of names without a key ([`nokey_name`]).
@@ -18,7 +18,7 @@ pub fn target<S: MetadataRead>(source: &S, inode: &LoadedInode) -> Result<Vec<u8
     if inode.file_type() != FileType::Symlink {
         return Err(Error::WrongFileType);
     }
-    let place = Place::Symlink(inode.number);
+    let place = Location::Symlink(inode.number);
     let block_size = source.geometry().block_size;
     if inode.size > u64::from(block_size) {
         return Err(Flaw::above_limit("i_size", inode.size, block_size).at(place).into());
@@ -47,7 +47,7 @@ pub fn target<S: MetadataRead>(source: &S, inode: &LoadedInode) -> Result<Vec<u8
 }
 
 /// Two bytes of length, then the encrypted target.
-fn encrypted(stored: &[u8], place: Place) -> Result<Vec<u8>, Error> {
+fn encrypted(stored: &[u8], place: Location) -> Result<Vec<u8>, Error> {
     let (len, rest) = stored
         .split_first_chunk::<2>()
         .ok_or_else(|| Flaw::truncated(stored.len(), 2).at(place))?;

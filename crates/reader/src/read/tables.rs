@@ -33,8 +33,8 @@ fn run_around(block: u64, longest: u32, table: &Range<u64>) -> Range<u64> {
 }
 
 /// The blocks of a group's inode table that are read with one of it, at most `longest`: as far as
-/// inodes were ever used. Where the descriptor is broken, the block alone: whoever needs the
-/// descriptor is told.
+/// inodes were ever used. If the descriptor is broken, the block alone: a caller that needs the
+/// descriptor gets the error.
 pub fn run_of_table<S: MetadataRead>(
     source: &S,
     longest: u32,
@@ -53,7 +53,7 @@ pub fn run_of_table<S: MetadataRead>(
     run_around(block.0, longest, &table)
 }
 
-/// A block of a table, with those of its run beside it that the cache does not have. `None` where
+/// A block of a table, with the neighbours in its run that the cache does not have. `None` where
 /// there is nothing to read with it, or that could not be read: then it is read alone.
 pub(crate) fn read_run(
     geometry: &Geometry,

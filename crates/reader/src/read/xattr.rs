@@ -10,7 +10,7 @@ use extant_ondisk::xattr::{
     EaValue, MAX_VALUE_SIZE, NameIndex, ValueRef, XattrName, XattrRef, decode_block, decode_inode,
     ea_entry_hash, value_hash,
 };
-use extant_ondisk::{Flaw, Place};
+use extant_ondisk::{Flaw, Location};
 
 /// An attribute's name and the length of its value.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -24,9 +24,9 @@ pub struct XattrInfo {
 /// Which of a file's access control lists.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum AclKind {
-    /// Who may use the file.
+    /// Access to the file.
     Access,
-    /// What new files in the directory get.
+    /// The list that new files in the directory inherit.
     Default,
 }
 
@@ -106,22 +106,6 @@ pub fn acl<S: MetadataRead>(
     }
 }
 
-/// The value of `system.data`: the part of inline data that `i_block` had no room for.
-///
-/// # Errors
-/// Broken attributes in the inode.
-pub fn inline_data<S: MetadataRead>(
-    source: &S,
-    inode: &LoadedInode,
-) -> Result<Option<Vec<u8>>, Error> {
-    let found = decode_inode(&inode.xattr_space, inode.number, source.geometry())?;
-    let data = found.iter().find(|xattr| xattr.name.is_inline_data());
-    Ok(data.and_then(|xattr| match xattr.value {
-        ValueRef::Stored(value) => Some(value.to_vec()),
-        ValueRef::EaInode(_) => None,
-    }))
-}
-
 fn stored_value<S: MetadataRead>(
     source: &S,
     inode: &LoadedInode,
@@ -141,16 +125,16 @@ fn stored_value<S: MetadataRead>(
     })
 }
 
-/// Shows every attribute to `look` until it finds something: those of the inode, then those of its
-/// block.
+/// Shows every attribute to `visitor` until it finds something: those of the inode, then those of
+/// its block.
 fn visit<S: MetadataRead, T>(
     source: &S,
     inode: &LoadedInode,
-    mut look: impl FnMut(&XattrRef<'_>, Place) -> Result<Option<T>, Error>,
+    mut visitor: impl FnMut(&XattrRef<'_>, Location) -> Result<Option<T>, Error>,
 ) -> Result<Option<T>, Error> {
     let geometry = source.geometry();
     for xattr in decode_inode(&inode.xattr_space, inode.number, geometry)? {
-        if let Some(found) = look(&xattr, Place::InodeXattr(inode.number))? {
+        if let Some(found) = visitor(&xattr, Location::InodeXattr(inode.number))? {
             return Ok(Some(found));
         }
     }
@@ -159,11 +143,13 @@ fn visit<S: MetadataRead, T>(
         return Ok(None);
     }
     if !geometry.contains(block, 1) {
-        return Err(Flaw::bad_value("i_file_acl", block.0).at(Place::Inode(inode.number)).into());
+        return Err(Flaw::bad_value("i_file_acl", block.0)
+            .at(Location::Inode(inode.number))
+            .into());
     }
     let bytes = source.metadata(block, BlockKind::XattrBlock)?;
     for xattr in decode_block(&bytes, block, geometry)? {
-        if let Some(found) = look(&xattr, Place::XattrBlock(block))? {
+        if let Some(found) = visitor(&xattr, Location::XattrBlock(block))? {
             return Ok(Some(found));
         }
     }
@@ -177,7 +163,7 @@ fn ea_value<S: MetadataRead>(
     xattr: &XattrRef<'_>,
     ea: EaValue,
 ) -> Result<Vec<u8>, Error> {
-    let place = Place::EaInode(ea.inode);
+    let place = Location::EaInode(ea.inode);
     if ea.size > MAX_VALUE_SIZE {
         return Err(Flaw::above_limit("e_value_size", ea.size, MAX_VALUE_SIZE).at(place).into());
     }

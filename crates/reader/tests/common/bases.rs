@@ -36,19 +36,28 @@ impl Base {
 /// Bytes of a place: damage goes where there was something.
 const PLACE: u64 = 16;
 
+/// How much an image holds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Contents {
+    /// Some 300 files of all kinds.
+    Large,
+    /// Some 80, so that inputs are tried several times as fast.
+    Small,
+}
+
 /// Images of several kinds. The journal of the last one overwrites what the rest has.
-pub(crate) fn bases() -> &'static [Base] {
-    static BASES: OnceLock<Vec<Base>> = OnceLock::new();
-    BASES.get_or_init(|| {
+pub(crate) fn bases(contents: Contents) -> &'static [Base] {
+    static LARGE: OnceLock<Vec<Base>> = OnceLock::new();
+    static SMALL: OnceLock<Vec<Base>> = OnceLock::new();
+    let (made, many, largest) = match contents {
+        Contents::Large => (&LARGE, 200, 40_000),
+        Contents::Small => (&SMALL, 40, 10_000),
+    };
+    made.get_or_init(|| {
         let scratch = Scratch::new();
         let source = scratch.join("source");
-        let options = tree::Options {
-            many: 200,
-            largest: 40_000,
-            depth: 5,
-            block: 1024,
-            ..tree::Options::default()
-        };
+        let options =
+            tree::Options { many, largest, depth: 5, block: 1024, ..tree::Options::default() };
         tree::grow(&source, 1, &options).unwrap();
         let source = source.to_str().unwrap();
         let is_last = |at| at + 1 == OPTION_SETS.len();

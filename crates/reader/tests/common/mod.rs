@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The device of an image file.
 pub(crate) fn device(image: &Path) -> Arc<dyn Device> {
-    Arc::new(extant_device::OpenOptions::new().open(image).unwrap())
+    Arc::new(extant_device::FileDeviceOptions::new().open(image).unwrap())
 }
 
 /// The volume of an image file.

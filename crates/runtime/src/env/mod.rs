@@ -38,6 +38,7 @@ pub(crate) mod stepped;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
 mod threads;
+mod work;
 
 use std::fmt;
 use std::time::Duration;
@@ -45,73 +46,30 @@ use std::time::Duration;
 use crate::sync::{Arc, Condvar, MutexGuard, Rank};
 use stepped::Stepped;
 use threads::Threads;
+use work::Work;
+
+pub use work::{Next, WallTime};
 
 /// A clock and background work. See the [module](self).
 #[derive(Clone)]
-pub struct Env(World);
+pub struct Env(Kind);
 
 #[derive(Clone)]
-enum World {
+enum Kind {
     Threads(Arc<Threads>),
     Stepped(Arc<Stepped>),
 }
 
-/// A time of the wall clock.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct WallTime {
-    /// Seconds since 1970-01-01 00:00 UTC, rounded down.
-    pub seconds: i64,
-    /// Nanoseconds of that second, below 1,000,000,000.
-    pub nanoseconds: u32,
-}
-
-impl WallTime {
-    /// The time plus a duration.
-    pub fn after(self, time: Duration) -> Self {
-        let nanoseconds = self.nanoseconds + time.subsec_nanos();
-        let seconds = self
-            .seconds
-            .saturating_add_unsigned(time.as_secs())
-            .saturating_add(i64::from(nanoseconds / 1_000_000_000));
-        Self { seconds, nanoseconds: nanoseconds % 1_000_000_000 }
-    }
-}
-
-/// The time of a worker's next run, which is earlier if it is woken.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Next {
-    /// After this duration.
-    After(Duration),
-    /// Only when it is woken.
-    WhenWoken,
-    /// Never again.
-    Done,
-}
-
-impl Next {
-    /// The earlier of two, for a worker with two kinds of work.
-    pub fn sooner(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::After(one), Self::After(other)) => Self::After(one.min(other)),
-            (Self::After(one), _) | (_, Self::After(one)) => Self::After(one),
-            (Self::WhenWoken, _) | (_, Self::WhenWoken) => Self::WhenWoken,
-            (Self::Done, Self::Done) => Self::Done,
-        }
-    }
-}
-
-type Work = Box<dyn FnMut() -> Next + Send>;
-
 impl Env {
     /// Creates a runtime with threads and the real clock.
     pub fn threads() -> Self {
-        Self(World::Threads(Arc::new(Threads::new())))
+        Self(Kind::Threads(Arc::new(Threads::new())))
     }
 
     /// As [`Self::threads`], with the wall clock stopped at `now`, for changes that give the same
     /// bytes at any time.
     pub fn threads_at(now: WallTime) -> Self {
-        Self(World::Threads(Arc::new(Threads::at(now))))
+        Self(Kind::Threads(Arc::new(Threads::at(now))))
     }
 
     /// Creates a runtime whose background work is stepped by the caller in an order chosen by
@@ -125,12 +83,12 @@ impl Env {
 
     /// As [`Env::stepped`], with a clock that starts at `start`.
     pub fn stepped_at(seed: u64, start: WallTime) -> Self {
-        Self(World::Stepped(Stepped::new(seed, start)))
+        Self(Kind::Stepped(Stepped::new(seed, start)))
     }
 
     /// Sets the number of processors of a stepped runtime, at least one: see [`Env::spend`].
     pub fn with_processors(self, count: usize) -> Self {
-        if let World::Stepped(stepped) = &self.0 {
+        if let Kind::Stepped(stepped) = &self.0 {
             stepped.set_processors(count);
         }
         self
@@ -138,14 +96,14 @@ impl Env {
 
     /// Whether the caller steps the background work.
     pub fn is_stepped(&self) -> bool {
-        matches!(self.0, World::Stepped(_))
+        matches!(self.0, Kind::Stepped(_))
     }
 
     /// The wall clock.
     pub fn now(&self) -> WallTime {
         match &self.0 {
-            World::Threads(threads) => threads.now(),
-            World::Stepped(stepped) => stepped.now(),
+            Kind::Threads(threads) => threads.now(),
+            Kind::Stepped(stepped) => stepped.now(),
         }
     }
 
@@ -156,16 +114,16 @@ impl Env {
     /// The system has no such priorities.
     pub fn set_io_priority(&self, level: u8) -> std::io::Result<()> {
         match &self.0 {
-            World::Threads(_) => threads::set_io_priority(level),
-            World::Stepped(_) => Ok(()),
+            Kind::Threads(_) => threads::set_io_priority(level),
+            Kind::Stepped(_) => Ok(()),
         }
     }
 
     /// Time since the runtime was created. It never decreases.
     pub fn elapsed(&self) -> Duration {
         match &self.0 {
-            World::Threads(threads) => threads.elapsed(),
-            World::Stepped(stepped) => stepped.elapsed(),
+            Kind::Threads(threads) => threads.elapsed(),
+            Kind::Stepped(stepped) => stepped.elapsed(),
         }
     }
 
@@ -173,15 +131,15 @@ impl Env {
     /// wait, and the clock advances when all of them wait for it.
     pub fn sleep_until(&self, moment: Duration) {
         match &self.0 {
-            World::Threads(threads) => threads.sleep_until(moment),
-            World::Stepped(stepped) => stepped.sleep_until(moment),
+            Kind::Threads(threads) => threads.sleep_until(moment),
+            Kind::Stepped(stepped) => stepped.sleep_until(moment),
         }
     }
 
     /// Uses a processor of a stepped runtime for `time`, after waiting for a free one. Has no
     /// effect with threads.
     pub fn spend(&self, time: Duration) {
-        if let World::Stepped(stepped) = &self.0 {
+        if let Kind::Stepped(stepped) = &self.0 {
             stepped.spend(time);
         }
     }
@@ -189,8 +147,8 @@ impl Env {
     /// Total processor time used by [`Env::spend`] in a stepped runtime.
     pub fn worked(&self) -> Duration {
         match &self.0 {
-            World::Threads(_) => Duration::ZERO,
-            World::Stepped(stepped) => stepped.worked(),
+            Kind::Threads(_) => Duration::ZERO,
+            Kind::Stepped(stepped) => stepped.worked(),
         }
     }
 
@@ -202,8 +160,8 @@ impl Env {
     pub fn spawn(&self, name: &str, work: impl FnMut() -> Next + Send + 'static) -> Worker {
         let work: Work = Box::new(work);
         match &self.0 {
-            World::Threads(threads) => Worker(Some(Handle::Thread(threads.spawn(name, work)))),
-            World::Stepped(stepped) => {
+            Kind::Threads(threads) => Worker(Some(Handle::Thread(threads.spawn(name, work)))),
+            Kind::Stepped(stepped) => {
                 Worker(Some(Handle::Stepped(stepped.clone(), stepped.spawn(name, work))))
             }
         }
@@ -223,11 +181,11 @@ impl Env {
     ) {
         while condition(&mut **guard) {
             match &self.0 {
-                World::Threads(threads) => {
+                Kind::Threads(threads) => {
                     changed.wait_real(guard, Duration::from_secs(1));
                     threads.assert_alive();
                 }
-                World::Stepped(stepped) => {
+                Kind::Stepped(stepped) => {
                     stepped.adopt_thread();
                     changed.wait_stepped(guard, None);
                 }
@@ -250,11 +208,11 @@ impl Env {
                 return true;
             }
             match &self.0 {
-                World::Threads(threads) => {
+                Kind::Threads(threads) => {
                     changed.wait_real(guard, left.min(Duration::from_secs(1)));
                     threads.assert_alive();
                 }
-                World::Stepped(stepped) => {
+                Kind::Stepped(stepped) => {
                     stepped.adopt_thread();
                     changed.wait_stepped(guard, Some(left));
                 }
@@ -263,18 +221,18 @@ impl Env {
         false
     }
 
-    /// Runs one worker that is due, or continues a suspended one. Returns false if there is none.
-    /// Has no effect with threads.
+    /// Runs one worker that is due, or continues a suspended one. Returns false if no worker is
+    /// due. Has no effect with threads.
     pub fn step(&self) -> bool {
         match &self.0 {
-            World::Threads(_) => false,
-            World::Stepped(stepped) => stepped.step(),
+            Kind::Threads(_) => false,
+            Kind::Stepped(stepped) => stepped.step(),
         }
     }
 
     /// Steps until no worker is due. The clock does not advance. Has no effect with threads.
     pub fn run_until_idle(&self) {
-        if let World::Stepped(stepped) = &self.0 {
+        if let Kind::Stepped(stepped) = &self.0 {
             stepped.run_until_idle();
         }
     }
@@ -282,7 +240,7 @@ impl Env {
     /// Advances the clock by `time` and runs each worker when it is due. Has no effect with
     /// threads.
     pub fn advance(&self, time: Duration) {
-        if let World::Stepped(stepped) = &self.0 {
+        if let Kind::Stepped(stepped) = &self.0 {
             stepped.advance(time);
         }
     }

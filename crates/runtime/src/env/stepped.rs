@@ -9,19 +9,19 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Next, WallTime, Work};
+use super::work::{Next, WallTime, Work};
 use crate::random::Random;
-use crate::sync::raw::{Condvar, Mutex, MutexGuard, thread, thread_local};
-use crate::sync::{Arc, Weak};
+use crate::raw::{Condvar, Mutex, MutexGuard, thread, thread_local};
 
 /// Number of steps without an idle state, or in one wait, after which the workers are reported as
 /// never idle.
 const STEPS_UNTIL_IDLE: u64 = 250_000;
 /// Time in milliseconds for which a thread outside the stepped runtime may hold a lock before that
 /// counts as a deadlock.
-const PATIENCE: u32 = 5_000;
+const LOCK_TIMEOUT_MS: u32 = 5_000;
 
 pub(crate) struct Stepped {
     state: Mutex<State>,
@@ -104,10 +104,10 @@ enum Turn {
 
 fn this_turn() -> Turn {
     ROLE.with(|role| match &mut *role.borrow_mut() {
-        Role::Worker(world, index) => Turn::Worker(world.clone(), *index),
-        Role::Caller(worlds) => {
-            worlds.retain(|world| world.strong_count() > 0);
-            Turn::Caller(worlds.iter().filter_map(Weak::upgrade).collect())
+        Role::Worker(runtime, index) => Turn::Worker(runtime.clone(), *index),
+        Role::Caller(runtimes) => {
+            runtimes.retain(|runtime| runtime.strong_count() > 0);
+            Turn::Caller(runtimes.iter().filter_map(Weak::upgrade).collect())
         }
     })
 }
@@ -116,7 +116,7 @@ fn this_turn() -> Turn {
 pub(crate) fn is_stepped_thread() -> bool {
     match this_turn() {
         Turn::Worker(..) => true,
-        Turn::Caller(worlds) => !worlds.is_empty(),
+        Turn::Caller(runtimes) => !runtimes.is_empty(),
     }
 }
 
@@ -126,8 +126,8 @@ pub(crate) fn is_stepped_thread() -> bool {
 #[inline(never)]
 pub(crate) fn block_for<G>(mut attempt: impl FnMut() -> Option<G>, block: impl FnOnce() -> G) -> G {
     let turn = this_turn();
-    if let Turn::Caller(worlds) = &turn
-        && !worlds.iter().any(|world| world.has_standing())
+    if let Turn::Caller(runtimes) = &turn
+        && !runtimes.iter().any(|runtime| runtime.has_standing())
     {
         return block();
     }
@@ -146,51 +146,56 @@ pub(crate) fn wait(condition: impl FnMut() -> bool, limit: Option<Duration>) {
 
 fn wait_for(turn: Turn, on: Obstacle, limit: Option<Duration>, condition: impl FnMut() -> bool) {
     match turn {
-        Turn::Worker(world, index) => world.stand(index, on, limit, condition),
-        Turn::Caller(worlds) => step_until(&worlds, on, limit, condition),
+        Turn::Worker(runtime, index) => runtime.stand(index, on, limit, condition),
+        Turn::Caller(runtimes) => step_until(&runtimes, on, limit, condition),
     }
 }
 
 /// The caller's wait: runs the workers of its runtimes, and advances the clock when all wait for
 /// it. `limit` is in the first runtime's time.
 fn step_until(
-    worlds: &[Arc<Stepped>],
+    runtimes: &[Arc<Stepped>],
     on: Obstacle,
     limit: Option<Duration>,
     mut condition: impl FnMut() -> bool,
 ) {
-    let until = limit.map(|limit| worlds[0].elapsed().saturating_add(limit));
-    let mut patience = PATIENCE;
+    let until = limit.map(|limit| runtimes[0].elapsed().saturating_add(limit));
+    let mut time_left = LOCK_TIMEOUT_MS;
     let mut steps = 0;
-    worlds.iter().for_each(|world| world.state.lock().progress += 1);
+    runtimes.iter().for_each(|runtime| runtime.state.lock().progress += 1);
     loop {
-        if condition() || until.is_some_and(|until| worlds[0].elapsed() >= until) {
+        if condition() || until.is_some_and(|until| runtimes[0].elapsed() >= until) {
             return;
         }
-        if worlds.iter().any(|world| world.step_once()) {
+        if runtimes.iter().any(|runtime| runtime.step_once()) {
             steps += 1;
             assert!(
                 steps < STEPS_UNTIL_IDLE,
                 "the caller waits for {} through {steps} steps{}",
                 on.text(),
-                worlds.iter().map(|world| world.describe()).collect::<String>()
+                runtimes.iter().map(|runtime| runtime.describe()).collect::<String>()
             );
             continue;
         }
         let first_until = |index| if index == 0 { until } else { None };
-        if worlds.iter().enumerate().any(|(index, world)| world.skip_to_next(first_until(index))) {
+        if runtimes
+            .iter()
+            .enumerate()
+            .any(|(index, runtime)| runtime.skip_to_next(first_until(index)))
+        {
             steps = 0;
             continue;
         }
         // A thread outside may hold a lock briefly.
-        let lock_held = on == Obstacle::Lock || worlds.iter().any(|world| world.stands_on_lock());
-        if !lock_held || patience == 0 {
-            let all: String = worlds.iter().map(|world| world.describe()).collect();
+        let lock_held =
+            on == Obstacle::Lock || runtimes.iter().any(|runtime| runtime.stands_on_lock());
+        if !lock_held || time_left == 0 {
+            let all: String = runtimes.iter().map(|runtime| runtime.describe()).collect();
             panic!("nothing can run: the caller waits for {}{all}", on.text());
         }
-        patience -= 1;
+        time_left -= 1;
         thread::nap();
-        worlds.iter().for_each(|world| world.state.lock().progress += 1);
+        runtimes.iter().for_each(|runtime| runtime.state.lock().progress += 1);
     }
 }
 
@@ -218,19 +223,19 @@ impl Stepped {
             processors: vec![Duration::ZERO; PROCESSORS],
             worked: Duration::ZERO,
         };
-        let world = Arc::new(Self { state: Mutex::new(state), returned: Condvar::new() });
-        world.adopt_thread();
-        world
+        let runtime = Arc::new(Self { state: Mutex::new(state), returned: Condvar::new() });
+        runtime.adopt_thread();
+        runtime
     }
 
     /// Makes waits on this thread step this runtime.
     pub(super) fn adopt_thread(self: &Arc<Self>) {
         ROLE.with(|role| {
-            if let Role::Caller(worlds) = &mut *role.borrow_mut() {
-                worlds.retain(|world| {
-                    world.strong_count() > 0 && !std::ptr::eq(world.as_ptr(), Arc::as_ptr(self))
+            if let Role::Caller(runtimes) = &mut *role.borrow_mut() {
+                runtimes.retain(|runtime| {
+                    runtime.strong_count() > 0 && !std::ptr::eq(runtime.as_ptr(), Arc::as_ptr(self))
                 });
-                worlds.insert(0, Arc::downgrade(self));
+                runtimes.insert(0, Arc::downgrade(self));
             }
         });
     }
@@ -369,9 +374,9 @@ impl Stepped {
             return;
         }
         match this_turn() {
-            Turn::Worker(world, this) if Arc::ptr_eq(&world, self) && this == index => return,
-            Turn::Worker(world, this) => {
-                world.stand(this, Obstacle::Worker, None, || self.is_done(index));
+            Turn::Worker(runtime, this) if Arc::ptr_eq(&runtime, self) && this == index => return,
+            Turn::Worker(runtime, this) => {
+                runtime.stand(this, Obstacle::Worker, None, || self.is_done(index));
             }
             Turn::Caller(_) => {
                 step_until(std::slice::from_ref(self), Obstacle::Worker, None, || {
@@ -420,8 +425,9 @@ impl Stepped {
             slot.due = None;
         }
         if let Some(work) = slot.work.take() {
-            let world = self.clone();
-            slot.thread = Some(thread::spawn_named(&slot.name, move || live(&world, index, work)));
+            let runtime = self.clone();
+            slot.thread =
+                Some(thread::spawn_named(&slot.name, move || live(&runtime, index, work)));
         }
         slot.turn.notify_all();
         state.running = Some(index);
@@ -440,8 +446,8 @@ impl Stepped {
         }
     }
 
-    /// Advances the clock to the next time for which a thread waits. Returns false if there is
-    /// none.
+    /// Advances the clock to the next time for which a thread waits. Returns false if no worker is
+    /// due.
     fn skip_to_next(&self, until: Option<Duration>) -> bool {
         let mut state = self.state.lock();
         let Some(next) = state.next_moment().into_iter().chain(until).min() else { return false };
@@ -504,11 +510,11 @@ impl Stepped {
 }
 
 /// A worker's thread.
-fn live(world: &Arc<Stepped>, index: usize, mut work: Work) {
-    ROLE.with(|role| *role.borrow_mut() = Role::Worker(world.clone(), index));
+fn live(runtime: &Arc<Stepped>, index: usize, mut work: Work) {
+    ROLE.with(|role| *role.borrow_mut() = Role::Worker(runtime.clone(), index));
     loop {
-        let mut state = world.state.lock();
-        world.await_turn_of(index, &mut state);
+        let mut state = runtime.state.lock();
+        runtime.await_turn_of(index, &mut state);
         let stopping = state.slots[index].stopping;
         drop(state);
 
@@ -523,7 +529,7 @@ fn live(world: &Arc<Stepped>, index: usize, mut work: Work) {
             dropped = catch_unwind(AssertUnwindSafe(|| drop(work))).err();
             work = Box::new(|| Next::Done);
         }
-        let mut state = world.state.lock();
+        let mut state = runtime.state.lock();
         let clock = state.clock;
         let slot = &mut state.slots[index];
         slot.phase = Phase::Idle;
@@ -542,7 +548,7 @@ fn live(world: &Arc<Stepped>, index: usize, mut work: Work) {
         if let Some(failure) = dropped {
             state.failure.get_or_insert(failure);
         }
-        world.give_back(&mut state);
+        runtime.give_back(&mut state);
         if is_last {
             return;
         }

@@ -1,11 +1,11 @@
 //! Background work on its own threads, with the real clock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Next, WallTime, Work};
-use crate::sync::raw::{Condvar, Mutex, clock, thread};
-use crate::sync::{Arc, Weak};
+use super::work::{Next, WallTime, Work};
+use crate::raw::{Condvar, Mutex, clock, thread};
 
 /// `IOPRIO_WHO_PROCESS`, which means a thread: the calling one for ID 0; and the class best-effort,
 /// which needs no privilege (ioprio_set(2)).
@@ -69,10 +69,10 @@ impl Threads {
     }
 
     pub(super) fn sleep_until(&self, moment: Duration) {
-        let nobody = Condvar::new();
+        let never_notified = Condvar::new();
         let mut slept = self.dead.lock();
         while let Some(left) = moment.checked_sub(self.elapsed()).filter(|left| !left.is_zero()) {
-            nobody.wait_for(&mut slept, left);
+            never_notified.wait_for(&mut slept, left);
         }
     }
 
@@ -90,22 +90,22 @@ impl Threads {
             changed: Condvar::new(),
         });
         let thread = thread::spawn_named(name, {
-            let (control, world, name) = (control.clone(), Arc::downgrade(self), name.to_owned());
-            move || run(&control, &world, &name, work)
+            let (control, runtime, name) = (control.clone(), Arc::downgrade(self), name.to_owned());
+            move || run(&control, &runtime, &name, work)
         });
         ThreadWorker { control, thread }
     }
 }
 
-fn run(control: &Control, world: &Weak<Threads>, name: &str, mut work: Work) {
+fn run(control: &Control, runtime: &Weak<Threads>, name: &str, mut work: Work) {
     let mut next = Next::WhenWoken;
     while control.wait_until_due(next) {
         next = match catch_unwind(AssertUnwindSafe(&mut work)) {
             Ok(next) => next,
             Err(_) => {
                 tracing::error!(name, "a background worker panicked");
-                if let Some(world) = world.upgrade() {
-                    world.dead.lock().get_or_insert_with(|| name.to_owned());
+                if let Some(runtime) = runtime.upgrade() {
+                    runtime.dead.lock().get_or_insert_with(|| name.to_owned());
                 }
                 Next::Done
             }

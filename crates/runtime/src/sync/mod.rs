@@ -14,12 +14,6 @@
 //! thread blocks here.
 
 mod rank;
-#[cfg(not(feature = "shuttle"))]
-#[path = "raw_threads.rs"]
-pub(crate) mod raw;
-#[cfg(feature = "shuttle")]
-#[path = "raw_shuttle.rs"]
-pub(crate) mod raw;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
 
@@ -28,12 +22,13 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-pub use raw::{atomic, thread};
+pub use crate::raw::{atomic, thread};
 pub use std::sync::{Arc, Weak};
 
 pub use rank::{KeyedRank, Rank, Unranked};
 
 use crate::env::stepped;
+use crate::raw;
 use rank::Held;
 
 /// A mutual exclusion lock, ranked by `R`.

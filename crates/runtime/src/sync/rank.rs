@@ -79,7 +79,7 @@ mod checked {
     use std::marker::PhantomData;
 
     use super::Rank;
-    use crate::sync::raw::thread_local;
+    use crate::raw::thread_local;
 
     #[derive(Clone, Copy)]
     struct Entry {

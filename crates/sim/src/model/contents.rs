@@ -1,6 +1,6 @@
-//! What a simulated drive holds. A block whose bytes repeat one word of 64 bits is kept as that
-//! word; others lie in memory up to a limit, then in the image's file, each at its own place. In
-//! the end everything goes there.
+//! The contents of a simulated drive. A block whose bytes repeat one word of 64 bits is kept as
+//! that word; others lie in memory up to a limit, then in the image's file, each at its own place.
+//! In the end everything goes there.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rangemap::RangeMap;
 
-use super::words::{Stage, Words, WordsError};
+use super::pattern_file::{PatternFile, PatternFileError, Stage};
 use extant_device::FileDevice;
 use extant_device::{Device, data_runs};
 use extant_device::{DeviceError, Operation};
@@ -21,17 +21,17 @@ const BLOCK: u64 = 4096;
 const LONGEST_WRITTEN: u64 = 256;
 /// Bytes that are written home at once.
 const RUN: usize = 1 << 20;
-/// Runs of words take some of the memory too: so many as much as a block.
+/// Runs of words take some of the memory too: this number of runs counts as one block.
 const RUNS_A_BLOCK: usize = 64;
 
 /// The bytes of a drive.
 pub(super) struct Contents {
-    /// Let go before the image, which nobody else has as long.
-    beside: Option<Words>,
+    /// Dropped before the image, whose lock ends with it.
+    pattern_file: Option<PatternFile>,
     image: Arc<FileDevice>,
     words: RangeMap<u64, u64>,
-    /// What the file beside the image tells.
-    told: RangeMap<u64, u64>,
+    /// The runs of the pattern file.
+    stored: RangeMap<u64, u64>,
     stage: Stage,
     /// Whether that file tells that the image is being changed.
     has_begun: bool,
@@ -63,30 +63,30 @@ fn fill(bytes: &mut [u8], word: u64, from: u64) {
 impl Contents {
     pub(super) fn new(
         image: Arc<FileDevice>,
-        mut beside: Option<Words>,
+        mut pattern_file: Option<PatternFile>,
         memory: u64,
-    ) -> Result<Self, WordsError> {
-        let (told, stage) = match &mut beside {
-            Some(beside) => {
-                let told = beside.load(image.size().div_ceil(BLOCK), image.file())?;
-                (told.runs, told.stage)
+    ) -> Result<Self, PatternFileError> {
+        let (stored, stage) = match &mut pattern_file {
+            Some(pattern_file) => {
+                let stored = pattern_file.load(image.size().div_ceil(BLOCK), image.file())?;
+                (stored.runs, stored.stage)
             }
             None => (RangeMap::new(), Stage::Ended),
         };
-        let mut words = told.clone();
+        let mut words = stored.clone();
         if stage == Stage::Begun {
             tracing::warn!("the last command that changed the image was killed");
-            for block in newer(&image, &told).map_err(WordsError::Image)? {
+            for block in newer(&image, &stored).map_err(PatternFileError::Image)? {
                 words.remove(block..block + 1);
             }
         }
         let limit = usize::try_from(memory / BLOCK).unwrap_or(usize::MAX);
         let long_runs = words.len();
         Ok(Self {
-            beside,
+            pattern_file,
             image,
             words,
-            told,
+            stored,
             stage,
             has_begun: false,
             blocks: BTreeMap::new(),
@@ -224,17 +224,17 @@ impl Contents {
         self.write(rest, &vec![0; (range.end - rest) as usize])
     }
 
-    /// Tells beside the image that it is being changed.
+    /// Records in the pattern file that the image is being changed.
     fn begin(&mut self) -> Result<(), DeviceError> {
-        if let Some(beside) = &self.beside
+        if let Some(pattern_file) = &self.pattern_file
             && !self.has_begun
         {
             // A command was killed when the runs were told, and older bytes may still lie in their
             // place.
             if self.stage == Stage::Whole {
-                self.told.iter().try_for_each(|(run, _)| self.punch(run))?;
+                self.stored.iter().try_for_each(|(run, _)| self.punch(run))?;
             }
-            beside.begin().map_err(failed_beside)?;
+            pattern_file.begin().map_err(pattern_file_failed)?;
         }
         self.has_begun = true;
         Ok(())
@@ -244,7 +244,7 @@ impl Contents {
     fn spill(&mut self) -> Result<(), DeviceError> {
         self.begin()?;
         self.write_blocks()?;
-        let longest = if self.beside.is_some() { LONGEST_WRITTEN } else { u64::MAX };
+        let longest = if self.pattern_file.is_some() { LONGEST_WRITTEN } else { u64::MAX };
         let is_short = |(run, _): &(&Range<u64>, &u64)| run.end - run.start <= longest;
         let short: Vec<(Range<u64>, u64)> =
             self.words.iter().filter(is_short).map(|(run, word)| (run.clone(), *word)).collect();
@@ -304,7 +304,7 @@ impl Contents {
         Ok(())
     }
 
-    /// What lies in the image there is not needed.
+    /// The image's blocks there are not needed.
     fn punch(&self, run: &Range<u64>) -> Result<(), DeviceError> {
         let mut rest = self.bytes_of(run);
         while let Some(found) = self.image.next_data(rest.clone())? {
@@ -314,9 +314,9 @@ impl Contents {
         Ok(())
     }
 
-    /// Brings everything to the image. Runs that stay words are left out and kept beside it. They
-    /// are told there before what lies in their place goes, so that a command that is killed leaves
-    /// the one or the other. After a failure all that was not brought is still held.
+    /// Brings everything to the image. Runs that stay words are left out and kept in the pattern
+    /// file. They are told there before what lies in their place goes, so that a command that is
+    /// killed leaves the one or the other. After a failure all that was not brought is still held.
     pub(super) fn finish(&mut self) -> Result<(), DeviceError> {
         if !self.is_changed {
             return Ok(());
@@ -326,15 +326,15 @@ impl Contents {
         let zeroes: Vec<Range<u64>> =
             self.words.iter().filter(|(_, word)| **word == 0).map(|(run, _)| run.clone()).collect();
         zeroes.into_iter().for_each(|run| kept.remove(run));
-        if let Some(beside) = &self.beside
-            && kept != self.told
+        if let Some(pattern_file) = &self.pattern_file
+            && kept != self.stored
         {
-            beside.store(&kept).map_err(failed_beside)?;
-            self.told = kept.clone();
+            pattern_file.store(&kept).map_err(pattern_file_failed)?;
+            self.stored = kept.clone();
         }
         self.words.iter().try_for_each(|(run, _)| self.punch(run))?;
-        if let Some(beside) = &self.beside {
-            beside.end(kept.is_empty(), self.image.file()).map_err(failed_beside)?;
+        if let Some(pattern_file) = &self.pattern_file {
+            pattern_file.end(kept.is_empty(), self.image.file()).map_err(pattern_file_failed)?;
         }
         self.stage = Stage::Ended;
         self.has_begun = false;
@@ -345,7 +345,7 @@ impl Contents {
     }
 }
 
-fn failed_beside(source: io::Error) -> DeviceError {
+fn pattern_file_failed(source: io::Error) -> DeviceError {
     DeviceError::io(Operation::Write, 0, 0, source)
 }
 

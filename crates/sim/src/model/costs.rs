@@ -1,4 +1,4 @@
-//! What work costs a processor in a world with a simulated drive: a table, and never the host's
+//! The processor time of work in a runtime with a simulated drive: a table, and never the host's
 //! clock.
 
 use std::sync::Arc;
@@ -48,13 +48,13 @@ pub const UNLINK: Duration = Duration::from_nanos(3_200);
 /// The engine: a file is opened, closed, looked up or listed.
 pub const LOOK: Duration = Duration::from_micros(1);
 
-/// The engine: reading or writing so many bytes of a file. 65,536 writes of 64 KiB take 2 seconds
+/// The engine: reading or writing `bytes` bytes of a file. 65,536 writes of 64 KiB take 2 seconds
 /// of a processor, requests of the device included.
 pub fn file_bytes(count: u64) -> Duration {
     Duration::from_nanos(4_000 + count / 4)
 }
 
-/// Copying or clearing so many bytes: 8 GB a second.
+/// Copying or clearing `bytes` bytes: 8 GB a second.
 pub fn bytes(count: u64) -> Duration {
     Duration::from_nanos(count / 8)
 }

@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use super::preset::{Flash, Preset};
 
-/// Large requests are spread over the chips in pieces of so many bytes.
+/// Large requests are spread over the chips in parts of this number of bytes.
 const PIECE: u64 = 128 << 10;
 const SECOND: u64 = 1_000_000_000;
 
-/// What a drive of flash memory is doing.
+/// The state of a drive of flash memory.
 #[derive(Clone, Debug)]
 pub(super) struct FlashDrive {
     figures: Flash,

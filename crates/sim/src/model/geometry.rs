@@ -50,7 +50,7 @@ fn at_a_third(drive: &Rotating) -> u64 {
 }
 
 impl Places {
-    /// The places of a drive of so many bytes.
+    /// The zones of a drive of `bytes` bytes.
     pub(super) fn new(drive: &Rotating, capacity: u64) -> Self {
         let revolution = 60 * SECOND / drive.rpm;
         let count = drive.zones.max(2);
@@ -110,8 +110,8 @@ impl Places {
         }
     }
 
-    /// How long it takes, at a moment, to come from behind byte `from` to byte `to`: the seek,
-    /// settling, the rotation.
+    /// The time, at a moment, to move from the end of byte `from` to byte `to`: the seek, settling,
+    /// the rotation.
     pub(super) fn position(&self, now: u64, from: u64, to: u64, settle: u64) -> u64 {
         let way = self.cylinder(from).abs_diff(self.cylinder(to));
         let seek = self.seek(way) + if way > 0 { settle } else { 0 };

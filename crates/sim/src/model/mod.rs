@@ -16,8 +16,8 @@ pub mod costs;
 mod disk;
 mod flash;
 mod geometry;
+mod pattern_file;
 mod preset;
-mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -32,16 +32,16 @@ use extant_device::{Device, Request, RequestKind, check_batch, check_range, run_
 use extant_runtime::env::{Env, WallTime};
 use extant_runtime::sync::Mutex;
 
+pub use pattern_file::{PatternFile, PatternFileError};
 pub use preset::{Flash, Inside, PRESETS, Preset, Rotating};
-pub use words::{Words, WordsError};
 
 use contents::Contents;
 use disk::{Command, Disk, Standing};
 use flash::FlashDrive;
 
-/// A request of the host is cut so that the drive sees at most so many bytes at once.
+/// Number of bytes of the largest request that the drive gets: longer ones of the host are split.
 const MOST_AT_ONCE: u64 = 512 << 10;
-/// What was asked for ahead and not read is kept up to this many bytes.
+/// Number of bytes that were read ahead and not read yet that are kept at most.
 const MOST_FETCHED: u64 = 64 << 20;
 
 /// The wall clock of a simulated world begins on 2037-01-01: nothing that an image of today holds
@@ -79,8 +79,8 @@ struct Drive {
     inside: State,
     /// Ranges that were asked for ahead, with what tells when they are there; the oldest first.
     fetched: Vec<(Range<u64>, Fetch)>,
-    /// Requests that several ask about, who wait for them or have fetched them ahead: how many
-    /// beside the first.
+    /// Requests that have several waiters, or were prefetched by several: the number beyond the
+    /// first.
     shared: BTreeMap<disk::Ticket, usize>,
 }
 
@@ -101,13 +101,16 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl ModelDevice {
-    /// The file beside `image` that holds what is kept as words, to be opened while paths can be,
-    /// and before the image is.
+    /// The pattern file of `image`, to be opened while paths are reachable, and before the image is
+    /// opened.
     ///
     /// # Errors
     /// The system refused, or the image was changed since.
-    pub fn words_of(image: &Path, write: bool) -> Result<Option<Words>, WordsError> {
-        Words::open(image, write)
+    pub fn open_pattern_file(
+        image: &Path,
+        write: bool,
+    ) -> Result<Option<PatternFile>, PatternFileError> {
+        PatternFile::open(image, write)
     }
 
     /// A drive with the contents of `image`, to which they go back when the device is dropped.
@@ -117,9 +120,9 @@ impl ModelDevice {
     pub fn new(
         preset: &'static Preset,
         image: Arc<FileDevice>,
-        words: Option<Words>,
+        words: Option<PatternFile>,
         options: &ModelOptions,
-    ) -> Result<Self, WordsError> {
+    ) -> Result<Self, PatternFileError> {
         let size = image.size();
         let inside = match &preset.inside {
             Inside::Rotating(figures) => {
@@ -303,7 +306,7 @@ impl Drive {
                     }
                 });
                 at = held.end;
-                // What was read is in the caller's hands: another read asks the drive again.
+                // Data that were read are not kept: another read asks the drive again.
                 if held.end <= range.end {
                     let (_, fetch) = self.fetched.remove(index);
                     self.release(fetch);
@@ -317,7 +320,7 @@ impl Drive {
         }
     }
 
-    /// Asks for a range that nobody waits for yet.
+    /// Asks for a range that has no waiter yet.
     fn fetch(&mut self, now: u64, range: Range<u64>) {
         let is_there =
             |(held, _): &(Range<u64>, Fetch)| held.start < range.end && range.start < held.end;
@@ -342,7 +345,7 @@ impl Drive {
         }
     }
 
-    /// What was fetched is not what is there any more. Who waits for it already goes on waiting.
+    /// Prefetched data are stale now. A waiter that waits for it already continues to wait.
     fn forget(&mut self, range: &Range<u64>) {
         let is_changed =
             |(held, _): &(Range<u64>, Fetch)| held.start < range.end && range.start < held.end;
@@ -379,13 +382,13 @@ impl Drive {
             (Fetch::Queued(_), State::Flash(_)) => Standing::Done(now),
         };
         if let Standing::Done(at) = standing {
-            self.told(fetch, at);
+            self.notify(fetch, at);
         }
         standing
     }
 
-    /// What was fetched ahead is there: nobody asks about it any more for those who will read it.
-    fn told(&mut self, fetch: Fetch, at: u64) {
+    /// The prefetched data have arrived: their future readers do not wait for the request.
+    fn notify(&mut self, fetch: Fetch, at: u64) {
         while let Some((_, held)) = self.fetched.iter_mut().find(|(_, held)| *held == fetch) {
             *held = Fetch::Done(at);
             self.release(fetch);
@@ -403,7 +406,7 @@ impl Drive {
         for (ticket, at) in done {
             tickets.remove(&ticket);
             *last = (*last).max(at);
-            self.told(Fetch::Queued(ticket), at);
+            self.notify(Fetch::Queued(ticket), at);
             self.release(Fetch::Queued(ticket));
         }
         until

@@ -13,13 +13,13 @@ pub struct Preset {
     pub capacity: u64,
     /// Bytes a second between drive and host.
     pub interface: u64,
-    /// Nanoseconds of a command beside everything else.
+    /// Nanoseconds of a command in addition to all other costs.
     pub overhead: u64,
-    /// What is inside.
+    /// The kind of drive.
     pub inside: Inside,
 }
 
-/// What a drive is made of.
+/// The parts of a drive.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Inside {
     /// Platters and an arm.
@@ -47,9 +47,9 @@ pub struct Rotating {
     pub seek_average: u64,
     /// Seek over all cylinders, for reading.
     pub seek_full: u64,
-    /// What a seek takes more before writing.
+    /// The additional time of a seek before a write.
     pub write_settle: u64,
-    /// Memory for what was read ahead: so many segments of so many bytes.
+    /// Memory for data that are read ahead: number of segments, and bytes of each.
     pub segments: (usize, u64),
     /// Memory for what is still to be written.
     pub write_cache: u64,
@@ -72,7 +72,7 @@ pub struct Flash {
     pub read_most: u64,
     /// Writes of 4 KiB a second with many at once.
     pub write_most: u64,
-    /// A flush, beside what is still being written.
+    /// A flush, in addition to the writes that are still queued.
     pub flush: u64,
 }
 

@@ -24,8 +24,8 @@ fn reopened(
     if let Some(size) = size {
         FileDevice::create_new(&path, size).expect("an image");
     }
-    let words = ModelDevice::words_of(&path, true).expect("words");
-    let file = extant_device::OpenOptions::new().write(true).open(&path);
+    let words = ModelDevice::open_pattern_file(&path, true).expect("words");
+    let file = extant_device::FileDeviceOptions::new().write(true).open(&path);
     let preset = Preset::named(name).expect("a preset");
     ModelDevice::new(preset, Arc::new(file.expect("an image")), words, options).expect("a drive")
 }
@@ -176,7 +176,7 @@ fn all_who_wait_for_what_is_fetched_ahead_are_told() {
     let place = START + 8 * MIB;
     let mut batch = [Request::read(place, &mut one), Request::read(place + 4096, &mut two)];
     device.submit(&mut batch).expect("read");
-    // What is changed before it was there, and what is more than is kept.
+    // Changes before the data arrived, and more data than the limit.
     device.will_need(START + 16 * MIB..START + 17 * MIB);
     device.write_at(START + 16 * MIB, &[3; 8192]).expect("written");
     device.will_need(START + 32 * MIB..START + 160 * MIB);
@@ -255,7 +255,7 @@ fn a_word_takes_no_room_and_the_rest_goes_to_the_image() {
     assert!(plain[..1 << 20] == mixed && plain[1 << 20..40 << 20].iter().all(|byte| *byte == 0));
 }
 
-/// What is left where a command is killed now.
+/// The state that a kill of the command leaves now.
 fn killed(dir: &tempfile::TempDir) -> tempfile::TempDir {
     let left = tempfile::tempdir().expect("a place for the test");
     for name in ["image.words", "image"] {
@@ -301,7 +301,7 @@ fn a_command_that_is_killed_leaves_what_was_there_and_what_reached_the_image() {
 
 fn device_read_only(dir: &tempfile::TempDir) -> ModelDevice {
     let path = dir.path().join("image");
-    let words = ModelDevice::words_of(&path, false).expect("words");
+    let words = ModelDevice::open_pattern_file(&path, false).expect("words");
     let file = Arc::new(FileDevice::open(&path).expect("an image"));
     let preset = Preset::named("nvme").expect("a preset");
     ModelDevice::new(preset, file, words, &ModelOptions::default()).expect("a drive")
@@ -338,8 +338,8 @@ fn a_file_of_words_that_another_command_removes_is_not_used() {
     let dir = tempfile::tempdir().expect("a place for the test");
     let path = dir.path().join("image");
     let image = Arc::new(FileDevice::create_new(&path, 8 * MIB).expect("an image"));
-    let made = ModelDevice::words_of(&path, true).expect("words");
-    let found = ModelDevice::words_of(&path, true).expect("words");
+    let made = ModelDevice::open_pattern_file(&path, true).expect("words");
+    let found = ModelDevice::open_pattern_file(&path, true).expect("words");
     drop(made);
     assert!(!dir.path().join("image.words").exists(), "made for nothing");
     let preset = Preset::named("nvme").expect("a preset");
@@ -355,7 +355,7 @@ fn words_of_another_state_of_the_image_are_refused() {
     device.write_at(0, &vec![b'x'; 4 << 20]).expect("written");
     drop(device);
     let image = dir.path().join("image");
-    // Whoever had it for writing and did not write has changed nothing.
+    // A command that opened it for writing and did not write has changed nothing.
     for _ in 0..3 {
         drop(reopened(&dir, "nvme", None, &ModelOptions::default()));
     }
@@ -366,9 +366,9 @@ fn words_of_another_state_of_the_image_are_refused() {
         file.set_modified(wrong).expect("a time");
         let words = std::fs::File::options().write(true).open(dir.path().join("image.words"));
         words.and_then(|words| words.set_modified(wrong)).expect("a time");
-        let error = ModelDevice::words_of(&image, false).expect_err("stale");
+        let error = ModelDevice::open_pattern_file(&image, false).expect_err("stale");
         assert!(error.to_string().contains("the image was changed since"), "{error}");
     }
     file.set_modified(right).expect("a time");
-    ModelDevice::words_of(&image, false).expect("it is as it was");
+    ModelDevice::open_pattern_file(&image, false).expect("it is as it was");
 }

@@ -105,7 +105,7 @@ impl fmt::Display for CipherSpec {
     }
 }
 
-/// AES with any of its keys. What it holds is wiped when it is dropped.
+/// AES with any of its keys. Its key is wiped when it is dropped.
 enum Aes {
     Bits128(Box<Aes128>),
     Bits192(Box<Aes192>),
@@ -167,8 +167,8 @@ impl SectorCipher {
     /// sectors, and in 512 bytes otherwise.
     ///
     /// # Errors
-    /// The key has a size that the cipher does not take, or the sector is none of 512, 1024, 2048
-    /// and 4096.
+    /// The key has a size that the cipher does not take, or the sector size is not 512, 1024, 2048
+    /// or 4096.
     pub fn new(
         spec: CipherSpec,
         key: &[u8],

@@ -1,5 +1,5 @@
-//! What a header may cost whoever opens it: nobody vouches for it, and a forged one could ask for
-//! days or for all memory.
+//! Limits of the cost to open a header: a header is untrusted, and a forged one could ask for days
+//! or for all memory.
 
 use super::digest::Hash;
 use super::error::{CryptError, damaged};
@@ -15,7 +15,7 @@ const ALL_ROUNDS: u64 = 1 << 31;
 /// GiB each.
 const ALL_KIB: u64 = 512 << 20;
 
-/// What opening a LUKS header may cost.
+/// The limits of the cost to open a LUKS header.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Limits {
     /// Bytes of memory for Argon2 at most; what cryptsetup gives it unless it is told to give more,
@@ -34,7 +34,7 @@ impl Default for Limits {
     }
 }
 
-/// What is left of that.
+/// The rest of the limits.
 pub(super) struct Budget {
     memory: u64,
     rounds: u64,
@@ -46,7 +46,7 @@ impl Budget {
         Self { memory: (limits.memory >> 10).min(MOST_KIB), rounds: ALL_ROUNDS, kib: ALL_KIB }
     }
 
-    /// Takes what PBKDF2 costs for so many bytes.
+    /// Subtracts the cost of PBKDF2 for an output of `bytes` bytes.
     pub(super) fn take_pbkdf2(
         &mut self,
         (hash, rounds): (Hash, u32),

@@ -13,7 +13,7 @@ pub enum CryptError {
     Damaged {
         /// Which part of it.
         place: String,
-        /// What is wrong.
+        /// The mistake.
         flaw: String,
     },
     /// Neither a LUKS1 nor a LUKS2 header is there.
@@ -31,12 +31,12 @@ pub enum CryptError {
     /// The key file is shorter than the key.
     #[error("the key has {found} bytes, and {needed} are needed")]
     ShortKey {
-        /// What was given.
+        /// The given value.
         found: usize,
-        /// What the cipher takes.
+        /// The values that the cipher takes.
         needed: usize,
     },
-    /// What is enciphered does not lie on the device.
+    /// The enciphered area does not lie on the device.
     #[error("the data begins at byte {start}, past the end of the device ({size} bytes)")]
     OutOfDevice {
         /// Where the header says that it begins.
@@ -49,9 +49,9 @@ pub enum CryptError {
     TooCostly {
         /// The key slot.
         place: String,
-        /// What it asks for.
+        /// The required cost.
         asked: String,
-        /// What there is, and how there is more.
+        /// The limit, and how to raise it.
         given: String,
     },
     /// The memory that the header asks for was not to be had.
@@ -59,7 +59,7 @@ pub enum CryptError {
     NoMemory {
         /// The key slot.
         place: String,
-        /// What it asks for.
+        /// The required cost.
         kib: u32,
     },
     /// The header was not read.

@@ -92,7 +92,7 @@ impl Header {
         if payload == 0 {
             return Err(detached(1));
         }
-        // What is written to the data must not reach the header.
+        // Writes of the data must not reach the header.
         let end_of = |slot: &Slot| slot.material + (key_bytes * slot.stripes) as u64;
         let ends = slots.iter().map(|(_, slot)| end_of(slot));
         let end = ends.fold(HEADER as u64, u64::max);

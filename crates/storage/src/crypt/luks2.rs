@@ -111,7 +111,7 @@ struct Digest {
 #[derive(Debug, Deserialize)]
 struct Config {
     requirements: Option<Requirements>,
-    /// Bytes behind both copies that key slots lie in.
+    /// Bytes after both copies, in which the key slots lie.
     keyslots_size: Option<String>,
 }
 
@@ -404,7 +404,7 @@ pub(super) fn open(
     let of_segment = |digest: &&Digest| digest.segments.iter().any(|segment| segment == name);
     let digest = metadata.digests.values().find(of_segment);
     let digest = needed(digest, place, "digest of its key")?;
-    // A slot beyond us does not hide one that opens; it is told of when none does.
+    // An unsupported slot does not hide one that opens; it is reported if none opens.
     let mut refused = None;
     let mut tried = BTreeSet::new();
     for slot in digest.keyslots.iter().filter(|slot| tried.insert(*slot)) {

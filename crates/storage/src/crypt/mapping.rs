@@ -1,4 +1,4 @@
-//! What a header says of the data, or the options of a plain device.
+//! The mapping of the data that a header describes, or the options of a plain device.
 
 use super::cipher::SectorCipher;
 

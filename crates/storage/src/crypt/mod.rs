@@ -21,7 +21,9 @@ use zeroize::Zeroizing;
 
 use cost::Budget;
 use extant_device::DeviceError;
-use extant_device::{Device, Outcome, Request, RequestKind, check_batch, check_range, run_batch};
+use extant_device::{
+    Device, Request, RequestKind, RequestStatus, check_batch, check_range, run_batch,
+};
 use extant_runtime::sync::Mutex;
 use mapping::Mapping;
 
@@ -42,7 +44,8 @@ pub struct Plain {
     pub cipher: CipherSpec,
     /// Bits of key; the cipher's default otherwise.
     pub key_bits: Option<u32>,
-    /// What makes a key of a passphrase; the first bytes of the passphrase are the key otherwise.
+    /// The derivation of a key from a passphrase; without one, the first bytes of the passphrase
+    /// are the key.
     pub hash: Option<Hash>,
     /// Added to the number of each sector of 512 bytes: cryptsetup's `--skip`.
     pub skip: u64,
@@ -297,7 +300,7 @@ impl CryptDevice {
         }
     }
 
-    /// What of a discard reaches the device below: whole sectors.
+    /// The part of a discard that reaches the device below: whole sectors.
     fn discarded(&self, offset: u64, length: u64) -> Option<Range<u64>> {
         let sector = self.cipher.sector() as u64;
         let range = offset.next_multiple_of(sector)..(offset + length) / sector * sector;
@@ -355,14 +358,15 @@ impl CryptDevice {
             })
             .collect();
         let result = self.inner.submit(&mut below);
-        let outcomes: Vec<Outcome> = below.into_iter().map(|request| request.outcome).collect();
-        for (request, outcome) in batch.iter_mut().zip(outcomes) {
-            request.outcome = match outcome {
+        let statuses: Vec<RequestStatus> =
+            below.into_iter().map(|request| request.status).collect();
+        for (request, status) in batch.iter_mut().zip(statuses) {
+            request.status = match status {
                 // An error names the request that its submitter made.
-                Outcome::Failed(error) => Outcome::Failed(request.error(error.cause)),
-                outcome => outcome,
+                RequestStatus::Failed(error) => RequestStatus::Failed(request.error(error.cause)),
+                status => status,
             };
-            if !request.outcome.is_done() {
+            if !request.status.is_done() {
                 continue;
             }
             if let RequestKind::Read { offset, buffers } = &mut request.kind {
@@ -374,15 +378,15 @@ impl CryptDevice {
             }
         }
         result.map_err(|error| {
-            let failed = batch.iter().find_map(|request| match &request.outcome {
-                Outcome::Failed(error) => Some(error.clone()),
-                Outcome::Pending | Outcome::Done => None,
+            let failed = batch.iter().find_map(|request| match &request.status {
+                RequestStatus::Failed(error) => Some(error.clone()),
+                RequestStatus::Pending | RequestStatus::Done => None,
             });
             failed.unwrap_or_else(|| self.outward(error))
         })
     }
 
-    /// What a write brings to the device below.
+    /// The enciphered bytes of a write for the device below.
     fn enciphered(&self, request: &Request<'_>) -> Option<Vec<u8>> {
         let mut bytes = match &request.kind {
             RequestKind::Write { buffers, .. } => buffers.slices().iter().fold(
@@ -445,7 +449,7 @@ impl Device for CryptDevice {
         })
     }
 
-    /// What was never written deciphers to noise: no range is known to be zero.
+    /// Sectors that were never written decipher to noise: no range is known to be zero.
     fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
         check_range(self.size, &range)?;
         Ok(Some(range).filter(|range| !range.is_empty()))

@@ -49,7 +49,7 @@ pub enum LvmError {
     Damaged {
         /// Which part of it.
         place: String,
-        /// What is wrong.
+        /// The mistake.
         flaw: String,
     },
     /// Healthy, and beyond this code.
@@ -58,7 +58,7 @@ pub enum LvmError {
     /// No such volume group or logical volume.
     #[error("no {what} {name:?}: there is {}", listed(.known))]
     NotFound {
-        /// What was asked for.
+        /// The object that was asked for.
         what: &'static str,
         /// Its name.
         name: String,
@@ -92,7 +92,7 @@ pub enum LvmError {
     OutOfDevice {
         /// The volume.
         volume: String,
-        /// What does not fit.
+        /// The two values that do not match.
         error: SliceError,
     },
     /// The volume may be read only.
@@ -242,7 +242,7 @@ fn text_of_area(
         if offset < AREA_HEADER as u64 || offset >= size || length > ring || length > MAX_TEXT {
             return Err(damaged(place, format!("{length} bytes of text at byte {offset} of it")));
         }
-        // The area is a ring behind its header.
+        // The area is a ring after its header.
         let mut text = vec![0; length as usize];
         let (first, rest) = text.split_at_mut(length.min(size - offset) as usize);
         device.read_at(start + offset, first)?;

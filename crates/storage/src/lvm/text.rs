@@ -3,20 +3,20 @@
 /// Sections within sections; real metadata has four.
 const MAX_DEPTH: usize = 16;
 
-/// What stands between braces, in the order of the text.
+/// The content of braces, in the order of the text.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(super) struct Section {
     values: Vec<(String, Value)>,
     sections: Vec<(String, Section)>,
 }
 
-/// What stands behind an equals sign.
+/// The value after an equals sign.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Value {
     Number(u64),
     String(String),
     List(Vec<Value>),
-    /// A number that is none of ours: negative, or with a point.
+    /// An unsupported number: negative, or with a point.
     Other,
 }
 

@@ -13,7 +13,8 @@ const ENTRY_SIZE: usize = 16;
 const FIRST_LOGICAL: u32 = 5;
 /// Records of a chain that are followed: more than any tool makes, so a loop ends here.
 const CHAIN_MAX: usize = 256;
-/// What a GPT puts into the MBR to keep others away (UEFI specification, section 5.2.3).
+/// The protective entry of a GPT in the MBR, which keeps other programs away (UEFI specification,
+/// section 5.2.3).
 const GPT_PROTECTIVE: u8 = 0xee;
 /// Extended: DOS, with LBA, Linux.
 const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];

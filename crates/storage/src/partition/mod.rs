@@ -20,7 +20,7 @@ impl PartitionTable {
     /// Finds and reads the table of a device.
     ///
     /// # Errors
-    /// There is none, it is damaged, or the device failed.
+    /// There is no table, it is damaged, or the device failed.
     pub fn read<D: Device + ?Sized>(device: &D) -> Result<Self, PartitionError> {
         let mut first = [0; 512];
         if device.size() < first.len() as u64 {

@@ -1,4 +1,4 @@
-//! What a partition table says, and why it was not read.
+//! The contents of a partition table, and why it was not read.
 
 use extant_device::{DeviceError, SliceError, errno};
 
@@ -11,7 +11,7 @@ pub enum TableKind {
     Mbr,
 }
 
-/// What a table says about a device.
+/// The contents of a device's partition table.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PartitionTable {
     /// Which kind of table it is.
@@ -33,11 +33,11 @@ pub struct Partition {
     pub start: u64,
     /// Bytes.
     pub size: u64,
-    /// What it says it holds.
+    /// The declared content.
     pub content: PartitionContent,
 }
 
-/// What a partition says it holds.
+/// The declared content of a partition.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PartitionContent {
     /// An MBR's type.
@@ -65,7 +65,7 @@ pub enum PartitionError {
     Damaged {
         /// Which part of it.
         place: String,
-        /// What is wrong.
+        /// The mistake.
         flaw: String,
     },
     /// The partition does not lie on the device: the image may be cut short.

@@ -27,12 +27,12 @@ pub enum UrlError {
         /// The scheme, with its colon and slashes.
         scheme: String,
     },
-    /// What follows `#` or `?` has a mistake.
+    /// The part after `#` or `?` has a mistake.
     #[error("{}: {problem}", text.display())]
     Malformed {
         /// The name.
         text: OsString,
-        /// What is wrong.
+        /// The mistake.
         problem: String,
     },
     /// Two files fit the name.

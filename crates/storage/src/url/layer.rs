@@ -1,4 +1,4 @@
-//! What stands between the files of a URL and the device that is meant.
+//! A layer between the files of a URL and its device.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::crypt::{Limits, Plain};
 #[cfg(feature = "crypt")]
 use crate::key::KeySource;
-use crate::schemes::Place;
+use crate::schemes::BackendUrl;
 
-/// What stands between the files and the device that is meant.
+/// A layer between the files and the device.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Layer {
     /// `linear:`, the files' runs joined.
@@ -29,7 +29,7 @@ pub enum Layer {
         key: KeySource,
         /// Whether discards are passed on.
         passes_discards: bool,
-        /// What a LUKS header may cost.
+        /// The limits of a LUKS header's cost.
         limits: Limits,
     },
     /// A [`Backend`](crate::Backend) stands in place of the file.
@@ -43,7 +43,7 @@ pub struct Backed {
     pub(super) name: String,
     /// The options that it took, in the order of their names.
     pub(super) options: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    pub(super) place: Arc<dyn Place>,
+    pub(super) place: Arc<dyn BackendUrl>,
 }
 
 impl PartialEq for Backed {
@@ -57,7 +57,7 @@ impl Eq for Backed {}
 
 impl Backed {
     /// Where the backend has its bytes.
-    pub fn place(&self) -> &dyn Place {
+    pub fn place(&self) -> &dyn BackendUrl {
         &*self.place
     }
 }

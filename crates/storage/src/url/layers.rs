@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::error::UrlError;
 use super::layer::{Backed, Layer};
-use super::name::{DeviceUrl, Found, Part, Run};
+use super::name::{ByteRange, DeviceUrl, HostFile, Part};
 use super::options::UrlOptions;
 #[cfg(feature = "crypt")]
 use crate::crypt::{CipherSpec, Hash, Limits, Plain};
@@ -102,7 +102,7 @@ pub(super) fn parse(
     text: &OsStr,
     schemes: &[Scheme<'_>],
     rest: &[u8],
-    look: &impl Fn(&Path) -> Found,
+    stat_host: &impl Fn(&Path) -> HostFile,
 ) -> Result<DeviceUrl, UrlError> {
     let malformed = |problem| UrlError::Malformed { text: text.to_owned(), problem };
     for (index, scheme) in schemes.iter().enumerate() {
@@ -119,15 +119,15 @@ pub(super) fn parse(
         }
     }
     let pieces = match schemes.last() {
-        Some(Scheme::Linear | Scheme::Lvm) => split_at_commas(rest, look)?,
+        Some(Scheme::Linear | Scheme::Lvm) => split_at_commas(rest, stat_host)?,
         _ => vec![rest],
     };
     let mut parts = Vec::new();
     let mut layers = Vec::new();
     let last = pieces.len() - 1;
     for (index, piece) in pieces.into_iter().enumerate() {
-        let (path, query) = split_query(piece, look)?;
-        let (path, partition) = match DeviceUrl::parse_plain(path, look)?.parts.pop() {
+        let (path, query) = split_query(piece, stat_host)?;
+        let (path, partition) = match DeviceUrl::parse_plain(path, stat_host)?.parts.pop() {
             Some(Part { path, partition, .. }) if !path.as_os_str().is_empty() => (path, partition),
             _ => return Err(malformed("a file's name is missing".to_owned())),
         };
@@ -147,13 +147,13 @@ pub(super) fn parse(
 /// like the first piece too.
 fn split_at_commas<'a>(
     text: &'a [u8],
-    look: &impl Fn(&Path) -> Found,
+    stat_host: &impl Fn(&Path) -> HostFile,
 ) -> Result<Vec<&'a [u8]>, UrlError> {
     let pieces: Vec<&[u8]> = text.split(|byte| *byte == b',').collect();
-    if pieces.len() == 1 || look(path(text)) != Found::Device {
+    if pieces.len() == 1 || stat_host(path(text)) != HostFile::Device {
         return Ok(pieces);
     }
-    if look(path(pieces[0])) != Found::Device {
+    if stat_host(path(pieces[0])) != HostFile::Device {
         return Ok(vec![text]);
     }
     Err(ambiguous(text, pieces[0]))
@@ -174,15 +174,15 @@ fn ambiguous(one: &[u8], other: &[u8]) -> UrlError {
 /// A piece's path, and what follows its question mark: the first one that has a file before it.
 fn split_query<'a>(
     piece: &'a [u8],
-    look: &impl Fn(&Path) -> Found,
+    stat_host: &impl Fn(&Path) -> HostFile,
 ) -> Result<(&'a OsStr, &'a [u8]), UrlError> {
     let marks: Vec<usize> = (0..piece.len()).filter(|at| piece[*at] == b'?').collect();
     let is_device = |text: &[u8]| {
-        let named = DeviceUrl::parse_plain(OsStr::from_bytes(text), look);
-        named.is_ok_and(|named| look(named.path()) == Found::Device)
+        let named = DeviceUrl::parse_plain(OsStr::from_bytes(text), stat_host);
+        named.is_ok_and(|named| stat_host(named.path()) == HostFile::Device)
     };
     let found = marks.iter().find(|at| is_device(&piece[..**at])).copied();
-    if look(path(piece)) == Found::Device {
+    if stat_host(path(piece)) == HostFile::Device {
         return match found {
             Some(at) => Err(ambiguous(piece, &piece[..at])),
             None => Ok((OsStr::from_bytes(piece), &[])),
@@ -195,11 +195,11 @@ fn split_query<'a>(
 }
 
 impl UrlOptions<'_> {
-    fn run(&mut self) -> Result<Option<Run>, String> {
+    fn run(&mut self) -> Result<Option<ByteRange>, String> {
         let (offset, size) = (self.bytes("offset")?, self.bytes("size")?);
         Ok(match (offset, size) {
             (None, None) => None,
-            (offset, size) => Some(Run { offset: offset.unwrap_or(0), size }),
+            (offset, size) => Some(ByteRange { offset: offset.unwrap_or(0), size }),
         })
     }
 
@@ -263,7 +263,7 @@ impl UrlOptions<'_> {
         Ok(Layer::Crypt { plain: Some(plain), key, passes_discards, limits })
     }
 
-    /// What nobody took is a mistake.
+    /// An option that no layer took is a mistake.
     fn finish(self, schemes: &[Scheme<'_>]) -> Result<(), String> {
         let Some((name, _)) = self.given.first() else { return Ok(()) };
         let name = name.escape_ascii();

@@ -35,20 +35,20 @@ use crate::key::{KeySource, Secret};
 use crate::lvm;
 use crate::opened::Opened;
 use crate::partition;
-use crate::schemes::{Held, Schemes};
+use crate::schemes::{OpenBackend, Schemes};
 use extant_device::Device;
 use extant_device::SliceDevice;
-use extant_device::{FileDevice, OpenOptions};
+use extant_device::{FileDevice, FileDeviceOptions};
 use extant_device::{LinearDevice, LinearPart};
 
 pub use error::UrlError;
 pub use layer::{Backed, Layer};
-pub use name::{DeviceUrl, Found, Part, Run, look};
+pub use name::{ByteRange, DeviceUrl, HostFile, Part, stat_host};
 pub use options::UrlOptions;
 
 /// Where a name leads: to the host or into an image.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Target {
+pub enum PathTarget {
     /// A path of the host.
     Host(PathBuf),
     /// A path, beginning with `/`, inside a device.
@@ -74,7 +74,7 @@ pub enum Access {
 pub struct Files {
     parts: Vec<Arc<FileDevice>>,
     /// Of a backend, which has one part.
-    held: Option<Arc<dyn Held>>,
+    held: Option<Arc<dyn OpenBackend>>,
 }
 
 /// The key of a URL that needs one. Wiped when it is dropped.
@@ -98,29 +98,29 @@ pub fn open(
     text: impl AsRef<OsStr>,
     schemes: &Schemes,
     access: Access,
-    options: &OpenOptions,
+    options: &FileDeviceOptions,
 ) -> Result<Opened, UrlError> {
-    DeviceUrl::parse(text.as_ref(), schemes, look)?.open(access, options)
+    DeviceUrl::parse(text.as_ref(), schemes, stat_host)?.open(access, options)
 }
 
 impl DeviceUrl {
-    /// Reads a device's name; `look` says what the host has ([`look`], outside tests). A file that
-    /// is named exactly like the whole text is meant, unless the part before `#` or `?` is a file
-    /// too. Where neither is there, a well-formed `#` or `?` is read as such, and anything else as
-    /// the name of a file to be made.
+    /// Reads a device's name; `stat_host` says what the host has ([`stat_host`], outside tests). A
+    /// file that is named exactly like the whole text is meant, unless the part before `#` or `?`
+    /// is a file too. Where neither is there, a well-formed `#` or `?` is read as such, and
+    /// anything else as the name of a file to be made.
     ///
     /// # Errors
     /// A scheme that is not built, a mistake after `#` or `?`, or two files that may be meant.
     pub fn parse(
         text: &OsStr,
         schemes: &Schemes,
-        look: impl Fn(&Path) -> Found,
+        stat_host: impl Fn(&Path) -> HostFile,
     ) -> Result<Self, UrlError> {
         let (taken, rest) = layers::take_schemes(text.as_bytes(), schemes);
         refuse_schemes(rest, schemes)?;
         match taken.is_empty() {
-            true => Self::parse_plain(text, &look),
-            false => layers::parse(text, &taken, rest, &look),
+            true => Self::parse_plain(text, &stat_host),
+            false => layers::parse(text, &taken, rest, &stat_host),
         }
     }
 
@@ -128,7 +128,7 @@ impl DeviceUrl {
     ///
     /// # Errors
     /// A file, a partition, a run, a key or a layer was not had.
-    pub fn open(&self, access: Access, options: &OpenOptions) -> Result<Opened, UrlError> {
+    pub fn open(&self, access: Access, options: &FileDeviceOptions) -> Result<Opened, UrlError> {
         let files = self.open_files(&options.clone().write(access == Access::ReadWrite))?;
         self.device(&files, self.keys()?)
     }
@@ -137,7 +137,7 @@ impl DeviceUrl {
     ///
     /// # Errors
     /// A file was not had.
-    pub fn open_files(&self, options: &OpenOptions) -> Result<Files, UrlError> {
+    pub fn open_files(&self, options: &FileDeviceOptions) -> Result<Files, UrlError> {
         let options = match self.is_whole() {
             true => options.clone(),
             false => options.clone().without_changes(),
@@ -325,9 +325,9 @@ impl Part {
     }
 }
 
-impl Target {
-    /// Reads a name that may lead into an image; `look` says what the host has ([`look`], outside
-    /// tests).
+impl PathTarget {
+    /// Reads a name that may lead into an image; `stat_host` says what the host has ([`stat_host`],
+    /// outside tests).
     ///
     /// # Errors
     /// As [`DeviceUrl::parse`]; or there is a `:/` and neither an image before it nor a file of the
@@ -335,7 +335,7 @@ impl Target {
     pub fn parse(
         text: &OsStr,
         schemes: &Schemes,
-        look: impl Fn(&Path) -> Found,
+        stat_host: impl Fn(&Path) -> HostFile,
     ) -> Result<Self, UrlError> {
         let bytes = text.as_bytes();
         if bytes.starts_with(b"./") {
@@ -347,8 +347,8 @@ impl Target {
         let Some(last) = colons(bytes, first).next_back() else {
             return Ok(Self::Host(PathBuf::from(text)));
         };
-        let whole_is_there = taken.is_empty() && look(Path::new(text)) != Found::Nothing;
-        match (Self::inside(bytes, first, schemes, &look)?, whole_is_there) {
+        let whole_is_there = taken.is_empty() && stat_host(Path::new(text)) != HostFile::Nothing;
+        match (Self::inside(bytes, first, schemes, &stat_host)?, whole_is_there) {
             (Some((image, _)), true) => {
                 let (one, other) = (PathBuf::from(text), image.path().to_owned());
                 Err(UrlError::Ambiguous { text: text.to_owned(), one, other })
@@ -370,11 +370,11 @@ impl Target {
     pub fn parse_inside(
         text: &OsStr,
         schemes: &Schemes,
-        look: impl Fn(&Path) -> Found,
+        stat_host: impl Fn(&Path) -> HostFile,
     ) -> Result<Self, UrlError> {
-        match Self::parse(text, schemes, &look)? {
-            Self::Host(path) if look(&path) == Found::Nothing => {
-                let inside = Self::inside(text.as_bytes(), 0, schemes, &look)?;
+        match Self::parse(text, schemes, &stat_host)? {
+            Self::Host(path) if stat_host(&path) == HostFile::Nothing => {
+                let inside = Self::inside(text.as_bytes(), 0, schemes, &stat_host)?;
                 Ok(inside.map_or(Self::Host(path), |(image, path)| Self::Inside { image, path }))
             }
             target => Ok(target),
@@ -386,11 +386,11 @@ impl Target {
         bytes: &[u8],
         first: usize,
         schemes: &Schemes,
-        look: &impl Fn(&Path) -> Found,
+        stat_host: &impl Fn(&Path) -> HostFile,
     ) -> Result<Option<(DeviceUrl, OsString)>, UrlError> {
         for at in colons(bytes, first).rev() {
-            let image = DeviceUrl::parse(OsStr::from_bytes(&bytes[..at]), schemes, look)?;
-            if image.parts.iter().all(|part| look(&part.path) == Found::Device) {
+            let image = DeviceUrl::parse(OsStr::from_bytes(&bytes[..at]), schemes, stat_host)?;
+            if image.parts.iter().all(|part| stat_host(&part.path) == HostFile::Device) {
                 return Ok(Some((image, OsString::from_vec(bytes[at + 1..].to_vec()))));
             }
         }
@@ -417,7 +417,7 @@ fn refuse_overlaps(runs: &[(&Part, &Arc<FileDevice>, Range<u64>)]) -> Result<(),
     Ok(())
 }
 
-/// What tells a file or block device from all others, under whatever name.
+/// The identity of a file or block device, which is the same under each of its names.
 #[derive(Clone, Copy, PartialEq)]
 enum Identity {
     Block { device: u64 },

@@ -15,7 +15,7 @@ use super::options::parse_bytes;
 pub struct DeviceUrl {
     /// Where its bytes lie: at least one part, and several only for layers that join.
     pub parts: Vec<Part>,
-    /// What stands on the parts, the outermost first.
+    /// The layers on the parts, the outermost first.
     pub layers: Vec<Layer>,
 }
 
@@ -27,21 +27,21 @@ pub struct Part {
     /// Its partition.
     pub partition: Option<u32>,
     /// A run of that.
-    pub run: Option<Run>,
+    pub run: Option<ByteRange>,
 }
 
 /// A run of bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Run {
+pub struct ByteRange {
     /// First byte.
     pub offset: u64,
     /// Bytes; up to the end if not given.
     pub size: Option<u64>,
 }
 
-/// What is there under a path of the host.
+/// The kind of file under a path of the host.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Found {
+pub enum HostFile {
     /// A regular file or a block device.
     Device,
     /// A directory or something else that holds no image.
@@ -50,12 +50,12 @@ pub enum Found {
     Nothing,
 }
 
-/// What the host has under `path`.
-pub fn look(path: &Path) -> Found {
+/// The kind of file that the host has under `path`.
+pub fn stat_host(path: &Path) -> HostFile {
     match fs::metadata(path).map(|metadata| metadata.file_type()) {
-        Ok(kind) if kind.is_file() || kind.is_block_device() => Found::Device,
-        Ok(_) => Found::Other,
-        Err(_) => Found::Nothing,
+        Ok(kind) if kind.is_file() || kind.is_block_device() => HostFile::Device,
+        Ok(_) => HostFile::Other,
+        Err(_) => HostFile::Nothing,
     }
 }
 
@@ -80,14 +80,15 @@ impl DeviceUrl {
     }
 
     /// Whether a part of what is there is meant, or what layers show: it keeps its size. A name
-    /// with `#` or `?` that no file stands behind is none: it may be the name of a file to be made.
+    /// with `#` or `?` whose path does not exist is not a part: it may be the name of a file to be
+    /// made.
     pub fn is_part(&self) -> bool {
-        !self.is_whole() && (!self.layers.is_empty() || look(self.path()) != Found::Nothing)
+        !self.is_whole() && (!self.layers.is_empty() || stat_host(self.path()) != HostFile::Nothing)
     }
 
     pub(super) fn parse_plain(
         text: &OsStr,
-        look: &impl Fn(&Path) -> Found,
+        stat_host: &impl Fn(&Path) -> HostFile,
     ) -> Result<Self, UrlError> {
         let whole = Path::new(text);
         let (path, suffix) = split_suffix(text.as_bytes());
@@ -95,18 +96,18 @@ impl DeviceUrl {
             return Ok(Self::plain(whole));
         }
         let path = Path::new(OsStr::from_bytes(path));
-        match (look(whole), look(path)) {
-            (Found::Device, Found::Device) => Err(UrlError::Ambiguous {
+        match (stat_host(whole), stat_host(path)) {
+            (HostFile::Device, HostFile::Device) => Err(UrlError::Ambiguous {
                 text: text.to_owned(),
                 one: whole.to_owned(),
                 other: path.to_owned(),
             }),
-            (Found::Device, _) => Ok(Self::plain(whole)),
+            (HostFile::Device, _) => Ok(Self::plain(whole)),
             (_, found) => match parse_suffix(suffix) {
                 Ok((partition, run)) => {
                     Ok(Self::of_part(Part { path: path.to_owned(), partition, run }))
                 }
-                Err(_) if found != Found::Device => Ok(Self::plain(whole)),
+                Err(_) if found != HostFile::Device => Ok(Self::plain(whole)),
                 Err(problem) => Err(UrlError::Malformed { text: text.to_owned(), problem }),
             },
         }
@@ -136,7 +137,7 @@ fn partition_number(text: &[u8]) -> Option<u32> {
     str::from_utf8(digits).ok()?.parse().ok().filter(|number| *number > 0)
 }
 
-fn parse_suffix(suffix: &[u8]) -> Result<(Option<u32>, Option<Run>), String> {
+fn parse_suffix(suffix: &[u8]) -> Result<(Option<u32>, Option<ByteRange>), String> {
     let query = suffix.iter().position(|byte| *byte == b'?').unwrap_or(suffix.len());
     let (hash, query) = suffix.split_at(query);
     let partition = match hash {
@@ -155,7 +156,7 @@ fn parse_suffix(suffix: &[u8]) -> Result<(Option<u32>, Option<Run>), String> {
     Ok((partition, run))
 }
 
-fn parse_run(query: &[u8]) -> Result<Run, String> {
+fn parse_run(query: &[u8]) -> Result<ByteRange, String> {
     let (mut offset, mut size) = (None, None);
     for option in query.split(|byte| *byte == b'&') {
         let shown = option.escape_ascii();
@@ -171,5 +172,5 @@ fn parse_run(query: &[u8]) -> Result<Run, String> {
             return Err(format!("`{shown}` is given twice"));
         }
     }
-    Ok(Run { offset: offset.unwrap_or(0), size })
+    Ok(ByteRange { offset: offset.unwrap_or(0), size })
 }

@@ -4,11 +4,14 @@ use crate::key::KeySource;
 use crate::partition::PartitionError;
 use std::os::unix::fs::symlink;
 
-fn look_in<'a>(files: &'a [&'a str], directories: &'a [&'a str]) -> impl Fn(&Path) -> Found + 'a {
+fn look_in<'a>(
+    files: &'a [&'a str],
+    directories: &'a [&'a str],
+) -> impl Fn(&Path) -> HostFile + 'a {
     |path| match path.to_str() {
-        Some(path) if files.contains(&path) => Found::Device,
-        Some(path) if directories.contains(&path) => Found::Other,
-        _ => Found::Nothing,
+        Some(path) if files.contains(&path) => HostFile::Device,
+        Some(path) if directories.contains(&path) => HostFile::Other,
+        _ => HostFile::Nothing,
     }
 }
 
@@ -17,13 +20,13 @@ fn device(text: &str, files: &[&str]) -> Result<DeviceUrl, String> {
         .map_err(|error| error.to_string())
 }
 
-fn target(text: &str, files: &[&str], directories: &[&str]) -> Result<Target, String> {
-    Target::parse(OsStr::new(text), &Schemes::default(), look_in(files, directories))
+fn target(text: &str, files: &[&str], directories: &[&str]) -> Result<PathTarget, String> {
+    PathTarget::parse(OsStr::new(text), &Schemes::default(), look_in(files, directories))
         .map_err(|error| error.to_string())
 }
 
-fn inside(image: DeviceUrl, path: &str) -> Result<Target, String> {
-    Ok(Target::Inside { image, path: path.into() })
+fn inside(image: DeviceUrl, path: &str) -> Result<PathTarget, String> {
+    Ok(PathTarget::Inside { image, path: path.into() })
 }
 
 #[test]
@@ -36,10 +39,10 @@ fn a_path_is_a_device() {
 fn a_partition_and_a_run_are_read() {
     let part = Part { path: "d.img".into(), partition: Some(2), run: None };
     assert_eq!(device("d.img#p2", &["d.img"]), Ok(DeviceUrl::of_part(part.clone())));
-    let run = Run { offset: 1 << 20, size: Some(3 << 30) };
+    let run = ByteRange { offset: 1 << 20, size: Some(3 << 30) };
     let slice = Part { path: "d.img".into(), partition: None, run: Some(run) };
     assert_eq!(device("d.img?offset=1M&size=3G", &["d.img"]), Ok(DeviceUrl::of_part(slice)));
-    let both = Part { run: Some(Run { offset: 512, size: None }), ..part };
+    let both = Part { run: Some(ByteRange { offset: 512, size: None }), ..part };
     assert_eq!(device("d.img#p2?offset=512", &["d.img"]), Ok(DeviceUrl::of_part(both)));
 }
 
@@ -127,18 +130,18 @@ fn a_directory_is_no_image() {
 fn dot_slash_forces_a_host_path() {
     assert_eq!(
         target("./d.img:/etc", &["./d.img", "d.img"], &[]),
-        Ok(Target::Host("./d.img:/etc".into()))
+        Ok(PathTarget::Host("./d.img:/etc".into()))
     );
 }
 
 #[test]
 fn names_without_an_image_are_host_paths() {
-    assert_eq!(target("dir/new", &[], &[]), Ok(Target::Host("dir/new".into())));
+    assert_eq!(target("dir/new", &[], &[]), Ok(PathTarget::Host("dir/new".into())));
     assert_eq!(
         target("odd:/file", &["odd:/file"], &["odd:"]),
-        Ok(Target::Host("odd:/file".into()))
+        Ok(PathTarget::Host("odd:/file".into()))
     );
-    assert_eq!(target("a:b", &["a"], &[]), Ok(Target::Host("a:b".into())));
+    assert_eq!(target("a:b", &["a"], &[]), Ok(PathTarget::Host("a:b".into())));
 }
 
 #[test]
@@ -150,14 +153,17 @@ fn two_readings_of_a_target_are_an_error() {
 #[test]
 fn names_need_not_be_text() {
     let text = OsStr::from_bytes(b"d\xff:/\xfe");
-    let look = |path: &Path| {
-        if path.as_os_str().as_bytes() == b"d\xff" { Found::Device } else { Found::Nothing }
+    let stat_host = |path: &Path| {
+        if path.as_os_str().as_bytes() == b"d\xff" { HostFile::Device } else { HostFile::Nothing }
     };
-    let expected = Target::Inside {
+    let expected = PathTarget::Inside {
         image: DeviceUrl::plain(OsStr::from_bytes(b"d\xff")),
         path: OsString::from_vec(b"/\xfe".to_vec()),
     };
-    assert_eq!(Target::parse(text, &Schemes::default(), look).expect("one reading"), expected);
+    assert_eq!(
+        PathTarget::parse(text, &Schemes::default(), stat_host).expect("one reading"),
+        expected
+    );
 }
 
 #[test]
@@ -167,7 +173,7 @@ fn a_named_run_of_a_file_is_opened() {
     fs::write(&path, [[1; 512], [2; 512], [3; 512]].concat()).expect("written");
     let mut name = path.clone().into_os_string();
     name.push("?offset=512&size=1k");
-    let device = open(&name, &Schemes::default(), Access::ReadOnly, &OpenOptions::new())
+    let device = open(&name, &Schemes::default(), Access::ReadOnly, &FileDeviceOptions::new())
         .expect("opened")
         .device;
     let mut bytes = [0; 1024];
@@ -177,13 +183,13 @@ fn a_named_run_of_a_file_is_opened() {
 
     let mut name = path.clone().into_os_string();
     name.push("?offset=2k");
-    let error = open(&name, &Schemes::default(), Access::ReadOnly, &OpenOptions::new())
+    let error = open(&name, &Schemes::default(), Access::ReadOnly, &FileDeviceOptions::new())
         .expect_err("past the end");
     assert!(matches!(error, UrlError::Slice { .. }), "{error}");
 
     let mut name = path.into_os_string();
     name.push("#p1");
-    let error = open(&name, &Schemes::default(), Access::ReadOnly, &OpenOptions::new())
+    let error = open(&name, &Schemes::default(), Access::ReadOnly, &FileDeviceOptions::new())
         .expect_err("no table");
     assert!(matches!(error, UrlError::Partition { error: PartitionError::NoTable, .. }), "{error}");
 }
@@ -198,9 +204,9 @@ fn luks(key: KeySource) -> Layer {
 
 #[test]
 fn runs_are_joined_in_their_order() {
-    let first = Part { run: Some(Run { offset: 512, size: Some(1024) }), ..part("/a") };
+    let first = Part { run: Some(ByteRange { offset: 512, size: Some(1024) }), ..part("/a") };
     let second = Part { partition: Some(2), ..part("b,c") };
-    let third = Part { run: Some(Run { offset: 0, size: Some(1 << 20) }), ..part("/d") };
+    let third = Part { run: Some(ByteRange { offset: 0, size: Some(1 << 20) }), ..part("/d") };
     let joined = |parts| DeviceUrl { parts, layers: vec![Layer::Linear] };
     assert_eq!(
         device("linear:/a?offset=512&size=1k,/d?size=1M", &["/a", "/d"]),
@@ -256,7 +262,7 @@ fn a_plain_device_is_described_by_its_options() {
         ..Plain::new(cipher)
     };
     let expected = DeviceUrl {
-        parts: vec![Part { run: Some(Run { offset: 1 << 20, size: None }), ..part("d.img") }],
+        parts: vec![Part { run: Some(ByteRange { offset: 1 << 20, size: None }), ..part("d.img") }],
         layers: vec![Layer::Crypt {
             plain: Some(plain),
             key: KeySource::File("k".into()),
@@ -302,7 +308,7 @@ fn mistakes_in_layers_are_named() {
     );
 }
 
-/// Whatever names a file has.
+/// Files with any names.
 #[test]
 fn parts_that_lie_on_each_other_are_refused() {
     let dir = tempfile::tempdir().expect("a place for the test");
@@ -313,7 +319,7 @@ fn parts_that_lie_on_each_other_are_refused() {
     symlink("a", at("symbolic")).expect("a link");
     fs::hard_link(at("a"), at("hard")).expect("a link");
     let opened = |text: String| {
-        let opened = open(text, &Schemes::default(), Access::ReadWrite, &OpenOptions::new());
+        let opened = open(text, &Schemes::default(), Access::ReadWrite, &FileDeviceOptions::new());
         opened.map(|opened| opened.device.size()).map_err(|error| error.to_string())
     };
     let [a, b] = ["a", "b"].map(at);

@@ -31,7 +31,7 @@ pub struct Step {
 
 /// The credentials with which a file is created.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Creator {
+pub struct Credentials {
     /// Owner of the new file.
     pub uid: u32,
     /// Group of the new file, except in a setgid directory.
@@ -123,32 +123,32 @@ pub enum Call {
         dir: FileId,
         name: Vec<u8>,
         mode: u32,
-        creator: Creator,
+        credentials: Credentials,
     },
     MakeNode {
         dir: FileId,
         name: Vec<u8>,
         mode: u32,
         node: NodeKind,
-        creator: Creator,
+        credentials: Credentials,
     },
     MakeDir {
         dir: FileId,
         name: Vec<u8>,
         mode: u32,
-        creator: Creator,
+        credentials: Credentials,
     },
     Symlink {
         dir: FileId,
         name: Vec<u8>,
         target: Vec<u8>,
-        creator: Creator,
+        credentials: Credentials,
     },
     /// A file without a name, opened once.
     TempFile {
         dir: FileId,
         mode: u32,
-        creator: Creator,
+        credentials: Credentials,
     },
     Link {
         file: FileId,
@@ -295,25 +295,25 @@ pub enum Call {
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let by = |creator: &Creator| match *creator == Creator::default() {
+        let by = |credentials: &Credentials| match *credentials == Credentials::default() {
             true => String::new(),
-            false => format!(" by {creator:?}"),
+            false => format!(" by {credentials:?}"),
         };
         match self {
-            Self::Create { dir, name, mode, creator } => {
-                write!(f, "create {dir:?}/{} {mode:o}{}", short(name), by(creator))
+            Self::Create { dir, name, mode, credentials } => {
+                write!(f, "create {dir:?}/{} {mode:o}{}", short(name), by(credentials))
             }
-            Self::MakeNode { dir, name, mode, node, creator } => {
-                write!(f, "mknod {dir:?}/{} {mode:o} {node:?}{}", short(name), by(creator))
+            Self::MakeNode { dir, name, mode, node, credentials } => {
+                write!(f, "mknod {dir:?}/{} {mode:o} {node:?}{}", short(name), by(credentials))
             }
-            Self::MakeDir { dir, name, mode, creator } => {
-                write!(f, "mkdir {dir:?}/{} {mode:o}{}", short(name), by(creator))
+            Self::MakeDir { dir, name, mode, credentials } => {
+                write!(f, "mkdir {dir:?}/{} {mode:o}{}", short(name), by(credentials))
             }
-            Self::Symlink { dir, name, target, creator } => {
-                write!(f, "symlink {dir:?}/{} to {}{}", short(name), short(target), by(creator))
+            Self::Symlink { dir, name, target, credentials } => {
+                write!(f, "symlink {dir:?}/{} to {}{}", short(name), short(target), by(credentials))
             }
-            Self::TempFile { dir, mode, creator } => {
-                write!(f, "tmpfile {dir:?} {mode:o}{}", by(creator))
+            Self::TempFile { dir, mode, credentials } => {
+                write!(f, "tmpfile {dir:?} {mode:o}{}", by(credentials))
             }
             Self::Link { file, dir, name } => write!(f, "link {file:?} {dir:?}/{}", short(name)),
             Self::Unlink { dir, name } => write!(f, "unlink {dir:?}/{}", short(name)),

@@ -4,7 +4,7 @@ use super::acl::{AclEntry, AclTag};
 use super::flags::{self, KEPT};
 use super::model::LOST_AND_FOUND;
 use super::{
-    Answer, CAPABILITY, Call, Creator, Expected, Fallocate, FileId, History, Model, Moment,
+    Answer, CAPABILITY, Call, Credentials, Expected, Fallocate, FileId, History, Model, Moment,
     NodeKind, RenameHow, Rules, Step, XattrHow,
 };
 use crate::Kind;
@@ -226,12 +226,12 @@ impl Generator<'_> {
         match family.expect("the pick is below the sum").0 {
             Family::Creates => {
                 let (dir, name) = (self.dir(), self.new_name());
-                let (mode, creator) = (self.mode(), self.creator());
-                self.push(Call::Create { dir, name, mode, creator });
+                let (mode, credentials) = (self.mode(), self.credentials());
+                self.push(Call::Create { dir, name, mode, credentials });
             }
             Family::Nodes => {
                 let (dir, name) = (self.dir(), self.new_name());
-                let (mode, creator) = (self.mode(), self.creator());
+                let (mode, credentials) = (self.mode(), self.credentials());
                 let (major, minor) =
                     (self.random.below(4000) as u32, self.random.below(70_000) as u32);
                 let node = match self.random.below(4) {
@@ -240,17 +240,17 @@ impl Generator<'_> {
                     2 => NodeKind::CharDevice(major, minor),
                     _ => NodeKind::BlockDevice(major % 256, minor % 256),
                 };
-                self.push(Call::MakeNode { dir, name, mode, node, creator });
+                self.push(Call::MakeNode { dir, name, mode, node, credentials });
             }
             Family::Directories => {
-                let (dir, name, creator) = (self.dir(), self.new_name(), self.creator());
+                let (dir, name, credentials) = (self.dir(), self.new_name(), self.credentials());
                 let mode = [0o755, 0o700, 0o1777, 0o777][self.random.below(4) as usize];
-                self.push(Call::MakeDir { dir, name, mode, creator });
+                self.push(Call::MakeDir { dir, name, mode, credentials });
             }
             Family::Symlinks => self.symlink(),
             Family::TempFiles => {
-                let (dir, mode, creator) = (self.dir(), self.mode(), self.creator());
-                self.push(Call::TempFile { dir, mode, creator });
+                let (dir, mode, credentials) = (self.dir(), self.mode(), self.credentials());
+                self.push(Call::TempFile { dir, mode, credentials });
             }
             Family::Links => {
                 let (file, dir, name) = (self.any_file(), self.dir(), self.new_name());
@@ -331,7 +331,7 @@ impl Generator<'_> {
     /// A reachable file of some kind.
     fn of_kind(&mut self, is_it: impl Fn(Kind) -> bool) -> Option<FileId> {
         let files = self.model.files();
-        let files = files.filter(|(id, file)| !file.is_nameless(*id) || file.held > 0);
+        let files = files.filter(|(id, file)| !file.is_unlinked(*id) || file.held > 0);
         let files = files.filter(|(_, file)| is_it(file.kind)).map(|(id, _)| id).collect();
         self.pick(files)
     }
@@ -394,20 +394,20 @@ impl Generator<'_> {
         [0o644, 0o600, 0o755, 0o640, 0o666, 0o777, 0o400][self.random.below(7) as usize]
     }
 
-    fn creator(&mut self) -> Creator {
+    fn credentials(&mut self) -> Credentials {
         if !self.profile.creators || self.random.below(2) == 0 {
-            return Creator {
+            return Credentials {
                 umask: if self.random.below(2) == 0 { 0 } else { 0o22 },
-                ..Creator::default()
+                ..Credentials::default()
             };
         }
         let ids = [0, 1, 1000, 65_534, 70_000, 4_000_000_000];
         let uid = ids[self.random.below(6) as usize];
-        Creator { uid, gid: ids[self.random.below(6) as usize], umask: 0o27 }
+        Credentials { uid, gid: ids[self.random.below(6) as usize], umask: 0o27 }
     }
 
     fn symlink(&mut self) {
-        let (dir, name, creator) = (self.dir(), self.new_name(), self.creator());
+        let (dir, name, credentials) = (self.dir(), self.new_name(), self.credentials());
         let block = self.model.rules.block_size;
         let length = match self.random.below(6) {
             0 => 59,
@@ -418,7 +418,7 @@ impl Generator<'_> {
             _ => 1 + self.random.below(20),
         };
         let target = (0..length).map(|at| b'a' + (at % 26) as u8).collect();
-        self.push(Call::Symlink { dir, name, target, creator });
+        self.push(Call::Symlink { dir, name, target, credentials });
     }
 
     fn removal(&mut self) {
@@ -636,7 +636,7 @@ impl Generator<'_> {
 
     fn flags(&mut self) {
         let kept = self.model.files().filter(|(id, file)| {
-            file.flags & KEPT != 0 && (!file.is_nameless(*id) || file.held > 0)
+            file.flags & KEPT != 0 && (!file.is_unlinked(*id) || file.held > 0)
         });
         let kept = kept.map(|(id, _)| id).collect();
         let chosen = self.pick(kept).filter(|_| self.random.below(3) > 0);
@@ -705,7 +705,7 @@ impl Generator<'_> {
         for number in start..start + count {
             let mut name = format!("crowd-{number:07}").into_bytes();
             name.resize(name.len().max(length), b'c');
-            self.push(Call::Create { dir, name, mode: 0o644, creator: Creator::default() });
+            self.push(Call::Create { dir, name, mode: 0o644, credentials: Credentials::default() });
         }
     }
 }

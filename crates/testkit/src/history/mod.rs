@@ -25,7 +25,7 @@ use std::ops::Range;
 
 pub use acl::{AclEntry, AclTag, from_xattr as acl_from_xattr, to_xattr as acl_to_xattr};
 pub use calls::{
-    CAPABILITY, Call, Creator, Fallocate, FileId, Moment, NodeKind, RenameHow, Step, XattrHow,
+    CAPABILITY, Call, Credentials, Fallocate, FileId, Moment, NodeKind, RenameHow, Step, XattrHow,
     bytes_of, value_of,
 };
 pub use content::Content;

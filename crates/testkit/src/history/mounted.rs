@@ -3,8 +3,8 @@
 use super::acl::to_xattr;
 use super::flags;
 use super::{
-    Answer, Attributes, Call, Creator, Fallocate, FileId, Model, Moment, NodeKind, RenameHow, Step,
-    Subject, XattrHow, bytes_of, value_of,
+    Answer, Attributes, Call, Credentials, Fallocate, FileId, Model, Moment, NodeKind, RenameHow,
+    Step, Subject, XattrHow, bytes_of, value_of,
 };
 use crate::{Kind, tool};
 use rustix::fs::{
@@ -164,28 +164,28 @@ impl Subject for Mounted {
 
     fn perform(&mut self, step: &Step, model: &Model) -> Result<Answer, Errno> {
         match &step.call {
-            Call::Create { dir, name, mode, creator } => {
+            Call::Create { dir, name, mode, credentials } => {
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-                let mode = masked(*mode, creator, *dir, model);
+                let mode = masked(*mode, credentials, *dir, model);
                 drop(rustix::fs::open(self.name(*dir, name, model), flags, mode)?);
             }
-            Call::MakeNode { dir, name, mode, node, creator } => {
+            Call::MakeNode { dir, name, mode, node, credentials } => {
                 let path = self.name(*dir, name, model);
                 let device = node.device().unwrap_or((0, 0));
                 let device = rustix::fs::makedev(device.0, device.1);
-                let mode = masked(*mode, creator, *dir, model);
+                let mode = masked(*mode, credentials, *dir, model);
                 rustix::fs::mknodat(CWD, path, file_type(*node), mode, device)?;
             }
-            Call::MakeDir { dir, name, mode, creator } => {
-                let mode = masked(*mode, creator, *dir, model);
+            Call::MakeDir { dir, name, mode, credentials } => {
+                let mode = masked(*mode, credentials, *dir, model);
                 rustix::fs::mkdir(self.name(*dir, name, model), mode)?;
             }
             Call::Symlink { dir, name, target, .. } => {
                 rustix::fs::symlink(OsStr::from_bytes(target), self.name(*dir, name, model))?;
             }
-            Call::TempFile { dir, mode, creator } => {
+            Call::TempFile { dir, mode, credentials } => {
                 let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-                let mode = masked(*mode, creator, *dir, model);
+                let mode = masked(*mode, credentials, *dir, model);
                 let made = rustix::fs::open(self.path(*dir, model), flags, mode)?;
                 self.held.entry(FileId(step.number)).or_default().push(made);
             }
@@ -333,9 +333,9 @@ impl Subject for Mounted {
 }
 
 /// The kernel ignores the umask if the directory has a default list; the process's umask is zero.
-fn masked(mode: u32, creator: &Creator, dir: FileId, model: &Model) -> Mode {
+fn masked(mode: u32, credentials: &Credentials, dir: FileId, model: &Model) -> Mode {
     let has_default = model.file(dir).is_some_and(|dir| !dir.default_acl.is_empty());
-    Mode::from_raw_mode(if has_default { mode } else { mode & !creator.umask })
+    Mode::from_raw_mode(if has_default { mode } else { mode & !credentials.umask })
 }
 
 fn file_type(node: NodeKind) -> FileType {

@@ -226,7 +226,7 @@ impl<'i, S: Source> Importer<'i, S> {
         let options = OpenOptions::new().write(true).mode(bits);
         let dir = place.parent().unwrap_or(Path::new("/"));
         let refused = |error: extant::PathError| image.refusal_at(place, error.cause());
-        let to = options.open_nameless(&image.fs, dir).map_err(|error| match error.cause() {
+        let to = options.open_tmpfile(&image.fs, dir).map_err(|error| match error.cause() {
             // What is missing is the directory.
             Cause::NotFound | Cause::NotADirectory => image.refusal(&error),
             _ => refused(error),

@@ -18,7 +18,7 @@ use extant::rooms::device::FileDevice;
 use extant::rooms::image::mkfs::probe::is_ext;
 use extant::rooms::ondisk::inode::FileType;
 use extant::rooms::reader::{Follow, LoadedInode, VolumeRead};
-use extant::rooms::storage::{DeviceUrl, Target, look};
+use extant::rooms::storage::{DeviceUrl, PathTarget, stat_host};
 
 use crate::editor::{Edited, Opening, edit_each};
 use crate::failure::{At, Failure};
@@ -30,36 +30,36 @@ use copier::{Copier, FirstCopies, IS_THE_IMAGE, Rules};
 use importer::Importer;
 use sources::{Host, Within};
 
-/// Copy files out of an image, into one, or from one to another
+/// Copy files into an image, out of one, or between two
 ///
-/// Sources and target are inside images or on this machine. Holes stay holes. A file has its name,
-/// or the contents of one that is replaced go, when the copy is whole. Where the target is a link
-/// to a file of this machine, that file is cut and written in place, as cp(1) does: a copy that
-/// fails leaves a part of it.
+/// Sources and target are in images or on this machine. Holes are kept. A file gets its name, or
+/// replaces an existing file, when the copy is complete. If the target is a symbolic link to a file
+/// of this machine, that file is truncated and written in place, as by cp(1): a copy that fails
+/// leaves it incomplete.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Directories with all they hold; symlinks and devices as such
+    /// Copy directories recursively, and symbolic links and device files as such
     #[arg(short, visible_short_alias = 'R')]
     recursive: bool,
-    /// Keep modes, owners where allowed, times, extended attributes and ACLs
+    /// Preserve mode, times, extended attributes and ACLs, and ownership if permitted
     #[arg(short)]
     preserve: bool,
-    /// All of `-r -p`, and hard links among the copied files stay hard links
+    /// Same as -r -p, and preserve hard links among the copied files
     #[arg(short)]
     archive: bool,
-    /// Leave files that exist as they are
+    /// Do not overwrite existing files
     #[arg(short)]
     no_clobber: bool,
-    /// Name each file that is copied
+    /// Print the name of each file copied
     #[arg(short)]
     verbose: bool,
-    /// The image, spelled out: the sources are then paths inside it
+    /// Image; the sources are then paths in it
     #[arg(long, value_name = "IMAGE")]
     image: Option<OsString>,
-    /// IMAGE:/path, or files of this machine
+    /// IMAGE:/path, or a file of this machine
     #[arg(value_name = "SOURCE", required = true)]
     sources: Vec<OsString>,
-    /// A directory of this machine or a new name there, or IMAGE:/path
+    /// IMAGE:/path, or a directory or new name on this machine
     #[arg(value_name = "TARGET")]
     target: OsString,
     #[command(flatten)]
@@ -74,7 +74,9 @@ impl Args {
             no_clobber: self.no_clobber,
             verbose: self.verbose,
         };
-        if let Ok(Target::Inside { .. }) = Target::parse(&self.target, extant::schemes(), look) {
+        if let Ok(PathTarget::Inside { .. }) =
+            PathTarget::parse(&self.target, extant::schemes(), stat_host)
+        {
             return self.copy_in(rules, session);
         }
         if let Some(option) = self.opening.given() {
@@ -116,7 +118,10 @@ impl Args {
     /// `cp FILE disk.img`: meant is a copy into the image, whose root directory is to be named.
     fn refuse_image_as_file(&self, target: &Path) -> Result<(), Failure> {
         let is_of_host = |source: &OsString| {
-            matches!(Target::parse(source, extant::schemes(), look), Ok(Target::Host(_)))
+            matches!(
+                PathTarget::parse(source, extant::schemes(), stat_host),
+                Ok(PathTarget::Host(_))
+            )
         };
         if self.image.is_some() || !self.sources.iter().all(is_of_host) {
             return Ok(());
@@ -137,8 +142,10 @@ impl Args {
     fn refuse_files_of_host(&self) -> Result<(), Failure> {
         let is_file = |source: &OsString| {
             let is_ext = |device| is_ext(&device).unwrap_or(true);
-            matches!(Target::parse(source, extant::schemes(), look), Ok(Target::Host(_)))
-                && Path::new(source).exists()
+            matches!(
+                PathTarget::parse(source, extant::schemes(), stat_host),
+                Ok(PathTarget::Host(_))
+            ) && Path::new(source).exists()
                 && !FileDevice::open(Path::new(source)).is_ok_and(is_ext)
         };
         if self.image.is_some() || !self.sources.iter().all(is_file) {
@@ -197,8 +204,8 @@ impl Args {
             let inside = inside_of(self.image.as_deref(), std::slice::from_ref(source))?;
             return Ok(inside.into_iter().next());
         }
-        match Target::parse(source, extant::schemes(), look) {
-            Ok(Target::Inside { .. }) => Inside::parse(source).map(Some),
+        match PathTarget::parse(source, extant::schemes(), stat_host) {
+            Ok(PathTarget::Inside { .. }) => Inside::parse(source).map(Some),
             _ => Ok(None),
         }
     }

@@ -16,18 +16,18 @@ use extant::rooms::check::run::{
 };
 use extant::rooms::check::{BlockTest, Options, Report};
 use extant::rooms::device::undo::UndoDevice;
-use extant::rooms::device::{ByteSize, Device, Direct, OpenOptions as FileOptions, block_devices};
+use extant::rooms::device::{ByteSize, Device, Direct, FileDeviceOptions, block_devices};
 use extant::rooms::image::mkfs::bad_blocks::read_list;
 use extant::rooms::journal::{JournalError, NotOpened};
 use extant::rooms::layout::RunSet;
-use extant::rooms::storage::{Access, DeviceUrl, look};
+use extant::rooms::storage::{Access, DeviceUrl, stat_host};
 
 use super::undo;
 use crate::err_line;
 use crate::failure::Failure;
+use crate::parse;
 use crate::sandbox;
 use crate::session::Session;
-use crate::table;
 use crate::waiting::Waiting;
 use console::{Answering, Console};
 use extended::Extended;
@@ -39,68 +39,67 @@ pub(crate) use extant::rooms::check::run::OPERATIONAL;
 pub(crate) const USAGE: u8 = 16;
 pub(crate) const CANCELLED: u8 = 32;
 
-/// Check a volume and repair it, as e2fsck does
+/// Check and repair a volume, as e2fsck does
 ///
-/// A clean volume that was checked lately is left alone unless -f is given.
+/// A clean volume whose check is not due is skipped, unless -f is given.
 #[derive(Debug, clap::Args)]
 #[command(
     args_override_self = true,
     after_help = "Exit codes: 0 no errors, 1 corrected, 4 left uncorrected, 8 operational error, 16 usage, 32 cancelled; their sums."
 )]
 pub(crate) struct Args {
-    /// Repair what is safe without questions, stop at anything else
+    /// Repair automatically what is safe; stop at anything else
     #[arg(short = 'p', visible_short_alias = 'a')]
     preen: bool,
-    /// Change nothing, answer no to all
+    /// Change nothing; answer no to all questions
     #[arg(short = 'n')]
     no: bool,
-    /// Answer yes to all
+    /// Answer yes to all questions
     #[arg(short = 'y')]
     yes: bool,
-    /// Check even if the volume says that it is clean
+    /// Force: check even if the volume is clean
     #[arg(short)]
     force: bool,
-    /// Statistics at the end
+    /// Print statistics at the end
     #[arg(short)]
     verbose: bool,
-    /// Time and I/O; twice: for each pass
+    /// Print time and I/O; twice: for each pass
     #[arg(short, action = clap::ArgAction::Count)]
     times: u8,
-    /// The block of the superblock to take: a backup's
+    /// Use the backup superblock in this block
     #[arg(short = 'b', value_name = "BLOCK")]
     superblock: Option<u64>,
-    /// Look for the superblock with this block size only
+    /// Block size to use when searching for the superblock
     #[arg(short = 'B', value_name = "BYTES")]
     block_size: Option<u32>,
-    /// Read all blocks and list the bad ones; twice: write each, read it back, put back what was
-    /// there
+    /// Check for bad blocks with a read-only test; twice: with a non-destructive read-write test
     #[arg(short = 'c', action = clap::ArgAction::Count)]
     check_blocks: u8,
-    /// Progress as numbers to this file descriptor; 0 draws a bar
+    /// Write progress to this file descriptor; 0 draws a bar
     #[arg(short = 'C', value_name = "FD", allow_hyphen_values = true)]
     progress: Option<i32>,
-    /// Messages for those who look for errors in the checker
+    /// Print debugging output
     #[arg(short)]
     debug: bool,
-    /// Pack all directories anew
+    /// Optimize all directories
     #[arg(short = 'D')]
     directories: bool,
     /// Extended options, separated by commas
     #[arg(short = 'E', value_name = "OPTIONS")]
     extended: Vec<String>,
-    /// Drop the image's pages from the cache first
+    /// Flush the image's pages from the cache first
     #[arg(short = 'F')]
     flush: bool,
-    /// The device of the external journal; it is found by its UUID unless it is named
+    /// Device of the external journal; by default it is found by its UUID
     #[arg(short = 'j', value_name = "DEVICE")]
     journal: Option<OsString>,
-    /// With -c: keep the bad blocks listed so far
+    /// With -c: keep the existing list of bad blocks
     #[arg(short)]
     keep: bool,
     /// Add the bad blocks listed in a file
     #[arg(short = 'l', value_name = "FILE")]
     add_bad_blocks: Option<PathBuf>,
-    /// Replace the list of bad blocks by the one in a file
+    /// Replace the list of bad blocks by that of a file
     #[arg(short = 'L', value_name = "FILE")]
     set_bad_blocks: Option<PathBuf>,
     /// Does nothing; for old scripts
@@ -108,39 +107,39 @@ pub(crate) struct Args {
     nothing: bool,
     #[command(flatten)]
     waiting: Waiting,
-    /// The version
+    /// Print version
     #[arg(short = 'V')]
     version: bool,
-    /// Keep what is overwritten in this file; extant undo puts it back
+    /// Save overwritten blocks in an undo file, for extant undo
     #[arg(short = 'z', value_name = "UNDO_FILE")]
     undo: Option<OsString>,
-    /// Threads that look; as many as there are cores
+    /// Number of threads; by default the number of processors
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Memory for the check's tables: bytes, or with K, M, G
+    /// Limit of memory for tables: bytes, or with K, M, G
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
-    /// One JSON document of all findings
+    /// Print all findings as one JSON document
     #[arg(long)]
     json: bool,
-    /// Do not restrict this process while it reads the image
+    /// Do not restrict this process (landlock, seccomp)
     #[arg(long)]
     no_sandbox: bool,
-    /// The image
+    /// Image
     #[arg(value_name = "IMAGE", required_unless_present = "version")]
     image: Option<OsString>,
 }
 
 /// Parses the words of a command line and runs it; the exit code. `name` is how we were called.
 pub(crate) fn run_words(name: &'static str, as_twin: bool, words: Vec<OsString>) -> u8 {
-    match table::parse_alone::<Args>(name, words) {
+    match parse::parse_alone::<Args>(name, words) {
         Ok(args) => {
             let mut session = Session::new(name, as_twin);
             let outcome = args.run(&mut session);
             session.close_unheard(outcome)
         }
         // Help is no error.
-        Err(error) => match table::refuse(&error) {
+        Err(error) => match parse::refuse(&error) {
             0 => 0,
             _ => USAGE,
         },
@@ -424,8 +423,8 @@ impl Run<'_> {
     ) -> Result<(Opened, Option<JournalDevice>), Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::new(error).with_code(OPERATIONAL);
         let access = if answering == Answering::No { Access::ReadOnly } else { Access::ReadWrite };
-        let url =
-            DeviceUrl::parse(image, extant::schemes(), look).map_err(|error| failed(&error))?;
+        let url = DeviceUrl::parse(image, extant::schemes(), stat_host)
+            .map_err(|error| failed(&error))?;
         if self.args.flush {
             drop_cached_pages(&url).map_err(|error| failed(&error))?;
         }
@@ -434,12 +433,12 @@ impl Run<'_> {
         }
         // A search for bad blocks by writing reads the medium, not the page cache.
         let direct = if self.args.check_blocks > 1 { Direct::WherePossible } else { Direct::Off };
-        let options = FileOptions::new().write(access == Access::ReadWrite).direct(direct);
+        let options = FileDeviceOptions::new().write(access == Access::ReadWrite).direct(direct);
         // After waiting the image must stay free.
         let options = options.shared_lock(self.args.waiting.wait.is_some());
         let options = self.args.waiting.on(options.reads_around(true));
         let files = url.open_files(&options).map_err(|error| failed(&error))?;
-        let journal_options = FileOptions::new().write(access == Access::ReadWrite);
+        let journal_options = FileDeviceOptions::new().write(access == Access::ReadWrite);
         let journal_options = self.args.waiting.on(journal_options);
         let (journal, no_journal) = match (named, url.plain_device(&files)) {
             (None, Some(Ok(device))) => {
@@ -487,8 +486,8 @@ impl Run<'_> {
         let Some(name) = &self.args.journal else { return Ok(None) };
         let access = if answering == Answering::No { Access::ReadOnly } else { Access::ReadWrite };
         let url =
-            DeviceUrl::parse(name, extant::schemes(), look).map_err(|error| failed(&error))?;
-        let options = self.args.waiting.on(FileOptions::new());
+            DeviceUrl::parse(name, extant::schemes(), stat_host).map_err(|error| failed(&error))?;
+        let options = self.args.waiting.on(FileDeviceOptions::new());
         let device = url.open(access, &options).map_err(|error| failed(&error))?;
         let number = block_devices::number_of(url.path()).filter(|_| url.is_whole());
         Ok(Some(JournalDevice { device: device.device, number }))

@@ -18,43 +18,43 @@ use crate::survey::Survey;
 use crate::{err_line, say};
 use groups::Numbers;
 
-/// Show what a volume is: a summary, or superblock and groups as dumpe2fs does
+/// Show a summary, or the superblock and groups as dumpe2fs does
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Superblock and groups in full, as dumpe2fs shows them
+    /// Print superblock and groups in full, as dumpe2fs does
     #[arg(short, long)]
     all: bool,
-    /// The bad blocks that the volume lists
+    /// Print the list of bad blocks
     #[arg(short)]
     bad_blocks: bool,
-    /// Features that are not known do not stop it
+    /// Force: ignore unknown features
     #[arg(short)]
     force: bool,
-    /// The groups in a form that programs read
+    /// Print the groups in a machine-readable form
     #[arg(short)]
     groups: bool,
-    /// The superblock only
+    /// Print the superblock only
     #[arg(short = 'h')]
     header_only: bool,
     /// Refused: files of e2image
     #[arg(short = 'i', hide = true)]
     image_file: bool,
-    /// The multiple mount protection block
+    /// Print the multiple mount protection block
     #[arg(short)]
     mmp: bool,
-    /// Another superblock: superblock=BLOCK, blocksize=BYTES
+    /// Use another superblock: superblock=BLOCK, blocksize=BYTES
     #[arg(short = 'o', value_name = "SUPERBLOCK", value_delimiter = ',')]
     superblock: Vec<String>,
-    /// Block numbers of the groups in hexadecimal
+    /// Print block numbers of the groups in hexadecimal
     #[arg(short = 'x')]
     hexadecimal: bool,
-    /// The version
+    /// Print version
     #[arg(short = 'V')]
     version: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// The image
+    /// Image
     #[arg(value_name = "IMAGE", required_unless_present = "version")]
     image: Option<OsString>,
 }

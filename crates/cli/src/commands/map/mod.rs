@@ -19,25 +19,25 @@ use extant::inspect::{KINDS, VolumeMap};
 /// Pixels for each unit of the picture: letters stay sharp.
 const PNG_SCALE: f32 = 1.5;
 
-/// Draw what lies where: groups, metadata, data, free space, fragmentation
+/// Draw groups, metadata, data, free space and fragmentation
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A scalable picture; what is made unless the output's name says otherwise
+    /// Make an SVG picture; the default, unless the name of the output ends in .png, .html or .json
     #[arg(long, group = "form")]
     svg: bool,
-    /// A picture in pixels
+    /// Make a PNG picture
     #[arg(long, group = "form")]
     png: bool,
-    /// A page with the picture and its figures
+    /// Make an HTML page with the picture and its figures
     #[arg(long, group = "form")]
     html: bool,
-    /// The figures behind the picture, as JSON
+    /// Print the figures as JSON
     #[arg(long, group = "form")]
     json: bool,
-    /// Where it goes; standard output without it
+    /// Output file; standard output by default
     #[arg(short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The image
+    /// Image
     #[arg(value_name = "IMAGE")]
     image: OsString,
 }

@@ -1,6 +1,6 @@
 //! Data of one file that wait for their blocks.
 
-use crate::ranks::SpareLock;
+use crate::ranks::BufferPoolLock;
 use extant_device::{AlignedBuffer, Request};
 use extant_ondisk::Geometry;
 use extant_runtime::sync::atomic::{AtomicUsize, Ordering};
@@ -10,19 +10,19 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Bytes of the largest piece: buffers of one size can take each other's place, whoever made them.
-pub(super) const PIECE: usize = 256 << 10;
+/// Bytes of the largest chunk: buffers of one size are interchangeable.
+pub(super) const CHUNK: usize = 256 << 10;
 /// Direct requests want addresses that are multiples of this at most.
 const ALIGNMENT: usize = 4096;
 
 /// Data of a file in blocks that its map knows as holes. They are zeros where nothing was written.
 ///
-/// Guarded by the inode's lock. Whoever maps a block of the file looks here first: a block is
+/// Guarded by the inode's lock. A thread that maps a block of the file looks here first: a block is
 /// mapped or delayed, never both.
 #[derive(Debug, Default)]
-pub(crate) struct Delayed {
+pub(crate) struct DelayedData {
     /// By their first block; they do not overlap.
-    pieces: BTreeMap<u64, Piece>,
+    chunks: BTreeMap<u64, DirtyChunk>,
     /// Runs of blocks that lie together.
     runs: u64,
     /// Where the data end, in bytes of the file. The file reaches at least as far.
@@ -39,31 +39,32 @@ pub(crate) struct Delayed {
     pub(super) map_reserved: u64,
     /// Bytes promised to the file's owners.
     pub(super) quota: u64,
-    /// The blocks of all pieces of which some are on their way to the device.
-    flight: Option<Range<u64>>,
-    /// When they are to be written, on the environment's clock; `None` while nobody knows of them.
+    /// The blocks of all chunks of which some are on their way to the device.
+    under_writeback: Option<Range<u64>>,
+    /// When they are to be written, on the environment's clock; `None` while the file is not in the
+    /// list of files to write.
     pub(super) due: Option<Duration>,
 }
 
-/// Buffers of the largest pieces that are kept for the next ones: to copy into memory that is new
+/// Buffers of the largest chunks that are kept for the next ones: to copy into memory that is new
 /// to the process costs twice as much, and what one thread gives back to the allocator another may
 /// not find there.
 #[derive(Debug)]
-pub(crate) struct Spares {
+pub(crate) struct BufferPool {
     /// They hold anything.
-    buffers: Mutex<Vec<Arc<AlignedBuffer>>, SpareLock>,
+    buffers: Mutex<Vec<Arc<AlignedBuffer>>, BufferPoolLock>,
     most: AtomicUsize,
 }
 
-impl Spares {
-    /// None yet; at most so many bytes of them.
+impl BufferPool {
+    /// An empty pool of at most `bytes` bytes.
     pub(super) fn new(bytes: u64) -> Self {
-        Self { buffers: Mutex::default(), most: AtomicUsize::new(pieces_of(bytes)) }
+        Self { buffers: Mutex::default(), most: AtomicUsize::new(chunks_of(bytes)) }
     }
 
-    /// Gives up those beyond so many bytes.
+    /// Frees the buffers beyond `bytes` bytes.
     pub(super) fn keep_at_most(&self, bytes: u64) {
-        let most = pieces_of(bytes);
+        let most = chunks_of(bytes);
         self.most.store(most, Ordering::Relaxed);
         let mut buffers = self.buffers.lock();
         let kept = buffers.len().min(most);
@@ -80,7 +81,7 @@ impl Spares {
         drop(gone);
     }
 
-    /// A buffer for a piece, of any content. A small one costs a spare, so that both together take
+    /// A buffer for a chunk, of any content. A small one costs a spare, so that both together take
     /// no more than data may.
     fn take(&self, capacity: usize) -> Arc<AlignedBuffer> {
         let spare = self.buffers.lock().pop();
@@ -89,9 +90,9 @@ impl Spares {
             .unwrap_or_else(|| Arc::new(new_buffer(capacity)))
     }
 
-    /// A piece is gone.
+    /// A chunk is gone.
     fn give(&self, mut buffer: Arc<AlignedBuffer>) {
-        if buffer.len() == PIECE && Arc::get_mut(&mut buffer).is_some() {
+        if buffer.len() == CHUNK && Arc::get_mut(&mut buffer).is_some() {
             let mut buffers = self.buffers.lock();
             if buffers.len() < self.most.load(Ordering::Relaxed) {
                 buffers.push(buffer);
@@ -100,9 +101,9 @@ impl Spares {
     }
 }
 
-/// How many of the largest pieces take so many bytes.
-fn pieces_of(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX) / PIECE
+/// Number of the largest chunks that fit into `bytes` bytes.
+fn chunks_of(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX) / CHUNK
 }
 
 /// A buffer of any content for direct requests.
@@ -110,7 +111,7 @@ fn new_buffer(capacity: usize) -> AlignedBuffer {
     AlignedBuffer::new(capacity, ALIGNMENT.min(capacity.next_power_of_two()))
 }
 
-/// Data that go to the device as they are, whatever becomes of the file meanwhile.
+/// Data that go to the device unchanged, whatever happens to the file during the write.
 #[derive(Debug)]
 pub(super) struct Slice {
     buffer: Arc<AlignedBuffer>,
@@ -131,8 +132,8 @@ impl Slice {
 
 /// Data of blocks that follow each other.
 #[derive(Debug)]
-struct Piece {
-    /// Behind `end` it holds anything. Shared only with a round that is on its way.
+struct DirtyChunk {
+    /// The bytes after `end` are undefined. Shared only with a round that is on its way.
     buffer: Arc<AlignedBuffer>,
     /// Bytes at its start that are no longer data.
     skipped: usize,
@@ -140,10 +141,10 @@ struct Piece {
     end: usize,
 }
 
-impl Piece {
-    /// A piece without data and room for so many bytes.
-    fn new(capacity: usize, spares: &Spares) -> Self {
-        Self { buffer: spares.take(capacity), skipped: 0, end: 0 }
+impl DirtyChunk {
+    /// A chunk without data, with room for `capacity` bytes.
+    fn new(capacity: usize, buffers: &BufferPool) -> Self {
+        Self { buffer: buffers.take(capacity), skipped: 0, end: 0 }
     }
 
     /// It gets `len` bytes more, which begin at byte `at` of the file. They are zeros but for those
@@ -191,15 +192,15 @@ impl Piece {
 /// Part of a range of bytes: data that are delayed, or what the file has on the volume.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Part<'d> {
-    /// Delayed bytes.
-    Delayed(&'d [u8]),
-    /// So many bytes of the file.
+    /// DelayedData bytes.
+    DelayedData(&'d [u8]),
+    /// A range of bytes of the file.
     Stored(u64),
 }
 
-impl Delayed {
+impl DelayedData {
     pub(crate) fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
+        self.chunks.is_empty()
     }
 
     /// Where the file ends: its inode says `stored`.
@@ -242,12 +243,12 @@ impl Delayed {
         self.at(block, geometry.block_len()).is_some()
     }
 
-    /// The first delayed block at or behind `block`.
+    /// The first delayed block at or after `block`.
     pub(crate) fn next(&self, block: u64, geometry: &Geometry) -> Option<u64> {
         if self.contains(block, geometry) {
             return Some(block);
         }
-        self.pieces.range(block..).next().map(|(start, _)| *start)
+        self.chunks.range(block..).next().map(|(start, _)| *start)
     }
 
     /// Whether a range of blocks has a delayed one.
@@ -255,17 +256,17 @@ impl Delayed {
         !self.is_empty() && self.next(blocks.start, geometry).is_some_and(|next| next < blocks.end)
     }
 
-    /// The piece that a block lies in, and its first block.
-    fn at(&self, block: u64, block_len: usize) -> Option<(u64, &Piece)> {
-        let (start, piece) = self.pieces.range(..=block).next_back()?;
-        (block - start < (piece.len() / block_len) as u64).then_some((*start, piece))
+    /// The chunk that a block lies in, and its first block.
+    fn at(&self, block: u64, block_len: usize) -> Option<(u64, &DirtyChunk)> {
+        let (start, chunk) = self.chunks.range(..=block).next_back()?;
+        (block - start < (chunk.len() / block_len) as u64).then_some((*start, chunk))
     }
 
     /// The runs of delayed blocks in the order of the file.
     pub(crate) fn runs(&self, geometry: &Geometry) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
-        for (start, piece) in &self.pieces {
-            let end = start + (piece.len() / geometry.block_len()) as u64;
+        for (start, chunk) in &self.chunks {
+            let end = start + (chunk.len() / geometry.block_len()) as u64;
             match runs.last_mut() {
                 Some(last) if last.end == *start => last.end = end,
                 _ => runs.push(*start..end),
@@ -274,49 +275,51 @@ impl Delayed {
         runs
     }
 
-    /// The bytes of delayed blocks, piece by piece; they are all delayed.
+    /// The bytes of delayed blocks, chunk by chunk; they are all delayed.
     pub(super) fn slices(&self, blocks: &Range<u64>, geometry: &Geometry) -> Vec<Slice> {
         let block_len = geometry.block_len();
         let mut slices = Vec::new();
         let mut at = blocks.start;
         while at < blocks.end
-            && let Some((start, piece)) = self.at(at, block_len)
+            && let Some((start, chunk)) = self.at(at, block_len)
         {
-            // Within the piece.
-            let from = piece.skipped + (at - start) as usize * block_len;
-            let behind = start + (piece.len() / block_len) as u64;
+            // Within the chunk.
+            let from = chunk.skipped + (at - start) as usize * block_len;
+            let behind = start + (chunk.len() / block_len) as u64;
             let count = behind.min(blocks.end) - at;
             let range = from..from + count as usize * block_len;
-            slices.push(Slice { buffer: piece.buffer.clone(), range });
+            slices.push(Slice { buffer: chunk.buffer.clone(), range });
             at += count;
         }
         slices
     }
 
-    /// Blocks are written from now on while the inode's lock is free. Their pieces stay as they are
+    /// Blocks are written from now on while the inode's lock is free. Their chunks stay as they are
     /// until [`Self::land`].
-    pub(crate) fn take_off(&mut self, blocks: Range<u64>, geometry: &Geometry) {
+    pub(crate) fn begin_writeback(&mut self, blocks: Range<u64>, geometry: &Geometry) {
         let block_len = geometry.block_len();
-        let piece = |block| self.at(block, block_len);
-        let start = piece(blocks.start).map_or(blocks.start, |(start, _)| start);
-        let end = piece(blocks.end.saturating_sub(1))
-            .map_or(blocks.end, |(start, piece)| start + (piece.len() / block_len) as u64);
-        self.flight = Some(start..end);
+        let chunk = |block| self.at(block, block_len);
+        let start = chunk(blocks.start).map_or(blocks.start, |(start, _)| start);
+        let end = chunk(blocks.end.saturating_sub(1))
+            .map_or(blocks.end, |(start, chunk)| start + (chunk.len() / block_len) as u64);
+        self.under_writeback = Some(start..end);
     }
 
     /// They were written, or could not be.
-    pub(crate) fn land(&mut self) {
-        self.flight = None;
+    pub(crate) fn complete_writeback(&mut self) {
+        self.under_writeback = None;
     }
 
     /// Whether some blocks are on their way to the device.
-    pub(crate) fn has_flight(&self) -> bool {
-        self.flight.is_some()
+    pub(crate) fn is_under_writeback(&self) -> bool {
+        self.under_writeback.is_some()
     }
 
-    /// Whether a block lies in a piece that stays as it is until the round has landed.
-    pub(crate) fn is_in_flight(&self, block: u64) -> bool {
-        self.flight.as_ref().is_some_and(|flight| flight.contains(&block))
+    /// Whether a block lies in a chunk that stays as it is until the round has landed.
+    pub(crate) fn is_block_under_writeback(&self, block: u64) -> bool {
+        self.under_writeback
+            .as_ref()
+            .is_some_and(|under_writeback| under_writeback.contains(&block))
     }
 
     /// A range of bytes, in parts that are delayed and parts that are not.
@@ -326,18 +329,18 @@ impl Delayed {
         let mut at = bytes.start;
         while at < bytes.end {
             let block = at >> bits;
-            let Some((start, piece)) = self.at(block, geometry.block_len()) else {
-                let next = self.pieces.range(block..).next().map_or(u64::MAX, |(next, _)| *next);
+            let Some((start, chunk)) = self.at(block, geometry.block_len()) else {
+                let next = self.chunks.range(block..).next().map_or(u64::MAX, |(next, _)| *next);
                 let end = bytes.end.min(next.saturating_mul(1 << bits));
                 parts.push(Part::Stored(end - at));
                 at = end;
                 continue;
             };
-            // Within the piece.
+            // Within the chunk.
             let from = (at - (start << bits)) as usize;
             let len =
-                (piece.len() - from).min(usize::try_from(bytes.end - at).unwrap_or(usize::MAX));
-            parts.push(Part::Delayed(&piece.bytes()[from..from + len]));
+                (chunk.len() - from).min(usize::try_from(bytes.end - at).unwrap_or(usize::MAX));
+            parts.push(Part::DelayedData(&chunk.bytes()[from..from + len]));
             at += len as u64;
         }
         parts
@@ -350,7 +353,7 @@ impl Delayed {
         blocks: Range<u64>,
         written: &Range<u64>,
         geometry: &Geometry,
-        spares: &Spares,
+        buffers: &BufferPool,
     ) {
         let block_len = geometry.block_len();
         let joins = |block: Option<u64>| block.is_some_and(|block| self.contains(block, geometry));
@@ -359,45 +362,45 @@ impl Delayed {
         self.blocks += blocks.end - blocks.start;
         let mut start = blocks.start;
         let mut room = block_len;
-        let is_barred = start > 0 && self.is_in_flight(start - 1);
-        if before && let Some((first, piece)) = self.pieces.range_mut(..start).next_back() {
-            debug_assert_eq!(first + (piece.len() / block_len) as u64, start, "the piece before");
+        let is_barred = start > 0 && self.is_block_under_writeback(start - 1);
+        if before && let Some((first, chunk)) = self.chunks.range_mut(..start).next_back() {
+            debug_assert_eq!(first + (chunk.len() / block_len) as u64, start, "the chunk before");
             // Room that an earlier write left.
-            let spare = if is_barred { 0 } else { (piece.buffer.len() - piece.end) / block_len };
+            let spare = if is_barred { 0 } else { (chunk.buffer.len() - chunk.end) / block_len };
             let taken = (blocks.end - start).min(spare as u64);
             if taken > 0 {
-                piece.grow(taken as usize * block_len, start << geometry.block_bits(), written);
+                chunk.grow(taken as usize * block_len, start << geometry.block_bits(), written);
                 start += taken;
             }
-            room = piece.buffer.len() * 2;
+            room = chunk.buffer.len() * 2;
         }
         while start < blocks.end {
             let left = (blocks.end - start) as usize * block_len;
-            // A file that is written from its start on gets ever longer pieces.
-            let free = self.pieces.range(start..).next().map_or(u64::MAX, |(next, _)| next - start);
+            // A file that is written from its start on gets ever longer chunks.
+            let free = self.chunks.range(start..).next().map_or(u64::MAX, |(next, _)| next - start);
             let free = usize::try_from(free).unwrap_or(usize::MAX).saturating_mul(block_len);
-            let capacity = left.max(room.min(free)).min(PIECE);
+            let capacity = left.max(room.min(free)).min(CHUNK);
             let len = left.min(capacity);
-            let mut piece = Piece::new(capacity, spares);
-            piece.grow(len, start << geometry.block_bits(), written);
-            self.memory += piece.memory();
-            self.pieces.insert(start, piece);
+            let mut chunk = DirtyChunk::new(capacity, buffers);
+            chunk.grow(len, start << geometry.block_bits(), written);
+            self.memory += chunk.memory();
+            self.chunks.insert(start, chunk);
             start += (len / block_len) as u64;
             room = capacity * 2;
         }
     }
 
-    /// Writes over delayed blocks: as many of the bytes as lie in one piece.
+    /// Writes over delayed blocks: as many of the bytes as lie in one chunk.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8], geometry: &Geometry) -> usize {
         let bits = geometry.block_bits();
         let block = offset >> bits;
-        let Some((start, piece)) = self.pieces.range_mut(..=block).next_back() else { return 0 };
+        let Some((start, chunk)) = self.chunks.range_mut(..=block).next_back() else { return 0 };
         let from = usize::try_from(offset - (start << bits)).unwrap_or(usize::MAX);
-        if from >= piece.len() {
+        if from >= chunk.len() {
             return 0;
         }
-        let count = bytes.len().min(piece.len() - from);
-        piece.bytes_mut()[from..from + count].copy_from_slice(&bytes[..count]);
+        let count = bytes.len().min(chunk.len() - from);
+        chunk.bytes_mut()[from..from + count].copy_from_slice(&bytes[..count]);
         self.size = self.size.max(offset + count as u64);
         count
     }
@@ -406,55 +409,55 @@ impl Delayed {
     pub(crate) fn zero(&mut self, bytes: Range<u64>, geometry: &Geometry) {
         let bits = geometry.block_bits();
         let block = bytes.start >> bits;
-        if let Some((start, piece)) = self.pieces.range_mut(..=block).next_back() {
+        if let Some((start, chunk)) = self.chunks.range_mut(..=block).next_back() {
             let from = usize::try_from(bytes.start - (start << bits)).unwrap_or(usize::MAX);
             let to = usize::try_from(bytes.end - (start << bits)).unwrap_or(usize::MAX);
-            if from < piece.len() {
-                let to = to.min(piece.len());
-                piece.bytes_mut()[from..to].fill(0);
+            if from < chunk.len() {
+                let to = to.min(chunk.len());
+                chunk.bytes_mut()[from..to].fill(0);
             }
         }
     }
 
     /// Blocks are delayed no more.
-    pub(crate) fn remove(&mut self, blocks: Range<u64>, geometry: &Geometry, spares: &Spares) {
+    pub(crate) fn remove(&mut self, blocks: Range<u64>, geometry: &Geometry, buffers: &BufferPool) {
         let block_len = geometry.block_len();
         let touched: Vec<u64> = self
-            .pieces
+            .chunks
             .range(..blocks.end)
             .rev()
-            .take_while(|(start, piece)| **start + (piece.len() / block_len) as u64 > blocks.start)
+            .take_while(|(start, chunk)| **start + (chunk.len() / block_len) as u64 > blocks.start)
             .map(|(start, _)| *start)
             .collect();
         for start in touched {
-            let Some(mut piece) = self.pieces.remove(&start) else { continue };
-            let end = start + (piece.len() / block_len) as u64;
-            // Within the piece, so it fits.
+            let Some(mut chunk) = self.chunks.remove(&start) else { continue };
+            let end = start + (chunk.len() / block_len) as u64;
+            // Within the chunk, so it fits.
             let kept_before = blocks.start.saturating_sub(start) as usize * block_len;
             let kept_behind = end.saturating_sub(blocks.end) as usize * block_len;
-            self.blocks -= ((piece.len() - kept_before - kept_behind) / block_len) as u64;
+            self.blocks -= ((chunk.len() - kept_before - kept_behind) / block_len) as u64;
             if kept_before > 0 && kept_behind > 0 {
-                let mut rest = Piece::new(kept_behind, spares);
+                let mut rest = DirtyChunk::new(kept_behind, buffers);
                 rest.end = kept_behind;
-                let from = piece.len() - kept_behind;
-                rest.bytes_mut().copy_from_slice(&piece.bytes()[from..]);
+                let from = chunk.len() - kept_behind;
+                rest.bytes_mut().copy_from_slice(&chunk.bytes()[from..]);
                 self.memory += rest.memory();
-                self.pieces.insert(blocks.end, rest);
+                self.chunks.insert(blocks.end, rest);
             } else if kept_behind > 0 {
-                piece.skipped = piece.end - kept_behind;
-                self.pieces.insert(blocks.end, piece);
+                chunk.skipped = chunk.end - kept_behind;
+                self.chunks.insert(blocks.end, chunk);
                 continue;
             }
             if kept_before > 0 {
-                piece.end = piece.skipped + kept_before;
-                self.pieces.insert(start, piece);
+                chunk.end = chunk.skipped + kept_before;
+                self.chunks.insert(start, chunk);
                 continue;
             }
-            self.memory -= piece.memory();
-            spares.give(piece.buffer);
+            self.memory -= chunk.memory();
+            buffers.give(chunk.buffer);
         }
         self.runs = self.runs(geometry).len() as u64;
-        if self.pieces.is_empty() {
+        if self.chunks.is_empty() {
             self.size = 0;
         }
     }

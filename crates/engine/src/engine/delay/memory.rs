@@ -2,8 +2,8 @@
 //!
 //! One limit holds for a live volume ([`VolumeOptions::memory`](crate::VolumeOptions::memory)).
 //! Frames of metadata take at most half of it, inodes an eighth, and buddies an eighth; delayed
-//! data take what is left by those, between an eighth and half. Whoever would delay more gives
-//! buddies up first, and waits, with no lock held, until data were written; nobody fails.
+//! data take what is left by those, between an eighth and half. A writer over the limit gives
+//! buddies up first, and waits, with no lock held, until data were written; it does not fail.
 
 use crate::ranks::DelayedMemoryLock;
 use extant_runtime::env::Env;
@@ -15,7 +15,7 @@ use extant_runtime::sync::{Condvar, Mutex};
 pub(crate) struct DelayedMemory {
     /// The volume's limit.
     all: u64,
-    /// What delayed data may take now.
+    /// Number of bytes that delayed data may take now.
     limit: AtomicU64,
     used: Mutex<Used, DelayedMemoryLock>,
     given_back: Condvar,
@@ -27,7 +27,7 @@ const TURN: u64 = 1 << 20;
 
 #[derive(Debug, Default)]
 struct Used {
-    /// Delayed, or admitted and not yet delayed.
+    /// DelayedData, or admitted and not yet delayed.
     bytes: u64,
     waiting: u64,
     /// Bytes admitted and given back since one who waits was woken.
@@ -35,9 +35,9 @@ struct Used {
 }
 
 impl Used {
-    /// So many bytes were admitted or given back: whether one who waits is woken. While more than
-    /// half of what is allowed is in use, that is once a turn; who waits then is sure of it, since
-    /// the background writer goes on as long as somebody waits.
+    /// Counts bytes that were admitted or given back; returns whether a waiter is woken. While more
+    /// than half of the limit is in use, that is once a turn; every waiter is woken then, since the
+    /// background writer continues as long as any thread waits.
     fn wakes_one(&mut self, bytes: u64, limit: u64) -> bool {
         self.turn += bytes;
         let is_turn = self.turn >= TURN.min(limit / 32) || self.bytes < limit / 2;
@@ -56,7 +56,7 @@ pub(crate) enum Waits {
     WithOthers,
 }
 
-/// Bytes that somebody may delay. What is left of them is given back when it goes.
+/// Bytes that a caller may delay. The rest of them is given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Admission<'m> {
     memory: &'m DelayedMemory,
@@ -64,7 +64,7 @@ pub(crate) struct Admission<'m> {
 }
 
 impl Admission<'_> {
-    /// So many bytes are delayed now.
+    /// Counts bytes that are delayed now.
     pub(crate) fn spend(&mut self, bytes: u64) {
         let short = bytes.saturating_sub(self.bytes);
         if short > 0 {
@@ -100,7 +100,8 @@ impl DelayedMemory {
         self.all / 64
     }
 
-    /// Frames and buddies take so many bytes now: delayed data may take the rest, within bounds.
+    /// Sets the bytes that frames and buddies take now: delayed data may take the rest, within
+    /// bounds.
     pub(crate) fn set_others(&self, bytes: u64) {
         let left = (self.all - self.all / 8).saturating_sub(bytes);
         self.limit.store(left.clamp(self.all / 8, self.all / 2), Ordering::Relaxed);
@@ -111,17 +112,17 @@ impl DelayedMemory {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Whether data should be written: a quarter of what is allowed is delayed, or somebody waits.
-    /// Where little is allowed the disk would rest until half of it is there.
+    /// Whether data should be written: a quarter of the limit is delayed, or a thread waits. Where
+    /// little is allowed the disk would rest until half of it is there.
     pub(crate) fn is_short(&self) -> bool {
         let used = self.used.lock();
         used.waiting > 0 || used.bytes > self.limit() / 4
     }
 
-    /// Waits until so many bytes may be delayed. No lock is held; `help` calls for the background
-    /// writer, and for all but the first of those who wait writes some data meanwhile, unless
-    /// enough others do. The first goes on as soon as there is memory: it would fill none while it
-    /// writes, and with no other the disk would rest then.
+    /// Waits until `bytes` bytes may be delayed. No lock is held; `help` wakes the background
+    /// writer, and for all waiters but the first also writes some data, unless enough others do.
+    /// The first goes on as soon as there is memory: it would fill none while it writes, and with
+    /// no other the disk would rest then.
     pub(crate) fn admit(
         &self,
         env: &Env,
@@ -150,7 +151,7 @@ impl DelayedMemory {
         Admission { memory: self, bytes }
     }
 
-    /// So many bytes are free again.
+    /// Counts bytes that are free again.
     pub(crate) fn give_back(&self, bytes: u64) {
         if bytes == 0 {
             return;

@@ -1,26 +1,26 @@
-//! Delayed allocation: data written into holes stay in memory, and get their blocks when they are
-//! written to the device.
+//! DelayedData allocation: data written into holes stay in memory, and get their blocks when they
+//! are written to the device.
 //!
 //! A call that writes takes what its data will need off the free space ([`reserve`]): clusters for
 //! the data, what the map may grow by at worst, and the owners' quotas. So it is the call that
 //! fails for want of space, never the writing later, and what turns out not to be needed is given
-//! back. Data go to the device when somebody waits for them, when they are old, or when they take
+//! back. Data go to the device when a caller waits for them, when they are old, or when they take
 //! too much memory ([`memory`]): file by file and in the file's order, each run as one request for
-//! space ([`writeback`]), and those of small files together ([`together`]).
+//! space ([`writeback`]), and those of small files together ([`batch`]).
 //!
 //! A file's size on the volume grows when the data up to it are written: after power loss a file
 //! ends where its data do.
 
+mod batch;
 mod dirty;
 pub(crate) mod memory;
 mod reserve;
-mod together;
 mod writeback;
 
-use dirty::Spares;
-pub(crate) use dirty::{Delayed, Part};
+use dirty::BufferPool;
+pub(crate) use dirty::{DelayedData, Part};
 
-use crate::engine::inodes::LiveInode;
+use crate::engine::inodes::CachedInode;
 use crate::ranks::{DelayListLock, LostLock};
 use extant_ondisk::InodeNo;
 use extant_reader::Error;
@@ -36,29 +36,29 @@ const MOST_HELPERS: u32 = 16;
 
 /// The delayed data of a volume.
 #[derive(Debug)]
-pub(crate) struct Delays {
+pub(crate) struct DelayedAllocation {
     /// Whether data are delayed at all.
     pub(crate) is_on: bool,
     pub(crate) memory: DelayedMemory,
     /// Buffers for the next data.
-    pub(crate) spares: Spares,
+    pub(crate) buffers: BufferPool,
     /// The files that have delayed data, by the time when these are to be written. Kept in step
     /// under the files' locks.
-    files: Mutex<BTreeMap<(Duration, InodeNo), Arc<LiveInode>>, DelayListLock>,
-    /// Why data of any file were lost, until somebody who waits for all is told.
+    files: Mutex<BTreeMap<(Duration, InodeNo), Arc<CachedInode>>, DelayListLock>,
+    /// The error of lost data of any file, until the next sync of the volume reports it.
     lost: Mutex<Option<Error>, LostLock>,
     waker: Mutex<Option<Waker>, LostLock>,
     /// How many of those who wait for memory write.
     helpers: AtomicU32,
 }
 
-impl Delays {
+impl DelayedAllocation {
     /// No data yet; delayed ones take their part of `memory` bytes.
     pub(crate) fn new(is_on: bool, memory: u64) -> Self {
         let memory = DelayedMemory::new(memory);
         Self {
             is_on,
-            spares: Spares::new(memory.limit()),
+            buffers: BufferPool::new(memory.limit()),
             memory,
             files: Mutex::default(),
             lost: Mutex::default(),
@@ -67,7 +67,7 @@ impl Delays {
         }
     }
 
-    /// Who writes in the background.
+    /// Sets the background writer.
     pub(crate) fn set_writer(&self, waker: Waker) {
         *self.waker.lock() = Some(waker);
     }
@@ -81,7 +81,7 @@ impl Delays {
     }
 
     /// A file has delayed data, to be written at that time. Its lock is held.
-    fn add(&self, due: Duration, file: &Arc<LiveInode>) {
+    fn add(&self, due: Duration, file: &Arc<CachedInode>) {
         let mut files = self.files.lock();
         files.insert((due, file.number()), file.clone());
         let is_first = files.keys().next().is_some_and(|key| key.1 == file.number());
@@ -103,17 +103,17 @@ impl Delays {
         self.files.lock().first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// The first file whose data are to be written by then and nobody writes yet who was told of it
-    /// so. [`LiveInode::end_writing`] follows.
-    fn start_first(&self, until: Duration) -> Option<Arc<LiveInode>> {
+    /// The first file whose data are due by `until` and that no other thread has started to write.
+    /// [`CachedInode::end_writing`] follows.
+    fn start_first(&self, until: Duration) -> Option<Arc<CachedInode>> {
         let files = self.files.lock();
         let mut due = files.iter().take_while(|((due, _), _)| *due <= until);
         due.find(|(_, file)| file.start_writing()).map(|(_, file)| file.clone())
     }
 
-    /// The first file whose data nobody writes yet. [`Self::end_part`] follows. `None` where enough
-    /// write.
-    fn take_part(&self) -> Option<Arc<LiveInode>> {
+    /// The first file whose data no thread writes yet. [`Self::end_part`] follows. `None` where
+    /// enough write.
+    fn take_part(&self) -> Option<Arc<CachedInode>> {
         if self.helpers.fetch_add(1, Ordering::Relaxed) < MOST_HELPERS
             && let Some(file) = self.start_first(Duration::MAX)
         {
@@ -123,13 +123,13 @@ impl Delays {
         None
     }
 
-    fn end_part(&self, file: &LiveInode) {
+    fn end_part(&self, file: &CachedInode) {
         file.end_writing();
         self.helpers.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// All files that have delayed data.
-    fn all(&self) -> Vec<Arc<LiveInode>> {
+    fn all(&self) -> Vec<Arc<CachedInode>> {
         self.files.lock().values().cloned().collect()
     }
 

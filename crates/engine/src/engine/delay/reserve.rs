@@ -1,9 +1,9 @@
-//! What delayed data are promised: clusters for themselves and for their map, and the quotas of
+//! The reservations of delayed data: clusters for themselves and for their map, and the quotas of
 //! their owners.
 
-use super::Delayed;
+use super::DelayedData;
 use crate::engine::Engine;
-use crate::ops::Creator;
+use crate::ops::Credentials;
 use crate::write::mapping::has_blocks_in_cluster;
 use crate::write::quota::Owners;
 use extant_ondisk::indirect::IndirectMap;
@@ -19,8 +19,8 @@ const NODE_RECORD: u64 = 12;
 const MAX_DEPTH: u16 = 5;
 const INDIRECT_LEVELS: u64 = 3;
 
-/// Blocks that a map may grow by at most when so many blocks in so many runs get a place, however
-/// scattered that is.
+/// Number of blocks that a map grows by at most when `blocks` blocks in `runs` runs are mapped,
+/// however scattered they are.
 ///
 /// A run may split a node on each level, and in the worst case each block becomes an extent of its
 /// own; nodes that were split are half full.
@@ -54,9 +54,9 @@ impl Engine {
     pub(crate) fn reserve(
         &self,
         file: &LoadedInode,
-        delayed: &mut Delayed,
+        delayed: &mut DelayedData,
         blocks: &Range<u64>,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(), Error> {
         let geometry = self.geometry();
         let clusters = self.unpromised_clusters(file, delayed, blocks)?;
@@ -84,12 +84,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether data of so many bytes would find space in a file, and its owners' limits allow them.
+    /// Whether `bytes` bytes of data would find space in a file, and its owners' limits allow them.
     /// Nothing is promised: others may be faster.
     ///
     /// # Errors
     /// An error has made the volume read-only, a broken quota file, or the device failed.
-    pub fn has_room(&self, file: &LoadedInode, bytes: u64, by: &Creator) -> Result<bool, Error> {
+    pub fn has_room(
+        &self,
+        file: &LoadedInode,
+        bytes: u64,
+        by: &Credentials,
+    ) -> Result<bool, Error> {
         self.check_writable()?;
         let clusters = bytes.div_ceil(self.geometry().cluster_size());
         if !self.allocator.has_room(clusters, by.is_privileged) {
@@ -99,9 +104,9 @@ impl Engine {
             return Ok(true);
         }
         let now = self.now().seconds;
-        match self.quotas.lock().judge(self, Owners::of(&file.inode), bytes, now) {
+        match self.quotas.lock().check_limits(self, Owners::of(&file.inode), bytes, now) {
             Err(Error::QuotaExceeded) => Ok(false),
-            judged => judged.map(|()| true),
+            verified => verified.map(|()| true),
         }
     }
 
@@ -109,7 +114,7 @@ impl Engine {
     fn unpromised_clusters(
         &self,
         file: &LoadedInode,
-        delayed: &Delayed,
+        delayed: &DelayedData,
         blocks: &Range<u64>,
     ) -> Result<Option<Vec<u64>>, Error> {
         let per_cluster = u64::from(self.geometry().blocks_per_cluster);
@@ -132,14 +137,14 @@ impl Engine {
     pub(super) fn forget(
         &self,
         file: &LoadedInode,
-        delayed: &mut Delayed,
+        delayed: &mut DelayedData,
         blocks: Range<u64>,
         consumed: Option<u64>,
     ) {
         let geometry = self.geometry();
         let (memory, reserved) = (delayed.memory(), delayed.data_reserved);
-        delayed.remove(blocks.clone(), geometry, &self.delays.spares);
-        self.delays.memory.changed(memory, delayed.memory());
+        delayed.remove(blocks.clone(), geometry, &self.delalloc.buffers);
+        self.delalloc.memory.changed(memory, delayed.memory());
         let per_cluster = u64::from(geometry.blocks_per_cluster);
         if per_cluster == 1 {
             delayed.data_reserved = delayed.blocks();
@@ -165,12 +170,12 @@ impl Engine {
         if delayed.is_empty()
             && let Some(due) = delayed.due.take()
         {
-            self.delays.remove(due, file.number);
+            self.delalloc.remove(due, file.number);
         }
     }
 
     /// Drops all delayed data of a file from a block on. The file's lock is held.
-    pub(crate) fn drop_delayed(&self, file: &LoadedInode, delayed: &mut Delayed, from: u64) {
+    pub(crate) fn drop_delayed(&self, file: &LoadedInode, delayed: &mut DelayedData, from: u64) {
         if !delayed.is_empty() {
             self.forget(file, delayed, from..u64::MAX >> 20, None);
         }
@@ -181,9 +186,9 @@ impl Engine {
         if !self.has_quotas() || bytes == 0 {
             return Ok(());
         }
-        let mut promised = self.quotas.lock();
+        let mut reserved = self.quotas.lock();
         let now = self.now().seconds;
-        promised.promise(self, file, bytes, now)
+        reserved.reserve(self, file, bytes, now)
     }
 
     /// Takes back a promise to the owners of a file.

@@ -1,15 +1,15 @@
-//! Inodes in memory: one [`LiveInode`] for each number, with its lock.
+//! Inodes in memory: one [`CachedInode`] for each number, with its lock.
 //!
-//! What an operation changes it writes to the inode's record in the same handle, so a cached inode
-//! is never newer than its record, and may be given up whenever nobody has it. Delayed data are the
+//! An operation writes its changes to the inode's record in the same handle, so a cached inode is
+//! never newer than its record, and may be evicted when no thread uses it. Delayed data are the
 //! exception: the file's times are stored when they are written, and the inode stays until then
-//! ([`Delayed`]). So are times that wait in memory ([`LazyTimes`](super::lazy_times)). Of one that
-//! is given up while it is held the number of holds stays: a kernel holds as many files as it
+//! ([`DelayedData`]). So are times that wait in memory ([`LazyTimes`](super::lazy_times)). Of one
+//! that is given up while it is held the number of holds stays: a kernel holds as many files as it
 //! likes.
 
-use super::delay::Delayed;
+use super::delay::DelayedData;
 use super::lost::{ErrorSample, LostData};
-use crate::ranks::{FlightLock, InodeCacheLock, InodeLock, LostLock};
+use crate::ranks::{InodeCacheLock, InodeLock, LostLock, WritebackLock};
 use extant_ondisk::{Geometry, InodeNo};
 use extant_reader::hash::ByWord;
 use extant_reader::read::inode::{self, LoadedInode};
@@ -25,17 +25,17 @@ use std::time::Duration;
 const SHARDS: u32 = 64;
 /// Inodes that a shard keeps at least.
 const MIN_SHARD: usize = 16;
-/// Inodes of a shard that were asked for once are kept until so many others came: they are few
-/// enough to stay in the processor's cache where a program goes from file to file. Those that are
-/// asked for again meanwhile are kept for longer.
+/// Number of newcomers of a shard, inodes that were asked for once, that are kept: they are few
+/// enough to stay in the processor's cache if a program goes from file to file. Those that are
+/// asked for again within that time are kept for longer.
 const NEWCOMERS: usize = 8;
 /// Inodes that one insertion looks at for room.
 const LOOKS: usize = 4;
 
-/// What an inode is locked as: who holds several takes them in this order, and those of one kind by
-/// number.
+/// The class by which an inode is locked: a thread that holds several takes them in this order, and
+/// those of one class by number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum LockAs {
+pub(crate) enum LockClass {
     /// The only directory, or of two the ancestor, or else the one with the smaller number.
     Dir,
     /// The other one of two directories.
@@ -46,7 +46,7 @@ pub(crate) enum LockAs {
     File,
 }
 
-impl LockAs {
+impl LockClass {
     fn key(self, number: InodeNo) -> u64 {
         (self as u64) << 32 | u64::from(number.0)
     }
@@ -54,26 +54,27 @@ impl LockAs {
 
 /// An inode in memory.
 #[derive(Debug)]
-pub(crate) struct LiveInode {
+pub(crate) struct CachedInode {
     number: InodeNo,
     /// `None` before it was loaded, and after it was freed.
     state: RwLock<Option<State>, InodeLock>,
-    /// Who has taken hold of it ([`Engine::acquire`](crate::Engine::acquire)).
-    holds: AtomicU64,
-    /// Changes of more than its times so far; one more than there were, since nobody knows what was
-    /// before.
+    /// Number of pins ([`Engine::acquire`](crate::Engine::acquire)).
+    pins: AtomicU64,
+    /// Number of changes of more than its times so far, plus one, since changes before it was
+    /// loaded are unknown.
     changes: AtomicU64,
     /// How many of them are known to be durable.
     synced: AtomicU64,
     /// It was made without a name; told under its lock.
     may_be_named: AtomicBool,
-    /// It was emptied to be written anew; told under its lock.
+    /// Whether it was emptied to be written again; guarded by its lock.
     is_replaced: AtomicBool,
-    /// Nobody has had it open for writing since it was written last, as far as anybody says so.
+    /// Whether no process has had it open for writing since it was written last, as far as
+    /// reported.
     is_closed: AtomicBool,
-    /// The background writer, or somebody who waits for memory, writes its delayed data.
+    /// Whether the background writer, or a thread that waits for memory, writes its delayed data.
     is_written: AtomicBool,
-    flight: Flight,
+    writeback: Writeback,
     /// Why delayed data were lost, and whether the error was reported.
     lost: Mutex<LostData, LostLock>,
     /// Its attributes were looked through, and it has no capabilities.
@@ -82,16 +83,16 @@ pub(crate) struct LiveInode {
     is_referenced: AtomicBool,
 }
 
-/// What an inode's lock guards.
+/// The state that an inode's lock guards.
 #[derive(Debug)]
 struct State {
     /// As the record has it, but for times that delayed data changed, or that wait in memory.
     inode: LoadedInode,
-    delayed: Delayed,
+    delayed: DelayedData,
     /// When times that wait in memory are stored at the latest; `None` where none wait.
     times_due: Option<Duration>,
     /// Of a directory: the number of the state that its names are in
-    /// ([`NameCache`](super::names::NameCache)); 0 as long as nobody has asked.
+    /// ([`NameCache`](super::names::NameCache)); 0 until it is looked up.
     edition: AtomicU64,
     /// An operation that was taken back has changed it: the record says what is true.
     is_stale: bool,
@@ -101,7 +102,7 @@ impl State {
     fn new(inode: LoadedInode) -> Self {
         Self {
             inode,
-            delayed: Delayed::default(),
+            delayed: DelayedData::default(),
             times_due: None,
             edition: AtomicU64::new(0),
             is_stale: false,
@@ -136,51 +137,51 @@ thread_local! {
 
 /// An operation of this thread is taken back: what it has changed in the inodes that it has locked
 /// is not in their records.
-pub(crate) fn note_undone() {
+pub(crate) fn record_undone() {
     UNDONE.set(UNDONE.get().wrapping_add(1));
 }
 
-/// A round of delayed data that is on its way to the device while nobody has the inode's lock.
+/// The state of a writeback that runs without the inode's lock.
 ///
-/// Meanwhile the file is as good as locked for everybody but those who read it and those who delay
-/// further data ([`LiveInode::write_beside`]).
+/// During it the file is locked for all threads except readers and writers that delay further data
+/// ([`CachedInode::write_during_writeback`]).
 #[derive(Debug, Default)]
-struct Flight {
-    state: Mutex<FlightState, FlightLock>,
+struct Writeback {
+    state: Mutex<WritebackState, WritebackLock>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct FlightState {
-    is_on: bool,
+struct WritebackState {
+    is_running: bool,
     /// Those who want the file for themselves.
     waiting: u32,
 }
 
-impl Flight {
+impl Writeback {
     /// Under the inode's lock.
-    fn set_on(&self, is_on: bool) {
-        self.state.lock().is_on = is_on;
+    fn set_running(&self, is_running: bool) {
+        self.state.lock().is_running = is_running;
         self.changed.notify_all();
     }
 
-    /// Waits until the round has landed; no other begins before [`Self::leave`].
+    /// Waits until the round has landed; no other begins before [`Self::end_wait`].
     fn wait(&self) {
         let mut state = self.state.lock();
         state.waiting += 1;
-        while state.is_on {
+        while state.is_running {
             self.changed.wait(&mut state);
         }
     }
 
     /// One who waited has the inode's lock now.
-    fn leave(&self) {
+    fn end_wait(&self) {
         self.state.lock().waiting -= 1;
         self.changed.notify_all();
     }
 
-    /// Waits until nobody waits for a round to land.
-    fn let_pass(&self) {
+    /// Waits until no thread waits for the end of a writeback.
+    fn yield_to_waiters(&self) {
         let mut state = self.state.lock();
         while state.waiting > 0 {
             self.changed.wait(&mut state);
@@ -195,8 +196,8 @@ pub(crate) struct InodeRead<'a>(ReadGuard<'a, Option<State>>);
 /// known whether that was taken back.
 pub(crate) struct InodeWrite<'a> {
     state: WriteGuard<'a, Option<State>>,
-    shared: &'a LiveInode,
-    /// What [`UNDONE`] was.
+    shared: &'a CachedInode,
+    /// The value of [`UNDONE`] at the lock.
     undone: u64,
 }
 
@@ -210,8 +211,8 @@ impl Drop for InodeWrite<'_> {
     }
 }
 
-/// A guard is made only of a loaded inode, and nobody unloads it under its lock but
-/// [`InodeWrite::set_freed`].
+/// A guard is made only of a loaded inode, and only [`InodeWrite::set_freed`] unloads it, under its
+/// lock.
 const LOADED: &str = "a locked inode is loaded";
 
 impl Deref for InodeRead<'_> {
@@ -223,15 +224,16 @@ impl Deref for InodeRead<'_> {
 
 impl InodeRead<'_> {
     /// Data that wait for their blocks.
-    pub(crate) fn delayed(&self) -> &Delayed {
+    pub(crate) fn delayed(&self) -> &DelayedData {
         &self.0.as_ref().expect(LOADED).delayed
     }
 
-    /// The number of the state that a directory's names are in: `next` where nobody has asked since
-    /// the directory was locked for changes.
+    /// The number of the state that a directory's names are in: `next` if it is the first lookup
+    /// since the directory was locked for changes.
     pub(crate) fn edition(&self, next: impl FnOnce() -> u64) -> u64 {
         let edition = &self.0.as_ref().expect(LOADED).edition;
-        // Who changes it has the lock for himself; of several who ask at once, one is first.
+        // Changes need the lock exclusively; of several concurrent readers, one sets the number
+        // first.
         match edition.load(Ordering::Relaxed) {
             0 => {
                 let next = next();
@@ -257,8 +259,8 @@ impl DerefMut for InodeWrite<'_> {
 }
 
 impl<'a> InodeWrite<'a> {
-    /// Of a loaded inode. What was known of a directory's names may change now.
-    fn new(shared: &'a LiveInode, mut state: WriteGuard<'a, Option<State>>) -> Self {
+    /// Of a loaded inode. The directory's names may change now.
+    fn new(shared: &'a CachedInode, mut state: WriteGuard<'a, Option<State>>) -> Self {
         if let Some(state) = &mut *state {
             *state.edition.get_mut() = 0;
         }
@@ -268,12 +270,12 @@ impl<'a> InodeWrite<'a> {
 
 impl InodeWrite<'_> {
     /// Data that wait for their blocks.
-    pub(crate) fn delayed(&self) -> &Delayed {
+    pub(crate) fn delayed(&self) -> &DelayedData {
         &self.state.as_ref().expect(LOADED).delayed
     }
 
     /// The inode and the data that wait for their blocks.
-    pub(crate) fn parts(&mut self) -> (&mut LoadedInode, &mut Delayed) {
+    pub(crate) fn parts(&mut self) -> (&mut LoadedInode, &mut DelayedData) {
         let state = self.state.as_mut().expect(LOADED);
         (&mut state.inode, &mut state.delayed)
     }
@@ -298,31 +300,31 @@ impl InodeWrite<'_> {
     }
 }
 
-impl LiveInode {
+impl CachedInode {
     /// One that is not loaded.
     fn new(number: InodeNo) -> Self {
         Self {
             number,
             state: RwLock::ranked(None),
-            holds: AtomicU64::new(0),
+            pins: AtomicU64::new(0),
             changes: AtomicU64::new(1),
             synced: AtomicU64::new(0),
             may_be_named: AtomicBool::new(false),
             is_replaced: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             is_written: AtomicBool::new(false),
-            flight: Flight::default(),
+            writeback: Writeback::default(),
             lost: Mutex::default(),
             has_no_capabilities: AtomicBool::new(false),
             is_referenced: AtomicBool::new(false),
         }
     }
 
-    /// Waits until nobody changes the inode, and reads it.
+    /// Waits for writers of the inode, and reads it.
     pub(crate) fn read<S: MetadataRead>(
         &self,
         source: &S,
-        as_what: LockAs,
+        as_what: LockClass,
     ) -> Result<InodeRead<'_>, Error> {
         loop {
             let state = self.state.read_keyed(as_what.key(self.number));
@@ -334,11 +336,11 @@ impl LiveInode {
         }
     }
 
-    /// Waits until nobody else has the inode, and takes it for changes.
+    /// Waits for all other holders of the inode, and locks it for changes.
     pub(crate) fn write<S: MetadataRead>(
         &self,
         source: &S,
-        as_what: LockAs,
+        as_what: LockClass,
     ) -> Result<InodeWrite<'_>, Error> {
         self.write_with(as_what, |is_known| match is_known {
             // It may be an orphan that is held.
@@ -351,10 +353,10 @@ impl LiveInode {
     /// what `load` says.
     pub(crate) fn write_with(
         &self,
-        as_what: LockAs,
+        as_what: LockClass,
         load: impl FnOnce(bool) -> Result<LoadedInode, Error>,
     ) -> Result<InodeWrite<'_>, Error> {
-        let mut state = self.landed(as_what);
+        let mut state = self.lock_settled(as_what);
         match &mut *state {
             None => *state = Some(State::new(load(false)?)),
             Some(state) => state.refresh(|| load(true))?,
@@ -364,10 +366,10 @@ impl LiveInode {
 
     /// As [`Self::write`], while a round of delayed data may be on its way: only what is neither
     /// mapped nor in that round may be delayed or changed.
-    pub(crate) fn write_beside<S: MetadataRead>(
+    pub(crate) fn write_during_writeback<S: MetadataRead>(
         &self,
         source: &S,
-        as_what: LockAs,
+        as_what: LockClass,
     ) -> Result<InodeWrite<'_>, Error> {
         let mut state = self.state.write_keyed(as_what.key(self.number));
         match &mut *state {
@@ -378,20 +380,20 @@ impl LiveInode {
     }
 
     /// The lock, while no round of delayed data is on its way.
-    fn landed(&self, as_what: LockAs) -> WriteGuard<'_, Option<State>> {
+    fn lock_settled(&self, as_what: LockClass) -> WriteGuard<'_, Option<State>> {
         let mut state = self.state.write_keyed(as_what.key(self.number));
-        while state.as_ref().is_some_and(|state| state.delayed.has_flight()) {
+        while state.as_ref().is_some_and(|state| state.delayed.is_under_writeback()) {
             drop(state);
-            self.flight.wait();
+            self.writeback.wait();
             state = self.state.write_keyed(as_what.key(self.number));
-            self.flight.leave();
+            self.writeback.end_wait();
         }
         state
     }
 
     /// Gives the lock up while a round of delayed data is on its way to the device: `write` writes
     /// it.
-    pub(crate) fn fly<'a, T, S: MetadataRead>(
+    pub(crate) fn write_unlocked<'a, T, S: MetadataRead>(
         &'a self,
         source: &S,
         file: InodeWrite<'a>,
@@ -399,55 +401,54 @@ impl LiveInode {
         geometry: &Geometry,
         write: impl FnOnce() -> T,
     ) -> (InodeWrite<'a>, T) {
-        self.take_off(file, blocks, geometry);
+        self.begin_writeback(file, blocks, geometry);
         let outcome = write();
-        (self.landing(source), outcome)
+        (self.lock_after_writeback(source), outcome)
     }
 
     /// A round of delayed data is on its way from now on: the lock is given up until
-    /// [`Self::landing`].
-    pub(crate) fn take_off(
+    /// [`Self::lock_after_writeback`].
+    pub(crate) fn begin_writeback(
         &self,
         mut file: InodeWrite<'_>,
         blocks: Range<u64>,
         geometry: &Geometry,
     ) {
-        file.parts().1.take_off(blocks, geometry);
-        self.flight.set_on(true);
+        file.parts().1.begin_writeback(blocks, geometry);
+        self.writeback.set_running(true);
     }
 
     /// The round was written, or could not be: the lock again.
-    pub(crate) fn landing<S: MetadataRead>(&self, source: &S) -> InodeWrite<'_> {
-        let mut state = self.state.write_keyed(LockAs::File.key(self.number));
-        // Beside the round nothing but times was changed: these may stay where the record cannot be
-        // read.
+    pub(crate) fn lock_after_writeback<S: MetadataRead>(&self, source: &S) -> InodeWrite<'_> {
+        let mut state = self.state.write_keyed(LockClass::File.key(self.number));
+        // Only times were changed during writeback: these may stay if the record cannot be read.
         if let Some(state) = &mut *state
             && let Err(error) = state.refresh(|| inode::load_any(source, self.number))
         {
             tracing::warn!(%error, inode = %self.number, "an inode was not read again");
         }
         let mut file = InodeWrite::new(self, state);
-        file.parts().1.land();
-        self.flight.set_on(false);
+        file.parts().1.complete_writeback();
+        self.writeback.set_running(false);
         file
     }
 
-    /// Whether somebody waits for a round to land who goes first then.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.flight.state.lock().waiting > 0
+    /// Whether a thread waits for the end of the writeback and goes first then.
+    pub(crate) fn has_writeback_waiters(&self) -> bool {
+        self.writeback.state.lock().waiting > 0
     }
 
     /// Those who wait for the last round to land go first.
-    pub(crate) fn let_pass(&self) {
-        self.flight.let_pass();
+    pub(crate) fn yield_to_waiters(&self) {
+        self.writeback.yield_to_waiters();
     }
 
-    /// Takes it for changes if nobody else has it; `None` where somebody does. Never waits, so the
-    /// order does not matter.
+    /// Locks it for changes if it is free; `None` if not. Never waits, so the order does not
+    /// matter.
     pub(crate) fn try_write<S: MetadataRead>(
         &self,
         source: &S,
-        as_what: LockAs,
+        as_what: LockClass,
     ) -> Result<Option<InodeWrite<'_>>, Error> {
         let Some(mut state) = self.state.try_write_keyed(as_what.key(self.number)) else {
             return Ok(None);
@@ -456,8 +457,9 @@ impl LiveInode {
             None => *state = Some(State::new(inode::load(source, self.number)?)),
             Some(state) => state.refresh(|| inode::load_any(source, self.number))?,
         }
-        let has_flight = state.as_ref().is_some_and(|state| state.delayed.has_flight());
-        Ok((!has_flight).then_some(InodeWrite::new(self, state)))
+        let is_under_writeback =
+            state.as_ref().is_some_and(|state| state.delayed.is_under_writeback());
+        Ok((!is_under_writeback).then_some(InodeWrite::new(self, state)))
     }
 
     /// As [`Self::write`]; `None` where the inode is not in memory, or what is true of it cannot be
@@ -465,9 +467,9 @@ impl LiveInode {
     pub(crate) fn write_if_loaded<S: MetadataRead>(
         &self,
         source: &S,
-        as_what: LockAs,
+        as_what: LockClass,
     ) -> Option<InodeWrite<'_>> {
-        let mut state = self.landed(as_what);
+        let mut state = self.lock_settled(as_what);
         if let Err(why) = state.as_mut()?.refresh(|| inode::load_any(source, self.number)) {
             self.set_lost(why);
             return None;
@@ -491,17 +493,17 @@ impl LiveInode {
         self.is_replaced.store(is_replaced, Ordering::Relaxed);
     }
 
-    /// Whether it will not grow, since whoever wrote it has closed it.
+    /// Whether it will not grow, since its last writer has closed it.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// The last one who had it open for writing closes it, or somebody writes it.
+    /// The last writer has closed it, or it is written again.
     pub(crate) fn set_closed(&self, is_closed: bool) {
         self.is_closed.store(is_closed, Ordering::Release);
     }
 
-    /// Somebody begins to write the delayed data, unless another does.
+    /// Begins to write the delayed data; false if another thread does so already.
     pub(crate) fn start_writing(&self) -> bool {
         !self.is_written.swap(true, Ordering::Acquire)
     }
@@ -529,21 +531,21 @@ impl LiveInode {
     /// Clears the marks of a file that is gone, for the next file with its number.
     fn set_new(&self) {
         self.set_unsynced();
-        self.set_nameless();
+        self.set_unlinked();
         self.set_replaced(false);
         self.set_closed(false);
         self.set_has_no_capabilities(false);
         *self.lost.lock() = LostData::default();
     }
 
-    /// Another hold. The inode is locked, so it is not deleted meanwhile.
-    pub(crate) fn hold(&self, _: &InodeRead<'_>) {
-        self.holds.fetch_add(1, Ordering::Relaxed);
+    /// Another hold. The inode is locked, so it is not deleted at the same time.
+    pub(crate) fn pin(&self, _: &InodeRead<'_>) {
+        self.pins.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A hold on a file whose number was just allocated: nobody else has a right to it yet.
-    pub(crate) fn hold_new(&self) {
-        self.holds.fetch_add(1, Ordering::Relaxed);
+    /// A pin on a file whose number was just allocated: no other thread has a right to it yet.
+    pub(crate) fn pin_new(&self) {
+        self.pins.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The file was made without a name and may get one.
@@ -567,14 +569,14 @@ impl LiveInode {
     }
 
     /// The file has lost its last name.
-    pub(crate) fn set_nameless(&self) {
+    pub(crate) fn set_unlinked(&self) {
         self.may_be_named.store(false, Ordering::Relaxed);
     }
 
     /// Gives holds back, and says whether none is left. More than there are are none.
-    pub(crate) fn let_go(&self, count: u64) -> bool {
-        let before = self.holds.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |holds| {
-            Some(holds.saturating_sub(count))
+    pub(crate) fn unpin(&self, count: u64) -> bool {
+        let before = self.pins.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |pins| {
+            Some(pins.saturating_sub(count))
         });
         before.is_ok_and(|before| before > 0 && before <= count)
     }
@@ -591,29 +593,29 @@ impl LiveInode {
         (self.synced.load(Ordering::Acquire) < changes).then_some(changes)
     }
 
-    /// So many changes are durable.
+    /// Records that the first `changes` changes are durable.
     pub(crate) fn set_synced(&self, changes: u64) {
         self.synced.fetch_max(changes, Ordering::AcqRel);
     }
 
-    /// Whether somebody holds it.
-    pub(crate) fn is_held(&self) -> bool {
-        self.holds.load(Ordering::Acquire) > 0
+    /// Whether it is pinned.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pins.load(Ordering::Acquire) > 0
     }
 
     /// How often it is held, if all else that those who hold it rely on is in its record.
-    fn holds_alone(&mut self) -> Option<u64> {
-        let holds = self.holds.load(Ordering::Acquire);
+    fn pins_if_evictable(&mut self) -> Option<u64> {
+        let pins = self.pins.load(Ordering::Acquire);
         let is_replaced = self.is_replaced();
         // One without links is no longer what its number says.
         let has_links = self.state.get_mut().as_ref().is_some_and(|state| state.inode.links > 0);
-        (holds == 0 || has_links && !is_replaced).then_some(holds)
+        (pins == 0 || has_links && !is_replaced).then_some(pins)
     }
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    inodes: HashMap<u32, Arc<LiveInode>, ByWord>,
+    inodes: HashMap<u32, Arc<CachedInode>, ByWord>,
     /// Holds of those that are not in memory.
     absent: HashMap<u32, u64, ByWord>,
     /// Lost data of inodes that are not in memory, where the error is not yet reported to every
@@ -626,8 +628,8 @@ struct Shard {
 }
 
 impl Shard {
-    /// Gives inodes up that nobody uses, where there are too many; one of them, for its memory.
-    fn make_room(&mut self, limit: usize) -> Option<Arc<LiveInode>> {
+    /// Evicts unused inodes if there are too many; returns one of them, for its memory.
+    fn make_room(&mut self, limit: usize) -> Option<Arc<CachedInode>> {
         let mut gone = None;
         for _ in 0..LOOKS {
             let is_full = self.inodes.len() >= limit;
@@ -638,21 +640,21 @@ impl Shard {
             };
             let Some(oldest) = oldest else { break };
             let Some(inode) = self.inodes.get_mut(&oldest) else { continue };
-            // Nobody has it, and under the shard's lock nobody can take it meanwhile.
-            let holds = Arc::get_mut(inode)
+            // It is unused, and no thread can take it while the shard is locked.
+            let pins = Arc::get_mut(inode)
                 .filter(|inode| !inode.is_referenced.swap(false, Ordering::Relaxed))
-                .and_then(LiveInode::holds_alone);
-            let Some(holds) = holds else {
+                .and_then(CachedInode::pins_if_evictable);
+            let Some(pins) = pins else {
                 self.queue.push_back(oldest);
                 continue;
             };
-            if holds > 0 {
-                self.absent.insert(oldest, holds);
+            if pins > 0 {
+                self.absent.insert(oldest, pins);
             }
             gone = self.inodes.remove(&oldest);
             if let Some(gone) = gone.as_mut().and_then(Arc::get_mut) {
                 let lost = std::mem::take(gone.lost.get_mut());
-                if lost.has_unreported(holds > 0) {
+                if lost.has_unreported(pins > 0) {
                     self.lost.insert(oldest, lost);
                 }
             }
@@ -669,7 +671,7 @@ pub(crate) struct InodeCache {
 }
 
 impl InodeCache {
-    /// A cache that keeps about so many inodes that nobody uses.
+    /// A cache that keeps about `inodes` unused inodes.
     pub(crate) fn new(inodes: usize) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -682,7 +684,7 @@ impl InodeCache {
     }
 
     /// The inode of a number, loaded or not. As long as anybody has it, everybody gets the same.
-    pub(crate) fn get(&self, number: InodeNo) -> Arc<LiveInode> {
+    pub(crate) fn get(&self, number: InodeNo) -> Arc<CachedInode> {
         let mut shard = self.shard(number);
         if let Some(known) = shard.inodes.get(&number.0) {
             // A flag that is set already is not written again: the line stays shared.
@@ -691,12 +693,12 @@ impl InodeCache {
             }
             return known.clone();
         }
-        let mut new = LiveInode::new(number);
+        let mut new = CachedInode::new(number);
         // Both are empty most of the time, and nothing is looked for there.
         if !shard.absent.is_empty()
-            && let Some(holds) = shard.absent.remove(&number.0)
+            && let Some(pins) = shard.absent.remove(&number.0)
         {
-            new.holds = AtomicU64::new(holds);
+            new.pins = AtomicU64::new(pins);
         }
         if !shard.lost.is_empty()
             && let Some(lost) = shard.lost.remove(&number.0)
@@ -720,14 +722,14 @@ impl InodeCache {
 
     /// Gives holds of an inode back that is not in memory, and says whether none is left; `None`
     /// where it is in memory.
-    pub(crate) fn let_go_of_absent(&self, number: InodeNo, count: u64) -> Option<bool> {
+    pub(crate) fn unpin_absent(&self, number: InodeNo, count: u64) -> Option<bool> {
         let mut shard = self.shard(number);
         if shard.inodes.contains_key(&number.0) {
             return None;
         }
-        let Some(holds) = shard.absent.get_mut(&number.0) else { return Some(false) };
-        *holds = holds.saturating_sub(count);
-        let is_last = *holds == 0;
+        let Some(pins) = shard.absent.get_mut(&number.0) else { return Some(false) };
+        *pins = pins.saturating_sub(count);
+        let is_last = *pins == 0;
         if is_last {
             shard.absent.remove(&number.0);
             if shard.lost.get(&number.0).is_some_and(|lost| !lost.has_unreported(false)) {
@@ -737,25 +739,25 @@ impl InodeCache {
         Some(is_last)
     }
 
-    /// Whether somebody holds an inode.
-    pub(crate) fn is_held(&self, number: InodeNo) -> bool {
+    /// Whether an inode is pinned.
+    pub(crate) fn is_pinned(&self, number: InodeNo) -> bool {
         let shard = self.shard(number);
-        let is_held = |inode: &Arc<LiveInode>| inode.is_held();
-        shard.inodes.get(&number.0).is_some_and(is_held) || shard.absent.contains_key(&number.0)
+        let is_pinned = |inode: &Arc<CachedInode>| inode.is_pinned();
+        shard.inodes.get(&number.0).is_some_and(is_pinned) || shard.absent.contains_key(&number.0)
     }
 
-    /// The numbers of all inodes that somebody holds.
-    pub(crate) fn held(&self) -> Vec<InodeNo> {
-        let mut held = Vec::new();
+    /// The numbers of all pinned inodes.
+    pub(crate) fn pinned(&self) -> Vec<InodeNo> {
+        let mut pinned = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
-            held.extend(
-                shard.inodes.values().filter(|inode| inode.is_held()).map(|inode| inode.number),
+            pinned.extend(
+                shard.inodes.values().filter(|inode| inode.is_pinned()).map(|inode| inode.number),
             );
-            held.extend(shard.absent.keys().map(|number| InodeNo(*number)));
+            pinned.extend(shard.absent.keys().map(|number| InodeNo(*number)));
         }
-        held.sort_unstable();
-        held
+        pinned.sort_unstable();
+        pinned
     }
 }
 

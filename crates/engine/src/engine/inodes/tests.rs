@@ -36,9 +36,9 @@ fn in_memory(cache: &InodeCache) -> usize {
 /// Acquires an inode with a link count.
 fn hold(cache: &InodeCache, number: u32, links: u16) {
     let file = cache.get(InodeNo(number));
-    *file.state.write_keyed(LockAs::File.key(InodeNo(number))) =
+    *file.state.write_keyed(LockClass::File.key(InodeNo(number))) =
         Some(State::new(loaded(InodeNo(number), links)));
-    file.hold_new();
+    file.pin_new();
 }
 
 #[test]
@@ -52,16 +52,16 @@ fn inodes_that_are_held_go_too_and_their_holds_stay() {
         "{}",
         in_memory(&cache)
     );
-    assert_eq!(cache.held().len(), 20_000);
+    assert_eq!(cache.pinned().len(), 20_000);
     // Back in memory, it is held as before.
     let back = cache.get(InodeNo(100));
-    assert!(back.is_held() && cache.is_held(InodeNo(100)));
-    assert_eq!(cache.let_go_of_absent(InodeNo(100), 1), None);
-    assert!(back.let_go(1) && !cache.is_held(InodeNo(100)));
+    assert!(back.is_pinned() && cache.is_pinned(InodeNo(100)));
+    assert_eq!(cache.unpin_absent(InodeNo(100), 1), None);
+    assert!(back.unpin(1) && !cache.is_pinned(InodeNo(100)));
     // One that is not in memory.
-    assert_eq!(cache.let_go_of_absent(InodeNo(101), 1), Some(true));
-    assert!(!cache.is_held(InodeNo(101)));
-    assert_eq!(cache.let_go_of_absent(InodeNo(101), 1), Some(false));
+    assert_eq!(cache.unpin_absent(InodeNo(101), 1), Some(true));
+    assert!(!cache.is_pinned(InodeNo(101)));
+    assert_eq!(cache.unpin_absent(InodeNo(101), 1), Some(false));
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn lost_data_are_told_after_the_inode_was_given_up() {
         let file = cache.get(InodeNo(number));
         let sample = file.error_sample();
         file.set_lost(Error::NoSpace);
-        file.let_go(1 - holds);
+        file.unpin(1 - holds);
         sample
     };
     let (mut held, mut open) = (lose(64, 1), lose(128, 0));
@@ -108,5 +108,5 @@ fn an_inode_without_links_stays_while_it_is_held() {
     for number in 2..2_000 {
         hold(&cache, 64 * number, 1);
     }
-    assert!(held.upgrade().is_some_and(|file| file.is_held()));
+    assert!(held.upgrade().is_some_and(|file| file.is_pinned()));
 }

@@ -2,32 +2,32 @@
 //! over blocks that hold data, which change nothing of the file but its times.
 
 use super::super::xattrs::may_have_capabilities;
-use super::super::{Creator, credits};
+use super::super::{Credentials, credits};
 use super::range::touched;
 use super::{check_takes_writes, set_changed, touch};
 use crate::edit::write_inode;
 use crate::engine::Engine;
 use crate::engine::delay::memory::Admission;
-use crate::engine::delay::{Delayed, Part};
-use crate::engine::inodes::{InodeWrite, LiveInode, LockAs};
+use crate::engine::delay::{DelayedData, Part};
+use crate::engine::inodes::{CachedInode, InodeWrite, LockClass};
 use extant_device::Request;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{FileBlock, Geometry};
 use extant_reader::Error;
 use extant_reader::read::data;
 use extant_reader::read::inode::LoadedInode;
-use extant_reader::read::mapping::{Target, map};
+use extant_reader::read::mapping::{MappingTarget, map};
 use extant_runtime::sync::Arc;
 use std::ops::Range;
 
-/// What became of the first bytes of a write.
-pub(super) enum Delaying {
-    /// So many are delayed.
+/// The result for the first bytes of a write.
+pub(super) enum DelayResult {
+    /// This number of bytes is delayed.
     Done(usize),
-    /// So many must be written at once.
+    /// This number of bytes must be written at once.
     AtOnce(usize),
     /// Nothing before the round of data that is on its way has landed.
-    Barred,
+    WritebackPending,
 }
 
 /// Memory that a write may take at most beyond its bytes: blocks that it does not fill, and room
@@ -37,48 +37,48 @@ fn beyond(geometry: &Geometry) -> u64 {
 }
 
 impl Engine {
-    /// Waits until a write of so many bytes may be delayed; `None` where it is written at once.
+    /// Waits until a write of `bytes` bytes may be delayed; `None` if it is written at once.
     pub(super) fn admit(&self, bytes: u64) -> Option<Admission<'_>> {
-        let memory = &self.delays.memory;
-        let is_delayed = self.delays.is_on && bytes > 0 && bytes <= memory.largest();
+        let memory = &self.delalloc.memory;
+        let is_delayed = self.delalloc.is_on && bytes > 0 && bytes <= memory.largest();
         is_delayed.then(|| {
             let wanted = bytes + beyond(self.geometry());
             memory.admit(&self.env, wanted, |waits| self.help_to_write(waits))
         })
     }
 
-    /// Delays the first bytes of a write where they fall on a hole or on delayed data.
+    /// DelayedAllocation the first bytes of a write where they fall on a hole or on delayed data.
     pub(super) fn delay_some(
         &self,
-        shared: &LiveInode,
+        shared: &CachedInode,
         file: &mut InodeWrite<'_>,
         admission: Option<&mut Admission<'_>>,
         offset: u64,
         bytes: &[u8],
-        by: &Creator,
-    ) -> Result<Delaying, Error> {
+        by: &Credentials,
+    ) -> Result<DelayResult, Error> {
         shared.set_closed(false);
         let geometry = self.geometry();
         let bits = geometry.block_bits();
         let blocks = touched(geometry, &(offset..offset + bytes.len() as u64));
         let blocks = blocks.start.0..blocks.end.0;
         let next = file.delayed().next(blocks.start, geometry);
-        let has_flight = file.delayed().has_flight();
-        let at_once = |count| match has_flight {
-            true => Delaying::Barred,
-            false => Delaying::AtOnce(count),
+        let is_under_writeback = file.delayed().is_under_writeback();
+        let at_once = |count| match is_under_writeback {
+            true => DelayResult::WritebackPending,
+            false => DelayResult::AtOnce(count),
         };
         // Between runs that are on their way, too: all of that range is delayed no more when they
         // have landed.
-        if file.delayed().is_in_flight(blocks.start) {
-            return Ok(Delaying::Barred);
+        if file.delayed().is_block_under_writeback(blocks.start) {
+            return Ok(DelayResult::WritebackPending);
         }
         if next == Some(blocks.start) {
             self.wait_for_thaw()?;
             self.touch_delayed(file, by)?;
             shared.set_unsynced();
             let (_, delayed) = file.parts();
-            return Ok(Delaying::Done(delayed.write(offset, bytes, geometry)));
+            return Ok(DelayResult::Done(delayed.write(offset, bytes, geometry)));
         }
         // Delayed data and what the map knows take turns.
         let end = blocks.end.min(next.unwrap_or(u64::MAX));
@@ -92,8 +92,8 @@ impl Engine {
         self.wait_for_thaw()?;
         let (inode, delayed) = file.parts();
         if delayed.end() <= inode.size {
-            // Once delayed data lie behind the stored end, what is between reads as zeros. Before
-            // anything is promised: this may fail.
+            // When delayed data lie after the stored end, the gap reads as zeros. Before anything
+            // is promised: this may fail.
             let gap = self.gap(inode, offset)?;
             self.zero_on_device(&gap)?;
         }
@@ -106,7 +106,7 @@ impl Engine {
         let before = delayed.memory();
         let count = until(end);
         let written = offset..offset + count as u64;
-        delayed.insert(blocks.start..end, &written, geometry, &self.delays.spares);
+        delayed.insert(blocks.start..end, &written, geometry, &self.delalloc.buffers);
         admission.spend(delayed.memory() - before);
         let mut done = 0;
         while done < count {
@@ -114,12 +114,12 @@ impl Engine {
         }
         shared.set_unsynced();
         self.touch_delayed(file, by)?;
-        Ok(Delaying::Done(count))
+        Ok(DelayResult::Done(count))
     }
 
     /// The file's data change now. The times are stored with the data; what a program may run as
     /// changes at once.
-    fn touch_delayed(&self, file: &mut LoadedInode, by: &Creator) -> Result<(), Error> {
+    fn touch_delayed(&self, file: &mut LoadedInode, by: &Credentials) -> Result<(), Error> {
         set_changed(file, self.now(), by);
         if by.mode_after_change(file) == file.mode {
             return Ok(());
@@ -135,9 +135,9 @@ impl Engine {
     /// memory.
     pub(super) fn touch_lazily(
         &self,
-        shared: &Arc<LiveInode>,
+        shared: &Arc<CachedInode>,
         file: &mut InodeWrite<'_>,
-        by: &Creator,
+        by: &Credentials,
     ) -> bool {
         let is_lazy = by.mode_after_change(file) == file.mode && self.keep_times(shared, file);
         if is_lazy {
@@ -150,7 +150,7 @@ impl Engine {
     pub(crate) fn read_delayed(
         &self,
         file: &LoadedInode,
-        delayed: &Delayed,
+        delayed: &DelayedData,
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize, Error> {
@@ -161,7 +161,7 @@ impl Engine {
         let mut rest = &mut buffer[..count];
         for part in delayed.parts(offset..offset + count as u64, self.geometry()) {
             match part {
-                Part::Delayed(bytes) => {
+                Part::DelayedData(bytes) => {
                     let (piece, behind) = std::mem::take(&mut rest).split_at_mut(bytes.len());
                     piece.copy_from_slice(bytes);
                     at += bytes.len() as u64;
@@ -179,16 +179,16 @@ impl Engine {
         Ok(count)
     }
 
-    /// Writes over blocks that hold data, all of them in the file: nobody waits for such a write
-    /// but who changes the file. False where it is another kind of write.
+    /// Writes over blocks that hold data, all of them in the file: such a write makes only other
+    /// changes of the file wait. False where it is another kind of write.
     pub(super) fn overwrite(
         &self,
-        shared: &Arc<LiveInode>,
+        shared: &Arc<CachedInode>,
         offset: u64,
         bytes: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<bool, Error> {
-        let file = shared.read(self, LockAs::File)?;
+        let file = shared.read(self, LockClass::File)?;
         check_takes_writes(&file, by)?;
         let end = offset.checked_add(bytes.len() as u64).ok_or(Error::FileTooLarge)?;
         if bytes.is_empty()
@@ -209,7 +209,7 @@ impl Engine {
         self.device.submit(&mut batch)?;
         drop(file);
         // The file may be another by now: its times are all that is touched.
-        match shared.write(self, LockAs::File) {
+        match shared.write(self, LockClass::File) {
             Ok(mut file) => {
                 if !self.touch_lazily(shared, &mut file, by) {
                     let mut edit = self.edit(credits::INODE)?;
@@ -238,7 +238,7 @@ impl Engine {
         let mut at = range.start;
         while at < range.end {
             let run = map(self, file, FileBlock(at >> bits))?;
-            let Target::Written(start) = run.target else { return Ok(None) };
+            let MappingTarget::Written(start) = run.target else { return Ok(None) };
             let end = range.end.min(run.end().0.saturating_mul(1 << bits));
             let place = geometry.byte_of(start) + (at - (run.block.0 << bits));
             // Parts of the slice.

@@ -1,13 +1,13 @@
 //! Ranges of files preallocated, punched out, zeroed, taken out and put in.
 
-use super::super::{Creator, credits};
+use super::super::{Credentials, credits};
 use super::range::{max_size, touched, volume_max_size, whole, zero_in_frames};
-use super::round::{claim_for, take_and_place};
+use super::write_plan::{claim_for, take_and_place};
 use super::{check_writable, set_size, touch};
 use crate::alloc::Claim;
 use crate::edit::{AllocationRequest, Purpose, Run, write_inode};
 use crate::engine::Engine;
-use crate::engine::inodes::LockAs;
+use crate::engine::inodes::LockClass;
 use crate::engine::operation::Operation;
 use crate::write::mapping::{self, State};
 use crate::write::{inline, shift};
@@ -15,10 +15,10 @@ use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{FileBlock, InodeNo, MAX_FILE_BLOCKS};
 use extant_reader::Error;
 use extant_reader::read::inode::LoadedInode;
-use extant_reader::read::mapping::{Target, map};
+use extant_reader::read::mapping::{MappingTarget, map};
 use std::ops::Range;
 
-/// What happens to a range of a file.
+/// The change of a file's range.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum FallocateMode {
     /// Holes get blocks that read as zeros, and the file reaches at least to the range's end.
@@ -33,7 +33,7 @@ pub enum FallocateMode {
     ZeroRangeKeepSize,
     /// The range is taken out: what follows moves up.
     CollapseRange,
-    /// A hole is put in: what was there moves behind it.
+    /// Inserts a hole: the data there move to after it.
     InsertRange,
 }
 
@@ -60,7 +60,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Invalid`] for an empty range, or one that is not of whole blocks or does not lie in
-    /// the file where it must; [`Error::FileTooLarge`] for one that ends behind the longest file of
+    /// the file where it must; [`Error::FileTooLarge`] for one that ends after the longest file of
     /// the volume; [`Error::NotSupported`] for files without extents; and as [`Self::write`].
     pub fn fallocate(
         &self,
@@ -69,10 +69,10 @@ impl Engine {
         offset: u64,
         length: u64,
     ) -> Result<(), Error> {
-        self.fallocate_by(file, mode, offset, length, &Creator::default())
+        self.fallocate_by(file, mode, offset, length, &Credentials::default())
     }
 
-    /// As [`Self::fallocate`], for somebody who may use reserved blocks and keep setuid.
+    /// As [`Self::fallocate`], for a caller that may use reserved blocks and keep setuid.
     ///
     /// # Errors
     /// As [`Self::fallocate`].
@@ -82,14 +82,14 @@ impl Engine {
         mode: FallocateMode,
         offset: u64,
         length: u64,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(), Error> {
         if length == 0 {
             return Err(Error::Invalid("an empty range"));
         }
         self.with_space(|| {
             let file = self.inodes.get(file);
-            let mut inode = file.write(self, LockAs::File)?;
+            let mut inode = file.write(self, LockClass::File)?;
             check_writable(&inode)?;
             let is_plain = matches!(mode, FallocateMode::Allocate | FallocateMode::KeepSize);
             if inode.flags.contains(InodeFlags::APPEND) && !is_plain {
@@ -123,7 +123,7 @@ impl Engine {
                     self.preallocate(&mut inode, offset..end, mode, by)
                 }
                 FallocateMode::PunchHole => {
-                    // Behind the last block that can be mapped there is nothing.
+                    // There are no blocks after the last one that can be mapped.
                     let end = end.min(max_size(self.geometry(), &inode));
                     self.punch(&mut inode, offset.min(end)..end, by)
                 }
@@ -142,7 +142,7 @@ impl Engine {
         file: &mut LoadedInode,
         bytes: Range<u64>,
         mode: FallocateMode,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(), Error> {
         let blocks = touched(self.geometry(), &bytes);
         let fillers = self.fillers(file, &blocks, by)?;
@@ -191,7 +191,7 @@ impl Engine {
         &self,
         file: &LoadedInode,
         blocks: &Range<FileBlock>,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<Vec<Filler>, Error> {
         let mut fillers: Vec<Filler> = Vec::new();
         let mut at = blocks.start;
@@ -225,8 +225,7 @@ impl Engine {
         Ok(fillers)
     }
 
-    /// Gives back the blocks of a range; whoever opens the volume after power loss finds a part of
-    /// it done.
+    /// Gives back the blocks of a range; after power loss a part of it may be done.
     fn remove_range(
         &self,
         edit: &mut Operation<'_>,
@@ -250,7 +249,7 @@ impl Engine {
         &self,
         file: &mut LoadedInode,
         bytes: Range<u64>,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(), Error> {
         let mut contents = inline::contents(self, file)?;
         // Within the contents.
@@ -262,8 +261,13 @@ impl Engine {
         Ok(())
     }
 
-    fn punch(&self, file: &mut LoadedInode, bytes: Range<u64>, by: &Creator) -> Result<(), Error> {
-        // Behind the end there is nothing to keep: the last block goes too.
+    fn punch(
+        &self,
+        file: &mut LoadedInode,
+        bytes: Range<u64>,
+        by: &Credentials,
+    ) -> Result<(), Error> {
+        // After the end there is nothing to keep: the last block is freed too.
         let last = file.size.next_multiple_of(u64::from(self.geometry().block_size));
         let end = if bytes.end >= file.size { bytes.end.max(last) } else { bytes.end };
         let bytes = bytes.start..end.max(bytes.start);
@@ -290,7 +294,7 @@ impl Engine {
         file: &mut LoadedInode,
         bytes: Range<u64>,
         mode: FallocateMode,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(), Error> {
         // Space for the holes first: without it nothing changes.
         self.preallocate(file, bytes.clone(), mode, by)?;
@@ -341,7 +345,7 @@ impl Engine {
         while at < blocks.end {
             let run = map(self, file, at)?;
             let end = run.end().min(blocks.end);
-            if let Target::Written(start) = run.target {
+            if let MappingTarget::Written(start) = run.target {
                 for block in start.0..start.0 + (end.0 - at.0) {
                     let edge =
                         vec![(extant_ondisk::BlockNo(block), 0..self.geometry().block_len())];
@@ -394,7 +398,7 @@ impl Engine {
         &self,
         file: &mut LoadedInode,
         bytes: Range<u64>,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(), Error> {
         let blocks = self.check_whole(&bytes)?;
         let all = credits::INODE + credits::SUPERBLOCK + credits::quotas(self) + shift::CREDITS;
@@ -419,7 +423,7 @@ impl Engine {
         &self,
         file: &mut LoadedInode,
         bytes: Range<u64>,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(), Error> {
         let blocks = self.check_whole(&bytes)?;
         let (length, count) = (bytes.end - bytes.start, blocks.end.0 - blocks.start.0);
@@ -429,7 +433,7 @@ impl Engine {
         let mut edit = self.edit(credits)?.privileged(by.is_privileged);
         shift::split_at(&mut edit, file, blocks.start)?;
         touch(&edit, file, by);
-        // The size first: cut off half way, no data lie behind the end.
+        // The size first: if it is interrupted, no data lie after the end.
         set_size(&mut edit, file, size)?;
         write_inode(&mut edit, file.number, &file.inode)?;
         let mut next = Some(FileBlock(MAX_FILE_BLOCKS));

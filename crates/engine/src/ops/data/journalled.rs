@@ -1,26 +1,26 @@
 //! Data that go through the journal: written as frames in the operation that maps them, read from
 //! frames where they are newer.
 
-use super::super::{Creator, credits};
+use super::super::{Credentials, credits};
 use super::range::{touched, zero_in_frames};
-use super::round::set_state;
+use super::write_plan::set_state;
 use super::{set_size, touch};
 use crate::edit::{AllocationRequest, Edit, Purpose, write_inode};
 use crate::engine::Engine;
-use crate::engine::inodes::{InodeWrite, LiveInode};
+use crate::engine::inodes::{CachedInode, InodeWrite};
 use crate::engine::operation::Operation;
 use crate::write::mapping::{self, State};
 use extant_ondisk::{BlockNo, FileBlock, GroupNo};
 use extant_reader::read::data;
 use extant_reader::read::inode::LoadedInode;
-use extant_reader::read::mapping::{Target, map};
+use extant_reader::read::mapping::{MappingTarget, map};
 use extant_reader::{BlockKind, DataPiece, Error, MetadataRead, VolumeInfo};
 use std::sync::Arc;
 
 /// Blocks that one operation writes at most.
-const BLOCKS_OF_ROUND: u64 = 64;
+const BLOCKS_PER_PLAN: u64 = 64;
 /// Runs that it maps at most.
-const RUNS_OF_ROUND: u32 = 8;
+const RUNS_PER_PLAN: u32 = 8;
 
 /// A volume whose journalled data are read as the last operation left them.
 struct Newest<'v>(&'v Engine);
@@ -80,22 +80,22 @@ impl Engine {
     /// Writes some of the bytes, from the first on; how many.
     pub(super) fn write_journalled(
         &self,
-        shared: &Arc<LiveInode>,
+        shared: &Arc<CachedInode>,
         file: &mut InodeWrite<'_>,
         offset: u64,
         bytes: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<usize, Error> {
         let geometry = self.geometry();
         let bits = geometry.block_bits();
         let blocks = touched(geometry, &(offset..offset + bytes.len() as u64));
-        let most = u64::from(self.journal.max_credits() / 4).clamp(1, BLOCKS_OF_ROUND);
+        let most = u64::from(self.journal.max_credits() / 4).clamp(1, BLOCKS_PER_PLAN);
         let last = blocks.end.0.min(blocks.start.0 + most);
         let end = (offset + bytes.len() as u64).min(last << bits);
         let gap = self.gap(file, offset)?;
-        // At most BLOCKS_OF_ROUND blocks, and a gap.
+        // At most BLOCKS_PER_PLAN blocks, and a gap.
         let data_credits = (last - blocks.start.0) as u32 + 1;
-        let map_credits = RUNS_OF_ROUND * credits::map_block(file);
+        let map_credits = RUNS_PER_PLAN * credits::map_block(file);
         let credits = data_credits
             + map_credits
             + credits::INODE
@@ -107,7 +107,7 @@ impl Engine {
         let mut at = offset;
         let mut runs = 0;
         let mut failure = None;
-        while at < end && runs < RUNS_OF_ROUND {
+        while at < end && runs < RUNS_PER_PLAN {
             // Parts of the slice.
             let data = &bytes[(at - offset) as usize..(end - offset) as usize];
             match edit.attempt(file, |edit, file| self.write_run(edit, file, at, data)) {
@@ -151,13 +151,13 @@ impl Engine {
         let mapping = map(edit, file, first)?;
         let count = mapping.len.min(blocks.end.0 - first.0);
         let (start, count, is_new) = match mapping.target {
-            Target::Written(start) => (start, count, false),
-            Target::Unwritten(start) => {
+            MappingTarget::Written(start) => (start, count, false),
+            MappingTarget::Unwritten(start) => {
                 let range = first..FileBlock(first.0 + count);
                 set_state(edit, file, range, State::Written)?;
                 (start, count, true)
             }
-            Target::Hole => {
+            MappingTarget::Hole => {
                 let request = AllocationRequest {
                     inode: file.number,
                     purpose: Purpose::Data,

@@ -14,15 +14,15 @@ mod delayed;
 mod fallocate;
 mod journalled;
 mod range;
-mod round;
 mod sync;
 mod truncate;
 mod write;
+mod write_plan;
 
 pub use fallocate::FallocateMode;
-pub(crate) use round::Round;
+pub(crate) use write_plan::WritePlan;
 
-use super::Creator;
+use super::Credentials;
 use crate::edit::{Edit, change_superblock, superblock};
 use crate::engine::Engine;
 use crate::engine::operation::Operation;
@@ -61,8 +61,8 @@ fn check_writable(file: &LoadedInode) -> Result<(), Error> {
     Ok(())
 }
 
-/// The file, if it takes what is written by somebody.
-fn check_takes_writes(file: &LoadedInode, by: &Creator) -> Result<(), Error> {
+/// The file, if it can be written.
+fn check_takes_writes(file: &LoadedInode, by: &Credentials) -> Result<(), Error> {
     match check_writable(file) {
         // It was accepted before the file became so.
         Err(Error::NotPermitted(_))
@@ -75,7 +75,7 @@ fn check_takes_writes(file: &LoadedInode, by: &Creator) -> Result<(), Error> {
 }
 
 /// The times of a file whose data change.
-fn set_changed(file: &mut LoadedInode, now: Timestamp, by: &Creator) {
+fn set_changed(file: &mut LoadedInode, now: Timestamp, by: &Credentials) {
     if !by.keeps_times {
         (file.inode.mtime, file.inode.ctime) = (now, now);
     }
@@ -83,7 +83,7 @@ fn set_changed(file: &mut LoadedInode, now: Timestamp, by: &Creator) {
 }
 
 /// The file's data change now: its times, and what makes a program run as its owner.
-fn touch(edit: &Operation<'_>, file: &mut LoadedInode, by: &Creator) {
+fn touch(edit: &Operation<'_>, file: &mut LoadedInode, by: &Credentials) {
     set_changed(file, edit.now(), by);
     file.inode.mode = by.mode_after_change(file);
 }

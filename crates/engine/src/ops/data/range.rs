@@ -8,7 +8,7 @@ use extant_device::Request;
 use extant_ondisk::inode::SECTOR;
 use extant_ondisk::{BlockNo, FileBlock, Geometry, MAX_FILE_BLOCKS, RoCompatFeatures};
 use extant_reader::read::inode::LoadedInode;
-use extant_reader::read::mapping::{Target, map};
+use extant_reader::read::mapping::{MappingTarget, map};
 use extant_reader::{BlockKind, Error};
 use std::ops::Range;
 
@@ -61,7 +61,7 @@ impl Engine {
             if part.is_empty() || inner.contains(&FileBlock(at)) || is_known {
                 continue;
             }
-            if let Target::Written(place) = map(self, file, FileBlock(at))?.target {
+            if let MappingTarget::Written(place) = map(self, file, FileBlock(at))?.target {
                 // Within a block, so they fit.
                 let part = (part.start - block.start) as usize..(part.end - block.start) as usize;
                 edges.push((place, part));

@@ -1,7 +1,7 @@
 //! Making a file durable.
 
 use crate::engine::Engine;
-use crate::engine::inodes::LockAs;
+use crate::engine::inodes::LockClass;
 use crate::engine::lost::ErrorSample;
 use extant_ondisk::InodeNo;
 use extant_reader::Error;
@@ -26,11 +26,11 @@ impl Engine {
     pub fn fsync_open(&self, file: InodeNo, sample: &mut ErrorSample) -> Result<(), Error> {
         let inode = self.inodes.get(file);
         self.write_back_file(&inode);
-        drop(inode.read(self, LockAs::File)?);
+        drop(inode.read(self, LockClass::File)?);
         inode.check_lost(sample)?;
         self.write_times(&inode)?;
-        if !inode.is_held() {
-            self.allocator.discard_window(file);
+        if !inode.is_pinned() {
+            self.allocator.discard_preallocation(file);
         }
         // Data were on the device before the change of the inode, and every commit flushes it.
         self.commit_all()
@@ -42,9 +42,9 @@ impl Engine {
         self.inodes.get(file).error_sample()
     }
 
-    /// Tells that somebody who may have written closes the file: delayed data of a file that was
-    /// emptied before are written, so that soon after there is either its old or its new content
-    /// (`auto_da_alloc`).
+    /// Must be called when a file that may have been written is closed: delayed data of a file that
+    /// was emptied before are written, so that soon after there is either its old or its new
+    /// content (`auto_da_alloc`).
     pub fn closed(&self, file: InodeNo) {
         let inode = self.inodes.get(file);
         if inode.is_replaced() {
@@ -52,12 +52,12 @@ impl Engine {
         }
     }
 
-    /// Tells that nobody has the file open for writing any more: what was set aside for it to grow
-    /// into is given back, and its delayed data get just the space that they take. The last
-    /// [`Self::release`] tells so too.
-    pub fn closed_by_all(&self, file: InodeNo) {
+    /// Must be called when the last process that had the file open for writing closes it: its
+    /// preallocation is given back, and its delayed data get only the space that they need. The
+    /// last [`Self::release`] tells so too.
+    pub fn last_writer_closed(&self, file: InodeNo) {
         self.inodes.get(file).set_closed(true);
-        self.allocator.discard_window(file);
+        self.allocator.discard_preallocation(file);
     }
 
     /// As [`Self::fsync`], but for times, which stay in memory where they wait there (`lazytime`):
@@ -76,7 +76,7 @@ impl Engine {
     pub fn fdatasync_open(&self, file: InodeNo, sample: &mut ErrorSample) -> Result<(), Error> {
         let inode = self.inodes.get(file);
         self.write_back_file(&inode);
-        let locked = inode.read(self, LockAs::File)?;
+        let locked = inode.read(self, LockClass::File)?;
         inode.check_lost(sample)?;
         let unsynced = inode.unsynced(&locked);
         drop(locked);
@@ -104,7 +104,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Creator, Volume, VolumeOptions};
+    use crate::{Credentials, Volume, VolumeOptions};
     use extant_device::MemoryDevice;
     use extant_reader::VolumeRead;
     use extant_runtime::env::Env;
@@ -122,12 +122,12 @@ mod tests {
         let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()));
         let (env, options) = (Env::stepped(1), VolumeOptions::default());
         let volume = Volume::open(device.clone(), &env, &options).unwrap();
-        let made = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap();
+        let made = volume.create(InodeNo::ROOT, b"file", 0o644, &Credentials::ROOT).unwrap();
         let file = made.number;
         volume.fsync(file).unwrap();
         volume.write(file, 0, b"data").unwrap();
         let inode = volume.inodes.get(file);
-        let locked = inode.read(&*volume, LockAs::File).unwrap();
+        let locked = inode.read(&*volume, LockClass::File).unwrap();
         let changes = inode.unsynced(&locked).expect("it was written");
         drop(locked);
         volume.commit_all().unwrap();

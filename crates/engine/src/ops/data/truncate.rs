@@ -1,12 +1,12 @@
-//! Truncation: the end first, then the blocks behind it in steps that fit a handle. Between two
-//! steps the file is an orphan, so that whoever opens the volume after power loss goes on.
+//! Truncation: the end first, then the blocks after it in steps that fit a handle. Between two
+//! steps the file is an orphan, so that recovery continues the truncation after power loss.
 
-use super::super::{Creator, credits};
+use super::super::{Credentials, credits};
 use super::range::{Edges, max_size, zero_in_frames};
 use super::{check_writable, set_size, touch};
 use crate::edit::write_inode;
 use crate::engine::Engine;
-use crate::engine::inodes::{InodeWrite, LockAs};
+use crate::engine::inodes::{InodeWrite, LockClass};
 use crate::engine::operation::Operation;
 use crate::write::{inline, mapping, orphans};
 use extant_ondisk::inode::InodeFlags;
@@ -17,23 +17,23 @@ use extant_reader::read::mapping::map;
 use std::ops::Range;
 
 impl Engine {
-    /// Cuts a file off at `size`, or lets it end in zeros there. Blocks behind the end are given
+    /// Cuts a file off at `size`, or lets it end in zeros there. Blocks after the end are given
     /// back. The file loses setuid and setgid.
     ///
     /// # Errors
     /// As [`Self::write`].
     pub fn truncate(&self, file: InodeNo, size: u64) -> Result<(), Error> {
-        self.truncate_by(file, size, &Creator::default())
+        self.truncate_by(file, size, &Credentials::default())
     }
 
-    /// As [`Self::truncate`], for somebody who may use reserved blocks and keep setuid.
+    /// As [`Self::truncate`], for a caller that may use reserved blocks and keep setuid.
     ///
     /// # Errors
     /// As [`Self::write`].
-    pub fn truncate_by(&self, file: InodeNo, size: u64, by: &Creator) -> Result<(), Error> {
+    pub fn truncate_by(&self, file: InodeNo, size: u64, by: &Credentials) -> Result<(), Error> {
         self.with_space(|| {
             let file = self.inodes.get(file);
-            let mut inode = file.write(self, LockAs::File)?;
+            let mut inode = file.write(self, LockClass::File)?;
             check_writable(&inode)?;
             file.set_unsynced();
             if inode.flags.contains(InodeFlags::APPEND) {
@@ -66,7 +66,7 @@ impl Engine {
         })
     }
 
-    /// Drops delayed data behind a new end.
+    /// Drops delayed data after a new end.
     fn cut_delayed(&self, file: &mut InodeWrite<'_>, size: u64) {
         let geometry = self.geometry();
         let block_size = u64::from(geometry.block_size);
@@ -80,11 +80,11 @@ impl Engine {
     }
 
     /// Moves the end of a file with blocks.
-    fn set_end(&self, file: &mut LoadedInode, size: u64, by: &Creator) -> Result<(), Error> {
-        self.allocator.discard_window(file.number);
+    fn set_end(&self, file: &mut LoadedInode, size: u64, by: &Credentials) -> Result<(), Error> {
+        self.allocator.discard_preallocation(file.number);
         let edges = self.behind_end(file, size)?;
         let is_journalled = self.is_journalled(file);
-        // At the same size too: there may be blocks behind the end that were preallocated.
+        // At the same size too: there may be preallocated blocks after the end.
         let cuts = size <= file.size;
         let own = credits::INODE + credits::SUPERBLOCK + edges.len() as u32;
         let steps = if cuts { credits::remove_step(file) + orphans::CREDITS } else { 0 };
@@ -95,7 +95,7 @@ impl Engine {
         }
         touch(&edit, file, by);
         set_size(&mut edit, file, size)?;
-        // What cannot be undone comes last, and before anything is committed.
+        // A change that cannot be undone comes last, and before anything is committed.
         let mut is_zeroed = is_journalled;
         let mut zero = || match std::mem::replace(&mut is_zeroed, true) {
             true => Ok(()),
@@ -110,7 +110,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The part of a block between old and new end that must read as zeros: behind the shorter one.
+    /// The part of a block between old and new end that must read as zeros: after the shorter one.
     fn behind_end(&self, file: &LoadedInode, size: u64) -> Result<Edges, Error> {
         if size >= file.size {
             return self.gap(file, size);
@@ -119,7 +119,7 @@ impl Engine {
         self.edges(file, &(size..block_end))
     }
 
-    /// Gives back the blocks behind the file's end. The caller writes the inode afterwards, in the
+    /// Gives back the blocks after the file's end. The caller writes the inode afterwards, in the
     /// same operation. `settling` as for [`Self::remove_to_end`].
     pub(crate) fn cut(
         &self,

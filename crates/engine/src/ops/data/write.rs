@@ -1,16 +1,16 @@
 //! Writing: rounds of blocks set aside, filled, and mapped.
 
-use super::super::{Creator, credits};
-use super::delayed::Delaying;
+use super::super::{Credentials, credits};
+use super::delayed::DelayResult;
 use super::range::{ZEROS, max_size, touched};
-use super::round::{Round, Was, claim_for, take_and_place};
+use super::write_plan::{PreviousState, WritePlan, claim_for, take_and_place};
 use super::{check_takes_writes, set_size, touch};
 use crate::alloc::Claim;
 use crate::edit::{AllocationRequest, Purpose, write_inode, write_loaded};
 use crate::engine::Engine;
 use crate::engine::delay::memory::Admission;
-use crate::engine::inodes::{InodeWrite, LiveInode, LockAs};
-use crate::engine::space::Ladder;
+use crate::engine::inodes::{CachedInode, InodeWrite, LockClass};
+use crate::engine::space::ReclaimSteps;
 use crate::write::inline;
 use crate::write::mapping::{self, State};
 use extant_device::Request;
@@ -36,23 +36,23 @@ struct Written {
 
 /// Whether a call waits until no delayed data of its file are on their way to the device.
 #[derive(Clone, Copy)]
-enum Flights {
-    Awaited,
-    /// It goes on beside them as far as it can.
-    Passed,
+enum DuringWriteback {
+    Wait,
+    /// It proceeds during writeback as far as it can.
+    Proceed,
 }
 
 /// How a write ended.
-enum Ended {
+enum WriteEnd {
     Done,
     /// The rest of it waits for delayed data that are on their way.
-    Barred,
+    WritebackPending,
 }
 
 impl Engine {
     /// Writes bytes into a file and says how many: fewer than given only where the volume or the
-    /// format ends, then at least one. What lies between the file's end and `offset` reads as
-    /// zeros. Blocks that are reserved are not used, and the file loses setuid and setgid: see
+    /// format ends, then at least one. The gap between the file's end and `offset` reads as zeros.
+    /// Blocks that are reserved are not used, and the file loses setuid and setgid: see
     /// [`Self::write_by`].
     ///
     /// # Errors
@@ -60,10 +60,10 @@ impl Engine {
     /// [`Error::NotPermitted`], [`Error::NoSpace`], [`Error::QuotaExceeded`],
     /// [`Error::FileTooLarge`], [`Error::ReadOnly`], a broken map, or the journal or device failed.
     pub fn write(&self, file: InodeNo, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
-        self.write_by(file, offset, bytes, &Creator::default())
+        self.write_by(file, offset, bytes, &Credentials::default())
     }
 
-    /// As [`Self::write`], for somebody who may use reserved blocks and keep setuid.
+    /// As [`Self::write`], for a caller that may use reserved blocks and keep setuid.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -72,9 +72,10 @@ impl Engine {
         file: InodeNo,
         offset: u64,
         bytes: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<usize, Error> {
-        self.noted(self.write_from(file, Some(offset), bytes, by)).map(|(_, count)| count)
+        self.record_corruption(self.write_from(file, Some(offset), bytes, by))
+            .map(|(_, count)| count)
     }
 
     /// Writes bytes at a file's end, wherever it is by then: where they are, and how many.
@@ -85,9 +86,9 @@ impl Engine {
         &self,
         file: InodeNo,
         bytes: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(u64, usize), Error> {
-        self.noted(self.write_from(file, None, bytes, by))
+        self.record_corruption(self.write_from(file, None, bytes, by))
     }
 
     /// Writes bytes from a place on, or at the end: where they are, and how many.
@@ -96,7 +97,7 @@ impl Engine {
         file: InodeNo,
         offset: Option<u64>,
         bytes: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<(u64, usize), Error> {
         self.check_writable()?;
         self.wait_for_thaw()?;
@@ -107,12 +108,14 @@ impl Engine {
             return Ok((offset, bytes.len()));
         }
         let mut written = Written { offset, done: 0, appends: offset.is_none(), is_sync: false };
-        let mut write = |flights| self.write_all(&shared, &mut written, bytes, by, flights);
+        let mut write =
+            |during_writeback| self.write_all(&shared, &mut written, bytes, by, during_writeback);
         // A write at the end is done under one lock, so that no other comes between its parts.
-        let mut flights = if offset.is_some() { Flights::Passed } else { Flights::Awaited };
-        let outcome = self.retry_for_space(Ladder::LockReleased, || {
-            match write(mem::replace(&mut flights, Flights::Awaited)) {
-                Ok(Ended::Barred) => write(Flights::Awaited),
+        let mut during_writeback =
+            if offset.is_some() { DuringWriteback::Proceed } else { DuringWriteback::Wait };
+        let outcome = self.retry_for_space(ReclaimSteps::LockReleased, || {
+            match write(mem::replace(&mut during_writeback, DuringWriteback::Wait)) {
+                Ok(WriteEnd::WritebackPending) => write(DuringWriteback::Wait),
                 other => other,
             }
         });
@@ -131,17 +134,17 @@ impl Engine {
     /// Writes what is left of the bytes. `written` says how far it came, however it ends.
     fn write_all(
         &self,
-        shared: &Arc<LiveInode>,
+        shared: &Arc<CachedInode>,
         written: &mut Written,
         bytes: &[u8],
-        by: &Creator,
-        flights: Flights,
-    ) -> Result<Ended, Error> {
+        by: &Credentials,
+        during_writeback: DuringWriteback,
+    ) -> Result<WriteEnd, Error> {
         // Before the lock: who waits for memory holds none.
         let mut admission = self.admit(bytes.len() as u64);
-        let mut file = match flights {
-            Flights::Awaited => shared.write(self, LockAs::File)?,
-            Flights::Passed => shared.write_beside(self, LockAs::File)?,
+        let mut file = match during_writeback {
+            DuringWriteback::Wait => shared.write(self, LockClass::File)?,
+            DuringWriteback::Proceed => shared.write_during_writeback(self, LockClass::File)?,
         };
         check_takes_writes(&file, by)?;
         written.is_sync = file.flags.contains(InodeFlags::SYNC);
@@ -150,7 +153,7 @@ impl Engine {
             // The lock was released to gain space, and another call changed the size: what is left
             // does not follow what was written.
             if written.done > 0 {
-                return Ok(Ended::Done);
+                return Ok(WriteEnd::Done);
             }
             written.offset = None;
         }
@@ -160,7 +163,7 @@ impl Engine {
             return Err(Error::NotPermitted(file.number));
         }
         if bytes.is_empty() {
-            return Ok(Ended::Done);
+            return Ok(WriteEnd::Done);
         }
         let room = max_size(self.geometry(), &file).saturating_sub(offset);
         if room == 0 {
@@ -173,18 +176,18 @@ impl Engine {
         if is_in_frames || offset + bytes.len() as u64 > size {
             shared.set_unsynced();
         }
-        let outcome = self.retry_for_space(Ladder::LockHeld, || {
+        let outcome = self.retry_for_space(ReclaimSteps::LockHeld, || {
             while written.done < bytes.len() {
                 let (at, rest) = (offset + written.done as u64, &bytes[written.done..]);
                 match self.write_some(shared, &mut file, admission.as_mut(), at, rest, by)? {
                     Some(count) => written.done += count,
-                    None => return Ok(Ended::Barred),
+                    None => return Ok(WriteEnd::WritebackPending),
                 }
             }
-            Ok(Ended::Done)
+            Ok(WriteEnd::Done)
         });
         let (_, delayed) = file.parts();
-        self.note_delayed(shared, delayed);
+        self.schedule_writeback(shared, delayed);
         outcome
     }
 
@@ -192,12 +195,12 @@ impl Engine {
     /// data that are on their way.
     fn write_some(
         &self,
-        shared: &Arc<LiveInode>,
+        shared: &Arc<CachedInode>,
         file: &mut InodeWrite<'_>,
         admission: Option<&mut Admission<'_>>,
         offset: u64,
         bytes: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<Option<usize>, Error> {
         if file.is_inline() {
             if self.write_inline(file, offset, bytes, by)? {
@@ -209,35 +212,35 @@ impl Engine {
             return self.write_journalled(shared, file, offset, bytes, by).map(Some);
         }
         let bytes = match self.delay_some(shared, file, admission, offset, bytes, by)? {
-            Delaying::Done(count) => return Ok(Some(count)),
-            Delaying::Barred => return Ok(None),
-            Delaying::AtOnce(count) => &bytes[..count],
+            DelayResult::Done(count) => return Ok(Some(count)),
+            DelayResult::WritebackPending => return Ok(None),
+            DelayResult::AtOnce(count) => &bytes[..count],
         };
         let wanted = touched(self.geometry(), &(offset..offset + bytes.len() as u64));
-        let mut round = Round::new(self);
-        self.plan_blocks(file, wanted.start.0..wanted.end.0, &mut round, |request| {
+        let mut write_plan = WritePlan::new(self);
+        self.plan_blocks(file, wanted.start.0..wanted.end.0, &mut write_plan, |request| {
             self.claim(request, by)
         })?;
-        if round.maps_something() {
+        if write_plan.maps_something() {
             shared.set_unsynced();
         }
-        let round_end = round.range().end << self.geometry().block_bits();
-        let end = (offset + bytes.len() as u64).min(round_end);
+        let plan_end = write_plan.range().end << self.geometry().block_bits();
+        let end = (offset + bytes.len() as u64).min(plan_end);
         // At most the length of the slice.
         let bytes = &bytes[..(end - offset) as usize];
-        self.fill(file, &round, offset, bytes)?;
-        let is_overwriting = !round.maps_something() && end <= file.size;
+        self.fill(file, &write_plan, offset, bytes)?;
+        let is_overwriting = !write_plan.maps_something() && end <= file.size;
         if is_overwriting && self.touch_lazily(shared, file, by) {
             return Ok(Some(bytes.len()));
         }
-        self.finish_round(file, round, offset..end, by).map(Some)
+        self.finish_plan(file, write_plan, offset..end, by).map(Some)
     }
 
     /// Writes the data of a round, and zeros around them in blocks that held none.
     fn fill(
         &self,
         file: &LoadedInode,
-        round: &Round,
+        write_plan: &WritePlan,
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), Error> {
@@ -246,13 +249,13 @@ impl Engine {
         let end = offset + bytes.len() as u64;
         let gap = self.gap(file, offset)?;
         let mut batch: Vec<Request<'_>> = gap.iter().map(|part| self.zeros(part)).collect();
-        for segment in &round.segments {
+        for segment in &write_plan.segments {
             let (first, last) = (segment.blocks.start << bits, segment.blocks.end << bits);
             let (from, to) = (offset.max(first), end.min(last));
             // Parts of the slice.
             let data = &bytes[(from - offset) as usize..(to - offset) as usize];
             let place = geometry.byte_of(segment.start);
-            if matches!(segment.state, Was::Written) {
+            if matches!(segment.state, PreviousState::Written) {
                 batch.push(Request::write(place + (from - first), data));
                 continue;
             }
@@ -267,16 +270,16 @@ impl Engine {
 
     /// Maps what a round has filled, and stores that bytes `range` are the file's. How many of them
     /// are.
-    fn finish_round(
+    fn finish_plan(
         &self,
         file: &mut LoadedInode,
-        round: Round,
+        write_plan: WritePlan,
         range: Range<u64>,
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<usize, Error> {
-        let mut edit = self.edit(round.credits())?.privileged(by.is_privileged);
+        let mut edit = self.edit(write_plan.credits())?.privileged(by.is_privileged);
         let mut covered = range.end;
-        if let Err((from, error)) = self.place_segments(&mut edit, file, round.segments) {
+        if let Err((from, error)) = self.place_segments(&mut edit, file, write_plan.segments) {
             covered = covered.min(from.max(range.start));
             if covered == range.start {
                 return Err(error);
@@ -297,7 +300,7 @@ impl Engine {
         file: &mut LoadedInode,
         offset: u64,
         bytes: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<bool, Error> {
         let Some(end) = usize::try_from(offset).ok().and_then(|at| at.checked_add(bytes.len()))
         else {
@@ -317,7 +320,7 @@ impl Engine {
         &self,
         file: &mut LoadedInode,
         contents: &[u8],
-        by: &Creator,
+        by: &Credentials,
     ) -> Result<bool, Error> {
         let mut edit = self.edit(credits::INODE)?;
         let mut changed = file.clone();
@@ -332,7 +335,11 @@ impl Engine {
     }
 
     /// Moves the data of an inline file to a block.
-    pub(super) fn leave_inode(&self, file: &mut LoadedInode, by: &Creator) -> Result<(), Error> {
+    pub(super) fn leave_inode(
+        &self,
+        file: &mut LoadedInode,
+        by: &Credentials,
+    ) -> Result<(), Error> {
         let contents = inline::contents(self, file)?;
         let mut changed = file.clone();
         inline::leave(self, &mut changed)?;

@@ -2,12 +2,12 @@
 //! cut of its opening and closing.
 
 use super::cuts::committed;
-use super::judge::{OPENED, Recorded};
+use super::verify::{OPENED, Recorded};
 use crate::devices::Devices;
 use crate::random::{SIZE, fresh};
 use crate::volumes::{self, Kind};
 use extant_device::OverlayDevice;
-use extant_engine::{Creator, Volume, VolumeOptions};
+use extant_engine::{Credentials, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_ondisk::superblock::State;
 use extant_runtime::env::Env;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// A cut: what e2fsck makes of it where it looks at the flag first, and what a mount leaves that
 /// believes it. Whether the volume said that it is clean.
-fn judge(kind: Kind, cut: &Cut) -> Result<bool, String> {
+fn verify(kind: Kind, cut: &Cut) -> Result<bool, String> {
     let has_journal = kind.has_journal();
     let devices = || Devices::of(kind, Arc::new(OverlayDevice::new(Arc::new(cut.image.fork()))));
     // The flag of a torn superblock is not believed.
@@ -59,14 +59,14 @@ fn a_clean_flag_is_written_when_all_before_it_is_durable() {
         let volume = volume.unwrap();
         for index in 0..30 {
             let file = format!("file{index}");
-            let by = Creator::ROOT;
+            let by = Credentials::ROOT;
             let file = volume.create(InodeNo::ROOT, file.as_bytes(), 0o644, &by).unwrap();
             volume.write(file.number, 0, &vec![7; 3000 * (index % 7)]).unwrap();
         }
         volume.close().unwrap();
         let mut said_clean = 0;
         for cut in recorder.cuts(Sweep { seed, prefixes: 2, subsets: 2, torn: 1 }) {
-            match judge(kind, &cut) {
+            match verify(kind, &cut) {
                 Ok(is_clean) => said_clean += usize::from(is_clean),
                 Err(what) => panic!("{name}, {cut}: {what}"),
             }
@@ -96,16 +96,16 @@ fn a_volume_without_a_journal_that_says_that_it_is_clean_is_whole() {
                 if !cut.marks.contains(&OPENED) {
                     continue;
                 }
-                let judged = judge(kind, &cut).and_then(|is_clean| {
+                let verified = verify(kind, &cut).and_then(|is_clean| {
                     if !is_clean {
                         return Ok(());
                     }
                     said_clean += 1;
                     let volume = Devices::of(kind, Arc::new(cut.image.fork())).open();
                     let volume = volume.map_err(|error| format!("not opened: {error}"))?;
-                    recorded.judge(&cut.marks, &volume).map(drop)
+                    recorded.verify(&cut.marks, &volume).map(drop)
                 });
-                judged.unwrap_or_else(|what| panic!("{name}, seed {seed}, {cut}: {what}"));
+                verified.unwrap_or_else(|what| panic!("{name}, seed {seed}, {cut}: {what}"));
             }
             assert!(said_clean > 2, "{name}, seed {seed}: {said_clean} cuts say that it is clean");
         }

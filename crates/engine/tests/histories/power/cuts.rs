@@ -1,7 +1,8 @@
 //! Every cut of recorded histories, recovered by us and by e2fsck.
 
-use super::judge::{OPENED, Recorded, recover};
+use super::false_positives;
 use super::preen::Left;
+use super::verify::{OPENED, Recorded, recover};
 use crate::devices::Devices;
 use crate::random::{SIZE, fresh};
 use crate::volumes::{self, Kind};
@@ -44,9 +45,9 @@ fn devices_of(kind: Kind, cut: &Cut) -> Devices {
 fn ours(recorded: &Recorded, cut: &Cut, with_e2fsck: bool) -> Result<usize, String> {
     let devices = devices_of(recorded.kind, cut);
     let volume = recover(&devices).map_err(|error| format!("not opened: {error}"))?;
-    let state = recorded.judge(&cut.marks, &volume)?;
+    let state = recorded.verify(&cut.marks, &volume)?;
     volume.close().map_err(|error| format!("not closed: {error}"))?;
-    if with_e2fsck {
+    if with_e2fsck && false_positives::reason(&devices)?.is_none() {
         devices.to_files().is_clean()?;
     }
     Ok(state)
@@ -70,7 +71,7 @@ fn theirs(recorded: &Recorded, cut: &Cut, options: &VolumeOptions) -> Result<(),
     if output.status.code().is_none_or(|code| code > 1) {
         return Err(format!("e2fsck: {}", String::from_utf8_lossy(&output.stdout)));
     }
-    judge_file(recorded, cut, &files.image).map_err(|what| {
+    verify_file(recorded, cut, &files.image).map_err(|what| {
         format!("after e2fsck: {what}\n{}", String::from_utf8_lossy(&output.stdout))
     })
 }
@@ -80,7 +81,7 @@ fn kernels(recorded: &Recorded, cut: &Cut) -> Result<(), String> {
     let files = devices_of(recorded.kind, cut).to_files();
     files.mount("")?.unmount()?;
     files.is_clean()?;
-    judge_file(recorded, cut, &files.image).map_err(|what| format!("after a kernel mount: {what}"))
+    verify_file(recorded, cut, &files.image).map_err(|what| format!("after a kernel mount: {what}"))
 }
 
 /// Has a cut recovered by `e2fsck -p`, which looks at nothing more where the volume says that it is
@@ -99,20 +100,20 @@ fn preened(recorded: &Recorded, cut: &Cut, options: &VolumeOptions) -> Result<()
     if output.status.code().is_none_or(|code| code > 1) {
         return Err(format!("e2fsck -p: {said}"));
     }
-    let told = |what: String| format!("after e2fsck -p: {what}\n{said}");
+    let in_context = |what: String| format!("after e2fsck -p: {what}\n{said}");
     if let Err(found) = files.is_clean() {
-        let left = Left::by(&devices_of(recorded.kind, cut), &said).map_err(told)?;
+        let left = Left::by(&devices_of(recorded.kind, cut), &said).map_err(in_context)?;
         if !left.is_all_of(&found) {
-            return Err(told(found));
+            return Err(in_context(found));
         }
     }
-    judge_file(recorded, cut, &files.image).map_err(told)
+    verify_file(recorded, cut, &files.image).map_err(in_context)
 }
 
-fn judge_file(recorded: &Recorded, cut: &Cut, image: &TempImage) -> Result<(), String> {
-    let device = extant_device::OpenOptions::new().open(image.path());
+fn verify_file(recorded: &Recorded, cut: &Cut, image: &TempImage) -> Result<(), String> {
+    let device = extant_device::FileDeviceOptions::new().open(image.path());
     let volume = Reader::open(Arc::new(device.map_err(|error| error.to_string())?));
-    recorded.judge(&cut.marks, &volume.map_err(|error| error.to_string())?).map(drop)
+    recorded.verify(&cut.marks, &volume.map_err(|error| error.to_string())?).map(drop)
 }
 
 /// What was judged of histories.
@@ -149,14 +150,16 @@ fn judge_history(
         }
         count += 1;
         let with_e2fsck = count % effort.e2fsck_every == 0;
-        let told = |what: String| format!("{cut}: {what}");
-        ours(&recorded, &cut, with_e2fsck).map_err(told)?;
-        if with_e2fsck {
-            theirs(&recorded, &cut, options).map_err(told)?;
-            preened(&recorded, &cut, options).map_err(told)?;
+        let in_context = |what: String| format!("{cut}: {what}");
+        ours(&recorded, &cut, with_e2fsck).map_err(in_context)?;
+        if with_e2fsck
+            && false_positives::reason(&devices_of(kind, &cut)).map_err(in_context)?.is_none()
+        {
+            theirs(&recorded, &cut, options).map_err(in_context)?;
+            preened(&recorded, &cut, options).map_err(in_context)?;
         }
         if count % effort.kernel_every == 0 && kind.kernel && is_root() {
-            kernels(&recorded, &cut).map_err(told)?;
+            kernels(&recorded, &cut).map_err(in_context)?;
         }
     }
     Ok(Judged { histories: 1, cuts: count, calls: recorded.calls() })
@@ -185,7 +188,7 @@ fn with_data(mode: DataMode) -> VolumeOptions {
 /// The same with other options.
 fn every_cut_with(profile: &Profile, kinds: &[&str], options: &VolumeOptions, seed: u64) -> Judged {
     let kinds = volumes::all().into_iter().filter(|kind| kinds.contains(&kind.name));
-    let (mut failed, mut judged) = (Vec::new(), Judged::default());
+    let (mut failed, mut verified) = (Vec::new(), Judged::default());
     for (number, kind) in (0..).zip(kinds) {
         let base = fresh(kind, SIZE / 3).expect("mke2fs was asked for");
         for (_, seed) in volumes::rounds(seed + number) {
@@ -193,7 +196,7 @@ fn every_cut_with(profile: &Profile, kinds: &[&str], options: &VolumeOptions, se
             let effort = Effort { sweep, e2fsck_every: 25, kernel_every: 120 };
             let history = generate(seed, profile, &kind.rules());
             match fails(kind, &base, options, &history, effort) {
-                Ok(more) => judged.add(more),
+                Ok(more) => verified.add(more),
                 Err(what) => {
                     let still =
                         |history: &History| fails(kind, &base, options, history, effort).is_err();
@@ -208,9 +211,9 @@ fn every_cut_with(profile: &Profile, kinds: &[&str], options: &VolumeOptions, se
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
-    assert!(judged.cuts > 20, "only {} cuts", judged.cuts);
-    volumes::tell(judged.histories, &format!("cuts={}", judged.cuts));
-    judged
+    assert!(verified.cuts > 20, "only {} cuts", verified.cuts);
+    volumes::report(verified.histories, &format!("cuts={}", verified.cuts));
+    verified
 }
 
 /// A profile with enough commits.

@@ -1,7 +1,7 @@
 //! Images that the kernel left dirty, recovered by us: copies taken after a sync, and volumes that
 //! were shut down in mid-work, with files open that have no name any more.
 
-use super::judge::recover;
+use super::verify::recover;
 use crate::common;
 use crate::devices::{Devices, Files};
 use crate::kernel::{model_of_the_kernel, rules_of_the_kernel};

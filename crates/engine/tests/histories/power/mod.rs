@@ -10,7 +10,8 @@
 mod clean;
 mod cuts;
 mod dirty;
-mod judge;
+mod false_positives;
 mod preen;
+mod verify;
 
-pub(crate) use judge::{Failures, Recorded, recover};
+pub(crate) use verify::{Failures, Recorded, recover};

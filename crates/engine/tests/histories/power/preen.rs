@@ -1,23 +1,30 @@
-//! Attribute blocks that `e2fsck -p` 1.47.0 leaves in use when it clears orphaned inodes.
+//! What `e2fsck -p` 1.47.0 leaves in use when it clears orphaned inodes.
 //!
 //! It releases the attribute block of an orphaned inode only if the inode maps blocks: not that of
-//! an inode with inline data, a fast symbolic link or a special file. A volume that the kernel shut
-//! down shows the same, and the kernel's own recovery leaves nothing.
+//! an inode with inline data, a fast symbolic link or a special file. It never releases the inodes
+//! that hold values of an orphaned inode's attributes. A volume that the kernel shut down shows the
+//! same, and the kernel's own recovery leaves nothing.
 
 use crate::devices::Devices;
 use extant_device::Device;
-use extant_ondisk::inode::{FileType, Inode};
+use extant_ondisk::inode::{FileType, Inode, InodeFlags};
 use extant_ondisk::{Geometry, InodeNo};
 use extant_reader::{Error, VolumeRead};
 use std::collections::BTreeSet;
 
 /// What `e2fsck -p` may have left in use.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Left(BTreeSet<u64>);
+pub(super) struct Left {
+    /// Attribute blocks of cleared inodes.
+    blocks: BTreeSet<u64>,
+    /// Inodes that hold values of attributes, of whichever inode.
+    inodes: BTreeSet<u32>,
+}
 
 impl Left {
-    /// The attribute blocks of the inodes that `e2fsck -p` says it cleared, if they map no blocks.
-    /// `devices` are the volume as e2fsck found it.
+    /// The attribute blocks of the inodes that `e2fsck -p` says it cleared, if they map no blocks;
+    /// and the inodes with values of attributes. Nothing if it cleared no inode. `devices` are the
+    /// volume as e2fsck found it.
     pub(super) fn by(devices: &Devices, said: &str) -> Result<Self, String> {
         let orphans: Vec<InodeNo> = said
             .lines()
@@ -28,38 +35,46 @@ impl Left {
             return Ok(Self::default());
         }
         let volume = devices.open().map_err(|error| format!("not read: {error}"))?;
-        let mut left = BTreeSet::new();
+        let mut blocks = BTreeSet::new();
         for number in orphans {
             let inode = orphan(&volume, number).map_err(|error| format!("{number:?}: {error}"))?;
             if !maps_blocks(&inode, volume.geometry()) && inode.file_acl.0 != 0 {
-                left.insert(inode.file_acl.0);
+                blocks.insert(inode.file_acl.0);
             }
         }
-        Ok(Self(left))
+        let inodes = (1..=volume.geometry().inodes_count).filter(|number| {
+            let inode = orphan(&volume, InodeNo(*number));
+            inode.is_ok_and(|inode| inode.flags.contains(InodeFlags::EA_INODE))
+        });
+        Ok(Self { blocks, inodes: inodes.collect() })
     }
 
-    /// Whether `e2fsck -fn` finds such blocks in use, and nothing else.
+    /// Whether `e2fsck -fn` finds such blocks and inodes in use, and nothing else.
     pub(super) fn is_all_of(&self, found: &str) -> bool {
         let is_usual = |line: &str| {
             let is_pass = line.starts_with("Pass ") && line.contains(": ");
             let is_summary = line.contains(" files (") && line.ends_with(" blocks");
             let is_warning = line.ends_with("WARNING: Filesystem still has errors **********");
-            line.is_empty() || line == "Fix? no" || is_pass || is_summary || is_warning
+            let is_answer = line == "Fix? no" || line == "Connect to /lost+found? no";
+            line.is_empty() || is_answer || is_pass || is_summary || is_warning
         };
         let mut findings = found.lines().filter(|line| !is_usual(line)).peekable();
         findings.peek().is_some() && findings.all(|line| self.has(line))
     }
 
     fn has(&self, finding: &str) -> bool {
+        if let Some(number) = finding.strip_prefix("Unattached inode ") {
+            return number.parse().is_ok_and(|number| self.inodes.contains(&number));
+        }
         if let Some(rest) = finding.strip_prefix("Extended attribute block ") {
             // Another inode shares it.
             let block = rest.split_once(" has reference count ").map(|(block, _)| block);
             return block
                 .and_then(|block| block.parse().ok())
-                .is_some_and(|it| self.0.contains(&it));
+                .is_some_and(|it| self.blocks.contains(&it));
         }
         let blocks = finding.strip_prefix("Block bitmap differences: ").and_then(freed);
-        blocks.is_some_and(|blocks| blocks.is_subset(&self.0))
+        blocks.is_some_and(|blocks| blocks.is_subset(&self.blocks))
     }
 }
 
@@ -103,7 +118,7 @@ fn freed(list: &str) -> Option<BTreeSet<u64>> {
 mod tests {
     use super::*;
     use crate::volumes;
-    use extant_testkit::{Flush, is_root, skip, tool};
+    use extant_testkit::{Flush, is_root, tool};
     use rustix::fs::XattrFlags;
     use std::fs::File;
     use std::process::Command;
@@ -111,7 +126,7 @@ mod tests {
 
     #[test]
     fn only_the_blocks_that_were_left_are_allowed() {
-        let left = Left([1171, 1180, 1181].into());
+        let left = Left { blocks: [1171, 1180, 1181].into(), inodes: [14].into() };
         let frame = |line: &str| {
             format!("Pass 5: Checking group summary information\n{line}\nFix? no\n\n\n")
         };
@@ -119,6 +134,7 @@ mod tests {
             "Block bitmap differences:  -1171",
             "Block bitmap differences:  -1171 -(1180--1181)",
             "Extended attribute block 1180 has reference count 3, should be 2.  Fix? no",
+            "Unattached inode 14\nConnect to /lost+found? no",
         ] {
             assert!(left.is_all_of(&frame(line)), "{line}");
         }
@@ -134,17 +150,20 @@ mod tests {
         }
     }
 
-    /// The kernel deletes files that are held open, with one attribute block each, and is shut
-    /// down.
-    #[test]
-    fn e2fsck_leaves_attribute_blocks_of_orphans_of_the_kernel_too() {
+    /// The kernel deletes files that are held open, with a large attribute each, and is shut down.
+    /// What e2fsck says then, what it may leave, and what it leaves.
+    fn preened_after_kernel(kind: &str, value: usize) -> Option<(String, Left, String)> {
         if !is_root() || tool("xfs_io").is_none() || tool("mkfifo").is_none() {
-            skip!("needs root, xfs_io and mkfifo");
+            extant_testkit::skipped("needs root, xfs_io and mkfifo");
+            return None;
         }
-        let kind = volumes::all().into_iter().find(|kind| kind.name == "inline-data").unwrap();
+        let kind = volumes::all().into_iter().find(|known| known.name == kind).unwrap();
         let base = match crate::random::fresh(kind, 16 << 20) {
             Ok(base) => base,
-            Err(why) => skip!("{why}"),
+            Err(why) => {
+                extant_testkit::skipped(why);
+                return None;
+            }
         };
         let files = Devices::of(kind, Arc::new(base)).to_files();
         let mount = files.mount("").unwrap();
@@ -154,8 +173,8 @@ mod tests {
         std::fs::write(at("file"), vec![7; 3000]).unwrap();
         let names = ["directory", "fifo", "file"];
         for (number, name) in (0..).zip(names) {
-            // Different values: the kernel shares blocks that are alike.
-            let value = [number; 400];
+            // Different values: the kernel shares what is alike.
+            let value = vec![number; value];
             rustix::fs::lsetxattr(at(name), "trusted.large", &value, XattrFlags::empty()).unwrap();
         }
         let held =
@@ -173,11 +192,25 @@ mod tests {
         let said = String::from_utf8_lossy(&preened.stdout).into_owned();
         assert_eq!(preened.status.code(), Some(0), "{said}");
         let left = Left::by(&before.devices(), &said).unwrap();
-        assert_eq!(left.0.len(), 2, "the directory's and the FIFO's, not the file's: {said}");
-        let found = files.is_clean().expect_err("e2fsck 1.47.0 leaves blocks");
-        assert!(left.is_all_of(&found), "{left:?}: {found}");
+        let found = files.is_clean().expect_err("e2fsck 1.47.0 leaves blocks or inodes");
         // The kernel's recovery leaves nothing.
         before.mount("").unwrap().unmount().unwrap();
         before.is_clean().unwrap();
+        Some((said, left, found))
+    }
+
+    #[test]
+    fn e2fsck_leaves_attribute_blocks_of_orphans_of_the_kernel_too() {
+        let Some((said, left, found)) = preened_after_kernel("inline-data", 400) else { return };
+        assert_eq!(left.blocks.len(), 2, "the directory's and the FIFO's, not the file's: {said}");
+        assert!(left.inodes.is_empty(), "{left:?}");
+        assert!(left.is_all_of(&found), "{left:?}: {found}");
+    }
+
+    #[test]
+    fn e2fsck_leaves_values_in_inodes_of_orphans_of_the_kernel_too() {
+        let Some((_, left, found)) = preened_after_kernel("ea-inode", 3000) else { return };
+        assert_eq!(left.inodes.len(), 3, "{left:?}");
+        assert!(left.is_all_of(&found), "{left:?}: {found}");
     }
 }

@@ -1,10 +1,10 @@
 //! A rotating drive at work: its queue, its caches, its arm. Only times are known here, no bytes.
 //!
-//! Requests are put in with the moment at which they arrive, and moments never go back. What the
-//! drive decides, it decides when its arm is free, among what has arrived by then: of the first
-//! requests in the queue the one that the arm and the platter bring under a head first. Writes are
-//! done when they are in the write cache, which the arm empties when there is nothing to read, when
-//! it is full, or when a flush waits. After a read the drive reads on into a segment of its memory
+//! Requests are put in with the moment at which they arrive, and moments never go back. The drive
+//! decides when its arm is free, among the requests that have arrived by then: of the first
+//! requests in the queue it takes the one whose place comes under a head first. Writes are done
+//! when they are in the write cache, which the arm empties when there is nothing to read, when it
+//! is full, or when a flush waits. After a read the drive reads on into a segment of its memory
 //! until it has something else to do or the segment is full.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,11 +36,11 @@ struct Waiting {
     blocked: bool,
 }
 
-/// Reading on behind what was asked for.
+/// Reading ahead after the requested range.
 #[derive(Clone, Debug)]
 struct Ahead {
     start: u64,
-    /// Behind what was read by `since`.
+    /// The end of the bytes that were read by `since`.
     head: u64,
     since: u64,
     /// Where the segment is full.
@@ -64,18 +64,18 @@ pub(super) struct Disk {
     overhead: u64,
     queue: VecDeque<Waiting>,
     done: BTreeMap<Ticket, u64>,
-    /// Nobody asks how these end.
+    /// These requests have no waiter.
     unwanted: BTreeSet<Ticket>,
     tickets: Ticket,
     /// When the arm is free.
     free: u64,
-    /// Behind what was under the head last.
+    /// The end of the last access.
     head: u64,
     interface_free: u64,
     ahead: Option<Ahead>,
-    /// What was read ahead before, the oldest first.
+    /// The ranges that were read ahead, the oldest first.
     segments: VecDeque<Range<u64>>,
-    /// What is still to be written: starts and ends, neither touching nor overlapping.
+    /// The ranges that are still to be written: starts and ends, neither touching nor overlapping.
     dirty: BTreeMap<u64, u64>,
     dirty_bytes: u64,
     /// Since when there is something to write.
@@ -126,7 +126,7 @@ impl Disk {
         }
     }
 
-    /// Nobody asks about a request any more, whether it is done or not.
+    /// Forgets a request that has no waiter any more, whether or not it is done.
     pub(super) fn forget(&mut self, ticket: Ticket) {
         if self.done.remove(&ticket).is_none() {
             self.unwanted.insert(ticket);
@@ -242,7 +242,7 @@ impl Disk {
         Some(end.max(arrived + self.overhead))
     }
 
-    /// When the place behind `head` comes under the head again.
+    /// The time at which the place after `head` comes under the head again.
     fn resumed(&self, now: u64, head: u64) -> u64 {
         now + self.places.position(now, head, head, 0)
     }
@@ -282,7 +282,7 @@ impl Disk {
         self.dirty.insert(range.start, range.end);
     }
 
-    /// What was read before is not what is there any more.
+    /// Data that were read before are stale now.
     fn forget_read(&mut self, range: &Range<u64>) {
         let apart = |held: &Range<u64>| held.end <= range.start || held.start >= range.end;
         self.segments.retain(apart);
@@ -291,7 +291,7 @@ impl Disk {
         }
     }
 
-    /// Lets the arm do the next thing; false if there is none.
+    /// Starts the arm's next job; false if there is no job.
     fn work(&mut self) -> bool {
         let first = |matches: fn(&Command) -> bool| {
             self.queue.iter().take(self.figures.depth).find(|it| matches(&it.command))

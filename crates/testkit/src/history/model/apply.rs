@@ -5,7 +5,7 @@ use crate::Kind;
 use crate::history::acl::{AclEntry, AclTag, is_plain, mode_of, with_mode};
 use crate::history::flags;
 use crate::history::{
-    Answer, Attributes, CAPABILITY, Call, Creator, FileId, RenameHow, Stamp, Step, bytes_of,
+    Answer, Attributes, CAPABILITY, Call, Credentials, FileId, RenameHow, Stamp, Step, bytes_of,
     value_of,
 };
 use std::sync::Arc;
@@ -20,23 +20,23 @@ impl Model {
     pub fn apply(&mut self, step: &Step, answer: &Answer) -> Result<(), String> {
         let now = step.number;
         match &step.call {
-            Call::Create { dir, name, mode, creator } => {
-                self.make(now, *dir, name, File::new(Kind::File, *mode), creator);
+            Call::Create { dir, name, mode, credentials } => {
+                self.make(now, *dir, name, File::new(Kind::File, *mode), credentials);
             }
-            Call::MakeNode { dir, name, mode, node, creator } => {
+            Call::MakeNode { dir, name, mode, node, credentials } => {
                 let file = File { device: node.device(), ..File::new(node.kind(), *mode) };
-                self.make(now, *dir, name, file, creator);
+                self.make(now, *dir, name, file, credentials);
             }
-            Call::MakeDir { dir, name, mode, creator } => {
-                self.make(now, *dir, name, File::new(Kind::Directory, *mode), creator);
+            Call::MakeDir { dir, name, mode, credentials } => {
+                self.make(now, *dir, name, File::new(Kind::Directory, *mode), credentials);
             }
-            Call::Symlink { dir, name, target, creator } => {
+            Call::Symlink { dir, name, target, credentials } => {
                 let file = File { target: target.clone(), ..File::new(Kind::Symlink, 0o777) };
-                self.make(now, *dir, name, file, creator);
+                self.make(now, *dir, name, file, credentials);
             }
-            Call::TempFile { dir, mode, creator } => {
+            Call::TempFile { dir, mode, credentials } => {
                 let file = File { held: 1, linkable: true, ..File::new(Kind::File, *mode) };
-                let file = self.created(now, *dir, file, creator);
+                let file = self.created(now, *dir, file, credentials);
                 self.files.insert(FileId(now), Arc::new(file));
             }
             Call::Link { file, dir, name } => {
@@ -236,9 +236,9 @@ impl Model {
     }
 
     /// The attributes of a new file, from its directory and the creator's credentials.
-    fn created(&self, now: u32, dir: FileId, mut file: File, creator: &Creator) -> File {
+    fn created(&self, now: u32, dir: FileId, mut file: File, credentials: &Credentials) -> File {
         let parent = self.get(dir);
-        (file.uid, file.gid) = (creator.uid, creator.gid);
+        (file.uid, file.gid) = (credentials.uid, credentials.gid);
         if parent.mode & SETGID != 0 {
             file.gid = parent.gid;
         }
@@ -252,7 +252,7 @@ impl Model {
         };
         if file.kind != Kind::Symlink {
             if parent.default_acl.is_empty() {
-                file.mode &= !creator.umask;
+                file.mode &= !credentials.umask;
             } else {
                 let acl = masked(&parent.default_acl, file.mode);
                 file.mode = file.mode & !0o777 | mode_of(&acl);
@@ -269,8 +269,8 @@ impl Model {
         file
     }
 
-    fn make(&mut self, now: u32, dir: FileId, name: &[u8], file: File, creator: &Creator) {
-        let file = self.created(now, dir, file, creator);
+    fn make(&mut self, now: u32, dir: FileId, name: &[u8], file: File, credentials: &Credentials) {
+        let file = self.created(now, dir, file, credentials);
         self.files.insert(FileId(now), Arc::new(file));
         self.add_name(FileId(now), dir, name);
         self.touch_content(dir, now);
@@ -292,7 +292,7 @@ impl Model {
 
     fn remove_if_gone(&mut self, id: FileId) {
         let file = self.get(id);
-        if file.is_nameless(id) && file.held == 0 {
+        if file.is_unlinked(id) && file.held == 0 {
             self.files.remove(&id);
         }
     }

@@ -71,7 +71,7 @@ impl Model {
                 let found = self.directory_or_not(*dir)?;
                 if !found.is_dir() {
                     errors.push(Errno::NOTDIR);
-                } else if found.is_nameless(*dir) {
+                } else if found.is_unlinked(*dir) {
                     return None;
                 }
                 flagged(found, IMMUTABLE, &mut errors);
@@ -84,7 +84,7 @@ impl Model {
                 }
                 flagged(linked, KEPT, &mut errors);
                 self.crosses(*dir, *file, &mut errors);
-                if linked.is_nameless(*file) && !linked.linkable {
+                if linked.is_unlinked(*file) && !linked.linkable {
                     errors.push(Errno::NOENT);
                 }
                 if linked.names.len() as u64 >= MAX_LINKS {
@@ -236,7 +236,7 @@ impl Model {
             }
             Call::ReadOn { dir, .. } => {
                 let found = self.reachable(*dir)?;
-                if !found.is_dir() || found.is_nameless(*dir) {
+                if !found.is_dir() || found.is_unlinked(*dir) {
                     return None;
                 }
             }
@@ -248,7 +248,7 @@ impl Model {
     /// A file that a caller can reach: it has a name or is open.
     fn reachable(&self, id: FileId) -> Option<&File> {
         let file = self.file(id)?;
-        (!file.is_nameless(id) || file.held > 0).then_some(file)
+        (!file.is_unlinked(id) || file.held > 0).then_some(file)
     }
 
     /// A file that is opened to read its flags.
@@ -295,7 +295,7 @@ impl Model {
         let found = self.directory_or_not(dir)?;
         if !found.is_dir() {
             errors.push(Errno::NOTDIR);
-        } else if found.is_nameless(dir) {
+        } else if found.is_unlinked(dir) {
             errors.push(Errno::NOENT);
         } else if found.entries.contains_key(name) {
             errors.push(Errno::EXIST);
@@ -343,7 +343,7 @@ impl Model {
             errors.push(Errno::NOTDIR);
             return Some(());
         }
-        if into.is_nameless(to_dir) {
+        if into.is_unlinked(to_dir) {
             errors.push(Errno::NOENT);
         }
         if to_name.len() > MAX_NAME {

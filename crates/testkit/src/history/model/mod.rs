@@ -232,7 +232,7 @@ impl File {
     }
 
     /// Whether all its names are removed.
-    pub fn is_nameless(&self, id: FileId) -> bool {
+    pub fn is_unlinked(&self, id: FileId) -> bool {
         id != FileId::ROOT && self.names.is_empty()
     }
 

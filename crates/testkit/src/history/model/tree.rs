@@ -13,7 +13,7 @@ impl Model {
         if !file.is_dir() {
             return file.names.len() as u64;
         }
-        if file.is_nameless(id) {
+        if file.is_unlinked(id) {
             return 0;
         }
         2 + file.entries.values().filter(|child| self.get(**child).is_dir()).count() as u64

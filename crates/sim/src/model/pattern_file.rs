@@ -1,5 +1,5 @@
-//! The file beside a simulated drive's image: runs of blocks that are kept as words, where the
-//! image has holes.
+//! The pattern file of a simulated drive's image: runs of blocks that are kept as words, for which
+//! the image has holes.
 //!
 //! Lines are only added to it. `begin`: from here on the image is being changed. `FIRST END WORD`,
 //! the word in hexadecimal: a run. `whole`: the runs since `begin` are all that there are now.
@@ -16,7 +16,7 @@ use rangemap::RangeMap;
 
 use extant_device::DeviceError;
 
-/// What is behind an image's name in that of the file that holds its words.
+/// The suffix of the pattern file's name after that of its image.
 const SUFFIX: &str = ".words";
 /// The first line of that file.
 const HEAD: &str = "extant words 1";
@@ -24,25 +24,25 @@ const BEGIN: &str = "begin";
 const WHOLE: &str = "whole";
 const END: &str = "end";
 
-/// The file beside an image with the runs that are kept as words.
+/// The pattern file of an image, with the runs that are kept as words.
 #[derive(Debug)]
-pub struct Words {
+pub struct PatternFile {
     file: File,
     path: PathBuf,
     is_written: bool,
-    /// It was made here, or nobody else uses it.
+    /// Whether it was created here, or no other process uses it.
     is_own: bool,
 }
 
 /// Why the words of an image cannot be had.
 #[derive(Debug, thiserror::Error)]
-pub enum WordsError {
-    /// The file beside it cannot be used.
+pub enum PatternFileError {
+    /// The pattern file cannot be used.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// It holds something else.
@@ -83,7 +83,7 @@ impl Changed {
     }
 
     /// That of a line that says that the image fits the runs.
-    fn told(line: &str) -> Option<Self> {
+    fn parse(line: &str) -> Option<Self> {
         let (seconds, nanoseconds) = line.strip_prefix(END)?.strip_prefix(' ')?.split_once(' ')?;
         Some(Self(seconds.parse().ok()?, nanoseconds.parse().ok()?))
     }
@@ -100,21 +100,21 @@ pub(super) enum Stage {
     Whole,
 }
 
-/// What the file tells.
+/// The contents of the file.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct StoredRuns {
     /// Runs of blocks with the word that each repeats.
     pub(super) runs: RangeMap<u64, u64>,
     pub(super) stage: Stage,
 }
 
-impl Words {
-    /// The file beside `image`; one that is to be written is made. To be called before the image is
-    /// opened for writing, which may change its time. A block device has none.
+impl PatternFile {
+    /// Opens the pattern file of `image`; one that is to be written is created. To be called before
+    /// the image is opened for writing, which may change its time. A block device has none.
     ///
     /// # Errors
     /// The system refused, or the image was changed since.
-    pub(crate) fn open(image: &Path, write: bool) -> Result<Option<Self>, WordsError> {
+    pub(crate) fn open(image: &Path, write: bool) -> Result<Option<Self>, PatternFileError> {
         // Where there is no image, opening it tells so.
         let Ok(of_image) = std::fs::metadata(image) else { return Ok(None) };
         if !of_image.is_file() {
@@ -134,22 +134,27 @@ impl Words {
         };
         let file = match opened {
             Ok(file) => file,
-            Err(source) => return Err(WordsError::Io { path, source }),
+            Err(source) => return Err(PatternFileError::Io { path, source }),
         };
         let words = Self { file, path, is_written: write, is_own };
         let text = words.text()?;
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        let last = whole.lines().rfind(|line| *line == BEGIN || Changed::told(line).is_some());
+        let last = whole.lines().rfind(|line| *line == BEGIN || Changed::parse(line).is_some());
         // Of a command that was killed the image may have any time.
-        let fits = last.and_then(Changed::told).is_none_or(|told| told == Changed::of(&of_image));
-        if fits { Ok(Some(words)) } else { Err(WordsError::Stale { path: words.path.clone() }) }
+        let fits =
+            last.and_then(Changed::parse).is_none_or(|stored| stored == Changed::of(&of_image));
+        if fits {
+            Ok(Some(words))
+        } else {
+            Err(PatternFileError::Stale { path: words.path.clone() })
+        }
     }
 
-    fn failed(&self) -> impl FnOnce(io::Error) -> WordsError + '_ {
-        |source| WordsError::Io { path: self.path.clone(), source }
+    fn failed(&self) -> impl FnOnce(io::Error) -> PatternFileError + '_ {
+        |source| PatternFileError::Io { path: self.path.clone(), source }
     }
 
-    fn text(&self) -> Result<String, WordsError> {
+    fn text(&self) -> Result<String, PatternFileError> {
         let mut text = String::new();
         let mut file = &self.file;
         let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_string(&mut text));
@@ -157,13 +162,17 @@ impl Words {
         Ok(text)
     }
 
-    /// Reads it; the image has so many blocks, and is open, and had alone if it is to be written.
-    pub(super) fn load(&mut self, blocks: u64, image: &File) -> Result<Told, WordsError> {
+    /// Reads it; the image has `blocks` blocks, and is open, exclusively if it is to be written.
+    pub(super) fn load(
+        &mut self,
+        blocks: u64,
+        image: &File,
+    ) -> Result<StoredRuns, PatternFileError> {
         let text = self.text()?;
         if self.is_written {
             let own = self.file.metadata().map_err(self.failed())?;
             if own.nlink() == 0 {
-                return Err(WordsError::Removed { path: self.path.clone() });
+                return Err(PatternFileError::Removed { path: self.path.clone() });
             }
             self.is_own = true;
             // A line that was cut off would spoil the next one.
@@ -172,22 +181,22 @@ impl Words {
                 self.file.set_len(whole as u64).map_err(self.failed())?;
             }
         }
-        let told = self.told(&text, blocks)?;
-        if self.is_written && told.stage == Stage::Ended && !told.runs.is_empty() {
+        let stored = self.parse(&text, blocks)?;
+        if self.is_written && stored.stage == Stage::Ended && !stored.runs.is_empty() {
             // Opening the image may have changed its time.
             self.end(false, image).map_err(self.failed())?;
         }
-        Ok(told)
+        Ok(stored)
     }
 
-    fn told(&self, text: &str, blocks: u64) -> Result<Told, WordsError> {
-        let mut told = Told { runs: RangeMap::new(), stage: Stage::Ended };
+    fn parse(&self, text: &str, blocks: u64) -> Result<StoredRuns, PatternFileError> {
+        let mut stored = StoredRuns { runs: RangeMap::new(), stage: Stage::Ended };
         let mut next = RangeMap::new();
         let mut has_begun = false;
         for (index, line) in text.split_inclusive('\n').enumerate() {
             // The last line may have been cut off.
             let Some(line) = line.strip_suffix('\n') else { break };
-            let wrong = || WordsError::Line { path: self.path.clone(), line: index + 1 };
+            let wrong = || PatternFileError::Line { path: self.path.clone(), line: index + 1 };
             match line {
                 _ if index == 0 => {
                     if line != HEAD {
@@ -197,15 +206,15 @@ impl Words {
                 BEGIN => {
                     let before = std::mem::take(&mut next);
                     if !std::mem::replace(&mut has_begun, true) {
-                        told.runs = before;
+                        stored.runs = before;
                     }
-                    told.stage = Stage::Begun;
+                    stored.stage = Stage::Begun;
                 }
                 WHOLE => {
-                    told.runs = std::mem::take(&mut next);
-                    told.stage = Stage::Whole;
+                    stored.runs = std::mem::take(&mut next);
+                    stored.stage = Stage::Whole;
                 }
-                _ if Changed::told(line).is_some() => told.stage = Stage::Ended,
+                _ if Changed::parse(line).is_some() => stored.stage = Stage::Ended,
                 _ => {
                     let mut parts = line.split(' ');
                     let mut number = |radix| u64::from_str_radix(parts.next()?, radix).ok();
@@ -216,7 +225,7 @@ impl Words {
                 }
             }
         }
-        Ok(told)
+        Ok(stored)
     }
 
     fn add(&self, text: &str) -> io::Result<()> {
@@ -260,7 +269,7 @@ impl Words {
     }
 }
 
-impl Drop for Words {
+impl Drop for PatternFile {
     /// A file that tells nothing is removed where that may be done: paths may be out of reach.
     fn drop(&mut self) {
         let is_empty = |found: Metadata| found.len() == 0 && found.nlink() > 0;
@@ -279,19 +288,19 @@ mod tests {
         let dir = tempfile::tempdir().expect("a place for the test");
         let image = dir.path().join("image");
         std::fs::write(&image, [0; 4096]).expect("an image");
-        let words = Words::open(&image, true).expect("opened").expect("made");
+        let words = PatternFile::open(&image, true).expect("opened").expect("made");
         let image = File::open(&image).expect("an image");
         let one: RangeMap<u64, u64> = [(0..300, 7)].into();
         let two: RangeMap<u64, u64> = [(0..100, 7), (100..400, u64::MAX)].into();
-        words.store(&one).expect("told");
-        words.end(false, &image).expect("told");
+        words.store(&one).expect("stored");
+        words.end(false, &image).expect("stored");
         let first = words.text().expect("text").len();
-        words.begin().expect("told");
-        words.store(&two).expect("told");
-        words.end(false, &image).expect("told");
+        words.begin().expect("stored");
+        words.store(&two).expect("stored");
+        words.end(false, &image).expect("stored");
         let text = words.text().expect("text");
         for cut in 0..=text.len() {
-            let told = words.told(&text[..cut], 400).expect("runs");
+            let stored = words.parse(&text[..cut], 400).expect("runs");
             let is_whole = text[..cut].matches("whole\n").count();
             let (expected, stage) = match is_whole {
                 0 => (RangeMap::new(), None),
@@ -303,10 +312,10 @@ mod tests {
                 _ if cut < text.len() => (two.clone(), Some(Stage::Whole)),
                 _ => (two.clone(), Some(Stage::Ended)),
             };
-            assert!(told.runs == expected, "{cut}");
-            assert!(stage.is_none_or(|stage| told.stage == stage), "{cut}: {:?}", told.stage);
+            assert!(stored.runs == expected, "{cut}");
+            assert!(stage.is_none_or(|stage| stored.stage == stage), "{cut}: {:?}", stored.stage);
         }
-        words.end(true, &image).expect("told");
+        words.end(true, &image).expect("stored");
         assert_eq!(words.text().expect("text"), "");
         for wrong in [
             "extant words 2\n",
@@ -314,7 +323,7 @@ mod tests {
             "extant words 1\nbeginning\n",
             "extant words 1\nend 7\n",
         ] {
-            words.told(wrong, 400).expect_err(wrong);
+            words.parse(wrong, 400).expect_err(wrong);
         }
     }
 }

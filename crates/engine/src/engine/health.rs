@@ -5,30 +5,30 @@
 //! next operation that changes the volume, or its end, records it in the superblock first: no
 //! handle is open then.
 
-use crate::ranks::StatusLock;
+use crate::ranks::HealthLock;
 use extant_device::{DeviceError, Operation};
 use extant_ondisk::error_log::{ErrorLog, LoggedError};
 use extant_ondisk::superblock::ErrorPolicy;
-use extant_ondisk::{Flaw, Place};
+use extant_ondisk::{Flaw, Location};
 use extant_runtime::sync::Mutex;
 use extant_runtime::sync::atomic::{AtomicBool, Ordering};
 use std::io;
 
-/// What a live volume knows of its own errors.
+/// The errors that were found on an open volume.
 #[derive(Debug, Default)]
-pub(crate) struct Status {
+pub(crate) struct Health {
     /// An error has ended all changes.
     is_read_only: AtomicBool,
     /// Another host has taken the volume.
     is_lost: AtomicBool,
     is_shut_down: AtomicBool,
     has_unrecorded: AtomicBool,
-    unrecorded: Mutex<ErrorLog, StatusLock>,
+    unrecorded: Mutex<ErrorLog, HealthLock>,
 }
 
-impl Status {
+impl Health {
     /// An error was met.
-    pub(crate) fn note(&self, place: Place, flaw: &Flaw, time: u64, policy: ErrorPolicy) {
+    pub(crate) fn record(&self, place: Location, flaw: &Flaw, time: u64, policy: ErrorPolicy) {
         self.unrecorded.lock().push(LoggedError::of_corruption(place, flaw, time));
         self.has_unrecorded.store(true, Ordering::Release);
         if policy != ErrorPolicy::Continue {
@@ -57,7 +57,7 @@ impl Status {
         self.is_lost.load(Ordering::Acquire)
     }
 
-    /// What writes fail with once nothing may be written any more.
+    /// The error of writes when nothing may be written any more.
     pub(crate) fn refusal(&self) -> Option<DeviceError> {
         let why = if self.is_lost() {
             "another host has taken the volume"

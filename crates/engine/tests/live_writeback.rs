@@ -5,7 +5,7 @@ mod common;
 
 use common::pause;
 use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
-use extant_engine::{Creator, Volume, VolumeOptions};
+use extant_engine::{Credentials, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_reader::{ReaderOptions, VolumeRead};
 use extant_runtime::env::Env;
@@ -92,7 +92,7 @@ fn volume_and_file() -> Result<(Arc<Gate>, Volume, InodeNo), String> {
     let options = VolumeOptions { memory: 256 << 20, ..VolumeOptions::default() };
     let volume =
         Volume::open(gate.clone(), &Env::threads(), &options).map_err(|error| error.to_string())?;
-    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Creator::ROOT).unwrap().number;
+    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Credentials::ROOT).unwrap().number;
     assert_eq!(volume.write(file, 0, &vec![7; 2 * MIB]).unwrap(), 2 * MIB);
     gate.close();
     Ok((gate, volume, file))
@@ -156,7 +156,7 @@ fn what_changes_data_on_their_way_waits_for_them() {
         (
             "append",
             |volume, file| {
-                assert_eq!(volume.append_by(file, &[9; 3000], &Creator::ROOT).unwrap().1, 3000)
+                assert_eq!(volume.append_by(file, &[9; 3000], &Credentials::ROOT).unwrap().1, 3000)
             },
             |bytes| bytes.extend([9; 3000]),
         ),

@@ -1,4 +1,4 @@
-//! Shuttle's locks and threads, with the interface of `raw_threads`. There is no time: a wait with
+//! Shuttle's locks and threads, with the interface of `threads.rs`. There is no time: a wait with
 //! a limit waits for its notification, and a worker that is to run later runs when it is woken.
 
 use std::ops::{Deref, DerefMut};

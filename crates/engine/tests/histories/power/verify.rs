@@ -48,7 +48,7 @@ pub(crate) struct Recorded {
     outlines: Vec<(TreeSnapshot, BTreeMap<Vec<u8>, FileId>)>,
     sure: HashMap<usize, Sure>,
     /// Written data may be on the volume later than the calls that follow.
-    delays: bool,
+    delalloc: bool,
     /// Delayed data may be lost, which whoever waits for them is told.
     loses_delayed: bool,
     /// Ranges that calls were to change when the device failed: they may have got anywhere.
@@ -217,8 +217,8 @@ impl Recorded {
             sure: HashMap::new(),
             marks: Vec::new(),
             broken_off: Vec::new(),
-            delays: engine.delays(),
-            loses_delayed: engine.delays() && failures.may_come(),
+            delalloc: engine.delalloc(),
+            loses_delayed: engine.delalloc() && failures.may_come(),
             history,
         };
         let mut latched = None;
@@ -280,7 +280,7 @@ impl Recorded {
     /// Whether where a file ends is judged with its contents: its data are delayed, or a call on
     /// them broke off.
     fn size_is_open(&self, id: FileId) -> bool {
-        self.delays || self.is_broken_off(id)
+        self.delalloc || self.is_broken_off(id)
     }
 
     fn forget_sizes(&self, tree: &mut TreeSnapshot, files: &BTreeMap<Vec<u8>, FileId>) {
@@ -404,7 +404,7 @@ impl Recorded {
 
     /// Judges a volume that was recovered from a cut with these marks. The number of the state that
     /// it shows.
-    pub(crate) fn judge(&self, marks: &[u64], volume: &impl VolumeRead) -> Verdict {
+    pub(crate) fn verify(&self, marks: &[u64], volume: &impl VolumeRead) -> Verdict {
         let begun = marks.iter().filter(|mark| **mark != OPENED && **mark % 2 == 0).max();
         let last = begun.map_or(0, |mark| (*mark / 2) as usize + 1);
         let (mut least, mut written, mut sure) = (0, 0, BTreeMap::new());
@@ -419,7 +419,7 @@ impl Recorded {
         self.judge_between((least, written, last), &sure, volume)
     }
 
-    /// As [`Self::judge`] with the states that are possible, and the one whose data are all
+    /// As [`Self::verify`] with the states that are possible, and the one whose data are all
     /// written.
     fn judge_between(
         &self,
@@ -548,7 +548,7 @@ impl Recorded {
                 .resolve(path, extant_reader::Follow::No)
                 .map_err(|error| format!("{}: {error}", path.escape_ascii()))?;
             let sure = sure.get(id).map_or(written, |sure| written.max(*sure));
-            let first = match (self.loses_delayed, self.delays) {
+            let first = match (self.loses_delayed, self.delalloc) {
                 (true, _) => sure,
                 (_, true) => sure.max(self.settled(*id, state)),
                 _ => sure.max(state),

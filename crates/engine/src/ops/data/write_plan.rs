@@ -1,6 +1,6 @@
 //! Rounds: runs of blocks that are set aside, filled, and mapped in one operation.
 
-use super::super::{Creator, credits};
+use super::super::{Credentials, credits};
 use super::range::ZEROS;
 use super::set_size;
 use crate::alloc::{Budget, Claim};
@@ -12,17 +12,17 @@ use crate::write::mapping::{self, Plan, State};
 use extant_ondisk::{BlockNo, FileBlock};
 use extant_reader::Error;
 use extant_reader::read::inode::LoadedInode;
-use extant_reader::read::mapping::{Target, map};
+use extant_reader::read::mapping::{MappingTarget, map};
 use std::ops::Range;
 
 /// Runs that one round maps at most.
-const RUNS_OF_ROUND: usize = 64;
+const RUNS_PER_PLAN: usize = 64;
 
 /// A run of blocks that a round writes.
 pub(super) struct Segment {
     pub(super) blocks: Range<u64>,
     pub(super) start: BlockNo,
-    pub(super) state: Was,
+    pub(super) state: PreviousState,
 }
 
 impl Segment {
@@ -33,8 +33,8 @@ impl Segment {
     }
 }
 
-/// What the blocks were before.
-pub(super) enum Was {
+/// The earlier state of the blocks.
+pub(super) enum PreviousState {
     /// In use, and holding data.
     Written,
     /// In use, reading as zeros.
@@ -44,25 +44,25 @@ pub(super) enum Was {
 }
 
 /// Blocks that are written together.
-pub(crate) struct Round {
+pub(crate) struct WritePlan {
     pub(super) segments: Vec<Segment>,
     credits: u32,
 }
 
-impl Round {
+impl WritePlan {
     /// A round without blocks.
     pub(crate) fn new(engine: &Engine) -> Self {
         let credits = credits::INODE + credits::SUPERBLOCK + credits::quotas(engine);
         Self { segments: Vec::new(), credits }
     }
 
-    /// From the first block to behind the last.
+    /// From the first block to the one after the last.
     pub(crate) fn range(&self) -> Range<u64> {
         let start = self.segments.first().map_or(0, |segment| segment.blocks.start);
         start..self.segments.last().map_or(0, |segment| segment.blocks.end)
     }
 
-    /// What the operation that maps them may dirty.
+    /// Number of blocks that the operation that maps them may dirty.
     pub(crate) fn credits(&self) -> u32 {
         self.credits
     }
@@ -74,11 +74,11 @@ impl Round {
 
     /// Whether it does more than overwrite.
     pub(super) fn maps_something(&self) -> bool {
-        self.segments.iter().any(|segment| !matches!(segment.state, Was::Written))
+        self.segments.iter().any(|segment| !matches!(segment.state, PreviousState::Written))
     }
 
-    /// With bigalloc: whether a block lies in the cluster that the last run ends in, but not behind
-    /// it. The map does not know of that cluster before the run is mapped.
+    /// With bigalloc: whether a block lies after the last run, but in the cluster in which it ends.
+    /// The map does not know of that cluster before the run is mapped.
     fn ends_in_cluster_of(&self, block: u64, per_cluster: u64) -> bool {
         self.segments.last().is_some_and(|last| {
             last.blocks.end != block && (last.blocks.end - 1) / per_cluster == block / per_cluster
@@ -93,12 +93,12 @@ impl Engine {
         &self,
         file: &LoadedInode,
         blocks: Range<u64>,
-        round: &mut Round,
+        write_plan: &mut WritePlan,
         mut claim: impl FnMut(AllocationRequest) -> Result<Claim, Error>,
     ) -> Result<bool, Error> {
         let most_credits = self.journal.max_credits() / 2;
         let per_cluster = u64::from(self.geometry().blocks_per_cluster);
-        if round.ends_in_cluster_of(blocks.start, per_cluster) {
+        if write_plan.ends_in_cluster_of(blocks.start, per_cluster) {
             return Ok(false);
         }
         let mut goal = None;
@@ -107,17 +107,18 @@ impl Engine {
             let mapping = map(self, file, FileBlock(at))?;
             let mut len = mapping.len.min(blocks.end - at);
             let cost = credits::map_run(self.geometry(), file, len);
-            let is_full = round.segments.len() >= RUNS_OF_ROUND
-                || !round.segments.is_empty() && round.credits + cost > most_credits;
+            let is_full = write_plan.segments.len() >= RUNS_PER_PLAN
+                || !write_plan.segments.is_empty() && write_plan.credits + cost > most_credits;
             if is_full {
                 return Ok(false);
             }
             let (start, state) = match mapping.target {
-                // What is overwritten would stay so where what lies before it could not be mapped.
-                Target::Written(_) if round.maps_something() => return Ok(false),
-                Target::Written(start) => (start, Was::Written),
-                Target::Unwritten(start) => (start, Was::Unwritten),
-                Target::Hole => {
+                // Blocks that are overwritten would stay overwritten if the blocks before them
+                // could not be mapped.
+                MappingTarget::Written(_) if write_plan.maps_something() => return Ok(false),
+                MappingTarget::Written(start) => (start, PreviousState::Written),
+                MappingTarget::Unwritten(start) => (start, PreviousState::Unwritten),
+                MappingTarget::Hole => {
                     let request = AllocationRequest {
                         inode: file.number,
                         purpose: Purpose::Data,
@@ -125,7 +126,7 @@ impl Engine {
                         count: len,
                         part: None,
                     };
-                    let before = round.segments.last().map(Segment::placed);
+                    let before = write_plan.segments.last().map(Segment::placed);
                     let (run, claim) = match self.rest_of_cluster(before, FileBlock(at), len) {
                         Some(run) => (run, None),
                         None => {
@@ -133,7 +134,7 @@ impl Engine {
                             let plan = mapping::plan(self, file, FileBlock(at), request, state)?;
                             let claim = match claim_for(&plan, &mut claim) {
                                 // Fallback: what has been planned so far is written first.
-                                Err(Error::NoSpace) if !round.segments.is_empty() => {
+                                Err(Error::NoSpace) if !write_plan.segments.is_empty() => {
                                     return Ok(false);
                                 }
                                 other => other?,
@@ -143,13 +144,13 @@ impl Engine {
                     };
                     len = run.count;
                     goal = run.start.checked_add(run.count);
-                    (run.start, Was::Hole(claim))
+                    (run.start, PreviousState::Hole(claim))
                 }
             };
-            if !matches!(state, Was::Written) {
-                round.credits += cost;
+            if !matches!(state, PreviousState::Written) {
+                write_plan.credits += cost;
             }
-            round.segments.push(Segment { blocks: at..at + len, start, state });
+            write_plan.segments.push(Segment { blocks: at..at + len, start, state });
             at += len;
         }
         Ok(true)
@@ -171,14 +172,18 @@ impl Engine {
     }
 
     /// Sets free space aside.
-    pub(super) fn claim(&self, request: AllocationRequest, by: &Creator) -> Result<Claim, Error> {
+    pub(super) fn claim(
+        &self,
+        request: AllocationRequest,
+        by: &Credentials,
+    ) -> Result<Claim, Error> {
         self.faults.meet(Step::Space)?;
         let budget = Budget::Free { is_privileged: by.is_privileged };
         self.allocator.claim(self, request, budget)
     }
 
-    /// Maps runs that were filled. The first byte that could not be mapped, and why; what lies
-    /// behind it is not either.
+    /// Maps runs that were filled. The first byte that could not be mapped, and why; the bytes
+    /// after it are not mapped either.
     pub(super) fn place_segments(
         &self,
         edit: &mut Operation<'_>,
@@ -189,11 +194,11 @@ impl Engine {
             let first = segment.blocks.start << self.geometry().block_bits();
             let (at, run) = segment.placed();
             match segment.state {
-                Was::Written => {}
-                Was::Unwritten => {
+                PreviousState::Written => {}
+                PreviousState::Unwritten => {
                     self.set_written(edit, file, at..FileBlock(segment.blocks.end))?;
                 }
-                Was::Hole(claim) => edit
+                PreviousState::Hole(claim) => edit
                     .attempt(file, |edit, file| {
                         take_and_place(edit, file, at, run, claim, State::Written)
                     })
@@ -205,14 +210,14 @@ impl Engine {
 
     /// Maps delayed data that were written, and stores that the file has them: it ends at `size` at
     /// least. Why only a part of them has its places.
-    pub(crate) fn map_round(
+    pub(crate) fn map_plan(
         &self,
         edit: &mut Operation<'_>,
         file: &mut LoadedInode,
-        round: Round,
+        write_plan: WritePlan,
         size: u64,
     ) -> Result<Option<Error>, Error> {
-        let placed = self.place_segments(edit, file, round.segments);
+        let placed = self.place_segments(edit, file, write_plan.segments);
         let covered = placed.as_ref().err().map_or(size, |(covered, _)| size.min(*covered));
         let size = file.size.max(covered);
         set_size(edit, file, size)?;
@@ -246,9 +251,9 @@ impl Engine {
         Ok(())
     }
 
-    /// The same where the tree has no room for the parts of an extent, and the volume none for the
+    /// The same if the tree has no room for the parts of an extent, and the volume has none for the
     /// tree: the rest of the extent is filled with zeros and all of it marked, if it ends before
-    /// the file does, since only unwritten blocks may lie behind its end. Where the next step
+    /// the file does, since only unwritten blocks may lie after its end. Where the next step
     /// begins.
     fn set_extent_written(
         &self,

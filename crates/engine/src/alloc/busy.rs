@@ -6,9 +6,9 @@ use std::ops::Range;
 /// Ranges of clusters: freed by a transaction that is not committed, claimed by a write whose data
 /// are under way, or preallocated. Neighbours are joined.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Aside(BTreeMap<u32, u32>);
+pub(crate) struct BusyClusters(BTreeMap<u32, u32>);
 
-impl Aside {
+impl BusyClusters {
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -65,19 +65,19 @@ mod tests {
     proptest! {
         #[test]
         fn ranges_are_a_set_of_clusters(changes in prop::collection::vec((0_u32..200, 1_u32..20, any::<bool>()), 0..60)) {
-            let (mut aside, mut set) = (Aside::default(), BTreeSet::new());
+            let (mut busy, mut set) = (BusyClusters::default(), BTreeSet::new());
             for (start, len, adds) in changes {
                 let range = start..start + len;
                 if !adds {
-                    aside.remove(range.clone());
+                    busy.remove(range.clone());
                     set.retain(|cluster| !range.contains(cluster));
                 } else if range.clone().all(|cluster| !set.contains(&cluster)) {
-                    aside.add(range.clone());
+                    busy.add(range.clone());
                     set.extend(range);
                 }
-                let all: Vec<u32> = aside.ranges().flatten().collect();
+                let all: Vec<u32> = busy.ranges().flatten().collect();
                 prop_assert_eq!(all, set.iter().copied().collect::<Vec<_>>());
-                let ranges: Vec<_> = aside.ranges().collect();
+                let ranges: Vec<_> = busy.ranges().collect();
                 prop_assert!(ranges.windows(2).all(|two| two[0].end < two[1].start), "{ranges:?}");
             }
         }

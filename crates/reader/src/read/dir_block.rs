@@ -1,0 +1,159 @@
+//! One block of a directory's records: where it lies, what it is read as, and the record of a name.
+
+use super::inode::LoadedInode;
+use super::mapping::{Mapping, MappingTarget, map};
+use super::nokey::nokey_name;
+use crate::error::Error;
+use crate::source::{BlockKind, MetadataRead};
+use extant_ondisk::casefold::Casefold;
+use extant_ondisk::dirent::{self, DirFormat, FileType};
+use extant_ondisk::dx_hash::DirHasher;
+use extant_ondisk::inode::InodeFlags;
+use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Location};
+
+/// The inode and type of a directory entry.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct EntryTarget {
+    /// The file.
+    pub inode: InodeNo,
+    /// Its kind, where the directory stores it; else [`FileType::Unknown`].
+    pub file_type: FileType,
+}
+
+/// A name found, and where its record lies.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct EntryLocation {
+    /// The inode and type.
+    pub found: EntryTarget,
+    /// The record's block, and its byte there. In inline data block 0 is the part in `i_block` and
+    /// block 1 the attribute, and `.` and `..` have no record: `None`.
+    pub place: Option<(FileBlock, usize)>,
+    /// Where the record before it starts in its block
+    /// ([`extant_ondisk::dirent::DirEntry::before`]).
+    pub before: usize,
+}
+
+/// Whether the directory has an index that is to be believed.
+pub fn is_indexed<S: MetadataRead>(source: &S, dir: &LoadedInode) -> bool {
+    source.has_dir_index() && dir.flags.contains(InodeFlags::INDEX) && !dir.is_inline()
+}
+
+/// How the directory's blocks are read.
+pub fn format<S: MetadataRead>(source: &S, dir: &LoadedInode) -> DirFormat {
+    let format = DirFormat::new(source.geometry(), dir.number, dir.generation);
+    if has_stored_hashes(dir) { format.with_stored_hashes() } else { format }
+}
+
+/// Whether records carry their names' hashes.
+fn has_stored_hashes(dir: &LoadedInode) -> bool {
+    dir.is_encrypted() && dir.is_casefolded()
+}
+
+/// Where a block of the directory lies. Directories have neither holes nor unwritten blocks.
+///
+/// # Errors
+/// A hole, a broken map, or the device failed.
+pub fn block_place<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+    at: FileBlock,
+) -> Result<BlockNo, Error> {
+    written(&map(source, dir, at)?, dir, at)
+}
+
+pub(super) fn written(
+    mapping: &Mapping,
+    dir: &LoadedInode,
+    at: FileBlock,
+) -> Result<BlockNo, Error> {
+    match mapping.target {
+        MappingTarget::Written(start) => Ok(BlockNo(start.0 + (at.0 - mapping.block.0))),
+        MappingTarget::Hole | MappingTarget::Unwritten(_) => {
+            let flaw = Flaw::Rule("the directory has a hole");
+            Err(flaw.at(Location::DirBlock(dir.number, at)).into())
+        }
+    }
+}
+
+/// A block of the directory as records.
+///
+/// # Errors
+/// A broken block or map, or the device failed.
+pub fn block<S: MetadataRead>(
+    source: &S,
+    dir: &LoadedInode,
+    at: FileBlock,
+) -> Result<S::Block, Error> {
+    let place = block_place(source, dir, at)?;
+    source.metadata(place, block_kind(source, dir, at))
+}
+
+/// The kind by which a block of the directory's records is checked.
+pub fn block_kind<S: MetadataRead>(source: &S, dir: &LoadedInode, at: FileBlock) -> BlockKind {
+    BlockKind::DirBlock {
+        inode: dir.number,
+        generation: dir.generation,
+        at,
+        is_indexed: is_indexed(source, dir),
+        has_stored_hashes: has_stored_hashes(dir),
+    }
+}
+
+/// The name that is looked for, and how it is compared.
+pub(super) enum Wanted<'a> {
+    Exact(&'a [u8]),
+    /// Names that differ in case only are one.
+    Folded(&'a [u8], Casefold),
+    /// The form without a key; hashes are those of the names without an index.
+    NoKey(&'a [u8], Option<DirHasher>),
+}
+
+impl Wanted<'_> {
+    pub(super) fn is(&self, entry: &dirent::DirEntry<'_>) -> bool {
+        if entry.inode.is_none() {
+            return false;
+        }
+        match self {
+            Self::Exact(name) => entry.name == *name,
+            Self::Folded(name, casefold) => !entry.is_dot() && casefold.is_same(entry.name, name),
+            Self::NoKey(name, hasher) => {
+                !entry.is_dot() && shown_name(entry, hasher.as_ref()) == *name
+            }
+        }
+    }
+}
+
+/// The record of a block that is wanted.
+pub(super) fn search_block(
+    format: &DirFormat,
+    bytes: &[u8],
+    at: FileBlock,
+    wanted: &Wanted<'_>,
+) -> Result<Option<EntryLocation>, Error> {
+    if let Wanted::Exact(name) = wanted {
+        let entry = format.find(bytes, at, name)?;
+        return Ok(entry.and_then(|entry| {
+            let found = EntryTarget { inode: entry.inode?, file_type: entry.file_type };
+            Some(EntryLocation { found, place: Some((at, entry.at)), before: entry.before })
+        }));
+    }
+    for entry in format.entries(bytes, at) {
+        let entry = entry?;
+        if wanted.is(&entry)
+            && let Some(inode) = entry.inode
+        {
+            let found = EntryTarget { inode, file_type: entry.file_type };
+            let place = Some((at, entry.at));
+            return Ok(Some(EntryLocation { found, place, before: entry.before }));
+        }
+    }
+    Ok(None)
+}
+
+pub(super) fn shown_name(entry: &dirent::DirEntry<'_>, hasher: Option<&DirHasher>) -> Vec<u8> {
+    let hash = entry
+        .stored_hash
+        .or_else(|| hasher.map(|hasher| hasher.hash(entry.name)))
+        .unwrap_or_default();
+    nokey_name(hash, entry.name)
+}
