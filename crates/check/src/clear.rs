@@ -6,15 +6,15 @@ use crate::tables::{Kind, Mark};
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::{BlockNo, InodeNo};
 
-/// The bits of a mode that are kept. Setuid and setgid go: the content that they were set for is
-/// gone.
+/// The bits of a mode that are kept. Setuid and setgid are cleared with the content that they were
+/// set for.
 const PERMISSIONS: u16 = 0o1777;
 /// Bytes of a record before its extra fields.
 const FIELDS: usize = 128;
 
 impl Check<'_> {
-    /// Makes an inode unused and gives back what it claims. Files with blocks that others claim too
-    /// were dealt with in pass 1D, so that here every claim is the inode's own.
+    /// Makes an inode unused and releases its claims. Pass 1D has handled files with blocks that
+    /// others claim too, so that here every claim is the inode's own.
     pub(crate) fn deallocate(&self, ino: InodeNo) -> Result<(), CheckError> {
         let mut record = self.record(ino)?;
         if let Ok(inode) = Inode::decode(&record, ino, self.geometry) {

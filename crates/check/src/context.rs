@@ -1,13 +1,13 @@
 //! One round of a check: the tables that the passes fill, and what every pass needs.
 
-use crate::ahead::ReadAhead;
 use crate::finding::{Finding, Pass};
+use crate::prefetch::CheckPrefetch;
 use crate::recorder::Recorder;
-use crate::report::{Census, Jump, Options, PassFigures, PassReport};
+use crate::report::{CheckOptions, Discontinuity, PassReport, PassStatistics, VolumeStatistics};
 use crate::store::{CheckError, Store};
 use crate::tables::{
-    BlockTable, Budget, Carry, DirBlock, DirTable, EaInodes, InodeTable, Kind, Late, PolicyTable,
-    SharedClusters, Stored, Usage, Window, XattrBlocks,
+    BlockTable, Budget, Carry, Deferred, DirBlock, DirTable, EaInodes, InodeTable, Kind,
+    PolicyTable, SharedClusters, Stored, Usage, Window, XattrBlocks,
 };
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::superblock::{State, Superblock};
@@ -16,22 +16,22 @@ use extant_runtime::sync::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// What one round knows.
+/// The state of one round.
 pub(crate) struct Check<'a> {
     pub(crate) store: &'a Store,
     pub(crate) geometry: &'a Geometry,
     pub(crate) superblock: Superblock,
     pub(crate) descs: Vec<GroupDesc>,
     pub(crate) recorder: &'a Recorder<'a>,
-    pub(crate) options: &'a Options,
-    /// The groups whose facts this round keeps.
+    pub(crate) options: &'a CheckOptions,
+    /// The groups whose data this round keeps.
     pub(crate) window: Window,
-    /// What the windows before counted.
+    /// Counts of the earlier windows.
     pub(crate) carry: Carry,
-    /// What the look before this repair found claimed more than once.
+    /// Clusters that the scan before this repair found claimed more than once.
     pub(crate) shared: &'a SharedClusters,
-    /// What is on its way around the system's cache.
-    pub(crate) ahead: ReadAhead,
+    /// Reads under way that bypass the system's cache.
+    pub(crate) ahead: CheckPrefetch,
     pub(crate) budget: Budget,
     pub(crate) blocks: BlockTable,
     pub(crate) inodes: InodeTable,
@@ -41,11 +41,11 @@ pub(crate) struct Check<'a> {
     pub(crate) ea_inodes: EaInodes,
     pub(crate) policies: PolicyTable,
     pub(crate) usage: Usage,
-    pub(crate) census: Census,
-    /// Where files are not in one run, where that is asked for.
-    pub(crate) jumps: Vec<Jump>,
-    /// Directories whose blocks the repair changes so that pass 3A packs them anew.
-    pub(crate) late: Mutex<Late>,
+    pub(crate) statistics: VolumeStatistics,
+    /// Places where files are not contiguous, if the options ask for them.
+    pub(crate) discontinuities: Vec<Discontinuity>,
+    /// Directories whose blocks the repair changes, for pass 3A to pack again.
+    pub(crate) deferred: Mutex<Deferred>,
     /// Inodes in which another one's record lies: emptied when a name leads to them, cleared
     /// without one.
     pub(crate) copies: Mutex<BTreeSet<InodeNo>>,
@@ -55,17 +55,17 @@ pub(crate) struct Check<'a> {
     pub(crate) has_bad_inodes: bool,
     /// The bad blocks.
     pub(crate) bad: extant_layout::RunSet,
-    /// The list of bad blocks has the block of its own inode: it is not believed.
+    /// The list of bad blocks contains the block of its own inode: the list is ignored.
     pub(crate) is_bad_list_broken: bool,
     /// Inodes up to the last one in use beyond the marks of some groups.
     pub(crate) past_marks: Mutex<std::collections::BTreeMap<GroupNo, u32>>,
-    /// What the block bitmap of the group said from which blocks were taken last.
+    /// Stored block bitmap of the group from which blocks were last allocated.
     pub(crate) stored_bitmap: Mutex<Option<(GroupNo, Stored)>>,
     /// Groups whose high-water mark could be lower.
-    pub(crate) loose_marks: Mutex<Vec<(GroupNo, u32)>>,
+    pub(crate) reducible_unused_counts: Mutex<Vec<(GroupNo, u32)>>,
     restart: AtomicBool,
     pub(crate) repairs: AtomicU64,
-    passes: Vec<PassFigures>,
+    passes: Vec<PassStatistics>,
     progress_done: AtomicU64,
 }
 
@@ -73,14 +73,14 @@ impl<'a> Check<'a> {
     pub(crate) fn new(
         store: &'a Store,
         recorder: &'a Recorder<'a>,
-        options: &'a Options,
+        options: &'a CheckOptions,
         window: Window,
         carry: Carry,
         shared: &'a SharedClusters,
     ) -> Result<Self, CheckError> {
         let geometry = store.geometry();
-        // What a repair writes must not be read before; what several windows read is better kept; a
-        // limit of memory is for tables.
+        // A repair must not read blocks before it writes them; blocks that several windows read are
+        // better kept in the cache; the memory limit is for tables.
         let is_read_ahead = options.read_ahead > 0
             && options.memory.is_none()
             && window.is_whole()
@@ -93,7 +93,7 @@ impl<'a> Check<'a> {
             descs: store.descs(),
             recorder,
             options,
-            ahead: ReadAhead::new(store.device(), is_read_ahead),
+            ahead: CheckPrefetch::new(store.device(), is_read_ahead),
             budget: Budget::new(options.memory),
             blocks: BlockTable::new(geometry, &extant_layout::RunSet::new(), &window),
             inodes: InodeTable::new(geometry, &window),
@@ -106,9 +106,9 @@ impl<'a> Check<'a> {
             ea_inodes: EaInodes::default(),
             policies: PolicyTable::default(),
             usage: Usage::default(),
-            census: Census::default(),
-            jumps: Vec::new(),
-            late: Mutex::default(),
+            statistics: VolumeStatistics::default(),
+            discontinuities: Vec::new(),
+            deferred: Mutex::default(),
             copies: Mutex::default(),
             lost_found: std::sync::atomic::AtomicU32::new(0),
             has_bad_inodes: false,
@@ -116,7 +116,7 @@ impl<'a> Check<'a> {
             is_bad_list_broken: false,
             past_marks: Mutex::default(),
             stored_bitmap: Mutex::default(),
-            loose_marks: Mutex::default(),
+            reducible_unused_counts: Mutex::default(),
             restart: AtomicBool::new(false),
             repairs: AtomicU64::new(0),
             passes: Vec::new(),
@@ -134,26 +134,26 @@ impl<'a> Check<'a> {
         Ok(check)
     }
 
-    /// Whether this round repairs: then it is one thread and goes in ascending order.
+    /// Whether this round repairs: then it has one thread and visits inodes in ascending order.
     pub(crate) fn is_repair(&self) -> bool {
         self.recorder.may_repair()
     }
 
     /// Whether a finding is to be repaired now.
-    pub(crate) fn ask(&self, finding: Finding) -> Result<bool, CheckError> {
-        let repaired = self.recorder.ask(finding)?;
+    pub(crate) fn should_fix(&self, finding: Finding) -> Result<bool, CheckError> {
+        let repaired = self.recorder.should_fix(finding)?;
         if repaired && self.repairs.fetch_add(1, Relaxed) == 0 {
             self.mark_unclean()?;
         }
         Ok(repaired)
     }
 
-    /// Says something that needs no answer.
-    pub(crate) fn tell(&self, finding: Finding) -> Result<(), CheckError> {
-        self.ask(finding).map(|_| ())
+    /// Reports a finding whose repair is not decided here.
+    pub(crate) fn report(&self, finding: Finding) -> Result<(), CheckError> {
+        self.should_fix(finding).map(|_| ())
     }
 
-    /// A crash from here on leaves a volume that the next check looks at.
+    /// After a crash from here on, the next check does not skip the volume.
     fn mark_unclean(&self) -> Result<(), CheckError> {
         let is_clean = self.store.superblock().state.contains(State::CLEAN);
         if is_clean {
@@ -165,8 +165,8 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// What was repaired changes what the tables should say: the round ends with this pass and
-    /// another one starts.
+    /// A repair changed what the tables should contain: the round ends with this pass, and another
+    /// one starts.
     pub(crate) fn need_restart(&self) {
         self.restart.store(true, Relaxed);
     }
@@ -269,7 +269,7 @@ impl<'a> Check<'a> {
         self.progress_done.store(0, Relaxed);
         let result = run(self);
         let after = self.store.traffic();
-        self.passes.push(PassFigures {
+        self.passes.push(PassStatistics {
             pass,
             time: self.options.env.elapsed().saturating_sub(start),
             traffic: crate::store::Traffic {
@@ -304,7 +304,7 @@ impl<'a> Check<'a> {
         self.timed(6, Self::pass6)
     }
 
-    /// What an inode is, in the window or not.
+    /// The kind of an inode, within the window or not.
     pub(crate) fn kind_of(&self, ino: InodeNo) -> Result<Option<Kind>, CheckError> {
         if self.inodes.is_in_window(ino) {
             return Ok(self.inodes.state(ino).map(|state| state.kind()));
@@ -316,7 +316,7 @@ impl<'a> Check<'a> {
         Ok(Some(Kind::of_mode(u16::from_le_bytes([record[0], record[1]]))))
     }
 
-    /// What the next window is told.
+    /// Data for the next window.
     pub(crate) fn carry(&self) -> Carry {
         let mut carry = self.carry.clone();
         if let Some(twice) = self.blocks.twice() {
@@ -335,14 +335,14 @@ impl<'a> Check<'a> {
 
     pub(crate) fn into_report(self) -> PassReport {
         PassReport {
-            outcomes: Vec::new(),
+            findings: Vec::new(),
             passes: self.passes,
-            census: self.census,
-            jumps: self.jumps,
+            statistics: self.statistics,
+            discontinuities: self.discontinuities,
             memory: self.budget.peak(),
             windows: 1,
-            loose_marks: {
-                let mut marks = self.loose_marks.into_inner();
+            reducible_unused_counts: {
+                let mut marks = self.reducible_unused_counts.into_inner();
                 marks.sort_unstable();
                 marks
             },

@@ -1,4 +1,4 @@
-//! What a check can find: one table of codes, and findings as data.
+//! Findings of a check: one table of codes, and findings as data.
 
 use extant_ondisk::{BlockNo, FileBlock, GroupNo, InodeNo};
 use std::fmt;
@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Nothing is wrong: worth saying, never an error, no exit code.
+    /// Nothing is wrong: information, never an error, no exit code.
     Note,
     /// Safe to repair unasked: no content of a file is at stake. Preening repairs it.
     Safe,
@@ -17,7 +17,7 @@ pub enum Severity {
     Fatal,
 }
 
-/// The pass that finds it; 0 is what comes before pass 1, 6 what comes after pass 5.
+/// The pass that finds it; 0 is the work before pass 1, 6 the work after pass 5.
 pub type Pass = u8;
 
 /// A row of the table of findings.
@@ -30,18 +30,18 @@ pub struct Row {
     /// How bad it is.
     pub severity: Severity,
     /// One sentence; `{inode}`, `{block}`, `{file_block}`, `{group}`, `{name}`, `{dir}`, `{found}`
-    /// and `{expected}` stand for the facts of the finding.
+    /// and `{expected}` are replaced by the fields of the finding.
     pub text: &'static str,
-    /// The question that proposes the repair: `Fix`, `Clear`, ... Empty where no repair is
+    /// The prompt that proposes the repair: `Fix`, `Clear`, ... Empty where no repair is
     /// proposed.
-    pub question: &'static str,
-    /// The answer of a user who only presses return, and of `-y` and `-p`. It is no where the
-    /// repair may destroy what a newer program wrote.
+    pub prompt: &'static str,
+    /// The answer for a user who only presses return, and for `-y` and `-p`. It is no if the repair
+    /// could destroy data written by a newer program.
     pub default: bool,
 }
 
 macro_rules! findings {
-    ($($(#[$doc:meta])* $name:ident: $pass:literal, $severity:ident, $text:literal, $question:literal, $default:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident: $pass:literal, $severity:ident, $text:literal, $prompt:literal, $default:literal;)*) => {
         /// A kind of finding. The numbers are not kept from version to version; the names are.
         #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
         #[non_exhaustive]
@@ -59,7 +59,7 @@ macro_rules! findings {
                     $(Self::$name => {
                         const ROW: Row = Row {
                             name: stringify!($name), pass: $pass, severity: Severity::$severity, text: $text,
-                            question: $question, default: $default,
+                            prompt: $prompt, default: $default,
                         };
                         &ROW
                     })*
@@ -72,10 +72,9 @@ macro_rules! findings {
 include!("table.rs");
 
 impl Code {
-    /// Whether its repair is told by the exit code "errors corrected". As e2fsck has it, work that
-    /// was asked for corrects nothing, and neither do descriptors put right before the passes,
-    /// since what they say is judged there once more, nor the superblock's copy of the journal's
-    /// map.
+    /// Whether its repair counts for the exit code "errors corrected". As in e2fsck, these do not
+    /// count: work that the options ask for, descriptors repaired before the passes (their contents
+    /// are checked again there), and the superblock's copy of the journal's map.
     pub fn is_correction(self) -> bool {
         !matches!(
             self,
@@ -92,8 +91,8 @@ impl Code {
         )
     }
 
-    /// Whether preening says it and leaves it: nothing is wrong that a program must put right, and
-    /// a user may have meant it.
+    /// Whether preening reports it and does not repair it: it is harmless, or may be intended by
+    /// the user.
     pub fn is_left_by_preening(self) -> bool {
         matches!(
             self,
@@ -101,8 +100,8 @@ impl Code {
         )
     }
 
-    /// Whether the exit code "errors left" says that a check which repairs nothing met it. e2fsck
-    /// tells of the others and goes on with what stands in the backup, or with the value that the
+    /// Whether a check without repairs that finds it exits with "errors left". For the other codes
+    /// e2fsck reports them and continues with the values of the backup, or with the value that the
     /// field should have.
     pub fn counts_when_left(self) -> bool {
         let is_passed_over = matches!(
@@ -157,7 +156,7 @@ pub struct Subject {
 /// Something that a check found.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Finding {
-    /// What kind.
+    /// The kind of the finding.
     pub code: Code,
     /// Its facts.
     pub subject: Subject,
@@ -200,7 +199,8 @@ impl Finding {
         Self { code, subject: Subject::default() }
     }
 
-    /// The order in which findings are told: by pass, then by place. It does not depend on threads.
+    /// The order in which findings are reported: by pass, then by location. It does not depend on
+    /// threads.
     pub fn order(&self) -> impl Ord + use<> {
         let subject = &self.subject;
         (
@@ -263,7 +263,7 @@ mod tests {
         for &code in Code::ALL {
             let shown = Finding::new(code).to_string();
             assert!(!shown.is_empty() && !shown.contains('{'), "{code:?}: {shown}");
-            assert!(!code.row().question.contains('{'), "{code:?}: a question shows no fact");
+            assert!(!code.row().prompt.contains('{'), "{code:?}: a question shows no fact");
         }
     }
 

@@ -1,16 +1,16 @@
 //! The ext4 checker: five passes, findings, repairs.
 //!
-//! One set of rules, run in two ways. The *look* runs the passes over all groups in parallel; its
-//! [`Recorder`] keeps every finding and repairs nothing. Only where the look found something does
-//! the *repair* run: the same rules, one inode after the other, with a [`RepairPolicy`] that asks,
-//! answers yes, or admits what preening may do; a finding that it accepts is repaired on the spot,
-//! through [`Store`]. Then the look runs again, until it finds nothing or nothing changes any more.
+//! One set of rules, run in two ways. The *scan* runs the passes over all groups in parallel; its
+//! [`Recorder`] keeps every finding and repairs nothing. The *repair* runs only if the scan found
+//! something: the same rules, one inode after the other, with a [`RepairPolicy`] that asks the
+//! user, answers yes, or allows the repairs of preening; an accepted finding is repaired
+//! immediately, through [`Store`]. Then the scan runs again, until it finds nothing or nothing
+//! changes any more.
 //!
-//! [`look`] and [`repair`] take a [`Store`]: the superblock and descriptors that it was opened with
-//! are believed as far as `Geometry` does; what is wrong with them is judged before.
+//! [`scan`] and [`repair`] take a [`Store`]. They rely on its superblock and descriptors as far as
+//! `Geometry` does; pass 0 has checked both.
 #![forbid(unsafe_code)]
 
-mod ahead;
 mod clear;
 mod context;
 pub mod finding;
@@ -24,6 +24,7 @@ mod pass4;
 mod pass5;
 mod pass6;
 pub mod policy;
+mod prefetch;
 mod recorder;
 mod report;
 mod rounds;
@@ -32,11 +33,12 @@ pub mod store;
 mod tables;
 
 pub use finding::{Code, Finding, Severity, Subject};
-pub use policy::{Answers, Judgement, RepairPolicy};
+pub use policy::{AutoPolicy, Decision, RepairPolicy};
 pub use recorder::{BlockTest, Observer, Recorder};
 pub use report::{
-    Census, Jump, JumpTo, OnWork, Options, Outcome, PassFigures, PassReport, Progress,
+    CheckOptions, Discontinuity, DiscontinuityTarget, HandledFinding, OnWork, PassReport,
+    PassStatistics, Progress, VolumeStatistics,
 };
-pub use rounds::{look, repair};
+pub use rounds::{repair, scan};
 pub use run::{Report, RunOptions};
 pub use store::{CheckError, Store, Traffic};

@@ -1,10 +1,10 @@
-//! A file's map as far as it makes sense: read without judging, and written anew.
+//! A file's map as far as it is valid: read without reporting findings, and written again.
 //!
-//! The rules of pass 1 judge maps; everybody else (the search for owners, directories, quota files)
-//! takes what is sound here.
+//! The rules of pass 1 check maps; all other code (the search for owners, directories, quota files)
+//! uses the valid parts from here.
 
 use crate::context::Check;
-use crate::order::{self, Candidate, Verdict, Watch};
+use crate::order::{self, Candidate, ExtentFix, OrderCheck};
 use crate::store::CheckError;
 use crate::tables::Stored;
 use extant_layout::pack::MappingTree;
@@ -22,22 +22,22 @@ use extant_ondisk::{BlockNo, ClusterNo, FileBlock, GroupNo, InodeNo, MAX_FILE_BL
 use std::collections::BTreeSet;
 use zerocopy::FromBytes;
 
-/// Trees of extents are walked down to here: deeper than readers go, so that what hangs there is
-/// kept.
+/// Maximum depth of extent trees that are walked: more than readers accept, so that files in deeper
+/// nodes are kept.
 const MOST_LEVELS: u16 = 32;
 
 /// Targets of fewer bytes lie in the inode.
 pub(crate) const FAST_TARGET: u64 = 60;
 
-/// Whether a link's target lies in `i_block`: told by its length, since `i_blocks` and the block of
-/// attributes may be what is broken.
+/// Whether a link's target is stored in `i_block`: decided by its length, since `i_blocks` and the
+/// attribute block may be corrupt.
 pub(crate) fn is_fast_symlink(inode: &Inode) -> bool {
     inode.file_type() == Some(FileType::Symlink)
         && !inode.is_inline()
         && (1..FAST_TARGET).contains(&inode.size)
 }
 
-/// What a file's map says.
+/// The map of a file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FileMap {
     /// Runs of blocks, in order and apart.
@@ -66,7 +66,7 @@ impl FileMap {
         })
     }
 
-    /// Adds a block behind what is there, or in a hole.
+    /// Adds a block after the last one, or in a hole.
     pub(crate) fn set(&mut self, block: u64, to: BlockNo) {
         let one = Extent { block: FileBlock(block), len: 1, start: to, is_unwritten: false };
         let at = self.extents.partition_point(|extent| extent.block.0 < block);
@@ -109,7 +109,7 @@ pub(crate) fn has_map(inode: &Inode) -> bool {
 }
 
 impl Check<'_> {
-    /// The map of a file as far as it makes sense. Nothing is asked, nothing is noted.
+    /// The map of a file as far as it is valid. No finding is reported and no block is claimed.
     pub(crate) fn read_map(&self, ino: InodeNo, inode: &Inode) -> Result<FileMap, CheckError> {
         let mut map = FileMap::default();
         // The list of bad blocks has no mode.
@@ -119,15 +119,15 @@ impl Check<'_> {
         // Nodes so far: each is read once, whatever leads to it.
         let mut met = BTreeSet::new();
         if inode.is_extent_mapped() {
-            let (mut watch, mut all) = (Watch::default(), Vec::new());
+            let (mut watch, mut all) = (OrderCheck::default(), Vec::new());
             let root = NodeOwner { inode: ino, generation: inode.generation, block: None };
             let nodes = &mut map.nodes;
             self.read_extents(&inode.i_block, &root, None, &mut met, nodes, &mut |candidate| {
                 watch.see(&candidate);
                 all.push(candidate);
             })?;
-            map.extents = if self.is_to_settle(&watch, inode) {
-                order::apply(&all, &self.settle(ino, inode, &all, map.nodes.len())?)
+            map.extents = if self.needs_arranging(&watch, inode) {
+                order::apply(&all, &self.arrange(ino, inode, &all, map.nodes.len())?)
             } else {
                 all.into_iter().map(|candidate| candidate.extent).collect()
             };
@@ -197,13 +197,13 @@ impl Check<'_> {
         (extent.len > 0).then_some(Candidate { extent, is_clipped })
     }
 
-    /// What becomes of the extents of a tree, in its order, where they do not follow each other.
-    pub(crate) fn verdicts(
+    /// The fixes for the extents of a tree, in its order, if the extents do not ascend.
+    pub(crate) fn extent_fixes(
         &self,
         ino: InodeNo,
         inode: &Inode,
-    ) -> Result<Option<Vec<Verdict>>, CheckError> {
-        let mut watch = Watch::default();
+    ) -> Result<Option<Vec<ExtentFix>>, CheckError> {
+        let mut watch = OrderCheck::default();
         let read = |sink: &mut dyn FnMut(Candidate)| {
             let mut met = BTreeSet::new();
             let root = NodeOwner { inode: ino, generation: inode.generation, block: None };
@@ -211,40 +211,40 @@ impl Check<'_> {
             Ok::<_, CheckError>(met.len())
         };
         read(&mut |candidate| watch.see(&candidate))?;
-        if !self.is_to_settle(&watch, inode) {
+        if !self.needs_arranging(&watch, inode) {
             return Ok(None);
         }
         let mut all = Vec::new();
         let nodes = read(&mut |candidate| all.push(candidate))?;
-        self.settle(ino, inode, &all, nodes).map(Some)
+        self.arrange(ino, inode, &all, nodes).map(Some)
     }
 
-    /// Files may have blocks behind their end; those of directories are looked at.
-    fn is_to_settle(&self, watch: &Watch, inode: &Inode) -> bool {
+    /// Files may have blocks past their end; those of directories are checked.
+    fn needs_arranging(&self, watch: &OrderCheck, inode: &Inode) -> bool {
         let blocks = inode.size.div_ceil(u64::from(self.geometry.block_size));
         watch.is_disordered || inode.is_dir() && watch.is_beyond(blocks)
     }
 
-    fn settle(
+    fn arrange(
         &self,
         ino: InodeNo,
         inode: &Inode,
         candidates: &[Candidate],
         nodes: usize,
-    ) -> Result<Vec<Verdict>, CheckError> {
+    ) -> Result<Vec<ExtentFix>, CheckError> {
         let blocks = inode.size.div_ceil(u64::from(self.geometry.block_size));
         if !inode.is_dir() {
             // With clusters an extent pays for more than it has.
             let block = u64::from(self.geometry.block_size);
-            let beside = nodes as u64 + u64::from(inode.file_acl.0 != 0);
+            let other_blocks = nodes as u64 + u64::from(inode.file_acl.0 != 0);
             let paid = inode.blocks.checked_mul(self.space_unit(inode)).map(|bytes| bytes / block);
             let paid = paid
                 .filter(|_| self.geometry.blocks_per_cluster == 1)
-                .and_then(|paid| paid.checked_sub(beside));
-            return Ok(order::settle(candidates, blocks, paid));
+                .and_then(|paid| paid.checked_sub(other_blocks));
+            return Ok(order::arrange(candidates, blocks, paid));
         }
         let format = DirFormat::new(self.geometry, ino, inode.generation);
-        order::settle_directory(candidates, blocks, |extent, sure, places| {
+        order::arrange_directory(candidates, blocks, |extent, sure, places| {
             let mut len = sure;
             while len < u64::from(extent.len) {
                 let block = BlockNo(extent.start.0 + len);
@@ -287,7 +287,7 @@ impl Check<'_> {
         Ok(is_own)
     }
 
-    /// A node whose header makes sense, whatever its entries say.
+    /// A node whose header is valid, whatever its entries are.
     pub(crate) fn usable_node<'b>(
         &self,
         bytes: &'b [u8],
@@ -308,8 +308,7 @@ impl Check<'_> {
         }
     }
 
-    /// A block as the look before this repair found it, where a file claims what is the volume's
-    /// own.
+    /// A block as the scan before this repair found it, if a file claims the volume's own metadata.
     pub(crate) fn read_claimed(&self, block: BlockNo) -> Result<Vec<u8>, CheckError> {
         match self.shared.before(block) {
             Some(bytes) => Ok(bytes.to_vec()),
@@ -341,9 +340,10 @@ impl Check<'_> {
         ExtentNode::check(bytes, owner, &limits, self.geometry).is_ok()
     }
 
-    /// Whether an indirect block that lies on the volume's own metadata is the file's. Nothing in
-    /// it says whose it is: it must lead to different blocks, none of them the volume's own, all
-    /// inside the file. `first` is its first logical block, `step` what each pointer covers.
+    /// Whether an indirect block that lies on the volume's own metadata is the file's. It has no
+    /// field for its owner: it must lead to different blocks, none of them the volume's own, all
+    /// inside the file. `first` is its first logical block, `step` the number of blocks that each
+    /// pointer covers.
     pub(crate) fn is_own_indirect(
         &self,
         bytes: &[u8],
@@ -362,7 +362,7 @@ impl Check<'_> {
         }) && !met.is_empty()
     }
 
-    /// A node that says another level than it has: what it holds makes sense at its own.
+    /// A node whose stored level is wrong: its contents are valid at its real level.
     fn node_of_level<'b>(&self, bytes: &'b [u8], depth: u16) -> Option<ExtentNode<'b>> {
         let (header, rest) = RawExtentHeader::ref_from_prefix(bytes).ok()?;
         let count = usize::from(header.eh_entries.get());
@@ -370,10 +370,10 @@ impl Check<'_> {
             let (extents, _) = <[RawExtent]>::ref_from_prefix_with_elems(rest, count).ok()?;
             let mut next = 0;
             let is_sound = extents.iter().map(RawExtent::decode).all(|extent| {
-                let is_behind = extent.block.0 >= next;
+                let ascends = extent.block.0 >= next;
                 next = extent.end().0;
                 let len = u64::from(extent.len);
-                is_behind && len > 0 && self.geometry.contains(extent.start, len)
+                ascends && len > 0 && self.geometry.contains(extent.start, len)
             });
             return (is_sound && count > 0).then_some(ExtentNode::Leaf(extents));
         }
@@ -520,8 +520,8 @@ impl Check<'_> {
     /// A new block near `goal`, the first of its cluster; `None` on a full volume.
     pub(crate) fn allocate_block(&self, goal: BlockNo) -> Result<Option<BlockNo>, CheckError> {
         let goal = self.blocks.cluster_of(goal);
-        // A block in use that no file is known to own may be one of a file that is not known yet:
-        // free ones come first.
+        // Free blocks come first: a block in use without a known owner may belong to a file that is
+        // not known yet.
         let stored = |group| self.stored_blocks(group);
         let any = |_| Ok(Stored::Empty);
         let mut cluster = self.blocks.allocate(goal, &self.budget, &stored)?;
@@ -556,8 +556,8 @@ impl Check<'_> {
         Ok(Some(blocks))
     }
 
-    /// What the block bitmap of a group says. One that is wrong costs nothing: where it leaves no
-    /// block, it is passed over.
+    /// The stored block bitmap of a group. A wrong one does no damage: a group without a free block
+    /// in it is skipped.
     fn stored_blocks(&self, group: GroupNo) -> Result<Stored, CheckError> {
         let mut last = self.stored_bitmap.lock();
         if let Some((of, stored)) = &*last
@@ -593,8 +593,8 @@ impl Check<'_> {
         Ok(self.blocks.free_released(&self.budget))
     }
 
-    /// A free cluster outside of the window, by the bitmaps on the volume. Where one of those is
-    /// wrong, a later round finds what that led to.
+    /// A free cluster outside of the window, by the bitmaps on the volume. If one of those is
+    /// wrong, a later round finds the consequences.
     fn allocate_elsewhere(&self) -> Result<Option<ClusterNo>, CheckError> {
         let geometry = self.geometry;
         let groups = (0..geometry.groups_count).filter(|it| !self.window.groups.contains(it));

@@ -5,9 +5,9 @@
 use extant_ondisk::FileBlock;
 use extant_ondisk::extent::Extent;
 
-/// What becomes of an extent.
+/// The fix for an extent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Verdict {
+pub(crate) enum ExtentFix {
     /// It stays as it is.
     Keep,
     /// It has fewer blocks than it says: what others of the tree or the end of the volume leave to
@@ -37,30 +37,30 @@ impl Candidate {
     }
 }
 
-/// Sees extents one by one: whether there is anything to settle.
+/// Receives extents one by one: whether they are out of order.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct OrderCheck {
     next: u64,
     /// Something is out of order.
     pub(crate) is_disordered: bool,
 }
 
-impl Watch {
+impl OrderCheck {
     pub(crate) fn see(&mut self, candidate: &Candidate) {
         self.is_disordered |= candidate.is_clipped || candidate.first() < self.next;
         self.next = candidate.end();
     }
 
-    /// Whether the extents end behind a number of blocks.
+    /// Whether the extents end past a number of blocks.
     pub(crate) fn is_beyond(&self, blocks: u64) -> bool {
         self.next > blocks
     }
 }
 
 /// Physical blocks of all extents, to find those that two of them claim.
-pub(crate) struct Places(Vec<(u64, u64)>);
+pub(crate) struct PhysicalRanges(Vec<(u64, u64)>);
 
-impl Places {
+impl PhysicalRanges {
     pub(crate) fn of(candidates: &[Candidate]) -> Self {
         let mut places: Vec<_> = candidates
             .iter()
@@ -83,22 +83,22 @@ impl Places {
     }
 }
 
-/// Judges the extents of a file, of which `blocks` fit into its size; none is a size that says
-/// nothing. `paid` are the blocks that it pays for, where that is known.
-pub(crate) fn settle(candidates: &[Candidate], blocks: u64, paid: Option<u64>) -> Vec<Verdict> {
-    let mut verdicts = vec![Verdict::Drop; candidates.len()];
+/// Decides about the extents of a file, of which `blocks` fit into its size; `blocks` is `None` if
+/// the size says nothing. `paid` is the number of blocks charged to the file, if it is known.
+pub(crate) fn arrange(candidates: &[Candidate], blocks: u64, paid: Option<u64>) -> Vec<ExtentFix> {
+    let mut extent_fixes = vec![ExtentFix::Drop; candidates.len()];
     let mut kept = rising_chain(candidates, blocks);
-    let places = Places::of(candidates);
+    let places = PhysicalRanges::of(candidates);
     let mut at = 0;
     while let Some(&index) = kept.get(at) {
         let one = &candidates[index];
-        verdicts[index] = Verdict::Keep;
+        extent_fixes[index] = ExtentFix::Keep;
         let next = kept.get(at + 1).map(|next| &candidates[*next]);
         let limit = next.map(Candidate::first);
         if one.is_clipped {
             let of_size = Some(blocks).filter(|blocks| *blocks > one.first());
             let end = [limit, of_size].into_iter().flatten().min();
-            verdicts[index] = end.map_or(Verdict::Drop, |end| cut(one, end));
+            extent_fixes[index] = end.map_or(ExtentFix::Drop, |end| cut(one, end));
         } else if let (Some(next), Some(limit)) = (next, limit)
             && one.end() > limit
         {
@@ -108,7 +108,7 @@ pub(crate) fn settle(candidates: &[Candidate], blocks: u64, paid: Option<u64>) -
                 || places.are_run_into(&one.extent, limit - one.first())
                 || blocks > 0 && one.end() > blocks && next.end() <= blocks;
             if is_too_long {
-                verdicts[index] = cut(one, limit);
+                extent_fixes[index] = cut(one, limit);
             } else {
                 // The later one says a wrong place.
                 kept.remove(at + 1);
@@ -117,23 +117,23 @@ pub(crate) fn settle(candidates: &[Candidate], blocks: u64, paid: Option<u64>) -
         }
         at += 1;
     }
-    put_back(candidates, blocks, &mut verdicts);
+    put_back(candidates, blocks, &mut extent_fixes);
     if let Some(paid) = paid {
-        cut_to_paid(candidates, paid, &mut verdicts);
+        cut_to_paid(candidates, paid, &mut extent_fixes);
     }
-    verdicts
+    extent_fixes
 }
 
-/// Where one extent is cut and all others stay, what the file pays for says how long it was: behind
-/// it there may have been a hole.
-fn cut_to_paid(candidates: &[Candidate], paid: u64, verdicts: &mut [Verdict]) {
+/// If one extent is cut and all others stay, the number of charged blocks gives its former length:
+/// a hole may have followed it.
+fn cut_to_paid(candidates: &[Candidate], paid: u64, extent_fixes: &mut [ExtentFix]) {
     let mut others = 0;
     let mut only = None;
-    for (candidate, verdict) in candidates.iter().zip(verdicts) {
-        match verdict {
-            Verdict::Keep | Verdict::Move(_) => others += u64::from(candidate.extent.len),
-            Verdict::Cut(len) if only.is_none() => only = Some(len),
-            Verdict::Cut(_) | Verdict::Drop => return,
+    for (candidate, fix) in candidates.iter().zip(extent_fixes) {
+        match fix {
+            ExtentFix::Keep | ExtentFix::Move(_) => others += u64::from(candidate.extent.len),
+            ExtentFix::Cut(len) if only.is_none() => only = Some(len),
+            ExtentFix::Cut(_) | ExtentFix::Drop => return,
         }
     }
     if let Some(len) = only
@@ -144,43 +144,43 @@ fn cut_to_paid(candidates: &[Candidate], paid: u64, verdicts: &mut [Verdict]) {
     }
 }
 
-fn cut(candidate: &Candidate, end: u64) -> Verdict {
+fn cut(candidate: &Candidate, end: u64) -> ExtentFix {
     match u32::try_from(end.saturating_sub(candidate.first())) {
-        Ok(0) | Err(_) => Verdict::Drop,
-        Ok(len) if len >= candidate.extent.len && !candidate.is_clipped => Verdict::Keep,
-        Ok(len) => Verdict::Cut(len.min(candidate.extent.len)),
+        Ok(0) | Err(_) => ExtentFix::Drop,
+        Ok(len) if len >= candidate.extent.len && !candidate.is_clipped => ExtentFix::Keep,
+        Ok(len) => ExtentFix::Cut(len.min(candidate.extent.len)),
     }
 }
 
 /// The extents that fill the room between their neighbours belong there, whatever place they say.
-fn put_back(candidates: &[Candidate], blocks: u64, verdicts: &mut [Verdict]) {
+fn put_back(candidates: &[Candidate], blocks: u64, extent_fixes: &mut [ExtentFix]) {
     for at in 0..candidates.len() {
-        if verdicts[at] != Verdict::Drop || candidates[at].is_clipped {
+        if extent_fixes[at] != ExtentFix::Drop || candidates[at].is_clipped {
             continue;
         }
-        let before = at.checked_sub(1).map_or(Some(0), |before| match verdicts[before] {
-            Verdict::Keep => Some(candidates[before].end()),
-            Verdict::Move(to) => Some(to + u64::from(candidates[before].extent.len)),
-            Verdict::Cut(_) | Verdict::Drop => None,
+        let before = at.checked_sub(1).map_or(Some(0), |before| match extent_fixes[before] {
+            ExtentFix::Keep => Some(candidates[before].end()),
+            ExtentFix::Move(to) => Some(to + u64::from(candidates[before].extent.len)),
+            ExtentFix::Cut(_) | ExtentFix::Drop => None,
         });
-        let behind = match (verdicts.get(at + 1), candidates.get(at + 1)) {
-            (Some(Verdict::Keep | Verdict::Cut(_)), Some(behind)) => Some(behind.first()),
+        let after = match (extent_fixes.get(at + 1), candidates.get(at + 1)) {
+            (Some(ExtentFix::Keep | ExtentFix::Cut(_)), Some(after)) => Some(after.first()),
             (None, None) if blocks > 0 => Some(blocks),
             _ => None,
         };
-        if let (Some(before), Some(behind)) = (before, behind)
-            && before + u64::from(candidates[at].extent.len) == behind
+        if let (Some(before), Some(after)) = (before, after)
+            && before + u64::from(candidates[at].extent.len) == after
         {
-            verdicts[at] = Verdict::Move(before);
+            extent_fixes[at] = ExtentFix::Move(before);
         }
     }
 }
 
-/// The most extents whose logical blocks rise, by their numbers. One behind the end of the file
-/// counts less than others; of equals the first.
+/// The largest set of extents whose logical blocks ascend, by their numbers. An extent past the end
+/// of the file counts less than others; the first of equal sets is taken.
 fn rising_chain(candidates: &[Candidate], blocks: u64) -> Vec<usize> {
     const INSIDE: u64 = 2;
-    const BEHIND: u64 = 1;
+    const PAST_END: u64 = 1;
     let mut firsts: Vec<u64> = candidates.iter().map(Candidate::first).collect();
     firsts.sort_unstable();
     firsts.dedup();
@@ -197,9 +197,9 @@ fn rising_chain(candidates: &[Candidate], blocks: u64) -> Vec<usize> {
             at &= at - 1;
         }
         before[index] = found.map(|(_, last)| last);
-        let is_behind = blocks > 0 && candidate.first() >= blocks;
+        let is_past_end = blocks > 0 && candidate.first() >= blocks;
         let weight =
-            found.map_or(0, |(weight, _)| weight) + if is_behind { BEHIND } else { INSIDE };
+            found.map_or(0, |(weight, _)| weight) + if is_past_end { PAST_END } else { INSIDE };
         let chain = Some((weight, index));
         longest = better(longest, chain);
         let mut at = rank + 1;
@@ -229,17 +229,17 @@ fn better(one: Option<(u64, usize)>, other: Option<(u64, usize)>) -> Option<(u64
     }
 }
 
-/// Judges the extents of a directory, whose blocks follow each other without holes: each keeps its
-/// blocks, as far as they are the directory's own, which `own` tells of an extent's blocks from one
-/// on; none goes for the place that it says.
-pub(crate) fn settle_directory<E>(
+/// Decides about the extents of a directory, whose blocks follow each other without holes: each
+/// keeps its blocks as far as they are the directory's own, which `own` decides for an extent's
+/// blocks from a given one on; no extent is dropped because of its logical block.
+pub(crate) fn arrange_directory<E>(
     candidates: &[Candidate],
     blocks: u64,
-    mut own: impl FnMut(&Extent, u64, &Places) -> Result<u64, E>,
-) -> Result<Vec<Verdict>, E> {
-    let mut verdicts = vec![Verdict::Drop; candidates.len()];
+    mut own: impl FnMut(&Extent, u64, &PhysicalRanges) -> Result<u64, E>,
+) -> Result<Vec<ExtentFix>, E> {
+    let mut extent_fixes = vec![ExtentFix::Drop; candidates.len()];
     let chain = rising_chain(candidates, blocks);
-    let places = Places::of(candidates);
+    let places = PhysicalRanges::of(candidates);
     let (mut next, mut in_chain) = (0, chain.iter().copied().peekable());
     for (index, one) in candidates.iter().enumerate() {
         let stands = in_chain.next_if_eq(&index).is_some();
@@ -253,30 +253,30 @@ pub(crate) fn settle_directory<E>(
         } else {
             u64::from(one.extent.len)
         };
-        verdicts[index] = match u32::try_from(len) {
-            Ok(0) | Err(_) => Verdict::Drop,
-            // What is cut and moved is cut first: the next round moves it.
-            Ok(len) if len < one.extent.len || one.is_clipped => Verdict::Cut(len),
-            Ok(_) if first != one.first() => Verdict::Move(first),
-            Ok(_) => Verdict::Keep,
+        extent_fixes[index] = match u32::try_from(len) {
+            Ok(0) | Err(_) => ExtentFix::Drop,
+            // An extent to be cut and moved is cut first: the next round moves it.
+            Ok(len) if len < one.extent.len || one.is_clipped => ExtentFix::Cut(len),
+            Ok(_) if first != one.first() => ExtentFix::Move(first),
+            Ok(_) => ExtentFix::Keep,
         };
         if len > 0 {
             next = first + len;
         }
     }
-    Ok(verdicts)
+    Ok(extent_fixes)
 }
 
 /// Extents as the verdicts leave them.
-pub(crate) fn apply(candidates: &[Candidate], verdicts: &[Verdict]) -> Vec<Extent> {
+pub(crate) fn apply(candidates: &[Candidate], extent_fixes: &[ExtentFix]) -> Vec<Extent> {
     let mut extents = Vec::with_capacity(candidates.len());
-    for (candidate, verdict) in candidates.iter().zip(verdicts) {
+    for (candidate, fix) in candidates.iter().zip(extent_fixes) {
         let mut extent = candidate.extent;
-        match verdict {
-            Verdict::Keep => {}
-            Verdict::Cut(len) => extent.len = *len,
-            Verdict::Move(to) => extent.block = FileBlock(*to),
-            Verdict::Drop => continue,
+        match fix {
+            ExtentFix::Keep => {}
+            ExtentFix::Cut(len) => extent.len = *len,
+            ExtentFix::Move(to) => extent.block = FileBlock(*to),
+            ExtentFix::Drop => continue,
         }
         extents.push(extent);
     }
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn one_wrong_entry_costs_itself_at_most() {
-        use Verdict::{Cut, Drop, Keep, Move};
+        use ExtentFix::{Cut, Drop, Keep, Move};
         for (extents, blocks, expected) in [
             (vec![(0, 1), (2, 1), (255, 1), (6, 1), (8, 1)], 9, vec![Keep, Keep, Drop, Keep, Keep]),
             (vec![(0, 2), (255, 2), (4, 2)], 6, vec![Keep, Move(2), Keep]),
@@ -314,7 +314,7 @@ mod tests {
             (vec![(0, 10), (5, 10), (30, 1)], 31, vec![Keep, Drop, Keep]),
             (vec![(255, 1), (2, 1)], 3, vec![Drop, Keep]),
         ] {
-            assert_eq!(settle(&candidates(&extents), blocks, None), expected, "{extents:?}");
+            assert_eq!(arrange(&candidates(&extents), blocks, None), expected, "{extents:?}");
         }
     }
 
@@ -322,22 +322,22 @@ mod tests {
     fn what_is_paid_for_says_how_long_a_cut_extent_was() {
         let extents = candidates(&[(0, 99), (4, 1), (6, 1)]);
         for (paid, len) in [(3, 1), (5, 3), (2, 4), (90, 4)] {
-            assert_eq!(settle(&extents, 7, Some(paid))[0], Verdict::Cut(len), "{paid}");
+            assert_eq!(arrange(&extents, 7, Some(paid))[0], ExtentFix::Cut(len), "{paid}");
         }
     }
 
     #[test]
     fn a_directory_keeps_all_of_its_own() {
-        use Verdict::{Cut, Keep, Move};
-        let own = |_: &Extent, sure: u64, _: &Places| Ok::<_, ()>(sure);
+        use ExtentFix::{Cut, Keep, Move};
+        let own = |_: &Extent, sure: u64, _: &PhysicalRanges| Ok::<_, ()>(sure);
         for (extents, blocks, expected) in [
             (vec![(0, 1), (255, 1), (2, 1)], 3, vec![Keep, Move(1), Keep]),
             (vec![(0, 1), (0, 1), (2, 1)], 3, vec![Keep, Move(1), Keep]),
             (vec![(0, 1), (1, 11_009)], 2, vec![Keep, Cut(1)]),
             (vec![(0, 99), (1, 1), (2, 1)], 3, vec![Cut(1), Keep, Keep]),
         ] {
-            let verdicts = settle_directory(&candidates(&extents), blocks, own);
-            assert_eq!(verdicts, Ok(expected), "{extents:?}");
+            let extent_fixes = arrange_directory(&candidates(&extents), blocks, own);
+            assert_eq!(extent_fixes, Ok(expected), "{extents:?}");
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::tables::{DirFlags, Kind, Mark};
 use extant_ondisk::inode::{Inode, InodeFlags, MANY_LINKS};
 use extant_ondisk::{GroupNo, IncompatFeatures, InodeNo, RoCompatFeatures};
 
-/// Links that a directory's count goes up to.
+/// Maximum link count of a directory.
 const MAX_LINKS: u32 = 65000;
 /// Inodes that are worth the start of a thread.
 const SHARE: u64 = 1 << 16;
@@ -102,7 +102,7 @@ impl Check<'_> {
             .inode(ino)
             .found(u64::from(links))
             .expected(u64::from(expected));
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             self.change_inode(ino, |inode| {
                 inode.links = u16::try_from(expected).unwrap_or(u16::MAX);
             })?;
@@ -116,7 +116,9 @@ impl Check<'_> {
     fn check_many_links(&self, ino: InodeNo) -> Result<(), CheckError> {
         let features = self.store.raw_superblock().s_feature_ro_compat.get();
         let has_feature = features & RoCompatFeatures::DIR_NLINK.bits() != 0;
-        if has_feature || !self.ask(Finding::new(Code::ManyLinksFeatureMissing).inode(ino))? {
+        if has_feature
+            || !self.should_fix(Finding::new(Code::ManyLinksFeatureMissing).inode(ino))?
+        {
             return Ok(());
         }
         self.store.update_superblock(|raw| {
@@ -138,7 +140,7 @@ impl Check<'_> {
         self.store.write_inode(ino, &mut record)
     }
 
-    /// An inode with the flag of values. True when its link count is to be judged like a file's.
+    /// An inode with the flag of values. True if its link count is to be checked like a file's.
     fn check_ea_inode(&self, ino: InodeNo) -> Result<bool, CheckError> {
         let record = self.record(ino)?;
         let Ok(inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(false) };
@@ -149,8 +151,8 @@ impl Check<'_> {
             return Ok(false);
         }
         if met == 0 {
-            // A file with a name, or one whose content is no value.
-            if self.ask(Finding::new(Code::EaInodeIsFile).inode(ino))? {
+            // A file with a name, or one whose content is not a value.
+            if self.should_fix(Finding::new(Code::EaInodeIsFile).inode(ino))? {
                 self.change_inode(ino, |inode| inode.flags.remove(InodeFlags::EA_INODE))?;
                 self.inodes.unmark(ino, Mark::EA_INODE);
             }
@@ -158,32 +160,32 @@ impl Check<'_> {
         }
         if found != met {
             let finding = Finding::new(Code::EaInodeRefcount).inode(ino).found(found).expected(met);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 self.change_inode(ino, |inode| inode.set_ea_inode_references(met))?;
             }
         }
         Ok(false)
     }
 
-    /// A file without a name: cleared when it is empty, else put into lost+found. True when nothing
-    /// more is to be judged.
+    /// A file without a name: cleared if it is empty, else put into lost+found. True if no more
+    /// checks are needed.
     fn connect_unattached(&self, ino: InodeNo) -> Result<bool, CheckError> {
         let record = self.record(ino)?;
         let Ok(inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(true) };
-        // As e2fsck has it, one that is all hole has nothing either. Where files lie in inodes none
-        // is empty for want of blocks.
+        // As in e2fsck, a file of one hole is empty too. On a volume with inline data, a file
+        // without blocks is not.
         let is_empty = !self.geometry.has_incompat(IncompatFeatures::INLINE_DATA)
             && inode.blocks == 0
             && inode.file_acl.0 == 0
             && inode.file_type() == Some(extant_ondisk::inode::FileType::Regular);
-        if is_empty && self.ask(Finding::new(Code::UnattachedEmpty).inode(ino))? {
+        if is_empty && self.should_fix(Finding::new(Code::UnattachedEmpty).inode(ino))? {
             self.deallocate(ino)?;
             return Ok(true);
         }
         if is_empty && !self.is_repair() {
             return Ok(true);
         }
-        if self.ask(Finding::new(Code::UnattachedInode).inode(ino))? {
+        if self.should_fix(Finding::new(Code::UnattachedInode).inode(ino))? {
             return Ok(!self.reconnect(ino)?);
         }
         Ok(true)

@@ -73,19 +73,19 @@ impl Check<'_> {
                 (sum.free_clusters, sum.free_inodes);
             return Ok(());
         }
-        self.census.blocks = (self.geometry.clusters_count() - sum.free_clusters)
+        self.statistics.blocks = (self.geometry.clusters_count() - sum.free_clusters)
             * u64::from(self.geometry.blocks_per_cluster);
         self.check_totals(sum)
     }
 
-    /// Groups whose bitmaps are fetched before they are compared: whole units, so that each is
-    /// asked for once.
+    /// Number of groups whose bitmaps are fetched before they are compared: whole units, so that
+    /// each is requested once.
     fn groups_ahead(&self) -> u32 {
         let bitmaps = self.options.read_ahead / u64::from(self.geometry.block_size);
         u32::try_from(bitmaps / 2).unwrap_or(u32::MAX) / UNIT * UNIT
     }
 
-    /// Lets the system fetch the first bitmaps while passes 2 to 4 are at work.
+    /// Lets the system fetch the first bitmaps while passes 2 to 4 run.
     pub(crate) fn fetch_first_bitmaps(&self) {
         let Range { start, end } = self.window.groups;
         self.fetch_bitmaps(start..end.min(start.saturating_add(self.groups_ahead())));
@@ -136,7 +136,7 @@ impl Check<'_> {
             let finding = Finding::new(Code::FreeBlocksTotalWrong)
                 .found(superblock.free_blocks)
                 .expected(free_blocks);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 self.set_total(|raw| {
                     raw.s_free_blocks_count_lo.set((free_blocks & 0xffff_ffff) as u32);
                     if raw.s_free_blocks_count_hi.get() != 0 || free_blocks >> 32 != 0 {
@@ -150,7 +150,7 @@ impl Check<'_> {
             let finding = Finding::new(Code::FreeInodesTotalWrong)
                 .found(u64::from(superblock.free_inodes))
                 .expected(u64::from(free_inodes));
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 self.set_total(|raw| raw.s_free_inodes_count.set(free_inodes))?;
             }
         }
@@ -235,7 +235,7 @@ impl Check<'_> {
         self.blocks.fill_bitmap(group, expected);
         bitmap::pad(expected, clusters);
         if is_uninit {
-            if self.ask(Finding::new(Code::BlockUninitInUse).group(group))? {
+            if self.should_fix(Finding::new(Code::BlockUninitInUse).group(group))? {
                 self.store.write(desc.block_bitmap, expected)?;
                 return self.store.update_desc(group, |desc| {
                     desc.flags.remove(GroupFlags::BLOCK_UNINIT);
@@ -274,7 +274,7 @@ impl Check<'_> {
                 return Ok(());
             }
             if is_uninit && highest > 0 {
-                if self.ask(Finding::new(Code::InodeUninitInUse).group(group))? {
+                if self.should_fix(Finding::new(Code::InodeUninitInUse).group(group))? {
                     self.store.update_desc(group, |desc| {
                         desc.flags.remove(GroupFlags::INODE_UNINIT);
                         desc.itable_unused = per_group - highest;
@@ -283,12 +283,12 @@ impl Check<'_> {
             } else if mark.is_none_or(|mark| mark < highest) {
                 let finding =
                     Finding::new(Code::HighWaterWrong).group(group).found(u64::from(unused));
-                if self.ask(finding)? {
+                if self.should_fix(finding)? {
                     self.store
                         .update_desc(group, |desc| desc.itable_unused = per_group - highest)?;
                 }
             } else if mark.is_some_and(|mark| mark > highest) {
-                self.loose_marks.lock().push((group, highest));
+                self.reducible_unused_counts.lock().push((group, highest));
             }
         }
         if !self.geometry.contains(desc.inode_bitmap, 1) {
@@ -336,13 +336,13 @@ impl Check<'_> {
             return Ok(false);
         }
         let finding = Finding::new(Code::HighWaterWrong).group(group);
-        if self.ask(finding.found(u64::from(desc.itable_unused)))? {
+        if self.should_fix(finding.found(u64::from(desc.itable_unused)))? {
             self.raise_mark(group, end, None)?;
         }
         Ok(true)
     }
 
-    /// Inodes whose records lie in bad blocks are never to be handed out.
+    /// Inodes whose records lie in bad blocks are never allocated.
     fn add_bad_inodes(&self, group: GroupNo, expected: &mut [u8]) {
         let first = group.0 * self.geometry.inodes_per_group + 1;
         if !self.has_bad_inodes {
@@ -373,18 +373,18 @@ impl Check<'_> {
             return Ok(());
         }
         let mut write = false;
-        let mut asked = false;
+        let mut found_wrong = false;
         if differs(expected, found, used_bits) {
             let detail = self.differences(group, kind, expected, found, used_bits);
-            write |= self.ask(Finding::new(wrong).group(group).detail(detail))?;
-            asked = true;
+            write |= self.should_fix(Finding::new(wrong).group(group).detail(detail))?;
+            found_wrong = true;
         }
         if !bitmap::is_padded(found, used_bits) {
-            write |= self.ask(Finding::new(padding).group(group))?;
-            asked = true;
+            write |= self.should_fix(Finding::new(padding).group(group))?;
+            found_wrong = true;
         }
-        if sum_is_wrong && !asked {
-            write |= self.ask(Finding::new(checksum).group(group))?;
+        if sum_is_wrong && !found_wrong {
+            write |= self.should_fix(Finding::new(checksum).group(group))?;
         }
         if write {
             self.store.write(place, expected)?;
@@ -465,7 +465,7 @@ impl Check<'_> {
                 .group(group)
                 .found(u64::from(found))
                 .expected(u64::from(expected));
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 self.store.update_desc(group, |desc| match code {
                     Code::GroupFreeBlocksWrong => desc.free_clusters = expected,
                     Code::GroupFreeInodesWrong => desc.free_inodes = expected,

@@ -1,4 +1,4 @@
-//! Pass 6: what the superblock should say of what was found, and the quota files.
+//! Pass 6: fields of the superblock that follow from the passes, and the quota files.
 
 use crate::context::Check;
 use crate::finding::{Code, Finding};
@@ -33,10 +33,10 @@ impl Check<'_> {
 
     /// Files of 2 GiB need their feature, and features need a revision that has them.
     fn check_large_files(&self) -> Result<(), CheckError> {
-        if self.census.large == 0 || self.geometry.has_ro_compat(RoCompatFeatures::LARGE_FILE) {
+        if self.statistics.large == 0 || self.geometry.has_ro_compat(RoCompatFeatures::LARGE_FILE) {
             return Ok(());
         }
-        if self.ask(Finding::new(Code::LargeFileFeatureMissing))? {
+        if self.should_fix(Finding::new(Code::LargeFileFeatureMissing))? {
             self.store.update_superblock(|raw| {
                 let bits = raw.s_feature_ro_compat.get() | RoCompatFeatures::LARGE_FILE.bits();
                 raw.s_feature_ro_compat.set(bits);
@@ -57,7 +57,7 @@ impl Check<'_> {
         if !may_share || !self.options.unshare_blocks || is_left {
             return Ok(());
         }
-        if self.ask(Finding::new(Code::SharedBlocksDone))? {
+        if self.should_fix(Finding::new(Code::SharedBlocksDone))? {
             self.store.update_superblock(|raw| {
                 let bits = raw.s_feature_ro_compat.get() & !RoCompatFeatures::SHARED_BLOCKS.bits();
                 raw.s_feature_ro_compat.set(bits);
@@ -86,7 +86,7 @@ impl Check<'_> {
                 (Finding::new(Code::QuotaFileCorrupt).inode(ino).detail(detail), Vec::new())
             }
         };
-        if !self.ask(finding)? {
+        if !self.should_fix(finding)? {
             return Ok(());
         }
         // Limits stay, use is what was counted; who uses nothing and has no limits has no record.
@@ -175,8 +175,8 @@ impl Check<'_> {
         self.geometry.blocks_count << self.geometry.block_bits()
     }
 
-    /// Rewrites a quota file: in new blocks where limits of users move, else in its own blocks and
-    /// new ones behind them. False on a full volume.
+    /// Rewrites a quota file: in new blocks if limits of users move, else in its own blocks and new
+    /// ones after them. False on a full volume.
     fn write_quota(
         &self,
         kind: QuotaKind,
@@ -253,8 +253,8 @@ impl Check<'_> {
     }
 }
 
-/// Whether each record with limits stands in a new file where it stands in the old one: written
-/// over it, any part of the new file leaves it whole.
+/// Whether each record with limits has the same location in the new file as in the old one: a
+/// partly written new file then leaves it whole.
 fn are_limits_in_place(old: &[u8], new: &[u8]) -> bool {
     let limits = |records: Option<&[u8]>| -> Vec<(usize, QuotaRecord)> {
         let Some(Ok(block)) = records.map(<&QuotaBlock>::try_from) else { return Vec::new() };
@@ -270,7 +270,7 @@ fn are_limits_in_place(old: &[u8], new: &[u8]) -> bool {
     })
 }
 
-/// The first id whose record does not say what was counted.
+/// The first id whose record differs from the counted usage.
 fn quota_difference(records: &[QuotaRecord], usage: &BTreeMap<u32, (u64, u64)>) -> Option<String> {
     let stored: BTreeMap<u32, (u64, u64)> =
         records.iter().map(|record| (record.id, (record.space, record.inodes))).collect();

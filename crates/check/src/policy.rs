@@ -1,48 +1,48 @@
-//! Who decides what is done about a finding.
+//! The policy that decides which findings are repaired.
 
 use crate::finding::{Code, Finding, Severity};
 
-/// What is to be done about a finding.
+/// The decision about a finding.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Judgement {
+pub enum Decision {
     /// Repair it now.
-    Repair,
+    Fix,
     /// Leave it; the volume is not clean.
-    Leave,
+    Skip,
     /// Leave it and end the run.
-    Stop,
+    Abort,
 }
 
-/// What preening (`-p`) does about a finding of a kind: it repairs what is safe, and the first that
-/// is not ends the run.
-pub fn preened(code: Code) -> Judgement {
+/// The decision of preening (`-p`) about a code: it fixes safe ones, and the first other one ends
+/// the run.
+pub fn preen_decision(code: Code) -> Decision {
     if code.is_left_by_preening() {
-        return Judgement::Leave;
+        return Decision::Skip;
     }
     match code.row().severity {
-        Severity::Note | Severity::Safe => Judgement::Repair,
-        Severity::Damage | Severity::Fatal => Judgement::Stop,
+        Severity::Note | Severity::Safe => Decision::Fix,
+        Severity::Damage | Severity::Fatal => Decision::Abort,
     }
 }
 
-/// What `-y` does about a finding of a kind: it takes the default of the question.
-pub fn answered_yes(code: Code) -> Judgement {
-    if code.row().default { Judgement::Repair } else { Judgement::Leave }
+/// The decision of `-y` about a code: the default of its prompt.
+pub fn yes_decision(code: Code) -> Decision {
+    if code.row().default { Decision::Fix } else { Decision::Skip }
 }
 
 /// Says what is done about a finding.
 pub trait RepairPolicy: Sync {
-    /// Decides. Everything that a repair finds passes through here exactly once a round.
-    fn decide(&self, finding: &Finding) -> Judgement;
+    /// Decides. Each finding of a repair is passed here exactly once a round.
+    fn decide(&self, finding: &Finding) -> Decision;
 
     /// Whether any repair can be accepted at all: where not, details that only a repair needs are
     /// not collected.
     fn may_repair(&self) -> bool;
 }
 
-/// Who answers the questions of a repair.
+/// A policy that decides without a user.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Answers {
+pub enum AutoPolicy {
     /// `-n`: no to all, nothing is written.
     No,
     /// `-y`: yes to all questions whose default is yes.
@@ -51,12 +51,12 @@ pub enum Answers {
     Preen,
 }
 
-impl RepairPolicy for Answers {
-    fn decide(&self, finding: &Finding) -> Judgement {
+impl RepairPolicy for AutoPolicy {
+    fn decide(&self, finding: &Finding) -> Decision {
         match self {
-            Self::No => Judgement::Leave,
-            Self::Yes => answered_yes(finding.code),
-            Self::Preen => preened(finding.code),
+            Self::No => Decision::Skip,
+            Self::Yes => yes_decision(finding.code),
+            Self::Preen => preen_decision(finding.code),
         }
     }
 

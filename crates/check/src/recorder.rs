@@ -1,8 +1,9 @@
-//! The one place where a finding is asked, answered, told and counted as repaired.
+//! Every finding passes through here: the policy decides, the observer is notified, the repair is
+//! counted.
 
 use crate::finding::Finding;
-use crate::policy::{Judgement, RepairPolicy};
-use crate::report::{Jump, Outcome};
+use crate::policy::{Decision, RepairPolicy};
+use crate::report::{Discontinuity, HandledFinding};
 use crate::store::CheckError;
 use extant_ondisk::superblock::Superblock;
 use extant_runtime::sync::Mutex;
@@ -16,13 +17,13 @@ pub enum BlockTest {
     Rewrite,
 }
 
-/// Hears how a check goes. Each method does nothing where it is not written.
+/// Is notified of the steps of a check. Each method does nothing by default.
 pub trait Observer: Sync {
     /// A finding, before the policy decides about it.
     fn found(&self, _finding: &Finding) {}
 
     /// The same finding once that is decided.
-    fn answered(&self, _outcome: &Outcome, _judgement: Judgement) {}
+    fn decided(&self, _outcome: &HandledFinding, _decision: Decision) {}
 
     /// All blocks are now tested.
     fn testing_blocks(&self, _test: BlockTest) {}
@@ -30,48 +31,48 @@ pub trait Observer: Sync {
     /// The list of bad blocks is about to be written.
     fn bad_blocks_change(&self) {}
 
-    /// Does work that must not end half way: a block holds what a test has written.
-    fn unbroken(&self, work: &mut dyn FnMut()) {
+    /// Does work that must not be interrupted: a block holds the test's pattern.
+    fn uninterrupted(&self, work: &mut dyn FnMut()) {
         work();
     }
 
-    /// The volume can be looked at.
+    /// The volume is ready for the passes.
     fn opened(&self, _superblock: &Superblock) {}
 
-    /// The passes run because the superblock asks for them; the reason.
+    /// The passes run because the superblock requires them; the reason.
     fn due(&self, _reason: &str) {}
 
     /// The passes are over, or were ended.
     fn passes_ran(&self) {}
 
-    /// Where files are not in one run: after the repairs, before what a look found.
-    fn jumps(&self, _jumps: &[Jump]) {}
+    /// Discontinuities of files: after the repairs, before the findings of a scan.
+    fn discontinuities(&self, _discontinuities: &[Discontinuity]) {}
 
-    /// All that the passes found is told.
-    fn passes_told(&self) {}
+    /// All findings of the passes are reported.
+    fn passes_reported(&self) {}
 }
 
-/// Hears nothing.
-struct Deaf;
+/// Does nothing.
+struct NoObserver;
 
-impl Observer for Deaf {}
+impl Observer for NoObserver {}
 
-/// What was found so far and what was done about it.
+/// The findings so far, and whether they were repaired.
 pub struct Recorder<'a> {
     policy: &'a dyn RepairPolicy,
     observer: &'a dyn Observer,
-    outcomes: Mutex<Vec<Outcome>>,
+    findings: Mutex<Vec<HandledFinding>>,
 }
 
 impl<'a> Recorder<'a> {
-    /// A recorder that nobody listens to.
+    /// A recorder without an observer.
     pub fn new(policy: &'a dyn RepairPolicy) -> Self {
-        Self::observed(policy, &Deaf)
+        Self::observed(policy, &NoObserver)
     }
 
-    /// A recorder that tells `observer` of every finding.
+    /// A recorder that notifies `observer` of every finding.
     pub fn observed(policy: &'a dyn RepairPolicy, observer: &'a dyn Observer) -> Self {
-        Self { policy, observer, outcomes: Mutex::default() }
+        Self { policy, observer, findings: Mutex::default() }
     }
 
     /// Whether any repair can be accepted at all.
@@ -83,28 +84,28 @@ impl<'a> Recorder<'a> {
     ///
     /// # Errors
     /// [`CheckError::Stopped`] when the policy ends the run.
-    pub fn ask(&self, finding: Finding) -> Result<bool, CheckError> {
+    pub fn should_fix(&self, finding: Finding) -> Result<bool, CheckError> {
         match self.record(finding) {
-            (_, Judgement::Stop) => Err(CheckError::Stopped),
+            (_, Decision::Abort) => Err(CheckError::Stopped),
             (repaired, _) => Ok(repaired),
         }
     }
 
     /// Records a finding where nothing can be stopped any more; whether it is to be repaired.
-    pub(crate) fn ask_unstopped(&self, finding: Finding) -> bool {
+    pub(crate) fn should_fix_without_abort(&self, finding: Finding) -> bool {
         self.record(finding).0
     }
 
     /// Only where the policy says so, the finding has a repair, and something may be written.
-    fn record(&self, finding: Finding) -> (bool, Judgement) {
+    fn record(&self, finding: Finding) -> (bool, Decision) {
         self.observer.found(&finding);
-        let judgement = self.policy.decide(&finding);
-        let has_repair = !finding.code.row().question.is_empty();
-        let repaired = judgement == Judgement::Repair && has_repair && self.may_repair();
-        let outcome = Outcome { finding, repaired };
-        self.observer.answered(&outcome, judgement);
-        self.outcomes.lock().push(outcome);
-        (repaired, judgement)
+        let decision = self.policy.decide(&finding);
+        let has_repair = !finding.code.row().prompt.is_empty();
+        let repaired = decision == Decision::Fix && has_repair && self.may_repair();
+        let outcome = HandledFinding { finding, repaired };
+        self.observer.decided(&outcome, decision);
+        self.findings.lock().push(outcome);
+        (repaired, decision)
     }
 
     pub(crate) fn observer(&self) -> &'a dyn Observer {
@@ -113,38 +114,42 @@ impl<'a> Recorder<'a> {
 
     /// Number of findings.
     pub(crate) fn count(&self) -> usize {
-        self.outcomes.lock().len()
+        self.findings.lock().len()
     }
 
     /// Whether a finding since there were `before` of them is such a one.
-    pub(crate) fn any_since(&self, before: usize, is_meant: impl Fn(&Outcome) -> bool) -> bool {
-        self.outcomes.lock()[before..].iter().any(is_meant)
+    pub(crate) fn any_since(
+        &self,
+        before: usize,
+        is_meant: impl Fn(&HandledFinding) -> bool,
+    ) -> bool {
+        self.findings.lock()[before..].iter().any(is_meant)
     }
 
     /// Whether any finding is such a one.
-    pub(crate) fn any(&self, is_meant: impl Fn(&Outcome) -> bool) -> bool {
+    pub(crate) fn any(&self, is_meant: impl Fn(&HandledFinding) -> bool) -> bool {
         self.any_since(0, is_meant)
     }
 
     /// The findings since there were `before` of them.
-    pub(crate) fn since(&self, before: usize) -> Vec<Outcome> {
-        self.outcomes.lock()[before..].to_vec()
+    pub(crate) fn since(&self, before: usize) -> Vec<HandledFinding> {
+        self.findings.lock()[before..].to_vec()
     }
 
     /// All findings, in the order in which they were found.
-    pub fn outcomes(&self) -> Vec<Outcome> {
+    pub fn findings(&self) -> Vec<HandledFinding> {
         self.since(0)
     }
 
     /// All findings, in the order in which they were found.
-    pub fn into_outcomes(self) -> Vec<Outcome> {
-        self.outcomes.into_inner()
+    pub fn into_findings(self) -> Vec<HandledFinding> {
+        self.findings.into_inner()
     }
 
     /// All findings, in the order of [`Finding::order`], whatever the threads.
     pub(crate) fn into_sorted(self) -> Vec<Finding> {
-        let outcomes = self.into_outcomes();
-        let mut found: Vec<_> = outcomes.into_iter().map(|outcome| outcome.finding).collect();
+        let findings = self.into_findings();
+        let mut found: Vec<_> = findings.into_iter().map(|outcome| outcome.finding).collect();
         found.sort_by_cached_key(Finding::order);
         found
     }

@@ -1,4 +1,4 @@
-//! What a check is told, and what it tells.
+//! Options and results of a check.
 
 use crate::finding::{Finding, Pass};
 use crate::store::Traffic;
@@ -16,10 +16,10 @@ pub type Progress = dyn Fn(Pass, u64, u64) + Send + Sync;
 /// Called with work that was done: the pass, and the number of its units.
 pub type OnWork = dyn Fn(Pass, u64) + Send + Sync;
 
-/// What a check is told besides the volume.
+/// Options of a check.
 #[derive(Clone)]
-pub struct Options {
-    /// Threads of the look: 0 for as many as the machine has cores.
+pub struct CheckOptions {
+    /// Number of threads of the scan: 0 for one per core of the machine.
     pub threads: usize,
     /// Bytes that the tables may take; `None` for as much as needed. Where all tables take more,
     /// the passes run several times, each time for some groups.
@@ -45,8 +45,8 @@ pub struct Options {
     /// Bytes that are fetched before they are checked (`-E readahead_kb=`); 0 for none.
     pub read_ahead: u64,
     /// The report lists where files are not in one run (`-E fragcheck`).
-    pub list_jumps: bool,
-    /// Told how far the check is.
+    pub list_discontinuities: bool,
+    /// Called with the progress of the check.
     pub progress: Option<Arc<Progress>>,
     /// Called for each piece of work that was done, where `progress` is: with the pass, and how
     /// many of its units the piece has (inodes in pass 1, directory blocks in pass 2, groups in
@@ -56,7 +56,7 @@ pub struct Options {
     pub env: Env,
 }
 
-impl Default for Options {
+impl Default for CheckOptions {
     fn default() -> Self {
         Self {
             threads: 0,
@@ -69,7 +69,7 @@ impl Default for Options {
             keep_extents: false,
             check_encoding: false,
             read_ahead: 4 << 20,
-            list_jumps: false,
+            list_discontinuities: false,
             progress: None,
             on_work: None,
             env: Env::threads(),
@@ -77,7 +77,7 @@ impl Default for Options {
     }
 }
 
-impl fmt::Debug for Options {
+impl fmt::Debug for CheckOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("threads", &self.threads)
@@ -88,69 +88,71 @@ impl fmt::Debug for Options {
 
 /// A finding and what was done about it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Outcome {
-    /// What was found.
+pub struct HandledFinding {
+    /// The finding.
     pub finding: Finding,
     /// Whether it was repaired.
     pub repaired: bool,
 }
 
-/// What one pass cost.
+/// The cost of one pass.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct PassFigures {
+pub struct PassStatistics {
     /// The pass.
     pub pass: Pass,
     /// How long it took.
     pub time: Duration,
-    /// What it read and wrote.
+    /// Bytes read and written.
     pub traffic: Traffic,
 }
 
 /// A place where a file's next block is not its last one's neighbour.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Jump {
+pub struct Discontinuity {
     /// The file.
     pub inode: InodeNo,
-    /// What it is.
+    /// Its type.
     pub kind: FileType,
     /// The block after the last one.
     pub expected: BlockNo,
     /// The block that there is.
     pub found: BlockNo,
-    /// What jumped.
-    pub to: JumpTo,
+    /// The block that is not adjacent.
+    pub to: DiscontinuityTarget,
 }
 
-/// What lies at another place than behind what came before.
+/// The part of a file that is not adjacent to the part before it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum JumpTo {
-    /// An extent of so many blocks.
+pub enum DiscontinuityTarget {
+    /// An extent: first logical block and number of blocks.
     Extent(FileBlock, u32),
     /// A block of an indirect map.
     Data(FileBlock),
-    /// An indirect block, with so many levels of them from it down.
+    /// An indirect block, with the number of levels from it down.
     Indirect(u8),
 }
 
-impl fmt::Display for Jump {
+impl fmt::Display for Discontinuity {
     /// As e2fsck shows it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let letter = if self.kind == FileType::Directory { 'd' } else { 'f' };
         let Self { inode, expected, found, .. } = self;
         write!(f, "{:6}({letter}): expecting {:6} ", inode.0, expected.0)?;
         match self.to {
-            JumpTo::Extent(at, len) => {
+            DiscontinuityTarget::Extent(at, len) => {
                 write!(f, "actual extent phys {:6} log {} len {len}", found.0, at.0)
             }
-            JumpTo::Data(at) => write!(f, "got phys {:6} (blkcnt {})", found.0, at.0),
-            JumpTo::Indirect(levels) => write!(f, "got phys {:6} (blkcnt -{levels})", found.0),
+            DiscontinuityTarget::Data(at) => write!(f, "got phys {:6} (blkcnt {})", found.0, at.0),
+            DiscontinuityTarget::Indirect(levels) => {
+                write!(f, "got phys {:6} (blkcnt -{levels})", found.0)
+            }
         }
     }
 }
 
-/// What is in use on a volume, as counted.
+/// Objects in use on a volume, as counted by the passes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Census {
+pub struct VolumeStatistics {
     /// Inodes in use, reserved ones included.
     pub inodes: u64,
     /// Regular files.
@@ -179,11 +181,11 @@ pub struct Census {
     pub blocks: u64,
     /// Inodes whose map has single, double and triple indirect blocks.
     pub indirect: [u64; 3],
-    /// Inodes whose extent tree has so many levels below the root.
+    /// Number of inodes by the number of levels of their extent tree below the root.
     pub extent_depth: [u64; 6],
 }
 
-impl Census {
+impl VolumeStatistics {
     pub(crate) fn add(&mut self, other: &Self) {
         self.inodes += other.inodes;
         self.regular += other.regular;
@@ -207,28 +209,28 @@ impl Census {
     }
 }
 
-/// What the passes found and did.
+/// Results of the passes.
 #[derive(Clone, Debug, Default)]
 pub struct PassReport {
-    /// In the order in which they were found: of a look by pass and place, of a repair as they were
-    /// repaired.
-    pub outcomes: Vec<Outcome>,
+    /// The findings: of a scan ordered by pass and location, of a repair in the order of the
+    /// repairs.
+    pub findings: Vec<HandledFinding>,
     /// Time and traffic of the last round, by pass.
-    pub passes: Vec<PassFigures>,
-    /// What is in use.
-    pub census: Census,
-    /// Where files are not in one run, by inode: empty unless [`Options::list_jumps`].
-    pub jumps: Vec<Jump>,
+    pub passes: Vec<PassStatistics>,
+    /// Objects in use.
+    pub statistics: VolumeStatistics,
+    /// Discontinuities by inode: empty unless [`CheckOptions::list_discontinuities`].
+    pub discontinuities: Vec<Discontinuity>,
     /// Bytes that the tables took at most.
     pub memory: u64,
     /// How often the passes went over the disk, each time for other groups: once, unless
-    /// [`Options::memory`] is less than the tables of all groups take.
+    /// [`CheckOptions::memory`] is less than the tables of all groups take.
     pub windows: usize,
-    /// Whether the first look found an error: where it did not, what a repair then does is work
-    /// that was asked for.
+    /// Whether the first scan found an error: if it did not, a repair does only work that the
+    /// options ask for.
     pub found_errors: bool,
     /// Groups whose high-water mark could be lower, with the inodes up to the last one in use.
-    pub(crate) loose_marks: Vec<(extant_ondisk::GroupNo, u32)>,
+    pub(crate) reducible_unused_counts: Vec<(extant_ondisk::GroupNo, u32)>,
     /// Clusters that a check without repairs found claimed more than once.
     pub(crate) claimed_twice: roaring::RoaringTreemap,
     /// Whether anything was written.
@@ -251,9 +253,9 @@ impl PassReport {
             }
         }
         self.memory = self.memory.max(before.memory);
-        let mut marks = before.loose_marks;
-        marks.append(&mut self.loose_marks);
-        self.loose_marks = marks;
+        let mut marks = before.reducible_unused_counts;
+        marks.append(&mut self.reducible_unused_counts);
+        self.reducible_unused_counts = marks;
         self
     }
 }

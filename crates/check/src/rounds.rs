@@ -1,10 +1,10 @@
-//! Rounds of a check: looks through windows, and repairs until nothing is left to do.
+//! Rounds of a check: scans window by window, and repairs until nothing is left to do.
 
 use crate::context::Check;
 use crate::finding::{Finding, Severity};
-use crate::policy::Answers;
+use crate::policy::AutoPolicy;
 use crate::recorder::Recorder;
-use crate::report::{Options, Outcome, PassReport};
+use crate::report::{CheckOptions, HandledFinding, PassReport};
 use crate::store::{CheckError, Store};
 use crate::tables::{Carry, SharedClusters, Windows};
 use extant_ondisk::GroupNo;
@@ -13,39 +13,39 @@ use extant_ondisk::superblock::State;
 use std::cmp::Ordering;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Looks at everything and changes nothing. What is found is in the order of passes and places,
-/// whatever the threads and the memory.
+/// Scans the whole volume and changes nothing. Findings are in the order of passes and locations,
+/// independent of threads and memory.
 ///
 /// # Errors
 /// The device failed, or what must be kept of the whole volume takes more memory than allowed.
-pub fn look(store: &Store, options: &Options) -> Result<PassReport, CheckError> {
-    look_within(store, options, &mut Windows::plan(store, options))
+pub fn scan(store: &Store, options: &CheckOptions) -> Result<PassReport, CheckError> {
+    scan_within(store, options, &mut Windows::plan(store, options))
 }
 
-/// Looks through windows, and through smaller ones where they turn out to be too large.
-fn look_within(
+/// Scans window by window, and with smaller windows if they turn out to be too large.
+fn scan_within(
     store: &Store,
-    options: &Options,
+    options: &CheckOptions,
     windows: &mut Windows,
 ) -> Result<PassReport, CheckError> {
     loop {
-        match look_through(store, options, windows) {
+        match scan_windows(store, options, windows) {
             Err(CheckError::Memory { .. }) if windows.shrink() => {}
             other => return other,
         }
     }
 }
 
-fn look_through(
+fn scan_windows(
     store: &Store,
-    options: &Options,
+    options: &CheckOptions,
     windows: &Windows,
 ) -> Result<PassReport, CheckError> {
     let mut found: Vec<Finding> = Vec::new();
     let mut whole: Option<PassReport> = None;
     let mut carry = Carry::default();
     for at in 0..windows.count() {
-        let found_here = Recorder::new(&Answers::No);
+        let found_here = Recorder::new(&AutoPolicy::No);
         let none = SharedClusters::default();
         let mut check = Check::new(store, &found_here, options, windows.get(at), carry, &none)?;
         check.run()?;
@@ -60,19 +60,19 @@ fn look_through(
             Some(before) => report.after(before),
         });
     }
-    store.note_look();
+    store.note_scan();
     let mut report = whole.unwrap_or_default();
     report.claimed_twice = carry.twice;
     report.windows = windows.count();
-    report.outcomes =
-        found.into_iter().map(|finding| Outcome { finding, repaired: false }).collect();
+    report.findings =
+        found.into_iter().map(|finding| HandledFinding { finding, repaired: false }).collect();
     report.errors_left =
-        report.outcomes.iter().any(|outcome| outcome.finding.code.row().severity > Severity::Note);
-    report.found_errors = report.outcomes.iter().any(|it| it.finding.code.is_correction());
+        report.findings.iter().any(|outcome| outcome.finding.code.row().severity > Severity::Note);
+    report.found_errors = report.findings.iter().any(|it| it.finding.code.is_correction());
     Ok(report)
 }
 
-/// Findings of two windows, both sorted: what both found, each tells of the same.
+/// Merges the findings of two windows, both sorted: findings of both are kept once.
 fn united(left: Vec<Finding>, right: Vec<Finding>) -> Vec<Finding> {
     let mut all = Vec::with_capacity(left.len().max(right.len()));
     let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
@@ -90,9 +90,9 @@ fn united(left: Vec<Finding>, right: Vec<Finding>) -> Vec<Finding> {
     all
 }
 
-/// Establishes the high-water marks of a sound volume as far down as its inodes allow (document
-/// 004). No finding: a mark that stands too high costs time and nothing else.
-fn lower_marks(store: &Store, marks: &[(GroupNo, u32)]) -> Result<(), CheckError> {
+/// Raises the unused-inode counts of a valid volume as far as its inodes allow (document 004). It
+/// is not a finding: too low a count costs only time.
+fn lower_unused_counts(store: &Store, marks: &[(GroupNo, u32)]) -> Result<(), CheckError> {
     let per_group = store.geometry().inodes_per_group;
     let mut used = marks.iter().map(|(_, used)| *used);
     store.update_descs(marks.iter().map(|(group, _)| *group), |_, desc| {
@@ -108,14 +108,15 @@ fn lower_marks(store: &Store, marks: &[(GroupNo, u32)]) -> Result<(), CheckError
     Ok(())
 }
 
-/// Restarts in one run at most, beside the rounds: each clears an inode or a feature.
+/// Maximum number of restarts in one run, in addition to the rounds: each clears an inode or a
+/// feature.
 const MAX_RESTARTS: u32 = 100;
 
 /// Repairs once what can be repaired in each window; how much that was. After a repair that makes
 /// the tables wrong, the window is begun again.
 fn repair_round(
     store: &mut Store,
-    options: &Options,
+    options: &CheckOptions,
     recorder: &Recorder<'_>,
     windows: &mut Windows,
     shared: &SharedClusters,
@@ -127,7 +128,7 @@ fn repair_round(
             Check::new(store, recorder, options, windows.get(at), carry.clone(), shared)?;
         let result = check.run();
         let (repaired, restart) = (check.repairs.load(Relaxed), check.must_restart());
-        let told = check.carry();
+        let next = check.carry();
         drop(check);
         all += repaired;
         match result {
@@ -152,34 +153,33 @@ fn repair_round(
             }
             continue;
         }
-        (at, carry) = (at + 1, told);
+        (at, carry) = (at + 1, next);
     }
     Ok(all)
 }
 
-/// Looks, and repairs what the policy accepts, until a look finds nothing more, nothing more is
-/// accepted, or the rounds are used up. While repairs are under way the volume is marked as not
-/// clean; in the end it is clean if nothing is left. Times of checks and mount counts are the
-/// caller's to set.
+/// Scans, and repairs what the policy accepts, until a scan finds nothing more, nothing more is
+/// accepted, or the rounds are used up. During the repairs the volume is marked as not clean; at
+/// the end it is clean if nothing is left. The caller sets times of checks and mount counts.
 ///
 /// # Errors
-/// As [`look`], and [`CheckError::Stopped`] when the policy ended the run.
+/// As [`scan`], and [`CheckError::Stopped`] when the policy ended the run.
 pub fn repair(
     store: &mut Store,
-    options: &Options,
+    options: &CheckOptions,
     recorder: &Recorder<'_>,
 ) -> Result<PassReport, CheckError> {
     let mut windows = Windows::plan(store, options);
-    let mut report = look_within(store, options, &mut windows)?;
+    let mut report = scan_within(store, options, &mut windows)?;
     let found_errors = report.found_errors;
     if !recorder.may_repair() {
         return Ok(report);
     }
     let before = recorder.count();
-    let (mut rounds, mut restarts, mut unseen) = (0, 0, 0); // unseen: repairs since the last look
+    let (mut rounds, mut restarts, mut unseen) = (0, 0, 0); // unseen: repairs since the last scan
     let mut forced =
         options.optimize_directories || options.unshare_blocks || options.bmap_to_extent;
-    while (forced || !report.outcomes.is_empty()) && rounds < options.rounds {
+    while (forced || !report.findings.is_empty()) && rounds < options.rounds {
         forced = false;
         let shared = SharedClusters::read(store, std::mem::take(&mut report.claimed_twice))?;
         let repaired =
@@ -190,17 +190,17 @@ pub fn repair(
             break;
         }
         unseen = 0;
-        let last = std::mem::take(&mut report.outcomes);
-        report = look_within(store, options, &mut windows)?;
-        if last == report.outcomes {
+        let last = std::mem::take(&mut report.findings);
+        report = scan_within(store, options, &mut windows)?;
+        if last == report.findings {
             break; // nothing that was done helped
         }
     }
-    report.outcomes = recorder.since(before);
+    report.findings = recorder.since(before);
     report.found_errors = found_errors;
     report.changed = store.is_changed();
     if !report.errors_left {
-        lower_marks(store, &report.loose_marks)?;
+        lower_unused_counts(store, &report.reducible_unused_counts)?;
     }
     if report.changed {
         let is_clean = store.superblock().state.contains(State::CLEAN);

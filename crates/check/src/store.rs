@@ -1,9 +1,9 @@
 //! The volume's blocks as a check sees them: read from the device and repaired there.
 //!
-//! Everything takes `&self`: the look reads from many threads, and only the repair, which is one
+//! Everything takes `&self`: the scan reads from many threads, and only the repair, which is one
 //! thread, writes.
 
-use crate::ahead::{ReadAhead, Taken};
+use crate::prefetch::{CheckPrefetch, Taken};
 use extant_device::{Device, DeviceError, errno};
 use extant_layout::DescriptorTable;
 use extant_offline::{OfflineError, format_errno};
@@ -17,8 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use zerocopy::IntoBytes;
 
-/// Why a check could not go on. What is wrong with the volume is a [`Finding`](crate::Finding), not
-/// an error.
+/// Error of a check. A flaw of the volume is a [`Finding`](crate::Finding), not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// The device failed.
@@ -37,7 +36,7 @@ pub enum CheckError {
     /// The tables of the check need more memory than it may use.
     #[error("the check needs more than {limit} bytes of memory")]
     Memory {
-        /// What was allowed, in bytes.
+        /// The limit, in bytes.
         limit: u64,
     },
 }
@@ -81,8 +80,8 @@ pub struct Store {
     changed: AtomicBool,
     /// Blocks of a journal that the passes gave up; 0 for none.
     lost_journal: AtomicU32,
-    /// A look went over the whole volume.
-    looked: AtomicBool,
+    /// A scan went over the whole volume.
+    is_scanned: AtomicBool,
     read: AtomicU64,
     written: AtomicU64,
 }
@@ -96,7 +95,7 @@ impl Store {
     /// Opens a volume by its primary superblock and descriptors.
     ///
     /// # Errors
-    /// The device failed, or the superblock is none that can be computed with.
+    /// The device failed, or the superblock is invalid.
     pub fn open(device: Arc<dyn Device>) -> Result<Self, CheckError> {
         let mut bytes = vec![0; size_of::<RawSuperblock>()];
         device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
@@ -132,7 +131,7 @@ impl Store {
             has_ordered: AtomicBool::new(false),
             changed: AtomicBool::new(false),
             lost_journal: AtomicU32::new(0),
-            looked: AtomicBool::new(false),
+            is_scanned: AtomicBool::new(false),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
         })
@@ -163,7 +162,9 @@ impl Store {
     /// that is repaired is read again, and the second time fills the cache.
     pub(crate) fn is_read_once(&self) -> bool {
         let state = self.superblock().state;
-        !self.looked.load(Relaxed) && state.contains(State::CLEAN) && !state.contains(State::ERRORS)
+        !self.is_scanned.load(Relaxed)
+            && state.contains(State::CLEAN)
+            && !state.contains(State::ERRORS)
     }
 
     /// Notes that a journal of `blocks` blocks was discarded, so that a new one is made after the
@@ -177,32 +178,32 @@ impl Store {
         Some(self.lost_journal.load(Relaxed)).filter(|blocks| *blocks > 0)
     }
 
-    /// Notes that a look has gone over the whole volume.
-    pub(crate) fn note_look(&self) {
-        self.looked.store(true, Relaxed);
+    /// Records that a scan has gone over the whole volume.
+    pub(crate) fn note_scan(&self) {
+        self.is_scanned.store(true, Relaxed);
     }
 
-    /// What was moved so far.
+    /// The traffic so far.
     pub fn traffic(&self) -> Traffic {
         Traffic { read: self.read.load(Relaxed), written: self.written.load(Relaxed) }
     }
 
-    /// The superblock as it stands now.
+    /// The superblock in its current state.
     pub fn superblock(&self) -> Superblock {
         Superblock::decode(&self.meta.lock().superblock)
     }
 
-    /// The superblock's bytes as they stand now.
+    /// The superblock's bytes in their current state.
     pub fn raw_superblock(&self) -> RawSuperblock {
         self.meta.lock().superblock
     }
 
-    /// The descriptor of a group as it stands now. Its places and counts may be impossible.
+    /// The descriptor of a group in its current state. Its locations and counts may be impossible.
     pub fn desc(&self, group: GroupNo) -> GroupDesc {
         self.meta.lock().table.get(group, &self.geometry)
     }
 
-    /// All descriptors as they stand now.
+    /// All descriptors in their current state.
     pub fn descs(&self) -> Vec<GroupDesc> {
         self.meta.lock().table.iter(&self.geometry).collect()
     }
@@ -339,8 +340,8 @@ impl Store {
     }
 
     /// Has blocks fetched while others are checked, into memory of ours or by the system.
-    pub(crate) fn fetch(&self, blocks: Range<u64>, ahead: &ReadAhead) {
-        if !ahead.ask(self.bytes_of(&blocks)) {
+    pub(crate) fn fetch(&self, blocks: Range<u64>, ahead: &CheckPrefetch) {
+        if !ahead.request(self.bytes_of(&blocks)) {
             self.will_need(blocks);
         }
     }
@@ -350,7 +351,7 @@ impl Store {
     pub(crate) fn fetched<'a>(
         &self,
         blocks: &Range<u64>,
-        ahead: &'a ReadAhead,
+        ahead: &'a CheckPrefetch,
     ) -> Option<Taken<'a>> {
         let taken = ahead.take(&self.bytes_of(blocks))?;
         self.read.fetch_add(taken.len() as u64, Relaxed);
@@ -378,8 +379,8 @@ impl Store {
         Ok(())
     }
 
-    /// Where an inode's record starts on the device, in bytes; `None` when there is no such inode,
-    /// or its table lies off the volume.
+    /// Offset of an inode's record on the device, in bytes; `None` for an invalid number, or if its
+    /// table lies off the volume.
     pub fn inode_offset(&self, inode: InodeNo) -> Option<u64> {
         let (group, index) = self.geometry.inode_place(inode)?;
         let table = self.desc(group).inode_table;
@@ -389,7 +390,7 @@ impl Store {
         Some(self.geometry.byte_of(table) + u64::from(index) * u64::from(self.geometry.inode_size))
     }
 
-    /// The record of an inode; `None` when there is no such inode.
+    /// The record of an inode; `None` for an invalid number.
     ///
     /// # Errors
     /// The device failed.

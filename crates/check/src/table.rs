@@ -1,23 +1,22 @@
-// The table of findings, sorted by pass. Texts are close to those of e2fsck, so that scripts and
-// people find their way.
+// The table of findings, sorted by pass. Texts are close to those of e2fsck, for scripts and users.
 findings! {
     // Pass 0: before the passes.
-    /// No primary superblock, or none that makes sense.
+    /// No primary superblock, or an invalid one.
     SuperblockInvalid: 0, Damage, "Superblock invalid, trying backup blocks... ({detail})", "Fix", true;
-    /// The superblock makes sense but for its checksum, and there is no backup.
+    /// The superblock is valid except for its checksum, and there is no backup.
     SuperblockChecksum: 0, Damage, "Superblock checksum does not match superblock.", "Fix", true;
     /// The count of inodes is not that of the groups.
     InodesCountWrong: 0, Damage, "inode count in superblock is {found}, should be {expected}.", "Fix", true;
-    /// Groups cannot have so many inodes, and the count of all says how many they have.
+    /// Groups cannot have that many inodes, and the count of all inodes gives the right number.
     InodesPerGroupWrong: 0, Damage, "inodes per group in superblock is {found}, should be {expected}.", "Fix", true;
     /// The blocks of a group do not fit the count of inodes, and the clusters of a group do.
     BlocksPerGroupWrong: 0, Damage, "blocks per group in superblock is {found}, should be {expected}.", "Fix", true;
-    /// Descriptors that lie in their groups begin behind the last one.
+    /// The first group whose descriptors lie in the groups is past the last one.
     FirstMetaBgTooLarge: 0, Damage, "First_meta_bg is too big ({found}); it should be {expected}.", "Fix", true;
-    /// A number of groups whose tables lie together that cannot be.
+    /// An impossible number of groups in a flex group.
     FlexGroupsTooLarge: 0, Damage, "Superblock has 2^{found} groups in a flex group; it should be 2^{expected}.", "Fix", true;
-    /// More blocks are reserved for descriptors than lie in front of the first table, and there is
-    /// no backup.
+    /// More blocks are reserved for descriptors than precede the first table, and there is no
+    /// backup.
     ReservedGdtWrong: 0, Damage, "s_reserved_gdt_blocks is {found}, should be {expected}.", "Fix", true;
     /// The primary superblock has features that this version does not know, and a backup has none
     /// of them.
@@ -28,7 +27,7 @@ findings! {
     FeaturesOfRevisionZero: 0, Safe, "Filesystem has feature flag(s) set, but is a revision 0 filesystem.", "Fix", true;
     /// The first revision has inodes of 128 bytes, and the features are those of a later one.
     InodeSizeOfRevisionZero: 0, Damage, "Filesystem has feature flag(s) set and inodes of {found} bytes, but is a revision 0 filesystem.", "Fix", true;
-    /// The format knows no such revision.
+    /// The format has no such revision.
     RevisionTooHigh: 0, Damage, "The filesystem revision is {found}, which is too high; it should be {expected}.", "Fix", true;
     /// Clusters are blocks where the feature does not make them larger.
     ClustersWithoutBigalloc: 0, Damage, "Superblock has {found} clusters per group without bigalloc; there should be {expected} of one block each.", "Fix", true;
@@ -46,9 +45,9 @@ findings! {
     UuidMissing: 0, Note, "Filesystem did not have a UUID; generating one.", "Fix", true;
     /// The size of extra fields that every inode has, or should have, cannot be.
     ExtraIsizeBad: 0, Damage, "Bad {detail} extra isize in superblock ({found}).", "Fix", true;
-    /// The inode of a quota file cannot be one.
+    /// The inode of a quota file is invalid.
     QuotaInodeBad: 0, Damage, "Invalid {detail} quota inode {found}.", "Fix", true;
-    /// A number that can be no quota file's, and the volume has no such feature.
+    /// The number of a quota inode is invalid, on a volume without that feature.
     QuotaNumberNeedless: 0, Damage, "Invalid {detail} quota inode {found}, without that feature.", "Fix", true;
     /// A file is said to be one of a quota that the volume does not have.
     QuotaInodeHidesFile: 0, Damage, "Inode {inode} is said to be the {detail} quota file, without that feature.", "Fix", true;
@@ -62,23 +61,23 @@ findings! {
     OrphanFileWithoutFeature: 0, Damage, "Superblock names inode {inode} as an orphan file without the feature.", "Clear", true;
     /// A volume without a journal has a file of orphans.
     OrphanFileWithoutJournal: 0, Safe, "Superblock has orphan file (inode {inode}) without journal.", "Clear", true;
-    /// The file of orphans cannot be one.
+    /// The orphan file is invalid.
     OrphanFileInvalid: 0, Safe, "The orphan file (inode {inode}) is invalid: {detail}.", "Fix", true;
-    /// A block of the file of orphans is none, or names inodes that nobody is to finish.
+    /// A block of the orphan file is invalid, or lists inodes that are not orphans.
     OrphanBlockInvalid: 0, Safe, "Orphan file (inode {inode}) block #{file_block} ({block}) is not clean: {detail}.", "Clear", true;
     /// The MMP block lies off the volume.
     MmpBlockInvalid: 0, Safe, "Superblock has invalid MMP block {block}.", "Clear", true;
-    /// The MMP block is none.
+    /// The MMP block has no valid magic number.
     MmpMagic: 0, Safe, "Superblock has invalid MMP magic ({found}).", "Fix", true;
     /// The MMP block's checksum does not match.
     MmpChecksum: 0, Safe, "Superblock MMP block checksum does not match.", "Fix", true;
     /// A journal is named, but the feature is off.
     JournalWithoutFeature: 0, Note, "Superblock has_journal flag is clear, but a journal is present.", "Clear", true;
-    /// A journal on a device of its own is named beside the one inside.
+    /// An external journal is named in addition to the internal one.
     JournalPlaceAmbiguous: 0, Safe, "Superblock names a journal on another device beside the one inside.", "Clear", true;
-    /// Recovery is asked for without a journal.
+    /// The recovery flag is set without a journal.
     RecoveryWithoutJournal: 0, Safe, "Superblock needs_recovery flag is set, but no journal is present.", "Clear", true;
-    /// The journal's inode or superblock is none.
+    /// The journal's inode or superblock is invalid.
     JournalInvalid: 0, Safe, "Superblock has an invalid journal (inode {inode}).", "Clear", true;
     /// The journal's inode is broken, but a copy in the superblock or what is left of it says where
     /// the journal lies.
@@ -98,9 +97,9 @@ findings! {
     JournalSkipped: 0, Note, "Warning: skipping journal recovery because doing a read-only filesystem check.", "", true;
     /// The journal is replayed.
     JournalRecovered: 0, Note, "recovering journal", "", true;
-    /// The journal holds transactions, but nothing asks for their replay.
+    /// The journal holds transactions, but the recovery flag is clear.
     JournalHasData: 0, Damage, "Superblock needs_recovery flag is clear, but journal has data.", "Run journal anyway", true;
-    /// The journal holds transactions that nobody wants.
+    /// The journal holds transactions that are to be discarded.
     JournalDataLeft: 0, Damage, "The journal still has data.", "Clear journal", true;
     /// The replay could not be done.
     JournalReplayFailed: 0, Damage, "The journal cannot be replayed ({detail}).", "Clear journal", true;
@@ -121,8 +120,8 @@ findings! {
     GroupTablePlace: 0, Damage, "Group {group}'s {detail} cannot lie at {block}; it belongs at {expected}.", "Relocate", true;
     /// The descriptor has no place for a bitmap, which is made again from what is in use.
     GroupBitmapMissing: 0, Safe, "Group {group}'s {detail} is missing; it belongs at {expected}.", "Relocate", true;
-    /// One of a group's tables is looked for elsewhere than where it lies: where a backup has it,
-    /// or where makers put it.
+    /// The descriptor gives a wrong location for one of a group's tables: a backup has another, or
+    /// mkfs puts it elsewhere.
     GroupTableMoved: 0, Damage, "Group {group}'s {detail} is not at {block}; it is at {expected}.", "Fix", true;
     /// A group's descriptor checksum does not match.
     GroupDescChecksum: 0, Safe, "Group descriptor {group} checksum is {detail}.", "Fix", true;
@@ -148,7 +147,7 @@ findings! {
     RootHasDtime: 1, Safe, "Root inode has dtime set (probably due to old mke2fs).", "Fix", true;
     /// A reserved inode is of a type that it cannot be.
     ReservedInodeMode: 1, Safe, "Reserved inode {inode} has invalid mode.", "Clear", true;
-    /// The resize inode has content, and the volume has no such feature.
+    /// The resize inode has content, on a volume without that feature.
     ResizeInodeNotInUse: 1, Damage, "Resize_inode not enabled, but the resize inode is non-zero.", "Clear", true;
     /// A deleted inode has no time of deletion.
     DeletedWithoutDtime: 1, Safe, "Deleted inode {inode} has zero dtime.", "Fix", true;
@@ -168,11 +167,11 @@ findings! {
     InodeBlocksWrong: 1, Safe, "Inode {inode}, i_blocks is {found}, should be {expected}.", "Fix", true;
     /// A pointer of an indirect map leads off the volume.
     IllegalBlock: 1, Damage, "Illegal block #{file_block} ({block}) in inode {inode}.", "Clear", true;
-    /// So many pointers lead off the volume that the map is none.
+    /// The map has too many pointers off the volume to be one.
     TooManyIllegalBlocks: 1, Damage, "Too many illegal blocks in inode {inode}.", "Clear", true;
     /// An indirect block or extent node lies on the volume's own metadata.
     MapOnMetadata: 1, Damage, "Inode {inode} block {block} conflicts with critical metadata, skipping block checks.", "Clear", true;
-    /// The inode that lists bad blocks looks like a file.
+    /// The inode that lists bad blocks is invalid.
     BadBlocksInodeInvalid: 1, Damage, "The bad block inode looks invalid.", "Clear", true;
     /// The list of bad blocks has what everything begins with.
     BadBlockPrimary: 1, Damage, "The primary superblock or descriptors ({block}) are on the bad block list.", "Clear", true;
@@ -180,7 +179,7 @@ findings! {
     BadBlockIllegal: 1, Damage, "Illegal block #{file_block} ({block}) in bad block inode.", "Clear", true;
     /// The journal's inode holds something though the volume has no journal there.
     JournalNotInUse: 1, Safe, "Journal inode is not in use, but contains data.", "Clear", true;
-    /// A quota inode holds something though the volume has no such quota.
+    /// A quota inode has content, on a volume without that quota.
     QuotaNotInUse: 1, Safe, "Quota inode {inode} is not in use, but contains data.", "Clear", true;
     /// A quota inode is not a regular file.
     QuotaInodeMode: 1, Safe, "Quota inode {inode} is not regular file.", "Clear", true;
@@ -204,8 +203,7 @@ findings! {
     EaInInodeCollision: 1, Damage, "Inode {inode} extended attribute is corrupt (allocation collision).", "Clear", true;
     /// The stored hash of an attribute in an inode is wrong.
     EaInInodeHash: 1, Safe, "Extended attribute in inode {inode} has a hash ({found}) which is invalid.", "Clear", true;
-    /// The block of attributes is none.
-    /// What the block of attributes holds is broken.
+    /// The attribute block is corrupt.
     EaBlockCorrupt: 1, Damage, "Extended attribute block {block} of inode {inode} is corrupt: {detail}.", "Clear", true;
     /// A block of attributes is sound but for its checksum.
     EaBlockChecksum: 1, Damage, "Extended attribute block {block} of inode {inode} passes checks, but checksum does not match block.", "Fix", true;
@@ -215,7 +213,7 @@ findings! {
     EaValueInode: 1, Safe, "Inode {inode} has illegal extended attribute value inode {found}.", "Clear", true;
     /// The size of an attribute is not that of the inode with its value, and the hash is.
     EaValueSize: 1, Safe, "Extended attribute in inode {inode} has a value of {found} bytes, should be {expected}.", "Fix", true;
-    /// An attribute names an inode for its value, on a volume whose feature word lost that.
+    /// An attribute stores its value in an inode, on a volume that lost the feature flag.
     EaInodeFeatureMissing: 1, Damage, "Inode {inode} has EA inode {found}, but superblock is missing EA_INODE feature.", "Fix", true;
     /// The inode of a value lacks its flag.
     EaInodeWithoutFlag: 1, Safe, "EA inode {found} for parent inode {inode} missing EA_INODE flag.", "Fix", true;
@@ -223,11 +221,10 @@ findings! {
     EaInodeFlagOnOther: 1, Damage, "Inode {inode} has the ea_inode flag set but is not a regular file.", "Clear flag", true;
     /// Casefold on something else than a directory, or without the feature.
     CasefoldFlag: 1, Damage, "Inode {inode} has the casefold flag set but {detail}.", "Clear flag", true;
-    /// The verity flag on a volume without the feature, and no room behind the file's end that a
-    /// hash tree could lie in.
+    /// The verity flag on a volume without the feature, and no room for a hash tree after the
+    /// file's end.
     VerityFlag: 1, Safe, "Inode {inode} has the verity flag set but the verity feature is not enabled.", "Clear flag", true;
-    /// A file with the verity flag and blocks behind its end, on a volume whose feature word lost
-    /// that.
+    /// A file with the verity flag and blocks past its end, on a volume that lost the feature flag.
     VerityFeatureMissing: 1, Safe, "Inode {inode} is a verity file, but superblock is missing VERITY feature.", "Fix", true;
     /// The unencrypted flag.
     EncryptWithoutContext: 1, Damage, "Inode {inode} has encrypt flag but no encryption extended attribute.", "Clear flag", true;
@@ -235,15 +232,15 @@ findings! {
     EncryptionCorrupt: 1, Damage, "Encrypted inode {inode} has corrupt encryption extended attribute.", "Clear inode", true;
     /// A mode without type, but the content is a directory's.
     LooksLikeDirectory: 1, Damage, "Inode {inode} is a unknown file type with mode {found} but it looks like it is really a directory.", "Fix", true;
-    /// The target of a symbolic link stands in the inode, and its flag says that a map does.
+    /// The target of a symbolic link is stored in the inode although its flag says that a map is.
     SymlinkWithExtents: 1, Damage, "Inode {inode} is a fast symlink with EXTENTS_FL flag set.", "Clear flag", true;
     /// The flag of extents on a map of indirect blocks.
     ExtentsFlagOnPointers: 1, Damage, "Inode {inode} has EXTENTS_FL flag set, but is block mapped on filesystem without extents support.", "Clear flag", true;
     /// Extents on a volume that has none.
     ExtentsWithoutFeature: 1, Damage, "Inode {inode} has EXTENTS_FL flag set on filesystem without extents support.", "Clear", true;
-    /// Sound extents on a volume whose feature word lost them.
+    /// Valid extents on a volume that lost the feature flag.
     ExtentsFeatureMissing: 1, Damage, "Inode {inode} is in extent format, but superblock is missing EXTENTS feature.", "Fix", true;
-    /// The map looks like extents, but the flag is missing.
+    /// The map has the format of extents, but the flag is missing.
     ExtentsFlagMissing: 1, Safe, "Inode {inode} missing EXTENT_FL, but is in extents format.", "Fix", true;
     /// The root of an extent tree is broken.
     ExtentHeaderCorrupt: 1, Damage, "Inode {inode} has corrupt extent header.", "Clear inode", true;
@@ -261,8 +258,8 @@ findings! {
     ExtentInvalidLength: 1, Damage, "Inode {inode} has an invalid extent (logical block {file_block}, physical block {block}, invalid len {found}).", "Clear", true;
     /// An extent starts before the one before ends.
     ExtentOutOfOrder: 1, Damage, "Inode {inode} has out of order extents (invalid logical block {file_block}, physical block {block}, len {found}).", "Clear", true;
-    /// An extent has more blocks than the extent behind it, the end of the volume, or a directory's
-    /// own blocks leave to it.
+    /// An extent has more blocks than the next extent, the end of the volume, or a directory's own
+    /// blocks allow.
     ExtentTooLong: 1, Damage, "Inode {inode} has an extent (logical block {file_block}, physical block {block}) of {found} blocks, should be {expected}.", "Cut", true;
     /// An extent says another logical block than the one that its neighbours leave to it.
     ExtentMisplaced: 1, Damage, "Inode {inode} has an extent at logical block {file_block} (physical block {block}, len {found}), should be at {expected}.", "Move", true;
@@ -296,7 +293,7 @@ findings! {
     InodeIsCopy: 1, Damage, "Inode {inode} is a copy of inode {found}, by its checksum.", "Empty", true;
     /// Inline data on a volume without them.
     InlineWithoutFeature: 1, Damage, "Inode {inode} has INLINE_DATA_FL flag on filesystem without inline data support.", "Clear", true;
-    /// Sound inline data on a volume whose feature word lost them.
+    /// Valid inline data on a volume that lost the feature flag.
     InlineFeatureMissing: 1, Safe, "Inode {inode} has inline data, but superblock is missing INLINE_DATA feature.", "Fix", true;
     /// The flag of inline data without the attribute that holds their rest.
     InlineWithoutAttribute: 1, Damage, "Inode {inode} has INLINE_DATA_FL flag but extended attribute not found.", "Truncate", true;
@@ -306,22 +303,17 @@ findings! {
     InlineAndExtentsIsInline: 1, Damage, "Inode {inode} seems to have inline data but extent flag is set.", "Fix", true;
     /// Both flags; the map is one of indirect blocks.
     InlineAndExtentsIsMap: 1, Damage, "Inode {inode} seems to have block map but inline data and extent flags set.", "Fix", true;
-    /// Both flags, and nothing that makes sense.
+    /// Both flags, and neither format is valid.
     InlineAndExtentsIsJunk: 1, Damage, "Inode {inode} has inline data and extent flags set but i_block contains junk.", "Clear inode", true;
-    /// A time whose epoch bits put it where only a bug of old kernels does.
+    /// A time whose epoch bits are those that only a bug of old kernels produces.
     TimeBeyond: 1, Safe, "Timestamp(s) on inode {inode} beyond 2310-04-04 are likely pre-1970.", "Fix", true;
     /// The index flag on something that cannot have an index.
     IndexFlagOnOther: 1, Safe, "Inode {inode} has INDEX_FL flag set but is not a directory.", "Clear HTree index", true;
     /// The index flag on a volume without them.
     IndexWithoutFeature: 1, Damage, "Inode {inode} has INDEX_FL flag set on filesystem without htree support.", "Clear HTree index", true;
-    /// The root of a directory's index is none.
-    /// The index of a directory has a hash nobody knows.
-    /// The index of a directory is deeper than it may be.
-    /// IMAGIC on a volume without it.
+    /// The imagic flag on a volume without the feature.
     ImagicFlag: 1, Damage, "Inode {inode} has imagic flag set.", "Clear", true;
-    /// A block of the orphan file is none.
-    /// The orphan file's inode is none.
-    /// A file that claims blocks that something else claims too.
+    /// A file claims blocks that something else claims too.
     MultiplyClaimed: 1, Damage, "Multiply-claimed block(s) in inode {inode}: {detail}.", "Clone multiply-claimed blocks", true;
     /// Files share blocks, which the volume allows, and are to have blocks of their own.
     SharedBlocks: 1, Note, "Inode {inode} shares block(s): {detail}.", "Clone shared blocks", true;
@@ -335,7 +327,7 @@ findings! {
     EntryBadInode: 2, Damage, "Entry '{name}' in directory {dir} has invalid inode #: {found}.", "Clear", true;
     /// An entry names an inode that is not in use.
     EntryUnusedInode: 2, Safe, "Entry '{name}' in directory {dir} has deleted/unused inode {inode}.", "Clear", true;
-    /// An entry names an inode beyond those of its group that were ever used, and it is none.
+    /// An entry names an inode past the high-water mark of its group, and it is not in use.
     EntryNeverUsedInode: 2, Damage, "Entry '{name}' in directory {dir} has never used inode {inode}.", "Clear", true;
     /// An entry names its own directory.
     EntryLinkToDot: 2, Damage, "Entry '{name}' in directory {dir} is a link to '.'", "Clear", true;
@@ -355,9 +347,9 @@ findings! {
     MissingDot: 2, Damage, "Missing '.' in directory inode {dir}.", "Fix", true;
     /// The directory does not name its parent.
     MissingDotDot: 2, Damage, "Missing '..' in directory inode {dir}.", "Fix", true;
-    /// Something else stands where `.` belongs.
+    /// Another record is in the place of `.`.
     FirstEntryNotDot: 2, Damage, "First entry '{name}' (inode={inode}) in directory inode {dir} should be '.'", "Fix", true;
-    /// Something else stands where `..` belongs.
+    /// Another record is in the place of `..`.
     SecondEntryNotDotDot: 2, Damage, "Second entry '{name}' (inode={inode}) in directory inode {dir} should be '..'", "Fix", true;
     /// `.` names another inode.
     DotWrong: 2, Damage, "Entry '.' in directory inode {dir} is {found}, should be {expected}.", "Fix", true;
@@ -388,7 +380,7 @@ findings! {
     FifoIllegal: 2, Damage, "Inode {inode} (entry '{name}' of directory {dir}) is an illegal FIFO.", "Clear", true;
     /// A socket with something in its block map.
     SocketIllegal: 2, Damage, "Inode {inode} (entry '{name}' of directory {dir}) is an illegal socket.", "Clear", true;
-    /// A symbolic link whose length, target or place cannot be.
+    /// A symbolic link whose length, target or location is impossible.
     SymlinkInvalid: 2, Damage, "Symlink (inode #{inode}, entry '{name}' of directory {dir}) is invalid.", "Clear", true;
     /// A field that must be zero is not.
     FieldNotZero: 2, Damage, "{detail} for inode {inode} (entry '{name}' of directory {dir}) is {found}, should be zero.", "Clear", true;
@@ -408,7 +400,7 @@ findings! {
     EntryInUninitGroup: 2, Safe, "Entry '{name}' in directory {dir} references inode {inode} in group {group} where _INODE_UNINIT is set.", "Fix", true;
     /// Two entries of one name.
     DuplicateEntry: 2, Damage, "Duplicate entry '{name}' found in directory {dir}.", "Rebuild directory", true;
-    /// A name stands twice with different inodes.
+    /// A name occurs twice with different inodes.
     NameNotUnique: 2, Damage, "Entry '{name}' in directory {dir} has a non-unique filename, and could be called '{detail}'.", "Rename", true;
     /// A name that is not valid in the volume's encoding.
     NameNotUtf8: 2, Damage, "Entry '{name}' in directory {dir} has illegal UTF-8 characters in its name.", "Fix", true;
@@ -424,7 +416,7 @@ findings! {
     DirBlockWithoutChecksum: 2, Safe, "Directory inode {dir}, block #{file_block}: directory has no checksum.", "Fix", true;
     /// The index of a directory does not lead to its names.
     HtreeInvalid: 2, Damage, "Invalid HTREE directory inode {dir}: {detail}.", "Clear HTree index", true;
-    /// The root of an index is none: no name is at stake.
+    /// The root of an index is invalid: no name is at stake.
     HtreeRootInvalid: 2, Safe, "HTREE directory inode {dir} has an invalid root node: {detail}.", "Clear HTree index", true;
     /// The hashes of an index do not ascend.
     HtreeUnordered: 2, Safe, "Problem in HTREE directory inode {dir}: an unordered hash table.", "Clear HTree index", true;
@@ -432,7 +424,7 @@ findings! {
     HtreeRootChecksum: 2, Safe, "Problem in HTREE directory inode {dir}: root node fails checksum.", "Clear HTree index", true;
     /// A node of an index fails its checksum.
     HtreeNodeChecksum: 2, Safe, "Problem in HTREE directory inode {dir}: internal node fails checksum.", "Clear HTree index", true;
-    /// The directory in an inode that is none.
+    /// The directory in an inode is invalid.
     InlineDirectoryCorrupted: 2, Damage, "Inline directory inode {dir} size ({found}) must be a multiple of 4.", "Fix", true;
 
     // Pass 3: connectivity.
@@ -452,7 +444,7 @@ findings! {
     NoRoomForLostFound: 3, Damage, "Cannot allocate space for /lost+found: {detail}.", "", true;
     /// `..` names another directory than the parent.
     DotDotWrong: 3, Damage, "'..' in directory {inode} is {found}, should be {expected}.", "Fix", true;
-    /// A directory is packed anew.
+    /// A directory is packed again.
     DirectoryOptimized: 3, Note, "Optimizing directory {inode}.", "Optimize", true;
 
     // Pass 4: link counts.

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Walker, findings, fsck, open, tree_sha};
-use extant_check::{Answers, Store};
+use extant_check::{AutoPolicy, Store};
 use extant_testkit::{TempImage, corpora, e2fsck_fn, skip};
 use std::path::Path;
 
@@ -22,7 +22,7 @@ const OTHER_CHOICES: &[(&str, &str)] = &[
         "the file's copy of the superblock was made after the volume was marked as not clean",
     ),
     ("f_ind_inode_collision", "a file whose map lies on metadata keeps its name"),
-    ("f_lotsbad", "a file keeps its direct blocks beside a block that is no indirect one"),
+    ("f_lotsbad", "a file keeps its direct blocks next to an invalid indirect block"),
     ("f_write_ea_no_extra_isize", "a directory without a block gets one and keeps its name"),
     (
         "f_write_ea_toosmall_extra_isize",
@@ -37,7 +37,7 @@ struct Row {
     exit_y: String,
     exit_n: String,
     tree_sha: String,
-    /// What the e2fsck of this machine says of what e2fsck 1.47.4 repaired.
+    /// Findings of this machine's e2fsck on volumes that e2fsck 1.47.4 repaired.
     deb_n: String,
 }
 
@@ -79,7 +79,7 @@ fn images_of_the_corpus_are_repaired() {
         }
         let image =
             TempImage::gunzipped(&corpus.join(format!("{}.img.gz", row.case))).expect("unpacks");
-        let before = match fsck(&image.path(), &common::options(), Answers::No) {
+        let before = match fsck(&image.path(), &common::options(), AutoPolicy::No) {
             Ok(report) => report,
             Err(error) => {
                 unopened += 1;
@@ -93,20 +93,20 @@ fn images_of_the_corpus_are_repaired() {
         if is_healthy && before.errors_left {
             wrong.push(format!("{}: healthy, but found\n{}", row.case, findings(&before)));
         }
-        let options = extant_check::Options {
+        let options = extant_check::CheckOptions {
             optimize_directories: row.options.contains("-D"),
             unshare_blocks: row.options.contains("unshare_blocks"),
             bmap_to_extent: row.options.contains("bmap2extent"),
             ..common::options()
         };
-        let report = match fsck(&image.path(), &options, Answers::Yes) {
+        let report = match fsck(&image.path(), &options, AutoPolicy::Yes) {
             Ok(report) => report,
             Err(error) => {
                 wrong.push(format!("{}: {error}", row.case));
                 continue;
             }
         };
-        let after = fsck(&image.path(), &common::options(), Answers::No).expect("still opens");
+        let after = fsck(&image.path(), &common::options(), AutoPolicy::No).expect("still opens");
         let mut flaws = Vec::new();
         if after.errors_left && row.exit_y != "4" {
             flaws.push(format!("left:\n{}", findings(&after)));

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{findings, fsck, look};
-use extant_check::Answers;
+use common::{findings, fsck, scan};
+use extant_check::AutoPolicy;
 use extant_testkit::{LoopMount, Scratch, TempImage, is_root, skip, tool};
 use std::path::Path;
 
@@ -87,9 +87,9 @@ fn volumes_by_mke2fs_have_no_findings() {
             // mke2fs writes quota files before it copies the tree.
             e2fsck.run(["-fy", image.path().to_str().expect("scratch paths are UTF-8")]);
         }
-        for answers in [Answers::No, Answers::Yes] {
+        for answers in [AutoPolicy::No, AutoPolicy::Yes] {
             match fsck(&image.path(), &common::options(), answers) {
-                Ok(report) if report.outcomes.is_empty() => {}
+                Ok(report) if report.findings.is_empty() => {}
                 Ok(report) => {
                     let e2fsck = extant_testkit::e2fsck_fn(&image.path());
                     wrong.push(format!("{options:?}: {}e2fsck: {e2fsck:?}", findings(&report)));
@@ -137,8 +137,8 @@ fn volumes_by_the_kernel_have_no_findings() {
             std::fs::remove_file(deep.join(name)).expect("removed");
         }
         mount.unmount().expect("unmounts");
-        match look(&image.path()) {
-            Ok(report) if report.outcomes.is_empty() => {}
+        match scan(&image.path()) {
+            Ok(report) if report.findings.is_empty() => {}
             Ok(report) => {
                 let e2fsck = extant_testkit::e2fsck_fn(&image.path());
                 wrong.push(format!("{options:?}: {}e2fsck: {e2fsck:?}", findings(&report)));
@@ -156,16 +156,16 @@ fn findings_do_not_depend_on_threads() {
     for case in ["f_dup", "f_h_reindex", "f_expand", "f_lotsbad"] {
         let packed = corpus.join(format!("fsck-images/{case}.img.gz"));
         let image = TempImage::gunzipped(&packed).expect("unpacks");
-        let look_with = |threads| {
+        let scan_with = |threads| {
             let store =
                 extant_check::Store::open(common::open(&image.path(), false)).expect("opens");
-            let options = extant_check::Options { threads, ..Default::default() };
-            extant_check::look(&store, &options).expect("looks").outcomes
+            let options = extant_check::CheckOptions { threads, ..Default::default() };
+            extant_check::scan(&store, &options).expect("scans").findings
         };
-        let by_one = look_with(1);
+        let by_one = scan_with(1);
         assert!(!by_one.is_empty(), "{case}");
         for threads in [2, 5] {
-            assert_eq!(by_one, look_with(threads), "{case} by {threads} threads");
+            assert_eq!(by_one, scan_with(threads), "{case} by {threads} threads");
         }
     }
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{findings, open};
-use extant_check::{Answers, Options, PassReport, Recorder, Store};
+use extant_check::{AutoPolicy, CheckOptions, PassReport, Recorder, Store};
 use extant_device::{Device, DeviceError, Request};
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
 use extant_runtime::sync::Mutex;
@@ -90,13 +90,13 @@ fn root_block(store: &Store) -> BlockNo {
     BlockNo(u64::from(low))
 }
 
-fn look(image: &Path, memory: Option<u64>, threads: usize) -> PassReport {
-    let options = Options { memory, threads, ..Options::default() };
-    extant_check::look(&Store::open(open(image, false)).expect("it opens"), &options)
+fn scan(image: &Path, memory: Option<u64>, threads: usize) -> PassReport {
+    let options = CheckOptions { memory, threads, ..CheckOptions::default() };
+    extant_check::scan(&Store::open(open(image, false)).expect("it opens"), &options)
         .expect("it ends")
 }
 
-/// Limits between what a look takes and what it cannot do without.
+/// Limits between the memory that a scan uses and the memory that it needs.
 fn limits(whole: u64) -> impl Iterator<Item = u64> {
     (1..=4).map(move |quarters| whole * (12 - quarters) / 12)
 }
@@ -107,13 +107,13 @@ fn a_healthy_volume_has_no_findings_within_a_small_limit() {
         skip!("mke2fs is not installed");
     }
     let image = healthy();
-    let whole = look(&image.path(), None, 2);
-    assert_eq!((whole.windows, whole.outcomes.len()), (1, 0), "{}", findings(&whole));
+    let whole = scan(&image.path(), None, 2);
+    assert_eq!((whole.windows, whole.findings.len()), (1, 0), "{}", findings(&whole));
     for limit in limits(whole.memory) {
-        let small = look(&image.path(), Some(limit), 2);
+        let small = scan(&image.path(), Some(limit), 2);
         assert!(small.windows > 1 && small.memory <= limit, "{} of {limit}", small.memory);
-        assert!(small.outcomes.is_empty(), "{}", findings(&small));
-        assert_eq!(small.census, whole.census);
+        assert!(small.findings.is_empty(), "{}", findings(&small));
+        assert_eq!(small.statistics, whole.statistics);
     }
 }
 
@@ -124,25 +124,25 @@ fn a_small_limit_finds_the_same_damage_and_repairs_it() {
     }
     let image = healthy();
     spoil(&image.path());
-    let whole = look(&image.path(), None, 1);
-    assert!(whole.outcomes.len() >= 8, "{}", findings(&whole));
+    let whole = scan(&image.path(), None, 1);
+    assert!(whole.findings.len() >= 8, "{}", findings(&whole));
     let mut least = u64::MAX;
     for limit in limits(whole.memory) {
         for threads in [1, 3] {
-            let small = look(&image.path(), Some(limit), threads);
+            let small = scan(&image.path(), Some(limit), threads);
             assert_eq!(findings(&whole), findings(&small), "within {limit}, {threads} threads");
             assert!(small.memory <= limit && small.windows > 1);
         }
         least = limit;
     }
     let mut store = Store::open(open(&image.path(), true)).expect("it opens");
-    let options = Options { memory: Some(least), ..Options::default() };
-    let recorder = Recorder::new(&Answers::Yes);
+    let options = CheckOptions { memory: Some(least), ..CheckOptions::default() };
+    let recorder = Recorder::new(&AutoPolicy::Yes);
     let report = extant_check::repair(&mut store, &options, &recorder).expect("it ends");
     assert!(!report.errors_left && report.windows > 1, "{}", findings(&report));
     drop(store);
     assert_eq!(e2fsck_fn(&image.path()), Ok(()), "{}", findings(&report));
-    assert!(look(&image.path(), None, 1).outcomes.is_empty());
+    assert!(scan(&image.path(), None, 1).findings.is_empty());
 }
 
 #[test]
@@ -152,19 +152,19 @@ fn a_limit_below_what_must_be_kept_is_an_error_that_names_it() {
     }
     let image = healthy();
     let store = Store::open(open(&image.path(), false)).expect("it opens");
-    let options = Options { memory: Some(1000), ..Options::default() };
-    let error = extant_check::look(&store, &options).expect_err("directories alone take more");
+    let options = CheckOptions { memory: Some(1000), ..CheckOptions::default() };
+    let error = extant_check::scan(&store, &options).expect_err("directories alone take more");
     assert_eq!(error.to_string(), "the check needs more than 1000 bytes of memory");
 }
 
-/// A device that notes what it is asked to fetch ahead.
+/// A device that records the ranges requested ahead.
 #[derive(Debug)]
-struct Asked {
+struct Recording {
     inner: Arc<dyn Device>,
     ranges: Mutex<Vec<Range<u64>>>,
 }
 
-impl Device for Asked {
+impl Device for Recording {
     fn size(&self) -> u64 {
         self.inner.size()
     }
@@ -186,7 +186,7 @@ impl Device for Asked {
     }
 }
 
-/// An inode table of 8 MiB without a mark, of which only the front was ever written.
+/// An inode table of 8 MiB without a mark, of which only the start was ever written.
 #[test]
 fn holes_of_inode_tables_are_not_fetched_ahead() {
     if tool("mke2fs").is_none() {
@@ -204,13 +204,13 @@ fn holes_of_inode_tables_are_not_fetched_ahead() {
     }
 
     let inner = open(&image.path(), false);
-    let asked = Arc::new(Asked { inner: inner.clone(), ranges: Mutex::default() });
-    let store = Store::open(asked.clone()).expect("it opens");
-    let report = extant_check::look(&store, &Options::default()).expect("it ends");
-    assert!(report.outcomes.is_empty(), "{}", findings(&report));
-    let asked = asked.ranges.lock();
-    assert!(!asked.is_empty());
-    for range in asked.iter() {
+    let requested = Arc::new(Recording { inner: inner.clone(), ranges: Mutex::default() });
+    let store = Store::open(requested.clone()).expect("it opens");
+    let report = extant_check::scan(&store, &CheckOptions::default()).expect("it ends");
+    assert!(report.findings.is_empty(), "{}", findings(&report));
+    let requested = requested.ranges.lock();
+    assert!(!requested.is_empty());
+    for range in requested.iter() {
         let data = inner.next_data(range.clone()).expect("it can tell");
         assert_eq!(data.map(|run| run.start), Some(range.start), "{range:?}");
     }

@@ -1,7 +1,7 @@
 //! Multiple-mount protection: of two who take a volume at once, one gives way.
 
-use extant_check::pass0::{OpenError, OpenOptions, open};
-use extant_check::{Answers, Recorder};
+use extant_check::pass0::{CheckOpenOptions, OpenError, open};
+use extant_check::{AutoPolicy, Recorder};
 use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
 use extant_runtime::env::Env;
 use extant_testkit::{TempImage, dumpe2fs_h, skip, tool};
@@ -57,8 +57,8 @@ fn a_check_gives_way_to_another_that_takes_the_volume_at_once() {
     let inner = MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap());
     let mut before = inner.to_vec();
     let rival = Arc::new(Rival { inner, mark, has_come: AtomicBool::new(false) });
-    let options = OpenOptions { env: Env::stepped(1), ..OpenOptions::default() };
-    let recorder = Recorder::new(&Answers::Yes);
+    let options = CheckOpenOptions { env: Env::stepped(1), ..CheckOpenOptions::default() };
+    let recorder = Recorder::new(&AutoPolicy::Yes);
     let refused = open(rival.clone(), &options, &recorder).map(drop).unwrap_err();
     assert!(matches!(refused, OpenError::InUse { .. }), "{refused}");
     let mut after = rival.inner.to_vec();

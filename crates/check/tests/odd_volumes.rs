@@ -1,11 +1,11 @@
-//! Healthy volumes of odd kinds: resized by resize2fs, mounted or not; indexes of three levels;
-//! lists of bad blocks; blocks of 64 KiB, and changed by tune2fs. Where `e2fsck -fn` finds nothing,
+//! Healthy volumes of unusual kinds: resized by resize2fs, mounted or not; indexes of three levels;
+//! lists of bad blocks; blocks of 64 KiB, and changed by tune2fs. If `e2fsck -fn` finds nothing,
 //! neither do we.
 
 mod common;
 
 use common::{findings, fsck};
-use extant_check::{Answers, Code, Options};
+use extant_check::{AutoPolicy, CheckOptions, Code};
 use extant_testkit::{
     LoopMount, Scratch, TempImage, copied, debugfs, e2fsck_fn, is_root, skip, skipped, tool,
 };
@@ -31,7 +31,7 @@ fn source(scratch: &Scratch) -> PathBuf {
     source
 }
 
-/// What mke2fs makes of a tree, given options in one string; where it does not, that is told.
+/// Makes a tree with mke2fs, given options in one string; a failure is reported.
 fn made(bytes: u64, options: &str, source: &Path) -> Option<TempImage> {
     let mut args: Vec<&str> = options.split_whitespace().collect();
     args.extend(["-d", source.to_str().expect("scratch paths are UTF-8")]);
@@ -44,7 +44,8 @@ fn grow_file(image: &Path, bytes: u64) {
     file.set_len(bytes).expect("a sparse file");
 }
 
-/// Runs a tool on an image, which stands between the words and a size; what it said when it failed.
+/// Runs a tool on an image, which is inserted between the words and a size; returns its error
+/// output if it failed.
 fn run(name: &str, words: &str, image: &Path, size: &str) -> Result<(), String> {
     let tool = tool(name).ok_or_else(|| format!("{name} is not installed"))?;
     let mut args: Vec<&OsStr> = words.split_whitespace().map(OsStr::new).collect();
@@ -53,9 +54,9 @@ fn run(name: &str, words: &str, image: &Path, size: &str) -> Result<(), String> 
     tool.text(args).map(drop)
 }
 
-/// Holds our findings against e2fsck's: of a look, of one in parts, and of a check that may write.
-/// What a tool leaves unsound e2fsck repairs first, free counts mostly.
-fn judge(name: &str, image: &Path, wrong: &mut Vec<String>) {
+/// Compares our findings with e2fsck's: of a scan, of one in parts, and of a check that may write.
+/// e2fsck first repairs flaws that a tool leaves, free counts mostly.
+fn check_image(name: &str, image: &Path, wrong: &mut Vec<String>) {
     if e2fsck_fn(image).is_err() {
         drop(run("e2fsck", "-fy", image, ""));
     }
@@ -64,17 +65,17 @@ fn judge(name: &str, image: &Path, wrong: &mut Vec<String>) {
         skipped(format_args!("{name}: e2fsck finds: {}", said.unwrap_or_default()));
         return;
     }
-    let parts = Options { in_parts: true, ..common::options() };
+    let parts = CheckOptions { in_parts: true, ..common::options() };
     let runs = [
-        ("a look", common::options(), Answers::No),
-        ("a look in parts", parts, Answers::No),
-        ("a check", common::options(), Answers::Yes),
+        ("a look", common::options(), AutoPolicy::No),
+        ("a look in parts", parts, AutoPolicy::No),
+        ("a check", common::options(), AutoPolicy::Yes),
     ];
     for (how, options, answers) in runs {
         match fsck(image, &options, answers) {
             // A copy in the superblock that only who writes renews, as e2fsck does.
             Ok(report)
-                if report.outcomes.iter().all(|it| it.finding.code == Code::JournalBackup) => {}
+                if report.findings.iter().all(|it| it.finding.code == Code::JournalBackup) => {}
             Ok(report) => wrong.push(format!("{name}, {how}:\n{}", findings(&report))),
             Err(error) => wrong.push(format!("{name}, {how}: {error}")),
         }
@@ -129,7 +130,7 @@ fn volumes_that_were_resized_have_no_findings() {
         for (step, (words, size)) in steps.into_iter().enumerate() {
             let name = format!("{options}, step {step}: {words} {size}");
             match run("resize2fs", words, &path, size) {
-                Ok(()) => judge(&name, &path, &mut wrong),
+                Ok(()) => check_image(&name, &path, &mut wrong),
                 Err(why) => skipped(format_args!("{name}: {}", why.trim_end())),
             }
         }
@@ -179,7 +180,7 @@ fn volumes_that_grew_while_mounted_have_no_findings() {
         "-t ext3 -b 1024 -g 2048",
     ] {
         match grown_online(options) {
-            Ok(image) => judge(options, &image.path(), &mut wrong),
+            Ok(image) => check_image(options, &image.path(), &mut wrong),
             Err(why) => skipped(format_args!("{options}: {}", why.lines().last().unwrap_or("?"))),
         }
     }
@@ -226,7 +227,7 @@ fn indexes_of_three_levels_have_no_findings() {
     mount.unmount().expect("unmounts");
     let mut wrong = Vec::new();
     assert_eq!(levels_below_root(&path, "/many"), 2);
-    judge("three levels", &path, &mut wrong);
+    check_image("three levels", &path, &mut wrong);
 
     let mount = LoopMount::new(&path, "").expect("mounts again");
     let dir = mount.path().join("many");
@@ -234,7 +235,7 @@ fn indexes_of_three_levels_have_no_findings() {
         std::fs::remove_file(dir.join(long_name(number))).expect("removed");
     }
     mount.unmount().expect("unmounts");
-    judge("three levels, almost empty", &path, &mut wrong);
+    check_image("three levels, almost empty", &path, &mut wrong);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -263,14 +264,14 @@ fn volumes_with_bad_blocks_have_no_findings() {
         let list = format!("{options} -l {}", list.display());
         let Some(image) = made(96 << 20, &list, &source) else { continue };
         let path = image.path();
-        judge(&format!("{options}, bad blocks"), &path, &mut wrong);
+        check_image(&format!("{options}, bad blocks"), &path, &mut wrong);
         // It exits 1 where it changed something.
         let words = format!("-fy -l {}", more.display());
         drop(run("e2fsck", &words, &path, ""));
-        judge(&format!("{options}, more bad blocks"), &path, &mut wrong);
+        check_image(&format!("{options}, more bad blocks"), &path, &mut wrong);
         grow_file(&path, 300 << 20);
         match run("resize2fs", "-f", &path, "") {
-            Ok(()) => judge(&format!("{options}, bad blocks, grown"), &path, &mut wrong),
+            Ok(()) => check_image(&format!("{options}, bad blocks, grown"), &path, &mut wrong),
             Err(why) => skipped(format_args!("{options}, bad blocks: {}", why.trim_end())),
         }
     }
@@ -300,7 +301,7 @@ fn volumes_of_large_blocks_have_no_findings() {
         let Some(image) = made(256 << 20, &format!("{options} -b 65536"), &source) else {
             continue;
         };
-        judge(&format!("{options}, large blocks"), &image.path(), &mut wrong);
+        check_image(&format!("{options}, large blocks"), &image.path(), &mut wrong);
         for change in [
             "-O ^metadata_csum",
             "-O metadata_csum",
@@ -314,9 +315,13 @@ fn volumes_of_large_blocks_have_no_findings() {
             "-U random",
         ] {
             let copy = copied(&image.path()).expect("a copy");
-            // What a volume cannot become is refused.
+            // Impossible changes of a volume are refused.
             if run("tune2fs", &format!("-f {change}"), &copy.path(), "").is_ok() {
-                judge(&format!("{options}, large blocks, {change}"), &copy.path(), &mut wrong);
+                check_image(
+                    &format!("{options}, large blocks, {change}"),
+                    &copy.path(),
+                    &mut wrong,
+                );
             }
         }
     }

@@ -1,10 +1,10 @@
-//! What the system's cache does not hold is read around it: the same is found, and what cannot be
-//! read so is read as usual.
+//! Uncached data are read around the system's cache: the same is found, and a failing direct read
+//! falls back to an ordinary one.
 
 mod common;
 
 use common::{findings, open};
-use extant_check::{Options, PassReport, Store};
+use extant_check::{CheckOptions, PassReport, Store};
 use extant_device::{Device, DeviceError, Request};
 use extant_ondisk::{GroupNo, InodeNo};
 use extant_runtime::sync::Mutex;
@@ -13,8 +13,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A device of which nothing is in the cache. Every so many reads around it fail, after they filled
-/// the buffer with something else.
+/// A device with nothing in the cache. Every nth read around it fails, after it filled the buffer
+/// with other bytes.
 #[derive(Debug)]
 struct Cold {
     inner: Arc<dyn Device>,
@@ -82,13 +82,13 @@ fn spoil(image: &Path) {
     }
 }
 
-fn look(device: Arc<dyn Device>, threads: usize) -> PassReport {
-    let options = Options { threads, ..Options::default() };
-    extant_check::look(&Store::open(device).expect("it opens"), &options).expect("it ends")
+fn scan(device: Arc<dyn Device>, threads: usize) -> PassReport {
+    let options = CheckOptions { threads, ..CheckOptions::default() };
+    extant_check::scan(&Store::open(device).expect("it opens"), &options).expect("it ends")
 }
 
 #[test]
-fn what_is_not_cached_is_read_around_the_cache_and_judged_alike() {
+fn uncached_data_are_read_around_the_cache_and_checked_alike() {
     if tool("mke2fs").is_none() {
         skip!("mke2fs is not installed");
     }
@@ -96,15 +96,15 @@ fn what_is_not_cached_is_read_around_the_cache_and_judged_alike() {
     for inodes in ["8192", "131072"] {
         let image = volume(inodes);
         spoil(&image.path());
-        let usual = look(open(&image.path(), false), 1);
-        assert_eq!(usual.outcomes.len(), 3, "{}", findings(&usual));
+        let usual = scan(open(&image.path(), false), 1);
+        assert_eq!(usual.findings.len(), 3, "{}", findings(&usual));
         for (threads, fails) in [(1, usize::MAX), (2, usize::MAX), (5, usize::MAX), (1, 2), (3, 3)]
         {
             let inner = open(&image.path(), false);
             let cold = Arc::new(Cold { inner, fails, read: Mutex::default() });
-            let report = look(cold.clone(), threads);
+            let report = scan(cold.clone(), threads);
             assert_eq!(findings(&report), findings(&usual), "{inodes}, {threads} threads");
-            assert_eq!(report.census, usual.census);
+            assert_eq!(report.statistics, usual.statistics);
             if fails < usize::MAX {
                 continue;
             }

@@ -4,7 +4,7 @@ use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use extant::rooms::image::NewFile;
+use extant::rooms::image::AtomicFile;
 
 use crate::failure::{At, Failure};
 
@@ -17,7 +17,7 @@ pub(crate) struct Target {
 
 enum Place {
     Special(File),
-    New(NewFile),
+    New(AtomicFile),
 }
 
 impl Target {
@@ -26,7 +26,7 @@ impl Target {
         let is_special = output.metadata().is_ok_and(|metadata| !metadata.is_file());
         let place = match is_special {
             true => Place::Special(File::options().write(true).open(output).at(output)?),
-            false => Place::New(NewFile::create(output).at(output)?),
+            false => Place::New(AtomicFile::create(output).at(output)?),
         };
         Ok(Self { path: output.to_owned(), place })
     }
@@ -43,7 +43,7 @@ impl Target {
     pub(crate) fn keep(self) -> Result<(), Failure> {
         match self.place {
             Place::Special(_) => Ok(()),
-            Place::New(new) => new.publish().at(&self.path),
+            Place::New(new) => new.persist().at(&self.path),
         }
     }
 }

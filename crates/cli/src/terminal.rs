@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
-use extant::rooms::image::mkfs::Dialogue;
+use extant::rooms::image::mkfs::Prompt;
 
 use crate::failure::Failure;
 use crate::session::Session;
@@ -31,7 +31,7 @@ impl<'a> Terminal<'a> {
     }
 }
 
-impl Dialogue for Terminal<'_> {
+impl Prompt for Terminal<'_> {
     fn say(&mut self, text: &str) {
         let outcome =
             self.session.out.bytes(text.as_bytes()).and_then(|()| self.session.out.flush());

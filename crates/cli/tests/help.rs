@@ -1,5 +1,5 @@
-//! Help texts: the catalogue of what every command prints for `--help`, in one file, and the examples,
-//! which run.
+//! Help texts: the catalogue of what every command prints for `--help`, in one file, and the
+//! examples, which run.
 //!
 //! `EXTANT_BLESS=1 cargo test --workspace --test help` writes the file; without the variable the
 //! test compares. Messages have a catalogue of their own (`messages` of xtask's tests).

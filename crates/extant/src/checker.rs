@@ -5,7 +5,7 @@ use std::{fmt, io};
 
 use extant_check::pass0::OpenError;
 use extant_check::run::{Report, RunError, RunFailure, RunOptions, find_journal, run};
-use extant_check::{Answers, Finding, Observer};
+use extant_check::{AutoPolicy, Finding, Observer};
 use extant_device::{Device, FileDeviceOptions};
 use extant_journal::NotOpened;
 use extant_ondisk::Uuid;
@@ -29,7 +29,7 @@ type OnFinding = Arc<dyn Fn(&Finding) + Send + Sync>;
 #[derive(Clone)]
 pub struct Checker {
     options: RunOptions,
-    answers: Answers,
+    answers: AutoPolicy,
     on_finding: Option<OnFinding>,
 }
 
@@ -50,12 +50,12 @@ impl Checker {
     /// A check that writes nothing. A volume that says that it is clean is believed, unless
     /// [`Self::force`] is set.
     pub fn new() -> Self {
-        Self { options: RunOptions::default(), answers: Answers::No, on_finding: None }
+        Self { options: RunOptions::default(), answers: AutoPolicy::No, on_finding: None }
     }
 
     /// The repairs that are made.
     #[must_use]
-    pub fn repair(mut self, repairs: Answers) -> Self {
+    pub fn repair(mut self, repairs: AutoPolicy) -> Self {
         self.answers = repairs;
         self
     }
@@ -121,11 +121,11 @@ impl Checker {
         let mut options = self.options.clone();
         let open = &mut options.open;
         open.env = options.passes.env.clone();
-        open.judges_times = options.force;
+        open.checks_times = options.force;
         open.fresh_uuid = random_uuid().map_err(|error| failed(OpenError::NoRandomness(error)))?;
         let mut why = None;
         if open.journal.is_none() {
-            let files = FileDeviceOptions::new().write(!matches!(self.answers, Answers::No));
+            let files = FileDeviceOptions::new().write(!matches!(self.answers, AutoPolicy::No));
             match find_journal(&*device, &open.superblock, &files) {
                 Ok(None) => {}
                 Ok(Some(found)) => {
@@ -183,7 +183,7 @@ mod tests {
         let device = Arc::new(MemoryDevice::new(8 << 20));
         let formatter = Formatter::new().fs_type(FsType::Ext2).uuid("clear");
         formatter.format(&*device).expect("it is made");
-        let checker = Checker::new().repair(Answers::Yes).force(true);
+        let checker = Checker::new().repair(AutoPolicy::Yes).force(true);
         let report = checker.check(device.clone()).expect("it is checked");
         assert_eq!(report.exit_code(), 1, "{:?}", report.findings);
         let uuid = inspect::summary(device.clone()).expect("it is read").uuid;

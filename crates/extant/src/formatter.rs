@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use extant_device::{Device, FileDeviceOptions};
-use extant_image::NewFile;
-use extant_image::mkfs::figures::figures;
+use extant_image::AtomicFile;
+use extant_image::mkfs::params::params;
 use extant_image::mkfs::{
-    BlockSize, Config, DeviceFacts, Identity, MkfsError, NewVolume, Options, Program, WriteRules,
+    BlockSize, Config, DeviceInfo, Identity, MkfsError, NewVolume, Options, Program, WriteRules,
 };
 
 use extant_layout::RunSet;
@@ -187,30 +187,30 @@ impl Formatter {
     pub fn create_file(&self, path: impl AsRef<Path>, bytes: u64) -> Result<(), MkfsError> {
         let path = path.as_ref();
         let failed = |source| MkfsError::Io { path: path.to_owned(), source };
-        let file = NewFile::create(path).map_err(failed)?;
+        let file = AtomicFile::create(path).map_err(failed)?;
         file.file().set_len(bytes).map_err(failed)?;
-        let device = FileDeviceOptions::new().write(true).open(file.way())?;
+        let device = FileDeviceOptions::new().write(true).open(file.proc_path())?;
         self.format(&device)?;
         device.flush()?;
         drop(device);
-        file.publish().map_err(failed)
+        file.persist().map_err(failed)
     }
 
     /// The volume as it will be written.
     pub(crate) fn planned(&self, device: &dyn Device) -> Result<NewVolume, MkfsError> {
         let sector = device.sector_size();
-        let facts = DeviceFacts {
+        let facts = DeviceInfo {
             size: Some(device.size()),
             logical_sector: sector,
             physical_sector: sector,
             first_meta_bg: None,
         };
-        let figures = figures(Program::Extant, &self.options, &Config::built_in(), &facts)?;
-        if figures.is_journal_device() || figures.extended.offset.is_some() {
+        let params = params(Program::Extant, &self.options, &Config::built_in(), &facts)?;
+        if params.is_journal_device() || params.extended.offset.is_some() {
             return Err(MkfsError::NotOnOpenDevice);
         }
-        let identity = Identity::new(&self.options, &figures, None)?;
-        let mut volume = NewVolume::new(figures, identity, &RunSet::new())?;
+        let identity = Identity::new(&self.options, &params, None)?;
+        let mut volume = NewVolume::new(params, identity, &RunSet::new())?;
         volume.add_special_inodes(&RunSet::new())?;
         Ok(volume)
     }

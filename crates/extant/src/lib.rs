@@ -63,7 +63,7 @@ pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
 pub use export::{ExportError, Exported, TarWriter};
 pub use extant_check::run::{Report as CheckReport, RunError};
-pub use extant_check::{Answers as Repairs, Finding};
+pub use extant_check::{AutoPolicy as Repairs, Finding};
 pub use extant_device::{
     AlignedBuffer, ByteSize, Device, DeviceError, Direct, FileDevice, FileDeviceOptions, FileError,
     MemoryDevice, SizeGrammar,

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use extant_device::{Device, FileDeviceOptions};
-use extant_image::mkfs::{Dialogue, UuidChoice};
+use extant_image::mkfs::{Prompt, UuidChoice};
 use extant_image::tune::{self, Request, TuneError};
 use extant_journal::ExternalJournal;
 use extant_runtime::env::Env;
@@ -124,7 +124,7 @@ impl Tuner {
 #[derive(Default)]
 struct Warnings(Vec<String>);
 
-impl Dialogue for Warnings {
+impl Prompt for Warnings {
     fn say(&mut self, _: &str) {}
 
     fn warn(&mut self, text: &str) {

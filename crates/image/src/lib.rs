@@ -1,12 +1,12 @@
 //! Whole-image work: mkfs, build, export, tune.
 #![forbid(unsafe_code)]
 
+mod atomic_file;
 pub mod build;
 pub mod export;
 pub mod mkfs;
-mod new_file;
 
 pub mod source;
 pub mod tune;
 
-pub use new_file::{NewFile, new_name};
+pub use atomic_file::{AtomicFile, new_name};

@@ -1,8 +1,8 @@
 //! Volumes that are written full of empty files: e2fsck finds nothing, and the inodes in use are as
 //! many as said.
 
-use extant_image::mkfs::figures::figures;
-use extant_image::mkfs::{Config, DeviceFacts, Identity, MkfsError, NewVolume, Options, Program};
+use extant_image::mkfs::params::params;
+use extant_image::mkfs::{Config, DeviceInfo, Identity, MkfsError, NewVolume, Options, Program};
 use extant_layout::RunSet;
 use extant_testkit::{TempImage, dumpe2fs_h, e2fsck_is_silent, skipped, tool};
 
@@ -11,15 +11,15 @@ fn filled(words: &[&str], size: u64, inodes: u64, files: u64) -> Result<TempImag
     let device = extant_device::FileDeviceOptions::new().write(true).open(image.path()).unwrap();
     let words = words.iter().map(Into::into).chain(["device".into()]);
     let options = Options::parse(words).unwrap();
-    let facts = DeviceFacts {
+    let info = DeviceInfo {
         size: Some(size),
         logical_sector: 512,
         physical_sector: 512,
         first_meta_bg: None,
     };
-    let figures = figures(Program::Extant, &options, &Config::built_in(), &facts)?;
-    let identity = Identity::new(&options, &figures, None)?;
-    let mut volume = NewVolume::new(figures, identity, &RunSet::new())?;
+    let params = params(Program::Extant, &options, &Config::built_in(), &info)?;
+    let identity = Identity::new(&options, &params, None)?;
+    let mut volume = NewVolume::new(params, identity, &RunSet::new())?;
     volume.add_special_inodes(&RunSet::new())?;
     volume.write_filled(&device, inodes, files)?;
     Ok(image)
@@ -48,7 +48,7 @@ fn a_full_volume_has_nothing_to_be_found() {
         let said = dumpe2fs_h(&image.path()).unwrap();
         let number = |name: &str| said[name].parse::<u64>().unwrap();
         let used = number("Inode count") - number("Free inodes");
-        // Reserved ones and lost+found beside them.
+        // Reserved ones and lost+found are extra.
         let own = used - inodes;
         assert!((11..=12).contains(&own), "{case}: {used} in use");
     }

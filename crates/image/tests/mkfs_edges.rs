@@ -1,21 +1,21 @@
-//! What the option table does not show: used devices, bad blocks, external journals, offsets,
-//! mounts by the kernel.
+//! Cases outside of the option table: used devices, bad blocks, external journals, offsets, mounts
+//! by the kernel.
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use extant_image::mkfs::{self, Dialogue, Environment, MkfsError, Program};
+use extant_image::mkfs::{self, Environment, MkfsError, Program, Prompt};
 use extant_testkit::{LoopMount, Scratch, debugfs, dumpe2fs_h, e2fsck_fn, is_root, skipped, tool};
 
-/// Keeps what was said; answers no.
+/// Records the output; answers no.
 #[derive(Default)]
-struct Heard {
+struct Recorded {
     said: String,
     questions: usize,
 }
 
-impl Dialogue for Heard {
+impl Prompt for Recorded {
     fn say(&mut self, text: &str) {
         self.said.push_str(text);
     }
@@ -35,13 +35,13 @@ fn environment() -> Environment {
 }
 
 /// Runs `mke2fs` on an image; IMAGE in the line is its path.
-fn make(line: &str, image: &Path) -> Result<Heard, MkfsError> {
+fn make(line: &str, image: &Path) -> Result<Recorded, MkfsError> {
     let words = line.split_whitespace().map(|word| match word {
         "IMAGE" => OsString::from(image),
         word => OsString::from(word),
     });
-    let mut heard = Heard::default();
-    mkfs::run(Program::Mke2fs, words, &environment(), &mut heard).map(|()| heard)
+    let mut recorded = Recorded::default();
+    mkfs::run(Program::Mke2fs, words, &environment(), &mut recorded).map(|()| recorded)
 }
 
 fn has_oracles() -> bool {
@@ -89,7 +89,7 @@ fn what_is_there_is_named_and_kept() {
         Err(MkfsError::Occupied { found, .. }) => {
             assert_eq!(found, "an ext4 file system labelled 'mine'");
         }
-        other => panic!("not refused: {:?}", other.map(|heard| heard.said)),
+        other => panic!("not refused: {:?}", other.map(|recorded| recorded.said)),
     }
     assert_eq!(fs::read(&image).expect("still there"), before);
     make("-q -F -t ext4 IMAGE", &image).expect("forced");
@@ -100,7 +100,7 @@ fn what_is_there_is_named_and_kept() {
     table[446 + 12] = 1;
     fs::write(&image, &table).expect("a scratch file");
     assert!(matches!(make("-q IMAGE", &image), Err(MkfsError::Occupied { .. })));
-    // Behind the table there is room for a volume.
+    // After the table there is room for a volume.
     make("-q -t ext4 -E offset=1048576 IMAGE 4M", &image).expect("nothing at the offset");
 }
 
@@ -109,8 +109,8 @@ fn dry_runs_and_refusals_write_nothing() {
     let scratch = Scratch::new();
     let image = scratch.join("disk.img");
     file_of(&image, 8 << 20, 7);
-    let heard = make("-n -t ext4 IMAGE", &image).expect("a dry run");
-    assert!(heard.said.contains("Creating filesystem with 8192 1k blocks"), "{}", heard.said);
+    let recorded = make("-n -t ext4 IMAGE", &image).expect("a dry run");
+    assert!(recorded.said.contains("Creating filesystem with 8192 1k blocks"), "{}", recorded.said);
     for line in ["-t ext4 -O bogus IMAGE", "-t ext4 -d /etc IMAGE", "-t ext4 -J size=400 IMAGE"] {
         assert!(make(line, &image).is_err(), "{line}");
     }
@@ -209,7 +209,7 @@ fn superblocks_alone_are_rewritten_around_the_files() {
 }
 
 #[test]
-fn the_root_directory_is_as_asked() {
+fn the_root_directory_is_as_requested() {
     if !has_oracles() {
         return;
     }
@@ -235,7 +235,7 @@ fn source_date_epoch_stands_in_for_the_clock() {
     let words = ["-q", "-t", "ext4"].map(OsString::from).into_iter();
     let words = words.chain([image.clone().into_os_string(), "8M".into()]);
     let environment = Environment { epoch: Some("1234567890".into()), ..environment() };
-    mkfs::run(Program::Mke2fs, words, &environment, &mut Heard::default()).expect("a volume");
+    mkfs::run(Program::Mke2fs, words, &environment, &mut Recorded::default()).expect("a volume");
     let bytes = fs::read(&image).expect("made");
     let made = &bytes[1024 + 0x108..1024 + 0x10c];
     assert_eq!(made, 1_234_567_890_u32.to_le_bytes());
@@ -287,16 +287,16 @@ fn the_kernel_mounts_what_it_mounts_of_mke2fs() {
 /// 64 TiB take no more than their descriptors do.
 #[test]
 fn a_volume_past_2_to_the_32_blocks_is_laid_out_in_memory() {
-    use extant_image::mkfs::{Config, DeviceFacts, Identity, NewVolume, Options, figures};
+    use extant_image::mkfs::{Config, DeviceInfo, Identity, NewVolume, Options, params};
     use extant_layout::RunSet;
     let words = ["-t", "ext4", "IMAGE", "64T"].map(OsString::from);
     let options = Options::parse(words).expect("valid");
-    let facts = DeviceFacts { logical_sector: 512, physical_sector: 512, ..DeviceFacts::default() };
+    let info = DeviceInfo { logical_sector: 512, physical_sector: 512, ..DeviceInfo::default() };
     let config = Config::built_in();
-    let figures = figures::figures(Program::Mke2fs, &options, &config, &facts).expect("possible");
-    assert_eq!(figures.blocks, 1 << 34);
-    let identity = Identity::new(&options, &figures, Some("0")).expect("random bytes");
-    let mut volume = NewVolume::new(figures, identity, &RunSet::new()).expect("room");
+    let params = params::params(Program::Mke2fs, &options, &config, &info).expect("possible");
+    assert_eq!(params.blocks, 1 << 34);
+    let identity = Identity::new(&options, &params, Some("0")).expect("random bytes");
+    let mut volume = NewVolume::new(params, identity, &RunSet::new()).expect("room");
     volume.add_special_inodes(&RunSet::new()).expect("room");
     assert!(volume.free_blocks() > (1 << 34) - (1 << 28));
 }

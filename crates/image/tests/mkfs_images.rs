@@ -1,4 +1,4 @@
-//! Volumes of every row of mkfs-options.tsv, judged by e2fsck, dumpe2fs and the real mke2fs.
+//! Volumes of every row of mkfs-options.tsv, checked by e2fsck, dumpe2fs and the real mke2fs.
 
 mod mkfs_table;
 
@@ -11,10 +11,10 @@ use extant_image::mkfs::{self, Program};
 use extant_testkit::{Scratch, dumpe2fs_h, e2fsck_fn, tool};
 use mkfs_table::{MACHINE, Row, rows};
 
-/// Remarks and answers go nowhere.
+/// Drops warnings and prompts.
 struct Silent;
 
-impl mkfs::Dialogue for Silent {
+impl mkfs::Prompt for Silent {
     fn say(&mut self, _text: &str) {}
     fn warn(&mut self, _text: &str) {}
     fn confirm(&mut self, _question: &str) -> bool {
@@ -22,7 +22,7 @@ impl mkfs::Dialogue for Silent {
     }
 }
 
-/// What making a row's volume takes.
+/// Inputs for making a row's volume.
 trait Make {
     fn words(&self, image: &Path) -> Vec<OsString>;
     fn environment(&self, corpora: &Path) -> mkfs::Environment;
@@ -44,15 +44,15 @@ impl Make for Row {
         words
     }
 
-    /// The environment that the row asks for.
+    /// The environment of the row.
     fn environment(&self, corpora: &Path) -> mkfs::Environment {
-        let facts = self.device();
+        let info = self.device();
         mkfs::Environment {
             schemes: Default::default(),
             config: Some(corpora.join("mkfs-conf").join(self.cell("conf"))),
-            logical_sector: Some(facts.logical_sector),
-            physical_sector: Some(facts.physical_sector),
-            first_meta_bg: facts.first_meta_bg,
+            logical_sector: Some(info.logical_sector),
+            physical_sector: Some(info.physical_sector),
+            first_meta_bg: info.first_meta_bg,
             epoch: None,
             undo_dir: None,
         }
@@ -68,7 +68,7 @@ impl Make for Row {
     }
 }
 
-/// Names of dumpe2fs -h behind the table's columns.
+/// Names of dumpe2fs -h for the table's columns.
 const SHOWN: &[(&str, &str)] = &[
     ("features", "Filesystem features"),
     ("block_size", "Block size"),
@@ -107,7 +107,7 @@ const SHOWN: &[(&str, &str)] = &[
 const POPULATED: [&str; 2] = ["free_blocks", "free_inodes"];
 
 /// Made, checked and compared; what deviates.
-fn judge(row: &Row, image: &Path, corpora: &Path) -> Vec<String> {
+fn check(row: &Row, image: &Path, corpora: &Path) -> Vec<String> {
     row.prepare(image);
     let words = row.words(image);
     let made = mkfs::run(Program::Mke2fs, words, &row.environment(corpora), &mut Silent);
@@ -138,11 +138,11 @@ fn judge(row: &Row, image: &Path, corpora: &Path) -> Vec<String> {
     deviations
 }
 
-/// Runs a judgement of all rows on all processors.
-fn judge_all(
+/// Runs a check of all rows on all processors.
+fn check_all(
     rows: &[Row],
     corpora: &Path,
-    judge: impl Fn(&Row, &Path, &Path) -> Vec<String> + Sync,
+    check: impl Fn(&Row, &Path, &Path) -> Vec<String> + Sync,
 ) -> Vec<String> {
     let (next, all) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -151,7 +151,7 @@ fn judge_all(
             scope.spawn(|| {
                 while let Some(row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let scratch = Scratch::new();
-                    let found = judge(row, &scratch.join("disk.img"), corpora);
+                    let found = check(row, &scratch.join("disk.img"), corpora);
                     let head = format!("{} {}", row.cell("conf"), row.cell("opts"));
                     let mut all = all.lock().expect("no judge panics with the lock");
                     all.extend(found.into_iter().map(|what| format!("{head}: {what}")));
@@ -182,7 +182,7 @@ fn volumes_of_every_row_are_clean_and_as_mke2fs_has_them() {
     }
     const LARGEST: u64 = 200 << 30;
     let rows = made_rows(&corpora, LARGEST);
-    let deviations = judge_all(&rows, &corpora, judge);
+    let deviations = check_all(&rows, &corpora, check);
     assert!(deviations.is_empty(), "{} deviations\n{}", deviations.len(), deviations.join("\n"));
     assert!(rows.len() > 290, "only {} rows", rows.len());
 }
@@ -204,9 +204,9 @@ fn group_list(image: &Path) -> Result<Vec<String>, String> {
         .collect())
 }
 
-/// What deviates from the list of the mke2fs that is installed. Where that one refuses, or knows
-/// other features than 1.47.4, there is nothing to compare.
-fn judge_groups(row: &Row, image: &Path, corpora: &Path) -> Option<Vec<String>> {
+/// Deviations from the list of the installed mke2fs. If that one refuses, or knows other features
+/// than 1.47.4, there is nothing to compare.
+fn check_groups(row: &Row, image: &Path, corpora: &Path) -> Option<Vec<String>> {
     let theirs = image.with_extension("theirs");
     row.prepare(image);
     row.prepare(&theirs);
@@ -264,12 +264,12 @@ fn groups_of_every_row_lie_where_mke2fs_puts_them() {
     // Huge files are laid out in another order: their directory comes first.
     rows.retain(|row| !row.cell("opts").contains("ext4h") && !row.cell("opts").contains("ext4m"));
     let compared = AtomicUsize::new(0);
-    let judge = |row: &Row, image: &Path, corpora: &Path| {
-        let deviations = judge_groups(row, image, corpora);
+    let check = |row: &Row, image: &Path, corpora: &Path| {
+        let deviations = check_groups(row, image, corpora);
         compared.fetch_add(usize::from(deviations.is_some()), Ordering::Relaxed);
         deviations.unwrap_or_default()
     };
-    let deviations = judge_all(&rows, &corpora, judge);
+    let deviations = check_all(&rows, &corpora, check);
     println!("{} of {} rows compared", compared.load(Ordering::Relaxed), rows.len());
     assert!(deviations.is_empty(), "{} deviations\n{}", deviations.len(), deviations.join("\n"));
 }
@@ -292,7 +292,7 @@ fn packed_tables_lie_where_mke2fs_puts_them() {
             let options = options.chain(set.split_whitespace()).map(OsString::from);
             options.chain([image.into(), "64M".into()]).collect()
         };
-        // What mke2fs 1.47.0 assumes without a configuration is not what 1.47.4 does.
+        // The defaults of mke2fs 1.47.0 without a configuration differ from those of 1.47.4.
         let same = ["-O".into(), "has_journal,metadata_csum,64bit,flex_bg,^orphan_file".into()];
         let mut command = mke2fs.command();
         command.args(&same).args(words(&theirs)).env("MKE2FS_CONFIG", &built_in);

@@ -167,7 +167,7 @@ fn pool_path(name: &str) -> String {
 struct Targets {
     used: Vec<u16>,
     most: u16,
-    /// Odd and without common divisor with the pool: ranks are scattered by it.
+    /// Odd and coprime to the pool size: ranks are scattered by it.
     stride: u64,
 }
 
@@ -320,7 +320,7 @@ mod tests {
     struct Order {
         pool: BTreeMap<String, u64>,
         targets: Vec<u64>,
-        /// Tops of the backups, and where the empty files stand between the links.
+        /// Tops of the backups, and the positions of the empty files among the links.
         backups: Vec<String>,
         empties: Vec<usize>,
     }
@@ -354,7 +354,7 @@ mod tests {
         }
     }
 
-    /// The pathology of the document: the order of links says nothing about the order of inodes.
+    /// The order of the document's archive: the order of links is unrelated to that of inodes.
     #[test]
     fn targets_are_scattered_uniformly_over_the_pool() {
         let size = ArchiveSize { pool_files: 4560, links: 104_000, empty_files: 843, ..SMALL };
@@ -371,7 +371,7 @@ mod tests {
         let steps: u64 = targets.windows(2).map(|pair| pair[0].abs_diff(pair[1])).sum();
         let step = steps as f64 / (targets.len() - 1) as f64 / 4560.0;
         assert!((0.31..0.36).contains(&step), "{step}");
-        // Where a link stands says nothing about its target.
+        // The position of a link is unrelated to its target.
         let mean = |numbers: &[f64]| numbers.iter().sum::<f64>() / numbers.len() as f64;
         let places: Vec<f64> = (0..targets.len()).map(|place| place as f64).collect();
         let values: Vec<f64> = targets.iter().map(|target| *target as f64).collect();
@@ -383,7 +383,7 @@ mod tests {
         let each =
             product(&places, &places, (place, place)) * product(&values, &values, (value, value));
         assert!((both / each.sqrt()).abs() < 0.02, "{}", both / each.sqrt());
-        // Empty files stand between the links everywhere.
+        // Empty files are spread among the links.
         let gaps = order.empties.windows(2).map(|pair| pair[1] - pair[0]);
         assert!(gaps.clone().all(|gap| (120..130).contains(&gap)), "{:?}", gaps.max());
     }

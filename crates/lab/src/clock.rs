@@ -6,13 +6,13 @@ use extant::Env;
 
 use crate::cpu::Cpu;
 
-/// A clock, and what processors have done by it.
+/// A clock, and the processor time by it.
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// This machine's.
     Machine(Instant),
     /// A virtual clock, which only the simulated work advances.
-    World(Env),
+    Simulated(Env),
 }
 
 impl Default for Clock {
@@ -24,14 +24,14 @@ impl Default for Clock {
 impl Clock {
     /// The clock of the environment that a device runs in, or this machine's.
     pub fn of(env: Option<Env>) -> Self {
-        env.map_or_else(Self::default, Self::World)
+        env.map_or_else(Self::default, Self::Simulated)
     }
 
     /// Time since some moment that stays the same.
     pub fn now(&self) -> Duration {
         match self {
             Self::Machine(start) => start.elapsed(),
-            Self::World(env) => env.elapsed(),
+            Self::Simulated(env) => env.elapsed(),
         }
     }
 
@@ -45,7 +45,7 @@ impl Clock {
     pub fn cpu(&self) -> Cpu {
         match self {
             Self::Machine(_) => Cpu::now(),
-            Self::World(env) => {
+            Self::Simulated(env) => {
                 let worked = env.worked().as_secs_f64();
                 Cpu { user_seconds: worked, system_seconds: 0.0, machine_seconds: Some(worked) }
             }

@@ -41,7 +41,7 @@ impl Compared {
         }
     }
 
-    /// The difference for people: marked with a star where its interval leaves zero out.
+    /// The difference as text: marked with a star if its interval does not contain zero.
     pub fn difference_text(&self) -> String {
         let Some(difference) = &self.difference else { return "–".to_owned() };
         let star = if self.is_significant { " *" } else { "" };

@@ -11,8 +11,8 @@ pub struct Cpu {
     pub user_seconds: f64,
     /// The same, in the kernel.
     pub system_seconds: f64,
-    /// Of the whole machine, kernel threads and servers included: what an idle machine would not
-    /// have done. `None` where /proc/stat cannot be read.
+    /// Of the whole machine, kernel threads and servers included, minus that of an idle machine.
+    /// `None` if /proc/stat cannot be read.
     pub machine_seconds: Option<f64>,
 }
 
@@ -43,8 +43,8 @@ impl Cpu {
 /// User and system ticks of a process and its ended children: fields 14 to 17 of proc_pid_stat(5).
 /// The name before them may have blanks and parentheses in it.
 fn of_process(stat: &str) -> Option<[u64; 2]> {
-    let (_, behind_name) = stat.rsplit_once(')')?;
-    let mut ticks = behind_name.split_whitespace().skip(11).map_while(|field| field.parse().ok());
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut ticks = after_name.split_whitespace().skip(11).map_while(|field| field.parse().ok());
     let mut next = || ticks.next();
     let own: [u64; 2] = [next()?, next()?];
     let children: [u64; 2] = [next()?, next()?];

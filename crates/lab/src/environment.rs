@@ -19,7 +19,7 @@ pub struct Environment {
     pub memory: u64,
     /// File system and disk that held the images: type and size.
     pub disk: String,
-    /// Programs and their versions; those that are missing say so.
+    /// Programs and their versions; missing ones have a note.
     pub tools: Vec<(String, String)>,
     /// Whether root ran it.
     pub is_root: bool,
@@ -107,8 +107,8 @@ fn disk(dir: &Path) -> String {
     }
 }
 
-/// The first line that a program says of its version. tune2fs shows it when it is called without
-/// anything.
+/// The first line of a program's output with its version. tune2fs shows it when it is called
+/// without arguments.
 fn version(name: &str, option: &str) -> String {
     let mut command = Command::new(name);
     if !option.is_empty() {
@@ -117,7 +117,7 @@ fn version(name: &str, option: &str) -> String {
     let Ok(output) = command.stdin(Stdio::null()).output() else { return "not there".to_owned() };
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
-    // Others that it calls may speak before it.
+    // Other programs that it calls may print before it.
     let has_digits = |line: &&str| line.chars().any(|letter| letter.is_ascii_digit());
     let mut lines = said.lines().filter(has_digits);
     let own = lines.clone().find(|line| line.starts_with(name));

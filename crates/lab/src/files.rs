@@ -1,5 +1,4 @@
-//! What experiments do to a file system, wherever it is: mounted, or a volume of our own in this
-//! process.
+//! Operations of experiments on a file system: mounted, or a volume of our own in this process.
 
 use std::fs;
 use std::io::{self, Write};
@@ -42,7 +41,7 @@ pub trait Files: Send + Sync {
 
 /// An open file; it is closed when it is dropped.
 pub trait OpenFile: Send {
-    /// Reads some bytes at a place; fewer than asked for at the end only.
+    /// Reads bytes at an offset; fewer than requested at the end only.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all bytes at a place.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
@@ -54,8 +53,8 @@ pub trait OpenFile: Send {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Makes a file of so many bytes, which are `block` over and over; it goes with each write as far
-/// as it is needed.
+/// Makes a file of the given size, which is `block` over and over; each write is as long as
+/// possible.
 pub(crate) fn make_filled(
     files: &dyn Files,
     path: &Path,
@@ -76,13 +75,13 @@ pub(crate) fn make_filled(
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Access {
-    /// What for.
+    /// The access.
     pub intent: Intent,
     /// Around the page cache: memory, places and lengths are multiples of the disk's sectors then.
     pub direct: bool,
 }
 
-/// What a file is opened for.
+/// The access of an open file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Intent {
     /// Reading.
@@ -100,23 +99,23 @@ pub enum Intent {
 pub struct Space {
     /// All of it.
     pub total: u64,
-    /// What nobody uses.
+    /// Free bytes.
     pub free: u64,
 }
 
 impl Space {
-    /// What is in use, in bytes.
+    /// Used bytes.
     pub const fn used(self) -> u64 {
         self.total.saturating_sub(self.free)
     }
 
-    /// What is in use, as a share of all.
+    /// Used share of the volume.
     pub fn utilization(self) -> f64 {
         if self.total == 0 { 0.0 } else { self.used() as f64 / self.total as f64 }
     }
 }
 
-/// What is mounted on this machine.
+/// A file system mounted on this machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mounted;
 

@@ -1,4 +1,4 @@
-//! What the documents found, and whether our figures say the same today.
+//! The documents' findings, and whether our figures agree with them.
 
 use std::fmt;
 
@@ -22,13 +22,13 @@ pub struct Finding {
     pub says: String,
     /// The document's own difference.
     pub published: String,
-    /// Which way it goes.
+    /// The direction of the difference.
     pub expected: Expected,
-    /// What it is held against.
+    /// The system that it is compared with.
     pub pairs: Vec<Pair>,
 }
 
-/// Which way a difference goes.
+/// The direction of a difference.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub enum Expected {
@@ -36,7 +36,7 @@ pub enum Expected {
     Less,
     /// The second is more.
     More,
-    /// There is none worth speaking of.
+    /// There is no difference of significance.
     Same,
 }
 
@@ -55,9 +55,9 @@ pub struct Pair {
     after_at: Option<f64>,
 }
 
-/// What our figures say of a finding.
+/// The result of our figures about a finding.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Verdict {
+pub enum Conclusion {
     /// The same.
     Holds,
     /// Something else.
@@ -70,7 +70,7 @@ pub enum Verdict {
     DoesNotHoldOnce,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Conclusion {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Holds => "holds",
@@ -84,15 +84,15 @@ impl fmt::Display for Verdict {
 
 /// Two figures, measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Judged {
+pub struct Assessment {
     /// The first.
     pub before: Summary,
     /// The second.
     pub after: Summary,
     /// How they differ; `None` where the first is zero.
     pub difference: Option<Difference>,
-    /// What that says.
-    pub verdict: Verdict,
+    /// The conclusion.
+    pub conclusion: Conclusion,
 }
 
 impl Finding {
@@ -108,7 +108,7 @@ impl Finding {
     }
 
     /// Holds it against a pair; `None` where that was not measured.
-    pub fn judge(&self, results: &Results, pair: &Pair) -> Option<Judged> {
+    pub fn assess(&self, results: &Results, pair: &Pair) -> Option<Assessment> {
         let is_its = |one: &&Experiment| one.name == self.experiment;
         let experiment = results.manifest.experiments.iter().find(is_its)?;
         let figure = |target: &str, phase: &str, at: Option<f64>| {
@@ -120,11 +120,11 @@ impl Finding {
         let phase = pair.after_phase.as_ref().unwrap_or(&pair.phase);
         let after = figure(&pair.after, phase, pair.after_at.or(pair.at))?;
         let difference = Difference::between(&before, &after);
-        Some(Judged {
+        Some(Assessment {
             before,
             after,
             difference,
-            verdict: self.expected.verdict(difference, after.mean),
+            conclusion: self.expected.conclusion(difference, after.mean),
         })
     }
 }
@@ -147,7 +147,7 @@ impl Pair {
 }
 
 impl Expected {
-    fn verdict(self, difference: Option<Difference>, after: f64) -> Verdict {
+    fn conclusion(self, difference: Option<Difference>, after: f64) -> Conclusion {
         let Some(Difference { percent, interval_percent }) = difference else {
             // From zero there is no per cent, only less, more or the same.
             let holds = match self {
@@ -155,7 +155,7 @@ impl Expected {
                 Self::More => after > 0.0,
                 Self::Same => after == 0.0,
             };
-            return if holds { Verdict::Holds } else { Verdict::DoesNotHold };
+            return if holds { Conclusion::Holds } else { Conclusion::DoesNotHold };
         };
         let (low, high) = match interval_percent {
             Some(half) => (percent - half, percent + half),
@@ -167,11 +167,11 @@ impl Expected {
             Self::Same => (-NONE <= low && high <= NONE, high < -NONE || NONE < low),
         };
         match (holds, fails, interval_percent) {
-            (true, _, Some(_)) => Verdict::Holds,
-            (true, _, None) => Verdict::HoldsOnce,
-            (_, true, Some(_)) => Verdict::DoesNotHold,
-            (_, true, None) => Verdict::DoesNotHoldOnce,
-            _ => Verdict::Open,
+            (true, _, Some(_)) => Conclusion::Holds,
+            (true, _, None) => Conclusion::HoldsOnce,
+            (_, true, Some(_)) => Conclusion::DoesNotHold,
+            (_, true, None) => Conclusion::DoesNotHoldOnce,
+            _ => Conclusion::Open,
         }
     }
 }
@@ -201,19 +201,19 @@ mod tests {
     fn an_interval_that_leaves_both_open_decides_nothing() {
         let difference =
             |percent, interval| Some(Difference { percent, interval_percent: interval });
-        for (expected, found, verdict) in [
-            (Expected::Less, difference(-60.0, Some(10.0)), Verdict::Holds),
-            (Expected::Less, difference(-60.0, Some(70.0)), Verdict::Open),
-            (Expected::Less, difference(60.0, Some(10.0)), Verdict::DoesNotHold),
-            (Expected::Less, difference(-60.0, None), Verdict::HoldsOnce),
-            (Expected::More, difference(-1.0, None), Verdict::DoesNotHoldOnce),
-            (Expected::Same, difference(1.0, Some(3.0)), Verdict::Holds),
-            (Expected::Same, difference(1.0, Some(9.0)), Verdict::Open),
-            (Expected::Same, difference(-30.0, Some(9.0)), Verdict::DoesNotHold),
+        for (expected, found, conclusion) in [
+            (Expected::Less, difference(-60.0, Some(10.0)), Conclusion::Holds),
+            (Expected::Less, difference(-60.0, Some(70.0)), Conclusion::Open),
+            (Expected::Less, difference(60.0, Some(10.0)), Conclusion::DoesNotHold),
+            (Expected::Less, difference(-60.0, None), Conclusion::HoldsOnce),
+            (Expected::More, difference(-1.0, None), Conclusion::DoesNotHoldOnce),
+            (Expected::Same, difference(1.0, Some(3.0)), Conclusion::Holds),
+            (Expected::Same, difference(1.0, Some(9.0)), Conclusion::Open),
+            (Expected::Same, difference(-30.0, Some(9.0)), Conclusion::DoesNotHold),
         ] {
-            assert_eq!(expected.verdict(found, 1.0), verdict, "{expected:?} {found:?}");
+            assert_eq!(expected.conclusion(found, 1.0), conclusion, "{expected:?} {found:?}");
         }
-        assert_eq!(Expected::More.verdict(None, 3.0), Verdict::Holds);
-        assert_eq!(Expected::More.verdict(None, 0.0), Verdict::DoesNotHold);
+        assert_eq!(Expected::More.conclusion(None, 3.0), Conclusion::Holds);
+        assert_eq!(Expected::More.conclusion(None, 0.0), Conclusion::DoesNotHold);
     }
 }

@@ -7,9 +7,9 @@ use crate::experiment::Experiment;
 use crate::run::{Manifest, RunError};
 use crate::sample::{FILES_DONE, SAMPLES, SKIPPED, Sample, WHOLE, read};
 use crate::stats::Summary;
-use crate::target::{System, Target};
+use crate::target::{LabTarget, System};
 
-/// What was measured, and with what.
+/// The measurements, and their settings.
 #[derive(Clone, Debug)]
 pub struct Results {
     /// Experiments, settings, machine.
@@ -42,23 +42,23 @@ impl Results {
     pub fn drives(&self, experiment: &Experiment) -> Vec<System> {
         let mut drives: Vec<System> = Vec::new();
         for text in self.targets(experiment) {
-            let system = text.parse().ok().map(|target: Target| target.system);
+            let system = text.parse().ok().map(|target: LabTarget| target.system);
             let drive = system.filter(|system| system.drive().is_some());
             drives.extend(drive.filter(|drive| !drives.contains(drive)));
         }
         drives
     }
 
-    /// A target as it was measured: the same; for a simulated drive without options, the first one
-    /// on it.
+    /// A target in the form in which it was measured: the same; for a simulated drive without
+    /// options, the first one on it.
     pub fn as_measured(&self, experiment: &Experiment, wanted: &str) -> Option<String> {
         let mut targets = self.targets(experiment).into_iter();
         if let Some(same) = targets.clone().find(|text| *text == wanted) {
             return Some(same);
         }
-        let wanted: Target = wanted.parse().ok()?;
+        let wanted: LabTarget = wanted.parse().ok()?;
         wanted.system.drive().filter(|_| wanted.mount.is_empty() && wanted.mkfs.is_empty())?;
-        targets.find(|text| text.parse().is_ok_and(|it: Target| it.system == wanted.system))
+        targets.find(|text| text.parse().is_ok_and(|it: LabTarget| it.system == wanted.system))
     }
 
     /// The figures of a metric, run by run.
@@ -110,12 +110,12 @@ impl Results {
                 WHOLE => why.to_owned(),
                 phase => format!("{phase}: {why}"),
             };
-            // A part is told of once, though each run may name another file.
+            // Each missing part is reported once, though each run may name another file.
             let lead = format!("{}: ", sample.phase);
-            let is_told = all.iter().any(|(target, told)| {
-                *target == sample.target && (*told == why || told.starts_with(&lead))
+            let is_listed = all.iter().any(|(target, listed)| {
+                *target == sample.target && (*listed == why || listed.starts_with(&lead))
             });
-            if !is_told {
+            if !is_listed {
                 all.push((sample.target.clone(), why));
             }
         }

@@ -12,10 +12,10 @@ pub const SAMPLES: &str = "samples.jsonl";
 
 /// The last sample of every cell: what is before it is whole.
 pub const CELL_SECONDS: &str = "cell_seconds";
-/// What processors did just before a cell, while the lab did nothing: 100 is one processor.
+/// Load of the processors just before a cell, while the lab was idle: 100 is one processor.
 pub const OTHER_LOAD: &str = "other_load_percent";
-/// What could not be done, with its reason: all of a cell, in the phase [`WHOLE`], or a part of one
-/// that was done.
+/// A failed part, with its reason: all of a cell, in the phase [`WHOLE`], or a part of one that was
+/// done.
 pub const SKIPPED: &str = "skipped";
 /// The phase of what is of a whole cell.
 pub const WHOLE: &str = "cell";
@@ -33,9 +33,9 @@ pub struct Sample {
     pub target: String,
     /// Which run, from 1 on.
     pub run: u32,
-    /// What was done when it was measured: `cp`, `rm`, `write`, `e2fsck`.
+    /// The operation that was measured: `cp`, `rm`, `write`, `e2fsck`.
     pub phase: String,
-    /// What was measured.
+    /// The quantity.
     pub metric: String,
     /// How much.
     pub value: f64,
@@ -85,8 +85,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a directory's samples. What a cell that was interrupted left, and cells that could not
-    /// run, are dropped: they are done again.
+    /// Opens a directory's samples. Remains of an interrupted cell, and cells that could not run,
+    /// are dropped: they are done again.
     ///
     /// # Errors
     /// The file cannot be read or written, or a line before the last one is no sample: it is named.
@@ -168,7 +168,7 @@ fn lines(samples: &[Sample]) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// What is wrong with a line: where in it, says the line already that it is one.
+/// The flaw of a line: its column only, since the caller adds the line.
 fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.split_once(" at line 1 column ") {
@@ -180,7 +180,7 @@ fn without_place(error: &serde_json::Error) -> String {
 /// Reads samples; a last line that was torn off is left out.
 ///
 /// # Errors
-/// The file cannot be read, or a line is no sample: its number is told.
+/// The file cannot be read, or a line is not a sample: the error has its number.
 pub fn read(path: &Path) -> io::Result<Vec<Sample>> {
     let text = fs::read(path).or_else(missing_is_empty)?;
     let mut samples = Vec::new();

@@ -1,4 +1,4 @@
-//! Statistics of repeated runs: what one target took, and how two targets differ.
+//! Statistics of repeated runs: the mean of one target, and the difference of two.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -45,7 +45,7 @@ impl Summary {
         self.deviation.map(|deviation| self.percent(deviation))
     }
 
-    /// Half the width of the mean's 95% interval by Student's t: what to give.
+    /// Half the width of the mean's 95% interval by Student's t: the ± to print.
     pub fn student_interval(&self) -> Option<f64> {
         let deviation = self.deviation?;
         Some(student_quantile((self.count - 1) as f64)? * deviation / (self.count as f64).sqrt())
@@ -110,7 +110,7 @@ fn student_quantile(freedom: f64) -> Option<f64> {
     Some(student.inverse_cdf(0.5 + CONFIDENCE / 2.0))
 }
 
-/// What the expected sample deviation of `count` normal values is of the true one.
+/// Ratio of the expected sample deviation of `count` normal values to the true one.
 fn c4(count: usize) -> f64 {
     let n = count as f64;
     (2.0 / (n - 1.0)).sqrt() * (ln_gamma(n / 2.0) - ln_gamma((n - 1.0) / 2.0)).exp()
@@ -129,7 +129,7 @@ mod tests {
     }
 
     /// Document 002's tables: samples, average, deviation, interval, interval in per cent. Its
-    /// captions say five samples of btrfs; its intervals are those of four.
+    /// captions claim five samples of btrfs; its intervals are those of four.
     #[test]
     fn the_published_intervals_come_out() {
         for (count, mean, deviation, interval, percent) in [

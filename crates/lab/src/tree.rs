@@ -1,10 +1,10 @@
-//! A tree that stands for a system's own, by a seed: what `copy-remove` copies where the tree of
-//! this machine says nothing.
+//! A tree like a system's own, made by a seed: `copy-remove` copies it if the tree of this machine
+//! is not comparable.
 //!
 //! The document copied `/usr /home /boot /lib /bin /etc /sbin /var` of its machine. A made tree has
-//! the same tops; below them directories that hang in each other at random, with a dozen names in
-//! each, and among the names symbolic links to others. Sizes are log-normal: half of the files are
-//! small, and a few hold most of the bytes. All bytes are zero, as those of document 002's archive.
+//! the same tops; below them directories nested at random, with a dozen names in each, and among
+//! the names symbolic links to others. Sizes are log-normal: half of the files are small, and a few
+//! hold most of the bytes. All bytes are zero, as those of document 002's archive.
 
 use std::f64::consts::TAU;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ const SPREAD: f64 = 2.2;
 const A_DIRECTORY: f64 = 12.0;
 /// How deep directories go below a top.
 const DEEPEST: usize = 10;
-/// One name of so many is a symbolic link.
+/// One name in this number is a symbolic link.
 const A_LINK: u64 = 16;
 
 /// Something in a made tree; directories come before what is in them.
@@ -39,14 +39,14 @@ const A_LINK: u64 = 16;
 pub enum Made {
     /// A directory.
     Dir(PathBuf),
-    /// A file of so many bytes.
+    /// A file of this many bytes.
     File(PathBuf, u64),
-    /// A symbolic link to a name beside it.
+    /// A symbolic link to a name in the same directory.
     Symlink(PathBuf, PathBuf),
 }
 
-/// Makes it up. The same seed gives the same tree, and the sizes come to what was asked for, but
-/// for a byte each.
+/// Generates it. The same seed gives the same tree, and the sizes add up to the requested bytes,
+/// except for a byte each.
 pub fn made(work: &MadeTree, settings: &Settings) -> Vec<Made> {
     let mut random = Rng::with_seed(settings.seed);
     let count = settings.count(work.files);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_made_tree_has_the_files_and_bytes_that_were_asked_for() {
+    fn a_made_tree_has_the_requested_files_and_bytes() {
         let tree = of(1, 1.0);
         let mut dirs: BTreeSet<&Path> = BTreeSet::new();
         let mut sizes = Vec::new();

@@ -24,12 +24,12 @@ pub(crate) fn inode_of(node: u64) -> Option<InodeNo> {
     }
 }
 
-/// What stat tells of a file.
+/// The attributes of a file, as in stat.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Attributes {
     /// Inode number.
     pub inode: InodeNo,
-    /// Changes when the number is used anew.
+    /// Changes when the number is reused.
     pub generation: u32,
     /// Bytes.
     pub size: u64,

@@ -1,4 +1,4 @@
-//! Asking a mounted volume to freeze, to go on, or to shut down.
+//! Requests to a mounted volume: freeze, thaw, shut down.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use crate::mountpoint::mount_at;
 use crate::server::shutdown_mode;
 use crate::transport;
 
-/// Ends all writing to the volume mounted at `point`, after what `how` still asks for: everything
-/// fails there from now on, until it is unmounted.
+/// Ends all writing to the volume mounted at `point`, after the writes that `how` includes: from
+/// then on every request fails, until it is unmounted.
 ///
 /// # Errors
-/// Nothing of ours is mounted there, the caller is neither root nor whose mount it is, or what was
-/// to be written could not be.
+/// It is not a mount point of ours, the caller is neither root nor the mount's owner, or earlier
+/// data could not be written.
 pub fn shutdown(point: &Path, how: Shutdown) -> Result<(), MountError> {
-    ask(point, "cannot be shut down", |root| {
+    call_server(point, "cannot be shut down", |root| {
         if how == Shutdown::Default {
             rustix::fs::syncfs(root)?;
         }
@@ -32,23 +32,23 @@ pub fn shutdown(point: &Path, how: Shutdown) -> Result<(), MountError> {
 /// # Errors
 /// As [`shutdown`], or it is frozen already.
 pub fn freeze(point: &Path) -> Result<(), MountError> {
-    let frozen = ask(point, "cannot be frozen", |root| {
+    let frozen = call_server(point, "cannot be frozen", |root| {
         rustix::fs::syncfs(root)?;
         transport::freeze(root)
     });
     frozen.map_err(|error| said(error, Errno::BUSY, MountError::Frozen))
 }
 
-/// Lets changes go on.
+/// Thaws: changes continue.
 ///
 /// # Errors
 /// As [`shutdown`], or it is not frozen.
 pub fn thaw(point: &Path) -> Result<(), MountError> {
-    let thawed = ask(point, "cannot be thawed", |root| transport::thaw(root));
+    let thawed = call_server(point, "cannot be thawed", |root| transport::thaw(root));
     thawed.map_err(|error| said(error, Errno::INVAL, MountError::NotFrozen))
 }
 
-/// What the server says by one errno, in an error of its own.
+/// Turns one errno of the server into an error of its own.
 fn said(error: MountError, by: Errno, what: fn(PathBuf) -> MountError) -> MountError {
     match error {
         MountError::System { path, source, .. }
@@ -60,7 +60,7 @@ fn said(error: MountError, by: Errno, what: fn(PathBuf) -> MountError) -> MountE
     }
 }
 
-fn ask(
+fn call_server(
     point: &Path,
     what: &'static str,
     work: impl FnOnce(&File) -> Result<(), Errno>,

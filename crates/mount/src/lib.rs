@@ -3,13 +3,14 @@
 //! Three processes, of which two stay:
 //! - who calls [`supervise()`] starts the server, waits until the volume is mounted, and stays
 //!   outside: when the server ends, however it ends, it takes the mount away;
-//! - who calls [`serve()`] is the server: it opens the image, mounts, restricts itself
+//! - the caller of [`serve()`] is the server: it opens the image, mounts, restricts itself
 //!   ([`sandbox`]), and only then reads the image (before it no more than the superblock, which may
 //!   name a journal on another device), recovers the journal and answers requests;
 //! - in the background the first caller of all has gone by then.
 //!
-//! What a request means is in the server, in values of this crate; how it comes in and goes out is
-//! a [`transport`](crate::transport::Transport). An error of the volume says its errno itself.
+//! The server carries out requests, in values of this crate; a
+//! [`transport`](crate::transport::Transport) carries messages. An error of the volume has its own
+//! errno.
 #![deny(unsafe_code)]
 
 mod attr;
@@ -28,7 +29,7 @@ pub use control::{freeze, shutdown, thaw};
 pub use mountpoint::{MountEntry, canonical_point, is_mounted, mount_at, remount};
 pub use options::{Atime, MountOptions, OptionError, parse_options};
 pub use serve::{MountRequest, serve};
-pub use server::{Cached, Caller, Change, Held, Listed, Listing, OpenFor, Server, WriteBy};
+pub use server::{Cached, Caller, Change, Listed, Listing, LookedUp, OpenFor, Server, WriteBy};
 pub use supervise::{Reports, supervise};
 pub use unmount::{is_closing, unmount, unmount_by_force};
 
@@ -45,9 +46,9 @@ pub enum MountError {
     System {
         /// The file, device or directory.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// fusermount3 would not mount.
@@ -55,7 +56,7 @@ pub enum MountError {
     Fusermount {
         /// The mount point.
         path: PathBuf,
-        /// What it said.
+        /// Its error output.
         said: String,
     },
     /// An option that only those have who mount without fusermount3.
@@ -69,7 +70,7 @@ pub enum MountError {
     Volume {
         /// The image.
         image: PathBuf,
-        /// What is wrong.
+        /// The flaw.
         source: extant_reader::Error,
     },
     /// The journal is on a device of its own, which was not named, nor found for sure.
@@ -85,13 +86,13 @@ pub enum MountError {
     JournalNumber {
         /// As the kernel takes it.
         number: u32,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The server could not restrict itself.
     #[error("the sandbox: {0} (--no-sandbox goes without)")]
     Sandbox(#[from] sandbox::SandboxError),
-    /// A simulated drive: its clock stands still while the kernel's runs.
+    /// A simulated drive: its clock does not advance with the kernel's.
     #[error("a simulated drive (model:) runs on a clock of its own and cannot be mounted")]
     Simulated,
     /// Nothing of ours is mounted there.
@@ -103,10 +104,10 @@ pub enum MountError {
     /// Changes of the volume are not held back.
     #[error("{}: the volume is not frozen", .0.display())]
     NotFrozen(PathBuf),
-    /// An option that does not go with the volume or with another one.
+    /// An option that conflicts with the volume or with another one.
     #[error(transparent)]
     Options(#[from] OptionError),
-    /// The server ended before the volume was mounted; what it said went before.
+    /// The server ended before the volume was mounted; its messages are printed above.
     #[error("the server ended before the volume was mounted")]
     ServerEnded,
 }

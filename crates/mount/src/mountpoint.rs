@@ -1,4 +1,4 @@
-//! Mounting, unmounting, and what the kernel says is mounted.
+//! Mounting, unmounting, and the kernel's table of mounts.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
@@ -21,8 +21,8 @@ use crate::options::MountOptions;
 
 /// Bytes that one request carries at most.
 pub(crate) const MAX_REQUEST: u32 = 1 << 20;
-/// The type that the kernel shows; and the one of mounts that hold their block device, whose
-/// servers are told of syncfs and of the end.
+/// The file system type that the kernel shows; and that of mounts that hold their block device,
+/// whose servers receive syncfs and the end of the mount.
 const FS_TYPE: &str = "fuse.extant";
 const BLOCK_FS_TYPE: &str = "fuseblk.extant";
 /// The block size of such a mount: every device has that or smaller sectors.
@@ -30,7 +30,7 @@ const BLOCK_SIZE: u32 = 4096;
 /// Where the control file system of FUSE is mounted, if it is (`filesystems/fuse/fuse.rst` of the
 /// kernel's documentation).
 const CONTROL: &str = "/sys/fs/fuse/connections";
-/// Where the setuid helper of FUSE is looked for.
+/// The setuid helper of FUSE, found by PATH.
 const FUSERMOUNT: &str = "fusermount3";
 
 /// A line of the kernel's table of mounts (`/proc/self/mountinfo`).
@@ -42,7 +42,7 @@ pub struct MountEntry {
     pub point: PathBuf,
     /// Its type, as `fuse.extant`.
     pub fs_type: String,
-    /// What is mounted: for us the image.
+    /// The source of the mount: for us the image.
     pub source: PathBuf,
     /// Whether it is read-only.
     pub read_only: bool,
@@ -71,7 +71,7 @@ impl MountEntry {
     }
 }
 
-/// Blanks and the like are written as three octal digits there.
+/// Blanks and special characters are written as three octal digits there.
 fn unescaped(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -102,7 +102,7 @@ pub(crate) fn control_dir(device: &str) -> Option<PathBuf> {
     Some(Path::new(CONTROL).join((major << 20 | minor).to_string()))
 }
 
-/// What is mounted, in the order of the kernel's table.
+/// The mounts, in the order of the kernel's table.
 pub(crate) fn mounts() -> io::Result<impl Iterator<Item = MountEntry>> {
     let table = fs::read("/proc/self/mountinfo")?;
     let entries: Vec<_> =
@@ -116,7 +116,7 @@ pub fn is_mounted(image: &Path) -> bool {
     mounts().is_ok_and(|mut all| all.any(|entry| entry.source == image))
 }
 
-/// What is mounted last at a path, which is a mount point.
+/// The last mount at a path, which is a mount point.
 ///
 /// # Errors
 /// The kernel's table cannot be read.
@@ -124,9 +124,11 @@ pub fn mount_at(point: &Path) -> io::Result<Option<MountEntry>> {
     Ok(mounts()?.filter(|entry| entry.point == point).last())
 }
 
-/// A path as the kernel's table has it. The last part is not looked at: a dead mount cannot be.
+/// A path as in the kernel's table. The last component is not resolved: that would fail for a dead
+/// mount.
+///
 /// # Errors
-/// The directory that it lies in is not there.
+/// The directory that it lies in does not exist.
 pub fn canonical_point(point: &Path) -> Result<PathBuf, MountError> {
     let failed =
         |source| MountError::System { path: point.to_owned(), what: "no mount point", source };
@@ -141,8 +143,8 @@ pub fn canonical_point(point: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// Changes the flags of the mount at `point`: it becomes read-only, or programs are barred from it.
-/// What only the server could change is refused.
+/// Changes the flags of the mount at `point`: it becomes read-only, or executables are disabled.
+/// Changes that need the server are refused.
 ///
 /// # Errors
 /// Nothing of ours is mounted there, or the kernel refused.
@@ -271,7 +273,7 @@ fn mount_by_helper(
     let received = receive_fd(&ours);
     let mut said = String::new();
     if let Some(mut stderr) = child.stderr.take() {
-        // What it says is told only where it failed.
+        // Its output is shown only if it failed.
         let _ = stderr.read_to_string(&mut said);
     }
     let status = child.wait().map_err(failed)?;
@@ -283,12 +285,12 @@ fn mount_by_helper(
 
 /// An option that fusermount3 would take for ordinary users without heeding it, or does not know.
 fn beyond_helper(options: &MountOptions) -> Option<&'static str> {
-    let asked = [
+    let options = [
         (options.suid == Some(true), "suid"),
         (options.dev == Some(true), "dev"),
         (options.nosymfollow, "nosymfollow"),
     ];
-    asked.into_iter().find_map(|(is_asked, name)| is_asked.then_some(name))
+    options.into_iter().find_map(|(is_set, name)| is_set.then_some(name))
 }
 
 fn helper_options(image: &Path, options: &MountOptions) -> OsString {
@@ -351,10 +353,10 @@ fn receive_fd(socket: &UnixStream) -> io::Result<OwnedFd> {
 pub(crate) enum Detach {
     /// Refused while files are open.
     IfIdle,
-    /// The name goes at once, the rest with the last open file.
+    /// The name is removed at once, the rest with the last open file.
     Now,
-    /// As [`Self::Now`], of a mount without a server: whoever waits for an answer there gets an
-    /// error, where we may do that.
+    /// As [`Self::Now`], of a mount without a server: callers waiting for a reply get an error, if
+    /// we have the permission.
     Dead,
 }
 

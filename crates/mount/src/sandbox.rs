@@ -1,4 +1,4 @@
-//! The restrictions of a process that is about to read bytes nobody vouches for.
+//! The restrictions of a process that is about to read untrusted bytes.
 //!
 //! After [`restrict`] a process has the files that it opened before, memory, threads and the clock,
 //! and nothing else: no path of the host opens (landlock), no program runs, no socket is made, no
@@ -32,7 +32,7 @@ pub enum SandboxError {
     Capabilities(#[from] rustix::io::Errno),
 }
 
-/// What still holds of the restrictions that were asked for.
+/// The requested restrictions that are in force.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Restricted {
     /// All of them.
@@ -70,7 +70,7 @@ fn restrict_paths(devices: &[&Path]) -> Result<Restricted, SandboxError> {
         .scope(Scope::from_all(abi))?
         .create()?;
     for device in devices {
-        // One that is not there cannot be opened anyhow.
+        // A missing path cannot be opened in any case.
         if let Ok(file) = PathFd::new(device) {
             let access = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
             rules = rules.add_rule(PathBeneath::new(file, access))?;
@@ -124,7 +124,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_mremap,
     libc::SYS_munmap,
     libc::SYS_nanosleep,
-    // Which paths open is landlock's to say.
+    // landlock decides which paths can be opened.
     libc::SYS_openat,
     libc::SYS_ppoll,
     libc::SYS_pread64,
@@ -171,7 +171,7 @@ const BLKSSZGET: u64 = 0x1268;
 const BLKGETSIZE64: u64 = 0x8008_1272;
 /// Of `enum io_uring_register_op`.
 const IORING_REGISTER_ENABLE_RINGS: u64 = 12;
-/// What a program asks of its terminal (asm-generic/ioctls.h): whether it is one, and how large.
+/// Queries of a terminal (asm-generic/ioctls.h): whether it is one, and its size.
 const TCGETS: u64 = 0x5401;
 const TIOCGWINSZ: u64 = 0x5413;
 
@@ -209,7 +209,7 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     rules.insert(libc::SYS_prctl, names?);
     // Rings that were made before are used from now on.
     rules.insert(libc::SYS_io_uring_register, vec![equals(1, IORING_REGISTER_ENABLE_RINGS)?]);
-    // A thread says how urgent what it writes is (IOPRIO_WHO_PROCESS, 0).
+    // A thread sets the I/O priority of its writes (IOPRIO_WHO_PROCESS, 0).
     let [who, which] = [(0, 1), (1, 0)].map(|(argument, value)| {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
     });
@@ -219,7 +219,7 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     // A thread of this process that ends it (abort).
     let own = u64::from(std::process::id());
     rules.insert(libc::SYS_tgkill, vec![equals(0, own)?]);
-    // What is not known here is answered as an older kernel would: callers fall back.
+    // Unknown calls fail as on an older kernel: callers fall back.
     let refused = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
     let arch = std::env::consts::ARCH.try_into()?;
     SeccompFilter::new(rules, refused, SeccompAction::Allow, arch)?.try_into()

@@ -1,4 +1,4 @@
-//! The server: opens, mounts, restricts itself, reads, answers, and ends well.
+//! The server: opens, mounts, restricts itself, reads, answers, and ends in order.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -24,10 +24,10 @@ use crate::mountpoint::{self, Detach, mount_at};
 use crate::options::MountOptions;
 use crate::sandbox;
 use crate::server::Server;
-use crate::transport::{Awake, FUSE_DEVICE, Fuse, Rings, Transport};
+use crate::transport::{CpuLatencyRequest, FUSE_DEVICE, Fuse, Rings, Transport};
 use crate::unmount;
 
-/// What the server tells the process outside: a word, and for the first the device number of the
+/// Messages of the server to the supervisor: a word, and for the first the device number of the
 /// mount.
 pub(crate) const MOUNTED: &str = "mounted";
 pub(crate) const READY: &str = "ready";
@@ -37,7 +37,7 @@ pub(crate) const ASKS_TO_STOP: &str = "asks-to-stop";
 pub(crate) const UNMOUNTED: &str = "unmounted";
 /// The thread of the number that follows lives as long as the server.
 pub(crate) const LIVES: &str = "lives";
-/// What that one tells the server.
+/// Messages of the supervisor to the server.
 pub(crate) const STOP: &str = "stop";
 
 /// Event loops for each processor: some wait for the device.
@@ -45,10 +45,10 @@ const LOOPS_A_PROCESSOR: usize = 2;
 const MIN_LOOPS: usize = 4;
 const MAX_LOOPS: usize = 32;
 
-/// Memory of the volume, unless other is asked for: the kernel's cache delays writes as well.
+/// Memory of the volume by default: the kernel's cache delays writes as well.
 const DEFAULT_MEMORY: u64 = 64 << 20;
 
-/// What is to be mounted where.
+/// An image and its mount point.
 #[derive(Clone, Debug)]
 pub struct MountRequest {
     /// The image, as a device URL.
@@ -57,25 +57,25 @@ pub struct MountRequest {
     pub schemes: Schemes,
     /// The mount point.
     pub point: PathBuf,
-    /// What `-o` said.
+    /// The options of `-o`.
     pub options: MountOptions,
     /// Whether the server restricts itself.
     pub sandbox: bool,
-    /// A descriptor that the key of the image is read from, whatever the image's name says.
+    /// A descriptor from which the key of the image is read, whatever the image's name.
     pub key_descriptor: Option<u32>,
 }
 
 enum Event {
     /// The mount is gone.
     Unmounted(io::Result<()>),
-    /// A signal asks for the end.
+    /// A signal requests the end.
     Signal,
-    /// The process outside says: now.
+    /// The supervisor's order to end.
     Stop,
 }
 
 /// Mounts and serves until the mount is gone, or until the process at the other end of `control`
-/// says so; then everything is on the device and the volume says that it is clean. Call it before
+/// orders the end; then everything is on the device and the volume is marked clean. Call it before
 /// any other thread is started.
 ///
 /// # Errors
@@ -97,7 +97,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let found = match (journal_path(options)?, url.plain_device(&files)) {
         (None, Some(Ok(device))) => find_journal(&*device, options)
             .map_err(|error| not_opened(&image, Error::Journal(error)))?,
-        // Where it is not named, opening the image tells why.
+        // If it is not named, opening the image reports the reason.
         (named, _) => named,
     };
     let journal = found
@@ -130,14 +130,14 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
         }
     };
     let entry = mount_at(&request.point).map_err(|source| {
-        // Nobody else knows of it yet.
+        // No other process uses it yet.
         let _ = mountpoint::detach(&request.point, Detach::Dead);
         failed(source)
     })?;
-    tell(&control, &format!("{MOUNTED} {}", entry.map(|entry| entry.device).unwrap_or_default()));
+    send(&control, &format!("{MOUNTED} {}", entry.map(|entry| entry.device).unwrap_or_default()));
 
     let rings = if options.io_uring { prepare_rings(&mounted.connection) } else { None };
-    let awake = if options.busy_poll { prepare_awake() } else { None };
+    let cpu_latency = if options.busy_poll { prepare_cpu_latency() } else { None };
 
     // No directory is kept from being unmounted.
     std::env::set_current_dir("/").map_err(failed)?;
@@ -156,12 +156,12 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
         .map_err(|source| not_opened(&image, source))?;
     let server = Arc::new(Server::new(volume, env, options));
     let (connection, writeback_cache) = (mounted.connection, options.writeback_cache);
-    let fuse = Fuse { connection, clones, writeback_cache, processors, rings, awake };
+    let fuse = Fuse { connection, clones, writeback_cache, processors, rings, cpu_latency };
     let running = fuse.start(server.clone(), threads).map_err(failed)?;
 
     let (sender, events) = channel();
     watch(sender, signals, (control_in, control.clone()), running).map_err(failed)?;
-    tell(&control, READY);
+    send(&control, READY);
     let outcome = wait_for_the_end(&events, &control, &server);
     server.close().map_err(|source| MountError::Volume { image, source })?;
     outcome.map_err(failed)
@@ -200,8 +200,7 @@ fn not_opened(image: &Path, source: Error) -> MountError {
     }
 }
 
-/// Rings for requests to come by, where the kernel offers that: it is off unless root has switched
-/// it on.
+/// Rings for requests, if the kernel offers that: it is off unless root has switched it on.
 fn prepare_rings(connection: &OwnedFd) -> Option<Rings> {
     let is_on = fs::read_to_string("/sys/module/fuse/parameters/enable_uring").ok()?.trim() == "Y";
     // A queue for each, whether it is on or not.
@@ -211,8 +210,8 @@ fn prepare_rings(connection: &OwnedFd) -> Option<Rings> {
 }
 
 /// A claim on idle processors, of which all that are on would poll.
-fn prepare_awake() -> Option<Awake> {
-    Awake::prepare(last_processor("/sys/devices/system/cpu/online")? + 1)
+fn prepare_cpu_latency() -> Option<CpuLatencyRequest> {
+    CpuLatencyRequest::prepare(last_processor("/sys/devices/system/cpu/online")? + 1)
 }
 
 /// The last one of a list like `0-3` or `0,2`.
@@ -220,9 +219,9 @@ fn last_processor(list: &str) -> Option<usize> {
     fs::read_to_string(list).ok()?.trim().rsplit(['-', ',']).next()?.parse().ok()
 }
 
-/// A server whose mount is gone keeps the image until all is on the device: umount(8) does not wait
-/// for that, so that this does. `claimed` says that the kernel will hold the device for the mount:
-/// it refuses to when somebody else has it.
+/// A server whose mount is gone keeps the image until all data are on the device: umount(8) does
+/// not wait for that, so this does. `claimed` is whether the kernel will hold the device for the
+/// mount: it refuses to if another process has it.
 fn open_files(url: &DeviceUrl, options: &MountOptions, claimed: bool) -> Result<Files, MountError> {
     let read_only = options.read_only;
     // Pages of the host's cache would be memory too.
@@ -296,13 +295,13 @@ fn open_volume(
     Ok(Volume::open(device, env, &live)?.into())
 }
 
-/// Tells the process outside. When it has gone there is nobody to tell.
-fn tell(control: &Mutex<UnixStream>, word: &str) -> bool {
+/// Sends a message to the supervisor. If it has ended, the message is dropped.
+fn send(control: &Mutex<UnixStream>, word: &str) -> bool {
     let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
     writeln!(control, "{word}").is_ok()
 }
 
-/// Starts the threads that wait for what may end the server.
+/// Starts the threads that wait for events that end the server.
 fn watch(
     sender: Sender<Event>,
     mut signals: Signals,
@@ -324,12 +323,12 @@ fn watch(
         }
     })?;
     named("control").spawn(move || {
-        tell(&control, &format!("{LIVES} {}", rustix::thread::gettid().as_raw_nonzero()));
-        // The end of it is no order: the mount goes on without the process outside.
+        send(&control, &format!("{LIVES} {}", rustix::thread::gettid().as_raw_nonzero()));
+        // The end of the socket is not an order: the mount continues without the supervisor.
         for line in BufReader::new(orders).lines().map_while(Result::ok) {
             if line == STOP {
-                // Once the volume is being closed nobody takes it. This thread stays: its end would
-                // be taken for the server's.
+                // Once the volume is being closed, no thread takes it. This thread stays: its end
+                // would be taken for the server's.
                 let _ = sender.send(Event::Stop);
             }
         }
@@ -352,13 +351,12 @@ fn wait_for_the_end(
             Ok(Event::Unmounted(outcome)) => {
                 if outcome.is_ok() {
                     // Before the image is free: who waits for it may mount there again.
-                    tell(control, UNMOUNTED);
+                    send(control, UNMOUNTED);
                 }
                 return outcome;
             }
-            // The process outside unmounts, and says when that does not work; without it this is
-            // the end.
-            Ok(Event::Signal) if tell(control, ASKS_TO_STOP) => {}
+            // The supervisor unmounts, and reports a failure; without it this is the end.
+            Ok(Event::Signal) if send(control, ASKS_TO_STOP) => {}
             Ok(Event::Signal | Event::Stop) | Err(_) => return Ok(()),
         }
     }

@@ -23,7 +23,7 @@ use crate::MountError;
 use crate::mountpoint::{Detach, control_dir, detach, mount_at};
 use crate::serve::{ASKS_TO_STOP, LIVES, MOUNTED, READY, STOP, UNMOUNTED};
 
-/// Where messages of the server go.
+/// Destination of the server's messages.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reports {
     /// To this process's standard error.
@@ -45,7 +45,7 @@ enum Event {
     /// threads is no more.
     Gone,
     Signal,
-    /// What the kernel's cache held of open files is on its way.
+    /// The kernel has written back its cache of open files.
     Flushed,
 }
 
@@ -92,7 +92,7 @@ pub fn supervise(
         }
     });
 
-    let mut outside = Outside {
+    let mut supervisor = Supervisor {
         point,
         control: ours,
         device: None,
@@ -105,29 +105,29 @@ pub fn supervise(
         match events.recv().unwrap_or(Event::Gone) {
             Event::Line(line) if line == READY => {
                 if let Some(ready) = ready.take() {
-                    // What was said before must not come after.
+                    // Earlier output must not follow it.
                     is_mounted.store(true, Ordering::Release);
                     ready();
                 }
             }
-            Event::Line(line) if line == ASKS_TO_STOP => outside.stop(&sender),
+            Event::Line(line) if line == ASKS_TO_STOP => supervisor.stop(&sender),
             // Its device number may soon be another mount's.
-            Event::Line(line) if line == UNMOUNTED => outside.device = None,
+            Event::Line(line) if line == UNMOUNTED => supervisor.device = None,
             Event::Line(line) => {
                 if let Some(device) = line.strip_prefix(MOUNTED) {
-                    outside.is_mounted_as(device.trim());
+                    supervisor.is_mounted_as(device.trim());
                 } else if let Some(thread) = line.strip_prefix(LIVES) {
-                    outside.watch(thread.trim());
+                    supervisor.watch(thread.trim());
                 }
             }
-            Event::Signal => outside.stop(&sender),
-            Event::Flushed => outside.order(),
+            Event::Signal => supervisor.stop(&sender),
+            Event::Flushed => supervisor.order(),
             Event::Gone => break,
         }
     }
-    // Before the wait: a thread of the server may be inside the kernel and wait for what nobody
-    // answers any more.
-    outside.clean_up();
+    // Before the wait: a thread of the server may be inside the kernel and wait for a reply that
+    // never comes.
+    supervisor.clean_up();
     let code = exit_code(&mut child).map_err(failed)?;
     if let Some(log) = log {
         // It ends with the server's standard error.
@@ -145,22 +145,22 @@ fn exit_code(child: &mut Child) -> io::Result<u8> {
     Ok(status.code().map_or(1, |code| u8::try_from(code).unwrap_or(1)))
 }
 
-/// What the process outside knows of the mount.
-struct Outside<'a> {
+/// The supervisor's knowledge of the mount.
+struct Supervisor<'a> {
     point: &'a Path,
     control: UnixStream,
     /// The device number of the mount, once there is one.
     device: Option<String>,
-    /// Whatever is written there ends the mount's connection to its server, if it is still there,
-    /// and no other one.
+    /// Writing to it ends the mount's connection to its server, if it still exists, and no other
+    /// one.
     abort: Option<File>,
     is_watched: bool,
     is_stopping: bool,
 }
 
-impl Outside<'_> {
-    /// The server has mounted, which it says before it reads the image; what it says later may be
-    /// the image's doing.
+impl Supervisor<'_> {
+    /// The server reports the mount before it reads the image; later messages may be forged by the
+    /// image.
     fn is_mounted_as(&mut self, device: &str) {
         if self.device.is_some() {
             return;
@@ -176,10 +176,10 @@ impl Outside<'_> {
     /// Has a thread wait for the end of that thread of the server, which lives as long as the
     /// server.
     ///
-    /// A server that is killed has ended when its last thread has, and its connection to the kernel
-    /// with it. A thread that has the kernel drop what it keeps of a file waits there for requests
-    /// on that file; once the other threads are gone nobody answers those. So the connection is
-    /// ended from here. Kernels before 6.9 do not tell of threads: there it is not.
+    /// A killed server has ended when its last thread has, and its connection to the kernel with
+    /// it. A thread that has the kernel drop its cache of a file waits there for requests on that
+    /// file; once the other threads are gone no thread answers those. So the supervisor ends the
+    /// connection. Kernels before 6.9 do not report the end of threads: there it does not.
     fn watch(&mut self, thread: &str) {
         let Some(thread) = thread.parse().ok().and_then(Pid::from_raw) else { return };
         if self.is_watched {
@@ -204,7 +204,7 @@ impl Outside<'_> {
                 // One that has ended by itself needs no more.
                 let _ = abort.write_all(b"1");
             }
-            // What the server has said is read before the end is seen.
+            // The server's output is read before its end is seen.
             let _ = control.shutdown(Shutdown::Read);
         });
     }
@@ -217,7 +217,7 @@ impl Outside<'_> {
         }
         self.is_stopping = true;
         if !self.is_there() {
-            // Gone here; somebody else's mount namespace may still have it.
+            // It is gone here; another mount namespace may still have it.
             return self.order();
         }
         if detach(self.point, Detach::IfIdle).is_ok() {
@@ -237,7 +237,7 @@ impl Outside<'_> {
         let _ = writeln!(self.control, "{STOP}");
     }
 
-    /// Whether the mount is there, and not another one in its place.
+    /// Whether the mount exists, and no other one has replaced it.
     fn is_there(&self) -> bool {
         let found = mount_at(self.point).ok().flatten();
         found.is_some_and(|entry| self.device.as_deref() == Some(&entry.device))
@@ -253,8 +253,8 @@ impl Outside<'_> {
     }
 }
 
-/// Passes on what the server says: to standard error until the volume is mounted, then to the
-/// system's log.
+/// Copies the server's output: to standard error until the volume is mounted, then to the system's
+/// log.
 fn pass_on(stderr: ChildStderr, is_mounted: Arc<AtomicBool>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let log = UnixDatagram::unbound().and_then(|socket| {
@@ -266,7 +266,7 @@ fn pass_on(stderr: ChildStderr, is_mounted: Arc<AtomicBool>) -> thread::JoinHand
                 (_, false) => eprintln!("{line}"),
                 (Ok(log), true) => {
                     let message = format!("<{LOG_PRIORITY}>extant[{}]: {line}", std::process::id());
-                    // A log that is full or gone loses the line, nothing else.
+                    // If the log is full or gone, only the line is lost.
                     let _ = log.send(message.as_bytes());
                 }
                 (Err(_), true) => {}

@@ -15,19 +15,18 @@ use rustix::mount::UnmountFlags;
 use crate::mountpoint::{Detach, canonical_point, detach, mount_at, mounts};
 use crate::{MountError, transport};
 
-/// Between two looks at the image's lock.
+/// Time between two tests of the image's lock.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// How long a mount that is busy is tried again.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// How long the server may take to thaw its volume.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Between two tries: calls that come one after the other leave moments between them.
+/// Time between two tries: calls in sequence leave moments between them.
 const SHORT_PAUSE: Duration = Duration::from_micros(200);
 
-/// Takes the mount at `point` away and returns when its server has let the image go: everything is
-/// on the device then. With `lazy` the name goes at once, even while files are open, and nothing is
-/// waited for.
+/// Unmounts `point` and returns when its server has released the image: everything is on the device
+/// then. With `lazy` the name is removed at once, even while files are open, without waiting.
 ///
 /// # Errors
 /// Nothing of ours is mounted there, or files are open.
@@ -58,8 +57,8 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
     Ok(())
 }
 
-/// Takes the mount at `point` away as `umount -f` does: calls that wait for the server end in
-/// errors, and the server is not waited for. With `lazy` the name goes even while files are open.
+/// Unmounts `point` as `umount -f` does: calls that wait for the server end in errors, without
+/// waiting for the server. With `lazy` the name is removed even while files are open.
 ///
 /// # Errors
 /// The kernel refuses: files are open, or the caller is not root.
@@ -75,7 +74,7 @@ pub fn unmount_by_force(point: &Path, lazy: bool) -> Result<(), MountError> {
 }
 
 /// Thaws a frozen volume: the kernel writes back its cache before it unmounts, and without a mount
-/// point there is no way to thaw. A server that does not answer within [`ANSWER`] is left alone.
+/// point it cannot be thawed. A server that does not answer within [`ANSWER`] is left alone.
 fn thaw(point: &Path) {
     let (point, (done, thawed)) = (point.to_owned(), channel());
     thread::spawn(move || {
@@ -114,8 +113,8 @@ pub fn is_closing(image: &Path) -> bool {
         && holders(&image).iter().any(|process| is_server(process))
 }
 
-/// The processes that have locks on a file, as far as the kernel tells of them; and on files of its
-/// number in other file systems, as btrfs calls its devices otherwise there.
+/// The processes that have locks on a file, as far as the kernel shows them; also of files with its
+/// number in other file systems, as btrfs shows different devices there.
 fn holders(file: &Path) -> Vec<String> {
     let (Ok(metadata), Ok(table)) = (fs::metadata(file), fs::read_to_string("/proc/locks")) else {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! The server by itself, without the kernel in front of it: what it judges, and what it does not
-//! wait for.
+//! The server by itself, without the kernel in front of it: its checks, and the calls that do not
+//! block.
 
 use std::fs;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn flags(server: &Server, file: InodeNo) -> InodeFlags {
     InodeFlags::from_bits_retain(u32::from_le_bytes(answer[..4].try_into().expect("four bytes")))
 }
 
-/// Kernels before 5.13 hand these on without having looked at who asks.
+/// Kernels before 5.13 pass these on without having checked the caller.
 #[test]
 fn flags_and_projects_are_for_the_owner_and_some_for_root_alone() {
     if tool("mke2fs").is_none() {
@@ -146,7 +146,7 @@ fn a_directory_is_listed_to_its_end_while_the_volume_waits_to_be_closed() {
                 }
                 closer
             });
-            assert!(listing.hold(entry.inode).is_some());
+            assert!(listing.look_up(entry.inode).is_some());
             names += 1;
             true
         });

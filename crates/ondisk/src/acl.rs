@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_nobody_cannot_be_named() {
+    fn the_invalid_id_cannot_be_named() {
         use Subject::*;
         let entries = [Owner, OwningGroup, Group(NO_ID), Mask, Other];
         let acl = Acl::new(entries.map(|subject| entry(subject, 4)).into());
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_inherits_no_more_than_was_asked_for() {
+    fn a_new_file_inherits_no_more_than_the_requested_mode() {
         let (mode, acl) = sample().inherited(0o100_600);
         assert_eq!(mode, 0o100_600);
         let acl = acl.unwrap();

@@ -27,9 +27,9 @@ pub enum ErrorCode {
 pub struct LoggedError {
     /// Seconds since 1970, of which the superblock keeps 40 bits.
     pub time: u64,
-    /// The inode of the error; 0 if there is none.
+    /// The inode of the error; 0 without one.
     pub inode: InodeNo,
-    /// The block of the error; 0 if there is none.
+    /// The block of the error; 0 without one.
     pub block: BlockNo,
     /// The kind of error.
     pub code: ErrorCode,

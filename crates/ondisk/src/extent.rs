@@ -695,7 +695,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_judged_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), depth in 0_u16..7) {
+        fn any_bytes_are_checked_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), depth in 0_u16..7) {
             let mut bytes = bytes;
             if let Some(magic) = bytes.first_chunk_mut::<2>() {
                 *magic = EXTENT_MAGIC.to_le_bytes();

@@ -166,7 +166,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn special_sequences_are_told_from_a_mounts() {
+    fn special_sequences_differ_from_a_mounts() {
         assert_eq!(MmpSequence::decode(0xff4d_4d50), MmpSequence::Clean);
         assert_eq!(MmpSequence::decode(0xe24d_4d50), MmpSequence::Fsck);
         assert_eq!(MmpSequence::decode(MAX_SEQUENCE), MmpSequence::Mounted(MAX_SEQUENCE));

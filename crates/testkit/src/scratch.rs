@@ -83,8 +83,8 @@ fn workspace() -> &'static Path {
 /// workspace.
 pub fn corpora() -> Option<PathBuf> {
     let named = std::env::var_os("EXTANT_CORPORA").map(PathBuf::from);
-    let beside = || Some(workspace().parent()?.join("shared/corpora"));
-    named.or_else(beside).filter(|path| path.is_dir())
+    let shared = || Some(workspace().parent()?.join("shared/corpora"));
+    named.or_else(shared).filter(|path| path.is_dir())
 }
 
 /// The directory of `cargo xtask corpora` for the project's own corpus.

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oracles_tell_a_fresh_image_from_a_damaged_one() {
+    fn the_oracles_distinguish_a_fresh_image_from_a_damaged_one() {
         if tool("mke2fs").is_none() {
             skip!("mke2fs is not installed");
         }

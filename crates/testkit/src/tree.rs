@@ -313,22 +313,17 @@ impl Grower {
     fn acls(&mut self) -> io::Result<()> {
         let file = self.file("xattrs/acl", b"")?;
         let acl = acl(&[
-            (1, 6, NOBODY),
+            (1, 6, NO_ID),
             (2, 7, 1000),
             (2, 4, 1001),
-            (4, 4, NOBODY),
-            (16, 7, NOBODY),
-            (32, 0, NOBODY),
+            (4, 4, NO_ID),
+            (16, 7, NO_ID),
+            (32, 0, NO_ID),
         ]);
         set_xattr(&file, "system.posix_acl_access", &acl)?;
         let dir = self.dir("xattrs/acl-dir")?;
-        let default = self::acl(&[
-            (1, 7, NOBODY),
-            (4, 5, NOBODY),
-            (8, 7, 100),
-            (16, 7, NOBODY),
-            (32, 5, NOBODY),
-        ]);
+        let default =
+            self::acl(&[(1, 7, NO_ID), (4, 5, NO_ID), (8, 7, 100), (16, 7, NO_ID), (32, 5, NO_ID)]);
         set_xattr(&dir, "system.posix_acl_default", &default)?;
         set_xattr(&dir, "system.posix_acl_access", &default)
     }
@@ -373,7 +368,7 @@ impl Grower {
 }
 
 /// The ID of ACL entries without a user or group.
-const NOBODY: u32 = u32::MAX;
+const NO_ID: u32 = u32::MAX;
 
 /// The kernel's format of an ACL: version 2, then (tag, permissions, ID) in order.
 fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {

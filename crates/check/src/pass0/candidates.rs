@@ -1,9 +1,8 @@
-//! Candidates for the superblock: whether one fits what lies on the device, where the primary one
-//! makes sense and its own descriptors contradict it. Judged before anything is written through
-//! either.
+//! Candidates for the superblock: whether one fits the data on the device, if the primary one is
+//! valid but its own descriptors contradict it. Decided before anything is written through either.
 
 use super::backup_table;
-use super::find::{Found, backups};
+use super::find::{SuperblockCandidate, backups};
 use super::table_places::{TABLES, bad_places, place, table_blocks};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -18,9 +17,9 @@ use std::cmp::Reverse;
 
 /// A superblock to work with, and the descriptors.
 pub(super) struct Chosen {
-    pub(super) found: Found,
+    pub(super) found: SuperblockCandidate,
     pub(super) table: DescriptorTable,
-    /// The descriptors come from a backup, whose marks are those of the day the volume was made.
+    /// The descriptors come from a backup, whose marks are those of the time of mkfs.
     pub(super) is_table_backup: bool,
 }
 
@@ -45,7 +44,7 @@ impl Fit {
 /// The primary superblock that was found, or a candidate that fits the device better.
 pub(super) fn choose(
     device: &dyn Device,
-    found: Found,
+    found: SuperblockCandidate,
     block_size: Option<u32>,
 ) -> Result<Chosen, CheckError> {
     let table = read_table(device, &found.geometry)?;
@@ -68,7 +67,7 @@ pub(super) fn choose(
             let fit = fit(device, &raw, &geometry, &table);
             if fit > least && best.as_ref().is_none_or(|(other, _)| fit > *other) {
                 let flaw = Flaw::Rule("it does not fit the group descriptors");
-                let found = Found {
+                let found = SuperblockCandidate {
                     raw,
                     geometry: geometry.clone(),
                     group,
@@ -113,9 +112,11 @@ fn fit(
     }
 }
 
-/// Without a backup: as many blocks reserved for descriptors as lie in front of the first table of
-/// group 0.
-fn with_reserved_blocks(found: &Found, table: &DescriptorTable) -> Option<Found> {
+/// Without a backup: reserves as many blocks for descriptors as precede the first table of group 0.
+fn with_reserved_blocks(
+    found: &SuperblockCandidate,
+    table: &DescriptorTable,
+) -> Option<SuperblockCandidate> {
     let geometry = &found.geometry;
     let desc = table.get(GroupNo(0), geometry);
     let start = geometry.superblock_block().0 + 1 + u64::from(classic_desc_blocks(geometry));
@@ -127,7 +128,7 @@ fn with_reserved_blocks(found: &Found, table: &DescriptorTable) -> Option<Found>
     raw.s_reserved_gdt_blocks.set(reserved);
     raw.seal();
     let finding = Finding::new(Code::ReservedGdtWrong).found(u64::from(before));
-    Some(Found {
+    Some(SuperblockCandidate {
         geometry: Geometry::new(&raw).ok()?,
         raw,
         counted: Some(finding.expected(u64::from(reserved))),

@@ -1,7 +1,7 @@
 //! Closing a volume that was checked: what waited for sound bitmaps is made, the check is stamped,
 //! backups are renewed.
 
-use super::{Facts, Ready};
+use super::{OpenState, Prepared};
 use crate::finding::{Code, Finding};
 use crate::recorder::Recorder;
 use crate::store::CheckError;
@@ -46,16 +46,16 @@ pub fn needs_check(superblock: &Superblock, now: u64) -> Option<String> {
     None
 }
 
-impl Ready {
-    /// Whether the front part found something that only the passes can put right or that makes the
-    /// superblock's word doubtful.
+impl Prepared {
+    /// Whether pass 0 found something that only the passes can repair, or that makes the
+    /// superblock's state flags unreliable.
     pub fn needs_passes(&self) -> bool {
-        self.facts.needs_passes || self.facts.from_backup || self.facts.has_errors_left
+        self.state.needs_passes || self.state.from_backup || self.state.has_errors_left
     }
 
-    /// Whether the front part found something worse than a note that was not repaired.
+    /// Whether pass 0 found something worse than a note that was not repaired.
     pub fn has_errors_left(&self) -> bool {
-        self.facts.has_errors_left
+        self.state.has_errors_left
     }
 
     /// Makes what waited for sound bitmaps, stamps the check and renews the backups where something
@@ -64,20 +64,20 @@ impl Ready {
     /// # Errors
     /// The device failed.
     pub fn close(self, closing: Closing, recorder: &Recorder<'_>) -> Result<(), CheckError> {
-        let Self { store, device, mut facts, env } = self;
+        let Self { store, device, mut state, env } = self;
         if !recorder.may_repair() {
             return Ok(());
         }
-        let was_changed = store.is_changed() || facts.is_repaired;
-        facts.lost_journal = facts.lost_journal.or(store.lost_journal());
+        let was_changed = store.is_changed() || state.is_repaired;
+        state.lost_journal = state.lost_journal.or(store.lost_journal());
         drop(store);
         let now = env.now().seconds.max(0).cast_unsigned();
         let mut volume = OfflineVolume::open(device.clone())?;
         if closing == Closing::Clean {
-            restore(&mut volume, &facts, recorder, now)?;
+            restore(&mut volume, &state, recorder, now)?;
         }
-        if closing == Closing::Skipped && facts.has_orphans {
-            // Without the passes nothing else puts right what the superblock said before.
+        if closing == Closing::Skipped && state.has_orphans {
+            // Without the passes nothing else repairs the old values of the superblock.
             volume.sum_free_counts();
         }
         if closing == Closing::Clean && was_changed {
@@ -87,10 +87,10 @@ impl Ready {
             stamp(&mut volume, closing, now)?;
         }
         volume.commit()?;
-        if closing != Closing::ErrorsLeft && (was_changed || facts.from_backup) {
+        if closing != Closing::ErrorsLeft && (was_changed || state.from_backup) {
             renew_backups(&mut volume)?;
         }
-        if facts.mmp_claimed {
+        if state.mmp_claimed {
             volume.release_mmp(now)?;
         }
         Ok(())
@@ -121,19 +121,19 @@ fn renew_journal_copy(volume: &mut OfflineVolume) -> Result<(), CheckError> {
 /// A new journal in the place of one that was taken off.
 fn restore(
     volume: &mut OfflineVolume,
-    facts: &Facts,
+    state: &OpenState,
     recorder: &Recorder<'_>,
     now: u64,
 ) -> Result<(), CheckError> {
-    let Some(blocks) = facts.lost_journal else { return Ok(()) };
+    let Some(blocks) = state.lost_journal else { return Ok(()) };
     if volume.raw.features().compat.contains(CompatFeatures::HAS_JOURNAL) {
         return Ok(());
     }
-    if !recorder.ask_unstopped(Finding::new(Code::JournalRecreate)) {
+    if !recorder.should_fix_without_abort(Finding::new(Code::JournalRecreate)) {
         return Ok(());
     }
     let no_room = |detail: String| {
-        recorder.ask_unstopped(Finding::new(Code::JournalNoRoom).detail(detail));
+        recorder.should_fix_without_abort(Finding::new(Code::JournalNoRoom).detail(detail));
     };
     let Some(shape) = journal_shape(volume, blocks)? else {
         no_room("there are not enough free blocks".to_owned());
@@ -147,7 +147,7 @@ fn restore(
             return Ok(());
         }
     };
-    recorder.ask_unstopped(Finding::new(Code::JournalRegenerated).detail(detail));
+    recorder.should_fix_without_abort(Finding::new(Code::JournalRegenerated).detail(detail));
     Ok(())
 }
 
@@ -208,7 +208,7 @@ fn renew_backups(volume: &mut OfflineVolume) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// What makes the volume what it is; counts and times may differ.
+/// The fields that identify the volume; counts and times may differ.
 fn essence(raw: &RawSuperblock) -> impl PartialEq + use<> {
     let superblock = Superblock::decode(raw);
     (

@@ -1,6 +1,6 @@
-//! What the files before pass 1 share: the volume under way, and why it was not opened.
+//! State that the files of pass 0 share: the volume being opened, and errors of opening.
 
-use super::find::Wanted;
+use super::find::SuperblockChoice;
 use crate::finding::Finding;
 use crate::recorder::Recorder;
 use crate::store::{CheckError, Store};
@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// What opening is told.
+/// Options of opening.
 #[derive(Clone)]
-pub struct OpenOptions {
+pub struct CheckOpenOptions {
     /// Which superblock to take (`-b`, `-B`).
-    pub superblock: Wanted,
+    pub superblock: SuperblockChoice,
     /// The device of an external journal (`-j`).
     pub journal: Option<Arc<dyn Device>>,
     /// The number of that device, as the superblock stores it; `None` leaves the superblock's as it
@@ -30,9 +30,9 @@ pub struct OpenOptions {
     pub fresh_uuid: Uuid,
     /// The clock.
     pub env: Env,
-    /// Whether times of the superblock are judged. e2fsck does so where a check is asked for
+    /// Whether times of the superblock are checked. e2fsck checks them if the check is forced
     /// (`-f`).
-    pub judges_times: bool,
+    pub checks_times: bool,
     /// Seconds that a time of the superblock may lie in the future: a machine's clock may tick
     /// local time.
     pub time_fudge: u64,
@@ -40,34 +40,34 @@ pub struct OpenOptions {
     pub waiting: Option<Arc<dyn Fn(u64) + Send + Sync>>,
 }
 
-impl Default for OpenOptions {
+impl Default for CheckOpenOptions {
     fn default() -> Self {
         Self {
-            superblock: Wanted::default(),
+            superblock: SuperblockChoice::default(),
             journal: None,
             journal_number: None,
             fresh_uuid: Uuid::NIL,
             env: Env::threads(),
-            judges_times: true,
+            checks_times: true,
             time_fudge: 24 * 60 * 60,
             waiting: None,
         }
     }
 }
 
-impl fmt::Debug for OpenOptions {
+impl fmt::Debug for CheckOpenOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenOptions").field("superblock", &self.superblock).finish_non_exhaustive()
     }
 }
 
-/// Why a volume was not opened. What was found before is recorded all the same.
+/// Error of opening a volume. Findings before it are recorded all the same.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The device failed, or the policy ended the run.
     #[error(transparent)]
     Check(#[from] CheckError),
-    /// No superblock makes sense.
+    /// No superblock is valid.
     #[error("no valid superblock, and no backup of it was found: {0}")]
     NoSuperblock(FormatError),
     /// The volume has features that this version cannot check.
@@ -83,7 +83,7 @@ pub enum OpenError {
         /// Whole blocks of the device.
         device: u64,
     },
-    /// The journal stands in the way.
+    /// The journal prevents opening.
     #[error("{0}")]
     Journal(#[from] JournalError),
     /// The device of an external journal cannot be opened.
@@ -153,9 +153,9 @@ impl From<DeviceError> for OpenError {
     }
 }
 
-/// What was found out about the volume on the way, for closing it.
+/// Facts about the volume found during opening, used for closing it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct OpenState {
     /// The superblock came from a backup.
     pub(super) from_backup: bool,
     /// So did the descriptors.
@@ -170,39 +170,40 @@ pub(super) struct Facts {
     pub(super) is_repaired: bool,
     /// Something that is worse than a note was not.
     pub(super) has_errors_left: bool,
-    /// The MMP block says that a checker is at work: to be cleared.
+    /// The MMP block is set to FSCK by this check: to be cleared.
     pub(super) mmp_claimed: bool,
 }
 
-/// A volume that the passes can look at.
-pub struct Ready {
+/// A volume that is ready for the passes.
+pub struct Prepared {
     /// Its blocks.
     pub store: Store,
     pub(super) device: Arc<dyn Device>,
-    pub(super) facts: Facts,
+    pub(super) state: OpenState,
     pub(super) env: Env,
 }
 
-impl fmt::Debug for Ready {
+impl fmt::Debug for Prepared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ready").field("facts", &self.facts).finish_non_exhaustive()
+        f.debug_struct("Prepared").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
-/// The front part at work.
-pub(super) struct Front<'a> {
+/// The state of pass 0.
+pub(super) struct Pass0<'a> {
     pub(super) volume: OfflineVolume,
     pub(super) recorder: &'a Recorder<'a>,
-    pub(super) options: &'a OpenOptions,
+    pub(super) options: &'a CheckOpenOptions,
     /// Descriptors that the passes use and that the policy did not let be written.
     pub(super) patches: BTreeMap<u32, GroupDesc>,
-    pub(super) facts: Facts,
-    /// How often a descriptor was looked at: what grows with the square of the groups is seen here.
+    pub(super) state: OpenState,
+    /// Number of times that a descriptor was read: a test bounds it, so that it does not grow with
+    /// the square of the number of groups.
     #[cfg(test)]
-    pub(super) looks: std::cell::Cell<usize>,
+    pub(super) desc_reads: std::cell::Cell<usize>,
 }
 
-impl Front<'_> {
+impl Pass0<'_> {
     pub(super) fn may_repair(&self) -> bool {
         self.recorder.may_repair()
     }
@@ -216,24 +217,24 @@ impl Front<'_> {
     }
 
     /// Whether a finding is to be repaired now.
-    pub(super) fn ask(&mut self, finding: Finding) -> Result<bool, CheckError> {
-        self.recorder.ask(finding)
+    pub(super) fn should_fix(&mut self, finding: Finding) -> Result<bool, CheckError> {
+        self.recorder.should_fix(finding)
     }
 
-    /// Says something that needs no answer.
-    pub(super) fn tell(&mut self, finding: Finding) -> Result<(), CheckError> {
-        self.ask(finding).map(|_| ())
+    /// Reports a finding whose repair is not decided here.
+    pub(super) fn report(&mut self, finding: Finding) -> Result<(), CheckError> {
+        self.should_fix(finding).map(|_| ())
     }
 
     /// A group's descriptor as the passes will see it.
     pub(super) fn desc(&self, group: GroupNo) -> GroupDesc {
         #[cfg(test)]
-        self.looks.set(self.looks.get() + 1);
+        self.desc_reads.set(self.desc_reads.get() + 1);
         self.patches.get(&group.0).cloned().unwrap_or_else(|| self.volume.desc(group))
     }
 
     /// Changes a descriptor: to be written where that was accepted, else for the passes to see.
-    pub(super) fn settle(
+    pub(super) fn set_descriptor(
         &mut self,
         group: GroupNo,
         is_accepted: bool,
@@ -255,8 +256,8 @@ impl Front<'_> {
     }
 }
 
-/// The descriptors beside a backup superblock; a block of the table that has no copy there is the
-/// primary one's.
+/// The descriptors next to a backup superblock; a block of the table without a copy there is taken
+/// from the primary table.
 pub(super) fn backup_table(
     device: &dyn Device,
     geometry: &extant_ondisk::Geometry,

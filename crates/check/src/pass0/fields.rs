@@ -1,6 +1,6 @@
-//! The superblock's fields that `Geometry` does not judge.
+//! The superblock's fields that `Geometry` does not check.
 
-use super::Front;
+use super::Pass0;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_ondisk::inode::RawInode;
@@ -16,14 +16,14 @@ const HURD: u32 = 1;
 /// The extra fields of an inode that the format started with.
 const LEAST_EXTRA: u16 = 4;
 
-impl Front<'_> {
+impl Pass0<'_> {
     pub(super) fn check_fields(&mut self) -> Result<(), CheckError> {
         self.check_form()?;
         self.check_features()?;
         self.check_uuid()?;
         self.check_extra_isize()?;
         self.check_quota_inodes()?;
-        if self.options.judges_times {
+        if self.options.checks_times {
             self.check_times()?;
         }
         self.check_counts()
@@ -34,13 +34,13 @@ impl Front<'_> {
         finding: Finding,
         change: impl FnOnce(&mut RawSuperblock),
     ) -> Result<(), CheckError> {
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             self.volume.update_superblock(change)?;
         }
         Ok(())
     }
 
-    /// What says how the rest is to be read.
+    /// Fields that determine how the rest is read.
     fn check_form(&mut self) -> Result<(), CheckError> {
         let raw = &self.volume.raw;
         let revision = raw.s_rev_level.get();
@@ -180,7 +180,7 @@ impl Front<'_> {
         ];
         for (name, number, reserved) in quotas {
             let number = InodeNo(number);
-            // One file cannot count for two; that of projects has no number of its own.
+            // One file cannot serve two quotas; that of projects has no reserved number.
             let is_shared = reserved.is_some_and(|reserved| reserved != number)
                 && quotas.iter().any(|(other, of, _)| *other != name && *of == number.0);
             let code = if number.0 == 0 {
@@ -189,7 +189,7 @@ impl Front<'_> {
                 let is_possible = self.can_be_file(number) || reserved == Some(number);
                 (!is_possible || is_shared).then_some(Code::QuotaInodeBad)
             } else if [InodeNo::USER_QUOTA, InodeNo::GROUP_QUOTA].contains(&number) {
-                None // nobody else's files
+                None // not other files
             } else if self.is_file(number) {
                 // The number hides the file from the passes of others.
                 Some(Code::QuotaInodeHidesFile)
@@ -199,9 +199,8 @@ impl Front<'_> {
             let Some(code) = code else { continue };
             let finding =
                 Finding::new(code).inode(number).detail(name.to_owned()).found(number.0.into());
-            // Where nothing is written, the passes look at the file of that number as if it had
-            // been.
-            if self.ask(finding)? || !self.may_repair() {
+            // If nothing is written, the passes check the file of that number as if it had been.
+            if self.should_fix(finding)? || !self.may_repair() {
                 self.volume.update_superblock(|raw| match name {
                     "user" => raw.s_usr_quota_inum.set(0),
                     "group" => raw.s_grp_quota_inum.set(0),

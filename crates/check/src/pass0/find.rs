@@ -1,9 +1,9 @@
 //! Finding a superblock and descriptors to work with: the primary ones, or the backups.
 //!
-//! A backup lies at the start of its group. Where groups start depends on what the superblock says,
-//! so all block sizes are tried with the usual group sizes, then with what a broken primary says,
-//! and last the start of the device is searched: a backup knows its group, and lies where that
-//! group starts or is none.
+//! A backup lies at the start of its group. The start of a group depends on the superblock's
+//! values, so all block sizes are tried with the usual group sizes, then with the values of a
+//! corrupt primary, and last the start of the device is searched: a backup contains its group
+//! number, and is valid only at the start of that group.
 
 use crate::finding::{Code, Finding};
 use extant_device::{Device, DeviceError, data_runs};
@@ -20,7 +20,7 @@ const SEARCHED: u64 = 256 << 20;
 
 /// Which superblock to take.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Wanted {
+pub struct SuperblockChoice {
     /// The block of the superblock (`-b`); the primary one, else a backup.
     pub superblock: Option<u64>,
     /// The block size (`-B`); else all are tried.
@@ -29,12 +29,12 @@ pub struct Wanted {
 
 /// A superblock that can be computed with.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct SuperblockCandidate {
     pub(super) raw: RawSuperblock,
     pub(super) geometry: Geometry,
     /// The group whose copy it is.
     pub(super) group: GroupNo,
-    /// What is wrong with the primary one, where it is not this.
+    /// The flaw of the primary one, if this is another.
     pub(super) primary_flaw: Option<FormatError>,
     /// Of the primary one: only its checksum is wrong.
     pub(super) is_checksum_wrong: bool,
@@ -42,7 +42,7 @@ pub(super) struct Found {
     pub(super) counted: Option<Finding>,
 }
 
-impl Found {
+impl SuperblockCandidate {
     /// Whether it is the primary superblock, just as it is stored.
     pub(super) fn is_sound_primary(&self) -> bool {
         self.group.0 == 0
@@ -66,7 +66,7 @@ impl From<DeviceError> for NotFound {
     }
 }
 
-/// Features that no code but their maker's can check, and those that nobody knows.
+/// Features that only programs of their authors can check, and unknown ones.
 pub(super) fn beyond(raw: &RawSuperblock) -> Vec<String> {
     let features = raw.features();
     let mut beyond = features;
@@ -129,7 +129,10 @@ fn block_sizes(wanted: Option<u32>) -> Vec<u32> {
 }
 
 /// Finds a superblock.
-pub(super) fn find(device: &dyn Device, wanted: Wanted) -> Result<Found, NotFound> {
+pub(super) fn find(
+    device: &dyn Device,
+    wanted: SuperblockChoice,
+) -> Result<SuperblockCandidate, NotFound> {
     if let Some(block) = wanted.superblock {
         return named(device, block, wanted.block_size);
     }
@@ -157,7 +160,7 @@ pub(super) fn find(device: &dyn Device, wanted: Wanted) -> Result<Found, NotFoun
         return Err(NotFound::Format(flaw));
     }
     if let Some((backup, geometry, group)) = any_backup(device, &raw, wanted.block_size)? {
-        return Ok(Found {
+        return Ok(SuperblockCandidate {
             raw: backup,
             geometry,
             group,
@@ -166,11 +169,11 @@ pub(super) fn find(device: &dyn Device, wanted: Wanted) -> Result<Found, NotFoun
             counted: None,
         });
     }
-    // Without a backup the primary one is taken if it makes sense but for its checksum.
+    // Without a backup the primary one is taken if it is valid except for its checksum.
     if matches!(flaw, FormatError::Corrupt { flaw: Flaw::Checksum { .. }, .. })
         && let Ok(geometry) = Geometry::new(&raw)
     {
-        return Ok(Found {
+        return Ok(SuperblockCandidate {
             raw,
             geometry,
             group: GroupNo(0),
@@ -190,14 +193,14 @@ fn group_sizes(raw: &RawSuperblock) -> Option<(u32, u32)> {
     (!has_clusters && sizes.0 != sizes.1).then_some(sizes)
 }
 
-/// What cannot be computed with is sound with as many blocks in a group as it has clusters.
-fn with_group_size(raw: &RawSuperblock) -> Option<Found> {
+/// A superblock that `Geometry` refuses is valid with as many blocks in a group as it has clusters.
+fn with_group_size(raw: &RawSuperblock) -> Option<SuperblockCandidate> {
     let (blocks, clusters) = group_sizes(raw)?;
     let mut fixed = *raw;
     fixed.s_blocks_per_group.set(clusters);
     fixed.seal();
     let finding = Finding::new(Code::BlocksPerGroupWrong).found(u64::from(blocks));
-    Some(Found {
+    Some(SuperblockCandidate {
         geometry: Geometry::new(&fixed).ok()?,
         raw: fixed,
         group: GroupNo(0),
@@ -207,9 +210,9 @@ fn with_group_size(raw: &RawSuperblock) -> Option<Found> {
     })
 }
 
-/// What of the primary superblock a backup knows better than what was computed for it: the count of
-/// inodes may be wrong, or what it was compared with, the inodes of a group and the blocks of all;
-/// the blocks of a group; where descriptors begin to lie in their groups.
+/// Takes from a backup the fields of the primary superblock that it knows better than computed
+/// values: the inode count may be wrong, or the fields that it was compared with (the inodes per
+/// group, all blocks); the blocks per group; the first group whose descriptors lie in the groups.
 fn known_better(
     raw: &RawSuperblock,
     fixed: &RawSuperblock,
@@ -247,9 +250,9 @@ fn known_better(
 /// the device either: then it is the device that is too small.
 pub(super) fn fitting(
     device: &dyn Device,
-    found: &Found,
+    found: &SuperblockCandidate,
     block_size: Option<u32>,
-) -> Result<Option<Found>, DeviceError> {
+) -> Result<Option<SuperblockCandidate>, DeviceError> {
     let Some((raw, geometry, group)) = any_backup(device, &found.raw, block_size)? else {
         return Ok(None);
     };
@@ -258,7 +261,7 @@ pub(super) fn fitting(
         found.raw.s_blocks_count_lo.get(),
     );
     let fits = geometry.blocks_count <= device.size() >> geometry.block_bits();
-    Ok(fits.then(|| Found {
+    Ok(fits.then(|| SuperblockCandidate {
         raw,
         geometry,
         group,
@@ -288,7 +291,7 @@ fn odd_field(raw: &RawSuperblock) -> Option<Flaw> {
 fn with_revision(
     raw: &RawSuperblock,
     block_size: Option<u32>,
-) -> Option<Result<Found, FormatError>> {
+) -> Option<Result<SuperblockCandidate, FormatError>> {
     const OLD_INODE_SIZE: u16 = 128;
     let words = [raw.s_feature_compat, raw.s_feature_incompat, raw.s_feature_ro_compat];
     if raw.s_rev_level.get() != 0 || words.iter().all(|word| word.get() == 0) {
@@ -309,7 +312,8 @@ fn with_revision(
         Err(_) => return None,
     };
     let inode_size = fixed.s_inode_size.get();
-    // Inodes of another size do not stand where a reader of the first revision looks for them.
+    // Inodes of another size are not at the offset where a reader of the first revision expects
+    // them.
     let finding = if inode_size == OLD_INODE_SIZE {
         Finding::new(Code::FeaturesOfRevisionZero)
     } else {
@@ -319,12 +323,12 @@ fn with_revision(
     Some(Ok(found))
 }
 
-/// A number of groups of which tables lie together that cannot be: readers refuse it even where the
-/// feature is missing. Only makers and allocators ask for it, so that their default does.
+/// An impossible number of groups in a flex group: readers refuse it even without the feature. Only
+/// mkfs and allocators use it, so it gets the default of mkfs.
 fn with_flex_groups(
     raw: &RawSuperblock,
     block_size: Option<u32>,
-) -> Option<Result<Found, FormatError>> {
+) -> Option<Result<SuperblockCandidate, FormatError>> {
     const DEFAULT: u8 = 4;
     const MOST: u8 = 31;
     let log = raw.s_log_groups_per_flex;
@@ -343,7 +347,10 @@ fn with_flex_groups(
     }))
 }
 
-fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, FormatError> {
+fn primary(
+    raw: &RawSuperblock,
+    block_size: Option<u32>,
+) -> Result<SuperblockCandidate, FormatError> {
     raw.verify(GroupNo(0))?;
     if let Some(found) = with_revision(raw, block_size) {
         return found;
@@ -354,7 +361,7 @@ fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, Format
     if let Some(found) = with_flex_groups(raw, block_size) {
         return found;
     }
-    let mut found = Found {
+    let mut found = SuperblockCandidate {
         raw: *raw,
         geometry: match Geometry::new(raw) {
             Ok(geometry) => geometry,
@@ -376,7 +383,7 @@ fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, Format
     if geometry.has_incompat(IncompatFeatures::META_BG)
         && geometry.first_meta_bg > geometry.desc_blocks()
     {
-        // Makers begin with the first; without a backup nothing else is known.
+        // mkfs starts with the first; without a backup nothing else is known.
         let finding =
             Finding::new(Code::FirstMetaBgTooLarge).found(u64::from(geometry.first_meta_bg));
         found.counted = Some(finding.expected(0));
@@ -392,9 +399,13 @@ fn primary(raw: &RawSuperblock, block_size: Option<u32>) -> Result<Found, Format
     Ok(found)
 }
 
-/// The count of inodes follows from groups and inodes a group: a wrong one alone is no reason to
-/// distrust the rest. Where it is the inodes of a group that cannot be, they follow from the count.
-fn with_inodes_counted(raw: &RawSuperblock, error: FormatError) -> Result<Found, FormatError> {
+/// The inode count follows from the groups and the inodes per group: a wrong count alone is no
+/// reason to reject the rest. If the inodes per group are impossible, they are computed from the
+/// count.
+fn with_inodes_counted(
+    raw: &RawSuperblock,
+    error: FormatError,
+) -> Result<SuperblockCandidate, FormatError> {
     let is_beyond_limits = match &error {
         FormatError::Corrupt { flaw: Flaw::BadValue { field: "s_inodes_count", .. }, .. } => false,
         FormatError::Corrupt {
@@ -433,7 +444,7 @@ fn with_inodes_counted(raw: &RawSuperblock, error: FormatError) -> Result<Found,
     };
     fixed.seal();
     let Ok(geometry) = Geometry::new(&fixed) else { return Err(error) };
-    Ok(Found {
+    Ok(SuperblockCandidate {
         raw: fixed,
         geometry,
         group: GroupNo(0),
@@ -443,15 +454,19 @@ fn with_inodes_counted(raw: &RawSuperblock, error: FormatError) -> Result<Found,
     })
 }
 
-/// Whether groups of so many inodes can be those of the volume: their bitmaps are whole bytes, and
-/// no more inodes are free than there are.
+/// Whether groups of that many inodes can be those of the volume: their bitmaps are whole bytes,
+/// and no more inodes are free than exist.
 fn can_have_inodes(raw: &RawSuperblock, groups: u32, each: u32) -> bool {
     let all = u64::from(groups) * u64::from(each);
     each > 0 && each.is_multiple_of(8) && all >= u64::from(raw.s_free_inodes_count.get())
 }
 
 /// The superblock in the block that the user names.
-fn named(device: &dyn Device, block: u64, block_size: Option<u32>) -> Result<Found, NotFound> {
+fn named(
+    device: &dyn Device,
+    block: u64,
+    block_size: Option<u32>,
+) -> Result<SuperblockCandidate, NotFound> {
     let mut first = None;
     for size in block_sizes(block_size) {
         let Some(offset) = block.checked_mul(u64::from(size)) else { continue };
@@ -466,7 +481,7 @@ fn named(device: &dyn Device, block: u64, block_size: Option<u32>) -> Result<Fou
             continue;
         }
         if let Some((raw, geometry, group)) = backup(device, offset, size)? {
-            return Ok(Found {
+            return Ok(SuperblockCandidate {
                 raw,
                 geometry,
                 group,
@@ -494,7 +509,7 @@ fn primary_flaw(device: &dyn Device) -> Result<Option<FormatError>, DeviceError>
 
 pub(super) type Backup = (RawSuperblock, Geometry, GroupNo);
 
-/// The first backups at the usual places; where there is none, the one that a search finds.
+/// The first backups at the usual locations; if there are none, the one that a search finds.
 pub(super) fn backups(
     device: &dyn Device,
     broken: &RawSuperblock,
@@ -521,7 +536,7 @@ pub(super) fn backups(
 pub(super) fn without_features(
     device: &dyn Device,
     block_size: Option<u32>,
-) -> Result<Option<Found>, DeviceError> {
+) -> Result<Option<SuperblockCandidate>, DeviceError> {
     let Some(broken) = read(device, SUPERBLOCK_OFFSET)? else { return Ok(None) };
     let known = backups(device, &broken, block_size)?.into_iter().find(|(raw, geometry, _)| {
         beyond(raw).is_empty() && geometry.blocks_count <= device.size() >> geometry.block_bits()
@@ -529,7 +544,7 @@ pub(super) fn without_features(
     let finding = Finding::new(Code::FeaturesUnknown).detail(beyond(&broken).join(" "));
     let primary_flaw =
         impossible_features(&broken).map(|it| it.at(Location::Superblock(GroupNo(0))));
-    Ok(known.map(|(raw, geometry, group)| Found {
+    Ok(known.map(|(raw, geometry, group)| SuperblockCandidate {
         raw,
         geometry,
         group,
@@ -539,7 +554,7 @@ pub(super) fn without_features(
     }))
 }
 
-/// A word of features with every bit: some of them contradict each other, so that no program, newer
+/// A feature word with every bit set: some of them contradict each other, so that no program, newer
 /// than this or not, wrote it.
 fn impossible_features(raw: &RawSuperblock) -> Option<Flaw> {
     let words = [

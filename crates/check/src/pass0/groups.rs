@@ -1,7 +1,7 @@
 //! Group descriptors: whether they can be, and what to put in the place of those that cannot.
 
-use super::Front;
-use super::table_places::{TABLES, bad_places, distrust, place, set_place, table_blocks};
+use super::Pass0;
+use super::table_places::{TABLES, bad_places, mark_suspect, place, set_place, table_blocks};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_layout::RunSet;
@@ -10,9 +10,9 @@ use extant_layout::tables::{GroupTables, TableRules, place_tables};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags};
 use extant_ondisk::{BlockNo, Flaw, FormatError, Geometry, GroupNo};
 
-impl Front<'_> {
-    /// Judges every descriptor. What cannot be is replaced at once, so that the passes can look; it
-    /// is written where the policy says so.
+impl Pass0<'_> {
+    /// Checks every descriptor. Impossible values are replaced in memory at once, so that the
+    /// passes can run; they are written if the policy accepts it.
     pub(super) fn check_groups(&mut self) -> Result<(), CheckError> {
         let geometry = self.volume.geometry().clone();
         // Computed only where something is wrong.
@@ -20,18 +20,18 @@ impl Front<'_> {
         let mut taken: Option<RunSet> = None;
         let mut checksums = Vec::new();
         for group in (0..geometry.groups_count).map(GroupNo) {
-            let verdict = self.verify_desc(group);
+            let fix = self.verify_desc(group);
             let bad = bad_places(group, &self.desc(group), &geometry);
             if bad.is_empty() {
                 if let Err(FormatError::Corrupt {
                     flaw: Flaw::Checksum { found, computed }, ..
-                }) = verdict
+                }) = fix
                 {
                     checksums.push((group, found, computed));
                 }
                 continue;
             }
-            self.facts.needs_passes = true;
+            self.state.needs_passes = true;
             if let Some(backup) = self.backup_desc(group)? {
                 let finding = Finding::new(Code::GroupDescInvalid)
                     .group(group)
@@ -42,11 +42,11 @@ impl Front<'_> {
                         taken.insert(start..start + table_blocks(table, &geometry));
                     }
                 }
-                let is_accepted = self.ask(finding)?;
-                self.settle(group, is_accepted, |desc| {
+                let is_accepted = self.should_fix(finding)?;
+                self.set_descriptor(group, is_accepted, |desc| {
                     // Its counts are old, but nearer to the truth than those of a broken one.
                     *desc = backup;
-                    distrust(desc);
+                    mark_suspect(desc);
                 });
                 continue;
             }
@@ -64,9 +64,9 @@ impl Front<'_> {
             let finding = Finding::new(Code::GroupDescChecksum)
                 .group(group)
                 .detail(format!("{found:#06x}, should be {computed:#06x}"));
-            let is_accepted = self.ask(finding)?;
-            self.facts.needs_passes = true;
-            self.settle(group, is_accepted, distrust);
+            let is_accepted = self.should_fix(finding)?;
+            self.state.needs_passes = true;
+            self.set_descriptor(group, is_accepted, mark_suspect);
         }
         self.check_high_water()
     }
@@ -94,7 +94,7 @@ impl Front<'_> {
         Ok(None)
     }
 
-    /// What the volume has at places where it can be.
+    /// The tables of the volume that lie at possible locations.
     fn tables_in_place(&self) -> RunSet {
         let geometry = self.volume.geometry();
         let mut taken = RunSet::new();
@@ -110,9 +110,8 @@ impl Front<'_> {
         taken
     }
 
-    /// Without a backup: the place that mke2fs gives it, if nothing else is stored there. For a
-    /// bitmap, whose contents can be computed again, else the first block of the group that no
-    /// table uses.
+    /// Without a backup: the location of mke2fs, if nothing else is stored there. For a bitmap,
+    /// whose contents can be computed again, else the first block of the group that no table uses.
     fn replace_place(
         &mut self,
         group: GroupNo,
@@ -142,10 +141,10 @@ impl Front<'_> {
         let code = if is_missing { Code::GroupBitmapMissing } else { Code::GroupTablePlace };
         let finding =
             Finding::new(code).group(group).block(old).expected(new.0).detail(name.to_owned());
-        let is_accepted = self.ask(finding)?;
-        self.settle(group, is_accepted, |desc| {
+        let is_accepted = self.should_fix(finding)?;
+        self.set_descriptor(group, is_accepted, |desc| {
             set_place(desc, name, new);
-            distrust(desc);
+            mark_suspect(desc);
         });
         Ok(())
     }
@@ -159,9 +158,9 @@ impl Front<'_> {
                 continue;
             }
             let is_accepted =
-                self.ask(Finding::new(Code::GroupUninitWithoutFeature).group(group))?;
-            self.facts.needs_passes = true;
-            self.settle(group, is_accepted, |desc| {
+                self.should_fix(Finding::new(Code::GroupUninitWithoutFeature).group(group))?;
+            self.state.needs_passes = true;
+            self.set_descriptor(group, is_accepted, |desc| {
                 desc.flags -= uninit;
                 desc.itable_unused = 0;
             });
@@ -169,7 +168,7 @@ impl Front<'_> {
         Ok(())
     }
 
-    /// Counts that bar the passes from inodes: more unused inodes than free ones, and a last group
+    /// Counts that hide inodes from the passes: more unused inodes than free ones, and a last group
     /// whose bitmap is implied.
     fn check_high_water(&mut self) -> Result<(), CheckError> {
         let geometry = self.volume.geometry().clone();
@@ -184,17 +183,20 @@ impl Front<'_> {
                 let finding = Finding::new(Code::GroupUnusedImpossible)
                     .group(group)
                     .found(u64::from(desc.itable_unused));
-                let is_accepted = self.ask(finding)?;
-                self.facts.needs_passes = true;
-                self.settle(group, is_accepted, |desc| {
+                let is_accepted = self.should_fix(finding)?;
+                self.state.needs_passes = true;
+                self.set_descriptor(group, is_accepted, |desc| {
                     desc.flags -= GroupFlags::INODE_UNINIT;
                     desc.itable_unused = 0;
                 });
             }
             if group == last && desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
-                let is_accepted = self.ask(Finding::new(Code::LastGroupUninit).group(group))?;
-                self.facts.needs_passes = true;
-                self.settle(group, is_accepted, |desc| desc.flags -= GroupFlags::BLOCK_UNINIT);
+                let is_accepted =
+                    self.should_fix(Finding::new(Code::LastGroupUninit).group(group))?;
+                self.state.needs_passes = true;
+                self.set_descriptor(group, is_accepted, |desc| {
+                    desc.flags -= GroupFlags::BLOCK_UNINIT
+                });
             }
         }
         Ok(())

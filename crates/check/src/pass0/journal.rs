@@ -1,9 +1,9 @@
-//! The journal: found, judged, replayed; its superblock or its inode put right, or the journal
-//! taken off.
+//! The journal: finds it, checks it, replays it; repairs its superblock or its inode, or removes
+//! the journal.
 
 use super::log_head;
 use super::table_places::bad_places;
-use super::{Front, OpenError, has};
+use super::{OpenError, Pass0, has};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_device::Device;
@@ -20,33 +20,33 @@ use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant_ondisk::{CompatFeatures, Flaw, FormatError, IncompatFeatures, InodeNo, Tid, Uuid};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// A journal has at least so many blocks, from mke2fs(8).
+/// Minimum size of a journal in blocks, from mke2fs(8).
 const MIN_JOURNAL: u64 = 1024;
 /// `s_jnl_backup_type` of a copy of the journal inode's map.
 const BACKUP_OF_INODE: u8 = 1;
 /// Where version 2's fields start in a journal superblock.
 const V2_FIELDS_AT: usize = 0x24;
-/// Where the count of a journal superblock's users stands.
+/// Offset of the number of users in a journal superblock.
 const USERS_AT: usize = 0x40;
 /// A regular file that only its owner may read.
 const HIDDEN_FILE: u16 = 0o100_600;
 
 /// The journal as its inode has it.
-struct Place {
+struct FoundJournal {
     place: JournalLocation,
     inode: Inode,
 }
 
-impl Place {
-    /// Blocks of the journal: what is mapped behind the file's end is no part of it.
+impl FoundJournal {
+    /// Blocks of the journal: blocks mapped past the file's end do not belong to it.
     fn blocks(&self) -> u32 {
         let of_file = self.inode.size / u64::from(self.place.block_size);
         self.place.runs.blocks_count().min(u32::try_from(of_file).unwrap_or(u32::MAX))
     }
 }
 
-impl Front<'_> {
-    /// Judges the journal, and has it replayed where it waits for that and repairs are allowed.
+impl Pass0<'_> {
+    /// Checks the journal, and has it replayed if it needs recovery and repairs are allowed.
     pub(super) fn check_journal(&mut self) -> Result<(), OpenError> {
         let raw = self.volume.raw;
         let has_journal = raw.features().compat.contains(CompatFeatures::HAS_JOURNAL);
@@ -58,9 +58,9 @@ impl Front<'_> {
             return self.check_external_journal();
         }
         if is_outside && !self.may_be_inside()? {
-            return self.check_outside_beside_none();
+            return self.check_external_without_internal();
         }
-        if is_outside && self.ask(Finding::new(Code::JournalPlaceAmbiguous))? {
+        if is_outside && self.should_fix(Finding::new(Code::JournalPlaceAmbiguous))? {
             self.volume.update_superblock(|raw| {
                 raw.s_journal_dev.set(0);
                 raw.s_journal_uuid = [0; 16];
@@ -70,8 +70,8 @@ impl Front<'_> {
         self.check_journal_superblock(&found)
     }
 
-    /// Whether the journal's inode, where there is one, is found through a sound descriptor and
-    /// makes sense there.
+    /// Whether the journal's inode, if there is one, is found through a valid descriptor and is
+    /// valid itself.
     pub(super) fn is_journal_found(&self) -> bool {
         let number = InodeNo(self.volume.raw.s_journal_inum.get());
         let Some((group, _)) = self.volume.geometry().inode_place(number) else {
@@ -85,7 +85,7 @@ impl Front<'_> {
     /// where its inode has it. Then it can be replayed whatever else is wrong with the descriptors.
     pub(super) fn is_log_known(&self) -> Result<bool, CheckError> {
         let raw = &self.volume.raw;
-        if !self.may_repair() || self.facts.from_backup || !has(raw, IncompatFeatures::RECOVER) {
+        if !self.may_repair() || self.state.from_backup || !has(raw, IncompatFeatures::RECOVER) {
             return Ok(false);
         }
         match self.place_of_inode(InodeNo(raw.s_journal_inum.get())) {
@@ -98,7 +98,7 @@ impl Front<'_> {
         }
     }
 
-    /// Whether the inode that the superblock names holds a journal, or its copy tells of one.
+    /// Whether the inode that the superblock names holds a journal, or its copy describes one.
     fn may_be_inside(&self) -> Result<bool, CheckError> {
         let raw = &self.volume.raw;
         match self.place_of_inode(InodeNo(raw.s_journal_inum.get())) {
@@ -108,14 +108,15 @@ impl Front<'_> {
         }
     }
 
-    /// The superblock names an inode that never held a journal, beside a device: the device has it.
-    fn check_outside_beside_none(&mut self) -> Result<(), OpenError> {
+    /// The superblock names an inode that never held a journal, and also a device: the journal is
+    /// on the device.
+    fn check_external_without_internal(&mut self) -> Result<(), OpenError> {
         if self.may_repair() && self.options.journal.is_none() {
             return self.check_external_journal();
         }
         let number = InodeNo(self.volume.raw.s_journal_inum.get());
         let finding = Finding::new(Code::JournalPlaceAmbiguous).inode(number);
-        if !self.ask(finding.detail(format!("inode {number} holds none")))? {
+        if !self.should_fix(finding.detail(format!("inode {number} holds none")))? {
             return Ok(());
         }
         self.volume.update_superblock(|raw| raw.s_journal_inum.set(0))?;
@@ -125,23 +126,23 @@ impl Front<'_> {
     /// No journal: then there must be no trace of one.
     fn check_absent_journal(&mut self, raw: &RawSuperblock) -> Result<(), CheckError> {
         let is_named = raw.s_journal_inum.get() != 0 || raw.s_journal_uuid != [0; 16];
-        if is_named && self.ask(Finding::new(Code::JournalWithoutFeature))? {
+        if is_named && self.should_fix(Finding::new(Code::JournalWithoutFeature))? {
             self.volume.update_superblock(forget_journal)?;
-            self.facts.needs_passes = true;
+            self.state.needs_passes = true;
         }
         if has(raw, IncompatFeatures::RECOVER)
-            && self.ask(Finding::new(Code::RecoveryWithoutJournal))?
+            && self.should_fix(Finding::new(Code::RecoveryWithoutJournal))?
         {
             self.volume.update_superblock(clear_recover)?;
-            self.facts.needs_passes = true;
+            self.state.needs_passes = true;
         }
         Ok(())
     }
 
-    /// The blocks of the journal's inode. Where that is broken its copy in the superblock is taken,
-    /// and where that is broken too the journal is taken off. `None` when there is nothing left to
-    /// look at.
-    fn journal_place(&mut self) -> Result<Option<Place>, OpenError> {
+    /// The blocks of the journal's inode. If the inode is corrupt, its copy in the superblock is
+    /// used; if both are corrupt, the journal is removed. `None` if there is no journal left to
+    /// check.
+    fn journal_place(&mut self) -> Result<Option<FoundJournal>, OpenError> {
         let raw = self.volume.raw;
         let number = InodeNo(raw.s_journal_inum.get());
         let mut uneven = None;
@@ -158,7 +159,7 @@ impl Front<'_> {
                 if !is_backed_up
                     && number == InodeNo::JOURNAL
                     && self.may_repair()
-                    && self.ask(Finding::new(Code::JournalBackup).inode(number))?
+                    && self.should_fix(Finding::new(Code::JournalBackup).inode(number))?
                 {
                     let inode = place.inode.clone();
                     self.volume.update_superblock(|raw| back_up_journal(raw, &inode))?;
@@ -173,12 +174,12 @@ impl Front<'_> {
             && let Some(place) = self.place_of_hidden(number)?
         {
             let finding = Finding::new(Code::JournalInodeBroken).inode(number).detail(flaw);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 self.volume.update_superblock(|raw| {
                     raw.s_journal_inum.set(InodeNo::JOURNAL.0);
                     back_up_journal(raw, &place.inode);
                 })?;
-                self.facts.needs_passes = true;
+                self.state.needs_passes = true;
             }
             return Ok(Some(place));
         }
@@ -186,31 +187,31 @@ impl Front<'_> {
             // The log may hold the inode's own block.
             let is_first = number == InodeNo::JOURNAL || !self.may_repair() || !self.waits(&place);
             let finding = Finding::new(Code::JournalInodeBroken).inode(number).detail(flaw);
-            if is_first && self.ask(finding)? {
+            if is_first && self.should_fix(finding)? {
                 self.restore_journal_inode(number, &place.inode)?;
             }
             return Ok(Some(place));
         }
         if let Some(mut place) = uneven {
             let finding = Finding::new(Code::JournalInodeBroken).inode(number).detail(flaw);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 place.inode.size = self.size_of_log(&place);
                 let mut record = self.volume.read_inode(number)?;
                 place.inode.encode_into(&mut record, self.volume.geometry());
                 self.volume.write_inode(number, &mut record)?;
-                self.facts.needs_passes = true;
+                self.state.needs_passes = true;
             }
             return Ok(Some(place));
         }
         let finding = Finding::new(Code::JournalInvalid).inode(number).detail(flaw);
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             self.drop_journal(None)?;
         }
         Ok(None)
     }
 
     /// The journal in its reserved inode, where the superblock names another one that holds none.
-    fn place_of_hidden(&self, number: InodeNo) -> Result<Option<Place>, CheckError> {
+    fn place_of_hidden(&self, number: InodeNo) -> Result<Option<FoundJournal>, CheckError> {
         if number == InodeNo::JOURNAL {
             return Ok(None);
         }
@@ -226,7 +227,7 @@ impl Front<'_> {
 
     /// The size that a journal's inode should have: whole blocks, and all that the log says it has
     /// where they are mapped.
-    fn size_of_log(&self, place: &Place) -> u64 {
+    fn size_of_log(&self, place: &FoundJournal) -> u64 {
         let log = Log { device: &**self.volume.device(), place: &place.place };
         // More blocks than are mapped make no superblock of a log.
         let said = log.superblock().map_or(0, |(_, superblock)| superblock.blocks_count);
@@ -234,7 +235,7 @@ impl Front<'_> {
     }
 
     /// Whether a log has something that is to be replayed.
-    fn waits(&self, place: &Place) -> bool {
+    fn waits(&self, place: &FoundJournal) -> bool {
         let log = Log { device: &**self.volume.device(), place: &place.place };
         log.superblock().is_ok_and(|(_, superblock)| superblock.start != 0)
     }
@@ -242,7 +243,7 @@ impl Front<'_> {
     /// Writes the journal's inode as the superblock's copy has it: in the reserved inode, where an
     /// ordinary one held it.
     fn restore_journal_inode(&mut self, number: InodeNo, inode: &Inode) -> Result<(), CheckError> {
-        self.facts.needs_passes = true;
+        self.state.needs_passes = true;
         let mut record = self.volume.read_inode(InodeNo::JOURNAL)?;
         record.fill(0);
         inode.encode_into(&mut record, self.volume.geometry());
@@ -253,18 +254,18 @@ impl Front<'_> {
         Ok(())
     }
 
-    /// The journal goes; a new one of the same size comes when the passes are through.
+    /// Removes the journal; a new one of the same size is made after the passes.
     fn drop_journal(&mut self, blocks: Option<u32>) -> Result<(), CheckError> {
         let [.., high, low] = self.volume.raw.s_jnl_blocks;
         let size = u64::from(high.get()) << 32 | u64::from(low.get());
         let stored = (size >> self.volume.geometry().block_bits()).min(u64::from(u32::MAX));
-        self.facts.lost_journal = Some(blocks.unwrap_or(stored as u32)); // at most u32::MAX
-        self.facts.needs_passes = true;
+        self.state.lost_journal = Some(blocks.unwrap_or(stored as u32)); // at most u32::MAX
+        self.state.needs_passes = true;
         self.volume.update_superblock(forget_journal)?;
-        self.tell(Finding::new(Code::JournalDeleted))
+        self.report(Finding::new(Code::JournalDeleted))
     }
 
-    fn place_of_inode(&self, number: InodeNo) -> Result<Place, Broken> {
+    fn place_of_inode(&self, number: InodeNo) -> Result<FoundJournal, Broken> {
         let geometry = self.volume.geometry();
         if number.0 == 0 {
             return Err(Broken::Because("no inode is named".to_owned()));
@@ -285,7 +286,7 @@ impl Front<'_> {
     }
 
     /// A journal's map has no holes, no unwritten extents and enough blocks.
-    fn place_of_map(&self, number: InodeNo, inode: Inode) -> Result<Place, Broken> {
+    fn place_of_map(&self, number: InodeNo, inode: Inode) -> Result<FoundJournal, Broken> {
         let geometry = self.volume.geometry();
         let blocks = inode.size >> geometry.block_bits();
         if blocks < MIN_JOURNAL || blocks > geometry.blocks_count.min(u64::from(u32::MAX)) {
@@ -307,11 +308,11 @@ impl Front<'_> {
             return Err(Broken::Because("its map is shorter than its size".to_owned()));
         }
         let block_size = geometry.block_size;
-        Ok(Place { place: JournalLocation { runs, superblock_at: 0, block_size }, inode })
+        Ok(FoundJournal { place: JournalLocation { runs, superblock_at: 0, block_size }, inode })
     }
 
     /// The inode that the superblock's copy describes, if there is a journal in it.
-    fn place_of_backup(&self, number: InodeNo) -> Option<Place> {
+    fn place_of_backup(&self, number: InodeNo) -> Option<FoundJournal> {
         let raw = &self.volume.raw;
         if raw.s_jnl_backup_type != BACKUP_OF_INODE {
             return None;
@@ -360,14 +361,14 @@ impl Front<'_> {
             && (u64::from(high.get()) << 32 | u64::from(low.get())) == inode.size
     }
 
-    fn check_journal_superblock(&mut self, found: &Place) -> Result<(), OpenError> {
+    fn check_journal_superblock(&mut self, found: &FoundJournal) -> Result<(), OpenError> {
         let device = self.volume.device().clone();
         let log = Log { device: &*device, place: &found.place };
         let read = log.superblock();
         if let Some((flaw, mended)) = self.mended_log(&log, &read, found.blocks())? {
             let number = InodeNo(self.volume.raw.s_journal_inum.get());
             let finding = Finding::new(Code::JournalSuperblockCorrupt).inode(number).detail(flaw);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 write_log_superblock(&log, &mended)?;
                 return self.check_journal_superblock(found);
             }
@@ -376,7 +377,7 @@ impl Front<'_> {
         if read.as_ref().is_ok_and(|(_, superblock)| superblock.users.len() > 1)
             && let Some(cleared) = self.without_users(found)?
         {
-            if self.ask(Finding::new(Code::JournalV1Fields))? {
+            if self.should_fix(Finding::new(Code::JournalV1Fields))? {
                 self.write_journal_superblock(found, &cleared)?;
                 return self.check_journal_superblock(found);
             }
@@ -386,7 +387,7 @@ impl Front<'_> {
             Ok((raw, superblock)) => {
                 if !superblock.is_v2
                     && raw.as_bytes()[V2_FIELDS_AT..].iter().any(|byte| *byte != 0)
-                    && self.ask(Finding::new(Code::JournalV1Fields))?
+                    && self.should_fix(Finding::new(Code::JournalV1Fields))?
                 {
                     let mut cleared = raw;
                     cleared.as_mut_bytes()[V2_FIELDS_AT..].fill(0);
@@ -396,7 +397,7 @@ impl Front<'_> {
                     let number = InodeNo(self.volume.raw.s_journal_inum.get());
                     let detail = "unknown read-only features".to_owned();
                     let finding = Finding::new(Code::JournalSuperblockCorrupt);
-                    if self.ask(finding.inode(number).detail(detail))? {
+                    if self.should_fix(finding.inode(number).detail(detail))? {
                         let mut cleared = raw;
                         cleared.s_feature_ro_compat.set(0);
                         cleared.seal();
@@ -413,7 +414,7 @@ impl Front<'_> {
             }
             Err(error) => {
                 if let Some(cleared) = self.without_users(found)? {
-                    if self.ask(Finding::new(Code::JournalV1Fields))? {
+                    if self.should_fix(Finding::new(Code::JournalV1Fields))? {
                         self.write_journal_superblock(found, &cleared)?;
                         return self.check_journal_superblock(found);
                     }
@@ -427,14 +428,14 @@ impl Front<'_> {
                 let code =
                     if is_none { Code::JournalInvalid } else { Code::JournalSuperblockCorrupt };
                 let finding = Finding::new(code).inode(number).detail(error.to_string());
-                if self.ask(finding)? {
+                if self.should_fix(finding)? {
                     // The log is lost either way; the inode is sound, so the journal stays where it
                     // is.
                     let fresh = self.fresh_superblock(found)?;
                     self.write_journal_superblock(found, &fresh)?;
                     self.volume.update_superblock(clear_recover)?;
                     self.volume.commit()?;
-                    self.facts.needs_passes = true;
+                    self.state.needs_passes = true;
                 }
                 Ok(())
             }
@@ -443,7 +444,10 @@ impl Front<'_> {
 
     /// An internal journal has one user: a larger count is in fields of version 2 that were never
     /// written. Returns the superblock without those fields if that makes it valid.
-    fn without_users(&self, found: &Place) -> Result<Option<RawJournalSuperblock>, CheckError> {
+    fn without_users(
+        &self,
+        found: &FoundJournal,
+    ) -> Result<Option<RawJournalSuperblock>, CheckError> {
         let Some(first) = found.place.runs.runs().first() else { return Ok(None) };
         let block = self.read(first.start)?;
         let users = block.get(USERS_AT..USERS_AT + 4);
@@ -456,7 +460,7 @@ impl Front<'_> {
 
     fn write_journal_superblock(
         &mut self,
-        found: &Place,
+        found: &FoundJournal,
         raw: &RawJournalSuperblock,
     ) -> Result<(), CheckError> {
         let Some(first) = found.place.runs.runs().first() else { return Ok(()) };
@@ -471,7 +475,7 @@ impl Front<'_> {
         let Some(device) = self.options.journal.clone() else {
             if !self.may_repair() {
                 // Only a repair needs it.
-                return Ok(self.tell(Finding::new(Code::JournalExternal))?);
+                return Ok(self.report(Finding::new(Code::JournalExternal))?);
             }
             return Err(JournalError::ExternalJournalNeeded(Uuid(raw.s_journal_uuid)).into());
         };
@@ -481,7 +485,7 @@ impl Front<'_> {
                 error @ FormatError::Corrupt { flaw: Flaw::Checksum { .. }, .. },
             )) => {
                 let finding = Finding::new(Code::JournalSuperblockCorrupt);
-                if !self.ask(finding.detail(format!("of the journal's device: {error}")))? {
+                if !self.should_fix(finding.detail(format!("of the journal's device: {error}")))? {
                     return Ok(());
                 }
                 seal_device(&*device)?;
@@ -489,14 +493,14 @@ impl Front<'_> {
             }
             Err(error @ JournalError::DeviceTooShort { .. }) if !self.may_repair() => {
                 let finding = Finding::new(Code::JournalSuperblockCorrupt);
-                return Ok(self.tell(finding.detail(error.to_string()))?);
+                return Ok(self.report(finding.detail(error.to_string()))?);
             }
             found => found?,
         };
         let log = Log { device: &*device, place: &place };
         let read = log.superblock();
         if let Some((flaw, mended)) = self.mended_log(&log, &read, place.runs.blocks_count())? {
-            if !self.ask(Finding::new(Code::JournalSuperblockCorrupt).detail(flaw))? {
+            if !self.should_fix(Finding::new(Code::JournalSuperblockCorrupt).detail(flaw))? {
                 return Ok(());
             }
             write_log_superblock(&log, &mended)?;
@@ -509,15 +513,15 @@ impl Front<'_> {
         Ok(self.check_journal_number()?)
     }
 
-    /// The kernel finds the journal's device by the number in the superblock alone. What was logged
-    /// may bring back an old one.
+    /// The kernel finds the journal's device by the number in the superblock alone. The replay may
+    /// restore an old number.
     fn check_journal_number(&mut self) -> Result<(), CheckError> {
         let stored = self.volume.raw.s_journal_dev.get();
         let Some(number) = self.options.journal_number.filter(|number| *number != stored) else {
             return Ok(());
         };
         let finding = Finding::new(Code::JournalDeviceNumber).detail(format!("{number:#x}"));
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             self.volume.update_superblock(|raw| raw.s_journal_dev.set(number))?;
         }
         Ok(())
@@ -554,22 +558,22 @@ impl Front<'_> {
         let needs_recovery = has(&self.volume.raw, IncompatFeatures::RECOVER);
         if !self.may_repair() {
             if needs_recovery {
-                self.tell(Finding::new(Code::JournalSkipped))?;
+                self.report(Finding::new(Code::JournalSkipped))?;
             } else if superblock.start != 0 {
-                self.tell(Finding::new(Code::JournalHasData))?;
+                self.report(Finding::new(Code::JournalHasData))?;
             }
             return Ok(());
         }
         if !needs_recovery && superblock.start != 0 {
             // A backup of the superblock never says that the journal waits.
-            let is_backup = self.facts.from_backup;
-            if is_backup || self.ask(Finding::new(Code::JournalHasData))? {
+            let is_backup = self.state.from_backup;
+            if is_backup || self.should_fix(Finding::new(Code::JournalHasData))? {
                 self.volume.update_superblock(|raw| {
                     let mut features = raw.features();
                     features.incompat |= IncompatFeatures::RECOVER;
                     raw.set_features(features);
                 })?;
-            } else if self.ask(Finding::new(Code::JournalDataLeft))? {
+            } else if self.should_fix(Finding::new(Code::JournalDataLeft))? {
                 return self.reset_journal();
             } else {
                 return Ok(());
@@ -581,20 +585,20 @@ impl Front<'_> {
             return Ok(());
         }
         if waits {
-            self.tell(Finding::new(Code::JournalRecovered))?;
+            self.report(Finding::new(Code::JournalRecovered))?;
         }
         let device = self.volume.device().clone();
-        let needs_passes = self.facts.needs_passes;
+        let needs_passes = self.state.needs_passes;
         let outcome = recover(&*device, log, Finish::Reset);
         match outcome {
             Ok(recovered) => {
                 self.reload()?;
-                self.facts.needs_passes = needs_passes;
-                Ok(self.judge_recovery(&recovered)?)
+                self.state.needs_passes = needs_passes;
+                Ok(self.check_recovery(&recovered)?)
             }
             Err(JournalError::Format(error)) => {
                 let finding = Finding::new(Code::JournalReplayFailed).detail(error.to_string());
-                if !self.ask(finding)? {
+                if !self.should_fix(finding)? {
                     return Err(JournalError::Format(error).into());
                 }
                 self.reset_journal()
@@ -603,9 +607,9 @@ impl Front<'_> {
         }
     }
 
-    /// What the journal holds is given up.
+    /// The contents of the journal are discarded.
     fn reset_journal(&mut self) -> Result<(), OpenError> {
-        self.facts.needs_passes = true;
+        self.state.needs_passes = true;
         self.volume.update_superblock(clear_recover)?;
         self.volume.commit()?;
         let number = InodeNo(self.volume.raw.s_journal_inum.get());
@@ -630,7 +634,7 @@ impl Front<'_> {
 
     /// A journal superblock of a journal with nothing in it, for the blocks that there are.
     /// Transactions get other numbers than those that are left there.
-    fn fresh_superblock(&self, found: &Place) -> Result<RawJournalSuperblock, OpenError> {
+    fn fresh_superblock(&self, found: &FoundJournal) -> Result<RawJournalSuperblock, OpenError> {
         let (block_size, blocks_count) = (found.place.block_size, found.blocks());
         let device = self.volume.device().clone();
         let log = Log { device: &*device, place: &found.place };
@@ -638,7 +642,7 @@ impl Front<'_> {
         Ok(fresh_superblock(block_size, blocks_count, sequence))
     }
 
-    fn judge_recovery(&mut self, recovered: &Recovered) -> Result<(), CheckError> {
+    fn check_recovery(&mut self, recovered: &Recovered) -> Result<(), CheckError> {
         for damage in &recovered.damage {
             let finding = match damage {
                 Damage::Transaction(tid, _) => {
@@ -651,13 +655,13 @@ impl Front<'_> {
                     Finding::new(Code::JournalRevokeCorrupt).detail(error.to_string())
                 }
             };
-            self.ask(finding)?;
-            self.facts.needs_passes = true;
+            self.should_fix(finding)?;
+            self.state.needs_passes = true;
         }
         if recovered.errno != 0 {
             let number = u64::from(recovered.errno.unsigned_abs());
-            self.tell(Finding::new(Code::JournalErrno).found(number))?;
-            self.facts.needs_passes = true;
+            self.report(Finding::new(Code::JournalErrno).found(number))?;
+            self.state.needs_passes = true;
         }
         Ok(())
     }

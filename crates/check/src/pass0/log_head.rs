@@ -25,7 +25,7 @@ pub(super) fn mended(
     if raw.as_bytes() == stored.as_bytes() {
         return Ok(None);
     }
-    // An empty log has no block that speaks for the rest.
+    // An empty log has no block that confirms the rest.
     let is_believed = if superblock.start == 0 {
         stored.s_header.as_bytes() == raw.s_header.as_bytes()
     } else {
@@ -38,9 +38,9 @@ pub(super) fn mended(
     Ok(Some(raw).filter(|_| is_believed))
 }
 
-/// Whether a superblock with features that are not known is of a newer version: its checksum fits,
-/// which was verified before, or it has none and the fields that every version has make sense here.
-/// Else it is broken.
+/// Whether a superblock with unknown features is of a newer version: its checksum matches, which
+/// was verified before, or it has none and the fields that every version has are valid. Else it is
+/// corrupt.
 pub(super) fn is_newer(log: &Log<'_>) -> Result<bool, DeviceError> {
     let block = read(log, log.place.superblock_at)?;
     let Ok(raw) = RawJournalSuperblock::from_bytes(&block) else { return Ok(false) };

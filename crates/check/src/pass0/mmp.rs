@@ -1,7 +1,7 @@
 //! Multiple-mount protection: a volume that another host has open is left alone, and one that we
 //! have open says so.
 
-use super::{Front, OpenError, find, has};
+use super::{OpenError, Pass0, find, has};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_layout::groups::leading;
@@ -10,8 +10,8 @@ use extant_ondisk::mmp::{Mmp, MmpSequence, RawMmp};
 use extant_ondisk::{BlockNo, Flaw, FormatError, IncompatFeatures};
 use zerocopy::FromZeros;
 
-impl Front<'_> {
-    /// Reads the MMP block, waits where somebody may have the volume open, and claims it.
+impl Pass0<'_> {
+    /// Reads the MMP block, waits if another host may have the volume open, and claims it.
     pub(super) fn claim_mmp(&mut self) -> Result<(), OpenError> {
         if !has(&self.volume.raw, IncompatFeatures::MMP) {
             return Ok(());
@@ -36,7 +36,7 @@ impl Front<'_> {
         }
         let mmp = Mmp::decode(&raw);
         if !self.may_repair() {
-            // Looking disturbs nobody, and what is seen may be in motion.
+            // A read-only check disturbs no other host, and the data that it reads may change.
             return Ok(());
         }
         let of_superblock = self.volume.raw.s_mmp_interval.get();
@@ -46,16 +46,16 @@ impl Front<'_> {
             ..mmp
         };
         let waiting = self.options.waiting.clone();
-        let mut told = |seconds| waiting.iter().for_each(|waiting| waiting(seconds));
+        let mut report_wait = |seconds| waiting.iter().for_each(|waiting| waiting(seconds));
         let device = self.volume.device().clone();
         let on_device = MmpBlock { device: &*device, geometry: self.volume.geometry(), block };
-        match on_device.take(&ours, &self.options.env, &mut told)? {
+        match on_device.take(&ours, &self.options.env, &mut report_wait)? {
             Taken::Ours(_) => {}
             Taken::Theirs(other) => return Err(in_use(&other)),
         }
-        // Those who look need not wait for a check.
+        // Read-only users need not wait for a check.
         self.write_mmp(block, raw, MmpSequence::Fsck)?;
-        self.facts.mmp_claimed = true;
+        self.state.mmp_claimed = true;
         Ok(())
     }
 
@@ -80,7 +80,7 @@ impl Front<'_> {
     }
 
     fn clear_mmp(&mut self, block: BlockNo) -> Result<(), CheckError> {
-        if self.ask(Finding::new(Code::MmpBlockInvalid).block(block))? {
+        if self.should_fix(Finding::new(Code::MmpBlockInvalid).block(block))? {
             self.volume.update_superblock(|raw| {
                 let mut features = raw.features();
                 features.incompat -= IncompatFeatures::MMP;
@@ -97,9 +97,9 @@ impl Front<'_> {
         block: BlockNo,
         raw: RawMmp,
     ) -> Result<(), OpenError> {
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             self.write_mmp(block, raw, MmpSequence::Fsck)?;
-            self.facts.mmp_claimed = true;
+            self.state.mmp_claimed = true;
         }
         Ok(())
     }

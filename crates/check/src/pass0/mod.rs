@@ -1,9 +1,9 @@
-//! What comes before pass 1 and after pass 5: a volume is found, brought to where the passes can
-//! look at it, and closed.
+//! The work before pass 1 and after pass 5: finds a volume, prepares it for the passes, and closes
+//! it.
 //!
-//! [`open`] finds a superblock, has the journal replayed, judges the superblock's fields, the
-//! descriptors and the orphans; the [`Ready`] volume goes to [`look`](crate::look) or
-//! [`repair`](crate::repair), and [`Ready::close`] makes what only a whole volume allows (a new
+//! [`open`] finds a superblock, has the journal replayed, and checks the superblock's fields, the
+//! descriptors and the orphans; the [`Prepared`] volume goes to [`scan`](crate::scan) or
+//! [`repair`](crate::repair), and [`Prepared::close`] makes changes that need a whole volume (a new
 //! journal), stamps the check and renews the backups.
 
 mod candidates;
@@ -23,14 +23,14 @@ mod short_device;
 mod table_places;
 
 pub use close::{Closing, needs_check};
-pub use context::{OpenError, OpenOptions, Ready};
-pub use find::Wanted;
+pub use context::{CheckOpenOptions, OpenError, Prepared};
+pub use find::SuperblockChoice;
 pub(crate) use journal::forget_journal;
 pub(crate) use orphans::forget_orphan_file;
 
 use candidates::Chosen;
-use context::{Facts, Front, backup_table, has};
-use find::Found;
+use context::{OpenState, Pass0, backup_table, has};
+use find::SuperblockCandidate;
 
 use crate::finding::{Code, Finding, Severity};
 use crate::recorder::Recorder;
@@ -41,72 +41,71 @@ use extant_ondisk::{FormatError, GroupNo};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Finds a volume on `device` and brings it to where the passes can look at it. With a policy that
-/// repairs nothing, nothing is written and the journal stays as it is.
+/// Finds a volume on `device` and prepares it for the passes. With a policy that repairs nothing,
+/// nothing is written and the journal stays as it is.
 ///
 /// # Errors
 /// See [`OpenError`].
 pub fn open(
     device: Arc<dyn Device>,
-    options: &OpenOptions,
+    options: &CheckOpenOptions,
     recorder: &Recorder<'_>,
-) -> Result<Ready, OpenError> {
+) -> Result<Prepared, OpenError> {
     let start = recorder.count();
-    let mut front = Front::find(device, options, recorder)?;
-    front.claim_mmp()?;
+    let mut pass0 = Pass0::find(device, options, recorder)?;
+    pass0.claim_mmp()?;
     // The log holds newer descriptors.
-    let is_log_first = front.is_log_known()?;
+    let is_log_first = pass0.is_log_known()?;
     if is_log_first {
-        front.check_journal()?;
+        pass0.check_journal()?;
     }
-    front.check_moved_tables()?;
-    if front.may_repair() {
-        front.volume.commit()?;
+    pass0.check_moved_tables()?;
+    if pass0.may_repair() {
+        pass0.volume.commit()?;
     }
-    // The journal may hold better descriptors, but its inode is not found, let alone written,
-    // through one that is broken.
-    if !front.is_journal_found() {
-        front.check_groups()?;
-        front.volume.seal_descs();
-        if front.may_repair() {
-            front.volume.commit()?;
+    // The journal may hold better descriptors, but a corrupt descriptor does not lead to its inode.
+    if !pass0.is_journal_found() {
+        pass0.check_groups()?;
+        pass0.volume.seal_descs();
+        if pass0.may_repair() {
+            pass0.volume.commit()?;
         }
     }
     let before = recorder.count();
     if !is_log_first {
-        front.check_journal()?;
+        pass0.check_journal()?;
     }
     let is_replayed = recorder.any_since(before, |it| it.finding.code == Code::JournalRecovered);
-    front.check_fields()?;
-    front.check_groups()?;
+    pass0.check_fields()?;
+    pass0.check_groups()?;
     if is_replayed || is_log_first {
-        // What was logged may have been the journal's own inode.
-        front.check_journal()?;
+        // The replay may have written the journal's own inode.
+        pass0.check_journal()?;
     }
-    if front.may_repair() {
-        front.volume.commit()?;
+    if pass0.may_repair() {
+        pass0.volume.commit()?;
     }
-    front.check_orphans()?;
-    if front.may_repair() {
-        front.volume.commit()?;
+    pass0.check_orphans()?;
+    if pass0.may_repair() {
+        pass0.volume.commit()?;
     }
-    let mut table = front.volume.table().clone();
-    for (group, desc) in &front.patches {
-        table.put(GroupNo(*group), desc, front.volume.geometry());
+    let mut table = pass0.volume.table().clone();
+    for (group, desc) in &pass0.patches {
+        table.put(GroupNo(*group), desc, pass0.volume.geometry());
     }
-    let device = front.volume.device().clone();
-    let store = Store::new(device.clone(), front.volume.raw, table)?;
-    let mut facts = front.facts;
-    facts.is_repaired = recorder.any_since(start, |it| it.repaired);
-    facts.has_errors_left = recorder
+    let device = pass0.volume.device().clone();
+    let store = Store::new(device.clone(), pass0.volume.raw, table)?;
+    let mut state = pass0.state;
+    state.is_repaired = recorder.any_since(start, |it| it.repaired);
+    state.has_errors_left = recorder
         .any_since(start, |it| it.finding.code.row().severity > Severity::Note && !it.repaired);
-    Ok(Ready { store, device, facts, env: options.env.clone() })
+    Ok(Prepared { store, device, state, env: options.env.clone() })
 }
 
-impl<'a> Front<'a> {
+impl<'a> Pass0<'a> {
     fn find(
         device: Arc<dyn Device>,
-        options: &'a OpenOptions,
+        options: &'a CheckOpenOptions,
         recorder: &'a Recorder<'a>,
     ) -> Result<Self, OpenError> {
         let mut found = Self::found(&*device, options)?;
@@ -117,11 +116,11 @@ impl<'a> Front<'a> {
         let device = short_device::to_the_end(device, geometry, recorder)?;
         let before = recorder.count();
         let is_backup = found.group.0 != 0;
-        let is_asked_for = options.superblock.superblock.is_some();
+        let is_named = options.superblock.superblock.is_some();
         let Chosen { found, table, is_table_backup } = if is_backup {
             let table = backup_table(&*device, geometry, found.group)?;
             Chosen { found, table, is_table_backup: true }
-        } else if is_asked_for || found.is_checksum_wrong {
+        } else if is_named || found.is_checksum_wrong {
             let table = read_table(&*device, geometry)?;
             Chosen { found, table, is_table_backup: false }
         } else {
@@ -131,17 +130,17 @@ impl<'a> Front<'a> {
         let mut raw = found.raw;
         raw.s_block_group_nr.set(0);
         let volume = OfflineVolume::of_parts(device, raw, found.geometry, table);
-        let mut front = Self {
+        let mut pass0 = Self {
             volume,
             recorder,
             options,
             patches: BTreeMap::new(),
-            facts: Facts { from_backup: is_backup, is_table_backup, ..Facts::default() },
+            state: OpenState { from_backup: is_backup, is_table_backup, ..OpenState::default() },
             #[cfg(test)]
-            looks: std::cell::Cell::new(0),
+            desc_reads: std::cell::Cell::new(0),
         };
         if is_table_backup {
-            front.distrust_all();
+            pass0.mark_all_suspect();
         }
         let finding = if found.is_checksum_wrong {
             Some(Finding::new(Code::SuperblockChecksum))
@@ -155,35 +154,38 @@ impl<'a> Front<'a> {
             .as_ref()
             .filter(|finding| finding.code == Code::FeaturesUnknown)
             .and_then(|finding| finding.subject.detail.clone());
-        // A backup that the user asked for beside a sound primary one is no finding; it is written
-        // all the same.
+        // A backup that the user named although the primary one is valid is no finding; it is
+        // written all the same.
         if let Some(finding) = finding {
-            let answer = front.ask(finding);
+            let answer = pass0.should_fix(finding);
             if let Some(names) = unknown.filter(|_| !matches!(answer, Ok(true))) {
                 return Err(OpenError::Unsupported(vec![names]));
             }
             let is_accepted = answer?;
-            if !is_accepted && front.may_repair() {
+            if !is_accepted && pass0.may_repair() {
                 let flaw = extant_ondisk::Flaw::Rule("the superblock was not repaired");
                 return Err(OpenError::NoSuperblock(
                     flaw.at(extant_ondisk::Location::Superblock(GroupNo(0))),
                 ));
             }
         }
-        if front.may_repair() && (is_backup || recorder.count() > before) {
-            front.volume.update_superblock(|_| {})?;
+        if pass0.may_repair() && (is_backup || recorder.count() > before) {
+            pass0.volume.update_superblock(|_| {})?;
             if is_backup {
-                front.volume.touch_all_descs();
+                pass0.volume.touch_all_descs();
             }
-            front.volume.commit()?;
+            pass0.volume.commit()?;
         }
-        Ok(front)
+        Ok(pass0)
     }
 
     /// A superblock of features that this version knows; where the primary one has others, a backup
     /// without them.
-    fn found(device: &dyn Device, options: &OpenOptions) -> Result<Found, OpenError> {
-        let Wanted { superblock, block_size } = options.superblock;
+    fn found(
+        device: &dyn Device,
+        options: &CheckOpenOptions,
+    ) -> Result<SuperblockCandidate, OpenError> {
+        let SuperblockChoice { superblock, block_size } = options.superblock;
         let (found, unknown) = match find::find(device, options.superblock) {
             Ok(found) => {
                 let unknown = find::beyond(&found.raw);
@@ -214,9 +216,9 @@ impl<'a> Front<'a> {
 
     /// The kernel does not keep the marks of backups up to date: no inode and no block counts as
     /// never used.
-    fn distrust_all(&mut self) {
+    fn mark_all_suspect(&mut self) {
         for group in (0..self.volume.geometry().groups_count).map(GroupNo) {
-            self.volume.update_desc(group, table_places::distrust);
+            self.volume.update_desc(group, table_places::mark_suspect);
         }
         self.volume.seal_descs();
     }
@@ -226,8 +228,8 @@ impl<'a> Front<'a> {
         let device = self.volume.device().clone();
         let again = Self::find(device, self.options, self.recorder)?;
         self.volume = again.volume;
-        self.facts.from_backup |= again.facts.from_backup;
-        self.facts.is_table_backup |= again.facts.is_table_backup;
+        self.state.from_backup |= again.state.from_backup;
+        self.state.is_table_backup |= again.state.is_table_backup;
         Ok(())
     }
 }

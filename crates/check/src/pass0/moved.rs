@@ -1,11 +1,10 @@
-//! Tables that a descriptor looks for elsewhere than its backup does: bitmaps and inode tables stay
-//! where the volume's maker put them, so that one of the two is broken. What lies at the two places
-//! says which. On a volume without backups the place where makers put a table stands in for the
-//! backup's.
+//! Tables whose location in a descriptor differs from that in its backup: bitmaps and inode tables
+//! stay where mkfs put them, so one of the two is corrupt. The contents of the two locations decide
+//! which. On a volume without backups the location that mkfs uses takes the place of the backup's.
 
 use super::places::Places;
-use super::table_places::{TABLES, bad_places, distrust, place, set_place, table_blocks};
-use super::{Front, backup_table};
+use super::table_places::{TABLES, bad_places, mark_suspect, place, set_place, table_blocks};
+use super::{Pass0, backup_table};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_layout::tables::{TableRules, place_tables};
@@ -16,16 +15,16 @@ use extant_ondisk::inode::{self, Inode};
 use extant_ondisk::{BlockNo, Geometry, GroupNo, InodeNo};
 use std::collections::BTreeSet;
 
-/// Blocks of an inode table that are looked at: inodes are handed out from its front.
-const LOOKED_AT: u64 = 64;
-/// How much speaks for a place, what weighs most first.
+/// Number of blocks of an inode table that are read: inodes are allocated from its start.
+const INODES_READ: u64 = 64;
+/// A score for a location, the most significant part first.
 type Score = (i64, i64, i64);
 
-impl Front<'_> {
-    /// Compares the places of all tables with the first backup's, and takes the backup's where more
-    /// speaks for it.
+impl Pass0<'_> {
+    /// Compares the locations of all tables with the first backup's, and uses the backup's if its
+    /// score is higher.
     pub(super) fn check_moved_tables(&mut self) -> Result<(), CheckError> {
-        if self.facts.is_table_backup {
+        if self.state.is_table_backup {
             return Ok(());
         }
         let geometry = self.volume.geometry().clone();
@@ -63,8 +62,8 @@ impl Front<'_> {
                 None => table.as_ref().and_then(|table| sound_desc(table, group, &geometry)),
             };
             let Some(copy) = copy else { continue };
-            // Judged with the descriptors; without a backup the other places of such a descriptor
-            // are no better.
+            // Checked with the descriptors; without a backup the other locations of such a
+            // descriptor are no better.
             let bad = bad_places(group, &desc, &geometry);
             if !bad.is_empty() && backup.is_some() {
                 continue;
@@ -72,13 +71,13 @@ impl Front<'_> {
             let is_other = TABLES.iter().any(|name| place(&desc, name) != place(&copy, name));
             let is_witnessed = geometry.has_uninit_groups() && self.verify_desc(group).is_ok();
             if is_other && !is_witnessed && broken.contains(&geometry.desc_place(group).0) {
-                self.facts.needs_passes = true;
+                self.state.needs_passes = true;
                 let detail = "beside another, and not as in the backup".to_owned();
                 let finding = Finding::new(Code::GroupDescInvalid).group(group).detail(detail);
-                let is_accepted = self.ask(finding)?;
-                self.settle(group, is_accepted, |desc| {
+                let is_accepted = self.should_fix(finding)?;
+                self.set_descriptor(group, is_accepted, |desc| {
                     *desc = copy;
-                    distrust(desc);
+                    mark_suspect(desc);
                 });
                 if let Some(places) = &mut places {
                     places.update(self, group, &desc);
@@ -95,29 +94,29 @@ impl Front<'_> {
                 if !self.is_nearer(group, name, &copy, backup.is_some(), places)? {
                     continue;
                 }
-                self.facts.needs_passes = true;
+                self.state.needs_passes = true;
                 let finding = Finding::new(Code::GroupTableMoved)
                     .group(group)
                     .block(here)
                     .expected(there.0)
                     .detail(name.to_owned());
-                let is_accepted = self.ask(finding)?;
+                let is_accepted = self.should_fix(finding)?;
                 let is_sealed = self.verify_desc(group).is_ok();
-                self.settle(group, is_accepted, |desc| {
+                self.set_descriptor(group, is_accepted, |desc| {
                     set_place(desc, name, there);
                     if !is_sealed {
-                        distrust(desc);
+                        mark_suspect(desc);
                     }
                 });
                 places.update(self, group, &before);
             }
         }
-        // What is looked at from here on is as it would be repaired.
+        // From here on the descriptors are as they would be after the repair.
         self.volume.seal_descs();
         Ok(())
     }
 
-    /// Whether more speaks for the copy's place of a table than for the descriptor's own.
+    /// Whether the copy's location of a table has a higher score than the descriptor's own.
     fn is_nearer(
         &self,
         group: GroupNo,
@@ -134,8 +133,7 @@ impl Front<'_> {
         Ok(there > here || is_witness && there == here && name == "inode table")
     }
 
-    /// Room that nothing else of the volume's own takes, contents that make sense, blocks that are
-    /// in use.
+    /// Room that no other metadata uses, valid contents, blocks that are in use.
     fn score(
         &self,
         group: GroupNo,
@@ -156,13 +154,13 @@ impl Front<'_> {
         Ok((room, contents, in_use))
     }
 
-    /// Records of a table that make sense, less those that do not.
+    /// Number of valid records of a table, minus the invalid ones.
     fn inodes_score(&self, group: GroupNo, start: BlockNo) -> Result<i64, CheckError> {
         let geometry = self.volume.geometry();
         let first = group.0 * geometry.inodes_per_group + 1;
         let mut numbers = (first..).map(InodeNo);
         let mut score = 0;
-        for at in 0..u64::from(geometry.itable_blocks()).min(LOOKED_AT) {
+        for at in 0..u64::from(geometry.itable_blocks()).min(INODES_READ) {
             let block = self.read(BlockNo(start.0 + at))?;
             for record in block.chunks_exact(usize::from(geometry.inode_size)) {
                 let Some(number) = numbers.next() else { return Ok(score) };
@@ -242,24 +240,24 @@ fn sound_desc(table: &DescriptorTable, group: GroupNo, geometry: &Geometry) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pass0::OpenOptions;
-    use crate::policy::Answers;
+    use crate::pass0::CheckOpenOptions;
+    use crate::policy::AutoPolicy;
     use crate::recorder::Recorder;
-    use crate::report::Outcome;
+    use crate::report::HandledFinding;
     use extant_device::{Device, FileDevice};
     use extant_testkit::{TempImage, skip, tool};
     use std::sync::Arc;
 
     const GROUPS: u32 = 2048;
-    /// Looks at descriptors that a group may cost, however many groups there are.
-    const LOOKS: usize = 16;
+    /// Maximum number of descriptor reads per group, however many groups there are.
+    const MOST_READS: usize = 16;
     /// Where a descriptor says the inode table's place.
     const INODE_TABLE_AT: u64 = 8;
 
     /// Backups that are stale for all groups but three; of those it is the table in use that is
     /// wrong.
     #[test]
-    fn tables_that_moved_are_found_beside_stale_backups_in_a_few_steps_a_group() {
+    fn tables_that_moved_are_found_despite_stale_backups_in_a_few_steps_a_group() {
         if tool("mke2fs").is_none() {
             skip!("mke2fs is not installed");
         }
@@ -272,9 +270,9 @@ mod tests {
             .open(image.path())
             .expect("it opens");
         let device: Arc<dyn Device> = Arc::new(device);
-        let options = OpenOptions::default();
-        let recorder = Recorder::new(&Answers::No);
-        let found = Front::find(device.clone(), &options, &recorder).expect("it is sound");
+        let options = CheckOpenOptions::default();
+        let recorder = Recorder::new(&AutoPolicy::No);
+        let found = Pass0::find(device.clone(), &options, &recorder).expect("it is sound");
         let geometry = found.volume.geometry().clone();
         assert_eq!(geometry.groups_count, GROUPS);
         let shift = |block: BlockNo, at: usize, by: u32| {
@@ -297,18 +295,18 @@ mod tests {
             }
         }
 
-        let mut front = Front::find(device.clone(), &options, &recorder).expect("it is sound");
-        front.check_moved_tables().expect("reads");
+        let mut pass0 = Pass0::find(device.clone(), &options, &recorder).expect("it is sound");
+        pass0.check_moved_tables().expect("reads");
 
-        let outcomes = recorder.outcomes();
-        let found: Vec<_> = outcomes
+        let findings = recorder.findings();
+        let found: Vec<_> = findings
             .iter()
-            .filter_map(|Outcome { finding: Finding { code, subject }, .. }| {
+            .filter_map(|HandledFinding { finding: Finding { code, subject }, .. }| {
                 Some((*code, subject.group?, subject.block?, subject.expected?))
             })
             .collect();
-        assert_eq!((outcomes.len(), found), (expected.len(), expected));
-        let looks = front.looks.get() / GROUPS as usize;
-        assert!(looks <= LOOKS, "{looks} looks at descriptors for each group");
+        assert_eq!((findings.len(), found), (expected.len(), expected));
+        let reads = pass0.desc_reads.get() / GROUPS as usize;
+        assert!(reads <= MOST_READS, "{reads} reads of descriptors for each group");
     }
 }

@@ -1,6 +1,6 @@
-//! What finished orphans used is taken off the quota files.
+//! Subtracts the usage of deleted orphans from the quota files.
 
-use super::Front;
+use super::Pass0;
 use crate::store::CheckError;
 use extant_offline::OfflineError;
 use extant_ondisk::inode::{FileType, Inode, InodeFlags};
@@ -12,7 +12,7 @@ use extant_ondisk::{BlockNo, Flaw, InodeNo, Location, RoCompatFeatures};
 use std::collections::BTreeMap;
 use zerocopy::IntoBytes;
 
-/// What one id no longer uses.
+/// Usage that one id no longer has.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Freed {
     /// Bytes.
@@ -21,7 +21,7 @@ pub(super) struct Freed {
     pub(super) inodes: u64,
 }
 
-/// What finished orphans used, by id, in the order of [`QuotaKind::ALL`].
+/// Usage freed by finished orphans, by id, in the order of [`QuotaKind::ALL`].
 pub(super) type FreedByOwner = [BTreeMap<u32, Freed>; 3];
 
 /// Adds what an orphan no longer uses to that of its user, group and project. Values of attributes
@@ -37,7 +37,7 @@ pub(super) fn note_freed(all: &mut FreedByOwner, inode: &Inode, freed: Freed) {
     }
 }
 
-impl Front<'_> {
+impl Pass0<'_> {
     /// Takes what orphans used off the quota files. The passes count the usage where a file is
     /// broken or says less.
     pub(super) fn uncharge(&mut self, all: &FreedByOwner) -> Result<(), CheckError> {
@@ -52,7 +52,7 @@ impl Front<'_> {
             match self.uncharge_in(kind, number, freed) {
                 Ok(true) => {}
                 Err(OfflineError::Device(error)) => return Err(error.into()),
-                Ok(false) | Err(_) => self.facts.needs_passes = true,
+                Ok(false) | Err(_) => self.state.needs_passes = true,
             }
         }
         Ok(())

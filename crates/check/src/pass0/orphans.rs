@@ -1,8 +1,8 @@
-//! Orphans: inodes whose deletion or truncation was cut off, in the list that starts in the
-//! superblock and in the orphan file. Finishing them is part of recovery and no repair.
+//! Orphans: inodes whose deletion or truncation was interrupted, in the list that starts in the
+//! superblock and in the orphan file. Finishing them is part of recovery, not a repair.
 
 use super::orphan_quota::{Freed, FreedByOwner, note_freed};
-use super::{Front, OpenError};
+use super::{OpenError, Pass0};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_offline::{FileMap, OfflineError};
@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Logical blocks of a file and where they lie.
 type BlocksOfFile = Vec<(FileBlock, BlockNo)>;
 
-impl Front<'_> {
+impl Pass0<'_> {
     /// Finishes what was cut off. Where nothing may be written, the passes see the inodes as they
     /// are.
     pub(super) fn check_orphans(&mut self) -> Result<(), OpenError> {
@@ -27,7 +27,7 @@ impl Front<'_> {
         if !self.may_repair() {
             if self.is_orphan_file_needless() {
                 let number = InodeNo(self.volume.raw.s_orphan_file_inum.get());
-                self.tell(Finding::new(Code::OrphanFileWithoutJournal).inode(number))?;
+                self.report(Finding::new(Code::OrphanFileWithoutJournal).inode(number))?;
             }
             return Ok(());
         }
@@ -48,7 +48,7 @@ impl Front<'_> {
             self.set_state(state)?;
         }
         self.drop_orphan_file()?;
-        self.facts.has_orphans = self.recorder.count() > before;
+        self.state.has_orphans = self.recorder.count() > before;
         Ok(())
     }
 
@@ -72,10 +72,10 @@ impl Front<'_> {
             return Ok(());
         }
         let number = InodeNo(self.volume.raw.s_orphan_file_inum.get());
-        if !self.ask(Finding::new(Code::OrphanFileWithoutJournal).inode(number))? {
+        if !self.should_fix(Finding::new(Code::OrphanFileWithoutJournal).inode(number))? {
             return Ok(());
         }
-        self.facts.needs_passes = true;
+        self.state.needs_passes = true;
         if self.orphan(number).is_some() {
             self.volume.remove_file(number)?;
         }
@@ -86,8 +86,8 @@ impl Front<'_> {
         let compat = self.volume.raw.features().compat;
         compat.contains(CompatFeatures::ORPHAN_FILE)
             && !compat.contains(CompatFeatures::HAS_JOURNAL)
-            // The journal that was taken off comes back when the passes are through.
-            && self.facts.lost_journal.is_none()
+            // The removed journal is made again after the passes.
+            && self.state.lost_journal.is_none()
     }
 
     fn forget_orphan_file(&mut self) -> Result<(), CheckError> {
@@ -98,7 +98,7 @@ impl Front<'_> {
     /// and checksum.
     fn check_orphan_file(&mut self) -> Result<(), CheckError> {
         let features = self.volume.raw.features();
-        // What the journal holds may be newer.
+        // The journal may hold a newer copy.
         if !features.compat.contains(CompatFeatures::ORPHAN_FILE)
             || features.incompat.contains(IncompatFeatures::RECOVER)
         {
@@ -110,10 +110,9 @@ impl Front<'_> {
             Err(flaw) => {
                 let finding =
                     Finding::new(Code::OrphanFileInvalid).inode(number).detail(flaw.to_owned());
-                // Whatever the inode is now is for the passes; the kernel works without such a
-                // file.
-                if self.ask(finding)? {
-                    self.facts.needs_passes = true;
+                // The passes check the inode; the kernel works without such a file.
+                if self.should_fix(finding)? {
+                    self.state.needs_passes = true;
                     self.forget_orphan_file()?;
                 }
                 return Ok(());
@@ -121,10 +120,12 @@ impl Front<'_> {
         };
         let block_size = u64::from(self.volume.geometry().block_size);
         let whole = blocks.len() as u64 * block_size;
-        // A size that is too small for the map is pass 1's to judge.
+        // Pass 1 checks whether the size is too small for the map.
         if file.size > whole || file.size > whole - block_size && file.size != whole {
             let detail = format!("its size is {}, not {whole}", file.size);
-            if self.ask(Finding::new(Code::OrphanFileInvalid).inode(number).detail(detail))? {
+            if self
+                .should_fix(Finding::new(Code::OrphanFileInvalid).inode(number).detail(detail))?
+            {
                 file.size = whole;
                 let mut record = self.volume.read_inode(number)?;
                 file.encode_into(&mut record, self.volume.geometry());
@@ -149,9 +150,9 @@ impl Front<'_> {
                 .file_block(at)
                 .block(block)
                 .detail(flaw);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 // Inodes that it named have no name: pass 4 finds them.
-                self.facts.needs_passes = true;
+                self.state.needs_passes = true;
                 bytes.fill(0);
                 format.seal(&mut bytes, block);
                 self.volume.write(block, &bytes)?;
@@ -160,7 +161,7 @@ impl Front<'_> {
         Ok(())
     }
 
-    /// The orphan file, and where its blocks lie; the flaw where it cannot be one.
+    /// The orphan file, and the location of its blocks; or the flaw that makes it invalid.
     fn orphan_blocks(&self, number: InodeNo) -> Result<(Inode, BlocksOfFile), &'static str> {
         let (_, file) = self.orphan(number).ok_or("there is no such inode in use")?;
         if file.file_type() != Some(FileType::Regular) || file.links == 0 || file.is_inline() {
@@ -194,9 +195,9 @@ impl Front<'_> {
                     following
                 }
                 _ => {
-                    self.facts.needs_passes = true;
+                    self.state.needs_passes = true;
                     let finding = Finding::new(Code::OrphanListIllegal).inode(next);
-                    if !self.ask(finding)? {
+                    if !self.should_fix(finding)? {
                         return Ok(());
                     }
                     break;
@@ -208,7 +209,7 @@ impl Front<'_> {
         Ok(self.volume.commit()?)
     }
 
-    /// An inode that may stand in an orphan list.
+    /// An inode that may be in an orphan list.
     fn orphan(&self, number: InodeNo) -> Option<(Vec<u8>, Inode)> {
         let geometry = self.volume.geometry();
         if number < geometry.first_inode || number.0 > geometry.inodes_count {
@@ -230,19 +231,19 @@ impl Front<'_> {
         }
         let number = InodeNo(raw.s_orphan_file_inum.get());
         let Some((_, file)) = self.orphan(number) else {
-            // The passes judge the file itself.
-            self.facts.needs_passes = true;
+            // The passes check the file itself.
+            self.state.needs_passes = true;
             return Ok(());
         };
         let Ok(map) = self.volume.read_map(number, &file) else {
-            self.facts.needs_passes = true;
+            self.state.needs_passes = true;
             return Ok(());
         };
         let format = OrphanFileFormat::new(self.volume.geometry(), number, file.generation);
         for (at, block) in map.blocks().collect::<Vec<_>>() {
             let mut bytes = self.read(block)?;
             if format.verify(&bytes, at, block).is_err() {
-                self.facts.needs_passes = true;
+                self.state.needs_passes = true;
                 continue;
             }
             let listed: Vec<(usize, InodeNo)> = orphans(&bytes)
@@ -256,8 +257,8 @@ impl Front<'_> {
                 match self.orphan(orphan) {
                     Some((record, inode)) => self.release(orphan, record, inode, freed)?,
                     None => {
-                        self.facts.needs_passes = true;
-                        if !self.ask(Finding::new(Code::OrphanListIllegal).inode(orphan))? {
+                        self.state.needs_passes = true;
+                        if !self.should_fix(Finding::new(Code::OrphanListIllegal).inode(orphan))? {
                             continue;
                         }
                     }
@@ -289,10 +290,10 @@ impl Front<'_> {
             "(uid={}, gid={}, mode={:07o}, size={})",
             inode.uid, inode.gid, inode.mode, inode.size
         );
-        self.tell(Finding::new(code).inode(number).detail(detail))?;
+        self.report(Finding::new(code).inode(number).detail(detail))?;
         // Values of attributes in inodes of their own are found by the passes.
         if self.volume.raw.features().incompat.contains(IncompatFeatures::EA_INODE) {
-            self.facts.needs_passes = true;
+            self.state.needs_passes = true;
         }
         let before = inode.space(self.volume.geometry());
         let outcome = if inode.links == 0 {
@@ -310,7 +311,7 @@ impl Front<'_> {
             }
             Err(OfflineError::Device(error)) => return Err(error.into()),
             // A broken map is for the passes, which find the inode as it is.
-            Err(_) => self.facts.needs_passes = true,
+            Err(_) => self.state.needs_passes = true,
         }
         inode.encode_into(&mut record, self.volume.geometry());
         Ok(self.volume.write_inode(number, &mut record)?)
@@ -335,7 +336,7 @@ impl Front<'_> {
         }
         let mut bytes = self.volume.read(block)?;
         if verify_block(&bytes, block, self.volume.geometry()).is_err() {
-            self.facts.needs_passes = true;
+            self.state.needs_passes = true;
             return Ok(());
         }
         let Ok((header, _)) = RawXattrHeader::mut_from_prefix(&mut bytes) else { return Ok(()) };
@@ -392,7 +393,7 @@ impl Front<'_> {
     }
 }
 
-/// Whether a block names no inode and is as it was made.
+/// Whether a block lists no inode and is in its initial state.
 fn is_empty(format: &OrphanFileFormat, bytes: &[u8], block: BlockNo) -> bool {
     let mut made = vec![0; bytes.len()];
     format.seal(&mut made, block);

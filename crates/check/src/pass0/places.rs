@@ -1,7 +1,7 @@
-//! Where all tables of the volume lie: what else takes the room of one of them is answered in a few
-//! steps, however many groups there are.
+//! The locations of all tables of the volume: finds overlaps with one of them in a few steps,
+//! however many groups there are.
 
-use super::Front;
+use super::Pass0;
 use super::table_places::{TABLES, place, table_blocks};
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
@@ -21,18 +21,18 @@ pub(super) struct Places {
 
 impl Places {
     /// As the descriptors say; what they say off the volume takes no room.
-    pub(super) fn of(front: &Front<'_>) -> Self {
-        let geometry = front.volume.geometry();
+    pub(super) fn of(pass0: &Pass0<'_>) -> Self {
+        let geometry = pass0.volume.geometry();
         let mut places = Self { leading: RunSet::new(), starts: Default::default() };
         for group in (0..geometry.groups_count).map(GroupNo) {
             places.leading.insert(leading(geometry, group).blocks());
-            places.add(front, group);
+            places.add(pass0, group);
         }
         places
     }
 
-    fn add(&mut self, front: &Front<'_>, group: GroupNo) {
-        let (geometry, desc) = (front.volume.geometry(), front.desc(group));
+    fn add(&mut self, pass0: &Pass0<'_>, group: GroupNo) {
+        let (geometry, desc) = (pass0.volume.geometry(), pass0.desc(group));
         for (name, starts) in TABLES.iter().zip(&mut self.starts) {
             let start = place(&desc, name);
             if geometry.contains(start, table_blocks(name, geometry)) {
@@ -42,23 +42,23 @@ impl Places {
     }
 
     /// A group's descriptor was `before`, and is another one now.
-    pub(super) fn update(&mut self, front: &Front<'_>, group: GroupNo, before: &GroupDesc) {
+    pub(super) fn update(&mut self, pass0: &Pass0<'_>, group: GroupNo, before: &GroupDesc) {
         for (name, starts) in TABLES.iter().zip(&mut self.starts) {
             starts.remove(&(place(before, name).0, group.0));
         }
-        self.add(front, group);
+        self.add(pass0, group);
     }
 
     /// Whether nothing but the table `name` of the group takes any of these blocks.
     pub(super) fn is_free_but_for(
         &self,
-        front: &Front<'_>,
+        pass0: &Pass0<'_>,
         range: Range<u64>,
         group: GroupNo,
         name: &str,
     ) -> bool {
         let is_taken = TABLES.iter().zip(&self.starts).any(|(table, starts)| {
-            let before = table_blocks(table, front.volume.geometry()).saturating_sub(1);
+            let before = table_blocks(table, pass0.volume.geometry()).saturating_sub(1);
             let first = range.start.saturating_sub(before);
             // The table itself is one of them at most: two steps at most.
             starts

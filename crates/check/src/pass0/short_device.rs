@@ -3,7 +3,7 @@
 //! there: the log is replayed, then the repair is refused.
 
 use super::OpenError;
-use super::find::Found;
+use super::find::SuperblockCandidate;
 use crate::finding::{Code, Finding};
 use crate::recorder::Recorder;
 use extant_device::{Device, LinearDevice, LinearPart, MemoryDevice};
@@ -26,7 +26,7 @@ pub(super) fn to_the_end(
     let Some(on_device) = blocks(&*device, geometry) else { return Ok(device) };
     let blocks = geometry.blocks_count;
     let finding = Finding::new(Code::DeviceTooSmall).found(blocks).expected(on_device);
-    recorder.ask(finding)?;
+    recorder.should_fix(finding)?;
     let whole = with_zeros(&device, geometry).filter(|_| !recorder.may_repair());
     whole.ok_or(OpenError::DeviceTooSmall { blocks, device: on_device })
 }
@@ -46,11 +46,11 @@ fn with_zeros(device: &Arc<dyn Device>, geometry: &Geometry) -> Option<Arc<dyn D
 }
 
 /// Replays the log of a volume that is longer than the device; true if it was replayed. The log is
-/// not emptied where a part of it, or the home location of one of its blocks, lies past the end of
-/// the device, so that all of it can be replayed on a device of full size.
+/// not emptied if a part of it, or the home location of one of its blocks, lies past the end of the
+/// device, so that all of it can be replayed on a device of full size.
 pub(super) fn replay(
     device: &Arc<dyn Device>,
-    found: &Found,
+    found: &SuperblockCandidate,
     recorder: &Recorder<'_>,
 ) -> Result<bool, OpenError> {
     let features = found.raw.features().incompat;
@@ -71,7 +71,7 @@ pub(super) fn replay(
     if log.superblock().is_err() {
         return Ok(false);
     }
-    recorder.ask(Finding::new(Code::JournalRecovered))?;
+    recorder.should_fix(Finding::new(Code::JournalRecovered))?;
     let on_device = device.size() >> found.geometry.block_bits();
     let is_on_device = place
         .runs

@@ -10,8 +10,8 @@ pub(super) fn table_blocks(name: &str, geometry: &Geometry) -> u64 {
     if name == "inode table" { u64::from(geometry.itable_blocks()) } else { 1 }
 }
 
-/// Which of a group's places lie off the volume, or without flex_bg outside of the group. Block 0
-/// is no place either: the superblock is there, or the boot sector.
+/// The locations of a group that lie off the volume, or without flex_bg outside of the group. Block
+/// 0 is no valid location either: it holds the superblock, or the boot sector.
 pub(super) fn bad_places(
     group: GroupNo,
     desc: &GroupDesc,
@@ -52,7 +52,7 @@ pub(super) fn set_place(desc: &mut GroupDesc, name: &str, block: BlockNo) {
 }
 
 /// Nothing is taken as never used in this group.
-pub(super) fn distrust(desc: &mut GroupDesc) {
+pub(super) fn mark_suspect(desc: &mut GroupDesc) {
     desc.flags -= GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;
     desc.itable_unused = 0;
 }

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 /// Blocks named in one finding at most.
 const NAMED: usize = 40;
-/// What an owner takes beside its clusters, in numbers of 8 bytes.
+/// Memory of an owner in addition to its clusters, in numbers of 8 bytes.
 const OWNER: usize = 6;
 
 impl Check<'_> {
@@ -64,17 +64,17 @@ impl Check<'_> {
             let is_shared =
                 clusters.iter().any(|cluster| claims.get(cluster).is_some_and(|n| *n > 1));
             if !is_shared {
-                continue; // the others have gone already
+                continue; // the others are cleared already
             }
             let finding = Finding::new(code).inode(*ino).detail(self.name_blocks(clusters));
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 match self.clone_blocks(*ino, &mut claims) {
                     Ok(true) => self.need_restart(),
                     Ok(false) => {
                         let finding = Finding::new(Code::CloneFailed)
                             .inode(*ino)
                             .detail("no free blocks".into());
-                        self.tell(finding)?;
+                        self.report(finding)?;
                         // Sound files that share blocks by intent are all kept.
                         if !may_share && self.give_up(&owners, clusters)? {
                             return Ok(());
@@ -83,7 +83,7 @@ impl Check<'_> {
                     Err(error) => return Err(error),
                 }
             } else if self.is_repair()
-                && self.ask(Finding::new(Code::MultiplyClaimedDelete).inode(*ino))?
+                && self.should_fix(Finding::new(Code::MultiplyClaimedDelete).inode(*ino))?
             {
                 let mut record = self.record(*ino)?;
                 self.write_cleared(*ino, &mut record)?;
@@ -98,8 +98,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Where there is no room for copies for all: what can be made again goes first, then files.
-    /// True when one went.
+    /// If there is no room for copies for all: files that can be made again are cleared first, then
+    /// others. True if one was cleared.
     fn make_room(
         &self,
         owners: &BTreeMap<InodeNo, Vec<u64>>,
@@ -117,7 +117,7 @@ impl Check<'_> {
     }
 
     /// Clears the first of some inodes that can be made again: an orphan file, a quota file, the
-    /// journal, which was replayed. False where the iterator has no such inode.
+    /// journal, which was replayed. False if the iterator has no such inode.
     fn discard_one(&self, inodes: impl Iterator<Item = InodeNo>) -> Result<bool, CheckError> {
         let rank = |ino: &InodeNo| {
             if self.orphan_file() == Some(*ino) {
@@ -139,11 +139,11 @@ impl Check<'_> {
         self.superblock.orphan_file_inode.filter(|_| has_feature)
     }
 
-    /// Clears an inode that can be made again. The journal is, when the passes are through, a quota
-    /// file in pass 6, each where there is room. Orphans are listed elsewhere where there is no
-    /// file for them, which needs a journal.
+    /// Clears an inode that can be made again: the journal is made after the passes, a quota file
+    /// in pass 6, each if there is room. Orphans are listed elsewhere if there is no file for them,
+    /// which needs a journal.
     fn discard(&self, ino: InodeNo) -> Result<bool, CheckError> {
-        if !self.ask(Finding::new(Code::MultiplyClaimedDelete).inode(ino))? {
+        if !self.should_fix(Finding::new(Code::MultiplyClaimedDelete).inode(ino))? {
             return Ok(false);
         }
         let is_journal = self.superblock.internal_journal() == Some(ino);
@@ -169,16 +169,16 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// Where there is no room for copies for all, the file with most clusters that others claim too
-    /// goes: a broken map that lies on many files is one, and each of those has what is its own
-    /// then.
+    /// If there is no room for copies for all, the file with the most clusters that others claim
+    /// too is cleared: a corrupt map that covers many files is such a file, and each of those then
+    /// has its own blocks again.
     fn clear_greediest(
         &self,
         owners: &BTreeMap<InodeNo, Vec<u64>>,
         claims: &BTreeMap<u64, u32>,
     ) -> Result<bool, CheckError> {
-        // Two files that share are both as good as they are bad, and of a window it is not known
-        // what is free elsewhere.
+        // Neither of two files that share blocks is better than the other, and a window does not
+        // know the free space outside of it.
         let (needed, free) = self.room_for_copies(claims);
         if needed <= free || owners.len() <= 2 || !self.window.is_whole() {
             return Ok(false);
@@ -191,7 +191,7 @@ impl Check<'_> {
             .filter(|(ino, _)| **ino >= self.geometry.first_inode && !self.is_nameless(**ino))
             .max_by_key(|(_, clusters)| shared(clusters));
         let Some((ino, _)) = greediest else { return Ok(false) };
-        if !self.ask(Finding::new(Code::MultiplyClaimedDelete).inode(*ino))? {
+        if !self.should_fix(Finding::new(Code::MultiplyClaimedDelete).inode(*ino))? {
             return Ok(false);
         }
         let mut record = self.record(*ino)?;
@@ -199,8 +199,8 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// Where there is no room for a copy, one of those that claim some of the clusters goes, and
-    /// the others keep theirs: one that can be made again, else the smallest file.
+    /// If there is no room for a copy, one of the files that claim some of the clusters is cleared,
+    /// and the others keep theirs: one that can be made again, else the smallest file.
     fn give_up(
         &self,
         owners: &BTreeMap<InodeNo, Vec<u64>>,
@@ -228,11 +228,11 @@ impl Check<'_> {
             }
         }
         let Some((_, ino)) = smallest else {
-            // Nothing of these can go: the journal makes room for copies.
+            // None of these can be cleared: the journal makes room for copies.
             let journal = self.superblock.internal_journal();
             return journal.map_or(Ok(false), |journal| self.discard(journal));
         };
-        if !self.ask(Finding::new(Code::MultiplyClaimedDelete).inode(ino))? {
+        if !self.should_fix(Finding::new(Code::MultiplyClaimedDelete).inode(ino))? {
             return Ok(false);
         }
         let mut record = self.record(ino)?;
@@ -259,7 +259,7 @@ impl Check<'_> {
         let (needed, free) = self.room_for_copies(claims);
         if needed > free {
             let detail = format!("{needed} clusters are needed, {free} are free");
-            self.tell(Finding::new(Code::CloneFailed).detail(detail))?;
+            self.report(Finding::new(Code::CloneFailed).detail(detail))?;
         }
         Ok(())
     }
@@ -322,9 +322,9 @@ impl Check<'_> {
             let first = self.blocks.cluster_of(extent.start).0;
             let end = self.blocks.cluster_of(BlockNo(extent.start.0 + u64::from(extent.len) - 1)).0;
             if clusters.len() as u64 > self.geometry.clusters_count() {
-                break; // there is no room for so many copies anyway
+                break; // no room for that many copies
             }
-            // A cluster may hold several extents of one logical cluster, one behind the other.
+            // A cluster may hold several extents of one logical cluster, one after the other.
             let logical = |block: u64| block / u64::from(self.geometry.blocks_per_cluster);
             let is_continued = self.geometry.blocks_per_cluster > 1
                 && last == Some((first, logical(extent.block.0)));
@@ -398,7 +398,7 @@ impl Check<'_> {
     ) -> Result<Option<FileMap>, CheckError> {
         let per_cluster = u64::from(self.geometry.blocks_per_cluster);
         let mut new = FileMap { extents: Vec::new(), nodes: old.nodes.clone() };
-        // Where the cluster under way went: logical cluster, old cluster, first block of its copy.
+        // The copy of the current cluster: logical cluster, old cluster, first block of the copy.
         let mut moved: Option<(u64, u64, Option<BlockNo>)> = None;
         let mut push = |one: Extent| match new.extents.last_mut() {
             Some(last) if last.is_continued_by(&one) => last.len += one.len,

@@ -1,12 +1,12 @@
-//! Extent trees: a sound root is claimed at once; anything else is walked node by node, and every
-//! flaw told.
+//! Extent trees: a valid root is claimed at once; any other is walked node by node, and every flaw
+//! is reported.
 
 use super::Local;
-use super::inode::{MapFigures, Visit};
+use super::visit::{MapCounts, Visit};
 use crate::context::Check;
 use crate::finding::{Code, Finding};
-use crate::order::Verdict;
-use crate::report::JumpTo;
+use crate::order::ExtentFix;
+use crate::report::DiscontinuityTarget;
 use crate::store::CheckError;
 use crate::tables::{DirBlock, Kind};
 use extant_ondisk::extent::{
@@ -28,22 +28,21 @@ struct Walk {
     next: u64,
     /// The extent before.
     last: Option<Extent>,
-    figures: MapFigures,
+    counts: MapCounts,
     extents: u64,
     nodes: u64,
     /// Blocks of the largest directory.
     dir_limit: u64,
     /// Blocks of extents so far.
     taken: u64,
-    /// Nodes so far: one that the tree names again would be walked again, and what lies below it
-    /// once more for each.
+    /// Nodes so far: one that the tree names again would be walked again, with its subtree.
     met: BTreeSet<BlockNo>,
     /// A part that lay on the volume's own metadata was cut off.
     is_cut: bool,
     /// The root has levels below it and leads to none, which no reader takes.
     is_hollow: bool,
-    /// What becomes of the extents to come that could be some, where they do not follow each other.
-    verdicts: Option<std::vec::IntoIter<Verdict>>,
+    /// The fixes for the extents that follow, if they are out of order.
+    extent_fixes: Option<std::vec::IntoIter<ExtentFix>>,
 }
 
 impl Check<'_> {
@@ -51,7 +50,7 @@ impl Check<'_> {
         &self,
         visit: &mut Visit<'_>,
         local: &mut Local,
-    ) -> Result<MapFigures, CheckError> {
+    ) -> Result<MapCounts, CheckError> {
         let owner = NodeOwner { inode: visit.ino, generation: visit.inode.generation, block: None };
         let root = visit.inode.i_block;
         let mut walk = Walk {
@@ -59,7 +58,7 @@ impl Check<'_> {
             is_dir: visit.inode.is_dir(),
             next: 0,
             last: None,
-            figures: MapFigures::default(),
+            counts: MapCounts::default(),
             extents: 0,
             nodes: 0,
             dir_limit: self.dir_limit(),
@@ -67,34 +66,34 @@ impl Check<'_> {
             met: BTreeSet::new(),
             is_cut: false,
             is_hollow: false,
-            verdicts: None,
+            extent_fixes: None,
         };
         let Some(node) = self.usable_node(&root, None) else {
-            if self.ask(visit.finding(Code::ExtentHeaderCorrupt))? {
+            if self.should_fix(visit.finding(Code::ExtentHeaderCorrupt))? {
                 self.clear_visited(visit)?;
             }
-            return Ok(MapFigures { is_unsure: true, ..MapFigures::default() });
+            return Ok(MapCounts { is_unsure: true, ..MapCounts::default() });
         };
-        walk.figures.depth = node.depth();
+        walk.counts.depth = node.depth();
         walk.is_hollow = matches!(node, ExtentNode::Index([], _));
-        walk.figures.rebuild |= self.has_narrow_header(&root, &walk)?;
+        walk.counts.rebuild |= self.has_narrow_header(&root, &walk)?;
         let (found, expected) = (u64::from(node.depth()), self.most_levels());
         if found > expected {
             let finding = visit.finding(Code::ExtentTreeBeyondLimit);
-            walk.figures.rebuild |= self.ask(finding.found(found).expected(expected))?;
+            walk.counts.rebuild |= self.should_fix(finding.found(found).expected(expected))?;
         }
-        walk.verdicts = self.verdicts(visit.ino, &visit.inode)?.map(Vec::into_iter);
+        walk.extent_fixes = self.extent_fixes(visit.ino, &visit.inode)?.map(Vec::into_iter);
         self.walk_node(node, &mut walk, local)?;
         if walk.is_cut {
             self.need_restart();
         }
-        let mut figures = walk.figures;
-        figures.clusters += walk.nodes;
-        figures.rebuild |= self.is_too_deep(visit, &walk)?;
-        if figures.rebuild && self.is_repair() {
+        let mut counts = walk.counts;
+        counts.clusters += walk.nodes;
+        counts.rebuild |= self.is_too_deep(visit, &walk)?;
+        if counts.rebuild && self.is_repair() {
             visit.dirty = true;
         }
-        Ok(figures)
+        Ok(counts)
     }
 
     /// Whether a header says that a node has room for fewer entries than any writer makes it for,
@@ -111,7 +110,7 @@ impl Check<'_> {
             return Ok(false);
         }
         let finding = Finding::new(Code::ExtentHeaderLimit).inode(walk.owner.inode);
-        self.ask(finding.found(u64::from(limit)).expected(u64::from(room)))
+        self.should_fix(finding.found(u64::from(limit)).expected(u64::from(room)))
     }
 
     /// Levels below the root that are enough for 2^32 extents, in nodes that are a power of two
@@ -134,18 +133,18 @@ impl Check<'_> {
     /// Extents that fit into fewer levels: rebuilt along with other repairs, never a reason for
     /// one.
     fn is_too_deep(&self, visit: &Visit<'_>, walk: &Walk) -> Result<bool, CheckError> {
-        let found = u64::from(walk.figures.depth);
+        let found = u64::from(walk.counts.depth);
         if walk.is_hollow {
-            return self.ask(visit.finding(Code::ExtentTreeTooDeep).found(found));
+            return self.should_fix(visit.finding(Code::ExtentTreeTooDeep).found(found));
         }
-        if !self.is_repair() || self.options.keep_extents || walk.figures.depth == 0 {
+        if !self.is_repair() || self.options.keep_extents || walk.counts.depth == 0 {
             return Ok(false);
         }
         let fits = walk.extents <= u64::from(capacity(extent::ROOT_SIZE));
-        if !fits || !walk.figures.rebuild {
+        if !fits || !walk.counts.rebuild {
             return Ok(false);
         }
-        self.ask(visit.finding(Code::ExtentTreeTooDeep).found(found))
+        self.should_fix(visit.finding(Code::ExtentTreeTooDeep).found(found))
     }
 
     fn walk_node(
@@ -182,37 +181,37 @@ impl Check<'_> {
             .block(index.leaf)
             .file_block(index.block);
         if !self.geometry.contains(index.leaf, 1) {
-            walk.figures.rebuild |= self.ask(invalid)?;
+            walk.counts.rebuild |= self.should_fix(invalid)?;
             return Ok(());
         }
         let owner = NodeOwner { block: Some(index.leaf), ..walk.owner };
         if self.blocks.is_system(self.blocks.cluster_of(index.leaf))
             && !self.is_own_node(&self.read_claimed(index.leaf)?, &owner, below)
         {
-            walk.figures.is_unsure = true;
+            walk.counts.is_unsure = true;
             let finding =
                 Finding::new(Code::MapOnMetadata).inode(walk.owner.inode).block(index.leaf);
-            let is_cut = self.ask(finding)?;
+            let is_cut = self.should_fix(finding)?;
             walk.is_cut |= is_cut;
-            walk.figures.rebuild |= is_cut;
+            walk.counts.rebuild |= is_cut;
             return Ok(());
         }
         if !walk.met.insert(index.leaf) {
-            walk.figures.rebuild |= self.ask(invalid)?;
+            walk.counts.rebuild |= self.should_fix(invalid)?;
             return Ok(());
         }
         let mut bytes = local.nodes.pop().unwrap_or_default();
         bytes.resize(self.geometry.block_len(), 0);
         self.read_claimed_into(index.leaf, &mut bytes)?;
         let Some(node) = self.usable_node(&bytes, Some(below)) else {
-            walk.figures.rebuild |= self.ask(invalid)?;
+            walk.counts.rebuild |= self.should_fix(invalid)?;
             local.nodes.push(bytes);
             return Ok(());
         };
         let first = first_block(&node);
         if first.is_none() {
             // A node that holds nothing.
-            walk.figures.rebuild |= self.ask(invalid)?;
+            walk.counts.rebuild |= self.should_fix(invalid)?;
             local.nodes.push(bytes);
             return Ok(());
         }
@@ -224,7 +223,7 @@ impl Check<'_> {
                 .block(index.leaf)
                 .found(u64::from(said))
                 .expected(u64::from(below));
-            walk.figures.rebuild |= self.ask(finding)?;
+            walk.counts.rebuild |= self.should_fix(finding)?;
         }
         let sum_is_wrong = extent::verify(&bytes, &owner, self.geometry).is_err();
         let cluster = self.blocks.cluster_of(index.leaf).0;
@@ -236,19 +235,19 @@ impl Check<'_> {
             let finding = Finding::new(Code::ExtentIndexStart)
                 .inode(walk.owner.inode)
                 .file_block(index.block)
-                .found(u64::from(walk.figures.depth - below - 1))
+                .found(u64::from(walk.counts.depth - below - 1))
                 .expected(first);
-            walk.figures.rebuild |= self.ask(finding)?;
+            walk.counts.rebuild |= self.should_fix(finding)?;
         }
-        walk.figures.rebuild |= self.has_narrow_header(&bytes, walk)?;
-        let before = walk.figures.rebuild;
+        walk.counts.rebuild |= self.has_narrow_header(&bytes, walk)?;
+        let before = walk.counts.rebuild;
         self.walk_node(node, walk, local)?;
-        if sum_is_wrong && before == walk.figures.rebuild {
+        if sum_is_wrong && before == walk.counts.rebuild {
             let finding =
                 Finding::new(Code::ExtentNodeChecksum).inode(walk.owner.inode).block(index.leaf);
-            if self.ask(finding)? {
-                // Written anew with all others of the tree.
-                walk.figures.rebuild = true;
+            if self.should_fix(finding)? {
+                // Written again with the rest of the tree.
+                walk.counts.rebuild = true;
             }
         }
         local.nodes.push(bytes);
@@ -274,28 +273,28 @@ impl Check<'_> {
             None => Some(finding(Code::ExtentInvalidStart)),
             Some(candidate) => {
                 extent = candidate.extent;
-                let verdict = walk.verdicts.as_mut().and_then(Iterator::next);
-                match verdict.unwrap_or(Verdict::Keep) {
-                    Verdict::Keep => None,
-                    Verdict::Cut(len) => {
+                let fix = walk.extent_fixes.as_mut().and_then(Iterator::next);
+                match fix.unwrap_or(ExtentFix::Keep) {
+                    ExtentFix::Keep => None,
+                    ExtentFix::Cut(len) => {
                         extent.len = len;
                         Some(finding(Code::ExtentTooLong).expected(u64::from(len)))
                     }
-                    Verdict::Move(to) => {
+                    ExtentFix::Move(to) => {
                         extent.block = FileBlock(to);
                         Some(finding(Code::ExtentMisplaced).expected(to))
                     }
-                    Verdict::Drop if candidate.is_clipped => {
+                    ExtentFix::Drop if candidate.is_clipped => {
                         Some(finding(Code::ExtentInvalidLength))
                     }
-                    Verdict::Drop => Some(finding(Code::ExtentOutOfOrder)),
+                    ExtentFix::Drop => Some(finding(Code::ExtentOutOfOrder)),
                 }
             }
         };
         if let Some(finding) = flaw {
             let code = finding.code;
-            let repaired = self.ask(finding)?;
-            walk.figures.rebuild |= repaired;
+            let repaired = self.should_fix(finding)?;
+            walk.counts.rebuild |= repaired;
             let is_kept = matches!(code, Code::ExtentTooLong | Code::ExtentMisplaced);
             if !is_kept || self.is_repair() && !repaired {
                 return Ok(());
@@ -312,23 +311,26 @@ impl Check<'_> {
             && (extent.end().0 > walk.dir_limit
                 || walk.taken + u64::from(extent.len) > self.geometry.blocks_count)
         {
-            let repaired = self.ask(finding(Code::DirectoryTooBig))?;
-            walk.figures.rebuild |= repaired;
+            let repaired = self.should_fix(finding(Code::DirectoryTooBig))?;
+            walk.counts.rebuild |= repaired;
             if repaired {
-                self.late.lock().drop_from.push((walk.owner.inode, extent.block.0));
+                self.deferred.lock().drop_from.push((walk.owner.inode, extent.block.0));
             }
             return Ok(());
         }
-        if walk.is_dir && extent.is_unwritten && self.ask(finding(Code::UnwrittenDirectory))? {
-            walk.figures.rebuild = true;
-            self.late.lock().write_out.push(walk.owner.inode);
+        if walk.is_dir
+            && extent.is_unwritten
+            && self.should_fix(finding(Code::UnwrittenDirectory))?
+        {
+            walk.counts.rebuild = true;
+            self.deferred.lock().write_out.push(walk.owner.inode);
         }
         let mut block = extent.block.0;
         if walk.is_dir && block > walk.next {
             let hole = finding(Code::DirectoryHole).found(block).file_block(FileBlock(walk.next));
-            if self.ask(hole)? {
-                walk.figures.rebuild = true;
-                self.late.lock().close_holes.push(walk.owner.inode);
+            if self.should_fix(hole)? {
+                walk.counts.rebuild = true;
+                self.deferred.lock().close_holes.push(walk.owner.inode);
                 block = walk.next;
             }
         }
@@ -345,9 +347,9 @@ impl Check<'_> {
         }
         let end = block + u64::from(extent.len);
         walk.next = end;
-        walk.figures.end = end;
+        walk.counts.end = end;
         if !extent.is_unwritten {
-            walk.figures.written_end = end;
+            walk.counts.written_end = end;
         }
         walk.extents += 1;
         walk.last = Some(extent);
@@ -366,11 +368,16 @@ impl Check<'_> {
         let end = self.blocks.cluster_of(BlockNo(extent.start.0 + u64::from(extent.len) - 1)).0 + 1;
         let next = walk.last.map(|last| last.start.0 + u64::from(last.len));
         if next != Some(extent.start.0) {
-            walk.figures.runs += 1;
+            walk.counts.runs += 1;
             if let Some(next) = next {
                 let kind = if walk.is_dir { Kind::Directory } else { Kind::Regular };
-                let to = JumpTo::Extent(extent.block, extent.len);
-                self.note_jump((walk.owner.inode, kind), (next, extent.start.0), to, local);
+                let to = DiscontinuityTarget::Extent(extent.block, extent.len);
+                self.note_discontinuity(
+                    (walk.owner.inode, kind),
+                    (next, extent.start.0),
+                    to,
+                    local,
+                );
             }
         }
         if per_cluster > 1 {
@@ -386,8 +393,8 @@ impl Check<'_> {
                     .inode(walk.owner.inode)
                     .file_block(extent.block)
                     .block(extent.start);
-                if self.ask(finding)? {
-                    self.late.lock().misaligned.push(walk.owner.inode);
+                if self.should_fix(finding)? {
+                    self.deferred.lock().misaligned.push(walk.owner.inode);
                 }
             }
             // The rest of a cluster that the extent before began.
@@ -402,7 +409,7 @@ impl Check<'_> {
         }
         if first < end {
             self.blocks.claim(first..end, &self.budget);
-            walk.figures.clusters += end - first;
+            walk.counts.clusters += end - first;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Flags of an inode against the features of the volume and against each other.
 
 use super::fields::DEVICE_NUMBERS;
-use super::inode::{MapFigures, Visit};
+use super::visit::{MapCounts, Visit};
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::map::is_fast_symlink;
@@ -16,8 +16,8 @@ impl Check<'_> {
         let is_file =
             matches!(file_type, Some(FileType::Regular | FileType::Directory | FileType::Symlink));
         let mapped = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
-        let is_judged = mapped | InodeFlags::CASEFOLD;
-        if visit.ino == InodeNo::BAD_BLOCKS && !visit.inode.flags.intersects(is_judged) {
+        let is_checked = mapped | InodeFlags::CASEFOLD;
+        if visit.ino == InodeNo::BAD_BLOCKS && !visit.inode.flags.intersects(is_checked) {
             return Ok(()); // others say nothing of a list
         }
         if visit.inode.flags.is_empty()
@@ -50,7 +50,7 @@ impl Check<'_> {
         if file_type.is_some()
             && !is_file
             && visit.inode.flags.intersects(mapped)
-            // With more in it than a device number it is garbage, which pass 2 judges by the same
+            // If it contains more than a device number it is corrupt; pass 2 decides by the same
             // flags.
             && visit.inode.i_block[DEVICE_NUMBERS..].iter().all(|byte| *byte == 0)
         {
@@ -114,15 +114,15 @@ impl Check<'_> {
         flags: InodeFlags,
         finding: Finding,
     ) -> Result<(), CheckError> {
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             visit.inode.flags.remove(flags);
             visit.dirty = true;
         }
         Ok(())
     }
 
-    /// A flag whose feature the volume lacks: where the inode is sound the feature is what is
-    /// missing, else the inode goes.
+    /// A flag whose feature the volume lacks: if the inode is valid the feature is missing, else
+    /// the inode is cleared.
     fn check_feature(
         &self,
         visit: &mut Visit<'_>,
@@ -130,7 +130,7 @@ impl Check<'_> {
         is_sound: bool,
         [missing, without]: [Code; 2],
     ) -> Result<(), CheckError> {
-        if !self.ask(visit.finding(if is_sound { missing } else { without }))? {
+        if !self.should_fix(visit.finding(if is_sound { missing } else { without }))? {
             return Ok(());
         }
         if !is_sound {
@@ -143,24 +143,24 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The verity flag without its feature: the kernel opens no such file. Where a hash tree lies
-    /// behind the file's end, the feature is what is missing.
+    /// The verity flag without its feature: the kernel does not open such a file. If a hash tree
+    /// follows the file's end, the feature is missing.
     pub(super) fn check_verity(
         &self,
         visit: &mut Visit<'_>,
-        figures: &MapFigures,
+        counts: &MapCounts,
     ) -> Result<(), CheckError> {
         if !visit.inode.flags.contains(InodeFlags::VERITY)
-            || figures.is_unsure
+            || counts.is_unsure
             || self.geometry.has_ro_compat(RoCompatFeatures::VERITY)
         {
             return Ok(());
         }
-        if !self.has_hash_tree(visit, figures)? {
+        if !self.has_hash_tree(visit, counts)? {
             let finding = visit.finding(Code::VerityFlag);
             return self.drop_flags(visit, InodeFlags::VERITY, finding);
         }
-        if self.ask(visit.finding(Code::VerityFeatureMissing))? {
+        if self.should_fix(visit.finding(Code::VerityFeatureMissing))? {
             self.store.update_superblock(|raw| {
                 let features = raw.s_feature_ro_compat.get() | RoCompatFeatures::VERITY.bits();
                 raw.s_feature_ro_compat.set(features);
@@ -170,19 +170,19 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether a hash tree lies behind a file's end, from the next multiple of 64 KiB on: the last
-    /// block ends with the size of the descriptor of the tree.
-    fn has_hash_tree(&self, visit: &Visit<'_>, figures: &MapFigures) -> Result<bool, CheckError> {
+    /// Whether a hash tree follows a file's end, from the next multiple of 64 KiB on: the last
+    /// block ends with the size of the tree's descriptor.
+    fn has_hash_tree(&self, visit: &Visit<'_>, counts: &MapCounts) -> Result<bool, CheckError> {
         const ALIGNMENT: u64 = 65536;
         const DESCRIPTOR_SIZES: std::ops::RangeInclusive<u32> = 256..=16384;
         let inode = &visit.inode;
         let block_size = u64::from(self.geometry.block_size);
-        let end_of_map = figures.written_end.saturating_mul(block_size);
+        let end_of_map = counts.written_end.saturating_mul(block_size);
         let start_of_tree = inode.size.div_ceil(ALIGNMENT).saturating_mul(ALIGNMENT);
         if inode.file_type() != Some(FileType::Regular) || end_of_map <= start_of_tree {
             return Ok(false);
         }
-        let last = figures.written_end - 1;
+        let last = counts.written_end - 1;
         let Some(block) = self.read_map(visit.ino, inode)?.physical(last) else {
             return Ok(false);
         };
@@ -214,7 +214,7 @@ impl Check<'_> {
         {
             return Ok(());
         }
-        if self.ask(visit.finding(Code::ExtentsFlagMissing))? {
+        if self.should_fix(visit.finding(Code::ExtentsFlagMissing))? {
             visit.inode.flags |= InodeFlags::EXTENTS;
             visit.dirty = true;
         }
@@ -227,7 +227,7 @@ impl Check<'_> {
             && pointers(i_block).any(|block| block.0 != 0)
     }
 
-    /// Whether the target of a link stands in the inode, and its flag says that a map does.
+    /// Whether the target of a link is stored in the inode although its flag says that a map is.
     fn is_target_with_map(&self, visit: &Visit<'_>) -> bool {
         let inode = &visit.inode;
         let end = inode.i_block.iter().position(|byte| *byte == 0).map(|end| end as u64);
@@ -237,7 +237,7 @@ impl Check<'_> {
             && !self.looks_like_extents(visit.ino, &inode.i_block)
     }
 
-    /// Inline data and extents at once: what `i_block` looks like decides.
+    /// Inline data and extents at once: the format of `i_block` decides.
     fn check_both_maps(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
         let inode = &visit.inode;
         let has_magic = inode.i_block[..2] == extant_ondisk::extent::EXTENT_MAGIC.to_le_bytes();
@@ -251,7 +251,7 @@ impl Check<'_> {
         } else {
             (Code::InlineAndExtentsIsJunk, InodeFlags::empty())
         };
-        if self.ask(visit.finding(code))? {
+        if self.should_fix(visit.finding(code))? {
             if to_remove.is_empty() {
                 return self.clear_visited(visit);
             }

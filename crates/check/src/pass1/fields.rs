@@ -1,7 +1,7 @@
-//! Fields that only some volumes have, and what each file type must look like. Pass 2 tells about
+//! Fields that only some volumes have, and the required fields of each file type. Pass 2 reports
 //! these, with the file's name.
 
-use super::inode::{MapFigures, Visit};
+use super::visit::{MapCounts, Visit};
 use crate::context::Check;
 use crate::finding::Code;
 use crate::map::is_fast_symlink;
@@ -12,7 +12,7 @@ use extant_ondisk::{FileBlock, IncompatFeatures, InodeNo, RoCompatFeatures};
 use zerocopy::FromBytes;
 
 impl Check<'_> {
-    /// Marks inodes that pass 2 looks at when it knows their names.
+    /// Marks inodes that pass 2 checks once it knows their names.
     pub(super) fn check_fields(&self, visit: &mut Visit<'_>) {
         if self.field_flaws(&visit.inode, visit.record).next().is_some() {
             visit.marks |= Mark::SUSPECT;
@@ -72,12 +72,12 @@ impl Check<'_> {
         }
     }
 
-    /// A mode of no type, or of a type without blocks, but a first block that looks like a
-    /// directory's. The root inode is a directory whatever its mode says.
+    /// A mode of no type, or of a type without blocks, but a first block in the format of a
+    /// directory's. The root inode is a directory whatever its mode.
     pub(super) fn check_unknown_mode(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
         const TYPE: u16 = 0xf000;
         const DIRECTORY: u16 = 0x4000;
-        /// What mke2fs gives the root.
+        /// Owner and mode that mke2fs gives the root.
         const ROOT_PERMISSIONS: u16 = 0o755;
         let is_root = visit.ino == InodeNo::ROOT;
         let is_possible = match visit.inode.file_type() {
@@ -96,11 +96,12 @@ impl Check<'_> {
             return Ok(());
         }
         let finding = visit.finding(Code::LooksLikeDirectory).found(u64::from(before));
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             visit.inode.mode = as_dir.mode;
             visit.dirty = true;
         } else if is_root && !self.is_repair() {
-            // The look goes on as if it were repaired: without a root every file is a finding.
+            // The scan continues as if it were repaired: without a root every file would be a
+            // finding.
             visit.inode.mode = as_dir.mode;
         }
         Ok(())
@@ -129,12 +130,12 @@ impl Check<'_> {
     pub(super) fn check_file_type(
         &self,
         visit: &mut Visit<'_>,
-        figures: &MapFigures,
+        counts: &MapCounts,
     ) -> Result<(), CheckError> {
         match visit.inode.file_type() {
             Some(FileType::Regular | FileType::Directory) => {}
             Some(FileType::Symlink) => {
-                if self.is_sound_symlink(visit.ino, visit.record, &visit.inode, figures)? {
+                if self.is_sound_symlink(visit.ino, visit.record, &visit.inode, counts)? {
                     self.check_immutable(visit)?;
                 } else {
                     visit.marks |= Mark::SUSPECT;
@@ -145,11 +146,11 @@ impl Check<'_> {
                 if !is_sound {
                     visit.marks |= Mark::SUSPECT;
                 }
-                // The flag is what makes the rest garbage: it stays until that is judged.
+                // The flag makes the rest invalid: it stays until the rest is checked.
                 if is_sound {
                     self.check_immutable(visit)?;
                 }
-                if visit.inode.size != 0 && self.ask(visit.finding(Code::SpecialWithSize))? {
+                if visit.inode.size != 0 && self.should_fix(visit.finding(Code::SpecialWithSize))? {
                     visit.inode.size = 0;
                     visit.dirty = true;
                 }
@@ -167,7 +168,7 @@ impl Check<'_> {
     fn check_immutable(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
         let barred = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         if visit.inode.flags.intersects(barred)
-            && self.ask(visit.finding(Code::SpecialImmutable))?
+            && self.should_fix(visit.finding(Code::SpecialImmutable))?
         {
             visit.inode.flags.remove(barred);
             visit.dirty = true;
@@ -184,12 +185,12 @@ impl Check<'_> {
     ) -> Result<bool, CheckError> {
         let map = self.read_map(ino, inode)?;
         let written = map.extents.iter().rev().find(|extent| !extent.is_unwritten);
-        let figures = MapFigures {
+        let counts = MapCounts {
             end: map.end(),
             written_end: written.map_or(0, |extent| extent.end().0),
-            ..MapFigures::default()
+            ..MapCounts::default()
         };
-        self.is_sound_symlink(ino, record, inode, &figures)
+        self.is_sound_symlink(ino, record, inode, &counts)
     }
 
     /// Whether length, place and bytes of a link's target fit together.
@@ -198,7 +199,7 @@ impl Check<'_> {
         ino: InodeNo,
         record: &[u8],
         inode: &Inode,
-        figures: &MapFigures,
+        counts: &MapCounts,
     ) -> Result<bool, CheckError> {
         let size = inode.size;
         if inode.flags.contains(InodeFlags::INDEX)
@@ -229,9 +230,7 @@ impl Check<'_> {
             let end = inode.i_block.iter().position(|byte| *byte == 0);
             return Ok(end.map(|end| end as u64) == Some(size));
         }
-        if figures.end != 1
-            || figures.written_end != 1
-            || size >= u64::from(self.geometry.block_size)
+        if counts.end != 1 || counts.written_end != 1 || size >= u64::from(self.geometry.block_size)
         {
             return Ok(false);
         }
@@ -246,12 +245,12 @@ impl Check<'_> {
     }
 }
 
-/// Bytes of `i_block` in which a device number may stand.
+/// Bytes of `i_block` that may hold a device number.
 pub(crate) const DEVICE_NUMBERS: usize = 16;
 
-/// Devices, pipes and sockets have no map. Words behind the device number that are not zero say
-/// nothing by themselves, since kernels have left some there; with an immutable or append-only flag
-/// they are garbage, as e2fsck has it.
+/// Devices, pipes and sockets have no map. Nonzero words after the device number prove nothing by
+/// themselves, since kernels have left some there; with an immutable or append-only flag they are
+/// garbage, as in e2fsck.
 pub(crate) fn is_sound_special(inode: &Inode) -> bool {
     if inode.flags.intersects(InodeFlags::INDEX | InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
         return false;

@@ -1,10 +1,10 @@
 //! Maps of indirect blocks.
 
 use super::Local;
-use super::inode::{MapFigures, Visit};
+use super::visit::{MapCounts, Visit};
 use crate::context::Check;
 use crate::finding::Code;
-use crate::report::JumpTo;
+use crate::report::DiscontinuityTarget;
 use crate::store::CheckError;
 use crate::tables::{DirBlock, Kind};
 use extant_ondisk::indirect::{self, IndirectMap, SLOTS};
@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 /// The first slot of `i_block` with an indirect block.
 const FIRST_INDIRECT: usize = 12;
 
-/// Up to this many illegal pointers of a file are asked about one by one. `i_block` with as many is
-/// no map.
+/// Maximum number of illegal pointers of a file that are handled one by one. An `i_block` with as
+/// many is not a map.
 const TOO_MANY: u32 = 12;
 
 struct Walk {
@@ -27,13 +27,13 @@ struct Walk {
     /// The cluster of the last block of the list.
     last_bad: Option<ClusterNo>,
     dir_limit: u64,
-    figures: MapFigures,
+    counts: MapCounts,
     illegal: u32,
     /// Illegal pointers after the first [`TOO_MANY`] are cleared.
     clears_all: bool,
     /// A part that lay on the volume's own metadata was cut off.
     is_cut: bool,
-    /// The block that would continue the run of data under way, and where the run began.
+    /// The block that would continue the current run of data, and the start of the run.
     run: (u64, u64),
     /// The block after the last one, data or indirect; 0 before the first.
     next: u64,
@@ -47,7 +47,7 @@ impl Check<'_> {
         &self,
         visit: &mut Visit<'_>,
         local: &mut Local,
-    ) -> Result<MapFigures, CheckError> {
+    ) -> Result<MapCounts, CheckError> {
         let mut walk = Walk {
             map: IndirectMap::new(self.geometry.block_size),
             is_dir: visit.inode.is_dir(),
@@ -55,7 +55,7 @@ impl Check<'_> {
             is_bad_blocks: visit.ino == InodeNo::BAD_BLOCKS,
             last_bad: None,
             dir_limit: self.dir_limit(),
-            figures: MapFigures::default(),
+            counts: MapCounts::default(),
             illegal: 0,
             clears_all: false,
             is_cut: false,
@@ -66,8 +66,8 @@ impl Check<'_> {
         };
         let mut i_block = visit.inode.i_block;
         if !walk.is_bad_blocks && self.illegal_of(&i_block).0 >= TOO_MANY {
-            walk.figures.is_unsure = !self.drop_map(visit)?;
-            return Ok(walk.figures);
+            walk.counts.is_unsure = !self.drop_map(visit)?;
+            return Ok(walk.counts);
         }
         for slot in 0..SLOTS {
             let Some(block) = indirect::pointer(&i_block, slot) else { break };
@@ -82,19 +82,18 @@ impl Check<'_> {
                 visit.dirty = true;
             }
             if visit.cleared {
-                return Ok(walk.figures);
+                return Ok(walk.counts);
             }
         }
         self.end_run(&mut walk);
         if walk.is_cut {
             self.need_restart();
         }
-        for (count, nodes) in local.census.indirect.iter_mut().zip(walk.nodes) {
+        for (count, nodes) in local.statistics.indirect.iter_mut().zip(walk.nodes) {
             *count += u64::from(nodes > 0);
         }
         let code = if self.geometry.blocks_per_cluster > 1 {
-            (walk.figures.clusters > 0 && !walk.is_bad_blocks)
-                .then_some(Code::BlockMappedOnBigalloc)
+            (walk.counts.clusters > 0 && !walk.is_bad_blocks).then_some(Code::BlockMappedOnBigalloc)
         } else {
             let is_wanted = self.options.bmap_to_extent
                 && self.is_repair()
@@ -104,11 +103,11 @@ impl Check<'_> {
             is_wanted.then_some(Code::MapToExtents)
         };
         if let Some(code) = code
-            && self.ask(visit.finding(code))?
+            && self.should_fix(visit.finding(code))?
         {
-            self.late.lock().to_extents.push(visit.ino);
+            self.deferred.lock().to_extents.push(visit.ino);
         }
-        Ok(walk.figures)
+        Ok(walk.counts)
     }
 
     /// The number of pointers that lead off the volume, and of those that do not.
@@ -124,7 +123,7 @@ impl Check<'_> {
     /// `i_block` is no map: a regular file becomes empty and keeps its name, another inode is
     /// cleared. True if that was accepted.
     fn drop_map(&self, visit: &mut Visit<'_>) -> Result<bool, CheckError> {
-        if !self.ask(visit.finding(Code::TooManyIllegalBlocks))? {
+        if !self.should_fix(visit.finding(Code::TooManyIllegalBlocks))? {
             return Ok(false);
         }
         if visit.inode.file_type() == Some(FileType::Regular) {
@@ -144,7 +143,7 @@ impl Check<'_> {
             || (0..geometry.desc_blocks()).any(|index| geometry.desc_block(index) == block)
     }
 
-    /// Judges a pointer and what lies below it; true when the pointer is to be cleared.
+    /// Checks a pointer and its subtree; true if the pointer is to be cleared.
     fn walk_pointer(
         &self,
         visit: &mut Visit<'_>,
@@ -160,26 +159,26 @@ impl Check<'_> {
             walk.illegal += 1;
             if walk.illegal >= TOO_MANY && !walk.is_bad_blocks {
                 if walk.illegal == TOO_MANY {
-                    walk.clears_all = self.ask(visit.finding(Code::TooManyIllegalBlocks))?;
+                    walk.clears_all = self.should_fix(visit.finding(Code::TooManyIllegalBlocks))?;
                 }
                 return Ok(walk.clears_all);
             }
             let code = if walk.is_bad_blocks { Code::BadBlockIllegal } else { Code::IllegalBlock };
-            return self.ask(finding(visit, code));
+            return self.should_fix(finding(visit, code));
         }
         // If these were bad nothing could be read.
         if walk.is_bad_blocks && levels == 0 && self.is_primary(block) {
-            return self.ask(finding(visit, Code::BadBlockPrimary));
+            return self.should_fix(finding(visit, Code::BadBlockPrimary));
         }
         if walk.is_bad_blocks && levels == 0 && is_own_node(visit, block, walk) {
-            return self.ask(finding(visit, Code::BadBlockIllegal));
+            return self.should_fix(finding(visit, Code::BadBlockIllegal));
         }
         // A link's target has one block.
         if first > MAX_FILE_BLOCKS || walk.is_symlink && first > 0 {
-            return self.ask(finding(visit, Code::FileTooBig));
+            return self.should_fix(finding(visit, Code::FileTooBig));
         }
         if walk.is_dir && levels == 0 && first >= walk.dir_limit {
-            return self.ask(finding(visit, Code::DirectoryTooBig));
+            return self.should_fix(finding(visit, Code::DirectoryTooBig));
         }
         if levels == 0 {
             self.take_data(visit, block, first, walk, local);
@@ -187,9 +186,9 @@ impl Check<'_> {
         }
         self.end_run(walk);
         if !walk.met.insert(block) {
-            walk.figures.is_unsure = true;
+            walk.counts.is_unsure = true;
             let code = if walk.is_bad_blocks { Code::BadBlockIllegal } else { Code::IllegalBlock };
-            return self.ask(finding(visit, code));
+            return self.should_fix(finding(visit, code));
         }
         let step = if levels == 1 { 1 } else { walk.map.covered_by(levels - 1) };
         let cluster = self.blocks.cluster_of(block);
@@ -201,15 +200,15 @@ impl Check<'_> {
         // It is no indirect block: the file keeps its other blocks.
         if !walk.is_bad_blocks && !is_system && illegal >= TOO_MANY && illegal > legal {
             local.nodes.push(bytes);
-            return self.ask(finding(visit, Code::IllegalBlock));
+            return self.should_fix(finding(visit, Code::IllegalBlock));
         }
-        self.step(visit, block, JumpTo::Indirect(levels as u8), walk, local); // at most three
-        walk.figures.clusters += 1;
+        self.step(visit, block, DiscontinuityTarget::Indirect(levels as u8), walk, local); // at most three
+        walk.counts.clusters += 1;
         walk.nodes[levels - 1] += 1;
         if is_system && !self.is_own_indirect(&bytes, &visit.inode, first, step) {
             local.nodes.push(bytes);
-            walk.figures.is_unsure = true;
-            let is_cut = self.ask(visit.finding(Code::MapOnMetadata).block(block))?;
+            walk.counts.is_unsure = true;
+            let is_cut = self.should_fix(visit.finding(Code::MapOnMetadata).block(block))?;
             walk.is_cut |= is_cut;
             return Ok(is_cut);
         }
@@ -229,8 +228,8 @@ impl Check<'_> {
                 break;
             }
         }
-        // What something else claims too may be its own: the file first gets a copy, without these
-        // pointers.
+        // Blocks that something else claims too may be the file's own: the file first gets a copy,
+        // without these pointers.
         let is_own = !is_system && !self.shared.contains(cluster);
         if changed && is_own {
             self.store.write(block, &bytes)?;
@@ -238,29 +237,29 @@ impl Check<'_> {
         local.nodes.push(bytes);
         // The list of bad blocks gets no copy: it gives the block up.
         if changed && !is_own && walk.is_bad_blocks {
-            let is_cut = self.ask(finding(visit, Code::BadBlockIllegal))?;
+            let is_cut = self.should_fix(finding(visit, Code::BadBlockIllegal))?;
             walk.is_cut |= is_cut;
             return Ok(is_cut);
         }
         Ok(false)
     }
 
-    /// Goes on to the next block of the file, an indirect one too: a run ends where it is no
-    /// neighbour.
+    /// Advances to the next block of the file, indirect ones too: a run ends if the block is not
+    /// adjacent.
     fn step(
         &self,
         visit: &Visit<'_>,
         block: BlockNo,
-        to: JumpTo,
+        to: DiscontinuityTarget,
         walk: &mut Walk,
         local: &mut Local,
     ) {
         let next = std::mem::replace(&mut walk.next, block.0 + 1);
         if next != block.0 {
-            walk.figures.runs += 1;
+            walk.counts.runs += 1;
             if next != 0 {
                 let kind = Kind::of_mode(visit.inode.mode);
-                self.note_jump((visit.ino, kind), (next, block.0), to, local);
+                self.note_discontinuity((visit.ino, kind), (next, block.0), to, local);
             }
         }
     }
@@ -273,21 +272,21 @@ impl Check<'_> {
         walk: &mut Walk,
         local: &mut Local,
     ) {
-        self.step(visit, block, JumpTo::Data(FileBlock(first)), walk, local);
+        self.step(visit, block, DiscontinuityTarget::Data(FileBlock(first)), walk, local);
         if walk.run.0 != block.0 || walk.run.0 == 0 {
             self.end_run(walk);
             walk.run = (block.0, block.0);
         }
         walk.run.0 = block.0 + 1;
-        walk.figures.end = first + 1;
-        walk.figures.written_end = first + 1;
+        walk.counts.end = first + 1;
+        walk.counts.written_end = first + 1;
         if walk.is_dir {
             let at = first as u32; // below the limit of directories
             local.dir_blocks.push(DirBlock { block: block.0, dir: visit.ino, at });
         }
     }
 
-    /// Claims the run under way.
+    /// Claims the current run.
     fn end_run(&self, walk: &mut Walk) {
         let (end, start) = walk.run;
         walk.run = (0, 0);
@@ -298,7 +297,7 @@ impl Check<'_> {
         let last = self.blocks.cluster_of(BlockNo(end - 1)).0;
         if walk.is_bad_blocks {
             // Each block of the list counts as a cluster, though several may lie in one.
-            walk.figures.clusters += end - start;
+            walk.counts.clusters += end - start;
             // A bad block of the volume's own tables stays theirs.
             for cluster in (first..=last).map(ClusterNo) {
                 let is_claimed = walk.last_bad.replace(cluster) == Some(cluster);
@@ -308,7 +307,7 @@ impl Check<'_> {
             }
             return;
         }
-        walk.figures.clusters += last + 1 - first;
+        walk.counts.clusters += last + 1 - first;
         self.blocks.claim(first..last + 1, &self.budget);
     }
 }

@@ -1,8 +1,8 @@
 //! Data inside inodes, and what pass 2 needs to know of directories.
 
 use super::Local;
-use super::inode::{MapFigures, Visit};
-use super::xattr::XattrFigures;
+use super::visit::{MapCounts, Visit};
+use super::xattr::XattrCounts;
 use crate::context::Check;
 use crate::finding::Code;
 use crate::store::CheckError;
@@ -50,10 +50,10 @@ impl Check<'_> {
     pub(super) fn check_inline(
         &self,
         visit: &mut Visit<'_>,
-        xattrs: &XattrFigures,
+        xattrs: &XattrCounts,
     ) -> Result<(), CheckError> {
         let Some(rest) = xattrs.inline_len else {
-            if self.ask(visit.finding(Code::InlineWithoutAttribute))? {
+            if self.should_fix(visit.finding(Code::InlineWithoutAttribute))? {
                 visit.inode.flags.remove(InodeFlags::INLINE_DATA);
                 visit.inode.size = 0;
                 visit.inode.i_block = [0; 60];
@@ -77,22 +77,22 @@ impl Check<'_> {
             Some(FileType::Regular) => size > self.largest_file(false),
             _ => false,
         };
-        // Bytes behind a file's last one are zero.
+        // Bytes after a file's last one are zero.
         let used = visit.inode.i_block.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
         let expected = if visit.inode.is_dir() || rest > 0 { room } else { used as u64 };
         let finding = visit.finding(Code::InodeSizeWrong).found(size).expected(expected);
-        if is_wrong && self.ask(finding)? {
+        if is_wrong && self.should_fix(finding)? {
             visit.inode.size = expected;
             visit.dirty = true;
         }
         Ok(())
     }
 
-    /// What pass 2 needs of a directory.
+    /// The data about a directory that pass 2 needs.
     pub(super) fn note_directory(
         &self,
         visit: &Visit<'_>,
-        figures: &MapFigures,
+        counts: &MapCounts,
         local: &mut Local,
     ) -> Result<(), CheckError> {
         let mut flags = DirFlags::empty();
@@ -103,17 +103,18 @@ impl Check<'_> {
         flags.set(DirFlags::ENCRYPTED, inode.flags.contains(InodeFlags::ENCRYPT));
         let of_this = local.dir_blocks.iter().rev().take_while(|block| block.dir == visit.ino);
         let present = of_this.count();
-        // What is mapped counts, not where the map says that it ends: tables are made of this size.
+        // The number of mapped blocks counts, not the end that the map gives: tables are allocated
+        // by this size.
         let blocks = u32::try_from(present).unwrap_or(u32::MAX);
         if inode.is_inline() {
             local.dir_blocks.push(DirBlock { block: NO_BLOCK, dir: visit.ino, at: 0 });
-        } else if figures.end == 0 && !figures.is_unsure {
+        } else if counts.end == 0 && !counts.is_unsure {
             // It is given a block.
             local.dir_blocks.push(DirBlock { block: NO_BLOCK, dir: visit.ino, at: 0 });
         } else if !inode.is_extent_mapped() {
             // The blocks just pushed ascend; what is between them is missing.
             let start = local.dir_blocks.len() - present;
-            let missing = figures.end.saturating_sub(present as u64);
+            let missing = counts.end.saturating_sub(present as u64);
             if missing > MAX_MISSING {
                 let blocks = &mut local.dir_blocks[start..];
                 let displaced = (0_u32..).zip(&*blocks).find(|(at, block)| block.at != *at);
@@ -122,8 +123,8 @@ impl Check<'_> {
                     .finding(Code::DirectoryHole)
                     .found(u64::from(block))
                     .file_block(FileBlock(u64::from(at)));
-                if self.ask(finding)? {
-                    self.late.lock().close_holes.push(visit.ino);
+                if self.should_fix(finding)? {
+                    self.deferred.lock().close_holes.push(visit.ino);
                     for (at, block) in (0..).zip(blocks) {
                         block.at = at;
                     }
@@ -133,7 +134,7 @@ impl Check<'_> {
                     local.dir_blocks[start..].iter().map(|block| block.at).collect();
                 known.sort_unstable();
                 let mut known = known.into_iter().peekable();
-                let end = u32::try_from(figures.end).unwrap_or(u32::MAX);
+                let end = u32::try_from(counts.end).unwrap_or(u32::MAX);
                 for at in 0..end {
                     if known.next_if_eq(&at).is_none() {
                         local.dir_blocks.push(DirBlock { block: NO_BLOCK, dir: visit.ino, at });

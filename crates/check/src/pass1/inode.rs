@@ -2,6 +2,7 @@
 //! its attributes, its size.
 
 use super::Local;
+use super::visit::{MapCounts, Visit};
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::map::is_fast_symlink;
@@ -10,46 +11,6 @@ use crate::tables::{Kind, Mark};
 use extant_ondisk::inode::{self, FileType, Inode, InodeFlags, RawInode};
 use extant_ondisk::{Flaw, FormatError, InodeNo, RoCompatFeatures};
 use zerocopy::FromBytes;
-
-/// An inode under check. What the rules change stands in `inode`, and in `record` what no decoded
-/// field holds.
-pub(crate) struct Visit<'r> {
-    pub(crate) ino: InodeNo,
-    pub(crate) record: &'r mut [u8],
-    pub(crate) inode: Inode,
-    /// Something was repaired: the record is written at the end.
-    pub(crate) dirty: bool,
-    /// The inode was cleared.
-    pub(crate) cleared: bool,
-    pub(crate) marks: Mark,
-    /// The checksum stored is not that of the record as read.
-    pub(crate) bad_checksum: bool,
-}
-
-impl Visit<'_> {
-    pub(crate) fn finding(&self, code: Code) -> Finding {
-        Finding::new(code).inode(self.ino)
-    }
-}
-
-/// What a map takes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct MapFigures {
-    /// Clusters of data and nodes.
-    pub(crate) clusters: u64,
-    /// Logical block after the last, unwritten ones too.
-    pub(crate) end: u64,
-    /// Logical block after the last written one.
-    pub(crate) written_end: u64,
-    /// Runs of neighbouring blocks.
-    pub(crate) runs: u64,
-    /// The map is to be written anew after the pass.
-    pub(crate) rebuild: bool,
-    /// Levels below the root.
-    pub(crate) depth: u16,
-    /// The map lies on the volume's own metadata: its size is not judged.
-    pub(crate) is_unsure: bool,
-}
 
 impl Check<'_> {
     /// One record of an inode table.
@@ -74,7 +35,7 @@ impl Check<'_> {
                 self.check_leftover(ino, record)?;
             } else if mode != 0 && dtime == 0 {
                 let now = self.now();
-                if self.ask(Finding::new(Code::DeletedWithoutDtime).inode(ino))? {
+                if self.should_fix(Finding::new(Code::DeletedWithoutDtime).inode(ino))? {
                     if let Ok((raw, _)) = RawInode::mut_from_prefix(record) {
                         raw.i_dtime.set(now);
                     }
@@ -83,7 +44,7 @@ impl Check<'_> {
             } else if self.geometry.has_metadata_csum()
                 && record.iter().any(|byte| *byte != 0)
                 && inode::verify(record, ino, self.geometry).is_err()
-                && self.ask(Finding::new(Code::InodeChecksum).inode(ino))?
+                && self.should_fix(Finding::new(Code::InodeChecksum).inode(ino))?
             {
                 // Never used records are zeros; one that was used keeps its checksum.
                 self.store.write_inode(ino, record)?;
@@ -108,7 +69,7 @@ impl Check<'_> {
         };
         if bad_checksum
             && self.is_garbage(ino)?
-            && self.ask(Finding::new(Code::InodeGarbage).inode(ino))?
+            && self.should_fix(Finding::new(Code::InodeGarbage).inode(ino))?
         {
             self.write_cleared(ino, record)?;
             return Ok(());
@@ -117,7 +78,7 @@ impl Check<'_> {
             && let Some(owner) = self.copied_from(ino, record)?
             && self.is_given_up(ino, owner)?
         {
-            // What it says belongs to the other one: nothing is claimed.
+            // Its contents belong to the other one: nothing is claimed.
             self.copies.lock().insert(ino);
             self.inodes.note(ino, Kind::Unknown, Mark::USED | Mark::SUSPECT, links);
             return Ok(());
@@ -135,10 +96,10 @@ impl Check<'_> {
                     .get(128..130)
                     .map_or(0, |field| u64::from(u16::from_le_bytes([field[0], field[1]])));
                 let finding = Finding::new(Code::ExtraSizeInvalid).inode(ino).found(found);
-                let is_judged = ino != InodeNo::BAD_BLOCKS && !self.is_out_of_use(ino);
-                fixed_extra = is_judged && self.ask(finding)?;
-                // To be judged it needs some size; the record on the volume changes only when that
-                // is accepted.
+                let is_checked = ino != InodeNo::BAD_BLOCKS && !self.is_out_of_use(ino);
+                fixed_extra = is_checked && self.should_fix(finding)?;
+                // A check needs some size; the record on the volume changes only if that is
+                // accepted.
                 self.set_extra_size(record);
                 match Inode::decode(record, ino, self.geometry) {
                     Ok(inode) => inode,
@@ -173,7 +134,7 @@ impl Check<'_> {
         local: &mut Local,
     ) -> Result<(), CheckError> {
         let Ok(inode) = Inode::decode(record, ino, self.geometry) else {
-            if bad_checksum && self.ask(Finding::new(Code::InodeChecksum).inode(ino))? {
+            if bad_checksum && self.should_fix(Finding::new(Code::InodeChecksum).inode(ino))? {
                 self.store.write_inode(ino, record)?;
             }
             return Ok(());
@@ -189,7 +150,7 @@ impl Check<'_> {
         if visit.bad_checksum && !visit.dirty {
             let is_whole_block = self.is_block_without_checksums(visit.ino)?;
             let code = if is_whole_block { Code::InodeBlockChecksum } else { Code::InodeChecksum };
-            visit.dirty = self.ask(visit.finding(code))?;
+            visit.dirty = self.should_fix(visit.finding(code))?;
         }
         if visit.dirty {
             visit.inode.encode_into(visit.record, self.geometry);
@@ -201,7 +162,7 @@ impl Check<'_> {
     /// An inode's place in an orphan list that nothing leads to.
     fn check_leftover(&self, ino: InodeNo, record: &mut [u8]) -> Result<(), CheckError> {
         let now = self.now();
-        if self.ask(Finding::new(Code::OrphanListLeftover).inode(ino))? {
+        if self.should_fix(Finding::new(Code::OrphanListLeftover).inode(ino))? {
             if let Ok((raw, _)) = RawInode::mut_from_prefix(record) {
                 let is_in_use = raw.i_links_count.get() > 0;
                 raw.i_dtime.set(if is_in_use { 0 } else { now });
@@ -265,9 +226,9 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// The inode whose record lies in the place of another one's: its checksum, which depends on
-    /// the number, says which one. It is in use itself and has the same map of blocks, so that what
-    /// lies here is a copy. Records that changed places are not copies: their maps differ.
+    /// The inode whose record is in the place of another one's: its checksum, which depends on the
+    /// number, identifies it. That inode is in use itself and has the same map of blocks, so that
+    /// the record here is a copy. Records that changed places are not copies: their maps differ.
     fn copied_from(&self, ino: InodeNo, record: &[u8]) -> Result<Option<InodeNo>, CheckError> {
         if !self.geometry.has_metadata_csum() || ino < self.geometry.first_inode {
             return Ok(None);
@@ -287,13 +248,13 @@ impl Check<'_> {
         Ok((is_in_use && is_same).then_some(owner))
     }
 
-    /// Whether a copy of another inode's record is to go. In a repair each is judged in its own
-    /// window.
+    /// Whether a copy of another inode's record is to be cleared. In a repair each is checked in
+    /// its own window.
     fn is_given_up(&self, ino: InodeNo, owner: InodeNo) -> Result<bool, CheckError> {
         if self.is_repair() && !self.inodes.is_in_window(ino) {
             return Ok(true);
         }
-        self.ask(Finding::new(Code::InodeIsCopy).inode(ino).found(u64::from(owner.0)))
+        self.should_fix(Finding::new(Code::InodeIsCopy).inode(ino).found(u64::from(owner.0)))
     }
 
     fn set_extra_size(&self, record: &mut [u8]) {
@@ -337,15 +298,14 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A directory, link or file in use: everything that one inode tells. Ends early when it was
-    /// cleared.
+    /// A directory, link or file in use: all checks of one inode. Ends early if it was cleared.
     fn check_inode(&self, visit: &mut Visit<'_>, local: &mut Local) -> Result<(), CheckError> {
         if self.is_out_of_use(visit.ino) && !self.has_foreign_flag(&visit.inode) {
             self.check_special_inode(visit)?;
             if visit.cleared || visit.inode.links == 0 {
                 return Ok(()); // whatever its mode says
             }
-            if visit.inode.dtime != 0 && self.ask(visit.finding(Code::InUseWithDtime))? {
+            if visit.inode.dtime != 0 && self.should_fix(visit.finding(Code::InUseWithDtime))? {
                 visit.inode.dtime = 0;
                 visit.dirty = true;
             }
@@ -373,11 +333,11 @@ impl Check<'_> {
         }
         self.check_fields(visit);
         let file_type = visit.inode.file_type();
-        let mut figures = MapFigures::default();
+        let mut counts = MapCounts::default();
         if visit.inode.is_inline() {
             self.check_inline(visit, &xattrs)?;
         } else if crate::map::has_map(&visit.inode) || visit.ino == InodeNo::BAD_BLOCKS {
-            figures = if visit.inode.is_extent_mapped() {
+            counts = if visit.inode.is_extent_mapped() {
                 self.check_extents(visit, local)?
             } else {
                 self.check_indirect(visit, local)?
@@ -386,21 +346,21 @@ impl Check<'_> {
         if visit.cleared {
             return Ok(());
         }
-        self.check_file_type(visit, &figures)?;
+        self.check_file_type(visit, &counts)?;
         if visit.cleared {
             return Ok(());
         }
-        self.check_verity(visit, &figures)?;
-        self.check_size(visit, &figures)?;
+        self.check_verity(visit, &counts)?;
+        self.check_size(visit, &counts)?;
         if visit.cleared {
             return Ok(());
         }
-        self.check_space(visit, &figures, &xattrs, local)?;
+        self.check_space(visit, &counts, &xattrs, local)?;
         if file_type == Some(FileType::Directory) {
-            self.note_directory(visit, &figures, local)?;
+            self.note_directory(visit, &counts, local)?;
         }
-        if figures.rebuild {
-            self.late.lock().rebuild.push(visit.ino);
+        if counts.rebuild {
+            self.deferred.lock().rebuild.push(visit.ino);
         }
         self.note_inode(visit, local);
         Ok(())
@@ -430,7 +390,7 @@ impl Check<'_> {
         } else {
             Code::InUseWithDtime
         };
-        if self.ask(visit.finding(code))? {
+        if self.should_fix(visit.finding(code))? {
             visit.inode.dtime = 0;
             visit.dirty = true;
         }
@@ -449,7 +409,7 @@ impl Check<'_> {
         if !times.iter().flatten().any(|time| is_beyond(time.seconds)) {
             return Ok(());
         }
-        if self.ask(visit.finding(Code::TimeBeyond))? {
+        if self.should_fix(visit.finding(Code::TimeBeyond))? {
             let inode = &mut visit.inode;
             for time in [&mut inode.atime, &mut inode.ctime, &mut inode.mtime]
                 .into_iter()
@@ -467,47 +427,47 @@ impl Check<'_> {
     pub(super) fn check_size(
         &self,
         visit: &mut Visit<'_>,
-        figures: &MapFigures,
+        counts: &MapCounts,
     ) -> Result<(), CheckError> {
         let block = u64::from(self.geometry.block_size);
         let size = visit.inode.size;
-        if visit.inode.is_inline() || figures.is_unsure {
+        if visit.inode.is_inline() || counts.is_unsure {
             return Ok(());
         }
         let expected = match visit.inode.file_type() {
             Some(FileType::Directory) => {
                 // Without a block it is given one, and the size of that.
-                let end = figures.end.max(1) * block;
-                let size = if figures.end == 0 { end } else { size };
-                // Blocks of preallocation may lie behind the directory's end.
+                let end = counts.end.max(1) * block;
+                let size = if counts.end == 0 { end } else { size };
+                // Preallocated blocks may follow the directory's end.
                 (size != end && (size > end || !size.is_multiple_of(block) || size < end))
                     .then_some(end)
             }
-            Some(FileType::Regular) => self.file_size_expected(visit, figures),
+            Some(FileType::Regular) => self.file_size_expected(visit, counts),
             _ => None,
         };
         let Some(expected) = expected else { return Ok(()) };
         let finding = visit.finding(Code::InodeSizeWrong).found(size).expected(expected);
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             visit.inode.size = expected;
             visit.dirty = true;
         }
         Ok(())
     }
 
-    fn file_size_expected(&self, visit: &Visit<'_>, figures: &MapFigures) -> Option<u64> {
+    fn file_size_expected(&self, visit: &Visit<'_>, counts: &MapCounts) -> Option<u64> {
         let block = u64::from(self.geometry.block_size);
         let size = visit.inode.size;
         let limit = self.largest_file(visit.inode.is_extent_mapped());
         if size > limit {
-            return Some((figures.end * block).min(limit));
+            return Some((counts.end * block).min(limit));
         }
         if visit.inode.flags.contains(InodeFlags::VERITY) {
             return None;
         }
         // The last written block may lie wholly past the end: a crash between the two leaves it so.
-        let last = figures.written_end.checked_sub(1)?;
-        (size < last * block).then_some(figures.written_end * block)
+        let last = counts.written_end.checked_sub(1)?;
+        (size < last * block).then_some(counts.written_end * block)
     }
 
     /// Bytes of the largest file.
@@ -523,23 +483,23 @@ impl Check<'_> {
     fn check_space(
         &self,
         visit: &mut Visit<'_>,
-        figures: &MapFigures,
-        xattrs: &super::xattr::XattrFigures,
+        counts: &MapCounts,
+        xattrs: &super::xattr::XattrCounts,
         local: &mut Local,
     ) -> Result<(), CheckError> {
-        let clusters = figures.clusters + xattrs.clusters;
+        let clusters = counts.clusters + xattrs.clusters;
         let cluster_size = self.geometry.cluster_size();
-        // Values with inodes of their own are paid for by each inode that refers to them.
+        // Values with inodes of their own are charged to each inode that refers to them.
         let space = (clusters + xattrs.ea_clusters) * cluster_size;
         let expected = space / self.space_unit(&visit.inode);
         // For the bad blocks inode mke2fs and e2fsck do not count the blocks of the map, and e2fsck
         // checks neither this count nor that of links with inline data.
-        let is_judged =
-            visit.ino != InodeNo::BAD_BLOCKS && !figures.is_unsure && !is_inline_link(&visit.inode);
-        if visit.inode.blocks != expected && is_judged {
+        let is_checked =
+            visit.ino != InodeNo::BAD_BLOCKS && !counts.is_unsure && !is_inline_link(&visit.inode);
+        if visit.inode.blocks != expected && is_checked {
             let finding =
                 visit.finding(Code::InodeBlocksWrong).found(visit.inode.blocks).expected(expected);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 visit.inode.blocks = expected;
                 visit.dirty = true;
             }
@@ -556,13 +516,13 @@ impl Check<'_> {
             }
         }
         if visit.inode.file_type() == Some(FileType::Regular) && visit.inode.size > 0x7fff_ffff {
-            local.census.large += 1;
+            local.statistics.large += 1;
         }
-        if figures.runs > 1 {
-            local.census.fragmented += 1;
+        if counts.runs > 1 {
+            local.statistics.fragmented += 1;
         }
         if visit.inode.is_extent_mapped()
-            && let Some(count) = local.census.extent_depth.get_mut(usize::from(figures.depth))
+            && let Some(count) = local.statistics.extent_depth.get_mut(usize::from(counts.depth))
         {
             *count += 1;
         }
@@ -600,18 +560,18 @@ impl Check<'_> {
             marks |= Mark::EA_INODE;
         }
         self.inodes.note(visit.ino, kind, marks, visit.inode.links);
-        let census = &mut local.census;
-        census.inodes += 1;
+        let statistics = &mut local.statistics;
+        statistics.inodes += 1;
         match kind {
-            Kind::Regular => census.regular += 1,
-            Kind::Directory => census.directories += 1,
-            Kind::CharDevice => census.char_devices += 1,
-            Kind::BlockDevice => census.block_devices += 1,
-            Kind::Fifo => census.fifos += 1,
-            Kind::Socket => census.sockets += 1,
+            Kind::Regular => statistics.regular += 1,
+            Kind::Directory => statistics.directories += 1,
+            Kind::CharDevice => statistics.char_devices += 1,
+            Kind::BlockDevice => statistics.block_devices += 1,
+            Kind::Fifo => statistics.fifos += 1,
+            Kind::Socket => statistics.sockets += 1,
             Kind::Symlink => {
-                census.symlinks += 1;
-                census.fast_symlinks += u64::from(is_fast_symlink(&visit.inode));
+                statistics.symlinks += 1;
+                statistics.fast_symlinks += u64::from(is_fast_symlink(&visit.inode));
             }
             Kind::Unknown => {}
         }

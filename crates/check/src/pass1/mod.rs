@@ -1,9 +1,10 @@
 //! Pass 1: every inode in use, its map, its attributes.
 //!
-//! Inode tables are read in large pieces, in order, up to each group's high-water mark; workers
-//! take piece after piece. What a worker learns of directories stays with it until all pieces are
-//! done. A healthy inode costs one checksum, one decode, and a claim for each of its runs.
+//! Inode tables are read in large pieces, in order, up to each group's high-water mark; each worker
+//! takes one piece after another. A worker's data about directories stay with it until all pieces
+//! are done. A healthy inode costs one checksum, one decode, and a claim for each of its runs.
 
+mod deferred;
 mod dups;
 mod extents;
 mod features;
@@ -11,15 +12,15 @@ mod fields;
 mod indirect;
 mod inline;
 mod inode;
-mod late;
 mod special;
 mod system;
+mod visit;
 mod xattr;
 
 pub(crate) use fields::is_sound_special;
 
 use crate::context::Check;
-use crate::report::{Census, Jump, JumpTo};
+use crate::report::{Discontinuity, DiscontinuityTarget, VolumeStatistics};
 use crate::store::CheckError;
 use crate::tables::{DirBlock, DirInfo, DirTable, Kind, Usage};
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
@@ -35,15 +36,15 @@ const MANY: u64 = 16 << 20;
 /// Bytes that are read at once where they are in the cache: what a processor's own cache holds.
 const AT_ONCE: u64 = 256 << 10;
 
-/// What one worker learns.
+/// Results of one worker.
 #[derive(Default)]
 pub(crate) struct Local {
     pub(crate) dirs: Vec<DirInfo>,
     pub(crate) dir_blocks: Vec<DirBlock>,
-    pub(crate) census: Census,
+    pub(crate) statistics: VolumeStatistics,
     pub(crate) usage: Usage,
-    pub(crate) jumps: Vec<Jump>,
-    /// Blocks of the extent tree under way, one a level.
+    pub(crate) discontinuities: Vec<Discontinuity>,
+    /// Blocks of the current extent tree, one per level.
     pub(crate) nodes: Vec<Vec<u8>>,
 }
 
@@ -57,7 +58,7 @@ impl Local {
 
 /// A part of one group's inode table.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct TableChunk {
     group: GroupNo,
     /// First block of the table.
     table: BlockNo,
@@ -79,8 +80,8 @@ struct UsedTable {
     first_piece: usize,
 }
 
-/// The parts of all inode tables that were ever used, as pieces: computed when one is asked for, so
-/// that nothing is kept for each.
+/// The parts of all inode tables that were ever used, as pieces: computed on demand, so that
+/// nothing is stored for each.
 struct Pieces {
     tables: Vec<UsedTable>,
     /// Bytes of a piece.
@@ -90,13 +91,13 @@ struct Pieces {
 }
 
 impl Pieces {
-    fn get(&self, number: usize) -> Option<Piece> {
+    fn get(&self, number: usize) -> Option<TableChunk> {
         let after = self.tables.partition_point(|table| table.first_piece <= number);
         let table = self.tables.get(after.checked_sub(1)?)?;
         let first = u32::try_from(number - table.first_piece).ok()?.checked_mul(self.each)?;
         let count = self.each.min(table.inodes.checked_sub(first)?);
         let UsedTable { group, table, inodes, .. } = *table;
-        (count > 0).then_some(Piece { group, table, first, count, of_group: inodes })
+        (count > 0).then_some(TableChunk { group, table, first, count, of_group: inodes })
     }
 
     /// Inodes of all pieces.
@@ -163,23 +164,22 @@ impl Check<'_> {
             return Ok(());
         }
         self.finish_resize_inode()?;
-        self.run_late()?;
+        self.run_deferred()?;
         self.resolve_multiply_claimed()?;
         self.check_xattr_references()
     }
 
-    /// Notes that a file's next block is another than the one after its last, where that is asked
-    /// for.
-    fn note_jump(
+    /// Records that a file's next block is not adjacent to its last, if the options ask for it.
+    fn note_discontinuity(
         &self,
         visit: (InodeNo, Kind),
         (expected, found): (u64, u64),
-        to: JumpTo,
+        to: DiscontinuityTarget,
         local: &mut Local,
     ) {
-        if self.options.list_jumps {
+        if self.options.list_discontinuities {
             let ((inode, kind), expected, found) = (visit, BlockNo(expected), BlockNo(found));
-            local.jumps.push(Jump { inode, kind, expected, found, to });
+            local.discontinuities.push(Discontinuity { inode, kind, expected, found, to });
         }
     }
 
@@ -188,8 +188,8 @@ impl Check<'_> {
         for mut local in locals {
             join(&mut dirs, local.dirs);
             join(&mut self.dir_blocks, local.dir_blocks);
-            self.census.add(&local.census);
-            self.jumps.append(&mut local.jumps);
+            self.statistics.add(&local.statistics);
+            self.discontinuities.append(&mut local.discontinuities);
             for (sum, more) in self.usage.iter_mut().zip(local.usage) {
                 for (id, (space, inodes)) in more {
                     let entry = sum.entry(id).or_default();
@@ -199,7 +199,7 @@ impl Check<'_> {
             }
         }
         // Stable: those of one inode stay in order.
-        self.jumps.sort_by_key(|jump| jump.inode);
+        self.discontinuities.sort_by_key(|jump| jump.inode);
         self.dirs = DirTable::new(dirs);
     }
 
@@ -226,8 +226,8 @@ impl Check<'_> {
         Pieces { tables, bytes: bytes as u64, each }
     }
 
-    /// The high-water mark of a group as far as it is believed: not where the descriptor fails its
-    /// checksum. The reserved inodes are always looked at.
+    /// The high-water mark of a group; all inodes if the descriptor fails its checksum. The
+    /// reserved inodes are always checked.
     pub(crate) fn table_used(&self, group: GroupNo) -> u32 {
         let desc = &self.descs[group.0 as usize];
         let used = desc.itable_used(self.geometry);
@@ -240,16 +240,16 @@ impl Check<'_> {
         used.max(reserved)
     }
 
-    fn blocks_of_piece(&self, piece: &Piece) -> Range<u64> {
+    fn blocks_of_piece(&self, piece: &TableChunk) -> Range<u64> {
         let per_block = self.geometry.inodes_per_block();
         let first = piece.table.0 + u64::from(piece.first / per_block);
         first..first + u64::from(piece.count.div_ceil(per_block))
     }
 
-    /// Has the data of a piece fetched: asked for a hole, the system fills memory with zeros.
-    fn fetch(&self, piece: &Piece) {
+    /// Has the data of a piece fetched: for a hole, the system would fill memory with zeros.
+    fn fetch(&self, piece: &TableChunk) {
         let mut rest = self.blocks_of_piece(piece);
-        // What cannot be asked for cannot be read either, and is told then.
+        // A piece that cannot be requested cannot be read either, and that read reports the error.
         while let Ok(Some(run)) = self.store.next_data(rest.clone()) {
             rest.start = run.end;
             self.store.fetch(run, &self.ahead);
@@ -267,7 +267,7 @@ impl Check<'_> {
 
     fn check_piece(
         &self,
-        piece: &Piece,
+        piece: &TableChunk,
         buffer: &mut Vec<u8>,
         local: &mut Local,
     ) -> Result<(), CheckError> {
@@ -297,7 +297,7 @@ impl Check<'_> {
     /// Records of a piece from its block `first` on.
     fn check_records(
         &self,
-        piece: &Piece,
+        piece: &TableChunk,
         first: u64,
         records: &mut [u8],
         local: &mut Local,

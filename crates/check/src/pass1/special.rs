@@ -1,7 +1,7 @@
 //! Reserved inodes: root, bad blocks, resize, journal, quotas, and those that nothing uses.
 
-use super::inode::{MapFigures, Visit};
-use super::xattr::XattrFigures;
+use super::visit::{MapCounts, Visit};
+use super::xattr::XattrCounts;
 use super::{AT_ONCE, Local};
 use crate::context::Check;
 use crate::finding::{Code, Finding};
@@ -22,13 +22,13 @@ const DOUBLE_SLOT: usize = 13;
 const SECTOR: u64 = 512;
 
 impl Check<'_> {
-    /// Judges a reserved inode; true when the rules of files do not apply to it.
+    /// Checks a reserved inode; true if the rules of files do not apply to it.
     pub(super) fn check_special_inode(&self, visit: &mut Visit<'_>) -> Result<bool, CheckError> {
         let ino = visit.ino;
         let file_type = visit.inode.file_type();
         if ino == InodeNo::ROOT {
             if file_type != Some(FileType::Directory)
-                && self.ask(visit.finding(Code::RootNotDirectory))?
+                && self.should_fix(visit.finding(Code::RootNotDirectory))?
             {
                 self.clear_visited(visit)?;
             }
@@ -43,18 +43,18 @@ impl Check<'_> {
         if ino == InodeNo::RESIZE {
             return self.check_resize(visit);
         }
-        // A journal that the superblock names is one, whatever the features say: that is judged
-        // before the passes.
+        // An inode that the superblock names as the journal is one, whatever the features are: pass
+        // 0 checks that.
         let journal = self.superblock.journal_inode;
         if ino == InodeNo::JOURNAL && journal != Some(ino) {
-            if has_content(visit) && self.ask(visit.finding(Code::JournalNotInUse))? {
+            if has_content(visit) && self.should_fix(visit.finding(Code::JournalNotInUse))? {
                 self.zero_inode(visit)?;
             }
             return Ok(true);
         }
         if Some(ino) == journal {
             if file_type != Some(FileType::Regular)
-                && self.ask(visit.finding(Code::JournalInodeMode))?
+                && self.should_fix(visit.finding(Code::JournalInodeMode))?
             {
                 visit.inode.mode = 0x8000 | 0o600;
                 visit.dirty = true;
@@ -64,7 +64,7 @@ impl Check<'_> {
         if ino == InodeNo::BAD_BLOCKS {
             let is_possible =
                 !self.is_bad_list_broken && is_bad_block_list(visit.record, &visit.inode);
-            if !is_possible && self.ask(visit.finding(Code::BadBlocksInodeInvalid))? {
+            if !is_possible && self.should_fix(visit.finding(Code::BadBlocksInodeInvalid))? {
                 self.zero_inode(visit)?;
             }
             return Ok(visit.cleared);
@@ -72,14 +72,14 @@ impl Check<'_> {
         // Only the boot loader's may be something, as e2fsck has it anything but a directory.
         let is_possible =
             visit.inode.mode == 0 || ino == BOOT_LOADER && file_type != Some(FileType::Directory);
-        if !is_possible && self.ask(visit.finding(Code::ReservedInodeMode))? {
+        if !is_possible && self.should_fix(visit.finding(Code::ReservedInodeMode))? {
             self.zero_inode(visit)?;
         }
         Ok(visit.cleared || file_type != Some(FileType::Regular))
     }
 
     /// Whether an inode is reserved for a journal or a quota that the volume does not have: only
-    /// its content is judged, and flags of features that the volume lacks.
+    /// its content is checked, and flags of features that the volume lacks.
     pub(super) fn is_out_of_use(&self, ino: InodeNo) -> bool {
         let is_of_journal = ino == InodeNo::JOURNAL && self.superblock.journal_inode != Some(ino);
         let is_of_quota = [InodeNo::USER_QUOTA, InodeNo::GROUP_QUOTA].contains(&ino)
@@ -87,7 +87,7 @@ impl Check<'_> {
         is_of_journal || is_of_quota
     }
 
-    /// Whether nobody uses a reserved inode as long as it has no mode.
+    /// Whether a reserved inode is unused as long as it has no mode.
     pub(super) fn is_spare(&self, ino: InodeNo) -> bool {
         let has_rules =
             [InodeNo::BAD_BLOCKS, InodeNo::ROOT, InodeNo::JOURNAL, InodeNo::RESIZE].contains(&ino);
@@ -97,39 +97,39 @@ impl Check<'_> {
             && self.superblock.journal_inode != Some(ino)
     }
 
-    /// The space of an inode that nothing uses, judged as e2fsck does: its attribute block, the
-    /// blocks of its map if its mode has one, `i_blocks`, and `i_size` above the largest file.
+    /// The space of an unused inode, checked as by e2fsck: its attribute block, the blocks of its
+    /// map if its mode has one, `i_blocks`, and `i_size` above the largest file.
     pub(super) fn check_spare_space(
         &self,
         visit: &mut Visit<'_>,
         local: &mut Local,
     ) -> Result<(), CheckError> {
-        let mut xattrs = XattrFigures::default();
+        let mut xattrs = XattrCounts::default();
         if visit.inode.file_acl.0 != 0 && self.has_xattr_blocks() {
             self.check_acl_block(visit, &mut xattrs, &mut None)?;
         }
-        let figures = if !crate::map::has_map(&visit.inode) {
-            MapFigures::default()
+        let counts = if !crate::map::has_map(&visit.inode) {
+            MapCounts::default()
         } else if visit.inode.is_extent_mapped() {
             self.check_extents(visit, local)?
         } else {
             self.check_indirect(visit, local)?
         };
-        if visit.cleared || figures.is_unsure {
+        if visit.cleared || counts.is_unsure {
             return Ok(());
         }
         if visit.inode.file_type() != Some(FileType::Symlink) {
-            self.check_spare_size(visit, figures.end)?;
+            self.check_spare_size(visit, counts.end)?;
         }
-        let space = (figures.clusters + xattrs.clusters) * self.geometry.cluster_size();
+        let space = (counts.clusters + xattrs.clusters) * self.geometry.cluster_size();
         let expected = space / self.space_unit(&visit.inode);
         let finding = visit.finding(Code::InodeBlocksWrong).found(visit.inode.blocks);
-        if visit.inode.blocks != expected && self.ask(finding.expected(expected))? {
+        if visit.inode.blocks != expected && self.should_fix(finding.expected(expected))? {
             visit.inode.blocks = expected;
             visit.dirty = true;
         }
-        if figures.rebuild {
-            self.late.lock().rebuild.push(visit.ino);
+        if counts.rebuild {
+            self.deferred.lock().rebuild.push(visit.ino);
         }
         Ok(())
     }
@@ -140,7 +140,7 @@ impl Check<'_> {
         let size = u64::from(raw.i_size_high.get()) << 32 | u64::from(raw.i_size_lo.get());
         let expected = end * u64::from(self.geometry.block_size);
         let finding = visit.finding(Code::InodeSizeWrong).found(size).expected(expected);
-        if size > self.largest_file(visit.inode.is_extent_mapped()) && self.ask(finding)? {
+        if size > self.largest_file(visit.inode.is_extent_mapped()) && self.should_fix(finding)? {
             if let Ok((raw, _)) = RawInode::mut_from_prefix(visit.record) {
                 raw.i_size_high.set(0);
             }
@@ -195,15 +195,15 @@ impl Check<'_> {
         if self.quota_inode(kind) != Some(visit.ino) {
             if visit.ino < self.geometry.first_inode
                 && has_content(visit)
-                && self.ask(visit.finding(Code::QuotaNotInUse))?
+                && self.should_fix(visit.finding(Code::QuotaNotInUse))?
             {
                 self.zero_inode(visit)?;
             }
-            // Whatever else a reserved one holds is nobody's.
+            // Other contents of a reserved inode belong to no file.
             return Ok(visit.cleared || visit.ino < self.geometry.first_inode);
         }
         if visit.inode.file_type() != Some(FileType::Regular)
-            && self.ask(visit.finding(Code::QuotaInodeMode))?
+            && self.should_fix(visit.finding(Code::QuotaInodeMode))?
         {
             visit.inode.mode = 0x8000 | 0o600;
             visit.dirty = true;
@@ -227,11 +227,11 @@ impl Check<'_> {
                 || inode.file_acl.0 != 0
                 || inode.i_block.iter().any(|byte| *byte != 0);
             let is_other = inode.mode != 0 && inode.file_type() != Some(FileType::Regular);
-            if has_content && self.ask(visit.finding(Code::ResizeInodeNotInUse))? {
+            if has_content && self.should_fix(visit.finding(Code::ResizeInodeNotInUse))? {
                 self.zero_inode(visit)?;
             } else if has_content {
                 self.claim_resize_blocks(inode)?;
-            } else if is_other && self.ask(visit.finding(Code::ReservedInodeMode))? {
+            } else if is_other && self.should_fix(visit.finding(Code::ReservedInodeMode))? {
                 self.zero_inode(visit)?;
             }
             return Ok(true);
@@ -241,13 +241,13 @@ impl Check<'_> {
             self.blocks.claim(cluster..cluster + 1, &self.budget);
             let expected = self.resize_space() / SECTOR;
             let finding = visit.finding(Code::InodeBlocksWrong).found(inode.blocks);
-            if inode.blocks != expected && self.ask(finding.expected(expected))? {
+            if inode.blocks != expected && self.should_fix(finding.expected(expected))? {
                 visit.inode.blocks = expected;
                 visit.dirty = true;
             }
             let end = self.resize_end();
-            let figures = MapFigures { end, written_end: end, ..MapFigures::default() };
-            self.check_size(visit, &figures)?;
+            let counts = MapCounts { end, written_end: end, ..MapCounts::default() };
+            self.check_size(visit, &counts)?;
         }
         Ok(true)
     }
@@ -276,7 +276,7 @@ impl Check<'_> {
         blocks * self.geometry.cluster_size()
     }
 
-    /// As long as it stands, what it maps is in use.
+    /// As long as it exists, the blocks of its map are in use.
     fn claim_resize_blocks(&self, inode: &Inode) -> Result<(), CheckError> {
         let map = self.read_map(InodeNo::RESIZE, inode)?;
         for block in map.nodes.iter().copied().chain(map.blocks().map(|(_, block)| block)) {
@@ -414,8 +414,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Tells of what a resize inode that stays as it is maps beyond the volume.
-    fn tell_illegal_pointers(&self, record: &[u8]) -> Result<(), CheckError> {
+    /// Reports the blocks past the volume's end in the map of a resize inode that stays as it is.
+    fn report_illegal_pointers(&self, record: &[u8]) -> Result<(), CheckError> {
         let Ok((raw, _)) = RawInode::ref_from_prefix(record) else { return Ok(()) };
         let map = IndirectMap::new(self.geometry.block_size);
         let slots = (0..SLOTS)
@@ -435,7 +435,7 @@ impl Check<'_> {
         for (at, block) in pointers {
             if block.0 != 0 && !self.geometry.contains(block, 1) {
                 let finding = Finding::new(Code::IllegalBlock).inode(InodeNo::RESIZE);
-                self.tell(finding.file_block(FileBlock(at)).block(block))?;
+                self.report(finding.file_block(FileBlock(at)).block(block))?;
             }
         }
         Ok(())
@@ -468,8 +468,8 @@ impl Check<'_> {
         if is_sound {
             return Ok(());
         }
-        if !self.ask(Finding::new(Code::ResizeInodeInvalid).inode(ino))? {
-            return if self.is_repair() { Ok(()) } else { self.tell_illegal_pointers(&record) };
+        if !self.should_fix(Finding::new(Code::ResizeInodeInvalid).inode(ino))? {
+            return if self.is_repair() { Ok(()) } else { self.report_illegal_pointers(&record) };
         }
         let Some(double) = self.resize_double(&record)? else {
             return self.give_up_resize_inode(record);
@@ -506,8 +506,8 @@ impl Check<'_> {
     }
 }
 
-/// Whether an inode can be the list of bad blocks: nothing of it is a file's. As e2fsck does, only
-/// the low halves are judged.
+/// Whether an inode can be the list of bad blocks: it has no field of a file. As in e2fsck, only
+/// the low halves are checked.
 pub(super) fn is_bad_block_list(record: &[u8], inode: &Inode) -> bool {
     let has_owner = |raw: &RawInode| raw.i_uid.get() != 0 || raw.i_gid.get() != 0;
     let is_file = RawInode::ref_from_prefix(record)
@@ -515,8 +515,8 @@ pub(super) fn is_bad_block_list(record: &[u8], inode: &Inode) -> bool {
     inode.mode == 0 && inode.links == 0 && !is_file && !inode.is_inline()
 }
 
-/// Whether a reserved inode that is not in use has content. As e2fsck does, only the low half of
-/// `i_blocks` and the first word of the map are judged.
+/// Whether a reserved inode that is not in use has content. As in e2fsck, only the low half of
+/// `i_blocks` and the first word of the map are checked.
 fn has_content(visit: &Visit<'_>) -> bool {
     let has_blocks = |raw: &RawInode| raw.i_blocks_lo.get() > 0;
     visit.inode.links > 0

@@ -1,5 +1,5 @@
-//! What the volume itself takes: superblocks, descriptors, bitmaps, inode tables. They must not lie
-//! on each other.
+//! The volume's own metadata: superblocks, descriptors, bitmaps, inode tables. They must not
+//! overlap.
 
 use super::special::is_bad_block_list;
 use crate::context::Check;
@@ -53,8 +53,8 @@ impl Check<'_> {
         Ok(system)
     }
 
-    /// Tables on each other, on superblocks, in bad blocks, or off the volume: they are moved.
-    /// Inode tables are looked at first, so that a bitmap gives way to them: its contents can be
+    /// Tables that overlap each other, superblocks or bad blocks, or lie off the volume, are moved.
+    /// Inode tables are handled first, so that a bitmap moves out of their way: its contents can be
     /// computed again.
     pub(crate) fn check_tables(&self) -> Result<(), CheckError> {
         let mut taken = self.fixed_blocks();
@@ -77,7 +77,7 @@ impl Check<'_> {
                     };
                     if let Some(code) = code {
                         let finding = Finding::new(code).group(group).block(block);
-                        if self.ask(finding.detail(name.into()))?
+                        if self.should_fix(finding.detail(name.into()))?
                             && self.relocate(group, table, &taken)?
                         {
                             self.need_restart();
@@ -91,10 +91,10 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Moves a table to free blocks behind its group's start, or anywhere; false where there are
-    /// none. Nothing is claimed yet, and the bitmaps are what is in doubt: all inodes are read for
-    /// what files own. Blocks of an inode table that lie on what was `taken` before hold no inodes,
-    /// and a table off the volume holds nothing.
+    /// Moves a table to free blocks after its group's start, or anywhere; false if there are none.
+    /// Nothing is claimed yet, and the bitmaps are unreliable: all inodes are read for the blocks
+    /// of files. Blocks of an inode table that lie in `taken` hold no inodes, and a table off the
+    /// volume holds nothing.
     fn relocate(
         &self,
         group: GroupNo,
@@ -129,7 +129,7 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// What files own, whatever bitmaps say: whole clusters.
+    /// The clusters of files, independent of the bitmaps: whole clusters.
     fn blocks_of_all_files(&self) -> Result<RunSet, CheckError> {
         let mut owned = RunSet::new();
         for group in (0..self.geometry.groups_count).map(GroupNo) {
@@ -168,7 +168,7 @@ impl Check<'_> {
         let Ok(inode) = extant_ondisk::inode::Inode::decode(&record, ino, self.geometry) else {
             return Ok(bad);
         };
-        // A list that is cleared is not believed either: inodes in its blocks stay.
+        // A list that is cleared is ignored here too: inodes in its blocks stay.
         if !is_bad_block_list(&record, &inode) || inode.is_extent_mapped() {
             return Ok(bad);
         }

@@ -1,7 +1,7 @@
 //! Extended attributes: in inodes, in shared blocks, with values in inodes of their own; and the
 //! policies of encryption.
 
-use super::inode::Visit;
+use super::visit::Visit;
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -13,14 +13,15 @@ use extant_ondisk::xattr::{
 };
 use extant_ondisk::{BlockNo, CompatFeatures, Flaw, FormatError, IncompatFeatures, InodeNo};
 
-/// What e2fsck calls a collision: entries, names or values in the room of others, or beyond all.
+/// The flaws that e2fsck calls a collision: entries, names or values that overlap others, or lie
+/// past the end.
 const COLLISIONS: [&str; 3] = [
     "attribute values overlap",
     "attribute name extends past the end",
     "attribute value extends past the end",
 ];
 
-/// Who is charged for the inode of a value.
+/// The owner that is charged for the inode of a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Payer {
     /// All inodes that refer to it, which are counted.
@@ -52,16 +53,16 @@ fn mended(entries: &[XattrRef<'_>], mends: &[(usize, Mend)]) -> Vec<Xattr> {
 }
 
 /// Where attributes lie.
-enum Place {
-    /// Behind the inode's fields.
+enum XattrRegion {
+    /// After the inode's fields.
     Inode,
-    /// In a block, with what a look found there.
+    /// In a block, with the findings of a scan there.
     Block(Vec<Finding>),
 }
 
-/// What an inode's attributes take and say.
+/// Counts and facts of an inode's attributes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct XattrFigures {
+pub(crate) struct XattrCounts {
     /// The block of attributes.
     pub(crate) clusters: u64,
     /// Clusters of values in inodes of their own.
@@ -73,30 +74,30 @@ pub(crate) struct XattrFigures {
 }
 
 impl Check<'_> {
-    /// Whether inodes may have a block of attributes; those behind an inode's fields are judged
-    /// whatever the features say.
+    /// Whether inodes may have an attribute block; attributes after an inode's fields are checked
+    /// whatever the features are.
     pub(crate) fn has_xattr_blocks(&self) -> bool {
         self.geometry.has_compat(CompatFeatures::EXT_ATTR)
     }
 
-    pub(super) fn check_xattrs(&self, visit: &mut Visit<'_>) -> Result<XattrFigures, CheckError> {
-        let mut figures = XattrFigures::default();
+    pub(super) fn check_xattrs(&self, visit: &mut Visit<'_>) -> Result<XattrCounts, CheckError> {
+        let mut counts = XattrCounts::default();
         let mut context = None;
-        self.check_in_inode(visit, &mut figures, &mut context)?;
+        self.check_in_inode(visit, &mut counts, &mut context)?;
         if visit.inode.file_acl.0 != 0 && self.has_xattr_blocks() {
-            self.check_acl_block(visit, &mut figures, &mut context)?;
+            self.check_acl_block(visit, &mut counts, &mut context)?;
         }
         if visit.inode.flags.contains(InodeFlags::ENCRYPT) {
             self.check_encryption(visit, context)?;
         }
-        Ok(figures)
+        Ok(counts)
     }
 
-    /// What lies behind the inode's fields.
+    /// Checks the attributes after the inode's fields.
     fn check_in_inode(
         &self,
         visit: &mut Visit<'_>,
-        figures: &mut XattrFigures,
+        counts: &mut XattrCounts,
         context: &mut Option<Vec<u8>>,
     ) -> Result<(), CheckError> {
         let start = 128 + usize::from(visit.inode.extra_isize);
@@ -110,30 +111,30 @@ impl Check<'_> {
         }
         let mut mends = Vec::new();
         let problem = match xattr::decode_inode(space, visit.ino, self.geometry) {
-            Ok(entries) => self.judge_entries(
+            Ok(entries) => self.check_entries(
                 visit.ino,
                 &entries,
-                figures,
+                counts,
                 context,
                 &mut mends,
-                &mut Place::Inode,
+                &mut XattrRegion::Inode,
             )?,
             Err(error) => {
                 if let Some(value) = self.value_without_feature(&error)? {
-                    self.ask_for_ea_feature(visit.ino, value, &mut Place::Inode)?;
+                    self.should_set_ea_feature(visit.ino, value, &mut XattrRegion::Inode)?;
                     return Ok(());
                 }
                 Some(self.in_inode_flaw(visit.ino, &error))
             }
         };
         if let Some(finding) = problem
-            && self.ask(finding)?
+            && self.should_fix(finding)?
         {
             if let Some(space) = visit.record.get_mut(start..) {
                 space.fill(0);
             }
             visit.dirty = true;
-            *figures = XattrFigures::default();
+            *counts = XattrCounts::default();
             *context = None;
             return Ok(());
         }
@@ -143,8 +144,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The inode of a value, told by its flag, which an attribute names on a volume that lacks the
-    /// feature for that.
+    /// The inode of a value, recognised by its flag, which an attribute names on a volume that
+    /// lacks the feature.
     fn value_without_feature(&self, error: &FormatError) -> Result<Option<InodeNo>, CheckError> {
         let FormatError::Corrupt { flaw: Flaw::BadValue { field: "e_value_inum", found }, .. } =
             error
@@ -164,14 +165,14 @@ impl Check<'_> {
         Ok(is_value.then_some(number))
     }
 
-    fn ask_for_ea_feature(
+    fn should_set_ea_feature(
         &self,
         ino: InodeNo,
         value: InodeNo,
-        place: &mut Place,
+        region: &mut XattrRegion,
     ) -> Result<(), CheckError> {
         let finding = Finding::new(Code::EaInodeFeatureMissing).inode(ino);
-        if self.ask_of(finding.found(u64::from(value.0)), place)? {
+        if self.should_fix_value(finding.found(u64::from(value.0)), region)? {
             self.store.update_superblock(|raw| {
                 let features = raw.s_feature_incompat.get() | IncompatFeatures::EA_INODE.bits();
                 raw.s_feature_incompat.set(features);
@@ -197,30 +198,34 @@ impl Check<'_> {
         }
     }
 
-    /// Asks what a repair asks at once. What a look finds in a block is told later, of the lowest
-    /// inode that refers to it: who meets it first depends on threads.
-    fn ask_of(&self, finding: Finding, place: &mut Place) -> Result<bool, CheckError> {
-        match place {
-            Place::Block(told) if !self.is_repair() => {
-                told.push(finding);
+    /// Decides at once in a repair. Findings of a scan in a block are reported later, for the
+    /// lowest inode that refers to it: the first inode to reach it depends on threads.
+    fn should_fix_value(
+        &self,
+        finding: Finding,
+        region: &mut XattrRegion,
+    ) -> Result<bool, CheckError> {
+        match region {
+            XattrRegion::Block(findings) if !self.is_repair() => {
+                findings.push(finding);
                 Ok(false)
             }
-            _ => self.ask(finding),
+            _ => self.should_fix(finding),
         }
     }
 
     /// Entries that decode: hashes, values with inodes of their own. Repairs of single entries are
     /// collected in `mends`; a flaw of the whole region is returned.
-    fn judge_entries(
+    fn check_entries(
         &self,
         ino: InodeNo,
         entries: &[XattrRef<'_>],
-        figures: &mut XattrFigures,
+        counts: &mut XattrCounts,
         context: &mut Option<Vec<u8>>,
         mends: &mut Vec<(usize, Mend)>,
-        place: &mut Place,
+        region: &mut XattrRegion,
     ) -> Result<Option<Finding>, CheckError> {
-        let in_inode = matches!(place, Place::Inode);
+        let in_inode = matches!(region, XattrRegion::Inode);
         for (at, entry) in entries.iter().enumerate() {
             if !entry.hash_matches() && in_inode {
                 let found = u64::from(entry.hash);
@@ -229,7 +234,7 @@ impl Check<'_> {
             match entry.value {
                 ValueRef::Stored(value) => {
                     if entry.name.is_inline_data() && in_inode {
-                        figures.inline_len = Some(value.len() as u64);
+                        counts.inline_len = Some(value.len() as u64);
                     }
                     if entry.name.index == NameIndex::ENCRYPTION {
                         *context = Some(value.to_vec());
@@ -237,9 +242,9 @@ impl Check<'_> {
                 }
                 ValueRef::EaInode(value) => {
                     let found = u64::from(value.inode.0);
-                    let Some((payer, size)) = self.judge_value(ino, &value, entry, place)? else {
+                    let Some((payer, size)) = self.check_value(ino, &value, entry, region)? else {
                         let finding = Finding::new(Code::EaValueInode).inode(ino).found(found);
-                        if self.ask_of(finding, place)? {
+                        if self.should_fix_value(finding, region)? {
                             mends.push((at, Mend::Drop));
                         }
                         continue;
@@ -247,15 +252,15 @@ impl Check<'_> {
                     if size != value.size {
                         let finding = Finding::new(Code::EaValueSize).inode(ino);
                         let finding = finding.found(value.size.into()).expected(size.into());
-                        if self.ask_of(finding, place)? {
+                        if self.should_fix_value(finding, region)? {
                             mends.push((at, Mend::Size(size)));
                         }
                     }
                     // An owner's value is neither counted nor charged.
                     if payer == Payer::Referrers {
                         let cluster = self.geometry.cluster_size();
-                        figures.ea_clusters += u64::from(size).div_ceil(cluster);
-                        figures.ea_inodes += 1;
+                        counts.ea_clusters += u64::from(size).div_ceil(cluster);
+                        counts.ea_inodes += 1;
                         self.ea_inodes.refer(value.inode, &self.budget);
                     }
                 }
@@ -265,14 +270,14 @@ impl Check<'_> {
     }
 
     /// Whether an inode holds the value of an entry: a regular file whose bytes have the entry's
-    /// hash and size. The size may differ if the hash is stored. Who pays for the value, and its
-    /// size; `None` if it is not there.
-    fn judge_value(
+    /// hash and size. The size may differ if the hash is stored. Returns the owner that is charged
+    /// for the value, and its size; `None` if it is missing.
+    fn check_value(
         &self,
         ino: InodeNo,
         value: &EaValue,
         entry: &XattrRef<'_>,
-        place: &mut Place,
+        region: &mut XattrRegion,
     ) -> Result<Option<(Payer, u32)>, CheckError> {
         if value.inode < self.geometry.first_inode || value.inode == ino {
             return Ok(None);
@@ -304,7 +309,7 @@ impl Check<'_> {
         if !holder.flags.contains(InodeFlags::EA_INODE) {
             let found = u64::from(value.inode.0);
             let finding = Finding::new(Code::EaInodeWithoutFlag).inode(ino).found(found);
-            if self.ask_of(finding, place)? {
+            if self.should_fix_value(finding, region)? {
                 holder.flags |= InodeFlags::EA_INODE;
                 holder.encode_into(&mut record, self.geometry);
                 self.store.write_inode(value.inode, &mut record)?;
@@ -328,7 +333,7 @@ impl Check<'_> {
     pub(super) fn check_acl_block(
         &self,
         visit: &mut Visit<'_>,
-        figures: &mut XattrFigures,
+        counts: &mut XattrCounts,
         context: &mut Option<Vec<u8>>,
     ) -> Result<(), CheckError> {
         let block = visit.inode.file_acl;
@@ -341,13 +346,13 @@ impl Check<'_> {
             .xattr_blocks
             .refer(block, ino, &self.budget, || self.check_shared_block(ino, block))?;
         if !known.is_sound {
-            // Whoever meets it drops it: the content is lost for all.
+            // Each inode that refers to it drops it: the content is lost for all.
             let finding = match known.bad_hash {
                 Some(hash) => visit.finding(Code::EaInInodeHash).found(u64::from(hash)),
                 None => visit.finding(Code::EaBlockCorrupt).detail("no extended attributes".into()),
             };
             let finding = finding.block(block);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 visit.inode.file_acl = BlockNo(0);
                 visit.dirty = true;
                 self.xattr_blocks.unrefer(block);
@@ -358,9 +363,9 @@ impl Check<'_> {
             // e2fsck leaves such a link's reference uncounted, and the count has to please both.
             self.xattr_blocks.unrefer(block);
         }
-        figures.clusters += 1;
-        figures.ea_clusters += known.ea_bytes;
-        figures.ea_inodes += known.ea_inodes;
+        counts.clusters += 1;
+        counts.ea_clusters += known.ea_bytes;
+        counts.ea_inodes += known.ea_inodes;
         if visit.inode.flags.contains(InodeFlags::ENCRYPT) && context.is_none() {
             let bytes = self.store.read(block)?;
             if let Ok(entries) = xattr::decode_block(&bytes, block, self.geometry) {
@@ -373,27 +378,27 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The first to meet a block judges and claims it.
+    /// The first inode to reach a block checks and claims it.
     fn check_shared_block(
         &self,
         ino: InodeNo,
         block: BlockNo,
     ) -> Result<XattrBlockState, CheckError> {
-        let mut place = Place::Block(Vec::new());
-        let state = self.judge_shared_block(ino, block, &mut place)?;
-        if let Place::Block(told) = place
-            && !told.is_empty()
+        let mut region = XattrRegion::Block(Vec::new());
+        let state = self.verify_shared_block(ino, block, &mut region)?;
+        if let XattrRegion::Block(findings) = region
+            && !findings.is_empty()
         {
-            self.xattr_blocks.tell_later(block, told);
+            self.xattr_blocks.report_later(block, findings);
         }
         Ok(state)
     }
 
-    fn judge_shared_block(
+    fn verify_shared_block(
         &self,
         ino: InodeNo,
         block: BlockNo,
-        place: &mut Place,
+        region: &mut XattrRegion,
     ) -> Result<XattrBlockState, CheckError> {
         let mut bytes = self.store.read(block)?;
         let mut state = XattrBlockState::default();
@@ -407,16 +412,16 @@ impl Check<'_> {
             Ok(entries) => entries,
             Err(error) => {
                 if let Some(value) = self.value_without_feature(&error)? {
-                    self.ask_for_ea_feature(ino, value, place)?;
-                    state.is_sound = self.must_restart(); // it is judged when the feature is known
+                    self.should_set_ea_feature(ino, value, region)?;
+                    state.is_sound = self.must_restart(); // checked once the feature is known
                 }
                 return Ok(state);
             }
         };
-        let mut figures = XattrFigures::default();
+        let mut counts = XattrCounts::default();
         let mut mends = Vec::new();
-        self.judge_entries(ino, &entries, &mut figures, &mut None, &mut mends, place)?;
-        // A name has a prefix and a hash; e2fsck asks for them in blocks only.
+        self.check_entries(ino, &entries, &mut counts, &mut None, &mut mends, region)?;
+        // A name has a prefix and a hash; e2fsck checks them in blocks only.
         let is_hashed = |entry: &XattrRef<'_>| entry.hash_matches() && entry.has_hash();
         if entries.iter().any(|entry| entry.name.index.0 == 0) {
             return Ok(state);
@@ -427,8 +432,8 @@ impl Check<'_> {
         }
         state.is_sound = true;
         state.stored = RawXattrHeader::from_block(&bytes, block)?.h_refcount.get();
-        state.ea_bytes = figures.ea_clusters;
-        state.ea_inodes = figures.ea_inodes;
+        state.ea_bytes = counts.ea_clusters;
+        state.ea_inodes = counts.ea_inodes;
         if !mends.is_empty() {
             let kept = mended(&entries, &mends);
             if xattr::encode_block(kept.iter(), state.stored, &mut bytes).is_ok() {
@@ -437,7 +442,7 @@ impl Check<'_> {
             }
         } else if xattr::verify_block(&bytes, block, self.geometry).is_err() {
             let finding = Finding::new(Code::EaBlockChecksum).inode(ino).block(block);
-            if self.ask_of(finding, place)? {
+            if self.should_fix_value(finding, region)? {
                 xattr::seal_block(&mut bytes, block, self.geometry);
                 self.store.write(block, &bytes)?;
             }
@@ -450,9 +455,9 @@ impl Check<'_> {
     /// How many inodes refer to each block of attributes.
     pub(super) fn check_xattr_references(&self) -> Result<(), CheckError> {
         let blocks: &XattrBlocks = &self.xattr_blocks;
-        for (lowest, told) in blocks.told() {
-            for finding in told {
-                self.tell(finding.inode(lowest))?;
+        for (lowest, findings) in blocks.take_findings() {
+            for finding in findings {
+                self.report(finding.inode(lowest))?;
             }
         }
         for (block, known) in blocks.all() {
@@ -463,7 +468,7 @@ impl Check<'_> {
                 .block(block)
                 .found(u64::from(known.stored))
                 .expected(u64::from(known.met));
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 let mut bytes = self.store.read(block)?;
                 bytes[4..8].copy_from_slice(&known.met.to_le_bytes());
                 xattr::seal_block(&mut bytes, block, self.geometry);
@@ -483,7 +488,7 @@ impl Check<'_> {
             return Ok(());
         }
         let Some(context) = context else {
-            if self.ask(visit.finding(Code::EncryptWithoutContext))? {
+            if self.should_fix(visit.finding(Code::EncryptWithoutContext))? {
                 visit.inode.flags.remove(InodeFlags::ENCRYPT);
                 visit.dirty = true;
             }
@@ -494,17 +499,17 @@ impl Check<'_> {
         let policy_len = match (context.first(), context.len()) {
             (Some(1), 28) => 12,
             (Some(2), 40) => 24,
-            // A version of the future is nobody's fault.
+            // A version of the future is not a flaw.
             (Some(3..), _) => return Ok(()),
             _ => {
-                if self.ask(visit.finding(Code::EncryptionCorrupt))? {
+                if self.should_fix(visit.finding(Code::EncryptionCorrupt))? {
                     self.clear_visited(visit)?;
                 }
                 return Ok(());
             }
         };
-        // Asked for by the entries of directories: the directory's and the inode's, which are
-        // judged in its window.
+        // Needed by the entries of directories: the policies of the directory and of the inode,
+        // which are compared in its window.
         if visit.inode.is_dir() || self.inodes.is_in_window(visit.ino) {
             self.budget.take(2 * size_of::<(InodeNo, u32)>());
             self.policies.note(visit.ino, &context[..policy_len]);

@@ -1,6 +1,6 @@
 //! One directory block: its checksum, its chain of records, its place in the index.
 
-use super::{Reader, Rules};
+use super::{DirContext, Reader};
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -24,9 +24,9 @@ pub(crate) struct Chain<'a> {
     pub(crate) hashes: Option<(u32, u32)>,
     /// The function that the directory's index is keyed by.
     pub(crate) hasher: Option<extant_ondisk::dx_hash::DirHasher>,
-    /// Records behind a broken one were looked for in vain.
+    /// No records were found after a broken one.
     pub(crate) is_searched: bool,
-    /// A flaw was told that is left, so that the checksum says nothing.
+    /// A flaw was reported that is not repaired, so that the checksum proves nothing.
     pub(crate) is_flawed: bool,
 }
 
@@ -95,7 +95,7 @@ impl Check<'_> {
         &self,
         block: &DirBlock,
         bytes: &mut [u8],
-        rules: &Rules,
+        context: &DirContext,
         reader: &mut Reader,
     ) -> Result<(), CheckError> {
         let Some(dir) = self.dirs.get(block.dir) else { return Ok(()) };
@@ -105,7 +105,7 @@ impl Check<'_> {
         let mut sum_is_wrong = false;
         let mut lacks_tail = false;
         if let Some(kind) = kind {
-            self.read_index(dir, at, bytes, kind, rules)?;
+            self.read_index(dir, at, bytes, kind, context)?;
         } else if format.checksum_seed.is_some() {
             lacks_tail = !format.has_tail(bytes);
             sum_is_wrong = !lacks_tail && format.verify(bytes, at).is_err();
@@ -114,7 +114,7 @@ impl Check<'_> {
             return Ok(());
         }
         let hasher = if kind.is_none() && dir.has(DirFlags::INDEXED) {
-            rules.htree.hasher_of(dir, self, rules)
+            context.htree.hasher_of(dir, self, context)
         } else {
             None
         };
@@ -135,19 +135,19 @@ impl Check<'_> {
             is_searched: false,
             is_flawed: false,
         };
-        self.check_chain(&mut chain, bytes, rules, reader)?;
+        self.check_chain(&mut chain, bytes, context, reader)?;
         if kind.is_none() && dir.has(DirFlags::INDEXED) {
-            rules.htree.note_leaf(dir, block.at, chain.hashes);
+            context.htree.note_leaf(dir, block.at, chain.hashes);
         }
         if lacks_tail {
             let finding = Finding::new(Code::DirBlockWithoutChecksum).dir(dir.inode).file_block(at);
-            if self.ask(finding)? {
-                // Records may stand where the tail belongs: the directory is packed anew.
+            if self.should_fix(finding)? {
+                // Records may occupy the bytes of the tail: the directory is packed again.
                 dir.set(DirFlags::REBUILD);
             }
         } else if sum_is_wrong && !chain.changed && !chain.is_flawed {
             let finding = Finding::new(Code::DirBlockChecksum).dir(dir.inode).file_block(at);
-            chain.changed = self.ask(finding)?;
+            chain.changed = self.should_fix(finding)?;
         }
         if chain.changed {
             match kind {
@@ -166,7 +166,7 @@ impl Check<'_> {
     }
 
     /// Whether a block of an indexed directory is its root or a node: a free record over the whole
-    /// block with counts behind it that fit.
+    /// block, followed by counts that fit.
     fn index_kind(&self, dir: &DirInfo, at: u32, bytes: &[u8]) -> Option<IndexKind> {
         if !dir.has(DirFlags::INDEXED) {
             return None;
@@ -185,12 +185,12 @@ impl Check<'_> {
         (node.limit == format.capacity(IndexKind::Node)).then_some(IndexKind::Node)
     }
 
-    /// Walks a chain from record to record. What cannot be followed is salvaged, or ends the walk.
+    /// Walks a chain from record to record. A broken record is salvaged, or ends the walk.
     pub(super) fn check_chain(
         &self,
         chain: &mut Chain<'_>,
         bytes: &mut [u8],
-        rules: &Rules,
+        context: &DirContext,
         reader: &mut Reader,
     ) -> Result<(), CheckError> {
         reader.names.clear();
@@ -207,7 +207,7 @@ impl Check<'_> {
                     .file_block(chain.at)
                     .found(at as u64);
                 chain.is_flawed = true;
-                if tries == 0 || !self.ask(finding)? {
+                if tries == 0 || !self.should_fix(finding)? {
                     return Ok(());
                 }
                 tries -= 1;
@@ -226,14 +226,14 @@ impl Check<'_> {
             } else if chain.has_dots && number == 1 {
                 self.check_dotdot(chain, bytes, &mut record)?;
             } else if record.inode != 0 {
-                self.check_entry(chain, bytes, &mut record, rules, reader)?;
+                self.check_entry(chain, bytes, &mut record, context, reader)?;
             }
             before = Some(at);
             number += 1;
             at += record.rec_len;
         }
         if chain.has_dots && number < 2 {
-            self.tell_missing_dots(chain, number)?;
+            self.report_missing_dots(chain, number)?;
         }
         Ok(())
     }

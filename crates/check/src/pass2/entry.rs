@@ -3,7 +3,7 @@
 use super::block::{Chain, Record, record_at};
 use super::names::quick_hash;
 use super::salvage::set_rec_len;
-use super::{Reader, Rules};
+use super::{DirContext, Reader};
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -58,7 +58,7 @@ impl Check<'_> {
         let ino = chain.dir.inode;
         let is_dot = record.name(bytes) == b".";
         if record.inode == 0 || record.name_len == 0 {
-            if !self.ask(Finding::new(Code::MissingDot).dir(ino))? {
+            if !self.should_fix(Finding::new(Code::MissingDot).dir(ino))? {
                 chain.is_flawed = true;
                 return Ok(());
             }
@@ -69,7 +69,7 @@ impl Check<'_> {
             }
         } else if !is_dot {
             let finding = self.entry(chain, bytes, record, Code::FirstEntryNotDot);
-            if !self.ask(finding)? {
+            if !self.should_fix(finding)? {
                 chain.is_flawed = true;
                 return Ok(());
             }
@@ -79,22 +79,22 @@ impl Check<'_> {
                 .dir(ino)
                 .found(u64::from(record.inode))
                 .expected(u64::from(ino.0));
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 set_inode(bytes, record.at, ino.0);
                 chain.changed = true;
             }
         }
         if record.name_len == 1
             && bytes.get(record.at + 9).is_some_and(|byte| *byte != 0)
-            && self.ask(Finding::new(Code::DotNotTerminated).dir(ino))?
+            && self.should_fix(Finding::new(Code::DotNotTerminated).dir(ino))?
         {
             bytes[record.at + 9..record.at + 12].fill(0);
             chain.changed = true;
         }
-        // What lies behind `.` may hide entries: where it is not the record of `..` itself it
-        // becomes a record of its own.
+        // The bytes after `.` may hide entries: unless they are the record of `..` itself, they
+        // become a record of their own.
         let rest = record.rec_len - DOT_LEN;
-        if rest >= 12 && self.ask(Finding::new(Code::DotTooBig).dir(ino))? {
+        if rest >= 12 && self.should_fix(Finding::new(Code::DotTooBig).dir(ino))? {
             let block_len = chain.format.block_len;
             set_rec_len(bytes, record.at, DOT_LEN, block_len);
             let at = record.at + DOT_LEN;
@@ -130,7 +130,7 @@ impl Check<'_> {
                 Code::SecondEntryNotDotDot
             };
             let finding = self.entry(chain, bytes, record, code);
-            if !self.ask(finding)? {
+            if !self.should_fix(finding)? {
                 chain.is_flawed = true;
                 return Ok(());
             }
@@ -139,7 +139,7 @@ impl Check<'_> {
             parent = 0;
         }
         if bytes.get(record.at + 10).is_some_and(|byte| *byte != 0)
-            && self.ask(Finding::new(Code::DotDotNotTerminated).dir(ino))?
+            && self.should_fix(Finding::new(Code::DotDotNotTerminated).dir(ino))?
         {
             bytes[record.at + 10..record.at + 12].fill(0);
             chain.changed = true;
@@ -175,7 +175,7 @@ impl Check<'_> {
             .entry(chain, bytes, record, code)
             .found(u64::from(found))
             .expected(u64::from(expected));
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             bytes[record.at + 7] = expected;
             chain.changed = true;
         }
@@ -188,14 +188,14 @@ impl Check<'_> {
         chain: &mut Chain<'_>,
         bytes: &mut [u8],
         record: &mut Record,
-        rules: &Rules,
+        context: &DirContext,
         reader: &mut Reader,
     ) -> Result<(), CheckError> {
         let target = InodeNo(record.inode);
         if let Some(code) = self.entry_flaw(chain, bytes, record) {
             let mut finding = self.entry(chain, bytes, record, code);
             finding.subject.found = Some(u64::from(record.inode));
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 self.clear_entry(chain, bytes, record);
             }
             return Ok(());
@@ -204,9 +204,9 @@ impl Check<'_> {
         if is_distant && self.is_in_bad_block(target) {
             return Ok(());
         }
-        self.check_name(chain, bytes, record, rules)?;
+        self.check_name(chain, bytes, record, context)?;
         if is_distant {
-            return self.check_distant(chain, bytes, record, rules, reader);
+            return self.check_distant(chain, bytes, record, context, reader);
         }
         let Some(slot) = self.inodes.slot(target).filter(|slot| slot.state().is_used()) else {
             return self.check_unknown(chain, bytes, record);
@@ -223,7 +223,7 @@ impl Check<'_> {
         }
         if state.has(Mark::EA_INODE) && self.ea_inodes.references(target) > 0 {
             let finding = self.entry(chain, bytes, record, Code::EntryEaInode);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 self.clear_entry(chain, bytes, record);
             }
             return Ok(());
@@ -236,7 +236,7 @@ impl Check<'_> {
             }
         } else if record.file_type != 0 {
             let finding = self.entry(chain, bytes, record, Code::FileTypeUnexpected);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 bytes[record.at + 7] = 0;
                 chain.changed = true;
             }
@@ -253,17 +253,17 @@ impl Check<'_> {
         }
         slot.count_name();
         reader.links += 1;
-        self.check_twice(chain, bytes, record, rules, reader)
+        self.check_twice(chain, bytes, record, context, reader)
     }
 
-    /// The entry of an inode outside of the window: what it is to its directory. The rest is judged
-    /// in the inode's own window.
+    /// The entry of an inode outside of the window: records its relation to the directory. The
+    /// inode's own window checks the rest.
     fn check_distant(
         &self,
         chain: &mut Chain<'_>,
         bytes: &mut [u8],
         record: &mut Record,
-        rules: &Rules,
+        context: &DirContext,
         reader: &mut Reader,
     ) -> Result<(), CheckError> {
         let target = InodeNo(record.inode);
@@ -275,10 +275,10 @@ impl Check<'_> {
             return Ok(());
         }
         reader.links += 1;
-        self.check_twice(chain, bytes, record, rules, reader)
+        self.check_twice(chain, bytes, record, context, reader)
     }
 
-    /// Reasons for which an entry cannot stand, whatever its inode is.
+    /// Reasons to clear an entry, whatever its inode is.
     fn entry_flaw(&self, chain: &Chain<'_>, bytes: &[u8], record: &Record) -> Option<Code> {
         let target = InodeNo(record.inode);
         let name = record.name(bytes);
@@ -335,7 +335,7 @@ impl Check<'_> {
         }
         let code = if is_past_mark { Code::EntryNeverUsedInode } else { Code::EntryUnusedInode };
         let finding = self.entry(chain, bytes, record, code);
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             self.clear_entry(chain, bytes, record);
         }
         Ok(())
@@ -353,26 +353,26 @@ impl Check<'_> {
     ) -> Result<(), CheckError> {
         let is_uninit = self.descs[group.0 as usize].flags.contains(GroupFlags::INODE_UNINIT);
         let code = if is_uninit { Code::EntryInUninitGroup } else { Code::EntryPastHighWater };
-        if self.ask(self.entry(chain, bytes, record, code).group(group))? {
+        if self.should_fix(self.entry(chain, bytes, record, code).group(group))? {
             self.raise_mark(group, end, Some(InodeNo(record.inode)))?;
         }
         Ok(())
     }
 
-    /// What no name may hold.
+    /// Bytes that are not allowed in names.
     fn check_name(
         &self,
         chain: &mut Chain<'_>,
         bytes: &mut [u8],
         record: &Record,
-        rules: &Rules,
+        context: &DirContext,
     ) -> Result<(), CheckError> {
         let is_encrypted = chain.dir.has(DirFlags::ENCRYPTED);
         let name = record.name(bytes);
         let is_bad = |byte: &u8| *byte == b'/' || *byte == 0;
         if !is_encrypted && name.iter().any(is_bad) {
             let finding = self.entry(chain, bytes, record, Code::EntryBadCharacters);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 for byte in &mut bytes[record.at + 8..record.at + 8 + record.name_len] {
                     if is_bad(byte) {
                         *byte = b'.';
@@ -382,10 +382,10 @@ impl Check<'_> {
             }
         } else if chain.dir.has(DirFlags::CASEFOLD)
             && !is_encrypted
-            && rules.casefold.is_some_and(|casefold| !casefold.admits(name))
+            && context.casefold.is_some_and(|casefold| !casefold.admits(name))
         {
             let finding = self.entry(chain, bytes, record, Code::NameNotUtf8);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 self.make_utf8(&mut bytes[record.at + 8..record.at + 8 + record.name_len]);
                 chain.changed = true;
             }
@@ -416,14 +416,15 @@ impl Check<'_> {
             .entry(chain, bytes, record, code)
             .found(u64::from(record.file_type))
             .expected(u64::from(kind.encode()));
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             bytes[record.at + 7] = kind.encode();
             chain.changed = true;
         }
         Ok(())
     }
 
-    /// Files of an encrypted directory are encrypted, by the same policy. True when the entry goes.
+    /// Files of an encrypted directory are encrypted, by the same policy. True if the entry is to
+    /// be cleared.
     fn check_encrypted(
         &self,
         chain: &Chain<'_>,
@@ -438,10 +439,15 @@ impl Check<'_> {
         let is_encrypted =
             self.inodes.state(target).is_some_and(|state| state.has(Mark::ENCRYPTED));
         if !is_encrypted {
-            return self.ask(self.entry(chain, bytes, record, Code::EncryptedNamesPlain));
+            return self.should_fix(self.entry(chain, bytes, record, Code::EncryptedNamesPlain));
         }
         if self.policies.differ(chain.dir.inode, target) {
-            return self.ask(self.entry(chain, bytes, record, Code::EncryptionPolicyDiffers));
+            return self.should_fix(self.entry(
+                chain,
+                bytes,
+                record,
+                Code::EncryptionPolicyDiffers,
+            ));
         }
         Ok(false)
     }
@@ -452,11 +458,11 @@ impl Check<'_> {
         chain: &mut Chain<'_>,
         bytes: &[u8],
         record: &Record,
-        rules: &Rules,
+        context: &DirContext,
         reader: &mut Reader,
     ) -> Result<(), CheckError> {
         let name = record.name(bytes);
-        let casefold = rules
+        let casefold = context
             .casefold
             .filter(|_| chain.dir.has(DirFlags::CASEFOLD) && !chain.dir.has(DirFlags::ENCRYPTED));
         let hash = if let Some(hasher) = &chain.hasher {
@@ -483,7 +489,7 @@ impl Check<'_> {
                 None => other.name(bytes) == name,
             }
         });
-        if !is_new && self.ask(self.entry(chain, bytes, record, Code::DuplicateEntry))? {
+        if !is_new && self.should_fix(self.entry(chain, bytes, record, Code::DuplicateEntry))? {
             chain.dir.set(DirFlags::REBUILD);
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Indexed directories: the hashes of leaves as pass 2 meets them, and afterwards whether the index
 //! leads to them.
 
-use super::Rules;
+use super::DirContext;
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -21,7 +21,7 @@ const MAX_LEVELS: usize = 4;
 /// Leaves that are worth the start of a thread.
 const SHARE: usize = 4096;
 
-/// `reserved_zero` of an index's root: behind the records of `.` and `..`.
+/// `reserved_zero` of an index's root: after the records of `.` and `..`.
 const ROOT_RESERVED: std::ops::Range<usize> = 24..28;
 /// `unused_flags` of an index's root, and the flag of what no reader knows.
 const ROOT_FLAGS: usize = 31;
@@ -52,7 +52,7 @@ struct Index {
     flaw: Option<(Code, &'static str)>,
 }
 
-/// What is known of all indexes.
+/// Data about all indexes.
 #[derive(Default)]
 pub(crate) struct HtreeTable {
     trees: Vec<Tree>,
@@ -66,7 +66,7 @@ impl HtreeTable {
         let trees: Vec<Tree> = indexed
             .map(|dir| Tree {
                 dir: dir.inode,
-                // A size that no index leads through is a flaw found later.
+                // A size that no index can cover is a flaw found later.
                 leaves: (0..dir.blocks.min(1 << 24)).map(|_| leaf()).collect(),
                 hasher: OnceLock::new(),
                 index: Mutex::default(),
@@ -100,7 +100,7 @@ impl HtreeTable {
         &self,
         dir: &DirInfo,
         check: &Check<'_>,
-        rules: &Rules,
+        context: &DirContext,
     ) -> Option<DirHasher> {
         let tree = self.tree(dir.inode)?;
         *tree.hasher.get_or_init(|| {
@@ -110,7 +110,7 @@ impl HtreeTable {
             let bytes = check.store.read(map.physical(0)?).ok()?;
             let format = HtreeFormat::new(check.geometry, dir.inode, 0);
             let (root, _) = format.root(&bytes).ok()?;
-            rules.hasher(root.hash_version).copied()
+            context.hasher(root.hash_version).copied()
         })
     }
 }
@@ -132,9 +132,9 @@ impl Check<'_> {
         at: FileBlock,
         bytes: &[u8],
         kind: IndexKind,
-        rules: &Rules,
+        context: &DirContext,
     ) -> Result<(), CheckError> {
-        let Some(tree) = rules.htree.tree(dir.inode) else { return Ok(()) };
+        let Some(tree) = context.htree.tree(dir.inode) else { return Ok(()) };
         let format = HtreeFormat {
             checksum_seed: self.geometry.has_metadata_csum().then_some(dir.checksum_seed),
             ..HtreeFormat::new(self.geometry, dir.inode, 0)
@@ -151,7 +151,7 @@ impl Check<'_> {
             };
             match format.root(bytes) {
                 Ok((root, node)) => {
-                    let _ = tree.hasher.set(rules.hasher(root.hash_version).copied());
+                    let _ = tree.hasher.set(context.hasher(root.hash_version).copied());
                     if node.limit != format.capacity(IndexKind::Root) {
                         index.flaw = Some((of_root, "the root has a bad limit"));
                     }
@@ -184,20 +184,20 @@ impl Check<'_> {
 
     /// After all blocks: every index leads to every leaf, and each leaf holds the hashes that the
     /// index says.
-    pub(super) fn check_htrees(&self, rules: &Rules) -> Result<(), CheckError> {
-        let trees = &rules.htree.trees;
-        self.for_all(trees.len(), rules.htree.leaves() / SHARE, |at| self.check_htree(&trees[at]))
+    pub(super) fn check_htrees(&self, context: &DirContext) -> Result<(), CheckError> {
+        let trees = &context.htree.trees;
+        self.for_all(trees.len(), context.htree.leaves() / SHARE, |at| self.check_htree(&trees[at]))
     }
 
     fn check_htree(&self, tree: &Tree) -> Result<(), CheckError> {
         let index = tree.index.lock();
         let flaw = match index.flaw {
             Some(flaw) => Some(flaw),
-            None => self.judge_index(tree, &index),
+            None => self.check_index(tree, &index),
         };
         let Some((code, text)) = flaw else { return Ok(()) };
         let finding = Finding::new(code).dir(tree.dir).detail(text.into());
-        if self.ask(finding)?
+        if self.should_fix(finding)?
             && let Some(dir) = self.dirs.get(tree.dir)
         {
             dir.set(DirFlags::REBUILD);
@@ -205,7 +205,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn judge_index(&self, tree: &Tree, index: &Index) -> Option<(Code, &'static str)> {
+    fn check_index(&self, tree: &Tree, index: &Index) -> Option<(Code, &'static str)> {
         let invalid = |text| Some((Code::HtreeInvalid, text));
         let Some((root, entries)) = &index.root else { return invalid("there is no root") };
         if root.hash_version == HashVersion::SipHash

@@ -1,7 +1,7 @@
 //! Directories inside inodes: the parent's number, then two chains of records.
 
 use super::block::Chain;
-use super::{Reader, Rules};
+use super::{DirContext, Reader};
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -18,7 +18,7 @@ impl Check<'_> {
     pub(super) fn check_inline_dir(
         &self,
         dir: &DirInfo,
-        rules: &Rules,
+        context: &DirContext,
         reader: &mut Reader,
     ) -> Result<(), CheckError> {
         let mut record = self.record(dir.inode)?;
@@ -34,7 +34,7 @@ impl Check<'_> {
                 .dir(dir.inode)
                 .name(b"..".to_vec())
                 .found(u64::from(parent));
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 first[..PARENT].copy_from_slice(&InodeNo::ROOT.0.to_le_bytes());
                 changed = true;
             }
@@ -45,7 +45,7 @@ impl Check<'_> {
         if !second.len().is_multiple_of(4) {
             let found = (second.len() + first.len()) as u64;
             let finding = Finding::new(Code::InlineDirectoryCorrupted).dir(dir.inode).found(found);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 second.truncate(second.len() / 4 * 4);
                 changed = true;
             }
@@ -64,7 +64,7 @@ impl Check<'_> {
                 is_searched: false,
                 is_flawed: false,
             };
-            self.check_chain(&mut chain, part, rules, reader)?;
+            self.check_chain(&mut chain, part, context, reader)?;
             changed |= chain.changed;
         }
         if changed {

@@ -35,21 +35,21 @@ const MOST_AHEAD: usize = 1 << 12;
 const RUN: u64 = 64;
 const GAP: u64 = 4;
 
-/// What one worker of pass 2 works with.
+/// State of one worker of pass 2.
 pub(crate) struct Reader {
-    /// Names of the block under way.
+    /// Names of the current block.
     names: NameSet,
     links: u64,
 }
 
-/// What holds for all directories.
-pub(crate) struct Rules {
+/// Data common to all directories.
+pub(crate) struct DirContext {
     pub(crate) casefold: Option<Casefold>,
     pub(crate) htree: HtreeTable,
     hashers: [Option<DirHasher>; 6],
 }
 
-impl Rules {
+impl DirContext {
     /// The hash function that a root's version means on this volume; `None` for SipHash and unknown
     /// ones.
     pub(crate) fn hasher(&self, version: HashVersion) -> Option<&DirHasher> {
@@ -58,14 +58,14 @@ impl Rules {
 }
 
 impl Check<'_> {
-    /// What holds for all directories, without what is learned of their indexes.
-    pub(crate) fn dir_rules(&self) -> Rules {
+    /// Data common to all directories, without the data about their indexes.
+    pub(crate) fn dir_context(&self) -> DirContext {
         let unsigned = self.superblock.hash_is_unsigned();
         let hashers = [0, 1, 2, 3, 4, 5].map(|version| {
             let version = HashVersion::decode(version)?.with_signedness(unsigned);
             DirHasher::new(version, self.superblock.hash_seed).ok()
         });
-        Rules {
+        DirContext {
             casefold: Casefold::of_volume(&self.superblock)
                 .filter(|_| self.geometry.has_incompat(IncompatFeatures::CASEFOLD))
                 .map(|casefold| Casefold {
@@ -89,17 +89,17 @@ impl Check<'_> {
     pub(crate) fn pass2(&mut self) -> Result<(), CheckError> {
         let mut blocks = std::mem::take(&mut self.dir_blocks);
         if self.is_repair() {
-            // First blocks first, so that every `..` is known when other entries are judged.
+            // First blocks come first, so that every `..` is known when other entries are checked.
             blocks.sort_unstable_by_key(|block| (block.at != 0, block.block, block.dir));
         } else if self.window.is_whole() {
             blocks.sort(); // merges what each worker of pass 1 has sorted
         } else {
             blocks.sort_unstable(); // takes no memory
         }
-        let mut rules = self.dir_rules();
-        rules.htree = HtreeTable::new(&self.dirs, &self.budget);
+        let mut context = self.dir_context();
+        context.htree = HtreeTable::new(&self.dirs, &self.budget);
         let this: &Self = self;
-        // Whole units, so that each block is asked for once.
+        // Whole units, so that each block is requested once.
         let ahead = self.options.read_ahead / u64::from(self.geometry.block_size) / UNIT as u64;
         let ahead = usize::try_from(ahead).unwrap_or(0).min(MOST_AHEAD) * UNIT;
         this.fetch_ahead(&blocks, 0..ahead);
@@ -120,7 +120,7 @@ impl Check<'_> {
                     start.saturating_add(ahead)..start.saturating_add(ahead + UNIT),
                 );
                 let unit = &blocks[start..blocks.len().min(start + UNIT)];
-                if let Err(error) = this.check_unit(unit, &rules, &mut reader, &mut buffer) {
+                if let Err(error) = this.check_unit(unit, &context, &mut reader, &mut buffer) {
                     failed.lock().get_or_insert(error);
                     return Ok(reader.links);
                 }
@@ -130,13 +130,14 @@ impl Check<'_> {
         if let Some(error) = failed.into_inner() {
             return Err(error);
         }
-        self.census.links = links.into_iter().sum();
+        self.statistics.links = links.into_iter().sum();
         drop(blocks);
         self.check_linked_twice()?;
-        self.check_htrees(&rules)
+        self.check_htrees(&context)
     }
 
-    /// Has the blocks of units to come fetched, as they will be read: neighbours in one request.
+    /// Has the blocks of the next units fetched, as they will be read: adjacent ones in one
+    /// request.
     fn fetch_ahead(&self, blocks: &[DirBlock], range: Range<usize>) {
         if self.options.read_ahead == 0 {
             return;
@@ -157,7 +158,7 @@ impl Check<'_> {
     fn check_unit(
         &self,
         unit: &[DirBlock],
-        rules: &Rules,
+        context: &DirContext,
         reader: &mut Reader,
         buffer: &mut Vec<u8>,
     ) -> Result<(), CheckError> {
@@ -165,7 +166,7 @@ impl Check<'_> {
         let mut rest = unit;
         while let Some(first) = rest.first() {
             if first.block == NO_BLOCK {
-                self.check_placeless(first, rules, reader)?;
+                self.check_placeless(first, context, reader)?;
                 rest = &rest[1..];
                 continue;
             }
@@ -183,7 +184,7 @@ impl Check<'_> {
             };
             for block in now {
                 let at = (block.block - run.start) as usize * block_len;
-                self.check_dir_block(block, &mut bytes[at..at + block_len], rules, reader)?;
+                self.check_dir_block(block, &mut bytes[at..at + block_len], context, reader)?;
             }
             rest = later;
         }
@@ -194,21 +195,21 @@ impl Check<'_> {
     fn check_placeless(
         &self,
         block: &DirBlock,
-        rules: &Rules,
+        context: &DirContext,
         reader: &mut Reader,
     ) -> Result<(), CheckError> {
         let Some(dir) = self.dirs.get(block.dir) else { return Ok(()) };
         if dir.has(DirFlags::INLINE) {
-            return self.check_inline_dir(dir, rules, reader);
+            return self.check_inline_dir(dir, context, reader);
         }
         let at = FileBlock(u64::from(block.at));
         let finding = Finding::new(Code::DirectoryBlockMissing).dir(block.dir).file_block(at);
-        if !self.ask(finding)? {
+        if !self.should_fix(finding)? {
             return Ok(());
         }
         let Some(place) = self.fill_hole(dir, block.at)? else { return Ok(()) };
         let mut bytes = self.store.read(place)?;
-        self.check_dir_block(&DirBlock { block: place.0, ..*block }, &mut bytes, rules, reader)
+        self.check_dir_block(&DirBlock { block: place.0, ..*block }, &mut bytes, context, reader)
     }
 
     /// Puts an empty block into a directory's map; `None` on a full volume.
@@ -249,19 +250,19 @@ impl Check<'_> {
         Ok(Some(place))
     }
 
-    /// Directories with several entries, where the look could not know which came first.
+    /// Directories with several entries, if the scan could not know which came first.
     fn check_linked_twice(&self) -> Result<(), CheckError> {
         if self.is_repair() {
             return Ok(());
         }
         for dir in self.dirs.iter().filter(|dir| dir.has(DirFlags::LINKED_TWICE)) {
-            self.tell(Finding::new(Code::DirectoryLinkedTwice).inode(dir.inode))?;
+            self.report(Finding::new(Code::DirectoryLinkedTwice).inode(dir.inode))?;
         }
         Ok(())
     }
 
-    /// Whether an inode number can stand in a directory entry: files of quotas and of orphans have
-    /// no names.
+    /// Whether an inode number is valid in a directory entry: quota files and orphan files have no
+    /// names.
     pub(crate) fn is_nameable(&self, ino: InodeNo) -> bool {
         let is_hidden = || {
             QuotaKind::ALL.into_iter().any(|kind| self.quota_inode(kind) == Some(ino))
@@ -273,7 +274,7 @@ impl Check<'_> {
     }
 }
 
-/// The first of some blocks with its neighbours behind it: how many they are, and what is read for
+/// The first of some blocks with the adjacent blocks after it: their number, and the bytes read for
 /// them.
 fn first_run(blocks: &[DirBlock]) -> (usize, Range<u64>) {
     let start = blocks.first().map_or(NO_BLOCK, |first| first.block);

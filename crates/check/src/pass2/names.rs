@@ -1,7 +1,7 @@
-//! The names of one directory block, to find those that stand there twice: an open table of places,
-//! kept from block to block.
+//! The names of one directory block, to find duplicates: an open hash table of offsets, reused from
+//! block to block.
 
-/// Names are told apart by their hash first, then by their bytes.
+/// Names are compared by their hash first, then by their bytes.
 pub(crate) struct NameSet {
     /// Generation in the high half, place in units of 4 bytes in the low half, plus one.
     slots: Vec<u32>,
@@ -9,7 +9,7 @@ pub(crate) struct NameSet {
 }
 
 impl NameSet {
-    /// For blocks of so many bytes.
+    /// For blocks of `block_len` bytes.
     pub(crate) fn new(block_len: usize) -> Self {
         // At least twice as many slots as there are records of 12 bytes.
         let slots = (block_len / 6).next_power_of_two();
@@ -25,7 +25,7 @@ impl NameSet {
         }
     }
 
-    /// Adds the name at byte `at`; false when `is_same`, asked with the place of another name,
+    /// Adds the name at byte `at`; false if `is_same`, called with the offset of another name,
     /// finds it there.
     pub(crate) fn insert(
         &mut self,

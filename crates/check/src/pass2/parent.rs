@@ -12,7 +12,7 @@ use extant_ondisk::{FileBlock, InodeNo};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Check<'_> {
-    /// A directory has one entry. False when this one is another and goes.
+    /// A directory has one entry. False if this is a second one, to be cleared.
     pub(super) fn claim_directory(
         &self,
         chain: &Chain<'_>,
@@ -27,7 +27,7 @@ impl Check<'_> {
         }
         child.set(DirFlags::LINKED_TWICE);
         if !self.is_repair() {
-            // Whichever thread comes first.
+            // The first thread to get here.
             child.parent.fetch_min(chain.dir.inode.0, Relaxed);
             return Ok(true);
         }
@@ -35,20 +35,20 @@ impl Check<'_> {
             return Ok(true);
         }
         let finding = self.entry(chain, bytes, record, Code::EntryLinkToDirectory);
-        Ok(!self.ask(finding)?)
+        Ok(!self.should_fix(finding)?)
     }
 
-    /// Where `..` of a directory names `dir`, and the entry that was met first is another one's, as
-    /// in a copy of `dir`: that entry goes.
+    /// If `..` of a directory names `dir`, and the entry found first is in another one, as in a
+    /// copy of `dir`: the first entry is cleared.
     fn takes_over(&self, dir: &DirInfo, child: &DirInfo) -> Result<bool, CheckError> {
         let (first, ino) = (child.parent(), child.inode);
-        if first == dir.inode || self.parent_said(child)? != dir.inode {
+        if first == dir.inode || self.stored_parent(child)? != dir.inode {
             return Ok(false);
         }
         let is_it = |entry: &DirEntry<'_>| entry.inode == Some(ino) && !entry.is_dot();
         let Some(name) = self.name_of(first, &is_it)? else { return Ok(false) };
         let finding = Finding::new(Code::EntryLinkToDirectory).dir(first).inode(ino).name(name);
-        if !self.ask(finding)? {
+        if !self.should_fix(finding)? {
             return Ok(false);
         }
         self.remove_entry(first, &is_it)?;
@@ -57,9 +57,9 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// What `..` of a directory names, whether its first block was checked before or not; 0 where
-    /// it names nothing.
-    fn parent_said(&self, dir: &DirInfo) -> Result<InodeNo, CheckError> {
+    /// The inode that `..` of a directory names, whether its first block was checked before or not;
+    /// 0 if it names none.
+    fn stored_parent(&self, dir: &DirInfo) -> Result<InodeNo, CheckError> {
         if dir.dotdot().0 != 0 {
             return Ok(dir.dotdot());
         }

@@ -10,7 +10,7 @@ use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::inode::{self, Inode};
 use extant_ondisk::{GroupNo, InodeNo};
 
-/// What speaks for an inode beyond the mark, besides its own record.
+/// Evidence for an inode beyond the mark, in addition to its own record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Evidence {
     /// A directory entry of its type.
@@ -138,8 +138,8 @@ impl Check<'_> {
         Ok(is_of_now && self.has_possible_map(ino, &inode)?)
     }
 
-    /// Whether a record beyond the mark would be judged as an inode in use, though it is not one of
-    /// this file system.
+    /// Whether a record beyond the mark would be checked as an inode in use although it is not one
+    /// of this file system.
     fn is_stranger(
         &self,
         ino: InodeNo,
@@ -154,7 +154,7 @@ impl Check<'_> {
                 Inode::decode(record, ino, self.geometry).is_ok_and(|inode| inode.links > 0);
             return Ok(is_in_use && !self.makes_sense(ino, record, evidence)?);
         }
-        // One with a wrong checksum that makes sense is left to pass 1.
+        // A valid one with a wrong checksum is left to pass 1.
         Ok(inode::verify(record, ino, self.geometry).is_err()
             && !self.makes_sense(ino, record, evidence)?)
     }

@@ -58,7 +58,7 @@ impl Check<'_> {
                 return;
             }
         }
-        // A bare header at the front: what follows moves up to it.
+        // A bare header at the start: the bytes after it move up to it.
         if before.is_none() && broken.is_some_and(|record| record.rec_len == 8) && left >= 8 + 12 {
             bytes.copy_within(at + 8..chain.end, at);
             bytes[chain.end - 8..chain.end].fill(0);
@@ -82,8 +82,8 @@ impl Check<'_> {
         }
     }
 
-    /// The length that the name of a broken record needs, where another name stands behind it,
-    /// whatever that record's length is.
+    /// The length that the name of a broken record needs, if another name follows it, whatever that
+    /// record's length is.
     fn length_by_names(&self, chain: &Chain<'_>, bytes: &[u8], at: usize) -> Option<usize> {
         let broken = record_at(bytes, at, &chain.format)?;
         let length = (broken.name_len + 8).next_multiple_of(4);
@@ -93,9 +93,9 @@ impl Check<'_> {
             .then_some(length)
     }
 
-    /// Where records begin again behind a broken one: with a name of an inode in use that has no
-    /// more room than it needs, or that leads to a record or to the end. Where none is found behind
-    /// one record there is none behind a later one.
+    /// The offset where records begin again after a broken one: with a name of an inode in use that
+    /// has no more room than it needs, or that leads to a record or to the end. If none is found
+    /// after one record, later ones have none either.
     fn next_chain(&self, chain: &mut Chain<'_>, bytes: &[u8], at: usize) -> Option<usize> {
         if chain.is_searched {
             return None;
@@ -179,17 +179,17 @@ impl Check<'_> {
         }
     }
 
-    /// A block with fewer than two records has no room for `.` or `..`: it is told; salvage has
-    /// made what there is.
-    pub(super) fn tell_missing_dots(
+    /// A block with fewer than two records has no room for `.` or `..`: reported here; salvage has
+    /// made what fits.
+    pub(super) fn report_missing_dots(
         &self,
         chain: &mut Chain<'_>,
         records: u32,
     ) -> Result<(), CheckError> {
         chain.is_flawed = true;
         if records == 0 {
-            self.tell(Finding::new(Code::MissingDot).dir(chain.dir.inode))?;
+            self.report(Finding::new(Code::MissingDot).dir(chain.dir.inode))?;
         }
-        self.tell(Finding::new(Code::MissingDotDot).dir(chain.dir.inode))
+        self.report(Finding::new(Code::MissingDotDot).dir(chain.dir.inode))
     }
 }

@@ -1,4 +1,4 @@
-//! Inodes that pass 1 found suspect: told with a name, here by the entry that leads to them, in
+//! Inodes that pass 1 found suspect: reported with a name, here by the entry that leads to them, in
 //! pass 4 without one.
 
 use crate::context::Check;
@@ -10,7 +10,7 @@ use extant_ondisk::inode::{FileType, Inode};
 use extant_ondisk::{BlockNo, InodeNo};
 
 impl Check<'_> {
-    /// Judges a suspect inode. True when it was cleared: its entry goes too.
+    /// Checks a suspect inode. True if it was cleared: its entry is cleared too.
     pub(crate) fn check_suspect(
         &self,
         ino: InodeNo,
@@ -26,7 +26,7 @@ impl Check<'_> {
         let mut dirty = false;
         for (name, found, is_high) in flaws {
             let code = if is_high { Code::HighFieldNotZero } else { Code::FieldNotZero };
-            if self.ask(finding(code).detail(name.into()).found(found))? {
+            if self.should_fix(finding(code).detail(name.into()).found(found))? {
                 Self::zero_field(name, &mut inode, &mut record);
                 dirty = true;
             }
@@ -34,7 +34,7 @@ impl Check<'_> {
         if self.has_xattr_blocks()
             && inode.file_acl.0 != 0
             && !self.geometry.contains(inode.file_acl, 1)
-            && self.ask(finding(Code::EaBlockOffVolume).block(inode.file_acl))?
+            && self.should_fix(finding(Code::EaBlockOffVolume).block(inode.file_acl))?
         {
             inode.file_acl = BlockNo(0);
             dirty = true;
@@ -64,7 +64,7 @@ impl Check<'_> {
             }
             return Ok(false);
         };
-        if self.ask(finding(code).detail(format!("0{:o}", inode.mode)))? {
+        if self.should_fix(finding(code).detail(format!("0{:o}", inode.mode)))? {
             if inode.file_type().is_none() {
                 self.inodes.note(ino, Kind::Unknown, Mark::USED, inode.links);
             }

@@ -10,7 +10,7 @@ use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, FileBlock, GroupNo, IncompatFeatures, InodeNo};
 
-/// Where the record of a name that is looked for starts.
+/// Offset of the record of a name.
 fn find(format: &DirFormat, bytes: &[u8], is_it: &dyn Fn(&DirEntry<'_>) -> bool) -> Option<usize> {
     let mut entries = format.entries(bytes, FileBlock(0)).map_while(Result::ok);
     entries.find(|entry| entry.is_used() && is_it(entry)).map(|entry| entry.at)
@@ -61,8 +61,8 @@ impl Check<'_> {
         }
     }
 
-    /// Adds an entry to a directory, in a new block when no other has room. False on a full volume.
-    /// An index is left behind by that: it is cleared.
+    /// Adds an entry to a directory, in a new block if no other has room. False on a full volume.
+    /// An index does not cover the new entry: it is cleared.
     pub(super) fn add_entry(
         &self,
         to: InodeNo,
@@ -111,7 +111,7 @@ impl Check<'_> {
                 return Ok(true);
             }
         }
-        // A new block behind the last.
+        // A new block after the last.
         let at = u32::try_from(map.end()).unwrap_or(u32::MAX);
         let Some(block) = self.fill_hole(dir, at)? else { return Ok(false) };
         let mut bytes = self.store.read(block)?;
@@ -131,7 +131,7 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// The name of an entry that is looked for.
+    /// The name of an entry that `is_it` selects.
     pub(crate) fn name_of(
         &self,
         from: InodeNo,
@@ -161,7 +161,7 @@ impl Check<'_> {
         Ok(None)
     }
 
-    /// Frees the entry of a name that is looked for.
+    /// Frees the entry of a name that `is_it` selects.
     pub(crate) fn remove_entry(
         &self,
         from: InodeNo,
@@ -294,7 +294,7 @@ impl Check<'_> {
             }
             let end = self.used_past_mark(group)?;
             if end > 0 {
-                // What lies there is in use.
+                // The blocks there are in use.
                 self.raise_mark(group, end, None)?;
                 return Ok(true);
             }
@@ -304,7 +304,7 @@ impl Check<'_> {
                 let mut record = vec![0; usize::from(self.geometry.inode_size)];
                 self.store.write_inode(ino, &mut record)?;
             }
-            self.store.flush()?; // what the descriptor says is in use must not be what lay there before
+            self.store.flush()?; // old bytes must not become inodes in use
             self.store.update_desc(group, |desc| {
                 desc.flags.remove(GroupFlags::INODE_UNINIT);
                 desc.itable_unused = per_group - opened - more;
@@ -314,7 +314,7 @@ impl Check<'_> {
         Ok(false)
     }
 
-    /// An inode as it is made: without content, with one link, of now.
+    /// A new inode: without content, with one link, with the present time.
     pub(crate) fn fresh_inode(&self, ino: InodeNo, mode: u16) -> Option<(Vec<u8>, Inode)> {
         let mut record = vec![0; usize::from(self.geometry.inode_size)];
         if record.len() > 128 {

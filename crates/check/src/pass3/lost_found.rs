@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const NAME: &[u8] = b"lost+found";
 
 impl Check<'_> {
-    /// A root directory where there is none.
+    /// Creates a missing root directory.
     pub(super) fn make_root(&mut self) -> Result<(), CheckError> {
         self.make_directory(Some(InodeNo::ROOT), Some(InodeNo::ROOT), 0o755)?;
         Ok(())
@@ -72,7 +72,7 @@ impl Check<'_> {
                 return Ok(());
             };
             // It loses the name, and is put where it then belongs.
-            if !self.inodes.is_used(ino) || !self.ask(Finding::new(code).inode(ino))? {
+            if !self.inodes.is_used(ino) || !self.should_fix(Finding::new(code).inode(ino))? {
                 self.lost_found.store(stays.0, Relaxed);
                 return Ok(());
             }
@@ -82,7 +82,7 @@ impl Check<'_> {
                 dir.parent.store(0, Relaxed);
             }
         }
-        if !self.ask(Finding::new(Code::LostFoundMissing))? {
+        if !self.should_fix(Finding::new(Code::LostFoundMissing))? {
             return Ok(());
         }
         let made = self.make_directory(None, Some(InodeNo::ROOT), 0o700)?;
@@ -104,7 +104,7 @@ impl Check<'_> {
         };
         if made.is_none() {
             let detail = "no free blocks or inodes".into();
-            self.tell(Finding::new(Code::NoRoomForLostFound).detail(detail))?;
+            self.report(Finding::new(Code::NoRoomForLostFound).detail(detail))?;
         }
         self.lost_found.store(made.unwrap_or(InodeNo::ROOT).0, Relaxed);
         Ok(())
@@ -117,7 +117,7 @@ impl Check<'_> {
         let name = format!("#{}", ino.0);
         if !self.add_entry(to, name.as_bytes(), ino, kind)? {
             let detail = format!("no room for {name}");
-            self.tell(Finding::new(Code::NoRoomForLostFound).detail(detail))?;
+            self.report(Finding::new(Code::NoRoomForLostFound).detail(detail))?;
             return Ok(false);
         }
         self.inodes.count_name(ino);

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Directories that are worth the start of a thread.
 const SHARE: usize = 2048;
-/// Steps to the root that are followed without a look for circles.
+/// Number of steps towards the root that are followed without a test for loops.
 const MAX_DEPTH: usize = 128;
 
 impl Check<'_> {
@@ -22,7 +22,7 @@ impl Check<'_> {
         let has_root = self.kind_of(InodeNo::ROOT)? == Some(Kind::Directory);
         if !has_root {
             let finding = Finding::new(Code::RootMissing).inode(InodeNo::ROOT);
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 self.make_root()?;
                 self.need_restart();
             }
@@ -88,7 +88,7 @@ impl Check<'_> {
             way.push(dir);
             let parent = dir.parent();
             let above = self.dirs.get(parent).filter(|_| self.inodes.is_used(parent));
-            // A way that comes back to where it was is a circle.
+            // A path that returns to a directory on it is a loop.
             if parent.0 == 0 || above.is_none_or(|above| above.has(DirFlags::VISITED)) {
                 self.connect_directory(at)?;
                 break;
@@ -105,7 +105,7 @@ impl Check<'_> {
     fn connect_directory(&self, ino: InodeNo) -> Result<(), CheckError> {
         let Some(dir) = self.dirs.get(ino) else { return Ok(()) };
         let finding = Finding::new(Code::UnconnectedDirectory).inode(ino).dir(dir.dotdot());
-        if self.ask(finding)?
+        if self.should_fix(finding)?
             && self.reconnect(ino)?
             && let Some(lost_found) = self.lost_found()
         {
@@ -135,7 +135,7 @@ impl Check<'_> {
             .inode(ino)
             .found(u64::from(found.0))
             .expected(u64::from(expected.0));
-        if self.ask(finding)? {
+        if self.should_fix(finding)? {
             self.set_dotdot(ino, expected)?;
             if found.0 != 0 {
                 self.inodes.uncount_name(found);

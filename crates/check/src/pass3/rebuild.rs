@@ -1,9 +1,9 @@
-//! Pass 3A: directories packed anew from the entries that they have.
+//! Pass 3A: packs directories again from their entries.
 
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::map::FileMap;
-use crate::pass2::Rules;
+use crate::pass2::DirContext;
 use crate::store::CheckError;
 use crate::tables::{DirFlags, DirInfo};
 use extant_layout::pack::{DirItem, DirectoryPacker};
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// The bits of a block number in an index that are used.
 const BLOCK_BITS: u64 = 0x0fff_ffff;
 
-/// A name of a directory that is packed anew.
+/// A name of a directory that is packed again.
 struct Name {
     /// The logical block that it was found in.
     at: u64,
@@ -49,7 +49,7 @@ impl Check<'_> {
         &self,
         dir: &DirInfo,
         map: &FileMap,
-        rules: &Rules,
+        context: &DirContext,
     ) -> Result<Option<LeavesByHash>, CheckError> {
         // Names that are compared without case have the hash of another form.
         let Some(root) = map.physical(0).filter(|_| !dir.has(DirFlags::CASEFOLD)) else {
@@ -61,7 +61,7 @@ impl Check<'_> {
         let format = HtreeFormat::new(self.geometry, dir.inode, 0);
         let bytes = self.store.read(root)?;
         let Ok((root, node)) = format.root(&bytes) else { return Ok(None) };
-        let Some(hasher) = rules.hasher(root.hash_version).copied() else { return Ok(None) };
+        let Some(hasher) = context.hasher(root.hash_version).copied() else { return Ok(None) };
         let mut level: Vec<(u32, u64)> = entries_of(&node);
         for _ in 0..root.indirect_levels {
             let mut below = Vec::new();
@@ -97,7 +97,7 @@ impl Check<'_> {
             if !(dir.has(DirFlags::REBUILD) || wanted) || !self.inodes.is_used(dir.inode) {
                 continue;
             }
-            if self.ask(Finding::new(Code::DirectoryOptimized).inode(dir.inode))? {
+            if self.should_fix(Finding::new(Code::DirectoryOptimized).inode(dir.inode))? {
                 self.rebuild_directory(dir)?;
             }
         }
@@ -111,9 +111,9 @@ impl Check<'_> {
             return Ok(());
         }
         let old = self.read_map(dir.inode, &inode)?;
-        let rules = self.dir_rules();
+        let context = self.dir_context();
         let mut names = self.collect_names(dir, &old)?;
-        if let Some(index) = self.leaves_by_hash(dir, &old, &rules)? {
+        if let Some(index) = self.leaves_by_hash(dir, &old, &context)? {
             // Of several entries of one name the first keeps it.
             names.sort_by_key(|name| !index.leads_to(name));
         }
@@ -123,15 +123,17 @@ impl Check<'_> {
             HashVersion::SipHash
         } else {
             HashVersion::decode(self.superblock.def_hash_version)
-                .filter(|version| rules.hasher(*version).is_some())
+                .filter(|version| context.hasher(*version).is_some())
                 .unwrap_or(HashVersion::HalfMd4)
         };
-        let hasher = rules.hasher(version).or_else(|| rules.hasher(HashVersion::HalfMd4)).copied();
+        let hasher =
+            context.hasher(version).or_else(|| context.hasher(HashVersion::HalfMd4)).copied();
         let index = hasher
             .filter(|_| self.geometry.has_compat(CompatFeatures::DIR_INDEX))
             .map(|hasher| (version, hasher));
-        let casefold =
-            rules.casefold.filter(|_| dir.has(DirFlags::CASEFOLD) && !dir.has(DirFlags::ENCRYPTED));
+        let casefold = context
+            .casefold
+            .filter(|_| dir.has(DirFlags::CASEFOLD) && !dir.has(DirFlags::ENCRYPTED));
         let mut items: Vec<DirItem<'_>> = names
             .iter()
             .map(|name| {
@@ -199,7 +201,7 @@ impl Check<'_> {
     /// Entries of one name: of one inode they become one, of several all but the first get another
     /// name.
     fn make_unique(&self, dir: &DirInfo, names: &mut Vec<Name>) -> Result<(), CheckError> {
-        let casefold = self.dir_rules().casefold.filter(|_| dir.has(DirFlags::CASEFOLD));
+        let casefold = self.dir_context().casefold.filter(|_| dir.has(DirFlags::CASEFOLD));
         let key = |name: &[u8]| match casefold {
             Some(casefold) => casefold.key(name).into_owned(),
             None => name.to_vec(),
@@ -218,7 +220,7 @@ impl Check<'_> {
                         .dir(dir.inode)
                         .inode(name.inode)
                         .name(name.bytes.clone());
-                    if self.ask(finding)? {
+                    if self.should_fix(finding)? {
                         self.inodes.uncount_name(name.inode);
                     } else {
                         kept.push(name);
@@ -227,7 +229,7 @@ impl Check<'_> {
                 Some(_) => later.push(name),
             }
         }
-        // Numbers below are taken: a name may stand there a hundred thousand times.
+        // Lower numbers are taken: a name may occur a hundred thousand times.
         let mut free: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
         for mut name in later {
             let first = free.entry(key(&mutated(&name.bytes, 0))).or_default();
@@ -241,7 +243,7 @@ impl Check<'_> {
                 .inode(name.inode)
                 .name(name.bytes.clone())
                 .detail(other.escape_ascii().to_string());
-            if self.ask(finding)? {
+            if self.should_fix(finding)? {
                 known.insert(key(&other), name.inode);
                 name.bytes = other;
             }
@@ -295,7 +297,7 @@ impl Check<'_> {
         all.take(blocks as usize).collect()
     }
 
-    /// Those of the old blocks that the directory can go on with, as many as it needs.
+    /// The old blocks that the directory can keep, as many as it needs.
     fn places_in_place(&self, old: &FileMap, blocks: u64) -> Vec<BlockNo> {
         let in_order: Option<Vec<BlockNo>> = (0..blocks).map(|at| old.physical(at)).collect();
         match in_order {
@@ -312,9 +314,8 @@ fn entries_of(node: &HtreeNode<'_>) -> Vec<(u32, u64)> {
     node.entries().map(|entry| (entry.hash, entry.block.0 & BLOCK_BITS)).collect()
 }
 
-/// Another name made of one, as e2fsck makes it: `~N` in the room that the name's record has
-/// anyway, which its last bytes give up where there is none. A name with such an end gets the next
-/// number.
+/// Another name made of one, as by e2fsck: `~N` in the padding of the name's record, or in place of
+/// its last bytes otherwise. A name that already ends so gets the next number.
 fn mutated(name: &[u8], number: u32) -> Vec<u8> {
     const SUFFIX: usize = 2;
     const LONGEST: usize = 255;
@@ -337,7 +338,7 @@ fn mutated(name: &[u8], number: u32) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// What e2fsck 1.47.0 calls the second file of each of these names.
+    /// The names that e2fsck 1.47.0 gives to the second file of each of these names.
     #[test]
     fn names_are_mutated_as_by_e2fsck() {
         let long = "x".repeat(254);

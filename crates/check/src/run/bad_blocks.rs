@@ -21,7 +21,7 @@ pub struct BadBlocks {
 }
 
 impl BadBlocks {
-    /// Writes the list. The volume is sound as far as its superblock, descriptors and journal go.
+    /// Writes the list. The volume's superblock, descriptors and journal are valid.
     pub(super) fn write(
         &self,
         device: &Arc<dyn Device>,
@@ -36,7 +36,7 @@ impl BadBlocks {
             let found = match test {
                 BlockTest::Read => by_reading(&**device, 0, block_size, blocks)?,
                 BlockTest::Rewrite => by_rewriting(&**device, block_size, blocks, |work| {
-                    observer.unbroken(work);
+                    observer.uninterrupted(work);
                 })?,
             };
             insert(&mut bad, &found, blocks);

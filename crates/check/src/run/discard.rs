@@ -1,4 +1,4 @@
-//! What no file uses is given back to the device.
+//! Discards the free clusters on the device.
 
 use crate::store::CheckError;
 use extant_device::Device;

@@ -6,7 +6,7 @@ use extant_device::{Device, FileDeviceOptions, block_devices};
 use extant_journal::{ExternalJournal, NotOpened};
 use extant_ondisk::superblock::SUPERBLOCK_OFFSET;
 
-use crate::pass0::Wanted;
+use crate::pass0::SuperblockChoice;
 
 /// Block sizes at which makers of file systems put the first backup of a superblock.
 const BLOCK_SIZES: [u32; 3] = [1024, 2048, 4096];
@@ -28,7 +28,7 @@ pub struct JournalDevice {
 /// cannot be opened.
 pub fn find_journal(
     volume: &dyn Device,
-    wanted: &Wanted,
+    wanted: &SuperblockChoice,
     options: &FileDeviceOptions,
 ) -> Result<Option<JournalDevice>, NotOpened> {
     let named = |offset| ExternalJournal::of_superblock_at(volume, offset);
@@ -41,8 +41,8 @@ pub fn find_journal(
 
 /// Byte offsets of superblocks that may name the journal: the one that is wanted, the primary one,
 /// and the first backup.
-fn superblock_places(wanted: &Wanted) -> impl Iterator<Item = u64> {
-    let Wanted { superblock, block_size } = *wanted;
+fn superblock_places(wanted: &SuperblockChoice) -> impl Iterator<Item = u64> {
+    let SuperblockChoice { superblock, block_size } = *wanted;
     let sizes = BLOCK_SIZES.into_iter();
     let sizes = sizes.filter(move |size| block_size.is_none_or(|is| is == *size));
     let wanted = sizes.clone().filter_map(move |size| superblock?.checked_mul(u64::from(size)));

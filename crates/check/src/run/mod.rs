@@ -10,10 +10,10 @@ pub use journal::{JournalDevice, find_journal};
 pub use report::{CORRECTED, End, OPERATIONAL, Report, RunError, RunFailure, UNCORRECTED};
 
 use crate::finding::Code;
-use crate::pass0::{self, Closing, OpenError, OpenOptions, Ready, needs_check};
+use crate::pass0::{self, CheckOpenOptions, Closing, OpenError, Prepared, needs_check};
 use crate::policy::RepairPolicy;
 use crate::recorder::{Observer, Recorder};
-use crate::report::{Options, PassReport};
+use crate::report::{CheckOptions, PassReport};
 use crate::rounds::repair;
 use crate::store::CheckError;
 use extant_device::Device;
@@ -22,13 +22,13 @@ use extant_ondisk::Geometry;
 use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, State, Superblock};
 use std::sync::Arc;
 
-/// What a run is told.
+/// Options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// How the volume is opened.
-    pub open: OpenOptions,
-    /// What the passes do.
-    pub passes: Options,
+    pub open: CheckOpenOptions,
+    /// Options of the passes.
+    pub passes: CheckOptions,
     /// The passes run even if the volume says that it is clean (`-f`).
     pub force: bool,
     /// The log is replayed, and the passes do not run (`-E journal_only`).
@@ -40,10 +40,14 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// Whether all passes must run for what is asked for.
+    /// Whether an option requires all passes.
     fn needs_passes(&self) -> bool {
-        let Options {
-            optimize_directories, unshare_blocks, bmap_to_extent, check_encoding, ..
+        let CheckOptions {
+            optimize_directories,
+            unshare_blocks,
+            bmap_to_extent,
+            check_encoding,
+            ..
         } = self.passes;
         self.force
             || self.bad_blocks.is_some()
@@ -55,8 +59,8 @@ impl RunOptions {
     }
 }
 
-/// Checks the volume on `device` and repairs what `policy` accepts, as e2fsck does. `observer`
-/// hears each finding and each step.
+/// Checks the volume on `device` and repairs what `policy` accepts, as e2fsck does. `observer` is
+/// notified of each finding and each step.
 ///
 /// # Errors
 /// See [`RunError`]. That the policy ended the run is no error, but the report's [`End`].
@@ -67,9 +71,9 @@ pub fn run(
     observer: &dyn Observer,
 ) -> Result<Report, RunError> {
     let recorder = Recorder::observed(policy, observer);
-    let run = Run { device, options, recorder: &recorder };
+    let run = CheckRun { device, options, recorder: &recorder };
     let result = run.run();
-    let findings = recorder.into_outcomes();
+    let findings = recorder.into_findings();
     match result {
         Ok(report) => Ok(Report { findings, ..report }),
         Err(RunFailure::Open(OpenError::Check(CheckError::Stopped))) => {
@@ -79,19 +83,19 @@ pub fn run(
     }
 }
 
-/// A run at work.
-struct Run<'a> {
+/// The state of a run.
+struct CheckRun<'a> {
     device: &'a Arc<dyn Device>,
     options: &'a RunOptions,
     recorder: &'a Recorder<'a>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> CheckRun<'a> {
     fn observer(&self) -> &'a dyn Observer {
         self.recorder.observer()
     }
 
-    fn open(&self) -> Result<Ready, OpenError> {
+    fn open(&self) -> Result<Prepared, OpenError> {
         pass0::open(self.device.clone(), &self.options.open, self.recorder)
     }
 
@@ -99,7 +103,7 @@ impl<'a> Run<'a> {
         let before = superblock_of(&**self.device);
         let was_clean = before.is_none_or(|before| before.state.contains(State::CLEAN));
         if let Some(wanted) = &self.options.bad_blocks {
-            // The volume is brought to where its inodes can be believed, then opened again.
+            // Pass 0 makes the inode table readable, then the volume is opened again.
             self.open()?.close(Closing::Skipped, self.recorder)?;
             wanted.write(self.device, self.observer())?;
         }
@@ -122,8 +126,8 @@ impl<'a> Run<'a> {
         Ok(self.check(ready, was_clean)?)
     }
 
-    /// The volume's word that it is clean is taken.
-    fn close_clean(&self, ready: Ready, before: Superblock) -> Result<Report, CheckError> {
+    /// The volume's clean flag is accepted.
+    fn close_clean(&self, ready: Prepared, before: Superblock) -> Result<Report, CheckError> {
         ready.close(Closing::Skipped, self.recorder)?;
         // Finished orphans were counted when the volume was closed.
         let closed = superblock_of(&**self.device).filter(|_| self.recorder.may_repair());
@@ -132,7 +136,7 @@ impl<'a> Run<'a> {
         Ok(Report { superblock, is_corrected, ..Report::new(End::Clean) })
     }
 
-    fn check(&self, mut ready: Ready, was_clean: bool) -> Result<Report, CheckError> {
+    fn check(&self, mut ready: Prepared, was_clean: bool) -> Result<Report, CheckError> {
         let env = &self.options.passes.env;
         let start = env.elapsed();
         let was_clean = was_clean || ready.store.superblock().state.contains(State::CLEAN);
@@ -143,11 +147,11 @@ impl<'a> Run<'a> {
                 ready.close(Closing::ErrorsLeft, self.recorder)?;
                 return Ok(Report::new(End::Stopped));
             }
-            checked => self.told(checked?),
+            checked => self.reported(checked?),
         };
         let may_repair = self.recorder.may_repair();
         let left = found.errors_left || ready.has_errors_left();
-        // A look that repairs nothing passes over some of what it tells.
+        // A scan without repairs leaves out some of what it reports.
         let errors_left = match may_repair {
             true => left,
             false => self.recorder.any(|outcome| outcome.finding.code.counts_when_left()),
@@ -158,7 +162,7 @@ impl<'a> Run<'a> {
         if self.options.discard && !left && may_repair {
             discard::free_clusters(self.device)?;
         }
-        // What the volume has said of itself is corrected too; what its journal says is not.
+        // Error fields of the superblock are corrected too; those of the journal are not.
         let is_corrected =
             self.is_corrected(found.found_errors) || !was_clean && !left && may_repair;
         Ok(Report {
@@ -168,29 +172,29 @@ impl<'a> Run<'a> {
             time: env.elapsed().saturating_sub(start),
             traffic,
             passes: found.passes,
-            census: found.census,
-            jumps: found.jumps,
+            statistics: found.statistics,
+            discontinuities: found.discontinuities,
             memory: found.memory,
             windows: found.windows,
             ..Report::new(End::Checked)
         })
     }
 
-    /// Tells what is not yet told: what a look found, which asks nothing.
-    fn told(&self, mut found: PassReport) -> PassReport {
-        self.observer().jumps(&found.jumps);
+    /// Reports the findings of a scan, which need no decision.
+    fn reported(&self, mut found: PassReport) -> PassReport {
+        self.observer().discontinuities(&found.discontinuities);
         if !self.recorder.may_repair() {
-            for outcome in std::mem::take(&mut found.outcomes) {
-                self.recorder.ask_unstopped(outcome.finding);
+            for outcome in std::mem::take(&mut found.findings) {
+                self.recorder.should_fix_without_abort(outcome.finding);
             }
         }
-        self.observer().passes_told();
+        self.observer().passes_reported();
         found
     }
 
     /// Whether one of the repairs corrected an error. `in_passes` says whether the passes found one
-    /// at all: else what they changed follows from work that was asked for. Finishing orphans
-    /// changes the usage in quota files.
+    /// at all: else their changes are work that the options ask for. Finishing orphans changes the
+    /// usage in quota files.
     fn is_corrected(&self, in_passes: bool) -> bool {
         let has_found = |code| self.recorder.any(|outcome| outcome.finding.code == code);
         let finished_orphans = has_found(Code::OrphanCleared) || has_found(Code::OrphanTruncated);
@@ -215,13 +219,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_asks_for_work_runs_all_passes() {
-        let passes = Options { unshare_blocks: true, ..Options::default() };
-        let asked = [
+    fn options_that_need_work_run_all_passes() {
+        let passes = CheckOptions { unshare_blocks: true, ..CheckOptions::default() };
+        let requested = [
             RunOptions { discard: true, ..RunOptions::default() },
             RunOptions { passes, ..RunOptions::default() },
         ];
-        assert!(asked.iter().all(RunOptions::needs_passes));
+        assert!(requested.iter().all(RunOptions::needs_passes));
         assert!(!RunOptions::default().needs_passes());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::finding::Code;
 use crate::pass0::OpenError;
-use crate::report::{Census, Jump, Outcome, PassFigures};
+use crate::report::{Discontinuity, HandledFinding, PassStatistics, VolumeStatistics};
 use crate::store::{CheckError, Traffic};
 use extant_device::errno;
 use extant_ondisk::superblock::Superblock;
@@ -18,9 +18,9 @@ pub const OPERATIONAL: u8 = 8;
 /// How far a run came.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum End {
-    /// The policy ended the run before the passes could look at the volume.
+    /// The policy ended the run before the passes started.
     NotOpened,
-    /// The log was replayed: no more was asked for.
+    /// The log was replayed: the options ask for no more.
     JournalReplayed,
     /// The volume said that it is clean, and no check was due.
     Clean,
@@ -30,20 +30,20 @@ pub enum End {
     Checked,
 }
 
-/// What a run found and did.
+/// Results of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// How far it came.
     pub end: End,
-    /// All findings, in the order in which they were told.
-    pub findings: Vec<Outcome>,
+    /// All findings, in the order in which they were reported.
+    pub findings: Vec<HandledFinding>,
     /// Time and traffic of the last round, by pass.
-    pub passes: Vec<PassFigures>,
-    /// What is in use, where the passes ran to their end.
-    pub census: Census,
+    pub passes: Vec<PassStatistics>,
+    /// Objects in use, if the passes ran to their end.
+    pub statistics: VolumeStatistics,
     /// Where files are not in one run, by inode: empty unless
-    /// [`Options::list_jumps`](crate::Options::list_jumps).
-    pub jumps: Vec<Jump>,
+    /// [`CheckOptions::list_discontinuities`](crate::Options::list_discontinuities).
+    pub discontinuities: Vec<Discontinuity>,
     /// Bytes that the tables took at most.
     pub memory: u64,
     /// How often the passes went over the disk, each time for other groups; 0 where none ran.
@@ -52,11 +52,11 @@ pub struct Report {
     pub superblock: Option<Superblock>,
     /// How long the passes and the closing took.
     pub time: Duration,
-    /// What the passes read and wrote.
+    /// Bytes that the passes read and wrote.
     pub traffic: Traffic,
-    /// Whether errors are left of which the exit code tells.
+    /// Whether errors are left that the exit code reports.
     pub errors_left: bool,
-    /// Whether errors were corrected of which the exit code tells.
+    /// Whether errors were corrected that the exit code reports.
     pub is_corrected: bool,
 }
 
@@ -66,8 +66,8 @@ impl Report {
             end,
             findings: Vec::new(),
             passes: Vec::new(),
-            census: Census::default(),
-            jumps: Vec::new(),
+            statistics: VolumeStatistics::default(),
+            discontinuities: Vec::new(),
             memory: 0,
             windows: 0,
             superblock: None,
@@ -107,7 +107,7 @@ pub enum RunFailure {
     /// The volume cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// What came after could not be done.
+    /// The work after the passes failed.
     #[error(transparent)]
     Check(#[from] CheckError),
 }
@@ -134,8 +134,8 @@ pub struct RunError {
     /// Why.
     #[source]
     pub failure: RunFailure,
-    /// What was found before, and what was done about it.
-    pub findings: Vec<Outcome>,
+    /// The findings before the failure, and whether they were repaired.
+    pub findings: Vec<HandledFinding>,
 }
 
 impl RunError {

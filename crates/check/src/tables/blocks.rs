@@ -1,4 +1,4 @@
-//! Who owns which cluster: one bit each, in bitmaps that a group gets with its first claim.
+//! Claims of clusters: one bit each, in bitmaps that are allocated with the first claim in a group.
 
 use super::{Budget, Window};
 use crate::store::CheckError;
@@ -10,9 +10,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-type Words = Box<[AtomicU64]>;
+type BitmapWords = Box<[AtomicU64]>;
 
-/// What a group's bitmap on the volume says of its clusters.
+/// The stored bitmap of a group's clusters.
 #[derive(Clone, Debug)]
 pub(crate) enum Stored {
     /// None is in use, or nothing is known.
@@ -23,13 +23,12 @@ pub(crate) enum Stored {
     Words(Arc<[u64]>),
 }
 
-/// The clusters in use. What the volume itself takes (superblocks, descriptors, bitmaps, inode
-/// tables) is known as runs and costs nothing in groups where nothing else is in use. Of groups
-/// outside of the window nothing is kept: claims there are passed over, and nothing is given out
-/// there.
+/// The clusters in use. The volume's own metadata (superblocks, descriptors, bitmaps, inode tables)
+/// are kept as runs and need no bitmap in groups where nothing else is in use. For groups outside
+/// of the window nothing is kept: claims there are ignored, and nothing is allocated there.
 pub(crate) struct BlockTable {
     /// Of the groups of the window.
-    groups: Vec<OnceLock<Words>>,
+    groups: Vec<OnceLock<BitmapWords>>,
     /// The first group of the window.
     first_group: usize,
     /// The clusters of the window.
@@ -110,15 +109,15 @@ impl BlockTable {
 
     /// The bitmap of a group of the window; `None` where nothing but the volume itself claimed
     /// anything.
-    fn bitmap_of(&self, group: usize) -> Option<&Words> {
+    fn bitmap_of(&self, group: usize) -> Option<&BitmapWords> {
         self.groups.get(group.checked_sub(self.first_group)?)?.get()
     }
 
-    fn words(&self, group: usize, budget: &Budget) -> &Words {
+    fn words(&self, group: usize, budget: &Budget) -> &BitmapWords {
         self.groups[group - self.first_group].get_or_init(|| {
             let count = self.per_group.div_ceil(64) as usize;
             budget.take(count * 8);
-            let words: Words = (0..count).map(|_| AtomicU64::new(0)).collect();
+            let words: BitmapWords = (0..count).map(|_| AtomicU64::new(0)).collect();
             let range = self.group_range(group);
             for run in self.system_in(range.clone()) {
                 for_words(run.start - range.start..run.end - range.start, |at, mask| {
@@ -129,8 +128,7 @@ impl BlockTable {
         })
     }
 
-    /// Claims clusters for somebody; true when one of them was claimed before. All of them must be
-    /// on the volume.
+    /// Claims clusters; true if one of them was claimed before. All of them must be on the volume.
     pub(crate) fn claim(&self, clusters: Range<u64>, budget: &Budget) -> bool {
         let mut collided = false;
         let mut start = clusters.start.max(self.kept.start);
@@ -236,7 +234,7 @@ impl BlockTable {
     }
 
     /// The first free bit of a range of a group's bits, and free in `stored` too, as far as that
-    /// goes.
+    /// reaches.
     fn free_bit(&self, group: usize, bits: Range<u64>, stored: &[u64]) -> Option<u64> {
         let system;
         let used: &dyn Fn(usize) -> u64 = match self.bitmap_of(group) {

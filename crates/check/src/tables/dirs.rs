@@ -4,7 +4,7 @@ use extant_ondisk::InodeNo;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
 bitflags::bitflags! {
-    /// What is noted of a directory.
+    /// Flags of a directory.
     #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
     pub(crate) struct DirFlags: u8 {
         /// Its records lie in the inode.
@@ -15,7 +15,7 @@ bitflags::bitflags! {
         const CASEFOLD = 4;
         /// Names are encrypted.
         const ENCRYPTED = 8;
-        /// It is to be packed anew in pass 3A.
+        /// It is to be packed again in pass 3A.
         const REBUILD = 16;
         /// It has more than one entry.
         const LINKED_TWICE = 32;
@@ -34,7 +34,7 @@ pub(crate) struct DirInfo {
     pub(crate) checksum_seed: u32,
     /// Blocks of the file.
     pub(crate) blocks: u32,
-    /// What `..` names; 0 when it names nothing.
+    /// The inode that `..` names; 0 if it names none.
     pub(crate) dotdot: AtomicU32,
     /// The directory whose entry leads here; 0 for none.
     pub(crate) parent: AtomicU32,

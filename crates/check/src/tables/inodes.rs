@@ -1,5 +1,5 @@
-//! What each inode is and how many names it has: two compact arrays a group, as long as its table
-//! was ever used.
+//! The type of each inode and its number of names: two compact arrays per group, as long as the
+//! used part of its table.
 
 use super::{BYTES_OF_INODE, Budget, Window};
 use extant_ondisk::{Geometry, GroupNo, InodeNo};
@@ -7,17 +7,16 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// What an inode is, as dirents number it; 0 where its mode says nothing known.
+/// The type of an inode, as dirents number it; 0 if its mode has no known type.
 pub(crate) type Kind = extant_ondisk::dirent::FileType;
 
 bitflags::bitflags! {
-    /// What pass 1 notes of an inode.
+    /// Facts about an inode that pass 1 records.
     #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
     pub(crate) struct Mark: u32 {
         /// It is in use.
         const USED = 1 << 27;
-        /// Pass 2 looks at it again when it meets its name: mode, device number, target or a field
-        /// is suspect.
+        /// Pass 2 checks it again with its name: mode, device number, target or a field is suspect.
         const SUSPECT = 1 << 28;
         /// It has the encryption flag.
         const ENCRYPTED = 1 << 29;
@@ -39,7 +38,7 @@ struct GroupInodes {
     links: Box<[AtomicU16]>,
 }
 
-/// What of a group's inodes is known outside of the window: which ones are in use.
+/// Data about a group's inodes outside of the window: which ones are in use.
 type UsedBits = Box<[AtomicU64]>;
 
 /// Facts of all inodes. Of those outside of the window only whether they are in use.
@@ -58,11 +57,11 @@ pub(crate) struct InodeTable {
 pub(crate) struct Slot<'t>(&'t AtomicU32);
 
 impl Slot<'_> {
-    pub(crate) fn state(self) -> State {
-        State(self.0.load(Relaxed))
+    pub(crate) fn state(self) -> InodeState {
+        InodeState(self.0.load(Relaxed))
     }
 
-    /// Counts one more name. A count that nears its end stays there: no link count goes so far.
+    /// Counts one more name. The counter saturates: no link count is that large.
     pub(crate) fn count_name(self) {
         if self.0.load(Relaxed) & COUNT_MASK < COUNT_MASK - 0xffff {
             self.0.fetch_add(1, Relaxed);
@@ -70,11 +69,11 @@ impl Slot<'_> {
     }
 }
 
-/// What is known of one inode.
+/// Data about one inode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct State(u32);
+pub(crate) struct InodeState(u32);
 
-impl State {
+impl InodeState {
     pub(crate) fn names(self) -> u32 {
         self.0 & COUNT_MASK
     }
@@ -151,17 +150,17 @@ impl InodeTable {
         Some((bits.get((at / 64) as usize)?, 1 << (at % 64)))
     }
 
-    /// What is known of an inode; `None` past the high-water mark of its group, and outside of the
+    /// Data about an inode; `None` past the high-water mark of its group, and outside of the
     /// window.
-    pub(crate) fn state(&self, inode: InodeNo) -> Option<State> {
+    pub(crate) fn state(&self, inode: InodeNo) -> Option<InodeState> {
         let (group, at) = self.place(inode)?;
-        Some(State(group.states[at].load(Relaxed)))
+        Some(InodeState(group.states[at].load(Relaxed)))
     }
 
     /// Whether an inode is in use.
     pub(crate) fn is_used(&self, inode: InodeNo) -> bool {
         if self.is_in_window(inode) {
-            return self.state(inode).is_some_and(State::is_used);
+            return self.state(inode).is_some_and(InodeState::is_used);
         }
         self.used_bit(inode).is_some_and(|(bits, bit)| bits.load(Relaxed) & bit != 0)
     }
@@ -204,8 +203,8 @@ impl InodeTable {
         }
     }
 
-    /// An inode's place in the table, to be looked up once for all that a name asks of it; `None`
-    /// past the high-water mark.
+    /// An inode's index in the table, to be looked up once for all uses of a name; `None` past the
+    /// high-water mark.
     pub(crate) fn slot(&self, inode: InodeNo) -> Option<Slot<'_>> {
         let (group, at) = self.place(inode)?;
         Some(Slot(&group.states[at]))
@@ -251,11 +250,11 @@ impl InodeTable {
     }
 
     /// Visits the inodes in use of a group of the window.
-    pub(crate) fn for_used(&self, group: GroupNo, mut visit: impl FnMut(InodeNo, State, u16)) {
+    pub(crate) fn for_used(&self, group: GroupNo, mut visit: impl FnMut(InodeNo, InodeState, u16)) {
         let Some(inodes) = self.group(group.0) else { return };
         let first = group.0 * self.per_group + 1;
         for (at, (state, links)) in inodes.states.iter().zip(&inodes.links).enumerate() {
-            let state = State(state.load(Relaxed));
+            let state = InodeState(state.load(Relaxed));
             if state.is_used() {
                 visit(InodeNo(first + at as u32), state, links.load(Relaxed));
             }

@@ -1,22 +1,21 @@
-//! What a check remembers between its passes: who owns which cluster, what each inode is, which
-//! directories there are.
+//! Tables that a check keeps between its passes: claims of clusters, types of inodes, directories.
 //!
 //! Everything is allocated group by group, only where something is in use, and counted against the
 //! limit of memory.
 
 mod blocks;
+mod deferred;
 mod dirs;
 mod inodes;
-mod late;
 mod policies;
 mod shared;
 mod window;
 mod xattrs;
 
 pub(crate) use blocks::{BlockTable, Stored};
+pub(crate) use deferred::Deferred;
 pub(crate) use dirs::{DirBlock, DirFlags, DirInfo, DirTable, NO_BLOCK};
 pub(crate) use inodes::{InodeTable, Kind, Mark};
-pub(crate) use late::Late;
 pub(crate) use policies::PolicyTable;
 pub(crate) use shared::SharedClusters;
 pub(crate) use window::{Carry, Window, Windows};

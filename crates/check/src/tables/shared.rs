@@ -53,7 +53,7 @@ impl SharedClusters {
         self.clusters.contains(cluster.0)
     }
 
-    /// A block of an inode table as it was before the repair.
+    /// A block of an inode table before the repair.
     pub(crate) fn before(&self, block: BlockNo) -> Option<&[u8]> {
         self.tables.get(&block).map(Vec::as_slice)
     }

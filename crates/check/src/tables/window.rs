@@ -1,19 +1,19 @@
 //! Windows: where all facts together would take more memory than allowed, the passes run several
 //! times over the disk, each time with the facts of some groups.
 //!
-//! Each run reads all inodes and all directory blocks. It judges whatever needs no facts of others,
-//! and claims of clusters, names of inodes, bitmaps and counts in its window. What is kept of the
-//! whole volume is one bit an inode, the directories and their blocks.
+//! Each run reads all inodes and all directory blocks. It checks all rules that need no data of
+//! other groups, and claims of clusters, names of inodes, bitmaps and counts in its window. Kept
+//! for the whole volume are one bit per inode, the directories and their blocks.
 
 use super::{BYTES_OF_INODE, DirBlock, DirInfo};
-use crate::report::Options;
+use crate::report::CheckOptions;
 use crate::store::Store;
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
 use extant_ondisk::{Geometry, GroupNo};
 use roaring::RoaringTreemap;
 use std::ops::Range;
 
-/// The groups whose facts one run keeps.
+/// The groups whose data one run keeps.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Window {
     pub(crate) groups: Range<u32>,
@@ -30,7 +30,7 @@ impl Window {
     }
 }
 
-/// What earlier windows counted.
+/// Counts of earlier windows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Carry {
     pub(crate) free_clusters: u64,
@@ -49,13 +49,12 @@ pub(crate) struct Windows {
     room: u64,
 }
 
-/// Blocks of a directory, for a first guess of what all directories take.
+/// Blocks per directory, for a first estimate of the memory of all directories.
 const BLOCKS_OF_DIRECTORY: u64 = 2;
 
 impl Windows {
-    /// As many windows as the limit makes necessary, if a guess of what is kept of the whole volume
-    /// is right.
-    pub(crate) fn plan(store: &Store, options: &Options) -> Self {
+    /// As many windows as the limit makes necessary, if the estimate for the whole volume is right.
+    pub(crate) fn plan(store: &Store, options: &CheckOptions) -> Self {
         let geometry = store.geometry();
         if options.memory.is_none() && !options.in_parts {
             return Self { ends: vec![geometry.groups_count], costs: Vec::new(), room: u64::MAX };
@@ -136,7 +135,7 @@ impl Windows {
         }
     }
 
-    /// Whether the windows are of a volume with so many groups.
+    /// Whether the windows are of a volume with that many groups.
     pub(crate) fn fit(&self, geometry: &Geometry) -> bool {
         self.ends.last() == Some(&geometry.groups_count)
     }

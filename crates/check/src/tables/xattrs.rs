@@ -7,7 +7,7 @@ use extant_ondisk::{BlockNo, InodeNo};
 use extant_runtime::sync::Mutex;
 use std::collections::BTreeMap;
 
-/// What is known of a shared block.
+/// Data about a shared block.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct XattrBlock {
     /// References as the block says.
@@ -19,7 +19,7 @@ pub(crate) struct XattrBlock {
     /// The hash of an entry that says another than it has, where that is what is not sound.
     pub(crate) bad_hash: Option<u32>,
     /// Bytes of the values in inodes of their own that its entries name: each inode that refers to
-    /// it pays for them.
+    /// it is charged for them.
     pub(crate) ea_bytes: u64,
     /// How many such inodes.
     pub(crate) ea_inodes: u64,
@@ -29,7 +29,7 @@ pub(crate) struct XattrBlock {
 
 const SHARDS: usize = 16;
 
-/// What a map of few numbers takes for each, beside them.
+/// Memory that a map of few numbers takes for each, in addition to them.
 const MAP_ROOM: usize = 16;
 
 /// The blocks of extended attributes met so far. The first to meet one checks it, under the lock of
@@ -37,15 +37,15 @@ const MAP_ROOM: usize = 16;
 #[derive(Default)]
 pub(crate) struct XattrBlocks {
     shards: [Mutex<BTreeMap<u64, XattrBlock>>; SHARDS],
-    /// What a look found in blocks.
-    told: Mutex<BTreeMap<u64, Vec<Finding>>>,
+    /// Findings of a scan in blocks.
+    deferred_findings: Mutex<BTreeMap<u64, Vec<Finding>>>,
 }
 
 impl XattrBlocks {
     /// Counts a reference; `check` is called for the first one.
     ///
     /// # Errors
-    /// What `check` says.
+    /// The errors of `check`.
     pub(crate) fn refer<E>(
         &self,
         block: BlockNo,
@@ -83,14 +83,15 @@ impl XattrBlocks {
     }
 
     /// Keeps what was found in a block until all who refer to it are known.
-    pub(crate) fn tell_later(&self, block: BlockNo, found: Vec<Finding>) {
-        self.told.lock().insert(block.0, found);
+    pub(crate) fn report_later(&self, block: BlockNo, found: Vec<Finding>) {
+        self.deferred_findings.lock().insert(block.0, found);
     }
 
-    /// What was found, each block's with the lowest inode that refers to it.
-    pub(crate) fn told(&self) -> Vec<(InodeNo, Vec<Finding>)> {
-        let told = std::mem::take(&mut *self.told.lock());
-        told.into_iter()
+    /// The findings, each block's with the lowest inode that refers to it.
+    pub(crate) fn take_findings(&self) -> Vec<(InodeNo, Vec<Finding>)> {
+        let findings = std::mem::take(&mut *self.deferred_findings.lock());
+        findings
+            .into_iter()
             .map(|(block, found)| {
                 let lowest = self.get(BlockNo(block)).map_or(0, |known| known.lowest);
                 (InodeNo(lowest), found)
@@ -98,7 +99,7 @@ impl XattrBlocks {
             .collect()
     }
 
-    /// What is known of a block.
+    /// Data about a block.
     pub(crate) fn get(&self, block: BlockNo) -> Option<XattrBlock> {
         self.shards[block.0 as usize % SHARDS].lock().get(&block.0).copied()
     }

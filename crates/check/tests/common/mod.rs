@@ -1,8 +1,8 @@
-//! What the checker's tests share: a walk over a volume that depends on nothing but the format, and
+//! Shared code of the checker's tests: a walk over a volume that depends on the format alone, and
 //! runs of the checker.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use extant_check::{Answers, Options, PassReport, Recorder, Store, pass0};
+use extant_check::{AutoPolicy, CheckOptions, PassReport, Recorder, Store, pass0};
 use extant_device::{Device, FileDevice, FileDeviceOptions};
 use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::extent::{ExtentNode, RawExtent, RawExtentIndex};
@@ -25,18 +25,18 @@ pub(crate) fn open(image: &Path, write: bool) -> Arc<dyn Device> {
 }
 
 /// To take a volume with multiple-mount protection takes time: here on a virtual clock.
-pub(crate) fn open_options() -> pass0::OpenOptions {
+pub(crate) fn open_options() -> pass0::CheckOpenOptions {
     let env = Env::stepped_at(1, Env::threads().now());
-    pass0::OpenOptions { env, ..pass0::OpenOptions::default() }
+    pass0::CheckOpenOptions { env, ..pass0::CheckOpenOptions::default() }
 }
 
-pub(crate) fn options() -> Options {
-    Options { threads: 2, ..Options::default() }
+pub(crate) fn options() -> CheckOptions {
+    CheckOptions { threads: 2, ..CheckOptions::default() }
 }
 
-/// Looks at an image and changes nothing.
-pub(crate) fn look(image: &Path) -> Result<PassReport, extant_check::CheckError> {
-    extant_check::look(&Store::open(open(image, false))?, &options())
+/// Scans an image and changes nothing.
+pub(crate) fn scan(image: &Path) -> Result<PassReport, extant_check::CheckError> {
+    extant_check::scan(&Store::open(open(image, false))?, &options())
 }
 
 /// Repairs an image with all answers yes.
@@ -47,40 +47,41 @@ pub(crate) fn repair(image: &Path) -> Result<PassReport, extant_check::CheckErro
 /// The same with other options.
 pub(crate) fn repair_with(
     image: &Path,
-    options: &Options,
+    options: &CheckOptions,
 ) -> Result<PassReport, extant_check::CheckError> {
     let mut store = Store::open(open(image, true))?;
-    extant_check::repair(&mut store, options, &Recorder::new(&Answers::Yes))
+    extant_check::repair(&mut store, options, &Recorder::new(&AutoPolicy::Yes))
 }
 
 /// All of fsck: what comes before the passes, the passes, the closing.
 pub(crate) fn fsck(
     image: &Path,
-    options: &Options,
-    answers: Answers,
+    options: &CheckOptions,
+    answers: AutoPolicy,
 ) -> Result<PassReport, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    let device = open(image, answers != Answers::No);
+    let device = open(image, answers != AutoPolicy::No);
     let recorder = Recorder::new(&answers);
     let mut ready =
         pass0::open(device, &open_options(), &recorder).map_err(|error| text(&error))?;
-    let before = recorder.outcomes();
+    let before = recorder.findings();
     let mut report =
         extant_check::repair(&mut ready.store, options, &recorder).map_err(|error| text(&error))?;
-    let is_left = |it: &extant_check::Outcome| it.finding.code.counts_when_left() && !it.repaired;
+    let is_left =
+        |it: &extant_check::HandledFinding| it.finding.code.counts_when_left() && !it.repaired;
     report.errors_left |= before.iter().any(is_left);
     let closing =
         if report.errors_left { pass0::Closing::ErrorsLeft } else { pass0::Closing::Clean };
-    let passed = recorder.outcomes().len();
+    let passed = recorder.findings().len();
     ready.close(closing, &recorder).map_err(|error| text(&error))?;
-    report.outcomes.extend(before);
-    report.outcomes.extend(recorder.outcomes().split_off(passed));
+    report.findings.extend(before);
+    report.findings.extend(recorder.findings().split_off(passed));
     Ok(report)
 }
 
 /// The findings of a report, one a line.
 pub(crate) fn findings(report: &PassReport) -> String {
-    report.outcomes.iter().fold(String::new(), |mut text, outcome| {
+    report.findings.iter().fold(String::new(), |mut text, outcome| {
         let mark = if outcome.repaired { '*' } else { ' ' };
         let _ = writeln!(text, "  {mark} {:?}: {}", outcome.finding.code, outcome.finding);
         text

@@ -1,22 +1,22 @@
 //! Questions that come after a repair was declined.
 
-use extant_check::{Code, Finding, Judgement, RepairPolicy};
+use extant_check::{Code, Decision, Finding, RepairPolicy};
 use extant_ondisk::{BlockNo, IncompatFeatures, InodeNo};
 use extant_testkit::{e2fsck_fn, skip, tool};
 
 use super::damages;
-use super::damages::Wish;
-use super::hand::{Hand, LOGGED, device, fsck, look};
+use super::damages::Requested;
+use super::hand::{Hand, LOGGED, device, fsck, scan};
 
-/// Asked second, and judged here.
+/// Asked second, and compared here.
 pub(crate) const SECOND_QUESTIONS: &[Code] = &[Code::MultiplyClaimedDelete, Code::JournalDataLeft];
 
 /// Declines one repair and accepts all others.
 struct Declines(Code);
 
 impl RepairPolicy for Declines {
-    fn decide(&self, finding: &Finding) -> Judgement {
-        if finding.code == self.0 { Judgement::Leave } else { Judgement::Repair }
+    fn decide(&self, finding: &Finding) -> Decision {
+        if finding.code == self.0 { Decision::Skip } else { Decision::Fix }
     }
 
     fn may_repair(&self) -> bool {
@@ -34,15 +34,16 @@ fn a_declined_repair_leads_to_the_next_question() {
         let damage = damages().find(|damage| damage.code == first).expect("it has an image");
         let image = damage.base.make();
         (damage.spoil)(&mut Hand::on(&image.path()));
-        let done = fsck(device(&image.path()), &Declines(first), Wish::Nothing).expect("it ends");
+        let done =
+            fsck(device(&image.path()), &Declines(first), Requested::Nothing).expect("it ends");
         let is_done = done.iter().any(|it| it.finding.code == *second && it.repaired);
         assert!(is_done, "{second:?}: {done:?}");
         e2fsck_fn(&image.path()).unwrap_or_else(|said| panic!("{second:?}: {said}"));
-        assert_eq!(look(&image.path(), Wish::Nothing), Ok(Vec::new()), "{second:?}");
+        assert_eq!(scan(&image.path(), Requested::Nothing), Ok(Vec::new()), "{second:?}");
     }
 }
 
-/// What a log that is given up still holds must not go on where a new transaction ends.
+/// A log that is discarded must not continue a new transaction with its old contents.
 #[test]
 fn a_log_that_is_given_up_keeps_its_numbers() {
     if tool("mke2fs").is_none() || tool("debugfs").is_none() {
@@ -63,7 +64,8 @@ fn a_log_that_is_given_up_keeps_its_numbers() {
     let (first, last) = (number(&read(&hand, blocks[0]), SEQUENCE), numbers.max());
     assert!(last > Some(first), "{last:?} after {first}");
     drop(hand);
-    fsck(device(&image.path()), &Declines(Code::JournalHasData), Wish::Nothing).expect("it ends");
+    fsck(device(&image.path()), &Declines(Code::JournalHasData), Requested::Nothing)
+        .expect("it ends");
     let hand = Hand::on(&image.path());
     let next = number(&read(&hand, blocks[0]), SEQUENCE);
     assert!(Some(next) > last, "{next} after {last:?}");

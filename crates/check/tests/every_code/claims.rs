@@ -1,5 +1,5 @@
-//! Blocks that a file and something else claim, and inodes in which the record of another one lies:
-//! what is kept of each.
+//! Blocks that a file and something else claim, and inodes that contain the record of another one:
+//! the parts that a repair keeps.
 
 use super::hand::{Base, EXT2, EXT4, FRAGMENTS, Hand, PLAIN, put16, put32};
 use super::kept::{can_make, repair};
@@ -84,7 +84,7 @@ fn an_indirect_block_on_an_inode_table_or_a_bitmap_gets_a_copy() {
     }
 }
 
-/// The table is repaired first: what looks like inodes there changes.
+/// The table is repaired first: its apparent inodes change.
 #[test]
 fn contents_on_an_inode_table_are_copied_as_they_were() {
     if !can_make() {

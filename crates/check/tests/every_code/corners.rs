@@ -6,11 +6,11 @@ use extant_check::Code;
 use extant_ondisk::{BlockNo, CompatFeatures, InodeNo};
 
 use super::damages::{Damage, FREE, compat, on, with};
-use super::front::{FROM_BACKUP, primary};
 use super::hand::{
     EA_INODE, EXT2_128, EXT4, Hand, MARKS, META_BG, NO_JOURNAL, ORPHAN_FILE, PLAIN, PROJECT, put16,
     put32,
 };
+use super::pass0::{FROM_BACKUP, primary};
 
 /// A node of extents with one entry, the first block of all below it.
 fn lead_to(node: &mut [u8], most: u16, depth: u16, below: u64) {
@@ -21,7 +21,7 @@ fn lead_to(node: &mut [u8], most: u16, depth: u16, below: u64) {
     put32(node, 16, below as u32);
 }
 
-/// Puts so many nodes between the root of a file's tree and its extents.
+/// Puts a number of nodes between the root of a file's tree and its extents.
 pub(crate) fn deepen(hand: &mut Hand, path: &str, levels: u16) {
     const MOST: u16 = 84;
     let runs = hand.volume.take_blocks(BlockNo(0), u64::from(levels)).expect("there is room");
@@ -103,14 +103,15 @@ pub(crate) const DAMAGES: &[Damage] = &[
         ],
         |hand| hand.superblock(|raw| compat(raw, CompatFeatures::EXT_ATTR, false)),
     ),
-    // Nobody's inodes that are in use and deleted: both is told, and one repair does for both.
+    // Unused reserved inodes that are in use and deleted: both are reported, and one repair fixes
+    // both.
     with(Code::QuotaNotInUse, EXT4, &[Code::InUseWithDtime], |hand| {
         hand.inode(InodeNo::USER_QUOTA, in_use_and_deleted);
     }),
     with(Code::JournalNotInUse, NO_JOURNAL, &[Code::InUseWithDtime], |hand| {
         hand.inode(InodeNo::JOURNAL, in_use_and_deleted);
     }),
-    // Levels that nobody can walk, below a root that leads to none.
+    // Levels that no program can walk, below a root that leads to none.
     with(Code::ExtentTreeBeyondLimit, EXT4, &[Code::ExtentTreeTooDeep], |hand| {
         hand.file("dir/name-100", |record| put16(record, 0x2e, 0x8000));
     }),
@@ -126,7 +127,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
         ],
         |hand| hand.superblock(|raw| raw.s_usr_quota_inum = raw.s_prj_quota_inum),
     ),
-    // What nobody uses says that it takes space.
+    // An unused inode claims to take space.
     on(Code::InodeBlocksWrong, EXT4, |hand| {
         hand.inode(InodeNo(6), |record| put32(record, 0x1c, 8));
     }),

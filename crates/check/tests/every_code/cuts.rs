@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use extant_check::{Answers, Code, Store};
+use extant_check::{AutoPolicy, Code, Store};
 use extant_device::Device;
 use extant_offline::OfflineVolume;
 use extant_ondisk::inode::Inode;
@@ -17,11 +17,11 @@ use extant_testkit::{Scratch, TempImage, copied, e2fsck_fn, skip, tool};
 
 use super::common::Walker;
 use super::damages;
-use super::damages::{Wish, incompat};
+use super::damages::{Requested, incompat};
 use super::hand::{Base, COMB, COMB_OF_POINTERS, DEEP, Hand, MMP, QUOTA, device, fsck, put16};
 
-/// Repairs that write in several places: directories made anew, maps cleared, bitmaps moved, files
-/// cloned.
+/// Repairs that write in several places: directories packed again, maps cleared, bitmaps moved,
+/// files cloned.
 const LONG_REPAIRS: &[Code] = &[
     Code::RootMissing,
     Code::MultiplyClaimed,
@@ -60,7 +60,7 @@ fn a_repair_that_was_cut_off_is_finished_by_the_next() {
         let image = damage.base.make();
         (damage.spoil)(&mut Hand::on(&image.path()));
         let recorder = Arc::new(Recorder::new(device(&image.path())));
-        fsck(recorder.clone(), &Answers::Yes, damage.wish).expect("the repair ends");
+        fsck(recorder.clone(), &AutoPolicy::Yes, damage.options).expect("the repair ends");
         let (mut count, mut last) = (0, None);
         for cut in recorder.cuts(Sweep::seeded(7)) {
             count += 1;
@@ -68,14 +68,14 @@ fn a_repair_that_was_cut_off_is_finished_by_the_next() {
                 continue;
             }
             let left: Arc<dyn Device> = Arc::new(cut.image);
-            let done = fsck(left.clone(), &Answers::Yes, damage.wish);
+            let done = fsck(left.clone(), &AutoPolicy::Yes, damage.options);
             assert!(done.is_ok(), "{:?}, cut {count}: {done:?}", damage.code);
-            let again = fsck(left.clone(), &Answers::No, damage.wish).expect("a look ends");
+            let again = fsck(left.clone(), &AutoPolicy::No, damage.options).expect("a look ends");
             assert!(again.is_empty(), "{:?}, cut {count}: {again:?}", damage.code);
             last = Some(left);
         }
         assert!(count > 3, "{:?}: {count} cuts", damage.code);
-        // One of them is e2fsck's to judge.
+        // One of them is left to e2fsck.
         let Some(left) = last else { continue };
         let scratch = Scratch::new();
         let copy = to_file(&*left, &scratch, &image);
@@ -83,7 +83,7 @@ fn a_repair_that_was_cut_off_is_finished_by_the_next() {
     }
 }
 
-/// What a volume holds: names, and contents by size and hash.
+/// The contents of a volume: names, and file contents by size and hash.
 #[derive(Default)]
 pub(crate) struct Tree {
     pub(crate) names: BTreeSet<String>,
@@ -103,7 +103,7 @@ impl Tree {
         tree
     }
 
-    /// What of the original this has and the other has not.
+    /// Parts of the original that the other lacks.
     fn lost_by(&self, other: &Self, original: &Self) -> Vec<String> {
         let names = self.names.intersection(&original.names);
         let contents = self.contents.intersection(&original.contents);
@@ -117,9 +117,14 @@ impl Tree {
 
 /// Cuts the repair of a damaged image, `few` times or everywhere, and repairs what is left: what
 /// that lost.
-fn losses(damaged: &TempImage, original: &Tree, wish: Wish, few: Option<usize>) -> Vec<String> {
+fn losses(
+    damaged: &TempImage,
+    original: &Tree,
+    options: Requested,
+    few: Option<usize>,
+) -> Vec<String> {
     let recorder = Arc::new(Recorder::new(device(&damaged.path())));
-    if let Err(error) = fsck(recorder.clone(), &Answers::Yes, wish) {
+    if let Err(error) = fsck(recorder.clone(), &AutoPolicy::Yes, options) {
         return vec![format!("the uncut repair: {error}")];
     }
     let uncut = Tree::of(recorder.clone());
@@ -129,7 +134,7 @@ fn losses(damaged: &TempImage, original: &Tree, wish: Wish, few: Option<usize>) 
     for cut in cuts.into_iter().step_by(step) {
         let text = cut.to_string();
         let left: Arc<dyn Device> = Arc::new(cut.image);
-        if let Err(error) = fsck(left.clone(), &Answers::Yes, wish) {
+        if let Err(error) = fsck(left.clone(), &AutoPolicy::Yes, options) {
             flaws.push(format!("{text}: {error}"));
             continue;
         }
@@ -138,7 +143,7 @@ fn losses(damaged: &TempImage, original: &Tree, wish: Wish, few: Option<usize>) 
             flaws.push(format!("{text}: {} lost, {one:.40}", lost.len()));
         }
         // Where there is no room for lost+found it is left out.
-        match fsck(left, &Answers::No, Wish::Nothing) {
+        match fsck(left, &AutoPolicy::No, Requested::Nothing) {
             Ok(found) if found.iter().all(|it| it.finding.code == Code::LostFoundMissing) => {}
             found => flaws.push(format!("{text}: the next check finds {found:?}")),
         }
@@ -171,7 +176,7 @@ fn a_repair_cut_anywhere_keeps_what_an_uncut_one_keeps() {
         let (_, healthy, original) = &made[at];
         let image = copied(&healthy.path()).expect("a copy");
         (damage.spoil)(&mut Hand::on(&image.path()));
-        let flaws = losses(&image, original, damage.wish, few);
+        let flaws = losses(&image, original, damage.options, few);
         if !flaws.is_empty() {
             let count = flaws.len();
             wrong.push(format!("==== {:?}: {count} cuts\n{}", damage.code, flaws[0]));
@@ -192,22 +197,22 @@ fn structures_of_many_blocks_survive_the_cut_of_their_repair() {
     let with_extents: Spoil = |hand| {
         hand.superblock(|raw| incompat(raw, IncompatFeatures::EXTENTS, true));
     };
-    let cases: [(&str, Base, Spoil, Wish); 3] = [
-        ("a directory is packed", DEEP, |_| {}, Wish::Optimize),
-        ("a tree of extents is rewritten", COMB, other_level, Wish::Nothing),
+    let cases: [(&str, Base, Spoil, Requested); 3] = [
+        ("a directory is packed", DEEP, |_| {}, Requested::Optimize),
+        ("a tree of extents is rewritten", COMB, other_level, Requested::Nothing),
         (
             "a tree of indirect blocks is written as extents",
             COMB_OF_POINTERS,
             with_extents,
-            Wish::Extents,
+            Requested::Extents,
         ),
     ];
     let mut wrong = Vec::new();
-    for (what, base, spoil, wish) in cases {
+    for (what, base, spoil, options) in cases {
         let image = base.make();
         let original = Tree::of(device(&image.path()));
         spoil(&mut Hand::on(&image.path()));
-        let flaws = losses(&image, &original, wish, Some(60));
+        let flaws = losses(&image, &original, options, Some(60));
         wrong.extend(flaws.first().map(|flaw| format!("{what}: {} cuts, {flaw}", flaws.len())));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -220,7 +225,7 @@ fn leaf_of(hand: &Hand, path: &str, number: usize) -> u64 {
     u64::from(u32::from_le_bytes(inode.i_block[at..at + 4].try_into().expect("four bytes")))
 }
 
-/// Limits of users stand nowhere but in the quota file.
+/// The quota file is the only copy of users' limits.
 #[test]
 fn limits_of_users_survive_the_cut_of_a_repair() {
     if !can_make() {
@@ -239,11 +244,11 @@ fn limits_of_users_survive_the_cut_of_a_repair() {
     }
     drop(hand);
     let recorder = Arc::new(Recorder::new(device(&image.path())));
-    fsck(recorder.clone(), &Answers::Yes, Wish::Nothing).expect("the repair ends");
+    fsck(recorder.clone(), &AutoPolicy::Yes, Requested::Nothing).expect("the repair ends");
     for cut in recorder.cuts(Sweep::seeded(3)) {
         let text = cut.to_string();
         let left: Arc<dyn Device> = Arc::new(cut.image);
-        fsck(left.clone(), &Answers::Yes, Wish::Nothing).expect("the repair ends");
+        fsck(left.clone(), &AutoPolicy::Yes, Requested::Nothing).expect("the repair ends");
         let mut found = 0;
         let volume = OfflineVolume::open(left).expect("a sound volume");
         let record = volume.read_inode(InodeNo::USER_QUOTA).expect("reads");

@@ -13,15 +13,15 @@ pub(crate) struct Damage {
     pub(crate) code: Code,
     pub(crate) base: Base,
     pub(crate) spoil: fn(&mut Hand),
-    /// What a look finds beside it: what follows from the damage without any repair.
+    /// Other findings of a scan: consequences of the damage without any repair.
     pub(crate) also: &'static [Code],
-    /// What the check is asked for besides.
-    pub(crate) wish: Wish,
+    /// Options of the check.
+    pub(crate) options: Requested,
 }
 
-/// Work that is done only where it is asked for.
+/// Work that is done only if an option asks for it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Wish {
+pub(crate) enum Requested {
     Nothing,
     /// `-D`.
     Optimize,
@@ -31,7 +31,7 @@ pub(crate) enum Wish {
     Unshare,
 }
 
-/// Makes three extents of the only one: blocks 0 to 9, ten at `second` that belong behind them, and
+/// Makes three extents of the only one: blocks 0 to 9, ten at `second` that belong after them, and
 /// the rest.
 pub(crate) fn split(record: &mut [u8], second: u32) {
     let number = |at: usize, record: &[u8]| {
@@ -59,7 +59,7 @@ pub(crate) const fn with(
     also: &'static [Code],
     spoil: fn(&mut Hand),
 ) -> Damage {
-    Damage { code, base, spoil, also, wish: Wish::Nothing }
+    Damage { code, base, spoil, also, options: Requested::Nothing }
 }
 
 pub(crate) fn compat(raw: &mut RawSuperblock, feature: CompatFeatures, is_on: bool) {
@@ -161,7 +161,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
         |hand| {
             let block = hand.blocks(InodeNo::ROOT)[0];
             hand.inode(InodeNo::ROOT, |record| put16(record, 0, 0o100_755));
-            hand.block(block, |bytes| bytes[8] = b'x'); // where "." stands
+            hand.block(block, |bytes| bytes[8] = b'x'); // the name "."
         },
     ),
     on(Code::RootHasDtime, EXT4, |hand| {

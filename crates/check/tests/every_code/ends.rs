@@ -1,16 +1,16 @@
-//! Findings with which a check ends, or that it only tells: nothing is written.
+//! Findings that end a check, or that it only reports: nothing is written.
 
-use extant_check::pass0::{Closing, OpenError, OpenOptions, open};
-use extant_check::{Answers, CheckError, Code, Recorder, RepairPolicy};
+use extant_check::pass0::{CheckOpenOptions, Closing, OpenError, open};
+use extant_check::{AutoPolicy, CheckError, Code, Recorder, RepairPolicy};
 use extant_device::{Device, FileDevice, FileDeviceOptions};
 use extant_journal::JournalError;
 use extant_ondisk::{CompatFeatures, GroupNo, IncompatFeatures};
 use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
 use std::sync::Arc;
 
-use super::damages::{Wish, compat};
-use super::front::primary;
-use super::hand::{EXT4, Hand, LOGGED, LOGGED_BLOCK, NO_JOURNAL, SINGLE, device, fsck, look};
+use super::damages::{Requested, compat};
+use super::hand::{EXT4, Hand, LOGGED, LOGGED_BLOCK, NO_JOURNAL, SINGLE, device, fsck, scan};
+use super::pass0::primary;
 
 /// Opens an image; it must be as before then.
 fn refused(image: &TempImage, policy: &dyn RepairPolicy) -> OpenError {
@@ -23,7 +23,8 @@ fn refused(image: &TempImage, policy: &dyn RepairPolicy) -> OpenError {
             FileDeviceOptions::new().open(image.path()).expect("the image opens");
         Arc::new(file)
     };
-    let error = open(device, &OpenOptions::default(), &recorder).map(|_| ()).expect_err("refused");
+    let error =
+        open(device, &CheckOpenOptions::default(), &recorder).map(|_| ()).expect_err("refused");
     assert!(std::fs::read(image.path()).expect("it is there") == before, "nothing is written");
     error
 }
@@ -41,18 +42,18 @@ fn a_device_that_is_too_small_ends_a_repair() {
     };
     let image = EXT4.make();
     cut(&image, 12 << 20);
-    match refused(&image, &Answers::Yes) {
+    match refused(&image, &AutoPolicy::Yes) {
         OpenError::DeviceTooSmall { blocks: 16384, device: 12288 } => {}
         other => panic!("{other}"),
     }
-    assert!(matches!(refused(&image, &Answers::Preen), OpenError::Check(CheckError::Stopped)));
+    assert!(matches!(refused(&image, &AutoPolicy::Preen), OpenError::Check(CheckError::Stopped)));
     let said = e2fsck.command().arg("-fy").arg(image.path()).output().expect("it starts");
     assert_eq!(said.status.code(), Some(8), "e2fsck ends, too: {said:?}");
 }
 
 /// Missing blocks read as zeros; half a block at the end is missing.
 #[test]
-fn a_look_goes_on_behind_the_end_of_the_device() {
+fn a_scan_continues_past_the_end_of_the_device() {
     if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -65,7 +66,7 @@ fn a_look_goes_on_behind_the_end_of_the_device() {
         let image = copied(&healthy.path()).expect("a copy");
         cut(&image, bytes);
         let before = std::fs::read(image.path()).expect("it is there");
-        let found = look(&image.path(), Wish::Nothing).expect("it is looked at");
+        let found = scan(&image.path(), Requested::Nothing).expect("it is looked at");
         assert!(found.contains(&Code::DeviceTooSmall), "{bytes}: {found:?}");
         assert!(also.iter().all(|code| found.contains(code)), "{bytes}: {found:?}");
         assert!(std::fs::read(image.path()).expect("it is there") == before, "nothing is written");
@@ -86,7 +87,7 @@ fn a_volume_whose_descriptors_are_longer_than_the_device_is_refused() {
         raw.s_blocks_count_hi.set(4);
         raw.s_inodes_count.set(groups * raw.s_inodes_per_group.get());
     });
-    let error = refused(&image, &Answers::No);
+    let error = refused(&image, &AutoPolicy::No);
     assert!(matches!(error, OpenError::DeviceTooSmall { .. }), "{error}");
 }
 
@@ -103,8 +104,8 @@ fn the_log_of_a_volume_that_was_cut_is_replayed() {
         let (ours, theirs) = (ours.expect("a copy"), theirs.expect("a copy"));
         cut(&ours, blocks << 10);
         cut(&theirs, blocks << 10);
-        let recorder = Recorder::new(&Answers::Yes);
-        let error = open(device(&ours.path()), &OpenOptions::default(), &recorder);
+        let recorder = Recorder::new(&AutoPolicy::Yes);
+        let error = open(device(&ours.path()), &CheckOpenOptions::default(), &recorder);
         let error = error.map(|_| ()).expect_err("refused");
         assert!(matches!(error, OpenError::DeviceTooSmall { .. }), "{error}");
         e2fsck.command().arg("-fy").arg(theirs.path()).output().expect("it starts");
@@ -119,7 +120,7 @@ fn the_log_of_a_volume_that_was_cut_is_replayed() {
         assert_eq!(waits, is_kept, "{blocks} blocks");
         // On a device of full size the rest is replayed.
         cut(&ours, 16 << 20);
-        fsck(device(&ours.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+        fsck(device(&ours.path()), &AutoPolicy::Yes, Requested::Nothing).expect("it is repaired");
         let bytes = std::fs::read(ours.path()).expect("it is there");
         let last = &bytes[(LOGGED_BLOCK as usize + 2) << 10..][..1024];
         assert_eq!(last, [b'j'; 1024]);
@@ -127,7 +128,7 @@ fn the_log_of_a_volume_that_was_cut_is_replayed() {
 }
 
 #[test]
-fn a_journal_elsewhere_is_told_by_a_look_and_needed_by_a_repair() {
+fn an_external_journal_is_reported_by_a_scan_and_needed_by_a_repair() {
     if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -137,8 +138,8 @@ fn a_journal_elsewhere_is_told_by_a_look_and_needed_by_a_repair() {
         raw.s_journal_dev.set(0x701);
         raw.s_journal_uuid = [7; 16];
     });
-    assert_eq!(look(&image.path(), Wish::Nothing), Ok(vec![Code::JournalExternal]));
-    let error = refused(&image, &Answers::Yes);
+    assert_eq!(scan(&image.path(), Requested::Nothing), Ok(vec![Code::JournalExternal]));
+    let error = refused(&image, &AutoPolicy::Yes);
     let OpenError::Journal(JournalError::ExternalJournalNeeded(uuid)) = error else {
         panic!("{error}");
     };
@@ -164,18 +165,18 @@ fn the_number_of_a_journals_device_is_stored_where_it_is_known() {
     });
     let number = |image: &TempImage| Hand::on(&image.path()).volume.raw.s_journal_dev.get();
     for (journal_number, answers, expected) in [
-        (None, Answers::Preen, 0x701),
-        (Some(0x701), Answers::Preen, 0x701),
-        (Some(0x702), Answers::No, 0x701),
-        (Some(0x702), Answers::Preen, 0x702),
+        (None, AutoPolicy::Preen, 0x701),
+        (Some(0x701), AutoPolicy::Preen, 0x701),
+        (Some(0x702), AutoPolicy::No, 0x701),
+        (Some(0x702), AutoPolicy::Preen, 0x702),
     ] {
         let journal = Some(device(&journal.path()));
-        let options = OpenOptions { journal, journal_number, ..OpenOptions::default() };
+        let options = CheckOpenOptions { journal, journal_number, ..CheckOpenOptions::default() };
         let recorder = Recorder::new(&answers);
         let ready = open(device(&image.path()), &options, &recorder).expect("it opens");
-        let codes: Vec<_> = recorder.outcomes().iter().map(|it| it.finding.code).collect();
-        let is_told = codes.contains(&Code::JournalDeviceNumber);
-        assert_eq!(is_told, journal_number == Some(0x702), "{codes:?}");
+        let codes: Vec<_> = recorder.findings().iter().map(|it| it.finding.code).collect();
+        let is_reported = codes.contains(&Code::JournalDeviceNumber);
+        assert_eq!(is_reported, journal_number == Some(0x702), "{codes:?}");
         ready.close(Closing::Skipped, &recorder).expect("writes");
         assert_eq!(number(&image), expected, "{journal_number:x?}");
     }

@@ -4,7 +4,7 @@ use extant_check::Code;
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::{BlockNo, GroupNo, InodeNo, RoCompatFeatures};
 
-use super::damages::{Damage, EXTENT, Wish, on, ro_compat, with};
+use super::damages::{Damage, EXTENT, Requested, on, ro_compat, with};
 use super::hand::{
     BIGALLOC, CASEFOLD, DEEP, EA_INODE, ENCRYPT, EXT2, EXT4, FIRST_ATTRIBUTE, FRAGMENTS, FULL,
     Hand, INLINE, MARKS, PLAIN, QUOTA, VAULT_FILES, flag, put16, put32,
@@ -46,7 +46,7 @@ fn call_bad(hand: &mut Hand, block: u64) {
     hand.bad_blocks(&bad);
 }
 
-/// What turns a pipe into something else.
+/// Turns a pipe into something else.
 fn turn_into(hand: &Hand, mode: u16, file_type: u8) {
     hand.file("fifo", |record| {
         put16(record, 0, mode);
@@ -87,7 +87,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
     // Verity.
     on(Code::VerityFlag, EXT4, |hand| hand.file("file", |record| flag(record, 0x10_0000))),
     on(Code::VerityFeatureMissing, EXT4, |hand| {
-        // The last block ends with the size of a descriptor, behind 64 KiB.
+        // The last block ends with the size of a descriptor, after 64 KiB.
         let last = hand.blocks(hand.find("long")).pop().expect("it has blocks");
         hand.block(last, |bytes| put32(bytes, 1020, 256));
         hand.file("long", |record| {
@@ -191,7 +191,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
         &[Code::BlockBitmapWrong, Code::GroupFreeBlocksWrong, Code::FreeBlocksTotalWrong],
         |hand| {
             hand.desc(1, |desc| desc.block_bitmap = desc.inode_bitmap);
-            // The backups say so too: else what they say would be taken.
+            // The backups say so too: else their value would be taken.
             hand.volume.write_backups().expect("writes");
         },
     ),
@@ -459,7 +459,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
             hand.entry("sub", "inner", |entry| put32(entry, 0, dir.0));
         },
     ),
-    // What is neither file nor directory.
+    // Neither a file nor a directory.
     with(Code::SpecialWithMap, EXT4, &[Code::FifoIllegal], |hand| {
         hand.file("fifo", |record| flag(record, 0x8_0000))
     }),
@@ -557,10 +557,10 @@ pub(crate) const DAMAGES: &[Damage] = &[
         ],
         share_more,
     ),
-    // Asked for.
-    Damage { wish: Wish::Optimize, ..on(Code::DirectoryOptimized, EXT4, |_| {}) },
+    // Requested by an option.
+    Damage { options: Requested::Optimize, ..on(Code::DirectoryOptimized, EXT4, |_| {}) },
     Damage {
-        wish: Wish::Extents,
+        options: Requested::Extents,
         ..on(Code::MapToExtents, EXT2, |hand| {
             hand.superblock(|raw| {
                 super::damages::incompat(raw, extant_ondisk::IncompatFeatures::EXTENTS, true);
@@ -568,7 +568,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
         })
     },
     Damage {
-        wish: Wish::Unshare,
+        options: Requested::Unshare,
         ..with(
             Code::SharedBlocks,
             EXT4,
@@ -580,7 +580,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
         )
     },
     Damage {
-        wish: Wish::Unshare,
+        options: Requested::Unshare,
         ..with(
             Code::SharedBlocksDone,
             EXT4,

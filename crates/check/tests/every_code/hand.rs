@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::damages::Wish;
-use extant_check::pass0::{Closing, OpenOptions, open};
-use extant_check::{Answers, Code, Options, Outcome, Recorder, RepairPolicy};
+use super::damages::Requested;
+use extant_check::pass0::{CheckOpenOptions, Closing, open};
+use extant_check::{AutoPolicy, CheckOptions, Code, HandledFinding, Recorder, RepairPolicy};
 use extant_device::{Device, FileDevice, FileDeviceOptions};
 use extant_offline::OfflineVolume;
 use extant_ondisk::bitmap::{BitmapKind, clear_runs};
@@ -27,53 +27,55 @@ pub(crate) fn device(path: &Path) -> Arc<dyn Device> {
 pub(crate) fn fsck(
     device: Arc<dyn Device>,
     policy: &dyn RepairPolicy,
-    wish: Wish,
-) -> Result<Vec<Outcome>, String> {
+    options: Requested,
+) -> Result<Vec<HandledFinding>, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     // To take a volume with multiple-mount protection takes time: here on a virtual clock.
     let env = Env::stepped_at(1, Env::threads().now());
-    let open_options = OpenOptions { env, ..OpenOptions::default() };
+    let open_options = CheckOpenOptions { env, ..CheckOpenOptions::default() };
     let recorder = Recorder::new(policy);
     let mut ready = open(device, &open_options, &recorder).map_err(|error| text(&error))?;
-    let options = Options {
+    let options = CheckOptions {
         threads: 1,
-        optimize_directories: wish == Wish::Optimize,
-        bmap_to_extent: wish == Wish::Extents,
-        unshare_blocks: wish == Wish::Unshare,
-        ..Options::default()
+        optimize_directories: options == Requested::Optimize,
+        bmap_to_extent: options == Requested::Extents,
+        unshare_blocks: options == Requested::Unshare,
+        ..CheckOptions::default()
     };
-    let before = recorder.outcomes();
+    let before = recorder.findings();
     let report = extant_check::repair(&mut ready.store, &options, &recorder)
         .map_err(|error| text(&error))?;
     let closing = if report.errors_left { Closing::ErrorsLeft } else { Closing::Clean };
-    let mut outcomes = report.outcomes;
-    let passed = recorder.outcomes().len();
+    let mut findings = report.findings;
+    let passed = recorder.findings().len();
     ready.close(closing, &recorder).map_err(|error| text(&error))?;
-    outcomes.extend(before);
-    outcomes.extend(recorder.outcomes().split_off(passed));
-    Ok(outcomes)
+    findings.extend(before);
+    findings.extend(recorder.findings().split_off(passed));
+    Ok(findings)
 }
 
-/// The codes that a look at an image finds.
-pub(crate) fn look(path: &Path, wish: Wish) -> Result<Vec<Code>, String> {
+/// The codes that a scan of an image finds.
+pub(crate) fn scan(path: &Path, options: Requested) -> Result<Vec<Code>, String> {
     let device: FileDevice = FileDeviceOptions::new().open(path).expect("the image opens");
-    let mut codes: Vec<Code> =
-        fsck(Arc::new(device), &Answers::No, wish)?.iter().map(|it| it.finding.code).collect();
+    let mut codes: Vec<Code> = fsck(Arc::new(device), &AutoPolicy::No, options)?
+        .iter()
+        .map(|it| it.finding.code)
+        .collect();
     codes.sort_unstable();
     codes.dedup();
     Ok(codes)
 }
 
-/// What a volume is made with, and the files that it has.
+/// The options and files of a volume.
 #[derive(Clone, Copy)]
 pub(crate) struct Base {
-    /// It tells bases apart.
+    /// Distinguishes bases.
     pub(crate) name: &'static str,
     /// The part of the options that differs.
     pub(crate) mke2fs: &'static [&'static str],
     /// The files.
     pub(crate) grow: fn(&Path),
-    /// What mke2fs does not make.
+    /// Changes that mke2fs cannot make.
     pub(crate) prepare: fn(&Path),
 }
 
@@ -82,7 +84,7 @@ const fn base(name: &'static str, mke2fs: &'static [&'static str]) -> Base {
 }
 
 pub(crate) const EXT4: Base = base("ext4", &["-t", "ext4", "-b", "1024", "-I", "256"]);
-/// No checksums and no marks: what is in a free inode is looked at.
+/// No checksums and no marks: the contents of free inodes are checked.
 pub(crate) const PLAIN: Base = base(
     "plain",
     &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "^metadata_csum,^uninit_bg,^64bit"],
@@ -336,8 +338,7 @@ fn fill(image: &Path) {
 
 /// The block that [`LOGGED`]'s first transaction holds.
 pub(crate) const LOGGED_BLOCK: u64 = 15_000;
-/// Where the first attribute inside an inode stands: behind 128 bytes, 32 more, and the magic
-/// number.
+/// The first attribute inside an inode: after 128 bytes, 32 more, and the magic number.
 pub(crate) const FIRST_ATTRIBUTE: usize = 128 + 32 + 4;
 pub(crate) const VAULT_FILES: [&str; 2] =
     ["vault/a name of a file that is long enough", "vault/another name of such a file"];

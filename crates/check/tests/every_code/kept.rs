@@ -1,12 +1,13 @@
-//! What a repair keeps: the names and contents behind the damage, not only the volume's soundness.
+//! A repair keeps the names and contents that the damage does not touch, in addition to making the
+//! volume sound.
 
 use super::corners::deepen;
-use super::damages::{FREE, Wish, ro_compat};
+use super::damages::{FREE, Requested, ro_compat};
 use super::hand::{
-    Base, EXT2, EXT4, FIRST_ATTRIBUTE, Hand, INLINE, PLAIN, SINGLE, device, fsck, look, put16,
-    put32,
+    Base, EXT2, EXT4, FIRST_ATTRIBUTE, Hand, INLINE, PLAIN, SINGLE, device, fsck, put16, put32,
+    scan,
 };
-use extant_check::{Answers, Code, Outcome};
+use extant_check::{AutoPolicy, Code, HandledFinding};
 use extant_ondisk::{GroupNo, InodeNo};
 use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
 
@@ -17,11 +18,12 @@ fn paths() -> Vec<String> {
     few.into_iter().map(str::to_owned).chain(many).collect()
 }
 
-/// Repairs an image; e2fsck finds nothing then. What was done.
+/// Repairs an image; e2fsck finds nothing then. Returns the repaired codes.
 pub(crate) fn repair(image: &TempImage) -> Vec<Code> {
-    let done = fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+    let done =
+        fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing).expect("it is repaired");
     e2fsck_fn(&image.path()).expect("nothing to find");
-    done.iter().map(|it: &Outcome| it.finding.code).collect()
+    done.iter().map(|it: &HandledFinding| it.finding.code).collect()
 }
 
 pub(crate) fn can_make() -> bool {
@@ -29,7 +31,7 @@ pub(crate) fn can_make() -> bool {
 }
 
 #[test]
-fn names_behind_a_broken_record_stay_in_their_directory() {
+fn names_after_a_broken_record_stay_in_their_directory() {
     if !can_make() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -64,7 +66,7 @@ fn names_between_two_broken_records_stay_in_their_directory() {
             left
         };
         let mut names = ["file", second];
-        names.sort_by_key(|name| to_end(*name)); // behind a broken one no name is found
+        names.sort_by_key(|name| to_end(*name)); // no name is found after a broken one
         for name in names {
             hand.entry("", name, |entry| put16(entry, 4, 3));
         }
@@ -77,7 +79,7 @@ fn names_between_two_broken_records_stay_in_their_directory() {
 }
 
 #[test]
-fn files_of_a_table_that_is_looked_for_elsewhere_are_kept() {
+fn files_of_a_table_with_a_wrong_location_are_kept() {
     if !can_make() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -114,7 +116,7 @@ fn files_of_a_lost_table_are_kept_without_a_backup() {
     }
 }
 
-/// What lies on another table is moved, and nothing of the other is lost.
+/// A table that overlaps another is moved, and nothing of the other is lost.
 #[test]
 fn an_inode_table_on_another_one_gives_way() {
     if !can_make() {
@@ -166,7 +168,7 @@ fn an_empty_attribute_past_the_end_is_none() {
 }
 
 #[test]
-fn a_file_keeps_the_blocks_beside_a_part_of_its_map_that_lies_on_metadata() {
+fn a_file_keeps_the_blocks_outside_of_a_part_of_its_map_on_metadata() {
     if !can_make() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -181,8 +183,8 @@ fn a_file_keeps_the_blocks_beside_a_part_of_its_map_that_lies_on_metadata() {
     assert_eq!(hand.blocks(hand.find("long")), before);
 }
 
-/// A flag that is lost beside others, on files, directories and links: the magic number says what
-/// the map is.
+/// A lost flag together with others, on files, directories and links: the magic number gives the
+/// kind of the map.
 #[test]
 fn a_map_of_extents_without_its_flag_is_read_as_one() {
     if !can_make() {
@@ -218,12 +220,12 @@ fn times_of_deletion_by_a_clock_that_had_just_started_are_no_orphans() {
         put32(record, 0x14, 600);
     });
     drop(hand);
-    let look_now = || look(&image.path(), Wish::Nothing).expect("it can be looked at");
-    assert_eq!(look_now(), [Code::OrphanListLeftover]);
+    let scan_now = || scan(&image.path(), Requested::Nothing).expect("it can be looked at");
+    assert_eq!(scan_now(), [Code::OrphanListLeftover]);
     hand = Hand::on(&image.path());
     hand.superblock(|raw| raw.s_mkfs_time.set(500));
     drop(hand);
-    assert_eq!(look_now(), []);
+    assert_eq!(scan_now(), []);
     e2fsck_fn(&image.path()).expect("nothing to find");
 }
 
@@ -296,7 +298,7 @@ fn what_lies_below_a_node_is_walked_once() {
     assert!(repair(&image).contains(&Code::ExtentNodeInvalid));
 }
 
-/// Thousands of blocks are missing before the last one: it moves up, and nobody fills the hole.
+/// Thousands of blocks are missing before the last one: it moves up, and the hole stays empty.
 #[test]
 fn a_wide_hole_of_a_directory_is_closed() {
     if !can_make() {
@@ -334,14 +336,14 @@ fn a_count_of_links_that_was_given_up_is_sound() {
     hand.superblock(|raw| ro_compat(raw, extant_ondisk::RoCompatFeatures::DIR_NLINK, false));
     hand.file("dir", |record| put16(record, 0x1a, 1));
     drop(hand);
-    assert_eq!(look(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
+    assert_eq!(scan(&image.path(), Requested::Nothing).expect("it can be looked at"), []);
     e2fsck_fn(&image.path()).expect("nothing to find");
 }
 
 /// Another block lies on the descriptors, and some of what it holds could be places: without
 /// checksums all come from the backup.
 #[test]
-fn descriptors_beside_one_that_cannot_be_come_from_the_backup() {
+fn descriptors_next_to_an_impossible_one_come_from_the_backup() {
     if !can_make() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -363,7 +365,7 @@ fn descriptors_beside_one_that_cannot_be_come_from_the_backup() {
 
 /// The same where there is no backup: all come from where makers put the tables.
 #[test]
-fn places_beside_one_that_cannot_be_are_where_makers_put_them() {
+fn locations_next_to_an_impossible_one_are_those_of_mkfs() {
     if !can_make() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -390,7 +392,7 @@ fn places_beside_one_that_cannot_be_are_where_makers_put_them() {
     }
 }
 
-/// Nobody reads a tree of so many levels; what hangs in it is a file all the same.
+/// No program reads a tree of that many levels; the file attached to it exists all the same.
 #[test]
 fn a_file_whose_tree_is_too_deep_keeps_its_blocks() {
     if !can_make() {
@@ -410,7 +412,7 @@ fn a_file_whose_tree_is_too_deep_keeps_its_blocks() {
     }
 }
 
-/// What stands in reserved inodes without a mode is nobody's.
+/// Contents of reserved inodes without a mode belong to no file.
 #[test]
 fn leavings_in_spare_inodes_are_no_damage() {
     if !can_make() {
@@ -426,11 +428,11 @@ fn leavings_in_spare_inodes_are_no_damage() {
         });
     }
     drop(hand);
-    assert_eq!(look(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
+    assert_eq!(scan(&image.path(), Requested::Nothing).expect("it can be looked at"), []);
     e2fsck_fn(&image.path()).expect("nothing to find");
 }
 
-/// A root that leads nowhere: nobody reads such a file, which is all hole.
+/// A root that leads nowhere: no program reads such a file, which is all hole.
 #[test]
 fn a_file_whose_tree_is_hollow_can_be_read() {
     if !can_make() {
@@ -446,7 +448,7 @@ fn a_file_whose_tree_is_hollow_can_be_read() {
     assert!(repair(&image).contains(&Code::ExtentTreeTooDeep));
     let hand = Hand::on(&image.path());
     assert!(hand.blocks(hand.find("long")).is_empty());
-    assert_eq!(look(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
+    assert_eq!(scan(&image.path(), Requested::Nothing).expect("it can be looked at"), []);
 }
 
 /// The checksum of each says that it is the other, and no block is claimed twice.

@@ -1,11 +1,11 @@
 //! A repair loses no more than what is broken: extents, modes, records, flags, copies.
 
-use super::damages::{EXTENT, Wish, split};
+use super::damages::{EXTENT, Requested, split};
 use super::hand::{
     BIGALLOC, Base, EA_INODE, EXT2, EXT4, FIRST_ATTRIBUTE, FRAGMENTS, FULL, FULL_ORPHAN_FILE,
-    FULL_QUOTA, Hand, INLINE, INLINE_QUOTA, PLAIN, device, flag, fsck, look, put16, put32,
+    FULL_QUOTA, Hand, INLINE, INLINE_QUOTA, PLAIN, device, flag, fsck, put16, put32, scan,
 };
-use extant_check::{Answers, Code};
+use extant_check::{AutoPolicy, Code};
 use extant_ondisk::{BlockNo, InodeNo};
 use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
 
@@ -23,9 +23,10 @@ fn keeps(base: &Base, spoil: &dyn Fn(&Hand), is_kept: &dyn Fn(&Hand, &Hand)) {
 
 /// One run is enough.
 fn repair(image: &TempImage) {
-    let done = fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+    let done =
+        fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing).expect("it is repaired");
     e2fsck_fn(&image.path()).unwrap_or_else(|said| panic!("{said}\n{done:?}"));
-    let again = look(&image.path(), Wish::Nothing).expect("it can be looked at");
+    let again = scan(&image.path(), Requested::Nothing).expect("it can be looked at");
     assert_eq!(again, [], "{done:?}");
 }
 
@@ -263,7 +264,7 @@ fn without_room_for_a_copy_what_can_be_made_again_goes() {
         }
     };
     let users = InodeNo::USER_QUOTA;
-    // Those of users lie in front of those of groups.
+    // Those of users precede those of groups.
     let both = |hand: &Hand| {
         let count = hand.blocks(users).len() as u16;
         hand.inode(users, |record| put16(record, EXTENT + 4, 2 * count));
@@ -291,10 +292,10 @@ fn without_room_for_a_copy_of_the_root_the_journal_goes() {
         put32(record, EXTENT + 8, bad);
     });
     drop(hand);
-    fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+    fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing).expect("it is repaired");
     e2fsck_fn(&image.path()).expect("nothing to find");
     // All files are without a name, and there is no room for all that.
-    let again = look(&image.path(), Wish::Nothing).expect("it can be looked at");
+    let again = scan(&image.path(), Requested::Nothing).expect("it can be looked at");
     assert_eq!(again, [Code::LostFoundMissing]);
 }
 
@@ -329,7 +330,7 @@ fn an_attribute_that_names_the_value_of_another_goes_alone() {
         &EA_INODE,
         &|hand| {
             hand.file("valued", |record| {
-                // Behind "v" and its padding: an entry of the name "empty" and the value's inode.
+                // After "v" and its padding: an entry of the name "empty" and the value's inode.
                 let first: Vec<u8> = record[FIRST_ATTRIBUTE..FIRST_ATTRIBUTE + 20].to_vec();
                 let second = FIRST_ATTRIBUTE + 20;
                 record[second..second + 16].copy_from_slice(&first[..16]);
@@ -368,7 +369,7 @@ fn an_attribute_that_names_the_value_of_another_goes_alone() {
 
 /// e2fsck clears an inode with twelve illegal blocks.
 #[test]
-fn a_file_keeps_what_it_has_beside_a_block_that_is_no_indirect_one() {
+fn a_file_keeps_its_blocks_next_to_an_invalid_indirect_block() {
     let indirect = |hand: &Hand| {
         let i_block = hand.decoded(hand.find("long")).i_block;
         u64::from(u32::from_le_bytes(i_block[48..52].try_into().expect("four bytes")))
@@ -450,8 +451,8 @@ fn a_file_with_nothing_but_bad_blocks_keeps_its_name() {
     }
 }
 
-/// Random bytes behind the head of the journal's superblock name features that nobody knows. Such a
-/// superblock fits neither its place nor its checksum: it is broken, not newer.
+/// Random bytes after the head of the journal's superblock set unknown features. Such a superblock
+/// fits neither its location nor its checksum: it is corrupt, not newer.
 #[test]
 fn a_journal_superblock_of_random_bytes_is_made_again() {
     /// An incompatible feature that is not given away yet.
@@ -475,7 +476,8 @@ fn a_journal_superblock_of_random_bytes_is_made_again() {
     let first = hand.blocks(InodeNo::JOURNAL)[0];
     hand.block(first, |block| block[0x28..0x2c].copy_from_slice(&NEWER.to_be_bytes()));
     drop(hand);
-    let refused = fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect_err("refused");
+    let refused =
+        fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing).expect_err("refused");
     assert!(refused.contains("not supported"), "{refused}");
 }
 

@@ -1,4 +1,4 @@
-//! For every finding of the table an image with that damage: found, repaired, and judged by e2fsck
+//! For every finding of the table an image with that damage: found, repaired, and checked by e2fsck
 //! before and after.
 
 mod answers;
@@ -10,24 +10,24 @@ mod cuts;
 mod damages;
 mod ends;
 mod features;
-mod front;
 mod hand;
 mod kept;
 mod least;
 mod marks;
 mod opening;
 mod orphans;
+mod pass0;
 mod preening;
 mod reserved;
 
 use std::path::Path;
 
-use damages::{Damage, Wish};
-use extant_check::{Answers, Code, Outcome};
+use damages::{Damage, Requested};
+use extant_check::{AutoPolicy, Code, HandledFinding};
 use extant_testkit::{e2fsck_fn, skip, tool};
-use hand::{Base, Hand, device, fsck, look};
+use hand::{Base, Hand, device, fsck, scan};
 
-/// Damages with which `e2fsck -fn` 1.47.0 exits 0: it says nothing of them, or goes on as if they
+/// Damages with which `e2fsck -fn` 1.47.0 exits 0: it does not report them, or continues as if they
 /// were repaired.
 const SILENT: &[Code] = &[
     Code::FeaturesOfRevisionZero,
@@ -73,13 +73,13 @@ const SILENT: &[Code] = &[
     Code::EaInodeFeatureMissing,
     Code::EaInodeFlagOnOther,
     Code::EaInodeIsFile,
-    // Work that is asked for.
+    // Work that an option asks for.
     Code::DirectoryOptimized,
     Code::MapToExtents,
 ];
 
-/// What only a repair tells of, as with e2fsck: a look that writes nothing passes over it, or comes
-/// before it.
+/// Findings that only a repair reports, as in e2fsck: a scan without repairs skips the case, or
+/// runs before it.
 const ONLY_REPAIRED: &[Code] = &[
     Code::UuidMissing,
     Code::JournalBackup,
@@ -106,8 +106,8 @@ const ONLY_REPAIRED: &[Code] = &[
     Code::SharedBlocksDone,
 ];
 
-/// What only a look tells of: where repairs are made, that of another finding mends it.
-const ONLY_LOOKED_AT: &[Code] = &[
+/// Findings that only a scan reports: in a repair, the repair of another finding fixes them.
+const ONLY_SCANNED: &[Code] = &[
     Code::JournalSkipped,
     Code::JournalInodeMode,
     Code::DirectoryLinkedTwice,
@@ -115,7 +115,7 @@ const ONLY_LOOKED_AT: &[Code] = &[
     Code::HighWaterWrong,
 ];
 
-/// What is left after a repair, since there is no room.
+/// Findings left after a repair, since there is no room.
 const LEFT: &[Code] = &[Code::NoRoomForLostFound];
 
 /// Codes without an image here, each with the reason.
@@ -137,11 +137,11 @@ const ELSEWHERE: &[(&str, &[Code])] = &[
 
 /// Every damage that is made here.
 fn damages() -> impl Iterator<Item = &'static Damage> {
-    let common = damages::DAMAGES.iter().chain(front::DAMAGES);
+    let common = damages::DAMAGES.iter().chain(pass0::DAMAGES);
     common.chain(features::DAMAGES).chain(corners::DAMAGES)
 }
 
-fn judge(damage: &Damage, healthy: &Path) -> Vec<String> {
+fn check_image(damage: &Damage, healthy: &Path) -> Vec<String> {
     let mut flaws = Vec::new();
     let scratch = extant_testkit::Scratch::new();
     let image = scratch.join("image");
@@ -158,7 +158,7 @@ fn judge(damage: &Damage, healthy: &Path) -> Vec<String> {
         expected.push(damage.code);
     }
     expected.sort_unstable();
-    match look(&image, damage.wish) {
+    match scan(&image, damage.options) {
         Ok(found) if found == expected => {}
         found => flaws.push(format!("a look finds {found:?}, not {expected:?}")),
     }
@@ -168,11 +168,12 @@ fn judge(damage: &Damage, healthy: &Path) -> Vec<String> {
     if e2fsck_fn(&image).is_ok() != SILENT.contains(&damage.code) {
         flaws.push(format!("e2fsck before: {:?}", e2fsck_fn(&image)));
     }
-    // What proposes no repair is only told.
-    let is_only_told = damage.code.row().question.is_empty();
-    let is_done = |it: &Outcome| it.finding.code == damage.code && (it.repaired || is_only_told);
-    match fsck(device(&image), &Answers::Yes, damage.wish) {
-        Ok(_) if ONLY_LOOKED_AT.contains(&damage.code) => {}
+    // Findings without a proposed repair are only reported.
+    let is_only_reported = damage.code.row().prompt.is_empty();
+    let is_done =
+        |it: &HandledFinding| it.finding.code == damage.code && (it.repaired || is_only_reported);
+    match fsck(device(&image), &AutoPolicy::Yes, damage.options) {
+        Ok(_) if ONLY_SCANNED.contains(&damage.code) => {}
         Ok(done) if done.iter().any(is_done) => {}
         done => flaws.push(format!("not repaired: {done:?}")),
     }
@@ -182,7 +183,7 @@ fn judge(damage: &Damage, healthy: &Path) -> Vec<String> {
     if let Err(said) = e2fsck_fn(&image) {
         flaws.push(format!("e2fsck after: {said}"));
     }
-    match look(&image, Wish::Nothing) {
+    match scan(&image, Requested::Nothing) {
         Ok(again) if again.is_empty() => {}
         again => flaws.push(format!("a second run: {again:?}")),
     }
@@ -206,10 +207,10 @@ fn every_damage_is_found_alone_and_repaired_and_e2fsck_agrees() {
             made.push((&damage.base, damage.base.make()));
             made.len() - 1
         });
-        // A hand that slips is told like any other flaw.
+        // A mistake of the damaging code is reported like any other flaw.
         let healthy = made[at].1.path();
-        let judged = std::panic::catch_unwind(|| judge(damage, &healthy));
-        let flaws = judged.unwrap_or_else(|_| vec!["it panicked".to_owned()]);
+        let result = std::panic::catch_unwind(|| check_image(damage, &healthy));
+        let flaws = result.unwrap_or_else(|_| vec!["it panicked".to_owned()]);
         if !flaws.is_empty() {
             wrong.push(format!("==== {:?}\n{}", damage.code, flaws.join("\n")));
         }

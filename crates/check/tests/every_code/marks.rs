@@ -2,9 +2,9 @@
 //! lies there is not this volume's.
 
 use super::cuts::Tree;
-use super::damages::{EXTENT, Wish};
-use super::hand::{Base, EXT4, Hand, MARKS, device, fsck, look, put16, put32};
-use extant_check::{Answers, Code};
+use super::damages::{EXTENT, Requested};
+use super::hand::{Base, EXT4, Hand, MARKS, device, fsck, put16, put32, scan};
+use extant_check::{AutoPolicy, Code};
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::{GroupNo, InodeNo};
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
@@ -29,17 +29,18 @@ fn can_make() -> bool {
     tool("mke2fs").is_some() && tool("e2fsck").is_some()
 }
 
-/// Says of the first group that no inode beyond the first `used` was ever in use.
+/// Sets the first group's mark so that no inode beyond the first `used` was ever in use.
 fn lower_mark(hand: &mut Hand, used: u32) {
     let unused = hand.volume.geometry().inodes_per_group - used;
     hand.desc(0, |desc| (desc.itable_unused, desc.free_inodes) = (unused, unused));
 }
 
-/// Repairs an image; e2fsck and a second run find nothing then. What was done.
+/// Repairs an image; e2fsck and a second run find nothing then. Returns the repaired codes.
 fn repair(image: &TempImage) -> Vec<Code> {
-    let done = fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+    let done =
+        fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing).expect("it is repaired");
     e2fsck_fn(&image.path()).expect("nothing to find");
-    assert_eq!(look(&image.path(), Wish::Nothing).expect("it can be looked at"), []);
+    assert_eq!(scan(&image.path(), Requested::Nothing).expect("it can be looked at"), []);
     done.iter().map(|it| it.finding.code).collect()
 }
 
@@ -80,9 +81,9 @@ fn files_beyond_a_stale_mark_are_found_by_the_bitmap() {
     assert!(before.contents.is_subset(&tree(&image).contents), "{done:?}");
 }
 
-/// A record of the root is broken, and all names behind it lead beyond the mark.
+/// A record of the root is broken, and all names after it lead beyond the mark.
 #[test]
-fn names_behind_a_broken_record_may_lead_beyond_a_stale_mark() {
+fn names_after_a_broken_record_may_lead_beyond_a_stale_mark() {
     if !can_make() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -133,7 +134,7 @@ fn blocks_of_files_beyond_a_stale_mark_are_not_taken() {
 }
 
 /// The device had another file system before, and its inode tables were not cleared: records of
-/// that one beyond the mark, and the last of this one behind them.
+/// that one beyond the mark, and the last of this one after them.
 #[test]
 fn records_of_an_earlier_file_system_are_not_believed() {
     if !can_make() {
@@ -160,7 +161,7 @@ fn records_of_an_earlier_file_system_are_not_believed() {
                 }
             });
         }
-        // A file of this volume, moved behind them: its name leads there.
+        // A file of this volume, moved after them: its name leads there.
         let tiny = hand.volume.read_inode(hand.find("tiny")).expect("reads");
         hand.inode(LAST, |record| record.copy_from_slice(&tiny));
         hand.unsealed(hand.find("tiny"), |record| record.fill(0));

@@ -1,15 +1,16 @@
-//! What is kept of volumes whose superblock, descriptors or journal are damaged: no less than
-//! e2fsck keeps of a copy.
+//! Volumes whose superblock, descriptors or journal are damaged keep no less than e2fsck keeps of a
+//! copy.
 
 use super::common::{Walker, open};
-use super::front::primary;
 use super::hand::{
     Base, EA_INODE, EXT2, EXT4, Hand, LOGGED, LOGGED_BLOCK, LOGGED_PLAIN, MMP, NO_JOURNAL, PLAIN,
     SINGLE, device, fsck, put16, put32,
 };
-use extant_check::pass0::{self, Closing, OpenError, OpenOptions, Wanted};
+use super::pass0::primary;
+use extant_check::pass0::{self, CheckOpenOptions, Closing, OpenError, SuperblockChoice};
 use extant_check::{
-    Answers, Code, Finding, Judgement, Options, Outcome, Recorder, RepairPolicy, Store,
+    AutoPolicy, CheckOptions, Code, Decision, Finding, HandledFinding, Recorder, RepairPolicy,
+    Store,
 };
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::superblock::RawSuperblock;
@@ -19,7 +20,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use zerocopy::FromBytes;
 
-use super::damages::{FREE, Wish, compat, incompat};
+use super::damages::{FREE, Requested, compat, incompat};
 
 /// The block that a log's first transaction holds, and what it holds.
 const LOGGED_AT: BlockNo = BlockNo(LOGGED_BLOCK);
@@ -59,13 +60,14 @@ fn contents_kept(before: &[String], image: &Path) -> usize {
 }
 
 /// Repairs an image; e2fsck finds nothing then.
-fn repair(image: &TempImage) -> Vec<Outcome> {
-    let done = fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+fn repair(image: &TempImage) -> Vec<HandledFinding> {
+    let done =
+        fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing).expect("it is repaired");
     e2fsck_fn(&image.path()).expect("nothing to find");
     done
 }
 
-/// What e2fsck makes of a copy.
+/// The result of e2fsck on a copy.
 fn repaired_by_e2fsck(image: &TempImage) -> TempImage {
     let copy = copied(&image.path()).expect("a copy");
     let e2fsck = tool("e2fsck").expect("asked for before");
@@ -172,7 +174,7 @@ fn a_superblock_that_its_descriptors_contradict_gives_way_to_a_backup() {
     }
 }
 
-/// One group has no backup: the first table says how many blocks lie in front of it.
+/// One group has no backup: the first table gives the number of blocks in front of it.
 #[test]
 fn reserved_blocks_end_where_the_first_table_begins() {
     if !can_make() {
@@ -203,8 +205,8 @@ fn a_number_of_groups_in_a_flex_group_that_cannot_be_is_put_right() {
 struct User;
 
 impl RepairPolicy for User {
-    fn decide(&self, _: &Finding) -> Judgement {
-        Judgement::Repair
+    fn decide(&self, _: &Finding) -> Decision {
+        Decision::Fix
     }
 
     fn may_repair(&self) -> bool {
@@ -212,8 +214,8 @@ impl RepairPolicy for User {
     }
 }
 
-/// No program writes a word of features with every bit: the primary superblock is broken, and a
-/// backup is not.
+/// No program writes a feature word with every bit: the primary superblock is broken, and a backup
+/// is not.
 #[test]
 fn a_word_of_all_features_was_written_by_no_program() {
     if !can_make() {
@@ -229,7 +231,7 @@ fn a_word_of_all_features_was_written_by_no_program() {
     for change in changes {
         let image = copied(&healthy.path()).expect("a copy");
         spoil(&image, change);
-        fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+        fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing).expect("it is repaired");
         e2fsck_fn(&image.path()).expect("nothing to find");
         assert_eq!(kept(&before, &image.path()), before.len());
     }
@@ -253,24 +255,24 @@ fn unknown_features_that_no_backup_has_are_left_out_where_a_user_says_so() {
         let image = copied(&healthy.path()).expect("a copy");
         spoil(&image, change);
         let spoiled = std::fs::read(image.path()).expect("it is there");
-        for answers in [Answers::No, Answers::Preen, Answers::Yes] {
+        for answers in [AutoPolicy::No, AutoPolicy::Preen, AutoPolicy::Yes] {
             let recorder = Recorder::new(&answers);
-            let error = pass0::open(device(&image.path()), &OpenOptions::default(), &recorder);
+            let error = pass0::open(device(&image.path()), &CheckOpenOptions::default(), &recorder);
             let error = error.map(|_| ()).expect_err("that is not known");
             assert!(matches!(error, OpenError::Unsupported(_)), "{answers:?}: {error}");
             assert!(std::fs::read(image.path()).expect("it is there") == spoiled, "it is written");
         }
-        let asked = copied(&image.path()).expect("a copy");
-        fsck(device(&asked.path()), &User, Wish::Nothing).expect("it is repaired");
+        let requested = copied(&image.path()).expect("a copy");
+        fsck(device(&requested.path()), &User, Requested::Nothing).expect("it is repaired");
         // The option -b names the backup.
-        let wanted = Wanted { superblock: Some(8193), ..Wanted::default() };
-        let options = OpenOptions { superblock: wanted, ..OpenOptions::default() };
-        let recorder = Recorder::new(&Answers::Yes);
+        let wanted = SuperblockChoice { superblock: Some(8193), ..SuperblockChoice::default() };
+        let options = CheckOpenOptions { superblock: wanted, ..CheckOpenOptions::default() };
+        let recorder = Recorder::new(&AutoPolicy::Yes);
         let mut ready = pass0::open(device(&image.path()), &options, &recorder).expect("opens");
-        let report = extant_check::repair(&mut ready.store, &Options::default(), &recorder);
+        let report = extant_check::repair(&mut ready.store, &CheckOptions::default(), &recorder);
         assert!(!report.expect("it is repaired").errors_left);
         ready.close(Closing::Clean, &recorder).expect("it is written");
-        for image in [&asked, &image] {
+        for image in [&requested, &image] {
             e2fsck_fn(&image.path()).expect("nothing to find");
             assert_eq!(kept(&before, &image.path()), before.len());
         }
@@ -281,7 +283,7 @@ fn unknown_features_that_no_backup_has_are_left_out_where_a_user_says_so() {
         hand.volume.write_backups().expect("writes");
         drop(hand);
         spoil(&image, change);
-        fsck(device(&image.path()), &User, Wish::Nothing).expect_err("that is not known");
+        fsck(device(&image.path()), &User, Requested::Nothing).expect_err("that is not known");
     }
 }
 
@@ -312,8 +314,8 @@ fn a_log_with_one_wrong_field_in_its_superblock_is_replayed() {
     if !can_make() || tool("debugfs").is_none() {
         skip!("e2fsprogs is not installed");
     }
-    // The first block of the log, twice; the magic number, the kind, the size of a block, the count
-    // of blocks, unknown features, and the feature of checksums of the first version beside the
+    // The first block of the log, twice; the magic number, the type, the block size, the block
+    // count, unknown features, and the checksum feature of the first version together with the
     // third.
     let fields = [0x16, 0x17, 0x00, 0x07, 0x0e, 0x10, 0x28, 0xfc, 0x27];
     for base in [&LOGGED, &LOGGED_PLAIN] {
@@ -369,9 +371,9 @@ fn a_log_is_replayed_whatever_became_of_its_inode() {
             hand.unsealed(FREE, |bytes| bytes.fill(0x5a));
         }
         drop(hand);
-        for answers in [Answers::Preen, Answers::Yes] {
+        for answers in [AutoPolicy::Preen, AutoPolicy::Yes] {
             let copy = copied(&image.path()).expect("a copy");
-            let done = fsck(device(&copy.path()), &answers, Wish::Nothing);
+            let done = fsck(device(&copy.path()), &answers, Requested::Nothing);
             let done = done.unwrap_or_else(|error| panic!("{what}, {answers:?}: {error}"));
             let said = format!("{what}: {done:?}");
             assert!(done.iter().any(|it| it.finding.code == Code::JournalRecovered), "{said}");
@@ -384,10 +386,10 @@ fn a_log_is_replayed_whatever_became_of_its_inode() {
     }
 }
 
-/// The log holds the descriptors as they were, so that nothing is left to decide: preening goes on,
-/// as with e2fsck.
+/// The log holds the descriptors as they were, so that nothing is left to decide: preening
+/// continues, as with e2fsck.
 #[test]
-fn a_log_is_replayed_before_descriptors_are_judged() {
+fn a_log_is_replayed_before_descriptors_are_checked() {
     let Some(e2fsck) = tool("e2fsck").filter(|_| can_make() && tool("debugfs").is_some()) else {
         skip!("e2fsprogs is not installed");
     };
@@ -409,7 +411,7 @@ fn a_log_is_replayed_before_descriptors_are_judged() {
         let theirs = copied(&image.path()).expect("a copy");
         let done = e2fsck.command().arg("-fp").arg(theirs.path()).output().expect("it starts");
         assert_eq!(done.status.code(), Some(0), "{number}: {done:?}");
-        let found = fsck(device(&image.path()), &Answers::Preen, Wish::Nothing);
+        let found = fsck(device(&image.path()), &AutoPolicy::Preen, Requested::Nothing);
         let found = found.unwrap_or_else(|error| panic!("{number}: {error}"));
         let codes: Vec<Code> = found.iter().map(|it| it.finding.code).collect();
         assert_eq!(codes, [Code::JournalRecovered], "{number}");
@@ -436,8 +438,8 @@ fn counts_of_the_superblock_are_right_when_orphans_are_finished() {
         raw.s_free_inodes_count.set(count);
     });
     drop(hand);
-    let recorder = Recorder::new(&Answers::Preen);
-    let ready = pass0::open(device(&image.path()), &OpenOptions::default(), &recorder);
+    let recorder = Recorder::new(&AutoPolicy::Preen);
+    let ready = pass0::open(device(&image.path()), &CheckOpenOptions::default(), &recorder);
     let ready = ready.expect("it opens");
     assert!(!ready.needs_passes());
     ready.close(Closing::Skipped, &recorder).expect("writes");
@@ -471,12 +473,14 @@ fn checksums_of_a_journal_device_are_put_right() {
         let copy = copied(&image.path()).expect("a copy");
         let byte = at(place, 1)[0] ^ 0x55;
         device(&journal.path()).write_at(place, &[byte]).expect("writes");
-        let options =
-            OpenOptions { journal: Some(device(&journal.path())), ..OpenOptions::default() };
-        let recorder = Recorder::new(&Answers::Preen);
+        let options = CheckOpenOptions {
+            journal: Some(device(&journal.path())),
+            ..CheckOpenOptions::default()
+        };
+        let recorder = Recorder::new(&AutoPolicy::Preen);
         let ready = pass0::open(device(&copy.path()), &options, &recorder);
         let ready = ready.unwrap_or_else(|error| panic!("{place:#x}: {error}"));
-        let codes: Vec<_> = recorder.outcomes().iter().map(|it| it.finding.code).collect();
+        let codes: Vec<_> = recorder.findings().iter().map(|it| it.finding.code).collect();
         assert!(codes.contains(&Code::JournalSuperblockCorrupt), "{place:#x}: {codes:?}");
         assert!(codes.contains(&Code::JournalRecovered), "{place:#x}: {codes:?}");
         ready.close(Closing::Skipped, &recorder).expect("writes");

@@ -1,9 +1,9 @@
 //! Orphans that are finished on a volume with quotas: what they used is taken off the quota files.
 
-use super::damages::Wish;
+use super::damages::Requested;
 use super::hand::{EA_INODE, Hand, PROJECT, device, fsck, put16, put32};
-use extant_check::pass0::{self, Closing, OpenOptions};
-use extant_check::{Answers, Code, Severity};
+use extant_check::pass0::{self, CheckOpenOptions, Closing};
+use extant_check::{AutoPolicy, Code, Severity};
 use extant_device::Device;
 use extant_ondisk::InodeNo;
 use extant_sim::{Recorder, Sweep};
@@ -50,7 +50,8 @@ fn what_orphans_used_is_taken_off_the_quota_files() {
     let image = with_orphans();
     let skipped = copied(&image.path()).expect("a copy");
 
-    let done = fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+    let done =
+        fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing).expect("it is repaired");
     let mut codes: Vec<_> = done.iter().map(|it| it.finding.code).collect();
     codes.retain(|code| {
         // The superblock's counts are old, as on a volume that was not unmounted.
@@ -59,8 +60,8 @@ fn what_orphans_used_is_taken_off_the_quota_files() {
     assert_eq!(codes, [Code::OrphanCleared, Code::OrphanTruncated]);
     e2fsck_fn(&image.path()).expect("nothing to find");
 
-    let recorder = extant_check::Recorder::new(&Answers::Preen);
-    let ready = pass0::open(device(&skipped.path()), &OpenOptions::default(), &recorder);
+    let recorder = extant_check::Recorder::new(&AutoPolicy::Preen);
+    let ready = pass0::open(device(&skipped.path()), &CheckOpenOptions::default(), &recorder);
     let ready = ready.expect("it opens");
     assert!(!ready.needs_passes(), "without the passes all is right");
     ready.close(Closing::Skipped, &recorder).expect("writes");
@@ -79,7 +80,8 @@ fn an_orphan_that_is_cut_keeps_the_space_of_its_values() {
     hand.inode(truncated, |record| put32(record, 4, 0));
     hand.superblock(|raw| raw.s_last_orphan.set(truncated.0));
     drop(hand);
-    let done = fsck(device(&image.path()), &Answers::Preen, Wish::Nothing).expect("it is repaired");
+    let done = fsck(device(&image.path()), &AutoPolicy::Preen, Requested::Nothing)
+        .expect("it is repaired");
     let codes: Vec<_> = done.iter().map(|it| it.finding.code).collect();
     let is_count = |code: &&Code| **code == Code::FreeBlocksTotalWrong;
     let counts = codes.iter().filter(is_count).count();
@@ -102,7 +104,7 @@ fn a_cut_while_orphans_are_finished_leaves_no_wrong_count() {
         let text = cut.to_string();
         let left: Arc<dyn Device> = Arc::new(cut.image);
         at_boot(left.clone());
-        let found = fsck(left, &Answers::No, Wish::Nothing).expect("a look ends");
+        let found = fsck(left, &AutoPolicy::No, Requested::Nothing).expect("a look ends");
         let codes: Vec<_> = found.iter().map(|it| it.finding.code).collect();
         if codes.iter().any(|code| code.row().severity > Severity::Note) {
             wrong.push(format!("{text}: {codes:?}"));
@@ -114,12 +116,12 @@ fn a_cut_while_orphans_are_finished_leaves_no_wrong_count() {
 /// The check of a volume when a machine starts: the passes run only where they are due. A
 /// yes is for torn superblocks.
 fn at_boot(device: Arc<dyn Device>) {
-    let recorder = extant_check::Recorder::new(&Answers::Yes);
-    let ready = pass0::open(device, &OpenOptions::default(), &recorder);
+    let recorder = extant_check::Recorder::new(&AutoPolicy::Yes);
+    let ready = pass0::open(device, &CheckOpenOptions::default(), &recorder);
     let mut ready = ready.expect("it opens");
     let is_due = pass0::needs_check(&ready.store.superblock(), 0).is_some();
     let closing = if is_due || ready.needs_passes() {
-        extant_check::repair(&mut ready.store, &extant_check::Options::default(), &recorder)
+        extant_check::repair(&mut ready.store, &extant_check::CheckOptions::default(), &recorder)
             .expect("repaired");
         Closing::Clean
     } else {
@@ -139,11 +141,11 @@ fn a_quota_file_that_lacks_the_owner_of_an_orphan_is_repaired_by_the_passes() {
     let users: InodeNo = InodeNo(hand.volume.raw.s_usr_quota_inum.get());
     hand.block(hand.blocks(users)[1], |root| root.fill(0));
     drop(hand);
-    let recorder = extant_check::Recorder::new(&Answers::Preen);
-    let ready = pass0::open(device(&image.path()), &OpenOptions::default(), &recorder);
+    let recorder = extant_check::Recorder::new(&AutoPolicy::Preen);
+    let ready = pass0::open(device(&image.path()), &CheckOpenOptions::default(), &recorder);
     let mut ready = ready.expect("it opens");
     assert!(ready.needs_passes());
-    extant_check::repair(&mut ready.store, &extant_check::Options::default(), &recorder)
+    extant_check::repair(&mut ready.store, &extant_check::CheckOptions::default(), &recorder)
         .expect("repaired");
     ready.close(Closing::Clean, &recorder).expect("writes");
     e2fsck_fn(&image.path()).expect("nothing to find");

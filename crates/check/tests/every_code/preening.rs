@@ -1,10 +1,10 @@
 //! Findings at which preening stops, compared with e2fsck.
 
-use extant_check::{Answers, Code};
+use extant_check::{AutoPolicy, Code};
 use extant_testkit::{Scratch, skip, tool};
 
 use super::damages;
-use super::damages::Wish;
+use super::damages::Requested;
 use super::hand::{Base, Hand, device, fsck};
 
 /// From this exit code on errors are left, or nothing was checked.
@@ -28,7 +28,7 @@ const REPAIRED_HERE: &[(&str, &[Code])] = &[
     ),
 ];
 
-/// Damages at which preening stops where e2fsck 1.47.0 goes on, each with the reason.
+/// Damages at which preening stops and e2fsck 1.47.0 continues, each with the reason.
 const LEFT_HERE: &[(&str, &[Code])] = &[
     (
         "e2fsck 1.47.0 does not find it",
@@ -50,7 +50,7 @@ fn preening_stops_where_e2fsck_stops() {
     };
     let mut made: Vec<(&Base, extant_testkit::TempImage)> = Vec::new();
     let mut wrong = Vec::new();
-    for damage in damages().filter(|it| it.wish == Wish::Nothing) {
+    for damage in damages().filter(|it| it.options == Requested::Nothing) {
         let known = made.iter().position(|(base, _)| base.name == damage.base.name);
         let at = known.unwrap_or_else(|| {
             made.push((&damage.base, damage.base.make()));
@@ -63,7 +63,7 @@ fn preening_stops_where_e2fsck_stops() {
         std::fs::copy(&ours, &theirs).expect("scratch space takes a copy");
         let done = e2fsck.command().arg("-fp").arg(&theirs).output().expect("it starts");
         let code = done.status.code();
-        let ours = fsck(device(&ours), &Answers::Preen, Wish::Nothing);
+        let ours = fsck(device(&ours), &AutoPolicy::Preen, Requested::Nothing);
         let other = if ours.is_err() { LEFT_HERE } else { REPAIRED_HERE };
         if other.iter().any(|(_, codes)| codes.contains(&damage.code)) {
             continue;

@@ -1,15 +1,15 @@
-//! Random bytes of the records of the reserved inodes and of lost+found: our findings beside those
-//! of e2fsck, before and after a repair.
+//! Random bytes of the records of the reserved inodes and of lost+found: our findings compared with
+//! those of e2fsck, before and after a repair.
 
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 
-use extant_check::{Answers, Code};
+use extant_check::{AutoPolicy, Code};
 use extant_ondisk::InodeNo;
 use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool, tree::Random};
 
-use super::damages::Wish;
-use super::hand::{Base, EXT2, EXT4, Hand, PLAIN, QUOTA, device, fsck, look, put16, put32};
+use super::damages::Requested;
+use super::hand::{Base, EXT2, EXT4, Hand, PLAIN, QUOTA, device, fsck, put16, put32, scan};
 
 /// Block-mapped, with a journal.
 const EXT3: Base =
@@ -18,10 +18,11 @@ const EXT3: Base =
 const BASES: [Base; 5] = [EXT2, EXT3, EXT4, PLAIN, QUOTA];
 /// Bytes that an ordinary test run changes; `EXTANT_BYTES` sets another number.
 const FEW: u64 = 150;
-/// The last reserved inode, and lost+found behind it.
+/// The last reserved inode, and lost+found after it.
 const LAST: u64 = 11;
 
-/// What e2fsck 1.47.0 does not find: inodes, bytes of their records, and why we find it.
+/// Flaws that e2fsck 1.47.0 does not find: inodes, bytes of their records, and the reason why we
+/// find it.
 const STRICTER: &[(RangeInclusive<u32>, RangeInclusive<usize>, &str)] = &[
     (7..=7, 0x1a..=0x1b, "the resize inode has one link"),
     (7..=7, 0x20..=0x23, "the flag of a feature that the volume lacks"),
@@ -35,7 +36,7 @@ const STRICTER: &[(RangeInclusive<u32>, RangeInclusive<usize>, &str)] = &[
     (1..=11, 0x20..=0x23, "1.47.4 finds a needless ea_inode flag, too"),
 ];
 
-/// What became of one changed byte.
+/// The effect of one changed byte.
 struct Trial {
     what: String,
     found: Vec<Code>,
@@ -73,7 +74,7 @@ fn run(base: &Base, healthy: &TempImage, random: &mut Random) -> Option<Trial> {
         return None;
     }
     let mut flaws = Vec::new();
-    let found = look(&image.path(), Wish::Nothing).unwrap_or_else(|error| {
+    let found = scan(&image.path(), Requested::Nothing).unwrap_or_else(|error| {
         flaws.push(error);
         Vec::new()
     });
@@ -85,8 +86,8 @@ fn run(base: &Base, healthy: &TempImage, random: &mut Random) -> Option<Trial> {
         flaws.push(format!("e2fsck says {said:?}"));
     }
     if is_found || said.is_err() {
-        let done = fsck(device(&image.path()), &Answers::Yes, Wish::Nothing);
-        let again = look(&image.path(), Wish::Nothing);
+        let done = fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing);
+        let again = scan(&image.path(), Requested::Nothing);
         if done.is_err() || again.as_ref().is_ok_and(|codes| !codes.is_empty()) {
             flaws.push(format!("a second run finds {again:?} after {done:?}"));
         }
@@ -99,7 +100,7 @@ fn run(base: &Base, healthy: &TempImage, random: &mut Random) -> Option<Trial> {
 }
 
 #[test]
-fn a_byte_of_a_reserved_inode_is_judged_as_e2fsck_judges_it() {
+fn a_byte_of_a_reserved_inode_is_checked_as_by_e2fsck() {
     if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -122,9 +123,9 @@ fn a_byte_of_a_reserved_inode_is_judged_as_e2fsck_judges_it() {
     assert!(of_both > 0, "no change was found by both");
 }
 
-/// The boot loader's inode may have any type but that of a directory; its space is judged.
+/// The boot loader's inode may have any type but that of a directory; its space is checked.
 #[test]
-fn the_space_of_a_boot_loader_is_judged() {
+fn the_space_of_a_boot_loader_is_checked() {
     if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
         skip!("mke2fs and e2fsck are not installed");
     }
@@ -140,11 +141,12 @@ fn the_space_of_a_boot_loader_is_judged() {
                 let what = format!("{}, {mode:o}, {at:#x}", base.name);
                 let is_flaw = e2fsck_fn(&image.path()).is_err();
                 assert!(is_flaw || at != 0x1c, "{what}");
-                let found = look(&image.path(), Wish::Nothing).expect("it is looked at");
+                let found = scan(&image.path(), Requested::Nothing).expect("it is looked at");
                 assert_eq!(!found.is_empty(), is_flaw, "{what}: {found:?}");
-                fsck(device(&image.path()), &Answers::Yes, Wish::Nothing).expect("it is repaired");
+                fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing)
+                    .expect("it is repaired");
                 e2fsck_fn(&image.path()).unwrap_or_else(|said| panic!("{what}: {said}"));
-                assert_eq!(look(&image.path(), Wish::Nothing), Ok(Vec::new()), "{what}");
+                assert_eq!(scan(&image.path(), Requested::Nothing), Ok(Vec::new()), "{what}");
             }
         }
     }

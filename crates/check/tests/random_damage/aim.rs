@@ -103,8 +103,7 @@ impl Targets {
         self.add(structure, self.geometry.byte_of(block), self.geometry.block_len());
     }
 
-    /// What lies in the blocks of a file: nodes of its map, and where it is the volume's own its
-    /// content.
+    /// The blocks of a file: nodes of its map, and its content if it is the volume's own file.
     fn add_blocks_of(&mut self, volume: &OfflineVolume, number: InodeNo, inode: &Inode) {
         let raw = &volume.raw;
         let is_quota = [&raw.s_usr_quota_inum, &raw.s_grp_quota_inum, &raw.s_prj_quota_inum]
@@ -168,7 +167,7 @@ pub(crate) fn damage(image: &Path, targets: &Targets, seed: u64) -> String {
     let target = kind[random.below(kind.len() as u64) as usize];
     let mut bytes = vec![0; target.length];
     device.read_at(target.offset, &mut bytes).expect("reads");
-    // Most of what means something stands at the front of a structure.
+    // Most fields are at the start of a structure.
     let reach = match random.below(4) {
         0 => bytes.len() as u64,
         1 => 256,
@@ -315,7 +314,7 @@ pub(super) fn seal(bytes: &mut [u8], target: &Target, geometry: &Geometry, devic
     }
 }
 
-/// The checksum of a bitmap stands in the group's descriptor.
+/// The checksum of a bitmap is in the group's descriptor.
 fn seal_bitmap(
     bytes: &[u8],
     kind: bitmap::BitmapKind,

@@ -1,6 +1,6 @@
-//! Damage that looks sound: fields that have a meaning get values at the edge of it, or those of
-//! others; maps lead into other files; blocks lie on blocks; records of one directory stand in
-//! another. Checksums fit. One in three has two of these.
+//! Damage in valid form: fields get values at the edge of their range, or those of others; maps
+//! lead into other files; blocks overlap; records of one directory are copied into another.
+//! Checksums match. One in three has two of these.
 
 use std::path::Path;
 
@@ -410,7 +410,8 @@ fn map_of_another(device: &dyn Device, targets: &Targets, random: &mut Random) -
     format!("{} {how} {}", to.name(), from.name())
 }
 
-/// A block of some structure lies on that of another kind, as it is; or on any block of the front.
+/// A block of some structure overwrites one of another kind, unchanged; or any block at the start
+/// of the volume.
 fn block_on_block(device: &dyn Device, targets: &Targets, random: &mut Random) -> String {
     let geometry = &targets.geometry;
     let from = BlockNo(block_of(any(targets, random), geometry));

@@ -1,5 +1,5 @@
-//! Random damage at volume: no panic, a look writes nothing and depends neither on threads nor on
-//! memory, which stays within its limit, and after the repair nobody finds anything.
+//! Random damage at volume: no panic; a scan writes nothing and depends neither on threads nor on
+//! memory, which stays within its limit; and after the repair neither e2fsck nor we find anything.
 //!
 //! A few rounds by default; `EXTANT_SLOW=1` runs many, `EXTANT_ROUNDS=N` as many as one likes from
 //! `EXTANT_FIRST=N` on, `EXTANT_SEED=N` one, `EXTANT_SET=N` those of one set of options;
@@ -12,7 +12,7 @@ mod cross;
 mod rich;
 
 use common::{Walker, findings, fsck, open};
-use extant_check::{Answers, Code, Options, PassReport, Store, Subject};
+use extant_check::{AutoPolicy, CheckOptions, Code, PassReport, Store, Subject};
 use extant_device::Device;
 use extant_testkit::{Scratch, TempImage, e2fsck_fn, is_root, skip, tool, tree::Random};
 use std::collections::BTreeSet;
@@ -20,21 +20,21 @@ use std::path::Path;
 
 const FEW: u64 = 3;
 const MANY: u64 = 400;
-/// One repair in so many may be incomplete, where at least [`JUDGED_FROM`] are tried; of fewer
-/// none.
+/// One repair in this number may be incomplete, if at least [`CHECKED_FROM`] are tried; none of
+/// fewer.
 const INCOMPLETE_IN: usize = 200;
-const JUDGED_FROM: usize = 1000;
+const CHECKED_FROM: usize = 1000;
 /// Seeds of one set of options.
 const A_SET: u64 = 100_000;
-/// What the tables may take.
+/// Memory of the tables.
 const MEMORY: u64 = 16 << 20;
-/// What a repair may take beside the tables of what it repairs.
+/// Memory of a repair in addition to the tables of the volume.
 const REPAIR: u64 = 32 << 10;
 
 /// Where the damage falls.
 #[derive(Clone, Copy, Debug)]
 enum Where {
-    /// Behind the superblock and the descriptors.
+    /// After the superblock and the descriptors.
     Tables,
     /// Anywhere from the first byte on.
     Anywhere,
@@ -54,7 +54,7 @@ fn damage(image: &Path, seed: u64, place: Where) {
     };
     let count = store.geometry().blocks_count;
     drop(store);
-    // Most of the volume is empty: what is in use lies at its front.
+    // Most of the volume is empty: the used part is at its start.
     let mut at = || (first + random.below((count - first).min(700))) * block;
     let places: Vec<u64> = (0..6).map(|_| at()).collect();
     let mut random = Random::new(seed ^ 0x5555);
@@ -85,7 +85,7 @@ fn damage(image: &Path, seed: u64, place: Where) {
     }
 }
 
-/// What the healthy volumes are made with, and whether their directories are packed and indexed.
+/// The options of the healthy volumes, and whether their directories are packed and indexed.
 const SETS: &[(&[&str], bool)] = &[
     (&["-t", "ext4", "-b", "1024", "-O", "^has_journal,^resize_inode", "-N", "1024"], false),
     (
@@ -141,16 +141,16 @@ fn base(set: usize, source: &Path) -> TempImage {
         tool("e2fsck").expect("asked for before").command().args(words).arg(image.path()).output();
     let said = e2fsck.expect("it starts");
     assert!(said.status.code() < Some(4), "{said:?}");
-    let sound = fsck(&image.path(), &with_threads(2), Answers::No).expect("it is sound");
-    if let (false, Some(dir)) = (sound.outcomes.is_empty(), std::env::var_os("EXTANT_KEEP")) {
+    let sound = fsck(&image.path(), &with_threads(2), AutoPolicy::No).expect("it is sound");
+    if let (false, Some(dir)) = (sound.findings.is_empty(), std::env::var_os("EXTANT_KEEP")) {
         std::fs::copy(image.path(), Path::new(&dir).join("sound.img")).expect("there is room");
     }
-    assert!(sound.outcomes.is_empty(), "set {set}: {}", findings(&sound));
+    assert!(sound.findings.is_empty(), "set {set}: {}", findings(&sound));
     image
 }
 
-fn with_threads(threads: usize) -> Options {
-    Options { threads, memory: Some(MEMORY), ..Options::default() }
+fn with_threads(threads: usize) -> CheckOptions {
+    CheckOptions { threads, memory: Some(MEMORY), ..CheckOptions::default() }
 }
 
 /// The files of a volume that have content: path, type, size and hash.
@@ -168,7 +168,7 @@ fn content(line: &str) -> &str {
     line.split_once('\t').map_or(line, |(_, rest)| rest)
 }
 
-/// What e2fsck makes of the image: the files that it keeps; none where it does not make it sound.
+/// The result of e2fsck on the image: the files that it keeps; none if it does not make it sound.
 fn kept_by_e2fsck(image: &Path, copy: &Path) -> Option<BTreeSet<String>> {
     std::fs::copy(image, copy).expect("copies");
     let e2fsck = tool("e2fsck").expect("asked for before");
@@ -180,19 +180,20 @@ fn kept_by_e2fsck(image: &Path, copy: &Path) -> Option<BTreeSet<String>> {
     Some(files(copy))
 }
 
-/// What a look found, whatever the time of day.
-fn told(report: &PassReport) -> Vec<(Code, Subject)> {
-    let mut told: Vec<_> =
-        report.outcomes.iter().map(|it| (it.finding.code, it.finding.subject.clone())).collect();
-    for (_, subject) in told.iter_mut().filter(|(code, _)| *code == Code::TimeInFuture) {
+/// The findings of a scan, without times of day.
+fn findings_of(report: &PassReport) -> Vec<(Code, Subject)> {
+    let mut found: Vec<_> =
+        report.findings.iter().map(|it| (it.finding.code, it.finding.subject.clone())).collect();
+    for (_, subject) in found.iter_mut().filter(|(code, _)| *code == Code::TimeInFuture) {
         subject.expected = None;
     }
-    told
+    found
 }
 
-/// What a small limit makes of a look that found `whole` with enough memory: the same, in more than
-/// one window; or it says that it is too small. Then the least memory with which a look worked.
-fn judge_small_memory(
+/// The result of a scan with little memory, compared with `whole`, the scan with enough memory: the
+/// same in more than one window; or an error that the memory is too small. Then the least memory
+/// with which a scan worked.
+fn check_small_memory(
     image: &Path,
     whole: &PassReport,
     threads: usize,
@@ -200,9 +201,9 @@ fn judge_small_memory(
     let mut least = None;
     for eighths in [6, 5, 4] {
         let memory = whole.memory * eighths / 8;
-        let options = Options { memory: Some(memory), ..with_threads(threads) };
-        match fsck(image, &options, Answers::No) {
-            Ok(small) if told(&small) != told(whole) => {
+        let options = CheckOptions { memory: Some(memory), ..with_threads(threads) };
+        match fsck(image, &options, AutoPolicy::No) {
+            Ok(small) if findings_of(&small) != findings_of(whole) => {
                 let (whole, small) = (findings(whole), findings(&small));
                 return (Some(format!("whole finds\n{whole}within {memory}\n{small}")), None);
             }
@@ -218,44 +219,44 @@ fn judge_small_memory(
     (None, least)
 }
 
-/// What is wrong with a round.
+/// The failures of a round.
 #[derive(Debug)]
 enum Flaw {
-    /// What no damage excuses: a panic, a look that writes or that depends on threads or memory.
+    /// Failures that no damage excuses: a panic, a scan that writes or that depends on threads or
+    /// memory.
     Broken(String),
     /// A repair that did not do all: seldom enough, it is allowed.
     Incomplete(String),
 }
 
 /// One round: what is wrong with how it went. `healthy` are the files before the damage.
-fn judge(image: &Path, seed: u64, healthy: &BTreeSet<String>) -> Option<Flaw> {
-    match judge_looks(image, seed) {
+fn check_image(image: &Path, seed: u64, healthy: &BTreeSet<String>) -> Option<Flaw> {
+    match compare_scans(image, seed) {
         Err(flaw) => Some(Flaw::Broken(flaw)),
-        Ok(looks) => judge_repair(image, &looks, healthy).map(Flaw::Incomplete),
+        Ok(scans) => check_repair(image, &scans, healthy).map(Flaw::Incomplete),
     }
 }
 
-/// What the looks of a round showed.
-struct Looks {
-    /// Whether the volume could be looked at.
+/// The results of the scans of a round.
+struct Scans {
+    /// Whether the volume could be scanned.
     went: bool,
     threads: usize,
     /// Bytes that the repair may take.
     memory: u64,
 }
 
-/// Looks at the image with one thread and with several, and with less memory; what is wrong with
-/// that.
-fn judge_looks(image: &Path, seed: u64) -> Result<Looks, String> {
+/// Scans the image with one thread and with several, and with less memory; returns the failures.
+fn compare_scans(image: &Path, seed: u64) -> Result<Scans, String> {
     let before = std::fs::read(image).expect("it is there");
-    let first = fsck(image, &with_threads(1), Answers::No);
+    let first = fsck(image, &with_threads(1), AutoPolicy::No);
     let threads = 2 + (seed % 7) as usize;
-    let second = fsck(image, &with_threads(threads), Answers::No);
+    let second = fsck(image, &with_threads(threads), AutoPolicy::No);
     if std::fs::read(image).expect("it is there") != before {
         return Err("a look wrote".to_owned());
     }
     match (&first, &second) {
-        (Ok(one), Ok(other)) if told(one) != told(other) => {
+        (Ok(one), Ok(other)) if findings_of(one) != findings_of(other) => {
             return Err(format!(
                 "1 thread finds\n{}{threads} threads find\n{}",
                 findings(one),
@@ -269,24 +270,24 @@ fn judge_looks(image: &Path, seed: u64) -> Result<Looks, String> {
     }
     let mut memory = MEMORY;
     if let Ok(one) = &first {
-        let (flaw, least) = judge_small_memory(image, one, threads);
+        let (flaw, least) = check_small_memory(image, one, threads);
         if let Some(flaw) = flaw {
             return Err(flaw);
         }
-        // Every third repair has to do with what a look can do with.
+        // Every third repair has the memory that suffices for a scan.
         memory = least.filter(|_| seed.is_multiple_of(3)).unwrap_or(MEMORY);
     }
-    Ok(Looks { went: first.is_ok(), threads, memory })
+    Ok(Scans { went: first.is_ok(), threads, memory })
 }
 
-/// Repairs the image; what is wrong with what that leaves.
-fn judge_repair(image: &Path, looks: &Looks, healthy: &BTreeSet<String>) -> Option<String> {
+/// Repairs the image; returns the flaw of the result.
+fn check_repair(image: &Path, scans: &Scans, healthy: &BTreeSet<String>) -> Option<String> {
     let copy = image.with_extension("e2fsck");
-    let &Looks { went, threads, memory } = looks;
+    let &Scans { went, threads, memory } = scans;
     let kept = kept_by_e2fsck(image, &copy);
-    let within = |memory| Options { memory: Some(memory), ..with_threads(threads) };
-    // What a repair adds may need more than what is there.
-    let repaired = match fsck(image, &within(memory + REPAIR), Answers::Yes) {
+    let within = |memory| CheckOptions { memory: Some(memory), ..with_threads(threads) };
+    // Additions of a repair may need more than the existing memory.
+    let repaired = match fsck(image, &within(memory + REPAIR), AutoPolicy::Yes) {
         Ok(repaired) => repaired,
         // No superblock anywhere, or an image that ends too early: said, and left.
         Err(_) if !went && kept.is_none() => return None,
@@ -300,8 +301,8 @@ fn judge_repair(image: &Path, looks: &Looks, healthy: &BTreeSet<String>) -> Opti
     if let Err(said) = e2fsck_fn(image) {
         return Some(format!("{said}\ndone\n{}", findings(&repaired)));
     }
-    match fsck(image, &with_threads(threads), Answers::No) {
-        Ok(again) if again.outcomes.is_empty() => {}
+    match fsck(image, &with_threads(threads), AutoPolicy::No) {
+        Ok(again) if again.findings.is_empty() => {}
         Ok(again) => {
             return Some(format!("found again\n{}done\n{}", findings(&again), findings(&repaired)));
         }
@@ -374,10 +375,10 @@ fn rounds(damage: impl Fn(&Path, &aim::Targets, u64) -> String) {
             std::fs::copy(base.path(), &image).expect("copies");
             let done = damage(&image, &targets, seed);
             let spoiled = std::fs::read(&image).expect("it is there");
-            let judged = std::panic::catch_unwind(|| judge(&image, seed, &healthy));
+            let result = std::panic::catch_unwind(|| check_image(&image, seed, &healthy));
             tried += 1;
             let panicked = || Some(Flaw::Broken("it panicked".to_owned()));
-            let (wrong, flaw) = match judged.unwrap_or_else(|_| panicked()) {
+            let (wrong, flaw) = match result.unwrap_or_else(|_| panicked()) {
                 None => continue,
                 Some(Flaw::Broken(flaw)) => (&mut broken, flaw),
                 Some(Flaw::Incomplete(flaw)) => (&mut incomplete, flaw),
@@ -391,7 +392,7 @@ fn rounds(damage: impl Fn(&Path, &aim::Targets, u64) -> String) {
             wrong.push(line);
         }
     }
-    let allowed = if tried < JUDGED_FROM { 0 } else { tried / INCOMPLETE_IN };
+    let allowed = if tried < CHECKED_FROM { 0 } else { tried / INCOMPLETE_IN };
     println!("{} of {tried} repairs are incomplete, {allowed} may be", incomplete.len());
     incomplete.iter().for_each(|line| println!("{}", line.lines().next().unwrap_or_default()));
     let wrong = [broken.join("\n"), incomplete.join("\n")].join("\n");
@@ -413,7 +414,7 @@ fn random_damage_is_repaired() {
 }
 
 /// Whether more than a few rounds are wanted.
-fn is_asked_for() -> bool {
+fn is_requested() -> bool {
     ["EXTANT_SLOW", "EXTANT_ROUNDS", "EXTANT_SEED"]
         .into_iter()
         .any(|name| std::env::var_os(name).is_some())
@@ -421,7 +422,7 @@ fn is_asked_for() -> bool {
 
 #[test]
 fn damage_to_fields_is_repaired() {
-    if !is_asked_for() {
+    if !is_requested() {
         skip!("EXTANT_SLOW=1 tries it");
     }
     rounds(aim::damage);
@@ -429,15 +430,15 @@ fn damage_to_fields_is_repaired() {
 
 #[test]
 fn structures_in_the_place_of_others_are_repaired() {
-    if !is_asked_for() {
+    if !is_requested() {
         skip!("EXTANT_SLOW=1 tries them");
     }
     rounds(aim::displace);
 }
 
 #[test]
-fn damage_that_looks_sound_is_repaired() {
-    if !is_asked_for() {
+fn damage_in_valid_form_is_repaired() {
+    if !is_requested() {
         skip!("EXTANT_SLOW=1 tries it");
     }
     rounds(cross::damage);

@@ -10,8 +10,8 @@ use std::process::Command;
 use extant_testkit::{LoopMount, TempImage, tool};
 use rustix::fs::{CWD, FallocateFlags, FileType, Mode, XattrFlags};
 
-/// What mke2fs is told, in one word list, and the features that are set when the kernel, which need
-/// not know them, is through.
+/// Options of mke2fs, in one word list, and the features that are set after the kernel, which need
+/// not know them, is done.
 pub(super) const SETS: &[(&str, &str)] = &[
     ("-t ext4 -b 1024 -O ea_inode,inline_data,orphan_file", "quota,project"),
     ("-t ext4 -b 1024 -O ^extent,^64bit,^flex_bg,^has_journal", ""),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// What the model expects of the kernel's ext4.
 pub(crate) fn rules_of_the_kernel(kind: Kind) -> Rules {
     Rules {
-        tells_extents: false,
+        shows_extents: false,
         refusals_touch: true,
         // Directories that are gone count as long as a file that was made in them is held.
         counts_inodes: false,

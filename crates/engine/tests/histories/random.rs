@@ -215,8 +215,8 @@ fn crowded_directories_are_what_the_model_says() {
     let named = ["ext4-1k", "ext2-1k", "no-dir-index", "large-dir", "inline-data", "casefold"];
     let kinds: Vec<Kind> =
         volumes::all().into_iter().filter(|kind| named.contains(&kind.name)).collect();
-    use Family::{Creates, Looks, Readings, Removals, Renames};
-    let families = [Creates, Renames, Removals, Looks, Readings];
+    use Family::{Creates, Queries, Readings, Removals, Renames};
+    let families = [Creates, Renames, Removals, Queries, Readings];
     let profile = Profile { crowd: 2000, ..Profile::names().only(&families) };
     let profile = profile.with(&[(Family::Crowds, 6), (Family::Syncs, 1)]).steps(6000);
     on_volumes(&kinds, &profile, SIZE, 4000, |kind| kind.rules(), Env::stepped);

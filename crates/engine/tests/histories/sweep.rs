@@ -177,7 +177,7 @@ impl Sweep<'_> {
 /// The families of calls, few of each.
 fn profile(kind: Kind, steps: usize) -> Profile {
     let without =
-        [Family::Crowds, Family::Freezes, Family::StatFs, Family::Looks, Family::Readings];
+        [Family::Crowds, Family::Freezes, Family::StatFs, Family::Queries, Family::Readings];
     let mut base = Profile::all().without(&without).steps(steps);
     if kind.ea_inode {
         // e2fsck 1.47.0 takes a short one with a value in an inode for a long one.

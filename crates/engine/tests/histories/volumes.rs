@@ -296,7 +296,7 @@ impl Kind {
             refusals_touch: false,
             projects: self.args.contains(&"quota,project"),
             journalled_files: self.has_journal(),
-            tells_extents: true,
+            shows_extents: true,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Extended attributes of the tree: what lies in inodes, what in blocks that inodes of one set
-//! share, what in inodes of its own.
+//! Extended attributes of the tree: those in inodes, those in blocks that inodes of one set share,
+//! and those in inodes of their own.
 
 use std::collections::HashMap;
 
@@ -28,7 +28,7 @@ pub(super) struct EaFile {
     pub(super) references: u64,
 }
 
-/// Where the attributes of all nodes go.
+/// The locations of all nodes' attributes.
 #[derive(Debug)]
 pub(super) struct Attributes {
     room: Room,
@@ -48,8 +48,8 @@ pub(super) struct Divided {
 }
 
 impl Attributes {
-    /// Divides all sets. `is_inline` tells the nodes whose data lie in the inode beside all their
-    /// attributes.
+    /// Divides all sets. `is_inline` selects the nodes whose data are stored in the inode in
+    /// addition to all their attributes.
     pub(super) fn new(
         tree: &Tree,
         room: Room,
@@ -155,8 +155,7 @@ impl Attributes {
         }
     }
 
-    /// The attributes of a set where they go; `ea_inode` gives the inode of each value that has
-    /// one.
+    /// The attributes of a set by location; `ea_inode` gives the inode of each value that has one.
     pub(super) fn divided(
         &self,
         tree: &Tree,
@@ -184,8 +183,8 @@ impl Attributes {
         (block != NONE).then_some(block as usize)
     }
 
-    /// What a node's owner is charged for values with inodes of their own: how many, and their
-    /// bytes in whole clusters.
+    /// Usage that a node's owner is charged for values with inodes of their own: their number, and
+    /// their bytes in whole clusters.
     pub(super) fn ea_charge(
         &self,
         tree: &Tree,

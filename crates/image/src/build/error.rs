@@ -22,7 +22,7 @@ pub enum BuildError {
     /// The device that is written to.
     #[error(transparent)]
     Place(#[from] extant_storage::UrlError),
-    /// A node is beyond what the format, or the features chosen, can hold.
+    /// A node exceeds the limits of the format, or of the chosen features.
     #[error("{path}: {limit}")]
     Limit {
         /// In the image.
@@ -58,7 +58,7 @@ pub enum BuildError {
     Acl {
         /// A node that has it.
         path: EntryName,
-        /// What is wrong with it.
+        /// The flaw.
         source: FormatError,
     },
     /// The format of the new volume; a mistake of our own or an impossible option.
@@ -72,14 +72,14 @@ pub enum BuildError {
         /// The limit.
         most: u64,
     },
-    /// The tree does not fit the size asked for.
+    /// The tree does not fit the requested size.
     #[error(
         "the tree does not fit into {room} blocks of {block_size} bytes; the smallest volume that holds it has {needed}"
     )]
     NoSpace {
         /// Blocks of the smallest volume with these options.
         needed: u64,
-        /// Blocks of the volume asked for.
+        /// Number of blocks of the requested size.
         room: u64,
         /// Bytes a block.
         block_size: u32,
@@ -106,17 +106,17 @@ pub enum BuildError {
     Write {
         /// The image.
         path: PathBuf,
-        /// What failed.
+        /// The path.
         source: DeviceError,
     },
-    /// The system refused something beside reading and writing.
+    /// A system call other than read and write failed.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried: a verb that follows "cannot".
+        /// The operation: a verb that follows "cannot".
         action: &'static str,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
 }

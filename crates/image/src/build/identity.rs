@@ -1,13 +1,13 @@
 //! UUID and hash seed from the content: the same tree and options give the same volume.
 //!
-//! They are cut from a SHA-256 over what the plan is made of: features and sizes, label, every
-//! node's type, permissions, owner, time, size, links, attributes, targets, holes, and every name.
-//! File data are not read for it, so two trees that differ in nothing else share their UUID.
+//! They are cut from a SHA-256 over the inputs of the plan: features and sizes, label, every node's
+//! type, permissions, owner, time, size, links, attributes, targets, holes, and every name. File
+//! data are not read for it, so two trees that differ only in them share their UUID.
 
 use extant_ondisk::Uuid;
 use sha2::{Digest, Sha256};
 
-use crate::mkfs::Figures;
+use crate::mkfs::FsParams;
 use crate::source::{NodeId, NodeKind, Tree};
 
 /// Bytes collected for one call of the hash.
@@ -16,17 +16,17 @@ const PIECE: usize = 1 << 16;
 const DOMAIN: &[u8] = b"extant build 1\n";
 
 /// UUID and hash seed.
-pub(super) fn of_content(tree: &Tree, figures: &Figures, label: &[u8], time: u64) -> (Uuid, Uuid) {
+pub(super) fn of_content(tree: &Tree, params: &FsParams, label: &[u8], time: u64) -> (Uuid, Uuid) {
     let mut hash = Hash { state: Sha256::new(), waiting: Vec::with_capacity(2 * PIECE) };
     hash.bytes(DOMAIN);
     for features in [
-        figures.features.compat.bits(),
-        figures.features.incompat.bits(),
-        figures.features.ro_compat.bits(),
-        figures.block_size,
-        figures.cluster_size,
-        u32::from(figures.inode_size),
-        u32::from(figures.hash_version),
+        params.features.compat.bits(),
+        params.features.incompat.bits(),
+        params.features.ro_compat.bits(),
+        params.block_size,
+        params.cluster_size,
+        u32::from(params.inode_size),
+        u32::from(params.hash_version),
     ] {
         hash.number(u64::from(features));
     }

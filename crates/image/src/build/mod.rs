@@ -8,7 +8,6 @@
 //! `docs/src/guide/build-choices.md` for what is chosen and why.
 
 mod attributes;
-mod demand;
 mod error;
 mod identity;
 mod numbers;
@@ -17,6 +16,7 @@ mod output;
 mod placement;
 mod plan;
 mod records;
+mod requirements;
 mod space;
 mod write;
 
@@ -30,15 +30,15 @@ use extant_ondisk::{BlockNo, Uuid};
 pub use error::{BuildError, Limit};
 pub use options::{BuildOptions, Size};
 
-use crate::mkfs::{DeviceFacts, WriteRules};
+use crate::mkfs::{DeviceInfo, WriteRules};
 use crate::source::{Node, NodeKind, Tree};
 use output::Output;
 use plan::Plan;
 
-/// Threads where nobody says: while one waits for the disk another reads.
+/// Default number of threads: while one waits for the disk another reads.
 const LEAST_THREADS: usize = 8;
 
-/// What was built.
+/// The built image.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Bytes of the volume.
@@ -65,7 +65,7 @@ pub struct Report {
     pub uuid: Uuid,
     /// The features, as dumpe2fs lists them.
     pub features: Vec<String>,
-    /// What the user should hear.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
@@ -89,16 +89,16 @@ pub fn build(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Report, BuildError> {
     let wait = options.format.wait.unwrap_or_default();
-    let place = match &options.device {
-        Some(device) => output::Place::There(device.clone()),
-        None => output::place(&options.output, &options.schemes, wait)?,
+    let kind = match &options.device {
+        Some(device) => output::OutputKind::There(device.clone()),
+        None => output::kind(&options.output, &options.schemes, wait)?,
     };
-    let device_size = match &place {
-        output::Place::There(opened) => Some(opened.device.size()),
-        output::Place::File => None,
+    let device_size = match &kind {
+        output::OutputKind::There(opened) => Some(opened.device.size()),
+        output::OutputKind::File => None,
     };
-    let facts = DeviceFacts { size: device_size, logical_sector: 512, ..DeviceFacts::default() };
-    let mut plan = Plan::new(options, tree, facts)?;
+    let info = DeviceInfo { size: device_size, logical_sector: 512, ..DeviceInfo::default() };
+    let mut plan = Plan::new(options, tree, info)?;
     if let Some(size) = device_size.filter(|size| *size < plan.bytes()) {
         let block_size = plan.volume.geometry.block_size;
         return Err(BuildError::NoSpace {
@@ -108,7 +108,7 @@ pub fn build(
         });
     }
     let is_there = device_size.is_some();
-    let output = Output::new(&options.output, plan.bytes(), place, wait)?;
+    let output = Output::new(&options.output, plan.bytes(), kind, wait)?;
     write(options, &mut plan, &output, is_there, progress)?;
     let report = report(&plan);
     output.finish()?;
@@ -127,15 +127,15 @@ fn write(
     let device = output.device();
     // A new file is one hole.
     let rules = WriteRules {
-        discard: plan.volume.figures.discard,
+        discard: plan.volume.params.discard,
         prezeroed: !is_there,
         one_thread: output.is_simulated(),
         ..WriteRules::default()
     };
     let zeroed = plan.volume.clear(device, rules).map_err(&failed)?;
-    let cluster_size = plan.demand.shape.cluster_size();
+    let cluster_size = plan.requirements.shape.cluster_size();
     for piece in plan.space.pieces(0..plan.placement.end) {
-        let end = (piece.block * plan.demand.shape.block_size + piece.len * cluster_size)
+        let end = (piece.block * plan.requirements.shape.block_size + piece.len * cluster_size)
             .min(plan.bytes());
         let start = plan.volume.geometry.byte_of(BlockNo(piece.block));
         output.reserve(start, end - start)?;
@@ -160,9 +160,9 @@ fn write(
 
 fn report(plan: &Plan<'_>) -> Report {
     let volume = &plan.volume;
-    let tree = plan.demand.tree;
-    let directories = plan.demand.dirs.len() as u64;
-    let mut warnings = volume.figures.warnings.clone();
+    let tree = plan.requirements.tree;
+    let directories = plan.requirements.dirs.len() as u64;
+    let mut warnings = volume.params.warnings.clone();
     for (name, count) in tree.ignored_xattrs() {
         let name = crate::source::EntryName::from(name);
         warnings.push(format!(
@@ -189,7 +189,7 @@ fn report(plan: &Plan<'_>) -> Report {
         free_blocks: volume.free_blocks(),
         inodes: volume.geometry.inodes_count,
         free_inodes: volume.free_inodes() as u32, // at most all of them
-        journal_blocks: volume.figures.journal.map(|journal| journal.blocks),
+        journal_blocks: volume.params.journal.map(|journal| journal.blocks),
         directories,
         files: tree.node_count() as u64 - directories,
         content_bytes: tree

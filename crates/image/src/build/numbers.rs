@@ -1,4 +1,4 @@
-//! Inode numbers: the root has its own, every other node one behind the other, a directory's files
+//! Inode numbers: the root has its own, all other nodes get consecutive ones, a directory's files
 //! together.
 
 use extant_ondisk::InodeNo;
@@ -20,8 +20,8 @@ pub(super) struct Numbers {
 pub(super) type Directory = (NodeId, NodeId);
 
 impl Numbers {
-    /// Numbers all nodes: a directory is entered when its parent was numbered through, the first by
-    /// name first. The root gets its own number, and so does lost+found where the tree brings one.
+    /// Numbers all nodes: a directory is entered after its parent's entries are numbered, the first
+    /// by name first. The root gets its own number, and so does lost+found if the tree has one.
     /// Also lists all directories.
     pub(super) fn assign(
         tree: &Tree,
@@ -79,7 +79,7 @@ impl Numbers {
         self.first.saturating_add(self.in_order.len() as u32)
     }
 
-    /// Nodes that were numbered through.
+    /// Nodes whose entries are numbered.
     pub(super) fn count(&self) -> u64 {
         self.in_order.len() as u64
     }

@@ -25,12 +25,12 @@ pub struct BuildOptions {
     pub output: PathBuf,
     /// The schemes that its name may have.
     pub schemes: Schemes,
-    /// The file system. Its device and size are not looked at.
+    /// The file system. Its device and size are ignored.
     pub format: Options,
     /// How large it is.
     pub size: Size,
-    /// What the output's name means, where that is a device that was opened already: it is written
-    /// where it is and keeps its size.
+    /// The output, if it is a device that was opened already: it is written in place and keeps its
+    /// size.
     pub device: Option<Opened>,
     /// SOURCE_DATE_EPOCH: the volume's own times. Without it the newest time of the tree.
     pub epoch: Option<i64>,

@@ -1,4 +1,4 @@
-//! Where the image goes: a file without a name until it is whole, or a device that is there.
+//! The output: a file without a name until it is complete, or an existing device.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,12 +11,12 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::error::BuildError;
-use crate::NewFile;
+use crate::AtomicFile;
 
-/// A device that is there, or a file that gets its name at the end.
+/// An existing device, or a file that gets its name at the end.
 #[derive(Debug)]
 pub(super) enum Output {
-    /// A block device, a partition, a slice, or what layers show.
+    /// A block device, a partition, a slice, or a layered device.
     There(Opened),
     /// A new file.
     New {
@@ -25,13 +25,13 @@ pub(super) enum Output {
         /// Where it is written.
         device: FileDevice,
         /// Its place without a name.
-        unnamed: Box<NewFile>,
+        unnamed: Box<AtomicFile>,
     },
 }
 
-/// What the output's name means.
+/// The kind of the output.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum OutputKind {
     /// Written where it is; it keeps its size.
     There(Opened),
     /// Made, or replaced at the end.
@@ -43,37 +43,41 @@ fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> BuildE
     move |source| BuildError::Io { path, action, source }
 }
 
-/// Opens what is there and stays: a block device, or what a device URL names in a file.
-pub(super) fn place(path: &Path, schemes: &Schemes, wait: Duration) -> Result<Place, BuildError> {
+/// Opens an existing output: a block device, or the part of a file that a device URL names.
+pub(super) fn kind(
+    path: &Path,
+    schemes: &Schemes,
+    wait: Duration,
+) -> Result<OutputKind, BuildError> {
     use std::os::unix::fs::FileTypeExt;
     let url = DeviceUrl::parse(path.as_os_str(), schemes, stat_host)?;
     let is_block = |path| fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
     if !url.is_part() && !is_block(path) {
-        return Ok(Place::File);
+        return Ok(OutputKind::File);
     }
     let options = FileDeviceOptions::new().direct(Direct::WherePossible).wait(wait);
-    Ok(Place::There(url.open(Access::ReadWrite, &options)?))
+    Ok(OutputKind::There(url.open(Access::ReadWrite, &options)?))
 }
 
 impl Output {
-    /// What is there; or a file of `bytes` bytes, all hole, in the directory of `path`.
+    /// The existing output; or a file of `bytes` bytes, all hole, in the directory of `path`.
     pub(super) fn new(
         path: &Path,
         bytes: u64,
-        place: Place,
+        kind: OutputKind,
         wait: Duration,
     ) -> Result<Self, BuildError> {
-        if let Place::There(opened) = place {
+        if let OutputKind::There(opened) = kind {
             return Ok(Self::There(opened));
         }
         let options = FileDeviceOptions::new().write(true).direct(Direct::WherePossible);
-        // What is there is replaced at the end; what is in use is not.
+        // An existing file is replaced at the end; one in use is refused.
         if path.exists() {
             drop(FileDeviceOptions::new().write(true).wait(wait).open(path)?);
         }
-        let unnamed = NewFile::create(path).map_err(failed(path, "create it"))?;
+        let unnamed = AtomicFile::create(path).map_err(failed(path, "create it"))?;
         unnamed.file().set_len(bytes).map_err(failed(path, "make it so long"))?;
-        let device = options.open(unnamed.way())?;
+        let device = options.open(unnamed.proc_path())?;
         let path = unnamed.path().to_owned();
         Ok(Self::New { path, device, unnamed: Box::new(unnamed) })
     }
@@ -91,8 +95,8 @@ impl Output {
         matches!(self, Self::There(opened) if opened.is_simulated())
     }
 
-    /// Asks for the room of a range in one piece, so that writers need not wait for each other's
-    /// allocations. A file system that cannot do so is asked for it piece by piece later.
+    /// Allocates a range in one piece, so that writers need not wait for each other's allocations.
+    /// On a file system that cannot do so, each write allocates.
     pub(super) fn reserve(&self, offset: u64, length: u64) -> Result<(), BuildError> {
         let Self::New { path, device, .. } = self else { return Ok(()) };
         if length == 0 {
@@ -113,7 +117,7 @@ impl Output {
         let path = &path;
         device.file().sync_all().map_err(failed(path, "bring it to the medium"))?;
         let directory = new.directory().to_owned();
-        new.publish().map_err(failed(path, "give it its name"))?;
+        new.persist().map_err(failed(path, "give it its name"))?;
         let directory = File::open(directory).and_then(|directory| directory.sync_all());
         directory.map_err(failed(path, "bring its name to the medium"))
     }

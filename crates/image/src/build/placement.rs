@@ -10,7 +10,7 @@ use extant_layout::pack::{ExtentTree, FileExtent, MappingTree, extent_blocks, in
 use extant_ondisk::extent::{MAX_WRITTEN_LEN, ROOT_SIZE};
 use extant_ondisk::{BlockNo, FileBlock, Geometry, InodeNo};
 
-use super::demand::{Demand, DirDemand, Shape};
+use super::requirements::{DirRequirements, Requirements, Shape};
 use super::space::Space;
 use crate::source::NodeId;
 
@@ -20,15 +20,15 @@ const ROOT_EXTENTS: u64 = 4;
 /// First clusters, numbered as in [`Space`].
 #[derive(Debug, Default)]
 pub(super) struct Placement {
-    /// As `Demand::dirs`; an inline directory has the place of the next.
+    /// As `Requirements::dirs`; an inline directory has the place of the next.
     pub(super) dirs: Vec<u64>,
-    /// One cluster for each of `Demand::symlinks`.
+    /// One cluster for each of `Requirements::symlinks`.
     pub(super) symlinks: u64,
     /// One cluster for each block of attributes.
     pub(super) attributes: u64,
     /// As `Attributes::ea_files`.
     pub(super) ea_files: Vec<u64>,
-    /// As `Demand::files`.
+    /// As `Requirements::files`.
     pub(super) files: Vec<u64>,
     /// Where file data begin.
     pub(super) data: u64,
@@ -37,46 +37,46 @@ pub(super) struct Placement {
 }
 
 impl Placement {
-    /// Places the whole demand, past the end of the space if it must be: [`Self::end`] tells.
-    pub(super) fn new(demand: &Demand<'_>, space: &Space) -> Self {
-        let shape = &demand.shape;
+    /// Places everything, past the end of the space if necessary: see [`Self::end`].
+    pub(super) fn new(requirements: &Requirements<'_>, space: &Space) -> Self {
+        let shape = &requirements.shape;
         let mut placement = Self::default();
         let mut at = 0;
-        for dir in &demand.dirs {
+        for dir in &requirements.dirs {
             placement.dirs.push(at);
             at += file_clusters(shape, space, at, dir_ranges(dir));
         }
         placement.symlinks = at;
-        at += demand.symlinks.len() as u64;
+        at += requirements.symlinks.len() as u64;
         placement.attributes = at;
-        at += demand.attributes.blocks.len() as u64;
-        for file in &demand.attributes.ea_files {
+        at += requirements.attributes.blocks.len() as u64;
+        for file in &requirements.attributes.ea_files {
             placement.ea_files.push(at);
             at += file_clusters(shape, space, at, ea_ranges(shape, file.size));
         }
         placement.data = at;
-        placement.files.reserve_exact(demand.files.len());
-        for &file in &demand.files {
+        placement.files.reserve_exact(requirements.files.len());
+        for &file in &requirements.files {
             placement.files.push(at);
-            at += file_clusters(shape, space, at, demand.ranges(file));
+            at += file_clusters(shape, space, at, requirements.ranges(file));
         }
         placement.end = at;
         placement
     }
 
     /// The place of a symbolic link's block.
-    pub(super) fn symlink(&self, demand: &Demand<'_>, node: NodeId) -> Option<u64> {
-        demand.symlinks.binary_search(&node).ok().map(|index| self.symlinks + index as u64)
+    pub(super) fn symlink(&self, requirements: &Requirements<'_>, node: NodeId) -> Option<u64> {
+        requirements.symlinks.binary_search(&node).ok().map(|index| self.symlinks + index as u64)
     }
 
     /// The place of a regular file's data.
-    pub(super) fn file(&self, demand: &Demand<'_>, node: NodeId) -> Option<u64> {
-        demand.files.binary_search(&node).ok().map(|index| self.files[index])
+    pub(super) fn file(&self, requirements: &Requirements<'_>, node: NodeId) -> Option<u64> {
+        requirements.files.binary_search(&node).ok().map(|index| self.files[index])
     }
 }
 
 /// A directory's blocks, as the ranges of a file.
-pub(super) fn dir_ranges(dir: &DirDemand) -> impl Iterator<Item = (FileBlock, u64)> + use<> {
+pub(super) fn dir_ranges(dir: &DirRequirements) -> impl Iterator<Item = (FileBlock, u64)> + use<> {
     let blocks = u64::from(dir.plan.blocks());
     (blocks > 0).then_some((FileBlock(0), blocks)).into_iter()
 }
@@ -101,7 +101,7 @@ fn file_clusters(
     mapping.data_clusters + mapping.map_clusters
 }
 
-/// A mapped file: its clusters, those of its map behind them.
+/// A mapped file: its clusters, followed by those of its map.
 #[derive(Debug)]
 pub(super) struct Mapping<'s> {
     shape: &'s Shape,

@@ -1,5 +1,5 @@
-//! The plan of an image: the smallest volume in which the tree fits, or the one asked for, and
-//! where everything lies.
+//! The plan of an image: the smallest volume in which the tree fits, or one of the requested size,
+//! and the location of everything.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use extant_ondisk::superblock::Superblock;
 use extant_ondisk::{CompatFeatures, Geometry, GroupNo, InodeNo, RoCompatFeatures};
 
 use super::attributes::Divided;
-use super::demand::{Demand, DirDemand, Storage};
 use super::error::BuildError;
 use super::identity::of_content;
 use super::options::{BuildOptions, Size};
 use super::placement::{Mapping, Placement, dir_ranges};
+use super::requirements::{DirRequirements, Requirements, Storage};
 use super::space::Space;
 use crate::mkfs::{
-    BlockSize, Config, DeviceFacts, Figures, Identity, MappedFile, MkfsError, NewVolume, Options,
-    Program, UuidChoice, figures::figures, raw_superblock,
+    BlockSize, Config, DeviceInfo, FsParams, Identity, MappedFile, MkfsError, NewVolume, Options,
+    Program, UuidChoice, params::params, raw_superblock,
 };
 use crate::source::{Node, NodeId, NodeKind, Tree, XattrSetId};
 
@@ -33,7 +33,7 @@ const MIN_JOURNAL_VOLUME: u64 = 2048;
 /// Everything that the writer needs to know.
 #[derive(Debug)]
 pub(super) struct Plan<'t> {
-    pub(super) demand: Demand<'t>,
+    pub(super) requirements: Requirements<'t>,
     pub(super) volume: NewVolume,
     pub(super) space: Space,
     pub(super) placement: Placement,
@@ -49,39 +49,39 @@ struct Attempt {
     lost_found_space: u64,
 }
 
-/// What came of an attempt.
-enum Outcome {
+/// The result of an attempt.
+enum Fit {
     Fits(Box<(Attempt, Placement)>),
-    /// So many more blocks are needed at least.
+    /// At least this many more blocks are needed.
     Short(u64),
 }
 
-/// What the search tries sizes with.
+/// The state of the search for a size.
 struct Planner<'t> {
     options: Options,
     config: Config,
-    facts: DeviceFacts,
+    info: DeviceInfo,
     identity: Identity,
-    demand: Demand<'t>,
-    /// Features that the tree needs beside those chosen.
+    requirements: Requirements<'t>,
+    /// Features that the tree needs in addition to the chosen ones.
     added: RoCompatFeatures,
-    prototype: Figures,
+    prototype: FsParams,
     /// Clusters of the demand where no file is cut by metadata.
     least_clusters: u64,
     /// Inodes that are not the tree's.
     own_inodes: u32,
-    /// The number of inodes is what the tree needs.
+    /// The number of inodes follows from the tree.
     counts_inodes: bool,
 }
 
 impl<'t> Plan<'t> {
-    /// Plans the image of a tree; `facts` are those of the device written to.
+    /// Plans the image of a tree; `info` are those of the device written to.
     pub(super) fn new(
         build: &BuildOptions,
         tree: &'t Tree,
-        facts: DeviceFacts,
+        info: DeviceInfo,
     ) -> Result<Self, BuildError> {
-        let mut planner = Planner::new(build, tree, facts)?;
+        let mut planner = Planner::new(build, tree, info)?;
         let attempt = match &build.size {
             Size::Auto => planner.smallest()?,
             Size::Given(bytes) => {
@@ -91,12 +91,13 @@ impl<'t> Plan<'t> {
             Size::Device => planner.of_size(None)?,
         };
         let (Attempt { volume, space, quotas, lost_found_space }, placement) = *attempt;
-        let mut plan = Self { demand: planner.demand, volume, space, placement, lost_found_space };
+        let mut plan =
+            Self { requirements: planner.requirements, volume, space, placement, lost_found_space };
         plan.take(quotas)?;
         Ok(plan)
     }
 
-    /// Marks as used what the tree takes, and counts it.
+    /// Marks the clusters of the tree as used, and counts them.
     fn take(&mut self, quotas: Vec<(QuotaKind, InodeNo, MappedFile)>) -> Result<(), BuildError> {
         let geometry = &self.volume.geometry;
         let cluster_blocks = u64::from(geometry.blocks_per_cluster);
@@ -105,12 +106,12 @@ impl<'t> Plan<'t> {
             let end = (piece.block + piece.len * cluster_blocks).min(end_block);
             self.volume.used.insert(piece.block..end);
         }
-        let numbers = &self.demand.numbers;
+        let numbers = &self.requirements.numbers;
         let first = numbers.end() - numbers.count() as u32;
-        let end = u64::from(numbers.end()) + self.demand.attributes.ea_files.len() as u64;
+        let end = u64::from(numbers.end()) + self.requirements.attributes.ea_files.len() as u64;
         self.volume.inodes.insert(u64::from(first)..end);
         let per_group = geometry.inodes_per_group;
-        for dir in &self.demand.dirs {
+        for dir in &self.requirements.dirs {
             let group = (numbers.of(dir.node).0 - 1) / per_group;
             *self.volume.directories.entry(group).or_default() += 1;
         }
@@ -121,21 +122,21 @@ impl<'t> Plan<'t> {
         Ok(())
     }
 
-    /// What users, groups or projects have on the volume.
+    /// Usage of users, groups or projects on the volume.
     fn usage(&self, kind: QuotaKind) -> Result<Vec<QuotaRecord>, BuildError> {
-        let shape = &self.demand.shape;
+        let shape = &self.requirements.shape;
         let mut usage: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         let mut add = |id: u32, inodes: u64, space: u64| {
             let entry = usage.entry(id).or_default();
             entry.0 += inodes;
             entry.1 += space;
         };
-        if self.demand.lost_found.is_none() {
+        if self.requirements.lost_found.is_none() {
             add(0, 1, self.lost_found_space);
         }
-        let (tree, attributes) = (self.demand.tree, &self.demand.attributes);
+        let (tree, attributes) = (self.requirements.tree, &self.requirements.attributes);
         for (id, node) in tree.nodes() {
-            // Who has a value with an inode of its own pays for it as if it were not shared.
+            // Each owner of a value with an inode of its own is charged as if it were not shared.
             let (inodes, space) =
                 attributes.ea_charge(tree, node.xattr_set(), shape.cluster_size())?;
             add(owner(node, kind), 1 + inodes, self.space_of(id) * shape.block_size + space);
@@ -147,54 +148,60 @@ impl<'t> Plan<'t> {
 
     /// Blocks that a node takes, in whole clusters.
     pub(super) fn space_of(&self, id: NodeId) -> u64 {
-        let demand = &self.demand;
-        let data = match demand.tree.node(id).kind() {
+        let requirements = &self.requirements;
+        let data = match requirements.tree.node(id).kind() {
             NodeKind::Directory => {
-                self.directory(demand.numbers.of(id)).map_or(0, |(dir, start)| {
-                    Mapping::new(&demand.shape, &self.space, start, dir_ranges(dir)).blocks()
+                self.directory(requirements.numbers.of(id)).map_or(0, |(dir, start)| {
+                    Mapping::new(&requirements.shape, &self.space, start, dir_ranges(dir)).blocks()
                 })
             }
-            NodeKind::Regular => match demand.storage(id) {
+            NodeKind::Regular => match requirements.storage(id) {
                 Storage::Blocks => self.file(id).map_or(0, |mapping| mapping.blocks()),
                 _ => 0,
             },
-            NodeKind::Symlink if self.placement.symlink(demand, id).is_some() => {
-                demand.shape.cluster_blocks
+            NodeKind::Symlink if self.placement.symlink(requirements, id).is_some() => {
+                requirements.shape.cluster_blocks
             }
             _ => 0,
         };
-        let has_block = demand.attributes.block_of(id).is_some();
-        data + if has_block { demand.shape.cluster_blocks } else { 0 }
+        let has_block = requirements.attributes.block_of(id).is_some();
+        data + if has_block { requirements.shape.cluster_blocks } else { 0 }
     }
 
     /// A directory and its place.
-    pub(super) fn directory(&self, number: InodeNo) -> Option<(&DirDemand, u64)> {
-        let dirs = &self.demand.dirs;
-        let index =
-            dirs.binary_search_by_key(&number, |dir| self.demand.numbers.of(dir.node)).ok()?;
+    pub(super) fn directory(&self, number: InodeNo) -> Option<(&DirRequirements, u64)> {
+        let dirs = &self.requirements.dirs;
+        let index = dirs
+            .binary_search_by_key(&number, |dir| self.requirements.numbers.of(dir.node))
+            .ok()?;
         Some((&dirs[index], self.placement.dirs[index]))
     }
 
     /// The mapping of a regular file with blocks.
     pub(super) fn file(&self, id: NodeId) -> Option<Mapping<'_>> {
-        let start = self.placement.file(&self.demand, id)?;
-        Some(Mapping::new(&self.demand.shape, &self.space, start, self.demand.ranges(id)))
+        let start = self.placement.file(&self.requirements, id)?;
+        Some(Mapping::new(
+            &self.requirements.shape,
+            &self.space,
+            start,
+            self.requirements.ranges(id),
+        ))
     }
 
     /// The mapping of one block.
     pub(super) fn one_block(&self, start: u64) -> Mapping<'_> {
         let range = std::iter::once((extant_ondisk::FileBlock(0), 1));
-        Mapping::new(&self.demand.shape, &self.space, start, range)
+        Mapping::new(&self.requirements.shape, &self.space, start, range)
     }
 
-    /// The attributes of a set where they go.
+    /// The attributes of a set by location.
     pub(super) fn divided(&self, set: XattrSetId) -> Result<Divided, BuildError> {
         let seed = self.volume.geometry.checksum_seed;
-        let ea_inode = |index| self.demand.ea_inode(index);
-        self.demand.attributes.divided(self.demand.tree, set, seed, ea_inode)
+        let ea_inode = |index| self.requirements.ea_inode(index);
+        self.requirements.attributes.divided(self.requirements.tree, set, seed, ea_inode)
     }
 
-    /// The checksum seed of what belongs to an inode.
+    /// The checksum seed of an inode's structures.
     pub(super) fn seed_of(&self, number: InodeNo) -> Option<u32> {
         let geometry = &self.volume.geometry;
         geometry.has_metadata_csum().then(|| geometry.inode_checksum_seed(number, 0))
@@ -213,7 +220,7 @@ impl<'t> Plan<'t> {
         let geometry = &self.volume.geometry;
         let groups = (0..geometry.groups_count).map(GroupNo);
         let inodes: u64 = groups.map(|group| u64::from(self.table_end(group))).sum();
-        self.placement.end * self.demand.shape.cluster_size()
+        self.placement.end * self.requirements.shape.cluster_size()
             + inodes * u64::from(geometry.inode_size)
     }
 
@@ -224,17 +231,17 @@ impl<'t> Plan<'t> {
 }
 
 impl<'t> Planner<'t> {
-    fn new(build: &BuildOptions, tree: &'t Tree, facts: DeviceFacts) -> Result<Self, BuildError> {
+    fn new(build: &BuildOptions, tree: &'t Tree, info: DeviceInfo) -> Result<Self, BuildError> {
         let mut options = build.format.clone();
         refuse_options(&options)?;
-        // Sizes must not depend on how large the image comes out.
+        // Sizes must not depend on the size of the image.
         options.usage_types.get_or_insert_with(|| "default".to_owned());
         options.reserved_ratio.get_or_insert(0.0);
         let config = Config::built_in();
         let mut shown = options.clone();
         shown.size = Some(format!("{}k", PROTOTYPE_BYTES >> 10));
         (shown.inodes, shown.inode_ratio) = (None, None);
-        let mut prototype = figures(Program::Extant, &shown, &config, &facts)?;
+        let mut prototype = params(Program::Extant, &shown, &config, &info)?;
         if prototype.is_journal_device() {
             return Err(BuildError::Unsupported("journal devices: there is no room for files"));
         }
@@ -264,15 +271,15 @@ impl<'t> Planner<'t> {
             + u32::from(prototype.features.compat.contains(CompatFeatures::ORPHAN_FILE));
         let first = geometry.first_inode.0 + own_inodes;
         let extra_isize = superblock.want_extra_isize;
-        let demand = Demand::new(tree, &geometry, &superblock, first, extra_isize)?;
+        let requirements = Requirements::new(tree, &geometry, &superblock, first, extra_isize)?;
         let boundless = Space::new(&geometry, &RunSet::new());
-        let least_clusters = Placement::new(&demand, &boundless).end;
+        let least_clusters = Placement::new(&requirements, &boundless).end;
         Ok(Self {
             options,
             config,
-            facts,
+            info,
             identity,
-            demand,
+            requirements,
             added,
             prototype,
             least_clusters,
@@ -283,7 +290,9 @@ impl<'t> Planner<'t> {
 
     /// Inodes of the volume that the tree needs, the reserved ones included.
     fn inodes(&self) -> u64 {
-        u64::from(InodeNo::FIRST_ORDINARY.0 - 1) + u64::from(self.own_inodes) + self.demand.inodes()
+        u64::from(InodeNo::FIRST_ORDINARY.0 - 1)
+            + u64::from(self.own_inodes)
+            + self.requirements.inodes()
     }
 
     /// The smallest volume in which everything fits.
@@ -300,11 +309,11 @@ impl<'t> Planner<'t> {
         let mut found = None;
         for _ in 0..MAX_STEPS {
             match self.attempt_blocks(blocks)? {
-                Outcome::Fits(fitting) => {
+                Fit::Fits(fitting) => {
                     found = Some(fitting);
                     break;
                 }
-                Outcome::Short(more) => blocks += more.max(1),
+                Fit::Short(more) => blocks += more.max(1),
             }
         }
         let mut fitting = found.ok_or(BuildError::NoFittingSize)?;
@@ -313,34 +322,34 @@ impl<'t> Planner<'t> {
         loop {
             let less = fitting.0.volume.geometry.blocks_count.saturating_sub(1);
             match self.attempt_blocks(less)? {
-                Outcome::Fits(smaller) => fitting = smaller,
-                Outcome::Short(_) => return Ok(fitting),
+                Fit::Fits(smaller) => fitting = smaller,
+                Fit::Short(_) => return Ok(fitting),
             }
         }
     }
 
-    /// An attempt with a number of blocks. A journal whose size was asked for must be less than
-    /// half of the volume.
-    fn attempt_blocks(&self, blocks: u64) -> Result<Outcome, BuildError> {
+    /// An attempt with a number of blocks. A journal of a requested size must be less than half of
+    /// the volume.
+    fn attempt_blocks(&self, blocks: u64) -> Result<Fit, BuildError> {
         if self.options.journal.megabytes.is_some_and(|size| size > 0)
             && let Some(journal) = self.prototype.journal
         {
             let least = 2 * (u64::from(journal.blocks) + 1);
             if blocks < least {
-                return Ok(Outcome::Short(least - blocks));
+                return Ok(Fit::Short(least - blocks));
             }
         }
         match self.attempt(Some(blocks.to_string())) {
             Err(BuildError::Mkfs(MkfsError::TooManyInodes)) => {
-                Ok(Outcome::Short(self.to_next_group(blocks)))
+                Ok(Fit::Short(self.to_next_group(blocks)))
             }
             outcome => outcome,
         }
     }
 
-    /// How many more blocks may make one more group, where the inodes do not fit those there are. A
-    /// last group that is too small for its own tables is none, so that the first blocks of a group
-    /// are gone through one by one.
+    /// The number of blocks that may add a group, if the inodes do not fit the present ones. A last
+    /// group that is too small for its own tables is dropped, so the first blocks of a group are
+    /// tried one by one.
     fn to_next_group(&self, blocks: u64) -> u64 {
         let per_group = u64::from(self.prototype.blocks_per_group);
         let rest = blocks.saturating_sub(self.prototype.first_data_block) % per_group;
@@ -350,24 +359,24 @@ impl<'t> Planner<'t> {
         if rest <= 2 * most_tables { 1 } else { per_group - rest + 1 }
     }
 
-    /// A volume of the size that was asked for; `None` for the device's own.
+    /// A volume of the requested size; `None` for the device's own.
     fn of_size(&mut self, size: Option<String>) -> Result<Box<(Attempt, Placement)>, BuildError> {
         let chooses_inodes = self.options.inodes.is_none() && self.options.inode_ratio.is_none();
         let outcome = match self.attempt(size.clone()) {
             // With fewer or more inodes than the usual ratio gives it may fit.
-            Ok(Outcome::Short(_)) | Err(BuildError::NoInodes { .. }) if chooses_inodes => {
+            Ok(Fit::Short(_)) | Err(BuildError::NoInodes { .. }) if chooses_inodes => {
                 self.counts_inodes = true;
                 self.attempt(size.clone())
             }
             other => other,
         };
-        if let Outcome::Fits(fitting) = outcome? {
+        if let Fit::Fits(fitting) = outcome? {
             return Ok(fitting);
         }
         let mut options = self.options.clone();
         options.size = size;
-        let room = match self.figures(&mut options) {
-            Ok(figures) => figures.blocks,
+        let room = match self.params(&mut options) {
+            Ok(params) => params.blocks,
             Err(MkfsError::TooSmall(_)) => 0,
             Err(error) => return Err(error.into()),
         };
@@ -375,68 +384,72 @@ impl<'t> Planner<'t> {
         Err(BuildError::NoSpace { needed, room, block_size: self.prototype.block_size })
     }
 
-    /// The figures, with as many inodes as the tree needs where nobody says how many.
-    fn figures(&self, options: &mut Options) -> Result<Figures, MkfsError> {
+    /// The parameters, with as many inodes as the tree needs unless an option gives the number.
+    fn params(&self, options: &mut Options) -> Result<FsParams, MkfsError> {
         let needed = self.inodes();
         if self.counts_inodes {
             options.inodes = Some(needed);
         }
-        let first = figures(Program::Extant, options, &self.config, &self.facts)?;
+        let first = params(Program::Extant, options, &self.config, &self.info)?;
         if !self.counts_inodes || u64::from(first.inodes()) >= needed {
             return Ok(first);
         }
         let groups = u64::from(first.groups);
         options.inodes = Some(groups * needed.div_ceil(groups).next_multiple_of(INODES_STEP));
-        figures(Program::Extant, options, &self.config, &self.facts)
+        params(Program::Extant, options, &self.config, &self.info)
     }
 
     /// Lays out a volume of this size and the tree in it.
-    fn attempt(&self, size: Option<String>) -> Result<Outcome, BuildError> {
+    fn attempt(&self, size: Option<String>) -> Result<Fit, BuildError> {
         let mut options = self.options.clone();
         options.size = size;
-        let figures = self.figures(&mut options);
-        let mut figures = match figures {
-            Ok(figures) => figures,
-            Err(MkfsError::TooSmall(_)) => return Ok(Outcome::Short(1)),
+        let params = self.params(&mut options);
+        let mut params = match params {
+            Ok(params) => params,
+            Err(MkfsError::TooSmall(_)) => return Ok(Fit::Short(1)),
             Err(error) => return Err(error.into()),
         };
         let wanted = self.prototype.features.compat & CompatFeatures::HAS_JOURNAL;
-        if !figures.features.compat.contains(wanted) {
-            // The journal was dropped: build keeps the features that were asked for.
-            return Ok(Outcome::Short(1));
+        if !params.features.compat.contains(wanted) {
+            // The journal was dropped: build keeps the requested features.
+            return Ok(Fit::Short(1));
         }
-        figures.features.ro_compat |= self.added;
-        figures.features.compat |= self.prototype.features.compat & CompatFeatures::EXT_ATTR;
+        params.features.ro_compat |= self.added;
+        params.features.compat |= self.prototype.features.compat & CompatFeatures::EXT_ATTR;
         let needed = self.inodes();
-        if u64::from(figures.inodes()) < needed {
-            return Err(BuildError::NoInodes { needed, given: u64::from(figures.inodes()) });
+        if u64::from(params.inodes()) < needed {
+            return Err(BuildError::NoInodes { needed, given: u64::from(params.inodes()) });
         }
-        let cluster_blocks = u64::from(figures.blocks_per_cluster());
-        let attempt = match Attempt::new(figures, self.identity.clone(), &self.demand) {
+        let cluster_blocks = u64::from(params.blocks_per_cluster());
+        let attempt = match Attempt::new(params, self.identity.clone(), &self.requirements) {
             Ok(attempt) => attempt,
-            Err(BuildError::Mkfs(MkfsError::TooSmall(_))) => return Ok(Outcome::Short(1)),
+            Err(BuildError::Mkfs(MkfsError::TooSmall(_))) => return Ok(Fit::Short(1)),
             Err(error) => return Err(error),
         };
         let short = |end: u64| end.checked_sub(attempt.space.total()).filter(|more| *more > 0);
         if let Some(more) = short(self.least_clusters) {
-            return Ok(Outcome::Short(more * cluster_blocks));
+            return Ok(Fit::Short(more * cluster_blocks));
         }
-        let placement = Placement::new(&self.demand, &attempt.space);
+        let placement = Placement::new(&self.requirements, &attempt.space);
         if let Some(more) = short(placement.end) {
-            return Ok(Outcome::Short(more * cluster_blocks));
+            return Ok(Fit::Short(more * cluster_blocks));
         }
-        Ok(Outcome::Fits(Box::new((attempt, placement))))
+        Ok(Fit::Fits(Box::new((attempt, placement))))
     }
 }
 
-/// Inodes a group come in multiples of this: mke2fs rounds down to it.
+/// Inodes per group are a multiple of this: mke2fs rounds down to it.
 const INODES_STEP: u64 = 8;
 
 impl Attempt {
-    fn new(figures: Figures, identity: Identity, demand: &Demand<'_>) -> Result<Self, BuildError> {
-        let mut volume = NewVolume::new(figures, identity, &RunSet::new())?;
+    fn new(
+        params: FsParams,
+        identity: Identity,
+        requirements: &Requirements<'_>,
+    ) -> Result<Self, BuildError> {
+        let mut volume = NewVolume::new(params, identity, &RunSet::new())?;
         volume.add_reserved_inodes();
-        let lost_found_space = if demand.lost_found.is_none() {
+        let lost_found_space = if requirements.lost_found.is_none() {
             volume.add_lost_found()?
         } else {
             // Its number is taken by the tree's own.
@@ -445,15 +458,15 @@ impl Attempt {
         };
         volume.add_system_files(&RunSet::new())?;
         let mut quotas = Vec::new();
-        for kind in volume.figures.quotas.clone() {
+        for kind in volume.params.quotas.clone() {
             // Use is known later; the file's size depends on who has files at all.
             let zero = |id| QuotaRecord { id, ..QuotaRecord::default() };
-            let records: Vec<_> = owners(demand, kind).into_iter().map(zero).collect();
+            let records: Vec<_> = owners(requirements, kind).into_iter().map(zero).collect();
             let bytes = build_quota_file(kind, &records)?.len() as u64;
             let (number, map) = volume.take_quota_file(kind, bytes)?;
             quotas.push((kind, number, map));
         }
-        if volume.figures.orphan_file_blocks > 0 {
+        if volume.params.orphan_file_blocks > 0 {
             volume.add_orphan_file()?;
         }
         let space = Space::new(&volume.geometry, &volume.used);
@@ -470,10 +483,10 @@ fn owner(node: &Node, kind: QuotaKind) -> u32 {
     }
 }
 
-/// Who has files: the ids in order.
-fn owners(demand: &Demand<'_>, kind: QuotaKind) -> Vec<u32> {
-    let mut ids: Vec<u32> = demand.tree.nodes().map(|(_, node)| owner(node, kind)).collect();
-    if demand.lost_found.is_none() {
+/// The ids of all owners, in order.
+fn owners(requirements: &Requirements<'_>, kind: QuotaKind) -> Vec<u32> {
+    let mut ids: Vec<u32> = requirements.tree.nodes().map(|(_, node)| owner(node, kind)).collect();
+    if requirements.lost_found.is_none() {
         ids.push(0);
     }
     ids.sort_unstable();
@@ -482,7 +495,7 @@ fn owners(demand: &Demand<'_>, kind: QuotaKind) -> Vec<u32> {
 }
 
 /// Features that the tree needs: those that a kernel would set when it wrote such files.
-fn added_features(tree: &Tree, prototype: &mut Figures) -> Result<RoCompatFeatures, BuildError> {
+fn added_features(tree: &Tree, prototype: &mut FsParams) -> Result<RoCompatFeatures, BuildError> {
     let mut added = RoCompatFeatures::empty();
     if tree.nodes().any(|(_, node)| node.kind() == NodeKind::Regular && node.size() >= LARGE_FILE) {
         added |= RoCompatFeatures::LARGE_FILE;
@@ -503,7 +516,7 @@ fn identity(
     build: &BuildOptions,
     tree: &Tree,
     options: &Options,
-    prototype: &Figures,
+    prototype: &FsParams,
 ) -> Result<Identity, BuildError> {
     let newest = tree.nodes().map(|(_, node)| node.mtime().seconds).max().unwrap_or(0);
     let time = u64::try_from(build.epoch.unwrap_or(newest)).unwrap_or(0);

@@ -9,10 +9,10 @@ use extant_ondisk::xattr::{Xattr, XattrName, encode_inode};
 use extant_ondisk::{BlockNo, InodeNo};
 
 use super::attributes::entries_of;
-use super::demand::{DirDemand, Storage};
 use super::error::BuildError;
 use super::placement::{Mapping, dir_ranges, ea_ranges};
 use super::plan::Plan;
+use super::requirements::{DirRequirements, Storage};
 use crate::source::{NodeId, NodeKind, XattrSetId};
 
 /// ext4's count of links of a directory ends here (`dir_nlink`).
@@ -41,14 +41,14 @@ impl<'p> Recorder<'p> {
         record: &mut [u8],
     ) -> Result<(), BuildError> {
         let plan = self.plan;
-        let (tree, volume) = (plan.demand.tree, &plan.volume);
+        let (tree, volume) = (plan.requirements.tree, &plan.volume);
         let node = tree.node(id);
         let time = Timestamp::new(node.mtime().seconds, node.mtime().nanoseconds);
         let mut inode = volume.new_inode(node.mode(), 1);
         (inode.uid, inode.gid) = (node.uid(), node.gid());
         (inode.atime, inode.ctime, inode.mtime, inode.crtime) = (time, time, time, Some(time));
         inode.size = node.size();
-        let links = plan.demand.links(id);
+        let links = plan.requirements.links(id);
         // A directory's links that cannot be counted are 1.
         inode.links = match node.kind() {
             NodeKind::Directory if links >= MAX_DIR_LINKS => MANY_LINKS,
@@ -81,8 +81,8 @@ impl<'p> Recorder<'p> {
         record: &mut [u8],
     ) -> Result<(), BuildError> {
         let plan = self.plan;
-        let set = plan.demand.tree.node(id).xattr_set();
-        if let Some(block) = plan.demand.attributes.block_of(id) {
+        let set = plan.requirements.tree.node(id).xattr_set();
+        if let Some(block) = plan.requirements.attributes.block_of(id) {
             let cluster = plan.placement.attributes + block as u64;
             inode.file_acl = BlockNo(plan.space.block(cluster));
         }
@@ -96,7 +96,7 @@ impl<'p> Recorder<'p> {
         Ok(())
     }
 
-    /// The attributes that lie in the inode: all of them beside inline data.
+    /// The attributes that are stored in the inode: all of them if it has inline data.
     fn in_inode(&mut self, set: XattrSetId, is_inline: bool) -> Result<&[Xattr], BuildError> {
         if set == XattrSetId::NONE {
             return Ok(&[]);
@@ -104,7 +104,7 @@ impl<'p> Recorder<'p> {
         let known = self.last_set.take();
         let entries = match known.filter(|known| (known.0, known.1) == (set, is_inline)) {
             Some((_, _, entries)) => entries,
-            None if is_inline => entries_of(self.plan.demand.tree, set)?,
+            None if is_inline => entries_of(self.plan.requirements.tree, set)?,
             None => self.plan.divided(set)?.in_inode,
         };
         Ok(&self.last_set.insert((set, is_inline, entries)).2)
@@ -113,25 +113,30 @@ impl<'p> Recorder<'p> {
     /// Returns the attribute of inline data where there is one.
     fn directory(&self, number: InodeNo, inode: &mut Inode) -> Result<Option<Xattr>, BuildError> {
         let plan = self.plan;
-        let demand = &plan.demand;
+        let requirements = &plan.requirements;
         let Some((dir, start)) = plan.directory(number) else { return Ok(None) };
         if let Some(len) = dir.inline {
             return Ok(Some(self.inline_directory(dir, len, inode)));
         }
-        inode.size = u64::from(dir.plan.blocks()) * demand.shape.block_size;
+        inode.size = u64::from(dir.plan.blocks()) * requirements.shape.block_size;
         if dir.plan.is_indexed {
             inode.flags |= InodeFlags::INDEX;
         }
-        self.map(number, &Mapping::new(&demand.shape, &plan.space, start, dir_ranges(dir)), inode);
+        self.map(
+            number,
+            &Mapping::new(&requirements.shape, &plan.space, start, dir_ranges(dir)),
+            inode,
+        );
         Ok(None)
     }
 
-    fn inline_directory(&self, dir: &DirDemand, len: u32, inode: &mut Inode) -> Xattr {
-        let demand = &self.plan.demand;
+    fn inline_directory(&self, dir: &DirRequirements, len: u32, inode: &mut Inode) -> Xattr {
+        let requirements = &self.plan.requirements;
         let mut items = Vec::new();
-        demand.items(dir.node, &mut items);
+        requirements.items(dir.node, &mut items);
         let entries = items.iter().map(|item| NewEntry::new(item.inode, item.file_type, item.name));
-        let format = DirFormat::new(&self.plan.volume.geometry, demand.numbers.of(dir.node), 0);
+        let format =
+            DirFormat::new(&self.plan.volume.geometry, requirements.numbers.of(dir.node), 0);
         let mut value = vec![0; len as usize];
         let fits =
             InlineDirPacker::new(&format).pack(dir.parent, &mut inode.i_block, &mut value, entries);
@@ -148,10 +153,10 @@ impl<'p> Recorder<'p> {
         inode: &mut Inode,
     ) -> Result<Option<Xattr>, BuildError> {
         let plan = self.plan;
-        match plan.demand.storage(id) {
+        match plan.requirements.storage(id) {
             Storage::Inline(len) => {
-                let mut bytes = vec![0; inode.size as usize]; // small: the demand said so
-                let content = plan.demand.tree.open(id)?;
+                let mut bytes = vec![0; inode.size as usize]; // small, by the requirements
+                let content = plan.requirements.tree.open(id)?;
                 content.read_exact_at(&mut bytes, 0)?;
                 content.check_unchanged()?;
                 let (first, rest) = bytes.split_at(bytes.len().min(IN_I_BLOCK));
@@ -167,7 +172,8 @@ impl<'p> Recorder<'p> {
                 Ok(None)
             }
             Storage::InIBlock => {
-                let nothing = Mapping::new(&plan.demand.shape, &plan.space, 0, std::iter::empty());
+                let nothing =
+                    Mapping::new(&plan.requirements.shape, &plan.space, 0, std::iter::empty());
                 self.map(number, &nothing, inode);
                 Ok(None)
             }
@@ -176,17 +182,17 @@ impl<'p> Recorder<'p> {
 
     fn symlink(&self, number: InodeNo, id: NodeId, inode: &mut Inode) {
         let plan = self.plan;
-        if let Some(start) = plan.placement.symlink(&plan.demand, id) {
+        if let Some(start) = plan.placement.symlink(&plan.requirements, id) {
             self.map(number, &plan.one_block(start), inode);
             return;
         }
-        let target = plan.demand.tree.symlink_target(id);
+        let target = plan.requirements.tree.symlink_target(id);
         inode.i_block[..target.len()].copy_from_slice(target);
     }
 
     fn map(&self, number: InodeNo, mapping: &Mapping<'_>, inode: &mut Inode) {
         inode.i_block = mapping.write_map(number, &self.plan.volume.geometry, |_, _| ());
-        if self.plan.demand.shape.has_extents {
+        if self.plan.requirements.shape.has_extents {
             inode.flags |= InodeFlags::EXTENTS;
         }
     }
@@ -194,15 +200,15 @@ impl<'p> Recorder<'p> {
     /// The record of a value with an inode of its own, sealed.
     pub(super) fn ea_file(&self, index: usize, record: &mut [u8]) -> Result<(), BuildError> {
         let plan = self.plan;
-        let number = plan.demand.ea_inode(index);
-        let file = &plan.demand.attributes.ea_files[index];
-        let value = plan.demand.attributes.ea_value(plan.demand.tree, file)?;
+        let number = plan.requirements.ea_inode(index);
+        let file = &plan.requirements.attributes.ea_files[index];
+        let value = plan.requirements.attributes.ea_value(plan.requirements.tree, file)?;
         let mut inode = plan.volume.new_inode(0o100_600, 1);
         inode.size = u64::from(file.size);
         inode.flags |= InodeFlags::EA_INODE;
         let start = plan.placement.ea_files[index];
-        let ranges = ea_ranges(&plan.demand.shape, file.size);
-        let mapping = Mapping::new(&plan.demand.shape, &plan.space, start, ranges);
+        let ranges = ea_ranges(&plan.requirements.shape, file.size);
+        let mapping = Mapping::new(&plan.requirements.shape, &plan.space, start, ranges);
         self.map(number, &mapping, &mut inode);
         let hash = extant_ondisk::xattr::value_hash(&value, plan.volume.geometry.checksum_seed);
         // The value's hash lies where others keep their time of reading.

@@ -1,5 +1,5 @@
-//! The free clusters of a new volume, numbered through: a file's place is then one number, and
-//! where it lies follows.
+//! The free clusters of a new volume, numbered consecutively: a file's place is then one number,
+//! from which its blocks follow.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub(super) struct Space {
 
 /// A run of clusters with the place that it has.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Piece {
+pub(super) struct ClusterRun {
     /// Number of the first cluster.
     pub(super) first: u64,
     /// First block.
@@ -38,7 +38,7 @@ pub(super) struct Piece {
 }
 
 impl Space {
-    /// What is left of the volume besides `used`, which is in whole clusters.
+    /// The clusters of the volume outside of `used`, which is in whole clusters.
     pub(super) fn new(geometry: &Geometry, used: &RunSet) -> Self {
         let cluster_blocks = u64::from(geometry.blocks_per_cluster);
         let (mut runs, mut total) = (Vec::new(), 0);
@@ -58,7 +58,7 @@ impl Space {
     }
 
     /// Where a range of free clusters lies, run by run.
-    pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + '_ {
+    pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = ClusterRun> + '_ {
         let index = self.runs.partition_point(|run| run.first <= range.start).saturating_sub(1);
         let (mut at, mut index) = (range.start, index);
         std::iter::from_fn(move || {
@@ -70,7 +70,7 @@ impl Space {
             let is_last = index + 1 >= self.runs.len();
             let end = if is_last { range.end } else { range.end.min(run.first + run.len) };
             let block = run.block + (at - run.first) * self.cluster_blocks;
-            let piece = Piece { first: at, block, len: end - at };
+            let piece = ClusterRun { first: at, block, len: end - at };
             (at, index) = (end, index + 1);
             Some(piece)
         })

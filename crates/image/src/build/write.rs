@@ -16,12 +16,12 @@ use super::error::BuildError;
 use super::placement::{Mapping, dir_ranges, ea_ranges};
 use super::plan::Plan;
 use super::records::Recorder;
-use super::space::Piece;
-use crate::source::{NodeId, ReadAhead};
+use super::space::ClusterRun;
+use crate::source::{NodeId, SourcePrefetch};
 
 /// Bytes of a window of file data, and the multiple that windows are cut at.
 const WINDOW: u64 = 4 << 20;
-/// Directories and small blocks go into windows of about this many bytes.
+/// Directories and small blocks are put into windows of about this many bytes.
 const SMALL_WINDOW: u64 = 1 << 20;
 /// Windows start at a multiple of this in memory.
 const ALIGNMENT: usize = 4096;
@@ -43,10 +43,10 @@ enum Job {
     Table(GroupNo),
 }
 
-/// What a failed write says.
+/// Errors of a write.
 pub(super) type WriteFailure = dyn Fn(DeviceError) -> BuildError + Sync;
 
-/// Writes everything of the tree. `done` hears of bytes as they are written.
+/// Writes everything of the tree. `done` is called with the number of bytes as they are written.
 pub(super) fn write_tree(
     plan: &Plan<'_>,
     device: &dyn Device,
@@ -83,9 +83,9 @@ pub(super) fn write_tree(
     }
 }
 
-/// All windows in the order of the device, but for the inode tables, which come last.
+/// All windows in the order of the device, except the inode tables, which are last.
 fn jobs(plan: &Plan<'_>) -> Vec<Job> {
-    let shape = &plan.demand.shape;
+    let shape = &plan.requirements.shape;
     let (placement, space) = (&plan.placement, &plan.space);
     let mut jobs = Vec::new();
     let mut first = 0;
@@ -98,9 +98,9 @@ fn jobs(plan: &Plan<'_>) -> Vec<Job> {
     jobs.push(Job::Dirs(first..placement.dirs.len()));
     let step = (SMALL_WINDOW / shape.cluster_size()).max(1) as usize;
     let parts = |len: usize| (0..len).step_by(step).map(move |at| at..len.min(at + step));
-    jobs.extend(parts(plan.demand.symlinks.len()).map(Job::Symlinks));
-    jobs.extend(parts(plan.demand.attributes.blocks.len()).map(Job::Attributes));
-    jobs.extend((0..plan.demand.attributes.ea_files.len()).map(Job::EaFile));
+    jobs.extend(parts(plan.requirements.symlinks.len()).map(Job::Symlinks));
+    jobs.extend(parts(plan.requirements.attributes.blocks.len()).map(Job::Attributes));
+    jobs.extend((0..plan.requirements.attributes.ea_files.len()).map(Job::EaFile));
     let window_blocks = WINDOW / shape.block_size;
     for piece in space.pieces(placement.data..placement.end) {
         let (mut at, mut block) = (piece.first, piece.block);
@@ -122,7 +122,7 @@ struct Window<'b> {
     first: u64,
     cluster_blocks: u64,
     block_size: u64,
-    pieces: Vec<Piece>,
+    pieces: Vec<ClusterRun>,
     bytes: &'b mut [u8],
 }
 
@@ -138,7 +138,8 @@ impl Window<'_> {
 
     /// The bytes of a block that lies in it.
     fn block(&mut self, block: BlockNo) -> Option<&mut [u8]> {
-        let blocks = |piece: &Piece| piece.block..piece.block + piece.len * self.cluster_blocks;
+        let blocks =
+            |piece: &ClusterRun| piece.block..piece.block + piece.len * self.cluster_blocks;
         let piece = self.pieces.iter().find(|piece| blocks(piece).contains(&block.0))?;
         let at = (piece.first - self.first) * self.cluster_blocks + (block.0 - piece.block);
         let at = (at * self.block_size) as usize;
@@ -168,7 +169,7 @@ struct Worker<'a, 'p> {
     /// The file of the last window.
     last_file: Option<(NodeId, Mapping<'p>)>,
     buffer: AlignedBuffer,
-    ahead: ReadAhead,
+    ahead: SourcePrefetch,
 }
 
 impl<'a, 'p> Worker<'a, 'p> {
@@ -189,7 +190,7 @@ impl<'a, 'p> Worker<'a, 'p> {
             items: Vec::new(),
             last_file: None,
             buffer,
-            ahead: ReadAhead::default(),
+            ahead: SourcePrefetch::default(),
         }
     }
 
@@ -233,7 +234,7 @@ impl<'a, 'p> Worker<'a, 'p> {
         if clusters.is_empty() {
             return Ok(());
         }
-        let shape = &self.plan.demand.shape;
+        let shape = &self.plan.requirements.shape;
         let len = ((clusters.end - clusters.start) * shape.cluster_size()) as usize;
         let mut buffer = std::mem::replace(&mut self.buffer, AlignedBuffer::new(0, ALIGNMENT));
         if buffer.len() < len {
@@ -266,7 +267,7 @@ impl<'a, 'p> Worker<'a, 'p> {
 
     fn fill_data(&mut self, window: &mut Window<'_>) -> Result<(), BuildError> {
         let plan = self.plan;
-        let demand = &plan.demand;
+        let requirements = &plan.requirements;
         let clusters = window.pieces.first().map_or(0..0, |first| {
             let last = window.pieces.last().unwrap_or(first);
             first.first..last.first + last.len
@@ -274,19 +275,19 @@ impl<'a, 'p> Worker<'a, 'p> {
         let starts = &plan.placement.files;
         let first = starts.partition_point(|start| *start <= clusters.start).saturating_sub(1);
         let overlapping = starts[first..].iter().take_while(|start| **start < clusters.end).count();
-        for &id in &demand.files[first..first + overlapping] {
+        for &id in &requirements.files[first..first + overlapping] {
             // A file of many windows has its ranges counted once by each worker.
             let known = self.last_file.take().filter(|(known, _)| *known == id);
             let Some(known) = known.or_else(|| Some((id, plan.file(id)?))) else { continue };
             let mapping = &self.last_file.insert(known).1;
-            let size = demand.tree.node(id).size();
+            let size = requirements.tree.node(id).size();
             let mut content = None;
             for (block, part) in mapping.within(clusters.clone()) {
                 let content = match &content {
                     Some(content) => content,
-                    None => content.insert(demand.tree.open(id)?),
+                    None => content.insert(requirements.tree.open(id)?),
                 };
-                let offset = block.0 * demand.shape.block_size;
+                let offset = block.0 * requirements.shape.block_size;
                 let bytes = window.clusters(part);
                 let len = (bytes.len() as u64).min(size - offset) as usize;
                 content.read_with(&mut self.ahead, &mut bytes[..len], offset)?;
@@ -296,7 +297,7 @@ impl<'a, 'p> Worker<'a, 'p> {
             }
             let map = mapping.map();
             if map.start < clusters.end && map.end > clusters.start {
-                window.put_map(mapping, demand.numbers.of(id), plan);
+                window.put_map(mapping, requirements.numbers.of(id), plan);
             }
         }
         Ok(())
@@ -304,23 +305,23 @@ impl<'a, 'p> Worker<'a, 'p> {
 
     fn fill_dirs(&mut self, dirs: Range<usize>, window: &mut Window<'_>) -> Result<(), BuildError> {
         let plan = self.plan;
-        let demand = &plan.demand;
+        let requirements = &plan.requirements;
         for index in dirs {
-            let dir = &demand.dirs[index];
+            let dir = &requirements.dirs[index];
             if dir.inline.is_some() {
                 continue;
             }
-            let number = demand.numbers.of(dir.node);
-            demand.items(dir.node, &mut self.items);
+            let number = requirements.numbers.of(dir.node);
+            requirements.items(dir.node, &mut self.items);
             // Puts the names into their order; the plan itself is known.
-            let plan_again = demand.packer.plan(&mut self.items);
+            let plan_again = requirements.packer.plan(&mut self.items);
             debug_assert_eq!(plan_again, Ok(dir.plan));
             let start = plan.placement.dirs[index];
-            let mapping = Mapping::new(&demand.shape, &plan.space, start, dir_ranges(dir));
+            let mapping = Mapping::new(&requirements.shape, &plan.space, start, dir_ranges(dir));
             let len = dir.plan.blocks() as usize * plan.volume.geometry.block_len();
             let bytes = &mut window.clusters(mapping.data())[..len];
             let seed = plan.seed_of(number);
-            demand.packer.write(&dir.plan, number, dir.parent, seed, &self.items, bytes);
+            requirements.packer.write(&dir.plan, number, dir.parent, seed, &self.items, bytes);
             window.put_map(&mapping, number, plan);
         }
         Ok(())
@@ -331,10 +332,10 @@ impl<'a, 'p> Worker<'a, 'p> {
         links: Range<usize>,
         window: &mut Window<'_>,
     ) -> Result<(), BuildError> {
-        let demand = &self.plan.demand;
+        let requirements = &self.plan.requirements;
         for index in links {
             let cluster = self.plan.placement.symlinks + index as u64;
-            let target = demand.tree.symlink_target(demand.symlinks[index]);
+            let target = requirements.tree.symlink_target(requirements.symlinks[index]);
             window.clusters(cluster..cluster + 1)[..target.len()].copy_from_slice(target);
         }
         Ok(())
@@ -347,7 +348,7 @@ impl<'a, 'p> Worker<'a, 'p> {
     ) -> Result<(), BuildError> {
         let plan = self.plan;
         for index in blocks {
-            let (set, sharing) = plan.demand.attributes.blocks[index];
+            let (set, sharing) = plan.requirements.attributes.blocks[index];
             let cluster = plan.placement.attributes + index as u64;
             let bytes =
                 &mut window.clusters(cluster..cluster + 1)[..plan.volume.geometry.block_len()];
@@ -360,14 +361,14 @@ impl<'a, 'p> Worker<'a, 'p> {
 
     fn fill_ea_file(&mut self, index: usize, window: &mut Window<'_>) -> Result<(), BuildError> {
         let plan = self.plan;
-        let demand = &plan.demand;
-        let file = &demand.attributes.ea_files[index];
-        let value = demand.attributes.ea_value(demand.tree, file)?;
+        let requirements = &plan.requirements;
+        let file = &requirements.attributes.ea_files[index];
+        let value = requirements.attributes.ea_value(requirements.tree, file)?;
         let start = plan.placement.ea_files[index];
-        let ranges = ea_ranges(&demand.shape, file.size);
-        let mapping = Mapping::new(&demand.shape, &plan.space, start, ranges);
+        let ranges = ea_ranges(&requirements.shape, file.size);
+        let mapping = Mapping::new(&requirements.shape, &plan.space, start, ranges);
         window.clusters(mapping.data())[..value.len()].copy_from_slice(&value);
-        window.put_map(&mapping, demand.ea_inode(index), plan);
+        window.put_map(&mapping, requirements.ea_inode(index), plan);
         Ok(())
     }
 
@@ -386,15 +387,15 @@ impl<'a, 'p> Worker<'a, 'p> {
             bytes[at..at + size].copy_from_slice(known);
         }
         let root = Some((InodeNo::ROOT, NodeId::ROOT));
-        let lost_found = plan.demand.lost_found.map(|node| (InodeNo::FIRST_ORDINARY, node));
+        let lost_found = plan.requirements.lost_found.map(|node| (InodeNo::FIRST_ORDINARY, node));
         let special = [root, lost_found].into_iter().flatten();
         let special = special.filter(|(number, _)| inodes.contains(&number.0));
-        for (number, node) in special.chain(plan.demand.numbers.nodes(inodes.clone())) {
+        for (number, node) in special.chain(plan.requirements.numbers.nodes(inodes.clone())) {
             let at = (number.0 - first) as usize * size;
             self.recorder.node(number, node, &mut bytes[at..at + size])?;
         }
-        for index in 0..plan.demand.attributes.ea_files.len() {
-            let number = plan.demand.ea_inode(index).0;
+        for index in 0..plan.requirements.attributes.ea_files.len() {
+            let number = plan.requirements.ea_inode(index).0;
             if inodes.contains(&number) {
                 let at = (number - first) as usize * size;
                 self.recorder.ea_file(index, &mut bytes[at..at + size])?;

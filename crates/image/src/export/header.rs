@@ -1,5 +1,5 @@
-//! The records of an archive before a file's data: a ustar header, with pax records before it for
-//! what it cannot say.
+//! The records of an archive before a file's data: a ustar header, preceded by pax records for
+//! fields that do not fit into it.
 
 use std::io::Write as _;
 
@@ -17,7 +17,7 @@ const PREFIX_LEN: usize = 155;
 
 /// The type of a member.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum MemberKind {
     Regular,
     HardLink,
     Symlink,
@@ -27,7 +27,7 @@ pub(super) enum Kind {
     Fifo,
 }
 
-impl Kind {
+impl MemberKind {
     fn flag(self) -> u8 {
         match self {
             Self::Regular => b'0',
@@ -44,7 +44,7 @@ impl Kind {
 /// A member of the archive.
 #[derive(Clone, Debug)]
 pub(super) struct Member<'a> {
-    pub(super) kind: Kind,
+    pub(super) kind: MemberKind,
     /// With a slash at a directory's end.
     pub(super) path: &'a [u8],
     /// The target of a symlink, or the first name of a hard link.
@@ -76,7 +76,7 @@ impl Member<'_> {
             pax.number("GNU.sparse.minor", 0);
             pax.bytes(b"GNU.sparse.name", path);
             pax.number("GNU.sparse.realsize", size);
-            sparse_name = beside(path, b"GNUSparseFile.0");
+            sparse_name = sibling(path, b"GNUSparseFile.0");
             path = &sparse_name;
         }
         let (prefix, name) = split(path).unwrap_or_else(|| {
@@ -147,7 +147,7 @@ impl Fields<'_> {
         let mut record = [0; RECORD];
         let mut put = |at: usize, bytes: &[u8]| record[at..at + bytes.len()].copy_from_slice(bytes);
         let octal = |number: u64, digits: usize, limit: u64| {
-            // What does not fit is said by a pax record.
+            // A pax record holds a field that does not fit.
             let number = if number > limit { 0 } else { number };
             format!("{number:0digits$o}").into_bytes()
         };
@@ -188,7 +188,7 @@ impl Pax {
         add_record(&mut self.records, key, value);
     }
 
-    /// The extended header, if there is anything to say.
+    /// The extended header, if it is needed.
     fn write(&self, path: &[u8], out: &mut Vec<u8>) {
         if self.records.is_empty() {
             return;
@@ -199,7 +199,7 @@ impl Pax {
             add_record(&mut records, b"hdrcharset", b"BINARY");
         }
         records.extend(&self.records);
-        let name = beside(path, b"PaxHeaders");
+        let name = sibling(path, b"PaxHeaders");
         let (prefix, name) = split(&name).unwrap_or((&[], cut(&name, NAME_LEN)));
         let fields = Fields {
             name,
@@ -274,8 +274,8 @@ fn cut(bytes: &[u8], len: usize) -> &[u8] {
     &bytes[..bytes.len().min(len)]
 }
 
-/// `DIR/between/NAME` of `DIR/NAME`: a name for what belongs to a member.
-fn beside(path: &[u8], between: &[u8]) -> Vec<u8> {
+/// `DIR/between/NAME` of `DIR/NAME`: a name for a header of a member.
+fn sibling(path: &[u8], between: &[u8]) -> Vec<u8> {
     let path = path.strip_suffix(b"/").unwrap_or(path);
     let at = path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
     let (dir, name) = path.split_at(at);
@@ -322,7 +322,7 @@ mod tests {
 
     fn member(path: &[u8]) -> Member<'_> {
         Member {
-            kind: Kind::Regular,
+            kind: MemberKind::Regular,
             path,
             link: b"",
             mode: 0o644,

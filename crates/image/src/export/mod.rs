@@ -14,7 +14,7 @@ use std::num::NonZeroUsize;
 use crossbeam::channel::{Receiver, Sender, bounded};
 use extant_reader::{LoadedInode, VolumeRead};
 
-use plan::{Chunk, Part, Planner};
+use plan::{Chunk, ChunkPart, Planner};
 
 pub use plan::Problem;
 
@@ -38,7 +38,7 @@ impl Default for Options {
     }
 }
 
-/// What an archive holds.
+/// Counts of an archive.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Summary {
     /// Members, hard links among them.
@@ -49,9 +49,9 @@ pub struct Summary {
     pub losses: u64,
 }
 
-/// Writes the tree below `start` to `out`. Members are named from `./`; a `start` that is no
-/// directory is the only member, named by `name`. What cannot be read is left out, or filled with
-/// zeros where its header was written before, and told to `on_problem`.
+/// Writes the tree below `start` to `out`. Members are named from `./`; a `start` that is not a
+/// directory is the only member, named by `name`. Unreadable files are left out, or filled with
+/// zeros if their header was written before, and passed to `on_problem`.
 ///
 /// # Errors
 /// `out` failed.
@@ -123,19 +123,19 @@ fn write_all(
     Ok(summary)
 }
 
-/// Reads the data of a chunk. What cannot be read is zeros.
+/// Reads the data of a chunk. Unreadable data become zeros.
 fn fill<V: VolumeRead>(volume: &V, chunk: Chunk) -> Ready {
     let mut bytes = vec![0; chunk.len];
     let mut problems = chunk.problems;
     let mut at = 0;
     for part in &chunk.parts {
         match part {
-            Part::Bytes(range) => {
+            ChunkPart::Bytes(range) => {
                 bytes[at..at + range.len()].copy_from_slice(&chunk.text[range.clone()]);
                 at += range.len();
             }
-            Part::Zeros(len) => at += len,
-            Part::Data { file, path, offset, len } => {
+            ChunkPart::Zeros(len) => at += len,
+            ChunkPart::Data { file, path, offset, len } => {
                 let target = &mut bytes[at..at + len];
                 let what = match volume.read_loaded(file, *offset, target) {
                     Ok(count) if count == *len => None,

@@ -9,7 +9,7 @@ use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::FileType;
 use extant_reader::{AclKind, Error, LoadedInode, VolumeRead};
 
-use super::header::{Kind, Member, RECORD, sparse_map};
+use super::header::{Member, MemberKind, RECORD, sparse_map};
 
 /// Bytes of a chunk: read at once, written at once.
 const CHUNK: usize = 1 << 20;
@@ -19,9 +19,9 @@ const LEAST_HOLE: u64 = 4096;
 /// Something that the archive lacks, or has in another form than the volume.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Problem {
-    /// The path from the root of what was exported, with a slash in front.
+    /// The path from the exported root, with a leading slash.
     pub path: Vec<u8>,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
     /// Whether something is lost. A socket, which no archive can hold, is not counted as lost.
     pub is_loss: bool,
@@ -30,8 +30,8 @@ pub struct Problem {
 /// A piece of the archive that is read and written at once.
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
-    pub(super) parts: Vec<Part>,
-    /// What [`Part::Bytes`] are ranges of.
+    pub(super) parts: Vec<ChunkPart>,
+    /// The bytes that [`ChunkPart::Bytes`] are ranges of.
     pub(super) text: Vec<u8>,
     pub(super) len: usize,
     pub(super) members: u64,
@@ -40,7 +40,7 @@ pub(super) struct Chunk {
 
 /// A piece of a chunk.
 #[derive(Debug)]
-pub(super) enum Part {
+pub(super) enum ChunkPart {
     Bytes(Range<usize>),
     Data { file: Arc<LoadedInode>, path: Arc<[u8]>, offset: u64, len: usize },
     Zeros(usize),
@@ -49,7 +49,7 @@ pub(super) enum Part {
 /// Walks the tree and sends chunks on.
 pub(super) struct Planner<'v, V, F> {
     volume: &'v V,
-    /// Takes a chunk; false when nobody wants more.
+    /// Takes a chunk; false if the receiver has ended.
     send: F,
     chunk: Chunk,
     is_wanted: bool,
@@ -59,7 +59,7 @@ pub(super) struct Planner<'v, V, F> {
     walked: HashSet<InodeNo>,
 }
 
-/// A name that is still to be walked: its path with a slash in front.
+/// A name that is still to be walked: its path with a leading slash.
 struct Waiting {
     parent: Arc<[u8]>,
     name: Vec<u8>,
@@ -135,7 +135,7 @@ impl<'v, V: VolumeRead, F: FnMut(Chunk) -> bool> Planner<'v, V, F> {
             }
             Err(error) => self.lose(path.to_vec(), error),
         }
-        // The last comes off the stack first.
+        // The last name is popped first.
         waiting[first..].sort_by(|a, b| b.name.cmp(&a.name));
     }
 
@@ -143,26 +143,26 @@ impl<'v, V: VolumeRead, F: FnMut(Chunk) -> bool> Planner<'v, V, F> {
         self.chunk.problems.push(Problem { path, what: what.to_string(), is_loss: true });
     }
 
-    /// Plans one member. `path` has a slash in front, or is empty for the root.
+    /// Plans one member. `path` has a leading slash, or is empty for the root.
     fn member(&mut self, file: LoadedInode, path: Vec<u8>) {
         let kind = match file.file_type() {
-            FileType::Regular => Kind::Regular,
-            FileType::Directory => Kind::Directory,
-            FileType::Symlink => Kind::Symlink,
-            FileType::CharDevice => Kind::CharDevice,
-            FileType::BlockDevice => Kind::BlockDevice,
-            FileType::Fifo => Kind::Fifo,
+            FileType::Regular => MemberKind::Regular,
+            FileType::Directory => MemberKind::Directory,
+            FileType::Symlink => MemberKind::Symlink,
+            FileType::CharDevice => MemberKind::CharDevice,
+            FileType::BlockDevice => MemberKind::BlockDevice,
+            FileType::Fifo => MemberKind::Fifo,
             FileType::Socket => {
                 let what = "a socket: no archive can hold it".to_owned();
                 self.chunk.problems.push(Problem { path, what, is_loss: false });
                 return;
             }
         };
-        if file.is_encrypted() && kind == Kind::Regular {
+        if file.is_encrypted() && kind == MemberKind::Regular {
             return self.lose(path, "encrypted: the contents cannot be read");
         }
         let mut name = [b".", &path[..]].concat();
-        if kind == Kind::Directory {
+        if kind == MemberKind::Directory {
             name.push(b'/');
         } else if file.links > 1
             && let Some(first) = self.first_names.get(&file.number)
@@ -171,7 +171,7 @@ impl<'v, V: VolumeRead, F: FnMut(Chunk) -> bool> Planner<'v, V, F> {
             return self.hard_link(&file, &name, &first);
         }
         let link = match kind {
-            Kind::Symlink => self.volume.read_link(file.number),
+            MemberKind::Symlink => self.volume.read_link(file.number),
             _ => Ok(Vec::new()),
         };
         let link = match link {
@@ -205,7 +205,7 @@ impl<'v, V: VolumeRead, F: FnMut(Chunk) -> bool> Planner<'v, V, F> {
             default_acl: attributes.default.as_ref(),
         };
         self.head(&member);
-        if kind != Kind::Directory && file.links > 1 {
+        if kind != MemberKind::Directory && file.links > 1 {
             // Only a member that is in the archive can be linked to.
             self.first_names.insert(file.number, name);
         }
@@ -215,7 +215,7 @@ impl<'v, V: VolumeRead, F: FnMut(Chunk) -> bool> Planner<'v, V, F> {
 
     fn hard_link(&mut self, file: &LoadedInode, name: &[u8], first: &[u8]) {
         self.head(&Member {
-            kind: Kind::HardLink,
+            kind: MemberKind::HardLink,
             path: name,
             link: first,
             mode: file.permissions(),
@@ -246,14 +246,14 @@ impl<'v, V: VolumeRead, F: FnMut(Chunk) -> bool> Planner<'v, V, F> {
         self.chunk.text.extend(bytes);
         let end = self.chunk.text.len();
         match self.chunk.parts.last_mut() {
-            Some(Part::Bytes(range)) if range.end == start => range.end = end,
-            _ => self.chunk.parts.push(Part::Bytes(start..end)),
+            Some(ChunkPart::Bytes(range)) if range.end == start => range.end = end,
+            _ => self.chunk.parts.push(ChunkPart::Bytes(start..end)),
         }
         self.chunk.len += bytes.len();
         self.hand_on_full();
     }
 
-    /// Plans the segments one behind the other, and zeros to the end of the record.
+    /// Plans the segments one after the other, and zeros to the end of the record.
     fn data(&mut self, file: LoadedInode, path: Vec<u8>, segments: &[Range<u64>]) {
         let (file, path) = (Arc::new(file), Arc::<[u8]>::from(path));
         let mut total = 0_u64;
@@ -262,7 +262,7 @@ impl<'v, V: VolumeRead, F: FnMut(Chunk) -> bool> Planner<'v, V, F> {
             while offset < segment.end && self.is_wanted {
                 let room = CHUNK.saturating_sub(self.chunk.len).max(1) as u64;
                 let len = (segment.end - offset).min(room);
-                self.chunk.parts.push(Part::Data {
+                self.chunk.parts.push(ChunkPart::Data {
                     file: file.clone(),
                     path: path.clone(),
                     offset,
@@ -276,7 +276,7 @@ impl<'v, V: VolumeRead, F: FnMut(Chunk) -> bool> Planner<'v, V, F> {
         }
         let padding = (total.next_multiple_of(RECORD as u64) - total) as usize;
         if padding > 0 {
-            self.chunk.parts.push(Part::Zeros(padding));
+            self.chunk.parts.push(ChunkPart::Zeros(padding));
             self.chunk.len += padding;
             self.hand_on_full();
         }
@@ -294,7 +294,7 @@ impl<'v, V: VolumeRead, F: FnMut(Chunk) -> bool> Planner<'v, V, F> {
     }
 }
 
-/// What of a file follows its header.
+/// The data of a file after its header.
 #[derive(Default)]
 struct Data {
     /// The map of a sparse file; empty for others.
@@ -303,8 +303,8 @@ struct Data {
 }
 
 impl Data {
-    fn of<V: VolumeRead>(volume: &V, file: &LoadedInode, kind: Kind) -> Result<Self, Error> {
-        if kind != Kind::Regular || file.size == 0 {
+    fn of<V: VolumeRead>(volume: &V, file: &LoadedInode, kind: MemberKind) -> Result<Self, Error> {
+        if kind != MemberKind::Regular || file.size == 0 {
             return Ok(Self::default());
         }
         let whole = Self { map: Vec::new(), segments: std::iter::once(0..file.size).collect() };
@@ -337,8 +337,8 @@ impl Data {
     }
 }
 
-/// Whether blocks may be counted that hold no data: unwritten ones, or some past the end. Extents
-/// alone tell.
+/// Whether counted blocks may hold no data: unwritten ones, or some past the end. Only extents show
+/// it.
 fn has_room_past(file: &LoadedInode) -> bool {
     file.is_extent_mapped()
 }

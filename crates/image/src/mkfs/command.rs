@@ -19,14 +19,14 @@ use extant_storage::{Access, DeviceUrl, Opened, Schemes, UrlError, stat_host};
 use super::config::{CONFIG_VARIABLE, Config};
 use super::error::{Conflict, MkfsError, SizeError};
 use super::external_journal;
-use super::figures::{DeviceFacts, Figures, figures};
 use super::identity::{EPOCH_VARIABLE, Identity};
 use super::options::{Options, Program};
+use super::params::{DeviceInfo, FsParams, params};
 use super::volume::NewVolume;
 use super::write::WriteRules;
 use super::{bad_blocks, numbers, probe, report};
 
-/// What the process's environment says.
+/// Settings from the process's environment.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// The schemes that the device's name may have.
@@ -65,13 +65,13 @@ impl Environment {
     }
 }
 
-/// Where the command speaks, and whom it asks.
-pub trait Dialogue {
+/// The output of the command, and its prompts.
+pub trait Prompt {
     /// Text for standard output, lines ended.
     fn say(&mut self, text: &str);
     /// A remark for standard error.
     fn warn(&mut self, text: &str);
-    /// A question that only `y` answers with yes; no where there is nobody to ask.
+    /// Asks a question to which only `y` means yes; no if there is no terminal.
     fn confirm(&mut self, question: &str) -> bool;
 }
 
@@ -83,39 +83,39 @@ pub fn run<I>(
     program: Program,
     words: I,
     environment: &Environment,
-    dialogue: &mut dyn Dialogue,
+    prompt: &mut dyn Prompt,
 ) -> Result<(), MkfsError>
 where
     I: IntoIterator<Item = OsString>,
 {
     let options = Options::parse(words)?;
     if options.version {
-        dialogue.warn(&format!("{} (extant {})", program.name(), env!("CARGO_PKG_VERSION")));
+        prompt.warn(&format!("{} (extant {})", program.name(), env!("CARGO_PKG_VERSION")));
         return Ok(());
     }
     refuse_what_is_missing(&options)?;
     let config = Config::load(environment.config.as_deref())?;
     let existing = Existing::find(&options, &environment.schemes)?;
-    let facts = device_facts(&options.device, &existing, environment)?;
-    let figures = figures(program, &options, &config, &facts)?;
-    for warning in &figures.warnings {
-        dialogue.warn(warning);
+    let info = device_info(&options.device, &existing, environment)?;
+    let params = params(program, &options, &config, &info)?;
+    for warning in &params.warnings {
+        prompt.warn(warning);
     }
     if let Some(warning) = options.label_warning() {
-        dialogue.warn(&warning);
+        prompt.warn(&warning);
     }
-    let identity = Identity::new(&options, &figures, environment.epoch.as_deref())?;
+    let identity = Identity::new(&options, &params, environment.epoch.as_deref())?;
     let undo_dir = environment.undo_dir.clone();
-    let command = Command { options, existing, facts, figures, identity, undo_dir };
+    let command = Command { options, existing, info, params, identity, undo_dir };
     command.refuse_size_beyond_device()?;
-    command.ask_before_overwriting(dialogue)?;
-    let outcome = if command.figures.is_journal_device() {
-        command.make_journal_device(dialogue)
+    command.confirm_overwrite(prompt)?;
+    let outcome = if command.params.is_journal_device() {
+        command.make_journal_device(prompt)
     } else {
-        command.make_volume(dialogue)
+        command.make_volume(prompt)
     };
     if outcome.is_err() && command.is_made_here() {
-        // What is half made helps nobody; where it cannot be removed there was none.
+        // A partial image is useless; a failure to remove it is ignored.
         let _ = fs::remove_file(&command.options.device);
     }
     outcome
@@ -130,7 +130,7 @@ fn refuse_what_is_missing(options: &Options) -> Result<(), MkfsError> {
 }
 
 impl Options {
-    /// What is to be said of a label that the superblock has no room for.
+    /// The warning about a label that is too long for the superblock.
     pub fn label_warning(&self) -> Option<String> {
         let label = self.label.as_deref().filter(|label| label.len() > 16)?;
         let cut = String::from_utf8_lossy(&label[..16]);
@@ -139,49 +139,50 @@ impl Options {
 }
 
 /// Sizes of the device, from the system and the environment. A file that is not there yet has none.
-fn device_facts(
+fn device_info(
     path: &Path,
     existing: &Existing,
     environment: &Environment,
-) -> Result<DeviceFacts, MkfsError> {
+) -> Result<DeviceInfo, MkfsError> {
     let failed = |source| MkfsError::Io { path: path.to_owned(), source };
-    let mut facts = DeviceFacts {
+    let mut info = DeviceInfo {
         size: None,
         logical_sector: 512,
         physical_sector: 512,
         first_meta_bg: environment.first_meta_bg,
     };
     if let Existing::Part { opened } = existing {
-        facts.size = Some(opened.device.size());
-        facts.logical_sector = opened.device.sector_size();
+        info.size = Some(opened.device.size());
+        info.logical_sector = opened.device.sector_size();
     }
     match fs::metadata(path) {
-        _ if facts.size.is_some() => {}
+        _ if info.size.is_some() => {}
         Ok(metadata) => {
             let device = FileDevice::open(path)?;
-            facts.size = Some(device.size());
-            facts.logical_sector = device.sector_size();
+            info.size = Some(device.size());
+            info.logical_sector = device.sector_size();
             if metadata.file_type().is_block_device() {
                 let bytes = rustix::fs::ioctl_blkpbszget(device.file());
-                facts.physical_sector = bytes.map_err(|errno| failed(errno.into()))?;
+                info.physical_sector = bytes.map_err(|errno| failed(errno.into()))?;
             }
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed(error)),
     }
-    facts.logical_sector = environment.logical_sector.unwrap_or(facts.logical_sector);
-    facts.physical_sector =
-        environment.physical_sector.unwrap_or(facts.physical_sector).max(facts.logical_sector);
-    Ok(facts)
+    info.logical_sector = environment.logical_sector.unwrap_or(info.logical_sector);
+    info.physical_sector =
+        environment.physical_sector.unwrap_or(info.physical_sector).max(info.logical_sector);
+    Ok(info)
 }
 
-/// What the device's name means.
+/// The kind of the device.
 enum Existing {
     /// A whole file or block device, or a file to be made.
     Whole,
-    /// A partition, a slice, or what layers show: it keeps its size.
+    /// A partition, a slice, or a layered device: it keeps its size.
     Part {
-        /// Opened once, so that a key is asked for once: to be written, unless nothing is.
+        /// Opened once, so that the user is asked for a key once: for writing, unless nothing is
+        /// written.
         opened: Opened,
     },
 }
@@ -212,20 +213,20 @@ fn to_write(options: &Options) -> FileDeviceOptions {
 struct Command {
     options: Options,
     existing: Existing,
-    facts: DeviceFacts,
-    figures: Figures,
+    info: DeviceInfo,
+    params: FsParams,
     identity: Identity,
     undo_dir: Option<OsString>,
 }
 
-/// What the volume is made on.
-struct Target {
+/// The device of the volume.
+struct MkfsTarget {
     opened: Opened,
     /// Keeps what is overwritten.
     undo: Option<Arc<UndoDevice>>,
 }
 
-impl Target {
+impl MkfsTarget {
     fn device(&self) -> &dyn Device {
         match &self.undo {
             Some(undo) => &**undo,
@@ -244,16 +245,16 @@ impl Target {
 impl Command {
     /// Whether the file was not there before.
     fn is_made_here(&self) -> bool {
-        self.facts.size.is_none() && !self.options.dry_run
+        self.info.size.is_none() && !self.options.dry_run
     }
 
     fn offset(&self) -> u64 {
-        self.figures.extended.offset.unwrap_or(0)
+        self.params.extended.offset.unwrap_or(0)
     }
 
     /// Bytes from the device's start to the volume's end.
     fn end(&self) -> Result<u64, MkfsError> {
-        let bytes = self.figures.blocks.checked_mul(u64::from(self.figures.block_size));
+        let bytes = self.params.blocks.checked_mul(u64::from(self.params.block_size));
         bytes
             .and_then(|bytes| bytes.checked_add(self.offset()))
             .filter(|end| i64::try_from(*end).is_ok())
@@ -269,7 +270,7 @@ impl Command {
 
     fn refuse_size_beyond_device(&self) -> Result<(), MkfsError> {
         let end = self.end()?;
-        match self.facts.size {
+        match self.info.size {
             Some(size) if self.keeps_its_size() && end > size => {
                 Err(SizeError::BeyondDevice { end, size }.into())
             }
@@ -277,8 +278,8 @@ impl Command {
         }
     }
 
-    fn ask_before_overwriting(&self, dialogue: &mut dyn Dialogue) -> Result<(), MkfsError> {
-        if self.facts.size.is_none() {
+    fn confirm_overwrite(&self, prompt: &mut dyn Prompt) -> Result<(), MkfsError> {
+        if self.info.size.is_none() {
             return Ok(());
         }
         let device: Arc<dyn Device> = match &self.existing {
@@ -289,21 +290,21 @@ impl Command {
         let path = self.options.device.clone();
         if self.options.dry_run || self.options.force > 0 {
             if !self.options.quiet || self.options.dry_run {
-                dialogue.warn(&format!("{} contains {found}", path.display()));
+                prompt.warn(&format!("{} contains {found}", path.display()));
             }
             return Ok(());
         }
         let question = format!("{} contains {found}\nProceed anyway? (y,N) ", path.display());
-        if dialogue.confirm(&question) { Ok(()) } else { Err(MkfsError::Occupied { path, found }) }
+        if prompt.confirm(&question) { Ok(()) } else { Err(MkfsError::Occupied { path, found }) }
     }
 
     /// The device, had exclusively; a file is made or grown to the volume's end.
-    fn open(&self) -> Result<Target, MkfsError> {
+    fn open(&self) -> Result<MkfsTarget, MkfsError> {
         let end = self.end()?;
         let opened = match &self.existing {
             Existing::Part { opened } => opened.clone(),
             Existing::Whole => {
-                let options = to_write(&self.options).create(self.facts.size.is_none());
+                let options = to_write(&self.options).create(self.info.size.is_none());
                 let device = options.open(&self.options.device)?;
                 if !device.is_block_device() && device.size() < end {
                     device.set_len(end)?;
@@ -320,17 +321,17 @@ impl Command {
             }
             None => None,
         };
-        Ok(Target { opened, undo })
+        Ok(MkfsTarget { opened, undo })
     }
 
-    fn make_volume(&self, dialogue: &mut dyn Dialogue) -> Result<(), MkfsError> {
+    fn make_volume(&self, prompt: &mut dyn Prompt) -> Result<(), MkfsError> {
         let journal = match &self.options.journal.device {
-            Some(name) => Some(external_journal::find(name, &self.figures)?),
+            Some(name) => Some(external_journal::find(name, &self.params)?),
             None => None,
         };
         let target = if self.options.dry_run { None } else { Some(self.open()?) };
-        let bad = self.bad_blocks(target.as_ref().map(Target::device))?;
-        let mut volume = NewVolume::new(self.figures.clone(), self.identity.clone(), &bad)?;
+        let bad = self.bad_blocks(target.as_ref().map(MkfsTarget::device))?;
+        let mut volume = NewVolume::new(self.params.clone(), self.identity.clone(), &bad)?;
         refuse_bad_start(&volume, &bad)?;
         volume.add_special_inodes(&bad)?;
         volume.add_huge_files()?;
@@ -340,19 +341,19 @@ impl Command {
         }
         if !self.options.quiet || self.options.dry_run {
             let text = report::description(
-                &self.figures,
+                &self.params,
                 &self.identity,
                 Some(&volume),
                 self.options.verbose,
             );
-            dialogue.say(&text);
+            prompt.say(&text);
         }
         let Some(target) = target else { return Ok(()) };
-        let is_old = self.facts.size.is_some() && target.undo.is_none();
+        let is_old = self.info.size.is_some() && target.undo.is_none();
         let rules = WriteRules {
             offset: self.offset(),
-            discard: self.figures.discard && !self.options.super_only && is_old,
-            prezeroed: self.figures.extended.assume_storage_prezeroed.unwrap_or(false),
+            discard: self.params.discard && !self.options.super_only && is_old,
+            prezeroed: self.params.extended.assume_storage_prezeroed.unwrap_or(false),
             super_only: self.options.super_only,
             one_thread: target.opened.is_simulated(),
         };
@@ -362,19 +363,19 @@ impl Command {
             journal.add_user(self.identity.uuid)?;
         }
         if !self.options.quiet {
-            dialogue.say(&report::done(&self.figures, self.options.super_only));
-            dialogue.say(&report::remarks(&self.figures, &self.identity));
+            prompt.say(&report::done(&self.params, self.options.super_only));
+            prompt.say(&report::remarks(&self.params, &self.identity));
         }
         Ok(())
     }
 
     fn bad_blocks(&self, device: Option<&dyn Device>) -> Result<RunSet, MkfsError> {
         let mut bad = match &self.options.bad_blocks_file {
-            Some(path) => bad_blocks::read_list(path, self.figures.blocks)?,
+            Some(path) => bad_blocks::read_list(path, self.params.blocks)?,
             None => RunSet::new(),
         };
         if let Some(device) = device {
-            let (size, blocks) = (self.figures.block_size, self.figures.blocks);
+            let (size, blocks) = (self.params.block_size, self.params.blocks);
             let found = match self.options.check_blocks {
                 0 => RunSet::new(),
                 1 => by_reading(device, self.offset(), size, blocks)?,
@@ -384,28 +385,28 @@ impl Command {
                 bad.insert(run);
             }
         }
-        if bad.count() > 0 && self.figures.blocks_per_cluster() > 1 {
+        if bad.count() > 0 && self.params.blocks_per_cluster() > 1 {
             return Err(Conflict::BadBlocksInClusters.into());
         }
         Ok(bad)
     }
 
-    fn make_journal_device(&self, dialogue: &mut dyn Dialogue) -> Result<(), MkfsError> {
+    fn make_journal_device(&self, prompt: &mut dyn Prompt) -> Result<(), MkfsError> {
         if !self.options.quiet || self.options.dry_run {
             let text =
-                report::description(&self.figures, &self.identity, None, self.options.verbose);
-            dialogue.say(&text);
+                report::description(&self.params, &self.identity, None, self.options.verbose);
+            prompt.say(&text);
         }
         if self.options.dry_run {
             return Ok(());
         }
         let target = self.open()?;
-        external_journal::make(target.device(), self.offset(), &self.figures, &self.identity)?;
+        external_journal::make(target.device(), self.offset(), &self.params, &self.identity)?;
         target.finish()
     }
 }
 
-/// The superblock and the descriptors behind it cannot lie elsewhere.
+/// The location of the superblock and of the descriptors after it is fixed.
 fn refuse_bad_start(volume: &NewVolume, bad: &RunSet) -> Result<(), MkfsError> {
     let start = leading(&volume.geometry, GroupNo(0)).blocks();
     match bad.runs_in(start.clone()).next() {

@@ -6,7 +6,7 @@ use extant_ondisk::quota::QuotaKind;
 use super::error::MkfsError;
 use super::numbers;
 
-/// Who owns the root directory.
+/// Owner of the root directory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RootOwner {
     /// The user who runs the command.
@@ -20,7 +20,7 @@ pub enum RootOwner {
     },
 }
 
-/// Everything `-E` can say; `None` where it said nothing.
+/// All options of `-E`; `None` for those not given.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[allow(missing_docs, reason = "the names are those of mke2fs(8)")]
 pub struct Extended {
@@ -158,7 +158,7 @@ fn switch(value: Option<&str>) -> Result<bool, Option<&'static str>> {
     }
 }
 
-/// Seconds; 0 asks for the default. From mke2fs(8): less than 300.
+/// Seconds; 0 means the default. From mke2fs(8): less than 300.
 pub(crate) fn mmp_interval(text: &str) -> Result<u16, &'static str> {
     let seconds = numbers::number(text).and_then(|seconds| u16::try_from(seconds).ok());
     let seconds = seconds.filter(|seconds| *seconds < 300);

@@ -11,37 +11,37 @@ use extant_ondisk::{GroupNo, IncompatFeatures, Uuid};
 use zerocopy::IntoBytes;
 
 use super::error::{JournalDeviceError, MkfsError};
-use super::figures::Figures;
 use super::identity::Identity;
 use super::inodes::journal_superblock;
+use super::params::FsParams;
 use super::superblock::raw_superblock;
 
 const SUPERBLOCK_AT: u64 = 1024;
 
-/// Where the journal's own superblock lies: in the block behind that of the volume's.
+/// The location of the journal's own superblock: the block after the volume's.
 fn journal_block(block_size: u32) -> u64 {
     SUPERBLOCK_AT / u64::from(block_size) + 1
 }
 
-/// Makes a journal device: a superblock that says so, and an empty log behind it.
+/// Makes a journal device: a superblock with that feature, followed by an empty log.
 pub(super) fn make(
     device: &dyn Device,
     offset: u64,
-    figures: &Figures,
+    params: &FsParams,
     identity: &Identity,
 ) -> Result<(), DeviceError> {
-    let Some(journal) = figures.journal else { return Ok(()) };
-    let block_size = u64::from(figures.block_size);
-    let size = figures.blocks * block_size;
+    let Some(journal) = params.journal else { return Ok(()) };
+    let block_size = u64::from(params.block_size);
+    let size = params.blocks * block_size;
     for run in extant_device::data_runs(device, offset..offset + size) {
         device.write_zeroes(run?)?;
     }
-    let block = journal_block(figures.block_size);
+    let block = journal_block(params.block_size);
     let first = u32::try_from(block + 1).expect("a block number of 2 or 3");
-    let log = journal_superblock(figures, journal, identity.uuid, first);
+    let log = journal_superblock(params, journal, identity.uuid, first);
     device.write_at(offset + block * block_size, log.as_bytes())?;
     device.flush()?;
-    let mut raw = raw_superblock(figures, identity);
+    let mut raw = raw_superblock(params, identity);
     raw.seal();
     device.write_at(offset + SUPERBLOCK_AT, raw.as_bytes())?;
     device.flush()
@@ -58,7 +58,7 @@ pub(super) struct ExternalJournal {
 }
 
 /// Finds the device that `-J device=` names, by path, `UUID=` or `LABEL=`.
-pub(super) fn find(name: &OsStr, figures: &Figures) -> Result<ExternalJournal, MkfsError> {
+pub(super) fn find(name: &OsStr, params: &FsParams) -> Result<ExternalJournal, MkfsError> {
     let path = path_of(name);
     let not_one = |problem| MkfsError::JournalDevice { path: path.clone(), problem };
     let device = FileDevice::open(&path)?;
@@ -71,10 +71,10 @@ pub(super) fn find(name: &OsStr, figures: &Figures) -> Result<ExternalJournal, M
         return Err(not_one(JournalDeviceError::FileSystem));
     }
     let block_size = 1024_u32.checked_shl(raw.s_log_block_size.get()).unwrap_or(0);
-    if block_size != figures.block_size {
+    if block_size != params.block_size {
         return Err(not_one(JournalDeviceError::BlockSize {
             journal: block_size,
-            volume: figures.block_size,
+            volume: params.block_size,
         }));
     }
     let device_number = block_devices::number_of(&path).unwrap_or(0);

@@ -5,13 +5,13 @@ use extant_ondisk::{CompatFeatures, Features, IncompatFeatures, RoCompatFeatures
 use super::config::TypedConfig;
 use super::error::{Conflict, MkfsError};
 
-/// What the configuration's silence means.
+/// The defaults without a configuration.
 const BASE_FEATURES: &str = "sparse_super,large_file,filetype,resize_inode,dir_index";
 
 /// `s_encrypt_algos`: AES-256-XTS for contents, AES-256-CTS for names.
 pub(crate) const ENCRYPT_ALGORITHMS: [u8; 4] = [1, 4, 0, 0];
 
-/// Features that mke2fs sets and clears on request; the others belong to the kernel, or to nobody.
+/// Features that mke2fs sets and clears on request; the others belong to the kernel, or are unused.
 fn settable() -> Features {
     Features {
         compat: CompatFeatures::HAS_JOURNAL
@@ -110,12 +110,12 @@ fn by_number(name: &str) -> Option<Features> {
     }
 }
 
-/// What decides the features beside the configuration.
+/// The inputs for the features in addition to the configuration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FeatureRequest<'a> {
     /// `-O`
     pub(super) list: Option<&'a str>,
-    /// `-s`, which holds whatever the list says.
+    /// `-s`, which overrides the list.
     pub(super) sparse_super: Option<bool>,
     /// `-j` or `-J`.
     pub(super) journal: bool,
@@ -125,11 +125,11 @@ pub(super) struct FeatureRequest<'a> {
     pub(super) hurd: bool,
     /// `-E encoding=`
     pub(super) encoding: bool,
-    /// `-E quotatype=` asks for project quota.
+    /// `-E quotatype=` requests project quota.
     pub(super) project_quota: bool,
 }
 
-/// Reads the configuration, applies the request and checks what depends on nothing but features.
+/// Reads the configuration, applies the request and checks the rules that depend on features only.
 pub(super) fn resolve(
     config: &TypedConfig<'_>,
     request: FeatureRequest<'_>,
@@ -172,13 +172,13 @@ pub(super) fn resolve(
     if features.ro_compat.contains(RoCompatFeatures::METADATA_CSUM) {
         features.ro_compat -= RoCompatFeatures::GDT_CSUM;
     } else if features.incompat.contains(IncompatFeatures::CSUM_SEED) {
-        if request.list.is_some_and(|list| asks_for(list, "metadata_csum_seed")) {
+        if request.list.is_some_and(|list| requests(list, "metadata_csum_seed")) {
             return Err(Conflict::SeedWithoutChecksums.into());
         }
         features.incompat -= IncompatFeatures::CSUM_SEED;
     }
     if !features.compat.contains(CompatFeatures::HAS_JOURNAL) {
-        if request.list.is_some_and(|list| asks_for(list, "orphan_file")) {
+        if request.list.is_some_and(|list| requests(list, "orphan_file")) {
             return Err(Conflict::OrphanFileWithoutJournal.into());
         }
         drop_journal(&mut features);
@@ -187,21 +187,21 @@ pub(super) fn resolve(
     Ok(features)
 }
 
-/// A volume without a journal has nothing of what rests on one.
+/// Without a journal, features that need one are cleared.
 pub(super) fn drop_journal(features: &mut Features) {
     features.compat -= CompatFeatures::HAS_JOURNAL | CompatFeatures::ORPHAN_FILE;
 }
 
-fn asks_for(list: &str, feature: &str) -> bool {
+fn requests(list: &str, feature: &str) -> bool {
     list.split([',', ' ']).any(|word| word.strip_prefix('+').unwrap_or(word) == feature)
 }
 
 fn revision_0(request: FeatureRequest<'_>) -> Result<Features, MkfsError> {
-    let mut asked = Features::default();
+    let mut requested = Features::default();
     if let Some(list) = request.list {
-        edit(&mut asked, list)?;
+        edit(&mut requested, list)?;
     }
-    if asked != Features::default() || request.journal || request.encoding {
+    if requested != Features::default() || request.journal || request.encoding {
         return Err(Conflict::FeaturesInRevision0.into());
     }
     if request.sparse_super == Some(true) {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn features_that_nobody_may_set_are_refused() {
+    fn features_that_may_not_be_set_are_refused() {
         for bad in
             ["bogus", "^bogus", "shared_blocks", "read-only", "needs_recovery", "FEATURE_I31"]
         {

@@ -1,10 +1,9 @@
-//! A new volume full of empty files, streamed: what experiments need that look at hundreds of
-//! millions of inodes, which no tree in memory holds. Directories are packed as `extant build`
-//! packs them.
+//! A new volume full of empty files, streamed: for experiments with hundreds of millions of inodes,
+//! which no tree in memory holds. Directories are packed as `extant build` packs them.
 //!
-//! Inodes are numbered through: a directory, then its files. Directories hang in others of up to
-//! [`SUBDIRECTORIES`], which hang in the root; their blocks lie in the group of their inode, or in
-//! its flex group.
+//! Inodes are numbered consecutively: a directory, then its files. Directories are in others of up
+//! to [`SUBDIRECTORIES`], which are in the root; their blocks lie in the group of their inode, or
+//! in its flex group.
 
 use extant_device::{Device, DeviceError};
 use extant_layout::pack::{DirItem, DirectoryPacker, ExtentTree};
@@ -64,7 +63,7 @@ struct Filler<'v, 'd> {
     /// Directories' blocks, and the tables.
     stream: Stream<'d>,
     table: Table,
-    /// The record of an empty file; its checksum still to come.
+    /// The record of an empty file, without its checksum.
     empty: Vec<u8>,
 }
 
@@ -83,11 +82,11 @@ fn names(letter: u8, first: u64, count: u64) -> Vec<[u8; 10]> {
 }
 
 impl NewVolume {
-    /// Writes the volume with its special inodes and so many more in use, directories among them;
-    /// what is on the device must read as zero. As many files as said go into each directory.
+    /// Writes the volume with its special inodes and `count` more in use, directories among them;
+    /// the device must read as zero. Each directory gets the given number of files.
     ///
     /// # Errors
-    /// There are not so many inodes or blocks, or the device failed.
+    /// The volume has too few inodes or blocks, or the device failed.
     pub fn write_filled(
         &mut self,
         device: &dyn Device,

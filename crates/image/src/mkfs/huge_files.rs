@@ -9,18 +9,18 @@ use extant_ondisk::extent::MAX_WRITTEN_LEN;
 use extant_ondisk::{InodeNo, RoCompatFeatures};
 
 use super::error::{MkfsError, Shortage};
-use super::figures::HugeFiles;
+use super::params::HugeFiles;
 use super::volume::NewVolume;
 
-/// Room kept for the directory: a block for so many files.
+/// Files per block of the directory, for the space reserved for it.
 const FILES_A_DIRECTORY_BLOCK: u64 = 16;
 const DIRECTORY: u16 = 0o040_000;
 const REGULAR: u16 = 0o100_000;
 
 impl NewVolume {
-    /// Makes the files that the configuration asks for.
+    /// Makes the files that the configuration lists.
     pub fn add_huge_files(&mut self) -> Result<(), MkfsError> {
-        let Some(files) = self.figures.huge_files.clone() else { return Ok(()) };
+        let Some(files) = self.params.huge_files.clone() else { return Ok(()) };
         // Directories on the way hold one name each; the last one holds the files.
         let mut parents = vec![(InodeNo::ROOT, InodeNo::ROOT)];
         for _ in &files.directory {
@@ -169,8 +169,7 @@ impl NewVolume {
         Ok(())
     }
 
-    /// The first multiple of `align` from `goal` on that is free; `goal` itself where there is
-    /// none.
+    /// The first free multiple of `align` from `goal` on; `goal` itself if there are none.
     fn next_aligned_gap(&self, goal: u64, align: u64) -> u64 {
         let end = self.geometry.blocks_count;
         let mut at = goal;

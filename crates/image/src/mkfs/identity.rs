@@ -1,4 +1,5 @@
-//! What makes one new file system differ from the next: its UUID, hash seed, times, names, owner.
+//! The differences between two new file systems of the same parameters: UUID, hash seed, times,
+//! names, owner.
 
 use std::os::unix::ffi::OsStrExt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,10 +8,10 @@ use extant_ondisk::Uuid;
 
 use super::error::{MkfsError, ValueError};
 use super::extended::RootOwner;
-use super::figures::Figures;
 use super::options::{Options, UuidChoice};
+use super::params::FsParams;
 
-/// The environment variable that stands in for the clock.
+/// The environment variable that replaces the clock.
 pub const EPOCH_VARIABLE: &str = "SOURCE_DATE_EPOCH";
 
 /// The values that no option table can predict.
@@ -28,7 +29,7 @@ pub struct Identity {
     pub last_mounted: [u8; 64],
     /// Owner and group of the root directory.
     pub root_owner: (u32, u32),
-    /// Host and device, for people who look at the MMP block.
+    /// Host and device, for readers of the MMP block.
     pub made_by: ([u8; 64], [u8; 32]),
     /// Permissions of the root directory.
     pub root_perms: u16,
@@ -40,11 +41,11 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// As the options have it; what they leave open is random, and now. `epoch` is
+    /// By the options; other fields are random, and times are the present. `epoch` is
     /// [`EPOCH_VARIABLE`]'s value.
     pub fn new(
         options: &Options,
-        figures: &Figures,
+        params: &FsParams,
         epoch: Option<&str>,
     ) -> Result<Self, MkfsError> {
         let time = match epoch {
@@ -57,11 +58,11 @@ impl Identity {
             UuidChoice::Random => random_uuid()?,
             UuidChoice::Time => time_uuid()?,
         };
-        let hash_seed = match figures.extended.hash_seed {
+        let hash_seed = match params.extended.hash_seed {
             Some(seed) => Uuid(seed.into_bytes()),
             None => random_uuid()?,
         };
-        let root_owner = match figures.extended.root_owner {
+        let root_owner = match params.extended.root_owner {
             None => (0, 0),
             Some(RootOwner::Ids { uid, gid }) => (uid, gid),
             Some(RootOwner::Caller) => {
@@ -79,13 +80,13 @@ impl Identity {
                 cut(rustix::system::uname().nodename().to_bytes()),
                 cut(options.device.as_os_str().as_bytes()),
             ),
-            root_perms: figures.extended.root_perms.unwrap_or(0o755),
-            root_selinux: figures.extended.root_selinux.clone(),
+            root_perms: params.extended.root_perms.unwrap_or(0o755),
+            root_selinux: params.extended.root_selinux.clone(),
             max_mount_count: 20 + u16::from(random::<1>()?[0]) % 20,
         })
     }
 
-    /// Nothing random, nothing of now: for a volume whose root directory comes from elsewhere.
+    /// Nothing random and no present time: for a volume whose root directory comes from a source.
     pub(crate) fn given(options: &Options, uuid: Uuid, hash_seed: Uuid, time: u64) -> Self {
         Self {
             uuid,
@@ -136,7 +137,7 @@ pub(crate) fn random_uuid() -> Result<Uuid, MkfsError> {
     Ok(Uuid(uuid::Builder::from_random_bytes(random()?).into_uuid().into_bytes()))
 }
 
-/// Version 1, with a random node (its multicast bit says so) and clock sequence.
+/// Version 1, with a random node (marked by its multicast bit) and clock sequence.
 pub(crate) fn time_uuid() -> Result<Uuid, MkfsError> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut node: [u8; 6] = random()?;

@@ -1,5 +1,5 @@
-//! The inodes that every new volume has, and those that its features ask for, in the order in which
-//! mke2fs makes them: root, lost+found, bad blocks, resize inode, journal, MMP, quota, orphan file.
+//! The inodes of every new volume, and those of its features, in the order in which mke2fs makes
+//! them: root, lost+found, bad blocks, resize inode, journal, MMP, quota, orphan file.
 
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
@@ -19,13 +19,13 @@ use extant_ondisk::{BlockNo, CompatFeatures, GroupNo, IncompatFeatures, InodeNo,
 use zerocopy::IntoBytes;
 
 use super::error::{MkfsError, SizeError, ValueError};
-use super::figures::{Figures, JournalFigures, resize_inode_size};
+use super::params::{FsParams, JournalFigures, resize_inode_size};
 use super::volume::{MappedFile, NewVolume};
 
 const DIRECTORY: u16 = 0o040_000;
 /// A regular file that only its owner may read.
 const HIDDEN_FILE: u16 = 0o100_600;
-/// lost+found starts with so many bytes, so that e2fsck need not allocate when it is filled.
+/// Initial size of lost+found in bytes, so that e2fsck need not allocate when it is filled.
 const LOST_FOUND_BYTES: u32 = 16 * 1024;
 
 impl NewVolume {
@@ -36,7 +36,7 @@ impl NewVolume {
         let lost_found = self.add_lost_found()?;
         self.add_system_files(bad)?;
         self.add_quota_files(root + lost_found)?;
-        if self.figures.orphan_file_blocks > 0 {
+        if self.params.orphan_file_blocks > 0 {
             self.add_orphan_file()?;
         }
         Ok(())
@@ -49,13 +49,13 @@ impl NewVolume {
         }
     }
 
-    /// What the features ask for and no directory leads to, but for quota and orphans.
+    /// The inodes of features without a name, except quota and orphans.
     pub(crate) fn add_system_files(&mut self, bad: &RunSet) -> Result<(), MkfsError> {
         self.add_bad_blocks(bad)?;
         if self.geometry.has_compat(CompatFeatures::RESIZE_INODE) {
             self.add_resize_inode()?;
         }
-        if let Some(journal) = self.figures.journal {
+        if let Some(journal) = self.params.journal {
             self.add_journal(journal)?;
         }
         if self.geometry.has_incompat(IncompatFeatures::MMP) {
@@ -158,7 +158,7 @@ impl NewVolume {
         Ok(runs.first().map_or(0, |run| run.start))
     }
 
-    /// Inode 1 maps the bad blocks, so that nobody else gets them: always by indirect blocks.
+    /// Inode 1 maps the bad blocks, so that no file gets them: always by indirect blocks.
     fn add_bad_blocks(&mut self, bad: &RunSet) -> Result<(), MkfsError> {
         let mut inode = self.new_inode(0, 0);
         inode.extra_isize = 0;
@@ -191,7 +191,7 @@ impl NewVolume {
     /// Inode 7 holds the reserved descriptor blocks: a double indirect block whose indirect blocks
     /// are those of group 0, each pointing to its backups. From special_inodes.rst.
     fn add_resize_inode(&mut self) -> Result<(), MkfsError> {
-        // Behind group 0's table, where a volume without flex_bg has its first data.
+        // After group 0's table, where a volume without flex_bg has its first data.
         let goal = 2
             + self.geometry.first_data_block.0
             + u64::from(self.geometry.reserved_gdt_blocks)
@@ -200,9 +200,9 @@ impl NewVolume {
         let double = self.take_block(goal)?;
         let pointers = u64::from(self.geometry.block_size / 4);
         let reserved = leading(&self.geometry, GroupNo(0)).reserved;
-        // As far from group 0's as their groups are, which is what the twins hold to: with bigalloc
-        // and blocks of 1 KiB the reserved blocks themselves lie one block before, as no boot block
-        // is in front of them.
+        // At the same distance from group 0's as their groups, as e2fsprogs requires: with bigalloc
+        // and blocks of 1 KiB the reserved blocks themselves are one block before, as no boot block
+        // precedes them.
         let backups: Vec<u64> = self
             .geometry
             .backup_superblock_groups()
@@ -223,7 +223,7 @@ impl NewVolume {
         }
         self.put_contents(double, double_bytes);
         let mut inode = self.new_inode(HIDDEN_FILE, 1);
-        inode.size = resize_inode_size(&self.figures);
+        inode.size = resize_inode_size(&self.params);
         const DOUBLE_SLOT: usize = 13;
         indirect::set_pointer(&mut inode.i_block, DOUBLE_SLOT, BlockNo(double));
         let blocks = 1 + (reserved.end - reserved.start) * (1 + backups.len() as u64);
@@ -236,7 +236,7 @@ impl NewVolume {
     fn add_mmp(&mut self) -> Result<(), MkfsError> {
         let block = self.take_block(self.group_start(0))?;
         let mut raw = RawMmp::from_bytes(&[0; 1024], BlockNo(block))?;
-        let mut mmp = Mmp::new(self.figures.mmp_interval, self.identity.time);
+        let mut mmp = Mmp::new(self.params.mmp_interval, self.identity.time);
         (mmp.node_name, mmp.device_name) = self.identity.made_by;
         mmp.encode_into(&mut raw);
         raw.seal(&self.geometry);
@@ -248,16 +248,16 @@ impl NewVolume {
     fn add_journal(&mut self, journal: JournalFigures) -> Result<(), MkfsError> {
         let goal = match journal.location {
             Some(block) => block,
-            None if self.figures.packed_meta_blocks => self.group_start(0),
+            None if self.params.packed_meta_blocks => self.group_start(0),
             None if !self.has_extents() => self.goal_of(InodeNo::JOURNAL),
             None => journal_goal(&self.geometry, &self.used).0,
         };
         let count = u64::from(journal.blocks);
         let map = self.map_file(InodeNo::JOURNAL, goal, count)?;
         let first = map.data.first().map_or(0, |run| run.start);
-        let raw = journal_superblock(&self.figures, journal, self.identity.uuid, 1);
+        let raw = journal_superblock(&self.params, journal, self.identity.uuid, 1);
         self.put_contents(first, raw.as_bytes().to_vec());
-        if !self.figures.lazy_journal_init {
+        if !self.params.lazy_journal_init {
             let mut runs = map.data.clone();
             if let Some(run) = runs.first_mut() {
                 run.start += 1;
@@ -288,7 +288,7 @@ impl NewVolume {
 
     /// `space`: bytes of the two directories, which are all that a new volume holds for its users.
     fn add_quota_files(&mut self, space: u64) -> Result<(), MkfsError> {
-        for kind in self.figures.quotas.clone() {
+        for kind in self.params.quotas.clone() {
             let records = self.usage(kind, space);
             let bytes = build_quota_file(kind, &records)?;
             let (number, map) = self.take_quota_file(kind, bytes.len() as u64)?;
@@ -353,7 +353,7 @@ impl NewVolume {
 
     pub(crate) fn add_orphan_file(&mut self) -> Result<(), MkfsError> {
         let number = self.take_inode()?;
-        let blocks = u64::from(self.figures.orphan_file_blocks);
+        let blocks = u64::from(self.params.orphan_file_blocks);
         let goal = if self.has_extents() { self.goal_of(number) } else { self.group_start(0) };
         let map = self.map_file(number, goal, blocks)?;
         let format = OrphanFileFormat::new(&self.geometry, number, 0);
@@ -373,14 +373,14 @@ impl NewVolume {
 
 /// The first block of a journal: nothing in the log. `first` is where the log starts.
 pub(super) fn journal_superblock(
-    figures: &Figures,
+    params: &FsParams,
     journal: JournalFigures,
     uuid: Uuid,
     first: u32,
 ) -> RawJournalSuperblock {
     let mut raw = JournalSuperblock {
         is_v2: true,
-        block_size: figures.block_size,
+        block_size: params.block_size,
         blocks_count: journal.blocks,
         first,
         sequence: Tid(1),
@@ -392,7 +392,7 @@ pub(super) fn journal_superblock(
         uuid,
         fast_commit_blocks: journal.fast_commit_blocks,
         head: 0,
-        users: if figures.is_journal_device() { Vec::new() } else { vec![Uuid::NIL] },
+        users: if params.is_journal_device() { Vec::new() } else { vec![Uuid::NIL] },
     }
     .encode();
     raw.seal();

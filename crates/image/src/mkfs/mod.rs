@@ -7,13 +7,13 @@ mod error;
 pub(crate) mod extended;
 mod external_journal;
 pub(crate) mod features;
-pub mod figures;
 mod fill;
 mod huge_files;
 pub(crate) mod identity;
 mod inodes;
 pub(crate) mod numbers;
 pub(crate) mod options;
+pub mod params;
 pub mod probe;
 mod report;
 pub mod summary;
@@ -21,15 +21,15 @@ mod superblock;
 mod volume;
 mod write;
 
-pub use command::{Dialogue, Environment, run};
+pub use command::{Environment, Prompt, run};
 pub use config::Config;
 pub use error::{
     Conflict, JournalDeviceError, MkfsError, Shortage, SizeError, UsageError, ValueError,
 };
 pub use extended::{Extended, RootOwner};
-pub use figures::{DeviceFacts, Figures};
 pub use identity::{EPOCH_VARIABLE, Identity};
 pub use options::{BlockSize, JournalOptions, Options, Program, UuidChoice, wait_of};
+pub use params::{DeviceInfo, FsParams};
 pub use superblock::raw_superblock;
 pub use volume::{MappedFile, NewVolume};
 pub use write::WriteRules;

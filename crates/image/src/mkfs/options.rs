@@ -13,7 +13,7 @@ use super::numbers;
 /// The name under which the command was called: it decides the default type.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Program {
-    /// `extant mkfs`: ext4 unless `-t` says otherwise.
+    /// `extant mkfs`: ext4 unless `-t` is given.
     Extant,
     /// `mke2fs`: the configuration's type, else ext3 with a journal option, else ext2.
     Mke2fs,
@@ -68,7 +68,7 @@ pub enum BlockSize {
     AtLeast(u32),
 }
 
-/// `-e`: what the kernel does when it finds an error, by the names of mke2fs(8).
+/// `-e`: the kernel's reaction to an error, by the names of mke2fs(8).
 pub(crate) fn error_policy(name: &str) -> Option<ErrorPolicy> {
     match name {
         "continue" => Some(ErrorPolicy::Continue),
@@ -96,7 +96,7 @@ impl UuidChoice {
     /// Reads the option's value.
     ///
     /// # Errors
-    /// [`ValueError::Uuid`] for what is no UUID and no word for one.
+    /// [`ValueError::Uuid`] for text that is neither a UUID nor a word for one.
     pub fn parse(text: &str) -> Result<Self, MkfsError> {
         match text {
             "random" => Ok(Self::Random),
@@ -111,7 +111,7 @@ impl UuidChoice {
     }
 }
 
-/// `-J`, and `-j` which asks for a journal without more.
+/// `-J`, and `-j` for a default journal.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct JournalOptions {
     /// Whether `-j` or `-J` was there at all.
@@ -126,7 +126,7 @@ pub struct JournalOptions {
     pub device: Option<OsString>,
 }
 
-/// Everything the command line says; `None` or false where it says nothing.
+/// The whole command line; `None` or false for options not given.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
     /// `-b`
@@ -173,7 +173,7 @@ pub struct Options {
     pub features: Option<String>,
     /// `-q`
     pub quiet: bool,
-    /// `-s`: whether backups of the superblock are sparse, whatever `-O` says.
+    /// `-s`: whether backups of the superblock are sparse, overriding `-O`.
     pub sparse_super: Option<bool>,
     /// `-S`
     pub super_only: bool,
@@ -193,9 +193,9 @@ pub struct Options {
     pub undo_file: Option<PathBuf>,
     /// The file or block device.
     pub device: PathBuf,
-    /// The size behind it, as written: its unit depends on the block size.
+    /// The size after it, as written: its unit depends on the block size.
     pub size: Option<String>,
-    /// What was accepted but is no longer the way to say it.
+    /// Accepted options that are deprecated.
     pub warnings: Vec<String>,
 }
 
@@ -334,7 +334,7 @@ impl Options {
             b'r' => {
                 let revision = numbers::number(&text);
                 let revision = revision.ok_or(ValueError::Revision(text))?;
-                // As mke2fs 1.47.4: who needs the first revision says so by the longer name.
+                // As mke2fs 1.47.4: a user who needs the first revision uses the longer name.
                 if revision == 0 {
                     return Err(ValueError::RevisionZero.into());
                 }
@@ -555,7 +555,7 @@ mod tests {
 
     /// The last option holds, and text without digits is 0.
     #[test]
-    fn sparse_backups_are_asked_for_by_a_number() {
+    fn sparse_backups_are_requested_by_a_number() {
         let sparse = |line| parsed(line).expect("valid").sparse_super;
         assert_eq!(sparse("I"), None);
         for (line, expected) in
@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn uuid_is_parsed_when_asked_for() {
+    fn uuid_is_parsed_if_requested() {
         let choice = |line| parsed(line).expect("valid").uuid_choice();
         assert_eq!(choice("I").expect("valid"), UuidChoice::Random);
         assert_eq!(choice("-U clear I").expect("valid"), UuidChoice::Clear);

@@ -1,11 +1,11 @@
-//! What a device holds already: the signatures of file systems, volume managers, partition tables
+//! Existing contents of a device: the signatures of file systems, volume managers, partition tables
 //! and archives.
 
 use extant_device::{Device, DeviceError};
 use extant_ondisk::superblock::{RawSuperblock, Superblock};
 use extant_ondisk::{CompatFeatures, GroupNo, IncompatFeatures, RoCompatFeatures};
 
-/// Bytes at a place that tell a format.
+/// Bytes at an offset that identify a format.
 struct Signature {
     at: u64,
     bytes: &'static [u8],
@@ -63,8 +63,8 @@ const SIGNATURES: &[Signature] = &[
 /// Bytes from the start in which signatures lie.
 const HEAD: u64 = 0x2_0000 + 8;
 
-/// What is found, in words: `an ext4 file system labelled 'x'`. `offset`: where the new file system
-/// will start; the partition table before it may stay.
+/// The existing contents, in words: `an ext4 file system labelled 'x'`. `offset`: the start of the
+/// new file system; the partition table before it may stay.
 pub fn probe(device: &dyn Device, offset: u64) -> Result<Option<String>, DeviceError> {
     let length = device.size().saturating_sub(offset).min(HEAD);
     let mut head = vec![0; usize::try_from(length).unwrap_or(0)];
@@ -72,7 +72,7 @@ pub fn probe(device: &dyn Device, offset: u64) -> Result<Option<String>, DeviceE
     Ok(identify(&head))
 }
 
-/// Whether an ext2, ext3 or ext4 file system or a journal device is there.
+/// Whether an ext2, ext3 or ext4 file system or a journal device exists.
 pub fn is_ext(device: &dyn Device) -> Result<bool, DeviceError> {
     let mut bytes = [0; 1024];
     if device.size() < 2048 {
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_are_told_by_their_signatures() {
+    fn formats_are_recognised_by_their_signatures() {
         let with = |at: usize, bytes: &[u8]| {
             let mut head = vec![0; HEAD as usize];
             head[at..at + bytes.len()].copy_from_slice(bytes);

@@ -8,7 +8,7 @@ use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags};
 use extant_ondisk::{Geometry, GroupNo};
 
-/// What is in use on the volume, and how its inode tables were left.
+/// The usage of the volume, and the state of its inode tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage<'a> {
     /// Blocks, in whole clusters.

@@ -5,8 +5,8 @@ use extant_ondisk::superblock::{RawSuperblock, State, SuperFlags, Superblock};
 use extant_ondisk::{CompatFeatures, GroupNo, IncompatFeatures, RoCompatFeatures, Uuid};
 
 use super::features::ENCRYPT_ALGORITHMS;
-use super::figures::Figures;
 use super::identity::Identity;
+use super::params::FsParams;
 
 /// Seconds between periodic checks: 180 days.
 const CHECK_INTERVAL: u32 = 180 * 24 * 60 * 60;
@@ -15,43 +15,43 @@ const MAGIC: u16 = 0xef53;
 
 /// The superblock with every field that does not depend on where things came to lie; free counts as
 /// if all were free.
-pub fn raw_superblock(figures: &Figures, identity: &Identity) -> RawSuperblock {
+pub fn raw_superblock(params: &FsParams, identity: &Identity) -> RawSuperblock {
     let mut raw = RawSuperblock::from_bytes(&[0; 1024], GroupNo(0))
         .expect("1,024 bytes, whatever they are, make a raw superblock");
     raw.s_magic.set(MAGIC);
-    shape(&mut raw, figures);
+    shape(&mut raw, params);
     let mut flags = SuperFlags::empty();
-    if !figures.is_journal_device() {
+    if !params.is_journal_device() {
         flags |= SuperFlags::SIGNED_HASH;
     }
-    if figures.extended.test_fs {
+    if params.extended.test_fs {
         flags |= SuperFlags::TEST_FILESYS;
     }
-    let is_encrypted = figures.features.incompat.contains(IncompatFeatures::ENCRYPT);
+    let is_encrypted = params.features.incompat.contains(IncompatFeatures::ENCRYPT);
     if is_encrypted {
         raw.s_encrypt_algos = ENCRYPT_ALGORITHMS;
     }
-    let has_large_inodes = figures.inode_size > 128;
+    let has_large_inodes = params.inode_size > 128;
     let decoded = Superblock {
-        inodes_count: figures.inodes(),
-        blocks_count: figures.blocks,
-        reserved_blocks: figures.reserved_blocks,
+        inodes_count: params.inodes(),
+        blocks_count: params.blocks,
+        reserved_blocks: params.reserved_blocks,
         free_blocks: 0,
-        free_inodes: figures.inodes(),
+        free_inodes: params.inodes(),
         mount_time: 0,
         write_time: identity.time,
         mount_count: 0,
-        max_mount_count: if figures.periodic_fsck { identity.max_mount_count } else { u16::MAX },
+        max_mount_count: if params.periodic_fsck { identity.max_mount_count } else { u16::MAX },
         state: State::CLEAN,
-        errors: figures.errors,
+        errors: params.errors,
         last_check: identity.time,
-        check_interval: if figures.periodic_fsck { CHECK_INTERVAL } else { 0 },
-        creator_os: figures.creator_os.0,
-        revision: figures.revision,
+        check_interval: if params.periodic_fsck { CHECK_INTERVAL } else { 0 },
+        creator_os: params.creator_os.0,
+        revision: params.revision,
         reserved_uid: 0,
         reserved_gid: 0,
         block_group_nr: 0,
-        features: figures.features,
+        features: params.features,
         uuid: identity.uuid,
         volume_name: identity.label,
         last_mounted: identity.last_mounted,
@@ -60,15 +60,15 @@ pub fn raw_superblock(figures: &Figures, identity: &Identity) -> RawSuperblock {
         journal_dev: 0,
         last_orphan: None,
         hash_seed: words(identity.hash_seed),
-        def_hash_version: figures.hash_version,
-        default_mount_opts: figures.mount_options,
+        def_hash_version: params.hash_version,
+        default_mount_opts: params.mount_options,
         mkfs_time: identity.time,
         min_extra_isize: if has_large_inodes { NEW_EXTRA_ISIZE } else { 0 },
         want_extra_isize: if has_large_inodes { NEW_EXTRA_ISIZE } else { 0 },
         flags,
-        raid_stride: u16::try_from(figures.extended.stride.unwrap_or(0)).unwrap_or(u16::MAX),
-        raid_stripe_width: figures.extended.stripe_width.unwrap_or(0),
-        mmp_interval: figures.mmp_interval,
+        raid_stride: u16::try_from(params.extended.stride.unwrap_or(0)).unwrap_or(u16::MAX),
+        raid_stripe_width: params.extended.stripe_width.unwrap_or(0),
+        mmp_interval: params.mmp_interval,
         mmp_block: extant_ondisk::BlockNo(0),
         kbytes_written: 0,
         error_count: 0,
@@ -77,12 +77,12 @@ pub fn raw_superblock(figures: &Figures, identity: &Identity) -> RawSuperblock {
         prj_quota_inode: None,
         overhead_clusters: 0,
         lpf_inode: None,
-        encoding: figures.encoding.0,
-        encoding_flags: figures.encoding.1,
+        encoding: params.encoding.0,
+        encoding_flags: params.encoding.1,
         orphan_file_inode: None,
     };
     decoded.encode_into(&mut raw);
-    if figures.features.incompat.contains(IncompatFeatures::CSUM_SEED) {
+    if params.features.incompat.contains(IncompatFeatures::CSUM_SEED) {
         let seed = extant_ondisk::checksum::Crc32c::new().bytes(&identity.uuid.0).value();
         raw.s_checksum_seed.set(seed);
     }
@@ -90,32 +90,32 @@ pub fn raw_superblock(figures: &Figures, identity: &Identity) -> RawSuperblock {
 }
 
 /// The sizes that decoded superblocks leave to the geometry.
-fn shape(raw: &mut RawSuperblock, figures: &Figures) {
-    let log_block = figures.block_size.trailing_zeros() - 10;
-    let log_cluster = figures.cluster_size.trailing_zeros() - 10;
+fn shape(raw: &mut RawSuperblock, params: &FsParams) {
+    let log_block = params.block_size.trailing_zeros() - 10;
+    let log_cluster = params.cluster_size.trailing_zeros() - 10;
     raw.s_log_block_size.set(log_block);
     raw.s_log_cluster_size.set(log_cluster);
-    raw.s_first_data_block.set(u32::from(figures.first_data_block == 1));
-    raw.s_blocks_per_group.set(figures.blocks_per_group);
-    raw.s_clusters_per_group.set(figures.blocks_per_group / figures.blocks_per_cluster());
-    raw.s_inodes_per_group.set(figures.inodes_per_group);
+    raw.s_first_data_block.set(u32::from(params.first_data_block == 1));
+    raw.s_blocks_per_group.set(params.blocks_per_group);
+    raw.s_clusters_per_group.set(params.blocks_per_group / params.blocks_per_cluster());
+    raw.s_inodes_per_group.set(params.inodes_per_group);
     raw.s_first_ino.set(11);
-    if figures.revision > 0 {
-        raw.s_inode_size.set(figures.inode_size);
+    if params.revision > 0 {
+        raw.s_inode_size.set(params.inode_size);
     }
-    raw.s_reserved_gdt_blocks.set(figures.reserved_gdt_blocks);
-    raw.s_desc_size.set(figures.desc_size.unwrap_or(0));
-    raw.s_first_meta_bg.set(figures.first_meta_bg);
-    if figures.features.incompat.contains(IncompatFeatures::FLEX_BG) {
-        let log = figures.flex_bg_size.trailing_zeros();
+    raw.s_reserved_gdt_blocks.set(params.reserved_gdt_blocks);
+    raw.s_desc_size.set(params.desc_size.unwrap_or(0));
+    raw.s_first_meta_bg.set(params.first_meta_bg);
+    if params.features.incompat.contains(IncompatFeatures::FLEX_BG) {
+        let log = params.flex_bg_size.trailing_zeros();
         raw.s_log_groups_per_flex = u8::try_from(log).expect("32 bits have fewer than 256 zeros");
     }
-    if figures.features.compat.contains(CompatFeatures::SPARSE_SUPER2) {
-        for (stored, group) in raw.s_backup_bgs.iter_mut().zip(figures.backup_groups) {
+    if params.features.compat.contains(CompatFeatures::SPARSE_SUPER2) {
+        for (stored, group) in raw.s_backup_bgs.iter_mut().zip(params.backup_groups) {
             stored.set(group);
         }
     }
-    if figures.features.ro_compat.contains(RoCompatFeatures::METADATA_CSUM) {
+    if params.features.ro_compat.contains(RoCompatFeatures::METADATA_CSUM) {
         raw.s_checksum_type = 1; // crc32c
     }
 }

@@ -16,18 +16,18 @@ use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo, IncompatFeatures, InodeNo};
 
 use super::error::{MkfsError, Shortage};
-use super::figures::Figures;
 use super::identity::Identity;
+use super::params::FsParams;
 use super::superblock::raw_superblock;
 
 /// The new volume.
 #[derive(Clone, Debug)]
 pub struct NewVolume {
     /// The figures it was made from.
-    pub figures: Figures,
+    pub params: FsParams,
     /// UUID, times, names.
     pub identity: Identity,
-    /// The figures as everybody else computes with them.
+    /// The parameters as `Geometry`.
     pub geometry: Geometry,
     /// By group.
     pub tables: Vec<GroupTables>,
@@ -39,7 +39,7 @@ pub struct NewVolume {
     pub directories: BTreeMap<u32, u32>,
     directory_inodes: BTreeSet<u32>,
     root_map: Option<MappedFile>,
-    /// The superblock's fields, counts and sums still to come.
+    /// The superblock's fields, without counts and checksums.
     pub superblock: Superblock,
     /// Fields that the decoded superblock does not carry.
     pub(super) raw: RawSuperblock,
@@ -73,12 +73,12 @@ impl MappedFile {
 
 impl NewVolume {
     /// Places superblocks, descriptors, bitmaps and inode tables; `bad` blocks are left out.
-    pub fn new(figures: Figures, identity: Identity, bad: &RunSet) -> Result<Self, MkfsError> {
-        let raw = raw_superblock(&figures, &identity);
+    pub fn new(params: FsParams, identity: Identity, bad: &RunSet) -> Result<Self, MkfsError> {
+        let raw = raw_superblock(&params, &identity);
         let geometry = Geometry::new(&raw)?;
         let rules = TableRules {
-            stride: figures.extended.stride.unwrap_or(0),
-            packed: figures.packed_meta_blocks && geometry.has_incompat(IncompatFeatures::FLEX_BG),
+            stride: params.extended.stride.unwrap_or(0),
+            packed: params.packed_meta_blocks && geometry.has_incompat(IncompatFeatures::FLEX_BG),
         };
         let tables = place_tables(&geometry, rules, bad).map_err(Shortage::from)?;
         let origin = geometry.first_data_block.0;
@@ -89,7 +89,7 @@ impl NewVolume {
         let overhead = used.count() / u64::from(geometry.blocks_per_cluster) + origin;
         superblock.overhead_clusters = u32::try_from(overhead).unwrap_or(0);
         Ok(Self {
-            figures,
+            params,
             identity,
             geometry,
             tables: tables.groups,
@@ -106,12 +106,12 @@ impl NewVolume {
         })
     }
 
-    /// Blocks that nobody uses.
+    /// Number of free blocks.
     pub fn free_blocks(&self) -> u64 {
         self.geometry.blocks_count - self.geometry.first_data_block.0 - self.used.count()
     }
 
-    /// Inodes that nobody uses.
+    /// Number of free inodes.
     pub fn free_inodes(&self) -> u64 {
         u64::from(self.geometry.inodes_count) - self.inodes.count()
     }
@@ -179,7 +179,7 @@ impl NewVolume {
             .ok_or(Shortage::IndirectFile)?;
         let mut places = self.take_blocks(goal, count + nodes)?.into_iter().flatten();
         let (mut data, mut node_places) = (Vec::new(), Vec::new());
-        // A writer from front to back meets the indirect blocks just before what they map.
+        // A sequential writer meets the indirect blocks just before the blocks that they map.
         for block in 0..count {
             let path = shape.path(FileBlock(block)).ok_or(Shortage::IndirectFile)?;
             let positions = path.positions[..path.levels].iter().rev();
@@ -210,7 +210,7 @@ impl NewVolume {
         self.map_runs(InodeNo::ROOT, data, self.group_start(0))
     }
 
-    /// Maps blocks that were taken already by an extent tree, whose nodes go to free blocks from
+    /// Maps allocated blocks by an extent tree, whose nodes are put into free blocks from
     /// `node_goal` on.
     pub fn map_runs(
         &mut self,
@@ -248,7 +248,7 @@ impl NewVolume {
         inode.set_space(&self.geometry, map.space_blocks);
     }
 
-    /// Puts an inode into its table. `edit` may add what lies behind the fields.
+    /// Puts an inode into its table. `edit` may add bytes after the fields.
     pub fn put_inode(&mut self, number: InodeNo, decoded: &Inode, edit: impl FnOnce(&mut [u8])) {
         let mut record = vec![0; usize::from(self.geometry.inode_size)];
         decoded.encode_into(&mut record, &self.geometry);

@@ -32,7 +32,7 @@ pub struct WriteRules {
     pub offset: u64,
     /// Give the whole range back to the device first.
     pub discard: bool,
-    /// Everything reads as zero already: the user says so.
+    /// Everything reads as zero already, by an option.
     pub prezeroed: bool,
     /// Superblocks and descriptors only: a last attempt to save a volume (`-S`).
     pub super_only: bool,
@@ -88,14 +88,15 @@ impl<'a> Batch<'a> {
 }
 
 impl NewVolume {
-    /// Writes the volume; the superblock comes last, so that a volume that is half made is none.
+    /// Writes the volume; the superblock comes last, so that a partly made volume is not recognised
+    /// as one.
     pub fn write_to(&mut self, device: &dyn Device, rules: WriteRules) -> Result<(), DeviceError> {
         let zeroed = if rules.super_only { false } else { self.clear(device, rules)? };
         self.write_metadata(device, rules, zeroed)
     }
 
-    /// What [`Self::write_to`] does once the device is cleared; `zeroed` is what [`Self::clear`]
-    /// said.
+    /// The work of [`Self::write_to`] after the device is cleared; `zeroed` is the result of
+    /// [`Self::clear`].
     pub(crate) fn write_metadata(
         &mut self,
         device: &dyn Device,
@@ -129,7 +130,7 @@ impl NewVolume {
         self.geometry.byte_of(BlockNo(block))
     }
 
-    /// Clears what must not be found there again. Says whether all inode tables read as zero now.
+    /// Clears old signatures. Returns whether all inode tables read as zero now.
     pub(crate) fn clear(
         &self,
         device: &dyn Device,
@@ -154,7 +155,7 @@ impl NewVolume {
             ranges.push(tail);
         }
         ranges.extend(self.zeroes.iter().map(|run| self.byte(run.start)..self.byte(run.end)));
-        let is_lazy = self.figures.lazy_itable_init && self.geometry.has_uninit_groups();
+        let is_lazy = self.params.lazy_itable_init && self.geometry.has_uninit_groups();
         if !is_lazy {
             let length = u64::from(self.geometry.itable_blocks());
             ranges.extend(self.tables.iter().map(|tables| {
@@ -246,7 +247,7 @@ impl NewVolume {
             let directories = self.directories.get(&group.0).copied().unwrap_or(0);
             let mut summary = summarize(&self.geometry, group, tables, directories, usage);
             if super_only {
-                // Nobody knows what the bitmaps and tables hold: e2fsck must look at all of them.
+                // The contents of bitmaps and tables are unknown: e2fsck must check all of them.
                 summary.desc.flags = extant_ondisk::group_desc::GroupFlags::empty();
                 summary.desc.itable_unused = 0;
                 (summary.block_bitmap, summary.inode_bitmap) = (None, None);

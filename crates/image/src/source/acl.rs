@@ -9,7 +9,7 @@ const VERSION: u32 = 2;
 /// The id of entries that have none.
 const NO_ID: u32 = u32::MAX;
 
-/// What an ACL entry speaks of, with the kernel's numbers, in the kernel's order.
+/// The subject of an ACL entry, with the kernel's numbers, in the kernel's order.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Tag {
     UserObj = 0x01,
@@ -103,12 +103,12 @@ impl Acl {
         value
     }
 
-    /// Whether the permission bits say all of it.
+    /// Whether the permission bits are equivalent.
     pub(super) fn is_minimal(&self) -> bool {
         self.0.len() == 3
     }
 
-    /// The permission bits that go with it: the group's are the mask's where there is one.
+    /// The corresponding permission bits: the group's are the mask's if there is one.
     pub(super) fn permissions(&self) -> u16 {
         let of = |tag| self.0.iter().find(|entry| entry.tag == tag).map(|entry| entry.perm);
         let group = of(Tag::Mask).or(of(Tag::GroupObj)).unwrap_or(0);

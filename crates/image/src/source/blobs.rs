@@ -19,7 +19,7 @@ use super::tree::Tree;
 
 /// Links that are followed to a file of an archive: `docker save` names one layer several times so.
 const LINKS_MAX: usize = 8;
-/// What skopeo's `dir:` writes into the file `version`.
+/// The content of the file `version` that skopeo's `dir:` writes.
 const TRANSPORT: &str = "Directory Transport Version: ";
 
 /// The files of an image, by their names.
@@ -33,7 +33,7 @@ pub(super) enum Blobs {
     Archive(String, Arc<Tree>),
 }
 
-/// What the files of an image are called and how they lead to each other.
+/// Names of the files of an image, and how they refer to each other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Form {
     /// `index.json` and blobs.
@@ -44,7 +44,7 @@ pub(super) enum Form {
     Docker,
 }
 
-/// Whether the directory says that it is an OCI layout.
+/// Whether the directory is marked as an OCI layout.
 pub(super) fn is_layout(path: &Path) -> bool {
     path.join("oci-layout").is_file() && path.join("index.json").is_file()
 }
@@ -70,7 +70,7 @@ impl Blobs {
     pub(super) fn of_archive(name: &str, input: &mut Input) -> Result<Option<Self>, SourceError> {
         let in_archive = |flaw| tar::archive_error(name, None, 0, flaw);
         let first = match tar::first_name(input) {
-            // Told once: nothing would tell of it again.
+            // Reported once: nothing would report it again.
             Err(flaw @ (Flaw::Read(_) | Flaw::Spool { .. } | Flaw::SpoolFull { .. })) => {
                 return Err(in_archive(flaw));
             }

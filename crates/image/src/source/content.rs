@@ -6,9 +6,9 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{FileType, fstat};
 
-use super::ahead::ReadAhead;
 use super::error::{EntryName, Flaw, SourceError};
 use super::node::{Names, NodeId, NodeKind, path_of};
+use super::prefetch::SourcePrefetch;
 use super::store::{HostName, HostTree, Store};
 use super::tree::Tree;
 
@@ -51,7 +51,7 @@ impl<'t> Content<'t> {
         Ok(content)
     }
 
-    /// The file that [`super::Segment::position`] speaks of.
+    /// The file of [`super::Segment::position`].
     pub fn file(&self) -> &File {
         match (&self.opened, &self.tree.stores[usize::from(self.tree.node(self.node).store)]) {
             (Some(file), _) | (None, Store::Archive { file, .. }) => file,
@@ -65,7 +65,7 @@ impl<'t> Content<'t> {
     /// [`SourceError`] naming the file, if it cannot be read or ends before its size.
     ///
     /// # Panics
-    /// If the range goes past the file's size.
+    /// If the range exceeds the file's size.
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), SourceError> {
         let read = |bytes: &mut [u8], position| self.file().read_exact_at(bytes, position);
         self.read_by(read, buffer, offset)
@@ -81,7 +81,7 @@ impl<'t> Content<'t> {
     /// As [`Self::read_exact_at`].
     pub fn read_with(
         &self,
-        ahead: &mut ReadAhead,
+        ahead: &mut SourcePrefetch,
         buffer: &mut [u8],
         offset: u64,
     ) -> Result<(), SourceError> {
@@ -126,8 +126,7 @@ impl<'t> Content<'t> {
         Ok(())
     }
 
-    /// Says whether a file of the host still has the size that the tree says: call it after the
-    /// last read.
+    /// Checks that a file of the host still has the size in the tree: call it after the last read.
     ///
     /// # Errors
     /// [`Flaw::Changed`] or [`Flaw::Replaced`], naming the file.

@@ -1,8 +1,8 @@
 //! A directory of the host as a source: walked by several threads, with the same tree whatever
 //! their order.
 //!
-//! Directories are read level by level in batches; the names of a batch are sorted, looked at in
-//! parallel pieces, and put into the tree in order. Like `cp -a`, the walk crosses mount points.
+//! Directories are read level by level in batches; the names of a batch are sorted, read with stat
+//! in parallel pieces, and put into the tree in order. Like `cp -a`, the walk crosses mount points.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ use super::xattr::XattrList;
 
 /// Directories whose names are held at a time, each with a descriptor.
 const BATCH_DIRECTORIES: usize = 32;
-/// Entries that are looked at before they go into the tree.
+/// Entries that are read before they go into the tree.
 const BATCH_ENTRIES: usize = 8192;
 
 /// Device and inode number: a file, whatever its name.
@@ -47,10 +47,10 @@ struct Listing {
     names: Vec<Box<[u8]>>,
 }
 
-/// What the system says of one name.
-struct Found {
+/// Attributes of one name from the system.
+struct DirListing {
     stat: Stat,
-    /// Further links of a known file are not looked at again.
+    /// Further links of a known file are not read again.
     known: Option<NodeId>,
     xattrs: XattrList,
     target: Vec<u8>,
@@ -104,7 +104,7 @@ pub(super) fn read(
     let mut xattrs = XattrList::default();
     read_xattrs(&format!("/proc/self/fd/{}/.", root.as_raw_fd()).into_bytes(), &mut xattrs)
         .map_err(|error| failed("read its extended attributes", error))?;
-    // The root's own name is never looked at.
+    // The root's own name is not used.
     let directories = vec![HostDirectory { parent: 0, name: NameRef(0) }];
     let host = HostTree { path: path.to_owned(), root, directories };
     builder.begin_source();
@@ -172,11 +172,11 @@ impl Walk<'_> {
         piece: &[(usize, usize)],
     ) -> Result<(), SourceError> {
         let links = &self.links;
-        let found: Vec<Result<Found, (&'static str, Errno)>> = piece
+        let found: Vec<Result<DirListing, (&'static str, Errno)>> = piece
             .par_iter()
             .map(|&(list, name)| {
                 let listing = &listings[list];
-                look_at(listing.fd.as_fd(), &listing.names[name], links)
+                read_entry(listing.fd.as_fd(), &listing.names[name], links)
             })
             .collect();
         for (&(list, name), found) in piece.iter().zip(found) {
@@ -193,11 +193,11 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn add(&mut self, parent: Pending, name: &[u8], found: Found) -> Result<(), Flaw> {
-        let Found { stat, known, xattrs, target, sparse } = found;
+    fn add(&mut self, parent: Pending, name: &[u8], found: DirListing) -> Result<(), Flaw> {
+        let DirListing { stat, known, xattrs, target, sparse } = found;
         let kind = FileType::from_raw_mode(stat.st_mode);
         let has_links = stat.st_nlink > 1 && kind != FileType::Directory;
-        // The file may have come up earlier in this very piece.
+        // The file may have occurred earlier in this very piece.
         let known = known
             .or_else(|| has_links.then(|| self.links.get(&identity(&stat)).copied()).flatten());
         if let Some(node) = known {
@@ -278,18 +278,18 @@ fn list(host: &HostTree, pending: Pending, names: &Names) -> io::Result<Listing>
     Ok(Listing { pending, fd, names: found })
 }
 
-fn look_at(
+fn read_entry(
     directory: BorrowedFd<'_>,
     name: &[u8],
     links: &HashMap<Identity, NodeId>,
-) -> Result<Found, (&'static str, Errno)> {
+) -> Result<DirListing, (&'static str, Errno)> {
     let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
         .map_err(|error| ("look at it", error))?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     let has_links = stat.st_nlink > 1 && kind != FileType::Directory;
     let known = has_links.then(|| links.get(&identity(&stat)).copied()).flatten();
     let mut found =
-        Found { stat, known, xattrs: XattrList::default(), target: Vec::new(), sparse: None };
+        DirListing { stat, known, xattrs: XattrList::default(), target: Vec::new(), sparse: None };
     if known.is_some() {
         return Ok(found);
     }
@@ -353,7 +353,7 @@ fn read_xattrs(path: &[u8], list: &mut XattrList) -> Result<(), Errno> {
     for name in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
         match grow(|buffer| lgetxattr(path, name, buffer)) {
             Ok(value) => list.add(name, &value),
-            // Removed meanwhile, or listed by a file system that has no value for it.
+            // Removed since, or listed by a file system that has no value for it.
             Err(Errno::NODATA | Errno::NOTSUP) => {}
             Err(error) => return Err(error),
         }
@@ -361,8 +361,8 @@ fn read_xattrs(path: &[u8], list: &mut XattrList) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Calls with a larger buffer until the answer fits; the kernel ends both kinds of answer at 64
-/// KiB. Most files have no attributes: the first try takes no memory from the heap.
+/// Calls with a larger buffer until the result fits; the kernel limits both kinds of result to 64
+/// KiB. Most files have no attributes: the first try allocates nothing on the heap.
 fn grow(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     const FIRST: usize = 512;
     const LIMIT: usize = 1 << 17;

@@ -1,11 +1,11 @@
-//! What can be wrong with a source: one error names the archive or path, the entry and the byte.
+//! Errors of a source: they name the archive or path, the entry and the byte.
 
 use std::fmt;
 use std::io;
 
 use extant_device::errno;
 
-/// A source cannot be read, or holds what an ext4 image cannot.
+/// A source cannot be read, or contains something that an ext4 image cannot.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// An entry of an archive, or the archive itself, is broken or cannot be stored.
@@ -17,7 +17,7 @@ pub enum SourceError {
         entry: Option<EntryName>,
         /// Where the entry's header begins, or where reading failed, in the unpacked archive.
         position: u64,
-        /// What is wrong.
+        /// The flaw.
         flaw: Flaw,
     },
     /// A path of a source directory, of an OCI layout, or of the finished tree cannot be stored.
@@ -25,7 +25,7 @@ pub enum SourceError {
     Path {
         /// The path, on the host or in the image.
         path: EntryName,
-        /// What is wrong.
+        /// The flaw.
         flaw: Flaw,
     },
     /// The operating system refused something.
@@ -33,9 +33,9 @@ pub enum SourceError {
     Io {
         /// The host's path.
         path: EntryName,
-        /// What was tried: a verb that follows "cannot".
+        /// The operation: a verb that follows "cannot".
         action: &'static str,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// An OCI layout is broken or leaves a choice open.
@@ -139,7 +139,7 @@ impl fmt::Display for EntryPrefix<'_> {
     }
 }
 
-/// What is wrong with one entry or archive.
+/// A flaw of one entry or archive.
 #[derive(Debug, thiserror::Error)]
 pub enum Flaw {
     /// The archive ends too early.
@@ -181,7 +181,7 @@ pub enum Flaw {
     Spool {
         /// The directory of the file.
         directory: EntryName,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// A field is no number or out of its range.
@@ -189,7 +189,7 @@ pub enum Flaw {
     Field {
         /// The field's name in the tar or pax format.
         field: &'static str,
-        /// What is stored there.
+        /// The stored bytes.
         text: EntryName,
     },
     /// A pax record does not follow the format.
@@ -201,7 +201,7 @@ pub enum Flaw {
     /// A pax header or long name larger than any true one.
     #[error("{what} of {size} bytes is larger than the limit of {limit}")]
     TooLarge {
-        /// What is too large.
+        /// The item that is too large.
         what: &'static str,
         /// As stored.
         size: u64,
@@ -285,7 +285,7 @@ pub enum Flaw {
     Xattr {
         /// Its name.
         name: EntryName,
-        /// What is wrong with it.
+        /// The flaw.
         problem: &'static str,
     },
     /// A POSIX ACL that is not valid.
@@ -308,7 +308,7 @@ pub enum Flaw {
     /// More than the tree's 32-bit numbers can count.
     #[error("more than {limit} {what} in one tree")]
     TreeLimit {
-        /// What was counted.
+        /// The counted items.
         what: &'static str,
         /// The limit.
         limit: u64,

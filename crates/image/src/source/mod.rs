@@ -2,7 +2,6 @@
 //! into one [`Tree`].
 
 mod acl;
-mod ahead;
 mod blobs;
 mod builder;
 mod content;
@@ -13,6 +12,7 @@ mod node;
 mod oci;
 mod options;
 mod owner;
+mod prefetch;
 mod store;
 mod tar;
 mod tree;
@@ -35,19 +35,19 @@ use tar::input::Input;
 use tar::{Flavor, archive_error};
 use unpack::Packing;
 
-pub use ahead::ReadAhead;
 pub use content::Content;
 pub use error::{AclError, EntryName, Flaw, SourceError};
 pub use node::{DeviceNumber, Dirent, Mtime, Node, NodeId, NodeKind, Segment};
 pub use options::{Platform, ReadOptions};
 pub use owner::{OwnerMap, Owners, parse_owner};
+pub use prefetch::SourcePrefetch;
 pub use tree::Tree;
 pub use xattr::{ACL_ACCESS, ACL_DEFAULT, Xattr, XattrSetId, Xattrs};
 
 /// One source of a build.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Source {
-    /// What the directory holds; its own attributes become the root's.
+    /// The contents of the directory; its own attributes become the root's.
     Directory(PathBuf),
     /// A tar archive, plain or packed by gzip, zstd or xz: a file, a block device or a named pipe.
     Archive(PathBuf),
@@ -80,8 +80,8 @@ impl FromStr for Source {
 impl Source {
     /// The source that an argument means: `-` is standard input; `dir:PATH`, `tar:PATH`,
     /// `oci:PATH[:REFERENCE]`, `oci-archive:FILE[:REFERENCE]` and `docker-archive:FILE[:REFERENCE]`
-    /// say what they are; else a directory with an `oci-layout`, or one that skopeo's `dir:` made,
-    /// is an image, any other a directory, and all else an archive, which may hold an image too.
+    /// name the kind; else a directory with an `oci-layout`, or one that skopeo's `dir:` made, is
+    /// an image, any other a directory, and all else an archive, which may contain an image too.
     ///
     /// # Errors
     /// [`SourceError::Io`] if there is nothing of that name.
@@ -117,7 +117,7 @@ impl Source {
         })
     }
 
-    /// What follows the last colon is the reference, unless the whole is a layout.
+    /// The part after the last colon is the reference, unless the whole is a layout.
     fn layout(bytes: &[u8]) -> Self {
         let whole = PathBuf::from(OsStr::from_bytes(bytes));
         let colon = bytes.iter().rposition(|&byte| byte == b':');
@@ -192,10 +192,10 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
     builder.finish()
 }
 
-/// Bytes that a pipe holds while it is read; the kernel allows everybody this much.
+/// Bytes that a pipe holds while it is read; the kernel allows every user this much.
 const PIPE_SIZE: usize = 1 << 20;
 
-/// What an archive must hold.
+/// Requirements on an archive.
 #[derive(Clone, Copy)]
 enum Holds<'r> {
     /// A tree, or the only image.
@@ -226,7 +226,7 @@ fn read_archive(
     let (start, reader) = unpack::peek(file.try_clone().map_err(|error| failed("use it", error))?)
         .map_err(|error| failed("read it", error))?;
     let packing = Packing::of(&start).map_err(in_archive)?;
-    // Standard input may stand in the middle of a file.
+    // Standard input may be at an offset in the middle of a file.
     let mut input = match seekable_from_start(&file, start.len(), is_seekable) {
         Some(size) if packing == Packing::Plain => Input::seekable(file, size),
         _ => {

@@ -99,7 +99,7 @@ pub struct Node {
 const _: () = assert!(size_of::<Node>() == 56);
 
 impl Node {
-    /// What it is.
+    /// Its type.
     pub fn kind(&self) -> NodeKind {
         match self.mode & file_type::MASK {
             file_type::REGULAR => NodeKind::Regular,
@@ -128,7 +128,7 @@ impl Node {
         self.gid
     }
 
-    /// Modification time, clamped when that was asked for.
+    /// Modification time, clamped if requested.
     pub const fn mtime(&self) -> Mtime {
         Mtime { seconds: self.mtime_seconds, nanoseconds: self.mtime_nanoseconds }
     }
@@ -204,7 +204,7 @@ impl Dirent {
     }
 }
 
-/// A run of a regular file that has data; what lies between runs is a hole.
+/// A run of a regular file that has data; gaps between runs are holes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Segment {
     /// First byte in the file.

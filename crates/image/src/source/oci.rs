@@ -1,9 +1,9 @@
 //! Images: from `index.json` to one manifest, or from `docker save`'s list to one image, and its
 //! layers laid over each other.
 //!
-//! Every blob is compared with its digest, and every unpacked layer with its diff id. Which image
-//! of several is meant must follow from the reference or the platform that were asked for, never
-//! from the machine.
+//! Every blob is compared with its digest, and every unpacked layer with its diff id. The choice
+//! among several images must follow from the requested reference or platform, never from the
+//! machine.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -34,7 +34,7 @@ const DEPTH_MAX: usize = 8;
 const IMAGES_MAX: usize = 4096;
 
 const REFERENCE_NAME: &str = "org.opencontainers.image.ref.name";
-/// BuildKit's attestations are manifests beside the images.
+/// BuildKit's attestations are manifests next to the images.
 const ATTESTATION: &str = "vnd.docker.reference.type";
 const DOCKER_INDEX: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
@@ -73,7 +73,7 @@ struct Layout {
     blobs: Blobs,
 }
 
-/// What is read of an image.
+/// The parts of an image that are read.
 struct Image {
     layers: Vec<Layer>,
     /// Digests of the unpacked layers, by its config.
@@ -86,7 +86,7 @@ enum Layer {
     Named(String),
 }
 
-/// A name with what docker leaves out of it: `debian` is `docker.io/library/debian:latest`.
+/// A name with the parts that docker leaves out: `debian` is `docker.io/library/debian:latest`.
 fn full(name: &str) -> String {
     let short = name.strip_prefix("docker.io/").unwrap_or(name);
     let short = short.strip_prefix("library/").unwrap_or(short);
@@ -113,7 +113,7 @@ impl SavedImage {
     }
 }
 
-/// An image of the layout, and for what machine it is, where the index says so.
+/// An image of the layout, and its platform, if the index has it.
 struct Candidate {
     descriptor: Descriptor,
     platform: Option<Platform>,
@@ -292,7 +292,7 @@ impl Layout {
             MediaType::Other(other) if other == DOCKER_MANIFEST => {
                 return self.add_candidate(descriptor, candidates);
             }
-            // Signatures and the like.
+            // Signatures and similar manifests.
             _ => return Ok(()),
         }
         if depth == DEPTH_MAX {
@@ -327,7 +327,7 @@ impl Layout {
         Ok(platform_of(&self.json_blob(manifest.config())?))
     }
 
-    /// Reads a layer. What is verified is what is read: the bytes go to the spool once, and nothing
+    /// Reads a layer. The verified bytes are the bytes used: they go to the spool once, and nothing
     /// is read from the blob again.
     fn read_layer(
         &self,
@@ -430,7 +430,7 @@ fn reference_of(descriptor: &Descriptor) -> Option<&str> {
     descriptor.annotations().as_ref()?.get(REFERENCE_NAME).map(String::as_str)
 }
 
-/// A reader that compares the digest of all its bytes when it has come to their end.
+/// A reader that compares the digest of all its bytes at their end.
 struct Verified<R> {
     inner: R,
     hasher: Option<Box<dyn DynDigest + Send>>,

@@ -12,7 +12,7 @@ use super::owner::Owners;
 /// How sources are read.
 #[derive(Clone, Debug, Default)]
 pub struct ReadOptions {
-    /// Who owns the files.
+    /// Owners of the files.
     pub owners: Owners,
     /// SOURCE_DATE_EPOCH: seconds since 1970; later modification times become this one.
     pub latest: Option<i64>,

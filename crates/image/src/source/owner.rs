@@ -1,4 +1,4 @@
-//! Who owns the image's files: as the source says, one owner for all, or by a map of id ranges.
+//! Owners of the image's files: as in the source, one owner for all, or by a map of id ranges.
 
 use std::str::FromStr;
 
@@ -61,7 +61,7 @@ pub fn parse_owner(text: &str) -> Result<(u32, u32), SourceError> {
     parsed.ok_or_else(|| SourceError::Owner(text.to_owned()))
 }
 
-/// Ranges of ids and what they become; an id in none of them stays as it is.
+/// Ranges of ids and their replacements; an id in none of them is kept.
 ///
 /// Its text is a list of `[u:|g:|b:]FROM:TO[:COUNT]` separated by commas: users, groups or (the
 /// default) both, COUNT ids (default 1) from FROM on. Ranges of one kind may not overlap in FROM.

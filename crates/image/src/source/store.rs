@@ -19,7 +19,7 @@ pub(super) enum Store {
         /// As it was given, for messages.
         name: String,
         file: File,
-        /// A spool once more, to be read around the page cache.
+        /// A second handle of a spool, to be read around the page cache.
         direct: Option<File>,
     },
     Directory(HostTree),
@@ -99,7 +99,7 @@ impl HostTree {
         self.open_below(parts, FILE_FLAGS)
     }
 
-    /// Opens what lies at the path of these components, never through a symlink, in as few steps as
+    /// Opens the file at the path of these components, never through a symlink, in as few steps as
     /// the kernel's limit for one path allows.
     fn open_below(&self, parts: Vec<&[u8]>, flags: OFlags) -> io::Result<OwnedFd> {
         let mut reached: Option<OwnedFd> = None;
@@ -129,8 +129,8 @@ const DIRECTORY_FLAGS: OFlags =
 const FILE_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// openat2 where the kernel has it: no component may be a symlink. Without it only the last one is
-/// looked at.
+/// openat2 if the kernel has it: no component may be a symlink. Without it only the last one is
+/// checked.
 fn open_beneath(from: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
     match openat2(from, path, flags, Mode::empty(), resolve) {

@@ -2,8 +2,8 @@
 //! compactly.
 //!
 //! A million files cost about 90 bytes each, name included; a further hard link costs a dirent (12
-//! bytes) and its name. Contents stay where they are: a node says at which position of which store
-//! its data lie, and [`Tree::open`] reads them, from any number of threads.
+//! bytes) and its name. Contents stay in the sources: a node has the store and the position of its
+//! data, and [`Tree::open`] reads them, from any number of threads.
 //!
 //! The order is part of the meaning, and never depends on the host, on threads or on hash seeds:
 //! - [`Tree::dirents`] lists a directory by the bytes of its names;

@@ -8,8 +8,8 @@ use liblzma::stream::{CONCATENATED, Stream};
 
 use super::error::Flaw;
 
-/// More memory than this is not given to an unpacker, whatever the archive asks for: xz -9 needs 65
-/// MiB, zstd without `--long` 128 MiB (its own limit).
+/// Memory limit of an unpacker, whatever the archive requires: xz -9 needs 65 MiB, zstd without
+/// `--long` 128 MiB (its own limit).
 const XZ_MEMORY: u64 = 256 << 20;
 
 /// How an archive is packed.
@@ -29,7 +29,7 @@ const EXT_MAGIC: usize = 1080;
 const BLOCK: usize = 512;
 
 impl Packing {
-    /// Tells the packing by the archive's first bytes.
+    /// Recognises the packing by the archive's first bytes.
     pub(super) fn of(start: &[u8]) -> Result<Self, Flaw> {
         let is = |magic: &[u8]| start.starts_with(magic);
         let unknown = |name| Err(Flaw::UnknownPacking(name));
@@ -83,8 +83,7 @@ pub(super) fn unpacked(
     })
 }
 
-/// Members of gzip after each other, with the zeroes behind the last that tapes leave there: gzip
-/// takes both.
+/// Concatenated members of gzip, with the zeroes after the last that tapes leave: gzip takes both.
 struct Members<R> {
     /// `None` only while it is changed.
     member: Option<GzDecoder<R>>,
@@ -95,7 +94,7 @@ impl<R: BufRead> Members<R> {
         Self { member: Some(GzDecoder::new(reader)) }
     }
 
-    /// Goes on to the next member; `false` at the end.
+    /// Advances to the next member; `false` at the end.
     fn next(&mut self) -> io::Result<bool> {
         let Some(mut reader) = self.member.take().map(GzDecoder::into_inner) else {
             return Ok(false);
@@ -155,13 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn members_and_zeroes_behind_them_are_one_archive() {
+    fn members_and_zeroes_after_them_are_one_archive() {
         let whole = [packed(b"one, "), packed(b""), packed(b"two"), vec![0; 1000]].concat();
         assert_eq!(read(whole).expect("it is whole"), b"one, two");
     }
 
     #[test]
-    fn other_bytes_behind_the_archive_are_named() {
+    fn other_bytes_after_the_archive_are_named() {
         let followed = [packed(b"one"), vec![0; 10], b"tail".to_vec()].concat();
         let error = read(followed).expect_err("it is no archive");
         assert!(error.to_string().contains("what follows"), "{error}");

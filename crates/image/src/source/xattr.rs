@@ -220,7 +220,7 @@ impl XattrList {
         self.0.push((name.to_vec(), value.to_vec()));
     }
 
-    /// Adds an ACL that is given as text; an empty one is none.
+    /// Adds an ACL that is given as text; an empty text adds nothing.
     pub(super) fn add_acl_text(&mut self, name: &[u8], text: &[u8]) -> Result<(), Flaw> {
         if let Some(acl) = acl::from_text(text)? {
             self.add(name, &acl.to_kernel());

@@ -67,11 +67,11 @@ fn clearable() -> Features {
     }
 }
 
-/// What is wanted, and what of it was said in so many words.
+/// The wanted features, and those of them that were named explicitly.
 struct Wanted {
     features: Features,
     cleared: Features,
-    /// The journal goes, and another one comes.
+    /// The journal is replaced by a new one.
     new_journal: bool,
     /// The same of the orphan file.
     new_orphan_file: bool,
@@ -115,7 +115,7 @@ impl Tune<'_> {
                     wanted.features = wanted.features.difference(feature);
                     wanted.cleared = wanted.cleared.union(feature);
                 }
-                // What is so already need not be changed, whatever it is.
+                // A feature that is set already need not be changed, whatever it is.
                 Edit::Set(feature) if feature == incompat(IncompatFeatures::BIT64) => {
                     if !now.contains(feature) {
                         return Err(refuse(FeatureChange::Set, feature));
@@ -156,7 +156,7 @@ impl Tune<'_> {
         Ok(wanted)
     }
 
-    /// Everything that `-O` asks for, and what `-j`, `-J` and `-E` imply of features.
+    /// The features that `-O` requests, and those that `-j`, `-J` and `-E` imply.
     pub(super) fn edit_features(&mut self) -> Result<(), TuneError> {
         let wanted = self.wanted()?;
         let now = self.features();
@@ -171,7 +171,7 @@ impl Tune<'_> {
         }
         if wanted.new_journal {
             off.compat |= CompatFeatures::HAS_JOURNAL;
-            // The orphan file goes with the journal that it rests on.
+            // The orphan file is removed with the journal that it needs.
             let both = CompatFeatures::HAS_JOURNAL | CompatFeatures::ORPHAN_FILE;
             on.compat |= wanted.features.compat & both;
         }
@@ -259,7 +259,7 @@ impl Tune<'_> {
         if off.compat.contains(CompatFeatures::FAST_COMMIT) {
             self.clear_fast_commits()?;
         }
-        // What the passes of a check put right.
+        // Counts that the passes of a check repair.
         self.wants_check |= off.compat.contains(CompatFeatures::RESIZE_INODE)
             || off.incompat.contains(IncompatFeatures::FILETYPE)
             || off.ro_compat.intersects(RoCompatFeatures::LARGE_FILE | RoCompatFeatures::HUGE_FILE);
@@ -361,7 +361,7 @@ impl Tune<'_> {
         if on.incompat.contains(IncompatFeatures::MMP) {
             self.add_mmp()?;
         }
-        // Where -Q says which quotas there are, the feature comes with them.
+        // If -Q names quotas, the feature is set too.
         let is_said = self.request.quota.is_some();
         if on.ro_compat.contains(RoCompatFeatures::QUOTA) && !is_said {
             self.add_quota(QuotaKind::User)?;

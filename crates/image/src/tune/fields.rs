@@ -8,8 +8,8 @@ use super::request::MaxMounts;
 use super::rewrite;
 use super::work::Tune;
 use crate::mkfs::UuidChoice;
-use crate::mkfs::figures::mount_option;
 use crate::mkfs::identity::{cut, random, random_uuid, time_uuid};
+use crate::mkfs::params::mount_option;
 
 impl Tune<'_> {
     pub(super) fn set_fields(&mut self) -> Result<(), TuneError> {
@@ -117,7 +117,7 @@ impl Tune<'_> {
         let request = self.request;
         if let Some(label) = &request.label {
             if label.len() > 16 {
-                self.dialogue.warn("Warning: label too long, truncating.");
+                self.prompt.warn("Warning: label too long, truncating.");
             }
             self.change(|raw| raw.s_volume_name = cut(label))?;
         }
@@ -194,7 +194,7 @@ impl Tune<'_> {
         Ok(())
     }
 
-    /// `-U`: where checksums start from the UUID, all of them are written anew.
+    /// `-U`: if checksums start from the UUID, all of them are written again.
     pub(super) fn set_uuid(&mut self) -> Result<(), TuneError> {
         let Some(choice) = self.request.uuid else { return Ok(()) };
         let features = self.features();

@@ -21,8 +21,8 @@ use zerocopy::FromBytes;
 use super::error::{ChangeError, RequestError, TuneError, Work};
 use super::records;
 use super::work::Tune;
-use crate::mkfs::figures::journal;
 use crate::mkfs::numbers;
+use crate::mkfs::params::journal;
 
 /// Space and inodes of each id.
 type Usage = BTreeMap<u32, (u64, u64)>;
@@ -129,7 +129,7 @@ impl Tune<'_> {
         Ok(self.volume.write(first, &bytes)?)
     }
 
-    /// Blocks that are asked for.
+    /// Requested number of blocks.
     pub(super) fn orphan_file_size(&self) -> Result<Option<u64>, TuneError> {
         let text = self.request.extended.orphan_file_size.as_deref();
         let size = text.map(|text| {
@@ -198,7 +198,7 @@ impl Tune<'_> {
         Ok(())
     }
 
-    /// What `-Q` says: each quota, and whether it is to be.
+    /// The requests of `-Q`: each quota, and whether it is to exist.
     pub(super) fn quota_words(&self) -> Result<Vec<(QuotaKind, bool)>, TuneError> {
         let list = self.request.quota.as_deref().unwrap_or_default();
         let mut words = Vec::new();
@@ -298,7 +298,7 @@ impl Tune<'_> {
         Ok(self.volume.write_file(&file, &bytes)?)
     }
 
-    /// Counts anew, after directories were packed anew.
+    /// Counts again, after directories were packed again.
     pub(super) fn refresh_quotas(&mut self) -> Result<(), TuneError> {
         for kind in QuotaKind::ALL {
             let Some(number) = self.quota_inode(kind) else { continue };
@@ -333,7 +333,7 @@ impl Tune<'_> {
         Ok(QuotaTree::new(header, number, read).records()?)
     }
 
-    /// Removes a quota file. The feature goes with the last one.
+    /// Removes a quota file. The feature is cleared with the last one.
     pub(super) fn remove_quota(&mut self, kind: QuotaKind) -> Result<(), TuneError> {
         if let Some(number) = self.quota_inode(kind) {
             self.need_sound_volume(Work::RemoveQuota)?;
@@ -349,7 +349,7 @@ impl Tune<'_> {
         Ok(())
     }
 
-    /// Who uses what, as quota files count it: not the volume's own files.
+    /// Usage by id as quota files count it: without the volume's own files.
     fn usage(&mut self, kind: QuotaKind) -> Result<Usage, TuneError> {
         let geometry = self.volume.geometry().clone();
         let superblock = Superblock::decode(&self.volume.raw);
@@ -360,7 +360,7 @@ impl Tune<'_> {
             superblock.orphan_file_inode,
             superblock.journal_inode,
         ];
-        // What was made in this run is in the records on the device, and the marks in memory.
+        // Files made in this run are in the records on the device, and the marks in memory.
         self.volume.commit()?;
         let mut usage = Usage::new();
         records::each_record(&mut self.volume, &geometry, |volume, number, record| {

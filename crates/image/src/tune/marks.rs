@@ -1,5 +1,4 @@
-//! High-water marks of the inode tables and bitmaps that are implied: what comes and goes with
-//! uninit_bg.
+//! High-water marks of the inode tables, and implied bitmaps: the parts of uninit_bg.
 
 use extant_offline::OfflineVolume;
 use extant_ondisk::GroupNo;
@@ -12,8 +11,8 @@ fn groups(volume: &OfflineVolume) -> impl Iterator<Item = GroupNo> + use<> {
     (0..volume.geometry().groups_count).map(GroupNo)
 }
 
-/// Says of each group where its table was last used. Tables of a volume without marks were cleared
-/// when it was made.
+/// Sets the mark of each group after the last used inode of its table. Tables of a volume without
+/// marks were cleared when it was made.
 pub(super) fn set(volume: &mut OfflineVolume) -> Result<(), TuneError> {
     let whole = volume.geometry().inodes_per_group;
     for group in groups(volume) {
@@ -28,8 +27,8 @@ pub(super) fn set(volume: &mut OfflineVolume) -> Result<(), TuneError> {
     Ok(())
 }
 
-/// Stores what was implied: every bitmap, and zeroes where a table was not cleared yet. Goes before
-/// the feature.
+/// Stores implied data: every bitmap, and zeroes in tables that are not cleared yet. Done before
+/// the feature is cleared.
 pub(super) fn remove(volume: &mut OfflineVolume) -> Result<(), TuneError> {
     let geometry = volume.geometry().clone();
     for group in groups(volume) {

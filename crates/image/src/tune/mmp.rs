@@ -9,21 +9,21 @@ use extant_runtime::env::Env;
 use super::error::{ChangeError, TuneError};
 use super::request::Request;
 use super::work::Tune;
-use crate::mkfs::Dialogue;
+use crate::mkfs::Prompt;
 use crate::mkfs::identity::cut;
 
-/// Seconds between updates where nothing else is said, from mmp.rst.
+/// Default seconds between updates, from mmp.rst.
 const DEFAULT_INTERVAL: u16 = 5;
 
-/// Says in the MMP block that the volume is worked on, once no other host can be taking it at the
-/// same time. A host that has it is not waited for: the volume is in use, or was not closed, and
-/// then a check is due.
+/// Marks the volume as in use in the MMP block, once no other host can be taking it at the same
+/// time. It does not wait for a host that has it: the volume is in use, or was not closed, and then
+/// a check is due.
 pub(super) fn claim(
     volume: &mut OfflineVolume,
     env: &Env,
     request: &Request,
     now: u64,
-    dialogue: &mut dyn Dialogue,
+    prompt: &mut dyn Prompt,
 ) -> Result<(), TuneError> {
     let Some(block) = volume.mmp_block() else {
         return match request.extended.clear_mmp {
@@ -34,7 +34,7 @@ pub(super) fn claim(
     let raw = volume.read_mmp(block)?;
     let mut mmp = Mmp::decode(&raw);
     if request.extended.clear_mmp {
-        dialogue.say("Resetting the MMP block\n");
+        prompt.say("Resetting the MMP block\n");
     } else {
         raw.verify(block, volume.geometry())?;
         if mmp.sequence != MmpSequence::Clean {
@@ -44,10 +44,10 @@ pub(super) fn claim(
         let device = volume.device().clone();
         let on_device = MmpBlock { device: &*device, geometry: volume.geometry(), block };
         let ours = Mmp { time: now, check_interval: interval, ..mmp.clone() };
-        let mut told = |seconds| {
-            dialogue.say(&format!("MMP: waiting for {seconds} seconds\n"));
+        let mut report_wait = |seconds| {
+            prompt.say(&format!("MMP: waiting for {seconds} seconds\n"));
         };
-        if let Taken::Theirs(other) = on_device.take(&ours, env, &mut told)? {
+        if let Taken::Theirs(other) = on_device.take(&ours, env, &mut report_wait)? {
             return Err(in_use(&other));
         }
     }

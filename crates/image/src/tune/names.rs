@@ -65,6 +65,6 @@ mod tests {
     fn names_are_looked_up_and_numbers_are_taken() {
         assert_eq!(id_of("33", "/nowhere"), Some(33));
         assert_eq!(id_of("root", "/etc/passwd"), Some(0));
-        assert_eq!(id_of("nobody at all", "/etc/passwd"), None);
+        assert_eq!(id_of("no such user", "/etc/passwd"), None);
     }
 }

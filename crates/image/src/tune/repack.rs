@@ -1,4 +1,4 @@
-//! A directory packed anew: with or without an index, with or without room for checksums.
+//! A directory packed again: with or without an index, with or without room for checksums.
 
 use std::collections::BTreeSet;
 
@@ -104,7 +104,7 @@ fn read_names(
     Ok((names, parent))
 }
 
-/// What the volume's new directories are hashed with.
+/// The hash of the volume's new directories.
 fn hasher(superblock: &Superblock) -> Result<(HashVersion, DirHasher), TuneError> {
     let version = HashVersion::decode(superblock.def_hash_version)
         .filter(|version| *version != HashVersion::SipHash)
@@ -113,7 +113,8 @@ fn hasher(superblock: &Superblock) -> Result<(HashVersion, DirHasher), TuneError
     Ok((version, DirHasher::new(applied, superblock.hash_seed)?))
 }
 
-/// Gives a file without holes so many blocks and lets `fill` write them before the map leads there.
+/// Gives a file without holes a number of blocks and lets `fill` write them before the map leads
+/// there.
 fn resize(
     volume: &mut OfflineVolume,
     number: InodeNo,
@@ -179,7 +180,7 @@ fn resize(
         inode.set_space(volume.geometry(), space + blocks + nodes - had - had_nodes);
         return Ok(());
     }
-    // A cluster goes when nothing of the file lies in it any more.
+    // A cluster is freed when it holds no part of the file any more.
     let cluster = |block: u64| block / ratio;
     let mut gone: BTreeSet<u64> = gone.into_iter().flatten().map(cluster).collect();
     let nodes = map.nodes.iter().filter(|node| !left.contains(node)).copied();

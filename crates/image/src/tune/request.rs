@@ -1,4 +1,4 @@
-//! What is asked for: tune2fs's options as values.
+//! The requests: tune2fs's options as values.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,15 +8,15 @@ use extant_ondisk::superblock::ErrorPolicy;
 use super::error::{ExtendedError, RequestError, TuneError, Unsupported};
 use super::names::{id_of, parse_time};
 use crate::mkfs::extended::mmp_interval;
-use crate::mkfs::figures::{encoding, encoding_flags, hash_version};
 use crate::mkfs::numbers;
 use crate::mkfs::options::error_policy;
+use crate::mkfs::params::{encoding, encoding_flags, hash_version};
 use crate::mkfs::{JournalOptions, UuidChoice};
 
 /// `-c`
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MaxMounts {
-    /// So many mounts; 0 and -1 never.
+    /// A number of mounts; 0 and -1 mean never.
     Count(i32),
     /// 20 to 39, at random.
     Random,
@@ -44,7 +44,7 @@ pub struct Extended {
     pub test_fs: Option<bool>,
 }
 
-/// Everything that was asked for; `None` or empty where nothing was.
+/// All requests; `None` or empty for those that were not made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Request {
     /// `-c`
@@ -92,7 +92,7 @@ fn bad<T>(what: &'static str, text: &str) -> Result<T, TuneError> {
 }
 
 impl Request {
-    /// Whether anything is asked for at all.
+    /// Whether anything is requested.
     pub fn is_empty(&self) -> bool {
         let empty = Self { force: self.force, ..Self::default() };
         *self == empty
@@ -175,7 +175,7 @@ impl Request {
         Ok(())
     }
 
-    /// What contradicts itself whatever the volume.
+    /// Requests that contradict each other on any volume.
     pub(super) fn check(&self) -> Result<(), TuneError> {
         let extended = &self.extended;
         if extended.clear_mmp && self.force == 0 {

@@ -1,8 +1,8 @@
-//! Checksums of everything, written anew: another UUID, another seed, metadata_csum on or off.
+//! Checksums of everything, written again: another UUID, another seed, metadata_csum on or off.
 //!
-//! The volume is read as it was and written as it will be, inode by inode. Directories get room for
-//! their checksums where they have none; what an index can hold depends on that room, so indexed
-//! directories are packed anew.
+//! The volume is read in its old form and written in its new form, inode by inode. Directories get
+//! room for their checksums if they have none; the capacity of an index depends on that room, so
+//! indexed directories are packed again.
 
 use std::collections::BTreeSet;
 
@@ -24,8 +24,8 @@ use super::{marks, repack};
 /// Where an inode that holds the value of an attribute stores the value's hash: `i_atime`.
 const VALUE_HASH: std::ops::Range<usize> = 8..12;
 
-/// Makes a change to the superblock on which checksums depend, and everything else follow it. While
-/// it is under way the superblock on the device says "not clean".
+/// Makes a change to the superblock on which checksums depend, and all dependent changes. During
+/// that the superblock on the device says "not clean".
 pub(super) fn checksums(
     volume: &mut OfflineVolume,
     change: impl FnOnce(&mut RawSuperblock),
@@ -61,7 +61,7 @@ pub(super) fn checksums(
 }
 
 struct Rewriter {
-    /// The volume as it was.
+    /// The volume in its old form.
     before: OfflineVolume,
     /// Attribute blocks that are done: several inodes may share one.
     done: BTreeSet<BlockNo>,
@@ -155,7 +155,7 @@ impl Rewriter {
             return repack::directory(&self.before, volume, number, inode, record);
         }
         if !new.has_metadata_csum() {
-            return Ok(()); // a tail that nobody asks for is free space
+            return Ok(()); // an unused tail is free space
         }
         let map = self.before.read_map(number, inode)?;
         let has_stored_hashes = inode.flags.contains(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD);

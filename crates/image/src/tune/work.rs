@@ -7,9 +7,9 @@ use extant_ondisk::superblock::{RawSuperblock, State};
 
 use super::error::{TuneError, Work};
 use super::request::Request;
-use crate::mkfs::Dialogue;
+use crate::mkfs::Prompt;
 
-/// What every part needs.
+/// State that all parts need.
 pub(super) struct Tune<'a> {
     pub(super) volume: OfflineVolume,
     /// The device of a journal that is not inside the volume.
@@ -17,14 +17,14 @@ pub(super) struct Tune<'a> {
     pub(super) request: &'a Request,
     /// Seconds since 1970.
     pub(super) now: u64,
-    pub(super) dialogue: &'a mut dyn Dialogue,
+    pub(super) prompt: &'a mut dyn Prompt,
     /// A feature changed whose consequences only a check can draw.
     pub(super) wants_check: bool,
 }
 
 impl Tune<'_> {
     pub(super) fn say(&mut self, line: &str) {
-        self.dialogue.say(&format!("{line}\n"));
+        self.prompt.say(&format!("{line}\n"));
     }
 
     pub(super) fn features(&self) -> Features {

@@ -3,11 +3,11 @@
 use crate::{assert_clean, built, mounted, tree_of};
 use extant_testkit::{Scratch, TreeSnapshot, differences, dumpe2fs_h, skip, tool, tree};
 
-/// What the kernel here does with the volume.
+/// The behaviour of this machine's kernel with the volume.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Kernel {
     Mounts,
-    /// Blocks larger than its pages, casefolding: e2fsck alone judges.
+    /// Blocks larger than its pages, casefolding: checked by e2fsck alone.
     Refuses,
 }
 use Kernel::{Mounts, Refuses};

@@ -55,8 +55,8 @@ pub(crate) fn assert_clean(image: &Path, what: &str) {
     }
 }
 
-/// What the kernel shows of an image, lost+found left out; `None` where mounting is not possible
-/// here.
+/// The files of an image as the kernel shows them, without lost+found; `None` if mounting is not
+/// possible here.
 pub(crate) fn mounted(image: &Path, what: &str) -> Option<TreeSnapshot> {
     if !is_root() {
         return None;

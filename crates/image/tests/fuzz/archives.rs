@@ -135,7 +135,7 @@ impl Path {
             Part::Long => "l".repeat(60),
         };
         let mut text = self.0.iter().map(part).collect::<Vec<_>>().join("/");
-        text.truncate(99); // what the header's field holds
+        text.truncate(99); // size of the header's field
         text
     }
 }
@@ -207,7 +207,7 @@ pub(crate) fn archive(entries: &[Entry]) -> Written {
     })
 }
 
-/// Right checksums let damage through to what lies behind them.
+/// Right checksums let damage reach the code after them.
 fn mend(bytes: &mut [u8]) {
     for block in bytes.chunks_exact_mut(512).filter(|block| &block[257..262] == b"ustar") {
         block[148..156].fill(b' ');

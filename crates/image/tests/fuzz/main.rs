@@ -1,4 +1,4 @@
-//! Bolero harnesses for what people hand us: archives, image layouts, options and configurations of
+//! Bolero harnesses for untrusted inputs: archives, image layouts, options and configurations of
 //! mkfs. As tests they run for a moment each; `cargo xtask fuzz` runs them for longer.
 
 mod archives;

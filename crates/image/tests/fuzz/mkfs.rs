@@ -7,8 +7,8 @@ use std::path::Path;
 
 use bolero::TypeGenerator;
 use extant_image::mkfs::config::{TypeRequest, TypedConfig};
-use extant_image::mkfs::figures::figures;
-use extant_image::mkfs::{Config, DeviceFacts, Identity, NewVolume, Options, Program};
+use extant_image::mkfs::params::params;
+use extant_image::mkfs::{Config, DeviceInfo, Identity, NewVolume, Options, Program};
 use extant_layout::RunSet;
 use extant_testkit::fuzz::{Damage, FUZZ_TIME};
 
@@ -82,7 +82,7 @@ enum Word {
     Operand(Size),
 }
 
-/// Numbers that people give, and others.
+/// Plausible numbers, and others.
 #[derive(Clone, Debug, TypeGenerator)]
 enum Size {
     Power(u8),
@@ -209,20 +209,20 @@ impl Word {
 
 /// The figures of a command line, and where there are few groups also the layout.
 fn lay_out(options: &Options, config: &Config, size: u64) {
-    let facts = DeviceFacts {
+    let info = DeviceInfo {
         size: Some(size),
         logical_sector: 512,
         physical_sector: 512,
         first_meta_bg: None,
     };
-    let Ok(figures) = figures(Program::Extant, options, config, &facts) else { return };
-    assert!(figures.blocks > 0 && figures.groups > 0 || figures.is_journal_device());
-    if figures.is_journal_device() || figures.groups > 200 {
+    let Ok(params) = params(Program::Extant, options, config, &info) else { return };
+    assert!(params.blocks > 0 && params.groups > 0 || params.is_journal_device());
+    if params.is_journal_device() || params.groups > 200 {
         return;
     }
-    let Ok(identity) = Identity::new(options, &figures, Some("1000000000")) else { return };
+    let Ok(identity) = Identity::new(options, &params, Some("1000000000")) else { return };
     let bad = RunSet::new();
-    let Ok(mut volume) = NewVolume::new(figures, identity, &bad) else { return };
+    let Ok(mut volume) = NewVolume::new(params, identity, &bad) else { return };
     if volume.add_special_inodes(&bad).is_ok() && volume.add_huge_files().is_ok() {
         assert!(volume.free_blocks() <= volume.geometry.blocks_count);
         assert!(volume.free_inodes() <= u64::from(volume.geometry.inodes_count));

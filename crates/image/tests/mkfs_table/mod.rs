@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-use extant_image::mkfs::{Config, DeviceFacts, MkfsError, Options};
+use extant_image::mkfs::{Config, DeviceInfo, MkfsError, Options};
 
 /// One line of the table, by the names of its columns.
 pub(crate) struct Row {
@@ -23,9 +23,9 @@ impl Row {
 
     /// The size that the file already had: that of the file system in it, where the row does not
     /// say.
-    pub(crate) fn device(&self) -> DeviceFacts {
+    pub(crate) fn device(&self) -> DeviceInfo {
         let made = self.number("blocks").zip(self.number("block_size"));
-        let mut facts = DeviceFacts {
+        let mut info = DeviceInfo {
             size: Some(made.map_or(4 << 20, |(blocks, size)| blocks * size)),
             logical_sector: 512,
             physical_sector: 512,
@@ -33,20 +33,20 @@ impl Row {
         };
         // Made on a loop device with physical sectors of 4 KiB.
         if self.cell("case") == "m_assume_storage_prezeroed" {
-            facts.physical_sector = 4096;
+            info.physical_sector = 4096;
         }
         for (name, value) in self.cell("env").split_whitespace().filter_map(|v| v.split_once('=')) {
             let value: u32 = value.parse().expect("a number");
             match name {
                 "MKE2FS_DEVICE_SECTSIZE" => {
-                    facts.logical_sector = value;
-                    facts.physical_sector = value;
+                    info.logical_sector = value;
+                    info.physical_sector = value;
                 }
-                "MKE2FS_FIRST_META_BG" => facts.first_meta_bg = Some(value),
+                "MKE2FS_FIRST_META_BG" => info.first_meta_bg = Some(value),
                 other => panic!("unknown variable {other}"),
             }
         }
-        facts
+        info
     }
 
     pub(crate) fn config(&self, corpora: &Path) -> Config {

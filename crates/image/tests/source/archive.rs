@@ -29,7 +29,7 @@ fn gnu_tar(tar: &Tool, root: &Path, archive: &Path, options: &[&str]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What tar cannot store, in any format.
+/// File types that tar cannot store, in any format.
 fn as_archived(source: &TreeSnapshot) -> TreeSnapshot {
     let mut shown = source.clone();
     shown.entries.retain(|_, entry| entry.kind != Kind::Socket);

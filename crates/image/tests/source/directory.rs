@@ -1,4 +1,4 @@
-//! Directories as sources, compared with what the system itself says of them.
+//! Directories as sources, compared with the system's own view of them.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};

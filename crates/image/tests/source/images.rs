@@ -84,7 +84,7 @@ fn an_archive_of_a_layout_is_the_layout() {
     assert_eq!(paths(&tree), ["other"]);
 }
 
-/// What `docker save` wrote before it wrote layouts, and `skopeo copy … docker-archive:` writes.
+/// The format of `docker save` before it wrote layouts, and of `skopeo copy … docker-archive:`.
 fn saved(layers: &[Vec<u8>], diff_ids: &[String], tag: &str) -> (Written, serde_json::Value) {
     let config = json!({
         "architecture": "amd64", "os": "linux",
@@ -162,7 +162,7 @@ fn a_directory_of_skopeo_is_its_image() {
     is_the_image(&platform("linux/amd64").unwrap());
     let error = platform("linux/arm64").unwrap_err().to_string();
     assert!(error.contains("no image for linux/arm64, but for linux/amd64"), "{error}");
-    // As it is, where that is asked for.
+    // Unchanged, if requested.
     assert!(paths(&read(&[of(&format!("dir:{path}"))]).unwrap()).contains(&"version".to_owned()));
     fs::write(directory.join("manifest.json"), r#"{"manifests": []}"#).unwrap();
     let error = read(&[of(path)]).unwrap_err().to_string();

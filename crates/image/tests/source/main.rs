@@ -1,4 +1,4 @@
-//! Sources of a build, compared with what the system and other programs say of them.
+//! Sources of a build, compared with the system's and other programs' view of them.
 
 mod archive;
 mod damage;

@@ -124,7 +124,7 @@ fn paths_lead_through_symlinks_within_the_tree() {
 }
 
 #[test]
-fn a_symlink_that_changes_is_followed_anew() {
+fn a_symlink_that_changes_is_followed_again() {
     let tree = read_one(
         Written::default()
             .directory("one/")

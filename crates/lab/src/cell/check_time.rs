@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 use super::error::{CellError, Trying};
-use super::place::{Live, Place, check, simulated_times, volume_size};
 use super::protocol::Cell;
 use super::recorder::Recorder;
 use super::tool::{needs, run as run_tool};
+use super::volume::{MountedVolume, TargetVolume, check, simulated_times, volume_size};
 use crate::experiment::CheckTime;
 use crate::files::{Access, Intent};
 
@@ -31,7 +31,7 @@ pub(super) fn run(
     work: &CheckTime,
     recorder: &mut Recorder<'_>,
 ) -> Result<(), CellError> {
-    let place = Place::new(cell)?;
+    let place = TargetVolume::new(cell)?;
     if place.is_dir() {
         return Err(CellError::new("a directory cannot be checked"));
     }
@@ -55,10 +55,10 @@ pub(super) fn run(
         let wanted = (inodes as f64 * percent / 100.0) as u64;
         if wanted > made {
             recorder.announce(&format!("filling to {percent}%"));
-            let live = place.mount()?;
-            fill(&live, made..wanted, work.files_per_directory)?;
+            let mounted = place.mount()?;
+            fill(&mounted, made..wanted, work.files_per_directory)?;
             made = wanted;
-            live.close()?;
+            mounted.close()?;
         }
         match cell.target.system.is_ext() {
             true => check_marks(cell, &place, *percent, recorder)?,
@@ -80,13 +80,17 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Empty files, so many a directory.
-fn fill(live: &Live, files: std::ops::Range<u64>, a_directory: u64) -> Result<(), CellError> {
+/// Empty files, a fixed number per directory.
+fn fill(
+    mounted: &MountedVolume,
+    files: std::ops::Range<u64>,
+    a_directory: u64,
+) -> Result<(), CellError> {
     let first = files.start;
     for number in files {
-        let dir = live.root.join(format!("d{}", number / a_directory));
+        let dir = mounted.root.join(format!("d{}", number / a_directory));
         if number % a_directory == 0 || number == first {
-            match live.files.create_dir(&dir) {
+            match mounted.files.create_dir(&dir) {
                 Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                     return Err(CellError(format!("{}: {error}", dir.display())));
                 }
@@ -97,20 +101,21 @@ fn fill(live: &Live, files: std::ops::Range<u64>, a_directory: u64) -> Result<()
             }
         }
         let path = dir.join(format!("f{number}"));
-        live.files
+        mounted
+            .files
             .open(&path, Access { intent: Intent::Create, direct: false })
             .trying(path.display())?;
     }
     Ok(())
 }
 
-/// On a simulated drive: each step is a volume of its own that is written full, in place of files
-/// made one by one; then our checker three times, by the drive's clock. Where [`REAL_STEPS`] say
-/// so, e2fsck looks at the same image, by this machine's.
+/// On a simulated drive: each step is a new volume that is written full, in place of files made one
+/// by one; then our checker three times, by the drive's clock. For steps in [`REAL_STEPS`], e2fsck
+/// checks the same image, by this machine's.
 fn on_drive(
     cell: &Cell,
     work: &CheckTime,
-    place: &Place<'_>,
+    place: &TargetVolume<'_>,
     (size, inodes, words): (u64, u64, &[&str]),
     recorder: &mut Recorder<'_>,
 ) -> Result<(), CellError> {
@@ -165,7 +170,7 @@ fn on_drive(
             // out, tens of gigabytes.
             ours.switch_for(which, place.image().as_os_str())?;
             place.drop_caches();
-            // It may want more memory or time than there is: what ours took stays.
+            // It may need more memory or time than available: our results stay.
             if let Err(error) = e2fsck.measure(which, place.file(), *percent, recorder) {
                 recorder.skip(&format!("{} {which}, {percent}%", e2fsck.name), error);
             }
@@ -177,7 +182,7 @@ fn on_drive(
 /// Each checker of ext volumes, three times; afterwards the volume has no marks, as before.
 fn check_marks(
     cell: &Cell,
-    place: &Place<'_>,
+    place: &TargetVolume<'_>,
     percent: f64,
     recorder: &mut Recorder<'_>,
 ) -> Result<(), CellError> {
@@ -212,7 +217,7 @@ fn check_marks(
     Ok(())
 }
 
-/// Runs a check. 1: what the switched feature left undone was corrected.
+/// Runs a check. 1: the remains of switching the feature were corrected.
 fn checked(command: &mut Command) -> Result<String, CellError> {
     let output = super::tool::finish(command)?;
     match output.status.code() {
@@ -221,7 +226,7 @@ fn checked(command: &mut Command) -> Result<String, CellError> {
     }
 }
 
-/// A checker, and what switches features beside it.
+/// A checker, and the options that switch its features.
 struct Checker<'c> {
     name: &'static str,
     check: &'c Path,

@@ -6,9 +6,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::error::{CellError, Trying};
-use super::place::{Live, Place, volume_size};
 use super::protocol::Cell;
 use super::recorder::Recorder;
+use super::volume::{MountedVolume, TargetVolume, volume_size};
 use crate::experiment::CopyRemove;
 use crate::files::{Access, Intent, make_filled};
 use crate::tree::{self, Made};
@@ -33,10 +33,10 @@ struct Tree {
 struct Entry {
     /// Below the copy.
     to: PathBuf,
-    kind: Kind,
+    kind: EntryKind,
 }
 
-enum Kind {
+enum EntryKind {
     Dir,
     /// A file of this machine.
     File(PathBuf),
@@ -59,31 +59,31 @@ pub(super) fn run(
             Tree::of(&work.trees, most, cell.settings.count(work.files))?
         }
     };
-    let place = Place::new(cell)?;
+    let place = TargetVolume::new(cell)?;
     let room = tree.bytes.saturating_mul(ROOM);
     let room = room.saturating_add((tree.entries.len() as u64).saturating_mul(FILE_ROOM));
     recorder.announce("mkfs");
     place.format(volume_size(room, LEAST_VOLUME))?;
 
-    let live = place.mount()?;
-    recorder.follow(&live);
-    recorder.timed("cp", || tree.copy(&live))?;
+    let mounted = place.mount()?;
+    recorder.follow(&mounted);
+    recorder.timed("cp", || tree.copy(&mounted))?;
     recorder.record("cp", "files", tree.entries.len() as f64);
     recorder.record("cp", "io_bytes", tree.bytes as f64);
-    recorder.timed("umount after cp", || live.close())?;
+    recorder.timed("umount after cp", || mounted.close())?;
 
-    let live = place.mount()?;
-    recorder.follow(&live);
-    let root = live.root.join(DIR);
-    let (_, seconds) = recorder.timed("rm", || live.files.remove_tree(&root).trying("rm"))?;
+    let mounted = place.mount()?;
+    recorder.follow(&mounted);
+    let root = mounted.root.join(DIR);
+    let (_, seconds) = recorder.timed("rm", || mounted.files.remove_tree(&root).trying("rm"))?;
     recorder.record("rm", "remove_seconds", seconds);
-    recorder.timed("umount after rm", || live.close())?;
+    recorder.timed("umount after rm", || mounted.close())?;
     Ok(())
 }
 
 impl Tree {
-    /// Trees of this machine, in the order of their names, up to so many bytes and files. What is
-    /// neither directory, file nor symbolic link, and what may not be read, is left out.
+    /// Trees of this machine, in the order of their names, up to a number of bytes and files. Only
+    /// directories, files and symbolic links are copied, and unreadable ones are left out.
     fn of(roots: &[PathBuf], most_bytes: u64, most_files: u64) -> Result<Self, CellError> {
         let mut tree = Self { entries: Vec::new(), bytes: 0 };
         for root in roots {
@@ -101,11 +101,11 @@ impl Tree {
     fn made(tree: Vec<Made>) -> Self {
         let mut bytes = 0;
         let entry = |made| match made {
-            Made::Dir(to) => Entry { to, kind: Kind::Dir },
-            Made::Symlink(to, target) => Entry { to, kind: Kind::Symlink(target) },
+            Made::Dir(to) => Entry { to, kind: EntryKind::Dir },
+            Made::Symlink(to, target) => Entry { to, kind: EntryKind::Symlink(target) },
             Made::File(to, size) => {
                 bytes = u64::saturating_add(bytes, size);
-                Entry { to, kind: Kind::Zeroes(size) }
+                Entry { to, kind: EntryKind::Zeroes(size) }
             }
         };
         let entries = tree.into_iter().map(entry).collect();
@@ -114,7 +114,7 @@ impl Tree {
 
     fn add(&mut self, from: &Path, to: &Path, most_bytes: u64, most_files: u64) {
         let Ok(names) = fs::read_dir(from) else { return };
-        self.entries.push(Entry { to: to.to_owned(), kind: Kind::Dir });
+        self.entries.push(Entry { to: to.to_owned(), kind: EntryKind::Dir });
         let mut names: Vec<_> = names.flatten().collect();
         names.sort_by_key(fs::DirEntry::file_name);
         for entry in names {
@@ -128,9 +128,9 @@ impl Tree {
                 continue;
             } else if found.is_file() && File::open(&from).is_ok() {
                 self.bytes += found.len();
-                Kind::File(from)
+                EntryKind::File(from)
             } else if let Ok(target) = fs::read_link(&from) {
-                Kind::Symlink(target)
+                EntryKind::Symlink(target)
             } else {
                 continue;
             };
@@ -139,19 +139,19 @@ impl Tree {
     }
 
     /// As `cp -r` does it.
-    fn copy(&self, live: &Live) -> Result<(), CellError> {
-        let root = live.root.join(DIR);
-        live.files.create_dir(&root).trying("mkdir")?;
+    fn copy(&self, mounted: &MountedVolume) -> Result<(), CellError> {
+        let root = mounted.root.join(DIR);
+        mounted.files.create_dir(&root).trying("mkdir")?;
         let (mut buffer, zeroes) = (vec![0; PIECE], vec![0; PIECE]);
         for entry in &self.entries {
             let to = root.join(&entry.to);
             let copied = match &entry.kind {
-                Kind::Dir => live.files.create_dir(&to),
-                Kind::Symlink(target) => live.files.symlink(target, &to),
-                Kind::File(from) => {
-                    File::open(from).and_then(|from| copy_file(from, live, &to, &mut buffer))
+                EntryKind::Dir => mounted.files.create_dir(&to),
+                EntryKind::Symlink(target) => mounted.files.symlink(target, &to),
+                EntryKind::File(from) => {
+                    File::open(from).and_then(|from| copy_file(from, mounted, &to, &mut buffer))
                 }
-                Kind::Zeroes(size) => make_filled(&*live.files, &to, *size, &zeroes),
+                EntryKind::Zeroes(size) => make_filled(&*mounted.files, &to, *size, &zeroes),
             };
             copied.trying(format_args!("cp {}", entry.to.display()))?;
         }
@@ -159,8 +159,13 @@ impl Tree {
     }
 }
 
-fn copy_file(mut source: impl Read, live: &Live, to: &Path, buffer: &mut [u8]) -> io::Result<()> {
-    let copy = live.files.open(to, Access { intent: Intent::Create, direct: false })?;
+fn copy_file(
+    mut source: impl Read,
+    mounted: &MountedVolume,
+    to: &Path,
+    buffer: &mut [u8],
+) -> io::Result<()> {
+    let copy = mounted.files.open(to, Access { intent: Intent::Create, direct: false })?;
     let mut at = 0;
     loop {
         let count = source.read(buffer)?;

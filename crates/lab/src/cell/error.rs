@@ -13,7 +13,7 @@ impl CellError {
     }
 }
 
-/// Names what was tried where something failed.
+/// Adds the failed operation to an error.
 pub(super) trait Trying<T> {
     fn trying(self, what: impl Display) -> Result<T, CellError>;
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use tar::EntryType;
 
 use super::error::{CellError, Trying};
-use super::place::{Live, Place, volume_size};
 use super::protocol::Cell;
 use super::recorder::Recorder;
+use super::volume::{MountedVolume, TargetVolume, volume_size};
 use crate::archive::{ArchiveSize, Entries, LINKS_BEGIN, POOL};
 use crate::clock::Clock;
 use crate::cpu::Cpu;
@@ -27,7 +27,7 @@ const POINTS: u64 = 60;
 const FILE_ROOM: u64 = 8 << 10;
 const NAME_ROOM: u64 = 256;
 /// Bytes of space for the journal and other metadata.
-const BESIDE: u64 = 256 << 20;
+const OVERHEAD: u64 = 256 << 20;
 /// Smallest volume size in bytes that every target supports.
 const LEAST_VOLUME: u64 = 1 << 30;
 
@@ -37,10 +37,10 @@ pub(super) fn run(
     recorder: &mut Recorder<'_>,
 ) -> Result<(), CellError> {
     let size = ArchiveSize::new(work, &cell.settings);
-    let place = Place::new(cell)?;
+    let place = TargetVolume::new(cell)?;
     let names = size.links.saturating_add(size.empty_files);
     let parts =
-        [(size.pool_bytes, 2), (size.pool_files, FILE_ROOM), (names, NAME_ROOM * 2), (BESIDE, 1)];
+        [(size.pool_bytes, 2), (size.pool_files, FILE_ROOM), (names, NAME_ROOM * 2), (OVERHEAD, 1)];
     let room = parts.iter().fold(0, |room: u64, (count, each): &(u64, u64)| {
         room.saturating_add(count.saturating_mul(*each))
     });
@@ -54,15 +54,15 @@ pub(super) fn run(
     if cell.run == 1 && cell.target.system.drive().is_none() {
         recorder.timed("archive alone", || archive_alone(&size, cell.settings.seed))?;
     }
-    let live = place.mount()?;
-    recorder.follow(&live);
-    let mut extraction = Extraction::new(&size, &live, recorder);
+    let mounted = place.mount()?;
+    recorder.follow(&mounted);
+    let mut extraction = Extraction::new(&size, &mounted, recorder);
     match cell.target.system.drive() {
         Some(_) => size.hand_over(cell.settings.seed, &mut extraction)?,
         None => extract_tar(&size, cell.settings.seed, &mut extraction)?,
     }
-    extraction.tell();
-    recorder.timed("sync", || live.files.sync(&live.root).trying("sync"))?;
+    extraction.report();
+    recorder.timed("sync", || mounted.files.sync(&mounted.root).trying("sync"))?;
 
     // Both orders of removal, run by run.
     let (order, first, second) = match cell.run % 2 {
@@ -75,13 +75,13 @@ pub(super) fn run(
     let clock = recorder.clock();
     let (start, before) = (clock.now(), clock.cpu());
     for dir in [first, second, "backuppc"] {
-        remove(&*live.files, &live.root.join(dir), &mut removal)?;
+        remove(&*mounted.files, &mounted.root.join(dir), &mut removal)?;
     }
     let seconds = clock.since(start);
     recorder.times(order, seconds, clock.cpu().since(before));
     recorder.record(order, "remove_seconds", seconds);
-    removal.tell(order, recorder);
-    recorder.timed("umount", || live.close())?;
+    removal.report(order, recorder);
+    recorder.timed("umount", || mounted.close())?;
     Ok(())
 }
 
@@ -113,7 +113,7 @@ impl Progress {
         outcome
     }
 
-    fn tell(mut self, phase: &str, recorder: &mut Recorder<'_>) {
+    fn report(mut self, phase: &str, recorder: &mut Recorder<'_>) {
         self.curve.push((self.clock.since(self.start), self.done));
         for (at, done) in self.curve {
             recorder.record_at(phase, FILES_DONE, done as f64, Some(at));
@@ -157,7 +157,7 @@ fn extract_tar(
     let (reader, writer) = io::pipe().trying("pipe")?;
     thread::scope(|scope| {
         scope.spawn(move || {
-            // If the reader has exited, its own error says why.
+            // If the reader has exited, its own error has the reason.
             let _ = size.stream(seed, BufWriter::with_capacity(PIPE, writer));
         });
         let mut archive = tar::Archive::new(BufReader::with_capacity(PIPE, reader));
@@ -181,7 +181,7 @@ fn extract_tar(
 
 /// Creates the archive's entries; the pool and the links are timed separately.
 struct Extraction<'l, 'r, 'c> {
-    live: &'l Live,
+    mounted: &'l MountedVolume,
     recorder: &'r mut Recorder<'c>,
     progress: Progress,
     /// When it began, and when the pool or the links did.
@@ -194,13 +194,13 @@ struct Extraction<'l, 'r, 'c> {
 }
 
 impl<'l, 'r, 'c> Extraction<'l, 'r, 'c> {
-    fn new(size: &ArchiveSize, live: &'l Live, recorder: &'r mut Recorder<'c>) -> Self {
+    fn new(size: &ArchiveSize, mounted: &'l MountedVolume, recorder: &'r mut Recorder<'c>) -> Self {
         let expected = size.pool_files + size.links + size.empty_files;
-        let progress = Progress::new(expected, live.clock.clone());
+        let progress = Progress::new(expected, mounted.clock.clone());
         recorder.announce("extract pool");
-        let start = (live.clock.now(), live.clock.cpu());
+        let start = (mounted.clock.now(), mounted.clock.cpu());
         let buffer = vec![0; 64 << 10];
-        Self { live, recorder, progress, start, phase: start, failed: 0, buffer }
+        Self { mounted, recorder, progress, start, phase: start, failed: 0, buffer }
     }
 
     fn make_dir(&mut self, path: &Path) -> Result<(), CellError> {
@@ -209,13 +209,13 @@ impl<'l, 'r, 'c> Extraction<'l, 'r, 'c> {
             self.phase = self.now();
             self.recorder.announce("extract links");
         }
-        let to = self.live.root.join(path);
-        self.live.files.create_dir(&to).trying(to.display())
+        let to = self.mounted.root.join(path);
+        self.mounted.files.create_dir(&to).trying(to.display())
     }
 
     fn make_link(&mut self, path: &Path, target: &Path) -> Result<(), CellError> {
-        let (to, target) = (self.live.root.join(path), self.live.root.join(target));
-        match self.progress.call(|| self.live.files.hard_link(&target, &to)) {
+        let (to, target) = (self.mounted.root.join(path), self.mounted.root.join(target));
+        match self.progress.call(|| self.mounted.files.hard_link(&target, &to)) {
             Err(error) if is_limit(&error) => self.failed += 1,
             outcome => outcome.trying(to.display())?,
         }
@@ -223,13 +223,13 @@ impl<'l, 'r, 'c> Extraction<'l, 'r, 'c> {
     }
 
     fn make_file(&mut self, path: &Path, from: &mut impl Read) -> Result<(), CellError> {
-        let to = self.live.root.join(path);
-        let (files, buffer) = (&*self.live.files, &mut self.buffer);
+        let to = self.mounted.root.join(path);
+        let (files, buffer) = (&*self.mounted.files, &mut self.buffer);
         self.progress.call(|| make_file(files, &to, from, buffer)).trying(to.display())
     }
 
     fn now(&self) -> (Duration, Cpu) {
-        (self.live.clock.now(), self.live.clock.cpu())
+        (self.mounted.clock.now(), self.mounted.clock.cpu())
     }
 
     /// Records the times of the work since a moment.
@@ -239,11 +239,11 @@ impl<'l, 'r, 'c> Extraction<'l, 'r, 'c> {
     }
 
     /// All has been extracted.
-    fn tell(mut self) {
+    fn report(mut self) {
         self.times("extract links", self.phase);
         self.times("extract", self.start);
         self.recorder.record("extract", "links_failed", self.failed as f64);
-        self.progress.tell("extract", self.recorder);
+        self.progress.report("extract", self.recorder);
     }
 }
 
@@ -255,9 +255,9 @@ impl Entries for Extraction<'_, '_, '_> {
     }
 
     fn file(&mut self, path: &str, size: u64) -> Result<(), CellError> {
-        let to = self.live.root.join(path);
-        // Nothing is read into it here: it is as it was made.
-        let (files, zeroes) = (&*self.live.files, &self.buffer);
+        let to = self.mounted.root.join(path);
+        // Nothing is read into it here: it keeps its initial bytes.
+        let (files, zeroes) = (&*self.mounted.files, &self.buffer);
         self.progress.call(|| make_filled(files, &to, size, zeroes)).trying(to.display())
     }
 

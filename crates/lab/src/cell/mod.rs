@@ -1,9 +1,9 @@
 //! A cell: one run of one target in one experiment, in a process of its own.
 //!
 //! The process has mounts and processes of its own too (see [`crate::run`]): when it ends, in
-//! whatever way, the kernel takes its mounts, servers and loop devices away. It reads a [`Cell`]
-//! from standard input and says [`Message`]s on standard output, a line each; when standard input
-//! ends before it does, it ends at once.
+//! whatever way, the kernel removes its mounts, servers and loop devices. It reads a [`Cell`] from
+//! standard input and writes [`Message`]s to standard output, a line each; when standard input ends
+//! before it does, it ends at once.
 
 mod check_time;
 mod copy_remove;
@@ -12,11 +12,11 @@ mod error;
 mod hard_links;
 mod layers;
 mod low_memory;
-mod place;
 mod protocol;
 mod recorder;
 mod sequential_write;
 mod tool;
+mod volume;
 mod zfs;
 
 use std::io::{self, BufRead, Read, Write};
@@ -27,9 +27,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity}
 use crate::experiment::Work;
 pub(crate) use check_time::REAL_STEPS;
 pub use error::CellError;
-pub(crate) use place::work_dir;
 pub use protocol::{Cell, Message};
 use recorder::Recorder;
+pub(crate) use volume::work_dir;
 
 /// The process of a cell: what `extant lab cell` does.
 ///
@@ -51,22 +51,22 @@ pub fn serve() -> io::Result<()> {
         stay_on_one_processor(cell.job);
     }
     let mut out = io::stdout().lock();
-    let mut heard = Ok(());
+    let mut sent = Ok(());
     cell.perform(&mut |message| {
         let said = serde_json::to_vec(&message).map_err(io::Error::from).and_then(|mut text| {
             text.push(b'\n');
             out.write_all(&text).and_then(|()| out.flush())
         });
-        if heard.is_ok() {
-            heard = said;
+        if sent.is_ok() {
+            sent = said;
         }
     });
-    heard
+    sent
 }
 
-/// The threads of a world take turns: it costs a third of a cell's processor time to wake each next
-/// one on another processor. One that is alone stays where it is. Where the system does not let it,
-/// it goes without.
+/// The threads of a simulated runtime take turns: waking each next one on another processor costs a
+/// third of a cell's processor time. One that runs alone stays on its processor. If the system does
+/// not allow it, threads are not bound.
 fn stay_on_one_processor(job: Option<usize>) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number)).collect();

@@ -3,8 +3,8 @@
 use std::fmt::Display;
 
 use super::error::CellError;
-use super::place::Live;
 use super::protocol::{Cell, Message};
+use super::volume::MountedVolume;
 use crate::clock::Clock;
 use crate::cpu::Cpu;
 use crate::sample::{SKIPPED, Sample};
@@ -22,9 +22,9 @@ impl<'c> Recorder<'c> {
     }
 
     /// Measures by the clock of the volume in use from now on.
-    pub(super) fn follow(&mut self, live: &Live) {
-        self.clock = live.clock.clone();
-        if let Some(why) = &live.cached {
+    pub(super) fn follow(&mut self, mounted: &MountedVolume) {
+        self.clock = mounted.clock.clone();
+        if let Some(why) = &mounted.cached {
             self.skip("mount", why);
         }
     }
@@ -94,7 +94,7 @@ impl<'c> Recorder<'c> {
         Ok((done, seconds))
     }
 
-    /// Records a time and what processors did meanwhile. `cpu_percent` is of the whole machine,
+    /// Records a time and the processor time during it. `cpu_percent` is of the whole machine,
     /// servers and kernel threads included; 100 is one processor.
     pub(super) fn times(&mut self, phase: &str, seconds: f64, cpu: Cpu) {
         self.times_at(phase, seconds, cpu, None);

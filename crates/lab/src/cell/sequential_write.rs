@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::error::{CellError, Trying};
-use super::place::{Live, Place, check, mean_extents, simulated_times, volume_size};
 use super::protocol::Cell;
 use super::recorder::Recorder;
 use super::tool::needs;
+use super::volume::{
+    MountedVolume, TargetVolume, check, mean_extents, simulated_times, volume_size,
+};
 use crate::clock::Clock;
 use crate::experiment::{SequentialWrite, Settings};
 use crate::ffsb::profile::{Sizes, Start};
@@ -25,16 +27,16 @@ pub(super) fn run(
     work: &SequentialWrite,
     recorder: &mut Recorder<'_>,
 ) -> Result<(), CellError> {
-    let place = Place::new(cell)?;
+    let place = TargetVolume::new(cell)?;
     let settings = &cell.settings;
     recorder.announce("mkfs");
     let room = (work.volume.0 as f64 * settings.sizes * settings.counts) as u64;
     place.format(volume_size(room, LEAST_VOLUME))?;
 
-    let live = place.mount()?;
-    recorder.follow(&live);
-    let names = write(&live, &profile(work, settings)?, recorder)?;
-    recorder.timed("umount", || live.close())?;
+    let mounted = place.mount()?;
+    recorder.follow(&mounted);
+    let names = write(&mounted, &profile(work, settings)?, recorder)?;
+    recorder.timed("umount", || mounted.close())?;
 
     let inside = |name: &PathBuf| Path::new("/").join(DATA).join(name);
     let paths: Vec<PathBuf> = names.iter().map(inside).collect();
@@ -56,12 +58,12 @@ pub(super) fn run(
     }
 
     place.drop_caches();
-    let live = place.mount()?;
-    recorder.follow(&live);
+    let mounted = place.mount()?;
+    recorder.follow(&mounted);
     if extents.is_none() {
-        let named = names.iter().map(|name| live.root.join(DATA).join(name));
+        let named = names.iter().map(|name| mounted.root.join(DATA).join(name));
         let named = named.map(|path| path.to_string_lossy().into_owned());
-        // Not every file system tells of them.
+        // Not every file system reports them.
         match mean_extents(Path::new("filefrag"), &[], named) {
             Ok(mean) => extents = Some(mean),
             Err(error) => recorder.skip("extents", error),
@@ -70,33 +72,33 @@ pub(super) fn run(
     if let Some(extents) = extents {
         recorder.record("write", "extents_per_file", extents);
     }
-    let root = live.root.join(DIR);
+    let root = mounted.root.join(DIR);
     let removed = recorder.timed("rm", || {
-        live.files.remove_tree(&root).trying("rm")?;
-        live.files.sync(&live.root).trying("sync")
+        mounted.files.remove_tree(&root).trying("rm")?;
+        mounted.files.sync(&mounted.root).trying("sync")
     });
     let (_, seconds) = removed?;
     recorder.record("rm", "remove_seconds", seconds);
-    recorder.timed("umount after rm", || live.close())?;
+    recorder.timed("umount after rm", || mounted.close())?;
     Ok(())
 }
 
 /// Runs the profile; the names of the files that it made.
 fn write(
-    live: &Live,
+    mounted: &MountedVolume,
     profile: &Profile,
     recorder: &mut Recorder<'_>,
 ) -> Result<Vec<PathBuf>, CellError> {
-    let root = live.root.join(DIR);
+    let root = mounted.root.join(DIR);
     let mut profile = profile.clone();
     for set in &mut profile.filesystems {
         set.location.clone_from(&root);
     }
-    live.files.create_dir(&root).trying("mkdir")?;
+    mounted.files.create_dir(&root).trying("mkdir")?;
     recorder.announce("write");
-    let outcome = match &live.clock {
-        Clock::Machine(_) => ffsb::run(&profile, &*live.files),
-        clock => ffsb::run_in_turns(&profile, &*live.files, clock),
+    let outcome = match &mounted.clock {
+        Clock::Machine(_) => ffsb::run(&profile, &*mounted.files),
+        clock => ffsb::run_in_turns(&profile, &*mounted.files, clock),
     };
     let outcome = outcome.map_err(CellError::new)?;
     let measured = outcome.measured.ok_or_else(|| CellError::new("the profile has no time"))?;
@@ -113,8 +115,8 @@ fn write(
     if let Some(busy) = measured.cpu.machine_seconds {
         recorder.record("write", "cpu_seconds_per_gigabyte", busy * 1e9 / (bytes as f64).max(1.0));
     }
-    let data = live.root.join(DATA);
-    let list = |dir: &Path| live.files.list(dir).trying("list");
+    let data = mounted.root.join(DATA);
+    let list = |dir: &Path| mounted.files.list(dir).trying("list");
     let (dirs, names): (Vec<_>, Vec<_>) = list(&data)?.into_iter().partition(|it| it.1);
     let mut names: Vec<PathBuf> = names.into_iter().map(|(name, _)| name).collect();
     // There are directories at the top only.
@@ -124,7 +126,7 @@ fn write(
     Ok(names)
 }
 
-/// The profile as it is run here. Its time shrinks with the bytes that it is meant to write, unless
+/// The profile as it is run here. Its time shrinks with the number of bytes that it writes, unless
 /// another is given.
 fn profile(work: &SequentialWrite, settings: &Settings) -> Result<Profile, CellError> {
     let mut profile: Profile = work.profile.parse().map_err(CellError::new)?;

@@ -65,9 +65,9 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_there_is_named() {
-        let error = run("mkfs.nowhere", ["image"]).expect_err("there is none");
+        let error = run("mkfs.nowhere", ["image"]).expect_err("it is missing");
         assert_eq!(error.0, "mkfs.nowhere is not on this machine");
-        assert_eq!(needs("mkfs.nowhere").expect_err("there is none"), error);
+        assert_eq!(needs("mkfs.nowhere").expect_err("it is missing"), error);
         let error = run("sh", ["-c", "echo why >&2; exit 3"]).expect_err("it fails");
         assert_eq!(error.0, "sh: exit status: 3: why");
     }

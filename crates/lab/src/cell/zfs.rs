@@ -12,10 +12,10 @@ use super::tool::{finish, run};
 
 /// The pool's name.
 const POOL: &str = "extant-lab";
-/// How long the server may take to answer.
+/// Timeout for the server's reply.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How often it is asked.
-const LOOK: Duration = Duration::from_millis(20);
+/// Time between two attempts.
+const POLL: Duration = Duration::from_millis(20);
 
 /// A pool in use, with its server.
 pub(super) struct Pool {
@@ -85,7 +85,7 @@ impl Pool {
             if start.elapsed() > PATIENCE {
                 return Err(CellError::new("zfs-fuse does not answer"));
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL);
         }
         Ok(pool)
     }

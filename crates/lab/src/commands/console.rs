@@ -49,7 +49,7 @@ pub(super) fn say_on_stderr(line: impl Display) {
 pub enum CommandError {
     /// In one sentence.
     Failed(String),
-    /// The command line cannot be meant.
+    /// The command line is invalid.
     Usage(String),
     /// A signal ended it.
     Interrupted(String),

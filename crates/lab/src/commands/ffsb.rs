@@ -97,6 +97,6 @@ fn list(console: &mut Console<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn run(profile: &Profile, files: &dyn Files) -> Result<ffsb::Outcome, CommandError> {
+fn run(profile: &Profile, files: &dyn Files) -> Result<ffsb::TrialResult, CommandError> {
     ffsb::run(profile, files).map_err(CommandError::new)
 }

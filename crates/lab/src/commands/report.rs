@@ -1,4 +1,4 @@
-//! `extant lab report`: a page of what was measured.
+//! `extant lab report`: a page of the measurements.
 
 use std::path::PathBuf;
 

@@ -11,7 +11,7 @@ use crate::experiment::{Bytes, Experiment, MOST_FACTOR, MOST_RUNS, Settings};
 use crate::results::Results;
 use crate::run::{self, Alone, Plan, RunError, Watch};
 use crate::sample::CELL_SECONDS;
-use crate::target::Target;
+use crate::target::LabTarget;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     names: Vec<String>,
 }
 
-/// What the command line changes of experiments.
+/// Changes of experiments by the command line.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Changes {
     /// Add the experiments of a TOML file; one with the name of a built-in replaces it
@@ -112,7 +112,7 @@ impl Changes {
     pub(crate) fn settings(&self) -> Result<Settings, CommandError> {
         let mut targets = Vec::new();
         for text in &self.targets {
-            targets.extend(Target::list(text).map_err(CommandError::usage)?);
+            targets.extend(LabTarget::list(text).map_err(CommandError::usage)?);
         }
         if let Some(device) = &self.device
             && !std::fs::metadata(device).at(device)?.file_type().is_block_device()
@@ -132,7 +132,7 @@ impl Changes {
         })
     }
 
-    /// Says which options change nothing of any of the experiments.
+    /// Reports the options that change nothing of any of the experiments.
     pub(crate) fn remark(
         &self,
         experiments: &[Experiment],
@@ -203,12 +203,12 @@ impl Args {
             return Err(CommandError::usage(format_args!("--jobs: {why}")));
         }
         perform(experiments, settings, &self.out, self.jobs)?;
-        tell_of(&self.out, console)
+        report_to(&self.out, console)
     }
 }
 
-/// Says where the samples are, and whether any of them is a figure.
-pub(super) fn tell_of(out: &Path, console: &mut Console<'_>) -> Result<(), CommandError> {
+/// Prints where the samples are, and whether any of them is a figure.
+pub(super) fn report_to(out: &Path, console: &mut Console<'_>) -> Result<(), CommandError> {
     let results = Results::read(out).map_err(CommandError::new)?;
     let is_any = results.samples.iter().any(|sample| sample.metric == CELL_SECONDS);
     console.remark(match is_any {
@@ -264,7 +264,7 @@ pub(super) fn ended(outcome: Result<(), RunError>) -> Result<(), CommandError> {
     }
 }
 
-/// As it was typed, the program by its name.
+/// The command as typed, with the program's name.
 fn command_line() -> Vec<String> {
     let words = std::env::args().skip(1);
     std::iter::once("extant".to_owned()).chain(words).collect()
@@ -292,7 +292,7 @@ impl Display {
         Ok(Self { bar, interrupted, left: String::new() })
     }
 
-    fn tell(&self, line: &str) {
+    fn report(&self, line: &str) {
         self.bar.suspend(|| say_on_stderr(line));
     }
 }
@@ -321,8 +321,8 @@ impl Watch for Display {
     fn ended(&mut self, cell: &Cell, outcome: Result<f64, &str>) {
         let name = name(cell);
         match outcome {
-            Ok(seconds) => self.tell(&format!("{name}: {seconds:.1} s")),
-            Err(why) => self.tell(&format!("{name}: skipped: {why}")),
+            Ok(seconds) => self.report(&format!("{name}: {seconds:.1} s")),
+            Err(why) => self.report(&format!("{name}: skipped: {why}")),
         }
     }
 

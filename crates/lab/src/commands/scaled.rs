@@ -1,10 +1,9 @@
-//! All experiments at a scale that is settled here, each with its report, and one page for all of
-//! them.
+//! All experiments at a fixed scale, each with its report, and one page for all of them.
 
 use std::path::{Path, PathBuf};
 
 use crate::experiment::{Experiment, Settings};
-use crate::target::Target;
+use crate::target::LabTarget;
 
 use super::console::{At, CommandError, Console};
 
@@ -19,8 +18,8 @@ pub(super) struct Scale {
     pub(super) runs: u32,
     /// Seconds of what is timed; shrunk with the sizes otherwise.
     pub(super) time: Option<f64>,
-    /// What is measured; the experiment's own where there are none.
-    pub(super) targets: Vec<Target>,
+    /// The targets; the experiment's own if there are none.
+    pub(super) targets: Vec<LabTarget>,
     /// Steps of filling instead of the experiment's, in per cent of the inodes.
     pub(super) steps: &'static [f64],
     pub(super) warms_up: bool,

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use crate::experiment::Bytes;
 use crate::run::{Alone, Watch, run_with};
-use crate::target::Target;
+use crate::target::LabTarget;
 use crate::vm::{Acceleration, Guest, Image, Options};
 
 use super::console::{CommandError, Console};
-use super::run::{Changes, Display, ended, plan, tell_of};
+use super::run::{Changes, Display, ended, plan, report_to};
 
 /// The targets of document 002, if the user gives none.
 const TARGETS: &str = "ext4:noatime,ext4+linear:noatime,ext4+linear+crypt:noatime,btrfs:noatime,\
      xfs:noatime,jfs:noatime,nilfs2:noatime,zfs-fuse:noatime";
 
-/// Memory of a guest's that goes to its kernel and its first file system.
+/// Memory of a guest for its kernel and its first file system.
 const LEAST_MEMORY: u64 = 512 << 20;
 
 /// Run experiments in a QEMU guest made of Debian packages
@@ -36,12 +36,12 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct PrepareArgs {
     #[command(flatten)]
-    place: Place,
+    place: GuestDir,
 }
 
 /// Where a guest is kept.
 #[derive(Debug, clap::Args)]
-struct Place {
+struct GuestDir {
     /// Where the guest's kernel and files are kept [default: extant/vm in the user's cache
     /// directory]
     #[arg(long, value_name = "DIR")]
@@ -59,7 +59,7 @@ struct RunArgs {
     #[arg(long, value_name = "DIR", default_value = super::run::OUT)]
     out: PathBuf,
     #[command(flatten)]
-    place: Place,
+    place: GuestDir,
     #[command(flatten)]
     changes: Changes,
     /// Memory of the guest
@@ -91,7 +91,7 @@ impl Args {
     }
 }
 
-impl Place {
+impl GuestDir {
     /// The user's own directory: no other user may put a kernel there.
     fn dir(&self) -> Result<PathBuf, CommandError> {
         let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -142,7 +142,7 @@ impl RunArgs {
             return Err(CommandError::usage("--guest-memory: at least 512M"));
         }
         if settings.targets.is_empty() {
-            settings.targets = Target::list(TARGETS).map_err(CommandError::usage)?;
+            settings.targets = LabTarget::list(TARGETS).map_err(CommandError::usage)?;
         }
         self.changes.remark(&experiments, console)?;
         let cache = self.place.dir()?;
@@ -169,6 +169,6 @@ impl RunArgs {
         drop(guest);
         display.bar.finish_and_clear();
         ended(outcome)?;
-        tell_of(&self.out, console)
+        report_to(&self.out, console)
     }
 }

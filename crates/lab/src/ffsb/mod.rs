@@ -1,24 +1,25 @@
 //! The Flexible File System Benchmark: profiles of FFSB 5 and 6, and an engine that runs them on
 //! any [`Files`].
 //!
-//! What the format and the program do is taken from its documentation and from watching it. Where
-//! it has a known defect ours does what is documented; each such place says so.
+//! The behaviour of the format and the program is taken from its documentation and from
+//! observation. For known defects of the program ours follows the documentation; each such place
+//! says so.
 
 mod names;
 mod operate;
-mod outcome;
 pub mod profile;
 mod reference;
 mod run;
+mod trial;
 mod turns;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use outcome::{Counts, Group, Measured, Outcome, Times};
 pub use profile::Profile;
 pub use reference::{REFERENCES, Reference};
 pub use run::run;
+pub use trial::{Counts, Group, Measured, Times, TrialResult};
 pub use turns::run_in_turns;
 
 #[cfg(doc)]
@@ -30,11 +31,11 @@ pub enum RunError {
     /// A call failed.
     #[error("cannot {what} {}: {source}", path.display())]
     Call {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
         /// On what.
         path: PathBuf,
-        /// What came of it.
+        /// The error.
         source: io::Error,
     },
     /// A call did less than it should.
@@ -52,7 +53,7 @@ pub enum RunError {
         path: PathBuf,
         /// Its size, in bytes.
         size: u64,
-        /// What a larger file would have.
+        /// The size that a larger file would have.
         wanted: u64,
     },
     /// An operation finds no file.
@@ -60,10 +61,10 @@ pub enum RunError {
     NoFile {
         /// The operation's name.
         operation: &'static str,
-        /// Where files were looked for.
+        /// The directory of the files.
         path: PathBuf,
     },
-    /// What cannot be done by logical threads that take turns.
+    /// Operations that logical threads taking turns cannot do.
     #[error("on a simulated drive a profile makes files and does nothing else: not {0}")]
     NotInTurns(&'static str),
     /// The machine has no room for another thread.
@@ -79,7 +80,7 @@ pub enum RunError {
     },
 }
 
-/// An error of a call, told with what it was about.
+/// An error of a call, with the subject of the call.
 fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> RunError + 'a {
     move |source| RunError::Call { what, path: path.to_owned(), source }
 }

@@ -1,4 +1,4 @@
-//! Names of a file set: which files there are, who works on them, and which names come next.
+//! Names of a file set: which files exist, how many threads use them, and which names come next.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use fastrand::Rng;
 pub(super) struct Names {
     /// Where they all are.
     root: PathBuf,
-    /// What comes before a file's number.
+    /// The part before a file's number.
     stem: &'static str,
     inner: Mutex<Inner>,
-    /// Held by who makes a directory: their numbers have no gaps.
+    /// Locked while a directory is made: their numbers have no gaps.
     dir_maker: Mutex<()>,
 }
 
@@ -26,7 +26,7 @@ struct Inner {
     /// ones.
     free: VecDeque<usize>,
     present: usize,
-    /// Numbered directories beside the files.
+    /// Numbered directories next to the files.
     dirs: u32,
 }
 
@@ -35,7 +35,7 @@ struct Slot {
     /// Zero for the directory of all, else one more than the number of a directory in it.
     place: u32,
     is_present: bool,
-    /// How often it was renamed: so many letters come after its number.
+    /// Number of times that it was renamed: that many letters follow its number.
     renames: usize,
     users: Arc<Users>,
 }
@@ -43,7 +43,7 @@ struct Slot {
 /// Names stay shorter than any file system's limit: the next one has no letters again.
 const MOST_RENAMES: usize = 200;
 
-/// Who works on a file: many that leave it where it is, or one that does not.
+/// The users of a file: many that leave it in place, or one that does not.
 #[derive(Debug, Default)]
 struct Users(AtomicU32);
 
@@ -66,15 +66,15 @@ impl Users {
     }
 }
 
-/// A file that somebody works on, until it is dropped.
+/// A file that a thread uses, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct UsedFile {
     pub(super) path: PathBuf,
     number: usize,
     users: Arc<Users>,
 }
 
-impl Drop for Held {
+impl Drop for UsedFile {
     fn drop(&mut self) {
         if self.users.0.load(Ordering::Relaxed) == ALONE {
             self.users.0.store(0, Ordering::Release);
@@ -89,17 +89,17 @@ impl Drop for Held {
 pub(super) enum Use {
     /// It stays where it is: others may use it too.
     Shared,
-    /// It goes away.
+    /// It is removed.
     Alone,
 }
 
-/// What choosing a file came to.
+/// The result of choosing a file.
 #[derive(Debug)]
 pub(super) enum Choice {
-    File(Held),
-    /// There are files, but somebody is at those that were looked at.
+    File(UsedFile),
+    /// There are files, but the tried ones are in use.
     AllInUse,
-    /// There is none.
+    /// There are no files.
     NoFile,
 }
 
@@ -140,8 +140,8 @@ impl Names {
     }
 
     /// A name for a new file: the one that has been free for longest, else a new one in a random
-    /// place. The file is there for others once its maker calls [`Self::made`].
-    pub(super) fn next(&self, random: &mut Rng) -> Held {
+    /// directory. The file exists for other threads once its maker calls [`Self::made`].
+    pub(super) fn next(&self, random: &mut Rng) -> UsedFile {
         let mut inner = self.lock();
         let number = inner.free.pop_front().unwrap_or_else(|| {
             let place = random.u32(..=inner.dirs);
@@ -150,20 +150,20 @@ impl Names {
         });
         inner.files[number].renames = 0;
         let slot = &inner.files[number];
-        // Nobody chooses a file that is not there, so nobody holds it.
+        // No thread chooses a file that does not exist, so it has no users.
         assert!(slot.users.try_alone(), "file {number} is made and in use");
-        Held { path: self.path(number, slot), number, users: slot.users.clone() }
+        UsedFile { path: self.path(number, slot), number, users: slot.users.clone() }
     }
 
-    /// The file of a name given by [`Self::next`] is there.
-    pub(super) fn made(&self, file: &Held) {
+    /// The file of a name given by [`Self::next`] exists.
+    pub(super) fn made(&self, file: &UsedFile) {
         let mut inner = self.lock();
         inner.files[file.number].is_present = true;
         inner.present += 1;
     }
 
     /// The file, held alone, is gone, and its name free.
-    pub(super) fn removed(&self, file: Held) {
+    pub(super) fn removed(&self, file: UsedFile) {
         let mut inner = self.lock();
         inner.files[file.number].is_present = false;
         inner.present -= 1;
@@ -175,7 +175,7 @@ impl Names {
     /// Gives the file, held alone, its next name.
     pub(super) fn rename<E>(
         &self,
-        file: &Held,
+        file: &UsedFile,
         rename: impl FnOnce(&Path, &Path) -> Result<(), E>,
     ) -> Result<(), E> {
         let (renames, to) = {
@@ -189,13 +189,13 @@ impl Names {
         Ok(())
     }
 
-    /// A random file that nobody uses otherwise: each as likely as any other.
+    /// A random file without conflicting users: each as likely as any other.
     pub(super) fn choose(&self, random: &mut Rng, how: Use) -> Choice {
         let inner = self.lock();
         if inner.present == 0 {
             return Choice::NoFile;
         }
-        // Where most names are free or in use it may find none: the caller comes again.
+        // If most names are free or in use it may find none: the caller tries again.
         for _ in 0..inner.files.len().min(1000) {
             let number = random.usize(..inner.files.len());
             let slot = &inner.files[number];
@@ -206,7 +206,7 @@ impl Names {
                 };
             if is_held {
                 let path = self.path(number, slot);
-                return Choice::File(Held { path, number, users: slot.users.clone() });
+                return Choice::File(UsedFile { path, number, users: slot.users.clone() });
             }
         }
         Choice::AllInUse
@@ -220,8 +220,8 @@ impl Names {
         numbered.map(|(number, slot)| self.path(number, slot)).collect()
     }
 
-    /// Takes over files that are there already: `place` is 0 or a directory's number and one.
-    /// `None` if their numbers are not those from zero on.
+    /// Takes over existing files: `place` is 0 or a directory's number plus one. `None` if their
+    /// numbers are not those from zero on.
     pub(super) fn adopt(&self, found: impl IntoIterator<Item = (usize, u32)>) -> Option<()> {
         let mut places: Vec<(usize, u32)> = found.into_iter().collect();
         places.sort_unstable();
@@ -248,7 +248,7 @@ mod tests {
         names
     }
 
-    fn chosen(names: &Names, random: &mut Rng, how: Use) -> Held {
+    fn chosen(names: &Names, random: &mut Rng, how: Use) -> UsedFile {
         match names.choose(random, how) {
             Choice::File(file) => file,
             other => panic!("{other:?}"),

@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 use extant::AlignedBuffer;
 use fastrand::Rng;
 
-use super::names::{Choice, Held, Names, Use};
-use super::outcome::{Counts, Group};
+use super::names::{Choice, Names, Use, UsedFile};
 use super::profile::{
     Call, FileSet, Fill, Operation, Profile, ReadOrder, Sizes, Stats, ThreadGroup,
 };
+use super::trial::{Counts, Group};
 use super::{RunError, failed};
 use crate::files::{Access, Files, Intent, OpenFile};
 
-/// What memory, places and lengths of direct requests are multiples of.
+/// Alignment of memory, offsets and lengths of direct requests.
 const ALIGNMENT: usize = 4096;
 
-/// How often a waiting thread looks whether the run has ended.
-const LOOK: Duration = Duration::from_millis(50);
+/// How often a waiting thread tests whether the run has ended.
+const POLL: Duration = Duration::from_millis(50);
 
 /// A file set while it is used.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl<'p> LiveSet<'p> {
     }
 }
 
-/// Whether a run goes on.
+/// Whether a run continues.
 #[derive(Debug, Default)]
 pub(super) struct End(AtomicBool);
 
@@ -67,7 +67,7 @@ impl End {
             if left.is_zero() {
                 return;
             }
-            thread::sleep(left.min(LOOK));
+            thread::sleep(left.min(POLL));
         }
     }
 }
@@ -232,7 +232,7 @@ impl Worker<'_> {
             Operation::ReadAll => self.read_all(&path),
             Operation::Write | Operation::WriteFsync => self.write(operation, &path),
             Operation::WriteAll | Operation::WriteAllFsync => self.write_all(operation, &path),
-            // The file is let go as soon as it is open.
+            // The file is released as soon as it is open.
             _ => return self.append(operation, file).map(Some),
         };
         drop(file);
@@ -245,7 +245,7 @@ impl Worker<'_> {
         names: &Names,
         how: Use,
         operation: Operation,
-    ) -> Result<Option<Held>, RunError> {
+    ) -> Result<Option<UsedFile>, RunError> {
         while !self.end.is_here() {
             match names.choose(&mut self.random, how) {
                 Choice::File(file) => return Ok(Some(file)),
@@ -365,8 +365,8 @@ impl Worker<'_> {
         at: u64,
         len: u64,
     ) -> Result<(), RunError> {
-        // Direct requests are whole sectors: the end of a file is asked for with what would follow
-        // it.
+        // Direct requests are whole sectors: the read at the end of a file requests the bytes after
+        // it too.
         let whole = if self.direct { len.next_multiple_of(ALIGNMENT as u64) } else { len } as usize;
         let bytes = &mut self.buffer[..whole];
         let read = self.record.timed(Call::Read, || file.read_at(bytes, at));
@@ -430,20 +430,20 @@ impl Worker<'_> {
         set: &LiveSet<'_>,
         names: &Names,
     ) -> Result<Counts, RunError> {
-        let held = names.next(&mut self.random);
+        let used = names.next(&mut self.random);
         let size = draw_size(&set.spec.sizes, &mut self.random);
-        let file = self.open(&held.path, Intent::Create)?;
-        let transactions = self.fill(&*file, &held.path, size)?;
-        self.finish(operation, file, &held.path)?;
-        names.made(&held);
+        let file = self.open(&used.path, Intent::Create)?;
+        let transactions = self.fill(&*file, &used.path, size)?;
+        self.finish(operation, file, &used.path)?;
+        names.made(&used);
         Ok(Counts { operations: 1, transactions, read_bytes: 0, written_bytes: size })
     }
 
-    fn append(&mut self, operation: Operation, held: Held) -> Result<Counts, RunError> {
+    fn append(&mut self, operation: Operation, used: UsedFile) -> Result<Counts, RunError> {
         let writing = self.group.write;
-        let path = held.path.clone();
+        let path = used.path.clone();
         let mut file = self.open(&path, Intent::Append)?;
-        drop(held);
+        drop(used);
         let mut done = 0;
         while done < writing.size {
             let len = writing.block.min(writing.size - done);
@@ -457,26 +457,26 @@ impl Worker<'_> {
         Ok(Counts { operations: 1, transactions, read_bytes: 0, written_bytes: done })
     }
 
-    /// Makes two directories, removes one and renames one; `false` if the run ended meanwhile.
+    /// Makes two directories, removes one and renames one; `false` if the run ended during it.
     fn meta(&mut self, set: &LiveSet<'_>) -> Result<bool, RunError> {
         let files = self.files;
         for _ in 0..2 {
-            let held = set.meta.next(&mut self.random);
-            let made = self.record.timed(Call::Mkdir, || files.create_dir(&held.path));
-            made.map_err(failed("make", &held.path))?;
-            set.meta.made(&held);
+            let used = set.meta.next(&mut self.random);
+            let made = self.record.timed(Call::Mkdir, || files.create_dir(&used.path));
+            made.map_err(failed("make", &used.path))?;
+            set.meta.made(&used);
         }
-        let Some(held) = self.choose(&set.meta, Use::Alone, Operation::Meta)? else {
+        let Some(used) = self.choose(&set.meta, Use::Alone, Operation::Meta)? else {
             return Ok(false);
         };
-        let removed = self.record.timed(Call::Rmdir, || files.remove_dir(&held.path));
-        removed.map_err(failed("remove", &held.path))?;
-        set.meta.removed(held);
-        let Some(held) = self.choose(&set.meta, Use::Alone, Operation::Meta)? else {
+        let removed = self.record.timed(Call::Rmdir, || files.remove_dir(&used.path));
+        removed.map_err(failed("remove", &used.path))?;
+        set.meta.removed(used);
+        let Some(used) = self.choose(&set.meta, Use::Alone, Operation::Meta)? else {
             return Ok(false);
         };
         let record = &mut self.record;
-        set.meta.rename(&held, |from, to| {
+        set.meta.rename(&used, |from, to| {
             let renamed = record.timed(Call::Rename, || files.rename(from, to));
             renamed.map_err(failed("rename", from))
         })?;

@@ -3,9 +3,9 @@
 /// A profile that is shipped. Its location is to be replaced by the user's.
 #[derive(Clone, Copy, Debug)]
 pub struct Reference {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// What it does, and whose it was, in a line.
+    /// Its purpose and origin, in a line.
     pub about: &'static str,
     /// The profile.
     pub text: &'static str,

@@ -1,5 +1,5 @@
-//! A profile in a world with a clock of its own: its threads are logical ones that take turns, one
-//! write after the other, whoever came back from the last one first.
+//! A profile in a simulated runtime with a clock of its own: its threads are logical ones that take
+//! turns, one write after the other, the thread whose last write ended first comes first.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::operate::{buffer, draw_size};
-use super::outcome::{Counts, Group, Measured, Outcome};
 use super::profile::{FileSet, Operation, Profile, Start};
+use super::trial::{Counts, Group, Measured, TrialResult};
 use super::{RunError, failed};
 use crate::clock::Clock;
 use crate::files::{Access, Files, Intent, OpenFile};
@@ -30,7 +30,7 @@ pub fn run_in_turns(
     profile: &Profile,
     files: &dyn Files,
     clock: &Clock,
-) -> Result<Outcome, RunError> {
+) -> Result<TrialResult, RunError> {
     let ([set], [group]) = (&profile.filesystems[..], &profile.thread_groups[..]) else {
         return Err(RunError::NotInTurns("several file systems or groups of threads"));
     };
@@ -83,7 +83,7 @@ pub fn run_in_turns(
     files.sync(&set.location).map_err(failed("sync", &set.location))?;
     let elapsed_seconds = clock.since(start);
     let measured = Measured { elapsed_seconds, cpu: clock.cpu().since(before), groups: vec![sum] };
-    Ok(Outcome { setup_seconds: Duration::ZERO.as_secs_f64(), measured: Some(measured) })
+    Ok(TrialResult { setup_seconds: Duration::ZERO.as_secs_f64(), measured: Some(measured) })
 }
 
 struct Turns<'p> {

@@ -1,15 +1,15 @@
-//! What was measured on simulated drives, in Markdown. It is told apart from the rest: seconds of a
-//! drive's clock stand beside each other and beside published ones, never beside this machine's.
+//! Measurements on simulated drives, in Markdown. They are kept apart: seconds of a drive's clock
+//! are compared with each other and with published ones, never with this machine's.
 
 use std::fmt::Write as _;
 
-use super::beside::beside_drives;
 use super::own::scaled;
+use super::published::published_for_drives;
 use super::table::{Headline, Table, escaped, number, published, with_interval};
 use crate::experiment::{Experiment, Work};
 use crate::results::{Of, Results};
 use crate::sample::{Sample, WHOLE};
-use crate::target::Target;
+use crate::target::LabTarget;
 
 /// Checks of a volume that is filled in steps: the last ones are e2fsck's, by this machine's clock.
 const CHECKS: [&str; 6] = [
@@ -37,7 +37,7 @@ pub(super) fn write(
     }
     let _ = writeln!(
         page,
-        "\nOn simulated drives, by their own clocks. They stand beside each other and the published figures; no other system has these drives."
+        "\nOn simulated drives, by their own clocks. They are compared with each other and the published figures; no other system has these drives."
     );
     let own = match experiment.work() {
         Work::CheckTime(_) => drives.by_step(&targets),
@@ -45,7 +45,7 @@ pub(super) fn write(
     };
     write_table(&own, page);
     for table in published().into_iter().filter(|table| table.experiment == experiment.name) {
-        if let Some(table) = beside_drives(results, experiment, &table) {
+        if let Some(table) = published_for_drives(results, experiment, &table) {
             let _ = writeln!(page, "\n{}. Published: {}.", table.caption, table.hardware);
             write_table(&table, page);
         }
@@ -61,7 +61,7 @@ impl Drives<'_> {
     /// Targets on drives that have figures, in their order.
     fn targets(&self) -> Vec<String> {
         let is_on_drive = |text: &String| {
-            text.parse().is_ok_and(|target: Target| target.system.drive().is_some())
+            text.parse().is_ok_and(|target: LabTarget| target.system.drive().is_some())
         };
         let is_figure = |sample: &Sample, target: &str| {
             sample.experiment == self.experiment.name

@@ -1,5 +1,5 @@
 //! Figures: bars with intervals, and curves; light and dark, with colours that the colour-blind can
-//! tell apart.
+//! distinguish.
 
 use kuva::backend::png::PngBackend;
 use kuva::backend::svg::SvgBackend;
@@ -10,8 +10,8 @@ use kuva::render::plots::Plot;
 use kuva::render::render::{Scene, render_multiple};
 use kuva::render::theme::Theme;
 
-/// Okabe and Ito's colours without yellow, which vanishes on white, and black, for which the axes'
-/// ink stands.
+/// Okabe and Ito's colours without yellow, which vanishes on white, and black, which is the axes'
+/// colour.
 const COLOURS: [&str; 6] = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"];
 /// Wide enough for the names of targets.
 const WIDTH: f64 = 1100.0;
@@ -56,7 +56,7 @@ impl Bar {
 pub(super) enum Figure {
     /// A bar for each target, with its interval.
     Bars {
-        /// What it shows.
+        /// Its caption.
         title: String,
         /// The axis, with its unit.
         axis: String,
@@ -65,11 +65,11 @@ pub(super) enum Figure {
     },
     /// A line for each name.
     Curves {
-        /// What it shows.
+        /// Its caption.
         title: String,
         /// The axes, with their units.
         axes: [String; 2],
-        /// One beside the other.
+        /// One next to the other.
         lines: Vec<Line>,
     },
 }
@@ -82,14 +82,14 @@ pub(super) struct Drawn {
 }
 
 impl Figure {
-    /// What it shows.
+    /// Its caption.
     pub(super) fn title(&self) -> &str {
         match self {
             Self::Bars { title, .. } | Self::Curves { title, .. } => title,
         }
     }
 
-    /// What tells it from the others: its title and what it is measured in.
+    /// Its identity among the others: its title and its unit.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Bars { title, axis, .. } => {
@@ -112,7 +112,7 @@ impl Figure {
     fn scene(&self, theme: Theme) -> Scene {
         match self {
             Self::Bars { title, axis, bars } => {
-                // The first stands on top.
+                // The first is on top.
                 let turned = || bars.iter().rev();
                 let ink = theme.axis_color.clone();
                 let colour = |bar: &Bar| if bar.is_ours() { OURS } else { THEIRS };
@@ -151,7 +151,7 @@ impl Figure {
                         .with_color(colours[number % colours.len()])
                         .with_stroke_width(2.0)
                         .with_legend(short(name));
-                    // Beyond the colours, the line tells them apart.
+                    // Beyond the colours, the line style distinguishes them.
                     match number / colours.len() {
                         0 => plot.into(),
                         1 => plot.with_dashed().into(),
@@ -173,7 +173,7 @@ impl Figure {
     }
 }
 
-/// A name that fits beside a figure.
+/// A name that fits next to a figure.
 fn short(name: &str) -> String {
     let letters: Vec<char> = name.chars().collect();
     if letters.len() <= LONGEST {

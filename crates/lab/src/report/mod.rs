@@ -1,9 +1,9 @@
-//! The report: one page that needs nothing else, the figures beside it, and all samples as CSV.
+//! The report: one self-contained page, the figures next to it, and all samples as CSV.
 
-mod beside;
 mod drives;
 mod figures;
 mod own;
+mod published;
 mod summary;
 mod table;
 
@@ -43,7 +43,7 @@ struct Page<'r> {
     overhead: String,
     call_overhead: Option<String>,
     memory: u64,
-    /// What the command line changed beside the scale.
+    /// Changes by the command line in addition to the scale.
     changes: String,
     other_load: Option<String>,
     /// Whether something was measured on a simulated drive.
@@ -83,7 +83,7 @@ pub fn write(dir: &Path) -> Result<PathBuf, RunError> {
     for experiment in &results.manifest.experiments {
         let (mut tables, figures) = own::of(&results, experiment);
         for table in published().into_iter().filter(|table| table.experiment == experiment.name) {
-            tables.push(beside::beside(&results, experiment, &table).unwrap_or(table));
+            tables.push(published::with_published(&results, experiment, &table).unwrap_or(table));
         }
         let drawn: Result<Vec<Picture>, RunError> =
             figures.iter().map(|figure| keep(&pictures, figure)).collect();
@@ -126,7 +126,7 @@ fn shell_line(words: &[String]) -> String {
     words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// What was changed beside sizes, counts and seed.
+/// Changes other than sizes, counts and seed.
 fn changes(settings: &Settings) -> String {
     let mut all = String::new();
     if let Some(runs) = settings.runs {
@@ -144,7 +144,7 @@ fn changes(settings: &Settings) -> String {
     all
 }
 
-/// What processors did before cells: on an idle machine nothing.
+/// Processor time before cells: none on an idle machine.
 fn other_load(results: &Results) -> Option<String> {
     let loads = results.samples.iter().filter(|sample| sample.metric == OTHER_LOAD);
     let load = Summary::of(&loads.map(|sample| sample.value).collect::<Vec<_>>())?;

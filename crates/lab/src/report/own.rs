@@ -7,10 +7,9 @@ use crate::experiment::{Experiment, Work};
 use crate::results::{Of, Results};
 use crate::sample::{FILES_DONE, MEMORY_PEAK, WHOLE};
 use crate::stats::{Difference, Summary};
-use crate::target::{System, Target};
+use crate::target::{LabTarget, System};
 
-/// A column of a table that has a row for each target: title, phase, metric, what the figure is
-/// divided by.
+/// A column of a table that has a row for each target: title, phase, metric, divisor of the figure.
 type Column = (&'static str, &'static str, &'static str, f64);
 
 const COPY: [Column; 9] = [
@@ -36,7 +35,7 @@ const WRITE: [Column; 10] = [
     ("rm -rf, s", "rm", "remove_seconds", 1.0),
     ("umount after it, s", "umount after rm", "elapsed_seconds", 1.0),
 ];
-/// What servers of FUSE still have to write when they are told to end is in the umounts.
+/// Writes that FUSE servers still have to do when they end are in the umounts.
 const MEMORY: [&str; 6] = [
     "write large files",
     "delete large files",
@@ -57,7 +56,7 @@ const LINKS: [&str; 8] = [
 ];
 /// Bytes of a mebibyte.
 const MIB: f64 = 1_048_576.0;
-/// With fewer runs their extremes say more than an interval, which Student's t makes many times as
+/// With fewer runs their extremes show more than an interval, which Student's t makes many times as
 /// wide.
 const FEW: usize = 3;
 const CHECKERS: [&str; 5] =
@@ -156,7 +155,7 @@ impl Own<'_> {
             name,
             mean: summary.mean,
             whisker: match summary.student_interval() {
-                // What is measured is never below zero.
+                // Measured values are never below zero.
                 Some(half) if least >= FEW => ((summary.mean - half).max(0.0), summary.mean + half),
                 _ => (summary.min, summary.max),
             },
@@ -171,7 +170,7 @@ impl Own<'_> {
         Some(Figure::Bars { title, axis, bars })
     }
 
-    /// Document 001's: elapsed seconds, and those in the kernel behind them.
+    /// Document 001's: elapsed seconds, followed by those in the kernel.
     fn low_memory(&self) -> (Vec<Table>, Vec<Figure>) {
         let mut head = vec!["target"];
         head.extend(MEMORY);
@@ -329,7 +328,7 @@ impl Own<'_> {
     fn copies(&self) -> Vec<Table> {
         let head =
             ["", "cp before", "cp after", "difference", "rm before", "rm after", "difference"];
-        let pair = |[before, after]: &[Target; 2]| {
+        let pair = |[before, after]: &[LabTarget; 2]| {
             let [before, after] = [before, after].map(ToString::to_string);
             let mut table =
                 self.table(&format!("Seconds. Before: {before}. After: {after}"), &head);
@@ -356,9 +355,9 @@ impl Own<'_> {
 
     /// The experiment's pairs, and those of the engine's on each simulated drive that was measured;
     /// of two targets, both.
-    fn compared(&self) -> Vec<[Target; 2]> {
+    fn compared(&self) -> Vec<[LabTarget; 2]> {
         let mut pairs = self.experiment.compare.clone();
-        let measured: Vec<Target> =
+        let measured: Vec<LabTarget> =
             self.targets.iter().filter_map(|text| text.parse().ok()).collect();
         if let [before, after] = &measured[..]
             && !pairs.iter().any(|[one, other]| (one, other) == (before, after))
@@ -368,10 +367,11 @@ impl Own<'_> {
         for drive in
             measured.into_iter().map(|target| target.system).filter(|it| it.drive().is_some())
         {
-            let of_engine = |pair: &&[Target; 2]| pair.iter().all(|it| it.system == System::Engine);
-            let on = |target: &Target| Target { system: drive.clone(), ..target.clone() };
+            let of_engine =
+                |pair: &&[LabTarget; 2]| pair.iter().all(|it| it.system == System::Engine);
+            let on = |target: &LabTarget| LabTarget { system: drive.clone(), ..target.clone() };
             let moved = self.experiment.compare.iter().filter(of_engine);
-            let moved: Vec<[Target; 2]> = moved.map(|[a, b]| [on(a), on(b)]).collect();
+            let moved: Vec<[LabTarget; 2]> = moved.map(|[a, b]| [on(a), on(b)]).collect();
             pairs
                 .extend(moved.into_iter().filter(|pair| !pairs.contains(pair)).collect::<Vec<_>>());
         }
@@ -381,7 +381,7 @@ impl Own<'_> {
     /// All that was measured of both: before, after, difference.
     fn pairs(&self) -> Vec<Table> {
         let results = self.results;
-        let pair = |[before, after]: &[Target; 2]| {
+        let pair = |[before, after]: &[LabTarget; 2]| {
             let (before, after) = (before.to_string(), after.to_string());
             let rows = compared((results, &before), (results, &after), &self.experiment.name);
             if rows.is_empty() {

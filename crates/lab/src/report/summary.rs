@@ -1,5 +1,5 @@
-//! Several directories of results on one page of Markdown: where our engine, mount and checker
-//! stand, and what holds of what the documents found.
+//! Several directories of results on one page of Markdown: our engine, mount and checker, and which
+//! of the documents' findings hold.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::results::{Of, Results};
 use crate::run::RunError;
 use crate::sample::Sample;
 use crate::stats::{Difference, Summary};
-use crate::target::{System, Target};
+use crate::target::{LabTarget, System};
 
 const COPY: [Headline; 6] = [
     ("cp, s", "cp", "elapsed_seconds", 1.0, false),
@@ -49,8 +49,8 @@ const WRITE: [Headline; 5] = [
     ("extents per file", "write", "extents_per_file", 1.0, false),
     ("rm -rf, s", "rm", "remove_seconds", 1.0, false),
 ];
-/// Who is compared, in the order of columns; ours first. Those on simulated drives stand apart:
-/// [`super::drives`].
+/// The compared systems, in the order of columns; ours first. Those on simulated drives are
+/// separate: [`super::drives`].
 const SYSTEMS: [&str; 12] = [
     "engine", "extant", "ext4", "ext3", "ext2", "xfs", "btrfs", "jfs", "nilfs2", "fuse2fs",
     "zfs-fuse", "dir",
@@ -62,7 +62,7 @@ const SYSTEMS: [&str; 12] = [
 /// One of them holds no results.
 pub fn summary(dirs: &[PathBuf]) -> Result<String, RunError> {
     let mut page = "# Experiments\n\
-        Written by `extant lab summary` from the samples beside it. Means of repeated runs; a star stands where the 95% interval of a\n\
+        Written by `extant lab summary` from the samples next to it. Means of repeated runs; a star stands where the 95% interval of a\n\
         difference (Welch's) leaves zero out. What the documents measured was measured on other hardware: only directions can be\n\
         compared, not seconds.\n"
         .to_owned();
@@ -83,17 +83,17 @@ pub fn summary(dirs: &[PathBuf]) -> Result<String, RunError> {
             drives::write(results, experiment, standing.headlines(), &mut page);
         }
     }
-    page.push_str("\n## Where ours fall behind\n");
+    page.push_str("\n## Where ours are slower\n");
     let significant =
         "figures of the tables above in which ours are worse and the interval says so";
-    match (compared.figures, &compared.behind[..]) {
-        (0, _) => page.push_str("Nothing says so: no figure of ours has one of another system beside it, by the same clock.\n"),
+    match (compared.figures, &compared.slower[..]) {
+        (0, _) => page.push_str("Unknown: no figure of ours can be compared with one of another system by the same clock.\n"),
         (_, []) => {
             let _ = writeln!(page, "Nowhere: there are no {significant}.");
         }
-        (_, behind) => {
+        (_, slower) => {
             let _ = writeln!(page, "The {significant}:\n");
-            for line in behind {
+            for line in slower {
                 let _ = writeln!(page, "- {line}");
             }
         }
@@ -101,7 +101,7 @@ pub fn summary(dirs: &[PathBuf]) -> Result<String, RunError> {
     Ok(page)
 }
 
-/// What was run, where, at which scale, under which load.
+/// The runs: where, at which scale, under which load.
 fn runs(all: &[(&Path, Results)], page: &mut String) {
     page.push_str(
         "\n## What was run\nA scale of 1 is the document's. *Other load* is what processors did in the moments before cells began, while the lab did nothing; *cells took* so long one after the other, with `--jobs 2` half of it.\n\n\
@@ -171,30 +171,31 @@ fn drives_of(all: &[(&Path, Results)], name: &str) -> Vec<System> {
     drives
 }
 
-/// What the documents found, and what is so today.
+/// The documents' findings, and whether they hold today.
 fn findings(all: &[(&Path, Results)], page: &mut String) {
     page.push_str(
         "\n## What the documents found\n\n| experiment | finding | published | of | here | it |\n|---|---|---|---|---|---|\n",
     );
     for finding in Finding::all() {
         let mut is_first = true;
-        let judged = |pair: &Pair| all.iter().find_map(|(_, results)| finding.judge(results, pair));
+        let assessed =
+            |pair: &Pair| all.iter().find_map(|(_, results)| finding.assess(results, pair));
         // Which drives there may be is no matter of the findings: those that were not measured are
         // not named.
         let drives = drives_of(all, &finding.experiment);
         let on_drives = finding.pairs.iter().flat_map(|pair| {
             let moved = drives.iter().filter_map(|drive| pair.on_drive(drive));
-            moved.filter_map(|pair| judged(&pair).map(|it| (pair, Some(it)))).collect::<Vec<_>>()
+            moved.filter_map(|pair| assessed(&pair).map(|it| (pair, Some(it)))).collect::<Vec<_>>()
         });
-        let here = finding.pairs.iter().map(|pair| (pair.clone(), judged(pair)));
-        for (pair, judged) in here.chain(on_drives) {
-            let (here, verdict) = match judged {
+        let here = finding.pairs.iter().map(|pair| (pair.clone(), assessed(pair)));
+        for (pair, assessed) in here.chain(on_drives) {
+            let (here, conclusion) = match assessed {
                 None => ("–".to_owned(), "was not measured".to_owned()),
-                Some(judged) => {
-                    let text = judged.difference.map_or_else(String::new, difference_text);
-                    let figures = [judged.before, judged.after].map(|one| number(one.mean));
+                Some(assessed) => {
+                    let text = assessed.difference.map_or_else(String::new, difference_text);
+                    let figures = [assessed.before, assessed.after].map(|one| number(one.mean));
                     let here = format!("{text} ({} to {})", figures[0], figures[1]);
-                    (here.trim_start().to_owned(), judged.verdict.to_string())
+                    (here.trim_start().to_owned(), assessed.conclusion.to_string())
                 }
             };
             let lead = match std::mem::take(&mut is_first) {
@@ -203,7 +204,7 @@ fn findings(all: &[(&Path, Results)], page: &mut String) {
             };
             let _ = writeln!(
                 page,
-                "| {} | {} | {here} | {verdict} |",
+                "| {} | {} | {here} | {conclusion} |",
                 lead.join(" | "),
                 escaped(&pair.who)
             );
@@ -222,13 +223,13 @@ fn findings(all: &[(&Path, Results)], page: &mut String) {
     }
 }
 
-/// What came of setting ours beside others.
+/// The comparison of ours with others.
 #[derive(Debug, Default)]
 struct Compared {
-    /// How many figures of ours had another system's beside them.
+    /// Number of our figures that could be compared with another system's.
     figures: usize,
     /// Those in which ours are worse, in words.
-    behind: Vec<String>,
+    slower: Vec<String>,
 }
 
 struct Standing<'r> {
@@ -253,10 +254,11 @@ impl Standing<'_> {
     fn systems(&self) -> Vec<(String, String)> {
         let mut found: Vec<(usize, String, String)> = Vec::new();
         for text in self.results.targets(self.experiment) {
-            let Ok(target) = text.parse::<Target>() else { continue };
+            let Ok(target) = text.parse::<LabTarget>() else { continue };
             let place = SYSTEMS.iter().position(|system| *system == target.system.name());
             let (Some(place), true) = (place, self.has_figures(&text)) else { continue };
-            let plain = Target { mount: String::new(), mkfs: String::new(), ..target }.to_string();
+            let plain =
+                LabTarget { mount: String::new(), mkfs: String::new(), ..target }.to_string();
             match found.iter_mut().find(|(_, system, _)| *system == plain) {
                 Some((.., shortest)) if shortest.len() > text.len() => *shortest = text,
                 Some(_) => {}
@@ -279,7 +281,7 @@ impl Standing<'_> {
         self.results.summary(&of).map(|summary| scaled(&summary, unit))
     }
 
-    /// A row for each figure, a column for each system; ours beside all others.
+    /// A row for each figure, a column for each system; ours and all others.
     fn table(&self, page: &mut String, compared: &mut Compared) {
         let (headlines, systems) = (self.headlines(), self.systems());
         if headlines.is_empty() || systems.is_empty() {
@@ -311,7 +313,7 @@ impl Standing<'_> {
                     let (Some(ours), Some(theirs)) = (ours, theirs) else { continue };
                     compared.figures += 1;
                     if let Some(times) = worse(ours, theirs, headline.4) {
-                        compared.behind.push(format!(
+                        compared.slower.push(format!(
                             "{}, {}: {system} {}, {peer} {}: {times}",
                             self.experiment.name,
                             headline.0,
@@ -324,7 +326,7 @@ impl Standing<'_> {
         }
     }
 
-    /// Our checker beside e2fsck, on the same volumes.
+    /// Our checker and e2fsck, on the same volumes.
     fn checkers(&self, page: &mut String, compared: &mut Compared) {
         let phases: &[&str] = match self.experiment.work() {
             Work::SequentialWrite(_) => &[""],
@@ -333,7 +335,7 @@ impl Standing<'_> {
         };
         let mut rows = Vec::new();
         for target in self.results.targets(self.experiment) {
-            let is_ext = target.parse::<Target>().is_ok_and(|target| target.system.is_ext());
+            let is_ext = target.parse::<LabTarget>().is_ok_and(|target| target.system.is_ext());
             for phase in phases.iter().filter(|_| is_ext) {
                 let of = |checker: &str| {
                     let phase = format!("{checker}{phase}");
@@ -365,7 +367,7 @@ impl Standing<'_> {
                         with_interval(&theirs)
                     ));
                     if let Some(times) = worse(ours, &theirs, false) {
-                        compared.behind.push(format!(
+                        compared.slower.push(format!(
                             "{}, check of {what}: extant fsck {} s, e2fsck {} s: {times}",
                             self.experiment.name,
                             number(ours.mean),
@@ -385,7 +387,7 @@ impl Standing<'_> {
     }
 }
 
-/// How many times worse ours is, where that is worse and the interval says so.
+/// How many times worse ours is, if it is worse beyond the interval.
 fn worse(ours: &Summary, theirs: &Summary, more_is_better: bool) -> Option<String> {
     let difference = Difference::between(theirs, ours)?;
     let is_worse = (difference.percent > 0.0) != more_is_better;
@@ -401,7 +403,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ours_is_behind_where_it_is_worse_beyond_doubt() {
+    fn ours_is_slower_if_it_is_significantly_worse() {
         let of = |values: &[f64]| Summary::of(values).expect("numbers");
         let (fast, slow) = (of(&[1.0, 1.01, 0.99]), of(&[2.0, 2.02, 1.98]));
         assert_eq!(worse(&slow, &fast, false).as_deref(), Some("2.00 times worse"));
@@ -419,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn simulated_drives_stand_beside_the_published_figures() {
+    fn simulated_drives_are_compared_with_the_published_figures() {
         let page = page_of(&["document-001", "document-003"]);
         for wanted in [
             // Each target of a drive, by the figures of the experiment.
@@ -429,10 +431,10 @@ mod tests {
             "| ext3, mount options | write large files: published | write large files: engine@hdd7200-2005 |",
             "| data=ordered | 2429.67 (2270.02) | 232.4 (",
             "| ext3 | -I 256 | data=writeback | 75.1 | 116.",
-            // What the documents found.
+            // The documents' findings.
             "|  |  |  | engine@hdd7200-2005 | -94.03% (0.7262 to 0.0433) | holds (single runs) |",
             // No system but ours has such a drive.
-            "Nothing says so: no figure of ours has one of another system beside it",
+            "Unknown: no figure of ours can be compared with one of another system",
         ] {
             assert!(page.contains(wanted), "{wanted} in {page}");
         }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::stats::Summary;
 
-/// Titles of columns with published figures end so, where others are beside them.
+/// Suffix of titles of columns with published figures, if others are in the same table.
 pub(super) const PUBLISHED: &str = ": published";
 
 /// A figure by which systems are compared: title, phase, metric, what it is divided by, whether
@@ -17,19 +17,19 @@ pub(super) type Headline = (&'static str, &'static str, &'static str, f64, bool)
 pub(super) struct Table {
     /// The experiment that it belongs to.
     pub(super) experiment: String,
-    /// What it shows, with units.
+    /// Its quantity, with units.
     pub(super) caption: String,
-    /// What it was measured on; ours have none, as the page says it once.
+    /// Its system; ours have none, as the page names it once.
     #[serde(default)]
     pub(super) hardware: String,
     pub(super) head: Vec<String>,
     pub(super) rows: Vec<Vec<String>>,
-    /// How many columns say what a row is of.
+    /// Number of columns that name the subject of a row.
     #[serde(default)]
     pub(super) labels: usize,
     /// Our figures that repeat it.
     #[serde(default)]
-    pub(super) beside: Vec<Series>,
+    pub(super) published: Vec<Series>,
 }
 
 /// Our figures for a published table's rows and columns.
@@ -38,14 +38,14 @@ pub(super) struct Table {
 pub(super) struct Series {
     /// Whose they are.
     pub(super) name: String,
-    /// The target of each row, or one for all; "" where there is none.
+    /// The target of each row, or one for all; "" without a target.
     #[serde(default)]
     pub(super) targets: Vec<String>,
     /// Of each column: phases (the first with figures is taken), metric, what it is divided by.
     #[serde(default)]
     pub(super) figures: Vec<(Vec<String>, String, f64)>,
-    /// A metric that stands behind each figure in parentheses, as the documents have it.
-    pub(super) behind: Option<String>,
+    /// A metric shown after each figure in parentheses, as in the documents.
+    pub(super) in_parentheses: Option<String>,
     /// In place of targets and figures, where a row has no target.
     pub(super) across: Option<Across>,
     /// The place on a curve of each row.
@@ -61,7 +61,7 @@ pub(super) struct Across {
     pub(super) columns: Vec<Column>,
 }
 
-/// What a row tells of each column's target.
+/// The value of a row for each column's target.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Row {
@@ -76,7 +76,7 @@ pub(super) struct Row {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Column {
-    /// One target; two, of which the difference is told; none: nothing.
+    /// One target; two, whose difference is shown; none: nothing.
     pub(super) targets: Vec<String>,
     #[serde(default)]
     pub(super) phases: Vec<String>,
@@ -91,7 +91,7 @@ impl Table {
             head: head.iter().map(|word| (*word).to_owned()).collect(),
             rows: Vec::new(),
             labels: 1,
-            beside: Vec::new(),
+            published: Vec::new(),
         }
     }
 
@@ -124,7 +124,7 @@ pub(super) fn published() -> Vec<Table> {
     toml::from_str::<Published>(text).expect("the published figures are tested").table
 }
 
-/// A number with as many digits as say something.
+/// A number with its significant digits.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -139,7 +139,7 @@ pub(super) fn number(value: f64) -> String {
 
 /// Mean and half of Student's interval.
 pub(super) fn with_interval(summary: &Summary) -> String {
-    // Means of equal runs differ from them by what floating point is off.
+    // Means of equal runs differ from them by rounding errors of floating point.
     let has_digits = |half: &f64| *half > summary.mean.abs() * 1e-9;
     match summary.student_interval().map(|half| if has_digits(&half) { half } else { 0.0 }) {
         Some(half) => format!("{} ± {}", number(summary.mean), number(half)),
@@ -163,14 +163,14 @@ mod tests {
         assert_eq!(tables.len(), 10);
         for table in tables {
             assert!(table.is_published());
-            for series in &table.beside {
+            for series in &table.published {
                 let rows = table.rows.len();
                 assert_eq!(series.targets.is_empty(), series.across.is_some(), "{}", series.name);
                 if let Some(across) = &series.across {
                     assert_eq!(across.rows.len(), rows, "{}", table.caption);
                     assert_eq!(across.columns.len(), table.head.len() - table.labels);
                     for target in across.columns.iter().flat_map(|column| &column.targets) {
-                        target.parse::<crate::target::Target>().expect("a target");
+                        target.parse::<crate::target::LabTarget>().expect("a target");
                     }
                     continue;
                 }

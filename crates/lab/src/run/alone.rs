@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::error::{RunError, failed};
 
-/// A directory that is had alone as long as this is there.
+/// A directory locked exclusively as long as this exists.
 #[derive(Debug)]
 pub struct Alone {
     _dir: File,
@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn a_directory_has_one_run() {
         let dir = tempfile::tempdir().expect("a place for the test");
-        let first = Alone::in_dir(dir.path()).expect("nobody else is there");
+        let first = Alone::in_dir(dir.path()).expect("it is not in use");
         let error = Alone::in_dir(dir.path()).expect_err("the first one is").to_string();
         assert!(error.ends_with(": another run is at work in it"), "{error}");
         drop(first);

@@ -1,5 +1,5 @@
-//! The course of a run: which cells are done, which comes next, and what is kept of one that has
-//! ended.
+//! The course of a run: which cells are done, which comes next, and the results kept of one that
+//! has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,12 +14,12 @@ use crate::cell::Cell;
 use crate::sample::{CELL_SECONDS, CellKey, OTHER_LOAD, SAMPLES, SKIPPED, Sample, Store, WHOLE};
 use crate::stats::Summary;
 
-/// What is done of a plan, and what is left.
+/// The done part of a plan, and the rest.
 pub(super) struct Course {
     out: PathBuf,
     store: Store,
     cells: Vec<Cell>,
-    /// Cells before this one are done, given up or at work.
+    /// Cells before this one are done, given up or running.
     next: usize,
     /// Experiments and targets that could not run.
     given_up: BTreeSet<(String, String)>,
@@ -29,13 +29,13 @@ fn key(cell: &Cell) -> CellKey {
     (cell.experiment.name.clone(), cell.target.to_string(), cell.run)
 }
 
-/// What all runs of a cell's target have in common.
+/// State that all runs of a cell's target share.
 fn name(cell: &Cell) -> (String, String) {
     (cell.experiment.name.clone(), cell.target.to_string())
 }
 
 impl Course {
-    /// Begins, or goes on with what is in the plan's directory.
+    /// Begins, or continues with the contents of the plan's directory.
     pub(super) fn begin(plan: &Plan, isolated: bool, is_guest: bool) -> Result<Self, RunError> {
         let out = plan.out.clone();
         fs::create_dir_all(&out).map_err(failed(out.display()))?;
@@ -77,8 +77,8 @@ impl Course {
         self.cells.iter().filter(same).all(|other| self.store.has(&key(other)))
     }
 
-    /// Seconds that cells from this number on will take, one after the other, as far as earlier
-    /// ones tell: those of the same target, else of the same experiment, else all.
+    /// Estimated seconds of the cells from this number on, one after the other: from earlier cells
+    /// of the same target, else of the same experiment, else all.
     pub(super) fn left(&self, number: usize) -> Option<f64> {
         let mut of_target: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
         let mut of_experiment: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
@@ -100,8 +100,7 @@ impl Course {
         Some(cells.filter(|cell| !self.is_done(cell)).map(of).sum())
     }
 
-    /// Keeps what a cell came to, that took so many seconds, while others made the processors so
-    /// busy.
+    /// Keeps the result of a cell, its seconds, and the processors' load by others.
     pub(super) fn keep(
         &mut self,
         cell: &Cell,
@@ -122,7 +121,7 @@ impl Course {
             }
             Err(Failure { why, is_want_of_memory }) => {
                 watch.ended(cell, Err(&why));
-                // Another run of the target may have been at work when this one was given up.
+                // Another run of the target may have been in progress when this one was given up.
                 if !is_want_of_memory && !self.given_up.insert(name(cell)) {
                     return Ok(());
                 }
@@ -151,11 +150,11 @@ fn is_scratch(name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::experiment::{Experiment, Settings};
-    use crate::target::Target;
+    use crate::target::LabTarget;
 
-    struct Nobody;
+    struct Unwatched;
 
-    impl Watch for Nobody {
+    impl Watch for Unwatched {
         fn begins(&mut self, _: usize, _: usize, _: &Cell, _: Option<f64>) {}
         fn phase(&mut self, _: &Cell, _: &str) {}
         fn ended(&mut self, _: &Cell, _: Result<f64, &str>) {}
@@ -169,7 +168,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a place for the test");
         let program = dir.path().join("program");
         fs::write(&program, "").expect("written");
-        let targets = Target::list("xfs,btrfs").expect("two targets");
+        let targets = LabTarget::list("xfs,btrfs").expect("two targets");
         let of = |it: &Experiment| it.name == "low-memory";
         let plan = Plan {
             experiments: Experiment::built_in().into_iter().filter(of).collect(),
@@ -184,14 +183,14 @@ mod tests {
         let mut tried = Vec::new();
         while let Some((_, cell)) = course.next_cell() {
             tried.push(format!("{} {}", cell.target, cell.run));
-            course.keep(&cell, Err(failure.clone()), 1.0, None, &mut Nobody).expect("is kept");
+            course.keep(&cell, Err(failure.clone()), 1.0, None, &mut Unwatched).expect("is kept");
         }
         tried
     }
 
     #[test]
     fn a_target_that_cannot_run_is_given_up_and_one_that_wanted_memory_is_not() {
-        let cannot = Failure::from("there is none".to_owned());
+        let cannot = Failure::from("it is missing".to_owned());
         let wanting = Failure { is_want_of_memory: true, ..cannot.clone() };
         assert_eq!(tried(&cannot), ["xfs 1", "btrfs 1"]);
         assert_eq!(tried(&wanting), ["xfs 1", "btrfs 1", "xfs 2", "btrfs 2"]);

@@ -11,7 +11,7 @@ pub enum RunError {
     Io {
         /// The file or program.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The directory holds results of something else.
@@ -19,7 +19,7 @@ pub enum RunError {
     Other {
         /// The directory.
         path: PathBuf,
-        /// What is different.
+        /// The difference.
         what: &'static str,
     },
     /// [`must_be_alone`](super::must_be_alone).

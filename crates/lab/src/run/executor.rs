@@ -4,19 +4,19 @@ use super::error::RunError;
 use crate::cell::Cell;
 use crate::sample::Sample;
 
-/// Whoever watches a run.
+/// The observer of a run.
 pub trait Watch {
-    /// A cell begins: which of how many, and how many seconds are left, as far as can be told.
+    /// A cell begins: its number of how many, and the estimated seconds left.
     fn begins(&mut self, number: usize, total: usize, cell: &Cell, left: Option<f64>);
-    /// One that is at work does this now.
+    /// A running cell does this now.
     fn phase(&mut self, cell: &Cell, phase: &str);
-    /// It ended, after so many seconds, or could not run.
+    /// It ended, after a number of seconds, or could not run.
     fn ended(&mut self, cell: &Cell, outcome: Result<f64, &str>);
     /// Whether to stop now.
     fn is_interrupted(&self) -> bool;
 }
 
-/// What a cell came to: its samples, or why it has none.
+/// The result of a cell: its samples, or the reason why it has none.
 pub type Ended = Result<Vec<Sample>, Failure>;
 
 /// Why a cell came to nothing.
@@ -24,8 +24,8 @@ pub type Ended = Result<Vec<Sample>, Failure>;
 pub struct Failure {
     /// In words.
     pub why: String,
-    /// For want of memory the kernel ended something: another run may have enough. Without, no run
-    /// of the target is expected to go better.
+    /// The kernel killed a process for lack of memory: another run may succeed. Otherwise no run of
+    /// the target is expected to succeed.
     pub is_want_of_memory: bool,
 }
 
@@ -35,7 +35,7 @@ impl From<String> for Failure {
     }
 }
 
-/// Whoever runs cells.
+/// Runs cells.
 pub trait Executor {
     /// Whether mounts end with a cell.
     fn is_isolated(&self) -> bool;

@@ -13,8 +13,8 @@ use super::memory::MemoryLimit;
 use crate::cell::{Cell, Message};
 use crate::sample::{MEMORY_PEAK, WHOLE};
 
-/// How often a cell is looked after.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
+/// How often a cell is polled.
+pub(super) const POLL: Duration = Duration::from_millis(100);
 
 /// This machine: a process for each cell.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ pub(super) fn one(
     let joined = Cell { joins: limit.as_ref().map(MemoryLimit::members), ..cell.clone() };
     let mut order = serde_json::to_vec(&joined).expect("a cell is plain data");
     order.push(b'\n');
-    // A child that has ended already is told of below.
+    // A child that has ended already is reported below.
     let _ = orders.write_all(&order);
     let mut samples = Vec::new();
     let outcome = loop {
@@ -81,7 +81,7 @@ pub(super) fn one(
             end(&mut child);
             return Err(RunError::Interrupted);
         }
-        let line = match messages.recv_timeout(LOOK) {
+        let line = match messages.recv_timeout(POLL) {
             Ok(line) => line,
             Err(mpsc::RecvTimeoutError::Timeout) => continue,
             Err(mpsc::RecvTimeoutError::Disconnected) => break None,

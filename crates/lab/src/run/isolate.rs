@@ -2,9 +2,9 @@
 //!
 //! unshare(1) gives a cell a mount and a PID namespace of its own. When the cell's process, which
 //! is the first of its PID namespace, ends, the kernel kills all others in it; with the last of
-//! them goes the mount namespace, and with that every mount, and the loop devices under them, which
-//! mount(8) sets to be freed then. `--kill-child` ends the cell with unshare, and the end of
-//! standard input tells the cell that we are gone.
+//! them the mount namespace goes, and with that every mount, and the loop devices under them, which
+//! mount(8) sets to be freed then. `--kill-child` ends the cell with unshare, and at the end of
+//! standard input the cell knows that we are gone.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 pub(super) enum Isolation {
     /// By root.
     Root,
-    /// By an ordinary user, who is root inside: FUSE can be mounted, disks cannot.
+    /// As an ordinary user, who is root inside: FUSE can be mounted, disks cannot.
     User,
     /// Not at all: nothing is mounted then.
     None,

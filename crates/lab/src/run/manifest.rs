@@ -1,4 +1,4 @@
-//! What a directory of results was made with.
+//! The settings of a directory of results.
 
 use std::fs::{self, File};
 use std::hint::black_box;
@@ -25,7 +25,7 @@ pub const MANIFEST: &str = "run.json";
 pub struct Manifest {
     /// The experiments as they were run.
     pub experiments: Vec<Experiment>,
-    /// What the command line changed.
+    /// Changes by the command line.
     pub settings: Settings,
     /// The machine.
     pub environment: Environment,
@@ -38,10 +38,10 @@ pub struct Manifest {
     pub build: Option<String>,
     /// Seconds since 1970.
     pub started: u64,
-    /// What measuring one phase costs by itself, in seconds: it is inside every phase's figure.
+    /// Cost of measuring one phase, in seconds: it is inside every phase's figure.
     pub overhead_seconds: f64,
-    /// What timing one call costs, in seconds: where calls are timed each, it is inside the figure
-    /// of all of them.
+    /// Cost of timing one call, in seconds: if calls are timed each, it is inside the figure of all
+    /// of them.
     #[serde(default)]
     pub call_overhead_seconds: f64,
     /// The guest that it was done in, if it was; `environment` is its host's then.
@@ -53,7 +53,7 @@ impl Manifest {
     /// Reads a directory's.
     ///
     /// # Errors
-    /// There is none, or it is none of this version.
+    /// It is missing, or of another version.
     pub fn read(dir: &Path) -> Result<Self, RunError> {
         let path = dir.join(MANIFEST);
         let text = fs::read(&path).map_err(failed(path.display()))?;
@@ -102,7 +102,7 @@ impl Manifest {
         })
     }
 
-    /// What makes samples of these two unlike, if anything does.
+    /// A difference that makes samples of these two incomparable.
     fn other_than(&self, new: &Self, is_in_guest: bool) -> Option<&'static str> {
         let is_other_build =
             self.build.as_ref().zip(new.build.as_ref()).is_some_and(|(old, new)| old != new);
@@ -110,7 +110,7 @@ impl Manifest {
             (Some(old), Some(new)) => {
                 old.accelerator != new.accelerator || !old.environment.is_like(&new.environment)
             }
-            // Cells say themselves that there is no guest.
+            // Cells report themselves that there is no guest.
             (Some(_), None) => !is_in_guest,
             (None, Some(_)) => true,
             (None, None) => !self.environment.is_like(&new.environment),
@@ -147,7 +147,7 @@ fn sha256(path: &Path) -> io::Result<String> {
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// What taking the time and the processors' counters of an empty phase costs.
+/// Cost of taking the time and the processors' counters of an empty phase.
 pub(crate) fn overhead() -> f64 {
     const TIMES: u32 = 50;
     let start = Instant::now();
@@ -158,7 +158,7 @@ pub(crate) fn overhead() -> f64 {
     start.elapsed().as_secs_f64() / f64::from(TIMES)
 }
 
-/// What it costs to look at the clock before a call and after it.
+/// Cost of reading the clock before a call and after it.
 pub(crate) fn call_overhead() -> f64 {
     const TIMES: u32 = 20_000;
     let clock = Clock::default();

@@ -48,7 +48,7 @@ pub(super) struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// Makes a control group with so many bytes of memory.
+    /// Makes a control group with a memory limit in bytes.
     pub(super) fn new(bytes: u64) -> Result<Self, String> {
         let made = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{made}", std::process::id());

@@ -1,13 +1,13 @@
 //! Running experiments: which cells there are, in which order, each in a process of its own, saved
 //! as they end.
 //!
-//! Targets are interleaved (A B A B), so that what changes on the machine meanwhile meets all of
-//! them alike. A directory of results that was begun is gone on with: cells that are done stay,
-//! others are done again. Cells on simulated drives may be at work beside each other: their worlds
-//! have clocks of their own.
+//! Targets are interleaved (A B A B), so that changes of the machine affect all of them alike. A
+//! directory of results that was begun is continued: cells that are done stay, others are done
+//! again. Cells on simulated drives may run at the same time: their runtimes have clocks of their
+//! own.
 
 mod alone;
-mod beside;
+mod concurrent;
 mod course;
 mod error;
 mod executor;
@@ -39,16 +39,16 @@ const BEFORE: Duration = Duration::from_millis(100);
 /// Does what is not done yet.
 ///
 /// # Errors
-/// Results cannot be kept, the directory holds results of other settings, the run was interrupted,
-/// or cells are to be at work beside others that must not.
+/// Results cannot be written, the directory holds results of other settings, the run was
+/// interrupted, or cells that must run alone are to run concurrently.
 pub fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<(), RunError> {
     match plan.jobs {
         0 | 1 => run_with(plan, &mut Here::found(), watch),
-        _ => beside::run(plan, watch),
+        _ => concurrent::run(plan, watch),
     }
 }
 
-/// The same, with cells run by somebody else, one after the other.
+/// The same, with cells run by an executor, one after the other.
 ///
 /// # Errors
 /// As [`run`].
@@ -61,7 +61,7 @@ pub fn run_with(
     while let Some((number, cell)) = course.next_cell() {
         watch.begins(number, course.total(), &cell, course.left(number));
         let load = other_load();
-        // What one that was killed has left would be in the way.
+        // Leftovers of a killed cell would be in the way.
         clean(&cell);
         let start = Instant::now();
         let ended = executor.one(&cell, watch);
@@ -71,7 +71,7 @@ pub fn run_with(
     course.end()
 }
 
-/// What processors do while we do nothing, in per cent of one; `None` where that cannot be seen.
+/// Load of the processors while the lab is idle, in per cent of one; `None` if it cannot be read.
 fn other_load() -> Option<f64> {
     let (start, before) = (Instant::now(), Cpu::now());
     thread::sleep(BEFORE);

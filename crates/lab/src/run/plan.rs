@@ -8,14 +8,14 @@ use super::scratch::SCRATCH;
 use crate::cell::{Cell, REAL_STEPS};
 use crate::environment::Environment;
 use crate::experiment::{Experiment, Settings, Work};
-use crate::target::Target;
+use crate::target::LabTarget;
 
-/// What is to be done.
+/// The cells to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The experiments, in their order.
     pub experiments: Vec<Experiment>,
-    /// What is changed of them.
+    /// Changes of them.
     pub settings: Settings,
     /// Where results go.
     pub out: PathBuf,
@@ -25,25 +25,25 @@ pub struct Plan {
     pub command: Vec<String>,
     /// The guest that cells run in, if they do.
     pub guest: Option<GuestMachine>,
-    /// How many cells are at work at once on this machine: more than one where [`must_be_alone`]
-    /// has nothing against it.
+    /// Number of cells that run at once on this machine: more than one if [`must_be_alone`] has no
+    /// objection.
     pub jobs: usize,
 }
 
 /// A virtual machine that cells run in.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct GuestMachine {
-    /// What it is, seen from inside.
+    /// Its description from inside.
     pub environment: Environment,
-    /// What runs its processors: `KVM`, or `emulation (TCG)`.
+    /// Its processors: `KVM`, or `emulation (TCG)`.
     pub accelerator: String,
     /// Where its times come from.
     pub clock: String,
-    /// What its disk is on the host.
+    /// Its disk on the host.
     pub disk: String,
-    /// What measuring one phase costs in there, in seconds.
+    /// Cost of measuring one phase inside, in seconds.
     pub overhead_seconds: f64,
-    /// What timing one call costs in there, in seconds.
+    /// Cost of timing one call inside, in seconds.
     #[serde(default)]
     pub call_overhead_seconds: f64,
 }
@@ -76,12 +76,11 @@ impl Plan {
     }
 }
 
-/// Why cells must not be at work beside each other: what this machine's clock measures would take
-/// longer.
+/// Why cells must not run concurrently: measurements by this machine's clock would take longer.
 pub fn must_be_alone(experiments: &[Experiment], settings: &Settings) -> Option<String> {
     experiments.iter().find_map(|experiment| {
         let name = &experiment.name;
-        let is_real = |target: &&Target| target.system.drive().is_none();
+        let is_real = |target: &&LabTarget| target.system.drive().is_none();
         if let Some(target) = targets(experiment, settings).iter().find(is_real) {
             return Some(format!(
                 "{name} on {target} is measured by this machine's clock: only cells on simulated drives (engine@DRIVE) can be at work at once"
@@ -90,13 +89,13 @@ pub fn must_be_alone(experiments: &[Experiment], settings: &Settings) -> Option<
         let Work::CheckTime(work) = experiment.work() else { return None };
         let percent = REAL_STEPS.iter().find(|percent| work.steps.contains(percent))?;
         Some(format!(
-            "{name}: at {percent}% e2fsck is measured by this machine's clock, beside which nothing can be at work"
+            "{name}: at {percent}% e2fsck is measured by this machine's clock: cells cannot run concurrently"
         ))
     })
 }
 
-/// What is measured in an experiment.
-fn targets<'e>(experiment: &'e Experiment, settings: &'e Settings) -> &'e [Target] {
+/// The targets of an experiment.
+fn targets<'e>(experiment: &'e Experiment, settings: &'e Settings) -> &'e [LabTarget] {
     match settings.targets.is_empty() {
         true => &experiment.targets,
         false => &settings.targets,

@@ -6,11 +6,11 @@ use std::{fs, io};
 use crate::cell::Cell;
 use crate::target::System;
 
-/// Where a cell has its image and its mount point, in the directory of results. Those beside it
-/// have a number behind the name.
+/// The directory of a cell's image and mount point, in the directory of results. Concurrent ones
+/// have a number after the name.
 pub(super) const SCRATCH: &str = "scratch";
 
-/// Takes away what a cell leaves on the disk.
+/// Removes the files that a cell leaves on the disk.
 pub(crate) fn clean(cell: &Cell) {
     if let System::Dir(path) = &cell.target.system {
         let _ = fs::remove_dir_all(crate::cell::work_dir(path));

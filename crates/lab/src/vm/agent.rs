@@ -1,4 +1,4 @@
-//! The guest's side: orders come on standard input, what cells say goes to standard output.
+//! The guest's side: orders come on standard input, messages of cells go to standard output.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,9 +15,9 @@ use super::modules;
 use crate::cell::{Cell, Message};
 use crate::environment::Environment;
 use crate::run::{Executor, Here, Watch, call_overhead, clean, overhead};
-use crate::target::Target;
+use crate::target::LabTarget;
 
-/// What is loaded for each module, in the guest.
+/// Modules to load, in the guest.
 pub(super) const ORDERS: &str = "lib/modules/orders.json";
 /// The guest's disk.
 pub(super) const DISK: &str = "/dev/vda";
@@ -26,7 +26,7 @@ pub(super) const SCRATCH: &str = "/run/extant-lab";
 
 const CLOCK: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
-/// The first line: what the guest is.
+/// The first line: the guest's description.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Hello {
     pub(super) environment: Environment,
@@ -89,8 +89,8 @@ fn measure(
     cell: &Cell,
     gone: &Arc<AtomicBool>,
 ) -> io::Result<Result<Vec<crate::sample::Sample>, String>> {
-    // The disk's file on the host becomes as empty as it was at first; where that cannot be, mkfs
-    // writes over what is there.
+    // Punches the disk's file on the host empty; if that is impossible, mkfs overwrites the old
+    // contents.
     let _ = quiet(Command::new("blkdiscard").args(["-f", DISK]));
     let mut forward = Forward { gone: gone.clone() };
     let ended = Here::found().one(cell, &mut forward).map_err(io::Error::other)?;
@@ -109,7 +109,7 @@ fn say(what: &impl Serialize) -> io::Result<()> {
     out.flush()
 }
 
-/// Tells the host what is done.
+/// Reports the progress to the host.
 struct Forward {
     gone: Arc<AtomicBool>,
 }
@@ -143,8 +143,8 @@ impl Modules {
         Ok(Self { orders, loaded: first.lines().map(str::to_owned).collect() })
     }
 
-    /// What a target needs, and what it is faster with if the processor can.
-    fn load(&mut self, target: &Target) -> Result<(), String> {
+    /// Requirements of a target, and modules that speed it up if the processor supports them.
+    fn load(&mut self, target: &LabTarget) -> Result<(), String> {
         for name in modules::wanted_by(target) {
             let _ = self.load_one(name);
         }

@@ -37,7 +37,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// A file that can be executed. One that is there stays.
+    /// An executable file. An existing one stays.
     pub(super) fn file(&mut self, path: &str, contents: &[u8]) -> io::Result<()> {
         self.below(path, PROGRAM, contents)
     }

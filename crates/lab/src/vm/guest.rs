@@ -1,4 +1,4 @@
-//! The host's side: a guest as whoever runs cells.
+//! The host's side: a guest that runs cells.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,32 +12,32 @@ use crate::cell::{Cell, Message};
 use crate::run::{Ended, Executor, GuestMachine, RunError, Watch};
 use crate::sample::Sample;
 
-/// What a guest is made with.
+/// Settings of a guest.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of its memory.
     pub memory: u64,
     /// Its processors.
     pub processors: u32,
-    /// What runs them.
+    /// Its processors.
     pub acceleration: Acceleration,
     /// Bytes of its disk: a file that is as large as what is written.
     pub disk: u64,
     /// How long a cell may take.
     pub patience: Duration,
-    /// A directory for the disk and for what the guest starts from.
+    /// A directory for the disk and for the files that the guest starts from.
     pub scratch: PathBuf,
     /// The command `extant`.
     pub program: PathBuf,
 }
 
-/// A guest, or why there is none: cells say it then.
+/// A guest, or why it cannot be had: cells report it then.
 pub struct Guest {
     image: Option<Image>,
     options: Options,
     parts: Parts,
     machine: Option<Machine>,
-    /// What runs its processors, as the first start found.
+    /// The processors' accelerator, as the first start found.
     acceleration: Acceleration,
     /// No more starts are tried.
     gone: Option<String>,
@@ -73,12 +73,12 @@ impl Guest {
         guest
     }
 
-    /// What it is; `None` where there is none.
+    /// Its description; `None` without a guest.
     pub fn described(&self) -> Option<GuestMachine> {
         self.described.clone()
     }
 
-    /// Why there is none.
+    /// Why there is no guest.
     pub fn gone(&self) -> Option<&str> {
         self.gone.as_deref()
     }
@@ -119,10 +119,10 @@ impl Guest {
         Ok(())
     }
 
-    /// Gives a cell to the guest and listens.
+    /// Gives a cell to the guest and waits for its messages.
     fn perform(&mut self, cell: &Cell, watch: &mut dyn Watch) -> Result<Ended, RunError> {
         let Some(machine) = &mut self.machine else {
-            // Only who was interrupted has none.
+            // Only an interrupted cell has none.
             return Err(RunError::Interrupted);
         };
         let mut order = serde_json::to_vec(&in_guest(cell)).expect("a cell is plain data");
@@ -180,7 +180,7 @@ impl Executor for Guest {
         }
         watch.phase(cell, "");
         let ended = self.perform(cell, watch);
-        // What failed may have left something: a mount that hangs, a kernel that has stumbled.
+        // A failed cell may have left something: a mount that hangs, a kernel that has stumbled.
         if !matches!(ended, Ok(Ok(_))) {
             self.machine = None;
         }
@@ -194,7 +194,7 @@ impl Drop for Guest {
         for file in [&self.parts.initrd, &self.parts.disk] {
             let _ = fs::remove_file(file);
         }
-        // The console's text stays for whoever wants to know why something failed.
+        // The console's text stays for the analysis of a failure.
         let errors = self.parts.console.with_extension("errors");
         if fs::metadata(&errors).is_ok_and(|found| found.len() == 0) {
             let _ = fs::remove_file(errors);
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!((sent.target, sent.run), (cell().target, 2));
     }
 
-    /// Without an image every cell says why, and nothing is made.
+    /// Without an image every cell reports why, and nothing is made.
     #[test]
     fn without_a_guest_cells_say_why() {
         let options = Options {
@@ -284,8 +284,8 @@ mod tests {
         let none = Err(VmError("apt-get is not there".to_owned()));
         let mut guest = Guest::start(none, options, &|| false);
         assert_eq!(guest.described(), None);
-        struct Nobody;
-        impl Watch for Nobody {
+        struct Unwatched;
+        impl Watch for Unwatched {
             fn begins(&mut self, _: usize, _: usize, _: &Cell, _: Option<f64>) {}
             fn phase(&mut self, _: &Cell, _: &str) {}
             fn ended(&mut self, _: &Cell, _: Result<f64, &str>) {}
@@ -293,7 +293,7 @@ mod tests {
                 false
             }
         }
-        let ended = guest.one(&cell(), &mut Nobody).expect("an answer");
+        let ended = guest.one(&cell(), &mut Unwatched).expect("an answer");
         assert_eq!(ended, Err("there is no guest: apt-get is not there".to_owned().into()));
     }
 }

@@ -14,9 +14,9 @@ use super::modules;
 use super::packages::{self, said};
 use super::{Trying, VmError};
 use crate::environment::is_there;
-use crate::target::{System, Target};
+use crate::target::{LabTarget, System};
 
-/// What is in it, by this version of the code: others are made anew.
+/// The contents, by this version of the code: others are made again.
 const FORM: u32 = 1;
 const DESCRIPTION: &str = "guest.json";
 const KERNEL: &str = "vmlinuz";
@@ -37,7 +37,7 @@ const PROGRAMS: [(&str, &[&str]); 11] = [
     ("dmsetup", &["dmsetup"]),
 ];
 
-/// Configuration that comes with packages.
+/// Configuration files of packages.
 const FILES: [&str; 2] = ["etc/mke2fs.conf", "etc/nilfs_cleanerd.conf"];
 
 /// Where a package has programs.
@@ -61,7 +61,7 @@ const MODULE_DIRS: [&str; 8] = [
     "/kernel/drivers/char/",
 ];
 
-/// What starts the guest: it loads modules, answers orders until there are no more, and ends.
+/// The init of the guest: it loads modules, carries out orders until there are no more, and ends.
 const INIT: &str = "#!/bin/busybox sh
 export PATH=/bin
 b=/bin/busybox
@@ -91,7 +91,7 @@ pub struct Image {
     description: Description,
 }
 
-/// What is kept beside them.
+/// Files kept next to them.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Description {
     form: u32,
@@ -99,12 +99,12 @@ struct Description {
     kernel: String,
     /// Programs and modules that could not be had, with the reason.
     missing: BTreeMap<String, String>,
-    /// What is loaded for a module, in order.
+    /// Modules to load for a module, in order.
     modules: BTreeMap<String, Vec<String>>,
 }
 
 impl Image {
-    /// The one in a directory; `None` if there is none, or one of another version.
+    /// The one in a directory; `None` without one, or with one of another version.
     pub fn kept(dir: &Path) -> Option<Self> {
         let text = fs::read(dir.join(DESCRIPTION)).ok()?;
         let description: Description = serde_json::from_slice(&text).ok()?;
@@ -113,11 +113,11 @@ impl Image {
         is_ours.then(|| Self { dir: dir.to_owned(), description })
     }
 
-    /// Makes one from Debian's packages; `tell` hears what is done.
+    /// Makes one from Debian's packages; `report` is called with the progress.
     ///
     /// # Errors
-    /// A program or package that nothing goes without cannot be had: it is named.
-    pub fn prepare(dir: &Path, tell: &mut dyn FnMut(&str)) -> Result<Self, VmError> {
+    /// A required program or package is not available: the error names it.
+    pub fn prepare(dir: &Path, report: &mut dyn FnMut(&str)) -> Result<Self, VmError> {
         if std::env::consts::ARCH != "x86_64" {
             return Err(VmError("guests are made for x86_64 only".to_owned()));
         }
@@ -131,17 +131,17 @@ impl Image {
         remove_left(dir);
         // Another one may be doing the same: each has a place of its own, and the last one stays.
         let work = dir.join(format!("work-{}", std::process::id()));
-        let made = Self::make(dir, &work, tell);
+        let made = Self::make(dir, &work, report);
         let _ = fs::remove_dir_all(&work);
         made
     }
 
-    fn make(dir: &Path, work: &Path, tell: &mut dyn FnMut(&str)) -> Result<Self, VmError> {
+    fn make(dir: &Path, work: &Path, report: &mut dyn FnMut(&str)) -> Result<Self, VmError> {
         let (files, root) = (work.join("packages"), work.join("root"));
         let of_kernel = packages::depends(KERNEL_PACKAGE)?;
         let kernel = of_kernel.into_iter().find(|name| name.starts_with("linux-image-"));
-        let kernel = kernel
-            .ok_or_else(|| VmError(format!("apt knows no kernel behind {KERNEL_PACKAGE}")))?;
+        let kernel =
+            kernel.ok_or_else(|| VmError(format!("apt knows no kernel for {KERNEL_PACKAGE}")))?;
         let tools: Vec<&str> = PROGRAMS.iter().map(|(package, _)| *package).collect();
         let libraries = packages::libraries_of(&tools);
         let names: Vec<String> = tools
@@ -150,9 +150,9 @@ impl Image {
             .chain(libraries.clone())
             .chain([kernel.clone()])
             .collect();
-        tell(&format!("fetching {kernel} and {} other packages", names.len() - 1));
+        report(&format!("fetching {kernel} and {} other packages", names.len() - 1));
         let absent = packages::fetch(&names, &files)?;
-        tell("unpacking");
+        report("unpacking");
         fs::create_dir_all(&root).trying(root.display())?;
         for package in tools.iter().copied().chain(libraries.iter().map(String::as_str)) {
             if let Some(file) = packages::file_of(package, &files) {
@@ -211,13 +211,13 @@ impl Image {
         &self.description.kernel
     }
 
-    /// What could not be had, and why.
+    /// The missing part, and the reason.
     pub fn missing(&self) -> impl Iterator<Item = (&str, &str)> {
         self.description.missing.iter().map(|(name, why)| (name.as_str(), why.as_str()))
     }
 
     /// Why a target cannot run in there, as far as it can be known.
-    pub(super) fn lacks(&self, target: &Target) -> Option<String> {
+    pub(super) fn lacks(&self, target: &LabTarget) -> Option<String> {
         let dm: &[&str] = if target.layers.is_empty() { &[] } else { &["dmsetup"] };
         let needed = programs_of(&target.system).iter().chain(dm).copied();
         needed.chain(modules::needed_by(target)).find_map(|name| {
@@ -226,7 +226,7 @@ impl Image {
         })
     }
 
-    /// Writes what the guest starts from: the base, `extant` and its libraries.
+    /// Writes the archive that the guest starts from: the base, `extant` and its libraries.
     pub(super) fn write_initrd(&self, program: &Path, to: &Path) -> Result<(), VmError> {
         let mut out = BufWriter::new(File::create(to).trying(to.display())?);
         let mut base = File::open(self.dir.join(BASE)).trying(self.dir.display())?;
@@ -244,7 +244,7 @@ impl Image {
     }
 }
 
-/// Removes what those have left that were killed while they made one.
+/// Removes the remains of processes that were killed while they made an image.
 fn remove_left(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -255,7 +255,7 @@ fn remove_left(dir: &Path) {
     }
 }
 
-/// What a system is made, run and checked by.
+/// Programs to make, run and check a system.
 fn programs_of(system: &System) -> &'static [&'static str] {
     match system {
         System::Engine | System::Model(_) | System::Extant | System::Dir(_) => &[],
@@ -302,7 +302,8 @@ impl Modules {
         }
     }
 
-    /// Puts what targets need into the archive; for each module what is loaded.
+    /// Puts the requirements of targets into the archive; and for each module the list of modules
+    /// to load.
     fn write(
         &self,
         archive: &mut Writer<impl Write>,
@@ -323,7 +324,7 @@ impl Modules {
         Ok(orders)
     }
 
-    /// What those that are wanted need, and those in turn.
+    /// Dependencies of the wanted ones, and theirs.
     fn depends(&self) -> BTreeMap<String, Vec<String>> {
         let mut found = BTreeMap::new();
         let mut waiting: Vec<String> = modules::all().into_iter().map(str::to_owned).collect();

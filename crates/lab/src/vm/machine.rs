@@ -21,13 +21,13 @@ use crate::environment::is_there;
 pub const QEMU: &str = "qemu-system-x86_64";
 /// The package that it is in.
 const PACKAGE: &str = "qemu-system-x86";
-/// How long a guest may take to say hello.
+/// Timeout for a guest's first message.
 const KVM_PATIENCE: Duration = Duration::from_secs(30);
 const EMULATION_PATIENCE: Duration = Duration::from_secs(240);
-/// How often somebody is asked whether to go on.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often the observer is asked whether to continue.
+const POLL: Duration = Duration::from_millis(100);
 
-/// What runs a guest's processors.
+/// Accelerators of a guest's processors.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Acceleration {
     /// KVM where a guest starts with it, else emulation.
@@ -35,7 +35,7 @@ pub enum Acceleration {
     Auto,
     /// The processor itself.
     Kvm,
-    /// QEMU's translation: times say nothing beside those of real machines.
+    /// QEMU's translation: times are not comparable with those of real machines.
     Emulation,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Display for Acceleration {
     }
 }
 
-/// What a machine is made of.
+/// Settings of a machine.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     pub(super) kernel: PathBuf,
@@ -98,7 +98,7 @@ impl Parts {
             ("-chardev", "stdio,id=lab,signal=off".to_owned()),
             ("-device", "virtserialport,chardev=lab,name=extant-lab".to_owned()),
             ("-drive", disk),
-            // Where the host's disk is full the guest hears of it; by default it would stand still.
+            // If the host's disk is full the guest gets an error; by default it would pause.
             ("-device", "virtio-blk-pci,drive=disk,werror=report,rerror=report".to_owned()),
         ];
         let fixed = ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"];
@@ -126,7 +126,7 @@ pub(super) struct Machine {
     console: PathBuf,
 }
 
-/// What came of waiting.
+/// The result of waiting.
 pub(super) enum Heard {
     Line(String),
     Nothing,
@@ -135,8 +135,8 @@ pub(super) enum Heard {
 }
 
 impl Machine {
-    /// Starts a machine and waits until its guest says what it is; with what runs it. `None`: it
-    /// was interrupted.
+    /// Starts a machine and waits until its guest has described itself; returns also its
+    /// accelerator. `None`: it was interrupted.
     pub(super) fn boot(
         parts: &Parts,
         acceleration: Acceleration,
@@ -228,9 +228,9 @@ impl Machine {
         self.orders.flush()
     }
 
-    /// What the guest says next, if it does so soon.
+    /// The guest's next message, if it comes soon.
     pub(super) fn hear(&mut self) -> Heard {
-        match self.said.recv_timeout(LOOK) {
+        match self.said.recv_timeout(POLL) {
             Ok(line) => Heard::Line(line),
             Err(RecvTimeoutError::Timeout) => Heard::Nothing,
             Err(RecvTimeoutError::Disconnected) => {
@@ -240,7 +240,7 @@ impl Machine {
         }
     }
 
-    /// The last line that QEMU or the guest's kernel has said.
+    /// The last line of output of QEMU or the guest's kernel.
     pub(super) fn last_words(&self) -> String {
         let read = |path: &Path| {
             let text = fs::read(path).unwrap_or_default();

@@ -2,8 +2,8 @@
 //! libraries of Debian's packages, `extant` itself to do the work, and a disk, in QEMU.
 //!
 //! The host keeps the plan and the samples as it does for its own cells; only the cell's process
-//! runs in the guest. Orders and what cells say go through a port of virtio, a line of JSON each.
-//! Nothing is installed, and nothing stays but what is cached.
+//! runs in the guest. Orders and messages of cells go through a port of virtio, a line of JSON
+//! each. Nothing is installed, and only caches stay.
 
 mod agent;
 mod cpio;
@@ -23,7 +23,7 @@ pub use machine::{Acceleration, QEMU};
 #[error("{0}")]
 pub struct VmError(pub String);
 
-/// Names what was tried where something failed.
+/// Adds the failed operation to an error.
 trait Trying<T> {
     fn trying(self, what: impl std::fmt::Display) -> Result<T, VmError>;
 }

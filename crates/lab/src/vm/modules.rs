@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::target::{Layer, System, Target};
+use crate::target::{LabTarget, Layer, System};
 
 /// For the disk and the way out, loaded when the guest starts.
 pub(super) const OF_THE_GUEST: [&str; 3] = ["virtio_pci", "virtio_blk", "virtio_console"];
@@ -10,8 +10,8 @@ pub(super) const OF_THE_GUEST: [&str; 3] = ["virtio_pci", "virtio_blk", "virtio_
 /// Those that make things faster where the processor can; not one of them is needed.
 const FASTER: [&str; 3] = ["crc32c_intel", "aesni_intel", "sha256_ssse3"];
 
-/// What a target needs of the kernel, in the order in which it is loaded.
-pub(super) fn needed_by(target: &Target) -> Vec<&'static str> {
+/// Modules that a target needs, in the order in which they are loaded.
+pub(super) fn needed_by(target: &LabTarget) -> Vec<&'static str> {
     let mut names = match &target.system {
         System::Kernel("xfs") => vec!["crc32c_generic", "xfs"],
         System::Kernel("btrfs") => {
@@ -35,7 +35,7 @@ pub(super) fn needed_by(target: &Target) -> Vec<&'static str> {
 }
 
 /// Those that are loaded with a target where they can be.
-pub(super) fn wanted_by(target: &Target) -> Vec<&'static str> {
+pub(super) fn wanted_by(target: &LabTarget) -> Vec<&'static str> {
     if needed_by(target).is_empty() { Vec::new() } else { FASTER.to_vec() }
 }
 
@@ -43,7 +43,7 @@ pub(super) fn wanted_by(target: &Target) -> Vec<&'static str> {
 pub(super) fn all() -> BTreeSet<&'static str> {
     let stacked =
         ["ext4+linear+crypt", "ext4+crypt-xts", "xfs", "btrfs", "jfs", "nilfs2", "zfs-fuse"];
-    let targets = stacked.map(|text| text.parse::<Target>().expect("targets of ours"));
+    let targets = stacked.map(|text| text.parse::<LabTarget>().expect("targets of ours"));
     let needed = targets.iter().flat_map(needed_by);
     needed.chain(OF_THE_GUEST).chain(FASTER).collect()
 }
@@ -55,8 +55,7 @@ pub(super) fn name_of(file: &str) -> Option<String> {
     Some(stem.replace('-', "_"))
 }
 
-/// What a module says that it needs: `depends=` in its section `.modinfo`, where texts end with
-/// NUL.
+/// The dependencies of a module: `depends=` in its section `.modinfo`, whose texts end with NUL.
 pub(super) fn depends(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = module.windows(KEY.len()).position(|bytes| bytes == KEY) else {
@@ -67,8 +66,8 @@ pub(super) fn depends(module: &[u8]) -> Vec<String> {
     list.split(',').filter(|name| !name.is_empty()).map(|name| name.replace('-', "_")).collect()
 }
 
-/// What is loaded, in order, for a module, itself last. What is built into the kernel has no file.
-/// `None`: some module is neither.
+/// The files to load, in order, for a module, itself last. Built-in modules have no file. `None`:
+/// some module is neither.
 pub(super) fn closure(
     name: &str,
     depends: &BTreeMap<String, Vec<String>>,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::{Trying, VmError};
 
-/// What apt-cache leaves out of dependencies.
+/// Packages that apt-cache leaves out of dependencies.
 const ONLY_DEPENDS: [&str; 6] = [
     "--no-recommends",
     "--no-suggests",
@@ -20,7 +20,7 @@ const ONLY_DEPENDS: [&str; 6] = [
     "--no-enhances",
 ];
 
-/// So that a machine without a way out says so soon.
+/// So that a machine without network fails soon.
 const SOON: [&str; 6] = [
     "-o",
     "Acquire::Retries=1",
@@ -36,14 +36,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const LIBRARY_DIRS: [&str; 4] =
     ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "lib", "usr/lib"];
 
-/// What a package needs directly.
+/// The direct dependencies of a package.
 pub(super) fn depends(package: &str) -> Result<Vec<String>, VmError> {
     let mut command = Command::new("apt-cache");
     command.arg("depends").args(ONLY_DEPENDS).arg(package);
     Ok(depends_in(&said(&mut command)?))
 }
 
-/// Lines `  Depends: NAME`, with a bar before those that another one can stand for.
+/// Lines `  Depends: NAME`, with a bar before those that have alternatives.
 fn depends_in(text: &str) -> Vec<String> {
     let names = text.lines().filter_map(|line| {
         let (kind, name) = line.trim_start_matches([' ', '|']).split_once(": ")?;
@@ -58,7 +58,7 @@ pub(super) fn libraries_of(packages: &[&str]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut waiting: Vec<String> = packages.iter().map(|name| (*name).to_owned()).collect();
     while let Some(package) = waiting.pop() {
-        // A package that there is not is told of when it is fetched.
+        // A missing package is reported when it is fetched.
         for name in depends(&package).unwrap_or_default() {
             let is_library = name.starts_with("lib") || name.starts_with("zlib");
             if is_library && !is_installed(&name) && found.insert(name.clone()) {
@@ -149,7 +149,7 @@ pub(super) fn each_file(
 /// A library as a program names it, and where it is.
 pub(super) type Library = (String, PathBuf);
 
-/// What a program is linked with, directly and through others, from unpacked packages before this
+/// The libraries of a program, directly and through others, from unpacked packages before this
 /// machine.
 pub(super) fn libraries(program: &Path, root: &Path) -> Result<Vec<Library>, VmError> {
     let dirs = LIBRARY_DIRS.map(|dir| root.join(dir).to_string_lossy().into_owned()).join(":");
@@ -166,7 +166,7 @@ pub(super) fn libraries(program: &Path, root: &Path) -> Result<Vec<Library>, VmE
     }
 }
 
-/// Lines `NAME => PATH (ADDRESS)`; the loader has no arrow, and what the kernel gives has no path.
+/// Lines `NAME => PATH (ADDRESS)`; the loader has no arrow, and the kernel's library has no path.
 fn libraries_in(text: &str) -> Result<Vec<Library>, VmError> {
     let mut found = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -184,7 +184,7 @@ fn libraries_in(text: &str) -> Result<Vec<Library>, VmError> {
     Ok(found)
 }
 
-/// Runs a command that must succeed; what it printed, in English: its words are looked for.
+/// Runs a command that must succeed; returns its output, in English, for its words are searched.
 pub(super) fn said(command: &mut Command) -> Result<String, VmError> {
     let name = command.get_program().to_string_lossy().into_owned();
     let words: Vec<String> =

@@ -1,4 +1,4 @@
-//! What `-o` says: the option names of the kernel's ext4, those of mount(8), and a few of FUSE.
+//! The options of `-o`: the names of the kernel's ext4, those of mount(8), and a few of FUSE.
 //!
 //! Every name works, or is refused by name: with the reason where the kernel knows it, as unknown
 //! else.
@@ -12,7 +12,7 @@ use extant_ondisk::superblock::ErrorPolicy;
 use extant_reader::SuperblockAt;
 use rustix::mount::MountFlags;
 
-/// Seconds between commits that `commit=0` stands for (ext4(5)).
+/// Seconds between commits that `commit=0` means (ext4(5)).
 const DEFAULT_COMMIT: Duration = Duration::from_secs(5);
 
 /// The least memory that a volume works with.
@@ -34,7 +34,7 @@ const FIRST_SUPERBLOCK: u64 = 1;
 /// An option that is refused.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum OptionError {
-    /// Nobody knows it.
+    /// Unknown option.
     #[error("unknown mount option {0}")]
     Unknown(String),
     /// The kernel's ext4 has it, and it cannot be had here.
@@ -45,15 +45,15 @@ pub enum OptionError {
         /// Why.
         reason: &'static str,
     },
-    /// What follows `=` is wrong, missing or too much.
+    /// The value after `=` is invalid, missing or not allowed.
     #[error("mount option {option}: {problem}")]
     BadValue {
         /// The option as given.
         option: String,
-        /// What is wrong.
+        /// The problem.
         problem: &'static str,
     },
-    /// Two that do not go together.
+    /// Two options that conflict.
     #[error("the mount options {0} and {1} do not go together")]
     Conflict(&'static str, &'static str),
 }
@@ -70,7 +70,7 @@ pub enum Atime {
     Never,
 }
 
-/// All that `-o` says.
+/// All options of `-o`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MountOptions {
     /// Nothing is written, not even to replay the journal.
@@ -93,10 +93,9 @@ pub struct MountOptions {
     pub nosymfollow: bool,
     /// Other users may use the mount. `None`: those of root's mounts.
     pub allow_other: Option<bool>,
-    /// What happens to file data (`data=`).
+    /// Mode of journalling for file data (`data=`).
     pub data: Option<DataMode>,
-    /// Data written into holes wait in memory for their blocks. `None`: as the volume's defaults
-    /// say.
+    /// Data written into holes wait in memory for their blocks. `None`: the volume's default.
     pub delalloc: Option<bool>,
     /// Data of files that replace others are written early.
     pub auto_da_alloc: bool,
@@ -114,34 +113,33 @@ pub struct MountOptions {
     pub journal_path: Option<PathBuf>,
     /// The same by its number, as the kernel encodes major and minor (`journal_dev=`).
     pub journal_dev: Option<u32>,
-    /// An fsync waits so many microseconds at most for others to join its commit
-    /// (`max_batch_time=`). `None`: not at all, or with a least time [`DEFAULT_MAX_BATCH`].
+    /// Maximum microseconds that an fsync waits for others to join its commit (`max_batch_time=`).
+    /// `None`: not at all, or with a minimum [`DEFAULT_MAX_BATCH`].
     pub max_batch_time: Option<u32>,
-    /// And so many at least (`min_batch_time=`).
+    /// Minimum (`min_batch_time=`).
     pub min_batch_time: Option<u32>,
     /// The superblock that the volume is read by, in units of 1 KiB (`sb=`).
     pub superblock: Option<u64>,
-    /// Directories of so many KiB do not grow (`max_dir_size_kb=`).
+    /// Directories of this size in KiB do not grow (`max_dir_size_kb=`).
     pub max_dir_size_kb: Option<u32>,
-    /// Files share what holds equal attributes (`nombcache` says no).
+    /// Files share blocks of equal attributes (unless `nombcache`).
     pub shares_xattrs: bool,
-    /// Whether new files are extent-mapped (`extents`, `noextents`). `None`: as the volume's
-    /// feature says.
+    /// Whether new files are extent-mapped (`extents`, `noextents`). `None`: by the volume's
+    /// feature.
     pub extents: Option<bool>,
-    /// Whether new files take their directory's group (`grpid`, `nogrpid`). `None`: as the volume's
-    /// defaults say.
+    /// Whether new files take their directory's group (`grpid`, `nogrpid`). `None`: the volume's
+    /// default.
     pub passes_group: Option<bool>,
     /// Whether limits of users, groups and projects are enforced. `None`: all that the volume
     /// counts.
     pub enforced_limits: Option<[bool; 3]>,
-    /// Data of a file that cannot be written when their turn comes end all changes
-    /// (`data_err=abort`).
+    /// A failed write of file data ends all changes (`data_err=abort`).
     pub aborts_on_lost_data: bool,
-    /// The priority of what commits write, 0 to 7 (`journal_ioprio=`).
+    /// The I/O priority of commits, 0 to 7 (`journal_ioprio=`).
     pub journal_io_priority: Option<u8>,
     /// The journal is not replayed; the volume is read as it lies.
     pub norecovery: bool,
-    /// What to do when an error is met.
+    /// The reaction to an error.
     pub errors: Option<ErrorPolicy>,
     /// Access control lists count.
     pub acl: bool,
@@ -149,15 +147,15 @@ pub struct MountOptions {
     pub user_xattr: bool,
     /// statfs counts the blocks of metadata as blocks in use.
     pub minixdf: bool,
-    /// Who may use reserved blocks beside root.
+    /// User and group, other than root, that may use reserved blocks.
     pub resuid: Option<u32>,
     /// Which group may.
     pub resgid: Option<u32>,
-    /// Who finds free blocks (`mballoc`, `nomballoc`).
+    /// The allocator of blocks (`mballoc`, `nomballoc`).
     pub allocator: AllocatorKind,
     /// Blocks of a stripe (`stripe=`).
     pub stripe: Option<u32>,
-    /// The device is told of blocks that were freed (`discard`).
+    /// Freed blocks are discarded on the device (`discard`).
     pub discard: bool,
     /// Blocks of an inode table that are read at once (`inode_readahead_blks=`). `None`: as many as
     /// the kernel does.
@@ -167,21 +165,21 @@ pub struct MountOptions {
     pub memory: Option<u64>,
     /// Event loops.
     pub threads: Option<usize>,
-    /// Requests come by io_uring where the kernel offers that; else they are read.
+    /// Requests come by io_uring if the kernel offers that; else they are read.
     pub io_uring: bool,
-    /// Idle processors of a virtual machine poll while many requests come, where this may be asked
-    /// for.
+    /// Idle processors of a virtual machine poll while many requests come, if the process has the
+    /// permission.
     pub busy_poll: bool,
-    /// The kernel's cache keeps what programs write, and its times, until it has to go; else each
-    /// write is a request.
+    /// The kernel's cache keeps written data, and their times, until writeback; else each write is
+    /// a request.
     pub writeback_cache: bool,
     /// How long another use of the image is waited for. No option of `-o` sets it.
     pub wait: Duration,
-    /// Only the flags of a mount that is there are changed.
+    /// Only the flags of an existing mount are changed.
     pub remount: bool,
     /// Options that the kernel accepts, without any effect, with a warning.
     pub removed: Vec<String>,
-    /// `rw` was said.
+    /// `rw` was given.
     said_rw: bool,
 }
 
@@ -269,10 +267,11 @@ const PANIC: &str = "a server cannot halt the machine; errors=remount-ro ends al
 const FOR_OTHERS: &[&str] =
     &["auto", "comment", "defaults", "group", "noauto", "nofail", "nouser", "owner", "_netdev"];
 
-/// What the kernel shows of a mount over FUSE: mount(8) hands it back when the mount is changed.
+/// Options that the kernel shows for a mount over FUSE: mount(8) passes them again when the mount
+/// is changed.
 const SHOWN: &[&str] = &["user_id", "group_id", "max_read", "blksize"];
 
-/// What is so anyhow. Each says how this version does it already, none asks for anything.
+/// Options whose effect is always on. Each has its reason; none changes anything.
 const ALREADY_SO: &[&str] = &[
     "async",
     "block_validity",
@@ -290,8 +289,8 @@ const ALREADY_SO: &[&str] = &[
     "symfollow",
 ];
 
-/// What the kernel's ext4 accepts with a warning and without any effect ("Ignoring removed ...
-/// option"), and the lock option of mount(8) of which its kernel says the same.
+/// Options that the kernel's ext4 accepts with a warning and without any effect ("Ignoring removed
+/// ... option"), and the lock option of mount(8), which mount(8) itself treats so.
 const REMOVED: &[&str] = &[
     "bh",
     "i_version",
@@ -312,7 +311,7 @@ const REMOVED_WITH_VALUE: &[&str] = &["check", "journal"];
 /// Reads the values of all `-o`, in order: of two that contradict each other the later one holds.
 ///
 /// # Errors
-/// An option that is unknown, not built, or does not go with another one.
+/// An option that is unknown, not supported, or conflicts with another one.
 pub fn parse_options<'a>(
     lists: impl IntoIterator<Item = &'a str>,
 ) -> Result<MountOptions, OptionError> {
@@ -365,7 +364,7 @@ impl MountOptions {
             "nodev" => self.dev = Some(false),
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
-            // mount(8): they imply these, unless overridden by what follows.
+            // mount(8): they imply these, unless a later option overrides them.
             "user" | "users" => {
                 (self.suid, self.dev, self.exec) = (Some(false), Some(false), false);
             }
@@ -474,7 +473,8 @@ impl MountOptions {
                 Ok(level @ 0..=LAST_IO_PRIORITY) => self.journal_io_priority = Some(level),
                 _ => return Err(bad_value(option, "0 to 7")),
             },
-            // Without a name they switch off what is not on; the format alone says nothing.
+            // Without a name they switch off quotas that are off already; the format alone has no
+            // effect.
             ("usrjquota" | "grpjquota", "") | ("jqfmt", "vfsold" | "vfsv0" | "vfsv1") => {}
             ("usrjquota" | "grpjquota", _) => {
                 return Err(OptionError::Refused {
@@ -581,8 +581,8 @@ impl MountOptions {
         Ok(())
     }
 
-    /// The flags of mount(2). `trusted` says who mounts: for others setuid and devices do not
-    /// count.
+    /// The flags of mount(2). `trusted` is whether root mounts: for others setuid and devices are
+    /// disabled.
     pub(crate) fn mount_flags(&self, trusted: bool) -> MountFlags {
         let mut flags = MountFlags::empty();
         flags.set(MountFlags::RDONLY, self.read_only);

@@ -169,7 +169,7 @@ fn a_journals_priority_is_one_of_eight() {
 }
 
 #[test]
-fn lost_data_end_changes_where_that_is_asked_for() {
+fn lost_data_end_changes_if_requested() {
     let aborts = |list| parsed(list).map(|all| all.aborts_on_lost_data);
     assert_eq!(aborts("data_err=abort"), Ok(true));
     assert_eq!(aborts("data_err=abort,data_err=ignore"), Ok(false));

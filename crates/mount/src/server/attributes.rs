@@ -1,4 +1,4 @@
-//! What stat shows, and what changes it.
+//! Attributes of files, and changes of them.
 
 use extant_engine::{OpenVolume, SetAttributes, TimesOfUse};
 use extant_ondisk::InodeNo;
@@ -17,7 +17,7 @@ const DAY: i64 = 24 * 60 * 60;
 const SPARE: u64 = 4 << 20;
 const SPARE_SHARE: u64 = 64;
 
-/// What a request wants changed. What is `None` stays.
+/// Changes requested by SETATTR. Fields that are `None` stay.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Change {
     /// Permissions with setuid, setgid and sticky.
@@ -34,13 +34,13 @@ pub struct Change {
     pub mtime: Option<Timestamp>,
     /// Last change of the inode; else now.
     pub ctime: Option<Timestamp>,
-    /// A program says what the last read was, instead of now: not for append-only files.
+    /// A program sets the access time: not allowed for append-only files.
     pub sets_time: bool,
-    /// The times, and nothing else, are those that the kernel's cache has kept of writes.
+    /// The times, and nothing else, are those of writes in the kernel's cache.
     pub is_of_cache: bool,
-    /// Setuid and setgid go as
-    /// [`Credentials::mode_after_change`](extant_engine::Credentials::mode_after_change) says: who
-    /// truncates or gives away the file may not keep them.
+    /// Setuid and setgid are cleared as by
+    /// [`Credentials::mode_after_change`](extant_engine::Credentials::mode_after_change): the
+    /// caller that truncates the file or gives it away may not keep them.
     pub drops_set_ids: bool,
 }
 
@@ -50,7 +50,7 @@ impl Server {
         timestamp(self.env.now())
     }
 
-    /// What stat tells of a file.
+    /// The attributes of a file.
     ///
     /// # Errors
     /// The inode is broken, or the device failed.
@@ -66,7 +66,7 @@ impl Server {
         self.with(|volume| Ok(volume.inode(file)?.mode & (SETUID | SETGID)))
     }
 
-    /// Changes what stat tells of a file.
+    /// Changes the attributes of a file.
     ///
     /// # Errors
     /// As [`Engine::truncate`](extant_engine::Engine::truncate) and
@@ -111,8 +111,8 @@ impl Server {
         })
     }
 
-    /// Opens a file, if it may be opened as asked: the kernel does not know that it is immutable or
-    /// append only.
+    /// Opens a file, if it may be opened with these flags: the kernel does not know that it is
+    /// immutable or append-only.
     ///
     /// # Errors
     /// EPERM if not; ENOKEY for encrypted contents; as
@@ -138,8 +138,7 @@ impl Server {
         })
     }
 
-    /// What becomes of the contents of a file that was just made in the kernel's cache. One that
-    /// cannot be looked at is cached.
+    /// The caching of a file that was just made. One that cannot be read is cached.
     pub(crate) fn cached_when_made(&self, file: InodeNo, flags: OpenFor) -> Cached {
         let cached = self.with(|volume| Ok(self.cached(volume, &volume.inode(file)?, flags)));
         cached.unwrap_or(Cached::Kept)
@@ -151,30 +150,30 @@ impl Server {
             let geometry = volume.geometry();
             let size = geometry.blocks_count * u64::from(geometry.block_size);
             let spare = SPARE.min(size / SPARE_SHARE);
-            // Where that cannot be told, the write will tell.
+            // If that is unknown, the write reports it.
             let engine = volume.engine();
             let has_room = engine.and_then(|it| it.has_room(file, spare, &self.cache_writer(file)));
             !has_room.unwrap_or(true)
         };
-        let goes_around = flags.writes && (is_synced() || flags.hears_of_space && is_scarce());
+        let goes_around = flags.writes && (is_synced() || flags.reports_space && is_scarce());
         if goes_around { Cached::GoneAround } else { Cached::Kept }
     }
 
-    /// A file was read: the time of that is kept as the mount's options say. What fails changes
+    /// Updates the access time after a read, as the mount's options require. A failure changes
     /// nothing for the reader.
     pub(super) fn touch(&self, volume: &OpenVolume, inode: &LoadedInode) {
-        let rules = &self.rules;
-        if rules.read_only
-            || rules.atime == Atime::Never
-            || rules.nodiratime && inode.is_dir()
+        let policy = &self.policy;
+        if policy.read_only
+            || policy.atime == Atime::Never
+            || policy.nodiratime && inode.is_dir()
             || inode.flags.intersects(InodeFlags::NOATIME | InodeFlags::IMMUTABLE)
         {
             return;
         }
-        // What is frozen stays so, and who reads does not wait.
+        // A frozen volume is not changed, and a reader does not wait.
         let Some(_change) = self.try_begin_change() else { return };
         let now = self.now();
-        let is_due = rules.atime == Atime::Strict && inode.atime != now
+        let is_due = policy.atime == Atime::Strict && inode.atime != now
             || is_older(inode.atime, inode.mtime)
             || is_older(inode.atime, inode.ctime)
             || now.seconds.saturating_sub(inode.atime.seconds) >= DAY;
@@ -190,27 +189,27 @@ fn is_older(read: Timestamp, changed: Timestamp) -> bool {
     (read.seconds, read.nanoseconds) <= (changed.seconds, changed.nanoseconds)
 }
 
-/// What the kernel's cache does with an open file's contents.
+/// How the kernel's cache treats an open file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Cached {
     /// It keeps them.
     Kept,
-    /// What is written is here when the call returns: chattr's S, and where there may be no space
-    /// for it.
+    /// Written through: data reach the server before the call returns, for chattr's S, and when
+    /// space is low.
     GoneAround,
 }
 
-/// What a file is opened for.
+/// The use of an open file.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct OpenFor {
     /// Writing.
     pub writes: bool,
-    /// Every write goes to the end.
+    /// Every write appends.
     pub appends: bool,
     /// It is emptied.
     pub truncates: bool,
     /// It loses setuid and setgid then.
     pub drops_set_ids: bool,
-    /// Where hardly any space is left each write tells whether it found some.
-    pub hears_of_space: bool,
+    /// If hardly any space is left, each write has to report whether it found some.
+    pub reports_space: bool,
 }

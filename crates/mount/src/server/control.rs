@@ -1,4 +1,4 @@
-//! Holding changes back and letting them go on, and the end of all writing at once.
+//! Freezing and thawing changes, and the end of all writing at once.
 
 use std::sync::atomic::Ordering;
 use std::sync::{PoisonError, RwLockReadGuard};
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::{Caller, Server};
 
-/// A change that is under way: while this lives the volume does not freeze.
+/// A change in progress: while this lives the volume does not freeze.
 #[derive(Debug)]
 pub(crate) struct Change<'a>(#[expect(dead_code, reason = "held")] RwLockReadGuard<'a, bool>);
 
@@ -38,7 +38,7 @@ impl Server {
         }
     }
 
-    /// Gives holds back that lookups took; on a frozen volume once it thaws.
+    /// Drops lookup counts; on a frozen volume once it thaws.
     pub fn forget(&self, inode: InodeNo, count: u64) {
         let frozen = self.frozen.read().unwrap_or_else(PoisonError::into_inner);
         if *frozen {
@@ -51,18 +51,18 @@ impl Server {
         let _ = self.with(|volume| Ok(volume.release(inode, count)?));
     }
 
-    /// Holds all changes back until [`Self::thaw`]. What has reached the server is on the device
-    /// then, with nothing to recover.
+    /// Blocks all changes until [`Self::thaw`]. All data that have reached the server are on the
+    /// device then, with nothing to recover.
     ///
     /// # Errors
     /// EBUSY where it is frozen already, and as [`Engine::freeze`](extant_engine::Engine::freeze).
     pub fn freeze(&self) -> Result<(), Errno> {
         let _one_at_a_time = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        self.hold_changes_back()
+        self.block_changes()
     }
 
-    fn hold_changes_back(&self) -> Result<(), Errno> {
-        // Changes that are under way are waited for.
+    fn block_changes(&self) -> Result<(), Errno> {
+        // Waits for changes in progress.
         let mut frozen = self.frozen.write().unwrap_or_else(PoisonError::into_inner);
         if *frozen {
             return Err(Errno::BUSY);
@@ -70,13 +70,13 @@ impl Server {
         *frozen = true;
         self.is_frozen.store(true, Ordering::Release);
         drop(frozen);
-        if self.rules.read_only {
+        if self.policy.read_only {
             return Ok(());
         }
-        self.with(|volume| Ok(volume.engine()?.freeze()?)).inspect_err(|_| self.let_changes_go_on())
+        self.with(|volume| Ok(volume.engine()?.freeze()?)).inspect_err(|_| self.unblock_changes())
     }
 
-    /// Lets changes go on.
+    /// Lets changes continue.
     ///
     /// # Errors
     /// EINVAL where it is not frozen, and as [`Engine::thaw`](extant_engine::Engine::thaw).
@@ -85,22 +85,22 @@ impl Server {
         if !self.is_frozen.load(Ordering::Acquire) {
             return Err(Errno::INVAL);
         }
-        let thawed = if self.rules.read_only {
+        let thawed = if self.policy.read_only {
             Ok(())
         } else {
             self.with(|volume| Ok(volume.engine()?.thaw()?))
         };
-        self.let_changes_go_on();
+        self.unblock_changes();
         thawed
     }
 
-    /// No request comes any more: what was put off is done, or fails.
+    /// No request comes any more: deferred ones are carried out, or fail.
     pub(crate) fn end_freeze(&self) {
-        // What fails is logged.
+        // A failure is logged.
         let _ = self.thaw();
     }
 
-    fn let_changes_go_on(&self) {
+    fn unblock_changes(&self) {
         let mut frozen = self.frozen.write().unwrap_or_else(PoisonError::into_inner);
         *frozen = false;
         let forgotten =
@@ -114,8 +114,8 @@ impl Server {
         }
     }
 
-    /// Ends all writing at once, after what `how` still asks for: every request fails with EIO from
-    /// now on.
+    /// Ends all writing at once, after the writes that `how` includes: every request fails with EIO
+    /// from now on.
     ///
     /// # Errors
     /// As [`Engine::shutdown`](extant_engine::Engine::shutdown); it is shut down all the same.
@@ -126,7 +126,7 @@ impl Server {
         }
         let frozen = match how {
             // It may be frozen already.
-            Shutdown::Default => self.hold_changes_back().or_else(|errno| match errno {
+            Shutdown::Default => self.block_changes().or_else(|errno| match errno {
                 Errno::BUSY => Ok(()),
                 errno => Err(errno),
             }),
@@ -139,11 +139,11 @@ impl Server {
             let left = if how == Shutdown::Default { Shutdown::NoLogFlush } else { how };
             Ok(volume.shutdown(left)?)
         });
-        self.let_changes_go_on();
+        self.unblock_changes();
         frozen.and(stopped)
     }
 
-    /// Whether a caller may do with the whole volume what root may: root, and the mount's owner.
+    /// Whether a caller may administer the volume: root, and the mount's owner.
     ///
     /// # Errors
     /// EPERM if not.

@@ -12,10 +12,10 @@ use super::{Caller, Server, sync_errno};
 
 /// Bytes that are copied at once inside the volume.
 const COPY_STEP: usize = 1 << 20;
-/// Bytes that one request copies at most: others wait meanwhile.
+/// Maximum number of bytes that one request copies: others wait during it.
 const COPY_LIMIT: u64 = 64 << 20;
 
-/// Where a write comes from.
+/// The origin of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WriteBy {
     /// A program's call.
@@ -25,7 +25,8 @@ pub enum WriteBy {
         /// The file loses setuid and setgid.
         drops_set_ids: bool,
     },
-    /// The kernel's cache: who wrote is not known any more, and setuid was judged when it was.
+    /// The kernel's cache: the writing program is unknown, and setuid was handled at the time of
+    /// its write.
     Cache,
 }
 
@@ -71,14 +72,14 @@ impl Server {
         })
     }
 
-    /// Who writes what the kernel's cache kept: the owner, as far as is known. Setuid and setgid
-    /// were judged when it was written.
+    /// The credentials for data from the kernel's cache: the owner's, as far as is known. Setuid
+    /// and setgid were handled at the time of the write.
     pub(super) fn cache_writer(&self, file: &Inode) -> Credentials {
         let owner = Caller { uid: file.uid, gid: file.gid };
         Credentials {
             keeps_set_ids: true,
             writes_back: true,
-            keeps_times: self.rules.kernel_keeps_times,
+            keeps_times: self.policy.kernel_keeps_times,
             ..self.credentials(owner, 0)
         }
     }
@@ -88,8 +89,8 @@ impl Server {
         self.with(|volume| Ok(volume.error_sample(file))).unwrap_or_default()
     }
 
-    /// Makes the changes of a file durable; with `data_only` not its times. `sample` says which
-    /// write errors the open file got before.
+    /// Makes the changes of a file durable; with `data_only` not its times. `sample` has the write
+    /// errors that the open file got before.
     ///
     /// # Errors
     /// The device failed, now or before.
@@ -130,10 +131,10 @@ impl Server {
         })
     }
 
-    /// Where data or a hole begins at or behind a place; at the file's end is a hole.
+    /// The next offset of data or of a hole from an offset on; the file's end counts as a hole.
     ///
     /// # Errors
-    /// ENXIO where there is none, EINVAL for another question, and as [`VolumeRead::seek_data`].
+    /// ENXIO without any, EINVAL for another kind of seek, and as [`VolumeRead::seek_data`].
     pub fn seek(&self, file: InodeNo, wanted: SeekFrom) -> Result<u64, Errno> {
         let found = self.with(|volume| match wanted {
             SeekFrom::Data(offset) => Ok(volume.seek_data(file, offset)?),
@@ -167,8 +168,8 @@ impl Server {
         })
     }
 
-    /// Copies from one file into another, or within one: how many bytes, fewer than asked for at
-    /// the end of the source.
+    /// Copies from one file into another, or within one: returns the number of bytes, fewer than
+    /// requested at the end of the source.
     ///
     /// # Errors
     /// As [`VolumeRead::read`] and [`Engine::write`](extant_engine::Engine::write).

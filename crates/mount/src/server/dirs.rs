@@ -6,7 +6,7 @@ use extant_ondisk::dirent::FileType as EntryType;
 use extant_reader::{DirEntry, VolumeRead};
 use rustix::io::Errno;
 
-use super::{Fail, Held, Server, attributes_of};
+use super::{LookedUp, RequestError, Server, attributes_of};
 use crate::attr::Attributes;
 
 /// An entry of a directory.
@@ -18,7 +18,7 @@ pub struct Listed {
     pub file_type: EntryType,
     /// The name.
     pub name: Vec<u8>,
-    /// Reading goes on behind this entry from here.
+    /// The offset after this entry: reading continues there.
     pub cookie: u64,
 }
 
@@ -29,8 +29,8 @@ impl From<DirEntry> for Listed {
     }
 }
 
-/// A directory that is being read. What is asked of its files meanwhile is asked here: the volume
-/// is held already, and to hold it once more would wait for who waits to close it.
+/// A directory that is being read. Calls about its files go through this: the volume's lock is
+/// already held, and taking it once more would deadlock with a thread that waits to close it.
 #[derive(Debug)]
 pub struct Listing<'a> {
     server: &'a Server,
@@ -38,28 +38,29 @@ pub struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    /// What stat tells of a file that was listed; `None` for one that is broken or gone.
+    /// The attributes of a listed file; `None` if it is corrupt or gone.
     pub fn attributes(&self, file: InodeNo) -> Option<Attributes> {
-        let inode = self.server.answered(self.volume.inode(file).map_err(Fail::from)).ok()?;
+        let inode =
+            self.server.errno_of(self.volume.inode(file).map_err(RequestError::from)).ok()?;
         Some(attributes_of(self.volume, &inode))
     }
 
     /// Takes hold of a file that was listed; `None` for one that is broken or gone: it is listed
     /// without its attributes.
-    pub fn hold(&self, file: InodeNo) -> Option<Held> {
-        self.server.answered(Server::hold(self.volume, file)).ok()
+    pub fn look_up(&self, file: InodeNo) -> Option<LookedUp> {
+        self.server.errno_of(Server::look_up(self.volume, file)).ok()
     }
 
-    /// Gives back one hold of a file.
-    pub fn let_go(&self, file: InodeNo) {
+    /// Drops one lookup count of a file.
+    pub fn forget(&self, file: InodeNo) {
         // No caller is left to get the error; it was logged.
-        let _ = self.server.answered(self.volume.release(file, 1).map_err(Fail::from));
+        let _ = self.server.errno_of(self.volume.release(file, 1).map_err(RequestError::from));
     }
 }
 
 impl Server {
-    /// Reads a directory from a cookie on, until `take` says that it has enough. A broken block
-    /// ends the list: what came before it is taken, and the next call from there fails.
+    /// Reads a directory from a cookie on, until `take` has enough. A corrupt block ends the list:
+    /// entries before it are passed on, and the next call from there fails.
     ///
     /// # Errors
     /// Not a directory, nothing could be read, or the device failed.

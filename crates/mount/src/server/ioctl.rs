@@ -1,6 +1,5 @@
-//! What programs ask by ioctl: flags and projects of files (lsattr, chattr and their like), the
-//! volume's label, and that the device be told of free space (fstrim); and that the volume is
-//! frozen or shut down.
+//! Ioctls: flags and projects of files (lsattr, chattr), the volume's label, discarding of free
+//! space (fstrim), freezing and shutting down.
 
 use extant_engine::Shutdown;
 use extant_ondisk::InodeNo;
@@ -29,11 +28,11 @@ const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 const FSXATTR_LEN: usize = 28;
 const FSX_PROJECT_AT: usize = 12;
 
-/// `_IOR(0x94, 49, char[256])`: the label, zeroes behind it (linux/fs.h).
+/// `_IOR(0x94, 49, char[256])`: the label, followed by zeroes (linux/fs.h).
 const FS_IOC_GETFSLABEL: u32 = 0x8100_9431;
 const LABEL_LEN: usize = 256;
-/// `_IOWR('X', 121, struct fstrim_range)`: start, length and least length, in bytes; the answer's
-/// length is what the device was told of.
+/// `_IOWR('X', 121, struct fstrim_range)`: start, length and minimum length, in bytes; the reply's
+/// length is the number of bytes discarded.
 const FITRIM: u32 = 0xc018_5879;
 const TRIM_LENGTH_AT: usize = 8;
 const TRIM_LEAST_AT: usize = 16;
@@ -56,7 +55,7 @@ pub(crate) fn is_long_ioctl(command: u32) -> bool {
 const HIDDEN: InodeFlags =
     InodeFlags::IMAGIC.union(InodeFlags::HUGE_FILE).union(InodeFlags::EA_INODE);
 
-/// Flags of `struct fsxattr`, and what they are in an inode.
+/// Flags of `struct fsxattr`, and the flags of an inode that they mean.
 const FSX_FLAGS: [(u32, InodeFlags); 6] = [
     (0x8, InodeFlags::IMMUTABLE),
     (0x10, InodeFlags::APPEND),
@@ -67,19 +66,18 @@ const FSX_FLAGS: [(u32, InodeFlags); 6] = [
 ];
 
 /// Flags that only root changes.
-const ROOTS: InodeFlags =
+const ROOT_ONLY: InodeFlags =
     InodeFlags::IMMUTABLE.union(InodeFlags::APPEND).union(InodeFlags::JOURNAL_DATA);
 
-/// Whether a caller may set a file's flags so, and its project: root and its owner may, and some
-/// only root. Kernels from 5.13 on have looked at that themselves, all but for the flag of
-/// journalled data.
+/// Whether a caller may set a file's flags, and its project: root and its owner may, and some only
+/// root. Kernels from 5.13 on check that themselves, except for the flag of journalled data.
 fn check_flags(file: &Inode, wanted: InodeFlags, by: Caller) -> Result<(), Errno> {
-    let is_barred = by.uid != file.uid || (file.flags ^ wanted).intersects(ROOTS);
+    let is_barred = by.uid != file.uid || (file.flags ^ wanted).intersects(ROOT_ONLY);
     if by.uid != 0 && is_barred { Err(Errno::PERM) } else { Ok(()) }
 }
 
 impl Server {
-    /// Answers an ioctl with the bytes that it gives back.
+    /// Carries out an ioctl; returns its output bytes.
     ///
     /// # Errors
     /// ENOTTY for one that is not known, EINVAL for too few bytes, and as the calls of
@@ -157,7 +155,7 @@ impl Server {
         Self::check_owns_mount(by)?;
         let start = long(input, 0)?;
         let (length, least) = (long(input, TRIM_LENGTH_AT)?, long(input, TRIM_LEAST_AT)?);
-        let told = self.with(|volume| {
+        let trimmed = self.with(|volume| {
             let geometry = volume.geometry();
             let block_size = u64::from(geometry.block_size);
             let is_possible = start < geometry.blocks_count * block_size
@@ -169,7 +167,7 @@ impl Server {
             Ok(volume.engine()?.trim(start..start.saturating_add(length), least)?)
         })?;
         let mut answer = input.to_vec();
-        answer[TRIM_LENGTH_AT..TRIM_LEAST_AT].copy_from_slice(&told.to_le_bytes());
+        answer[TRIM_LENGTH_AT..TRIM_LEAST_AT].copy_from_slice(&trimmed.to_le_bytes());
         Ok(answer)
     }
 
@@ -213,8 +211,8 @@ pub(crate) fn shutdown_mode(how: Shutdown) -> u32 {
     MODES.iter().take_while(|mode| **mode != how).count() as u32
 }
 
-/// Four bytes of what a program gave, in the host's order: programs and server are on one machine,
-/// which is little-endian wherever the sandbox runs.
+/// Four bytes from a program, in the host's order: programs and server are on one machine, which is
+/// little-endian wherever the sandbox runs.
 fn word(input: &[u8], at: usize) -> Result<u32, Errno> {
     let bytes = input.get(at..).and_then(|rest| rest.first_chunk()).ok_or(Errno::INVAL)?;
     Ok(u32::from_le_bytes(*bytes))

@@ -1,7 +1,7 @@
-//! What requests mean: operations on a volume, in terms of inodes, attributes and errno.
+//! The operations of requests on a volume, in terms of inodes, attributes and errno.
 //!
-//! Permissions are the kernel's to judge (`default_permissions`); what is judged here is what it
-//! cannot know: files that are immutable or append only.
+//! The kernel checks permissions (`default_permissions`); checked here is only what it cannot know:
+//! files that are immutable or append-only.
 
 mod attributes;
 mod control;
@@ -31,9 +31,9 @@ pub use dirs::{Listed, Listing};
 pub(crate) use ioctl::{is_changing_ioctl, is_long_ioctl, shutdown_mode};
 
 /// Distinct messages that are logged; a broken volume has no end of places.
-const MAX_TOLD: usize = 1000;
+const MAX_LOGGED: usize = 1000;
 
-/// Who makes a request.
+/// The process that makes a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Caller {
     /// User.
@@ -44,24 +44,24 @@ pub struct Caller {
 
 /// A file that was looked up or made: the kernel holds it now, until it forgets.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Held {
-    /// What stat tells of it.
+pub struct LookedUp {
+    /// Its attributes.
     pub attributes: Attributes,
 }
 
 /// Why a request fails.
-pub(crate) enum Fail {
+pub(crate) enum RequestError {
     Volume(Error),
     Errno(Errno),
 }
 
-impl From<Error> for Fail {
+impl From<Error> for RequestError {
     fn from(error: Error) -> Self {
         Self::Volume(error)
     }
 }
 
-impl From<Errno> for Fail {
+impl From<Errno> for RequestError {
     fn from(errno: Errno) -> Self {
         Self::Errno(errno)
     }
@@ -69,7 +69,7 @@ impl From<Errno> for Fail {
 
 /// How a volume is served.
 #[derive(Clone, Copy, Debug)]
-struct Rules {
+struct MountPolicy {
     read_only: bool,
     atime: Atime,
     nodiratime: bool,
@@ -84,19 +84,19 @@ struct Rules {
     resgid: u32,
 }
 
-/// A volume that answers requests. Any number of threads may ask at once.
+/// A volume that serves requests. Any number of threads may call it at once.
 #[derive(Debug)]
 pub struct Server {
-    /// `None` once it was closed: then nothing is answered any more.
+    /// `None` once it was closed: then every request fails.
     volume: RwLock<Option<OpenVolume>>,
     env: Env,
-    rules: Rules,
-    told: Mutex<HashSet<String>>,
-    /// Nothing is written any more, and nothing answered.
+    policy: MountPolicy,
+    logged: Mutex<HashSet<String>>,
+    /// All requests fail, and nothing is written any more.
     is_shut_down: AtomicBool,
     /// Held by who freezes, thaws or shuts down.
     control: Mutex<()>,
-    /// Whether changes are held back. Held by those that are under way.
+    /// Whether changes are blocked. Changes in progress hold the lock.
     frozen: RwLock<bool>,
     /// The same, for those who wait for the end of it on `thawed`.
     is_frozen: AtomicBool,
@@ -111,7 +111,7 @@ impl Server {
     pub fn new(volume: impl Into<OpenVolume>, env: Env, options: &MountOptions) -> Self {
         let volume = volume.into();
         let superblock = volume.superblock();
-        let rules = Rules {
+        let policy = MountPolicy {
             read_only: options.read_only,
             atime: options.atime,
             nodiratime: options.nodiratime,
@@ -126,8 +126,8 @@ impl Server {
         Self {
             volume: RwLock::new(Some(volume)),
             env,
-            rules,
-            told: Mutex::default(),
+            policy,
+            logged: Mutex::default(),
             is_shut_down: AtomicBool::new(false),
             control: Mutex::default(),
             frozen: RwLock::new(false),
@@ -138,9 +138,9 @@ impl Server {
         }
     }
 
-    /// Waits for the requests that are being answered, and closes the volume: everything is on the
-    /// device. Nothing is answered after that. A volume that is closed stays so; one that was shut
-    /// down is let go of as it is.
+    /// Waits for the requests in progress, and closes the volume: everything is on the device.
+    /// Requests fail after that. A closed volume stays so; one that was shut down is dropped as it
+    /// is.
     ///
     /// # Errors
     /// As [`OpenVolume::close`].
@@ -151,8 +151,7 @@ impl Server {
             .map_or(Ok(()), OpenVolume::close)
     }
 
-    /// Closes the volume because the mount ends; nobody is there to be told what fails, so it is
-    /// logged.
+    /// Closes the volume because the mount ends; no caller is left, so a failure is logged.
     pub(crate) fn end(&self) {
         if let Err(error) = self.close() {
             tracing::error!("the volume could not be closed: {error}");
@@ -161,12 +160,15 @@ impl Server {
 
     /// Whether access control lists count.
     pub(crate) fn has_acls(&self) -> bool {
-        self.rules.acl
+        self.policy.acl
     }
 
-    /// Does something with the volume. Within it the server is not asked again: who waits to close
-    /// the volume would be waited for.
-    fn with<T>(&self, work: impl FnOnce(&OpenVolume) -> Result<T, Fail>) -> Result<T, Errno> {
+    /// Calls `work` with the volume. `work` must not call the server again: that would deadlock
+    /// with a thread that waits to close the volume.
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&OpenVolume) -> Result<T, RequestError>,
+    ) -> Result<T, Errno> {
         self.of_volume(|volume| {
             if self.is_shut_down.load(Ordering::Acquire) {
                 return Err(Errno::IO.into());
@@ -176,37 +178,40 @@ impl Server {
     }
 
     /// As [`Self::with`], on a volume that is shut down too.
-    fn of_volume<T>(&self, work: impl FnOnce(&OpenVolume) -> Result<T, Fail>) -> Result<T, Errno> {
+    fn of_volume<T>(
+        &self,
+        work: impl FnOnce(&OpenVolume) -> Result<T, RequestError>,
+    ) -> Result<T, Errno> {
         let guard = self.volume.read().unwrap_or_else(PoisonError::into_inner);
         let volume = guard.as_ref().ok_or(Errno::NOTCONN)?;
         let done = work(volume);
         if done.is_err() && self.is_shut_down.load(Ordering::Acquire) {
-            // Why it failed is known, and the volume is as good as it was.
+            // The reason of the failure is known, and the volume is intact.
             return done.map_err(|_| Errno::IO);
         }
-        self.answered(done)
+        self.errno_of(done)
     }
 
-    /// An error becomes errno, and one of the volume's own is told of.
-    fn answered<T>(&self, done: Result<T, Fail>) -> Result<T, Errno> {
+    /// Turns an error into errno; one of the volume's own is logged.
+    fn errno_of<T>(&self, done: Result<T, RequestError>) -> Result<T, Errno> {
         done.map_err(|fail| match fail {
-            Fail::Errno(errno) => errno,
-            Fail::Volume(error) => {
-                self.tell(&error);
+            RequestError::Errno(errno) => errno,
+            RequestError::Volume(error) => {
+                self.log(&error);
                 error.errno()
             }
         })
     }
 
-    /// As [`Self::with`], for what changes names of these directories.
+    /// As [`Self::with`], for changes of names in these directories.
     fn with_names<T>(
         &self,
         dirs: &[InodeNo],
-        work: impl FnOnce(&OpenVolume) -> Result<T, Fail>,
+        work: impl FnOnce(&OpenVolume) -> Result<T, RequestError>,
     ) -> Result<T, Errno> {
         self.with(|volume| {
             let done = work(volume)?;
-            if self.rules.sync_names {
+            if self.policy.sync_names {
                 volume.sync()?;
                 return Ok(done);
             }
@@ -222,7 +227,7 @@ impl Server {
     }
 
     /// Damage and failures of the device are logged, each once.
-    fn tell(&self, error: &Error) {
+    fn log(&self, error: &Error) {
         let is_damage = error.is_corruption()
             || matches!(
                 error,
@@ -232,13 +237,13 @@ impl Server {
             return;
         }
         let text = error.to_string();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() < MAX_TOLD && told.insert(text.clone()) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.len() < MAX_LOGGED && logged.insert(text.clone()) {
             tracing::error!("{text}");
         }
     }
 
-    /// Who may use reserved blocks, and owns what is made.
+    /// The credentials for reserved blocks and for the owner of new files.
     fn credentials(&self, caller: Caller, umask: u16) -> Credentials {
         Credentials {
             uid: caller.uid,
@@ -251,7 +256,7 @@ impl Server {
         }
     }
 
-    /// Who writes into a file, and whether it keeps setuid and setgid then.
+    /// The credentials of a writer, and whether it keeps setuid and setgid.
     fn writer(&self, caller: Caller, drops_set_ids: bool) -> Credentials {
         let credentials = self.credentials(caller, 0);
         Credentials { keeps_set_ids: credentials.keeps_set_ids && !drops_set_ids, ..credentials }
@@ -259,32 +264,32 @@ impl Server {
 
     fn is_privileged(&self, caller: Caller) -> bool {
         caller.uid == 0
-            || caller.uid == self.rules.resuid
-            || self.rules.resgid != 0 && caller.gid == self.rules.resgid
+            || caller.uid == self.policy.resuid
+            || self.policy.resgid != 0 && caller.gid == self.policy.resgid
     }
 
     /// Takes hold of an inode for the kernel.
-    fn hold(volume: &OpenVolume, inode: InodeNo) -> Result<Held, Fail> {
+    fn look_up(volume: &OpenVolume, inode: InodeNo) -> Result<LookedUp, RequestError> {
         if inode != InodeNo::ROOT && inode < volume.geometry().first_inode {
             // The journal and its like have no names.
             let flaw = Flaw::Rule("a name stands for a reserved inode");
             return Err(Error::from(flaw.at(Location::Inode(inode))).into());
         }
         let loaded = volume.acquire(inode)?;
-        Ok(Held { attributes: attributes_of(volume, &loaded) })
+        Ok(LookedUp { attributes: attributes_of(volume, &loaded) })
     }
 
-    /// Nobody has a file open for writing any more.
+    /// The last open file with write access was closed.
     pub(crate) fn last_writer_closed(&self, file: InodeNo) {
-        // Of a mount that has ended nothing is left to be told.
+        // A mount that has ended has no one to report to.
         let _ = self.with(|volume| {
             volume.last_writer_closed(file);
             Ok(())
         });
     }
 
-    /// How many files without names are held, whose space comes free when the kernel forgets them:
-    /// it says so some time after the last one who used a file has let it go.
+    /// Number of unlinked files in use, whose space is freed when the kernel forgets them: it sends
+    /// FORGET some time after the last user has closed the file.
     pub(crate) fn open_unlinked_count(&self) -> usize {
         self.with(|volume| Ok(volume.open_unlinked_count())).unwrap_or(0)
     }
@@ -296,7 +301,7 @@ impl Server {
     pub fn stat_fs(&self) -> Result<StatFs, Errno> {
         self.with(|volume| {
             let mut stat = volume.stat_fs()?;
-            if self.rules.minixdf {
+            if self.policy.minixdf {
                 stat.blocks = volume.geometry().blocks_count;
             }
             Ok(stat)

@@ -1,4 +1,4 @@
-//! Names: looking them up, making them, taking them away.
+//! Names: lookup, creation, removal.
 
 use extant_engine::RenameFlags;
 use extant_ondisk::InodeNo;
@@ -6,26 +6,26 @@ use extant_ondisk::inode::{DeviceNumber, FileType, PERMISSION_MASK};
 use extant_reader::{Error, VolumeRead};
 use rustix::io::Errno;
 
-use super::{Caller, Fail, Held, Server, attributes_of};
+use super::{Caller, LookedUp, RequestError, Server, attributes_of};
 
 impl Server {
-    /// Looks a name up and takes hold of its file; `None` where there is none of that name. The
+    /// Looks up a name and takes a lookup count on its file; `None` if the name does not exist. The
     /// name `.` finds any file itself, which is how one is opened by its number.
     ///
     /// # Errors
     /// ESTALE for a number without a file; the directory or the file is broken, or the device
     /// failed.
-    pub fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Option<Held>, Errno> {
+    pub fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Option<LookedUp>, Errno> {
         if name == b"." {
-            return self.with(|volume| match Self::hold(volume, dir) {
-                Err(Fail::Volume(Error::FreeInode(_) | Error::NoSuchInode(_))) => {
+            return self.with(|volume| match Self::look_up(volume, dir) {
+                Err(RequestError::Volume(Error::FreeInode(_) | Error::NoSuchInode(_))) => {
                     Err(Errno::STALE.into())
                 }
                 held => held.map(Some),
             });
         }
         self.with(|volume| match volume.lookup(dir, name) {
-            Ok(found) => Self::hold(volume, found.inode).map(Some),
+            Ok(found) => Self::look_up(volume, found.inode).map(Some),
             Err(Error::NotFound) => Ok(None),
             Err(error) => Err(error.into()),
         })
@@ -42,7 +42,7 @@ impl Server {
         (mode, umask): (u32, u32),
         device: (u32, u32),
         by: Caller,
-    ) -> Result<Held, Errno> {
+    ) -> Result<LookedUp, Errno> {
         let credentials = self.credentials(by, (umask & 0o777) as u16);
         // Sixteen bits are a mode.
         let mode = (mode & 0xffff) as u16;
@@ -57,7 +57,7 @@ impl Server {
                 }
                 _ => volume.engine()?.mknod(dir, name, mode, device, &credentials),
             }?;
-            Self::hold(volume, made.number)
+            Self::look_up(volume, made.number)
         })
     }
 
@@ -70,12 +70,12 @@ impl Server {
         dir: InodeNo,
         (mode, umask): (u32, u32),
         by: Caller,
-    ) -> Result<Held, Errno> {
+    ) -> Result<LookedUp, Errno> {
         let credentials = self.credentials(by, (umask & 0o777) as u16);
         let permissions = (mode & 0xffff) as u16 & PERMISSION_MASK;
         self.with(|volume| {
             let made = volume.engine()?.tmpfile(dir, permissions, &credentials)?;
-            Ok(Held { attributes: attributes_of(volume, &made) })
+            Ok(LookedUp { attributes: attributes_of(volume, &made) })
         })
     }
 
@@ -89,22 +89,22 @@ impl Server {
         name: &[u8],
         target: &[u8],
         by: Caller,
-    ) -> Result<Held, Errno> {
+    ) -> Result<LookedUp, Errno> {
         let credentials = self.credentials(by, 0);
         self.with_names(&[dir], |volume| {
             let made = volume.engine()?.symlink(dir, name, target, &credentials)?;
-            Self::hold(volume, made.number)
+            Self::look_up(volume, made.number)
         })
     }
 
-    /// Gives a file another name, and takes hold of it once more.
+    /// Gives a file another name, and takes one more lookup count on it.
     ///
     /// # Errors
     /// As [`Engine::link`](extant_engine::Engine::link).
-    pub fn link(&self, file: InodeNo, dir: InodeNo, name: &[u8]) -> Result<Held, Errno> {
+    pub fn link(&self, file: InodeNo, dir: InodeNo, name: &[u8]) -> Result<LookedUp, Errno> {
         self.with_names(&[dir], |volume| {
             let linked = volume.engine()?.link(file, dir, name)?;
-            Self::hold(volume, linked.number)
+            Self::look_up(volume, linked.number)
         })
     }
 
@@ -124,8 +124,8 @@ impl Server {
         self.with_names(&[dir], |volume| Ok(volume.engine()?.rmdir(dir, name)?))
     }
 
-    /// Gives a file a name in place of another. `flags` are those of `renameat2`; `by` owns what it
-    /// leaves behind.
+    /// Gives a file a name in place of another. `flags` are those of `renameat2`; `by` owns the
+    /// whiteout that it leaves.
     ///
     /// # Errors
     /// EINVAL for flags that are not known, and as

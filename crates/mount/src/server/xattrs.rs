@@ -7,15 +7,15 @@ use extant_reader::{Error, VolumeRead};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use super::{Caller, Fail, Server};
+use super::{Caller, RequestError, Server};
 
 const ACL_NAMES: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
 impl Server {
     /// Whether the mount's options let attributes of that name be.
-    fn check_name(&self, name: &[u8]) -> Result<(), Fail> {
-        let is_off = !self.rules.acl && ACL_NAMES.contains(&name)
-            || !self.rules.user_xattr && name.starts_with(b"user.");
+    fn check_name(&self, name: &[u8]) -> Result<(), RequestError> {
+        let is_off = !self.policy.acl && ACL_NAMES.contains(&name)
+            || !self.policy.user_xattr && name.starts_with(b"user.");
         if is_off { Err(Errno::OPNOTSUPP.into()) } else { Ok(()) }
     }
 
@@ -30,7 +30,7 @@ impl Server {
         })
     }
 
-    /// The names of a file's attributes, each ended by a zero byte. Those of the name space
+    /// The names of a file's attributes, each ended by a zero byte. Those of the namespace
     /// `trusted.` are for root alone.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl Server {
         self.with(|volume| {
             self.check_name(name)?;
             match volume.engine()?.remove_xattr(file, name) {
-                // The mode alone says who may do what then, as it does already.
+                // The mode alone then gives the permissions, as it does already.
                 Err(Error::NoXattr) if ACL_NAMES.contains(&name) => Ok(()),
                 done => Ok(done?),
             }

@@ -10,7 +10,7 @@ pub(super) const MINOR: u32 = 45;
 /// The oldest that is spoken (Linux 5.4): all messages have their present length since.
 pub(super) const MIN_MINOR: u32 = 31;
 
-/// What a request is for.
+/// The operation of a request.
 pub(super) mod opcode {
     pub(crate) const LOOKUP: u32 = 1;
     pub(crate) const FORGET: u32 = 2;
@@ -55,7 +55,7 @@ pub(super) mod opcode {
     pub(crate) const COPY_FILE_RANGE_64: u32 = 53;
 }
 
-/// What both sides can, in the words of INIT; those from bit 32 on travel in `flags2`.
+/// Features negotiated by INIT; those from bit 32 on are sent in `flags2`.
 pub(super) mod init {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
     pub(crate) const ATOMIC_O_TRUNC: u64 = 1 << 3;
@@ -78,7 +78,7 @@ pub(super) mod init {
     pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 }
 
-/// What of a SETATTR counts.
+/// The fields of a SETATTR that are valid.
 pub(super) mod fattr {
     pub(crate) const MODE: u32 = 1 << 0;
     pub(crate) const UID: u32 = 1 << 1;
@@ -94,9 +94,9 @@ pub(super) mod fattr {
 
 /// OPEN: the file loses setuid and setgid when it is emptied.
 pub(super) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
-/// The answer to OPEN: the kernel's cache is gone around, by writes too.
+/// The reply to OPEN: the kernel's cache is bypassed, by writes too.
 pub(super) const FOPEN_DIRECT_IO: u32 = 1 << 0;
-/// The answer to OPEN: what the kernel's cache holds of the file stays.
+/// The reply to OPEN: the kernel keeps its cache of the file.
 pub(super) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 /// GETATTR: the number of an open file is given.
 pub(super) const GETATTR_FH: u32 = 1 << 0;
@@ -108,12 +108,11 @@ pub(super) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub(super) const FSYNC_FDATASYNC: u32 = 1 << 0;
 /// SETXATTR of an access control list: the file loses setgid.
 pub(super) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
-/// A notification: what the kernel keeps of a file's contents is written where it was changed, and
-/// dropped.
+/// A notification: the kernel writes back its cache of a file's contents, and drops it.
 pub(super) const NOTIFY_INVAL_INODE: i32 = 2;
 
-/// Commands to `/dev/fuse` by io_uring: take this room and put a request there; here is the answer,
-/// put the next one there.
+/// Commands to `/dev/fuse` by io_uring: take this buffer and put a request there; here is the
+/// reply, put the next request there.
 pub(super) const URING_REGISTER: u32 = 1;
 pub(super) const URING_COMMIT_AND_FETCH: u32 = 2;
 /// Room for a header, and for the first argument of a request, in [`UringHeader`].
@@ -134,7 +133,7 @@ pub(super) struct InHeader {
     pub(super) padding: u16,
 }
 
-/// Before every answer.
+/// The header of every reply.
 #[derive(Clone, Copy, Debug, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub(super) struct OutHeader {
@@ -339,7 +338,7 @@ pub(super) struct WriteIn {
     pub(super) padding: u32,
 }
 
-/// The answer to WRITE, GETXATTR, LISTXATTR and COPY_FILE_RANGE: a number.
+/// The reply to WRITE, GETXATTR, LISTXATTR and COPY_FILE_RANGE: a number.
 #[derive(Clone, Copy, Debug, Default, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub(super) struct SizeOut {
@@ -457,7 +456,7 @@ pub(super) struct CopyIn {
     pub(super) flags: u64,
 }
 
-/// In front of a name in the answer to READDIR.
+/// The header of a name in the reply to READDIR.
 #[derive(Clone, Copy, Debug, Default, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub(super) struct Dirent {
@@ -513,7 +512,7 @@ pub(super) struct InvalInodeOut {
     pub(super) len: i64,
 }
 
-/// What belongs to a request or an answer that comes or goes by io_uring, but for its payload.
+/// The header of a request or a reply over io_uring; its payload is apart.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub(super) struct UringHeader {
@@ -522,7 +521,7 @@ pub(super) struct UringHeader {
     /// The first argument of a request.
     pub(super) first: [u8; URING_PART],
     pub(super) flags: u64,
-    /// What an answer names its request by.
+    /// The identifier of the request in a reply.
     pub(super) commit_id: u64,
     pub(super) payload_size: u32,
     pub(super) padding: u32,

@@ -9,17 +9,17 @@ use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 /// `_IOR(229, 0, u32)` of linux/fuse.h: makes a fresh descriptor of `/dev/fuse` one of the
 /// connection whose descriptor is given.
 const FUSE_DEV_IOC_CLONE: Opcode = opcode::read::<u32>(229, 0);
-/// Where a fresh descriptor comes from.
+/// The device of a new descriptor.
 pub(crate) const FUSE_DEVICE: &str = "/dev/fuse";
 
-/// A further descriptor of `connection`: requests that are read from it are answered on it, so that
-/// threads with descriptors of their own do not wait for each other.
+/// Clones `connection`: requests that are read from the clone are answered on it, so that threads
+/// with descriptors of their own do not wait for each other.
 ///
 /// # Errors
 /// `/dev/fuse` cannot be opened again, or the kernel refused.
 #[allow(unsafe_code)]
 pub(super) fn clone(connection: &OwnedFd) -> Result<OwnedFd> {
-    // Not `open`: the sandbox lets openat through alone.
+    // Not `open`: the sandbox allows openat alone.
     let fresh =
         rustix::fs::openat(CWD, FUSE_DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let number = connection.as_fd().as_raw_fd().cast_unsigned();

@@ -1,8 +1,7 @@
-//! What is asked of a mounted volume by ioctl, by those who shut it down, freeze it or let it go
-//! on.
+//! Ioctls on a mounted volume, for the commands that shut it down, freeze or thaw it.
 //!
-//! The kernel hands to FUSE what a command's number declares: `FS_IOC_SHUTDOWN` is declared as if
-//! it gave its mode back, so that none arrives. Those here have numbers of their own.
+//! The kernel passes to FUSE the bytes that a command's number declares: `FS_IOC_SHUTDOWN` is
+//! declared as if it returned its mode, so that none arrives. Those here have numbers of their own.
 
 use std::os::fd::AsFd;
 
@@ -17,28 +16,27 @@ pub(crate) const EXTANT_IOC_SHUTDOWN: Opcode = opcode::write::<u32>(TYPE, 1);
 pub(crate) const EXTANT_IOC_FREEZE: Opcode = opcode::none(TYPE, 2);
 pub(crate) const EXTANT_IOC_THAW: Opcode = opcode::none(TYPE, 3);
 
-/// Asks for the end of all writing; `mode` is one of `FS_IOC_SHUTDOWN`'s.
+/// Requests the end of all writing; `mode` is one of `FS_IOC_SHUTDOWN`'s.
 ///
 /// # Errors
-/// The caller may not, or what was to be written before could not be.
+/// The caller has no permission, or earlier data could not be written.
 #[allow(unsafe_code)]
 pub(crate) fn shutdown(mount: impl AsFd, mode: u32) -> Result<()> {
     // SAFETY: the command reads one u32 where its argument points and changes no memory of ours.
     unsafe { ioctl(mount, Setter::<EXTANT_IOC_SHUTDOWN, u32>::new(mode)) }
 }
 
-/// Asks that changes are held back.
+/// Requests that changes are blocked.
 ///
 /// # Errors
-/// The caller may not, changes are held back already, or what was to be written before could not
-/// be.
+/// The caller has no permission, changes are blocked already, or earlier data could not be written.
 #[allow(unsafe_code)]
 pub(crate) fn freeze(mount: impl AsFd) -> Result<()> {
     // SAFETY: the command has no argument.
     unsafe { ioctl(mount, NoArg::<EXTANT_IOC_FREEZE>::new()) }
 }
 
-/// Asks that changes go on.
+/// Requests that changes continue.
 ///
 /// # Errors
 /// The caller may not, or changes are not held back.

@@ -1,4 +1,4 @@
-//! Requests, each taken apart, asked of the server, and answered.
+//! Requests: each is decoded, passed to the server, and answered.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,15 +13,15 @@ use rustix::io::Errno;
 use super::abi::{self, opcode, open_flags};
 use super::encode::{attr_out, entry_out, kind_of, kind_of_mode, no_entry, put_listed, statx_out};
 use super::message::{Reply, Request, node};
-use super::news::{News, wants_space};
 use super::notice;
 use super::open_files::OpenFiles;
+use super::space_events::{SpaceEvents, wants_space};
 use super::stale::Stale;
-use super::unfit::Unfit;
+use super::writeback_errors::WritebackErrors;
 use super::writers::Writers;
 use crate::attr::{decode_device, inode_of, node_of};
 use crate::mountpoint::MAX_REQUEST;
-use crate::server::{Cached, Change, Held, OpenFor, Server, WriteBy, is_long_ioctl};
+use crate::server::{Cached, Change, LookedUp, OpenFor, Server, WriteBy, is_long_ioctl};
 
 /// SEEK_DATA and SEEK_HOLE of lseek(2).
 const SEEK_DATA: u32 = 3;
@@ -29,34 +29,34 @@ const SEEK_HOLE: u32 = 4;
 
 /// Whether a request is answered now.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Outcome {
-    /// By what was put together.
-    Answered,
+pub(super) enum DispatchResult {
+    /// Now, with the reply under construction.
+    Reply,
     /// Never.
-    Silent,
-    /// Once the kernel has written what it keeps of the file: where data or a hole begins.
-    AfterCache(SeekFrom),
+    NoReply,
+    /// After the kernel has written back its cache of the file: a SEEK_DATA or SEEK_HOLE.
+    AfterWriteback(SeekFrom),
 }
 
-/// What answers requests.
+/// Decodes requests and calls the server.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
     pub(super) server: Arc<Server>,
     pub(super) writers: Writers,
-    pub(super) news: News,
-    pub(super) unfit: Unfit,
+    pub(super) space_events: SpaceEvents,
+    pub(super) writeback_errors: WritebackErrors,
     pub(super) open_files: OpenFiles,
     pub(super) stale: Stale,
-    /// Takes what the kernel is told unasked.
+    /// The descriptor for notifications to the kernel.
     pub(super) connection: Arc<OwnedFd>,
-    pub(super) agreement: Agreement,
+    pub(super) negotiated: Negotiated,
 }
 
-/// Numbers of open files: what may be done with one, in bits.
+/// Numbers of open files: the allowed operations, in bits.
 mod open_file {
     /// It can be written.
     pub(super) const WRITING: u64 = 1 << 0;
-    /// What is written goes around the kernel's cache.
+    /// Writes bypass the kernel's cache.
     pub(super) const GOING_AROUND: u64 = 1 << 1;
 }
 
@@ -66,23 +66,23 @@ fn writes(flags: u32) -> bool {
 }
 
 impl Dispatcher {
-    /// Answers a request.
+    /// Carries out a request.
     ///
     /// # Errors
-    /// What the program gets in place of an answer.
+    /// The error for the program in place of a reply.
     pub(super) fn dispatch(
         &self,
         request: &Request<'_>,
         to: &mut Reply<'_>,
-    ) -> Result<Outcome, Errno> {
+    ) -> Result<DispatchResult, Errno> {
         match request.header.opcode {
             opcode::LOOKUP => self.lookup(request, to)?,
             opcode::FORGET | opcode::BATCH_FORGET => {
-                // Nobody waits for an answer, nor for an error.
+                // The kernel waits neither for a reply nor for an error.
                 let _ = self.each_forgotten(request, |file, count| self.forget(file, count));
-                return Ok(Outcome::Silent);
+                return Ok(DispatchResult::NoReply);
             }
-            opcode::INTERRUPT | opcode::NOTIFY_REPLY => return Ok(Outcome::Silent),
+            opcode::INTERRUPT | opcode::NOTIFY_REPLY => return Ok(DispatchResult::NoReply),
             opcode::GETATTR => self.get_attr(request, to)?,
             opcode::STATX => to.put(&statx_out(&self.server.attributes(request.inode()?)?))?,
             opcode::SETATTR => self.set_attr(request, to)?,
@@ -91,14 +91,14 @@ impl Dispatcher {
                 let mut arguments = request.arguments();
                 let (name, target) = (arguments.name()?, arguments.name()?);
                 let caller = request.caller();
-                give(to, self.server.symlink(request.inode()?, name, target, caller)?)?;
+                put_entry(to, self.server.symlink(request.inode()?, name, target, caller)?)?;
             }
             opcode::MKNOD => {
                 let mut arguments = request.arguments();
                 let given: abi::MknodIn = arguments.take()?;
                 let (mode, device) = ((given.mode, given.umask), decode_device(given.rdev));
                 let (dir, caller) = (request.inode()?, request.caller());
-                give(to, self.server.make(dir, arguments.name()?, mode, device, caller)?)?;
+                put_entry(to, self.server.make(dir, arguments.name()?, mode, device, caller)?)?;
             }
             opcode::MKDIR => {
                 let mut arguments = request.arguments();
@@ -106,10 +106,10 @@ impl Dispatcher {
                 let mode = given.mode & 0o7777 | u32::from(FileType::Directory.mode());
                 let (dir, caller) = (request.inode()?, request.caller());
                 let mode = (mode, given.umask);
-                give(to, self.server.make(dir, arguments.name()?, mode, (0, 0), caller)?)?;
+                put_entry(to, self.server.make(dir, arguments.name()?, mode, (0, 0), caller)?)?;
             }
             opcode::UNLINK => {
-                self.news.removal();
+                self.space_events.removal();
                 self.server.unlink(request.inode()?, request.arguments().name()?)?;
             }
             opcode::RMDIR => self.server.rmdir(request.inode()?, request.arguments().name()?)?,
@@ -117,16 +117,16 @@ impl Dispatcher {
             opcode::LINK => {
                 let mut arguments = request.arguments();
                 let file = node(arguments.take::<u64>()?)?;
-                give(to, self.server.link(file, request.inode()?, arguments.name()?)?)?;
+                put_entry(to, self.server.link(file, request.inode()?, arguments.name()?)?)?;
             }
             opcode::OPEN => self.open(request, to)?,
             opcode::RELEASE => {
-                let _ending = self.news.ending();
+                let _ending = self.space_events.ending();
                 let released: abi::ReleaseIn = request.arguments().take()?;
                 let file = request.inode()?;
                 self.open_files.close(released.fh);
                 if writes(released.flags) && self.writers.leave(file) {
-                    self.unfit.take(file);
+                    self.writeback_errors.take(file);
                     self.server.last_writer_closed(file);
                 }
             }
@@ -165,7 +165,7 @@ impl Dispatcher {
                 let given: abi::FallocateIn = request.arguments().take()?;
                 let (mode, offset, len) = (given.mode, given.offset, given.length);
                 let (file, caller) = (request.inode()?, request.caller());
-                self.telling_of_lost_set_ids(file, || {
+                self.notifying_of_lost_set_ids(file, || {
                     self.server.fallocate(file, mode, offset, len, caller)
                 })?;
             }
@@ -177,40 +177,41 @@ impl Dispatcher {
                 to.put(&self.server.block_at(file, given.block, given.blocksize)?)?;
             }
             opcode::DESTROY => self.server.end(),
-            // FLUSH, OPENDIR and ACCESS among them: the kernel does without and does not ask again.
+            // FLUSH, OPENDIR and ACCESS among them: after ENOSYS the kernel does without and does
+            // not send them again.
             _ => return Err(Errno::NOSYS),
         }
-        Ok(Outcome::Answered)
+        Ok(DispatchResult::Reply)
     }
 
-    /// An answer did not reach the kernel, or was none: it does not hold what it would have got.
-    pub(super) fn take_back(&self, held: &[InodeNo]) {
-        for inode in held {
+    /// A reply did not reach the kernel, or was an error: its lookup counts are undone.
+    pub(super) fn undo_lookups(&self, inodes: &[InodeNo]) {
+        for inode in inodes {
             self.server.forget(*inode, 1);
         }
     }
 
     fn lookup(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         match self.server.lookup(request.inode()?, request.arguments().name()?)? {
-            Some(held) => give(to, held),
+            Some(entry) => put_entry(to, entry),
             None => to.put(&no_entry()),
         }
     }
 
     /// Gives holds of a file back that the kernel had.
     pub(super) fn forget(&self, file: InodeNo, count: u64) {
-        let _ending = self.news.ending();
+        let _ending = self.space_events.ending();
         self.server.forget(file, count);
     }
 
-    /// Has `forget` take what the kernel gives back: which files, and how many holds of each.
+    /// Calls `forget` with each file and count of a FORGET request.
     pub(super) fn each_forgotten(
         &self,
         request: &Request<'_>,
         mut forget: impl FnMut(InodeNo, u64),
     ) -> Result<(), Errno> {
         let mut forget = |number: u64, count| {
-            // The root is held by the mount itself.
+            // The root is entry by the mount itself.
             if let Some(inode) = inode_of(number).filter(|inode| *inode != InodeNo::ROOT) {
                 forget(inode, count);
             }
@@ -270,7 +271,7 @@ impl Dispatcher {
         };
         let from = (request.inode()?, arguments.name()?);
         let to = (node(to_dir)?, arguments.name()?);
-        self.news.removal();
+        self.space_events.removal();
         self.server.rename(from, to, (flags, request.caller()))
     }
 
@@ -283,7 +284,7 @@ impl Dispatcher {
         let file = request.inode()?;
         let open = || self.server.open(file, wanted, request.caller());
         let cached = if wanted.truncates && wanted.drops_set_ids {
-            self.telling_of_lost_set_ids(file, open)
+            self.notifying_of_lost_set_ids(file, open)
         } else {
             open()
         }?;
@@ -300,8 +301,9 @@ impl Dispatcher {
             appends: has(OFlags::APPEND),
             truncates: has(OFlags::TRUNC),
             drops_set_ids: false,
-            // Who may read too may map, and keeps the cache; O_DIRECT does without it anyhow.
-            hears_of_space: self.agreement.mixes_direct_and_cached
+            // A program that may read too may map, and uses the cache; O_DIRECT bypasses it in any
+            // case.
+            reports_space: self.negotiated.mixes_direct_and_cached
                 && open_flags(flags) & (OFlags::RWMODE | OFlags::DIRECT) == OFlags::WRONLY,
         }
     }
@@ -312,22 +314,22 @@ impl Dispatcher {
         let mode = given.mode & 0o7777 | u32::from(FileType::Regular.mode());
         let (dir, caller) = (request.inode()?, request.caller());
         let mode = (mode, given.umask);
-        let held = if request.header.opcode == opcode::TMPFILE {
-            self.news.removal();
+        let entry = if request.header.opcode == opcode::TMPFILE {
+            self.space_events.removal();
             self.server.make_tmpfile(dir, mode, caller)?
         } else {
             self.server.make(dir, arguments.name()?, mode, (0, 0), caller)?
         };
-        let file = held.attributes.inode;
+        let file = entry.attributes.inode;
         let wanted = self.opened_for(given.flags);
         if wanted.writes {
             self.writers.enter(file);
         }
-        give(to, held)?;
+        put_entry(to, entry)?;
         to.put(&self.opened(file, self.server.cached_when_made(file, wanted), wanted.writes))
     }
 
-    /// The answer to who opens a file.
+    /// The reply to an open.
     fn opened(&self, file: InodeNo, cached: Cached, writes: bool) -> abi::OpenOut {
         let writing = if writes { open_file::WRITING } else { 0 };
         let (open_flags, bits) = match cached {
@@ -375,7 +377,7 @@ impl Dispatcher {
                 let before = self.server.attributes(file)?.size;
                 let has_grown = || self.server.attributes(file).is_ok_and(|now| now.size > before);
                 self.write_all(file, given.offset, data, by).inspect_err(|_| {
-                    // The kernel does not ask how far: the next write to the end would miss it.
+                    // The kernel does not read the new size: the next append would miss it.
                     if has_grown() {
                         let cut = Change { size: Some(before), ..Change::default() };
                         let _ = self.server.change(file, &cut, caller);
@@ -388,10 +390,10 @@ impl Dispatcher {
         };
         let count = match by {
             WriteBy::Caller { drops_set_ids: true, .. } => {
-                self.telling_of_lost_set_ids(file, write)
+                self.notifying_of_lost_set_ids(file, write)
             }
             WriteBy::Caller { .. } => write(),
-            WriteBy::Cache => self.telling_of_space(file, write()),
+            WriteBy::Cache => self.recording_space_errors(file, write()),
         }?;
         let passes_cache = by != WriteBy::Cache && (is_direct || goes_around);
         if passes_cache && self.writers.are_cached(file) {
@@ -423,8 +425,8 @@ impl Dispatcher {
         (count, None)
     }
 
-    /// Writes all bytes. The kernel takes a short answer for a failure of the device; what ended it
-    /// is told instead.
+    /// Writes all bytes. The kernel takes a short reply for a failure of the device; so the error
+    /// that ended it is reported instead.
     fn write_all(
         &self,
         file: InodeNo,
@@ -438,10 +440,10 @@ impl Dispatcher {
         }
     }
 
-    /// Does what may take setuid and setgid from a file. The kernel, which goes by the mode that it
-    /// knows when the file is run, is told where it did, before the program goes on: that its
-    /// answer changes the mode it does not expect.
-    fn telling_of_lost_set_ids<T>(
+    /// Does work that may clear setuid and setgid of a file. The kernel uses its cached mode when
+    /// the file is run: it is notified if they were cleared, before the program continues. It does
+    /// not expect that its own reply changes the mode.
+    fn notifying_of_lost_set_ids<T>(
         &self,
         file: InodeNo,
         work: impl FnOnce() -> Result<T, Errno>,
@@ -449,21 +451,21 @@ impl Dispatcher {
         let before = self.server.set_ids(file)?;
         let done = work();
         if before != 0 && self.server.set_ids(file) != Ok(before) {
-            // Where the kernel does not know the file any more it asks anyhow.
+            // If the kernel no longer knows the file, it reads the attributes in any case.
             let _ = notice::forget_attributes(&self.connection, node_of(file));
         }
         done
     }
 
-    /// What the kernel's cache wrote of a file fitted or did not: then the next who writes is told.
-    fn telling_of_space<T>(&self, file: InodeNo, done: Result<T, Errno>) -> Result<T, Errno> {
+    /// Records whether data from the kernel's cache fitted: if not, the next writer gets the error.
+    fn recording_space_errors<T>(&self, file: InodeNo, done: Result<T, Errno>) -> Result<T, Errno> {
         match done {
             Err(errno) if wants_space(errno) => {
-                self.unfit.note(file, errno);
-                // Where the kernel does not know the file any more nobody writes.
+                self.writeback_errors.note(file, errno);
+                // If the kernel no longer knows the file, it has no writers.
                 let _ = notice::forget_attributes(&self.connection, node_of(file));
             }
-            _ => _ = self.unfit.take(file),
+            _ => _ = self.writeback_errors.take(file),
         }
         done
     }
@@ -471,10 +473,10 @@ impl Dispatcher {
     fn get_attr(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let given: abi::GetattrIn = request.arguments().take()?;
         let file = request.inode()?;
-        // Who asks without an open file wants to know, and does not write.
+        // A request without an open file is for information, not by a writer.
         if given.getattr_flags & abi::GETATTR_FH != 0
             && given.fh & open_file::WRITING != 0
-            && let Some(errno) = self.unfit.take(file)
+            && let Some(errno) = self.writeback_errors.take(file)
         {
             return Err(errno);
         }
@@ -498,7 +500,7 @@ impl Dispatcher {
 
     fn set_xattr(&self, request: &Request<'_>) -> Result<(), Errno> {
         let mut arguments = request.arguments();
-        let given = if self.agreement.has_long_setxattr {
+        let given = if self.negotiated.has_long_setxattr {
             arguments.take::<abi::SetXattrIn>()?
         } else {
             let abi::ShortSetXattrIn { size, flags } = arguments.take()?;
@@ -530,15 +532,17 @@ impl Dispatcher {
         self.server.list(request.inode()?, given.offset, |listing, listed| {
             // The kernel takes no hold of these two, nor of an entry without a number.
             let is_dot = matches!(&listed.name[..], b"." | b"..");
-            let held = if is_dot { None } else { listing.hold(listed.inode) };
-            let (kind, entry) = match &held {
-                Some(Held { attributes }) => (kind_of_mode(attributes.mode), entry_out(attributes)),
+            let looked_up = if is_dot { None } else { listing.look_up(listed.inode) };
+            let (kind, entry) = match &looked_up {
+                Some(LookedUp { attributes }) => {
+                    (kind_of_mode(attributes.mode), entry_out(attributes))
+                }
                 None => (kind_of(listed.file_type).unwrap_or_default(), abi::EntryOut::default()),
             };
             outcome = put_listed(to, given.size as usize, &listed, kind, Some(&entry));
-            match (&held, &outcome) {
-                (Some(_), Ok(true)) => to.hold(listed.inode),
-                (Some(_), _) => listing.let_go(listed.inode),
+            match (&looked_up, &outcome) {
+                (Some(_), Ok(true)) => to.count_lookup(listed.inode),
+                (Some(_), _) => listing.forget(listed.inode),
                 (None, _) => {}
             }
             outcome == Ok(true)
@@ -555,7 +559,7 @@ impl Dispatcher {
         to.put_bytes(&answer[..answer.len().min(given.out_size as usize)])
     }
 
-    fn seek(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<Outcome, Errno> {
+    fn seek(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<DispatchResult, Errno> {
         let given: abi::LseekIn = request.arguments().take()?;
         let file = request.inode()?;
         let wanted = match given.whence {
@@ -565,16 +569,16 @@ impl Dispatcher {
         };
         if !self.writers.has(file) {
             to.put(&self.server.seek(file, wanted)?)?;
-            return Ok(Outcome::Answered);
+            return Ok(DispatchResult::Reply);
         }
-        Ok(Outcome::AfterCache(wanted))
+        Ok(DispatchResult::AfterWriteback(wanted))
     }
 
     fn copy(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let given: abi::CopyIn = request.arguments().take()?;
         let from = (request.inode()?, given.off_in);
         let target = (node(given.nodeid_out)?, given.off_out);
-        let count = self.telling_of_lost_set_ids(target.0, || {
+        let count = self.notifying_of_lost_set_ids(target.0, || {
             self.server.copy(from, target, given.len, request.caller())
         })?;
         if request.header.opcode == opcode::COPY_FILE_RANGE_64 {
@@ -625,13 +629,13 @@ pub(super) fn is_long(request: &Request<'_>) -> bool {
 }
 
 /// An entry of which the kernel has a hold now.
-fn give(to: &mut Reply<'_>, held: Held) -> Result<(), Errno> {
-    to.put(&entry_out(&held.attributes))?;
-    to.hold(held.attributes.inode);
+fn put_entry(to: &mut Reply<'_>, entry: LookedUp) -> Result<(), Errno> {
+    to.put(&entry_out(&entry.attributes))?;
+    to.count_lookup(entry.attributes.inode);
     Ok(())
 }
 
-/// `getxattr` and `listxattr` ask for the length first.
+/// `getxattr` and `listxattr` first request the length.
 fn put_sized(to: &mut Reply<'_>, bytes: &[u8], room: u32) -> Result<(), Errno> {
     match room {
         // Values and lists of names are bounded far below 4 GiB.
@@ -641,24 +645,24 @@ fn put_sized(to: &mut Reply<'_>, bytes: &[u8], room: u32) -> Result<(), Errno> {
     }
 }
 
-/// What is a matter of choice.
+/// Options of INIT.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Wishes {
+pub(super) struct InitOptions {
     /// Rings are there, should the kernel offer them.
     pub(super) rings: bool,
-    /// Its cache keeps what programs write.
+    /// The kernel's cache keeps written data.
     pub(super) writeback_cache: bool,
 }
 
-/// What was agreed on with the kernel.
+/// The result of INIT.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Agreement {
+pub(super) struct Negotiated {
     /// SETXATTR has its longer form.
     pub(super) has_long_setxattr: bool,
     /// Requests come by rings.
     pub(super) has_rings: bool,
-    /// The kernel's cache keeps what programs write, and stays right where an open file goes around
-    /// it (Linux 6.6).
+    /// The kernel's cache keeps written data, and stays valid when an open file bypasses it (Linux
+    /// 6.6).
     pub(super) mixes_direct_and_cached: bool,
 }
 
@@ -667,16 +671,16 @@ pub(super) struct Agreement {
 const BACKGROUND: u16 = 64;
 const CONGESTED: u16 = 48;
 
-/// Answers INIT: what both sides can.
+/// Answers INIT: negotiates the features of both sides.
 ///
 /// # Errors
-/// The kernel speaks another protocol.
-pub(super) fn agree(
+/// The kernel's protocol is too old.
+pub(super) fn negotiate(
     request: &Request<'_>,
     server: &Server,
-    wishes: Wishes,
+    options: InitOptions,
     to: &mut Reply<'_>,
-) -> io::Result<Agreement> {
+) -> io::Result<Negotiated> {
     use abi::init;
     let refused = |why: &str| io::Error::new(io::ErrorKind::Unsupported, why.to_owned());
     let mut arguments = request.arguments();
@@ -687,8 +691,8 @@ pub(super) fn agree(
     let has_more = u64::from(given.flags) & init::INIT_EXT != 0;
     let flags2 = if has_more { arguments.take::<u32>().unwrap_or(0) } else { 0 };
     let offered = u64::from(given.flags) | u64::from(flags2) << 32;
-    // Not READDIRPLUS_AUTO: where a directory is read to its end before anything is done to its
-    // files, all but the first would be asked for by name.
+    // Not READDIRPLUS_AUTO: if a directory is read to its end before its files are used, all but
+    // the first would need a LOOKUP each.
     let mut wanted = init::ASYNC_READ
         | init::ATOMIC_O_TRUNC
         | init::EXPORT_SUPPORT
@@ -708,10 +712,10 @@ pub(super) fn agree(
     if server.has_acls() {
         wanted |= init::POSIX_ACL;
     }
-    if wishes.writeback_cache {
+    if options.writeback_cache {
         wanted |= init::WRITEBACK_CACHE;
     }
-    if wishes.rings {
+    if options.rings {
         wanted |= init::OVER_IO_URING;
     }
     // One that the kernel lacks is done without: all are matters of speed, but for lists, which it
@@ -731,7 +735,7 @@ pub(super) fn agree(
         ..abi::InitOut::default()
     };
     to.put(&answer).map_err(io::Error::from)?;
-    Ok(Agreement {
+    Ok(Negotiated {
         has_long_setxattr: agreed & init::SETXATTR_EXT != 0,
         has_rings: agreed & init::OVER_IO_URING != 0,
         mixes_direct_and_cached: [init::WRITEBACK_CACHE, init::DIRECT_IO_ALLOW_MMAP]

@@ -10,9 +10,9 @@ use super::message::Reply;
 use crate::attr::{Attributes, decode_device, node_of};
 use crate::server::Listed;
 
-/// How long the kernel may keep names and attributes, in seconds: nobody else changes the volume.
+/// Seconds that the kernel may cache names and attributes: no other process changes the volume.
 const FOREVER: u64 = 365 * 24 * 60 * 60;
-/// What STATX tells: the basic figures and the birth (linux/stat.h).
+/// The fields of STATX: the basic ones and the birth time (linux/stat.h).
 const STATX_BASIC_STATS: u32 = 0x7ff;
 const STATX_BTIME: u32 = 0x800;
 /// Bits that the type is shifted by in a mode, and an entry's kind is not.
@@ -54,7 +54,7 @@ pub(super) fn entry_out(attributes: &Attributes) -> EntryOut {
     }
 }
 
-/// That there is no such name, which the kernel keeps.
+/// A negative entry, which the kernel caches.
 pub(super) fn no_entry() -> EntryOut {
     EntryOut { entry_valid: FOREVER, attr_valid: FOREVER, ..EntryOut::default() }
 }
@@ -106,8 +106,8 @@ pub(super) fn kind_of_mode(mode: u16) -> u32 {
     u32::from(mode) >> TYPE_SHIFT
 }
 
-/// An entry for READDIR, or with `entry` for READDIRPLUS; `false` where it does not fit into an
-/// answer of `limit` bytes.
+/// An entry for READDIR, or with `entry` for READDIRPLUS; `false` if it does not fit into a reply
+/// of `limit` bytes.
 pub(super) fn put_listed(
     reply: &mut Reply<'_>,
     limit: usize,

@@ -1,46 +1,46 @@
 //! Requests that would change a frozen volume.
 //!
-//! Each would keep a thread until the volume thaws, and none would be left to hear that it may. So
-//! they are put off, and a thread apart answers them, one after the other, once changes go on.
+//! Each would occupy a thread until the volume thaws, and none would be left for the thaw. So they
+//! are deferred, and a separate thread answers them, one after the other, after the thaw.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
 
 use rustix::io::Errno;
 
-use super::defer::{Reason, Verdict, judge};
+use super::deferred::DeferredRequest;
 use super::dispatch::Dispatcher;
-use super::later::Later;
+use super::handle::{Disposition, Reason, handle};
 use super::message::ReplyBuffer;
 
-/// Answers such requests until nobody reads any more. One that finds no space goes to those that
-/// wait for some, by `space`.
-pub(super) fn answer_when_thawed(
+/// Answers such requests until the senders are gone. One that finds no space goes to the queue
+/// `space`.
+pub(super) fn reply_when_thawed(
     dispatcher: &Dispatcher,
-    jobs: &Receiver<Later>,
-    space: &SyncSender<Later>,
+    jobs: &Receiver<DeferredRequest>,
+    space: &SyncSender<DeferredRequest>,
 ) {
     let mut buffer = ReplyBuffer::new();
-    for later in jobs {
-        let (verdict, len) = loop {
+    for deferred in jobs {
+        let (disposition, len) = loop {
             drop(dispatcher.server.wait_for_change());
             let mut reply = buffer.reply();
-            match judge(dispatcher, &later.request(), &mut reply) {
-                // Frozen once more.
-                Verdict::Later(Reason::Frozen) => {}
-                verdict => break (verdict, reply.len()),
+            match handle(dispatcher, &deferred.request(), &mut reply) {
+                // Frozen again.
+                Disposition::Defer(Reason::Frozen) => {}
+                disposition => break (disposition, reply.len()),
             }
         };
-        let (later, outcome) = match verdict {
-            Verdict::Later(Reason::Space(errno)) => match space.try_send(later) {
+        let (deferred, outcome) = match disposition {
+            Disposition::Defer(Reason::Space(errno)) => match space.try_send(deferred) {
                 Ok(()) => continue,
-                Err(TrySendError::Full(later) | TrySendError::Disconnected(later)) => {
-                    (later, Err(errno))
+                Err(TrySendError::Full(deferred) | TrySendError::Disconnected(deferred)) => {
+                    (deferred, Err(errno))
                 }
             },
-            Verdict::Answer(outcome) => (later, outcome),
-            // Changes are answered, and look for no holes.
-            Verdict::Silent | Verdict::Later(_) => (later, Err(Errno::IO)),
+            Disposition::Reply(outcome) => (deferred, outcome),
+            // Changes get a reply, and are no SEEK_HOLE.
+            Disposition::NoReply | Disposition::Defer(_) => (deferred, Err(Errno::IO)),
         };
-        later.answer(dispatcher, outcome, len, &mut buffer);
+        deferred.answer(dispatcher, outcome, len, &mut buffer);
     }
 }

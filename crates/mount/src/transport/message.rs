@@ -1,4 +1,4 @@
-//! A request as it came, and the answer that is put together.
+//! A request as received, and the reply under construction.
 //!
 //! Both lie in buffers, placed so that what is written or read of a file starts at a page: the
 //! kernel and the device move whole pages then.
@@ -18,9 +18,9 @@ use crate::server::Caller;
 const PAGE: usize = 4096;
 const IN_HEADER: usize = size_of::<InHeader>();
 const OUT_HEADER: usize = size_of::<OutHeader>();
-/// Where a request starts, so that what WRITE carries starts at a page.
+/// Offset of a request: the payload of WRITE then starts at a page.
 const REQUEST_AT: usize = PAGE - IN_HEADER - size_of::<WriteIn>();
-/// Where an answer starts, so that what READ gives starts at a page.
+/// Offset of a reply: the payload of READ then starts at a page.
 const REPLY_AT: usize = PAGE - OUT_HEADER;
 
 /// Room for requests.
@@ -29,8 +29,7 @@ pub(super) struct RequestBuffer(AlignedBuffer);
 
 impl RequestBuffer {
     pub(super) fn new() -> Self {
-        // The kernel wants room for a message of its largest size, with a page for what goes before
-        // it.
+        // The kernel requires room for a message of its largest size, with a page for the headers.
         Self(AlignedBuffer::new(PAGE + MAX_REQUEST as usize + PAGE, PAGE))
     }
 
@@ -42,11 +41,11 @@ impl RequestBuffer {
     /// The request of `len` bytes that the kernel put there.
     ///
     /// # Errors
-    /// It is shorter than it says, which no kernel does.
+    /// It is shorter than its header's length, which no kernel sends.
     pub(super) fn request(&self, len: usize) -> Result<Request<'_>, Errno> {
         let bytes = self.0.get(REQUEST_AT..REQUEST_AT + len).ok_or(Errno::IO)?;
         let (header, _) = InHeader::read_from_prefix(bytes).map_err(|_| Errno::IO)?;
-        // What follows the arguments extends the protocol, in ways that were not agreed on.
+        // Bytes after the arguments belong to protocol extensions that were not negotiated.
         let extensions = usize::from(header.total_extlen) * 8;
         let end = (header.len as usize).checked_sub(extensions).ok_or(Errno::IO)?;
         let rest = bytes.get(IN_HEADER..end).ok_or(Errno::IO)?;
@@ -106,7 +105,7 @@ pub(super) fn node(number: u64) -> Result<InodeNo, Errno> {
     inode_of(number).ok_or(Errno::STALE)
 }
 
-/// What follows a request's header, taken from the front.
+/// The arguments of a request, taken from the front.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arguments<'a> {
     /// The first, where it lies apart.
@@ -140,41 +139,40 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Room for answers.
+/// A buffer for replies.
 #[derive(Debug)]
 pub(super) struct ReplyBuffer {
     buffer: AlignedBuffer,
-    held: Vec<InodeNo>,
+    looked_up: Vec<InodeNo>,
 }
 
 impl ReplyBuffer {
     pub(super) fn new() -> Self {
         let buffer = AlignedBuffer::new(PAGE + MAX_REQUEST as usize, PAGE);
-        Self { buffer, held: Vec::new() }
+        Self { buffer, looked_up: Vec::new() }
     }
 
-    /// A new answer, in this room.
+    /// A new reply in this buffer.
     pub(super) fn reply(&mut self) -> Reply<'_> {
-        Reply::over(&mut self.buffer[PAGE..], &mut self.held)
+        Reply::over(&mut self.buffer[PAGE..], &mut self.looked_up)
     }
 
-    /// A new answer whose bytes go elsewhere.
+    /// A new reply whose bytes go elsewhere.
     pub(super) fn reply_into<'b>(&'b mut self, room: &'b mut [u8]) -> Reply<'b> {
-        Reply::over(room, &mut self.held)
+        Reply::over(room, &mut self.looked_up)
     }
 
-    /// The first `len` bytes of the answer.
+    /// The first `len` bytes of the reply.
     pub(super) fn content(&self, len: usize) -> &[u8] {
         &self.buffer[PAGE..PAGE + len]
     }
 
-    /// What the kernel holds once more when it has got the answer.
-    pub(super) fn held(&self) -> &[InodeNo] {
-        &self.held
+    /// Files whose lookup count the kernel increments when it gets the reply.
+    pub(super) fn looked_up(&self) -> &[InodeNo] {
+        &self.looked_up
     }
 
-    /// The whole message: an answer of `len` bytes to the request `unique`, or an error in its
-    /// place.
+    /// The whole message: a reply of `len` bytes to the request `unique`, or an error in its place.
     pub(super) fn message(&mut self, unique: u64, outcome: Result<(), Errno>, len: usize) -> &[u8] {
         let whole: Range<usize> = REPLY_AT..PAGE + outcome.map_or(0, |()| len);
         // A message is at most a little over MAX_REQUEST bytes.
@@ -185,40 +183,40 @@ impl ReplyBuffer {
 }
 
 impl OutHeader {
-    /// Before an answer or, in its place, an error; `len` bytes with itself.
+    /// The header of a reply or of an error; `len` includes it.
     pub(super) fn new(unique: u64, outcome: Result<(), Errno>, len: u32) -> Self {
         Self { len, error: outcome.map_or_else(|errno| -errno.raw_os_error(), |()| 0), unique }
     }
 }
 
-/// An answer that is put together.
+/// A reply under construction.
 #[derive(Debug)]
 pub(super) struct Reply<'b> {
     room: &'b mut [u8],
     len: usize,
-    /// Files that the kernel holds once more when it has got the answer.
-    held: &'b mut Vec<InodeNo>,
+    /// Files whose lookup count the kernel increments when it gets the reply.
+    looked_up: &'b mut Vec<InodeNo>,
 }
 
 impl<'b> Reply<'b> {
-    fn over(room: &'b mut [u8], held: &'b mut Vec<InodeNo>) -> Self {
-        held.clear();
-        Self { room, len: 0, held }
+    fn over(room: &'b mut [u8], looked_up: &'b mut Vec<InodeNo>) -> Self {
+        looked_up.clear();
+        Self { room, len: 0, looked_up }
     }
 
     /// Starts over.
     pub(super) fn clear(&mut self) {
         self.len = 0;
-        self.held.clear();
+        self.looked_up.clear();
     }
 
-    /// Room for `len` bytes behind what is there, as many of them as there can be.
+    /// The free part after the present bytes, at most `len` bytes.
     pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
         let end = self.room.len().min(self.len + len);
         &mut self.room[self.len..end]
     }
 
-    /// So many bytes were put into the room.
+    /// Adds `len` bytes that were written into the free part.
     pub(super) fn advance(&mut self, len: usize) {
         self.len += len;
     }
@@ -242,9 +240,9 @@ impl<'b> Reply<'b> {
         self.len
     }
 
-    /// Notes that the answer gives the kernel another hold of a file.
-    pub(super) fn hold(&mut self, inode: InodeNo) {
-        self.held.push(inode);
+    /// Records that the reply increments the lookup count of a file.
+    pub(super) fn count_lookup(&mut self, inode: InodeNo) {
+        self.looked_up.push(inode);
     }
 }
 
@@ -290,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_tells_its_length_or_an_error_alone() {
+    fn a_reply_has_its_length_or_an_error_alone() {
         let mut buffer = ReplyBuffer::new();
         let mut reply = buffer.reply();
         reply.put_bytes(b"four").expect("room");

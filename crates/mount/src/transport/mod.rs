@@ -1,33 +1,33 @@
-//! How requests come in and answers go out. The server does not know.
+//! How requests and replies are carried. The server does not depend on it.
 //!
-//! They are read from `/dev/fuse` and written there ([`readers`] says by whom), or, where the
-//! kernel offers it, come and go by [`ring`]s.
+//! They are read from `/dev/fuse` and written there (see [`readers`]), or, if the kernel offers it,
+//! carried by [`ring`]s.
 //!
 //! [`Fuse`] reads the kernel's messages itself: no crate knows those for files without names,
-//! `syncfs`, `statx` and the removal of setuid, nor places what files hold at pages.
+//! `syncfs`, `statx` and the removal of setuid, nor aligns file data to pages.
 
 mod abi;
-mod awake;
 mod changes;
 mod clone;
 mod control;
-mod defer;
+mod cpu_latency;
+mod deferred;
 mod dispatch;
 mod encode;
-mod forgotten;
+mod forget_batch;
 mod frozen;
-mod later;
+mod handle;
 mod message;
-mod news;
 mod notice;
 mod open_files;
 mod readers;
 mod ring;
 mod seek;
 mod space;
+mod space_events;
 mod stale;
 mod threads;
-mod unfit;
+mod writeback_errors;
 mod writers;
 
 use std::io;
@@ -42,33 +42,33 @@ use rustix::io::Errno;
 
 use crate::server::Server;
 use abi::opcode;
-use defer::{Verdict, judge};
-use dispatch::{Agreement, Dispatcher, Wishes, agree, is_long};
-use forgotten::Forgotten;
-use frozen::answer_when_thawed;
-use later::{Deputies, Later, send};
+use deferred::{DeferQueues, DeferredRequest, send};
+use dispatch::{Dispatcher, InitOptions, Negotiated, is_long, negotiate};
+use forget_batch::ForgetBatch;
+use frozen::reply_when_thawed;
+use handle::{Disposition, handle};
 use message::{OwnedRequest, ReplyBuffer, RequestBuffer};
-use news::News;
 use open_files::OpenFiles;
 use readers::{Reader, Readers};
-use seek::answer_seeks;
-use space::answer_when_there_is_space;
+use seek::reply_to_seeks;
+use space::reply_when_space_is_free;
+use space_events::SpaceEvents;
 use stale::{Stale, drop_stale};
 use threads::{spawn, spawn_loop};
-use unfit::Unfit;
+use writeback_errors::WritebackErrors;
 use writers::Writers;
 
-pub(crate) use awake::Awake;
 pub(crate) use clone::FUSE_DEVICE;
 pub(crate) use control::{
     EXTANT_IOC_FREEZE, EXTANT_IOC_SHUTDOWN, EXTANT_IOC_THAW, freeze, shutdown, thaw,
 };
+pub(crate) use cpu_latency::CpuLatencyRequest;
 pub(crate) use ring::Rings;
 
 /// A connection to a mount.
 pub trait Transport {
-    /// Agrees with the kernel on what both can, and answers requests on `threads` threads from then
-    /// on, until the mount is gone.
+    /// Negotiates with the kernel, and answers requests on `threads` threads from then on, until
+    /// the mount is gone.
     ///
     /// # Errors
     /// The kernel did not agree, or no thread could be started.
@@ -82,32 +82,33 @@ pub struct Fuse {
     pub connection: OwnedFd,
     /// Every thread gets a descriptor of its own, for which `/dev/fuse` is opened again.
     pub clones: bool,
-    /// The kernel's cache may keep what programs write.
+    /// The kernel's cache may keep written data.
     pub writeback_cache: bool,
     /// Processors that this process may use.
     pub processors: usize,
-    /// Rings by which requests may come.
+    /// Rings for requests.
     pub(crate) rings: Option<Rings>,
-    /// Idle processors that are kept awake while requests come.
-    pub(crate) awake: Option<Awake>,
+    /// The request for a low CPU latency while requests come.
+    pub(crate) cpu_latency: Option<CpuLatencyRequest>,
 }
 
 impl Transport for Fuse {
     fn start(self, server: Arc<Server>, threads: usize) -> io::Result<JoinHandle<io::Result<()>>> {
-        let wishes = Wishes { rings: self.rings.is_some(), writeback_cache: self.writeback_cache };
-        let Some(agreement) = meet(&self.connection, &server, wishes)? else {
+        let options =
+            InitOptions { rings: self.rings.is_some(), writeback_cache: self.writeback_cache };
+        let Some(negotiated) = handshake(&self.connection, &server, options)? else {
             return thread::Builder::new().spawn(|| Ok(()));
         };
         let first = Arc::new(self.connection);
         let dispatcher = Arc::new(Dispatcher {
             server,
             writers: Writers::default(),
-            news: News::default(),
-            unfit: Unfit::default(),
+            space_events: SpaceEvents::default(),
+            writeback_errors: WritebackErrors::default(),
             open_files: OpenFiles::default(),
             stale: Stale::default(),
             connection: first.clone(),
-            agreement,
+            negotiated,
         });
         let (seeks, seek_jobs) = channel();
         let (space, space_jobs) = sync_channel(space::MOST);
@@ -115,25 +116,24 @@ impl Transport for Fuse {
         let mut others = Vec::new();
         let (for_frozen, then) = (dispatcher.clone(), space.clone());
         others.push(spawn("fuse-frozen", move || {
-            answer_when_thawed(&for_frozen, &frozen_jobs, &then)
+            reply_when_thawed(&for_frozen, &frozen_jobs, &then)
         })?);
-        let deputies = Deputies { space, seeks, frozen };
+        let queues = DeferQueues { space, seeks, frozen };
         let for_seeks = dispatcher.clone();
-        others.push(spawn("fuse-seek", move || answer_seeks(&for_seeks, &seek_jobs))?);
+        others.push(spawn("fuse-seek", move || reply_to_seeks(&for_seeks, &seek_jobs))?);
         let for_space = dispatcher.clone();
-        others.push(spawn("fuse-space", move || {
-            answer_when_there_is_space(&for_space, &space_jobs)
-        })?);
+        others
+            .push(spawn("fuse-space", move || reply_when_space_is_free(&for_space, &space_jobs))?);
         let for_stale = dispatcher.clone();
         others.push(spawn("fuse-stale", move || {
             drop_stale(&for_stale.stale, &for_stale.connection);
         })?);
         let (ended, ends) = channel();
         let mut count = 0;
-        let rings = self.rings.filter(|_| agreement.has_rings);
+        let rings = self.rings.filter(|_| negotiated.has_rings);
         let (readers, are_own, clones) = match &rings {
             // Little is left to be read.
-            Some(_) => (READERS_BESIDE_RINGS, false, false),
+            Some(_) => (READERS_WITH_RINGS, false, false),
             None => (threads, true, self.clones),
         };
         let (connections, are_own) = connections(first, readers, are_own, clones);
@@ -141,20 +141,20 @@ impl Transport for Fuse {
         let readers = Arc::new(Readers::new(if are_own { 1 } else { readers }, self.processors));
         if let Some(rings) = rings {
             let served_by = (threads, &readers);
-            count += rings.start(&dispatcher, &deputies, served_by, (&ended, &mut others))?;
+            count += rings.start(&dispatcher, &queues, served_by, (&ended, &mut others))?;
         }
         for connection in connections {
-            let (dispatcher, deputies) = (dispatcher.clone(), deputies.clone());
+            let (dispatcher, queues) = (dispatcher.clone(), queues.clone());
             let readers = readers.clone();
-            let read = move || serve(&dispatcher, &connection, &readers, are_own, &deputies);
+            let read = move || serve(&dispatcher, &connection, &readers, are_own, &queues);
             spawn_loop("fuse", &ended, read)?;
             count += 1;
         }
-        others.push(spawn("fuse-watch", move || readers.watch(self.awake))?);
-        drop((deputies, ended));
+        others.push(spawn("fuse-watch", move || readers.watch(self.cpu_latency))?);
+        drop((queues, ended));
         spawn("fuse-end", move || {
             for _ in 0..count {
-                // One that failed leaves requests that nobody answers: it is over, whatever the
+                // A failed thread leaves requests without a reply: the mount ends, whatever the
                 // others do.
                 ends.recv().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))?;
             }
@@ -165,8 +165,8 @@ impl Transport for Fuse {
     }
 }
 
-/// Threads that read from `/dev/fuse` where most requests come by rings.
-const READERS_BESIDE_RINGS: usize = 2;
+/// Threads that read from `/dev/fuse` if most requests come by rings.
+const READERS_WITH_RINGS: usize = 2;
 
 fn joined<T>(thread: JoinHandle<T>) -> io::Result<T> {
     thread.join().map_err(|_| io::Error::other("a thread panicked"))
@@ -196,7 +196,11 @@ fn connections(
 }
 
 /// The first request: INIT. `None` when the mount has gone already.
-fn meet(connection: &OwnedFd, server: &Server, wishes: Wishes) -> io::Result<Option<Agreement>> {
+fn handshake(
+    connection: &OwnedFd,
+    server: &Server,
+    options: InitOptions,
+) -> io::Result<Option<Negotiated>> {
     let (mut buffer, mut answer) = (RequestBuffer::new(), ReplyBuffer::new());
     let Some(len) = next(connection, &mut buffer)? else { return Ok(None) };
     let request = buffer.request(len)?;
@@ -204,10 +208,10 @@ fn meet(connection: &OwnedFd, server: &Server, wishes: Wishes) -> io::Result<Opt
         return Err(io::Error::other("FUSE did not begin with INIT"));
     }
     let mut reply = answer.reply();
-    let agreement = agree(&request, server, wishes, &mut reply)?;
+    let negotiated = negotiate(&request, server, options, &mut reply)?;
     let len = reply.len();
     rustix::io::write(connection, answer.message(request.header.unique, Ok(()), len))?;
-    Ok(Some(agreement))
+    Ok(Some(negotiated))
 }
 
 /// Waits for a request: its length, or `None` when the mount has gone.
@@ -223,20 +227,20 @@ fn next(connection: &OwnedFd, buffer: &mut RequestBuffer) -> io::Result<Option<u
     }
 }
 
-/// How long a thread looks for the next request before it sleeps.
-const LOOK: Duration = Duration::from_micros(100);
-/// After so many looks in vain only each so many-th is made.
-const VAIN_LOOKS: u32 = 16;
-const RARE_LOOK: u32 = 64;
-/// So many requests that were there at once, one after the other, are work for another thread, if a
-/// processor is left for it.
-const PILE: u32 = 8;
+/// How long a thread polls for the next request before it sleeps.
+const POLL: Duration = Duration::from_micros(100);
+/// After this many polls without a request only each nth is made.
+const VAIN_POLLS: u32 = 16;
+const RARE_POLL: u32 = 64;
+/// Number of requests that were found at once, one after the other, after which another thread is
+/// called, if a processor is left for it.
+const BURST: u32 = 8;
 /// Where they took longer, the thread did not work but waited.
-const SLOW_PILE: Duration = Duration::from_micros(250);
+const SLOW_BURST: Duration = Duration::from_micros(250);
 
-/// What a thread finds when it looks for a request.
-enum Found {
-    /// One of so many bytes.
+/// The result of reading.
+enum ReadResult {
+    /// A request of `len` bytes.
     Request {
         len: usize,
         /// It was there already.
@@ -244,7 +248,7 @@ enum Found {
         /// The thread slept before it came.
         slept: bool,
     },
-    /// None, and others look as well.
+    /// None, and other threads poll as well.
     Nothing,
     /// The mount has gone.
     End,
@@ -254,54 +258,58 @@ enum Found {
 struct Source<'a> {
     connection: &'a OwnedFd,
     readers: &'a Readers,
-    /// Nobody else reads from it, so that it may look without waiting.
+    /// No other thread reads from it, so it may poll without blocking.
     is_own: bool,
     waits: bool,
-    /// Looks in vain since the last that was not.
+    /// Polls without a request since the last success.
     vain: u32,
 }
 
 impl Source<'_> {
-    /// Finds a request; where none is there, `meanwhile` is done before anybody sleeps.
-    fn find(&mut self, buffer: &mut RequestBuffer, meanwhile: impl FnOnce()) -> io::Result<Found> {
+    /// Reads a request; without any, calls `before_sleep` before the thread sleeps.
+    fn find(
+        &mut self,
+        buffer: &mut RequestBuffer,
+        before_sleep: impl FnOnce(),
+    ) -> io::Result<ReadResult> {
         self.readers.starts_reading();
         if self.is_own {
             self.set_waiting(false)?;
             let (mut started, mut at_once) = (None, true);
-            let is_worth_it = self.vain < VAIN_LOOKS || self.vain.is_multiple_of(RARE_LOOK);
-            let look = if is_worth_it { LOOK } else { Duration::ZERO };
+            let is_worth_it = self.vain < VAIN_POLLS || self.vain.is_multiple_of(RARE_POLL);
+            let poll = if is_worth_it { POLL } else { Duration::ZERO };
             loop {
                 match rustix::io::read(self.connection, buffer.room()) {
                     Ok(len) => {
                         self.vain = 0;
-                        return Ok(Found::Request { len, at_once, slept: false });
+                        return Ok(ReadResult::Request { len, at_once, slept: false });
                     }
                     // A request that was taken back while it was read; a signal; nothing there.
                     Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                    Err(Errno::NODEV) => return Ok(Found::End),
+                    Err(Errno::NODEV) => return Ok(ReadResult::End),
                     Err(errno) => return Err(errno.into()),
                 }
                 at_once = false;
-                if started.get_or_insert_with(Instant::now).elapsed() >= look {
+                if started.get_or_insert_with(Instant::now).elapsed() >= poll {
                     break;
                 }
-                // Who asks next may wait for this very processor.
+                // The next caller may wait for this very processor.
                 thread::yield_now();
             }
             self.vain = self.vain.wrapping_add(1);
-            // It may take long: the watch must see that nobody looks.
+            // It may take long: the watch must see that this thread does not poll.
             self.readers.stops_reading();
-            meanwhile();
+            before_sleep();
             self.readers.starts_reading();
-            if self.readers.may_go() {
+            if self.readers.may_leave() {
                 self.readers.stops_reading();
-                return Ok(Found::Nothing);
+                return Ok(ReadResult::Nothing);
             }
             self.set_waiting(true)?;
         }
         Ok(match next(self.connection, buffer)? {
-            Some(len) => Found::Request { len, at_once: false, slept: true },
-            None => Found::End,
+            Some(len) => ReadResult::Request { len, at_once: false, slept: true },
+            None => ReadResult::End,
         })
     }
 
@@ -317,14 +325,14 @@ impl Source<'_> {
 
 /// Requests that were there at once, one after the other.
 #[derive(Default)]
-struct Pile {
+struct Burst {
     height: u32,
     since: Option<Instant>,
 }
 
-impl Pile {
-    /// One more comes, or the first after a moment without any; how long the last ones took when
-    /// there are enough.
+impl Burst {
+    /// Counts one more request, or the first after a moment without any; returns the time of the
+    /// last ones if there are enough.
     fn grows(&mut self, at_once: bool) -> Option<Duration> {
         if !at_once {
             *self = Self::default();
@@ -332,7 +340,7 @@ impl Pile {
         }
         let since = *self.since.get_or_insert_with(Instant::now);
         self.height += 1;
-        (self.height > PILE).then(|| {
+        (self.height > BURST).then(|| {
             *self = Self::default();
             since.elapsed()
         })
@@ -345,57 +353,58 @@ fn serve(
     connection: &Arc<OwnedFd>,
     readers: &Readers,
     is_own: bool,
-    deputies: &Deputies,
+    queues: &DeferQueues,
 ) -> io::Result<()> {
     let _reader = Reader(readers);
     let mut source = Source { connection, readers, is_own, waits: true, vain: 0 };
     let (mut buffer, mut answer) = (RequestBuffer::new(), ReplyBuffer::new());
-    let mut forgotten = Forgotten::default();
+    let mut forgotten = ForgetBatch::default();
     while readers.wait() {
-        let mut pile = Pile::default();
+        let mut burst = Burst::default();
         loop {
-            let meanwhile = || forgotten.let_go(dispatcher);
-            let (len, at_once, slept) = match source.find(&mut buffer, meanwhile)? {
-                Found::Request { len, at_once, slept } => (len, at_once, slept),
-                Found::Nothing => break,
-                Found::End => return Ok(()),
+            let before_sleep = || forgotten.drop_all(dispatcher);
+            let (len, at_once, slept) = match source.find(&mut buffer, before_sleep)? {
+                ReadResult::Request { len, at_once, slept } => (len, at_once, slept),
+                ReadResult::Nothing => break,
+                ReadResult::End => return Ok(()),
             };
             let request = buffer.request(len)?;
             readers.has_read(request.header.pid, slept);
-            // Of those who only look before they sleep, so that all is given back in the end.
+            // Only threads that poll before they sleep, so that all counts are dropped in the end.
             if is_own && forgotten.take(dispatcher, &request) {
                 continue;
             }
             let is_long = is_long(&request);
-            match pile.grows(at_once) {
+            match burst.grows(at_once) {
                 _ if at_once && is_long => readers.call(),
-                Some(took) if took >= SLOW_PILE => readers.call(),
+                Some(took) if took >= SLOW_BURST => readers.call(),
                 Some(_) => readers.call_to_work(),
                 None => {}
             }
             if is_long {
-                forgotten.let_go(dispatcher);
+                forgotten.drop_all(dispatcher);
             }
             let is_away = is_long && is_own && readers.are_several();
             if is_away {
-                readers.go();
+                readers.leave_for_work();
             }
             let mut reply = answer.reply();
-            let verdict = judge(dispatcher, &request, &mut reply);
+            let disposition = handle(dispatcher, &request, &mut reply);
             let len = reply.len();
-            match verdict {
-                Verdict::Answer(outcome) => {
+            match disposition {
+                Disposition::Reply(outcome) => {
                     let unique = request.header.unique;
                     send(dispatcher, connection, unique, outcome, len, &mut answer);
                 }
-                Verdict::Silent => {}
-                Verdict::Later(reason) => {
-                    let later = Later::Read(OwnedRequest::of(&request), connection.clone());
-                    deputies.put_off(dispatcher, later, reason, &mut answer);
+                Disposition::NoReply => {}
+                Disposition::Defer(reason) => {
+                    let deferred =
+                        DeferredRequest::Read(OwnedRequest::of(&request), connection.clone());
+                    queues.defer(dispatcher, deferred, reason, &mut answer);
                 }
             }
-            forgotten.let_go_of_one(dispatcher);
-            if is_away && !readers.come_back() {
+            forgotten.drop_one(dispatcher);
+            if is_away && !readers.return_from_work() {
                 break;
             }
         }

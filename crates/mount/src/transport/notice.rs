@@ -1,4 +1,4 @@
-//! What the kernel is told unasked, of a file of a number of FUSE's.
+//! Notifications to the kernel about a file, by its node number.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -10,8 +10,8 @@ use super::abi::{InvalInodeOut, NOTIFY_INVAL_INODE, OutHeader};
 /// In place of an offset: of the file's contents nothing is dropped.
 const ATTRIBUTES_ALONE: i64 = -1;
 
-/// Has the kernel write what it keeps of a file, and drop it, its attributes too. It returns once
-/// the kernel has: that takes requests of its own, which others must answer.
+/// Has the kernel write back its cache of a file and drop it, its attributes too. It returns once
+/// the kernel has: that takes requests of its own, which other threads must answer.
 ///
 /// # Errors
 /// ENOENT where the kernel does not know the file.
@@ -19,8 +19,7 @@ pub(super) fn drop_cache(connection: &OwnedFd, node: u64) -> rustix::io::Result<
     invalidate(connection, node, (0, 0))
 }
 
-/// Has the kernel ask for a file's attributes anew when it needs them. It does not wait for
-/// anybody.
+/// Has the kernel read a file's attributes again when it needs them. It does not block.
 ///
 /// # Errors
 /// As [`drop_cache`].

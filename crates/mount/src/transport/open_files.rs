@@ -1,8 +1,8 @@
 //! Numbers of open files (`fh`), and the write errors reported to each.
 //!
-//! Data may be lost long after WRITE was answered. `fsync` then returns the error once to each open
-//! file. The number of an open file holds the [`ErrorSample`] of its opening; only samples that
-//! have advanced since are stored, so that the table is nearly always empty.
+//! Data may be lost long after the reply to WRITE. `fsync` then returns the error once for each
+//! open file. The number of an open file holds the [`ErrorSample`] of its opening; only samples
+//! that have advanced since are stored, so that the table is nearly always empty.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,29 +1,30 @@
 //! Which threads wait for requests.
 //!
-//! To wake a thread on another processor costs more than most answers. So one thread is on duty as
-//! a rule: it answers what it reads, and looks for the next request for a moment before it sleeps,
-//! since the program that got its answer mostly asks again at once. The others wait to be called:
-//! when requests pile up, before something long while several programs ask, and by a watch that
-//! sees that whoever is on duty does not come back.
+//! Waking a thread on another processor costs more than most replies. So one thread polls as a
+//! rule: it answers the requests that it reads, and polls a moment for the next one before it
+//! sleeps, since a program that got its reply mostly sends another request at once. The others wait
+//! to be called: when requests pile up, before long work while several programs send requests, and
+//! by a watch when the polling thread does not come back.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::awake::Awake;
+use super::cpu_latency::CpuLatencyRequest;
 
-/// How often the watch looks, and after how many looks without a request it sleeps.
-const LOOK: Duration = Duration::from_millis(1);
-const QUIET_LOOKS: u32 = 50;
-/// A request takes its caller as much of a processor as the thread that answers it.
+/// Period of the watch's samples, and the number of samples without a request after which it
+/// sleeps.
+const SAMPLE_PERIOD: Duration = Duration::from_millis(1);
+const QUIET_SAMPLES: u32 = 50;
+/// A request takes as much processor time in its caller as in the thread that answers it.
 const PROCESSORS_A_THREAD: usize = 2;
-/// So many requests back is lately.
-const LATELY: u32 = 64;
+/// Number of the last requests that count as recent.
+const RECENT: u32 = 64;
 
 #[derive(Debug, Default)]
 struct State {
     /// Threads that read, or will again soon.
-    on_duty: usize,
+    polling: usize,
     /// Threads that wait to be called.
     waiting: usize,
     /// Calls that no thread has followed yet.
@@ -32,31 +33,31 @@ struct State {
     is_over: bool,
 }
 
-/// Whether one program asks or several.
+/// Whether one program sends requests or several.
 #[derive(Debug, Default)]
 struct Programs {
-    /// The one that asked last.
+    /// The program of the last request.
     last: AtomicU32,
     /// How many requests more count as lately.
-    lately: AtomicU32,
+    recent: AtomicU32,
 }
 
 impl Programs {
-    /// One asks, or the kernel itself (0).
-    fn asks(&self, program: u32) {
-        // What several threads do to these at once may be lost: they are estimates.
+    /// Counts a request of a program, or of the kernel itself (0).
+    fn count(&self, program: u32) {
+        // Updates by several threads at once may be lost: these are estimates.
         if program != 0 && self.last.load(Ordering::Relaxed) != program {
             self.last.store(program, Ordering::Relaxed);
-            self.lately.store(LATELY, Ordering::Relaxed);
+            self.recent.store(RECENT, Ordering::Relaxed);
         } else {
-            let left = self.lately.load(Ordering::Relaxed).saturating_sub(1);
-            self.lately.store(left, Ordering::Relaxed);
+            let left = self.recent.load(Ordering::Relaxed).saturating_sub(1);
+            self.recent.store(left, Ordering::Relaxed);
         }
     }
 
-    /// Whether several asked lately.
+    /// Whether several programs sent recent requests.
     fn are_several(&self) -> bool {
-        self.lately.load(Ordering::Relaxed) > 0
+        self.recent.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -65,15 +66,15 @@ impl Programs {
 pub(super) struct Readers {
     state: Mutex<State>,
     called: Condvar,
-    /// Somebody waits to be called: told without the lock, so it may be late.
+    /// A thread waits to be called: stored without the lock, so it may be late.
     has_waiting: AtomicBool,
-    /// Threads that look or sleep for a request now.
+    /// Threads that poll or sleep for a request now.
     reading: AtomicUsize,
     /// Requests so far.
     requests: AtomicU64,
     programs: Programs,
     /// Threads that may work at once.
-    most_at_work: usize,
+    most_working: usize,
     /// The watch is awake.
     watches: AtomicBool,
     is_watch_wanted: Mutex<bool>,
@@ -85,7 +86,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Readers {
-    /// So many threads are called already, of those that share so many processors.
+    /// `calls` threads are called from the start; the threads share `processors` processors.
     pub(super) fn new(calls: usize, processors: usize) -> Self {
         Self {
             state: Mutex::new(State { calls, ..State::default() }),
@@ -94,7 +95,7 @@ impl Readers {
             reading: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
             programs: Programs::default(),
-            most_at_work: (processors / PROCESSORS_A_THREAD).max(1),
+            most_working: (processors / PROCESSORS_A_THREAD).max(1),
             watches: AtomicBool::new(false),
             is_watch_wanted: Mutex::new(false),
             watch: Condvar::new(),
@@ -115,7 +116,7 @@ impl Readers {
             return false;
         }
         state.calls -= 1;
-        state.on_duty += 1;
+        state.polling += 1;
         true
     }
 
@@ -126,7 +127,7 @@ impl Readers {
 
     /// Calls another thread, if one waits and those on duty leave a processor for it.
     pub(super) fn call_to_work(&self) {
-        self.call_if(|state| state.on_duty + state.calls < self.most_at_work);
+        self.call_if(|state| state.polling + state.calls < self.most_working);
     }
 
     fn call_if(&self, is_needed: impl FnOnce(&State) -> bool) {
@@ -141,51 +142,51 @@ impl Readers {
         }
     }
 
-    /// A thread on duty has found nothing to do: it may go where another one is there.
-    pub(super) fn may_go(&self) -> bool {
+    /// A polling thread has found nothing to do: it may leave if another one polls.
+    pub(super) fn may_leave(&self) -> bool {
         let mut state = lock(&self.state);
-        let may_go = state.on_duty + state.calls > 1;
-        if may_go {
-            state.on_duty -= 1;
+        let may_leave = state.polling + state.calls > 1;
+        if may_leave {
+            state.polling -= 1;
         }
-        may_go
+        may_leave
     }
 
-    /// A thread goes to do something long: somebody else is on duty meanwhile, if anybody is left.
-    pub(super) fn go(&self) {
+    /// A thread starts long work: another thread polls during it, if any is left.
+    pub(super) fn leave_for_work(&self) {
         let mut state = lock(&self.state);
-        state.on_duty -= 1;
-        if state.on_duty == 0 && state.waiting > state.calls {
+        state.polling -= 1;
+        if state.polling == 0 && state.waiting > state.calls {
             state.calls += 1;
             drop(state);
             self.called.notify_one();
         }
     }
 
-    /// It has come back; whether it is needed.
-    pub(super) fn come_back(&self) -> bool {
+    /// The thread is back; whether it is needed.
+    pub(super) fn return_from_work(&self) -> bool {
         let mut state = lock(&self.state);
-        let is_needed = state.on_duty + state.calls == 0;
+        let is_needed = state.polling + state.calls == 0;
         if is_needed {
-            state.on_duty += 1;
+            state.polling += 1;
         }
         is_needed
     }
 
-    /// A thread looks for a request from now on.
+    /// A thread starts to poll for a request.
     pub(super) fn starts_reading(&self) {
         self.reading.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// It looks no longer, and has none.
+    /// It stops polling without a request.
     pub(super) fn stops_reading(&self) {
         self.reading.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// It has one, of `program` (0 for the kernel itself). `slept` says that it slept before: the
-    /// watch may sleep too.
+    /// It has a request, of `program` (0 for the kernel itself). `slept` is whether it slept
+    /// before: the watch may sleep too.
     pub(super) fn has_read(&self, program: u32, slept: bool) {
-        self.programs.asks(program);
+        self.programs.count(program);
         self.requests.fetch_add(1, Ordering::SeqCst);
         self.reading.fetch_sub(1, Ordering::SeqCst);
         if slept && !self.watches.load(Ordering::SeqCst) {
@@ -193,50 +194,50 @@ impl Readers {
         }
     }
 
-    /// One of `program` has come by other ways than reading.
+    /// A request of `program` came by a ring.
     pub(super) fn has_come(&self, program: u32) {
-        self.programs.asks(program);
+        self.programs.count(program);
         self.requests.fetch_add(1, Ordering::SeqCst);
         if !self.watches.load(Ordering::SeqCst) {
             self.wake_watch();
         }
     }
 
-    /// Whether several programs asked lately.
+    /// Whether several programs sent recent requests.
     pub(super) fn are_several(&self) -> bool {
         self.programs.are_several()
     }
 
-    /// The mount is gone: nobody waits any more.
+    /// The mount is gone: all waiting threads end.
     pub(super) fn end(&self) {
         lock(&self.state).is_over = true;
         self.called.notify_all();
         self.wake_watch();
     }
 
-    /// Calls a thread whenever nobody has looked for requests for a while, and tells `awake` how
-    /// many come, until the mount is gone. Sleeps while nothing is asked.
-    pub(super) fn watch(&self, mut awake: Option<Awake>) {
-        while self.sleep_until_asked() {
+    /// Calls a thread whenever no thread has polled for a while, and samples the number of requests
+    /// for `cpu_latency`, until the mount is gone. Sleeps while no requests come.
+    pub(super) fn watch(&self, mut cpu_latency: Option<CpuLatencyRequest>) {
+        while self.sleep_until_request() {
             let (mut seen, mut quiet) = (self.requests.load(Ordering::SeqCst), 0);
             loop {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(SAMPLE_PERIOD);
                 let now = self.requests.load(Ordering::SeqCst);
-                if let Some(awake) = &mut awake {
-                    awake.look(now.wrapping_sub(seen));
+                if let Some(cpu_latency) = &mut cpu_latency {
+                    cpu_latency.sample(now.wrapping_sub(seen));
                 }
                 let is_still = now == seen;
                 seen = now;
                 if self.reading.load(Ordering::SeqCst) > 0 {
                     quiet = if is_still { quiet + 1 } else { 0 };
                 } else if is_still {
-                    // Whoever is on duty has not come back since the last look.
+                    // The polling thread has not come back since the last sample.
                     self.call();
                 }
                 if lock(&self.state).is_over {
                     return;
                 }
-                if quiet > QUIET_LOOKS {
+                if quiet > QUIET_SAMPLES {
                     self.watches.store(false, Ordering::SeqCst);
                     // A request that did not see that was counted before.
                     if self.requests.load(Ordering::SeqCst) == seen {
@@ -250,7 +251,7 @@ impl Readers {
     }
 
     /// The watch sleeps until there is a request; `false` when the mount is gone.
-    fn sleep_until_asked(&self) -> bool {
+    fn sleep_until_request(&self) -> bool {
         let mut is_wanted = lock(&self.is_watch_wanted);
         while !*is_wanted {
             is_wanted = self.watch.wait(is_wanted).unwrap_or_else(PoisonError::into_inner);
@@ -267,7 +268,7 @@ impl Readers {
     }
 }
 
-/// What a thread that reads requests is to the others while it lives.
+/// Registers a reading thread with the others while it lives.
 #[derive(Debug)]
 pub(super) struct Reader<'a>(pub(super) &'a Readers);
 
@@ -279,7 +280,7 @@ impl Drop for Reader<'_> {
             return self.0.end();
         }
         let mut state = lock(&self.0.state);
-        state.on_duty = state.on_duty.saturating_sub(1);
+        state.polling = state.polling.saturating_sub(1);
         state.calls += 1;
         drop(state);
         self.0.called.notify_one();
@@ -294,20 +295,20 @@ mod tests {
 
     fn state(readers: &Readers) -> (usize, usize) {
         let state = lock(&readers.state);
-        (state.on_duty, state.calls)
+        (state.polling, state.calls)
     }
 
     #[test]
-    fn the_last_one_on_duty_stays() {
+    fn the_last_polling_thread_stays() {
         let readers = Readers::new(2, 4);
         assert!(readers.wait() && readers.wait());
-        assert!(readers.may_go());
-        assert!(!readers.may_go());
+        assert!(readers.may_leave());
+        assert!(!readers.may_leave());
         assert_eq!(state(&readers), (1, 0));
     }
 
     #[test]
-    fn who_does_something_long_is_stood_in_for_and_not_needed_afterwards() {
+    fn a_thread_with_long_work_is_replaced_and_not_needed_afterwards() {
         let readers = Arc::new(Readers::new(1, 2));
         assert!(readers.wait());
         let other = thread::spawn({
@@ -317,18 +318,18 @@ mod tests {
         while !readers.has_waiting.load(Ordering::Relaxed) {
             thread::yield_now();
         }
-        readers.go();
+        readers.leave_for_work();
         assert!(other.join().expect("no panic"));
         assert_eq!(state(&readers), (1, 0));
-        assert!(!readers.come_back());
-        // Now that one goes, and nobody is left to call.
-        readers.go();
+        assert!(!readers.return_from_work());
+        // Now that one leaves, no thread is left to call.
+        readers.leave_for_work();
         assert_eq!(state(&readers), (0, 0));
-        assert!(readers.come_back());
+        assert!(readers.return_from_work());
     }
 
     #[test]
-    fn the_end_wakes_who_waits_and_the_watch() {
+    fn the_end_wakes_waiting_threads_and_the_watch() {
         let readers = Arc::new(Readers::new(0, 2));
         let waits = [0, 1].map(|_| {
             let readers = readers.clone();
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_called_where_the_one_on_duty_does_not_come_back() {
+    fn a_thread_is_called_if_the_polling_one_does_not_come_back() {
         let readers = Arc::new(Readers::new(1, 2));
         assert!(readers.wait());
         let watch = thread::spawn({
@@ -363,15 +364,15 @@ mod tests {
     }
 
     #[test]
-    fn several_programs_ask_where_more_than_one_did_lately() {
+    fn several_programs_are_recent_if_more_than_one_sent_requests() {
         let programs = Programs::default();
-        programs.asks(7);
-        (0..LATELY).for_each(|_| programs.asks(7));
+        programs.count(7);
+        (0..RECENT).for_each(|_| programs.count(7));
         assert!(!programs.are_several());
-        programs.asks(8);
+        programs.count(8);
         assert!(programs.are_several());
-        // The kernel's own requests name nobody.
-        (0..LATELY).for_each(|_| programs.asks(0));
+        // The kernel's own requests have no process ID.
+        (0..RECENT).for_each(|_| programs.count(0));
         assert!(!programs.are_several());
     }
 }

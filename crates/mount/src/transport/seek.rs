@@ -1,31 +1,34 @@
 //! Holes of files that are open for writing.
 //!
-//! The kernel asks for data and holes without having written what its cache holds: a hole here may
-//! be data there. Files that nobody has open for writing are not in its cache in any newer state,
-//! since it writes before it closes. For the others it is told to drop what it keeps, and writes
-//! what was changed before it does. That takes requests of its own, so a thread apart tells it,
-//! while those that answer go on.
+//! The kernel sends SEEK_DATA and SEEK_HOLE without having written back its cache: a hole here may
+//! be data there. Files that no process has open for writing have no newer data in the cache, since
+//! the kernel writes back before RELEASE. For the others it is notified to drop its cache, and
+//! writes dirty pages back before it does. That takes requests of its own, so a separate thread
+//! sends the notification, while those that answer requests continue.
 
 use std::sync::mpsc::Receiver;
 
 use rustix::fs::SeekFrom;
 
+use super::deferred::DeferredRequest;
 use super::dispatch::Dispatcher;
-use super::later::Later;
 use super::message::ReplyBuffer;
 use super::notice;
 
-/// Answers such questions, one after the other, until nobody asks any more.
-pub(super) fn answer_seeks(dispatcher: &Dispatcher, jobs: &Receiver<(Later, SeekFrom)>) {
+/// Answers such requests, one after the other, until the senders are gone.
+pub(super) fn reply_to_seeks(
+    dispatcher: &Dispatcher,
+    jobs: &Receiver<(DeferredRequest, SeekFrom)>,
+) {
     let mut buffer = ReplyBuffer::new();
-    for (later, wanted) in jobs {
-        let request = later.request();
-        // Where the kernel does not know the file any more nobody waits either.
+    for (deferred, wanted) in jobs {
+        let request = deferred.request();
+        // If the kernel no longer knows the file, no caller waits either.
         let _ = notice::drop_cache(&dispatcher.connection, request.header.nodeid);
         let mut reply = buffer.reply();
         let found = request.inode().and_then(|file| dispatcher.server.seek(file, wanted));
         let outcome = found.and_then(|at| reply.put(&at));
         let len = reply.len();
-        later.answer(dispatcher, outcome, len, &mut buffer);
+        deferred.answer(dispatcher, outcome, len, &mut buffer);
     }
 }

@@ -1,24 +1,24 @@
 //! Requests that find no space while files without names are held.
 //!
-//! `unlink` returns before the kernel forgets the file, and `close` before it says that nobody has
-//! the file open: space that a program has freed comes free some requests later. So who finds none
-//! then is put off for a moment, and for longer as long as files are closed and forgotten. A thread
-//! apart tries again, while those that read requests see what is forgotten.
+//! `unlink` returns before the kernel sends FORGET, and `close` before RELEASE: space that a
+//! program has freed becomes free some requests later. So a request that finds none is deferred for
+//! a moment, and for longer as long as files are closed and forgotten. A separate thread retries,
+//! while those that read requests handle FORGET and RELEASE.
 
 use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
 
+use super::deferred::DeferredRequest;
 use super::dispatch::Dispatcher;
-use super::later::Later;
 use super::message::ReplyBuffer;
-use super::news::wants_space;
+use super::space_events::wants_space;
 
 /// Requests that are put off at once; further ones fail at once. Each may be as long as requests
 /// are.
 pub(super) const MOST: usize = 8;
-/// How long one is put off, and how often without news of files that come free; how often where no
-/// file has lost a name since others were waited for in vain; how often at all.
+/// How long a request is deferred, and how often without files being freed; how often if no file
+/// was unlinked since others waited in vain; how often at all.
 const PAUSE: Duration = Duration::from_millis(1);
 const TRIES: u32 = 400;
 const TRIES_AGAIN: u32 = 10;
@@ -50,30 +50,30 @@ impl Patience {
     }
 }
 
-/// Tries such requests again, one after the other, until nobody reads any more.
-pub(super) fn answer_when_there_is_space(dispatcher: &Dispatcher, jobs: &Receiver<Later>) {
+/// Retries such requests, one after the other, until the senders are gone.
+pub(super) fn reply_when_space_is_free(dispatcher: &Dispatcher, jobs: &Receiver<DeferredRequest>) {
     let mut buffer = ReplyBuffer::new();
-    let (news, server) = (&dispatcher.news, &dispatcher.server);
+    let (space_events, server) = (&dispatcher.space_events, &dispatcher.server);
     let mut in_vain = None;
-    for later in jobs {
-        let removals = news.removals();
-        let mut patience = Patience::new(in_vain == Some(removals), news.endings());
+    for deferred in jobs {
+        let removals = space_events.removals();
+        let mut patience = Patience::new(in_vain == Some(removals), space_events.endings());
         let (outcome, len) = loop {
             thread::sleep(PAUSE);
-            // Asked before: what comes free meanwhile is found.
-            let (left, endings) = (server.open_unlinked_count(), news.endings());
+            // Sampled before the attempt: space freed during it is noticed.
+            let (left, endings) = (server.open_unlinked_count(), space_events.endings());
             let mut reply = buffer.reply();
             let change = server.wait_for_change();
-            let outcome = dispatcher.dispatch(&later.request(), &mut reply);
+            let outcome = dispatcher.dispatch(&deferred.request(), &mut reply);
             drop(change);
             let is_vain = outcome.is_err_and(wants_space);
             if !is_vain || left == 0 || !patience.is_left(endings) {
                 in_vain = (is_vain && left > 0).then_some(removals);
-                // Only what takes space comes here: it is answered now.
+                // Only requests that take space come here: they are answered now.
                 break (outcome.map(|_| ()), reply.len());
             }
         };
-        later.answer(dispatcher, outcome, len, &mut buffer);
+        deferred.answer(dispatcher, outcome, len, &mut buffer);
     }
 }
 

@@ -1,16 +1,15 @@
 //! Pages that may have grown old in the kernel's cache.
 //!
-//! What a program writes with O_DIRECT goes past the kernel's cache: the kernel drops the pages
-//! before it asks, and once more when a call has been answered that waits for that. For an
-//! asynchronous one (io_uring, libaio) nothing is dropped at its end: a page that was read while
-//! the write was under way may hold what was there before, for as long as the kernel keeps it. So
-//! after such a write of a file that others read through the cache the kernel is told to drop the
-//! range.
+//! A write with O_DIRECT bypasses the kernel's cache: the kernel drops the pages before it sends
+//! WRITE, and once more after the reply to a synchronous call. For an asynchronous one (io_uring,
+//! libaio) nothing is dropped at its end: a page that was read during the write may hold old data
+//! as long as the kernel keeps it. So after such a write to a file that others read through the
+//! cache the kernel is notified to drop the range.
 //!
-//! A thread apart tells it: the kernel waits for pages that are being read or written, which others
-//! must answer; among them the very write, where the kernel could not drop the pages before and
-//! wrote through its cache instead. So the answer comes first, and a page may be old for a moment
-//! after it.
+//! A separate thread sends the notification: the kernel waits for pages that are being read or
+//! written, which other threads must answer; among them the very write, if the kernel could not
+//! drop the pages before and wrote through its cache instead. So the reply comes first, and a page
+//! may be old for a moment after it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -28,7 +27,7 @@ pub(super) struct Stale {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// One range for each file: it grows by what comes before it was told.
+    /// One range for each file: it grows by ranges that are added before the notification.
     ranges: HashMap<u64, Range<u64>>,
     has_ended: bool,
 }
@@ -46,13 +45,13 @@ impl Stale {
         self.changed.notify_one();
     }
 
-    /// No request comes any more.
+    /// No more requests come.
     pub(super) fn end(&self) {
         self.lock().has_ended = true;
         self.changed.notify_one();
     }
 
-    /// What is to be dropped now, waited for; `None` at the end.
+    /// The ranges to drop now; waits for some; `None` at the end.
     fn next(&self) -> Option<HashMap<u64, Range<u64>>> {
         let is_idle = |waiting: &mut Waiting| waiting.ranges.is_empty() && !waiting.has_ended;
         let waiting = self.changed.wait_while(self.lock(), is_idle);
@@ -65,8 +64,7 @@ impl Stale {
     }
 }
 
-/// Has the kernel at the other end of `connection` drop such ranges, until no request comes any
-/// more.
+/// Has the kernel at the other end of `connection` drop such ranges, until no more requests come.
 pub(super) fn drop_stale(stale: &Stale, connection: &OwnedFd) {
     while let Some(ranges) = stale.next() {
         for (node, range) in ranges {
@@ -81,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_noted_before_it_is_told_is_one_range_for_each_file() {
+    fn ranges_before_a_notification_are_one_range_for_each_file() {
         let stale = Stale::default();
         stale.note(12, 4096..8192);
         stale.note(12, 0..0);

@@ -12,14 +12,14 @@ pub(super) fn spawn<T: Send + 'static>(
     thread::Builder::new().name(name.to_owned()).spawn(work)
 }
 
-/// Starts a thread that answers requests, and tells `ended` how that ends.
+/// Starts a thread that answers requests, and sends its result to `ended`.
 pub(super) fn spawn_loop(
     name: &str,
     ended: &Sender<io::Result<()>>,
     work: impl FnOnce() -> io::Result<()> + Send + 'static,
 ) -> io::Result<()> {
     let ended = ended.clone();
-    // Nobody is told once another one has failed.
+    // The receiver is gone once another thread has failed.
     let work = move || drop(ended.send(work()));
     spawn(name, work).map(drop)
 }

@@ -14,7 +14,7 @@ pub(super) struct Writers(Mutex<HashMap<u32, Written>>);
 struct Written {
     /// How often it is.
     count: u64,
-    /// The kernel's cache has asked for some of it since.
+    /// The kernel's cache has requested some of it since.
     is_cached: bool,
 }
 
@@ -27,7 +27,7 @@ impl Writers {
         self.lock().entry(file.0).or_default().count += 1;
     }
 
-    /// Whether nobody writes the file any more.
+    /// Whether no process writes the file any more.
     pub(super) fn leave(&self, file: InodeNo) -> bool {
         let mut writers = self.lock();
         let Some(written) = writers.get_mut(&file.0) else { return true };

@@ -60,7 +60,7 @@ fn a_flipped_name_fails_the_checksum() {
 }
 
 #[test]
-fn a_block_without_tail_is_told_from_a_wrong_checksum() {
+fn a_block_without_tail_differs_from_a_wrong_checksum() {
     let format = format(1024, true);
     let block = packed(&self::format(1024, false), &["name"]);
     let expected = Flaw::Rule("checksum tail missing").at(Location::DirBlock(InodeNo(12), BLOCK));

@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_judged_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_are_checked_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let geometry = geometry(256);
         let _ = verify(&bytes, INODE, &geometry);
         let _ = xattr_area(&bytes, INODE, &geometry);

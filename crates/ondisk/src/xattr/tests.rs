@@ -144,7 +144,7 @@ fn a_block_with_an_entry_of_hash_zero_has_hash_zero() {
 }
 
 #[test]
-fn a_hash_covers_the_bytes_behind_a_value_as_they_are() {
+fn a_hash_covers_the_bytes_after_a_value_as_they_are() {
     let entry = XattrRef {
         name: XattrNameRef { index: NameIndex::USER, suffix: b"x" },
         value: ValueRef::Stored(b"val"),

@@ -23,7 +23,7 @@ pub struct AclEntry {
 }
 
 /// The ID of entries without a user or group.
-const NOBODY: u32 = u32::MAX;
+const NO_ID: u32 = u32::MAX;
 
 /// The value of `system.posix_acl_*`: version 2, then tag, permissions and id of each entry in
 /// order.
@@ -33,12 +33,12 @@ pub fn to_xattr(acl: &[AclEntry]) -> Vec<u8> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for entry in sorted {
         let (tag, id) = match entry.tag {
-            AclTag::Owner => (1_u16, NOBODY),
+            AclTag::Owner => (1_u16, NO_ID),
             AclTag::User(id) => (2, id),
-            AclTag::Group => (4, NOBODY),
+            AclTag::Group => (4, NO_ID),
             AclTag::NamedGroup(id) => (8, id),
-            AclTag::Mask => (16, NOBODY),
-            AclTag::Other => (32, NOBODY),
+            AclTag::Mask => (16, NO_ID),
+            AclTag::Other => (32, NO_ID),
         };
         bytes.extend(tag.to_le_bytes());
         bytes.extend(entry.permissions.to_le_bytes());

@@ -28,7 +28,7 @@ pub enum Family {
     Removals,
     Renames,
     Holds,
-    Looks,
+    Queries,
     Writes,
     Reads,
     Truncates,
@@ -82,7 +82,7 @@ impl Profile {
             (Removals, 18),
             (Renames, 16),
             (Holds, 5),
-            (Looks, 12),
+            (Queries, 12),
             (Syncs, 3),
             (StatFs, 1),
             (Waits, 3),
@@ -196,7 +196,7 @@ impl Generator<'_> {
                 Call::ReadOn { dir, count } => self.model.names_to_come(*dir, *count),
                 _ => Answer::Done,
             };
-            let only_looks = matches!(
+            let only_queries = matches!(
                 step.call,
                 Call::Lookup { .. }
                     | Call::ReadDir { .. }
@@ -208,7 +208,7 @@ impl Generator<'_> {
                     | Call::SeekData { .. }
                     | Call::SeekHole { .. }
             );
-            if !only_looks {
+            if !only_queries {
                 self.model.apply(&step, &answer).expect("the generator's answers are right");
             }
         }
@@ -267,7 +267,7 @@ impl Generator<'_> {
                 };
                 self.push(call);
             }
-            Family::Looks => self.look(),
+            Family::Queries => self.query(),
             Family::Writes => self.write(),
             Family::Reads => {
                 let (file, offset) = (self.regular(), self.offset());
@@ -462,7 +462,7 @@ impl Generator<'_> {
         self.model.path(dir).map_or(0, |path| path.iter().filter(|byte| **byte == b'/').count())
     }
 
-    fn look(&mut self) {
+    fn query(&mut self) {
         let call = match self.random.below(8) {
             0 => Call::Lookup { dir: self.dir(), name: self.new_name() },
             1..4 => {

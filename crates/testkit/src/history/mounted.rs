@@ -43,7 +43,7 @@ impl Mounted {
             Some(path) => self.root.join(OsString::from_vec(path)),
             None => {
                 let held = self.held.get(&id).and_then(|held| held.first());
-                let held = held.unwrap_or_else(|| panic!("{id:?} has no name and nobody holds it"));
+                let held = held.unwrap_or_else(|| panic!("{id:?} has no name and no open handle"));
                 PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()))
             }
         }
@@ -101,7 +101,7 @@ impl Mounted {
 
     /// A file without delayed data: the kernel (6.18) reports delayed data of block-mapped files as
     /// a hole.
-    fn settled(&self, id: FileId, model: &Model) -> Result<OwnedFd, Errno> {
+    fn resolved(&self, id: FileId, model: &Model) -> Result<OwnedFd, Errno> {
         let file = self.open(id, model, OFlags::RDONLY)?;
         rustix::fs::fsync(&file)?;
         Ok(file)
@@ -253,11 +253,11 @@ impl Subject for Mounted {
                 rustix::fs::fallocate(file, fallocate_flags(*how), *offset, *len)?;
             }
             Call::SeekData { file, offset } => {
-                let file = self.settled(*file, model)?;
+                let file = self.resolved(*file, model)?;
                 return Ok(Answer::Offset(rustix::fs::seek(file, SeekFrom::Data(*offset))?));
             }
             Call::SeekHole { file, offset } => {
-                let file = self.settled(*file, model)?;
+                let file = self.resolved(*file, model)?;
                 return Ok(Answer::Offset(rustix::fs::seek(file, SeekFrom::Hole(*offset))?));
             }
             Call::Fsync { file } => rustix::fs::fsync(self.open(*file, model, OFlags::RDONLY)?)?,

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use extant::rooms::image::{NewFile, new_name};
+use extant::rooms::image::{AtomicFile, new_name};
 use extant::rooms::ondisk::InodeNo;
 use extant::rooms::ondisk::inode::FileType;
 use extant::rooms::reader::{LoadedInode, VolumeRead};
@@ -318,10 +318,10 @@ impl<'i> Copier<'i> {
     ) -> Result<(), Failure> {
         let bits = if self.rules.preserve { 0o600 } else { file.permissions() & 0o777 };
         let made =
-            NewFile::create_at(target.dir, OsStr::from_bytes(target.name), bits).at(place)?;
+            AtomicFile::create_at(target.dir, OsStr::from_bytes(target.name), bits).at(place)?;
         self.contents(file, path, made.file(), place)?;
         self.keep(&Made::Open(made.file().as_fd()), file, path, place, session)?;
-        made.publish().at(place)
+        made.persist().at(place)
     }
 
     /// Writes a regular file over one that is there, which a link that the command line names leads

@@ -4,15 +4,16 @@
 use std::io::{BufRead, Write};
 
 use extant::rooms::check::finding::Pass;
-use extant::rooms::check::policy::{answered_yes, preened};
+use extant::rooms::check::policy::{preen_decision, yes_decision};
 use extant::rooms::check::{
-    BlockTest, Code, Finding, Judgement, Jump, Observer, Outcome, RepairPolicy, Severity,
+    BlockTest, Code, Decision, Discontinuity, Finding, HandledFinding, Observer, RepairPolicy,
+    Severity,
 };
 use extant::rooms::ondisk::superblock::Superblock;
 use extant::rooms::runtime::sync::Mutex;
 
 use super::progress::Meter;
-use super::unbroken;
+use super::uninterrupted;
 use crate::output::printable;
 
 /// How questions are answered.
@@ -98,30 +99,30 @@ impl Console {
         state.pass = state.pass.max(pass);
     }
 
-    fn answer(&self, finding: &Finding) -> Judgement {
+    fn answer(&self, finding: &Finding) -> Decision {
         let row = finding.code.row();
         if row.severity == Severity::Fatal {
             return if self.answering == Answering::Preen {
-                Judgement::Stop
+                Decision::Abort
             } else {
-                Judgement::Leave
+                Decision::Skip
             };
         }
-        if row.question.is_empty() {
+        if row.prompt.is_empty() {
             let stops = self.answering == Answering::Preen && row.severity > Severity::Safe;
-            return if stops { Judgement::Stop } else { Judgement::Leave };
+            return if stops { Decision::Abort } else { Decision::Skip };
         }
         match self.answering {
-            Answering::No => Judgement::Leave,
-            Answering::Yes => answered_yes(finding.code),
-            Answering::Preen => preened(finding.code),
-            Answering::Ask if self.state.lock().all_yes => Judgement::Repair,
-            Answering::Ask => self.ask(row.question, row.default),
+            Answering::No => Decision::Skip,
+            Answering::Yes => yes_decision(finding.code),
+            Answering::Preen => preen_decision(finding.code),
+            Answering::Ask if self.state.lock().all_yes => Decision::Fix,
+            Answering::Ask => self.ask(row.prompt, row.default),
         }
     }
 
     /// y, n, or a for all; return takes the default.
-    fn ask(&self, question: &str, default: bool) -> Judgement {
+    fn ask(&self, question: &str, default: bool) -> Decision {
         let shown = if default { "y" } else { "n" };
         loop {
             put(&format!("{question}<{shown}>? "));
@@ -139,13 +140,13 @@ impl Console {
                 _ => continue,
             };
             put("\n");
-            return if yes { Judgement::Repair } else { Judgement::Leave };
+            return if yes { Decision::Fix } else { Decision::Skip };
         }
     }
 
     fn show(&self, finding: &Finding) {
         let (row, name) = (finding.code.row(), self.name());
-        let is_asked = self.answering == Answering::Ask && !row.question.is_empty();
+        let is_asked = self.answering == Answering::Ask && !row.prompt.is_empty();
         match self.answering {
             _ if self.is_json => {}
             // Preening says nothing of what is not worth a word.
@@ -156,15 +157,15 @@ impl Console {
         }
     }
 
-    fn show_answer(&self, finding: &Finding, judgement: Judgement) {
-        let question = finding.code.row().question;
-        match (self.answering, judgement) {
+    fn show_answer(&self, finding: &Finding, decision: Decision) {
+        let question = finding.code.row().prompt;
+        match (self.answering, decision) {
             _ if self.is_json => {}
             (Answering::Ask, _) if !question.is_empty() => put("\n"),
             (_, _) if question.is_empty() => put("\n"),
-            (Answering::Preen, Judgement::Repair) => put(&format!(" ({}).\n", done_word(question))),
-            (_, Judgement::Repair) => put(&format!("  {question}? yes\n\n")),
-            (Answering::Preen, Judgement::Leave) => put(" (IGNORED).\n"),
+            (Answering::Preen, Decision::Fix) => put(&format!(" ({}).\n", done_word(question))),
+            (_, Decision::Fix) => put(&format!("  {question}? yes\n\n")),
+            (Answering::Preen, Decision::Skip) => put(" (IGNORED).\n"),
             (Answering::Preen, _) => put("\n"),
             _ => put(&format!("  {question}? no\n\n")),
         }
@@ -172,7 +173,7 @@ impl Console {
 }
 
 impl RepairPolicy for Console {
-    fn decide(&self, finding: &Finding) -> Judgement {
+    fn decide(&self, finding: &Finding) -> Decision {
         self.answer(finding)
     }
 
@@ -190,8 +191,8 @@ impl Observer for Console {
         self.show(finding);
     }
 
-    fn answered(&self, outcome: &Outcome, judgement: Judgement) {
-        self.show_answer(&outcome.finding, judgement);
+    fn decided(&self, outcome: &HandledFinding, decision: Decision) {
+        self.show_answer(&outcome.finding, decision);
     }
 
     fn testing_blocks(&self, test: BlockTest) {
@@ -206,8 +207,8 @@ impl Observer for Console {
         self.say(&format!("{}: Updating bad block inode.", self.name()));
     }
 
-    fn unbroken(&self, work: &mut dyn FnMut()) {
-        unbroken(work);
+    fn uninterrupted(&self, work: &mut dyn FnMut()) {
+        uninterrupted(work);
     }
 
     /// Messages begin with the volume's label, as e2fsck's.
@@ -229,17 +230,17 @@ impl Observer for Console {
     }
 
     /// Told with pass 1, or after the repairs.
-    fn jumps(&self, jumps: &[Jump]) {
+    fn discontinuities(&self, discontinuities: &[Discontinuity]) {
         if self.state.lock().pass == 0 {
             self.head(1);
         }
-        for jump in jumps {
+        for jump in discontinuities {
             self.say(&jump.to_string());
         }
     }
 
     /// The headings of passes that found nothing.
-    fn passes_told(&self) {
+    fn passes_reported(&self) {
         self.head(HEADINGS.len() as Pass);
     }
 }
@@ -278,7 +279,7 @@ mod tests {
         Console::new(answering, true, "x".into(), meter)
     }
 
-    fn answer(answering: Answering, code: Code) -> Judgement {
+    fn answer(answering: Answering, code: Code) -> Decision {
         console(answering).decide(&Finding::new(code))
     }
 
@@ -286,21 +287,18 @@ mod tests {
     fn each_way_of_answering_follows_the_severity() {
         use Answering::{No, Preen, Yes};
         let (safe, damage) = (Code::GroupDescChecksum, Code::SuperblockInvalid);
-        assert_eq!(answer(Yes, damage), Judgement::Repair);
-        assert_eq!(answer(No, safe), Judgement::Leave);
-        assert_eq!(
-            (answer(Preen, safe), answer(Preen, damage)),
-            (Judgement::Repair, Judgement::Stop)
-        );
+        assert_eq!(answer(Yes, damage), Decision::Fix);
+        assert_eq!(answer(No, safe), Decision::Skip);
+        assert_eq!((answer(Preen, safe), answer(Preen, damage)), (Decision::Fix, Decision::Abort));
     }
 
     #[test]
     fn what_needs_no_answer_is_no_repair() {
         let console = console(Answering::Yes);
         let recorder = Recorder::observed(&console, &console);
-        assert!(!recorder.ask(Finding::new(Code::OrphanCleared)).unwrap());
-        assert!(recorder.ask(Finding::new(Code::GroupDescChecksum)).unwrap());
-        let repaired: Vec<_> = recorder.outcomes().iter().map(|it| it.repaired).collect();
+        assert!(!recorder.should_fix(Finding::new(Code::OrphanCleared)).unwrap());
+        assert!(recorder.should_fix(Finding::new(Code::GroupDescChecksum)).unwrap());
+        let repaired: Vec<_> = recorder.findings().iter().map(|it| it.repaired).collect();
         assert_eq!(repaired, [false, true]);
     }
 }

@@ -9,7 +9,7 @@ pub(super) struct Extended {
     pub(super) unshare_blocks: bool,
     pub(super) fixes_only: bool,
     pub(super) check_encoding: bool,
-    pub(super) list_jumps: bool,
+    pub(super) list_discontinuities: bool,
     pub(super) in_parts: bool,
     no_optimize_extents: bool,
     /// Bytes to be fetched before they are checked.
@@ -45,7 +45,7 @@ impl Extended {
             ("bmap2extent", None) => self.bmap_to_extent = true,
             ("unshare_blocks", None) => self.unshare_blocks = true,
             ("fixes_only", None) => self.fixes_only = true,
-            ("fragcheck", None) => self.list_jumps = true,
+            ("fragcheck", None) => self.list_discontinuities = true,
             ("check_encoding", None) => self.check_encoding = true,
             // A full map of the counts of names is the usual way here; without it the counts are
             // taken in two parts.

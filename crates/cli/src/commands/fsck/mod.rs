@@ -10,11 +10,11 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use extant::rooms::check::pass0::{OpenError, OpenOptions, Wanted};
+use extant::rooms::check::pass0::{CheckOpenOptions, OpenError, SuperblockChoice};
 use extant::rooms::check::run::{
     self, BadBlocks, End, JournalDevice, RunError, RunFailure, RunOptions,
 };
-use extant::rooms::check::{BlockTest, Options, Report};
+use extant::rooms::check::{BlockTest, CheckOptions, Report};
 use extant::rooms::device::undo::UndoDevice;
 use extant::rooms::device::{ByteSize, Device, Direct, FileDeviceOptions, block_devices};
 use extant::rooms::image::mkfs::bad_blocks::read_list;
@@ -242,7 +242,7 @@ impl Args {
 static UNBROKEN: Mutex<()> = Mutex::new(());
 
 /// Does work that is not to be cut short by SIGINT.
-fn unbroken(work: &mut dyn FnMut()) {
+fn uninterrupted(work: &mut dyn FnMut()) {
     let _held = UNBROKEN.lock();
     work();
 }
@@ -309,8 +309,11 @@ impl Run<'_> {
         // Of a simulated drive: its clock tells the times.
         let env = opened.named.env.clone();
         let options = RunOptions {
-            open: OpenOptions { env, ..self.open_options(journal)? },
-            passes: Options { progress: meter.progress(), ..self.pass_options(&opened.named)? },
+            open: CheckOpenOptions { env, ..self.open_options(journal)? },
+            passes: CheckOptions {
+                progress: meter.progress(),
+                ..self.pass_options(&opened.named)?
+            },
             force: self.args.force,
             journal_only: self.extended.journal_only,
             bad_blocks: self.bad_blocks().map_err(|error| self.failed(&error))?,
@@ -330,9 +333,12 @@ impl Run<'_> {
         }
     }
 
-    fn pass_options(&self, named: &extant::rooms::storage::Opened) -> Result<Options, Failure> {
-        let (defaults, is_simulated) = (Options::default(), named.is_simulated());
-        Ok(Options {
+    fn pass_options(
+        &self,
+        named: &extant::rooms::storage::Opened,
+    ) -> Result<CheckOptions, Failure> {
+        let (defaults, is_simulated) = (CheckOptions::default(), named.is_simulated());
+        Ok(CheckOptions {
             threads: if is_simulated { 1 } else { self.args.threads.unwrap_or(0) },
             memory: self.args.memory()?,
             in_parts: self.extended.in_parts,
@@ -341,7 +347,7 @@ impl Run<'_> {
             bmap_to_extent: self.extended.bmap_to_extent,
             keep_extents: self.extended.keep_extents(),
             check_encoding: self.extended.check_encoding,
-            list_jumps: self.extended.list_jumps,
+            list_discontinuities: self.extended.list_discontinuities,
             read_ahead: self.extended.read_ahead.unwrap_or(defaults.read_ahead),
             #[cfg(feature = "sim")]
             on_work: is_simulated.then(|| extant::costs::check_work(named.env.clone())),
@@ -493,25 +499,25 @@ impl Run<'_> {
         Ok(Some(JournalDevice { device: device.device, number }))
     }
 
-    fn wanted(&self) -> Wanted {
-        Wanted { superblock: self.args.superblock, block_size: self.args.block_size }
+    fn wanted(&self) -> SuperblockChoice {
+        SuperblockChoice { superblock: self.args.superblock, block_size: self.args.block_size }
     }
 
-    fn open_options(&self, journal: Option<JournalDevice>) -> Result<OpenOptions, Failure> {
+    fn open_options(&self, journal: Option<JournalDevice>) -> Result<CheckOpenOptions, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::new(error).with_code(OPERATIONAL);
         let called = self.called.to_owned();
-        Ok(OpenOptions {
+        Ok(CheckOpenOptions {
             superblock: self.wanted(),
             journal_number: journal.as_ref().and_then(|journal| journal.number),
             journal: journal.map(|journal| journal.device),
             fresh_uuid: extant::random_uuid().map_err(|error| failed(&error))?,
-            judges_times: self.args.force,
+            checks_times: self.args.force,
             waiting: Some(Arc::new(move |seconds| {
                 err_line!(
                     "{called}: MMP: the volume may be in use, watching it for {seconds} seconds"
                 );
             })),
-            ..OpenOptions::default()
+            ..CheckOpenOptions::default()
         })
     }
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use extant::rooms::check::finding::Pass;
 use extant::rooms::check::store::Traffic;
-use extant::rooms::check::{Census, Jump, JumpTo, Outcome, Report, Severity};
+use extant::rooms::check::{
+    Discontinuity, DiscontinuityTarget, HandledFinding, Report, Severity, VolumeStatistics,
+};
 use extant::rooms::ondisk::superblock::Superblock;
 use serde::Serialize;
 use serde_json::json;
@@ -46,8 +48,8 @@ struct JsonFinding {
     done: bool,
 }
 
-impl From<&Outcome> for JsonFinding {
-    fn from(outcome: &Outcome) -> Self {
+impl From<&HandledFinding> for JsonFinding {
+    fn from(outcome: &HandledFinding) -> Self {
         let (row, subject) = (outcome.finding.code.row(), &outcome.finding.subject);
         Self {
             code: row.name,
@@ -60,18 +62,18 @@ impl From<&Outcome> for JsonFinding {
             file_block: subject.file_block.map(|block| block.0),
             group: subject.group.map(|group| group.0),
             name: subject.name.as_deref().map(JsonName::from),
-            repair: Some(row.question).filter(|question| !question.is_empty()),
+            repair: Some(row.prompt).filter(|question| !question.is_empty()),
             done: outcome.repaired,
         }
     }
 }
 
-fn json_findings(findings: &[Outcome]) -> Vec<JsonFinding> {
+fn json_findings(findings: &[HandledFinding]) -> Vec<JsonFinding> {
     findings.iter().map(JsonFinding::from).collect()
 }
 
 /// The document of a run that did not come to its end.
-pub(super) fn print_json_alone(image: &str, code: u8, findings: &[Outcome]) {
+pub(super) fn print_json_alone(image: &str, code: u8, findings: &[HandledFinding]) {
     let document = json!({
         "image": image,
         "exit_code": code,
@@ -102,10 +104,10 @@ fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
 }
 
-fn jump_as_json(jump: &Jump) -> serde_json::Value {
+fn jump_as_json(jump: &Discontinuity) -> serde_json::Value {
     let file_block = match jump.to {
-        JumpTo::Extent(at, _) | JumpTo::Data(at) => Some(at.0),
-        JumpTo::Indirect(_) => None,
+        DiscontinuityTarget::Extent(at, _) | DiscontinuityTarget::Data(at) => Some(at.0),
+        DiscontinuityTarget::Indirect(_) => None,
     };
     json!({
         "inode": jump.inode.0,
@@ -126,13 +128,13 @@ impl Summary<'_> {
         }
         if let Some(superblock) = &report.superblock {
             if is_verbose {
-                print_statistics(superblock, &report.census);
+                print_statistics(superblock, &report.statistics);
             } else {
                 let (inodes, blocks) = used(superblock);
                 out_line!(
                     "{name}: {inodes}/{} files ({:.1}% non-contiguous), {blocks}/{} blocks",
                     superblock.inodes_count,
-                    percent(report.census.fragmented, inodes),
+                    percent(report.statistics.fragmented, inodes),
                     superblock.blocks_count
                 );
             }
@@ -152,7 +154,7 @@ impl Summary<'_> {
 
     pub(super) fn print_json(&self, image: &str) -> Result<(), Failure> {
         let report = self.report;
-        let census = &report.census;
+        let statistics = &report.statistics;
         let passes: Vec<_> = report
             .passes
             .iter()
@@ -184,19 +186,19 @@ impl Summary<'_> {
             "repaired": report.findings.iter().filter(|outcome| outcome.repaired).count(),
             "volume": volume,
             "census": {
-                "regular_files": census.regular,
-                "directories": census.directories,
-                "symbolic_links": census.symlinks,
-                "fast_symbolic_links": census.fast_symlinks,
-                "character_devices": census.char_devices,
-                "block_devices": census.block_devices,
-                "fifos": census.fifos,
-                "sockets": census.sockets,
-                "links": census.links,
-                "fragmented": census.fragmented,
-                "extent_depths": census.extent_depth,
+                "regular_files": statistics.regular,
+                "directories": statistics.directories,
+                "symbolic_links": statistics.symlinks,
+                "fast_symbolic_links": statistics.fast_symlinks,
+                "character_devices": statistics.char_devices,
+                "block_devices": statistics.block_devices,
+                "fifos": statistics.fifos,
+                "sockets": statistics.sockets,
+                "links": statistics.links,
+                "fragmented": statistics.fragmented,
+                "extent_depths": statistics.extent_depth,
             },
-            "jumps": report.jumps.iter().map(jump_as_json).collect::<Vec<_>>(),
+            "jumps": report.discontinuities.iter().map(jump_as_json).collect::<Vec<_>>(),
             "seconds": report.time.as_secs_f64(),
             "memory_peak": report.memory,
             "windows": report.windows,
@@ -223,7 +225,7 @@ fn cost(time: Duration, traffic: Traffic, memory: Option<u64>) -> String {
     )
 }
 
-fn print_statistics(superblock: &Superblock, census: &Census) {
+fn print_statistics(superblock: &Superblock, statistics: &VolumeStatistics) {
     let (inodes, blocks) = used(superblock);
     let plural = |count: u64, one: &str, many: &str| {
         if count == 1 { one.to_owned() } else { many.to_owned() }
@@ -237,13 +239,13 @@ fn print_statistics(superblock: &Superblock, census: &Census) {
     );
     out_line!(
         "{:12} non-contiguous {} ({:.1}%)",
-        census.fragmented,
-        plural(census.fragmented, "file", "files"),
-        percent(census.fragmented, inodes)
+        statistics.fragmented,
+        plural(statistics.fragmented, "file", "files"),
+        percent(statistics.fragmented, inodes)
     );
-    let [single, double, triple] = census.indirect;
+    let [single, double, triple] = statistics.indirect;
     out_line!("             # of inodes with ind/dind/tind blocks: {single}/{double}/{triple}");
-    let depths: Vec<String> = census
+    let depths: Vec<String> = statistics
         .extent_depth
         .iter()
         .rev()
@@ -262,31 +264,31 @@ fn print_statistics(superblock: &Superblock, census: &Census) {
     );
     out_line!();
     let kinds = [
-        (census.regular, "regular file", "regular files"),
-        (census.directories, "directory", "directories"),
-        (census.char_devices, "character device file", "character device files"),
-        (census.block_devices, "block device file", "block device files"),
-        (census.fifos, "fifo", "fifos"),
-        (census.links, "link", "links"),
+        (statistics.regular, "regular file", "regular files"),
+        (statistics.directories, "directory", "directories"),
+        (statistics.char_devices, "character device file", "character device files"),
+        (statistics.block_devices, "block device file", "block device files"),
+        (statistics.fifos, "fifo", "fifos"),
+        (statistics.links, "link", "links"),
     ];
     for (count, one, many) in kinds {
         out_line!("{count:12} {}", plural(count, one, many));
     }
     out_line!(
         "{:12} symbolic {} ({} fast symbolic {})",
-        census.symlinks,
-        plural(census.symlinks, "link", "links"),
-        census.fast_symlinks,
-        plural(census.fast_symlinks, "link", "links")
+        statistics.symlinks,
+        plural(statistics.symlinks, "link", "links"),
+        statistics.fast_symlinks,
+        plural(statistics.fast_symlinks, "link", "links")
     );
-    out_line!("{:12} {}", census.sockets, plural(census.sockets, "socket", "sockets"));
+    out_line!("{:12} {}", statistics.sockets, plural(statistics.sockets, "socket", "sockets"));
     out_line!("------------");
-    let files = census.regular
-        + census.directories
-        + census.char_devices
-        + census.block_devices
-        + census.fifos
-        + census.symlinks
-        + census.sockets;
+    let files = statistics.regular
+        + statistics.directories
+        + statistics.char_devices
+        + statistics.block_devices
+        + statistics.fifos
+        + statistics.symlinks
+        + statistics.sockets;
     out_line!("{files:12} {}", plural(files, "file", "files"));
 }

@@ -10,8 +10,8 @@ pub use profile::{Profile, ProfileError};
 use super::error::MkfsError;
 use super::numbers;
 
-/// Used when neither `MKE2FS_CONFIG` nor `/etc/mke2fs.conf` names a file that is there: what mke2fs
-/// 1.47.4 assumes then.
+/// Used if neither `MKE2FS_CONFIG` nor `/etc/mke2fs.conf` names an existing file: the defaults of
+/// mke2fs 1.47.4.
 const BUILT_IN: &str = include_str!("built-in.conf");
 
 /// Where the system's configuration lies.
@@ -68,13 +68,13 @@ impl Config {
         self.profile.text(&["options", relation])
     }
 
-    /// Whether `[fs_types]` says something about a type.
+    /// Whether `[fs_types]` has a section for a type.
     pub fn defines(&self, fs_type: &str) -> bool {
         self.profile.has_group(&["fs_types", fs_type])
     }
 }
 
-/// What decides the list of types.
+/// The inputs of the list of types.
 #[derive(Clone, Debug)]
 pub struct TypeRequest<'a> {
     /// `-t`
@@ -95,7 +95,7 @@ pub struct TypeRequest<'a> {
     pub force: bool,
 }
 
-/// The configuration as seen through a list of types: the last type that says something counts.
+/// The configuration by a list of types: the last type with the relation counts.
 #[derive(Clone, Debug)]
 pub struct TypedConfig<'a> {
     config: &'a Config,
@@ -130,7 +130,7 @@ impl<'a> TypedConfig<'a> {
             .or_else(|| config.default_text("fs_type"))
             .unwrap_or(journal);
         let mut warnings = Vec::new();
-        // ext2 needs no definition: it is what remains when nothing is asked for.
+        // ext2 needs no definition: it is the result without any request.
         if !config.defines(fs_type) && fs_type != "ext2" {
             if !request.force {
                 return Err(MkfsError::UnknownType(fs_type.to_owned()));
@@ -170,7 +170,7 @@ impl<'a> TypedConfig<'a> {
             .filter_map(move |name| self.config.profile.text(&["fs_types", name, relation]))
     }
 
-    /// A relation that is a number; what is not one counts as not said.
+    /// A relation that is a number; other text is ignored.
     pub fn integer(&self, relation: &str) -> Option<i64> {
         let read = |text: &str| match text.strip_prefix('-') {
             Some(digits) => i64::try_from(numbers::number(digits)?).ok().map(|value| -value),
@@ -196,7 +196,7 @@ impl<'a> TypedConfig<'a> {
     }
 }
 
-/// The words of mke2fs.conf(5) for no; every other word is taken for yes, as mke2fs does.
+/// The words of mke2fs.conf(5) for no; mke2fs takes every other word for yes.
 fn is_true(word: &str) -> bool {
     let word = word.to_ascii_lowercase();
     !matches!(word.as_str(), "no" | "n" | "false" | "f" | "nil" | "0" | "off")

@@ -1,12 +1,11 @@
 //! The profile file format of mke2fs.conf(5): sections, relations and subsections, as text into a
 //! tree.
 //!
-//! What the manual page leaves open was settled by trying it on mke2fs 1.47: an unquoted value ends
-//! at white space and only a comment may follow it; a quoted one may be followed by anything;
-//! `tag =` alone waits for a `{` on the next line; a group left open at the file's end is closed
-//! there; a `*` after a name (the "final" mark) changes nothing in a single file; of two
-//! subsections of one name only the first is looked at, while a section that is opened twice is one
-//! section.
+//! Cases that the manual page leaves open are as tried with mke2fs 1.47: an unquoted value ends at
+//! white space and only a comment may follow it; a quoted one may be followed by anything; `tag =`
+//! alone waits for a `{` on the next line; a group left open at the file's end is closed there; a
+//! `*` after a name (the "final" mark) changes nothing in a single file; of two subsections of one
+//! name only the first is used, while a section that is opened twice is one section.
 
 /// A line that is not in the format.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -14,7 +13,7 @@
 pub struct ProfileError {
     /// Counted from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The flaw.
     pub what: &'static str,
 }
 
@@ -36,7 +35,7 @@ enum Value {
     Group(Vec<Relation>),
 }
 
-/// What a line says, its comments and white space taken off.
+/// The content of a line, without comments and white space.
 enum Line {
     Blank,
     Section(String),
@@ -98,7 +97,7 @@ impl Profile {
         })
     }
 
-    /// Whether the subsection at this path is there and says something.
+    /// Whether the subsection at this path exists and is not empty.
     pub fn has_group(&self, path: &[&str]) -> bool {
         self.group(path).is_some_and(|relations| !relations.is_empty())
     }
@@ -169,7 +168,7 @@ fn read_line(line: &str) -> Result<Line, &'static str> {
     Ok(Line::Text(tag, value.to_owned()))
 }
 
-/// The tag and what follows it.
+/// The tag and the rest of the line.
 fn read_tag(line: &str) -> Result<(String, &str), &'static str> {
     if let Some(quoted) = line.strip_prefix('"') {
         let (tag, rest) = unquote(quoted);
@@ -187,7 +186,7 @@ fn only_comment(text: &str) -> bool {
     matches!(text.trim_start().chars().next(), None | Some('#' | ';'))
 }
 
-/// The text up to the closing quote (or the line's end), its escapes resolved, and what follows.
+/// The text up to the closing quote (or the line's end), its escapes resolved, and the rest.
 fn unquote(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut chars = text.char_indices();

@@ -59,7 +59,7 @@ pub enum MkfsError {
     BadExtended {
         /// As it was written.
         option: String,
-        /// What is wrong with it.
+        /// The flaw.
         why: &'static str,
     },
     /// `-J`.
@@ -67,7 +67,7 @@ pub enum MkfsError {
     BadJournal {
         /// As it was written.
         option: String,
-        /// What is wrong with it.
+        /// The flaw.
         why: &'static str,
     },
     /// A list of features names one that is unknown or that cannot be set.
@@ -84,12 +84,12 @@ pub enum MkfsError {
     /// `-t` names a type that the configuration does not define (an error unless forced).
     #[error("the configuration file does not define the {0} file system type")]
     UnknownType(String),
-    /// What is there already would be overwritten, and nobody said that it may.
+    /// Existing data would be overwritten, without permission.
     #[error("{path} contains {found}: not overwritten without -F")]
     Occupied {
         /// The device.
         path: PathBuf,
-        /// What was found.
+        /// The existing data.
         found: String,
     },
     /// The file system does not fit: not even its own structures.
@@ -112,7 +112,7 @@ pub enum MkfsError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
 }

@@ -6,7 +6,7 @@ use super::super::node::{NameRef, NodeId};
 pub(super) enum Whiteout {
     /// The dirent is gone, with all below it.
     Name { parent: NodeId, name: NameRef },
-    /// Whatever the layers below have in the directory is gone.
+    /// Everything that lower layers have in the directory is removed.
     Opaque(NodeId),
 }
 
@@ -59,9 +59,9 @@ impl DirectoryCache {
     }
 }
 
-/// Dirents that hard links lead to, by the hash of parent and name: small enough to stay near the
-/// processor, where the whole index of millions of names cannot. What it says must be looked at:
-/// hashes meet.
+/// Dirents that hard links lead to, by the hash of parent and name: small enough to stay in the
+/// processor's cache, unlike the whole index of millions of names. A hit must be compared: hashes
+/// collide.
 #[derive(Debug, Default)]
 pub(super) struct TargetCache(
     /// The hash in the high half; one more than the dirent in the low half.

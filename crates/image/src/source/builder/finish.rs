@@ -34,7 +34,7 @@ impl TreeBuilder {
     }
 }
 
-/// Groups the dirents by directory and tells each directory its range.
+/// Groups the dirents by directory and gives each directory its range.
 fn sort_by_parent(tree: &mut Tree) {
     tree.dirents.par_sort_unstable_by_key(|dirent| dirent.parent);
     let mut start = 0;
@@ -45,7 +45,7 @@ fn sort_by_parent(tree: &mut Tree) {
     }
 }
 
-/// Keeps what can be reached from the root, and numbers it anew in the same order.
+/// Keeps the nodes that can be reached from the root, and renumbers them in the same order.
 fn drop_unreachable(tree: &mut Tree) {
     const UNREACHED: u32 = u32::MAX;
     let mut numbers = vec![UNREACHED; tree.nodes.len()];

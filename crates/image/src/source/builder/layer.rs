@@ -1,4 +1,4 @@
-//! Layers of an image: whiteouts remove what the layers below have.
+//! Layers of an image: whiteouts remove files of lower layers.
 
 use std::collections::HashSet;
 
@@ -29,7 +29,7 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// Applies the layer's whiteouts: what the layer itself has put under them stays.
+    /// Applies the layer's whiteouts: files of the layer itself below them stay.
     pub(in crate::source) fn end_layer(&mut self) {
         self.directory_cache.clear();
         if self.whiteouts.is_empty() {
@@ -53,9 +53,9 @@ impl TreeBuilder {
         }
     }
 
-    /// Removes what lies below a directory and is not of this layer, the deepest first. Directories
-    /// that were `seen` have nothing more to remove: each is looked at once, however many whiteouts
-    /// a layer has.
+    /// Removes the contents of a directory that are not of this layer, the deepest first.
+    /// Directories that were `seen` have nothing more to remove: each is visited once, however many
+    /// whiteouts a layer has.
     fn hide_below(&mut self, children: &Children, seen: &mut HashSet<NodeId>, directory: NodeId) {
         let mut order = Vec::new();
         let mut open = vec![directory];

@@ -29,7 +29,7 @@ const FILE_MAX: u64 = (u32::MAX as u64) << 16;
 /// A dirent that was replaced or removed.
 const REMOVED: NodeId = NodeId(u32::MAX);
 
-/// What an entry says of its node, apart from its type.
+/// Attributes of an entry's node, apart from its type.
 #[derive(Debug, Default)]
 pub(super) struct Attributes {
     /// Permission bits, with set-id and sticky.
@@ -41,7 +41,7 @@ pub(super) struct Attributes {
     pub(super) xattrs: XattrList,
 }
 
-/// What an entry makes.
+/// The kind of node that an entry makes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NewNode<'a> {
     Directory,
@@ -142,13 +142,13 @@ impl TreeBuilder {
         }
     }
 
-    /// What comes now is a source of its own: its hard links lead to its own files.
+    /// Starts a new source: its hard links lead to its own files.
     pub(super) fn begin_source(&mut self) {
         self.source_start = self.tree.stores.len();
         self.begin_layer();
     }
 
-    /// What comes now lies over all before it.
+    /// Starts a new layer on top of all before it.
     pub(super) fn begin_layer(&mut self) {
         self.layer_start = self.tree.dirents.len();
         self.directory_cache.clear();
@@ -164,7 +164,7 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// The store that was added last, and the names that it speaks of.
+    /// The store that was added last, and its names.
     pub(super) fn last_store(&self) -> (Option<&Store>, &Names) {
         (self.tree.stores.last(), &self.tree.names)
     }
@@ -173,9 +173,9 @@ impl TreeBuilder {
         self.tree.stores.last_mut()
     }
 
-    /// Puts a node at `path`, in place of what was there; a directory over a directory only changes
-    /// its attributes. `path` is relative to the root, whatever it begins with. Directories that
-    /// are missing on the way are made.
+    /// Puts a node at `path`, in place of an existing one; a directory over a directory only
+    /// changes its attributes. `path` is relative to the root, whatever it begins with. Missing
+    /// parent directories are made.
     pub(super) fn insert(
         &mut self,
         path: &[u8],
@@ -269,7 +269,7 @@ impl TreeBuilder {
         self.hasher.hash_one((parent.0, name)) as u32
     }
 
-    /// Gives `node` the name; `found` is what [`Self::lookup`] says of the name now.
+    /// Gives `node` the name; `found` is the result of [`Self::lookup`] for the name.
     fn set_dirent(
         &mut self,
         parent: NodeId,

@@ -27,7 +27,7 @@ impl TreeBuilder {
         Ok(node)
     }
 
-    /// As [`Self::lookup`], quick for names that are asked for again.
+    /// As [`Self::lookup`], fast for repeated names.
     fn lookup_target(&mut self, parent: NodeId, name: &[u8]) -> Option<NodeId> {
         let hash = self.hash(parent, name);
         if let Some(dirent) = self.target_cache.get(hash) {
@@ -56,7 +56,7 @@ impl TreeBuilder {
         Ok(Some((parent, name)))
     }
 
-    /// As [`Self::walk`], for directories that were looked for before without walking.
+    /// As [`Self::walk`], fast for directories that were found before.
     fn directory(&mut self, path: &[u8], make: Option<Mtime>) -> Result<Option<NodeId>, Flaw> {
         let hash = self.hasher.hash_one(path);
         if let Some(node) = self.directory_cache.get(hash, path) {
@@ -69,9 +69,8 @@ impl TreeBuilder {
         Ok(found)
     }
 
-    /// Follows a path of directories. Symlinks on the way are followed within the tree, as in a
-    /// root directory of its own. A missing directory is made with time `make`; without it the
-    /// answer is `None`.
+    /// Follows a path of directories. Symlinks are followed within the tree, as in a root directory
+    /// of its own. A missing directory is made with time `make`; without it the result is `None`.
     pub(super) fn walk(
         &mut self,
         path: &[u8],
@@ -110,7 +109,7 @@ impl TreeBuilder {
         self.tree.nodes[node.index()].mode & file_type::MASK == file_type::SYMLINK
     }
 
-    /// Goes on along a symlink that lies in the last directory of `way`; `path` led to it.
+    /// Continues along a symlink in the last directory of `way`; `path` led to it.
     fn follow(&self, link: NodeId, way: &mut Vec<NodeId>, path: &[u8]) -> Result<(), Flaw> {
         let mut todo: Vec<&[u8]> = Vec::new();
         let mut next = Some(link);
@@ -164,7 +163,7 @@ fn component(path: &[u8], from: usize) -> Result<Option<(&[u8], usize)>, Flaw> {
     Ok(None)
 }
 
-/// The last component, and what comes before it; no component for the root.
+/// The last component, and the path before it; no component for the root.
 fn split_path(path: &[u8]) -> Result<(&[u8], Option<&[u8]>), Flaw> {
     let mut end = path.len();
     loop {

@@ -23,7 +23,7 @@ const MAGIC: Span = 257..265;
 const DEV_MAJOR: Span = 329..337;
 const DEV_MINOR: Span = 337..345;
 const PREFIX: Span = 345..500;
-/// star keeps times where ustar's prefix ends, and says so at the block's end.
+/// star stores times at the end of ustar's prefix, and marks this at the block's end.
 const STAR_PREFIX: Span = 345..476;
 const STAR_MAGIC: Span = 508..512;
 /// Old GNU sparse files: four segments, whether more blocks of them follow, and the size with
@@ -119,8 +119,8 @@ impl Header {
         unsigned("realsize", &self.0[SPARSE_REAL_SIZE])
     }
 
-    /// Of an old GNU sparse file: adds the header's segments, and says whether a block with more
-    /// follows.
+    /// For an old GNU sparse file: adds the header's segments, and returns whether a block with
+    /// more follows.
     pub(super) fn sparse(&self, segments: &mut Vec<(u64, u64)>) -> Result<bool, Flaw> {
         sparse_entries(&self.0[SPARSE], segments)?;
         Ok(self.0[SPARSE_EXTENDED] != 0)

@@ -29,7 +29,7 @@ enum Body {
 }
 
 impl Body {
-    /// How many bytes there are, waiting for `end` of them where they still come.
+    /// The number of bytes, waiting for `end` of them if more are to come.
     fn size(&self, end: u64) -> Result<u64, Flaw> {
         match self {
             Self::Seekable { size, .. } => Ok(*size),
@@ -57,7 +57,7 @@ impl Input {
         Self::new(Body::Seekable { file, size })
     }
 
-    /// A stream: it goes to an unlinked file in `directory`, unpacked.
+    /// A stream: it is unpacked into an unlinked file in `directory`.
     pub(in crate::source) fn stream(
         reader: Box<dyn Read + Send>,
         directory: &Path,
@@ -70,7 +70,7 @@ impl Input {
         Self { position: 0, body, window }
     }
 
-    /// Goes back to the first byte.
+    /// Seeks to the first byte.
     pub(in crate::source) fn rewind(&mut self) {
         self.position = 0;
     }
@@ -99,8 +99,8 @@ impl Input {
         }
     }
 
-    /// Appends `size` bytes and drops what fills their last block. Memory grows with what is really
-    /// there.
+    /// Appends `size` bytes and drops the padding of their last block. Memory grows with the bytes
+    /// that arrive.
     pub(in crate::source) fn bytes(&mut self, bytes: &mut Vec<u8>, size: u64) -> Result<(), Flaw> {
         let mut block = [0; BLOCK];
         let mut left = size;
@@ -115,7 +115,7 @@ impl Input {
         Ok(())
     }
 
-    /// Passes over the contents of an entry and says where they can be read later.
+    /// Skips the contents of an entry and returns where they can be read later.
     pub(in crate::source) fn data(&mut self, size: u64) -> Result<u64, Flaw> {
         let at = self.position;
         let truncated = || Flaw::Truncated("the contents of a file");
@@ -129,13 +129,13 @@ impl Input {
         Ok(at)
     }
 
-    /// Passes over bytes that nobody wants, up to the end of their last block.
+    /// Skips bytes, up to the end of their last block.
     pub(in crate::source) fn skip(&mut self, size: u64) -> Result<(), Flaw> {
         self.data(size).map(drop)
     }
 
-    /// After the end of the archive: waits for what follows, so that a packed stream's own checksum
-    /// is looked at.
+    /// After the end of the archive: reads the rest, so that a packed stream's own checksum is
+    /// verified.
     pub(in crate::source) fn finish(&self) -> Result<(), Flaw> {
         match &self.body {
             Body::Seekable { .. } => Ok(()),
@@ -177,7 +177,7 @@ impl Window {
                 true => (self.next_size * 2).min(WINDOW_MAX),
                 false => (self.next_size / 4).max(WINDOW_MIN),
             };
-            // Of a stream what is there already, at least a block.
+            // The bytes of a stream that have arrived, at least a block.
             let there = body.size(position.saturating_add(BLOCK as u64))?.saturating_sub(position);
             let most = usize::try_from(there).unwrap_or(usize::MAX).min(self.next_size);
             self.bytes.resize(most, 0);

@@ -1,8 +1,8 @@
 //! Tar archives: POSIX (v7, ustar, pax), GNU (old and new) and star, read entry by entry into the
 //! tree.
 //!
-//! The reader is our own, because positions, sparse maps of all formats and raw pax records are
-//! what a build needs of an archive, and ten million headers must pass in seconds.
+//! The reader is our own, because a build needs positions, sparse maps of all formats and raw pax
+//! records of an archive, and ten million headers must pass in seconds.
 
 mod header;
 pub(super) mod input;
@@ -22,13 +22,13 @@ const EXTENDED_MAX: u64 = 64 << 20;
 /// More than any path that the kernel takes.
 const LONG_NAME_MAX: u64 = 1 << 20;
 
-/// What kind of archive it is.
+/// The kind of the archive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Flavor {
-    /// Whatever the names are, they are names. The end-of-archive block must be there.
+    /// All names are ordinary names. The end-of-archive block must be present.
     Archive,
-    /// A layer of an OCI image: `.wh.` names remove what lies below. Its digest says that it is
-    /// whole.
+    /// A layer of an OCI image: `.wh.` names remove files below. Its digest proves that it is
+    /// complete.
     Layer,
 }
 

@@ -1,5 +1,4 @@
-//! Extended headers: pax records, and GNU's long names, which say what the header block has no room
-//! for.
+//! Extended headers: pax records, and GNU's long names, for fields that exceed the header block.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -8,7 +7,7 @@ use super::super::error::{AclError, Flaw};
 use super::super::node::Mtime;
 use super::super::xattr::{ACL_ACCESS, ACL_DEFAULT, XattrList};
 
-/// What extended headers say of the next entry.
+/// Fields of extended headers for the next entry.
 #[derive(Debug, Default)]
 pub(super) struct Extended {
     pub(super) path: Option<Vec<u8>>,
@@ -77,7 +76,7 @@ fn record(data: &[u8]) -> Option<(usize, RawRecord<'_>)> {
 }
 
 impl Extended {
-    /// Takes one record in. An empty value takes back what a global header said.
+    /// Adds one record. An empty value cancels a global header's.
     pub(super) fn apply(&mut self, key: &[u8], value: &[u8]) -> Result<(), Flaw> {
         match key {
             b"path" => self.path = non_empty(value),
@@ -150,7 +149,7 @@ impl SparseRecords {
         Ok(())
     }
 
-    /// Whether the map stands before the contents (format 1.0).
+    /// Whether the map precedes the contents (format 1.0).
     pub(super) fn is_in_data(&self) -> Result<bool, Flaw> {
         match (self.major, self.minor) {
             (None | Some(0), _) => Ok(false),
@@ -179,7 +178,7 @@ fn non_empty(value: &[u8]) -> Option<Vec<u8>> {
     (!value.is_empty()).then(|| value.to_vec())
 }
 
-/// Decimal digits and nothing else.
+/// Decimal digits only.
 pub(super) fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -228,7 +227,7 @@ fn time(value: &[u8]) -> Result<Option<Mtime>, Flaw> {
     Ok(Some(Mtime { seconds, nanoseconds }))
 }
 
-/// GNU tar writes `=` and `%` of a name as %3D and %25, and nothing else so.
+/// GNU tar writes `=` and `%` of a name as %3D and %25, and no other characters.
 fn gnu_name(name: &[u8]) -> Vec<u8> {
     decoded(name, |code| matches!(code, b'=' | b'%'))
 }

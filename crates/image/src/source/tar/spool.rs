@@ -1,9 +1,9 @@
-//! A stream on its way into an unlinked file, from which it can be read by position while the rest
-//! still comes.
+//! A stream being written to an unlinked file, from which it can be read by position while the rest
+//! still arrives.
 //!
-//! One thread takes the stream in, another writes it around the host's page cache: there it would
-//! fill gigabytes of memory that nobody needs, at several times the cost. What came last stays in
-//! memory for who reads the headers meanwhile.
+//! One thread reads the stream, another writes it around the host's page cache: there it would fill
+//! gigabytes of memory without use, at several times the cost. The latest bytes stay in memory for
+//! the reader of the headers.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,8 +15,8 @@ use std::thread;
 
 use extant_device::AlignedBuffer;
 
-use super::super::ahead::{ALIGNMENT, reopened_direct};
 use super::super::error::{EntryName, Flaw};
+use super::super::prefetch::{ALIGNMENT, reopened_direct};
 
 /// Bytes taken in and written at a time.
 const CHUNK: usize = 2 << 20;
@@ -27,7 +27,7 @@ const CHUNKS: usize = 6;
 /// The file, and how far it is filled.
 pub(super) struct Spool {
     pub(super) file: File,
-    /// The file once more, around the page cache.
+    /// A second handle of the file, around the page cache.
     pub(super) direct: Option<File>,
     directory: PathBuf,
     shared: Arc<Shared>,
@@ -46,11 +46,11 @@ struct State {
     received: u64,
     /// Bytes in the file: those of all chunks before the first that is not written.
     written: u64,
-    /// No more comes.
+    /// No more data come.
     has_ended: bool,
-    /// Why it ended too early, until somebody was told.
+    /// The error that ended it too early, until it was reported.
     stopped: Option<Stopped>,
-    /// Nobody reads any more.
+    /// The reader has ended.
     is_unwanted: bool,
 }
 
@@ -66,7 +66,7 @@ impl Chunk {
     }
 }
 
-/// Why a stream did not come through.
+/// The error that ended a stream.
 enum Stopped {
     Reading(io::Error),
     Writing(io::Error),
@@ -74,7 +74,7 @@ enum Stopped {
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        // The threads are not joined: one may be waiting for a pipe. It ends when something comes.
+        // The threads are not joined: one may be waiting for a pipe. It ends when data arrive.
         self.shared.lock().is_unwanted = true;
         self.shared.moved.notify_all();
     }
@@ -96,7 +96,7 @@ impl Shared {
         }
     }
 
-    /// Changes the state and lets everybody look at it again.
+    /// Changes the state and wakes all waiting threads.
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.lock());
         self.moved.notify_all();
@@ -125,15 +125,15 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Waits until the first `end` bytes can be read, or all there are; says how many can.
+    /// Waits until the first `end` bytes can be read, or all there are; returns how many can.
     pub(super) fn wait_for(&self, end: u64) -> Result<u64, Flaw> {
         let (there, stopped) = self.shared.wait(|state| {
             let has_failed = matches!(state.stopped, Some(Stopped::Writing(_)));
             if state.received < end && !state.has_ended && !has_failed {
                 return None;
             }
-            let is_told = state.received < end || has_failed;
-            Some((state.received, if is_told { state.stopped.take() } else { None }))
+            let is_reported = state.received < end || has_failed;
+            Some((state.received, if is_reported { state.stopped.take() } else { None }))
         });
         stopped.map_or(Ok(there), |stopped| Err(self.flaw(stopped)))
     }
@@ -147,7 +147,7 @@ impl Spool {
         stopped.map_or(Ok(()), |stopped| Err(self.flaw(stopped)))
     }
 
-    /// Reads some of the bytes from `position` on, which somebody waited for.
+    /// Reads some of the bytes from `position` on, for a waiting reader.
     pub(super) fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
         let state = self.shared.lock();
         let known =
@@ -253,7 +253,7 @@ impl Writer {
     }
 }
 
-/// Reads until the buffer is full, or the end; what came before an error is good.
+/// Reads until the buffer is full, or the end; bytes before an error are valid.
 fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> (usize, io::Result<()>) {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -271,7 +271,7 @@ fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> (usize, io::Result<()>) {
 mod tests {
     use super::*;
 
-    /// Bytes that say where they are, and give out a different number of them each time.
+    /// Bytes that encode their position, delivered in pieces of varying length.
     struct Stream {
         at: u64,
         end: u64,
@@ -301,7 +301,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("room for a spool");
         let reader = Box::new(Stream { at: 0, end });
         let spool = Spool::start(reader, directory.path()).expect("it starts");
-        let look = |position: u64| {
+        let compare = |position: u64| {
             let mut bytes = [0; 700];
             let count = spool.read_at(&mut bytes, position).expect("it is there");
             assert!(count > 0, "{position}");
@@ -312,20 +312,20 @@ mod tests {
         };
         for position in (0..end).step_by(99_991) {
             assert!(spool.wait_for(position + 1).expect("no error") > position);
-            look(position);
+            compare(position);
         }
         assert_eq!(spool.wait_for(u64::MAX).expect("no error"), end);
         spool.finish().expect("all is written");
         assert_eq!(spool.file.metadata().expect("it is open").len(), end);
         // The first chunks are no longer in memory.
-        [0, 1, CHUNK as u64 - 1, end - 1].into_iter().for_each(look);
+        [0, 1, CHUNK as u64 - 1, end - 1].into_iter().for_each(compare);
         let mut all = vec![0; end as usize];
         spool.file.read_exact_at(&mut all, 0).expect("it is whole");
         assert!((0..).zip(&all).all(|(at, found)| byte(at) == *found));
     }
 
     #[test]
-    fn what_came_before_an_error_is_there_and_the_error_is_told_once() {
+    fn bytes_before_an_error_are_present_and_the_error_is_reported_once() {
         let directory = tempfile::tempdir().expect("room for a spool");
         let dead = Stream { at: u64::MAX, end: 0 };
         let reader = Box::new(Stream { at: 0, end: 5000 }.chain(dead));

@@ -32,7 +32,7 @@ pub enum TuneError {
     /// The volume is not clean, so that its structures cannot be relied on.
     #[error("{0} needs a freshly checked volume: run extant fsck -f first")]
     NeedsCheck(Work),
-    /// Another host has the volume open, or did not close it (multiple-mount protection).
+    /// Another program has the volume open, or did not close it (multiple-mount protection).
     #[error(
         "MMP: the volume is in use on {node:?}, or was not closed there; run extant fsck, or with -f -E clear_mmp forget it"
     )]

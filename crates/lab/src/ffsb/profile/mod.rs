@@ -22,7 +22,7 @@ pub struct Profile {
     pub align_io: bool,
     /// A shell command between making the files and starting the clock.
     pub callout: Option<String>,
-    /// What written bytes are.
+    /// The contents of written bytes.
     pub fill: Fill,
     /// Where random choices start from; a random one when the profile has none.
     pub seed: Option<u64>,
@@ -30,11 +30,11 @@ pub struct Profile {
     pub filesystems: Vec<FileSet>,
     /// At least one, unless nothing is measured.
     pub thread_groups: Vec<ThreadGroup>,
-    /// What the profile says that is not so, but does not matter.
+    /// Harmless mistakes of the profile.
     pub warnings: Vec<String>,
 }
 
-/// What written bytes are: FFSB's are zero, which flatters whoever looks for zeroes.
+/// The contents of written bytes: FFSB's are zero, which favours file systems that detect zeroes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Fill {
     /// Zeroes.
@@ -42,7 +42,7 @@ pub enum Fill {
     Zero,
     /// Random bytes, the same in each block of a run.
     Random,
-    /// Each 64-bit word of a block is its place.
+    /// Each 64-bit word of a block is its offset.
     Pattern,
 }
 
@@ -53,7 +53,7 @@ pub struct FileSet {
     pub location: PathBuf,
     /// When enough files are made.
     pub start: Start,
-    /// Directories beside each other that the files are spread over.
+    /// Number of directories that the files are spread over.
     pub dirs: u32,
     /// How large files become.
     pub sizes: Sizes,
@@ -68,9 +68,9 @@ pub struct FileSet {
 /// When enough files are made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Start {
-    /// So many are there.
+    /// A number of files.
     Files(u32),
-    /// They take so many bytes.
+    /// A total size in bytes.
     Bytes(u64),
     /// This share of the file system is in use.
     Utilization(f64),
@@ -86,14 +86,14 @@ pub enum Sizes {
         /// In bytes.
         max: u64,
     },
-    /// One of these sizes, each as often as its weight says.
+    /// One of these sizes, each with its weight.
     Weighted(Vec<(u64, u32)>),
 }
 
 /// How a file system is made old before it is measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ageing {
-    /// Who does it, with creates, appends and deletes.
+    /// The weights of creates, appends and deletes among the operations.
     pub group: ThreadGroup,
     /// It ends when this share of the file system is in use.
     pub utilization: f64,
@@ -125,7 +125,7 @@ impl ThreadGroup {
     }
 }
 
-/// How reading goes.
+/// How files are read.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Reading {
     /// Bytes of one `read` operation.
@@ -144,11 +144,11 @@ pub enum ReadOrder {
     Sequential,
     /// Each at a random place.
     Random,
-    /// From the file's start on, so many bytes left out after each.
+    /// From the file's start on, with this many bytes left out after each.
     Strided(u64),
 }
 
-/// How writing goes.
+/// How files are written.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Writing {
     /// Bytes of one `write` or `append` operation.
@@ -161,7 +161,7 @@ pub struct Writing {
     pub fsync: bool,
 }
 
-/// What a thread can do, in the order in which FFSB draws and prints.
+/// The operations of a thread, in the order in which FFSB draws and prints.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Operation {
     /// Reads a part of a file.
@@ -180,7 +180,7 @@ pub enum Operation {
     Meta,
     /// Makes one more directory for files.
     CreateDir,
-    /// Asks for a file's attributes.
+    /// Reads a file's attributes.
     Stat,
     /// Overwrites a whole file.
     WriteAll,

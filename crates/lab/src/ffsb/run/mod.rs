@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use super::operate::{End, LiveSet, Record, Worker, buffer, draw_size, fill_file};
-use super::outcome::{Group, Measured, Outcome};
 use super::profile::{Ageing, FileSet, Profile, Sizes, Start, ThreadGroup};
+use super::trial::{Group, Measured, TrialResult};
 use super::{RunError, failed};
 use crate::cpu::Cpu;
 use crate::files::{Access, Files, Intent, OpenFile, Space};
 
-/// How often ageing looks at the space in use. (FFSB looks once a second, in which a small volume
+/// How often ageing samples the space in use. (FFSB samples once a second, in which a small volume
 /// becomes full.)
-const LOOK: Duration = Duration::from_millis(5);
+const SAMPLE_PERIOD: Duration = Duration::from_millis(5);
 
 /// Empty files that ageing starts with.
 const FIRST_FILES: usize = 10;
@@ -26,9 +26,9 @@ const FIRST_FILES: usize = 10;
 /// Runs a profile on a file system.
 ///
 /// # Errors
-/// A call failed or did less than asked for, or an operation found no file that it could use:
+/// A call failed or did less than requested, or an operation found no file that it could use:
 /// nothing is measured then.
-pub fn run(profile: &Profile, files: &dyn Files) -> Result<Outcome, RunError> {
+pub fn run(profile: &Profile, files: &dyn Files) -> Result<TrialResult, RunError> {
     let mut random = profile.seed.map_or_else(Rng::new, Rng::with_seed);
     let start = Instant::now();
     let sets: Vec<LiveSet<'_>> = profile.filesystems.iter().map(LiveSet::new).collect();
@@ -45,12 +45,12 @@ pub fn run(profile: &Profile, files: &dyn Files) -> Result<Outcome, RunError> {
     let setup_seconds = start.elapsed().as_secs_f64();
     sync(files, &sets)?;
     if profile.time.is_zero() {
-        return Ok(Outcome { setup_seconds, measured: None });
+        return Ok(TrialResult { setup_seconds, measured: None });
     }
     if let Some(command) = &profile.callout {
         call_out(command)?;
     }
-    Ok(Outcome { setup_seconds, measured: Some(measure(profile, files, &sets, random)?) })
+    Ok(TrialResult { setup_seconds, measured: Some(measure(profile, files, &sets, random)?) })
 }
 
 fn sync(files: &dyn Files, sets: &[LiveSet<'_>]) -> Result<(), RunError> {
@@ -113,7 +113,7 @@ struct Crew<'p> {
 impl<'p> Crew<'p> {
     fn worker(&self, mut random: Rng) -> Worker<'p> {
         let block = self.group.read.block.max(self.group.write.block);
-        // The end of a file may be read with what would follow it.
+        // The end of a file may be read with the bytes after it.
         let buffer = buffer(block.next_multiple_of(4096), self.profile, &mut random);
         Worker {
             files: self.files,
@@ -130,8 +130,8 @@ impl<'p> Crew<'p> {
     }
 }
 
-/// Lets all threads of all crews start together and `until` run beside them; when it returns, or
-/// one of them fails, all end. What each crew did is summed up.
+/// Starts all threads of all crews together and runs `until` at the same time; when it returns, or
+/// one of them fails, all end. The results of each crew are added up.
 fn work(
     crews: &[Crew<'_>],
     end: &End,
@@ -183,7 +183,7 @@ fn work(
     })
 }
 
-/// Makes a file set, or takes over the one that is there.
+/// Makes a file set, or takes over the existing one.
 fn set_up(
     profile: &Profile,
     files: &dyn Files,
@@ -220,10 +220,10 @@ fn set_up(
         if is_enough {
             return Ok(());
         }
-        let held = set.data.next(&mut random);
+        let file = set.data.next(&mut random);
         let size = draw_size(&spec.sizes, &mut random);
-        make_file(files, &held.path, size, &buffer)?;
-        set.data.made(&held);
+        make_file(files, &file.path, size, &buffer)?;
+        set.data.made(&file);
         made += 1;
     }
 }
@@ -248,9 +248,9 @@ fn age(
     random: &mut Rng,
 ) -> Result<(), RunError> {
     for _ in 0..FIRST_FILES {
-        let held = set.fill.next(random);
-        make_file(files, &held.path, 0, &[])?;
-        set.fill.made(&held);
+        let file = set.fill.next(random);
+        make_file(files, &file.path, 0, &[])?;
+        set.fill.made(&file);
     }
     let end = End::default();
     let crew = Crew {
@@ -264,16 +264,16 @@ fn age(
     };
     let until = || {
         while !end.is_here() && space(files, set.spec)?.utilization() < ageing.utilization {
-            end.wait(LOOK);
+            end.wait(SAMPLE_PERIOD);
         }
         Ok(())
     };
     work(&[crew], &end, random, until).map(drop)
 }
 
-/// Whether the files that are there are those that the profile asks for: as many as it says in as
-/// many directories, each of a size that it could have made, and nothing in the meta area. They are
-/// used then.
+/// Whether the existing files are those that the profile requires: the same number in the same
+/// number of directories, each of a size that it could have made, and nothing in the meta area.
+/// They are used then.
 fn take_over(files: &dyn Files, set: &LiveSet<'_>) -> Result<bool, RunError> {
     let spec = set.spec;
     let Start::Files(count) = spec.start else { return Ok(false) };
@@ -315,7 +315,7 @@ fn take_over(files: &dyn Files, set: &LiveSet<'_>) -> Result<bool, RunError> {
     Ok(true)
 }
 
-/// What is in a directory; `None` if there is none.
+/// The contents of a directory; `None` if it does not exist.
 fn listed(files: &dyn Files, dir: &Path) -> Result<Option<Vec<(PathBuf, bool)>>, RunError> {
     match files.list(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),

@@ -25,7 +25,7 @@ fn every_operation(location: &str) -> String {
 }
 
 /// Whatever the operations were, the counts agree with each other.
-fn assert_consistent(outcome: &Outcome) {
+fn assert_consistent(outcome: &TrialResult) {
     let measured = outcome.measured.as_ref().expect("it was measured");
     assert!(measured.elapsed_seconds >= 1.0);
     let [group] = &measured.groups[..] else { panic!("one group") };
@@ -77,7 +77,7 @@ fn every_operation_runs_on_what_is_mounted() {
     let profile: Profile = every_operation(location).parse().expect("it is good");
     let outcome = run(&profile, &Mounted).expect("it runs");
     assert_consistent(&outcome);
-    // What is left is what was made and not removed.
+    // The remaining files are those that were made and not removed.
     let group = &outcome.measured.expect("it was measured").groups[0];
     let mut found = BTreeMap::new();
     names_below(&Mounted, &scratch.path().join("data"), &mut found);
@@ -123,7 +123,7 @@ fn a_file_set_is_made_as_described_and_used_again() {
     let is_marked = || std::fs::read(mark).expect("it is there") == [7; 1024];
     made();
     assert!(is_marked(), "the files are used again");
-    // One of another size, and they are all made anew.
+    // One of another size, and they are all made again.
     std::fs::write(first.keys().last().expect("there are files"), [7; 5]).expect("it is there");
     assert_eq!(made().len(), 30);
     assert!(!is_marked());
@@ -140,8 +140,7 @@ fn a_volume_is_aged_until_so_much_is_in_use() {
                 create_weight=10\nappend_weight=10\ndelete_weight=1\n[end]\n[end]\n";
     let profile: Profile = text.parse().expect("it is good");
     run(&profile, &fs).expect("it runs");
-    // One thread saw 0.2; the other may have deleted a file of at most 1 MiB meanwhile, and both
-    // end.
+    // One thread saw 0.2; the other may have deleted a file of at most 1 MiB since, and both end.
     let used = fs.space(Path::new("/")).expect("it answers").utilization();
     assert!(used >= 0.19, "{used}");
     let mut found = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Requests away from their ring's thread, and where their answers wait for it.
+//! Requests handed to other threads than their ring's, and the inbox for their replies.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use super::super::defer::Reason;
+use super::super::handle::Reason;
 use super::super::message::Request;
 use super::slot::Slot;
 
-/// Where answers that others have put together wait for their ring's thread.
+/// Replies that other threads have completed, waiting for their ring's thread.
 #[derive(Debug)]
 pub(super) struct Inbox {
     done: Mutex<Vec<(usize, Slot)>>,
@@ -30,10 +30,10 @@ impl Inbox {
 
     /// Notes that one more request waits for others, where enough slots are left for those.
     ///
-    /// One slot at least always has a request that waits for nobody: its answer brings the next
-    /// from the queue, whatever that is, so that every request is looked at in the end. Those that
-    /// wait for space leave that one; those that wait for the kernel's writes, which may wait for
-    /// space in turn, leave half.
+    /// At least one slot always has a request that does not wait: its reply brings the next from
+    /// the queue, so that every request is handled in the end. Requests that wait for space leave
+    /// that one slot; those that wait for the kernel's writeback, which may wait for space in turn,
+    /// leave half.
     pub(super) fn begins_to_wait(&self, reason: Reason) -> bool {
         let most = match reason {
             Reason::Cache(_) => self.depth / 2,
@@ -43,7 +43,7 @@ impl Inbox {
         self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
-    /// Takes that back: the answer is there.
+    /// Undoes that: the reply is complete.
     pub(super) fn has_waited(&self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -57,7 +57,7 @@ impl Inbox {
     }
 
     pub(super) fn take(&self) -> Vec<(usize, Slot)> {
-        // Before: what is put after the look rings again.
+        // Before: a reply that is added after the read rings again.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -76,7 +76,7 @@ impl RingRequest {
         self.slot.request()
     }
 
-    /// Sends an answer to one that has waited for others.
+    /// Sends the reply to a request that has waited.
     pub(in super::super) fn answer(mut self, outcome: Result<(), Errno>, content: &[u8]) {
         self.slot.fill(content);
         self.slot.finish(outcome, content.len());

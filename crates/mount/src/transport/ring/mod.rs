@@ -1,12 +1,12 @@
 //! FUSE by io_uring: a queue for each processor, whose requests are answered there.
 //!
 //! The kernel puts a request into the queue of the processor that its caller runs on; a thread that
-//! is bound to the same processor takes it, and one system call gives the answer back and waits for
-//! the next. Nobody is woken on another processor. What takes long is done by helpers meanwhile.
-//! Forgotten files and whatever was asked before all queues were there still come by `/dev/fuse`.
+//! is bound to the same processor takes it, and one system call returns the reply and waits for the
+//! next request. No thread is woken on another processor. Helpers do long work during that. FORGET
+//! and requests made before all queues existed still come by `/dev/fuse`.
 //!
-//! A request keeps its slot until it is answered, and the kernel puts its own into the same queue:
-//! the writes that a request waits for, too. So some slots of each queue are never given to
+//! A request keeps its slot until its reply, and the kernel puts its own requests into the same
+//! queue: also the writes that a request waits for. So some slots of each queue are never given to
 //! requests that wait for others ([`Inbox::begins_to_wait`]).
 //!
 //! A ring is made and restricted to the two commands that are needed here before the sandbox is
@@ -31,9 +31,9 @@ use rustix::thread::CpuSet;
 use zerocopy::IntoBytes;
 
 use super::abi::{URING_COMMIT_AND_FETCH, URING_REGISTER, UringCommand};
-use super::defer::{Verdict, judge};
+use super::deferred::{DeferQueues, DeferredRequest};
 use super::dispatch::{Dispatcher, is_bulk, is_long};
-use super::later::{Deputies, Later};
+use super::handle::{Disposition, handle};
 use super::message::{ReplyBuffer, Request};
 use super::readers::Readers;
 use super::threads::{spawn, spawn_loop};
@@ -53,7 +53,7 @@ const MAX_PROCESSORS: usize = 64;
 const IOSQE_FIXED_FILE: u8 = 1;
 /// The connection among the ring's own descriptors.
 const CONNECTION: types::Fixed = types::Fixed(0);
-/// What completions of the inbox are told by; the others by their slot.
+/// The token of completions of the inbox; others have their slot's.
 const INBOX: u64 = u64::MAX;
 
 /// Rings for all processors, made and not used yet.
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Prepared {
 }
 
 impl Rings {
-    /// Rings for so many processors. Call it before the sandbox is closed.
+    /// Rings for `processors` processors. Call it before the sandbox is closed.
     ///
     /// # Errors
     /// The kernel lacks something of it, or this process may not.
@@ -86,28 +86,28 @@ impl Rings {
         Ok(Self((0..processors).map(|_| ring()).collect::<io::Result<_>>()?))
     }
 
-    /// Answers what comes by them, on a thread each, which tells `ended` how that ends, and
-    /// `helpers` more, which go to `others`: of the former how many there are.
+    /// Answers the requests of the rings, on a thread each, which sends its result to `ended`, and
+    /// on `helpers` more, which go to `others`. Returns the number of the former.
     pub(super) fn start(
         self,
         dispatcher: &Arc<Dispatcher>,
-        deputies: &Deputies,
+        queues: &DeferQueues,
         (helpers, readers): (usize, &Arc<Readers>),
         (ended, others): (&Sender<io::Result<()>>, &mut Vec<JoinHandle<()>>),
     ) -> io::Result<usize> {
         let (sender, jobs) = channel();
         let jobs = Arc::new(Mutex::new(jobs));
         for _ in 0..helpers {
-            let (dispatcher, deputies, jobs) = (dispatcher.clone(), deputies.clone(), jobs.clone());
-            others.push(spawn("fuse-help", move || help(&dispatcher, &deputies, &jobs))?);
+            let (dispatcher, queues, jobs) = (dispatcher.clone(), queues.clone(), jobs.clone());
+            others.push(spawn("fuse-help", move || help(&dispatcher, &queues, &jobs))?);
         }
-        let (dispatcher, deputies) = (dispatcher.clone(), deputies.clone());
+        let (dispatcher, queues) = (dispatcher.clone(), queues.clone());
         let readers = readers.clone();
-        let shared = Arc::new(Shared { dispatcher, deputies, readers, helpers: sender });
+        let shared = Arc::new(Shared { dispatcher, queues, readers, helpers: sender });
         let count = self.0.len();
         for (queue, prepared) in self.0.into_iter().enumerate() {
             let shared = shared.clone();
-            // Nobody else takes what comes by this ring.
+            // No other thread takes requests of this ring.
             let work = move || {
                 let served = catch_unwind(AssertUnwindSafe(|| serve(prepared, queue, &shared)));
                 served.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
@@ -135,72 +135,72 @@ impl Prepared {
     }
 }
 
-/// What the threads of rings share.
+/// State shared by the threads of rings.
 #[derive(Debug)]
 struct Shared {
     dispatcher: Arc<Dispatcher>,
-    deputies: Deputies,
+    queues: DeferQueues,
     readers: Arc<Readers>,
-    /// Those who do what takes long.
+    /// The helpers for long work.
     helpers: Sender<RingRequest>,
 }
 
-/// Does what takes long, until the last ring has ended.
-fn help(dispatcher: &Dispatcher, deputies: &Deputies, jobs: &Mutex<Receiver<RingRequest>>) {
+/// Does long work, until the last ring has ended.
+fn help(dispatcher: &Dispatcher, queues: &DeferQueues, jobs: &Mutex<Receiver<RingRequest>>) {
     let mut buffer = ReplyBuffer::new();
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(RingRequest { index, slot, inbox }) = job else { return };
-        if let Some(slot) = answer(dispatcher, deputies, (index, slot), &inbox, &mut buffer) {
+        if let Some(slot) = answer(dispatcher, queues, (index, slot), &inbox, &mut buffer) {
             inbox.put(index, slot);
         }
     }
 }
 
-/// Does what the request in a slot wants; `None` where somebody else answers it.
+/// Handles the request in a slot; `None` if another thread replies.
 fn answer(
     dispatcher: &Dispatcher,
-    deputies: &Deputies,
+    queues: &DeferQueues,
     (index, mut slot): (usize, Slot),
     inbox: &Arc<Inbox>,
     buffer: &mut ReplyBuffer,
 ) -> Option<Slot> {
-    // A panic is one program's trouble: its call fails, and the others go on.
-    let judged = catch_unwind(AssertUnwindSafe(|| {
+    // After a panic the call of one program fails, and the others continue.
+    let handled = catch_unwind(AssertUnwindSafe(|| {
         if let Some((header, first, room)) = slot.take_apart() {
             let mut reply = buffer.reply_into(room);
-            let verdict = judge(dispatcher, &Request::split(header, &first, &[]), &mut reply);
-            return (verdict, reply.len());
+            let disposition = handle(dispatcher, &Request::split(header, &first, &[]), &mut reply);
+            return (disposition, reply.len());
         }
         let mut reply = buffer.reply();
-        let verdict = judge(dispatcher, &slot.request(), &mut reply);
+        let disposition = handle(dispatcher, &slot.request(), &mut reply);
         let len = reply.len();
         slot.fill(buffer.content(len));
-        (verdict, len)
+        (disposition, len)
     }));
-    let (verdict, len) = judged.unwrap_or((Verdict::Answer(Err(Errno::IO)), 0));
-    let verdict = match verdict {
-        Verdict::Later(reason) if !inbox.begins_to_wait(reason) => {
-            Verdict::Answer(Err(reason.at_once()))
+    let (disposition, len) = handled.unwrap_or((Disposition::Reply(Err(Errno::IO)), 0));
+    let disposition = match disposition {
+        Disposition::Defer(reason) if !inbox.begins_to_wait(reason) => {
+            Disposition::Reply(Err(reason.at_once()))
         }
-        verdict => verdict,
+        disposition => disposition,
     };
-    match verdict {
-        Verdict::Answer(outcome) => {
+    match disposition {
+        Disposition::Reply(outcome) => {
             if outcome.is_err() {
-                dispatcher.take_back(buffer.held());
+                dispatcher.undo_lookups(buffer.looked_up());
             }
             slot.finish(outcome, len);
             Some(slot)
         }
-        // All that come by rings are answered.
-        Verdict::Silent => {
+        // All requests of rings have a reply.
+        Disposition::NoReply => {
             slot.finish(Err(Errno::NOSYS), 0);
             Some(slot)
         }
-        Verdict::Later(reason) => {
-            let later = Later::Ring(RingRequest { index, slot, inbox: inbox.clone() });
-            deputies.put_off(dispatcher, later, reason, buffer);
+        Disposition::Defer(reason) => {
+            let deferred = DeferredRequest::Ring(RingRequest { index, slot, inbox: inbox.clone() });
+            queues.defer(dispatcher, deferred, reason, buffer);
             None
         }
     }
@@ -214,18 +214,18 @@ struct Ring {
     lent: Vec<Option<Slot>>,
 }
 
-/// What a ring has for its thread.
+/// Completions of a ring for its thread.
 enum Event {
     /// The slot of this index has a request.
     Request(usize, Slot),
-    /// Others have put answers together.
+    /// Other threads have completed replies.
     Inbox,
     /// The mount has gone.
     End,
 }
 
 impl Ring {
-    /// Gives a slot to the kernel, by a command: for the first time, or with an answer in it.
+    /// Gives a slot to the kernel, by a command: for the first time, or with a reply in it.
     fn lend(&mut self, index: usize, slot: Slot, command: u32) -> io::Result<()> {
         let is_first = command == URING_REGISTER;
         let commit_id = if is_first { 0 } else { slot.commit_id() };
@@ -241,7 +241,7 @@ impl Ring {
         self.push(&entry)
     }
 
-    /// Asks to be told of the inbox.
+    /// Requests a completion for the inbox.
     fn listen(&mut self, inbox: &Inbox) -> io::Result<()> {
         let readable = rustix::event::PollFlags::IN.bits();
         let entry = opcode::PollAdd::new(types::Fd(inbox.bell.as_raw_fd()), readable.into());
@@ -250,9 +250,9 @@ impl Ring {
 
     #[allow(unsafe_code)]
     fn push(&mut self, entry: &Entry128) -> io::Result<()> {
-        // SAFETY: what the kernel is given by an entry is a slot, which stays mapped and which
-        // nobody looks at while it is in `lent`, or nothing (a poll); the ring has the connection
-        // for its own, and polls a descriptor that outlives it.
+        // SAFETY: an entry gives the kernel a slot, which stays mapped and which no thread accesses
+        // while it is in `lent`, or nothing (a poll); the ring owns the connection, and polls a
+        // descriptor that outlives it.
         let pushed = unsafe { self.ring.submission().push(entry) };
         // Each slot and the inbox have at most one entry at a time, and the ring has room for all.
         pushed.map_err(|full| io::Error::other(full.to_string()))
@@ -290,7 +290,7 @@ impl Ring {
     }
 }
 
-/// Tells the kernel where a slot's header and payload lie.
+/// Gives the kernel the addresses of a slot's header and payload.
 #[allow(unsafe_code)]
 fn set_parts(entry: &mut Entry128, slot: &Slot) {
     // Of `struct io_uring_sqe` (linux/io_uring.h).
@@ -347,7 +347,7 @@ fn serve(prepared: Prepared, queue: usize, shared: &Shared) -> io::Result<()> {
 }
 
 impl Shared {
-    /// Answers a request, or has it answered.
+    /// Answers a request, or defers it.
     fn take(
         &self,
         index: usize,
@@ -359,7 +359,7 @@ impl Shared {
         self.readers.has_come(request.header.pid);
         let is_away = is_bulk(&request) || is_long(&request) && self.readers.are_several();
         if !is_away {
-            return answer(&self.dispatcher, &self.deputies, (index, slot), inbox, buffer);
+            return answer(&self.dispatcher, &self.queues, (index, slot), inbox, buffer);
         }
         let job = RingRequest { index, slot, inbox: inbox.clone() };
         match self.helpers.send(job) {
@@ -367,7 +367,7 @@ impl Shared {
             // No helper is left.
             Err(refused) => {
                 let RingRequest { index, slot, inbox } = refused.0;
-                answer(&self.dispatcher, &self.deputies, (index, slot), &inbox, buffer)
+                answer(&self.dispatcher, &self.queues, (index, slot), &inbox, buffer)
             }
         }
     }
@@ -375,12 +375,12 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use super::super::defer::Reason;
+    use super::super::handle::Reason;
     use super::*;
     use rustix::fs::SeekFrom;
 
     #[test]
-    fn a_queue_of_any_depth_keeps_slots_for_what_waits_for_nobody() {
+    fn a_queue_of_any_depth_keeps_slots_for_requests_that_do_not_wait() {
         for depth in LEAST_DEPTH..=DEPTH {
             let inbox = Inbox::new(depth).expect("an eventfd");
             let (cache, space) = (Reason::Cache(SeekFrom::Data(0)), Reason::Space(Errno::NOSPC));

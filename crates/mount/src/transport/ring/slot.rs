@@ -1,4 +1,4 @@
-//! Memory that a request lies in, and its answer, when they come and go by a ring.
+//! Memory for a request and its reply in a ring.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -15,13 +15,13 @@ use crate::mountpoint::MAX_REQUEST;
 const PAGE: usize = 4096;
 /// The payload starts at a page, which is moved as such.
 const PAYLOAD: usize = MAX_REQUEST as usize;
-/// Behind the header, in its page: where the kernel finds header and payload.
+/// After the header, in its page: the addresses of header and payload for the kernel.
 const PARTS_AT: usize = 1024;
 
-/// Room for one request and its answer: a page for the header, then the payload.
+/// Memory for one request and its reply: a page for the header, then the payload.
 ///
-/// Whoever has the value has the memory for himself, but while the kernel has been given it by a
-/// command: then nobody looks at it until the command is completed.
+/// The owner of the value has exclusive access to the memory, except while a command has given it
+/// to the kernel: then no thread accesses it until the command is completed.
 #[derive(Debug)]
 pub(super) struct Slot(NonNull<u8>);
 
@@ -35,7 +35,7 @@ impl Slot {
     #[allow(unsafe_code)]
     pub(super) fn new() -> rustix::io::Result<Self> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new mapping at a place of the kernel's choice lies on nothing else.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let at =
             unsafe { mmap_anonymous(std::ptr::null_mut(), PAGE + PAYLOAD, protection, flags)? };
         let slot = Self(NonNull::new(at.cast()).ok_or(Errno::NOMEM)?);
@@ -56,8 +56,8 @@ impl Slot {
 
     #[allow(unsafe_code)]
     fn bytes(&self) -> &[u8] {
-        // SAFETY: so many bytes were mapped, zeroed, and are never unmapped; this value is the only
-        // way to them, and is held.
+        // SAFETY: that many bytes were mapped, zeroed, and are never unmapped; this value is the
+        // only way to them, and is held.
         unsafe { slice::from_raw_parts(self.0.as_ptr(), PAGE + PAYLOAD) }
     }
 
@@ -71,7 +71,7 @@ impl Slot {
         UringHeader::read_from_prefix(self.bytes()).expect("a page holds a header").0
     }
 
-    /// What an answer to the request here names it by.
+    /// The identifier of the request here for its reply.
     pub(super) fn commit_id(&self) -> u64 {
         self.header().commit_id
     }
@@ -90,8 +90,8 @@ impl Slot {
         Request::split(self.in_header(), first, &self.bytes()[PAGE..][..self.payload_size()])
     }
 
-    /// Where nothing of the request but its header and first argument counts: these, and the
-    /// payload for the answer.
+    /// For requests of which only the header and the first argument are needed: these, and the
+    /// payload for the reply.
     pub(super) fn take_apart(&mut self) -> Option<(InHeader, [u8; 128], &mut [u8])> {
         if self.payload_size() > 0 {
             return None;
@@ -100,12 +100,12 @@ impl Slot {
         Some((header, first, &mut self.bytes_mut()[PAGE..]))
     }
 
-    /// Puts an answer's payload here.
+    /// Copies a reply's payload here.
     pub(super) fn fill(&mut self, content: &[u8]) {
         self.bytes_mut()[PAGE..][..content.len()].copy_from_slice(content);
     }
 
-    /// Makes what is here the answer: `len` bytes of payload, or an error.
+    /// Turns the slot into the reply: `len` bytes of payload, or an error.
     pub(super) fn finish(&mut self, outcome: Result<(), Errno>, len: usize) {
         let len = outcome.map_or(0, |()| len);
         let unique = self.in_header().unique;

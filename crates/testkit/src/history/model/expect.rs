@@ -229,7 +229,7 @@ impl Model {
             }
             Call::Flags { file } => drop(self.flagged_kind(*file)?),
             Call::Extents { file } => {
-                let file = self.reachable(*file).filter(|_| self.rules.tells_extents)?;
+                let file = self.reachable(*file).filter(|_| self.rules.shows_extents)?;
                 if file.kind != Kind::File {
                     return None;
                 }

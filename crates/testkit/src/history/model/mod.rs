@@ -13,7 +13,6 @@ mod tree;
 use super::acl::AclEntry;
 use super::{Clock, Content, FileId, Stamp};
 use crate::Kind;
-use reading::Reading;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,7 +52,7 @@ pub struct Rules {
     /// the flag.
     pub journalled_files: bool,
     /// Whether the subject returns the ranges with blocks.
-    pub tells_extents: bool,
+    pub shows_extents: bool,
 }
 
 impl Default for Rules {
@@ -71,9 +70,19 @@ impl Default for Rules {
             refusals_touch: false,
             projects: false,
             journalled_files: false,
-            tells_extents: true,
+            shows_extents: true,
         }
     }
+}
+
+/// The progress of reading a directory: each name that exists all the time must be read exactly
+/// once.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    /// Names that exist since the start and are not read yet.
+    left: BTreeSet<Vec<u8>>,
+    /// Names that were read and exist since.
+    read: BTreeSet<Vec<u8>>,
 }
 
 /// A file of the model.

@@ -1,18 +1,7 @@
 //! Directories that are read in pieces while names are added and removed.
 
-use super::Model;
+use super::{Model, Reading};
 use crate::history::{Answer, FileId};
-use std::collections::BTreeSet;
-
-/// The progress of reading a directory: each name that exists all the time must be read exactly
-/// once.
-#[derive(Clone, Debug, Default)]
-pub struct Reading {
-    /// Names that exist since the start and are not read yet.
-    left: BTreeSet<Vec<u8>>,
-    /// Names that were read and exist since.
-    read: BTreeSet<Vec<u8>>,
-}
 
 impl Model {
     /// The valid answer of a subject that is asked for more names.

@@ -4,13 +4,13 @@
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("line {line}: {flaw}")]
 pub struct ProfileError {
-    /// Counted from 1. What is missing is told at its section's first line.
+    /// Counted from 1. A missing item is reported at its section's first line.
     pub line: usize,
-    /// What is wrong there.
+    /// The flaw.
     pub flaw: Flaw,
 }
 
-/// What is wrong with a profile.
+/// A flaw of a profile.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Flaw {
@@ -34,9 +34,9 @@ pub enum Flaw {
     Value {
         /// The key.
         key: String,
-        /// What it has.
+        /// The present count.
         value: String,
-        /// What it should have.
+        /// The required count.
         expected: &'static str,
     },
     /// A key that must be there.
@@ -48,9 +48,9 @@ pub enum Flaw {
     /// A setting that another one needs.
     #[error("{needed} is missing, which {by} needs")]
     Needs {
-        /// What is missing.
+        /// The missing item.
         needed: &'static str,
-        /// What needs it.
+        /// The item that needs it.
         by: &'static str,
     },
     /// A reference to a file system that is not described, or only later.
@@ -62,7 +62,7 @@ pub enum Flaw {
     /// An operation that ageing has no use for.
     #[error("an ageing group cannot {0}")]
     CannotAge(&'static str),
-    /// Nothing to work on, or nobody to do it.
+    /// No files to work on, or no threads.
     #[error("the profile has no [{0}]")]
     NoSection(&'static str),
 }

@@ -1,10 +1,10 @@
-//! Lines of a profile, put into the sections that they stand in.
+//! Lines of a profile, sorted into their sections.
 
 use super::error::{Flaw, ProfileError};
 
-/// What a section describes.
+/// The subject of a section.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum SectionKind {
     /// The whole profile.
     Root,
     FileSystem,
@@ -12,8 +12,8 @@ pub(super) enum Kind {
     Stats,
 }
 
-impl Kind {
-    /// The sections that may stand in this one.
+impl SectionKind {
+    /// The sections allowed within this one.
     fn inner(self, name: &str) -> Option<Self> {
         match (self, name) {
             (Self::Root, "filesystem") => Some(Self::FileSystem),
@@ -24,10 +24,10 @@ impl Kind {
     }
 }
 
-/// A section: its settings and what stands in it, in order.
+/// A section: its settings and subsections, in order.
 #[derive(Clone, Debug)]
 pub(super) struct Section {
-    pub(super) kind: Kind,
+    pub(super) kind: SectionKind,
     pub(super) line: usize,
     /// `[filesystem0]`: the older form.
     pub(super) is_numbered: bool,
@@ -59,7 +59,7 @@ impl Item {
 const LISTS: [&str; 3] = ["size_weight", "msec_range", "ignore"];
 
 impl Section {
-    fn new(kind: Kind, line: usize, is_numbered: bool) -> Self {
+    fn new(kind: SectionKind, line: usize, is_numbered: bool) -> Self {
         Self { kind, line, is_numbered, items: Vec::new(), sections: Vec::new() }
     }
 
@@ -80,14 +80,14 @@ impl Section {
         self.items.iter().filter(move |item| item.key == key)
     }
 
-    pub(super) fn children(&self, kind: Kind) -> impl Iterator<Item = &Self> {
+    pub(super) fn children(&self, kind: SectionKind) -> impl Iterator<Item = &Self> {
         self.sections.iter().filter(move |section| section.kind == kind)
     }
 }
 
 /// The whole text as one section.
 pub(super) fn sections(text: &str) -> Result<Section, ProfileError> {
-    let mut open = vec![Section::new(Kind::Root, 1, false)];
+    let mut open = vec![Section::new(SectionKind::Root, 1, false)];
     for (line, whole) in (1..).zip(text.lines()) {
         let text = whole.split('#').next().unwrap_or_default().trim();
         let Some(section) = open.last_mut() else { break };
@@ -103,7 +103,7 @@ pub(super) fn sections(text: &str) -> Result<Section, ProfileError> {
         let bare = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
         if bare == "end" {
             // The last one is the profile itself.
-            let ended = open.pop_if(|section| section.kind != Kind::Root);
+            let ended = open.pop_if(|section| section.kind != SectionKind::Root);
             let ended = ended.ok_or(Flaw::End.at(line))?;
             if let Some(outer) = open.last_mut() {
                 outer.sections.push(ended);
@@ -114,7 +114,7 @@ pub(super) fn sections(text: &str) -> Result<Section, ProfileError> {
         open.push(Section::new(kind, line, bare != name));
     }
     match open.pop() {
-        Some(root) if root.kind == Kind::Root => Ok(root),
+        Some(root) if root.kind == SectionKind::Root => Ok(root),
         other => Err(Flaw::Open.at(other.map_or(1, |section| section.line))),
     }
 }
@@ -125,7 +125,7 @@ fn item(text: &str, line: usize) -> Result<Item, ProfileError> {
         rest.is_some_and(|rest| rest.starts_with(|next: char| next.is_whitespace() || next == '='))
     });
     let (key, value) = match (list, text.split_once('=')) {
-        // An equals sign in front of an item is as good as none.
+        // An equals sign in front of an item is ignored.
         (Some(list), _) => (list, text[list.len()..].trim_start().trim_start_matches('=')),
         (None, Some((key, value))) => (key, value),
         (None, None) => return Err(Flaw::Line(text.into()).at(line)),

@@ -16,7 +16,7 @@ mod error;
 mod lines;
 
 pub use error::{Flaw, ProfileError};
-use lines::{Kind, Section};
+use lines::{Section, SectionKind};
 
 const GLOBAL_KEYS: &[&str] = &[
     "time",
@@ -70,7 +70,7 @@ const STATS_KEYS: &[&str] = &["enable_stats", "enable_range", "ignore", "msec_ra
 /// The keys of which a file set follows one.
 const START_KEYS: [&str; 3] = ["num_files", "init_size", "init_util"];
 
-/// How many bytes a file set is written with at a time, unless the profile says it.
+/// Bytes per write of a file set, unless the profile gives it.
 const DEFAULT_BLOCK: u64 = 4096;
 
 /// The most bytes of one call: every thread has memory for them.
@@ -87,7 +87,7 @@ impl FromStr for Profile {
         if filesystems.is_empty() {
             return Err(Flaw::NoSection("filesystem").at(1));
         }
-        let groups = root.children(Kind::ThreadGroup);
+        let groups = root.children(SectionKind::ThreadGroup);
         let thread_groups = groups
             .map(|section| thread_group(section, &filesystems))
             .collect::<Result<Vec<_>, _>>()?;
@@ -129,12 +129,12 @@ fn fill(text: &str) -> Option<Fill> {
     [Fill::Zero, Fill::Random, Fill::Pattern].into_iter().find(|fill| fill.name() == text)
 }
 
-/// All `[filesystem]` sections. One takes what it does not say from the one that it clones; in the
-/// older form, which numbers the sections, from the one before it.
+/// All `[filesystem]` sections. A section takes missing settings from the one that it clones; in
+/// the older form, which numbers the sections, from the one before it.
 fn file_sets(root: &Section, warnings: &mut Vec<String>) -> Result<Vec<FileSet>, ProfileError> {
     let mut whole: Vec<Section> = Vec::new();
     let mut sets = Vec::new();
-    for own in root.children(Kind::FileSystem) {
+    for own in root.children(SectionKind::FileSystem) {
         own.check_keys(|key| FILESYSTEM_KEYS.contains(&key))?;
         let base = match own.text("clone") {
             Some((line, location)) => {
@@ -232,7 +232,7 @@ fn sizes(section: &Section, warnings: &mut Vec<String>) -> Result<Sizes, Profile
 }
 
 fn ageing(section: &Section, warnings: &mut Vec<String>) -> Result<Option<Ageing>, ProfileError> {
-    let mut groups = section.children(Kind::ThreadGroup);
+    let mut groups = section.children(SectionKind::ThreadGroup);
     let raw = groups.next();
     if let Some(second) = groups.next() {
         return Err(Flaw::Section("threadgroup".into()).at(second.line));
@@ -262,7 +262,7 @@ fn ageing(section: &Section, warnings: &mut Vec<String>) -> Result<Option<Ageing
     Ok(Some(Ageing { group, utilization }))
 }
 
-/// Says once what the profile says in vain.
+/// Reports each useless setting of the profile once.
 fn warn(warnings: &mut Vec<String>, line: usize, what: &str) {
     let warning = format!("line {line}: {what}");
     // A section that others follow is read for each of them.
@@ -350,7 +350,7 @@ fn check_sizes(group: &ThreadGroup) -> Result<(), Flaw> {
 fn stats(group: &Section) -> Result<Option<Stats>, ProfileError> {
     let mut stats = Stats::default();
     let mut is_enabled = false;
-    for section in group.children(Kind::Stats) {
+    for section in group.children(SectionKind::Stats) {
         section.check_keys(|key| STATS_KEYS.contains(&key))?;
         is_enabled |= section.flag("enable_stats")?;
         for item in section.list("ignore") {
@@ -408,7 +408,7 @@ impl Section {
         self.parsed(key, "a size from 1 to 1g", block)
     }
 
-    /// Says of those of some keys that are there that they have no effect.
+    /// Warns about given keys without an effect.
     fn warn_of(&self, keys: &[&str], why: &str, warnings: &mut Vec<String>) {
         for key in keys {
             if let Some((line, _)) = self.text(key) {

@@ -135,14 +135,14 @@ fn every_key_is_read() {
     assert_eq!((first.start, first.dirs, first.create_block), (Start::Files(10), 3, 8192));
     let ageing = first.ageing.as_ref().expect("it is aged");
     assert_eq!((ageing.utilization, ageing.group.threads), (0.25, 4));
-    // A clone has all but its place and what it says itself.
+    // A clone has all settings except its location and its own ones.
     assert_eq!(second.start, Start::Files(20));
     let like_first =
         FileSet { location: first.location.clone(), start: first.start, ..second.clone() };
     assert_eq!(&like_first, first);
 }
 
-/// A profile with a section of each kind; settings are put behind these lines.
+/// A profile with a section of each kind; settings are inserted after these lines.
 const LEAST: &str = "\
 time=1
 [filesystem]
@@ -161,8 +161,7 @@ const FILESYSTEM: &str = "location=/a\n";
 const GROUP: &str = "create_weight=1\n";
 const STATS: &str = "[stats]\n";
 
-/// Every key of the format but those of texts: where it stands, a value that it takes, and one that
-/// it does not.
+/// Every key of the format except text keys: its section, a valid value, and an invalid one.
 const KEYS: [(&str, &str, &str, &str); 40] = [
     (GLOBAL, "time", "600", "10m"),
     (GLOBAL, "directio", "1", "2"),
@@ -206,7 +205,7 @@ const KEYS: [(&str, &str, &str, &str); 40] = [
     (STATS, "msec_range", "0.5 1", "1 0.5"),
 ];
 
-/// None is taken without being looked at, and those of the tables are those of the format.
+/// Each value is checked, and the keys of the tables are those of the format.
 #[test]
 fn every_key_takes_what_it_should_and_nothing_else() {
     for (place, key, good, bad) in KEYS {
@@ -241,7 +240,7 @@ fn every_key_takes_what_it_should_and_nothing_else() {
     }
 }
 
-/// What a profile says in vain is said back, and looked at all the same.
+/// A useless setting of a profile is reported, and checked all the same.
 #[test]
 fn settings_without_effect_are_named() {
     let with_set = |lines: &str| read(&LEAST.replace(FILESYSTEM, &format!("{FILESYSTEM}{lines}")));
@@ -266,7 +265,7 @@ fn settings_without_effect_are_named() {
     assert_eq!((error.line, error.flaw), (6, Flaw::Key("delete_wait".into())));
 }
 
-/// The configuration that a run begins with says all: it is the same profile.
+/// The configuration that a run prints first is complete: it is the same profile.
 #[test]
 fn a_profile_that_is_shown_reads_as_itself() {
     let random = EVERY_KEY.replace("read_skip = 1", "read_random = 1");
@@ -313,7 +312,7 @@ fn with(line: &str, other: &str) -> String {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_line() {
+fn a_flaw_is_reported_with_its_line() {
     let value = |key: &str, value: &str, expected| Flaw::Value {
         key: key.into(),
         value: value.into(),
@@ -406,7 +405,7 @@ fn any_bytes_are_read_or_refused() {
                 _ => text.truncate(at.max(1)),
             }
         }
-        // Whatever it says, it ends.
+        // Reading ends, whatever the profile contains.
         let _ = read(&String::from_utf8_lossy(&text));
     }
 }

@@ -28,12 +28,12 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// with its own error.
 const MOST_VOLUME: u64 = 1 << 62;
 /// Interval at which a mount point or a server is polled.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL: Duration = Duration::from_millis(2);
 /// Names passed to one command at most.
 const AT_ONCE: usize = 1000;
 
 /// A target's volume.
-pub(super) struct Place<'c> {
+pub(super) struct TargetVolume<'c> {
     cell: &'c Cell,
     /// The image, the given device, or the mapping over that device; with the simulated drive that
     /// holds it.
@@ -47,7 +47,7 @@ pub(super) struct Place<'c> {
 }
 
 /// A volume in use.
-pub(super) struct Live {
+pub(super) struct MountedVolume {
     /// Access to the volume's files.
     pub(super) files: Box<dyn Files>,
     /// Directory on the volume for the experiment.
@@ -74,7 +74,7 @@ pub(super) fn volume_size(room: u64, least: u64) -> u64 {
     room.clamp(least, MOST_VOLUME).next_multiple_of(1 << 20)
 }
 
-impl<'c> Place<'c> {
+impl<'c> TargetVolume<'c> {
     /// Prepares the volume of a cell.
     pub(super) fn new(cell: &'c Cell) -> Result<Self, CellError> {
         let point = cell.scratch.join("mount");
@@ -183,35 +183,35 @@ impl<'c> Place<'c> {
     }
 
     /// Mounts the volume, or opens it in this process.
-    pub(super) fn mount(&self) -> Result<Live, CellError> {
+    pub(super) fn mount(&self) -> Result<MountedVolume, CellError> {
         let options = self.cell.target.mount.as_str();
         let mut cached = None;
         let end = match self.system() {
             System::Engine | System::Model(_) => {
-                let (fs, world) = engine::open(&self.image, options, self.memory())?;
-                let files: Box<dyn Files> = match &world {
+                let (fs, simulated) = engine::open(&self.image, options, self.memory())?;
+                let files: Box<dyn Files> = match &simulated {
                     Some(env) => Box::new(Charged::new(fs.clone(), env.clone())),
                     None => Box::new(fs.clone()),
                 };
-                let (root, clock) = ("/".into(), Clock::of(world));
-                return Ok(Live { files, root, clock, cached, end: End::Engine(fs) });
+                let (root, clock) = ("/".into(), Clock::of(simulated));
+                return Ok(MountedVolume { files, root, clock, cached, end: End::Engine(fs) });
             }
             System::Dir(path) => {
                 let root = work_dir(path);
                 fs::create_dir_all(&root).trying(root.display())?;
                 let (files, clock) = (Box::new(Mounted), Clock::default());
-                return Ok(Live { files, root, clock, cached, end: End::Nothing });
+                return Ok(MountedVolume { files, root, clock, cached, end: End::Nothing });
             }
             _ if !self.cell.isolated => {
                 return Err(CellError::new(
-                    "mounting needs root, or user namespaces for everybody and unshare(1)",
+                    "mounting needs root, or user namespaces for all users and unshare(1)",
                 ));
             }
             System::ZfsFuse => {
                 let pool = Pool::import(&self.image, &self.point, options)?;
                 let root = self.point.clone();
                 let (files, clock) = (Box::new(Mounted), Clock::default());
-                return Ok(Live { files, root, clock, cached, end: End::Pool(pool) });
+                return Ok(MountedVolume { files, root, clock, cached, end: End::Pool(pool) });
             }
             System::Extant => {
                 let options = match options.split(',').any(|option| option.starts_with("memory=")) {
@@ -242,7 +242,7 @@ impl<'c> Place<'c> {
             System::Fuse2fs => self.serve_by_fuse2fs(options)?,
         };
         let (files, clock) = (Box::new(Mounted), Clock::default());
-        Ok(Live { files, root: self.point.clone(), clock, cached, end: End::Mount(end) })
+        Ok(MountedVolume { files, root: self.point.clone(), clock, cached, end: End::Mount(end) })
     }
 
     /// Memory for our own engine, in bytes: half of the limit, if there is one, because the process
@@ -288,7 +288,7 @@ impl<'c> Place<'c> {
                 let _ = server.kill();
                 return Err(CellError::new("fuse2fs does not mount"));
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL);
         }
         Ok(MountGuard::new(&self.point, None, Some(server)))
     }
@@ -334,8 +334,8 @@ impl<'c> Place<'c> {
         Some(mean_extents(&self.cell.program, &["frag"], paths.iter().map(named)))
     }
 
-    /// Takes away what is in memory of files, so that they come from the disk again; an ordinary
-    /// user cannot.
+    /// Drops the caches of files, so that they are read from the disk again; an ordinary user
+    /// cannot.
     pub(super) fn drop_caches(&self) {
         if self.system().drive().is_some() {
             return;
@@ -348,8 +348,7 @@ impl<'c> Place<'c> {
 }
 
 /// The URL of an image on a simulated drive. Each run has a seed of its own. Contents get an eighth
-/// where memory is limited, else a quarter of what an experiment may take: the page cache has the
-/// rest.
+/// if memory is limited, else a quarter of an experiment's memory: the page cache has the rest.
 fn on_drive(cell: &Cell, drive: &str, file: &Path) -> PathBuf {
     const USUAL: u64 = 2 << 30;
     let memory = cell.memory().map_or(USUAL, |limit| limit / 8);
@@ -409,7 +408,7 @@ fn extents_in(line: &str) -> Option<f64> {
     words.next().filter(|word| word.starts_with("extent")).map(|_| count)
 }
 
-impl Live {
+impl MountedVolume {
     /// Ends the use: everything is on the device when this returns.
     pub(super) fn close(self) -> Result<(), CellError> {
         drop(self.files);

@@ -1,4 +1,4 @@
-//! What a run came to, and the tables that FFSB prints of it.
+//! The results of a run, and FFSB's tables of them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,30 +11,30 @@ use crate::cpu::Cpu;
 
 /// A whole run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct TrialResult {
     /// How long making the files took, ageing included.
     pub setup_seconds: f64,
-    /// What was measured; `None` if the profile's time is zero.
+    /// The measurements; `None` if the profile's time is zero.
     pub measured: Option<Measured>,
 }
 
 /// The measured phase.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// From the common start until the last sync has ended: what all rates are divided by.
+    /// From the common start until the last sync has ended: the divisor of all rates.
     pub elapsed_seconds: f64,
-    /// What the processors did meanwhile.
+    /// Processor times during it.
     pub cpu: Cpu,
     /// One for each thread group, in the profile's order.
     pub groups: Vec<Group>,
 }
 
-/// What the threads of a group did.
+/// Counts of the threads of a group.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Group {
     /// By operation, those that were done.
     pub operations: BTreeMap<&'static str, Counts>,
-    /// By system call, if the profile asks for it.
+    /// By system call, if the profile requires it.
     pub calls: Option<BTreeMap<&'static str, Times>>,
 }
 
@@ -43,7 +43,7 @@ pub struct Group {
 pub struct Counts {
     /// Operations done to the end.
     pub operations: u64,
-    /// What FFSB counts: blocks for those that read or write, else operations.
+    /// FFSB's count: blocks for operations that read or write, else operations.
     pub transactions: u64,
     /// Bytes read.
     pub read_bytes: u64,
@@ -112,7 +112,7 @@ impl Group {
         calls.entry(call.name()).and_modify(|times| times.add(&one)).or_insert(one);
     }
 
-    /// Adds what another thread, or another group, did.
+    /// Adds the counts of another thread, or another group.
     pub(super) fn add(&mut self, other: &Self) {
         for (name, counts) in &other.operations {
             self.operations.entry(name).or_default().add(*counts);

@@ -17,11 +17,11 @@ use super::features::{self, FeatureRequest};
 use super::numbers;
 use super::options::{BlockSize, Options, Program, error_policy};
 
-pub use types::{CreatorOs, DeviceFacts, Figures, HugeFiles, JournalFigures};
+pub use types::{CreatorOs, DeviceInfo, FsParams, HugeFiles, JournalFigures};
 
-/// The unit of a size without suffix when `-b` does not say.
+/// The unit of a size without suffix, without `-b`.
 const DEFAULT_UNIT: u32 = 1024;
-/// Inode sizes and ratios where neither options nor configuration say.
+/// Inode sizes and ratios without options or configuration.
 const DEFAULT_INODE_SIZE: i64 = 128;
 const DEFAULT_INODE_RATIO: i64 = 8192;
 const DEFAULT_BLOCK_SIZE: u32 = 4096;
@@ -35,12 +35,12 @@ const MAX_32BIT_BLOCKS: u64 = u32::MAX as u64;
 ///
 /// # Errors
 /// Everything that mke2fs refuses before it writes.
-pub fn figures(
+pub fn params(
     program: Program,
     options: &Options,
     config: &Config,
-    device: &DeviceFacts,
-) -> Result<Figures, MkfsError> {
+    device: &DeviceInfo,
+) -> Result<FsParams, MkfsError> {
     options.uuid_choice()?;
     let bytes = size_in_bytes(options, device)?;
     let hurd = match &options.creator_os {
@@ -63,8 +63,8 @@ pub fn figures(
     Resolver { options, device, types: &types }.resolve(bytes)
 }
 
-/// The size asked for, else the device's.
-fn size_in_bytes(options: &Options, device: &DeviceFacts) -> Result<u64, MkfsError> {
+/// The requested size, else the device's.
+fn size_in_bytes(options: &Options, device: &DeviceInfo) -> Result<u64, MkfsError> {
     let offset = options.extended.iter().rev().find_map(|list| offset_of(list)).unwrap_or(0);
     let Some(text) = &options.size else {
         let size = device.size.ok_or_else(|| SizeError::Missing(options.device.clone()))?;
@@ -92,12 +92,12 @@ fn creator(name: &str) -> Result<CreatorOs, MkfsError> {
 /// One computation: what it reads.
 struct Resolver<'a> {
     options: &'a Options,
-    device: &'a DeviceFacts,
+    device: &'a DeviceInfo,
     types: &'a TypedConfig<'a>,
 }
 
 impl Resolver<'_> {
-    fn resolve(&self, bytes: u64) -> Result<Figures, MkfsError> {
+    fn resolve(&self, bytes: u64) -> Result<FsParams, MkfsError> {
         let mut warnings = self.options.warnings.clone();
         warnings.extend(self.types.warnings.iter().cloned());
         let extended = self.extended()?;
@@ -125,7 +125,7 @@ impl Resolver<'_> {
         let mut blocks = bytes / u64::from(block_size);
         self.fit_32_bits(&mut features, &mut blocks)?;
         let inode_size = self.inode_size(revision, block_size, &features, &mut warnings)?;
-        let mut figures = Figures {
+        let mut params = FsParams {
             revision,
             features,
             block_size,
@@ -162,19 +162,19 @@ impl Resolver<'_> {
             extended,
             warnings,
         };
-        if figures.is_journal_device() {
-            journal::whole_device(&mut figures)?;
-            return Ok(figures);
+        if params.is_journal_device() {
+            journal::whole_device(&mut params)?;
+            return Ok(params);
         }
-        let inodes = self.inodes(&figures)?;
-        let backups = self.backups(&figures);
-        let resize_limit = self.resize_limit(&figures)?;
-        if resize_limit.is_some_and(|limit| groups::must_reserve(&figures, limit)) {
+        let inodes = self.inodes(&params)?;
+        let backups = self.backups(&params);
+        let resize_limit = self.resize_limit(&params)?;
+        if resize_limit.is_some_and(|limit| groups::must_reserve(&params, limit)) {
             if revision == 0 {
                 return Err(Conflict::ResizeInRevision0.into());
             }
-            figures.features.compat |= CompatFeatures::RESIZE_INODE;
-            features::check(&figures.features)?;
+            params.features.compat |= CompatFeatures::RESIZE_INODE;
+            features::check(&params.features)?;
         }
         let request = groups::Request {
             inodes,
@@ -182,17 +182,17 @@ impl Resolver<'_> {
             backups,
             may_shrink: self.options.blocks_per_group.is_none(),
         };
-        figures.reserved_blocks = percent_of(figures.blocks, figures.reserved_ratio);
-        groups::fit(&mut figures, request)?;
-        if resize_inode_size(&figures) > MAX_SMALL_FILE {
-            figures.features.ro_compat |= RoCompatFeatures::LARGE_FILE;
+        params.reserved_blocks = percent_of(params.blocks, params.reserved_ratio);
+        groups::fit(&mut params, request)?;
+        if resize_inode_size(&params) > MAX_SMALL_FILE {
+            params.features.ro_compat |= RoCompatFeatures::LARGE_FILE;
         }
         let locations = self.options.journal.location.as_deref();
         let location = locations.or_else(|| self.types.text("journal_location"));
-        journal::internal(&mut figures, &self.options.journal, location)?;
-        journal::orphan_file(&mut figures)?;
-        figures.huge_files = huge_files::read(self.types, &figures)?;
-        Ok(figures)
+        journal::internal(&mut params, &self.options.journal, location)?;
+        journal::orphan_file(&mut params)?;
+        params.huge_files = huge_files::read(self.types, &params)?;
+        Ok(params)
     }
 
     /// The configuration's `options`, then `-E`.
@@ -309,9 +309,9 @@ impl Resolver<'_> {
         if revision == 0 {
             return Ok(128);
         }
-        let asked = self.options.inode_size.filter(|size| *size != 0).map(i64::from);
+        let requested = self.options.inode_size.filter(|size| *size != 0).map(i64::from);
         let configured = self.types.integer("inode_size").filter(|size| *size > 0);
-        let size = asked.or(configured).unwrap_or(DEFAULT_INODE_SIZE);
+        let size = requested.or(configured).unwrap_or(DEFAULT_INODE_SIZE);
         let max = i64::from(block_size).min(32768);
         let good = u16::try_from(size)
             .ok()
@@ -444,18 +444,18 @@ impl Resolver<'_> {
         extended.or_else(|| self.types.boolean(relation)).unwrap_or(default)
     }
 
-    /// Inodes asked for, by number or by ratio.
-    fn inodes(&self, figures: &Figures) -> Result<u64, MkfsError> {
+    /// The requested inodes, by number or by ratio.
+    fn inodes(&self, params: &FsParams) -> Result<u64, MkfsError> {
         let count = match self.options.inodes.filter(|count| *count != 0) {
             Some(count) => count,
             None => {
                 let configured = self.types.integer("inode_ratio").filter(|ratio| *ratio > 0);
                 let default = configured.unwrap_or(DEFAULT_INODE_RATIO);
                 // A default below the cluster size would make inodes that no file can fill.
-                let least = u64::from(figures.cluster_size);
+                let least = u64::from(params.cluster_size);
                 let default = u64::try_from(default).unwrap_or(0).max(least);
                 let ratio = self.options.inode_ratio.map_or(default, u64::from);
-                figures.blocks * u64::from(figures.block_size) / ratio
+                params.blocks * u64::from(params.block_size) / ratio
             }
         };
         if count > u64::from(u32::MAX) {
@@ -468,17 +468,17 @@ impl Resolver<'_> {
     }
 
     /// sparse_super2: how many backups.
-    fn backups(&self, figures: &Figures) -> u8 {
+    fn backups(&self, params: &FsParams) -> u8 {
         let configured = self.types.integer("num_backup_sb").and_then(|n| u8::try_from(n).ok());
-        figures.extended.num_backup_sb.or(configured).unwrap_or(2).min(2)
+        params.extended.num_backup_sb.or(configured).unwrap_or(2).min(2)
     }
 
     /// `-E resize=`: blocks that the descriptor table must be able to grow to.
-    fn resize_limit(&self, figures: &Figures) -> Result<Option<u64>, MkfsError> {
-        let Some(text) = figures.extended.resize.as_deref() else { return Ok(None) };
-        let limit = numbers::size(text, figures.block_size)
+    fn resize_limit(&self, params: &FsParams) -> Result<Option<u64>, MkfsError> {
+        let Some(text) = params.extended.resize.as_deref() else { return Ok(None) };
+        let limit = numbers::size(text, params.block_size)
             .ok_or_else(|| ValueError::Resize(text.to_owned()))?;
-        if limit <= figures.blocks {
+        if limit <= params.blocks {
             return Err(ValueError::ResizeTooSmall.into());
         }
         Ok(Some(limit))
@@ -489,12 +489,12 @@ impl Resolver<'_> {
 const MAX_SMALL_FILE: u64 = (1 << 31) - 1;
 
 /// The size that the resize inode states: all that a double indirect block can map. 0 without one.
-pub(super) fn resize_inode_size(figures: &Figures) -> u64 {
-    if !figures.features.compat.contains(CompatFeatures::RESIZE_INODE) {
+pub(super) fn resize_inode_size(params: &FsParams) -> u64 {
+    if !params.features.compat.contains(CompatFeatures::RESIZE_INODE) {
         return 0;
     }
-    let pointers = u64::from(figures.block_size / 4);
-    (12 + pointers + pointers * pointers) * u64::from(figures.block_size)
+    let pointers = u64::from(params.block_size / 4);
+    (12 + pointers + pointers * pointers) * u64::from(params.block_size)
 }
 
 /// Parts in a hundred, cut off to whole blocks.
@@ -504,18 +504,18 @@ fn percent_of(blocks: u64, percent: f64) -> u64 {
     (percent * blocks as f64 / 100.0) as u64
 }
 
-fn quotas(features: &Features, asked: Option<&[QuotaKind]>) -> Vec<QuotaKind> {
+fn quotas(features: &Features, requested: Option<&[QuotaKind]>) -> Vec<QuotaKind> {
     if !features.ro_compat.contains(RoCompatFeatures::QUOTA) {
         return Vec::new();
     }
-    if let Some(asked) = asked {
-        return asked.to_vec();
+    if let Some(requested) = requested {
+        return requested.to_vec();
     }
     let project = features.ro_compat.contains(RoCompatFeatures::PROJECT);
     QuotaKind::ALL.into_iter().filter(|kind| *kind != QuotaKind::Project || project).collect()
 }
 
-/// Seconds between two updates of the MMP block where nobody says.
+/// Default seconds between two updates of the MMP block.
 const DEFAULT_MMP_INTERVAL: u16 = 5;
 
 fn mmp_interval(features: &Features, extended: &Extended) -> u16 {

@@ -1,4 +1,4 @@
-//! Whether a request is answered now, or why later.
+//! Handles a request: replies at once, or decides why it is deferred.
 
 use std::sync::Once;
 
@@ -7,11 +7,11 @@ use rustix::io::Errno;
 
 use super::abi::opcode;
 use super::changes::is_change;
-use super::dispatch::{Dispatcher, Outcome};
+use super::dispatch::{DispatchResult, Dispatcher};
 use super::message::{Reply, Request};
-use super::news::wants_space;
+use super::space_events::wants_space;
 
-/// Why a request is answered later.
+/// The reason why a request is deferred.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Reason {
     /// It found no space where there may be some soon; with this error otherwise.
@@ -28,11 +28,11 @@ impl Reason {
         match self {
             Self::Space(errno) => errno,
             Self::Frozen => Errno::BUSY,
-            // The kernel does not ask for data and holes any more, and takes all that a file has
-            // for data.
+            // After ENOSYS the kernel sends no more SEEK_DATA and SEEK_HOLE, and treats files as
+            // fully allocated.
             Self::Cache(_) => {
-                static TOLD: Once = Once::new();
-                TOLD.call_once(|| {
+                static LOGGED: Once = Once::new();
+                LOGGED.call_once(|| {
                     tracing::warn!("too many look for holes at once: from now on none are shown");
                 });
                 Errno::NOSYS
@@ -41,48 +41,48 @@ impl Reason {
     }
 }
 
-/// What becomes of a request.
+/// The result of handling a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Verdict {
-    /// This is the answer.
-    Answer(Result<(), Errno>),
-    /// It gets none.
-    Silent,
-    /// Somebody else answers it.
-    Later(Reason),
+pub(super) enum Disposition {
+    /// Reply with this result.
+    Reply(Result<(), Errno>),
+    /// It gets no reply.
+    NoReply,
+    /// Another thread replies.
+    Defer(Reason),
 }
 
-/// Does what a request wants.
-pub(super) fn judge(
+/// Handles a request.
+pub(super) fn handle(
     dispatcher: &Dispatcher,
     request: &Request<'_>,
     reply: &mut Reply<'_>,
-) -> Verdict {
+) -> Disposition {
     let _change = if is_change(request) {
         match dispatcher.server.begin_change() {
             Some(change) => Some(change),
-            None => return Verdict::Later(Reason::Frozen),
+            None => return Disposition::Defer(Reason::Frozen),
         }
     } else {
         None
     };
     let mut outcome = dispatcher.dispatch(request, reply);
-    // Attributes take no space: they tell of what did not fit before.
+    // Attributes take no space: their error reports earlier data that did not fit.
     if let Err(errno) = outcome
         && wants_space(errno)
         && request.header.opcode != opcode::GETATTR
     {
         if dispatcher.server.open_unlinked_count() > 0 {
-            return Verdict::Later(Reason::Space(errno));
+            return Disposition::Defer(Reason::Space(errno));
         }
         // The last of them may have gone since.
         reply.clear();
         outcome = dispatcher.dispatch(request, reply);
     }
     match outcome {
-        Ok(Outcome::Answered) => Verdict::Answer(Ok(())),
-        Ok(Outcome::Silent) => Verdict::Silent,
-        Ok(Outcome::AfterCache(wanted)) => Verdict::Later(Reason::Cache(wanted)),
-        Err(errno) => Verdict::Answer(Err(errno)),
+        Ok(DispatchResult::Reply) => Disposition::Reply(Ok(())),
+        Ok(DispatchResult::NoReply) => Disposition::NoReply,
+        Ok(DispatchResult::AfterWriteback(wanted)) => Disposition::Defer(Reason::Cache(wanted)),
+        Err(errno) => Disposition::Reply(Err(errno)),
     }
 }

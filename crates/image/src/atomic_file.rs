@@ -10,16 +10,16 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
-/// Tries at a name that nobody has.
+/// Number of attempts to find an unused name.
 const NAME_TRIES: u32 = 100;
 /// The permissions of a new file before the umask.
 const READ_WRITE: u16 = 0o666;
 
-/// A file without a name, to be written. One that does not get as far as [`Self::publish`] goes
-/// away, however the process ends: it has no name that could be left behind, unless its file system
-/// knows no files without.
+/// A file without a name, to be written. Unless it reaches [`Self::persist`] it is removed, however
+/// the process ends: it has no name that could be left behind, unless its file system does not
+/// support files without one.
 #[derive(Debug)]
-pub struct NewFile {
+pub struct AtomicFile {
     path: PathBuf,
     directory: Arc<OwnedFd>,
     name: OsString,
@@ -41,9 +41,9 @@ impl Drop for TemporaryName {
     }
 }
 
-impl NewFile {
-    /// Begins what is to be the file at `path`, in its directory. What is there now stays until the
-    /// end; behind a symbolic link that is what the link leads to.
+impl AtomicFile {
+    /// Begins the file that is to be at `path`, in its directory. An existing file stays until the
+    /// end; if it is a symbolic link, its target is replaced.
     ///
     /// # Errors
     /// The directory takes no new file.
@@ -98,7 +98,7 @@ impl NewFile {
     }
 
     /// A path that leads to the file as long as this value lives.
-    pub fn way(&self) -> PathBuf {
+    pub fn proc_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 
@@ -112,12 +112,12 @@ impl NewFile {
         directory_of(&self.path)
     }
 
-    /// The file is whole: it gets its name, in place of what had it. Nothing is brought to the
-    /// medium here.
+    /// The file is complete: it gets its name, in place of an existing file. Nothing is flushed to
+    /// the medium here.
     ///
     /// # Errors
     /// The directory does not take the name.
-    pub fn publish(self) -> io::Result<()> {
+    pub fn persist(self) -> io::Result<()> {
         let directory = &*self.directory;
         let temporary = match &self.temporary {
             Some(temporary) => temporary.name.clone(),
@@ -126,14 +126,14 @@ impl NewFile {
                 linked => return Ok(linked?),
             },
         };
-        // It goes if it cannot be renamed.
+        // The link is removed if it cannot be renamed.
         let temporary = TemporaryName { directory: self.directory.clone(), name: temporary };
         Ok(renameat(directory, &temporary.name, directory, &self.name)?)
     }
 
     fn link(&self, name: &OsStr) -> Result<(), Errno> {
         let directory = self.directory.as_fd();
-        match linkat(CWD, self.way(), directory, name, AtFlags::SYMLINK_FOLLOW) {
+        match linkat(CWD, self.proc_path(), directory, name, AtFlags::SYMLINK_FOLLOW) {
             // Without /proc root can do it by the descriptor.
             Err(Errno::NOENT) => linkat(&self.file, "", directory, name, AtFlags::EMPTY_PATH),
             linked => linked,
@@ -147,11 +147,11 @@ fn directory_of(path: &Path) -> &Path {
 
 /// A name next to another one that `take` could take, with what it gave.
 pub fn new_name<T>(
-    beside: &OsStr,
+    target: &OsStr,
     take: impl Fn(&OsStr) -> Result<T, Errno>,
 ) -> Result<(OsString, T), Errno> {
     // A name may have 255 bytes: what is added must fit.
-    let own: String = beside.to_string_lossy().chars().take(40).collect();
+    let own: String = target.to_string_lossy().chars().take(40).collect();
     for number in 0..NAME_TRIES {
         let name = OsString::from(format!(".{own}.{}.{number}", std::process::id()));
         match take(&name) {
@@ -179,11 +179,11 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.join("n".repeat(255));
         fs::write(&path, "old").unwrap();
-        drop(NewFile::create(&path).unwrap());
-        let new = NewFile::create(&path).unwrap();
+        drop(AtomicFile::create(&path).unwrap());
+        let new = AtomicFile::create(&path).unwrap();
         new.file().write_all(b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"old");
-        new.publish().unwrap();
+        new.persist().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(names(&scratch).len(), 1);
     }
@@ -193,7 +193,7 @@ mod tests {
         let scratch = Scratch::new();
         fs::write(scratch.join("file"), "old").unwrap();
         std::os::unix::fs::symlink("file", scratch.join("link")).unwrap();
-        NewFile::create(&scratch.join("link")).unwrap().publish().unwrap();
+        AtomicFile::create(&scratch.join("link")).unwrap().persist().unwrap();
         assert!(scratch.join("link").is_symlink());
         assert_eq!(fs::read(scratch.join("file")).unwrap(), b"");
     }

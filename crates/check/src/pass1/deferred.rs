@@ -8,29 +8,29 @@ use extant_ondisk::{BlockNo, ClusterNo, FileBlock, InodeNo};
 use std::collections::BTreeSet;
 
 impl Check<'_> {
-    pub(super) fn run_late(&self) -> Result<(), CheckError> {
+    pub(super) fn run_deferred(&self) -> Result<(), CheckError> {
         if !self.is_repair() {
             return Ok(());
         }
-        let late = std::mem::take(&mut *self.late.lock());
+        let deferred = std::mem::take(&mut *self.deferred.lock());
         let mut all: BTreeSet<InodeNo> = BTreeSet::new();
-        all.extend(late.rebuild.iter().chain(&late.write_out).chain(&late.close_holes));
-        all.extend(late.misaligned.iter().chain(&late.to_extents));
-        all.extend(late.drop_from.iter().map(|(ino, _)| *ino));
+        all.extend(deferred.rebuild.iter().chain(&deferred.write_out).chain(&deferred.close_holes));
+        all.extend(deferred.misaligned.iter().chain(&deferred.to_extents));
+        all.extend(deferred.drop_from.iter().map(|(ino, _)| *ino));
         for ino in all {
             let mut record = self.record(ino)?;
             let Ok(mut inode) = Inode::decode(&record, ino, self.geometry) else { continue };
             let old = self.read_map(ino, &inode)?;
             let mut new = old.clone();
-            for (_, from) in late.drop_from.iter().filter(|(of, _)| *of == ino) {
+            for (_, from) in deferred.drop_from.iter().filter(|(of, _)| *of == ino) {
                 new.truncate(*from);
             }
-            if late.write_out.contains(&ino) {
+            if deferred.write_out.contains(&ino) {
                 for extent in &mut new.extents {
                     extent.is_unwritten = false;
                 }
             }
-            if late.close_holes.contains(&ino) {
+            if deferred.close_holes.contains(&ino) {
                 let mut next = 0;
                 for extent in &mut new.extents {
                     extent.block = FileBlock(next);
@@ -39,10 +39,10 @@ impl Check<'_> {
                 new.join();
                 inode.size = new.end() * u64::from(self.geometry.block_size);
             }
-            if late.misaligned.contains(&ino) && !self.realign(&mut new)? {
+            if deferred.misaligned.contains(&ino) && !self.realign(&mut new)? {
                 continue;
             }
-            if late.to_extents.contains(&ino) {
+            if deferred.to_extents.contains(&ino) {
                 inode.flags |= InodeFlags::EXTENTS;
             }
             // A node that something else claims may be that one's: the map is written elsewhere.
@@ -70,7 +70,7 @@ impl Check<'_> {
         let per_cluster = u64::from(self.geometry.blocks_per_cluster);
         let first = self.geometry.first_data_block.0;
         let mut moved: Vec<Extent> = Vec::new();
-        // The cluster that holds a logical cluster's blocks, for the one under way.
+        // The cluster that holds the blocks of the current logical cluster.
         let mut home: Option<(u64, BlockNo)> = None;
         for extent in std::mem::take(&mut map.extents) {
             for at in 0..u64::from(extent.len) {

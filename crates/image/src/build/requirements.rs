@@ -1,5 +1,5 @@
-//! What the tree needs of a volume, before it is known how large the volume is: how each node's
-//! data are kept, how many blocks each directory takes.
+//! The requirements of the tree, before the size of the volume is known: how each node's data are
+//! stored, how many blocks each directory takes.
 
 use extant_layout::pack::{DirItem, DirPlan, DirectoryPacker};
 use extant_ondisk::dirent::{DirFormat, FileType};
@@ -30,7 +30,7 @@ const MAX_SUBDIRECTORIES: u32 = 64_998;
 /// Shortest chain of records in an attribute.
 const MIN_INLINE_PART: usize = 12;
 
-/// What the features make of all files.
+/// Properties of all files that the features determine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) block_size: u64,
@@ -40,7 +40,7 @@ pub(super) struct Shape {
     has_huge_file: bool,
     has_dir_nlink: bool,
     has_large_dir: bool,
-    /// Bytes for attributes behind the inode's fields.
+    /// Bytes for attributes after the inode's fields.
     inode_space: usize,
     has_ea_inodes: bool,
     /// Blocks of the largest file.
@@ -92,7 +92,7 @@ pub(super) enum Storage {
 
 /// A directory and what it takes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DirDemand {
+pub(super) struct DirRequirements {
     pub(super) node: NodeId,
     pub(super) parent: InodeNo,
     pub(super) plan: DirPlan,
@@ -100,9 +100,9 @@ pub(super) struct DirDemand {
     pub(super) inline: Option<u32>,
 }
 
-/// What the tree needs.
+/// Requirements of the tree.
 #[derive(Debug)]
-pub(super) struct Demand<'t> {
+pub(super) struct Requirements<'t> {
     pub(super) tree: &'t Tree,
     pub(super) shape: Shape,
     pub(super) packer: DirectoryPacker,
@@ -112,14 +112,14 @@ pub(super) struct Demand<'t> {
     /// The tree's own lost+found.
     pub(super) lost_found: Option<NodeId>,
     /// In the order of their inodes.
-    pub(super) dirs: Vec<DirDemand>,
+    pub(super) dirs: Vec<DirRequirements>,
     /// Symbolic links with a block, by node.
     pub(super) symlinks: Vec<NodeId>,
     /// Regular files with blocks, by node: the order of their data in the sources.
     pub(super) files: Vec<NodeId>,
 }
 
-impl<'t> Demand<'t> {
+impl<'t> Requirements<'t> {
     /// Of a tree on volumes like this one: only features and sizes count here, not how many blocks
     /// there are. Ordinary inodes start at `first_inode`.
     pub(super) fn new(
@@ -141,7 +141,7 @@ impl<'t> Demand<'t> {
         let packer = DirectoryPacker::new(geometry, index);
         let format = DirFormat::new(geometry, InodeNo(0), 0);
         let (numbers, directories) = Numbers::assign(tree, lost_found, first_inode);
-        let mut demand = Self {
+        let mut requirements = Self {
             tree,
             shape,
             packer,
@@ -149,15 +149,15 @@ impl<'t> Demand<'t> {
             attributes: Attributes::new(tree, shape.room(), |node| {
                 inline_len(tree, &shape, &format, node, lost_found).is_some()
             })?,
-            dirs: demands_of(&numbers, &directories),
+            dirs: requirements_of(&numbers, &directories),
             numbers,
             lost_found,
             symlinks: Vec::new(),
             files: Vec::new(),
         };
-        demand.collect()?;
-        demand.plan_directories()?;
-        Ok(demand)
+        requirements.collect()?;
+        requirements.plan_directories()?;
+        Ok(requirements)
     }
 
     /// Sorts the nodes by kind and refuses what the format cannot hold.
@@ -214,7 +214,7 @@ impl<'t> Demand<'t> {
 
     fn plan_directory(
         &self,
-        dir: &mut DirDemand,
+        dir: &mut DirRequirements,
         items: &mut Vec<DirItem<'t>>,
     ) -> Result<(), BuildError> {
         if let Some(len) = self.inline_len(dir.node) {
@@ -263,7 +263,7 @@ impl<'t> Demand<'t> {
         self.tree.node(node).links() + u32::from(self.adds_lost_found(node))
     }
 
-    /// How a node's data are kept; directories tell by their [`DirDemand`].
+    /// How a node's data are stored; for directories see their [`DirRequirements`].
     pub(super) fn storage(&self, id: NodeId) -> Storage {
         let node = self.tree.node(id);
         match node.kind() {
@@ -325,15 +325,15 @@ impl<'t> Demand<'t> {
 }
 
 /// All directories in the order of their inodes, not planned yet.
-fn demands_of(numbers: &Numbers, directories: &[Directory]) -> Vec<DirDemand> {
+fn requirements_of(numbers: &Numbers, directories: &[Directory]) -> Vec<DirRequirements> {
     let plan = DirPlan { leaves: 0, nodes: [0; 2], is_indexed: false };
-    let demand = |&(node, parent): &Directory| DirDemand {
+    let requirements = |&(node, parent): &Directory| DirRequirements {
         node,
         parent: numbers.of(parent),
         plan,
         inline: None,
     };
-    let mut dirs: Vec<_> = directories.iter().map(demand).collect();
+    let mut dirs: Vec<_> = directories.iter().map(requirements).collect();
     dirs.sort_unstable_by_key(|dir| numbers.of(dir.node));
     dirs
 }
@@ -354,8 +354,8 @@ fn check_count(tree: &Tree, first_inode: u32) -> Result<(), BuildError> {
     if count > most { Err(BuildError::TooManyFiles { count, most }) } else { Ok(()) }
 }
 
-/// Bytes that a file or directory kept in its inode has in the attribute; `None` when it is not
-/// kept there. All other attributes must fit beside it.
+/// Bytes of a file or directory stored in its inode that are in the attribute; `None` if it is not
+/// stored there. All other attributes must fit in addition to it.
 fn inline_len(
     tree: &Tree,
     shape: &Shape,

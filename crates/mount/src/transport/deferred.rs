@@ -1,4 +1,4 @@
-//! Requests that another thread answers than the one that got them.
+//! Requests that are answered by another thread than the one that received them.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -7,21 +7,21 @@ use std::sync::mpsc::{Sender, SyncSender, TrySendError};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use super::defer::Reason;
 use super::dispatch::Dispatcher;
+use super::handle::Reason;
 use super::message::{OwnedRequest, ReplyBuffer, Request};
 use super::ring::RingRequest;
 
-/// A request that is answered later.
+/// A deferred request.
 #[derive(Debug)]
-pub(super) enum Later {
-    /// One that was read, and where its answer is written.
+pub(super) enum DeferredRequest {
+    /// A request that was read, and the descriptor for its reply.
     Read(OwnedRequest, Arc<OwnedFd>),
     /// One that came by a ring.
     Ring(RingRequest),
 }
 
-impl Later {
+impl DeferredRequest {
     pub(super) fn request(&self) -> Request<'_> {
         match self {
             Self::Read(request, _) => request.request(),
@@ -29,7 +29,7 @@ impl Later {
         }
     }
 
-    /// Sends the answer of `len` bytes that lies in `buffer`, or an error.
+    /// Sends the reply of `len` bytes in `buffer`, or an error.
     pub(super) fn answer(
         self,
         dispatcher: &Dispatcher,
@@ -44,7 +44,7 @@ impl Later {
             }
             Self::Ring(request) => {
                 if outcome.is_err() {
-                    dispatcher.take_back(buffer.held());
+                    dispatcher.undo_lookups(buffer.looked_up());
                 }
                 request.answer(outcome, buffer.content(len));
             }
@@ -52,7 +52,7 @@ impl Later {
     }
 }
 
-/// Writes an answer to a descriptor of the connection.
+/// Writes a reply to a descriptor of the connection.
 pub(super) fn send(
     dispatcher: &Dispatcher,
     connection: &OwnedFd,
@@ -61,45 +61,47 @@ pub(super) fn send(
     len: usize,
     buffer: &mut ReplyBuffer,
 ) {
-    // Where nobody waits for the answer any more, or there is none, the kernel holds nothing.
+    // If the request was aborted, or the reply is an error, the kernel takes no lookup counts.
     let is_sent = rustix::io::write(connection, buffer.message(unique, outcome, len)).is_ok();
     if !is_sent || outcome.is_err() {
-        dispatcher.take_back(buffer.held());
+        dispatcher.undo_lookups(buffer.looked_up());
     }
 }
 
-/// Those who answer later.
+/// The queues of the threads that answer deferred requests.
 #[derive(Clone, Debug)]
-pub(super) struct Deputies {
-    pub(super) space: SyncSender<Later>,
-    pub(super) seeks: Sender<(Later, SeekFrom)>,
-    pub(super) frozen: Sender<Later>,
+pub(super) struct DeferQueues {
+    pub(super) space: SyncSender<DeferredRequest>,
+    pub(super) seeks: Sender<(DeferredRequest, SeekFrom)>,
+    pub(super) frozen: Sender<DeferredRequest>,
 }
 
-impl Deputies {
-    /// Hands a request on; where nobody takes it, it fails at once.
-    pub(super) fn put_off(
+impl DeferQueues {
+    /// Queues a request; if no thread takes it, it fails at once.
+    pub(super) fn defer(
         &self,
         dispatcher: &Dispatcher,
-        later: Later,
+        deferred: DeferredRequest,
         reason: Reason,
         buffer: &mut ReplyBuffer,
     ) {
         let refused = match reason {
-            Reason::Space(errno) => match self.space.try_send(later) {
-                Err(TrySendError::Full(later) | TrySendError::Disconnected(later)) => {
-                    Some((later, errno))
+            Reason::Space(errno) => match self.space.try_send(deferred) {
+                Err(TrySendError::Full(deferred) | TrySendError::Disconnected(deferred)) => {
+                    Some((deferred, errno))
                 }
                 Ok(()) => None,
             },
-            // Who answers them is there as long as requests come.
+            // The thread that answers them lives as long as requests come.
             Reason::Cache(wanted) => {
-                self.seeks.send((later, wanted)).err().map(|refused| (refused.0.0, Errno::IO))
+                self.seeks.send((deferred, wanted)).err().map(|refused| (refused.0.0, Errno::IO))
             }
-            Reason::Frozen => self.frozen.send(later).err().map(|refused| (refused.0, Errno::IO)),
+            Reason::Frozen => {
+                self.frozen.send(deferred).err().map(|refused| (refused.0, Errno::IO))
+            }
         };
-        if let Some((later, errno)) = refused {
-            later.answer(dispatcher, Err(errno), 0, buffer);
+        if let Some((deferred, errno)) = refused {
+            deferred.answer(dispatcher, Err(errno), 0, buffer);
         }
     }
 }

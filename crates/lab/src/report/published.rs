@@ -1,4 +1,4 @@
-//! The documents' tables once more, with our figures beside theirs, cell by cell.
+//! The documents' tables together with our figures, cell by cell.
 
 use super::own::{STATISTICS, difference_text, scaled};
 use super::table::{Across, Column, PUBLISHED, Series, Table, number, with_interval};
@@ -13,39 +13,43 @@ const E2FSCK: &str = "e2fsck";
 /// Our figures as texts: rows, columns.
 type Figures = Vec<Vec<Option<String>>>;
 
-/// A published table beside ours; `None` where nothing of it was measured.
-pub(super) fn beside(results: &Results, experiment: &Experiment, table: &Table) -> Option<Table> {
-    let measured = Measured { results, experiment };
-    let with_drives = |series: &Series| {
-        let own = std::iter::once(series.clone());
-        own.chain(measured.on_drives(series)).collect::<Vec<_>>()
-    };
-    measured.beside(table, table.beside.iter().flat_map(with_drives).collect())
-}
-
-/// A published table beside what was measured on simulated drives; `None` where nothing of it was.
-pub(super) fn beside_drives(
+/// A published table with ours; `None` if nothing of it was measured.
+pub(super) fn with_published(
     results: &Results,
     experiment: &Experiment,
     table: &Table,
 ) -> Option<Table> {
     let measured = Measured { results, experiment };
-    let series = table.beside.iter().flat_map(|series| measured.on_drives(series)).collect();
-    measured.beside(table, series)
+    let with_drives = |series: &Series| {
+        let own = std::iter::once(series.clone());
+        own.chain(measured.on_drives(series)).collect::<Vec<_>>()
+    };
+    measured.with_published(table, table.published.iter().flat_map(with_drives).collect())
 }
 
-/// What was measured of an experiment.
+/// A published table with the figures of simulated drives; `None` if nothing of it was measured.
+pub(super) fn published_for_drives(
+    results: &Results,
+    experiment: &Experiment,
+    table: &Table,
+) -> Option<Table> {
+    let measured = Measured { results, experiment };
+    let series = table.published.iter().flat_map(|series| measured.on_drives(series)).collect();
+    measured.with_published(table, series)
+}
+
+/// The measurements of an experiment.
 struct Measured<'r> {
     results: &'r Results,
     experiment: &'r Experiment,
 }
 
 impl Measured<'_> {
-    fn beside(&self, table: &Table, all: Vec<Series>) -> Option<Table> {
+    fn with_published(&self, table: &Table, all: Vec<Series>) -> Option<Table> {
         let columns = table.head.len() - table.labels;
         let series: Vec<Figures> =
             all.iter().map(|series| self.figures(series, table.rows.len(), columns)).collect();
-        // Series, and columns of them, that have no figure say nothing.
+        // Series, and columns of them, without any figure are left out.
         let has = |of: usize, column: usize| series[of].iter().any(|row| row[column].is_some());
         let shown: Vec<(usize, usize)> = (0..columns)
             .flat_map(|column| (0..series.len()).map(move |of| (column, of)))
@@ -82,15 +86,15 @@ impl Measured<'_> {
         Some(whole)
     }
 
-    /// A series as it was measured on each simulated drive; where e2fsck looked at a drive's image,
-    /// by this machine's clock.
+    /// A series measured on each simulated drive; for images that e2fsck checked, by this machine's
+    /// clock.
     fn on_drives(&self, series: &Series) -> Vec<Series> {
         let mut all: Vec<Series> = Vec::new();
         for drive in self.results.drives(self.experiment) {
             let mut of_drive = series.clone();
             of_drive.name = match series.name.as_str() {
                 "engine" => drive.name().to_owned(),
-                // No other checker lives in a drive's world.
+                // No other checker runs on a drive's clock.
                 E2FSCK => format!("{E2FSCK} on this machine, image of {}", drive.name()),
                 name => format!("{name}, {}", drive.name()),
             };
@@ -125,9 +129,10 @@ impl Measured<'_> {
             };
             let shown = |phase: &String| {
                 let figure = with_interval(&of(phase, metric)?);
-                let behind = series.behind.as_ref().and_then(|metric| of(phase, metric));
-                Some(match behind {
-                    Some(behind) => format!("{figure} ({})", number(behind.mean)),
+                let in_parentheses =
+                    series.in_parentheses.as_ref().and_then(|metric| of(phase, metric));
+                Some(match in_parentheses {
+                    Some(second) => format!("{figure} ({})", number(second.mean)),
                     None => figure,
                 })
             };
@@ -143,7 +148,7 @@ impl Measured<'_> {
         let metric = if statistic.is_some() { "elapsed_seconds" } else { row.figure.as_str() };
         let cell = |column: &Column| {
             let phases = if column.phases.is_empty() { &row.phases } else { &column.phases };
-            // All that was done so: document 002 tells its two orders of removal not apart.
+            // All that was done so: document 002 does not distinguish its two orders of removal.
             let summary = |target: &String| {
                 let target = &*self.name_of(target)?;
                 let of = |phase: &String| {
@@ -200,12 +205,12 @@ mod tests {
     use crate::experiment::Settings;
     use crate::run::Manifest;
     use crate::sample::Sample;
-    use crate::target::Target;
+    use crate::target::LabTarget;
 
     fn results(experiment: &str, targets: &str, figures: &[(&str, &str, &str, f64)]) -> Results {
         let all = Experiment::built_in().into_iter();
         let chosen: Vec<Experiment> = all.filter(|one| one.name == experiment).collect();
-        let targets = Target::list(targets).expect("targets");
+        let targets = LabTarget::list(targets).expect("targets");
         let sample = |(number, figure): (usize, &(&str, &str, &str, f64))| Sample {
             experiment: experiment.to_owned(),
             target: figure.0.to_owned(),
@@ -246,7 +251,7 @@ mod tests {
     fn table(results: &Results) -> Table {
         let experiment = &results.manifest.experiments[0];
         let of = published().into_iter().filter(|table| table.experiment == experiment.name);
-        of.filter_map(|table| beside(results, experiment, &table)).next().expect("a table")
+        of.filter_map(|table| with_published(results, experiment, &table)).next().expect("a table")
     }
 
     fn cell<'t>(table: &'t Table, row: &str, column: &str) -> &'t str {
@@ -257,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn before_and_after_stand_beside_the_documents() {
+    fn before_and_after_are_compared_with_the_documents() {
         let (before, after) = ("engine::-O ^64bit", "engine::-O 64bit");
         let figures =
             [(before, "cp", "elapsed_seconds", 2.0), (after, "cp", "elapsed_seconds", 3.0)];
@@ -297,7 +302,7 @@ mod tests {
         let of_kernel = "delete large files: engine@hdd7200";
         assert_eq!(cell(&found, "data=writeback", of_kernel), "2.00 (0.5000)");
         assert_eq!(cell(&found, "data=ordered", title), "–");
-        // One without options of its own takes what was measured with some.
+        // One without options of its own takes the figures of one with some.
         let mut found = results(
             "check-time",
             "engine@hdd7200::-I 128",

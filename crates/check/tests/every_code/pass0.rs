@@ -14,7 +14,7 @@ use super::hand::{
 
 /// Where the journal superblock keeps `s_errno`; big-endian, as all of the journal.
 const JOURNAL_ERRNO: usize = 0x20;
-/// Where its kind of block stands: 3 for version 1, 4 for version 2.
+/// The block type of the journal superblock: 3 for version 1, 4 for version 2.
 const JOURNAL_KIND: usize = 4;
 
 /// The block of the log that starts `at` blocks into it.
@@ -27,7 +27,7 @@ fn forget_recovery(hand: &mut Hand) {
     hand.superblock(|raw| incompat(raw, IncompatFeatures::RECOVER, false));
 }
 
-/// What is found beside the answer to a journal whose inode is lost.
+/// Further findings if a lost inode of the journal is repaired.
 const JOURNAL_LOST: &[Code] = &[
     Code::JournalInvalid,
     Code::JournalInodeMode,
@@ -36,8 +36,8 @@ const JOURNAL_LOST: &[Code] = &[
     Code::FreeBlocksTotalWrong,
 ];
 
-/// What is found where a backup is taken: its counts are old, and bitmaps that were implied are
-/// looked at.
+/// Further findings if a backup is used: its counts are old, and bitmaps that were implied are
+/// read.
 pub(crate) const FROM_BACKUP: &[Code] = &[
     Code::InodeBitmapPadding,
     Code::BlockBitmapChecksum,
@@ -45,7 +45,7 @@ pub(crate) const FROM_BACKUP: &[Code] = &[
     Code::FreeBlocksTotalWrong,
 ];
 
-/// What is found beside the answer to a journal that was never made.
+/// Further findings if a journal that was never made is repaired.
 const JOURNAL_UNMADE: &[Code] = &[Code::JournalInvalid, Code::JournalInodeMode];
 
 /// The inode of the journal, and its copy in the superblock.
@@ -70,7 +70,7 @@ fn inodes_per_group(hand: &Hand, change: fn(u32) -> u32) {
     primary(hand, |raw| raw.s_inodes_per_group.set(change(raw.s_inodes_per_group.get())));
 }
 
-/// Has descriptors begin to lie in their groups behind the last one.
+/// Moves the first group whose descriptors lie in the groups past the last one.
 fn first_meta_bg(hand: &Hand) {
     primary(hand, |raw| raw.s_first_meta_bg.set(10_000));
 }
@@ -112,8 +112,8 @@ pub(crate) const DAMAGES: &[Damage] = &[
     with(Code::SuperblockInvalid, EXT4, FROM_BACKUP, |hand| {
         primary(hand, |raw| raw.s_blocks_count_lo.set(0xfff_ffff))
     }),
-    // Inodes of a group that cannot be, where there is no backup: the count of all tells how many
-    // there are.
+    // Impossible inodes per group, without a backup: the count of all inodes gives the right
+    // number.
     on(Code::InodesPerGroupWrong, SINGLE, |hand| inodes_per_group(hand, |before| before + 1)),
     on(Code::InodesPerGroupWrong, SINGLE, |hand| inodes_per_group(hand, |_| 0)),
     on(Code::InodesPerGroupWrong, SINGLE, |hand| inodes_per_group(hand, |_| 16)),
@@ -241,7 +241,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
     with(Code::JournalRecovered, LOGGED, &[Code::JournalSkipped], |_| {}),
     on(Code::JournalHasData, LOGGED, forget_recovery),
     with(Code::JournalReplayFailed, LOGGED_PLAIN, &[Code::JournalSkipped], |hand| {
-        // What was logged goes over the superblock, which is none then.
+        // The replay overwrites the superblock, which is invalid then.
         hand.block(log_block(hand, 1), |bytes| bytes[12..16].copy_from_slice(&[0, 0, 0, 1]));
     }),
     with(Code::JournalBlockCorrupt, LOGGED, &[Code::JournalSkipped], |hand| {

@@ -1,9 +1,9 @@
 //! Reading ahead of the passes: what the page cache does not hold is read around it.
 //!
-//! A look reads most of what it reads once. Where a large piece is not in the cache, pages made for
-//! it and copied from cost as much time as a fast disk takes, so that threads of their own read it
-//! into memory of our own while others are checked. What the cache holds is left there, and small
-//! pieces are left to the system, which has many of them under way at once.
+//! A scan reads most blocks once. For a large piece that is not in the cache, allocating pages and
+//! copying from them takes as much time as the reading on a fast disk, so threads read it directly
+//! into memory of our own while other pieces are checked. Cached data are read from the cache, and
+//! small pieces are left to the system, which has many of them in flight at once.
 
 use extant_device::{AlignedBuffer, Device};
 use extant_runtime::sync::thread::{JoinHandle, spawn};
@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Pieces that are read at the same time: the disk has the next one when it is done with one.
 const READERS: usize = 4;
-/// Bytes of a piece that is worth a read of its own.
+/// Minimum bytes of a piece that is read on its own.
 const LEAST: u64 = 64 << 10;
-/// Direct reads want addresses like that; [`Device::read_around`] promises to be content.
+/// Direct reads need such an alignment; [`Device::read_around`] accepts it.
 const ALIGNMENT: usize = 4096;
 
-/// Pieces on their way. Who asks for one takes it later, by the same range.
-pub(crate) struct ReadAhead {
+/// Pieces under way. A caller requests one and takes it later, by the same range.
+pub(crate) struct CheckPrefetch {
     /// `None`: nothing is read ahead here.
     shared: Option<Arc<Shared>>,
     readers: Mutex<Vec<JoinHandle<()>>>,
@@ -30,8 +30,8 @@ pub(crate) struct ReadAhead {
 struct Shared {
     device: Arc<dyn Device>,
     state: Mutex<State>,
-    /// A piece was asked for, or all is over.
-    asked: Condvar,
+    /// A piece was requested, or all is over.
+    requested: Condvar,
     /// A reader is done with a piece.
     done: Condvar,
     /// The device does not read around the cache after all.
@@ -42,21 +42,21 @@ struct Shared {
 struct State {
     /// Pieces that no reader has begun, the oldest first.
     queue: VecDeque<Range<u64>>,
-    /// All pieces that were asked for and not taken.
-    pieces: HashMap<Range<u64>, Piece>,
+    /// All pieces that were requested and not taken.
+    pieces: HashMap<Range<u64>, ReadWindow>,
     /// Buffers to be used again.
     spare: Vec<AlignedBuffer>,
     is_over: bool,
 }
 
-enum Piece {
-    Asked,
+enum ReadWindow {
+    Requested,
     Reading,
     /// Read; `None` where it could not be.
     Done(Option<AlignedBuffer>),
 }
 
-impl ReadAhead {
+impl CheckPrefetch {
     /// Reads ahead from `device`, if that `is_wanted`. Threads start with the first piece that is
     /// not in the cache.
     pub(crate) fn new(device: &Arc<dyn Device>, is_wanted: bool) -> Self {
@@ -64,7 +64,7 @@ impl ReadAhead {
             Arc::new(Shared {
                 device: device.clone(),
                 state: Mutex::default(),
-                asked: Condvar::new(),
+                requested: Condvar::new(),
                 done: Condvar::new(),
                 has_failed: AtomicBool::new(false),
             })
@@ -72,9 +72,9 @@ impl ReadAhead {
         Self { shared, readers: Mutex::default() }
     }
 
-    /// Has bytes of the device fetched. False: nothing is done about them here, and the system may
-    /// be told that they will be needed.
-    pub(crate) fn ask(&self, range: Range<u64>) -> bool {
+    /// Requests bytes of the device. False: nothing is done about them here, and the caller may
+    /// advise the system that they will be needed.
+    pub(crate) fn request(&self, range: Range<u64>) -> bool {
         let Some(shared) = &self.shared else { return false };
         let length = range.end.saturating_sub(range.start);
         if length < LEAST || shared.has_failed.load(Relaxed) {
@@ -89,22 +89,22 @@ impl ReadAhead {
         if state.pieces.contains_key(&range) {
             return true;
         }
-        state.pieces.insert(range.clone(), Piece::Asked);
+        state.pieces.insert(range.clone(), ReadWindow::Requested);
         state.queue.push_back(range);
         drop(state);
-        shared.asked.notify_one();
+        shared.requested.notify_one();
         true
     }
 
-    /// What was asked for by the same range, once it is there; `None` where it was not asked for,
-    /// or has to be read as usual.
+    /// The bytes requested by the same range, once they are read; `None` if they were not
+    /// requested, or must be read in the usual way.
     pub(crate) fn take(&self, range: &Range<u64>) -> Option<Taken<'_>> {
         let shared = self.shared.as_ref()?;
         let mut state = shared.state.lock();
         loop {
             match state.pieces.get(range)? {
-                Piece::Asked => {
-                    // No reader has come to it.
+                ReadWindow::Requested => {
+                    // No thread has started to read it.
                     state.pieces.remove(range);
                     state.queue.retain(|other| other != range);
                     let mut buffer = state.buffer(range);
@@ -113,9 +113,11 @@ impl ReadAhead {
                     let taken = shared.taken(buffer, range);
                     return is_read.then_some(taken);
                 }
-                Piece::Reading => shared.done.wait(&mut state),
-                Piece::Done(_) => {
-                    let Some(Piece::Done(buffer)) = state.pieces.remove(range) else { return None };
+                ReadWindow::Reading => shared.done.wait(&mut state),
+                ReadWindow::Done(_) => {
+                    let Some(ReadWindow::Done(buffer)) = state.pieces.remove(range) else {
+                        return None;
+                    };
                     return buffer.map(|buffer| shared.taken(buffer, range));
                 }
             }
@@ -133,11 +135,11 @@ impl ReadAhead {
     }
 }
 
-impl Drop for ReadAhead {
+impl Drop for CheckPrefetch {
     fn drop(&mut self) {
         if let Some(shared) = &self.shared {
             shared.state.lock().is_over = true;
-            shared.asked.notify_all();
+            shared.requested.notify_all();
         }
         for reader in self.readers.get_mut().drain(..) {
             // One that panicked has said so.
@@ -165,15 +167,15 @@ impl Shared {
         let mut state = self.state.lock();
         while !state.is_over {
             let Some(range) = state.queue.pop_front() else {
-                self.asked.wait(&mut state);
+                self.requested.wait(&mut state);
                 continue;
             };
-            state.pieces.insert(range.clone(), Piece::Reading);
+            state.pieces.insert(range.clone(), ReadWindow::Reading);
             let mut buffer = state.buffer(&range);
             drop(state);
             let is_read = self.read(&range, &mut buffer);
             state = self.state.lock();
-            state.pieces.insert(range, Piece::Done(is_read.then_some(buffer)));
+            state.pieces.insert(range, ReadWindow::Done(is_read.then_some(buffer)));
             self.done.notify_all();
         }
     }
@@ -191,7 +193,7 @@ impl Shared {
     }
 }
 
-/// Bytes of a range that somebody asked for: a piece of memory.
+/// Bytes of a requested range: a piece of memory.
 fn length(range: &Range<u64>) -> usize {
     (range.end - range.start) as usize
 }

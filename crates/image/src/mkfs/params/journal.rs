@@ -7,7 +7,7 @@ use super::super::error::{Conflict, MkfsError, Shortage, SizeError, ValueError};
 use super::super::features;
 use super::super::numbers;
 use super::super::options::JournalOptions;
-use super::types::{Figures, JournalFigures};
+use super::types::{FsParams, JournalFigures};
 
 /// A journal has at least this many blocks, from mke2fs(8).
 const MIN_JOURNAL: u64 = 1024;
@@ -19,33 +19,33 @@ const FAST_COMMIT_SHARE: u64 = 64;
 /// Sets the internal journal's figures, or takes the journal's features off a volume that is too
 /// small.
 pub(super) fn internal(
-    figures: &mut Figures,
+    params: &mut FsParams,
     options: &JournalOptions,
     location: Option<&str>,
 ) -> Result<(), MkfsError> {
-    if !figures.features.compat.contains(CompatFeatures::HAS_JOURNAL) || options.device.is_some() {
+    if !params.features.compat.contains(CompatFeatures::HAS_JOURNAL) || options.device.is_some() {
         return Ok(());
     }
-    let has_fast_commits = figures.features.compat.contains(CompatFeatures::FAST_COMMIT);
+    let has_fast_commits = params.features.compat.contains(CompatFeatures::FAST_COMMIT);
     let Some((blocks, fast_commit_blocks)) =
-        blocks(figures.blocks, figures.block_size, options, has_fast_commits)?
+        blocks(params.blocks, params.block_size, options, has_fast_commits)?
     else {
-        figures.warnings.push("file system too small for a journal".to_owned());
-        features::drop_journal(&mut figures.features);
+        params.warnings.push("file system too small for a journal".to_owned());
+        features::drop_journal(&mut params.features);
         return Ok(());
     };
     let location = match location {
         Some(text) => {
-            let block = numbers::size(text, figures.block_size)
+            let block = numbers::size(text, params.block_size)
                 .ok_or_else(|| ValueError::JournalLocation(text.to_owned()))?;
-            if block >= figures.blocks {
+            if block >= params.blocks {
                 return Err(ValueError::JournalLocationBeyond(text.to_owned()).into());
             }
             Some(block)
         }
         None => None,
     };
-    figures.journal = Some(JournalFigures { blocks, fast_commit_blocks, location });
+    params.journal = Some(JournalFigures { blocks, fast_commit_blocks, location });
     Ok(())
 }
 
@@ -58,9 +58,9 @@ pub(crate) fn blocks(
     has_fast_commits: bool,
 ) -> Result<Option<(u32, u32)>, MkfsError> {
     let block_size = u64::from(block_size);
-    let asked = options.megabytes.filter(|size| *size != 0);
+    let requested = options.megabytes.filter(|size| *size != 0);
     let Some(default) = default_journal_blocks(volume) else { return Ok(None) };
-    let main = asked.map_or(default, |megabytes| (u64::from(megabytes) << 20) / block_size);
+    let main = requested.map_or(default, |megabytes| (u64::from(megabytes) << 20) / block_size);
     let fast_commit = if has_fast_commits {
         match options.fast_commit_kilobytes.filter(|size| *size != 0) {
             Some(kilobytes) => (u64::from(kilobytes) << 10) / block_size,
@@ -73,7 +73,7 @@ pub(crate) fn blocks(
     if !(MIN_JOURNAL..=MAX_JOURNAL).contains(&total) {
         return Err(SizeError::Journal { total, min: MIN_JOURNAL, max: MAX_JOURNAL }.into());
     }
-    if total >= volume / 2 && asked.is_some() {
+    if total >= volume / 2 && requested.is_some() {
         return Err(SizeError::JournalTooBig.into());
     }
     let narrow = |blocks: u64| u32::try_from(blocks).expect("at most MAX_JOURNAL, checked above");
@@ -81,50 +81,50 @@ pub(crate) fn blocks(
 }
 
 /// A journal device is all journal: no groups, no inodes, nothing reserved.
-pub(super) fn whole_device(figures: &mut Figures) -> Result<(), MkfsError> {
-    let blocks = u32::try_from(figures.blocks).map_err(|_| SizeError::JournalDevice)?;
+pub(super) fn whole_device(params: &mut FsParams) -> Result<(), MkfsError> {
+    let blocks = u32::try_from(params.blocks).map_err(|_| SizeError::JournalDevice)?;
     if u64::from(blocks) < MIN_JOURNAL {
         return Err(Shortage::Journal { min: MIN_JOURNAL }.into());
     }
-    figures.journal = Some(JournalFigures { blocks, fast_commit_blocks: 0, location: None });
-    figures.flex_bg_size = 1;
-    figures.groups = 0;
+    params.journal = Some(JournalFigures { blocks, fast_commit_blocks: 0, location: None });
+    params.flex_bg_size = 1;
+    params.groups = 0;
     Ok(())
 }
 
-/// Blocks of the volume for each block of the orphan file, and its bounds; a size asked for is cut
+/// Blocks of the volume for each block of the orphan file, and its bounds; a requested size is cut
 /// to the upper one.
 const VOLUME_SHARE: u64 = 4096;
 const MIN_ORPHAN_FILE: u64 = 32;
 const MAX_ORPHAN_FILE: u64 = 512;
 
 /// Sets the orphan file's size.
-pub(super) fn orphan_file(figures: &mut Figures) -> Result<(), MkfsError> {
-    let asked = figures.extended.orphan_file_size.as_deref();
-    let has_file = figures.features.compat.contains(CompatFeatures::ORPHAN_FILE)
-        && !figures.features.incompat.contains(IncompatFeatures::JOURNAL_DEV);
+pub(super) fn orphan_file(params: &mut FsParams) -> Result<(), MkfsError> {
+    let requested = params.extended.orphan_file_size.as_deref();
+    let has_file = params.features.compat.contains(CompatFeatures::ORPHAN_FILE)
+        && !params.features.incompat.contains(IncompatFeatures::JOURNAL_DEV);
     if !has_file {
-        return match asked {
+        return match requested {
             // Dropped with the journal of a volume that is too small, it is not the user's doing.
-            Some(_) if figures.features.compat.contains(CompatFeatures::HAS_JOURNAL) => {
+            Some(_) if params.features.compat.contains(CompatFeatures::HAS_JOURNAL) => {
                 Err(Conflict::OrphanFileSize.into())
             }
             _ => Ok(()),
         };
     }
-    let asked = asked.map(|text| {
+    let requested = requested.map(|text| {
         let bytes = numbers::size(text, 1).filter(|bytes| *bytes > 0);
         let bytes = bytes.ok_or_else(|| ValueError::OrphanFileSize(text.to_owned()))?;
-        Ok::<_, MkfsError>(bytes.div_ceil(u64::from(figures.block_size)))
+        Ok::<_, MkfsError>(bytes.div_ceil(u64::from(params.block_size)))
     });
-    figures.orphan_file_blocks = orphan_file_blocks(asked.transpose()?, figures.blocks);
+    params.orphan_file_blocks = orphan_file_blocks(requested.transpose()?, params.blocks);
     Ok(())
 }
 
-/// Blocks of the orphan file of a volume of so many blocks: those asked for, as far as may be, or
-/// the default.
-pub(crate) fn orphan_file_blocks(asked: Option<u64>, volume: u64) -> u32 {
-    let blocks = match asked {
+/// Number of blocks of the orphan file of a volume of the given size: the requested ones up to the
+/// limit, or the default.
+pub(crate) fn orphan_file_blocks(requested: Option<u64>, volume: u64) -> u32 {
+    let blocks = match requested {
         Some(blocks) => blocks.min(MAX_ORPHAN_FILE),
         None => (volume / VOLUME_SHARE).clamp(MIN_ORPHAN_FILE, MAX_ORPHAN_FILE),
     };

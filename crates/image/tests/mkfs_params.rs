@@ -4,8 +4,8 @@ mod mkfs_table;
 
 use std::collections::BTreeMap;
 
-use extant_image::mkfs::figures::figures;
-use extant_image::mkfs::{Figures, Identity, MkfsError, NewVolume, Options, Program};
+use extant_image::mkfs::params::params;
+use extant_image::mkfs::{FsParams, Identity, MkfsError, NewVolume, Options, Program};
 use extant_layout::RunSet;
 use extant_ondisk::superblock::{DefaultMountOptions, ErrorPolicy};
 use mkfs_table::{MACHINE, rows};
@@ -15,23 +15,23 @@ fn or_dash(value: impl ToString, shown: bool) -> String {
 }
 
 /// The figures as the table's columns show them.
-fn columns(figures: &Figures) -> BTreeMap<&'static str, String> {
-    let bigalloc = figures.cluster_size != figures.block_size;
-    let journal = figures.journal.filter(|_| !figures.is_journal_device());
-    let features = figures.features.to_string();
+fn columns(params: &FsParams) -> BTreeMap<&'static str, String> {
+    let bigalloc = params.cluster_size != params.block_size;
+    let journal = params.journal.filter(|_| !params.is_journal_device());
+    let features = params.features.to_string();
     let has = |name: &str| features.split(' ').any(|feature| feature == name);
     let mut flags = Vec::new();
-    if !figures.is_journal_device() {
+    if !params.is_journal_device() {
         flags.push("signed_directory_hash");
     }
-    if figures.extended.test_fs {
+    if params.extended.test_fs {
         flags.push("test_filesystem");
     }
     let mut mount = Vec::new();
     for (flag, name) in
         [(DefaultMountOptions::USER_XATTR, "user_xattr"), (DefaultMountOptions::ACL, "acl")]
     {
-        if figures.mount_options.contains(flag) {
+        if params.mount_options.contains(flag) {
             mount.push(name);
         }
     }
@@ -39,44 +39,44 @@ fn columns(figures: &Figures) -> BTreeMap<&'static str, String> {
         |words: &[&str]| if words.is_empty() { "(none)".to_owned() } else { words.join(" ") };
     BTreeMap::from([
         ("features", if features.is_empty() { "(none)".to_owned() } else { features.clone() }),
-        ("block_size", figures.block_size.to_string()),
-        ("blocks", figures.blocks.to_string()),
-        ("inodes", figures.inodes().to_string()),
-        ("inode_size", figures.inode_size.to_string()),
-        ("first_block", figures.first_data_block.to_string()),
-        ("blocks_per_group", figures.blocks_per_group.to_string()),
+        ("block_size", params.block_size.to_string()),
+        ("blocks", params.blocks.to_string()),
+        ("inodes", params.inodes().to_string()),
+        ("inode_size", params.inode_size.to_string()),
+        ("first_block", params.first_data_block.to_string()),
+        ("blocks_per_group", params.blocks_per_group.to_string()),
         (
             "clusters_per_group",
-            or_dash(figures.blocks_per_group / figures.blocks_per_cluster(), bigalloc),
+            or_dash(params.blocks_per_group / params.blocks_per_cluster(), bigalloc),
         ),
-        ("cluster_size", or_dash(figures.cluster_size, bigalloc)),
-        ("inodes_per_group", figures.inodes_per_group.to_string()),
-        ("desc_size", or_dash(figures.desc_size.unwrap_or(0), figures.desc_size.is_some())),
-        ("reserved_gdt", or_dash(figures.reserved_gdt_blocks, figures.reserved_gdt_blocks > 0)),
-        ("flex_bg_size", or_dash(figures.flex_bg_size, figures.flex_bg_size > 1)),
-        ("reserved_blocks", figures.reserved_blocks.to_string()),
+        ("cluster_size", or_dash(params.cluster_size, bigalloc)),
+        ("inodes_per_group", params.inodes_per_group.to_string()),
+        ("desc_size", or_dash(params.desc_size.unwrap_or(0), params.desc_size.is_some())),
+        ("reserved_gdt", or_dash(params.reserved_gdt_blocks, params.reserved_gdt_blocks > 0)),
+        ("flex_bg_size", or_dash(params.flex_bg_size, params.flex_bg_size > 1)),
+        ("reserved_blocks", params.reserved_blocks.to_string()),
         ("journal_inode", or_dash(8, journal.is_some())),
         (
             "journal_blocks",
-            or_dash(figures.journal.map_or(0, |j| j.blocks), figures.journal.is_some()),
+            or_dash(params.journal.map_or(0, |j| j.blocks), params.journal.is_some()),
         ),
-        ("first_meta_bg", or_dash(figures.first_meta_bg, figures.first_meta_bg > 0)),
+        ("first_meta_bg", or_dash(params.first_meta_bg, params.first_meta_bg > 0)),
         (
             "raid_stride",
-            or_dash(figures.extended.stride.unwrap_or(0), figures.extended.stride.is_some()),
+            or_dash(params.extended.stride.unwrap_or(0), params.extended.stride.is_some()),
         ),
         (
             "raid_stripe",
             or_dash(
-                figures.extended.stripe_width.unwrap_or(0),
-                figures.extended.stripe_width.is_some(),
+                params.extended.stripe_width.unwrap_or(0),
+                params.extended.stripe_width.is_some(),
             ),
         ),
-        ("hash", ["legacy", "half_md4", "tea"][usize::from(figures.hash_version)].to_owned()),
+        ("hash", ["legacy", "half_md4", "tea"][usize::from(params.hash_version)].to_owned()),
         ("checksum_type", if has("metadata_csum") { "crc32c" } else { "-" }.to_owned()),
         (
             "errors",
-            match figures.errors {
+            match params.errors {
                 ErrorPolicy::Continue => "Continue",
                 ErrorPolicy::RemountReadOnly => "Remount read-only",
                 ErrorPolicy::Panic => "Panic",
@@ -88,17 +88,17 @@ fn columns(figures: &Figures) -> BTreeMap<&'static str, String> {
     ])
 }
 
-/// What laying out the volume gives: overhead and free counts.
+/// Results of the layout of the volume: overhead and free counts.
 fn counts(
     options: &Options,
-    figures: Figures,
+    params: FsParams,
 ) -> Result<BTreeMap<&'static str, String>, MkfsError> {
-    if figures.is_journal_device() {
+    if params.is_journal_device() {
         return Ok(BTreeMap::new());
     }
-    let identity = Identity::new(options, &figures, Some("1000000000"))?;
+    let identity = Identity::new(options, &params, Some("1000000000"))?;
     let bad = RunSet::new();
-    let mut volume = NewVolume::new(figures, identity, &bad)?;
+    let mut volume = NewVolume::new(params, identity, &bad)?;
     volume.add_special_inodes(&bad)?;
     volume.add_huge_files()?;
     Ok(BTreeMap::from([
@@ -122,16 +122,16 @@ fn figures_of_every_row_are_those_of_mke2fs() {
         }
         let config = row.config(&corpora);
         let outcome = row.options().and_then(|options| {
-            let figures = figures(Program::Mke2fs, &options, &config, &row.device())?;
-            let counts = counts(&options, figures.clone())?;
-            Ok((figures, counts))
+            let params = params(Program::Mke2fs, &options, &config, &row.device())?;
+            let counts = counts(&options, params.clone())?;
+            Ok((params, counts))
         });
         let mut deviate = |what: String| {
             deviations.push(format!("{} {opts}: {what}", row.cell("conf")));
         };
         match (outcome, row.cell("exit")) {
-            (Ok((figures, counts)), "0") => {
-                let mut columns = columns(&figures);
+            (Ok((params, counts)), "0") => {
+                let mut columns = columns(&params);
                 // Rows that the suite populated count the files, too.
                 if !row.cell("note").starts_with("populated") {
                     columns.extend(counts);

@@ -1,12 +1,12 @@
-//! What has come that may free space.
+//! Events that may free space.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 
-/// What has come that may free space.
+/// Events that may free space.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(super) struct SpaceEvents {
     /// Requests by which a file may lose its last name.
     removals: AtomicU64,
     /// Files that are closed or forgotten: begun, and done.
@@ -16,7 +16,7 @@ pub(super) struct News {
 
 /// A file that is being closed or forgotten while this lives.
 #[derive(Debug)]
-pub(super) struct Ending<'a>(&'a News);
+pub(super) struct Ending<'a>(&'a SpaceEvents);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
@@ -24,7 +24,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-impl News {
+impl SpaceEvents {
     /// A file may lose its last name.
     pub(super) fn removal(&self) {
         self.removals.fetch_add(1, Ordering::Relaxed);
@@ -57,13 +57,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_being_forgotten_is_news() {
-        let news = News::default();
-        let (one, other) = (news.ending(), news.ending());
-        assert_eq!(news.endings(), None);
+    fn a_file_that_is_being_forgotten_is_an_event() {
+        let space_events = SpaceEvents::default();
+        let (one, other) = (space_events.ending(), space_events.ending());
+        assert_eq!(space_events.endings(), None);
         drop(one);
-        assert_eq!(news.endings(), None);
+        assert_eq!(space_events.endings(), None);
         drop(other);
-        assert_eq!(news.endings(), Some(2));
+        assert_eq!(space_events.endings(), Some(2));
     }
 }

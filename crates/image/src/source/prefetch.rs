@@ -8,14 +8,15 @@ use std::os::unix::fs::FileExt;
 use extant_device::AlignedBuffer;
 use rustix::fs::{Mode, OFlags};
 
-/// What direct requests want of memory, places and lengths, on every disk that there is.
+/// Alignment of memory, offsets and lengths for direct requests, sufficient for every disk.
 pub(super) const ALIGNMENT: usize = 4096;
 
-/// Bytes read at a time: more with each read that goes on near where the one before ended.
+/// Bytes read at a time: more with each read that starts near the end of the one before.
 const LEAST: usize = 64 << 10;
 const MOST: usize = 512 << 10;
 
-/// The open file once more, for requests around the page cache; `None` where the host has none.
+/// A second handle of the open file, for requests around the page cache; `None` if the host does
+/// not support it.
 pub(super) fn reopened_direct(file: &File) -> Option<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
@@ -24,7 +25,7 @@ pub(super) fn reopened_direct(file: &File) -> Option<File> {
 
 /// The part of a spool that was read last, for one that reads small files in their order there.
 #[derive(Debug)]
-pub struct ReadAhead {
+pub struct SourcePrefetch {
     buffer: AlignedBuffer,
     /// Which store the bytes are of.
     store: Option<u16>,
@@ -33,14 +34,14 @@ pub struct ReadAhead {
     next_size: usize,
 }
 
-impl Default for ReadAhead {
+impl Default for SourcePrefetch {
     fn default() -> Self {
         let buffer = AlignedBuffer::new(0, ALIGNMENT);
         Self { buffer, store: None, start: 0, len: 0, next_size: LEAST }
     }
 }
 
-impl ReadAhead {
+impl SourcePrefetch {
     /// Fills `bytes` from `position` of the store's file on.
     pub(super) fn read_exact_at(
         &mut self,
@@ -64,7 +65,7 @@ impl ReadAhead {
         Ok(())
     }
 
-    /// What is there from `position` on.
+    /// The bytes in memory from `position` on.
     fn known(&self, store: u16, position: u64) -> &[u8] {
         let at = position.checked_sub(self.start).filter(|_| self.store == Some(store));
         let at = at.and_then(|at| usize::try_from(at).ok()).filter(|at| *at < self.len);
@@ -105,12 +106,12 @@ mod tests {
         let file = tempfile::tempfile().expect("room for a file");
         file.write_all_at(&bytes, 0).expect("room for the bytes");
         let direct = reopened_direct(&file).unwrap_or(file);
-        let mut ahead = ReadAhead::default();
+        let mut ahead = SourcePrefetch::default();
         let mut random = Random::new(7);
         let mut below = |end: usize| random.number() as usize % end;
         let mut start = 0;
         for round in 0..500 {
-            // Most go on near where the last one ended.
+            // Most continue near the end of the last one.
             start = if round % 5 == 0 { below(size) } else { start + below(9000) };
             let mut found = vec![0; 1 + below(if round % 7 == 0 { 2 * MOST } else { 20_000 })];
             let result = ahead.read_exact_at(below(2) as u16, &direct, &mut found, start as u64);

@@ -8,7 +8,7 @@ use super::super::extended::Extended;
 
 /// Facts of the device that are known before anything is read from it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct DeviceFacts {
+pub struct DeviceInfo {
     /// Bytes; `None` for a file that does not exist yet.
     pub size: Option<u64>,
     /// Bytes a logical sector: no smaller block can be written. 512 for files.
@@ -40,9 +40,10 @@ impl CreatorOs {
     }
 }
 
-/// The figures. Counts are consistent with each other: what they describe can be laid out.
+/// The parameters of a file system. Counts are consistent with each other: the volume can be laid
+/// out.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figures {
+pub struct FsParams {
     /// 0 has neither features nor inode sizes.
     pub revision: u32,
     /// Features.
@@ -87,13 +88,13 @@ pub struct Figures {
     pub quotas: Vec<QuotaKind>,
     /// Default hash of directories: 0 legacy, 1 half_md4, 2 tea.
     pub hash_version: u8,
-    /// What to do about errors.
+    /// The reaction to errors.
     pub errors: ErrorPolicy,
-    /// Mount options that hold unless the mount says otherwise.
+    /// Default mount options.
     pub mount_options: DefaultMountOptions,
     /// Whether checks by mount count and time are on.
     pub periodic_fsck: bool,
-    /// Who made it.
+    /// The creator OS.
     pub creator_os: CreatorOs,
     /// casefold: `s_encoding` and `s_encoding_flags`.
     pub encoding: (u16, u16),
@@ -107,15 +108,15 @@ pub struct Figures {
     pub discard: bool,
     /// The journal at the start of the volume, with flex_bg all metadata, too.
     pub packed_meta_blocks: bool,
-    /// The types that the configuration was read through.
+    /// The list of types by which the configuration was read.
     pub types: Vec<String>,
     /// The extended options, the configuration's included.
     pub extended: Extended,
-    /// What the user should hear.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
-impl Figures {
+impl FsParams {
     /// Blocks a cluster.
     pub fn blocks_per_cluster(&self) -> u32 {
         self.cluster_size / self.block_size
@@ -139,7 +140,7 @@ pub struct JournalFigures {
     pub blocks: u32,
     /// Blocks of the fast-commit area at its end.
     pub fast_commit_blocks: u32,
-    /// Where it was asked to start.
+    /// The requested start.
     pub location: Option<u64>,
 }
 

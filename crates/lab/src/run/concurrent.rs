@@ -1,5 +1,5 @@
-//! Cells at work beside each other, each in a process of its own. Worlds have clocks of their own,
-//! so that nothing which is measured by them changes when processors have others to serve.
+//! Concurrent cells, each in a process of its own. Simulated runtimes have clocks of their own, so
+//! their measurements do not change when processors have other work.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,19 +10,19 @@ use std::time::Instant;
 use super::course::Course;
 use super::error::RunError;
 use super::executor::{Ended, Watch};
-use super::here::{LOOK, one};
+use super::here::{POLL, one};
 use super::isolate::Isolation;
 use super::plan::{Plan, must_be_alone};
 use super::scratch::{SCRATCH, clean};
 use crate::cell::Cell;
 
-/// A cell at work; what it comes to, and in how many seconds.
+/// A running cell; its result, and how many seconds it took.
 struct AtWork<'s> {
     cell: Cell,
     thread: ScopedJoinHandle<'s, (Result<Ended, RunError>, f64)>,
 }
 
-/// Does what is not done yet, as many cells at once as the plan says.
+/// Runs the cells that are not done yet, as many at once as the plan has.
 pub(super) fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<(), RunError> {
     if let Some(why) = must_be_alone(&plan.experiments, &plan.settings) {
         return Err(RunError::NotBeside(why));
@@ -48,9 +48,10 @@ pub(super) fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<(), RunError> {
                     watch.begins(next, course.total(), &cell, left);
                     cell.scratch = scratch(plan, number);
                     cell.job = Some(number);
-                    let mut told = Told { sender: sender.clone(), stop: &stop };
+                    let mut reporter = Reporter { sender: sender.clone(), stop: &stop };
                     let of_thread = cell.clone();
-                    let thread = scope.spawn(move || measured(&of_thread, isolation, &mut told));
+                    let thread =
+                        scope.spawn(move || measured(&of_thread, isolation, &mut reporter));
                     *place = Some(AtWork { cell, thread });
                 }
             }
@@ -58,7 +59,7 @@ pub(super) fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<(), RunError> {
                 outcome?;
                 return course.end();
             }
-            if let Ok((cell, phase)) = phases.recv_timeout(LOOK) {
+            if let Ok((cell, phase)) = phases.recv_timeout(POLL) {
                 watch.phase(&cell, &phase);
             }
             if outcome.is_err() || watch.is_interrupted() {
@@ -68,7 +69,7 @@ pub(super) fn run(plan: &Plan, watch: &mut dyn Watch) -> Result<(), RunError> {
     })
 }
 
-/// A directory for each that is at work.
+/// A directory for each running cell.
 fn scratch(plan: &Plan, place: usize) -> PathBuf {
     match place {
         0 => plan.out.join(SCRATCH),
@@ -79,10 +80,10 @@ fn scratch(plan: &Plan, place: usize) -> PathBuf {
 fn measured(
     cell: &Cell,
     isolation: Isolation,
-    told: &mut Told<'_>,
+    reporter: &mut Reporter<'_>,
 ) -> (Result<Ended, RunError>, f64) {
     let start = Instant::now();
-    let ended = one(cell, isolation, told);
+    let ended = one(cell, isolation, reporter);
     clean(cell);
     (ended, start.elapsed().as_secs_f64())
 }
@@ -90,21 +91,21 @@ fn measured(
 fn ended(at_work: AtWork<'_>, course: &mut Course, watch: &mut dyn Watch) -> Result<(), RunError> {
     let (ended, seconds) =
         at_work.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    // Others of ours were at work meanwhile: how busy the processors were says nothing.
+    // Other cells ran at the same time: the processors' load is meaningless.
     course.keep(&at_work.cell, ended?, seconds, None, watch)
 }
 
-/// What the thread of a cell tells, and is told.
-struct Told<'s> {
+/// Messages from and to the thread of a cell.
+struct Reporter<'s> {
     sender: Sender<(Cell, String)>,
     stop: &'s AtomicBool,
 }
 
-impl Watch for Told<'_> {
+impl Watch for Reporter<'_> {
     fn begins(&mut self, _: usize, _: usize, _: &Cell, _: Option<f64>) {}
 
     fn phase(&mut self, cell: &Cell, phase: &str) {
-        // Who listens is there as long as this thread is.
+        // The receiver exists as long as this thread.
         let _ = self.sender.send((cell.clone(), phase.to_owned()));
     }
 

@@ -1,29 +1,29 @@
-//! What the configuration says about huge files: `make_hugefiles` and its relations, from
-//! mke2fs.conf(5).
+//! The configuration of huge files: `make_hugefiles` and its relations, from mke2fs.conf(5).
 
 use extant_ondisk::IncompatFeatures;
 
 use super::super::config::TypedConfig;
 use super::super::error::{MkfsError, ValueError};
 use super::super::numbers;
-use super::types::{Figures, HugeFiles};
+use super::types::{FsParams, HugeFiles};
 
 /// More digits than any number of files has.
 const MAX_DIGITS: i64 = 20;
 
 pub(super) fn read(
     types: &TypedConfig<'_>,
-    figures: &Figures,
+    params: &FsParams,
 ) -> Result<Option<HugeFiles>, MkfsError> {
-    // mke2fs makes none without extents, and says nothing.
-    let has_extents = figures.features.incompat.contains(IncompatFeatures::EXTENTS);
+    // mke2fs makes none without extents, silently.
+    let has_extents = params.features.incompat.contains(IncompatFeatures::EXTENTS);
     if !types.boolean("make_hugefiles").unwrap_or(false) || !has_extents {
         return Ok(None);
     }
     let blocks = |relation: &str| match types.text(relation) {
         None => Ok(0),
-        Some(text) => numbers::size(text, figures.block_size)
-            .ok_or_else(|| invalid(relation, text.to_owned())),
+        Some(text) => {
+            numbers::size(text, params.block_size).ok_or_else(|| invalid(relation, text.to_owned()))
+        }
     };
     let number = |relation: &str, default: i64| {
         let value = types.integer(relation).unwrap_or(default);
