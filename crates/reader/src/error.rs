@@ -11,7 +11,7 @@ use extant_ondisk::{FormatError, InodeNo};
 /// errno.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The volume is broken on disk, or has a feature that this code does not know.
+    /// The volume is corrupt, or has an unknown feature.
     #[error(transparent)]
     Format(#[from] FormatError),
     /// The device failed.
@@ -21,7 +21,7 @@ pub enum Error {
     #[error("journal: {0}")]
     Journal(#[from] JournalError),
     /// The volume is larger than the device: it was cut off, or the device is another one.
-    #[error("the volume has {volume} bytes, the device only {device}")]
+    #[error("the volume has {volume} bytes, but the device only {device}")]
     DeviceTooSmall {
         /// Bytes that the superblock counts.
         volume: u64,
@@ -45,13 +45,13 @@ pub enum Error {
     DirectoryFull,
     /// An attribute that fits neither into the inode nor into one attribute block next to the
     /// file's other attributes.
-    #[error("the attribute does not fit: inode and attribute block have no room for it")]
+    #[error("no space for the extended attribute in inode and attribute block")]
     NoXattrRoom,
     /// More than the limits of the owner, the group or the project allow.
     #[error("disk quota exceeded")]
     QuotaExceeded,
     /// The name is taken, or the attribute is there already.
-    #[error("exists already")]
+    #[error("file exists")]
     Exists,
     /// The file would need blocks that its map cannot name.
     #[error("file too large")]
@@ -60,22 +60,22 @@ pub enum Error {
     #[error("directory not empty")]
     NotEmpty,
     /// A file of one project does not go into a directory that passes another one on.
-    #[error("the directory passes another project on")]
+    #[error("directory enforces a different project ID")]
     CrossesBoundary,
     /// The file has as many links, or the directory as many subdirectories, as the format counts.
     #[error("too many links")]
     TooManyLinks,
     /// The inode's flags bar the change: immutable, or append only.
-    #[error("inode {0} must not be changed")]
+    #[error("inode {0} is immutable or append-only")]
     NotPermitted(InodeNo),
     /// A directory has one name only.
-    #[error("a directory cannot have another name")]
+    #[error("hard links to directories are not allowed")]
     LinksDirectory,
     /// The volume was opened for reading, or an error has made it read-only.
     #[error("read-only")]
     ReadOnly,
     /// An invalid argument.
-    #[error("not possible: {0}")]
+    #[error("invalid argument: {0}")]
     Invalid(&'static str),
     /// Options that do not go together, or not with this volume.
     #[error("{0}")]
@@ -89,13 +89,13 @@ pub enum Error {
     /// A path goes through something that is no directory.
     #[error("not a directory")]
     NotADirectory,
-    /// Data were asked of a directory.
+    /// Data of a directory were requested.
     #[error("is a directory")]
     IsADirectory,
     /// The inode is not a symbolic link, or holds no data to read.
-    #[error("not possible for this type of file")]
+    #[error("invalid operation for this type of file")]
     WrongFileType,
-    /// More symbolic links on the way than are followed.
+    /// The path has more symbolic links than are followed.
     #[error("too many symbolic links")]
     SymlinkLoop,
     /// A name of more than 255 bytes, or a path of more than 4,096.
@@ -117,7 +117,7 @@ pub enum Error {
     #[error("inode {0} is not in use")]
     FreeInode(InodeNo),
     /// There is no inode of that number.
-    #[error("there is no inode {0} on this volume")]
+    #[error("inode {0} does not exist on this volume")]
     NoSuchInode(InodeNo),
 }
 
@@ -133,14 +133,14 @@ pub struct OtherHost {
 impl fmt::Display for OtherHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_check {
-            true => write!(f, "it is being checked on {}", self.node),
-            false => write!(f, "it is open on {}", self.node),
+            true => write!(f, "being checked on {}", self.node),
+            false => write!(f, "open on {}", self.node),
         }
     }
 }
 
 impl Error {
-    /// Whether room is what is missing: ENOSPC, whatever it is that ran out.
+    /// Whether the cause is missing space of any kind: ENOSPC.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::NoSpace | Self::NoInodes | Self::DirectoryFull | Self::NoXattrRoom)
     }

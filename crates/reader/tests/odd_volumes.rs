@@ -179,7 +179,7 @@ fn large_attributes_have_inodes_of_their_own_and_are_verified() {
         assert!(matches!(volume.xattr(file, b"user.none"), Err(Error::NoXattr)));
         assert_eq!(volume.acl(file, AclKind::Access).unwrap(), None);
     }
-    // One byte of the value changed: the hash tells.
+    // One byte of the value changed: the hash detects it.
     let blocks = debugfs(&image.path(), "stat <13>").unwrap();
     let extents = blocks.split("EXTENTS:").nth(1).and_then(|text| text.split("):").nth(1));
     let digits: String = extents.unwrap().chars().take_while(char::is_ascii_digit).collect();
@@ -410,7 +410,7 @@ fn a_name_with_a_slash_is_not_shown() {
     let last = volume.read_dir(InodeNo::ROOT, 0).unwrap().last().unwrap();
     assert_eq!(
         last.unwrap_err().to_string(),
-        "directory 2, block 0, entry at byte 24: the name holds a slash or a zero byte"
+        "directory 2, block 0, entry at byte 24: file name has a slash or NUL byte"
     );
 }
 

@@ -113,7 +113,7 @@ pub fn apply(
     reader.unit = header.unit;
     let other = |problem| UndoError::OtherImage { path: path.to_owned(), problem };
     if header.device_size != device.size() {
-        return Err(other("its size is another"));
+        return Err(other("the size differs"));
     }
 
     let mut applied = Applied::default();
@@ -135,14 +135,14 @@ pub fn apply(
     applied.is_finished = end_mark.is_some();
     if check == Check::Same {
         let now = mark(device)?;
-        // Of work that was cut off, or an undo that was, the superblock may be the old one or any
-        // on the way.
+        // If the work was interrupted, or an undo was, the superblock may be the old one or any
+        // state between.
         let is_known = now == header.mark || now[UUID_IN_MARK] == header.mark[UUID_IN_MARK];
         match &end_mark {
             Some(mark) if *mark == now || now == header.mark => {}
-            Some(_) => return Err(other("it was changed since, or is another one")),
+            Some(_) => return Err(other("modified since, or another image")),
             None if is_known => {}
-            None => return Err(other("it is another volume")),
+            None => return Err(other("another volume")),
         }
     }
     if dry_run {

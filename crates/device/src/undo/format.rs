@@ -126,17 +126,17 @@ impl Header {
             return Err("too short");
         }
         if &bytes[..16] != MAGIC {
-            return Err("the first bytes are not those of an undo file");
+            return Err("bad magic number");
         }
         if le32(bytes, 16) != VERSION {
-            return Err("a version that this program does not know");
+            return Err("unknown version");
         }
         if crc(&[&bytes[..HEADER_LEN - 4]]) != le32(bytes, HEADER_LEN - 4) {
-            return Err("the header's checksum does not match");
+            return Err("header checksum does not match");
         }
         let unit = le32(bytes, 20);
         if !unit.is_power_of_two() || unit < 512 {
-            return Err("an impossible unit");
+            return Err("invalid block size");
         }
         let mark = bytes[HEADER_MARK_AT..HEADER_MARK_AT + MARK_LEN].to_vec();
         Ok(Self { unit, device_size: le64(bytes, 24), mark })
@@ -162,8 +162,7 @@ impl Record {
         bytes
     }
 
-    /// The header of a record; `None` for bytes that are none, or that promise more data than a
-    /// unit.
+    /// The header of a record; `None` for invalid bytes, or for a length beyond a unit.
     pub fn decode(bytes: &[u8; RECORD_LEN], unit: u32) -> Option<Self> {
         let kind = match [bytes[0], bytes[1], bytes[2], bytes[3]] {
             OLD => Kind::Old,

@@ -1,6 +1,6 @@
 //! Undo: what is overwritten on a device is kept in a file, from which the device can be put back.
 //!
-//! [`UndoDevice`] stands before a device. The first time that a unit of it is to change, the unit's
+//! [`UndoDevice`] is a layer on a device. The first time that a unit of it is to change, the unit's
 //! old bytes go to the undo file, and that is synced, before the change is passed on. [`apply()`]
 //! puts them back. The file's format is in [`mod@format`].
 
@@ -51,7 +51,7 @@ pub enum UndoError {
         problem: &'static str,
     },
     /// A record in the middle of the file is broken: what follows cannot be trusted.
-    #[error("{}: the record at byte {at} is broken", path.display())]
+    #[error("{}: corrupt record at byte {at}", path.display())]
     Broken {
         /// The undo file.
         path: PathBuf,
@@ -108,7 +108,7 @@ impl UndoDevice {
     }
 
     /// Ends the undo file: from now on it belongs to the device as it is now. Without this it can
-    /// be applied all the same, and the device is known by less.
+    /// still be applied, with a weaker check of the device.
     ///
     /// # Errors
     /// The file or the device failed.

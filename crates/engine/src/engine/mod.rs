@@ -68,7 +68,7 @@ pub struct Engine {
     pub(crate) options: VolumeOptions,
     /// The journalling mode of file data.
     pub(crate) data: DataMode,
-    /// The superblock said clean and says so again at the end.
+    /// The superblock was clean and is marked clean again at the end.
     pub(crate) closes_clean: bool,
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) inodes: InodeCache,
@@ -77,7 +77,7 @@ pub struct Engine {
     pub(crate) delalloc: DelayedAllocation,
     /// Times that wait to be stored.
     pub(crate) lazy_times: LazyTimes,
-    /// The volume's, for those who seal blocks later.
+    /// The volume's, for functions that seal blocks later.
     pub(crate) geometry: Arc<Geometry>,
     /// Where each group's inode table begins; 0 until the first lookup.
     pub(crate) tables: Box<[AtomicU64]>,
@@ -106,7 +106,7 @@ pub struct Engine {
 pub(crate) struct Hooks {
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) health: Arc<Health>,
-    /// The device that is told what was freed.
+    /// The device on which freed space is discarded.
     pub(crate) discards: Option<(Arc<dyn Device>, Geometry)>,
 }
 
@@ -151,7 +151,7 @@ impl Engine {
         self.faults.meet(Step::Read)?;
         let geometry = self.geometry();
         if !geometry.contains(block, 1) {
-            let flaw = Flaw::Rule("a block past the volume's end was asked for");
+            let flaw = Flaw::Rule("block past the end of the volume");
             return Err(flaw.at(Location::Block(block)).into());
         }
         let frame = match kind {

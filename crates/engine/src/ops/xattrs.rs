@@ -41,7 +41,7 @@ impl Named {
         }
         for index in SETTABLE {
             if index.prefix().is_some_and(|prefix| prefix.as_bytes() == full) {
-                return Err(Error::Invalid("an attribute's name that ends with its prefix"));
+                return Err(Error::Invalid("attribute name empty after its prefix"));
             }
         }
         XattrName::parse(full)
@@ -125,7 +125,7 @@ impl Engine {
     }
 
     /// Gives a file an access control list, or takes it away. Its permissions follow an access
-    /// list; one that says no more than them is not stored.
+    /// list; a list that equals the mode is not stored.
     ///
     /// # Errors
     /// [`Error::NotADirectory`] for a default list of another file, [`Error::WrongFileType`] for a
@@ -157,7 +157,7 @@ impl Engine {
         let credits = credits::INODE + credits::QUOTA;
         self.change_attributes(file, is_privileged, credits, |edit, inode| {
             if inode.project.is_none() {
-                return Err(Error::NotSupported("a project of a file without room for one"));
+                return Err(Error::NotSupported("project ID of a file whose inode is too small"));
             }
             let to = Owners { project, ..Owners::of(&inode.inode) };
             edit.transfer(inode, to)?;
@@ -191,7 +191,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes something of a file that ctime tells of. A change that fails has changed nothing.
+    /// Changes something of a file that updates its ctime. A change that fails has changed nothing.
     fn change_attributes(
         &self,
         file: InodeNo,
@@ -204,7 +204,7 @@ impl Engine {
             let mut inode = shared.write(self, LockClass::File)?;
             check_changeable(&inode)?;
             if self.has_quotas() {
-                // The owners may change, to whom space is promised.
+                // The owners may change, for whom quota is reserved.
                 self.write_back(&shared, &mut inode);
             }
             shared.set_has_no_capabilities(false);

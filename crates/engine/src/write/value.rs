@@ -1,7 +1,7 @@
 //! Values of attributes that have inodes of their own (ea_inode): made, referred to, deleted with
 //! the last reference.
 
-use super::mapping::{self, State};
+use super::mapping::{self, ExtentState};
 use crate::edit::{
     AllocationRequest, EditInodes, Purpose, Undo, clear_inode, new_inode, write_new_inode,
 };
@@ -111,7 +111,8 @@ fn write<E: EditInodes>(edit: &mut E, file: &mut LoadedInode, value: &[u8]) -> R
             count: (end - at) as u64,
             part: None,
         };
-        let run = mapping::allocate(edit, file, FileBlock(at as u64), request, State::Written)?;
+        let run =
+            mapping::allocate(edit, file, FileBlock(at as u64), request, ExtentState::Written)?;
         for (block, bytes) in
             (run.start.0..run.start.0 + run.count).zip(value[at * block_len..].chunks(block_len))
         {
@@ -171,9 +172,7 @@ pub(crate) fn count_references_back<E: EditInodes>(
 ) -> Result<(), Error> {
     let now = load_any(edit, number)?.ea_inode_references();
     if now.checked_add_signed(-by).is_none_or(|back| back == 0) || now == 0 && left > 0 {
-        return Err(Flaw::Rule("the value has gone meanwhile")
-            .at(Location::EaInode(number))
-            .into());
+        return Err(Flaw::Rule("attribute value was removed").at(Location::EaInode(number)).into());
     }
     add_references(edit, number, -by).map(drop)
 }

@@ -33,7 +33,7 @@ pub struct DirEntry {
 /// The way of a lookup when a directory's index is broken.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum BrokenIndex {
-    /// Says so: the error names the place.
+    /// Returns the error, which names the location.
     #[default]
     Report,
     /// Searches all blocks of the directory, as the kernel does.
@@ -221,8 +221,7 @@ impl Blocks {
         }
         let at = FileBlock(self.next);
         self.budget = self.budget.checked_sub(1).ok_or_else(|| {
-            Flaw::Rule("the directory has more blocks than the volume")
-                .at(Location::Inode(dir.number))
+            Flaw::Rule("directory has more blocks than the volume").at(Location::Inode(dir.number))
         })?;
         let run = match self.run.filter(|run| run.block <= at && at < run.end()) {
             Some(run) => run,
@@ -258,7 +257,7 @@ enum NameForm {
 /// Bits of a cookie for the place in a block, in units of 4 bytes.
 const PLACE_BITS: u32 = 16;
 
-/// Where a record ends: reading goes on from there.
+/// The position after a record: reading continues from there.
 fn cookie(block: u64, end: usize) -> u64 {
     // A block has at most 65,536 bytes.
     block << PLACE_BITS | (end / 4) as u64
@@ -346,7 +345,7 @@ impl<S: MetadataRead> ReadDir<'_, S> {
             NameForm::NoKey(hasher) if !entry.is_dot() => shown_name(entry, hasher.as_ref()),
             _ if entry.name.iter().any(|byte| matches!(byte, 0 | b'/')) => {
                 let place = Location::DirEntry(self.dir.number, block, entry.at as u32);
-                let rule = Flaw::Rule("the name holds a slash or a zero byte");
+                let rule = Flaw::Rule("file name has a slash or NUL byte");
                 return Err(rule.at(place).into());
             }
             _ => entry.name.to_vec(),

@@ -18,8 +18,7 @@ const ALL_KIB: u64 = 512 << 20;
 /// The limits of the cost to open a LUKS header.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// Bytes of memory for Argon2 at most; what cryptsetup gives it unless it is told to give more,
-    /// if not set.
+    /// Bytes of memory for Argon2 at most; cryptsetup's default limit if not set.
     pub memory: u64,
 }
 
@@ -56,7 +55,7 @@ impl Budget {
         check_rounds(rounds, place)?;
         let cost = u64::from(rounds) * bytes.div_ceil(hash.output_size()) as u64;
         self.rounds = self.rounds.checked_sub(cost).ok_or_else(|| {
-            let asked = format!("{rounds} rounds of PBKDF2 beside those that were done");
+            let asked = format!("{rounds} more rounds of PBKDF2");
             CryptError::TooCostly { place: place.to_owned(), asked, given: String::new() }
         })?;
         Ok(())

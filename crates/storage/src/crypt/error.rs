@@ -8,7 +8,7 @@ pub enum CryptError {
     /// Healthy, and beyond this code.
     #[error("not supported: {0}")]
     Unsupported(String),
-    /// The header cannot be believed.
+    /// The header is corrupt.
     #[error("{place}: {flaw}")]
     Damaged {
         /// Which part of it.
@@ -16,20 +16,20 @@ pub enum CryptError {
         /// The mistake.
         flaw: String,
     },
-    /// Neither a LUKS1 nor a LUKS2 header is there.
-    #[error("no LUKS header; a plain device needs cipher=")]
+    /// There is neither a LUKS1 nor a LUKS2 header.
+    #[error("no LUKS header (a plain device requires cipher=)")]
     NoHeader,
     /// No key slot opens with the key.
     #[error("no key slot opens with this key")]
     WrongKey,
     /// The key is not as long as the cipher's.
-    #[error("a key of {bytes} bytes does not fit the cipher")]
+    #[error("invalid key size for the cipher: {bytes} bytes")]
     KeySize {
         /// Its bytes.
         bytes: usize,
     },
     /// The key file is shorter than the key.
-    #[error("the key has {found} bytes, and {needed} are needed")]
+    #[error("key of {found} bytes, {needed} needed")]
     ShortKey {
         /// The given value.
         found: usize,
@@ -39,13 +39,13 @@ pub enum CryptError {
     /// The enciphered area does not lie on the device.
     #[error("the data begins at byte {start}, past the end of the device ({size} bytes)")]
     OutOfDevice {
-        /// Where the header says that it begins.
+        /// The position of the data according to the header.
         start: u64,
         /// Bytes of the device.
         size: u64,
     },
     /// Opening it would take too long or too much memory.
-    #[error("{place}: asks for {asked}{given}")]
+    #[error("{place}: requires {asked}{given}")]
     TooCostly {
         /// The key slot.
         place: String,
@@ -81,8 +81,7 @@ impl CryptError {
     }
 }
 
-/// A header that says of its data that it begins at byte 0 or inside the header: it lies on another
-/// device.
+/// A header whose data begin at byte 0 or inside the header: the data lie on another device.
 pub(super) fn detached(version: u8) -> CryptError {
     CryptError::Unsupported(format!("a LUKS{version} header that is detached from its data"))
 }

@@ -36,7 +36,8 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
 
 fn text<'a>(bytes: &'a [u8], what: &str) -> Result<&'a str, CryptError> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    str::from_utf8(&bytes[..end]).map_err(|_| damaged("LUKS1 header", format!("{what} is no text")))
+    str::from_utf8(&bytes[..end])
+        .map_err(|_| damaged("LUKS1 header", format!("{what} is not text")))
 }
 
 struct Slot {
@@ -133,7 +134,10 @@ pub(super) fn key_of_slot(
     let bytes = key_bytes * stripes;
     let whole = bytes.next_multiple_of(SECTOR as usize);
     if material.checked_add(whole as u64).is_none_or(|end| end > device.size()) {
-        return Err(damaged(place, format!("key material at byte {material} lies off the device")));
+        return Err(damaged(
+            place,
+            format!("key material at byte {material} is past the end of the device"),
+        ));
     }
     let mut stored = Zeroizing::new(vec![0; whole]);
     device.read_at(material, &mut stored)?;
@@ -141,7 +145,7 @@ pub(super) fn key_of_slot(
     Ok(hash.merge_stripes(&stored[..bytes], key_bytes))
 }
 
-/// Whether two digests are the same, in a time that says nothing of where they differ.
+/// Whether two digests are equal, in a time that does not depend on where they differ.
 pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len()
         && one.iter().zip(other).fold(0, |differ, (one, other)| differ | (one ^ other)) == 0

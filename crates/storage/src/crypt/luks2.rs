@@ -47,7 +47,7 @@ struct Keyslot {
     af: Option<AntiForensic>,
     area: Option<Area>,
     kdf: Option<Kdf>,
-    /// 0 is never tried without being asked for.
+    /// 0 is never tried unless requested.
     priority: Option<u8>,
 }
 
@@ -91,7 +91,7 @@ struct Segment {
     iv_tweak: Option<String>,
     sector_size: Option<u32>,
     integrity: Option<serde_json::Value>,
-    /// Of a reencryption under way.
+    /// For a reencryption under way.
     #[serde(default)]
     flags: Vec<String>,
 }
@@ -151,7 +151,10 @@ fn copy_at(device: &dyn Device, at: u64, magic: &[u8]) -> Result<Option<Copy>, C
         return Err(damaged(place(), format!("{size} bytes long")));
     }
     if be64(&binary, 256) != at {
-        return Err(damaged(place(), format!("says that it lies at byte {}", be64(&binary, 256))));
+        return Err(damaged(
+            place(),
+            format!("gives its own location as byte {}", be64(&binary, 256)),
+        ));
     }
     let mut json = vec![0; size as usize - BINARY];
     device.read_at(at + BINARY as u64, &mut json)?;
@@ -162,7 +165,7 @@ fn copy_at(device: &dyn Device, at: u64, magic: &[u8]) -> Result<Option<Copy>, C
     let stored = binary[CHECKSUM_AT..CHECKSUM_AT + hash.output_size()].to_vec();
     binary[CHECKSUM_AT..CHECKSUM_AT + CHECKSUM].fill(0);
     if !is_same(&hash.of(&[&binary, &json]), &stored) {
-        return Err(damaged(place(), "its checksum is wrong"));
+        return Err(damaged(place(), "checksum does not match"));
     }
     let sequence = be64(&binary, 16);
     let end = json.iter().position(|byte| *byte == 0).unwrap_or(json.len());
@@ -173,7 +176,7 @@ fn copy_at(device: &dyn Device, at: u64, magic: &[u8]) -> Result<Option<Copy>, C
 /// The newest sound copy; `None` where there is no sign of a header.
 fn newest(device: &dyn Device) -> Result<Option<Copy>, CryptError> {
     let mut flaw = None;
-    // Where one cannot be read, whatever the reason, the other may be sound.
+    // If one cannot be read for any reason, the other may be sound.
     let mut read = |at, magic| {
         let copy = copy_at(device, at, magic);
         copy.unwrap_or_else(|error| {
@@ -182,8 +185,8 @@ fn newest(device: &dyn Device) -> Result<Option<Copy>, CryptError> {
         })
     };
     let mut best = read(0, MAGIC);
-    // A sound copy says where the second one lies. Elsewhere there may be what is left of older
-    // headers.
+    // A valid copy gives the position of the second one. Elsewhere there may be what is left of
+    // older headers.
     let places = match &best {
         Some(first) => vec![first.size],
         None => HEADER_SIZES.to_vec(),
@@ -207,12 +210,12 @@ fn newest(device: &dyn Device) -> Result<Option<Copy>, CryptError> {
 }
 
 fn number(text: &str, place: &str, what: &str) -> Result<u64, CryptError> {
-    text.parse().map_err(|_| damaged(place, format!("{what} is no number")))
+    text.parse().map_err(|_| damaged(place, format!("{what} is not a number")))
 }
 
 fn bytes(text: &str, place: &str, what: &str) -> Result<Vec<u8>, CryptError> {
     let decoded = base64::engine::general_purpose::STANDARD.decode(text);
-    decoded.map_err(|_| damaged(place, format!("{what} is no base64")))
+    decoded.map_err(|_| damaged(place, format!("{what} is not base64")))
 }
 
 fn needed<T>(value: Option<T>, place: &str, what: &str) -> Result<T, CryptError> {
@@ -319,8 +322,8 @@ impl Metadata {
         Ok(())
     }
 
-    /// The key of a slot; `None` of a slot that is not tried. Whether it is the right one is for
-    /// the digest to say.
+    /// The key of a slot; `None` of a slot that is not tried. The digest decides whether it is the
+    /// right one.
     fn key(
         &self,
         device: &dyn Device,

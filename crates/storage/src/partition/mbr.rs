@@ -39,8 +39,8 @@ impl Entry {
 }
 
 impl Sector {
-    /// `None` where it is not a boot record with a table: a file system's boot sector has the same
-    /// signature, but other bytes where the entries say whether they are active.
+    /// `None` if it is not a boot record with a table: a file system's boot sector has the same
+    /// signature, but other bytes in the active flags of the entries.
     pub(super) fn decode(bytes: &[u8; 512]) -> Option<Self> {
         if bytes[SIGNATURE_AT..] != SIGNATURE {
             return None;
@@ -102,7 +102,7 @@ fn read_chain<D: Device + ?Sized>(
     loop {
         let place = format!("extended boot record in sector {at}");
         if seen.contains(&at) {
-            return Err(damaged(place, "the chain comes back to it"));
+            return Err(damaged(place, "the chain has a loop"));
         }
         if seen.len() == CHAIN_MAX {
             return Err(damaged(place, format!("more than {CHAIN_MAX} in the chain")));

@@ -19,7 +19,8 @@ const OPTIONAL: [(&str, &str, bool); 6] = [
 pub(crate) fn refusal(command: &str) -> Option<Failure> {
     let mut left_out = OPTIONAL.iter().filter(|(_, _, is_built)| !is_built);
     if let Some((_, feature, _)) = left_out.find(|(name, _, _)| *name == command) {
-        let sentence = format!("this build of extant is without its feature {feature}");
+        let sentence =
+            format!("{command}: not included in this build of extant (cargo feature {feature})");
         return Some(Failure::new(sentence));
     }
     let (_, does, code) = LATER.iter().find(|(name, _, _)| *name == command)?;
@@ -39,7 +40,8 @@ mod tests {
         for (name, feature, is_built) in OPTIONAL {
             assert_eq!(table.find_subcommand(name).is_some(), is_built, "{name}");
             let refused = refusal(name).map(Failure::sentence);
-            let sentence = format!("this build of extant is without its feature {feature}");
+            let sentence =
+                format!("{name}: not included in this build of extant (cargo feature {feature})");
             assert_eq!(refused, (!is_built).then_some(sentence), "{name}");
         }
     }
