@@ -62,7 +62,7 @@ pub enum MountError {
     /// An option that only those have who mount without fusermount3.
     #[error("mount option {0} requires root (fusermount3 does not permit it)")]
     BeyondFusermount(&'static str),
-    /// The image is no device that can be opened.
+    /// The image is not a device that can be opened.
     #[error(transparent)]
     Image(#[from] extant_storage::UrlError),
     /// The volume cannot be opened, or was not closed well.

@@ -221,7 +221,7 @@ impl Pass0<'_> {
         self.recorder.should_fix(finding)
     }
 
-    /// Reports a finding whose repair is not decided here.
+    /// Reports a finding that needs no decision.
     pub(super) fn report(&mut self, finding: Finding) -> Result<(), CheckError> {
         self.should_fix(finding).map(|_| ())
     }

@@ -474,7 +474,7 @@ impl Attempt {
     }
 }
 
-/// Whose use a node counts to; there are no projects but the first.
+/// The id that a node's usage is charged to; the only project is the first.
 fn owner(node: &Node, kind: QuotaKind) -> u32 {
     match kind {
         QuotaKind::User => node.uid(),

@@ -82,7 +82,7 @@ fn names(letter: u8, first: u64, count: u64) -> Vec<[u8; 10]> {
 }
 
 impl NewVolume {
-    /// Writes the volume with its special inodes and `count` more in use, directories among them;
+    /// Writes the volume with its special inodes and `inodes` more in use, directories among them;
     /// the device must read as zero. Each directory gets the given number of files.
     ///
     /// # Errors

@@ -113,7 +113,7 @@ pub(crate) fn cut<const N: usize>(bytes: &[u8]) -> [u8; N] {
 }
 
 pub(crate) fn now() -> u64 {
-    // A clock before 1970 is no clock.
+    // A clock before 1970 is invalid.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 

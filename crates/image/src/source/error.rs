@@ -156,7 +156,7 @@ pub enum Flaw {
         /// Over the block.
         computed: u64,
     },
-    /// The first block is no tar header.
+    /// The first block is not a tar header.
     #[error("not a directory, tar archive (plain, gzip, zstd, xz) or OCI layout")]
     NotTar,
     /// An image where an archive was expected.
@@ -184,7 +184,7 @@ pub enum Flaw {
         /// The system's error.
         source: io::Error,
     },
-    /// A field is no number or out of its range.
+    /// A field is not a number or out of its range.
     #[error("invalid {field}: {text}")]
     Field {
         /// The field's name in the tar or pax format.
@@ -240,7 +240,7 @@ pub enum Flaw {
     /// Symlinks lead round.
     #[error("too many symbolic links on the way to {0}")]
     SymlinkLoop(EntryName),
-    /// A path runs through something that is no directory.
+    /// A path runs through a file that is not a directory.
     #[error("parent {0} is not a directory")]
     NotADirectory(EntryName),
     /// A symlink on the way leads nowhere.

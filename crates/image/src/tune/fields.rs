@@ -21,7 +21,7 @@ impl Tune<'_> {
         self.set_extended()
     }
 
-    /// Inode tables do not grow in place; a size that the volume has already is no change.
+    /// Inode tables do not grow in place; a size that the volume has already changes nothing.
     fn set_inode_size(&self) -> Result<(), TuneError> {
         let Some(size) = self.request.inode_size else { return Ok(()) };
         let now = self.volume.geometry().inode_size;

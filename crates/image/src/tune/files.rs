@@ -1,4 +1,4 @@
-//! Files that no directory leads to, made and removed: journal, quota files, orphan file.
+//! Files without a name, made and removed: journal, quota files, orphan file.
 
 use std::collections::BTreeMap;
 
