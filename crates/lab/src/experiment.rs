@@ -6,7 +6,7 @@ use extant::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use crate::ffsb::Profile;
-use crate::target::Target;
+use crate::target::LabTarget;
 
 /// The built-in experiments, in the order of their documents.
 const BUILT_IN: [&str; 5] = [
@@ -48,10 +48,10 @@ pub struct Experiment {
     /// Memory limit of each target in bytes, page cache and servers included.
     pub memory: Option<Bytes>,
     /// The targets, unless the command line names others.
-    pub targets: Vec<Target>,
+    pub targets: Vec<LabTarget>,
     /// Pairs of which the report gives the difference: before and after.
     #[serde(default)]
-    pub compare: Vec<[Target; 2]>,
+    pub compare: Vec<[LabTarget; 2]>,
     /// Document 000's.
     pub copy_remove: Option<CopyRemove>,
     /// Document 001's.
@@ -220,7 +220,7 @@ pub struct Settings {
     /// Number of runs of each target, in place of the experiment's.
     pub runs: Option<u32>,
     /// The targets, in place of the experiment's; if empty, the experiment's own.
-    pub targets: Vec<Target>,
+    pub targets: Vec<LabTarget>,
     /// Memory limit of each target in bytes.
     pub memory: Option<u64>,
     /// Seed of all random choices.

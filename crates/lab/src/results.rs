@@ -7,7 +7,7 @@ use crate::experiment::Experiment;
 use crate::run::{Manifest, RunError};
 use crate::sample::{FILES_DONE, SAMPLES, SKIPPED, Sample, WHOLE, read};
 use crate::stats::Summary;
-use crate::target::{System, Target};
+use crate::target::{LabTarget, System};
 
 /// The measurements, and their settings.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ impl Results {
     pub fn drives(&self, experiment: &Experiment) -> Vec<System> {
         let mut drives: Vec<System> = Vec::new();
         for text in self.targets(experiment) {
-            let system = text.parse().ok().map(|target: Target| target.system);
+            let system = text.parse().ok().map(|target: LabTarget| target.system);
             let drive = system.filter(|system| system.drive().is_some());
             drives.extend(drive.filter(|drive| !drives.contains(drive)));
         }
@@ -56,9 +56,9 @@ impl Results {
         if let Some(same) = targets.clone().find(|text| *text == wanted) {
             return Some(same);
         }
-        let wanted: Target = wanted.parse().ok()?;
+        let wanted: LabTarget = wanted.parse().ok()?;
         wanted.system.drive().filter(|_| wanted.mount.is_empty() && wanted.mkfs.is_empty())?;
-        targets.find(|text| text.parse().is_ok_and(|it: Target| it.system == wanted.system))
+        targets.find(|text| text.parse().is_ok_and(|it: LabTarget| it.system == wanted.system))
     }
 
     /// The figures of a metric, run by run.

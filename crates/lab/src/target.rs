@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// `dir:PATH`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Target {
+pub struct LabTarget {
     /// Its program.
     pub system: System,
     /// Mappings of the device mapper between a kernel's file system and its device, from the device
@@ -135,7 +135,7 @@ impl System {
     }
 }
 
-impl Target {
+impl LabTarget {
     /// Reads targets that are separated by commas. Options have commas too: a new target begins at
     /// a target's name.
     ///
@@ -163,9 +163,9 @@ impl Target {
 
 /// The same target on a simulated drive; `None` of what is not the engine's.
 pub(crate) fn engine_on(text: &str, drive: &System) -> Option<String> {
-    let target: Target = text.parse().ok()?;
+    let target: LabTarget = text.parse().ok()?;
     let is_engine = target.system == System::Engine;
-    is_engine.then(|| Target { system: drive.clone(), ..target }.to_string())
+    is_engine.then(|| LabTarget { system: drive.clone(), ..target }.to_string())
 }
 
 fn begins_target(piece: &str) -> bool {
@@ -183,7 +183,7 @@ fn stack(text: &str) -> Option<(System, Vec<Layer>)> {
     (can_be && layers.iter().all(is_once)).then_some((system, layers))
 }
 
-impl FromStr for Target {
+impl FromStr for LabTarget {
     type Err = NoTarget;
 
     fn from_str(text: &str) -> Result<Self, NoTarget> {
@@ -207,7 +207,7 @@ impl FromStr for Target {
     }
 }
 
-impl TryFrom<String> for Target {
+impl TryFrom<String> for LabTarget {
     type Error = NoTarget;
 
     fn try_from(text: String) -> Result<Self, NoTarget> {
@@ -215,13 +215,13 @@ impl TryFrom<String> for Target {
     }
 }
 
-impl From<Target> for String {
-    fn from(target: Target) -> Self {
+impl From<LabTarget> for String {
+    fn from(target: LabTarget) -> Self {
         target.to_string()
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for LabTarget {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let System::Dir(path) = &self.system {
             return write!(out, "dir:{}", path.display());
@@ -258,14 +258,14 @@ mod tests {
             "ext4+linear",
             "xfs+linear+crypt-xts:noatime:-i size=512",
         ] {
-            assert_eq!(text.parse::<Target>().expect("a target").to_string(), text);
+            assert_eq!(text.parse::<LabTarget>().expect("a target").to_string(), text);
         }
     }
 
     #[test]
     fn every_simulated_drive_is_a_target() {
         for name in MODELS {
-            let target: Target = name.parse().expect("a target");
+            let target: LabTarget = name.parse().expect("a target");
             let drive = target.system.drive().expect("a drive");
             assert!(extant::Preset::named(drive).is_some(), "{drive}");
         }
@@ -275,9 +275,9 @@ mod tests {
     #[test]
     fn a_list_is_split_where_names_begin() {
         let list =
-            Target::list("engine:nodelalloc,nomballoc,ext4:nodelalloc,xfs,dir:/mnt/x,extant")
+            LabTarget::list("engine:nodelalloc,nomballoc,ext4:nodelalloc,xfs,dir:/mnt/x,extant")
                 .expect("targets");
-        let names: Vec<String> = list.iter().map(Target::to_string).collect();
+        let names: Vec<String> = list.iter().map(LabTarget::to_string).collect();
         assert_eq!(
             names,
             ["engine:nodelalloc,nomballoc", "ext4:nodelalloc", "xfs", "dir:/mnt/x", "extant"]
@@ -297,7 +297,7 @@ mod tests {
             "engine@hdd7200+linear",
             "ext4+crypt+crypt",
         ] {
-            let error = text.parse::<Target>().expect_err("no target").to_string();
+            let error = text.parse::<LabTarget>().expect_err("no target").to_string();
             assert!(error.starts_with(&format!("{text:?} is no target")), "{error}");
         }
     }

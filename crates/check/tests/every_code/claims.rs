@@ -1,5 +1,5 @@
 //! Blocks that a file and something else claim, and inodes that contain the record of another one:
-//! what is kept of each.
+//! the parts that a repair keeps.
 
 use super::hand::{Base, EXT2, EXT4, FRAGMENTS, Hand, PLAIN, put16, put32};
 use super::kept::{can_make, repair};

@@ -1,5 +1,6 @@
 //! Where a volume lies: on one device, or with its journal on another.
 
+use crate::false_positives;
 use crate::volumes::Kind;
 use extant_device::{Device, SliceDevice};
 use extant_engine::VolumeOptions;
@@ -144,16 +145,24 @@ impl Files {
     /// `e2fsck -fn` has nothing to say.
     pub(crate) fn is_silent(&self) -> Result<(), String> {
         let journal = self.journal.as_ref().map(TempImage::path);
-        e2fsck_is_silent_with(&self.image.path(), journal.as_deref())
+        self.without_false_positives(e2fsck_is_silent_with(&self.image.path(), journal.as_deref()))
     }
 
     /// `e2fsck -fn` finds nothing wrong.
     pub(crate) fn is_clean(&self) -> Result<(), String> {
         let output = self.e2fsck("-fn")?;
-        match output.status.success() {
+        self.without_false_positives(match output.status.success() {
             true => Ok(()),
             false => Err(String::from_utf8_lossy(&output.stdout).into_owned()),
-        }
+        })
+    }
+
+    /// The findings of e2fsck, unless it reports this volume as damaged though it is sound.
+    fn without_false_positives(&self, found: Result<(), String>) -> Result<(), String> {
+        found.or_else(|found| match false_positives::reason(&self.devices()) {
+            Ok(Some(_)) => Ok(()),
+            _ => Err(found),
+        })
     }
 }
 

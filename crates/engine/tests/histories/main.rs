@@ -6,6 +6,7 @@
 mod common;
 mod devices;
 mod engine;
+mod false_positives;
 mod faults;
 mod kernel;
 mod power;

@@ -33,10 +33,10 @@ struct Tree {
 struct Entry {
     /// Below the copy.
     to: PathBuf,
-    kind: Kind,
+    kind: EntryKind,
 }
 
-enum Kind {
+enum EntryKind {
     Dir,
     /// A file of this machine.
     File(PathBuf),
@@ -101,11 +101,11 @@ impl Tree {
     fn made(tree: Vec<Made>) -> Self {
         let mut bytes = 0;
         let entry = |made| match made {
-            Made::Dir(to) => Entry { to, kind: Kind::Dir },
-            Made::Symlink(to, target) => Entry { to, kind: Kind::Symlink(target) },
+            Made::Dir(to) => Entry { to, kind: EntryKind::Dir },
+            Made::Symlink(to, target) => Entry { to, kind: EntryKind::Symlink(target) },
             Made::File(to, size) => {
                 bytes = u64::saturating_add(bytes, size);
-                Entry { to, kind: Kind::Zeroes(size) }
+                Entry { to, kind: EntryKind::Zeroes(size) }
             }
         };
         let entries = tree.into_iter().map(entry).collect();
@@ -114,7 +114,7 @@ impl Tree {
 
     fn add(&mut self, from: &Path, to: &Path, most_bytes: u64, most_files: u64) {
         let Ok(names) = fs::read_dir(from) else { return };
-        self.entries.push(Entry { to: to.to_owned(), kind: Kind::Dir });
+        self.entries.push(Entry { to: to.to_owned(), kind: EntryKind::Dir });
         let mut names: Vec<_> = names.flatten().collect();
         names.sort_by_key(fs::DirEntry::file_name);
         for entry in names {
@@ -128,9 +128,9 @@ impl Tree {
                 continue;
             } else if found.is_file() && File::open(&from).is_ok() {
                 self.bytes += found.len();
-                Kind::File(from)
+                EntryKind::File(from)
             } else if let Ok(target) = fs::read_link(&from) {
-                Kind::Symlink(target)
+                EntryKind::Symlink(target)
             } else {
                 continue;
             };
@@ -146,12 +146,12 @@ impl Tree {
         for entry in &self.entries {
             let to = root.join(&entry.to);
             let copied = match &entry.kind {
-                Kind::Dir => mounted.files.create_dir(&to),
-                Kind::Symlink(target) => mounted.files.symlink(target, &to),
-                Kind::File(from) => {
+                EntryKind::Dir => mounted.files.create_dir(&to),
+                EntryKind::Symlink(target) => mounted.files.symlink(target, &to),
+                EntryKind::File(from) => {
                     File::open(from).and_then(|from| copy_file(from, mounted, &to, &mut buffer))
                 }
-                Kind::Zeroes(size) => make_filled(&*mounted.files, &to, *size, &zeroes),
+                EntryKind::Zeroes(size) => make_filled(&*mounted.files, &to, *size, &zeroes),
             };
             copied.trying(format_args!("cp {}", entry.to.display()))?;
         }

@@ -19,9 +19,9 @@ pub(super) fn open(
 ) -> Result<(FileSystem, Option<Env>), CellError> {
     let options = volume_options(options, memory)?;
     let opened = open_device(image, true, Direct::WherePossible).trying("engine")?;
-    let world = opened.is_simulated().then(|| opened.env.clone());
+    let simulated = opened.is_simulated().then(|| opened.env.clone());
     let volume = Volume::open(opened.device.clone(), &opened.env, &options);
-    Ok((FileSystem::of_volume_on(volume.trying("engine: open")?, opened), world))
+    Ok((FileSystem::of_volume_on(volume.trying("engine: open")?, opened), simulated))
 }
 
 /// The options of experiments, as `extant mount` names them. Others are refused.

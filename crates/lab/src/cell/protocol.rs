@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Settings};
 use crate::sample::{Sample, unit_of};
-use crate::target::Target;
+use crate::target::LabTarget;
 
 /// One run of an experiment on a target.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -16,7 +16,7 @@ pub struct Cell {
     /// Settings of the command line that change the experiment.
     pub settings: Settings,
     /// The target that is measured.
-    pub target: Target,
+    pub target: LabTarget,
     /// Which run; 0 warms up.
     pub run: u32,
     /// A directory of its own: for the image and the mount point.

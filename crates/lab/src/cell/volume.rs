@@ -188,12 +188,12 @@ impl<'c> TargetVolume<'c> {
         let mut cached = None;
         let end = match self.system() {
             System::Engine | System::Model(_) => {
-                let (fs, world) = engine::open(&self.image, options, self.memory())?;
-                let files: Box<dyn Files> = match &world {
+                let (fs, simulated) = engine::open(&self.image, options, self.memory())?;
+                let files: Box<dyn Files> = match &simulated {
                     Some(env) => Box::new(Charged::new(fs.clone(), env.clone())),
                     None => Box::new(fs.clone()),
                 };
-                let (root, clock) = ("/".into(), Clock::of(world));
+                let (root, clock) = ("/".into(), Clock::of(simulated));
                 return Ok(MountedVolume { files, root, clock, cached, end: End::Engine(fs) });
             }
             System::Dir(path) => {

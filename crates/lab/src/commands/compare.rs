@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::compare::{Compared, builds, targets};
 use crate::results::Results;
-use crate::target::Target;
+use crate::target::LabTarget;
 use comfy_table::Table;
 
 use super::console::{CommandError, Console};
@@ -37,7 +37,7 @@ impl Args {
             (true, true) => builds(&read(self.before.as_ref())?, &read(self.after.as_ref())?),
             (false, false) => {
                 let results = read(&self.out)?;
-                let target = |text: &str| text.parse::<Target>().map_err(CommandError::usage);
+                let target = |text: &str| text.parse::<LabTarget>().map_err(CommandError::usage);
                 let (before, after) = (target(&self.before)?, target(&self.after)?);
                 if before.system.drive() != after.system.drive() {
                     console.remark("seconds of a simulated drive are of its own clock: no other's are like them")?;

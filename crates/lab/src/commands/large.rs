@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::target::Target;
+use crate::target::LabTarget;
 
 use super::console::{CommandError, Console};
 use super::scaled::{self, Scale};
@@ -59,7 +59,7 @@ fn scales() -> Vec<Scale> {
     };
     let links = |dir, targets, counts, runs| Scale {
         dir,
-        targets: Target::list(targets).expect("targets of ours"),
+        targets: LabTarget::list(targets).expect("targets of ours"),
         ..scale("hard-links", 0.000_001, counts, runs)
     };
     vec![

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::target::Target;
+use crate::target::LabTarget;
 
 use super::console::{CommandError, Console};
 use super::scaled::{self, Scale};
@@ -66,12 +66,12 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, console: &mut Console<'_>) -> Result<(), CommandError> {
-        let list = |text: &str| Target::list(text).map_err(CommandError::usage);
+        let list = |text: &str| LabTarget::list(text).map_err(CommandError::usage);
         let common = list(self.targets.as_deref().unwrap_or(TARGETS))?;
         let scale = |(name, sizes, counts, rows): (&'static str, f64, f64, &[&str])| {
             let mut targets = common.clone();
             if self.targets.is_none() {
-                let rows: Result<Vec<Target>, _> = rows.iter().map(|row| row.parse()).collect();
+                let rows: Result<Vec<LabTarget>, _> = rows.iter().map(|row| row.parse()).collect();
                 targets.extend(rows.map_err(CommandError::usage)?);
             }
             let steps: &[f64] = &STEPS;

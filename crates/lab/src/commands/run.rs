@@ -11,7 +11,7 @@ use crate::experiment::{Bytes, Experiment, MOST_FACTOR, MOST_RUNS, Settings};
 use crate::results::Results;
 use crate::run::{self, Alone, Plan, RunError, Watch};
 use crate::sample::CELL_SECONDS;
-use crate::target::Target;
+use crate::target::LabTarget;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -112,7 +112,7 @@ impl Changes {
     pub(crate) fn settings(&self) -> Result<Settings, CommandError> {
         let mut targets = Vec::new();
         for text in &self.targets {
-            targets.extend(Target::list(text).map_err(CommandError::usage)?);
+            targets.extend(LabTarget::list(text).map_err(CommandError::usage)?);
         }
         if let Some(device) = &self.device
             && !std::fs::metadata(device).at(device)?.file_type().is_block_device()

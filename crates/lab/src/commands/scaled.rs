@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::experiment::{Experiment, Settings};
-use crate::target::Target;
+use crate::target::LabTarget;
 
 use super::console::{At, CommandError, Console};
 
@@ -19,7 +19,7 @@ pub(super) struct Scale {
     /// Seconds of what is timed; shrunk with the sizes otherwise.
     pub(super) time: Option<f64>,
     /// The targets; the experiment's own if there are none.
-    pub(super) targets: Vec<Target>,
+    pub(super) targets: Vec<LabTarget>,
     /// Steps of filling instead of the experiment's, in per cent of the inodes.
     pub(super) steps: &'static [f64],
     pub(super) warms_up: bool,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::experiment::Bytes;
 use crate::run::{Alone, Watch, run_with};
-use crate::target::Target;
+use crate::target::LabTarget;
 use crate::vm::{Acceleration, Guest, Image, Options};
 
 use super::console::{CommandError, Console};
@@ -142,7 +142,7 @@ impl RunArgs {
             return Err(CommandError::usage("--guest-memory: at least 512M"));
         }
         if settings.targets.is_empty() {
-            settings.targets = Target::list(TARGETS).map_err(CommandError::usage)?;
+            settings.targets = LabTarget::list(TARGETS).map_err(CommandError::usage)?;
         }
         self.changes.remark(&experiments, console)?;
         let cache = self.place.dir()?;

@@ -9,7 +9,7 @@ use super::table::{Headline, Table, escaped, number, published, with_interval};
 use crate::experiment::{Experiment, Work};
 use crate::results::{Of, Results};
 use crate::sample::{Sample, WHOLE};
-use crate::target::Target;
+use crate::target::LabTarget;
 
 /// Checks of a volume that is filled in steps: the last ones are e2fsck's, by this machine's clock.
 const CHECKS: [&str; 6] = [
@@ -61,7 +61,7 @@ impl Drives<'_> {
     /// Targets on drives that have figures, in their order.
     fn targets(&self) -> Vec<String> {
         let is_on_drive = |text: &String| {
-            text.parse().is_ok_and(|target: Target| target.system.drive().is_some())
+            text.parse().is_ok_and(|target: LabTarget| target.system.drive().is_some())
         };
         let is_figure = |sample: &Sample, target: &str| {
             sample.experiment == self.experiment.name

@@ -7,7 +7,7 @@ use crate::experiment::{Experiment, Work};
 use crate::results::{Of, Results};
 use crate::sample::{FILES_DONE, MEMORY_PEAK, WHOLE};
 use crate::stats::{Difference, Summary};
-use crate::target::{System, Target};
+use crate::target::{LabTarget, System};
 
 /// A column of a table that has a row for each target: title, phase, metric, divisor of the figure.
 type Column = (&'static str, &'static str, &'static str, f64);
@@ -328,7 +328,7 @@ impl Own<'_> {
     fn copies(&self) -> Vec<Table> {
         let head =
             ["", "cp before", "cp after", "difference", "rm before", "rm after", "difference"];
-        let pair = |[before, after]: &[Target; 2]| {
+        let pair = |[before, after]: &[LabTarget; 2]| {
             let [before, after] = [before, after].map(ToString::to_string);
             let mut table =
                 self.table(&format!("Seconds. Before: {before}. After: {after}"), &head);
@@ -355,9 +355,9 @@ impl Own<'_> {
 
     /// The experiment's pairs, and those of the engine's on each simulated drive that was measured;
     /// of two targets, both.
-    fn compared(&self) -> Vec<[Target; 2]> {
+    fn compared(&self) -> Vec<[LabTarget; 2]> {
         let mut pairs = self.experiment.compare.clone();
-        let measured: Vec<Target> =
+        let measured: Vec<LabTarget> =
             self.targets.iter().filter_map(|text| text.parse().ok()).collect();
         if let [before, after] = &measured[..]
             && !pairs.iter().any(|[one, other]| (one, other) == (before, after))
@@ -367,10 +367,11 @@ impl Own<'_> {
         for drive in
             measured.into_iter().map(|target| target.system).filter(|it| it.drive().is_some())
         {
-            let of_engine = |pair: &&[Target; 2]| pair.iter().all(|it| it.system == System::Engine);
-            let on = |target: &Target| Target { system: drive.clone(), ..target.clone() };
+            let of_engine =
+                |pair: &&[LabTarget; 2]| pair.iter().all(|it| it.system == System::Engine);
+            let on = |target: &LabTarget| LabTarget { system: drive.clone(), ..target.clone() };
             let moved = self.experiment.compare.iter().filter(of_engine);
-            let moved: Vec<[Target; 2]> = moved.map(|[a, b]| [on(a), on(b)]).collect();
+            let moved: Vec<[LabTarget; 2]> = moved.map(|[a, b]| [on(a), on(b)]).collect();
             pairs
                 .extend(moved.into_iter().filter(|pair| !pairs.contains(pair)).collect::<Vec<_>>());
         }
@@ -380,7 +381,7 @@ impl Own<'_> {
     /// All that was measured of both: before, after, difference.
     fn pairs(&self) -> Vec<Table> {
         let results = self.results;
-        let pair = |[before, after]: &[Target; 2]| {
+        let pair = |[before, after]: &[LabTarget; 2]| {
             let (before, after) = (before.to_string(), after.to_string());
             let rows = compared((results, &before), (results, &after), &self.experiment.name);
             if rows.is_empty() {

@@ -94,7 +94,7 @@ impl Measured<'_> {
             let mut of_drive = series.clone();
             of_drive.name = match series.name.as_str() {
                 "engine" => drive.name().to_owned(),
-                // No other checker lives in a drive's world.
+                // No other checker runs on a drive's clock.
                 E2FSCK => format!("{E2FSCK} on this machine, image of {}", drive.name()),
                 name => format!("{name}, {}", drive.name()),
             };
@@ -205,12 +205,12 @@ mod tests {
     use crate::experiment::Settings;
     use crate::run::Manifest;
     use crate::sample::Sample;
-    use crate::target::Target;
+    use crate::target::LabTarget;
 
     fn results(experiment: &str, targets: &str, figures: &[(&str, &str, &str, f64)]) -> Results {
         let all = Experiment::built_in().into_iter();
         let chosen: Vec<Experiment> = all.filter(|one| one.name == experiment).collect();
-        let targets = Target::list(targets).expect("targets");
+        let targets = LabTarget::list(targets).expect("targets");
         let sample = |(number, figure): (usize, &(&str, &str, &str, f64))| Sample {
             experiment: experiment.to_owned(),
             target: figure.0.to_owned(),

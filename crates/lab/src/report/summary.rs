@@ -14,7 +14,7 @@ use crate::results::{Of, Results};
 use crate::run::RunError;
 use crate::sample::Sample;
 use crate::stats::{Difference, Summary};
-use crate::target::{System, Target};
+use crate::target::{LabTarget, System};
 
 const COPY: [Headline; 6] = [
     ("cp, s", "cp", "elapsed_seconds", 1.0, false),
@@ -254,10 +254,11 @@ impl Standing<'_> {
     fn systems(&self) -> Vec<(String, String)> {
         let mut found: Vec<(usize, String, String)> = Vec::new();
         for text in self.results.targets(self.experiment) {
-            let Ok(target) = text.parse::<Target>() else { continue };
+            let Ok(target) = text.parse::<LabTarget>() else { continue };
             let place = SYSTEMS.iter().position(|system| *system == target.system.name());
             let (Some(place), true) = (place, self.has_figures(&text)) else { continue };
-            let plain = Target { mount: String::new(), mkfs: String::new(), ..target }.to_string();
+            let plain =
+                LabTarget { mount: String::new(), mkfs: String::new(), ..target }.to_string();
             match found.iter_mut().find(|(_, system, _)| *system == plain) {
                 Some((.., shortest)) if shortest.len() > text.len() => *shortest = text,
                 Some(_) => {}
@@ -334,7 +335,7 @@ impl Standing<'_> {
         };
         let mut rows = Vec::new();
         for target in self.results.targets(self.experiment) {
-            let is_ext = target.parse::<Target>().is_ok_and(|target| target.system.is_ext());
+            let is_ext = target.parse::<LabTarget>().is_ok_and(|target| target.system.is_ext());
             for phase in phases.iter().filter(|_| is_ext) {
                 let of = |checker: &str| {
                     let phase = format!("{checker}{phase}");

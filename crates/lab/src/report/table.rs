@@ -170,7 +170,7 @@ mod tests {
                     assert_eq!(across.rows.len(), rows, "{}", table.caption);
                     assert_eq!(across.columns.len(), table.head.len() - table.labels);
                     for target in across.columns.iter().flat_map(|column| &column.targets) {
-                        target.parse::<crate::target::Target>().expect("a target");
+                        target.parse::<crate::target::LabTarget>().expect("a target");
                     }
                     continue;
                 }

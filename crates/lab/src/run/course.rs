@@ -150,7 +150,7 @@ fn is_scratch(name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::experiment::{Experiment, Settings};
-    use crate::target::Target;
+    use crate::target::LabTarget;
 
     struct Unwatched;
 
@@ -168,7 +168,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a place for the test");
         let program = dir.path().join("program");
         fs::write(&program, "").expect("written");
-        let targets = Target::list("xfs,btrfs").expect("two targets");
+        let targets = LabTarget::list("xfs,btrfs").expect("two targets");
         let of = |it: &Experiment| it.name == "low-memory";
         let plan = Plan {
             experiments: Experiment::built_in().into_iter().filter(of).collect(),

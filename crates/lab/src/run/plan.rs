@@ -8,7 +8,7 @@ use super::scratch::SCRATCH;
 use crate::cell::{Cell, REAL_STEPS};
 use crate::environment::Environment;
 use crate::experiment::{Experiment, Settings, Work};
-use crate::target::Target;
+use crate::target::LabTarget;
 
 /// The cells to run.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ impl Plan {
 pub fn must_be_alone(experiments: &[Experiment], settings: &Settings) -> Option<String> {
     experiments.iter().find_map(|experiment| {
         let name = &experiment.name;
-        let is_real = |target: &&Target| target.system.drive().is_none();
+        let is_real = |target: &&LabTarget| target.system.drive().is_none();
         if let Some(target) = targets(experiment, settings).iter().find(is_real) {
             return Some(format!(
                 "{name} on {target} is measured by this machine's clock: only cells on simulated drives (engine@DRIVE) can be at work at once"
@@ -95,7 +95,7 @@ pub fn must_be_alone(experiments: &[Experiment], settings: &Settings) -> Option<
 }
 
 /// The targets of an experiment.
-fn targets<'e>(experiment: &'e Experiment, settings: &'e Settings) -> &'e [Target] {
+fn targets<'e>(experiment: &'e Experiment, settings: &'e Settings) -> &'e [LabTarget] {
     match settings.targets.is_empty() {
         true => &experiment.targets,
         false => &settings.targets,

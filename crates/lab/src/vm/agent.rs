@@ -15,7 +15,7 @@ use super::modules;
 use crate::cell::{Cell, Message};
 use crate::environment::Environment;
 use crate::run::{Executor, Here, Watch, call_overhead, clean, overhead};
-use crate::target::Target;
+use crate::target::LabTarget;
 
 /// Modules to load, in the guest.
 pub(super) const ORDERS: &str = "lib/modules/orders.json";
@@ -144,7 +144,7 @@ impl Modules {
     }
 
     /// Requirements of a target, and modules that speed it up if the processor supports them.
-    fn load(&mut self, target: &Target) -> Result<(), String> {
+    fn load(&mut self, target: &LabTarget) -> Result<(), String> {
         for name in modules::wanted_by(target) {
             let _ = self.load_one(name);
         }

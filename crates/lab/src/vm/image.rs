@@ -14,7 +14,7 @@ use super::modules;
 use super::packages::{self, said};
 use super::{Trying, VmError};
 use crate::environment::is_there;
-use crate::target::{System, Target};
+use crate::target::{LabTarget, System};
 
 /// The contents, by this version of the code: others are made again.
 const FORM: u32 = 1;
@@ -217,7 +217,7 @@ impl Image {
     }
 
     /// Why a target cannot run in there, as far as it can be known.
-    pub(super) fn lacks(&self, target: &Target) -> Option<String> {
+    pub(super) fn lacks(&self, target: &LabTarget) -> Option<String> {
         let dm: &[&str] = if target.layers.is_empty() { &[] } else { &["dmsetup"] };
         let needed = programs_of(&target.system).iter().chain(dm).copied();
         needed.chain(modules::needed_by(target)).find_map(|name| {

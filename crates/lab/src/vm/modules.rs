@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::target::{Layer, System, Target};
+use crate::target::{LabTarget, Layer, System};
 
 /// For the disk and the way out, loaded when the guest starts.
 pub(super) const OF_THE_GUEST: [&str; 3] = ["virtio_pci", "virtio_blk", "virtio_console"];
@@ -11,7 +11,7 @@ pub(super) const OF_THE_GUEST: [&str; 3] = ["virtio_pci", "virtio_blk", "virtio_
 const FASTER: [&str; 3] = ["crc32c_intel", "aesni_intel", "sha256_ssse3"];
 
 /// Modules that a target needs, in the order in which they are loaded.
-pub(super) fn needed_by(target: &Target) -> Vec<&'static str> {
+pub(super) fn needed_by(target: &LabTarget) -> Vec<&'static str> {
     let mut names = match &target.system {
         System::Kernel("xfs") => vec!["crc32c_generic", "xfs"],
         System::Kernel("btrfs") => {
@@ -35,7 +35,7 @@ pub(super) fn needed_by(target: &Target) -> Vec<&'static str> {
 }
 
 /// Those that are loaded with a target where they can be.
-pub(super) fn wanted_by(target: &Target) -> Vec<&'static str> {
+pub(super) fn wanted_by(target: &LabTarget) -> Vec<&'static str> {
     if needed_by(target).is_empty() { Vec::new() } else { FASTER.to_vec() }
 }
 
@@ -43,7 +43,7 @@ pub(super) fn wanted_by(target: &Target) -> Vec<&'static str> {
 pub(super) fn all() -> BTreeSet<&'static str> {
     let stacked =
         ["ext4+linear+crypt", "ext4+crypt-xts", "xfs", "btrfs", "jfs", "nilfs2", "zfs-fuse"];
-    let targets = stacked.map(|text| text.parse::<Target>().expect("targets of ours"));
+    let targets = stacked.map(|text| text.parse::<LabTarget>().expect("targets of ours"));
     let needed = targets.iter().flat_map(needed_by);
     needed.chain(OF_THE_GUEST).chain(FASTER).collect()
 }

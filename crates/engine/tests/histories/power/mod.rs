@@ -10,7 +10,6 @@
 mod clean;
 mod cuts;
 mod dirty;
-mod false_positives;
 mod preen;
 mod verify;
 

@@ -1,11 +1,11 @@
-//! Sound volumes that e2fsck 1.47.0 takes for damaged: its result is ignored for them.
+//! Sound volumes that e2fsck 1.47.0 reports as damaged: its findings are not used.
 
 use crate::devices::Devices;
 use extant_ondisk::InodeNo;
 use extant_reader::VolumeRead;
 
 /// Why e2fsck 1.47.0 would damage this volume, if it would.
-pub(super) fn reason(devices: &Devices) -> Result<Option<&'static str>, String> {
+pub(crate) fn reason(devices: &Devices) -> Result<Option<&'static str>, String> {
     if devices.journal.is_some() && devices.state().is_none() {
         return Ok(Some("it takes a backup superblock, which names no external journal to replay"));
     }
@@ -22,10 +22,8 @@ pub(super) fn reason(devices: &Devices) -> Result<Option<&'static str>, String> 
 fn has_symlink_with_value_in_inode(volume: &impl VolumeRead) -> bool {
     let geometry = volume.geometry();
     let inodes = (1..=geometry.inodes_count).map(InodeNo);
-    let false_positives = inodes
-        .filter_map(|number| volume.inode(number).ok())
-        .find(|inode| inode.is_fast_symlink(geometry) && inode.file_acl.0 == 0 && inode.blocks > 0);
-    false_positives.is_some()
+    let mut inodes = inodes.filter_map(|number| volume.inode(number).ok());
+    inodes.any(|it| it.is_fast_symlink(geometry) && it.file_acl.0 == 0 && it.blocks > 0)
 }
 
 mod tests {
@@ -53,8 +51,10 @@ mod tests {
         rustix::fs::lsetxattr(&link, "trusted.large", &[7; 3000], XattrFlags::empty()).unwrap();
         mount.unmount().unwrap();
 
-        let found = files.is_clean().expect_err("e2fsck 1.47.0 takes it for damaged");
+        let output = files.e2fsck("-fn").unwrap();
+        let found = String::from_utf8_lossy(&output.stdout);
         assert!(found.contains("has illegal block(s)"), "{found}");
         assert!(reason(&files.devices()).unwrap().is_some());
+        files.is_clean().expect("such findings are not used");
     }
 }
