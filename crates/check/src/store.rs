@@ -33,7 +33,7 @@ pub enum CheckError {
     #[error("the check was stopped")]
     Stopped,
     /// The tables of the check need more memory than it may use.
-    #[error("the check needs more than {limit} bytes of memory")]
+    #[error("out of memory: the check needs more than {limit} bytes")]
     Memory {
         /// The limit, in bytes.
         limit: u64,

@@ -74,7 +74,7 @@ findings! {
     /// A journal is named, but the feature is off.
     JournalWithoutFeature: 0, Note, "Superblock has_journal flag is clear, but a journal is present.", "Clear", true;
     /// An external journal is named in addition to the internal one.
-    JournalPlaceAmbiguous: 0, Safe, "Superblock names a journal on another device beside the one inside.", "Clear", true;
+    JournalPlaceAmbiguous: 0, Safe, "Superblock has both an internal and an external journal.", "Clear", true;
     /// The recovery flag is set without a journal.
     RecoveryWithoutJournal: 0, Safe, "Superblock needs_recovery flag is set, but no journal is present.", "Clear", true;
     /// The journal's inode or superblock is invalid.
@@ -89,7 +89,7 @@ findings! {
     /// A journal of version 1 has fields of version 2.
     JournalV1Fields: 0, Safe, "Found invalid V2 journal superblock fields (from V1 journal).", "Clear", true;
     /// The journal lies on another device, which was not named.
-    JournalExternal: 0, Note, "The journal lies on a device of its own, which is not looked at.", "", true;
+    JournalExternal: 0, Note, "Journal is external; not checked.", "", true;
     /// The superblock stores another number than the journal's device has: the kernel does not find
     /// it.
     JournalDeviceNumber: 0, Note, "Superblock hint for external superblock should be {detail}.", "Fix", true;
@@ -156,7 +156,7 @@ findings! {
     /// An inode in use is linked into an orphan list that nothing leads to.
     OrphanListLeftover: 1, Damage, "Inode {inode} was part of a corrupted orphan linked list.", "Fix", true;
     /// One of a group's tables lies off the volume, and where it belongs there is something else.
-    GroupTableLost: 1, Damage, "Group {group}'s {detail} at {block} is off the volume, and its place is taken.", "Make a new one", true;
+    GroupTableLost: 1, Damage, "Group {group}'s {detail} at {block} is off the volume, and its place is taken.", "Allocate a new one", true;
     /// A bitmap or inode table lies on something else of the volume's own.
     TableConflict: 1, Damage, "Group {group}'s {detail} at {block} conflicts with some other fs block.", "Relocate", true;
     /// A bitmap or inode table lies in a bad block.
@@ -499,7 +499,7 @@ findings! {
     /// A quota file counts something else than what is in use.
     QuotaWrong: 6, Safe, "Quota usage of {detail} inconsistent.", "Update quota info", true;
     /// The inode of a quota file is no file, or not in use.
-    QuotaInodeLost: 6, Safe, "The quota file is lost: inode {inode} is none.", "Make it anew", true;
+    QuotaInodeLost: 6, Safe, "Quota inode {inode} is missing.", "Recreate", true;
     /// A quota file is broken.
     QuotaFileCorrupt: 6, Safe, "Quota file of inode {inode} is corrupt: {detail}.", "Recreate", true;
     /// A journal is made in the place of the one that was taken off.

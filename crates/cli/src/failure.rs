@@ -1,4 +1,4 @@
-//! What ends a command: one sentence for standard error, and the exit code.
+//! The error that ends a command: one sentence for standard error, and the exit code.
 
 use std::fmt::{self, Display};
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::err_line;
 const FAILED: u8 = 1;
 /// The exit code of a command line that means nothing.
 const USAGE: u8 = 2;
-/// What a shell shows for a program that SIGPIPE ended: 128 + 13.
+/// Exit status that a shell shows for a program that SIGPIPE ended: 128 + 13.
 const BROKEN_PIPE: u8 = 141;
 
 /// Why a command failed. `main` prints it as `extant COMMAND: SENTENCE` and exits with its code.
@@ -38,7 +38,7 @@ impl Failure {
 
     /// A part of the design that this version lacks.
     pub(crate) fn not_built(what: impl Display) -> Self {
-        Self::new(format_args!("{what} is not built yet"))
+        Self::new(format_args!("{what} is not supported yet"))
     }
 
     /// The reader of our output has gone: end without a word, as if SIGPIPE had ended us.
@@ -51,14 +51,14 @@ impl Failure {
         Self { sentence: None, code }
     }
 
-    /// The same failure with the exit code that the command's twin gives.
+    /// The same failure with the exit code of the command of e2fsprogs.
     #[must_use]
     pub(crate) fn with_code(mut self, code: u8) -> Self {
         self.code = code;
         self
     }
 
-    /// What is told of it; nothing where everything was said.
+    /// Its sentence; empty if everything has been printed.
     pub(crate) fn sentence(self) -> String {
         self.sentence.unwrap_or_default()
     }

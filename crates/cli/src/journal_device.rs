@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extant::rooms::device::{Device, FileDevice, FileDeviceOptions};
+use extant::rooms::image::mkfs::probe::probe;
 use extant::rooms::journal::{ExternalJournal, FoundJournal, JournalError, NotOpened};
+use extant::rooms::ondisk::FormatError;
 use extant::rooms::reader::{Error, Journal};
 use extant::rooms::storage::{DeviceUrl, Files};
 
@@ -37,7 +39,7 @@ pub(crate) fn for_reading(volume: &dyn Device) -> Result<Journal, Failure> {
 pub(crate) fn for_reading_of(url: &DeviceUrl, files: &Files) -> Result<Journal, Failure> {
     match url.plain_device(files) {
         Some(Ok(device)) => for_reading(&*device),
-        // Opening the image tells why.
+        // OpenArgs the image tells why.
         Some(Err(_)) | None => Ok(Journal::Replay),
     }
 }
@@ -49,13 +51,30 @@ fn opened(
     Ok(journal.map(|journal| journal.open(options)).transpose()?.flatten())
 }
 
-/// Why a volume was not opened, and what to do where its journal is missing.
-pub(crate) fn not_opened(place: impl AsRef<Path>, error: &Error) -> Failure {
+/// Why the volume on `device` was not opened, and what to do where its journal is missing or
+/// something else is there.
+pub(crate) fn not_opened(place: impl AsRef<Path>, device: &dyn Device, error: &Error) -> Failure {
     let missing = match error {
         Error::Journal(error) => missing(place.as_ref(), error),
+        Error::Format(FormatError::NotExt(_)) => other_content(place.as_ref(), device),
         _ => None,
     };
     missing.unwrap_or_else(|| Failure::at(place, error))
+}
+
+/// The failure of a command that found something else than an ext file system; `None` if what is
+/// there is not known.
+pub(crate) fn other_content(place: &Path, device: &dyn Device) -> Option<Failure> {
+    let found = probe(device, 0).ok()??;
+    let name = place.display();
+    let hint = match &found[..] {
+        it if it.ends_with("partition table") => format!(": name a partition, such as {name}#p1"),
+        it if it.ends_with("LUKS container") => format!(": use crypt:{name}"),
+        it if it.contains("LVM2") => format!(": use lvm:{name}"),
+        _ => String::new(),
+    };
+    let why = format_args!("not an ext2, ext3 or ext4 file system: contains {found}{hint}");
+    Some(Failure::at(place, why))
 }
 
 /// The failure of a command that did not find the journal's device; `None` for other errors.
@@ -64,10 +83,10 @@ pub(crate) fn missing(place: &Path, error: &JournalError) -> Option<Failure> {
     error.wants_device().then(failure)
 }
 
-/// What to do where a command has no option for the journal's device.
+/// How to fix a missing journal for a command without an option for its device.
 fn hint(error: &JournalError) -> &'static str {
     match error {
-        JournalError::NotListed { .. } => "mount it with -o journal_path=DEVICE",
+        JournalError::NotListed { .. } => "use -o journal_path=DEVICE",
         JournalError::OnTwoDevices { .. } => "detach one (losetup -d)",
         _ => "attach it (losetup)",
     }

@@ -5,28 +5,28 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod compat;
 mod describe;
-mod editor;
 mod failure;
 mod glob;
 mod help;
-mod inside;
+mod image_path;
 mod journal_device;
-mod later;
 mod mode;
+mod named_view;
 mod output;
+mod output_file;
 mod parse;
 mod progress;
 mod reader;
 mod sandbox;
 mod session;
-mod survey;
 mod table;
-mod target;
 mod terminal;
 mod time;
-mod twins;
+mod unimplemented;
 mod waiting;
+mod writable_image;
 
 use std::process::ExitCode;
 

@@ -20,7 +20,7 @@ pub(crate) enum ModeChange {
 /// One change: `u+x`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Step {
-    /// Who, as bits of 0o777, with setuid, setgid and sticky; `None` where nobody is named: all,
+    /// Classes as bits of 0o777, with setuid, setgid and sticky; `None` if no class is given: all,
     /// but for the umask.
     who: Option<u16>,
     operation: Operation,
@@ -38,14 +38,14 @@ enum Operation {
 enum What {
     /// Bits of `rwx` for everybody, setuid and setgid, sticky; and `X`.
     Bits { bits: u16, execute_if_any: bool },
-    /// As somebody has them: the shift of the class.
+    /// Permissions copied from a class: the shift of that class.
     Copied(u16),
 }
 
 impl ModeChange {
     /// Reads `644`, `u+rwX,go=`, `g=u`.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
-        let refused = || Failure::usage(format_args!("{text}: not a mode"));
+        let refused = || Failure::usage(format_args!("invalid mode: '{text}'"));
         if text.starts_with(|first: char| first.is_ascii_digit()) {
             let bits = u16::from_str_radix(text, 8).ok().filter(|bits| *bits <= 0o7777);
             let is_explicit = text.len() >= EXPLICIT_DIGITS;
@@ -100,7 +100,7 @@ impl Step {
             Operation::Add => permissions | bits,
             Operation::Remove => permissions & !bits,
             Operation::Set => {
-                // What nobody named stays with directories: setuid and setgid.
+                // Directories keep setuid and setgid unless they are given.
                 let cleared = self.who.unwrap_or(0o7777);
                 let kept = if is_dir { (SETUID | SETGID) & !bits } else { 0 };
                 permissions & !(cleared & !kept) | bits

@@ -103,13 +103,32 @@ macro_rules! out_line {
     }};
 }
 
+/// A line on standard error, which may be closed. Called through `err_line!`.
+pub(crate) fn error_line(line: fmt::Arguments<'_>) {
+    let line = without_error_numbers(&line.to_string());
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// A text without the ` (os error N)` that std appends to the system's own words.
+fn without_error_numbers(text: &str) -> String {
+    const NUMBER: &str = " (os error ";
+    let mut parts = text.split(NUMBER);
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.bytes().all(|it| it.is_ascii_digit()) => kept += rest,
+            _ => kept = kept + NUMBER + part,
+        }
+    }
+    kept
+}
+
 /// A line on standard error, which may be closed.
 #[macro_export]
 macro_rules! err_line {
-    ($($what:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($what)*);
-    }};
+    ($($what:tt)*) => {
+        $crate::output::error_line(format_args!($($what)*))
+    };
 }
 
 /// A failed write to standard output: quiet when the reader has gone.
@@ -164,6 +183,16 @@ pub(crate) fn human_size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_the_system_are_shown_without_their_numbers() {
+        let error = io::Error::from_raw_os_error(2);
+        let text = without_error_numbers(&format!("a: {error}: b: {error}"));
+        assert_eq!(text, "a: No such file or directory: b: No such file or directory");
+        for text in ["plain", "x (os error y)", "x (os error 2"] {
+            assert_eq!(without_error_numbers(text), text);
+        }
+    }
 
     #[test]
     fn sizes_read_as_in_ls() {

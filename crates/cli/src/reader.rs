@@ -15,24 +15,24 @@ use extant::rooms::storage::{DeviceUrl, Files, Keys};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
-use crate::inside::Inside;
+use crate::image_path::ImagePath;
 use crate::journal_device;
+use crate::output_file::FileId;
 use crate::sandbox;
 use crate::session::Session;
-use crate::target::FileId;
 
 /// An image opened for reading.
 pub(crate) struct Image {
     /// As it was named.
     name: String,
     pub(crate) volume: Reader,
-    /// What the image lies in; known of an image that is opened without restrictions.
+    /// Files and devices of the image; known if it was opened without restrictions.
     holders: Vec<FileId>,
 }
 
 impl Image {
     /// Opens the image of an operand. A dirty journal is replayed in memory.
-    pub(crate) fn open(inside: &Inside) -> Result<Self, Failure> {
+    pub(crate) fn open(inside: &ImagePath) -> Result<Self, Failure> {
         let (holders, device) = (inside.holders(), inside.open()?);
         let journal = journal_device::for_reading(&*device)?;
         Ok(Self { holders, ..Self::on(inside, device, journal)? })
@@ -40,7 +40,7 @@ impl Image {
 
     /// Opens the image of an operand alone, and restricts the process before it reads more than the
     /// superblock.
-    pub(crate) fn open_restricted(inside: &Inside, no_sandbox: bool) -> Result<Self, Failure> {
+    pub(crate) fn open_restricted(inside: &ImagePath, no_sandbox: bool) -> Result<Self, Failure> {
         if no_sandbox {
             return Self::open(inside);
         }
@@ -52,11 +52,11 @@ impl Image {
     }
 
     /// The image of an operand on its device.
-    fn on(inside: &Inside, device: Arc<dyn Device>, journal: Journal) -> Result<Self, Failure> {
+    fn on(inside: &ImagePath, device: Arc<dyn Device>, journal: Journal) -> Result<Self, Failure> {
         let name = inside.name.display().to_string();
         let volume = ReaderOptions { journal, ..ReaderOptions::default() }
-            .open(device)
-            .map_err(|error| journal_device::not_opened(&name, &error))?;
+            .open(device.clone())
+            .map_err(|error| journal_device::not_opened(&name, &*device, &error))?;
         Ok(Self { name, volume, holders: Vec::new() })
     }
 
@@ -85,7 +85,7 @@ impl Image {
     }
 
     /// The names of a directory in byte order, without `.` and `..`. An error ends the list; it
-    /// comes beside what was read before it.
+    /// is returned with the names read before it.
     pub(crate) fn names(&self, dir: InodeNo, path: &[u8]) -> (Vec<Name>, Option<Failure>) {
         let mut names = Vec::new();
         let mut failure = None;
@@ -109,7 +109,7 @@ impl Image {
     }
 
     /// Walks a tree from a file on, directories before what they hold, names in byte order. What
-    /// cannot be read is told of and left out; a directory that was seen before is too, so that
+    /// cannot be read is reported and left out; so is a directory that was seen before, so that
     /// loops end.
     pub(crate) fn walk(
         &self,
@@ -147,7 +147,7 @@ impl Image {
                     match self.volume.inode(name.inode) {
                         Ok(file) => Walked { path, name: name.name, depth, is_last, file },
                         Err(error) => {
-                            session.complain(self.failure(&path, error))?;
+                            session.error(self.failure(&path, error))?;
                             continue;
                         }
                     }
@@ -155,8 +155,8 @@ impl Image {
             };
             let is_dir = walked.file.is_dir();
             if is_dir && !seen.insert(walked.file.number) {
-                let why = "the directory has two names: not walked again";
-                session.complain(self.failure(&walked.path, why))?;
+                let why = "directory already visited under another name; skipped";
+                session.error(self.failure(&walked.path, why))?;
                 continue;
             }
             if visit(&walked, session)? == Descend::No || !is_dir {
@@ -165,7 +165,7 @@ impl Image {
             let (mut names, failure) = self.names(walked.file.number, &walked.path);
             names.retain(keeps);
             if let Some(failure) = failure {
-                session.complain(failure)?;
+                session.error(failure)?;
             }
             let parent: Arc<[u8]> = walked.path.into();
             let last = names.len().saturating_sub(1);
@@ -218,7 +218,7 @@ pub(crate) fn join(parent: &[u8], name: &[u8]) -> Vec<u8> {
     [parent, separator, name].concat()
 }
 
-/// What was had of an image before the process restricted itself: its files, its key, and what to
+/// State of an image from before the process restricted itself: its files, its key, and what to
 /// do with its journal; or why they were not had.
 type HadBefore = Result<(Files, Keys, Journal), String>;
 
@@ -233,12 +233,12 @@ pub(crate) struct Images {
 impl Images {
     /// Opens the files of all operands, and restricts the process before it reads more of them than
     /// superblocks.
-    fn restricted(operands: &[Inside], no_sandbox: bool) -> Result<Self, Failure> {
+    fn restricted(operands: &[ImagePath], no_sandbox: bool) -> Result<Self, Failure> {
         let mut images = Self::default();
         if no_sandbox {
             return Ok(images);
         }
-        let had = |inside: &Inside| -> Result<_, Failure> {
+        let had = |inside: &ImagePath| -> Result<_, Failure> {
             let (files, keys) = inside.open_files()?;
             let journal = journal_device::for_reading_of(&inside.image, &files)?;
             Ok((files, keys, journal))
@@ -254,7 +254,7 @@ impl Images {
     }
 
     /// The image of an operand.
-    pub(crate) fn of(&mut self, inside: &Inside) -> Result<Arc<Image>, Failure> {
+    pub(crate) fn of(&mut self, inside: &ImagePath) -> Result<Arc<Image>, Failure> {
         if let Some((_, image)) = self.opened.iter().find(|(url, _)| *url == inside.image) {
             return Ok(image.clone());
         }
@@ -297,7 +297,7 @@ impl Operands {
             let outcome =
                 images.of(&inside).and_then(|image| work(&image, bytes_of(&inside.path), session));
             if let Err(failure) = outcome {
-                session.complain(failure)?;
+                session.error(failure)?;
             }
         }
         Ok(())

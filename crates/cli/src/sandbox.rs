@@ -1,4 +1,4 @@
-//! The restrictions of commands that read images nobody vouches for.
+//! The restrictions of commands that read untrusted images.
 
 use std::path::Path;
 
@@ -12,6 +12,8 @@ pub(crate) fn enter(no_sandbox: bool, still: &[&Path]) -> Result<(), Failure> {
     }
     // Where the kernel's landlock is too old, system calls are filtered all the same.
     extant::rooms::mount::sandbox::restrict(still).map(|_| ()).map_err(|error| {
-        Failure::new(format_args!("the sandbox: {error} (--no-sandbox goes without)"))
+        Failure::new(format_args!(
+            "cannot enter the sandbox: {error} (use --no-sandbox to run without it)"
+        ))
     })
 }

@@ -1,4 +1,4 @@
-//! What every command is handed: its name in messages, standard output, and the exit code so far.
+//! The context of every command: its name in messages, standard output, and the exit code so far.
 
 use crate::err_line;
 use crate::failure::Failure;
@@ -6,10 +6,10 @@ use crate::output::Output;
 
 /// One run of one command.
 pub(crate) struct Session {
-    /// As messages begin: `extant ls`, or the twin's name.
+    /// As messages begin: `extant ls`, or e2fsprogs' name for it.
     pub(crate) called: String,
-    /// Whether a link of the twin's name called us: the output must parse like the twin's.
-    pub(crate) as_twin: bool,
+    /// Whether a link named as in e2fsprogs called us: the output must parse like theirs.
+    pub(crate) is_compat: bool,
     /// Standard output.
     pub(crate) out: Output,
     code: u8,
@@ -17,13 +17,13 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session of the command that is `called` so.
-    pub(crate) fn new(called: impl Into<String>, as_twin: bool) -> Self {
-        Self { called: called.into(), as_twin, out: Output::new(), code: 0 }
+    pub(crate) fn new(called: impl Into<String>, is_compat: bool) -> Self {
+        Self { called: called.into(), is_compat, out: Output::new(), code: 0 }
     }
 
-    /// Tells of a failure and goes on, as `ls` does with one of several operands. A reader that
-    /// has gone is not gone on from.
-    pub(crate) fn complain(&mut self, failure: Failure) -> Result<(), Failure> {
+    /// Prints a failure and continues, as `ls` does with one of several operands. If the reader
+    /// of standard output has gone, the failure is returned.
+    pub(crate) fn error(&mut self, failure: Failure) -> Result<(), Failure> {
         if failure.code() == Failure::broken_pipe().code() {
             return Err(failure);
         }
@@ -33,8 +33,8 @@ impl Session {
         Ok(())
     }
 
-    /// A remark on standard error that changes nothing.
-    pub(crate) fn remark(&mut self, what: impl std::fmt::Display) -> Result<(), Failure> {
+    /// Prints a warning, which does not change the exit code.
+    pub(crate) fn warn(&mut self, what: impl std::fmt::Display) -> Result<(), Failure> {
         self.out.flush()?;
         err_line!("{}: {what}", self.called);
         Ok(())

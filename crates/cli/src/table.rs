@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 #[cfg(feature = "lab")]
@@ -14,7 +15,7 @@ use crate::commands::{
 };
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::{help, later, parse, twins};
+use crate::{compat, help, parse, unimplemented};
 
 /// How an image is named; the last part of the program's help.
 const IMAGES: &str = "\
@@ -175,23 +176,27 @@ pub(crate) fn command() -> clap::Command {
     table.help_template(template)
 }
 
-/// Runs the command line: as a twin where a link of its name called us, else by the table.
+/// Runs the command line: as a command of e2fsprogs where a link of its name called us, else by the
+/// table.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
-    let twin = twins::called_as(arguments.first());
-    ExitCode::from(match twin {
-        Some(twin) => twin.run(arguments),
+    let called = compat::called_as(arguments.first());
+    ExitCode::from(match called {
+        Some(command) => command.run(arguments),
         None => run_by_table(arguments),
     })
 }
 
 fn run_by_table(mut arguments: Vec<OsString>) -> u8 {
+    let program = arguments.first().cloned();
     // `extant help COMMAND` is `extant COMMAND --help`.
     if arguments.get(1).is_some_and(|word| word == "help") {
         arguments.remove(1);
         arguments.push("--help".into());
     }
     let command = arguments.get(1).and_then(|name| name.to_str());
-    if let Some((name, refusal)) = command.and_then(|name| Some((name, later::refusal(name)?))) {
+    if let Some((name, refusal)) =
+        command.and_then(|name| Some((name, unimplemented::refusal(name)?)))
+    {
         return Session::new(format!("extant {name}"), false).close(Err(refusal));
     }
     let words = match command {
@@ -216,7 +221,13 @@ fn run_by_table(mut arguments: Vec<OsString>) -> u8 {
             let outcome = command.run(&mut session);
             session.close(outcome)
         }
-        Err(error) => parse::refuse(&error),
+        Err(error) => match compat::unknown(program.as_ref()) {
+            Some(refusal) if error.kind() == ErrorKind::InvalidSubcommand => {
+                let name = program.unwrap_or_default().to_string_lossy().into_owned();
+                Session::new(name, false).close(Err(refusal))
+            }
+            _ => parse::refuse(&error),
+        },
     }
 }
 

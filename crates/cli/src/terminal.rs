@@ -39,7 +39,7 @@ impl Prompt for Terminal<'_> {
     }
 
     fn warn(&mut self, text: &str) {
-        let outcome = self.session.remark(text);
+        let outcome = self.session.warn(text);
         self.keep(outcome);
     }
 

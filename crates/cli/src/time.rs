@@ -13,7 +13,7 @@ pub(crate) fn epoch() -> Result<Option<i64>, Failure> {
     };
     let seconds = text.to_str().and_then(|text| text.trim().parse().ok());
     let seconds = seconds.ok_or_else(|| {
-        Failure::usage(format_args!("{EPOCH_VARIABLE} is not a time: {}", text.display()))
+        Failure::usage(format_args!("{EPOCH_VARIABLE}: invalid time '{}'", text.display()))
     })?;
     Ok(Some(seconds))
 }
@@ -22,7 +22,7 @@ pub(crate) fn epoch() -> Result<Option<i64>, Failure> {
 pub(crate) fn now() -> Result<SystemTime, Failure> {
     let Some(seconds) = epoch()? else { return Ok(SystemTime::now()) };
     let moment = moment(seconds, 0);
-    moment.ok_or_else(|| Failure::usage(format_args!("{EPOCH_VARIABLE} is not a time: {seconds}")))
+    moment.ok_or_else(|| Failure::usage(format_args!("{EPOCH_VARIABLE}: invalid time '{seconds}'")))
 }
 
 /// A moment as the system counts it; `None` where it cannot.

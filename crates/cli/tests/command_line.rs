@@ -20,7 +20,7 @@ fn what_is_not_built_is_refused_by_name() {
     let resize = extant(&["resize", "disk.img", "10G"]);
     assert_eq!(resize.status.code(), Some(1));
     let said = text(&resize.stderr);
-    assert_eq!(said, "extant resize: growing and shrinking a volume is not built yet\n");
+    assert_eq!(said, "extant resize: growing and shrinking a volume is not supported yet\n");
     // 1 would tell a script that errors were corrected.
     assert_eq!(extant(&["fsck", "-p", "disk.img"]).status.code(), Some(8));
 }
@@ -52,6 +52,55 @@ fn a_link_of_a_twins_name_speaks_in_that_name() {
     let output = Command::new(&link).args(["-l", "disk.img"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).starts_with("tune2fs: "), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_link_of_an_unknown_name_names_those_that_are_known() {
+    let scratch = Scratch::new();
+    let link = scratch.join("mkfs.ext5");
+    symlink(EXTANT, &link).unwrap();
+    let output = Command::new(&link).args(["disk.img"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("mkfs.ext5: unknown program name (expected extant, mke2fs, "), "{said}");
+}
+
+#[test]
+fn the_systems_errors_have_no_numbers() {
+    let output = extant(&["ls", "no-such.img"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.ends_with(": No such file or directory\n"), "{said}");
+}
+
+#[test]
+fn an_image_of_something_else_is_named_with_what_to_do() {
+    let scratch = Scratch::new();
+    let image = scratch.join("disk.img");
+    let name = image.to_str().unwrap();
+    let mut bytes = vec![0; 1 << 20];
+    for (at, magic, expected) in [
+        (
+            512,
+            &b"EFI PART"[..],
+            format!("a GPT partition table: name a partition, such as {name}#p1"),
+        ),
+        (0, &b"LUKS\xba\xbe"[..], format!("a LUKS container: use crypt:{name}")),
+        (0, &b"\x1f\x8b\x08"[..], "gzip data".to_owned()),
+    ] {
+        bytes.fill(0);
+        bytes[at..at + magic.len()].copy_from_slice(magic);
+        std::fs::write(&image, &bytes).unwrap();
+        for (command, words) in
+            [("ls", vec![name]), ("info", vec![name]), ("rm", vec!["--image", name, "/file"])]
+        {
+            let output = extant(&[&[command][..], &words].concat());
+            let why = "not an ext2, ext3 or ext4 file system";
+            let expected = format!("extant {command}: {name}: {why}: contains {expected}\n");
+            assert_eq!(text(&output.stderr), expected);
+            assert_eq!(output.status.code(), Some(1));
+        }
+    }
 }
 
 #[test]

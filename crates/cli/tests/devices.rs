@@ -116,7 +116,7 @@ fn a_luks_container_is_used_like_any_image() {
     }
 }
 
-/// What comes through a pipe comes once, as what somebody types should.
+/// A pipe is read once, as what a user types should be.
 #[test]
 fn a_key_is_asked_for_once() {
     let luks = match Luks::new("") {
@@ -207,7 +207,7 @@ fn plain_dm_crypt_on_joined_files_takes_a_raw_key() {
     );
     use_it(&url, &tree.join("file"));
     let small = url.replace("key-file", "key-size=512&key-file");
-    assert!(refused("ls @:/", &small).contains("the key has 32 bytes, and 64 are needed"));
+    assert!(refused("ls @:/", &small).contains("key of 32 bytes, 64 needed"));
 }
 
 #[test]
@@ -294,20 +294,20 @@ fn a_passphrase_is_typed_and_not_shown() {
     assert!(!is_done && shown.contains("no key slot opens with this key"), "{shown}");
 }
 
-/// What a drive holds goes to its image when the command has ended.
+/// Data of a drive are written to its image when the command has ended.
 #[test]
 fn a_simulated_drive_that_cannot_keep_what_it_holds_fails() {
     let scratch = Scratch::new();
     let path = scratch.join("disk.img");
     fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
     let image = format!("model:nvme:{}", path.display());
-    // Writes behind some MiB of a file fail; without the signal of that they are errors.
+    // Writes after some MiB of a file fail; without the signal of that they are errors.
     let script = "trap '' 25; ulimit -f 8192; exec \"$@\"";
     let words = [env!("CARGO_BIN_EXE_extant"), "mkfs", "-q", "-b", "1024", &image];
     let output = Command::new("sh").args(["-c", script, "sh"]).args(words).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("what a simulated drive holds did not reach its image: "), "{said}");
+    assert!(said.contains("cannot write the data of the simulated drive to its image: "), "{said}");
     assert!(said.contains("File too large"), "{said}");
     done("mkfs -q -F -b 1024 @", &image);
     done("fsck -fn @", &path.display().to_string());
@@ -352,9 +352,9 @@ fn a_simulated_drive_is_used_as_any_and_tells_its_own_times() {
     assert!(refused("mkfs -q @", &image).contains("an ext4 file system"));
     assert!(!scratch.join("disk.img.words").exists(), "nothing is left beside it");
     let refusal = refused("fsck -fn @", &format!("model:tape:{plain}"));
-    assert!(refusal.contains("needs the name of a drive: hdd7200,"), "{refusal}");
+    assert!(refusal.contains("unknown drive (expected hdd7200,"), "{refusal}");
     let point = scratch.join("point");
     fs::create_dir(&point).unwrap();
     let refusal = refused(&format!("mount @ {}", point.display()), &image);
-    assert!(refusal.contains("cannot be mounted"), "{refusal}");
+    assert!(refusal.contains("cannot mount a simulated drive"), "{refusal}");
 }

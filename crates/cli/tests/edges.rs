@@ -1,4 +1,4 @@
-//! What copying, exporting and looking do at their edges: links among operands, depths, failures,
+//! Edge cases of copying, exporting and reading: links among operands, depths, failures,
 //! letters of the twins.
 
 mod common;
@@ -35,7 +35,7 @@ fn hard_links_among_operands_stay_hard_links() {
     assert_eq!(inode("a/file"), inode("b/other"));
 }
 
-/// Directories are opened anew on the way back, so that neither open files nor the length of paths
+/// Directories are reopened on the way back, so that neither open files nor the length of paths
 /// end a copy.
 #[test]
 fn a_tree_deeper_than_the_open_files_is_copied() {
@@ -70,12 +70,12 @@ fn an_output_that_cannot_be_made_is_named_as_asked_for() {
     for (command, name) in [("export", "x.tar"), ("map", "x.svg")] {
         let output = scratch.join("missing").join(name).display().to_string();
         let said = extant([command, "-o", &output, &image]);
-        let why = "No such file or directory (os error 2)";
+        let why = "No such file or directory";
         assert_eq!(text(&said.stderr), format!("extant {command}: {output}: {why}\n"));
         assert_eq!(said.status.code(), Some(1));
     }
-    // A picture takes the place of an older one only when it is whole, and leaves nothing beside
-    // it.
+    // A picture takes the place of an older one only when it is complete, and leaves nothing next
+    // to it.
     let picture = scratch.join("map.svg");
     fs::write(&picture, "old").unwrap();
     quiet(&extant(["map", "-o", picture.to_str().unwrap(), &image]));
@@ -111,8 +111,8 @@ fn an_inline_file_that_is_all_hole_is_exported_as_a_hole() {
     );
 }
 
-/// A check goes on to its end whether anybody reads or not, and a failure with nobody to tell is a
-/// failure all the same.
+/// A check runs to its end whether its output is read or not, and a failure that cannot be printed
+/// is a failure all the same.
 #[test]
 fn a_reader_that_goes_away_ends_no_check() {
     let scratch = Scratch::new();
@@ -182,10 +182,7 @@ fn build_replaces_images_and_nothing_else_unasked() {
     fs::write(&notes, "keep me").unwrap();
     let refused = build(&notes, &[]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(
-        text(&refused.stderr).contains("notes.txt: it contains what is no file system"),
-        "{refused:?}"
-    );
+    assert!(text(&refused.stderr).contains("notes.txt: contains unknown data"), "{refused:?}");
     assert_eq!(fs::read(&notes).unwrap(), b"keep me");
     quiet(&build(&notes, &["-q", "-F"]));
     let refused = build(Path::new("-"), &[]);

@@ -169,32 +169,39 @@ fn failures_name_the_file_and_change_nothing() {
     let at = |path: &str| format!("{}:/{path}", image.path().display());
     let missing = at("missing: no such file or directory");
     refused(&image, "rm @/missing", 1, &missing);
-    refused(&image, "rm @/dir", 1, &at("dir: a directory"));
+    refused(&image, "rm @/dir", 1, &at("dir: is a directory"));
     refused(&image, "rmdir @/dir", 1, &at("dir: directory not empty"));
     refused(&image, "mkdir @/dir", 1, &at("dir: file exists"));
     refused(&image, "mkdir @/none/dir", 1, "no such file or directory");
-    refused(&image, "ln @/dir @/other", 1, &at("dir: is a directory"));
+    refused(&image, "ln @/dir @/other", 1, &at("dir: hard link not allowed for directory"));
     refused(&image, "ln -s x @/file", 1, "file exists");
     refused(&image, "mv @/dir @/dir/below", 1, &at("dir"));
     refused(&image, "mv @/missing @/there", 1, &missing);
-    refused(&image, "chmod 9 @/file", 2, "not a mode");
+    refused(&image, "chmod 9 @/file", 2, "invalid mode: '9'");
     refused(&image, "chmod 600 @/missing", 1, &missing);
-    refused(&image, "chown nobody-known @/file", 1, "unknown user nobody-known");
-    refused(&image, "chown 4294967295 @/file", 2, "nobody has this number");
+    refused(
+        &image,
+        "chown nobody-known @/file",
+        1,
+        "unknown user 'nobody-known': not a number and not found in ",
+    );
+    refused(&image, "chown 4294967295 @/file", 2, "invalid user or group ID: 4294967295");
     refused(&image, "find @/ -mtime 3", 2, "--mtime");
-    refused(&image, "chown : @/file", 2, "no owner");
-    refused(&image, "truncate -s x @/file", 2, "not a size");
+    refused(&image, "chown : @/file", 2, "invalid owner: ':'");
+    refused(&image, "truncate -s x @/file", 2, "invalid size");
     refused(&image, "truncate -s 1 @/dir", 1, &at("dir: is a directory"));
-    refused(&image, "touch -d tomorrow @/file", 2, "not a time");
+    refused(&image, "touch -d tomorrow @/file", 2, "invalid date 'tomorrow'");
     refused(&image, "setfattr -n nothing @/file", 1, &at("file"));
     refused(&image, "setfattr -x user.none @/file", 1, "no such attribute");
-    refused(&image, "setfattr -n user.x -v 0xz @/file", 2, "not a value");
+    refused(&image, "setfattr -n user.x -v 0xz @/file", 2, "invalid value: '0xz'");
     refused(&image, "mknod @/node b 1", 2, "");
-    refused(&image, "mknod @/node q", 2, "not a type");
+    refused(&image, "mknod @/node q", 2, "invalid device type: 'q'");
     refused(&image, "cp /missing-on-this-machine @/file", 1, "/missing-on-this-machine");
-    refused(&image, "cp / @/file", 1, "/: a directory, left out without -r");
-    refused(&image, "cp @/file @/file", 1, "the same file");
-    refused(&image, "rm -r @/", 1, "names no entry");
+    refused(&image, "cp / @/file", 1, "/: -r not specified; omitting directory");
+    refused(&image, "cp @/file @/file", 1, "source and target are the same file");
+    refused(&image, "rm -r @/", 1, &at(": cannot remove the root directory"));
+    refused(&image, "rmdir @/", 1, &at(": cannot remove the root directory"));
+    refused(&image, "rm @/", 1, &at(": is a directory"));
     refused(&image, "rm @/file @/missing @/dir/file", 1, &missing);
     // One that fails does not stop the next.
     let listed = run(&image, "ls @/ @/dir");
@@ -309,8 +316,8 @@ fn memory_limits_what_changes_an_image() {
     assert!(back.stdout == bytes[..20 << 20], "{} bytes came back", back.stdout.len());
     script(&image, "rm --memory 16M -r @/dir");
     e2fsck_fn(&image.path()).unwrap();
-    refused(&image, "mkdir --memory 1M @/dir", 2, "at least 16M");
-    refused(&image, "mkdir --memory much @/dir", 2, "not a size");
+    refused(&image, "mkdir --memory 1M @/dir", 2, "at least 16M is required");
+    refused(&image, "mkdir --memory much @/dir", 2, "invalid size");
     let outside = format!("cp --memory 16M @/file {file}");
-    refused(&image, &outside, 2, "--memory is for copies into an image");
+    refused(&image, &outside, 2, "--memory is only valid for copies into an image");
 }

@@ -200,7 +200,7 @@ fn a_clean_volume_is_checked_with_its_journal() {
     for option in ["-p", "-n", "-fn"] {
         let (code, said) = extant(&["fsck", option], &[&pair.image]);
         assert_eq!(code, 0, "{option}: {said}");
-        assert!(!said.contains("not looked at"), "{option}: {said}");
+        assert!(!said.contains("not checked"), "{option}: {said}");
         assert!(pair.bytes() == before, "{option}: something was written");
     }
     let (code, said) = extant(&["fsck", "-fy"], &[&pair.image]);
@@ -407,8 +407,8 @@ fn a_lost_superblock_does_not_hide_the_journal() {
     }
 }
 
-/// A superblock that names an inode without a journal, beside the device: the log is replayed, and
-/// nothing is written where the device is not there.
+/// A superblock that names an inode without a journal, in addition to the device: the log is
+/// replayed, and nothing is written where the device is not there.
 #[test]
 fn an_inode_without_a_journal_does_not_hide_the_journal() {
     let _turn = turn();
@@ -558,15 +558,15 @@ fn of_two_journals_with_one_uuid_none_is_taken_by_chance() {
     fs::create_dir_all(&point).expect("a mount point");
     let (image, file) = (pair.image.display().to_string(), pair.inside("/kernel"));
     let mut all = vec![
-        (vec!["fsck", "-p", &image], 8, "name it with -j DEVICE"),
-        (vec!["fsck", "-fy", &image], 8, "name it with -j DEVICE"),
+        (vec!["fsck", "-p", &image], 8, "use -j DEVICE"),
+        (vec!["fsck", "-fy", &image], 8, "use -j DEVICE"),
         (vec!["touch", &file], 1, "detach one"),
         (vec!["cat", &file], 1, "detach one"),
         (vec!["tune", "-O", "^has_journal", &image], 1, "detach one"),
     ];
     if Path::new("/dev/fuse").exists() {
         let words = vec!["mount", &image, point.to_str().expect("a plain path")];
-        all.push((words, 1, "name it with -o journal_path=DEVICE"));
+        all.push((words, 1, "use -o journal_path=DEVICE"));
     }
     for (words, expected, hint) in all {
         let (code, said) = extant(&words, &[]);
@@ -595,7 +595,7 @@ fn a_journals_device_that_lost_its_end_is_refused_and_stays() {
     fs::write(&pair.journal, &whole[..3 << 20]).expect("written");
     pair.reattach().expect("a loop device");
     let before = pair.bytes();
-    let why = "the journal's device holds 768 of the 2048 blocks that it should";
+    let why = "journal device too small: 768 of 2048 blocks";
     let (image, file) = (pair.image.display().to_string(), pair.inside("/kernel"));
     for (words, expected) in [
         (vec!["fsck", "-p", &image], 8),
@@ -639,8 +639,8 @@ fn a_missing_journal_is_told_with_its_uuid_and_what_to_do() {
         fs::create_dir_all(&point).expect("a mount point");
         let image = pair.image.display().to_string();
         let (file, root) = (pair.inside("/file"), pair.inside("/"));
-        let named = missing("name it with -j DEVICE");
-        let by_option = missing("name it with -o journal_path=DEVICE");
+        let named = missing("use -j DEVICE");
+        let by_option = missing("use -o journal_path=DEVICE");
         let attached = missing("attach it (losetup)");
         let mut refused = vec![
             (vec!["fsck", "-p", &image], 8, &named),

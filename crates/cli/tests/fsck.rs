@@ -26,8 +26,8 @@ fn is_no_answer(how: &str, expected: &str, found: &str) -> bool {
     how == "-fn" && matches!(expected, "12" | "timeout") && matches!(found, "0" | "4")
 }
 
-/// Where e2fsck 1.47.0 finds something in what 1.47.4 calls repaired or healthy, or what nobody can
-/// repair.
+/// Where e2fsck 1.47.0 finds something in what 1.47.4 calls repaired or healthy, or what no tool
+/// can repair.
 const NOT_JUDGED: &[(&str, &str)] = &[
     ("f_crashdisk", "there is no volume to be found"),
     ("f_ea_inode_fast_symlink", "1.47.0 objects to a link that is healthy for 1.47.4"),
@@ -353,7 +353,7 @@ fn a_truncated_image_is_looked_at_and_not_repaired() {
     }
 }
 
-/// What is refused is refused before anybody is asked for a terminal.
+/// Options are refused before a terminal is required.
 #[test]
 fn refusals_name_the_option() {
     let option = "ea_ver=1";
@@ -378,7 +378,7 @@ fn a_resize_inode_made_anew_counts_its_clusters() {
     }
 }
 
-/// A look tells of what the resize inode maps beyond the volume, a repair makes it anew.
+/// A check reports blocks of the resize inode beyond the volume, a repair recreates it.
 #[test]
 fn a_resize_inode_that_maps_what_is_not_there_is_damage() {
     if tool("debugfs").is_none() {

@@ -163,7 +163,7 @@ fn what_is_no_volume_is_refused_by_name() {
     assert_eq!(said, expected);
 }
 
-/// What all commands say first of a file that is something else.
+/// The first message of all commands for a file that is something else.
 const NOT_EXT: &str = "not an ext2, ext3 or ext4 file system";
 
 #[test]

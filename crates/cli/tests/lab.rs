@@ -33,7 +33,7 @@ fn a_profile_runs_on_a_directory() {
     assert_eq!(files, 10 + created);
     assert_eq!(group["operations"]["create"]["written_bytes"], created * 8192);
 
-    // What it prints first is the profile: that of another place makes its files there.
+    // It prints the profile first: that of another place makes its files there.
     let output = extant(["lab", "ffsb", path]);
     assert!(output.status.success(), "{output:?}");
     for expected in
@@ -95,23 +95,23 @@ fn what_cannot_be_run_is_refused_by_name() {
         assert_eq!(output.status.code(), Some(code), "{words:?}: {output:?}");
         assert!(text(&output.stderr).contains(expected), "{words:?}: {output:?}");
     };
-    refused(&["lab", "ffsb", path.to_str().unwrap()], 1, "line 2: there is no key speed here");
+    refused(&["lab", "ffsb", path.to_str().unwrap()], 1, "line 2: unknown key speed");
     refused(
         &["lab", "ffsb", "/no/such/profile"],
         1,
-        "/no/such/profile: no file, and none of --list",
+        "/no/such/profile: no such file or built-in profile (see --list)",
     );
-    refused(&["lab", "run", "frobnicate"], 2, "there is no experiment frobnicate: there are copy-");
-    refused(&["lab", "run", "all", "--targets", "ext5"], 2, "\"ext5\" is no target");
+    refused(&["lab", "run", "frobnicate"], 2, "unknown experiment frobnicate (expected copy-");
+    refused(&["lab", "run", "all", "--targets", "ext5"], 2, "unknown target \"ext5\"");
     for factor in ["0", "-1", "1e9", "nan", "inf", "x"] {
-        let expected = "a number above zero is wanted, 1000 at most";
+        let expected = "expected a positive number up to 1000";
         refused(&["lab", "run", "all", "--sizes", factor], 2, expected);
         refused(&["lab", "run", "all", "--counts", factor], 2, expected);
     }
-    refused(&["lab", "run", "all", "--time", "-3"], 2, "a number above zero is wanted");
+    refused(&["lab", "run", "all", "--time", "-3"], 2, "expected a positive number up to ");
     refused(&["lab", "run", "all", "--runs", "4294967295"], 2, "is not in 1..=10000");
     let file = path.to_str().unwrap();
-    refused(&["lab", "run", "all", "--out", file], 1, "profile: no directory: results need one");
+    refused(&["lab", "run", "all", "--out", file], 1, "profile: not a directory");
     refused(&["lab", "report", "--out", file], 1, "profile/run.json: Not a directory");
     let other = scratch.join("other.toml");
     std::fs::write(&other, "time = 1\n").unwrap();
@@ -190,7 +190,7 @@ fn a_run_is_kept_reported_and_compared() {
     assert!(!out.join("scratch").exists(), "the image is gone");
     assert!(!scratch.join("place/extant-lab-scratch").exists(), "the work directory is gone");
 
-    // A line that is no sample is named, by whoever reads it.
+    // A line that is not a sample is named by each command that reads it.
     let (name, good) =
         (out.join("samples.jsonl"), std::fs::read(out.join("samples.jsonl")).unwrap());
     std::fs::write(&name, [&good[..], b"nonsense\n"].concat()).unwrap();
@@ -323,7 +323,7 @@ fn options_that_change_nothing_are_named() {
         let output = extant(words.into_iter().chain(last));
         assert!(output.status.success(), "{output:?}");
         let said = text(&output.stderr);
-        assert!(said.contains("nothing was measured: the samples in"), "{said}");
+        assert!(said.contains("no measurements (see the samples in"), "{said}");
         said
     };
     assert!(remark("low-memory", "--time").contains("--time changes nothing"));
@@ -332,11 +332,11 @@ fn options_that_change_nothing_are_named() {
     assert!(!remark("hard-links", "--sizes").contains("changes nothing"));
 }
 
-/// What was measured by the clocks of simulated drives.
+/// Samples by the clocks of simulated drives.
 fn of_worlds(out: &std::path::Path) -> Vec<Value> {
     let mut found = samples(out);
     assert_eq!(of(&found, "skipped"), Vec::<&Value>::new());
-    // What this machine's clock says.
+    // Samples by this machine's clock.
     let of_the_host = ["cell_seconds", "other_load_percent"];
     found.retain(|it| !of_the_host.iter().any(|metric| it["metric"] == *metric));
     found.retain(|it| !it["phase"].as_str().unwrap().starts_with("e2fsck"));
@@ -350,7 +350,7 @@ fn on_drives(out: &std::path::Path, more: &[&str]) -> Vec<String> {
     words.map(str::to_owned).collect()
 }
 
-/// Worlds have clocks of their own: whoever is at work beside a cell changes nothing of what it
+/// Worlds have clocks of their own: other work during a cell changes nothing of what it
 /// measures, nor where that stands.
 #[test]
 fn cells_beside_each_other_measure_what_they_do_alone() {
@@ -383,7 +383,7 @@ fn several_cells_end_together_and_the_run_goes_on() {
     assert_eq!(run.wait().unwrap().code(), Some(130), "interrupted");
     let done = of(&samples(&out), "cell_seconds").len();
     assert!((1..12).contains(&done), "{done}");
-    // What a run leaves that was killed is taken away, whatever place it had.
+    // Files of a killed run are removed, wherever they were.
     std::fs::create_dir(out.join("scratch-7")).unwrap();
     std::fs::write(out.join("scratch-7/image"), "x").unwrap();
     assert!(extant(on_drives(&out, &[])).status.success());
@@ -444,7 +444,7 @@ fn a_killed_run_leaves_nothing_and_goes_on() {
     goes_on(&words, &out);
 }
 
-/// A cell that is killed is named, and done again by the next run; the others are done meanwhile.
+/// A cell that is killed is named, and done again by the next run; the others are done in this one.
 #[test]
 fn a_killed_cell_is_named_and_done_again() {
     let scratch = Scratch::new();
@@ -555,7 +555,7 @@ fn experiments_of_a_file_are_listed_and_their_errors_named() {
     {
         assert!(list.lines().any(|line| line.split(' ').next() == Some(known)), "{known}: {list}");
     }
-    // What is listed whole can be read again.
+    // A full list can be read again.
     let output = extant(["lab", "list", "--toml"]);
     std::fs::write(&file, &output.stdout).unwrap();
     assert!(extant(["lab", "list", "--experiments", name]).status.success());

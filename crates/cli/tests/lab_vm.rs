@@ -37,14 +37,14 @@ fn without_a_guest_every_target_says_why() {
     command.arg(scratch.join("cache")).arg("--out").arg(&out);
     let output = command.env("PATH", scratch.join("nothing")).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    assert!(text(&output.stderr).contains("nothing was measured: the samples in"), "{output:?}");
+    assert!(text(&output.stderr).contains("no measurements (see the samples in"), "{output:?}");
     let found = samples(&out);
     let names: Vec<_> = found.iter().map(|it| it["target"].as_str().unwrap()).collect();
     assert_eq!(names, ["nilfs2", "ext4+linear"]);
     for sample in &found {
         assert_eq!(sample["metric"], "skipped");
         let why = sample["why"].as_str().unwrap();
-        assert!(why.starts_with("there is no guest: apt-get is not there"), "{why}");
+        assert!(why.starts_with("cannot make the guest: apt-get is not there"), "{why}");
     }
     assert!(!out.join("guest/disk").exists());
 }

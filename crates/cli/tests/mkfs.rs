@@ -96,7 +96,7 @@ fn the_revision_has_a_letter() {
     }
 }
 
-/// `-s` holds whatever `-O` says, before or behind it: as by mke2fs.
+/// `-s` holds whatever `-O` says, before or after it: as by mke2fs.
 #[test]
 fn sparse_superblocks_have_a_letter() {
     let Some(theirs) = tool("mke2fs") else { skip!("mke2fs is not installed") };

@@ -11,7 +11,7 @@ use std::path::Path;
 use extant_testkit::{LoopMount, Scratch, TreeSnapshot, assert_same_tree, e2fsck_fn, skip, tree};
 use mounting::{Mount, can_mount, extant, image};
 
-/// What is written through the mount is there after it, for e2fsck and for the kernel.
+/// Files written through the mount are there after it, for e2fsck and for the kernel.
 #[test]
 fn a_tree_written_through_the_mount_is_the_same_afterwards() {
     if let Err(why) = can_mount() {
@@ -88,7 +88,7 @@ fn files_are_changed_as_the_calls_say() {
     e2fsck_fn(&image).expect("healthy");
 }
 
-/// What was fsynced survives the end of the server at any moment; the next mount recovers.
+/// Fsynced data survive the end of the server at any moment; the next mount recovers.
 #[test]
 fn a_server_that_is_killed_loses_nothing_that_was_fsynced() {
     if let Err(why) = can_mount() {
@@ -129,7 +129,7 @@ fn data_that_the_kernel_writes_in_any_order_are_all_there() {
         file.write_all(&content).expect("write");
         file.sync_all().expect("fsync");
     }
-    // What the kernel keeps goes with the mount.
+    // The kernel's cache ends with the mount.
     mount.unmount();
     let again = Mount::new(&scratch, &image, &[]);
     for number in 0..6 {

@@ -89,7 +89,7 @@ fn a_copy_replaces_files_and_fills_directories() {
     assert_ne!(std::fs::read(fixture.scratch.join("linked")).unwrap(), b"old");
     let refused = copy(&[], "/links");
     assert_eq!(refused.status.code(), Some(1));
-    assert!(text(&refused.stderr).ends_with(":/links: a directory, left out without -r\n"));
+    assert!(text(&refused.stderr).ends_with(":/links: -r not specified; omitting directory\n"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `extant tune` beside tune2fs: on copies of one image the same options give the same superblock,
+//! `extant tune` against tune2fs: on copies of one image the same options give the same superblock,
 //! e2fsck finds nothing, and the kernel mounts.
 
 mod common;
@@ -12,7 +12,7 @@ use extant_testkit::{
     LoopMount, Scratch, TempImage, dumpe2fs_h, e2fsck_fn, is_root, skipped, tool,
 };
 
-/// What differs between two runs, or is not the superblock's word: times, checksums, what the
+/// Lines that differ between two runs, or are not from the superblock: times, checksums, what the
 /// kernel counts.
 const PASSING: [&str; 10] = [
     "Checksum",
@@ -49,7 +49,7 @@ struct Base {
 fn base(name: &'static str, args: &[&str]) -> Result<Base, String> {
     let fixture = Fixture::by_kernel(args, 5, 1024)?;
     let tree = fixture.mounted_snapshot()?;
-    // The twin asks for a check since the last mount where it writes checksums anew; both were in
+    // tune2fs asks for a check since the last mount where it rewrites checksums; both were in
     // one second, or not.
     let e2fsck = tool("e2fsck").ok_or("e2fsck is not installed")?;
     let checked = e2fsck.run(["-fy", fixture.image.path().to_str().ok_or("no UTF-8")?]);
@@ -125,7 +125,7 @@ fn compare(base: &Base, list: &[&str]) {
             }
         }
         if words.contains("dir_index") || words.contains("metadata_csum") {
-            // Directories that are packed anew may take fewer blocks than the twin leaves them.
+            // Directories that are packed again may take fewer blocks than with tune2fs.
             let free = [&mut ours_now, &mut theirs_now].map(|fields| {
                 fields.remove("Free blocks").and_then(|free| free.parse::<u64>().ok())
             });
@@ -327,7 +327,7 @@ fn options_that_go_together_do_what_tune2fs_does() {
     compare(&small.expect("mke2fs makes it"), &["-Q usrquota,grpquota,prjquota", "-O project"]);
 }
 
-/// What is refused in the end was not begun: an encoding that is there already stays.
+/// A refused change leaves the volume as it was: an existing encoding stays.
 #[test]
 fn an_encoding_is_set_once() {
     let Ok(image) = TempImage::by_mke2fs(64 << 20, &DEFAULT) else { return skipped("mke2fs") };
@@ -375,7 +375,7 @@ const FEATURES: [&str; 32] = [
     "uninit_bg",
 ];
 
-/// What each feature is tried on: hardly any, all that mke2fs sets with some more (but quota and
+/// Volumes for each feature: hardly any, all that mke2fs sets with some more (but quota and
 /// casefold, which not every kernel has), clusters.
 const BASES: [(&str, &[&str]); 4] = [
     ("bare", &["-t", "ext2", "-I", "256", "-O", "none,filetype"]),
@@ -525,4 +525,17 @@ fn an_undo_file_puts_everything_back() {
     let output = extant(["undo", undo, path.to_str().expect("UTF-8")]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(std::fs::read(&path).expect("readable"), before);
+}
+
+/// A command that failed leaves an undo file without records; e2undo ends with 1 there.
+#[test]
+fn undoing_with_an_empty_undo_file_is_a_failure() {
+    let scratch = Scratch::new();
+    let (image, undo) = (scratch.join("image"), scratch.join("undo"));
+    std::fs::write(&image, vec![0; 1 << 20]).expect("written");
+    let (image, undo) = (image.to_str().expect("UTF-8"), undo.to_str().expect("UTF-8"));
+    assert_eq!(extant(["fsck", "-y", "-z", undo, image]).status.code(), Some(8));
+    let output = extant(["undo", undo, image]);
+    let expected = format!("extant undo: {undo}: undo file is empty: nothing is undone\n");
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), expected));
 }

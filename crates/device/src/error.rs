@@ -65,7 +65,7 @@ pub enum Cause {
     #[error("the device is read-only")]
     ReadOnly,
     /// Not tried, since a request before an earlier flush of the batch, or that flush, failed.
-    #[error("not tried after an earlier failure in the batch")]
+    #[error("not attempted after an earlier failure in the batch")]
     NotTried,
     /// The system's error.
     #[error("{0}")]

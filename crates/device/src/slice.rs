@@ -18,7 +18,7 @@ pub struct SliceDevice {
 /// A slice that does not fit its device.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "a slice of {size} bytes at byte {start} reaches past the end of the device ({whole} bytes)"
+    "a slice of {size} bytes at byte {start} extends past the end of the device ({whole} bytes)"
 )]
 pub struct SliceError {
     /// First byte.

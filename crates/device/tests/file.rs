@@ -326,11 +326,10 @@ fn a_block_device_is_had_alone_and_does_all_a_file_does() {
             let mut kept = [0];
             device.read_at(3 * MIB, &mut kept).expect("it fits");
             assert_eq!(kept, [7], "outside the discarded range");
-            device.set_len(1).expect_err("a block device keeps its size");
+            device.set_len(1).expect_err("cannot resize a block device");
             assert_eq!(device.next_data(5..10).expect("unknown"), Some(5..10));
         }
-        let error =
-            writing().size(5).open(block.path()).expect_err("a block device keeps its size");
+        let error = writing().size(5).open(block.path()).expect_err("cannot resize a block device");
         assert!(matches!(error, FileError::FixedSize { .. }));
     }
 }

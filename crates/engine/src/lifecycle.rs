@@ -77,20 +77,20 @@ fn check_options(
 ) -> Result<(), Error> {
     let has_journal = geometry.has_compat(CompatFeatures::HAS_JOURNAL);
     if !has_journal && options.data.is_some() {
-        return Err(Error::Options("data= needs a journal, and the volume has none"));
+        return Err(Error::Options("data= requires a journal"));
     }
     if !has_journal && (options.journal_async_commit || options.journal_checksum) {
-        return Err(Error::Options("options of a journal, and the volume has none"));
+        return Err(Error::Options("journal options given, but the volume has no journal"));
     }
     if !has_journal && options.aborts_on_lost_data {
-        return Err(Error::Options("data_err=abort needs a journal, and the volume has none"));
+        return Err(Error::Options("data_err=abort requires a journal"));
     }
     check_journal_device(options.external_journal.is_some(), geometry, superblock)?;
     if data == DataMode::Journal && options.delalloc == Some(true) {
-        return Err(Error::Options("delalloc cannot go with data=journal"));
+        return Err(Error::Options("delalloc and data=journal are mutually exclusive"));
     }
     if data == DataMode::Ordered && options.journal_async_commit {
-        return Err(Error::Options("journal_async_commit cannot go with data=ordered"));
+        return Err(Error::Options("journal_async_commit and data=ordered are mutually exclusive"));
     }
     check_mapping(options, geometry, superblock.revision)
 }
@@ -98,13 +98,13 @@ fn check_options(
 /// Refuses a mapping of new files that the volume cannot have.
 fn check_mapping(options: &VolumeOptions, geometry: &Geometry, revision: u32) -> Result<(), Error> {
     if options.extents == Some(false) && geometry.has_ro_compat(RoCompatFeatures::BIGALLOC) {
-        return Err(Error::Options("noextents: with bigalloc all files are extent-mapped"));
+        return Err(Error::Options("noextents: not possible with bigalloc"));
     }
     if options.extents == Some(true) && revision == 0 {
-        return Err(Error::Options("extents: a volume of revision 0 has no features"));
+        return Err(Error::Options("extents: not possible with revision 0"));
     }
     if options.extents == Some(false) && geometry.blocks_count > MOST_INDIRECT_BLOCKS {
-        return Err(Error::Options("noextents: indirect blocks cannot name block 4294967296"));
+        return Err(Error::Options("noextents: not possible above block 4294967295"));
     }
     Ok(())
 }
@@ -119,10 +119,10 @@ fn check_quotas(options: &VolumeOptions, info: &VolumeInfo) -> Result<(), Error>
     {
         Some((kind, _)) => Err(Error::Options(match kind {
             QuotaKind::User => {
-                "usrquota: the volume has no quota file of users (feature quota); files of quotacheck(8) are not kept up to date"
+                "usrquota: the volume has no quota file of users (feature quota); quota files of quotacheck(8) are not supported"
             }
             QuotaKind::Group => {
-                "grpquota: the volume has no quota file of groups (feature quota); files of quotacheck(8) are not kept up to date"
+                "grpquota: the volume has no quota file of groups (feature quota); quota files of quotacheck(8) are not supported"
             }
             QuotaKind::Project => {
                 "prjquota: the volume has no quota file of projects (features quota and project)"
@@ -275,7 +275,7 @@ impl Engine {
         self.check_writable()?;
         let _one_at_a_time = self.freezing.lock();
         if self.is_frozen.load(Ordering::Acquire) {
-            return Err(Error::Invalid("the volume is frozen already"));
+            return Err(Error::Invalid("the volume is already frozen"));
         }
         self.write_back_all();
         self.delalloc.take_lost()?;

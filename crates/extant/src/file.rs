@@ -98,7 +98,7 @@ impl OpenOptions {
 
     fn made_tmpfile(&self, fs: &FileSystem, dir: &Path) -> Result<File, Cause> {
         if !self.write {
-            return Err(Cause::Invalid("a file is made, and not opened for writing"));
+            return Err(Cause::Invalid("create requires write access"));
         }
         let volume = fs.volume();
         let above = volume.resolve(dir.as_os_str().as_bytes(), Follow::Yes)?;
@@ -121,10 +121,10 @@ impl OpenOptions {
     fn opened(&self, fs: &FileSystem, path: &Path) -> Result<File, Cause> {
         let writes = self.write || self.append;
         if !self.read && !writes {
-            return Err(Cause::Invalid("a file is opened for neither reading nor writing"));
+            return Err(Cause::Invalid("neither read nor write access requested"));
         }
         if (self.create || self.create_new) && !writes || self.truncate && !self.write {
-            return Err(Cause::Invalid("a file is made or emptied, and not opened for writing"));
+            return Err(Cause::Invalid("create and truncate require write access"));
         }
         let volume = fs.volume();
         let inode = self.find_or_make(fs, path)?;
@@ -386,7 +386,7 @@ impl Seek for &File {
             SeekFrom::Current(by) => position.checked_add_signed(by),
             SeekFrom::End(by) => self.metadata()?.len().checked_add_signed(by),
         };
-        let before = || io::Error::new(io::ErrorKind::InvalidInput, "a place before the file");
+        let before = || io::Error::new(io::ErrorKind::InvalidInput, "offset before start of file");
         *position = moved.ok_or_else(before)?;
         Ok(*position)
     }

@@ -352,7 +352,7 @@ impl FileSystem {
         let metadata = self.at(from, |_| self.inner.metadata(source.inode()))?;
         let target = OpenOptions::new().write(true).create(true).open(self, to)?;
         if source.inode() == target.inode() {
-            return Err(Error::at(to, Cause::Invalid("a file is copied onto itself")));
+            return Err(Error::at(to, Cause::Invalid("source and target are the same file")));
         }
         target.set_len(0)?;
         let mut buffer = vec![0; PIECE];
@@ -477,7 +477,7 @@ impl FileSystem {
                 Some((name, below)) => {
                     at.push(OsStr::from_bytes(&name));
                     if levels.contains(&below) {
-                        let why = Cause::Invalid("the directory holds itself");
+                        let why = Cause::Invalid("directory contains itself");
                         return Err(Error::at(&at, why));
                     }
                     levels.push(below);

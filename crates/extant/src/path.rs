@@ -41,7 +41,7 @@ fn split(path: &[u8]) -> Result<(&[u8], &[u8]), Cause> {
     let start = path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
     let name = &path[start..end];
     if matches!(name, b"" | b"." | b"..") {
-        return Err(Cause::Invalid("the path names no entry of a directory"));
+        return Err(Cause::Invalid("path has no file name"));
     }
     Ok((&path[..start], name))
 }

@@ -30,6 +30,6 @@ mod tests {
         let name = std::ffi::OsStr::new("model:nvme:d.img");
         let read = extant_storage::DeviceUrl::parse(name, schemes(), extant_storage::stat_host);
         let error = read.expect_err("no simulated drives").to_string();
-        assert_eq!(error, "model: this build of extant is without its feature sim");
+        assert_eq!(error, "model: not included in this build of extant (cargo feature sim)");
     }
 }

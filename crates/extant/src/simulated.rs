@@ -42,11 +42,11 @@ impl Backend for Model {
     }
 
     fn name_is_missing(&self) -> String {
-        format!("model:NAME:PATH needs the name of a drive: {}", Preset::names())
+        format!("model:NAME:PATH: unknown drive (expected {})", Preset::names())
     }
 
     fn comes_last(&self) -> &'static str {
-        "model: is a drive and comes last, as in crypt:model:hdd7200:A"
+        "model: must be the innermost layer (for example crypt:model:hdd7200:A)"
     }
 
     fn options(&self) -> &'static str {
@@ -147,16 +147,16 @@ mod tests {
         let problem = |text: &str| device(text).expect_err(text);
         let names = "hdd7200, hdd7200-2005, ssd-sata, nvme";
         for text in ["model:tape:d.img", "model:hdd7200", "model:d.img"] {
-            let expected = format!("{text}: model:NAME:PATH needs the name of a drive: {names}");
+            let expected = format!("{text}: model:NAME:PATH: unknown drive (expected {names})");
             assert_eq!(problem(text), expected);
         }
         assert_eq!(
             problem("model:nvme:crypt:d.img"),
-            "model:nvme:crypt:d.img: model: is a drive and comes last, as in crypt:model:hdd7200:A"
+            "model:nvme:crypt:d.img: model: must be the innermost layer (for example crypt:model:hdd7200:A)"
         );
         assert_eq!(
             problem("model:nvme:model:nvme:d.img"),
-            "model:nvme:model:nvme:d.img: model: is given twice"
+            "model:nvme:model:nvme:d.img: model: given more than once"
         );
         assert_eq!(
             problem("model:nvme:d.img?processors=0"),
@@ -164,7 +164,7 @@ mod tests {
         );
         assert_eq!(
             problem("model:nvme:d.img?speed=2"),
-            "model:nvme:d.img?speed=2: `speed` is no option here: offset=N, size=N, seed=N, memory=SIZE, processors=N"
+            "model:nvme:d.img?speed=2: unknown option `speed` (expected offset=N, size=N, seed=N, memory=SIZE, processors=N)"
         );
     }
 

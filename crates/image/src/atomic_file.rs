@@ -50,7 +50,7 @@ impl AtomicFile {
     pub fn create(path: &Path) -> io::Result<Self> {
         let path = if path.exists() { fs::canonicalize(path)? } else { path.to_owned() };
         let Some(name) = path.file_name().map(OsStr::to_owned) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file name"));
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = openat(CWD, directory_of(&path), flags, Mode::empty())?;

@@ -36,7 +36,7 @@ pub enum JournalError {
         devices: [PathBuf; 2],
     },
     /// The journal's device ends before its superblock says.
-    #[error("the journal's device holds {held} of the {wanted} blocks that it should")]
+    #[error("journal device too small: {held} of {wanted} blocks")]
     DeviceTooShort {
         /// Blocks on the device.
         held: u64,

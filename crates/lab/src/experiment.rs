@@ -303,7 +303,7 @@ impl Experiment {
         let mut all: Vec<Self> = Vec::new();
         for experiment in table.experiment {
             if all.iter().any(|other| other.name == experiment.name) {
-                let what = "it is there twice".to_owned();
+                let what = "given more than once".to_owned();
                 return Err(ExperimentError::Wrong { name: experiment.name, what });
             }
             all.push(experiment.checked()?);

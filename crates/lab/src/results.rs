@@ -121,7 +121,10 @@ impl Results {
         }
         for target in self.targets(experiment) {
             if !self.samples.iter().filter(of).any(|sample| sample.target == target) {
-                all.push((target, "has not run yet: the same command goes on".to_owned()));
+                all.push((
+                    target,
+                    "has not run yet (run the same command again to resume)".to_owned(),
+                ));
             }
         }
         all

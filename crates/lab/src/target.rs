@@ -79,9 +79,9 @@ impl Layer {
 /// Invalid target.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "{0:?} is no target: there are engine, engine@DRIVE (hdd7200, hdd7200-2005, ssd-sata, nvme), extant, ext2, ext3, ext4, xfs, btrfs, \
-     jfs, nilfs2, zfs-fuse, fuse2fs and dir:PATH, each but the last with :MOUNT-OPTIONS and :MKFS-OPTIONS behind it; the \
-     kernel's with +linear, +crypt or +crypt-xts behind their name"
+    "unknown target {0:?} (expected engine, engine@DRIVE (hdd7200, hdd7200-2005, ssd-sata, nvme), extant, ext2, ext3, ext4, xfs, btrfs, \
+     jfs, nilfs2, zfs-fuse, fuse2fs or dir:PATH; all but the last may be followed by :MOUNT-OPTIONS and :MKFS-OPTIONS, \
+     the kernel's by +linear, +crypt or +crypt-xts)"
 )]
 pub struct NoTarget(String);
 

@@ -58,7 +58,7 @@ pub enum MountError {
         said: String,
     },
     /// An option that only those have who mount without fusermount3.
-    #[error("the mount option {0} is for root's mounts: fusermount3 does not grant it")]
+    #[error("mount option {0} requires root (fusermount3 does not permit it)")]
     BeyondFusermount(&'static str),
     /// The image is no device that can be opened.
     #[error(transparent)]
@@ -72,7 +72,7 @@ pub enum MountError {
         source: extant_reader::Error,
     },
     /// The journal is on a device of its own, which was not named, nor found for sure.
-    #[error("{}: {source}: name it with -o journal_path=DEVICE", image.display())]
+    #[error("{}: {source}: use -o journal_path=DEVICE", image.display())]
     JournalNotFound {
         /// The image.
         image: PathBuf,
@@ -80,7 +80,7 @@ pub enum MountError {
         source: extant_reader::JournalError,
     },
     /// The machine has no block device of the number that `journal_dev=` gives.
-    #[error("journal_dev={number:#x}: not found which device journal_dev= is: {source}")]
+    #[error("journal_dev={number:#x}: cannot find the device: {source}")]
     JournalNumber {
         /// As the kernel takes it.
         number: u32,
@@ -88,16 +88,16 @@ pub enum MountError {
         source: io::Error,
     },
     /// The server could not restrict itself.
-    #[error("the sandbox: {0} (--no-sandbox goes without)")]
+    #[error("cannot enter the sandbox: {0} (use --no-sandbox to run without it)")]
     Sandbox(#[from] sandbox::SandboxError),
     /// A simulated drive: its clock does not advance with the kernel's.
-    #[error("a simulated drive (model:) runs on a clock of its own and cannot be mounted")]
+    #[error("cannot mount a simulated drive (model:): it uses a virtual clock")]
     Simulated,
     /// Nothing of ours is mounted there.
-    #[error("{}: no volume of extant is mounted there", .0.display())]
+    #[error("{}: not an extant mount point", .0.display())]
     NotMounted(PathBuf),
     /// Changes of the volume are held back already.
-    #[error("{}: the volume is frozen already", .0.display())]
+    #[error("{}: the volume is already frozen", .0.display())]
     Frozen(PathBuf),
     /// Changes of the volume are not held back.
     #[error("{}: the volume is not frozen", .0.display())]

@@ -131,7 +131,7 @@ pub fn mount_at(point: &Path) -> io::Result<Option<MountEntry>> {
 /// The directory that it lies in does not exist.
 pub fn canonical_point(point: &Path) -> Result<PathBuf, MountError> {
     let failed =
-        |source| MountError::System { path: point.to_owned(), what: "no mount point", source };
+        |source| MountError::System { path: point.to_owned(), what: "invalid mount point", source };
     if let Ok(canonical) = point.canonicalize() {
         return Ok(canonical);
     }
@@ -154,7 +154,9 @@ pub fn remount(point: &Path, options: &MountOptions) -> Result<(), MountError> {
     let entry = mount_at(point).map_err(failed)?.filter(MountEntry::is_ours);
     let entry = entry.ok_or_else(|| MountError::NotMounted(point.to_owned()))?;
     if entry.read_only && !options.read_only {
-        return Err(failed(io::Error::other("only as ro; unmount it and mount it anew for rw")));
+        return Err(failed(io::Error::other(
+            "can only be remounted read-only; unmount and mount again for read-write",
+        )));
     }
     rustix::mount::mount_remount(point, options.mount_flags(true), c"")
         .map_err(|errno| failed(errno.into()))
@@ -218,9 +220,10 @@ fn mount_directly(
     let device = Path::new("/dev/fuse");
     let connection = rustix::fs::open(device, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .map_err(|errno| failed(device, "cannot be opened", errno.into()))?;
-    let metadata = fs::metadata(point).map_err(|source| failed(point, "no mount point", source))?;
+    let metadata =
+        fs::metadata(point).map_err(|source| failed(point, "invalid mount point", source))?;
     if !metadata.is_dir() {
-        return Err(failed(point, "no mount point", Errno::NOTDIR.into()));
+        return Err(failed(point, "invalid mount point", Errno::NOTDIR.into()));
     }
     let mut data = format!(
         "fd={},rootmode={:o},user_id={},group_id={},default_permissions,max_read={MAX_REQUEST}",

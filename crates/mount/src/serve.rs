@@ -261,7 +261,7 @@ fn open_volume(
         return Ok(reader.open(device)?.into());
     }
     if options.superblock_at() != SuperblockAt::Primary {
-        return Err(Error::Options("a volume is changed through its first superblock only"));
+        return Err(Error::Options("cannot write a volume opened by a backup superblock"));
     }
     let usual = VolumeOptions::default();
     let live = VolumeOptions {

@@ -19,7 +19,7 @@ pub enum Error {
     #[error("journal: {0}")]
     Journal(#[from] JournalError),
     /// The volume is larger than the device: it was cut off, or the device is another one.
-    #[error("the volume has {volume} bytes, the device only {device}")]
+    #[error("the volume has {volume} bytes, but the device only {device}")]
     DeviceTooSmall {
         /// Bytes that the superblock counts.
         volume: u64,
@@ -43,13 +43,13 @@ pub enum Error {
     DirectoryFull,
     /// An attribute that fits neither into the inode nor into one attribute block next to the
     /// file's other attributes.
-    #[error("the attribute does not fit: inode and attribute block have no room for it")]
+    #[error("no space for the extended attribute in inode and attribute block")]
     NoXattrRoom,
     /// More than the limits of the owner, the group or the project allow.
     #[error("disk quota exceeded")]
     QuotaExceeded,
     /// The name is taken, or the attribute is there already.
-    #[error("exists already")]
+    #[error("file exists")]
     Exists,
     /// The file would need blocks that its map cannot name.
     #[error("file too large")]
@@ -58,22 +58,22 @@ pub enum Error {
     #[error("directory not empty")]
     NotEmpty,
     /// A file of one project does not go into a directory that passes another one on.
-    #[error("the directory passes another project on")]
+    #[error("directory enforces a different project ID")]
     CrossesBoundary,
     /// The file has as many links, or the directory as many subdirectories, as the format counts.
     #[error("too many links")]
     TooManyLinks,
     /// The inode's flags bar the change: immutable, or append only.
-    #[error("inode {0} must not be changed")]
+    #[error("inode {0} is immutable or append-only")]
     NotPermitted(InodeNo),
     /// A directory has one name only.
-    #[error("a directory cannot have another name")]
+    #[error("hard links to directories are not allowed")]
     LinksDirectory,
     /// The volume was opened for reading, or an error has made it read-only.
     #[error("read-only")]
     ReadOnly,
     /// An invalid argument.
-    #[error("not possible: {0}")]
+    #[error("invalid argument: {0}")]
     Invalid(&'static str),
     /// Options that do not go together, or not with this volume.
     #[error("{0}")]
@@ -91,7 +91,7 @@ pub enum Error {
     #[error("is a directory")]
     IsADirectory,
     /// The inode is not a symbolic link, or holds no data to read.
-    #[error("not possible for this type of file")]
+    #[error("invalid operation for this type of file")]
     WrongFileType,
     /// The path has more symbolic links than are followed.
     #[error("too many symbolic links")]
@@ -115,7 +115,7 @@ pub enum Error {
     #[error("inode {0} is not in use")]
     FreeInode(InodeNo),
     /// There is no inode of that number.
-    #[error("there is no inode {0} on this volume")]
+    #[error("inode {0} does not exist on this volume")]
     NoSuchInode(InodeNo),
 }
 

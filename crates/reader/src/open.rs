@@ -95,9 +95,7 @@ pub fn check_journal_device(
 ) -> Result<(), Error> {
     let has_journal = geometry.has_compat(CompatFeatures::HAS_JOURNAL);
     if is_given && has_journal && superblock.journal_inode.is_some() {
-        return Err(Error::Options(
-            "a journal device is given, and the volume has its journal inside",
-        ));
+        return Err(Error::Options("journal device given, but the volume has an internal journal"));
     }
     Ok(())
 }
@@ -195,7 +193,7 @@ impl ReaderOptions {
         let is_elsewhere = !at.is_multiple_of(block_size)
             || stated_size.is_some_and(|stated| stated != geometry.block_size);
         if is_elsewhere || geometry.group_start(lies_in) != block {
-            let rule = Flaw::Rule("the superblock found there does not belong there");
+            let rule = Flaw::Rule("superblock is not at its own place");
             return Err(rule.at(Location::Superblock(group)).into());
         }
         Ok((raw, Some(lies_in)))

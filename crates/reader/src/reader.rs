@@ -66,7 +66,7 @@ impl Reader {
     fn read_block(&self, block: BlockNo, kind: BlockKind) -> Result<Arc<[u8]>, Error> {
         let geometry = self.geometry();
         if !geometry.contains(block, 1) {
-            let flaw = Flaw::Rule("a block past the volume's end was asked for");
+            let flaw = Flaw::Rule("block past the end of the volume");
             return Err(flaw.at(Location::Block(block)).into());
         }
         if let BlockKind::InodeTable { group } = kind {

@@ -410,7 +410,7 @@ fn a_name_with_a_slash_is_not_shown() {
     let last = volume.read_dir(InodeNo::ROOT, 0).unwrap().last().unwrap();
     assert_eq!(
         last.unwrap_err().to_string(),
-        "directory 2, block 0, entry at byte 24: the name holds a slash or a zero byte"
+        "directory 2, block 0, entry at byte 24: file name has a slash or NUL byte"
     );
 }
 

@@ -27,7 +27,7 @@ pub enum FinishError {
     #[error(transparent)]
     Flush(DeviceError),
     /// The image of a simulated drive was not written.
-    #[error("what a simulated drive holds did not reach its image: {0}")]
+    #[error("cannot write the data of the simulated drive to its image: {0}")]
     Lost(#[source] DeviceError),
 }
 

@@ -101,16 +101,16 @@ fn ciphers_are_read_as_they_are_written() {
     let refused = |name: &str| CipherSpec::parse(name).unwrap_err().to_string();
     assert_eq!(
         refused("serpent-xts-plain64"),
-        "not supported: cipher serpent-xts-plain64: aes-xts or aes-cbc is needed"
+        "not supported: cipher serpent-xts-plain64 (expected aes-xts or aes-cbc)"
     );
     assert_eq!(
         refused("aes-xts-benbi"),
-        "not supported: initial vector of cipher aes-xts-benbi: plain, plain64 or essiv is needed"
+        "not supported: initial vector of cipher aes-xts-benbi (expected plain, plain64 or essiv)"
     );
     assert_eq!(refused("aes-cbc-essiv:whirlpool"), "not supported: hash whirlpool");
     assert_eq!(
         refused("aes-cbc-essiv:sha512"),
-        "not supported: essiv:sha512: the hash is no AES key"
+        "not supported: essiv:sha512: the hash size is not an AES key size"
     );
 }
 
@@ -121,9 +121,9 @@ fn a_key_that_does_not_fit_is_refused() {
         CryptDevice::plain(memory.clone(), plain, key).unwrap_err().to_string()
     };
     let plain = Plain::new(spec("aes-xts-plain64"));
-    assert_eq!(refused(&plain, &[0; 63]), "the key has 63 bytes, and 64 are needed");
+    assert_eq!(refused(&plain, &[0; 63]), "key of 63 bytes, 64 needed");
     let short = Plain { key_bits: Some(128), ..plain.clone() };
-    assert_eq!(refused(&short, &[0; 64]), "a key of 16 bytes does not fit the cipher");
+    assert_eq!(refused(&short, &[0; 64]), "invalid key size for the cipher: 16 bytes");
     let odd = Plain { sector_size: 8192, ..plain.clone() };
     assert_eq!(refused(&odd, &[0; 64]), "not supported: sectors of 8192 bytes");
     let skipped = Plain { sector_size: 4096, iv_large_sectors: true, skip: 7, ..plain };
@@ -490,7 +490,7 @@ fn a_damaged_luks2_copy_is_passed_over() {
     damage(0x4000 + 4096);
     assert_eq!(
         luks(&image).unwrap_err().to_string(),
-        "LUKS2 header at byte 0: its checksum is wrong"
+        "LUKS2 header at byte 0: checksum does not match"
     );
 }
 
@@ -501,12 +501,12 @@ fn what_is_no_header_is_said_so() {
             .unwrap_err()
             .to_string()
     };
-    assert_eq!(refused(&[0; 8192]), "no LUKS header; a plain device needs cipher=");
-    assert_eq!(refused(b"LUKS"), "no LUKS header; a plain device needs cipher=");
+    assert_eq!(refused(&[0; 8192]), "no LUKS header (a plain device requires cipher=)");
+    assert_eq!(refused(b"LUKS"), "no LUKS header (a plain device requires cipher=)");
     assert_eq!(refused(b"LUKS\xba\xbe\0\x03abc"), "not supported: LUKS version 3");
     assert_eq!(
         refused(b"LUKS\xde\xad\0\x01abc"),
-        "not supported: a LUKS1 header whose reencryption is under way"
+        "not supported: a LUKS1 header with reencryption in progress"
     );
     assert_eq!(refused(b"LUKS\xba\xbe\0\x01abc"), "LUKS1 header: cut off by the end of the device");
 }

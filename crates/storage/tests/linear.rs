@@ -148,7 +148,7 @@ fn what_is_not_linear_or_not_there_is_named() {
     );
     assert_eq!(
         refused(&format::volume("data", &[(0, 17, 1)]), None),
-        "logical volume \"data\": a slice of 65536 bytes at byte 2162688 reaches past the end of the device (2097152 bytes)"
+        "logical volume \"data\": a slice of 65536 bytes at byte 2162688 extends past the end of the device (2097152 bytes)"
     );
     assert_eq!(
         refused(&linear.replace("start_extent = 0", "start_extent = 1"), None),
@@ -181,7 +181,7 @@ fn the_newest_sound_metadata_is_read() {
     devices[0].write_at(4096 + 600, b"damage").unwrap();
     assert_eq!(
         open(&devices, None, false).unwrap_err(),
-        "LVM2 metadata area at byte 4096: its text's checksum is wrong"
+        "LVM2 metadata area at byte 4096: text checksum does not match"
     );
 }
 
@@ -189,15 +189,12 @@ fn the_newest_sound_metadata_is_read() {
 fn segments_that_lie_on_each_other_or_on_metadata_are_refused() {
     let refused = |text: &str| open(&disks(text, 512), None, false).unwrap_err();
     let twice = format::group(1, &format::volume("data", &[(0, 3, 2), (1, 0, 1), (0, 4, 1)]));
-    assert_eq!(
-        refused(&twice),
-        "logical volume \"data\": two of its segments lie on the same extents"
-    );
+    assert_eq!(refused(&twice), "logical volume \"data\": two segments use the same extents");
     let at_home = format::group(1, &format::volume("data", &[(0, 0, 1)]));
     for start in ["pe_start = 0", "pe_start = 8", "pe_start = 135"] {
         assert_eq!(
             refused(&at_home.replace("pe_start = 2048", start)),
-            "logical volume \"data\": a segment lies on LVM2's own metadata"
+            "logical volume \"data\": a segment overlaps LVM2's metadata"
         );
     }
     let shifted = at_home.replace("pe_start = 2048", "pe_start = 136");
@@ -211,7 +208,7 @@ fn what_may_be_two_things_is_not_guessed() {
     let copy = disks(&text, 512).swap_remove(0);
     assert_eq!(
         open(&[devices[0].clone(), copy], None, false).unwrap_err(),
-        "LVM2 label: the same one on two of the devices: one is a copy of the other"
+        "LVM2 label: found on two devices: one is a copy of the other"
     );
     let twice = [devices[0].clone(), devices[0].clone()];
     assert_eq!(open(&twice, None, false).unwrap().size(), EXTENT as u64);

@@ -191,13 +191,13 @@ fn what_is_beyond_us_is_named() {
     assert!(with("\"iterations\":2", "\"iterations\":2e99").contains("its JSON: "));
     assert_eq!(
         with("\"key_size\":64}", "\"key_size\":65}"),
-        "a key of 65 bytes does not fit the cipher"
+        "invalid key size for the cipher: 65 bytes"
     );
     assert_eq!(
         with("\"32768\"", "\"18446744073709551000\""),
         "LUKS2 key slot \"0\": key material at byte 18446744073709551000 lies off the device"
     );
-    assert_eq!(with("\"dynamic\"", "\"-1\""), "LUKS2 segment \"0\": its size is no number");
+    assert_eq!(with("\"dynamic\"", "\"-1\""), "LUKS2 segment \"0\": its size is not a number");
 }
 
 /// The costs that a header asks for are untrusted.
@@ -237,7 +237,7 @@ fn costs_are_bounded() {
     let rounds = |rounds: u64| format!(r#""type":"pbkdf2","hash":"sha1","iterations":{rounds}"#);
     assert_eq!(
         asks(&rounds(1 << 30), &usual),
-        "LUKS2 key slot \"0\": asks for 1073741824 rounds of PBKDF2 beside those that were done"
+        "LUKS2 key slot \"0\": requires 1073741824 more rounds of PBKDF2"
     );
     assert!(asks(&rounds((1 << 30) + 1), &usual).contains("more than 1073741824"));
     let mut header = luks1_header();

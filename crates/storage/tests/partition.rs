@@ -78,7 +78,10 @@ fn a_gpt_that_was_wiped_is_missed_by_its_mbr() {
     device.write_at(512, &[0; 512]).expect("it fits");
     device.write_at(4 * MIB - 512, &[0; 512]).expect("it fits");
     let error = PartitionTable::read(&device).expect_err("it is gone").to_string();
-    assert_eq!(error, "partition table damaged: GPT: announced by the MBR, and no copy is there");
+    assert_eq!(
+        error,
+        "partition table damaged: GPT: announced by the MBR, but no valid header found"
+    );
 }
 
 #[test]
@@ -106,7 +109,7 @@ fn sealed_headers_that_lie_are_refused_by_field() {
             .expect(&error)
             .to_owned()
     };
-    assert_eq!(lie(24, &[2]), "says it lies in sector 2");
+    assert_eq!(lie(24, &[2]), "gives its own location as sector 2");
     assert_eq!(lie(72, &[0xff; 8]), format!("entries in sector {}, past the end", u64::MAX));
     assert_eq!(lie(72, &8192_u64.to_le_bytes()), "entries in sector 8192, past the end");
     assert_eq!(
@@ -180,7 +183,7 @@ fn a_chain_that_loops_is_refused() {
     let error = PartitionTable::read(&device).expect_err("a loop").to_string();
     assert_eq!(
         error,
-        "partition table damaged: extended boot record in sector 1500: the chain comes back to it"
+        "partition table damaged: extended boot record in sector 1500: the chain has a loop"
     );
 }
 

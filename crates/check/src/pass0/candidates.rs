@@ -66,7 +66,7 @@ pub(super) fn choose(
         for (table, is_table_backup) in tables.into_iter().zip([false, true]) {
             let fit = fit(device, &raw, &geometry, &table);
             if fit > least && best.as_ref().is_none_or(|(other, _)| fit > *other) {
-                let flaw = Flaw::Rule("it does not fit the group descriptors");
+                let flaw = Flaw::Rule("does not match the group descriptors");
                 let found = SuperblockCandidate {
                     raw,
                     geometry: geometry.clone(),

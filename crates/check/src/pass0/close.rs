@@ -136,7 +136,7 @@ fn restore(
         recorder.should_fix_without_abort(Finding::new(Code::JournalNoRoom).detail(detail));
     };
     let Some(shape) = journal_shape(volume, blocks)? else {
-        no_room("there are not enough free blocks".to_owned());
+        no_room("not enough free blocks".to_owned());
         return Ok(());
     };
     let detail = match volume.make_journal(shape, now) {

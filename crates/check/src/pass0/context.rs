@@ -68,14 +68,14 @@ pub enum OpenError {
     #[error(transparent)]
     Check(#[from] CheckError),
     /// No superblock is valid.
-    #[error("no valid superblock, and no backup of it was found: {0}")]
+    #[error("no valid superblock or backup found: {0}")]
     NoSuperblock(FormatError),
     /// The volume has features that this version cannot check.
     #[error("unsupported feature(s): {}", .0.join(" "))]
     Unsupported(Vec<String>),
     /// The device ends before the volume does.
     #[error(
-        "the volume has {blocks} blocks, the device only {device}: check it with -n, or extend the device first"
+        "the volume has {blocks} blocks, but the device only {device} (use -n, or extend the device)"
     )]
     DeviceTooSmall {
         /// Blocks of the volume.
@@ -90,7 +90,7 @@ pub enum OpenError {
     #[error(transparent)]
     JournalDevice(#[from] FileError),
     /// The system gives no random bytes for a UUID.
-    #[error("no random UUID: {0}")]
+    #[error("cannot generate a UUID: {0}")]
     NoRandomness(std::io::Error),
     /// Another host has the volume open.
     #[error("{0}")]

@@ -36,7 +36,7 @@ pub(super) struct SuperblockCandidate {
     pub(super) group: GroupNo,
     /// The flaw of the primary one, if this is another.
     pub(super) primary_flaw: Option<FormatError>,
-    /// Of the primary one: only its checksum is wrong.
+    /// Of the primary one: only checksum does not match.
     pub(super) is_checksum_wrong: bool,
     /// Of the primary one: the field that was computed from the rest.
     pub(super) counted: Option<Finding>,
@@ -375,8 +375,7 @@ fn primary(
         counted: None,
     };
     if let Some(size) = block_size.filter(|size| *size != found.geometry.block_size) {
-        let flaw =
-            Flaw::bad_value("s_log_block_size (another block size was asked for: see -B)", size);
+        let flaw = Flaw::bad_value("s_log_block_size (differs from -B)", size);
         return Err(flaw.at(Location::Superblock(GroupNo(0))));
     }
     let geometry = &found.geometry;
@@ -493,12 +492,12 @@ fn named(
         if let Some(raw) = read(device, offset)? {
             let place = Location::Superblock(GroupNo(u32::from(raw.s_block_group_nr.get())));
             let flaw = raw.verify(GroupNo(0)).and_then(|()| Geometry::new(&raw).map(|_| ()));
-            let flaw = flaw.err().unwrap_or_else(|| Flaw::Rule("it is no backup").at(place));
+            let flaw = flaw.err().unwrap_or_else(|| Flaw::Rule("not a backup").at(place));
             first = first.or(Some(flaw));
         }
     }
     let nothing =
-        Flaw::Rule("there is none in the block named").at(Location::Superblock(GroupNo(0)));
+        Flaw::Rule("no superblock at the given block").at(Location::Superblock(GroupNo(0)));
     Err(NotFound::Format(first.unwrap_or(nothing)))
 }
 

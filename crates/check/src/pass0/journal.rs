@@ -116,7 +116,7 @@ impl Pass0<'_> {
         }
         let number = InodeNo(self.volume.raw.s_journal_inum.get());
         let finding = Finding::new(Code::JournalPlaceAmbiguous).inode(number);
-        if !self.should_fix(finding.detail(format!("inode {number} holds none")))? {
+        if !self.should_fix(finding.detail(format!("inode {number} is not a journal")))? {
             return Ok(());
         }
         self.volume.update_superblock(|raw| raw.s_journal_inum.set(0))?;
@@ -268,7 +268,7 @@ impl Pass0<'_> {
     fn place_of_inode(&self, number: InodeNo) -> Result<FoundJournal, Broken> {
         let geometry = self.volume.geometry();
         if number.0 == 0 {
-            return Err(Broken::Because("no inode is named".to_owned()));
+            return Err(Broken::Because("no journal inode is given".to_owned()));
         }
         let record = self.volume.read_inode(number)?;
         let inode = Inode::decode(&record, number, geometry).map_err(OfflineError::from)?;
@@ -280,7 +280,7 @@ impl Pass0<'_> {
             return not("is deleted");
         }
         if inode.flags.intersects(InodeFlags::ENCRYPT | InodeFlags::INLINE_DATA) {
-            return not("is encrypted or holds its data itself");
+            return not("is encrypted or has inline data");
         }
         self.place_of_map(number, inode)
     }
@@ -290,7 +290,7 @@ impl Pass0<'_> {
         let geometry = self.volume.geometry();
         let blocks = inode.size >> geometry.block_bits();
         if blocks < MIN_JOURNAL || blocks > geometry.blocks_count.min(u64::from(u32::MAX)) {
-            return Err(Broken::Because(format!("{blocks} blocks make no journal")));
+            return Err(Broken::Because(format!("invalid size of {blocks} blocks")));
         }
         let map = self.volume.read_map(number, &inode)?;
         let mut runs = BlockRuns::new();
@@ -299,13 +299,11 @@ impl Pass0<'_> {
             let is_there = geometry.contains(extent.start, u64::from(extent.len));
             if !is_next || extent.is_unwritten || !is_there || !runs.push(extent.start, extent.len)
             {
-                return Err(Broken::Because(
-                    "its map has holes or leads off the volume".to_owned(),
-                ));
+                return Err(Broken::Because("block map has holes or invalid blocks".to_owned()));
             }
         }
         if u64::from(runs.blocks_count()) < blocks {
-            return Err(Broken::Because("its map is shorter than its size".to_owned()));
+            return Err(Broken::Because("block map is shorter than the size".to_owned()));
         }
         let block_size = geometry.block_size;
         Ok(FoundJournal { place: JournalLocation { runs, superblock_at: 0, block_size }, inode })

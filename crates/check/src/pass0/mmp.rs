@@ -123,7 +123,7 @@ fn in_use(mmp: &Mmp) -> OpenError {
     let (node, device) = (shown(&mmp.node_name), shown(&mmp.device_name));
     OpenError::InUse(if mmp.sequence == MmpSequence::Fsck {
         format!(
-            "MMP: another check is running on {node}, or was interrupted; when it is certain that none is, clear it with tune -f -E clear_mmp"
+            "MMP: a check is running on {node}, or was interrupted; if none is running, use tune -f -E clear_mmp"
         )
     } else {
         format!("MMP: the volume is in use on {node} (device {device})")

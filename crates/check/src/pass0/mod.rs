@@ -145,7 +145,7 @@ impl<'a> Pass0<'a> {
         let finding = if found.is_checksum_wrong {
             Some(Finding::new(Code::SuperblockChecksum))
         } else if let Some(flaw) = found.primary_flaw {
-            let detail = format!("{flaw}; the backup of group {} is taken", found.group);
+            let detail = format!("{flaw}; using the backup of group {}", found.group);
             Some(Finding::new(Code::SuperblockInvalid).detail(detail))
         } else {
             found.counted

@@ -72,7 +72,7 @@ impl Pass0<'_> {
             let is_witnessed = geometry.has_uninit_groups() && self.verify_desc(group).is_ok();
             if is_other && !is_witnessed && broken.contains(&geometry.desc_place(group).0) {
                 self.state.needs_passes = true;
-                let detail = "beside another, and not as in the backup".to_owned();
+                let detail = "next to another one, and different from the backup".to_owned();
                 let finding = Finding::new(Code::GroupDescInvalid).group(group).detail(detail);
                 let is_accepted = self.should_fix(finding)?;
                 self.set_descriptor(group, is_accepted, |desc| {

@@ -140,7 +140,7 @@ impl Pass0<'_> {
             let flaw = match format.verify(&bytes, at, block) {
                 Err(error) => Some(error.to_string()),
                 Ok(()) if !is_present && !is_empty(&format, &bytes, block) => {
-                    Some("it is not empty, but nothing is to be finished".to_owned())
+                    Some("not empty, but there are no orphans".to_owned())
                 }
                 Ok(()) => None,
             };
@@ -163,20 +163,20 @@ impl Pass0<'_> {
 
     /// The orphan file, and the location of its blocks; or the flaw that makes it invalid.
     fn orphan_blocks(&self, number: InodeNo) -> Result<(Inode, BlocksOfFile), &'static str> {
-        let (_, file) = self.orphan(number).ok_or("there is no such inode in use")?;
+        let (_, file) = self.orphan(number).ok_or("inode not in use")?;
         if file.file_type() != Some(FileType::Regular) || file.links == 0 || file.is_inline() {
-            return Err("it is not a regular file");
+            return Err("not a regular file");
         }
-        let map = self.volume.read_map(number, &file).map_err(|_| "its map is broken")?;
+        let map = self.volume.read_map(number, &file).map_err(|_| "invalid block map")?;
         let mut next = 0;
         for extent in &map.extents {
             if extent.block.0 != next || extent.is_unwritten {
-                return Err("it has a hole");
+                return Err("has a hole");
             }
             next = extent.end().0;
         }
         if next == 0 {
-            return Err("it has no blocks");
+            return Err("has no blocks");
         }
         Ok((file, map.blocks().collect()))
     }

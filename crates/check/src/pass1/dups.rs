@@ -258,7 +258,7 @@ impl Check<'_> {
     fn check_room_for_copies(&self, claims: &BTreeMap<u64, u32>) -> Result<(), CheckError> {
         let (needed, free) = self.room_for_copies(claims);
         if needed > free {
-            let detail = format!("{needed} clusters are needed, {free} are free");
+            let detail = format!("{needed} clusters needed, {free} free");
             self.report(Finding::new(Code::CloneFailed).detail(detail))?;
         }
         Ok(())

@@ -170,7 +170,7 @@ impl Check<'_> {
                 Err(_) => {
                     let has_other_form = bytes.get(ROOT_INFO_LEN) != Some(&INFO_LEN);
                     let code = if has_other_form { Code::HtreeRootInvalid } else { of_root };
-                    index.flaw = Some((code, "the root is none"));
+                    index.flaw = Some((code, "invalid root"));
                 }
             }
         } else if let Ok(node) = format.node(bytes, at, kind) {
@@ -207,7 +207,7 @@ impl Check<'_> {
 
     fn check_index(&self, tree: &Tree, index: &Index) -> Option<(Code, &'static str)> {
         let invalid = |text| Some((Code::HtreeInvalid, text));
-        let Some((root, entries)) = &index.root else { return invalid("there is no root") };
+        let Some((root, entries)) = &index.root else { return invalid("no root") };
         if root.hash_version == HashVersion::SipHash
             && !self.dirs.get(tree.dir).is_some_and(|dir| dir.has(DirFlags::CASEFOLD))
         {
@@ -239,13 +239,13 @@ impl Check<'_> {
                 }
                 if levels > 0 {
                     let Some(below) = index.nodes.get(block) else {
-                        return invalid("a block that should be a node is none");
+                        return invalid("invalid node block");
                     };
                     waiting.push((below, levels - 1, least, most, is_open));
                     continue;
                 }
                 if index.nodes.contains_key(block) {
-                    return invalid("a node stands where a leaf should");
+                    return invalid("node where a leaf is expected");
                 }
                 let Some(leaf) = tree.leaves.get(*block as usize) else { continue };
                 let (min, max) = (leaf.least.load(Relaxed), leaf.most.load(Relaxed));

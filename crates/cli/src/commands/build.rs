@@ -14,7 +14,7 @@ use extant::rooms::image::source::{
 };
 use extant::rooms::storage::{Access, DeviceUrl, open, stat_host};
 
-use super::mkfs::Format;
+use super::format::Format;
 use crate::failure::Failure;
 use crate::progress::Progress as Bar;
 use crate::say;
@@ -37,8 +37,8 @@ pub(crate) struct Args {
     size: String,
     #[command(flatten)]
     format: Format,
-    /// Owner and group of every file, as numbers
-    #[arg(long, value_name = "UID:GID", conflicts_with = "map_owner")]
+    /// Owner and group of every file, as numbers or root; UID alone is the group too
+    #[arg(long, value_name = "UID[:GID]", conflicts_with = "map_owner")]
     owner: Option<String>,
     /// Map COUNT users (u:), groups (g:) or both (b:) from FROM on to TO; may be repeated
     #[arg(long, value_name = "[u:|g:|b:]FROM:TO[:COUNT]")]
@@ -79,7 +79,7 @@ impl Args {
         let options = self.options(epoch)?;
         self.check_output()?;
         if let Some(warning) = options.format.label_warning() {
-            session.remark(warning)?;
+            session.warn(warning)?;
         }
         let sources = self.sources.iter().map(|source| Source::of(source));
         let sources: Vec<Source> = sources.collect::<Result<_, _>>().map_err(Failure::new)?;
@@ -101,7 +101,7 @@ impl Args {
             build(&options, &tree, &|at: Progress| bar.at(at.done)).map_err(Failure::new)?;
         drop(bar);
         for warning in &report.warnings {
-            session.remark(format_args!("warning: {warning}"))?;
+            session.warn(format_args!("warning: {warning}"))?;
         }
         if self.json {
             return session.out.json(&Shown::of(&report));
@@ -147,7 +147,7 @@ impl Args {
     fn check_output(&self) -> Result<(), Failure> {
         if self.output.as_os_str() == "-" {
             return Err(Failure::usage(
-                "-o -: an image cannot go to standard output; ./- names a file",
+                "-o -: cannot write an image to standard output (use ./- for a file)",
             ));
         }
         let there = std::fs::metadata(&self.output);
@@ -159,8 +159,8 @@ impl Args {
             return Ok(());
         }
         let found = probe(&device, 0).map_err(Failure::new)?;
-        let found = found.unwrap_or_else(|| "what is no file system".to_owned());
-        Err(Failure::at(&self.output, format_args!("it contains {found}; -F replaces it")))
+        let found = found.unwrap_or_else(|| "unknown data".to_owned());
+        Err(Failure::at(&self.output, format_args!("contains {found} (use -F to overwrite)")))
     }
 
     fn owners(&self) -> Result<Owners, Failure> {
@@ -177,7 +177,7 @@ impl Args {
     }
 }
 
-/// Unpacked archives go beside the image; what lies beside a device is no disk.
+/// Unpacked archives are stored next to the image; the directory of a device file is not on a disk.
 fn spool(output: &Path) -> PathBuf {
     let is_special = |metadata: std::fs::Metadata| !metadata.is_file();
     if is_part(output) || std::fs::metadata(output).is_ok_and(is_special) {
@@ -239,7 +239,9 @@ pub(crate) fn populate(
         };
         if let Some(found) = probe(&looked_at.device, 0).map_err(Failure::new)? {
             let output = output.display();
-            return Err(Failure::new(format_args!("{output} contains {found}; -F overwrites it")));
+            return Err(Failure::new(format_args!(
+                "{output} contains {found} (use -F to overwrite)"
+            )));
         }
     }
     let is_quiet = format.quiet;
@@ -267,7 +269,7 @@ pub(crate) fn populate(
     };
     let report = build(&options, &tree, &|_| ()).map_err(Failure::new)?;
     for warning in &report.warnings {
-        session.remark(format_args!("warning: {warning}"))?;
+        session.warn(format_args!("warning: {warning}"))?;
     }
     if is_quiet { Ok(()) } else { tell(&output, &report, session) }
 }

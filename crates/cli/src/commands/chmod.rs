@@ -6,11 +6,11 @@ use std::path::Path;
 use extant::Metadata;
 use extant::rooms::reader::Error as Cause;
 
-use crate::editor::{Edited, In, Opening, edit_each, umask};
 use crate::failure::Failure;
-use crate::inside::inside_of;
+use crate::image_path::image_paths;
 use crate::mode::ModeChange;
 use crate::session::Session;
+use crate::writable_image::{In, OpenArgs, WritableImage, edit_each, umask};
 
 /// Change file modes
 ///
@@ -30,15 +30,15 @@ pub(crate) struct Args {
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     files: Vec<OsString>,
     #[command(flatten)]
-    opening: Opening,
+    open_args: OpenArgs,
 }
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let mode = ModeChange::parse(&self.mode)?;
         let umask = umask();
-        let files = inside_of(self.image.as_deref(), &self.files)?;
-        edit_each(&files, self.opening, session, |image, path, session| {
+        let files = image_paths(self.image.as_deref(), &self.files)?;
+        edit_each(&files, self.open_args, session, |image, path, session| {
             let change = |path: &Path, found: &Metadata| {
                 if found.is_symlink() {
                     return Ok(());
@@ -74,7 +74,7 @@ pub(crate) struct ChownArgs {
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     files: Vec<OsString>,
     #[command(flatten)]
-    opening: Opening,
+    open_args: OpenArgs,
 }
 
 impl ChownArgs {
@@ -84,10 +84,10 @@ impl ChownArgs {
             None => (&self.owner[..], ""),
         };
         if user.is_empty() && group.is_empty() {
-            return Err(Failure::usage(format_args!("{}: no owner", self.owner)));
+            return Err(Failure::usage(format_args!("invalid owner: '{}'", self.owner)));
         }
-        let files = inside_of(self.image.as_deref(), &self.files)?;
-        edit_each(&files, self.opening, session, |image, path, session| {
+        let files = image_paths(self.image.as_deref(), &self.files)?;
+        edit_each(&files, self.open_args, session, |image, path, session| {
             let uid = number(image, "/etc/passwd", user)?;
             let gid = number(image, "/etc/group", group)?;
             let change =
@@ -106,23 +106,29 @@ impl ChownArgs {
 
 /// The number of a user or group, by number or by a name that a file of the image knows; `None` for
 /// no name.
-fn number(image: &Edited, file: &str, name: &str) -> Result<Option<u32>, Failure> {
+fn number(image: &WritableImage, file: &str, name: &str) -> Result<Option<u32>, Failure> {
     if name.is_empty() {
         return Ok(None);
     }
     match name.parse() {
         // System calls take it for no number.
-        Ok(u32::MAX) => return Err(Failure::usage(format_args!("{name}: nobody has this number"))),
+        Ok(u32::MAX) => {
+            return Err(Failure::usage(format_args!("invalid user or group ID: {name}")));
+        }
         Ok(number) => return Ok(Some(number)),
         Err(_) if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) => {
-            return Err(Failure::usage(format_args!("{name}: no number of an owner")));
+            return Err(Failure::usage(format_args!("invalid user or group ID: {name}")));
         }
+        // Whatever the image says, as for chown(1) and the kernel.
+        Err(_) if name == "root" => return Ok(Some(0)),
+        // Whatever the image says, as for chown(1) and the kernel.
+        Err(_) if name == "root" => return Ok(Some(0)),
         Err(_) => {}
     }
     let what = if file == "/etc/passwd" { "user" } else { "group" };
     let unknown = || {
-        let why = format_args!("unknown {what} {name}: no number, and not in this file");
-        image.failure(Path::new(file), why)
+        let file = image.place(Path::new(file));
+        Failure::new(format_args!("unknown {what} '{name}': not a number and not found in {file}"))
     };
     let text = match image.fs.read(file) {
         Err(error) if matches!(error.cause(), Cause::NotFound) => return Err(unknown()),
@@ -139,7 +145,7 @@ fn number(image: &Edited, file: &str, name: &str) -> Result<Option<u32>, Failure
 /// Runs `change` for a file and, when it is a directory, for all below it. One that fails does not
 /// stop the next.
 fn each_below(
-    image: &Edited,
+    image: &WritableImage,
     path: &Path,
     session: &mut Session,
     change: impl Fn(&Path, &Metadata) -> Result<(), Failure>,
@@ -149,7 +155,7 @@ fn each_below(
     let mut waiting = vec![(path.to_owned(), found)];
     while let Some((path, found)) = waiting.pop() {
         if let Err(failure) = change(&path, &found) {
-            session.complain(failure)?;
+            session.error(failure)?;
         }
         // A damaged volume may hold loops.
         if !found.is_dir() || !seen.insert(found.inode()) {
@@ -159,7 +165,7 @@ fn each_below(
             let outcome = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?)));
             match outcome.within(image) {
                 Ok(next) => waiting.push(next),
-                Err(failure) => session.complain(failure)?,
+                Err(failure) => session.error(failure)?,
             }
         }
     }

@@ -13,10 +13,10 @@ use extant::rooms::image::export::{Options, Summary, export};
 use extant::rooms::reader::{Follow, LoadedInode};
 
 use crate::failure::{At, Failure};
-use crate::inside::Inside;
+use crate::image_path::ImagePath;
+use crate::output_file::OutputFile;
 use crate::reader::Image;
 use crate::session::Session;
-use crate::target::Target;
 
 /// Write the files as a tar archive
 ///
@@ -57,9 +57,9 @@ impl Args {
     }
 
     fn write_to_stdout(&self, session: &mut Session) -> Result<(), Failure> {
-        let inside = Inside::parse(&self.image)?;
+        let inside = ImagePath::parse(&self.image)?;
         if session.out.is_terminal() {
-            return Err(Failure::usage("an archive is not for a terminal: name a file with -o"));
+            return Err(Failure::usage("refusing to write an archive to a terminal (use -o FILE)"));
         }
         let image = Image::open_restricted(&inside, self.no_sandbox)?;
         let path = inside.path.as_bytes();
@@ -70,8 +70,8 @@ impl Args {
 
     /// A process of its own reads the image: this one must still give the archive its name.
     fn write_to(&self, output: &Path, session: &mut Session) -> Result<(), Failure> {
-        Inside::parse(&self.image)?.refuse_as_output(output)?;
-        let target = Target::create(output)?;
+        ImagePath::parse(&self.image)?.refuse_as_output(output)?;
+        let target = OutputFile::create(output)?;
         session.out.flush()?;
         let mut writer = Command::new("/proc/self/exe");
         writer.arg0("extant").args(["export", "--writes-for-another"]);
@@ -83,7 +83,7 @@ impl Args {
         match writer.status().at("/proc/self/exe")?.code() {
             Some(0) => target.keep(),
             Some(1) => target.keep().and(Err(Failure::silent(1))),
-            // What is wrong was told.
+            // The errors have been printed.
             _ => Err(Failure::silent(1)),
         }
     }
@@ -110,8 +110,8 @@ fn write_archive(
         let place = [root, &problem.path].concat();
         let failure = image.failure(&place, &problem.what);
         let outcome = match problem.is_loss {
-            true => session.complain(failure),
-            false => session.remark(failure),
+            true => session.error(failure),
+            false => session.warn(failure),
         };
         told = std::mem::replace(&mut told, Ok(())).and(outcome);
     });

@@ -82,7 +82,7 @@ const TESTS: [&str; 16] = [
     "empty", "mindepth", "maxdepth", "print0", "ls",
 ];
 
-/// Whether a test of find(1) may be called so: one that is not known is told of by its whole name.
+/// Whether a test of find(1) may have this name; an unknown one is reported by its whole name.
 fn is_word(test: &str) -> bool {
     test.len() > 1 && test.bytes().all(|byte| byte.is_ascii_lowercase())
 }
@@ -148,15 +148,17 @@ impl<'a> Tests<'a> {
         let number = |test: &str, text: &Option<String>| match text {
             Some(text) => Number::parse(text)
                 .map(Some)
-                .ok_or_else(|| Failure::usage(format_args!("-{test} {text}: no number"))),
+                .ok_or_else(|| Failure::usage(format_args!("-{test}: invalid number '{text}'"))),
             None => Ok(None),
         };
         let sizes = args.size.iter().map(|text| {
-            Size::parse(text).ok_or_else(|| Failure::usage(format_args!("-size {text}: no size")))
+            Size::parse(text)
+                .ok_or_else(|| Failure::usage(format_args!("-size: invalid size '{text}'")))
         });
         let perm = args.perm.as_deref().map(|text| {
-            Permissions::parse(text)
-                .ok_or_else(|| Failure::usage(format_args!("-perm {text}: no octal mode")))
+            Permissions::parse(text).ok_or_else(|| {
+                Failure::usage(format_args!("-perm: invalid mode '{text}' (expected octal)"))
+            })
         });
         Ok(Self {
             args,
@@ -194,7 +196,7 @@ impl<'a> Tests<'a> {
         match file.file_type() {
             FileType::Regular => file.size == 0,
             FileType::Directory => {
-                // What cannot be read is told of when the walk goes in.
+                // The walk reports a directory that cannot be read.
                 let (names, failure) = image.names(file.number, &walked.path);
                 names.is_empty() && failure.is_none()
             }
@@ -214,7 +216,9 @@ fn parse_types(text: &str) -> Result<Vec<FileType>, Failure> {
             "c" => Ok(FileType::CharDevice),
             "p" => Ok(FileType::Fifo),
             "s" => Ok(FileType::Socket),
-            _ => Err(Failure::usage(format_args!("-type {letter}: no type of f d l b c p s"))),
+            _ => Err(Failure::usage(format_args!(
+                "-type: unknown type '{letter}' (expected b, c, d, f, l, p or s)"
+            ))),
         })
         .collect()
 }

@@ -15,7 +15,7 @@ use crate::reader::Image;
 use crate::say;
 use crate::session::Session;
 
-/// What FIEMAP may say of an extent, as far as it applies to an image.
+/// Flags of FIEMAP for an extent, as far as they apply to an image.
 const FLAGS: [&str; 5] = ["last", "unwritten", "not_aligned", "inline", "merged"];
 
 /// Show the extents of files, as filefrag does
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// Print version; twice: the flags of extents, too
     #[arg(short = 'V', action = clap::ArgAction::Count)]
     version: u8,
-    /// Refused: FIBMAP asks a kernel, and there is none behind an image
+    /// Refused: FIBMAP needs a mounted file system
     #[arg(short = 'B', hide = true)]
     fibmap: bool,
     /// Refused: the kernel's cache of extents
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     operands: Operands,
 }
 
-/// The command line with `-b4096` as `-b=4096`: a word behind `-b` is never its number.
+/// The command line with `-b4096` as `-b=4096`: a word after `-b` is never its number.
 pub(crate) fn with_equals(arguments: Vec<OsString>) -> Vec<OsString> {
     let number = |argument: OsString| match argument.to_str().and_then(|it| it.strip_prefix("-b")) {
         Some(digits) if digits.starts_with(|it: char| it.is_ascii_digit()) => {
@@ -83,10 +83,10 @@ fn unit_of(text: &str) -> Result<u64, String> {
     };
     let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
     let allowed = bytes.filter(|bytes| (1..=1 << 30).contains(bytes));
-    allowed.ok_or_else(|| "1 to 1G bytes are possible".to_owned())
+    allowed.ok_or_else(|| "invalid block size (expected 1 to 1G)".to_owned())
 }
 
-/// What is shown of a file.
+/// Output for a file.
 #[derive(Serialize)]
 struct JsonFile {
     path: JsonName,
@@ -110,9 +110,9 @@ impl Args {
             return Ok(());
         }
         let refused = [
-            (self.fibmap, "-B: FIBMAP asks a kernel, and an image is read without one"),
-            (self.show_cache, "-E: an image has no kernel's cache of extents"),
-            (self.preload_cache, "-P: an image has no kernel's cache of extents"),
+            (self.fibmap, "-B: not supported: FIBMAP needs a mounted file system"),
+            (self.show_cache, "-E: not supported: there is no extent status cache"),
+            (self.preload_cache, "-P: not supported: there is no extent status cache"),
         ];
         if let Some((_, why)) = refused.iter().find(|(is_asked, _)| *is_asked) {
             return Err(Failure::new(why));
@@ -129,7 +129,7 @@ impl Args {
         self.operands.each(session, |image, path, session| {
             let file = image.resolve(path, Follow::Yes)?;
             if !matches!(file.file_type(), FileType::Regular | FileType::Directory) {
-                return Err(image.failure(path, "neither a file nor a directory"));
+                return Err(image.failure(path, "not a regular file or directory"));
             }
             let unit = match (self.kilobytes, self.block_size) {
                 (true, _) => 1024,

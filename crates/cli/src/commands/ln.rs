@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::editor::{Edited, In, Opening, edit_each, one_image};
 use crate::failure::Failure;
-use crate::inside::inside_of;
+use crate::image_path::image_paths;
 use crate::session::Session;
+use crate::writable_image::{In, OpenArgs, WritableImage, edit_each, one_image};
 
 /// Make hard and symbolic links
 ///
@@ -29,30 +29,30 @@ pub(crate) struct Args {
     #[arg(value_name = "NAME")]
     name: OsString,
     #[command(flatten)]
-    opening: Opening,
+    open_args: OpenArgs,
 }
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        let names = inside_of(self.image.as_deref(), std::slice::from_ref(&self.name))?;
+        let names = image_paths(self.image.as_deref(), std::slice::from_ref(&self.name))?;
         let target = if self.symbolic {
             self.target.clone()
         } else {
-            let target = inside_of(self.image.as_deref(), std::slice::from_ref(&self.target))?;
+            let target = image_paths(self.image.as_deref(), std::slice::from_ref(&self.target))?;
             one_image(&target[0], &names[0])?.0.to_owned()
         };
-        edit_each(&names, self.opening, session, |image, name, _| {
+        edit_each(&names, self.open_args, session, |image, name, _| {
             self.link(image, Path::new(&target), name)
         })
     }
 
-    fn link(&self, image: &Edited, target: &Path, name: &Path) -> Result<(), Failure> {
+    fn link(&self, image: &WritableImage, target: &Path, name: &Path) -> Result<(), Failure> {
         let name = below_directory(image, name, target)?;
         if self.force && image.fs.symlink_metadata(&name).is_ok_and(|found| !found.is_dir()) {
             let same =
                 |path: &Path| image.fs.symlink_metadata(path).map(|found| found.inode()).ok();
             if !self.symbolic && same(target) == same(&name) {
-                return Err(image.failure(&name, "the name is one of the file already"));
+                return Err(image.failure(&name, "source and target are the same file"));
             }
             image.fs.remove_file(&name).within(image)?;
         }
@@ -60,7 +60,7 @@ impl Args {
             image.fs.symlink(target, &name).within(image)
         } else {
             if image.fs.symlink_metadata(target).within(image)?.is_dir() {
-                return Err(image.failure(target, "is a directory, which has one name only"));
+                return Err(image.failure(target, "hard link not allowed for directory"));
             }
             image.fs.hard_link(target, &name).within(image)
         }
@@ -68,7 +68,11 @@ impl Args {
 }
 
 /// A name, or where it is a directory that is there, the name that `of` ends in in that directory.
-pub(super) fn below_directory(image: &Edited, name: &Path, of: &Path) -> Result<PathBuf, Failure> {
+pub(super) fn below_directory(
+    image: &WritableImage,
+    name: &Path,
+    of: &Path,
+) -> Result<PathBuf, Failure> {
     let is_dir = image.fs.metadata(name).is_ok_and(|found| found.is_dir());
     if !is_dir {
         if !image.fs.symlink_metadata(of).is_ok_and(|found| found.is_dir()) {
@@ -76,6 +80,6 @@ pub(super) fn below_directory(image: &Edited, name: &Path, of: &Path) -> Result<
         }
         return Ok(name.to_owned());
     }
-    let last = of.file_name().ok_or_else(|| image.failure(of, "a path without a name"))?;
+    let last = of.file_name().ok_or_else(|| image.failure(of, "path has no file name"))?;
     Ok(name.join(last))
 }

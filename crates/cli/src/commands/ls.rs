@@ -133,7 +133,7 @@ impl Args {
         self.all || self.almost_all || !name.starts_with(b".")
     }
 
-    /// What a directory holds, in the order asked for.
+    /// Entries of a directory, in the requested order.
     fn list(
         &self,
         image: &Image,
@@ -143,7 +143,7 @@ impl Args {
     ) -> Result<Vec<Listed>, Failure> {
         let (names, failure) = image.names(dir.number, path);
         if let Some(failure) = failure {
-            session.complain(failure)?;
+            session.error(failure)?;
         }
         let mut listed = Vec::new();
         if self.all {
@@ -153,7 +153,7 @@ impl Args {
                     Ok(file) => {
                         listed.push(Listed { name: name.into(), path: join(path, name), file })
                     }
-                    Err(error) => session.complain(image.failure(&join(path, name), error))?,
+                    Err(error) => session.error(image.failure(&join(path, name), error))?,
                 }
             }
         }
@@ -161,7 +161,7 @@ impl Args {
             let path = join(path, &name.name);
             match image.volume.inode(name.inode) {
                 Ok(file) => listed.push(Listed { name: name.name, path, file }),
-                Err(error) => session.complain(image.failure(&path, error))?,
+                Err(error) => session.error(image.failure(&path, error))?,
             }
         }
         if self.by_time {
@@ -252,7 +252,7 @@ impl Args {
                         session.out.bytes(b" -> ")?;
                         session.out.name(&target)?;
                     }
-                    Err(error) => session.complain(image.failure(&it.path, error))?,
+                    Err(error) => session.error(image.failure(&it.path, error))?,
                 }
             }
             session.out.bytes(b"\n")?;
@@ -261,7 +261,7 @@ impl Args {
     }
 }
 
-/// What the terminal says of itself, or 80.
+/// Columns of the terminal, or 80.
 fn terminal_width() -> usize {
     std::env::var("COLUMNS")
         .ok()

@@ -40,13 +40,10 @@ impl Args {
 
 /// How every command ends, in addition to what the table says.
 const EXIT_STATUS: [(&str, &str); 4] = [
-    ("0", "Everything was done."),
-    ("1", "Something failed; standard error says what and where."),
-    (
-        "2",
-        "The command line means nothing. mkfs, and commands called by a twin's name, exit with 1.",
-    ),
-    ("141", "The reader of standard output went away."),
+    ("0", "Success."),
+    ("1", "An error, reported on standard error."),
+    ("2", "A usage error. mkfs, and commands called by their names in e2fsprogs, exit with 1."),
+    ("141", "The reader of standard output closed it."),
 ];
 
 fn page(command: Command) -> Result<Vec<u8>, Failure> {
@@ -76,7 +73,7 @@ fn page(command: Command) -> Result<Vec<u8>, Failure> {
     if let Some(notes) = notes {
         page.extend(b".SH NOTES\n");
         for line in notes.lines() {
-            // What begins with a dot would be a request.
+            // A line that begins with a dot would be a request.
             let dot = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
             let line = line.replace('\\', "\\\\").replace('-', "\\-");
             page.extend(format!("{dot}{line}\n").bytes());

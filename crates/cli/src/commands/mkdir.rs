@@ -5,11 +5,11 @@ use std::path::Path;
 use extant::rooms::reader::Error as Cause;
 
 use super::Operands;
-use crate::editor::{Edited, In, Opening};
 use crate::failure::Failure;
 use crate::mode::ModeChange;
 use crate::say;
 use crate::session::Session;
+use crate::writable_image::{In, OpenArgs, WritableImage};
 
 /// Make directories
 #[derive(Debug, clap::Args)]
@@ -26,20 +26,20 @@ pub(crate) struct Args {
     #[command(flatten)]
     operands: Operands,
     #[command(flatten)]
-    opening: Opening,
+    open_args: OpenArgs,
 }
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let mode = self.mode.as_deref().map(ModeChange::parse).transpose()?;
-        self.operands.edit_each(self.opening, session, |image, path, session| {
+        self.operands.edit_each(self.open_args, session, |image, path, session| {
             self.make(image, path, mode.as_ref(), session)
         })
     }
 
     fn make(
         &self,
-        image: &Edited,
+        image: &WritableImage,
         path: &Path,
         mode: Option<&ModeChange>,
         session: &mut Session,
@@ -54,7 +54,7 @@ impl Args {
         }
         match image.fs.create_dir(path) {
             Err(error) if self.parents && matches!(error.cause(), Cause::Exists) => {
-                return Err(image.failure(path, "something else has the name"));
+                return Err(image.failure(path, "file exists"));
             }
             outcome => outcome.within(image)?,
         }

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 
 use extant::rooms::ondisk::inode::{DeviceNumber, FileType};
 
-use crate::editor::{In, Opening, edit_each, umask};
 use crate::failure::Failure;
-use crate::inside::inside_of;
+use crate::image_path::image_paths;
 use crate::mode::ModeChange;
 use crate::session::Session;
+use crate::writable_image::{In, OpenArgs, edit_each, umask};
 
 /// Make device files, named pipes and sockets
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[arg(value_name = "MINOR")]
     minor: Option<u32>,
     #[command(flatten)]
-    opening: Opening,
+    open_args: OpenArgs,
 }
 
 impl Args {
@@ -42,21 +42,27 @@ impl Args {
             "c" | "u" => FileType::CharDevice,
             "p" => FileType::Fifo,
             "s" => FileType::Socket,
-            other => return Err(Failure::usage(format_args!("{other}: not a type of file"))),
+            other => return Err(Failure::usage(format_args!("invalid device type: '{other}'"))),
         };
         let is_device = matches!(file_type, FileType::BlockDevice | FileType::CharDevice);
         let device = match (self.major, self.minor) {
             (Some(major), Some(minor)) if is_device => DeviceNumber { major, minor },
             (None, None) if !is_device => DeviceNumber::default(),
-            _ if is_device => return Err(Failure::usage("a device file has two numbers")),
-            _ => return Err(Failure::usage("only device files have numbers")),
+            _ if is_device => {
+                return Err(Failure::usage("major and minor device numbers are required"));
+            }
+            _ => {
+                return Err(Failure::usage(
+                    "only device files have major and minor device numbers",
+                ));
+            }
         };
         let permissions = match &self.mode {
             Some(mode) => ModeChange::parse(mode)?.applied(0o666, false, umask()),
             None => 0o666 & !umask(),
         };
-        let names = inside_of(self.image.as_deref(), std::slice::from_ref(&self.name))?;
-        edit_each(&names, self.opening, session, |image, path, _| {
+        let names = image_paths(self.image.as_deref(), std::slice::from_ref(&self.name))?;
+        edit_each(&names, self.open_args, session, |image, path, _| {
             image.fs.create_node(path, file_type, permissions, device).within(image)?;
             // The umask has no part in a mode that is spelled out.
             match self.mode {

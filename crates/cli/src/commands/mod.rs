@@ -7,6 +7,7 @@ pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod export;
 pub(crate) mod find;
+pub(crate) mod format;
 pub(crate) mod frag;
 pub(crate) mod fsck;
 pub(crate) mod info;

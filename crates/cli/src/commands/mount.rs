@@ -16,13 +16,14 @@ use extant::rooms::mount::{MountOptions, MountRequest, Reports, parse_options, s
 use extant::rooms::storage::crypt::KeySource;
 use extant::rooms::storage::{DeviceUrl, stat_host};
 
+use crate::err_line;
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::waiting::Waiting;
 
-/// What mount(8) takes for a mount that failed.
+/// Exit code of mount(8) for a mount that failed.
 const MOUNT_FAILED: u8 = 32;
-/// What the process outside says to the command that waits, when the volume is mounted.
+/// Message from the supervisor to the waiting command when the volume is mounted.
 const READY: &str = "ready";
 /// The type that mount(8) hands on.
 pub(super) const FS_TYPE: &str = "fuse.extant";
@@ -47,7 +48,7 @@ pub(crate) struct Args {
     no_sandbox: bool,
     #[command(flatten)]
     waiting: Waiting,
-    /// What this process is to do for another one of the same command
+    /// Role of this process for another one of the same command
     #[arg(long, value_enum, hide = true)]
     role: Option<Role>,
     /// A descriptor that the key is read from
@@ -69,8 +70,8 @@ enum Role {
 
 /// Mount a volume over FUSE, as mount(8) calls its helpers
 #[derive(Debug, clap::Args)]
-pub(crate) struct TwinArgs {
-    /// What is mounted
+pub(crate) struct CompatArgs {
+    /// Image to mount
     #[arg(value_name = "IMAGE")]
     image: OsString,
     /// Where
@@ -99,7 +100,7 @@ pub(crate) struct TwinArgs {
     fs_type: Option<String>,
 }
 
-impl TwinArgs {
+impl CompatArgs {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         if self.sloppy {
             return Err(Failure::new("-s is not supported"));
@@ -108,7 +109,7 @@ impl TwinArgs {
             return Err(Failure::new("-N is not supported"));
         }
         if self.fs_type.as_deref().is_some_and(|fs_type| fs_type != FS_TYPE) {
-            return Err(Failure::new(format_args!("-t: the type is {FS_TYPE}")));
+            return Err(Failure::new(format_args!("-t: unknown type (expected {FS_TYPE})")));
         }
         if self.fake {
             return parse_options(self.options.iter().map(String::as_str))
@@ -129,7 +130,7 @@ impl TwinArgs {
         };
         args.run(session).map_err(|failure| failure.with_code(MOUNT_FAILED))?;
         if self.verbose {
-            session.remark(told)?;
+            session.warn(told)?;
         }
         Ok(())
     }
@@ -143,7 +144,7 @@ impl Args {
         if self.role.is_none() {
             for option in &options.removed {
                 // As the kernel says it.
-                eprintln!("extant mount: ignoring removed {option} option");
+                err_line!("extant mount: ignoring removed {option} option");
             }
         }
         self.point = extant::rooms::mount::canonical_point(&self.point).map_err(Failure::new)?;
@@ -167,7 +168,7 @@ impl Args {
     /// In the background there is no terminal, and the server's standard input is not the caller's:
     /// a key that comes from one of them is handed on by a descriptor.
     fn hand_key_on(&mut self) -> Result<Option<OwnedFd>, Failure> {
-        // What is wrong with a name the server tells.
+        // The server reports errors in a name.
         let Ok(url) = DeviceUrl::parse(&self.image, extant::schemes(), stat_host) else {
             return Ok(None);
         };
@@ -246,7 +247,7 @@ impl Args {
             if reports == Reports::SystemLog
                 && let Err(error) = detach_from_caller()
             {
-                eprintln!("extant mount: {error}");
+                err_line!("extant mount: {error}");
             }
         };
         match supervise(&mut self.again("server"), &self.point, reports, ready) {

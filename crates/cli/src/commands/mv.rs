@@ -6,11 +6,11 @@ use std::path::Path;
 use extant::rooms::engine::RenameFlags;
 
 use super::ln::below_directory;
-use crate::editor::{Edited, In, Opening, edit_each, one_image};
 use crate::failure::Failure;
-use crate::inside::inside_of;
+use crate::image_path::image_paths;
 use crate::say;
 use crate::session::Session;
+use crate::writable_image::{In, OpenArgs, WritableImage, edit_each, one_image};
 
 /// Move and rename files
 ///
@@ -36,33 +36,33 @@ pub(crate) struct Args {
     #[arg(value_name = "TARGET")]
     target: OsString,
     #[command(flatten)]
-    opening: Opening,
+    open_args: OpenArgs,
 }
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        let sources = inside_of(self.image.as_deref(), &self.sources)?;
-        let target = inside_of(self.image.as_deref(), std::slice::from_ref(&self.target))?;
+        let sources = image_paths(self.image.as_deref(), &self.sources)?;
+        let target = image_paths(self.image.as_deref(), std::slice::from_ref(&self.target))?;
         for source in &sources {
             one_image(source, &target[0])?;
         }
         let target = Path::new(&target[0].path);
         let several = sources.len() > 1;
-        edit_each(&sources, self.opening, session, |image, source, session| {
+        edit_each(&sources, self.open_args, session, |image, source, session| {
             self.rename(image, source, target, several, session)
         })
     }
 
     fn rename(
         &self,
-        image: &Edited,
+        image: &WritableImage,
         source: &Path,
         target: &Path,
         several: bool,
         session: &mut Session,
     ) -> Result<(), Failure> {
         if several && !image.fs.metadata(target).is_ok_and(|found| found.is_dir()) {
-            return Err(image.failure(target, "not a directory, and there are several sources"));
+            return Err(image.failure(target, "target is not a directory"));
         }
         let name = match self.no_target_directory && !several {
             true => target.to_owned(),

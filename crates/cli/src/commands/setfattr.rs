@@ -7,12 +7,12 @@ use extant::rooms::engine::XattrSet;
 use extant::rooms::reader::{Follow, VolumeRead};
 
 use super::Operands;
-use crate::editor::{In, Opening, edit_each};
 use crate::failure::Failure;
-use crate::inside::inside_of;
+use crate::image_path::image_paths;
 use crate::output::printable;
 use crate::say;
 use crate::session::Session;
+use crate::writable_image::{In, OpenArgs, edit_each};
 
 /// Set and remove extended attributes
 ///
@@ -36,16 +36,16 @@ pub(crate) struct Args {
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     files: Vec<OsString>,
     #[command(flatten)]
-    opening: Opening,
+    open_args: OpenArgs,
 }
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let value = self.value.as_deref().map(OsStrExt::as_bytes).unwrap_or_default();
         let value = decoded(value)
-            .ok_or_else(|| Failure::usage(format_args!("{}: not a value", printable(value))))?;
-        let files = inside_of(self.image.as_deref(), &self.files)?;
-        edit_each(&files, self.opening, session, |image, path, _| {
+            .ok_or_else(|| Failure::usage(format_args!("invalid value: '{}'", printable(value))))?;
+        let files = image_paths(self.image.as_deref(), &self.files)?;
+        edit_each(&files, self.open_args, session, |image, path, _| {
             match (&self.name, &self.remove) {
                 (Some(name), _) => {
                     image.fs.set_xattr(path, name, &value, XattrSet::Any).within(image)

@@ -7,11 +7,11 @@ use std::time::SystemTime;
 use extant::OpenOptions;
 use extant::rooms::reader::Error as Cause;
 
-use crate::editor::{Edited, In, Opening, edit_each};
 use crate::failure::Failure;
-use crate::inside::inside_of;
+use crate::image_path::image_paths;
 use crate::session::Session;
 use crate::time;
+use crate::writable_image::{In, OpenArgs, WritableImage, edit_each};
 
 /// Change file times, or make empty files
 ///
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     files: Vec<OsString>,
     #[command(flatten)]
-    opening: Opening,
+    open_args: OpenArgs,
 }
 
 impl Args {
@@ -46,15 +46,15 @@ impl Args {
             Some(text) => {
                 let moment = time::parse(text)
                     .and_then(|(seconds, nanoseconds)| time::moment(seconds, nanoseconds));
-                moment.ok_or_else(|| Failure::usage(format_args!("{text}: not a time")))?
+                moment.ok_or_else(|| Failure::usage(format_args!("invalid date '{text}'")))?
             }
             None => time::now()?,
         };
-        let files = inside_of(self.image.as_deref(), &self.files)?;
-        edit_each(&files, self.opening, session, |image, path, _| self.touch(image, path, moment))
+        let files = image_paths(self.image.as_deref(), &self.files)?;
+        edit_each(&files, self.open_args, session, |image, path, _| self.touch(image, path, moment))
     }
 
-    fn touch(&self, image: &Edited, path: &Path, moment: SystemTime) -> Result<(), Failure> {
+    fn touch(&self, image: &WritableImage, path: &Path, moment: SystemTime) -> Result<(), Failure> {
         let is_missing = match image.fs.symlink_metadata(path) {
             Err(error) => matches!(error.cause(), Cause::NotFound),
             Ok(_) => false,

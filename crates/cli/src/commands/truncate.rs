@@ -6,10 +6,10 @@ use std::path::Path;
 use extant::OpenOptions;
 use extant::rooms::device::{ByteSize, SizeGrammar};
 
-use crate::editor::{Edited, In, Opening, edit_each};
 use crate::failure::Failure;
-use crate::inside::inside_of;
+use crate::image_path::image_paths;
 use crate::session::Session;
+use crate::writable_image::{In, OpenArgs, WritableImage, edit_each};
 
 /// Shrink or extend files
 ///
@@ -30,10 +30,10 @@ pub(crate) struct Args {
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     files: Vec<OsString>,
     #[command(flatten)]
-    opening: Opening,
+    open_args: OpenArgs,
 }
 
-/// What a size on the command line asks for.
+/// A size on the command line.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Wanted {
     Exactly(u64),
@@ -45,7 +45,7 @@ enum Wanted {
 
 impl Wanted {
     fn parse(text: &str) -> Result<Self, Failure> {
-        let refused = || Failure::usage(format_args!("{text}: not a size"));
+        let refused = || Failure::usage(format_args!("invalid size: '{text}'"));
         let (make, number): (fn(u64) -> Self, &str) = match text.as_bytes().first() {
             Some(b'+') => (Self::Longer, &text[1..]),
             Some(b'-') => (Self::Shorter, &text[1..]),
@@ -71,11 +71,13 @@ impl Wanted {
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let wanted = Wanted::parse(&self.size)?;
-        let files = inside_of(self.image.as_deref(), &self.files)?;
-        edit_each(&files, self.opening, session, |image, path, _| self.resize(image, path, wanted))
+        let files = image_paths(self.image.as_deref(), &self.files)?;
+        edit_each(&files, self.open_args, session, |image, path, _| {
+            self.resize(image, path, wanted)
+        })
     }
 
-    fn resize(&self, image: &Edited, path: &Path, wanted: Wanted) -> Result<(), Failure> {
+    fn resize(&self, image: &WritableImage, path: &Path, wanted: Wanted) -> Result<(), Failure> {
         if self.no_create && !image.fs.exists(path).within(image)? {
             return Ok(());
         }

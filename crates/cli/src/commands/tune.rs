@@ -115,16 +115,16 @@ impl Args {
             return Ok(());
         }
         let Some(image) = self.image.as_deref() else {
-            return Err(Failure::new("an image is needed").with_code(1));
+            return Err(Failure::new("missing operand: image").with_code(1));
         };
-        if session.as_twin {
-            session.remark(format_args!("extant {}", env!("CARGO_PKG_VERSION")))?;
+        if session.is_compat {
+            session.warn(format_args!("extant {}", env!("CARGO_PKG_VERSION")))?;
         }
         let since = time::now()?.duration_since(UNIX_EPOCH);
         let now = since.map_or(0, |since| since.as_secs());
         let request = self.request(now)?;
         if request.is_empty() && !self.list {
-            return Err(Failure::new("nothing to do: see --help").with_code(1));
+            return Err(Failure::new("no option given (see --help)").with_code(1));
         }
         if !request.is_empty() {
             self.change(image, &request, now, session)?;
@@ -137,7 +137,7 @@ impl Args {
 
     fn request(&self, now: u64) -> Result<Request, Failure> {
         if self.sparse_super.is_some() {
-            return Err(Failure::new("-s is no longer an option: use -O sparse_super"));
+            return Err(Failure::new("-s has been removed (use -O sparse_super)"));
         }
         let mut request = Request { force: self.force, ..Request::default() };
         request.journal.wanted = self.journal;

@@ -20,7 +20,7 @@ pub(crate) struct Args {
 /// The command line of `umount.fuse.extant`, with which umount(8) calls: the directory, then
 /// options.
 #[derive(Debug, clap::Args)]
-pub(crate) struct TwinArgs {
+pub(crate) struct CompatArgs {
     /// Unmount at once, without waiting for open files
     #[arg(short)]
     lazy: bool,
@@ -47,7 +47,7 @@ pub(crate) struct TwinArgs {
     point: PathBuf,
 }
 
-impl TwinArgs {
+impl CompatArgs {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         if self.read_only {
             return Err(Failure::usage("-r is not supported"));
@@ -56,7 +56,7 @@ impl TwinArgs {
             return Err(Failure::usage("-N is not supported"));
         }
         if self.fs_type.is_some_and(|fs_type| fs_type != FS_TYPE) {
-            return Err(Failure::usage(format_args!("-t: the type is {FS_TYPE}")));
+            return Err(Failure::usage(format_args!("-t: unknown type (expected {FS_TYPE})")));
         }
         let told = format!("{} unmounted", self.point.display());
         if self.force {
@@ -65,7 +65,7 @@ impl TwinArgs {
             Args { lazy: self.lazy, point: self.point }.run(session)?;
         }
         if self.verbose {
-            session.remark(told)?;
+            session.warn(told)?;
         }
         Ok(())
     }

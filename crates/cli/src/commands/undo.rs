@@ -52,11 +52,15 @@ impl Args {
         let applied =
             apply(&self.undo_file, &*opened.device, check, self.dry_run).map_err(Failure::new)?;
         opened.finish().map_err(Failure::new)?;
+        if !applied.is_finished && applied.records == 0 {
+            // As e2undo ends with a file that a failed command left.
+            return Err(Failure::at(&self.undo_file, "undo file is empty: nothing is undone"));
+        }
         if !applied.is_finished {
-            session.remark("the undo file ends early: the work that it undoes was cut off")?;
+            session.warn("undo file is incomplete: the recorded command was interrupted")?;
         }
         if self.verbose || self.dry_run {
-            let done = if self.dry_run { "would be put back" } else { "put back" };
+            let done = if self.dry_run { "would be restored" } else { "restored" };
             let (records, bytes) = (applied.records, applied.bytes);
             say!(session, "{records} pieces, {bytes} bytes {done}")?;
         }

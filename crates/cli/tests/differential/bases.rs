@@ -26,7 +26,7 @@ pub(crate) struct Base {
     pub(crate) healthy: Tree,
 }
 
-/// Who fills a volume, and what becomes of its log.
+/// How a volume is filled, and what becomes of its log.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(crate) enum Filled {
     ByMke2fs,
@@ -40,7 +40,7 @@ pub(crate) enum Filled {
 
 use Filled::{ByKernel, ByMke2fs, ByUs, Dirty, Wrapped};
 
-/// What mke2fs is told of each, in one word list.
+/// Options of mke2fs for each, in one word list.
 pub(crate) const BASES: &[(&str, Filled, &str)] = &[
     ("ext4, mke2fs", ByMke2fs, "-t ext4 -b 1024 -N 2048"),
     ("ext2, mke2fs", ByMke2fs, "-t ext2 -b 1024 -N 2048"),

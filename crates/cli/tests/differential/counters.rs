@@ -6,7 +6,7 @@ use std::fmt;
 use crate::judge::{Kept, Verdict};
 use crate::kinds::Kind;
 
-/// What the trials of one kind came to; pairs are ours and e2fsck's.
+/// Results of the trials of one kind; pairs are ours and e2fsck's.
 #[derive(Default)]
 pub(crate) struct Counters {
     trials: u64,

@@ -19,7 +19,7 @@ const OPERATIONAL: i32 = 8;
 /// One in that many repaired volumes is read by the kernel as well.
 const SECOND_READER: u64 = 16;
 
-/// What a volume holds: lines of path, type, size and hash; contents by size and hash.
+/// Contents of a volume: lines of path, type, size and hash; contents by size and hash.
 #[derive(Default)]
 pub(crate) struct Tree {
     names: BTreeSet<String>,
@@ -81,7 +81,7 @@ impl Kept {
     }
 }
 
-/// What one checker did.
+/// Result of one checker.
 #[derive(Default)]
 pub(crate) struct Side {
     /// Of `-n`, `-p` and `-y`; `None` after a signal.
@@ -98,9 +98,9 @@ pub(crate) struct Verdict {
     pub(crate) of: Kept,
     /// Exit code of our second run.
     pub(crate) second: Option<i32>,
-    /// What must never be: a panic, a write with `-n`, invalid JSON, readers that differ.
+    /// Failures that must never be: a panic, a write with `-n`, invalid JSON, readers that differ.
     pub(crate) broken: Vec<String>,
-    /// What e2fsck keeps and ours does not.
+    /// Files that e2fsck keeps and ours does not.
     pub(crate) lost: Vec<String>,
 }
 
@@ -224,7 +224,7 @@ fn what_is_left(image: &Path) -> (bool, Tree) {
     (is_clean, if is_clean { Tree::of(image) } else { Tree::default() })
 }
 
-/// What the kernel reads of the contents that are counted as kept: `None` where it finds as many,
+/// Contents counted as kept that the kernel reads: `None` where it finds as many,
 /// or does not mount the volume for want of a feature.
 fn second_reader(image: &Path, healthy: &Tree, kept: usize) -> Option<String> {
     let mount = LoopMount::new(image, "ro,noload").ok()?;

@@ -115,7 +115,7 @@ const ACTS: &[(&str, bool, Act)] = &[
     ("stale", false, Stale),
 ];
 
-/// What falls on more than one structure, or means one field of it. The first makes the volume
+/// Damage to more than one structure, or to one field of it. The first makes the volume
 /// shorter.
 const VOLUME: &[(Kind, OnVolume)] = &[
     (Kind { structure: "volume", act: "truncated" }, truncated),
@@ -134,7 +134,7 @@ pub(crate) fn damage(site: &Site<'_>, random: &mut Random) -> (Kind, String) {
     if random.below(8) > 0 {
         return one(site, VOLUME, random);
     }
-    // What was cut off cannot be damaged any more.
+    // Truncated parts cannot be damaged any more.
     let (_, first) = one(site, &VOLUME[1..], random);
     let (_, second) = one(site, VOLUME, random);
     (PAIR, format!("{first}; {second}"))

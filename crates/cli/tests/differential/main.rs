@@ -37,9 +37,9 @@ use sparse::Sparse;
 const FEW: u64 = 24;
 /// Ours may keep less in one of that many trials.
 const WORSE_IN: u64 = 2000;
-/// From so many trials on the rate is held to exactly.
+/// Number of trials from which on the rate is held to exactly.
 const LONG: u64 = 20_000;
-/// A shorter run may meet so many rare trials more than its share.
+/// Number of rare trials that a shorter run may have above its share.
 const BY_CHANCE: u64 = 3;
 
 fn number(name: &str) -> Option<u64> {
@@ -133,7 +133,7 @@ fn ours_keeps_what_e2fsck_keeps() {
         (None, None) => (0, number("EXTANT_DIFFERENTIAL").unwrap_or(FEW)),
     };
     let limit = seconds().map(Duration::from_secs);
-    // What the longest trial took so far: none starts that may end behind the limit.
+    // Time of the longest trial so far: none starts that may end after the limit.
     let longest = Mutex::new(Duration::ZERO);
     let dir = Memory::new();
     let bases: Vec<OnceLock<Base>> = BASES.iter().map(|_| OnceLock::new()).collect();

@@ -54,7 +54,7 @@ fn a_block_device_is_held_synced_and_closed_by_the_kernel() {
     if entry.fs_type != "fuseblk.extant" {
         skip!("this kernel has no fuseblk");
     }
-    // Nobody else has it.
+    // No other process has it.
     let other = scratch.join("other");
     fs::create_dir(&other).expect("mkdir");
     assert_ne!(extant(&["mount"], &[&device.0, &other]).0, 0, "mounted twice");
@@ -73,7 +73,7 @@ fn a_block_device_is_held_synced_and_closed_by_the_kernel() {
     assert_eq!(extant(&["cat"], &[Path::new(&format!("{}:/last", device.0.display()))]).1, "last");
 }
 
-/// Whoever reads an image can do nothing else any more.
+/// A process that reads an image can do nothing else any more.
 #[test]
 fn commands_that_read_images_are_restricted_before_they_do() {
     let scratch = Scratch::new();

@@ -25,7 +25,7 @@ fn is_errno<T>(done: io::Result<T>, errno: Errno) -> bool {
     done.is_err_and(|error| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// What is done before a volume is shut down: one file is synced, another one is only closed.
+/// Work before a volume is shut down: one file is synced, another one is only closed.
 fn work(at: &Path) {
     let mut synced = fs::File::create(at.join("synced")).expect("create");
     synced.write_all(b"synced").expect("write");
@@ -40,7 +40,7 @@ fn state(image: &Path) -> (bool, String) {
     (needs_recovery, header["Filesystem state"].clone())
 }
 
-/// What the next mount finds, the journal recovered.
+/// State found by the next mount, the journal recovered.
 fn found(at: &Path) -> [Option<Vec<u8>>; 2] {
     ["synced", "closed"].map(|name| fs::read(at.join(name)).ok())
 }
@@ -143,7 +143,7 @@ fn a_frozen_volume_is_a_clean_image_and_programs_wait_until_it_thaws() {
     assert_eq!(extant(&["freeze"], &[mount.path()]), (0, String::new()));
     let (code, said) = extant(&["freeze"], &[mount.path()]);
     let frozen =
-        format!("extant freeze: {}: the volume is frozen already\n", mount.path().display());
+        format!("extant freeze: {}: the volume is already frozen\n", mount.path().display());
     assert_eq!((code, said), (1, frozen));
     let frozen = fs::read(&image).expect("the image");
     let done = AtomicUsize::new(0);
@@ -178,7 +178,7 @@ fn a_frozen_volume_is_a_clean_image_and_programs_wait_until_it_thaws() {
     e2fsck_fn(&image).expect("healthy");
 }
 
-/// What the kernel keeps is written when a frozen volume is unmounted or its server is asked to
+/// The kernel's dirty pages are written when a frozen volume is unmounted or its server is asked to
 /// end, and nothing waits for ever.
 #[test]
 fn a_frozen_volume_thaws_at_its_end() {
@@ -237,7 +237,7 @@ fn volumes_are_frozen_and_shut_down_by_root_and_the_mounts_owner() {
         assert!(said.contains("Operation not permitted"), "{words:?}: {said}");
     }
     let (code, said) = extant(&["freeze"], &[&scratch]);
-    assert!(code == 1 && said.contains("no volume of extant is mounted there"), "{said}");
+    assert!(code == 1 && said.contains("not an extant mount point"), "{said}");
     fs::write(mount.path().join("file"), b"it goes on").expect("write");
     mount.unmount();
     e2fsck_fn(&image).expect("healthy");

@@ -1,4 +1,4 @@
-//! What goes past the kernel's cache, and what it holds then.
+//! Direct I/O, and what the kernel's cache holds then.
 
 use std::fs;
 use std::process::Command;

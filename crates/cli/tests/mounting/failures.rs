@@ -75,7 +75,7 @@ fn a_device_that_fails_makes_the_volume_read_only_and_is_remembered() {
     let mount = Mount::found(point.clone(), &image);
     fs::write(point.join("before"), b"text").expect("write");
     File::open(point.join("before")).expect("open").sync_all().expect("fsync");
-    // Nothing new fits beside the image now.
+    // The file system of the image is full now.
     let mut filler = File::create(room.0.join("filler")).expect("create");
     while filler.write_all(&[1; 1 << 16]).is_ok() {}
     let failed = (0..20_000).find_map(|number| {
@@ -91,7 +91,7 @@ fn a_device_that_fails_makes_the_volume_read_only_and_is_remembered() {
     assert_eq!(fs::read(point.join("before")).expect("still readable"), b"text");
     mount.unmount_whatever_it_says("a full room");
     drop(server);
-    // Who was refused may come before who logs it.
+    // The refusal may come before the log line.
     let said = fs::read_to_string(&log).expect("readable");
     assert!(said.contains("the volume is read-only now"), "{said}");
     let (code, told) = extant(&["info"], &[&image]);
@@ -110,7 +110,7 @@ fn a_device_that_fails_makes_the_volume_read_only_and_is_remembered() {
 /// Writes a file around the cache, so that space is asked for at once.
 fn write_direct(path: &Path, megabytes: usize) -> rustix::io::Result<()> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::DIRECT;
-    // A program that another test starts meanwhile would hold the file for as long as it runs.
+    // A program that another test starts would hold the file for as long as it runs.
     let flags = flags | OFlags::CLOEXEC;
     let file = rustix::fs::openat(CWD, path, flags, Mode::from_raw_mode(0o644))?;
     let piece = vec![7; 1 << 20];
@@ -138,7 +138,7 @@ fn write_soon(path: &Path, megabytes: usize) -> rustix::io::Result<()> {
     write_direct(path, megabytes)
 }
 
-/// The kernel tells later that it has forgotten a file, or that nobody has it open any more.
+/// The kernel reports later that it has forgotten a file, or that no process has it open any more.
 #[test]
 fn space_is_there_again_when_a_file_was_removed_or_closed() {
     if let Err(why) = can_mount() {
@@ -154,7 +154,7 @@ fn space_is_there_again_when_a_file_was_removed_or_closed() {
         fs::remove_file(&path).expect("unlink");
         drop(open);
     }
-    // As long as somebody has it, there is none.
+    // As long as a process has it open, there is none.
     write_soon(&path, 35).expect("alone");
     let open = File::open(&path).expect("open");
     fs::remove_file(&path).expect("unlink");

@@ -16,8 +16,8 @@ use super::programs::missing;
 use super::suites::program;
 use super::{LIMIT, Mount, can_mount, extant, image, until};
 
-/// What works on the volume meanwhile: what it is called, what it needs, and how it goes, in a
-/// directory of its own. $2 is a tree, and the program's path is $4 where it may lie beside PATH.
+/// Work on the volume during the test: its name, what it needs, and its script, in a
+/// directory of its own. $2 is a tree, and the program's path is $4 where it may be outside PATH.
 const WORKS: [(&str, &[&str], &str); 11] = [
     ("cp and rm", &["cp"], "while cp -a \"$2\" copy && rm -rf copy; do :; done"),
     ("tar", &["tar"], "while tar -C \"$2\" -cf a.tar --exclude=socket . && mkdir copy && tar -C copy -xf a.tar && rm -rf copy; do :; done"),
@@ -184,7 +184,7 @@ fn signal(signal: &str, process: &str) {
     assert!(status.expect("kill runs").success(), "{signal} {process}");
 }
 
-/// What the kernel tells of each thread of a process: "12 (name) D ...", where D is its state.
+/// The kernel's line for each thread of a process: "12 (name) D ...", where D is its state.
 fn threads_of(process: &str) -> Vec<String> {
     let tasks = fs::read_dir(Path::new("/proc").join(process).join("task")).expect("it runs");
     tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("stat")).ok()).collect()
@@ -221,12 +221,12 @@ fn a_server_that_is_killed_while_a_thread_is_in_the_kernel_ends_and_its_mount() 
     let mount = Mount::new(&above, &inner, &[]);
     fs::write(mount.path().join("file"), vec![7; 1 << 16]).expect("write");
     mount.unmount();
-    // What comes by rings has the thread of its processor alone.
+    // Requests of a ring are handled by the thread of its processor alone.
     let mount = Mount::new(&above, &inner, &["-o", "noio_uring"]);
     let file = fs::File::options().read(true).write(true).open(mount.path().join("file"));
     let file = file.expect("open");
     let (server, server_below) = (mount.server(), below.server());
-    // What the kernel keeps of the image would be read from there.
+    // The page cache of the image would be read otherwise.
     let kept = fs::File::open(&inner).expect("open");
     kept.sync_all().expect("fsync");
     rustix::fs::fadvise(&kept, 0, None, Advice::DontNeed).expect("dropped");

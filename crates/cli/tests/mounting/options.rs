@@ -22,7 +22,7 @@ const DOCUMENT_001: [&str; 8] = [
     "data=writeback,mballoc,extents",
 ];
 
-/// What is written through a mount with these options.
+/// Data written through a mount with these options.
 fn write_under(scratch: &Scratch, image: &Path, options: &str) {
     let mount = Mount::new(scratch, image, &["-o", options]);
     fs::create_dir(mount.path().join("dir")).expect("mkdir");
@@ -138,7 +138,7 @@ fn a_backup_superblock_opens_a_volume_whose_first_is_lost() {
     for (options, expected) in [
         ("ro,sb=1", "superblock"),
         ("ro,sb=32770", "superblock"),
-        ("sb=32768", "the mount options sb= and rw do not go together"),
+        ("sb=32768", "mount options sb= and rw are mutually exclusive"),
         ("ro,sb=0", "at least 1"),
     ] {
         let (code, said) = extant(&["mount", "-o", options], &[&image, &point]);
@@ -214,7 +214,7 @@ fn limits_are_enforced_only_where_the_volume_counts() {
     Mount::new(&scratch, &plain, &["-o", "noquota"]).unmount();
 }
 
-/// What commits write has the priority that was asked for, and nothing else of the server has; in
+/// Writes of commits have the priority of the option, and no other writes of the server have it; in
 /// the sandbox too.
 #[test]
 fn a_journals_priority_is_that_of_the_thread_that_commits() {

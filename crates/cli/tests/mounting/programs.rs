@@ -24,7 +24,7 @@ pub(super) fn missing<'a>(programs: &[&'a str]) -> Option<&'a str> {
     programs.iter().find(|program| tool(program).is_none()).copied()
 }
 
-/// A mount on an image of 512 MiB, and a tree beside it.
+/// A mount on an image of 512 MiB, and a tree next to it.
 fn with_tree(test: impl FnOnce(&Scratch, &Mount, &Path)) {
     let scratch = Scratch::new();
     let image = image(&scratch, &["-t", "ext4", "-b", "4096"], "512M");

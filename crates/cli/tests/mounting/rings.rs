@@ -17,7 +17,7 @@ use super::{Mount, can_mount, image};
 /// Whether FUSE has io_uring, a matter of the whole system.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Switches it on, and back when dropped. Another test waits meanwhile.
+/// Switches it on, and back when dropped. Another test waits until then.
 struct Switched {
     before: String,
     _alone: MutexGuard<'static, ()>,
@@ -95,7 +95,7 @@ fn requests_that_come_by_rings_are_answered_as_those_that_are_read() {
     let work = work.args(["-k", "5", "120", "bash", "-c", WORK]).current_dir(mount.path());
     let output = work.output().expect("bash runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // What the kernel's cache alone knows is asked for by another thread.
+    // Another thread asks for data that only the kernel's cache has.
     let file = fs::File::create(mount.path().join("holes")).expect("create");
     file.write_all_at(b"data", 1 << 20).expect("write");
     assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(0)), Ok(1 << 20));
@@ -127,8 +127,8 @@ fn data_and_end(file: &fs::File) -> io::Result<(u64, u64)> {
     Ok((rustix::fs::seek(file, SeekFrom::Data(0))?, rustix::fs::seek(file, SeekFrom::Hole(PART))?))
 }
 
-/// Who looks for holes waits until the kernel has written what it keeps of the file, which it does
-/// by the queue of the same processor: were all slots there taken by those who wait, nobody would
+/// A request for holes waits until the kernel has written what it keeps of the file, which it does
+/// by the queue of the same processor: if waiting requests took all slots there, no thread would
 /// go on.
 #[test]
 fn looking_for_holes_does_not_keep_the_kernels_writes_out() {

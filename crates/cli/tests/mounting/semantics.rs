@@ -1,4 +1,4 @@
-//! What calls mean through the mount: attributes, lists, flags, projects, files without names,
+//! Calls through the mount: attributes, lists, flags, projects, files without names,
 //! holes, copies, damage.
 
 use std::ffi::OsStr;
@@ -94,7 +94,7 @@ fn extended_attributes_are_set_as_the_calls_say_and_stay() {
     check(&kernel.path().join("file"));
 }
 
-/// What getfacl shows of the whole tree is the same here and for the kernel's ext4.
+/// The output of getfacl for the whole tree is the same here and for the kernel's ext4.
 #[test]
 fn access_control_lists_hold_and_are_inherited() {
     if let Err(why) = can_mount() {
@@ -180,7 +180,7 @@ fn immutable_and_append_only_files_are_kept_so() {
     log.sync_all().expect("what was appended is written");
     drop(log);
     assert_eq!(fs::read(at("log")).expect("read"), b"one two");
-    // What the kernel's cache held when the flag came is written too.
+    // Data in the kernel's cache when the flag was set are written too.
     let late = fs::File::create(at("late")).expect("create");
     late.write_all_at(b"written before", 0).expect("write");
     ran("chattr", &["+i"], &[&at("late")]);
@@ -238,7 +238,7 @@ fn free_space_is_given_back_to_the_host_and_the_label_is_told() {
     e2fsck_fn(&image).expect("healthy");
 }
 
-/// What overlayfs asks for: the kernel's ext4 shows the same afterwards.
+/// Operations that overlayfs needs: the kernel's ext4 shows the same afterwards.
 #[test]
 fn a_whiteout_takes_the_name_of_what_is_moved_away() {
     if let Err(why) = can_mount() {
@@ -471,7 +471,7 @@ fn the_time_of_birth_is_told() {
     assert_eq!(here, there);
 }
 
-/// Who writes until a volume is full is told so by `write`, not at the end alone.
+/// A writer that fills a volume gets the error from `write`, not at the end alone.
 #[test]
 fn a_full_volume_ends_who_writes_on() {
     if let Err(why) = can_mount() {
@@ -489,7 +489,7 @@ fn a_full_volume_ends_who_writes_on() {
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("No space left on device"), "{said}");
     }
-    // Who only looks is told of no error, and who writes when there is space again neither.
+    // A reader gets no error, and neither does a writer when there is space again.
     assert!(fs::read(mount.path().join("one")).is_ok());
     fs::remove_file(mount.path().join("one")).expect("removed");
     fs::write(mount.path().join("two"), [7; 1 << 20]).expect("there is space");
@@ -547,7 +547,7 @@ fn who_appends_to_a_file_of_a_full_volume_hears_that_it_is_full() {
     }
 }
 
-/// Whoever keeps times meanwhile, the kernel's cache or the server.
+/// With times kept by the kernel's cache, and by the server.
 #[test]
 fn each_name_of_a_file_tells_of_its_last_change() {
     if let Err(why) = can_mount() {
@@ -595,7 +595,7 @@ fn each_name_of_a_file_tells_of_its_last_change() {
     }
 }
 
-/// Setuid goes when somebody else writes, truncates or gets the file.
+/// Setuid is cleared when another user writes, truncates or gets the file.
 #[test]
 fn setuid_is_lost_to_writers_without_privileges() {
     if let Err(why) = can_mount() {
@@ -608,7 +608,7 @@ fn setuid_is_lost_to_writers_without_privileges() {
     let image = image(&scratch, &["-t", "ext4"], "64M");
     let mount = Mount::new(&scratch, &image, &[]);
     let path = mount.path().join("program");
-    // Asked for alone, since the kernel gets all attributes anew where a time is asked for that it
+    // Asked for alone, since the kernel gets all attributes again where a time is asked for that it
     // does not know. It goes by the mode that it knows when a program is run.
     let mode = |path: &Path| {
         let stat = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::MODE);

@@ -14,7 +14,7 @@ pub(super) fn program(name: &str) -> Option<PathBuf> {
     let of_cargo = std::env::var_os("CARGO_HOME")
         .map(PathBuf::from)
         .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
-    // Beside the directory of the profile that we were built with.
+    // Next to the directory of the profile that we were built with.
     let profile = Path::new(env!("CARGO_BIN_EXE_extant")).parent();
     let of_tests = profile.and_then(Path::parent).map(|target| target.join("tools"));
     let installed = [of_cargo, of_tests].into_iter().flatten();
@@ -147,7 +147,7 @@ fn stress_ng_finds_nothing_wrong() {
     for stressor in STRESSORS {
         let option = format!("--{stressor}");
         let args = ["--temp-path", ".", "--verify", "--timeout", "1", "--quiet"];
-        // What it writes must not fill the volume.
+        // Its output must not fill the volume.
         let args = [&args[..], &["--hdd-bytes", "16m", &option, "2"]].concat();
         let (is_content, said) = run(&mount, "60", &stress, &args);
         assert!(is_content, "{stressor}: {said}");

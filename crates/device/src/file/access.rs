@@ -85,8 +85,7 @@ impl FileDevice {
             return Err(error(Cause::ReadOnly));
         }
         if self.is_block {
-            let source =
-                io::Error::new(io::ErrorKind::Unsupported, "a block device keeps its size");
+            let source = io::Error::new(io::ErrorKind::Unsupported, "cannot resize a block device");
             return Err(DeviceError::io(Operation::Resize, 0, size, source));
         }
         self.file

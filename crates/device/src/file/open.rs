@@ -73,7 +73,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// Neither a regular file nor a block device.
-    #[error("{}: neither a regular file nor a block device", path.display())]
+    #[error("{}: not a regular file or block device", path.display())]
     NotADevice {
         /// The file.
         path: PathBuf,
@@ -106,13 +106,13 @@ pub enum FileError {
         mount: Option<PathBuf>,
     },
     /// The file system does not do requests around the page cache.
-    #[error("{}: the file system has no direct access (O_DIRECT)", path.display())]
+    #[error("{}: the file system does not support direct I/O (O_DIRECT)", path.display())]
     NoDirect {
         /// The file.
         path: PathBuf,
     },
     /// A size was given for a block device.
-    #[error("{}: a block device keeps its size", path.display())]
+    #[error("{}: cannot resize a block device", path.display())]
     FixedSize {
         /// The device.
         path: PathBuf,

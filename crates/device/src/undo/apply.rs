@@ -113,7 +113,7 @@ pub fn apply(
     reader.unit = header.unit;
     let other = |problem| UndoError::OtherImage { path: path.to_owned(), problem };
     if header.device_size != device.size() {
-        return Err(other("its size is another"));
+        return Err(other("the size differs"));
     }
 
     let mut applied = Applied::default();
@@ -140,9 +140,9 @@ pub fn apply(
         let is_known = now == header.mark || now[UUID_IN_MARK] == header.mark[UUID_IN_MARK];
         match &end_mark {
             Some(mark) if *mark == now || now == header.mark => {}
-            Some(_) => return Err(other("it was changed since, or is another one")),
+            Some(_) => return Err(other("modified since, or another image")),
             None if is_known => {}
-            None => return Err(other("it is another volume")),
+            None => return Err(other("another volume")),
         }
     }
     if dry_run {

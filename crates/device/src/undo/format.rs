@@ -126,17 +126,17 @@ impl Header {
             return Err("too short");
         }
         if &bytes[..16] != MAGIC {
-            return Err("the first bytes are not those of an undo file");
+            return Err("bad magic number");
         }
         if le32(bytes, 16) != VERSION {
-            return Err("a version that this program does not know");
+            return Err("unknown version");
         }
         if crc(&[&bytes[..HEADER_LEN - 4]]) != le32(bytes, HEADER_LEN - 4) {
-            return Err("the header's checksum does not match");
+            return Err("header checksum does not match");
         }
         let unit = le32(bytes, 20);
         if !unit.is_power_of_two() || unit < 512 {
-            return Err("an impossible unit");
+            return Err("invalid block size");
         }
         let mark = bytes[HEADER_MARK_AT..HEADER_MARK_AT + MARK_LEN].to_vec();
         Ok(Self { unit, device_size: le64(bytes, 24), mark })

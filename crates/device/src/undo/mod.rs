@@ -50,7 +50,7 @@ pub enum UndoError {
         problem: &'static str,
     },
     /// A record in the middle of the file is broken: what follows cannot be trusted.
-    #[error("{}: the record at byte {at} is broken", path.display())]
+    #[error("{}: corrupt record at byte {at}", path.display())]
     Broken {
         /// The undo file.
         path: PathBuf,

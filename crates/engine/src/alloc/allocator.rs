@@ -543,7 +543,7 @@ fn merged(
 /// The clusters of a run, group by group.
 pub(crate) fn parts_of(geometry: &Geometry, run: BlockRange) -> Result<Vec<ClusterRange>, Error> {
     let per_cluster = u64::from(geometry.blocks_per_cluster);
-    let flaw = |at| Flaw::Rule("a block off the volume was freed").at(Location::Block(at));
+    let flaw = |at| Flaw::Rule("freed block is past the end of the volume").at(Location::Block(at));
     let end = run.start.checked_add(run.count).ok_or_else(|| flaw(run.start))?.0;
     let mut parts = Vec::new();
     let mut next = run.start;

@@ -133,7 +133,7 @@ pub(crate) fn check_in_use<S: MetadataRead>(
     match free {
         None => Ok(()),
         Some(bit) => {
-            let flaw = Flaw::bad_value("the freed cluster is free already: bit", bit);
+            let flaw = Flaw::bad_value("freed cluster is already free: bit", bit);
             Err(flaw.at(Location::BlockBitmap(no)).into())
         }
     }
@@ -290,9 +290,7 @@ pub(crate) fn give_inode<E: Edit>(
     let is_used = !group::is_implied(edit.geometry(), BitmapKind::Inode, desc)
         && bitmap::test(&group::stored_bitmap(edit, no, BitmapKind::Inode, desc)?, index);
     if !is_used {
-        return Err(Flaw::bad_value("the freed inode is free already: bit", index)
-            .at(place)
-            .into());
+        return Err(Flaw::bad_value("freed inode is already free: bit", index).at(place).into());
     }
     desc.free_inodes += 1;
     desc.used_dirs = desc.used_dirs.saturating_sub(u32::from(is_dir));

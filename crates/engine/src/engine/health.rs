@@ -60,7 +60,7 @@ impl Health {
     /// The error of writes when nothing may be written any more.
     pub(crate) fn refusal(&self) -> Option<DeviceError> {
         let why = if self.is_lost() {
-            "another host has taken the volume"
+            "MMP: the volume was taken over by another host"
         } else if self.is_shut_down.load(Ordering::Acquire) {
             "the volume was shut down"
         } else {

@@ -115,9 +115,9 @@ impl MmpMark {
 fn in_use(mmp: &Mmp) -> Error {
     let name: Vec<u8> = mmp.node_name.iter().copied().take_while(|byte| *byte != 0).collect();
     if mmp.sequence == MmpSequence::Fsck {
-        return Error::InUse(format!("it is being checked on {}", name.escape_ascii()));
+        return Error::InUse(format!("being checked on {}", name.escape_ascii()));
     }
-    Error::InUse(format!("it is open on {}", name.escape_ascii()))
+    Error::InUse(format!("open on {}", name.escape_ascii()))
 }
 
 /// The part of a text that fits, followed by zeros.

@@ -151,7 +151,7 @@ impl Engine {
         self.faults.meet(Step::Read)?;
         let geometry = self.geometry();
         if !geometry.contains(block, 1) {
-            let flaw = Flaw::Rule("a block past the volume's end was asked for");
+            let flaw = Flaw::Rule("block past the end of the volume");
             return Err(flaw.at(Location::Block(block)).into());
         }
         let frame = match kind {

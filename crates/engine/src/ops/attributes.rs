@@ -107,7 +107,7 @@ impl Engine {
     /// [`Error::FreeInode`], [`Error::ReadOnly`], corruption, or the journal or device failed.
     pub fn set_attributes(&self, file: InodeNo, set: &SetAttributes) -> Result<LoadedInode, Error> {
         if [set.uid, set.gid].contains(&Some(INVALID_ID)) {
-            return Err(Error::Invalid("4294967295 is nobody's number"));
+            return Err(Error::Invalid("invalid ID 4294967295"));
         }
         self.with_space(|| {
             let file = self.inodes.get(file);

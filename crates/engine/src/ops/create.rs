@@ -94,14 +94,15 @@ impl Engine {
         device: DeviceNumber,
         by: &Credentials,
     ) -> Result<LoadedInode, Error> {
-        let file_type = FileType::of_mode(mode).ok_or(Error::Invalid("a mode without a type"))?;
+        let file_type =
+            FileType::of_mode(mode).ok_or(Error::Invalid("mode without a file type"))?;
         let content = match file_type {
             FileType::Directory | FileType::Symlink => {
-                return Err(Error::Invalid("a directory or a link made as a special file"));
+                return Err(Error::Invalid("directory or link given as a special file"));
             }
             FileType::CharDevice | FileType::BlockDevice => {
                 let number = device.encode();
-                Content::Device(number.ok_or(Error::Invalid("a device number beyond the format"))?)
+                Content::Device(number.ok_or(Error::Invalid("device number too large"))?)
             }
             FileType::Regular | FileType::Fifo | FileType::Socket => Content::Empty,
         };
@@ -121,7 +122,7 @@ impl Engine {
         by: &Credentials,
     ) -> Result<LoadedInode, Error> {
         if target.is_empty() || target.contains(&0) {
-            return Err(Error::Invalid("an empty target, or one with a zero byte"));
+            return Err(Error::Invalid("target empty or with a NUL byte"));
         }
         // The kernel terminates it with a zero byte.
         if target.len() >= self.geometry().block_len() || target.len() >= MAX_TARGET {

@@ -78,7 +78,7 @@ impl Engine {
 
     /// Changes how a file is mapped into the other form.
     fn change_map(&self, file: &mut LoadedInode) -> Result<InodeFlags, Error> {
-        const REFUSED: Error = Error::NotSupported("another map for this file (flag e)");
+        const REFUSED: Error = Error::NotSupported("changing the block map of this file (flag e)");
         let most = self.journal.max_credits();
         let is_mapped = matches!(file.file_type(), FileType::Regular | FileType::Directory);
         if !is_mapped || file.is_inline() || file.is_encrypted() {
@@ -122,7 +122,7 @@ impl Engine {
     fn flags_after(&self, file: &LoadedInode, wanted: InodeFlags) -> Result<InodeFlags, Error> {
         let geometry = self.geometry();
         if !wanted.difference(file.flags | VISIBLE).is_empty() {
-            return Err(Error::NotSupported("a flag that ext4 has no use for, or not here"));
+            return Err(Error::NotSupported("flag unknown to ext4 or not changeable"));
         }
         let allowed = match file.file_type() {
             FileType::Directory => MODIFIABLE,
@@ -130,7 +130,7 @@ impl Engine {
             _ => OF_OTHERS,
         };
         if !(wanted & MODIFIABLE & !file.flags).difference(allowed).is_empty() {
-            return Err(Error::NotSupported("a flag of directories on another file"));
+            return Err(Error::NotSupported("flag of directories on another file"));
         }
         let changed = (file.flags ^ wanted) & (allowed - InodeFlags::EXTENTS);
         if changed.contains(InodeFlags::JOURNAL_DATA)

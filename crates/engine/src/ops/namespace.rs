@@ -24,7 +24,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
         return Err(Error::NameTooLong);
     }
     if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
-        return Err(Error::Invalid("an empty name, or one with a slash or a zero byte"));
+        return Err(Error::Invalid("file name empty or with a slash or NUL byte"));
     }
     Ok(())
 }
@@ -33,7 +33,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
 pub(super) fn check_own_name(name: &[u8]) -> Result<(), Error> {
     check_name(name)?;
     if matches!(name, b"." | b"..") {
-        return Err(Error::Invalid("the names . and .. stay"));
+        return Err(Error::Invalid("cannot remove or rename '.' or '..'"));
     }
     Ok(())
 }
@@ -254,7 +254,7 @@ impl Engine {
 /// inode.
 pub(super) fn check_is_no_locked_dir(named: InodeNo, locked: &[InodeNo]) -> Result<(), Error> {
     if locked.contains(&named) {
-        let flaw = Flaw::Rule("a directory has a name inside itself");
+        let flaw = Flaw::Rule("directory contains itself");
         return Err(flaw.at(Location::Inode(named)).into());
     }
     Ok(())

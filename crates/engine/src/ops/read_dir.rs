@@ -202,7 +202,7 @@ fn in_order(mut found: Vec<DirEntry>, after: u64) -> VecDeque<DirEntry> {
 fn check_shown(dir: InodeNo, block: FileBlock, at: usize, name: &[u8]) -> Result<(), Error> {
     if name.iter().any(|byte| matches!(byte, 0 | b'/')) {
         let place = Location::DirEntry(dir, block, at as u32);
-        return Err(Flaw::Rule("the name holds a slash or a zero byte").at(place).into());
+        return Err(Flaw::Rule("file name has a slash or NUL byte").at(place).into());
     }
     Ok(())
 }

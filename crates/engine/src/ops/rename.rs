@@ -81,7 +81,7 @@ impl Renamed {
     /// Whether the file has the type that its record states.
     fn check(&self, inode: &LoadedInode) -> Result<(), Error> {
         if inode.is_dir() != self.is_dir {
-            let flaw = Flaw::Rule("a name says another type of file");
+            let flaw = Flaw::Rule("file type in directory entry is wrong");
             return Err(flaw.at(Location::Inode(self.found.inode)).into());
         }
         Ok(())
@@ -146,7 +146,7 @@ impl Engine {
     ) -> Result<(), Error> {
         let excludes = RenameFlags::NOREPLACE | RenameFlags::WHITEOUT;
         if flags.contains(RenameFlags::EXCHANGE) && flags.intersects(excludes) {
-            return Err(Error::Invalid("an exchange that must not replace or leaves a whiteout"));
+            return Err(Error::Invalid("EXCHANGE cannot be combined with NOREPLACE or WHITEOUT"));
         }
         let (from, to) = (Name { dir, name }, Name { dir: to_dir, name: to_name });
         self.with_space(|| self.rename_once(from, to, (flags, by)))
@@ -291,7 +291,7 @@ impl Engine {
                 return Ok(Some(at));
             }
             if !seen.insert(parent) {
-                let flaw = Flaw::Rule("a directory is its own ancestor");
+                let flaw = Flaw::Rule("directory loop");
                 return Err(flaw.at(Location::Inode(parent)).into());
             }
             at = parent;
@@ -530,13 +530,13 @@ fn check_apart(
 ) -> Result<(), Error> {
     match relation {
         DirectoryRelation::FromAbove(below) if source.found.inode == *below => {
-            Err(Error::Invalid("a directory moved below itself"))
+            Err(Error::Invalid("cannot move a directory into itself"))
         }
         DirectoryRelation::ToAbove(below)
             if target.is_some_and(|target| target.found.inode == *below) =>
         {
             Err(if flags.contains(RenameFlags::EXCHANGE) {
-                Error::Invalid("a directory moved below itself")
+                Error::Invalid("cannot move a directory into itself")
             } else {
                 Error::NotEmpty
             })

@@ -41,7 +41,7 @@ impl Named {
         }
         for index in SETTABLE {
             if index.prefix().is_some_and(|prefix| prefix.as_bytes() == full) {
-                return Err(Error::Invalid("an attribute's name that ends with its prefix"));
+                return Err(Error::Invalid("attribute name empty after its prefix"));
             }
         }
         XattrName::parse(full)
@@ -157,7 +157,7 @@ impl Engine {
         let credits = credits::INODE + credits::QUOTA;
         self.change_attributes(file, is_privileged, credits, |edit, inode| {
             if inode.project.is_none() {
-                return Err(Error::NotSupported("a project of a file without room for one"));
+                return Err(Error::NotSupported("project ID of a file whose inode is too small"));
             }
             let to = Owners { project, ..Owners::of(&inode.inode) };
             edit.transfer(inode, to)?;

@@ -172,9 +172,7 @@ pub(crate) fn count_references_back<E: EditInodes>(
 ) -> Result<(), Error> {
     let now = load_any(edit, number)?.ea_inode_references();
     if now.checked_add_signed(-by).is_none_or(|back| back == 0) || now == 0 && left > 0 {
-        return Err(Flaw::Rule("the value has gone meanwhile")
-            .at(Location::EaInode(number))
-            .into());
+        return Err(Flaw::Rule("attribute value was removed").at(Location::EaInode(number)).into());
     }
     add_references(edit, number, -by).map(drop)
 }

@@ -528,7 +528,7 @@ pub(crate) fn count_users_back<E: EditInodes>(
         back.is_some() && (now > 0 || left == 0)
     })?;
     if !is_back {
-        return Err(Flaw::Rule("the block has gone meanwhile")
+        return Err(Flaw::Rule("attribute block was removed")
             .at(Location::XattrBlock(block))
             .into());
     }

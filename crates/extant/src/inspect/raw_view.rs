@@ -43,7 +43,7 @@ pub enum InspectError {
     #[error("no superblock in block {0}")]
     NoSuperblock(u64),
     /// A bitmap that its descriptor places off the volume.
-    #[error("bitmap of group {group} at block {block}, off the volume")]
+    #[error("bitmap of group {group}: block {block} is past the end of the volume")]
     BitmapOffVolume {
         /// The group.
         group: GroupNo,
@@ -51,7 +51,7 @@ pub enum InspectError {
         block: BlockNo,
     },
     /// A block of multiple mount protection that the superblock places off the volume.
-    #[error("MMP block {0} lies off the volume")]
+    #[error("MMP block {0} is past the end of the volume")]
     MmpOffVolume(BlockNo),
 }
 

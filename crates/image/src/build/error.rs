@@ -63,7 +63,7 @@ pub enum BuildError {
     #[error(transparent)]
     Format(#[from] FormatError),
     /// More files than inode numbers.
-    #[error("{count} files: a volume counts at most {most}")]
+    #[error("too many files: {count} (maximum {most})")]
     TooManyFiles {
         /// Files of the sources.
         count: u64,
@@ -83,7 +83,7 @@ pub enum BuildError {
         block_size: u32,
     },
     /// There are fewer inodes than files.
-    #[error("the tree needs {needed} inodes, the options give {given}")]
+    #[error("{needed} inodes needed, but the options allow {given}")]
     NoInodes {
         /// Inodes needed, the reserved ones included.
         needed: u64,

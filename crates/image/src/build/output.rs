@@ -75,8 +75,8 @@ impl Output {
         if path.exists() {
             drop(FileDeviceOptions::new().write(true).wait(wait).open(path)?);
         }
-        let unnamed = AtomicFile::create(path).map_err(failed(path, "create it"))?;
-        unnamed.file().set_len(bytes).map_err(failed(path, "make it so long"))?;
+        let unnamed = AtomicFile::create(path).map_err(failed(path, "create"))?;
+        unnamed.file().set_len(bytes).map_err(failed(path, "extend"))?;
         let device = options.open(unnamed.proc_path())?;
         let path = unnamed.path().to_owned();
         Ok(Self::New { path, device, unnamed: Box::new(unnamed) })
@@ -103,7 +103,7 @@ impl Output {
             return Ok(());
         }
         match rustix::fs::fallocate(device.file(), FallocateFlags::KEEP_SIZE, offset, length) {
-            Err(Errno::NOSPC) => Err(failed(path, "find room for it")(Errno::NOSPC.into())),
+            Err(Errno::NOSPC) => Err(failed(path, "allocate space")(Errno::NOSPC.into())),
             _ => Ok(()),
         }
     }
@@ -115,10 +115,10 @@ impl Output {
             Self::New { path, device, unnamed } => (path, device, unnamed),
         };
         let path = &path;
-        device.file().sync_all().map_err(failed(path, "bring it to the medium"))?;
+        device.file().sync_all().map_err(failed(path, "sync"))?;
         let directory = new.directory().to_owned();
-        new.persist().map_err(failed(path, "give it its name"))?;
+        new.persist().map_err(failed(path, "rename"))?;
         let directory = File::open(directory).and_then(|directory| directory.sync_all());
-        directory.map_err(failed(path, "bring its name to the medium"))
+        directory.map_err(failed(path, "sync the directory"))
     }
 }

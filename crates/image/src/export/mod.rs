@@ -105,7 +105,7 @@ fn write_all(
     let mut summary = Summary::default();
     for ready in planned {
         let Ok(ready) = ready.recv() else {
-            return Err(io::Error::other("a thread that reads the volume ended early"));
+            return Err(io::Error::other("a reader thread failed"));
         };
         for problem in ready.problems {
             summary.losses += u64::from(problem.is_loss);
@@ -139,8 +139,8 @@ fn fill<V: VolumeRead>(volume: &V, chunk: Chunk) -> Ready {
                 let target = &mut bytes[at..at + len];
                 let what = match volume.read_loaded(file, *offset, target) {
                     Ok(count) if count == *len => None,
-                    Ok(_) => Some("the file ends early; filled with zeros".to_owned()),
-                    Err(error) => Some(format!("{error}; filled with zeros")),
+                    Ok(_) => Some("unexpected end of file; padding with zeros".to_owned()),
+                    Err(error) => Some(format!("{error}; padding with zeros")),
                 };
                 if let Some(what) = what {
                     target.fill(0);

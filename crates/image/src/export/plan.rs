@@ -103,7 +103,7 @@ impl<'v, V: VolumeRead, F: FnMut(Chunk) -> bool> Planner<'v, V, F> {
             };
             let is_dir = file.is_dir();
             if is_dir && !self.walked.insert(inode) {
-                self.lose(path, "the directory has two names: left out here");
+                self.lose(path, "directory already written under another name; skipped");
                 continue;
             }
             self.member(file, path.clone());
@@ -153,13 +153,13 @@ impl<'v, V: VolumeRead, F: FnMut(Chunk) -> bool> Planner<'v, V, F> {
             FileType::BlockDevice => MemberKind::BlockDevice,
             FileType::Fifo => MemberKind::Fifo,
             FileType::Socket => {
-                let what = "a socket: no archive can hold it".to_owned();
+                let what = "socket ignored".to_owned();
                 self.chunk.problems.push(Problem { path, what, is_loss: false });
                 return;
             }
         };
         if file.is_encrypted() && kind == MemberKind::Regular {
-            return self.lose(path, "encrypted: the contents cannot be read");
+            return self.lose(path, "cannot read encrypted contents");
         }
         let mut name = [b".", &path[..]].concat();
         if kind == MemberKind::Directory {
@@ -181,7 +181,7 @@ impl<'v, V: VolumeRead, F: FnMut(Chunk) -> bool> Planner<'v, V, F> {
         let attributes = match Attributes::of(self.volume, &file) {
             Ok(attributes) => attributes,
             Err(error) => {
-                self.lose(path.clone(), format_args!("extended attributes are left out: {error}"));
+                self.lose(path.clone(), format_args!("extended attributes not written: {error}"));
                 Attributes::default()
             }
         };

@@ -57,15 +57,15 @@ impl Acl {
             [(Tag::UserObj, "user::"), (Tag::GroupObj, "group::"), (Tag::Other, "other::")]
         {
             if count(tag) != 1 {
-                return Err(invalid(format!("it must have {name} once")));
+                return Err(invalid(format!("exactly one {name} entry is required")));
             }
         }
         let named = count(Tag::User) + count(Tag::Group);
         if count(Tag::Mask) > 1 || (named > 0 && count(Tag::Mask) == 0) {
-            return Err(invalid("named entries need one mask::"));
+            return Err(invalid("named entries require a mask:: entry"));
         }
         if entries.windows(2).any(|pair| (pair[0].tag, pair[0].id) == (pair[1].tag, pair[1].id)) {
-            return Err(invalid("one id has two entries"));
+            return Err(invalid("duplicate entry for an ID"));
         }
         Ok(Self(entries))
     }
@@ -175,7 +175,7 @@ fn entry_from_text(line: &str) -> Result<Entry, Flaw> {
         ("group" | "g", false) => Tag::Group,
         ("mask" | "m", true) => Tag::Mask,
         ("other" | "o", true) => Tag::Other,
-        _ => return Err(invalid(format!("entry '{line}' is of no known kind"))),
+        _ => return Err(invalid(format!("unknown type of entry '{line}'"))),
     };
     let id = if tag.has_id() { id_from_text(line, qualifier, number)? } else { NO_ID };
     Ok(Entry { tag, id, perm: perm_from_text(line, perm)? })
@@ -187,8 +187,8 @@ fn id_from_text(line: &str, qualifier: &str, number: Option<&str>) -> Result<u32
         Ok(id) => Ok(id),
         Err(_) if text == "root" => Ok(0),
         Err(_) => Err(invalid(format!(
-            "entry '{line}' names its owner without a number; names mean different ids on each machine: \
-             store the attribute instead (tar --xattrs --xattrs-include='*')"
+            "entry '{line}' has a name instead of a numeric ID: make the archive with \
+             tar --xattrs --xattrs-include='*' instead of --acls"
         ))),
     }
 }

@@ -127,7 +127,7 @@ impl Blobs {
     /// Opens a file; its size and its bytes.
     pub(super) fn open(&self, name: &str) -> Result<(u64, Box<dyn Read + Send>), SourceError> {
         let failed =
-            |error: io::Error| SourceError::io(self.shown().join(name).as_path(), "open it", error);
+            |error: io::Error| SourceError::io(self.shown().join(name).as_path(), "open", error);
         match self {
             Self::Layout(path) | Self::Flat(path) => {
                 let file = File::open(path.join(name)).map_err(failed)?;

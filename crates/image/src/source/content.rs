@@ -42,7 +42,7 @@ impl<'t> Content<'t> {
             Store::Directory(host) => {
                 let name = HostName::unpacked(node.data);
                 let failed =
-                    |error| SourceError::io(display(host, name, &tree.names), "open it", error);
+                    |error| SourceError::io(display(host, name, &tree.names), "open", error);
                 Some(File::from(host.open_file(name, &tree.names).map_err(failed)?))
             }
         };
@@ -154,7 +154,7 @@ impl<'t> Content<'t> {
             };
             return SourceError::Path { path: self.place(), flaw };
         }
-        SourceError::io(self.place(), "read it", error)
+        SourceError::io(self.place(), "read", error)
     }
 
     /// The host's path, or the archive and the path in the image.

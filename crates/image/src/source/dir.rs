@@ -84,7 +84,7 @@ impl OutputDirectories {
                 _ => Path::new("."),
             };
             let stat = rustix::fs::stat(parent)
-                .map_err(|error| SourceError::io(parent, "look at it", error.into()))?;
+                .map_err(|error| SourceError::io(parent, "access", error.into()))?;
             directories.push(identity(&stat));
         }
         Ok(Self(directories))
@@ -99,11 +99,11 @@ pub(super) fn read(
 ) -> Result<(), SourceError> {
     let failed = |action, error: Errno| SourceError::io(path, action, error.into());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = open(path, flags, Mode::empty()).map_err(|error| failed("open it", error))?;
-    let stat = fstat(&root).map_err(|error| failed("look at it", error))?;
+    let root = open(path, flags, Mode::empty()).map_err(|error| failed("open", error))?;
+    let stat = fstat(&root).map_err(|error| failed("access", error))?;
     let mut xattrs = XattrList::default();
     read_xattrs(&format!("/proc/self/fd/{}/.", root.as_raw_fd()).into_bytes(), &mut xattrs)
-        .map_err(|error| failed("read its extended attributes", error))?;
+        .map_err(|error| failed("read extended attributes", error))?;
     // The root's own name is not used.
     let directories = vec![HostDirectory { parent: 0, name: NameRef(0) }];
     let host = HostTree { path: path.to_owned(), root, directories };
@@ -137,7 +137,7 @@ impl Walk<'_> {
                 .map(|&pending| {
                     list(host, pending, names).map_err(|error| {
                         let path = host.display(pending.directory, b"", names);
-                        SourceError::io(path, "read the directory", error)
+                        SourceError::io(path, "read directory", error)
                     })
                 })
                 .collect::<Result<_, _>>()?;
@@ -283,8 +283,8 @@ fn read_entry(
     name: &[u8],
     links: &HashMap<Identity, NodeId>,
 ) -> Result<DirListing, (&'static str, Errno)> {
-    let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-        .map_err(|error| ("look at it", error))?;
+    let stat =
+        statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| ("access", error))?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     let has_links = stat.st_nlink > 1 && kind != FileType::Directory;
     let known = has_links.then(|| links.get(&identity(&stat)).copied()).flatten();
@@ -297,17 +297,16 @@ fn read_entry(
     // kernel.
     let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
     path.extend_from_slice(name);
-    read_xattrs(&path, &mut found.xattrs)
-        .map_err(|error| ("read its extended attributes", error))?;
+    read_xattrs(&path, &mut found.xattrs).map_err(|error| ("read extended attributes", error))?;
     if kind == FileType::Symlink {
         let target = readlinkat(directory, name, Vec::new());
-        found.target = target.map_err(|error| ("read the symbolic link", error))?.into_bytes();
+        found.target = target.map_err(|error| ("read symbolic link", error))?.into_bytes();
     }
     // Fewer blocks than the size needs: there may be holes.
     let allocated = (stat.st_blocks as u64).saturating_mul(512);
     if kind == FileType::RegularFile && allocated < stat.st_size as u64 {
         let map = sparse_map(directory, name, stat.st_size as u64);
-        found.sparse = map.map_err(|error| ("find its holes", error))?;
+        found.sparse = map.map_err(|error| ("find holes", error))?;
     }
     Ok(found)
 }

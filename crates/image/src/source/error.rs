@@ -112,10 +112,10 @@ impl fmt::Display for EntryPrefix<'_> {
 #[derive(Debug, thiserror::Error)]
 pub enum Flaw {
     /// The archive ends too early.
-    #[error("the archive ends inside {0}")]
+    #[error("unexpected end of archive in {0}")]
     Truncated(&'static str),
     /// No end-of-archive block.
-    #[error("the archive ends without its end-of-archive block; it has been cut off")]
+    #[error("unexpected end of archive: no end-of-archive block")]
     NoEnd,
     /// Not a tar header.
     #[error("header checksum is {found:o}, computed {computed:o}")]
@@ -126,19 +126,19 @@ pub enum Flaw {
         computed: u64,
     },
     /// The first block is no tar header.
-    #[error("not a tar archive (nor one packed by gzip, zstd or xz)")]
+    #[error("not a directory, tar archive (plain, gzip, zstd, xz) or OCI layout")]
     NotTar,
     /// An image where an archive was expected.
-    #[error("an ext2, ext3 or ext4 image, not an archive; extant export makes one of it")]
+    #[error("is an ext2, ext3 or ext4 image, not an archive (use extant export)")]
     FileSystem,
     /// A packed format that is not unpacked here.
-    #[error("packed by {0}, which is not supported; unpack it first")]
+    #[error("compression {0} is not supported (decompress it first)")]
     UnknownPacking(&'static str),
     /// Reading or unpacking failed.
     #[error("cannot read: {0}")]
     Read(#[source] io::Error),
     /// The place for the unpacked archive is full.
-    #[error("no space left in {directory} for the unpacked contents ({written} bytes so far)")]
+    #[error("no space left in {directory} for the unpacked contents ({written} bytes written)")]
     SpoolFull {
         /// The directory of the unlinked temporary file.
         directory: EntryName,
@@ -154,7 +154,7 @@ pub enum Flaw {
         source: io::Error,
     },
     /// A field is no number or out of its range.
-    #[error("{field} is not valid: {text}")]
+    #[error("invalid {field}: {text}")]
     Field {
         /// The field's name in the tar or pax format.
         field: &'static str,
@@ -178,7 +178,7 @@ pub enum Flaw {
         limit: u64,
     },
     /// A sparse map that does not describe a file.
-    #[error("sparse map is not valid: {0}")]
+    #[error("invalid sparse map: {0}")]
     SparseMap(&'static str),
     /// An entry type that is not read.
     #[error("entry type '{}' ({what}) is not supported", .flag.escape_ascii())]
@@ -198,25 +198,25 @@ pub enum Flaw {
     #[error("name of {0} bytes: ext4 stores at most 255")]
     NameTooLong(usize),
     /// A NUL byte in a name or target.
-    #[error("a name holds a NUL byte")]
+    #[error("name has a NUL byte")]
     NulInName,
     /// A `..` component.
     #[error("the path {0} has a '..' component")]
     DotDot(EntryName),
     /// A path runs through a symlink that leaves the tree.
-    #[error("the path leads out of the tree through the symbolic link {0}")]
+    #[error("path leaves the tree through the symbolic link {0}")]
     OutOfTree(EntryName),
     /// Symlinks lead round.
     #[error("too many symbolic links on the way to {0}")]
     SymlinkLoop(EntryName),
     /// A path runs through something that is no directory.
-    #[error("{0}, which should hold the entry, is not a directory")]
+    #[error("parent {0} is not a directory")]
     NotADirectory(EntryName),
     /// A symlink on the way leads nowhere.
-    #[error("{0}, which should hold the entry, is a symbolic link to nothing")]
+    #[error("parent {0} is a dangling symbolic link")]
     DanglingParent(EntryName),
     /// A hard link whose target was not read before it in the same source.
-    #[error("hard link to {0}, which does not come before it in this source")]
+    #[error("hard link to {0}, which is not before it in this source")]
     MissingTarget(EntryName),
     /// A hard link to a directory.
     #[error("hard link to {0}, which is a directory")]
@@ -239,7 +239,7 @@ pub enum Flaw {
         minor: u64,
     },
     /// The user or group id that means "none".
-    #[error("{field} {id} cannot own a file")]
+    #[error("invalid {field} {id}")]
     OwnerId {
         /// `uid` or `gid`.
         field: &'static str,
@@ -261,7 +261,7 @@ pub enum Flaw {
     #[error("ACL: {0}")]
     Acl(String),
     /// The file is not what it was.
-    #[error("the file changed while it was read: {before} bytes became {after}")]
+    #[error("file changed as we read it: {before} bytes became {after}")]
     Changed {
         /// Size when the tree was read.
         before: u64,
@@ -269,10 +269,10 @@ pub enum Flaw {
         after: u64,
     },
     /// The file is not of the type it was.
-    #[error("the file was replaced while it was read")]
+    #[error("file was replaced as we read it")]
     Replaced,
     /// The image would become part of itself.
-    #[error("the output image lies in this directory, which is a source: write it elsewhere")]
+    #[error("output image is inside source directory; choose another path")]
     OutputInside,
     /// More than the tree's 32-bit numbers can count.
     #[error("more than {limit} {what} in one tree")]

@@ -107,7 +107,7 @@ impl Source {
         }
         let found = path(bytes);
         let metadata = std::fs::metadata(&found)
-            .map_err(|error| SourceError::io(found.as_path(), "open it", error))?;
+            .map_err(|error| SourceError::io(found.as_path(), "open", error))?;
         Ok(match metadata.is_dir() {
             true if blobs::is_layout(&found) || blobs::is_flat(&found) => {
                 Self::OciLayout { path: found, reference: None }
@@ -179,8 +179,7 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
             Source::StandardInput => {
                 let name = EntryName(b"standard input".to_vec());
                 let stdin = io::stdin().as_fd().try_clone_to_owned();
-                let stdin =
-                    stdin.map_err(|error| SourceError::io(name.clone(), "use it", error))?;
+                let stdin = stdin.map_err(|error| SourceError::io(name.clone(), "use", error))?;
                 read_archive(&mut builder, &name, File::from(stdin), Holds::Any, options)?;
             }
             Source::OciLayout { path, reference } => {
@@ -205,7 +204,7 @@ enum Holds<'r> {
 }
 
 fn opened(path: &Path) -> Result<(EntryName, File), SourceError> {
-    let file = File::open(path).map_err(|error| SourceError::io(path, "open it", error))?;
+    let file = File::open(path).map_err(|error| SourceError::io(path, "open", error))?;
     Ok((EntryName::from(path), file))
 }
 
@@ -219,12 +218,12 @@ fn read_archive(
 ) -> Result<(), SourceError> {
     let spool = &*options.spool;
     let failed = |action, error| SourceError::io(name.clone(), action, error);
-    let kind = file.metadata().map_err(|error| failed("look at it", error))?.file_type();
+    let kind = file.metadata().map_err(|error| failed("access", error))?.file_type();
     let is_seekable = kind.is_file() || kind.is_block_device();
     let name_text = name.to_string();
     let in_archive = |flaw| archive_error(&name_text, None, 0, flaw);
-    let (start, reader) = unpack::peek(file.try_clone().map_err(|error| failed("use it", error))?)
-        .map_err(|error| failed("read it", error))?;
+    let (start, reader) = unpack::peek(file.try_clone().map_err(|error| failed("use", error))?)
+        .map_err(|error| failed("read", error))?;
     let packing = Packing::of(&start).map_err(in_archive)?;
     // Standard input may be at an offset in the middle of a file.
     let mut input = match seekable_from_start(&file, start.len(), is_seekable) {

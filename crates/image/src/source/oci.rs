@@ -145,7 +145,7 @@ impl Layout {
         if manifest.get("manifests").is_some() {
             let path = self.path.display();
             return Err(self.error(format!(
-                "it holds several images: skopeo copy dir:{path} oci:LAYOUT takes one out"
+                "several images; extract one (skopeo copy dir:{path} oci:LAYOUT)"
             )));
         }
         let manifest: ImageManifest = serde_json::from_value(manifest)
@@ -154,7 +154,7 @@ impl Layout {
             let config: ImageConfiguration = self.json_blob(manifest.config())?;
             let found = platform_of(&config);
             if !wanted.admits(&found) {
-                return Err(self.error(format!("no image for {wanted}, but for {found}")));
+                return Err(self.error(format!("no image for {wanted} (available: {found})")));
             }
         }
         self.described(&manifest)
@@ -163,7 +163,7 @@ impl Layout {
     fn described(&self, manifest: &ImageManifest) -> Result<Image, SourceError> {
         let config = manifest.config();
         if *config.media_type() == MediaType::EmptyJSON {
-            return Err(self.error("the manifest is not an image's".into()));
+            return Err(self.error("not the manifest of an image".into()));
         }
         let config: ImageConfiguration = self.json_blob(config)?;
         let layers =
@@ -194,9 +194,9 @@ impl Layout {
                 layers: image.layers.iter().cloned().map(Layer::Named).collect(),
                 diff_ids: config.rootfs().diff_ids().clone(),
             }),
-            [] => Err(self.error(format!("it holds no such image; names: {names}"))),
+            [] => Err(self.error(format!("no such image (available: {names})"))),
             several => Err(self.error(format!(
-                "it holds {} images; choose one by reference or platform: {names}",
+                "{} images: choose one by reference (LAYOUT:REF) or platform: {names}",
                 several.len()
             ))),
         }
@@ -248,7 +248,7 @@ impl Layout {
                 let list: Vec<String> = several.iter().map(Candidate::shown).collect();
                 let list = list.join(", ");
                 Err(self.error(format!(
-                    "it holds {} images; choose one by reference or platform: {list}",
+                    "{} images: choose one by reference (LAYOUT:REF) or platform: {list}",
                     several.len()
                 )))
             }
@@ -265,10 +265,10 @@ impl Layout {
             (Some(reference), Some(platform)) => format!("named {reference} for {platform}"),
             (Some(reference), None) => format!("named {reference}"),
             (None, Some(platform)) => format!("for {platform}"),
-            (None, None) => return "it holds no image".into(),
+            (None, None) => return "no image".into(),
         };
         let names = index.manifests().iter().filter_map(reference_of);
-        format!("no image {wanted}; names: {}", names.collect::<Vec<_>>().join(", "))
+        format!("no image {wanted} (available: {})", names.collect::<Vec<_>>().join(", "))
     }
 
     /// Adds the images that a descriptor leads to.
@@ -296,7 +296,7 @@ impl Layout {
             _ => return Ok(()),
         }
         if depth == DEPTH_MAX {
-            return Err(self.error(format!("its indexes are nested more than {DEPTH_MAX} deep")));
+            return Err(self.error(format!("indexes nested more than {DEPTH_MAX} deep")));
         }
         let index: ImageIndex = self.json_blob(descriptor)?;
         for descriptor in index.manifests() {
@@ -311,7 +311,7 @@ impl Layout {
         candidates: &mut Vec<Candidate>,
     ) -> Result<(), SourceError> {
         if candidates.len() == IMAGES_MAX {
-            return Err(self.error(format!("it holds more than {IMAGES_MAX} images")));
+            return Err(self.error(format!("more than {IMAGES_MAX} images")));
         }
         let platform = descriptor.platform().as_ref().map(|platform| Platform {
             os: platform.os().to_string(),
@@ -350,7 +350,7 @@ impl Layout {
             }
             Layer::Named(name) => (name.clone(), name.clone(), self.blobs.open(name)?.1),
         };
-        let failed = |error| SourceError::io(self.path.join(&name).as_path(), "read it", error);
+        let failed = |error| SourceError::io(self.path.join(&name).as_path(), "read", error);
         let name = format!("{}: layer {shown}", self.path.display());
         let in_layer = |flaw| archive_error(&name, None, 0, flaw);
         let (start, blob) = unpack::peek(blob).map_err(failed)?;
@@ -362,7 +362,7 @@ impl Layout {
     }
 
     fn digest(&self, text: &str) -> Result<Digest, SourceError> {
-        Digest::from_str(text).map_err(|_| self.error(format!("digest '{text}' is not valid")))
+        Digest::from_str(text).map_err(|_| self.error(format!("invalid digest '{text}'")))
     }
 
     /// Opens a blob and compares its size; its bytes and its name.
@@ -397,7 +397,7 @@ impl Layout {
 
     fn json<T: DeserializeOwned>(&self, reader: impl Read, name: &str) -> Result<T, SourceError> {
         let mut bytes = Vec::new();
-        let failed = |error| SourceError::io(self.path.join(name).as_path(), "read it", error);
+        let failed = |error| SourceError::io(self.path.join(name).as_path(), "read", error);
         reader.take(JSON_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 > JSON_MAX {
             return Err(self.error(format!("{name} is larger than {JSON_MAX} bytes")));

@@ -50,7 +50,7 @@ impl FromStr for Platform {
                 Ok(Self { os, architecture, variant })
             }
             _ => Err(SourceError::Option(format!(
-                "platform '{text}' is not of the form OS/ARCHITECTURE[/VARIANT]"
+                "invalid platform '{text}' (expected OS/ARCHITECTURE[/VARIANT])"
             ))),
         }
     }

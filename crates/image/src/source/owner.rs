@@ -49,16 +49,18 @@ fn mapped(ranges: &[IdRange], id: u64) -> u64 {
     }
 }
 
-/// Parses `UID:GID`, the argument of `--owner`.
+/// Parses `UID[:GID]`, the argument of `--owner`: a user alone is the group too, and `root` is 0.
 ///
 /// # Errors
 /// [`SourceError::Option`] if it is anything else.
 pub fn parse_owner(text: &str) -> Result<(u32, u32), SourceError> {
-    let parsed = text.split_once(':').and_then(|(uid, gid)| {
-        Some((uid.parse().ok()?, gid.parse().ok()?))
-            .filter(|&(uid, gid)| uid != u32::MAX && gid != u32::MAX)
-    });
-    parsed.ok_or_else(|| SourceError::Option(format!("owner '{text}' is not of the form UID:GID")))
+    let id = |text: &str| match text {
+        "root" => Some(0),
+        number => number.parse().ok().filter(|id| *id != u32::MAX),
+    };
+    let (uid, gid) = text.split_once(':').unwrap_or((text, text));
+    let owner = id(uid).zip(id(gid));
+    owner.ok_or_else(|| SourceError::Option(format!("invalid owner '{text}' (expected UID[:GID])")))
 }
 
 /// Ranges of ids and their replacements; an id in none of them is kept.
@@ -86,7 +88,7 @@ impl FromStr for OwnerMap {
         for part in text.split(',') {
             let (kind, range) = IdRange::parse(part).ok_or_else(|| {
                 SourceError::Option(format!(
-                    "owner map '{part}' is not of the form [u:|g:|b:]FROM:TO[:COUNT]"
+                    "invalid owner map '{part}' (expected [u:|g:|b:]FROM:TO[:COUNT])"
                 ))
             })?;
             if kind != 'g' {
@@ -140,7 +142,7 @@ impl IdRange {
 
 fn add(ranges: &mut Vec<IdRange>, range: IdRange, text: &str) -> Result<(), SourceError> {
     if ranges.iter().any(|other| other.overlaps(&range)) {
-        return Err(SourceError::Option(format!("owner map '{text}' overlaps another range")));
+        return Err(SourceError::Option(format!("owner map '{text}' overlaps another one")));
     }
     ranges.push(range);
     Ok(())
@@ -186,5 +188,11 @@ mod tests {
         ));
         assert!(parse_owner("0:4294967295").is_err());
         assert_eq!(parse_owner("1000:100").unwrap(), (1000, 100));
+        for root in ["0", "root", "root:root", "0:root"] {
+            assert_eq!(parse_owner(root).unwrap(), (0, 0), "{root}");
+        }
+        for text in ["", ":", "user", "user:0", "0:"] {
+            assert!(parse_owner(text).is_err(), "{text}");
+        }
     }
 }

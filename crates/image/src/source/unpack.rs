@@ -113,7 +113,7 @@ impl<R: BufRead> Members<R> {
                 return Ok(true);
             }
             if !is_zero {
-                let what = "what follows the archive is packed otherwise, or no archive";
+                let what = "unexpected data after the archive";
                 return Err(io::Error::new(io::ErrorKind::InvalidData, what));
             }
         }

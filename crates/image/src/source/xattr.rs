@@ -141,7 +141,7 @@ impl XattrSets {
             return Err(broken("the value is larger than 65536 bytes"));
         }
         if name.contains(&0) {
-            return Err(broken("the name holds a NUL byte"));
+            return Err(broken("the name has a NUL byte"));
         }
         if !is_storable(name, *mode) {
             *self.ignored.entry(name.to_vec()).or_default() += 1;

@@ -25,7 +25,7 @@ fn an_archive_cut_off_anywhere_is_an_error() {
     for length in 0..whole.len() {
         let padding = 512 + 700..512 + 1024;
         let expected = match length {
-            0 => "byte 0: the archive ends without its end-of-archive block; it has been cut off",
+            0 => "byte 0: unexpected end of archive: no end-of-archive block",
             1..512 => "ends inside a header",
             512..1212 => "entry a, byte ",
             _ if padding.contains(&length) => "cut off",
@@ -51,14 +51,14 @@ fn damaged_headers_are_named_with_their_place() {
         })
     };
     let cases = [
-        (with(124, b"9"), "entry a, byte 0: size is not valid: 90000000000\\0"),
+        (with(124, b"9"), "entry a, byte 0: invalid size: 90000000000\\0"),
         (
             with(124, b"77777777777"),
-            "entry a, byte 512: the archive ends inside the contents of a file",
+            "entry a, byte 512: unexpected end of archive in the contents of a file",
         ),
         (
             with(108, b"\xff\xff\xff\xff\xff\xff\xff\xff"),
-            "entry a, byte 0: uid is not valid: \\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xff",
+            "entry a, byte 0: invalid uid: \\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xff",
         ),
         (
             with(156, b"M"),
@@ -79,13 +79,13 @@ fn damaged_headers_are_named_with_their_place() {
             new().pax(&[("path", &[b'n'; 256])]).file("a", b""),
             "byte 0: name of 256 bytes: ext4 stores at most 255",
         ),
-        (new().pax(&[("path", b"a\0b")]).file("a", b""), "byte 0: a name holds a NUL byte"),
-        (new().pax(&[("uid", b"-1")]).file("a", b""), "byte 0: pax uid is not valid: -1"),
+        (new().pax(&[("path", b"a\0b")]).file("a", b""), "byte 0: name has a NUL byte"),
+        (new().pax(&[("uid", b"-1")]).file("a", b""), "byte 0: invalid pax uid: -1"),
         (
             new().pax(&[("uid", b"4294967295")]).file("a", b""),
-            "entry a, byte 0: uid 4294967295 cannot own a file",
+            "entry a, byte 0: invalid uid 4294967295",
         ),
-        (new().pax(&[("mtime", b"1e9")]).file("a", b""), "byte 0: pax mtime is not valid: 1e9"),
+        (new().pax(&[("mtime", b"1e9")]).file("a", b""), "byte 0: invalid pax mtime: 1e9"),
         (
             new().entry("x", b'x', "", b"12 path=ab\n").file("a", b""),
             "byte 0: pax record at byte 0 of the extended header is malformed",
@@ -108,7 +108,7 @@ fn damaged_headers_are_named_with_their_place() {
         ),
         (
             new().pax(&[("SCHILY.acl.access", b"user::rwx")]).file("a", b""),
-            "byte 0: ACL: it must have group:: once",
+            "byte 0: ACL: exactly one group:: entry is required",
         ),
     ];
     for (archive, expected) in cases {
@@ -144,17 +144,20 @@ fn sparse_maps_that_do_not_describe_the_file_are_refused() {
     ];
     for (map, size, problem) in cases {
         let found = sparse(map, size);
-        assert!(found.ends_with(&format!("sparse map is not valid: {problem}")), "{map}: {found}");
+        assert!(found.ends_with(&format!("invalid sparse map: {problem}")), "{map}: {found}");
     }
 }
 
 #[test]
 fn what_is_no_archive_is_said_to_be_none() {
     let cases: [(&[u8], &str); 4] = [
-        (&[b'x'; 2048], "byte 0: not a tar archive (nor one packed by gzip, zstd or xz)"),
-        (b"BZh91AY&SY", "byte 0: packed by bzip2, which is not supported; unpack it first"),
-        (b"short", "byte 5: the archive ends inside a header"),
-        (b"", "byte 0: the archive ends without its end-of-archive block; it has been cut off"),
+        (
+            &[b'x'; 2048],
+            "byte 0: not a directory, tar archive (plain, gzip, zstd, xz) or OCI layout",
+        ),
+        (b"BZh91AY&SY", "byte 0: compression bzip2 is not supported (decompress it first)"),
+        (b"short", "byte 5: unexpected end of archive in a header"),
+        (b"", "byte 0: unexpected end of archive: no end-of-archive block"),
     ];
     for (bytes, expected) in cases {
         assert_eq!(failure_of(bytes), expected);
@@ -162,8 +165,7 @@ fn what_is_no_archive_is_said_to_be_none() {
     // An image begins with zeros, as an archive without entries does.
     let mut image = vec![0; 4096];
     image[1080..1082].copy_from_slice(&[0x53, 0xef]);
-    let expected =
-        "byte 0: an ext2, ext3 or ext4 image, not an archive; extant export makes one of it";
+    let expected = "byte 0: is an ext2, ext3 or ext4 image, not an archive (use extant export)";
     assert_eq!(failure_of(&image), expected);
 }
 

@@ -185,7 +185,7 @@ fn an_image_is_chosen_by_name_or_platform_and_never_by_the_machine() {
     assert_eq!(paths(&made.read(Some("v2"), None).unwrap()), ["riscv64"]);
     assert_eq!(paths(&made.read(None, Some("linux/riscv64")).unwrap()), ["riscv64"]);
     assert_eq!(paths(&made.read(Some("v1"), Some("linux/arm64")).unwrap()), ["arm64"]);
-    let choices = "LAYOUT: it holds 2 images; choose one by reference or platform: \
+    let choices = "LAYOUT: 2 images: choose one by reference (LAYOUT:REF) or platform: \
                    linux/amd64, linux/arm64";
     assert_eq!(made.read(Some("v1"), None).unwrap_err(), choices);
     let missing = "LAYOUT: no image named v3; names: v1, v2";

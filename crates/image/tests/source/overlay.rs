@@ -94,7 +94,7 @@ fn hard_links_lead_to_their_own_source() {
     let upper = Written::default().hard_link("b", "a").source(&scratch, "upper.tar");
     let error = read(&[lower, upper]).unwrap_err().to_string();
     let expected =
-        "upper.tar: entry b, byte 0: hard link to a, which does not come before it in this source";
+        "upper.tar: entry b, byte 0: hard link to a, which is not before it in this source";
     assert!(error.ends_with(expected), "{error}");
 }
 
@@ -145,7 +145,7 @@ fn paths_may_not_leave_the_tree_or_lead_nowhere() {
         (new().hard_link("b", "../../a"), "entry b, byte 0: the path ../../ has a '..' component"),
         (
             new().symlink("out", "../x").file("out/a", b""),
-            "entry out/a, byte 512: the path leads out of the tree through the symbolic link out",
+            "entry out/a, byte 512: path leaves the tree through the symbolic link out",
         ),
         (
             new().symlink("a", "b").symlink("b", "a").file("a/x", b""),
@@ -153,19 +153,16 @@ fn paths_may_not_leave_the_tree_or_lead_nowhere() {
         ),
         (
             new().symlink("a", "nothing").file("a/x", b""),
-            "entry a/x, byte 512: a, which should hold the entry, is a symbolic link to nothing",
+            "entry a/x, byte 512: parent a is a dangling symbolic link",
         ),
-        (
-            new().file("a", b"").file("a/x", b""),
-            "entry a/x, byte 512: a, which should hold the entry, is not a directory",
-        ),
+        (new().file("a", b"").file("a/x", b""), "entry a/x, byte 512: parent a is not a directory"),
         (
             new().directory("d/").hard_link("x", "d"),
             "entry x, byte 512: hard link to d, which is a directory",
         ),
         (
             new().hard_link("x", "missing"),
-            "entry x, byte 0: hard link to missing, which does not come before it in this source",
+            "entry x, byte 0: hard link to missing, which is not before it in this source",
         ),
         (new().file("/", b"contents"), "entry /, byte 0: the root of the tree must be a directory"),
     ];

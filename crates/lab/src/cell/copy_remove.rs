@@ -90,7 +90,7 @@ impl Tree {
             let name = root.file_name().ok_or_else(|| CellError::new("/ cannot be copied"))?;
             let found = fs::symlink_metadata(root).trying(root.display())?;
             if !found.is_dir() {
-                return Err(CellError(format!("{}: no directory", root.display())));
+                return Err(CellError(format!("{}: not a directory", root.display())));
             }
             tree.add(root, Path::new(name), most_bytes, most_files);
         }

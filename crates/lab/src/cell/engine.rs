@@ -32,7 +32,7 @@ fn volume_options(text: &str, memory: u64) -> Result<VolumeOptions, CellError> {
             Some((name, value)) => (name, Some(value)),
             None => (option, None),
         };
-        let refused = || CellError(format!("engine: option {option}: not one that the engine has"));
+        let refused = || CellError(format!("engine: unknown option {option}"));
         match (name, value) {
             ("data", Some("ordered")) => options.data = Some(DataMode::Ordered),
             ("data", Some("writeback")) => options.data = Some(DataMode::Writeback),

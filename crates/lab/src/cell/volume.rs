@@ -85,9 +85,7 @@ impl<'c> TargetVolume<'c> {
             (true, _) => None,
             (false, Some(device)) => Some(Mapped::over(device, layers)?),
             (false, None) => {
-                return Err(CellError::new(
-                    "layers are put on a device only: --device, or `extant lab vm run`",
-                ));
+                return Err(CellError::new("layers require --device, or `extant lab vm run`"));
             }
         };
         let file = match (&mapped, device) {
@@ -97,7 +95,7 @@ impl<'c> TargetVolume<'c> {
         };
         let image = match cell.target.system.drive() {
             Some(_) if device.is_some() => {
-                return Err(CellError::new("a simulated drive stands on no device"));
+                return Err(CellError::new("a simulated drive cannot use a device"));
             }
             Some(drive) => on_drive(cell, drive, &file),
             None => file.clone(),
@@ -264,7 +262,7 @@ impl<'c> TargetVolume<'c> {
         let point = self.point.to_string_lossy();
         let line = table.lines().find(|line| line.split(' ').nth(1) == Some(&point));
         let device = line.and_then(|line| line.split(' ').next());
-        let device = device.ok_or_else(|| CellError::new("the loop device is not found"))?;
+        let device = device.ok_or_else(|| CellError::new("cannot find the loop device"))?;
         run("losetup", ["--direct-io=on", device]).map(drop)
     }
 
@@ -361,7 +359,7 @@ fn on_drive(cell: &Cell, drive: &str, file: &Path) -> PathBuf {
 pub(super) fn simulated_times(said: &str) -> Result<(f64, Vec<(u32, f64)>), CellError> {
     let said: serde_json::Value = serde_json::from_str(said).trying("extant fsck")?;
     let seconds = said["seconds"].as_f64();
-    let seconds = seconds.ok_or_else(|| CellError::new("extant fsck told no times"))?;
+    let seconds = seconds.ok_or_else(|| CellError::new("extant fsck printed no times"))?;
     let passes = said["passes"].as_array().into_iter().flatten();
     let times = passes.filter_map(|pass| {
         Some((u32::try_from(pass["pass"].as_u64()?).ok()?, pass["seconds"].as_f64()?))

@@ -46,7 +46,11 @@ impl Pool {
         for option in options.split(',').filter(|option| !option.is_empty()) {
             match option {
                 "noatime" => properties.push("atime=off"),
-                _ => return Err(CellError(format!("zfs-fuse: option {option}: there is noatime"))),
+                _ => {
+                    return Err(CellError(format!(
+                        "zfs-fuse: unknown option {option} (expected noatime)"
+                    )));
+                }
             }
         }
         let pool = Self::serve(device, point)?;

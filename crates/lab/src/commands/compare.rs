@@ -40,14 +40,20 @@ impl Args {
                 let target = |text: &str| text.parse::<LabTarget>().map_err(CommandError::usage);
                 let (before, after) = (target(&self.before)?, target(&self.after)?);
                 if before.system.drive() != after.system.drive() {
-                    console.remark("seconds of a simulated drive are of its own clock: no other's are like them")?;
+                    console.remark(
+                        "cannot compare times of a simulated drive (virtual clock) with others",
+                    )?;
                 }
                 targets((&results, &before.to_string()), (&results, &after.to_string()))
             }
-            _ => return Err(CommandError::usage("two directories, or two targets, are compared")),
+            _ => {
+                return Err(CommandError::usage(
+                    "BEFORE and AFTER must both be directories, or both targets",
+                ));
+            }
         };
         if compared.is_empty() {
-            return Err(CommandError::new("nothing was measured of both"));
+            return Err(CommandError::new("no measurements in common"));
         }
         match self.json {
             true => console.json(&compared),

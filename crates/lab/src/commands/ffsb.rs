@@ -84,7 +84,7 @@ fn read(path: &Path) -> std::io::Result<String> {
             Ok(reference.text.to_owned())
         }
         (Err(error), _) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(std::io::Error::new(error.kind(), "no file, and none of --list"))
+            Err(std::io::Error::new(error.kind(), "no such file or built-in profile (see --list)"))
         }
         (text, _) => text,
     }

@@ -36,7 +36,7 @@ impl Args {
         let known: Vec<&str> = all.iter().map(|scale| scale.dir).collect();
         if let Some(name) = self.names.iter().find(|name| !known.contains(&name.as_str())) {
             let known = known.join(", ");
-            return Err(CommandError::usage(format_args!("there is no {name}: there are {known}")));
+            return Err(CommandError::usage(format_args!("unknown {name} (expected {known})")));
         }
         let is_chosen = |scale: &Scale| {
             self.names.is_empty() || self.names.iter().any(|name| name == scale.dir)

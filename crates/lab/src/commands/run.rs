@@ -94,7 +94,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 fn above_zero(text: &str, most: f64) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| *number > 0.0 && *number <= most);
-    number.ok_or_else(|| format!("a number above zero is wanted, {most} at most"))
+    number.ok_or_else(|| format!("expected a positive number up to {most}"))
 }
 
 impl Changes {
@@ -117,7 +117,10 @@ impl Changes {
         if let Some(device) = &self.device
             && !std::fs::metadata(device).at(device)?.file_type().is_block_device()
         {
-            return Err(CommandError::usage(format_args!("{}: no block device", device.display())));
+            return Err(CommandError::usage(format_args!(
+                "{}: not a block device",
+                device.display()
+            )));
         }
         let usual = Settings::default();
         Ok(Settings {
@@ -139,15 +142,14 @@ impl Changes {
         console: &mut Console<'_>,
     ) -> Result<(), CommandError> {
         if self.time.is_some() && experiments.iter().all(|one| one.sequential_write.is_none()) {
-            console.remark("--time changes nothing: none of these experiments is timed")?;
+            console.remark("--time has no effect on these experiments: none is timed")?;
         }
         let is_sized = self.sizes.is_some_and(|factor| factor != Settings::default().sizes);
         if is_sized && experiments.iter().all(|one| one.check_time.is_some()) {
-            console
-                .remark("--sizes changes nothing: files are empty, and volumes follow --counts")?;
+            console.remark("--sizes has no effect on these experiments: files are empty")?;
         }
         if !self.steps.is_empty() && experiments.iter().all(|one| one.check_time.is_none()) {
-            console.remark("--steps changes nothing: none of these experiments has steps")?;
+            console.remark("--steps has no effect on these experiments")?;
         }
         Ok(())
     }
@@ -161,7 +163,7 @@ pub(crate) fn experiments(file: Option<&Path>) -> Result<Vec<Experiment>, Comman
         let opened = std::fs::File::open(file).at(file)?;
         opened.take(LONGEST_EXPERIMENTS + 1).read_to_string(&mut text).at(file)?;
         if text.len() as u64 > LONGEST_EXPERIMENTS {
-            return Err(CommandError::at(file, "longer than any file of experiments"));
+            return Err(CommandError::at(file, "file too large"));
         }
         for own in Experiment::parse_all(&text).at(file)? {
             match all.iter_mut().find(|experiment| experiment.name == own.name) {
@@ -186,7 +188,7 @@ pub(crate) fn chosen(
         found.cloned().ok_or_else(|| {
             let known: Vec<_> = all.iter().map(|experiment| experiment.name.as_str()).collect();
             let known = known.join(", ");
-            CommandError::usage(format_args!("there is no experiment {name}: there are {known}"))
+            CommandError::usage(format_args!("unknown experiment {name} (expected {known})"))
         })
     };
     names.iter().map(find).collect()
@@ -213,7 +215,7 @@ pub(super) fn report_to(out: &Path, console: &mut Console<'_>) -> Result<(), Com
     let is_any = results.samples.iter().any(|sample| sample.metric == CELL_SECONDS);
     console.remark(match is_any {
         true => format!("samples are in {}", out.display()),
-        false => format!("nothing was measured: the samples in {} say why", out.display()),
+        false => format!("no measurements (see the samples in {})", out.display()),
     })
 }
 
@@ -240,7 +242,7 @@ pub(super) fn plan(
 ) -> Result<Plan, CommandError> {
     if let Err(error) = std::fs::create_dir_all(out) {
         return Err(match out.exists() {
-            true => CommandError::at(out, "no directory: results need one"),
+            true => CommandError::at(out, "not a directory"),
             false => CommandError::at(out, error),
         });
     }

@@ -103,7 +103,7 @@ impl GuestDir {
             Some(dir) => Ok(dir.clone()),
             None => cache()
                 .map(|dir| dir.join("extant/vm"))
-                .ok_or_else(|| CommandError::usage("there is no HOME: give --cache")),
+                .ok_or_else(|| CommandError::usage("HOME is not set (use --cache)")),
         }
     }
 }
@@ -134,9 +134,7 @@ impl RunArgs {
         let experiments = self.changes.chosen(&self.names)?;
         let mut settings = self.changes.settings()?;
         if settings.device.is_some() {
-            return Err(CommandError::usage(
-                "--device is not for guests: they have a disk of their own",
-            ));
+            return Err(CommandError::usage("--device is not supported for guests"));
         }
         if self.guest_memory.0 < LEAST_MEMORY {
             return Err(CommandError::usage("--guest-memory: at least 512M"));

@@ -45,7 +45,7 @@ pub enum RunError {
         path: PathBuf,
     },
     /// An operation wants more of a file than there is.
-    #[error("{operation} wants {wanted} bytes of {}, which has {size}", path.display())]
+    #[error("{operation} needs {wanted} bytes of {}, which has {size}", path.display())]
     TooSmall {
         /// The operation's name.
         operation: &'static str,

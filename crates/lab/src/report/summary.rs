@@ -72,7 +72,7 @@ pub fn summary(dirs: &[PathBuf]) -> Result<String, RunError> {
     }
     runs(&all, &mut page);
     findings(&all, &mut page);
-    page.push_str("\n## Where ours stand\n");
+    page.push_str("\n## Results of ours\n");
     let mut compared = Compared::default();
     for (_, results) in &all {
         for experiment in &results.manifest.experiments {

@@ -15,7 +15,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// The directory holds results of something else.
-    #[error("{}: it holds results of other {what}; give another --out, or the same {what}", path.display())]
+    #[error("{}: contains results of other {what}: use another --out", path.display())]
     Other {
         /// The directory.
         path: PathBuf,
@@ -26,13 +26,13 @@ pub enum RunError {
     #[error("{0}")]
     NotBeside(String),
     /// There is an [`Alone`](super::Alone) for it.
-    #[error("{}: another run is at work in it", path.display())]
+    #[error("{}: in use by another run", path.display())]
     Busy {
         /// The directory.
         path: PathBuf,
     },
     /// [`Watch::is_interrupted`](super::Watch::is_interrupted).
-    #[error("interrupted: the same command goes on where it stopped")]
+    #[error("interrupted (run the same command again to resume)")]
     Interrupted,
 }
 

@@ -91,7 +91,9 @@ pub(super) fn one(
             Ok(Message::Sample(sample)) => samples.push(sample),
             Ok(Message::Failed(why)) => break Some(Err(why)),
             Ok(Message::Done) => break Some(Ok(samples)),
-            Err(error) => break Some(Err(format!("the cell said {line:?}: {error}"))),
+            Err(error) => {
+                break Some(Err(format!("invalid line from the cell: {line:?}: {error}")));
+            }
         }
     };
     drop(orders);
@@ -118,7 +120,7 @@ pub(super) fn one(
         }
         (Err(why), _) if killed > 0 => Err(Failure {
             why: format!(
-                "run {}: {why} (for want of memory the kernel ended {killed} of its processes)",
+                "run {}: {why} (out of memory: the kernel killed {killed} of its processes)",
                 cell.run
             ),
             is_want_of_memory: true,

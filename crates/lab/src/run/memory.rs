@@ -52,7 +52,7 @@ impl MemoryLimit {
     pub(super) fn new(bytes: u64) -> Result<Self, String> {
         let made = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{made}", std::process::id());
-        let mut why = "there is no controller of memory".to_owned();
+        let mut why = "no memory controller (cgroup)".to_owned();
         for version in &VERSIONS {
             let place = Path::new(version.place);
             if !place.join(MEMBERS).exists() {

@@ -83,7 +83,7 @@ pub fn must_be_alone(experiments: &[Experiment], settings: &Settings) -> Option<
         let is_real = |target: &&LabTarget| target.system.drive().is_none();
         if let Some(target) = targets(experiment, settings).iter().find(is_real) {
             return Some(format!(
-                "{name} on {target} is measured by this machine's clock: only cells on simulated drives (engine@DRIVE) can be at work at once"
+                "{name} on {target} is measured by this machine's clock: only cells on simulated drives (engine@DRIVE) can run at once"
             ));
         }
         let Work::CheckTime(work) = experiment.work() else { return None };

@@ -63,7 +63,7 @@ impl Guest {
         let acceleration = options.acceleration;
         let (image, gone) = match image {
             Ok(image) => (Some(image), None),
-            Err(error) => (None, Some(format!("there is no guest: {error}"))),
+            Err(error) => (None, Some(format!("cannot make the guest: {error}"))),
         };
         let mut guest =
             Self { image, options, parts, machine: None, acceleration, gone, described: None };
@@ -128,7 +128,7 @@ impl Guest {
         let mut order = serde_json::to_vec(&in_guest(cell)).expect("a cell is plain data");
         order.push(b'\n');
         if let Err(error) = machine.order(&order) {
-            let why = format!("the guest takes no orders: {error}{}", machine.last_words());
+            let why = format!("cannot send to the guest: {error}{}", machine.last_words());
             return Ok(Err(why.into()));
         }
         let start = Instant::now();
@@ -214,8 +214,8 @@ fn in_guest(cell: &Cell) -> Cell {
 
 /// A line of the guest's. Samples belong to the cell that was ordered, or something is wrong.
 fn message(line: &str, cell: &Cell) -> Result<Message, String> {
-    let message: Message =
-        serde_json::from_str(line).map_err(|error| format!("the guest said {line:?}: {error}"))?;
+    let message: Message = serde_json::from_str(line)
+        .map_err(|error| format!("invalid line from the guest: {line:?}: {error}"))?;
     if let Message::Sample(sample) = &message {
         let ours = (cell.experiment.name.clone(), cell.target.to_string(), cell.run);
         if sample.cell() != ours {
@@ -294,6 +294,6 @@ mod tests {
             }
         }
         let ended = guest.one(&cell(), &mut Unwatched).expect("an answer");
-        assert_eq!(ended, Err("there is no guest: apt-get is not there".to_owned().into()));
+        assert_eq!(ended, Err("cannot make the guest: apt-get is not there".to_owned().into()));
     }
 }

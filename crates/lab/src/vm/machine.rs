@@ -157,7 +157,9 @@ impl Machine {
             let mut machine = Self::start(parts, *acceleration)?;
             match machine.hello(*acceleration, is_interrupted) {
                 Ok(hello) => return Ok(hello.map(|hello| (machine, hello, *acceleration))),
-                Err(error) => why = VmError(format!("no guest starts by {acceleration}: {error}")),
+                Err(error) => {
+                    why = VmError(format!("cannot start a guest with {acceleration}: {error}"))
+                }
             }
         }
         Err(why)
@@ -212,10 +214,7 @@ impl Machine {
                 Heard::Nothing if is_interrupted() => return Ok(None),
                 Heard::Nothing if start.elapsed() > patience => {
                     let last = self.last_words();
-                    return Err(VmError(format!(
-                        "it was silent for {} s{last}",
-                        patience.as_secs()
-                    )));
+                    return Err(VmError(format!("no output for {} s{last}", patience.as_secs())));
                 }
                 Heard::Nothing => {}
             }
@@ -246,7 +245,7 @@ impl Machine {
             let text = fs::read(path).unwrap_or_default();
             let text = String::from_utf8_lossy(&text).into_owned();
             let last = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
-            last.map(|line| format!("; its last words: {line}"))
+            last.map(|line| format!("; last output: {line}"))
         };
         let errors = self.console.with_extension("errors");
         read(&errors).or_else(|| read(&self.console)).unwrap_or_default()

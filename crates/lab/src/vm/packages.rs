@@ -91,7 +91,7 @@ pub(super) fn fetch(names: &[String], into: &Path) -> Result<BTreeMap<String, St
         let begin = Instant::now();
         let error = match waited < PATIENCE {
             true => download(std::slice::from_ref(name)).err(),
-            false => Some(VmError(format!("others did not come within {} s", waited.as_secs()))),
+            false => Some(VmError(format!("timed out after {} s", waited.as_secs()))),
         };
         if let Some(error) = error {
             missing.insert(name.clone(), error.0);
@@ -173,7 +173,7 @@ fn libraries_in(text: &str) -> Result<Vec<Library>, VmError> {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
             [name, "=>", "not", "found"] => {
-                return Err(VmError(format!("it needs {name}, which is nowhere")));
+                return Err(VmError(format!("requires {name}, which was not found")));
             }
             [name, "=>", path, ..] | [name @ path, ..] if path.starts_with('/') => {
                 found.push((name.to_owned(), path.into()));

@@ -54,7 +54,7 @@ pub enum OptionError {
         problem: &'static str,
     },
     /// Two options that conflict.
-    #[error("the mount options {0} and {1} do not go together")]
+    #[error("mount options {0} and {1} are mutually exclusive")]
     Conflict(&'static str, &'static str),
 }
 
@@ -242,8 +242,8 @@ impl Default for MountOptions {
 
 /// Options of the kernel's ext4 that are refused, and why that stays so.
 const REFUSED: &[(&str, &str)] = &[
-    ("abort", "it simulates a failure for tests: extant shutdown ends a mount so"),
-    ("debug", "it is about the kernel's messages; -f shows those of the server"),
+    ("abort", "it simulates a failure for tests (use extant shutdown)"),
+    ("debug", "it is about kernel messages (use -f for those of the server)"),
     ("dioread_lock", "no reader waits for a write elsewhere in the file (dioread_nolock)"),
     ("fc_debug_force", "it is for tests of the kernel's fast commits"),
     ("fc_debug_max_replay", "it is for tests of the kernel's fast commits"),
@@ -261,7 +261,7 @@ const QUOTA_FILES: &str = "quotactl(2) does not reach FUSE, so that quotaon(8) c
 
 const DAX: &str = "FUSE maps no device memory into programs";
 
-const PANIC: &str = "a server cannot halt the machine; errors=remount-ro ends all changes";
+const PANIC: &str = "a server cannot panic the kernel (use errors=remount-ro)";
 
 /// Options that fstab carries for mount(8) and others who read it.
 const FOR_OTHERS: &[&str] =
@@ -502,7 +502,7 @@ impl MountOptions {
             ("max_dir_size_kb", _) => self.max_dir_size_kb = Some(number()?),
             ("mb_optimize_scan", "1") => {}
             ("mb_optimize_scan", _) => {
-                return Err(bad_value(option, "1: groups are always searched by their free space"));
+                return Err(bad_value(option, "1: groups are always searched by free space"));
             }
             ("sb", _) => match number()? {
                 0 => return Err(bad_value(option, "at least 1")),
@@ -519,8 +519,8 @@ impl MountOptions {
             },
             ("memory", _) => match value.parse::<ByteSize>() {
                 Ok(ByteSize(bytes)) if bytes >= LEAST_MEMORY => self.memory = Some(bytes),
-                Ok(_) => return Err(bad_value(option, "at least 16M")),
-                Err(_) => return Err(bad_value(option, "not a size")),
+                Ok(_) => return Err(bad_value(option, "at least 16M is required")),
+                Err(_) => return Err(bad_value(option, "invalid size")),
             },
             ("threads", _) => match number()? {
                 0 => return Err(bad_value(option, "at least 1")),

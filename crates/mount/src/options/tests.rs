@@ -44,8 +44,8 @@ fn inode_tables_are_read_by_powers_of_two() {
 #[test]
 fn memory_is_a_size_that_is_enough() {
     assert_eq!(parsed("memory=64M").map(|all| all.memory), Ok(Some(64 << 20)));
-    assert_eq!(parsed("memory=8M"), Err(bad_value("memory=8M", "at least 16M")));
-    assert_eq!(parsed("memory=much"), Err(bad_value("memory=much", "not a size")));
+    assert_eq!(parsed("memory=8M"), Err(bad_value("memory=8M", "at least 16M is required")));
+    assert_eq!(parsed("memory=much"), Err(bad_value("memory=much", "invalid size")));
 }
 
 #[test]

@@ -221,8 +221,7 @@ impl Blocks {
         }
         let at = FileBlock(self.next);
         self.budget = self.budget.checked_sub(1).ok_or_else(|| {
-            Flaw::Rule("the directory has more blocks than the volume")
-                .at(Location::Inode(dir.number))
+            Flaw::Rule("directory has more blocks than the volume").at(Location::Inode(dir.number))
         })?;
         let run = match self.run.filter(|run| run.block <= at && at < run.end()) {
             Some(run) => run,
@@ -346,7 +345,7 @@ impl<S: MetadataRead> ReadDir<'_, S> {
             NameForm::NoKey(hasher) if !entry.is_dot() => shown_name(entry, hasher.as_ref()),
             _ if entry.name.iter().any(|byte| matches!(byte, 0 | b'/')) => {
                 let place = Location::DirEntry(self.dir.number, block, entry.at as u32);
-                let rule = Flaw::Rule("the name holds a slash or a zero byte");
+                let rule = Flaw::Rule("file name has a slash or NUL byte");
                 return Err(rule.at(place).into());
             }
             _ => entry.name.to_vec(),

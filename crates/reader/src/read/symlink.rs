@@ -41,7 +41,7 @@ pub fn target<S: MetadataRead>(source: &S, inode: &LoadedInode) -> Result<Vec<u8
         return encrypted(&stored, place);
     }
     if stored.contains(&0) {
-        return Err(Flaw::Rule("the target holds a zero byte").at(place).into());
+        return Err(Flaw::Rule("target has a NUL byte").at(place).into());
     }
     Ok(stored)
 }

@@ -461,7 +461,7 @@ impl Device for ModelDevice {
 impl Drop for ModelDevice {
     fn drop(&mut self) {
         if let Err(error) = self.finish() {
-            tracing::error!("what a simulated drive holds did not reach its image: {error}");
+            tracing::error!("cannot write the data of the simulated drive to its image: {error}");
         }
     }
 }

@@ -46,7 +46,7 @@ pub enum PatternFileError {
         source: io::Error,
     },
     /// It holds something else.
-    #[error("{}: line {line} is no run of words", path.display())]
+    #[error("{}: invalid line {line}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
@@ -55,7 +55,7 @@ pub enum PatternFileError {
     },
     /// The image was written by another program since, or is a copy that was.
     #[error(
-        "{}: the image was changed since, or copied without its time (as cp -p keeps it); what this file holds is lost when it is removed",
+        "{}: image modified after this file was written, or copied without its timestamp (use cp -p); removing this file discards the data it holds",
         path.display()
     )]
     Stale {
@@ -66,7 +66,7 @@ pub enum PatternFileError {
     #[error(transparent)]
     Image(DeviceError),
     /// Another command had it.
-    #[error("{}: another command has just removed it: once more", path.display())]
+    #[error("{}: removed by another process; try again", path.display())]
     Removed {
         /// The file.
         path: PathBuf,
@@ -250,7 +250,7 @@ impl PatternFile {
     /// These are all runs from now on.
     pub(super) fn store(&self, runs: &RangeMap<u64, u64>) -> io::Result<()> {
         if self.file.metadata()?.nlink() == 0 {
-            return Err(io::Error::other("another command has removed the file of words"));
+            return Err(io::Error::other("file removed by another process"));
         }
         let mut text = String::new();
         for (run, word) in runs.iter() {

@@ -56,12 +56,12 @@ impl CipherSpec {
         let mut parts = text.splitn(3, '-');
         let (cipher, mode, iv) = (parts.next(), parts.next(), parts.next());
         if cipher != Some("aes") {
-            return Err(unsupported(&format!("cipher {text}: aes-xts or aes-cbc is needed")));
+            return Err(unsupported(&format!("cipher {text} (expected aes-xts or aes-cbc)")));
         }
         let mode = match mode {
             Some("xts") => Mode::Xts,
             Some("cbc") => Mode::Cbc,
-            _ => return Err(unsupported(&format!("mode of cipher {text}: xts or cbc is needed"))),
+            _ => return Err(unsupported(&format!("mode of cipher {text} (expected xts or cbc)"))),
         };
         let iv = match iv {
             Some("plain") => Iv::Plain,
@@ -69,13 +69,15 @@ impl CipherSpec {
             Some(iv) if iv.starts_with("essiv:") => {
                 let hash = Hash::parse(&iv["essiv:".len()..])?;
                 if !matches!(hash.output_size(), 16 | 24 | 32) {
-                    return Err(unsupported(&format!("{iv}: the hash is no AES key")));
+                    return Err(unsupported(&format!(
+                        "{iv}: the hash size is not an AES key size"
+                    )));
                 }
                 Iv::Essiv(hash)
             }
             _ => {
                 let what =
-                    format!("initial vector of cipher {text}: plain, plain64 or essiv is needed");
+                    format!("initial vector of cipher {text} (expected plain, plain64 or essiv)");
                 return Err(unsupported(&what));
             }
         };

@@ -55,7 +55,7 @@ impl Budget {
         check_rounds(rounds, place)?;
         let cost = u64::from(rounds) * bytes.div_ceil(hash.output_size()) as u64;
         self.rounds = self.rounds.checked_sub(cost).ok_or_else(|| {
-            let asked = format!("{rounds} rounds of PBKDF2 beside those that were done");
+            let asked = format!("{rounds} more rounds of PBKDF2");
             CryptError::TooCostly { place: place.to_owned(), asked, given: String::new() }
         })?;
         Ok(())

@@ -17,19 +17,19 @@ pub enum CryptError {
         flaw: String,
     },
     /// There is neither a LUKS1 nor a LUKS2 header.
-    #[error("no LUKS header; a plain device needs cipher=")]
+    #[error("no LUKS header (a plain device requires cipher=)")]
     NoHeader,
     /// No key slot opens with the key.
     #[error("no key slot opens with this key")]
     WrongKey,
     /// The key is not as long as the cipher's.
-    #[error("a key of {bytes} bytes does not fit the cipher")]
+    #[error("invalid key size for the cipher: {bytes} bytes")]
     KeySize {
         /// Its bytes.
         bytes: usize,
     },
     /// The key file is shorter than the key.
-    #[error("the key has {found} bytes, and {needed} are needed")]
+    #[error("key of {found} bytes, {needed} needed")]
     ShortKey {
         /// The given value.
         found: usize,
@@ -45,7 +45,7 @@ pub enum CryptError {
         size: u64,
     },
     /// Opening it would take too long or too much memory.
-    #[error("{place}: asks for {asked}{given}")]
+    #[error("{place}: requires {asked}{given}")]
     TooCostly {
         /// The key slot.
         place: String,

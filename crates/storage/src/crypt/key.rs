@@ -39,7 +39,7 @@ pub enum KeyError {
         source: io::Error,
     },
     /// More bytes than a key has.
-    #[error("key: {from}: longer than {limit} bytes")]
+    #[error("key: {from} is longer than {limit} bytes")]
     TooLong {
         /// The file.
         from: String,
@@ -47,7 +47,7 @@ pub enum KeyError {
         limit: usize,
     },
     /// Nothing was there.
-    #[error("key: {from}: it is empty")]
+    #[error("key: {from} is empty")]
     Empty {
         /// The file.
         from: String,

@@ -35,7 +35,8 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
 
 fn text<'a>(bytes: &'a [u8], what: &str) -> Result<&'a str, CryptError> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    str::from_utf8(&bytes[..end]).map_err(|_| damaged("LUKS1 header", format!("{what} is no text")))
+    str::from_utf8(&bytes[..end])
+        .map_err(|_| damaged("LUKS1 header", format!("{what} is not text")))
 }
 
 struct Slot {
@@ -132,7 +133,10 @@ pub(super) fn key_of_slot(
     let bytes = key_bytes * stripes;
     let whole = bytes.next_multiple_of(SECTOR as usize);
     if material.checked_add(whole as u64).is_none_or(|end| end > device.size()) {
-        return Err(damaged(place, format!("key material at byte {material} lies off the device")));
+        return Err(damaged(
+            place,
+            format!("key material at byte {material} is past the end of the device"),
+        ));
     }
     let mut stored = Zeroizing::new(vec![0; whole]);
     device.read_at(material, &mut stored)?;

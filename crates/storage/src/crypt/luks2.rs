@@ -150,7 +150,10 @@ fn copy_at(device: &dyn Device, at: u64, magic: &[u8]) -> Result<Option<Copy>, C
         return Err(damaged(place(), format!("{size} bytes long")));
     }
     if be64(&binary, 256) != at {
-        return Err(damaged(place(), format!("says that it lies at byte {}", be64(&binary, 256))));
+        return Err(damaged(
+            place(),
+            format!("gives its own location as byte {}", be64(&binary, 256)),
+        ));
     }
     let mut json = vec![0; size as usize - BINARY];
     device.read_at(at + BINARY as u64, &mut json)?;
@@ -161,7 +164,7 @@ fn copy_at(device: &dyn Device, at: u64, magic: &[u8]) -> Result<Option<Copy>, C
     let stored = binary[CHECKSUM_AT..CHECKSUM_AT + hash.output_size()].to_vec();
     binary[CHECKSUM_AT..CHECKSUM_AT + CHECKSUM].fill(0);
     if !is_same(&hash.of(&[&binary, &json]), &stored) {
-        return Err(damaged(place(), "its checksum is wrong"));
+        return Err(damaged(place(), "checksum does not match"));
     }
     let sequence = be64(&binary, 16);
     let end = json.iter().position(|byte| *byte == 0).unwrap_or(json.len());
@@ -206,12 +209,12 @@ fn newest(device: &dyn Device) -> Result<Option<Copy>, CryptError> {
 }
 
 fn number(text: &str, place: &str, what: &str) -> Result<u64, CryptError> {
-    text.parse().map_err(|_| damaged(place, format!("{what} is no number")))
+    text.parse().map_err(|_| damaged(place, format!("{what} is not a number")))
 }
 
 fn bytes(text: &str, place: &str, what: &str) -> Result<Vec<u8>, CryptError> {
     let decoded = base64::engine::general_purpose::STANDARD.decode(text);
-    decoded.map_err(|_| damaged(place, format!("{what} is no base64")))
+    decoded.map_err(|_| damaged(place, format!("{what} is not base64")))
 }
 
 fn needed<T>(value: Option<T>, place: &str, what: &str) -> Result<T, CryptError> {

@@ -154,7 +154,7 @@ impl CryptDevice {
                     return Err(CryptError::Unsupported(format!("LUKS version {version}")));
                 }
                 None if start.starts_with(luks1::BEING_REENCRYPTED) => {
-                    let what = "a LUKS1 header whose reencryption is under way";
+                    let what = "a LUKS1 header with reencryption in progress";
                     return Err(CryptError::Unsupported(what.to_owned()));
                 }
                 None => return Err(CryptError::NoHeader),

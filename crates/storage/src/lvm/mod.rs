@@ -145,7 +145,7 @@ impl Label {
             if le64(&sector, 8) != number {
                 flaw = Some(damaged(place, format!("says sector {}", le64(&sector, 8))));
             } else if le32(&sector, 16) != checksum(&sector[LABEL_CHECKED_FROM..]) {
-                flaw = Some(damaged(place, "its checksum is wrong"));
+                flaw = Some(damaged(place, "checksum does not match"));
             } else {
                 return Self::decode(&sector, &place);
             }
@@ -154,7 +154,7 @@ impl Label {
     }
 
     fn decode(sector: &[u8], place: &str) -> Result<Self, LvmError> {
-        let cut = || damaged(place, "its lists reach past the sector");
+        let cut = || damaged(place, "lists extend past the sector");
         let header = sector.get(le32(sector, 20) as usize..).ok_or_else(cut)?;
         let id = header.get(..ID).ok_or_else(cut)?.try_into().map_err(|_| cut())?;
         // After the identifier and the device's size: places of data up to an empty one, then
@@ -198,7 +198,10 @@ fn text_of_area(
     let place = format!("LVM2 metadata area at byte {start}");
     let fits = start.checked_add(size).is_some_and(|end| end <= device.size());
     if !fits || size < AREA_HEADER as u64 {
-        return Err(damaged(place, format!("its {size} bytes do not lie on the device")));
+        return Err(damaged(
+            place,
+            format!("area of {size} bytes extends past the end of the device"),
+        ));
     }
     let mut header = [0; AREA_HEADER];
     device.read_at(start, &mut header)?;
@@ -206,13 +209,13 @@ fn text_of_area(
         return Err(damaged(place, "does not begin like one"));
     }
     if le32(&header, 0) != checksum(&header[4..]) {
-        return Err(damaged(place, "its header's checksum is wrong"));
+        return Err(damaged(place, "header checksum does not match"));
     }
     if le32(&header, 20) != 1 {
         return Err(LvmError::Unsupported(format!("{place} of version {}", le32(&header, 20))));
     }
     if (le64(&header, 24), le64(&header, 32)) != (start, size) {
-        return Err(damaged(place, "its header tells of another place"));
+        return Err(damaged(place, "header gives another location"));
     }
     for copy in header[40..].chunks_exact(24).take(AREA_COPIES) {
         let (offset, length) = (le64(copy, 0), le64(copy, 8));
@@ -234,7 +237,7 @@ fn text_of_area(
             device.read_at(start + AREA_HEADER as u64, rest)?;
         }
         if checksum(&text) != le32(copy, 16) {
-            return Err(damaged(place, "its text's checksum is wrong"));
+            return Err(damaged(place, "text checksum does not match"));
         }
         while text.last() == Some(&0) {
             text.pop();
@@ -290,7 +293,7 @@ pub fn open(
         }
         let label = Label::read(device)?;
         if given.iter().any(|known| known.label.id == label.id) {
-            let flaw = "the same one on two of the devices: one is a copy of the other";
+            let flaw = "found on two devices: one is a copy of the other";
             return Err(damaged("LVM2 label", flaw));
         }
         for area in &label.areas {
@@ -318,7 +321,7 @@ pub fn open(
     match (flaw, groups.is_empty()) {
         (Some(flaw), true) => return Err(flaw),
         (Some(flaw), false) => tracing::warn!("{flaw}; another copy is read"),
-        (None, true) => return Err(damaged("LVM2 metadata", "on none of the devices")),
+        (None, true) => return Err(damaged("LVM2 metadata", "not found on any device")),
         (None, false) => {}
     }
     let names: Vec<String> = groups.iter().map(|group| group.name.clone()).collect();
@@ -431,7 +434,7 @@ fn parts_of(
         }
         let [Value::String(pv), Value::Number(first)] = segment.list("stripes").map_err(wrong)?
         else {
-            return Err(wrong("stripes is no pair of a volume and an extent".to_owned()));
+            return Err(wrong("stripes is not a pair of volume and extent".to_owned()));
         };
         let extents = segment.number("extent_count").map_err(wrong)?;
         let (device, pe_start) = physical(&volumes, name, pv, given)?;
@@ -457,13 +460,13 @@ fn refuse_overlaps(name: &str, parts: &[LinearPart], given: &[Physical]) -> Resu
             parts.iter().filter(is_here).map(run).filter(|run| !run.is_empty()).collect();
         runs.sort_by_key(|run| run.start);
         if runs.windows(2).any(|two| two[0].end > two[1].start) {
-            return wrong("two of its segments lie on the same extents");
+            return wrong("two segments use the same extents");
         }
         let lies_on = |run: &Range<u64>| {
             physical.label.own().any(|own| own.start < run.end && run.start < own.end)
         };
         if runs.iter().any(lies_on) {
-            return wrong("a segment lies on LVM2's own metadata");
+            return wrong("a segment overlaps LVM2's metadata");
         }
     }
     Ok(())

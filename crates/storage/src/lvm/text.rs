@@ -29,21 +29,21 @@ impl Section {
     pub(super) fn number(&self, name: &str) -> Result<u64, String> {
         match self.value(name)? {
             Value::Number(number) => Ok(*number),
-            _ => Err(format!("{name} is no number")),
+            _ => Err(format!("{name} is not a number")),
         }
     }
 
     pub(super) fn string(&self, name: &str) -> Result<&str, String> {
         match self.value(name)? {
             Value::String(string) => Ok(string),
-            _ => Err(format!("{name} is no string")),
+            _ => Err(format!("{name} is not a string")),
         }
     }
 
     pub(super) fn list(&self, name: &str) -> Result<&[Value], String> {
         match self.value(name)? {
             Value::List(list) => Ok(list),
-            _ => Err(format!("{name} is no list")),
+            _ => Err(format!("{name} is not a list")),
         }
     }
 
@@ -215,7 +215,7 @@ version = 1"#;
         let volume = group.section("lv-1").unwrap();
         let stripes = [Value::String("pv0".into()), Value::Number(8)];
         assert_eq!(volume.list("stripes"), Ok(&stripes[..]));
-        assert_eq!(volume.number("delta"), Err("delta is no number".into()));
+        assert_eq!(volume.number("delta"), Err("delta is not a number".into()));
         assert_eq!(top.number("version"), Ok(1));
     }
 

@@ -75,7 +75,7 @@ fn read_copy<D: Device + ?Sized>(
     let place = format!("GPT header in sector {lba}");
     let Some(header) = Header::decode(&sector, &place)? else { return Ok(None) };
     if header.my_lba != lba {
-        return Err(damaged(place, format!("says it lies in sector {}", header.my_lba)));
+        return Err(damaged(place, format!("gives its own location as sector {}", header.my_lba)));
     }
     let bytes = u64::from(header.entry_count) * u64::from(header.entry_size);
     if bytes > ENTRIES_MAX {

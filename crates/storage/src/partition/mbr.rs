@@ -102,7 +102,7 @@ fn read_chain<D: Device + ?Sized>(
     loop {
         let place = format!("extended boot record in sector {at}");
         if seen.contains(&at) {
-            return Err(damaged(place, "the chain comes back to it"));
+            return Err(damaged(place, "the chain has a loop"));
         }
         if seen.len() == CHAIN_MAX {
             return Err(damaged(place, format!("more than {CHAIN_MAX} in the chain")));

@@ -34,7 +34,7 @@ impl PartitionTable {
         match gpt::read(device)? {
             Some(table) => Ok(table),
             None if mbr.is_some() => {
-                Err(damaged("GPT", "announced by the MBR, and no copy is there"))
+                Err(damaged("GPT", "announced by the MBR, but no valid header found"))
             }
             None => Err(PartitionError::NoTable),
         }

@@ -34,7 +34,7 @@ pub enum UrlError {
         problem: String,
     },
     /// Two files fit the name.
-    #[error("{}: may mean {} or {}", text.display(), one.display(), other.display())]
+    #[error("{}: ambiguous, could be {} or {} (use ./ for a host path, or --image)", text.display(), one.display(), other.display())]
     Ambiguous {
         /// The name.
         text: OsString,
@@ -52,7 +52,7 @@ pub enum UrlError {
         image: PathBuf,
     },
     /// Two parts that are joined have bytes of one file in common.
-    #[error("{} and {}: parts that are joined lie on each other", one.display(), other.display())]
+    #[error("linear: segments overlap: {} and {}", one.display(), other.display())]
     Overlap {
         /// The file of the first part.
         one: PathBuf,
@@ -90,7 +90,7 @@ pub enum UrlError {
         error: LvmError,
     },
     /// A scheme of a part of the program that this build lacks.
-    #[error("{scheme} this build of extant is without its feature {feature}")]
+    #[error("{scheme} not included in this build of extant (cargo feature {feature})")]
     LeftOut {
         /// The scheme, with its colon.
         scheme: &'static str,

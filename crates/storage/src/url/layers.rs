@@ -46,7 +46,9 @@ impl<'s> Scheme<'s> {
     /// Whether it is the innermost: nothing but files below.
     fn comes_last(&self) -> Option<&'static str> {
         match self {
-            Self::Linear => Some("linear: joins files and comes last, as in crypt:linear:A,B"),
+            Self::Linear => {
+                Some("linear: must be the innermost layer (for example crypt:linear:A,B)")
+            }
             Self::Backend(backend, _) => Some(backend.comes_last()),
             Self::Crypt | Self::Lvm => None,
         }
@@ -96,7 +98,7 @@ pub(super) fn parse(
     let malformed = |problem| UrlError::Malformed { text: text.to_owned(), problem };
     for (index, scheme) in schemes.iter().enumerate() {
         if schemes[..index].iter().any(|before| before.text() == scheme.text()) {
-            return Err(malformed(format!("{} is given twice", scheme.text())));
+            return Err(malformed(format!("{} given more than once", scheme.text())));
         }
     }
     for (index, scheme) in schemes.iter().enumerate() {
@@ -118,7 +120,7 @@ pub(super) fn parse(
         let (path, query) = split_query(piece, stat_host)?;
         let (path, partition) = match DeviceUrl::parse_plain(path, stat_host)?.parts.pop() {
             Some(Part { path, partition, .. }) if !path.as_os_str().is_empty() => (path, partition),
-            _ => return Err(malformed("a file's name is missing".to_owned())),
+            _ => return Err(malformed("missing file name".to_owned())),
         };
         let mut options = UrlOptions::parse(query).map_err(malformed)?;
         let run = options.run().map_err(malformed)?;
@@ -221,14 +223,16 @@ impl UrlOptions<'_> {
             (None, None) => KeySource::Prompt,
             (Some(file), None) => KeySource::File(PathBuf::from(OsStr::from_bytes(file))),
             (None, Some(number)) => KeySource::Descriptor(number),
-            (Some(_), Some(_)) => return Err("key-file and key-fd do not go together".to_owned()),
+            (Some(_), Some(_)) => {
+                return Err("key-file and key-fd are mutually exclusive".to_owned());
+            }
         };
         let passes_discards = self.flag("allow-discards")?;
         let mut limits = Limits::default();
         let Some(cipher) = self.text("cipher")? else {
             if let Some(memory) = self.bytes("kdf-memory")? {
                 if memory > Limits::MOST_MEMORY {
-                    return Err("kdf-memory is 4 GiB at most".to_owned());
+                    return Err("kdf-memory: at most 4 GiB".to_owned());
                 }
                 limits.memory = memory;
             }
@@ -257,14 +261,14 @@ impl UrlOptions<'_> {
         let has_crypt = schemes.iter().any(|scheme| matches!(scheme, Scheme::Crypt));
         let of_plain = ["key-size", "hash", "skip", "sector-size", "iv-large-sectors"];
         if has_crypt && of_plain.contains(&&*name.to_string()) {
-            return Err(format!("`{name}` belongs to a plain device: cipher=NAME is missing"));
+            return Err(format!("`{name}` requires cipher=NAME (a plain device)"));
         }
         if has_crypt && name.to_string() == "kdf-memory" {
-            return Err(format!("`{name}` belongs to a LUKS header: cipher=NAME has none"));
+            return Err(format!("`{name}` cannot be combined with cipher=NAME (it is for LUKS)"));
         }
         let mut known = vec![Scheme::Linear.options()];
         let others = schemes.iter().filter(|scheme| !matches!(scheme, Scheme::Linear));
         known.extend(others.map(|scheme| scheme.options()));
-        Err(format!("`{name}` is no option here: {}", known.join(", ")))
+        Err(format!("unknown option `{name}` (expected {})", known.join(", ")))
     }
 }

@@ -145,7 +145,7 @@ fn parse_suffix(suffix: &[u8]) -> Result<(Option<u32>, Option<ByteRange>), Strin
         _ => {
             let number = partition_number(hash);
             Some(number.ok_or_else(|| {
-                format!("`{}` is no partition: #p1, #p2, ...", hash.escape_ascii())
+                format!("invalid partition `{}` (expected #p1, #p2, ...)", hash.escape_ascii())
             })?)
         }
     };
@@ -165,11 +165,11 @@ fn parse_run(query: &[u8]) -> Result<ByteRange, String> {
         } else if let Some(value) = option.strip_prefix(b"size=") {
             (&mut size, value)
         } else {
-            return Err(format!("`{shown}` is no option: offset=N, size=N"));
+            return Err(format!("unknown option `{shown}` (expected offset=N, size=N)"));
         };
-        let value = parse_bytes(value).ok_or_else(|| format!("`{shown}` is no number of bytes"))?;
+        let value = parse_bytes(value).ok_or_else(|| format!("invalid size `{shown}`"))?;
         if to.replace(value).is_some() {
-            return Err(format!("`{shown}` is given twice"));
+            return Err(format!("`{shown}` given more than once"));
         }
     }
     Ok(ByteRange { offset: offset.unwrap_or(0), size })

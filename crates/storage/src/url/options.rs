@@ -18,7 +18,7 @@ impl<'a> UrlOptions<'a> {
                 None => (option, None),
             };
             if given.iter().any(|(known, _)| *known == name) {
-                return Err(format!("`{}` is given twice", option.escape_ascii()));
+                return Err(format!("`{}` given more than once", option.escape_ascii()));
             }
             given.push((name, value));
         }
@@ -33,14 +33,14 @@ impl<'a> UrlOptions<'a> {
     pub(super) fn value(&mut self, name: &str) -> Result<Option<&'a [u8]>, String> {
         match self.take(name) {
             Some(Some(value)) if !value.is_empty() => Ok(Some(value)),
-            Some(_) => Err(format!("`{name}` needs a value")),
+            Some(_) => Err(format!("`{name}` requires a value")),
             None => Ok(None),
         }
     }
 
     pub(super) fn text(&mut self, name: &str) -> Result<Option<&'a str>, String> {
         let Some(value) = self.value(name)? else { return Ok(None) };
-        str::from_utf8(value).map(Some).map_err(|_| format!("`{name}` is no text"))
+        str::from_utf8(value).map(Some).map_err(|_| format!("`{name}`: not valid UTF-8"))
     }
 
     /// A number in digits.
@@ -49,7 +49,7 @@ impl<'a> UrlOptions<'a> {
     /// The value is not one, or is missing.
     pub fn number<N: std::str::FromStr>(&mut self, name: &str) -> Result<Option<N>, String> {
         let Some(text) = self.text(name)? else { return Ok(None) };
-        let wrong = || format!("`{name}={}` is no number", text.escape_debug());
+        let wrong = || format!("invalid number `{name}={}`", text.escape_debug());
         if !text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(wrong());
         }
@@ -69,7 +69,7 @@ impl<'a> UrlOptions<'a> {
     /// The value is not one, or is missing.
     pub fn bytes(&mut self, name: &str) -> Result<Option<u64>, String> {
         let Some(value) = self.value(name)? else { return Ok(None) };
-        let wrong = || format!("`{name}={}` is no number of bytes", value.escape_ascii());
+        let wrong = || format!("invalid size `{name}={}`", value.escape_ascii());
         parse_bytes(value).map(Some).ok_or_else(wrong)
     }
 }

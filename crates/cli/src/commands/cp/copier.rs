@@ -1,4 +1,4 @@
-//! Files of an image made anew on this machine.
+//! Copies files of an image to this machine.
 //!
 //! The image may be anybody's: every name is made relative to the directory that holds it, links
 //! are never followed, and what stands in the way is replaced, not written through, when the copy
@@ -20,23 +20,23 @@ use extant::rooms::reader::{LoadedInode, VolumeRead};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RawMode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use crate::editor::umask;
 use crate::failure::{At, Failure};
+use crate::output_file::FileId;
 use crate::reader::{Image, Name};
 use crate::say;
 use crate::session::Session;
-use crate::target::FileId;
+use crate::writable_image::umask;
 
 /// Bytes that are read and written at once.
 const PIECE: usize = 1 << 20;
-/// Directories that are open at once: those above are opened anew on the way back.
+/// Number of directories open at once; those above are reopened on the way back.
 const OPEN_LEVELS: usize = 64;
 /// Why a copy does not take the place of the image that it comes from.
-pub(super) const IS_THE_IMAGE: &str = "the image that is copied from: not replaced";
+pub(super) const IS_THE_IMAGE: &str = "not overwriting the source image";
 /// Longest path, in bytes, by which a first copy is found again.
 const LONGEST_PATH: usize = 4095;
 
-/// What a copy keeps.
+/// Attributes that a copy preserves.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) preserve: bool,
@@ -66,7 +66,7 @@ struct Level {
     /// Bytes of the way to it, in the image and on this machine.
     path_len: usize,
     place_len: usize,
-    /// By what it is known again when it is opened anew: device and inode.
+    /// Device and inode, to check that a reopened directory is the same one.
     identity: (u64, u64),
     /// Still to be copied, the last first.
     names: Vec<Name>,
@@ -100,7 +100,7 @@ impl<'i> Copier<'i> {
             .map_err(|error| Failure::at(parent, error))?;
         if !file.is_dir() {
             if place.as_os_str().as_bytes().ends_with(b"/") {
-                // What is there is no directory: the copy would go into it.
+                // The existing file is not a directory, so a copy cannot go into it.
                 let is_there = place.symlink_metadata().is_ok()
                     || Errno::NOTDIR == rustix::fs::stat(place).err().unwrap_or(Errno::NOENT);
                 let why = if is_there { "not a directory" } else { "no such directory" };
@@ -141,14 +141,14 @@ impl<'i> Copier<'i> {
             };
             extend(&mut path, &name.name);
             if name.name.is_empty() || name.name.iter().any(|byte| matches!(byte, b'/' | 0)) {
-                session.complain(self.image.failure(&path, "not a name that a file may have"))?;
+                session.error(self.image.failure(&path, "invalid file name"))?;
                 continue;
             }
             extend(&mut place, &name.name);
             let file = match self.image.volume.inode(name.inode) {
                 Ok(file) => file,
                 Err(error) => {
-                    session.complain(self.image.failure(&path, error))?;
+                    session.error(self.image.failure(&path, error))?;
                     continue;
                 }
             };
@@ -165,7 +165,7 @@ impl<'i> Copier<'i> {
                 self.one(dir, &name.name, &file, &path, place, session)
             };
             if let Err(failure) = outcome {
-                session.complain(failure)?;
+                session.error(failure)?;
             }
         }
         Ok(())
@@ -182,10 +182,10 @@ impl<'i> Copier<'i> {
         session: &mut Session,
     ) -> Result<(Level, OwnedFd), Failure> {
         if !self.seen.insert(file.number) {
-            let why = "the directory has two names: not copied again";
+            let why = "directory already copied under another name; skipped";
             return Err(self.image.failure(path, why));
         }
-        // Nobody else looks in before it is done.
+        // No other user can read it before it is complete.
         let is_new = match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
             Ok(()) => true,
             Err(Errno::EXIST) => false,
@@ -199,7 +199,7 @@ impl<'i> Copier<'i> {
         let (mut names, failure) = self.image.names(file.number, path);
         names.reverse();
         if let Some(failure) = failure {
-            session.complain(failure)?;
+            session.error(failure)?;
         }
         let level = Level {
             file,
@@ -246,7 +246,7 @@ impl<'i> Copier<'i> {
             Ok(found) => {
                 let kind = rustix::fs::FileType::from_raw_mode(found.st_mode);
                 if kind == rustix::fs::FileType::Directory {
-                    return Err(Failure::at(place, "a directory is in the way"));
+                    return Err(Failure::at(place, "cannot overwrite directory"));
                 }
                 if self.image.lies_in(FileId::File(found.st_dev, found.st_ino)) {
                     return Err(Failure::at(place, IS_THE_IMAGE));
@@ -256,7 +256,7 @@ impl<'i> Copier<'i> {
             Err(Errno::NOENT) => false,
             Err(error) => return Err(failed(error)),
         };
-        let target = Place { dir, name, in_the_way };
+        let target = TargetName { dir, name, in_the_way };
         let has_links = self.rules.links && file.links > 1;
         if let Some(first) = self.copies.get(&file.number).filter(|_| has_links) {
             let link = |name: &[u8]| rustix::fs::linkat(CWD, first, dir, name, AtFlags::empty());
@@ -268,8 +268,8 @@ impl<'i> Copier<'i> {
         if has_links && place.as_os_str().len() <= LONGEST_PATH {
             self.copies.insert(file.number, place.to_owned());
         } else if has_links {
-            let why = "its path is too long for a hard link: each name gets a copy";
-            session.remark(Failure::at(place, why))?;
+            let why = "path too long for a hard link; copying";
+            session.warn(Failure::at(place, why))?;
         }
         self.tell(path, place, session)
     }
@@ -277,7 +277,7 @@ impl<'i> Copier<'i> {
     /// Makes the copy itself.
     fn make(
         &mut self,
-        target: &Place<'_>,
+        target: &TargetName<'_>,
         file: &LoadedInode,
         path: &[u8],
         place: &Path,
@@ -310,7 +310,7 @@ impl<'i> Copier<'i> {
     /// A regular file has its name when it is whole, and what had the name before stays until then.
     fn regular(
         &mut self,
-        target: &Place<'_>,
+        target: &TargetName<'_>,
         file: &LoadedInode,
         path: &[u8],
         place: &Path,
@@ -343,7 +343,7 @@ impl<'i> Copier<'i> {
     /// Refuses a file without contents that could be copied.
     fn check_readable(&self, file: &LoadedInode, path: &[u8]) -> Result<(), Failure> {
         match file.is_encrypted() {
-            true => Err(self.image.failure(path, "encrypted: the contents cannot be read")),
+            true => Err(self.image.failure(path, "cannot read encrypted contents")),
             false => Ok(()),
         }
     }
@@ -398,7 +398,7 @@ impl<'i> Copier<'i> {
             }
         };
         if file.file_type() != FileType::Symlink {
-            // Nobody else's file is run in the name of whoever copies it.
+            // A file of another owner must not run as the user who copies it.
             let bits = file.permissions() & if is_owned { 0o7777 } else { 0o1777 };
             made.set_mode(Mode::from_raw_mode(bits.into())).map_err(failed)?;
         }
@@ -411,7 +411,7 @@ impl<'i> Copier<'i> {
                 Err(Errno::PERM | Errno::OPNOTSUPP) if !self.is_root => {}
                 Err(error) => {
                     let name = crate::output::printable(&info.name);
-                    session.complain(Failure::at(place, format_args!("{name}: {error}")))?;
+                    session.error(Failure::at(place, format_args!("{name}: {error}")))?;
                 }
             }
         }
@@ -427,14 +427,14 @@ impl<'i> Copier<'i> {
 }
 
 /// Where a copy goes: a name in a directory.
-struct Place<'p> {
+struct TargetName<'p> {
     dir: BorrowedFd<'p>,
     name: &'p [u8],
     /// Whether the name is another file's, which stays until the copy is made.
     in_the_way: bool,
 }
 
-impl Place<'_> {
+impl TargetName<'_> {
     /// Makes what has a name from the beginning. In place of another file it gets the name when it
     /// is done.
     fn make(
@@ -461,13 +461,13 @@ impl Place<'_> {
 /// A new file, as system calls name it.
 enum Made<'f> {
     Open(BorrowedFd<'f>),
-    /// What cannot be opened: a link, a device.
+    /// A file that cannot be opened: a link, a device.
     Named(BorrowedFd<'f>, &'f [u8]),
 }
 
 impl Made<'_> {
     fn set_owner(&self, file: &LoadedInode) -> Result<(), Errno> {
-        // All ones means "leave it" to the system call, and is nobody's number.
+        // All ones is not a valid ID: the system call takes it as "do not change".
         let uid = (file.uid != u32::MAX).then(|| Uid::from_raw(file.uid));
         let gid = (file.gid != u32::MAX).then(|| Gid::from_raw(file.gid));
         match *self {
@@ -515,10 +515,10 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 /// Opens the directory above again.
 fn reopen(below: &OwnedFd, above: &Level) -> Result<OwnedFd, String> {
     let dir = rustix::fs::openat(below, "..", DIRECTORY, Mode::empty());
-    let dir = dir.map_err(|error| format!("the directory above: {error}"))?;
+    let dir = dir.map_err(|error| format!("cannot open parent directory: {error}"))?;
     match identity(&dir) {
         Ok(found) if found == above.identity => Ok(dir),
-        _ => Err("it was moved while it was copied".to_owned()),
+        _ => Err("moved while being copied".to_owned()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Files copied into an image, of this machine or of an image.
 //!
-//! A file that stands in the way is replaced in one moment: the copy is made beside it and renamed.
+//! An existing file is replaced atomically: the copy is made next to it and renamed.
 //! Links of the source are followed only where the command says so, those of the image never at the
 //! end of a path.
 
@@ -15,18 +15,18 @@ use extant::rooms::reader::{Error as Cause, Follow};
 use extant::{File, OpenOptions, SetAttributes};
 
 use super::copier::Rules;
-use super::sources::{Facts, Source};
-use crate::editor::{Edited, In};
+use super::sources::{Source, SourceAttributes};
 use crate::failure::Failure;
 use crate::say;
 use crate::session::Session;
+use crate::writable_image::{In, WritableImage};
 
 /// Bytes that are read and written at once.
 const PIECE: usize = 1 << 20;
 
 /// Copies files into one image.
 pub(super) struct Importer<'i, S> {
-    image: &'i Edited,
+    image: &'i WritableImage,
     source: S,
     rules: Rules,
     is_recursive: bool,
@@ -42,13 +42,18 @@ struct Level {
     source: PathBuf,
     /// In the image.
     place: PathBuf,
-    facts: Facts,
+    attributes: SourceAttributes,
     /// Still to be copied, the last first.
     names: Vec<OsString>,
 }
 
 impl<'i, S: Source> Importer<'i, S> {
-    pub(super) fn new(image: &'i Edited, source: S, rules: Rules, is_recursive: bool) -> Self {
+    pub(super) fn new(
+        image: &'i WritableImage,
+        source: S,
+        rules: Rules,
+        is_recursive: bool,
+    ) -> Self {
         let (copies, seen) = (HashMap::new(), HashSet::new());
         Self { image, source, rules, is_recursive, copies, seen, buffer: vec![0; PIECE] }
     }
@@ -61,20 +66,21 @@ impl<'i, S: Source> Importer<'i, S> {
         session: &mut Session,
     ) -> Result<(), Failure> {
         let follow = if self.is_recursive { Follow::No } else { Follow::Yes };
-        let facts = self.source.facts(source, follow)?;
+        let attributes = self.source.attributes(source, follow)?;
         if !self.is_recursive {
-            self.source.check_plain(source, &facts)?;
+            self.source.check_plain(source, &attributes)?;
         }
-        if facts.kind != FileType::Directory {
+        if attributes.kind != FileType::Directory {
             self.image.check_names_file(place)?;
-            return self.one(source, &facts, place, session);
+            return self.one(source, &attributes, place, session);
         }
         self.seen.clear();
-        let mut levels = vec![self.enter(source, facts, place, session)?];
+        let mut levels = vec![self.enter(source, attributes, place, session)?];
         if self.source.is_target() {
             if place.starts_with(source) {
                 // All but the copy is copied.
-                session.complain(self.source.failure(source, &"a directory copied into itself"))?;
+                session
+                    .error(self.source.failure(source, &"cannot copy a directory into itself"))?;
             }
             let made = self.image.fs.symlink_metadata(place).within(self.image)?;
             self.seen.insert((0, u64::from(made.inode().0)));
@@ -84,21 +90,21 @@ impl<'i, S: Source> Importer<'i, S> {
                 if let Some(done) = levels.pop()
                     && let Err(failure) = self.finish(&done, session)
                 {
-                    session.complain(failure)?;
+                    session.error(failure)?;
                 }
                 continue;
             };
             let (source, place) = (level.source.join(&name), level.place.join(&name));
-            let copied = self.source.facts(&source, Follow::No).and_then(|facts| {
-                if facts.kind == FileType::Directory {
-                    return self.enter(&source, facts, &place, session).map(Some);
+            let copied = self.source.attributes(&source, Follow::No).and_then(|attributes| {
+                if attributes.kind == FileType::Directory {
+                    return self.enter(&source, attributes, &place, session).map(Some);
                 }
-                self.one(&source, &facts, &place, session).map(|()| None)
+                self.one(&source, &attributes, &place, session).map(|()| None)
             });
             match copied {
                 Ok(Some(level)) => levels.push(level),
                 Ok(None) => {}
-                Err(failure) => session.complain(failure)?,
+                Err(failure) => session.error(failure)?,
             }
         }
         Ok(())
@@ -108,36 +114,42 @@ impl<'i, S: Source> Importer<'i, S> {
     fn enter(
         &mut self,
         source: &Path,
-        facts: Facts,
+        attributes: SourceAttributes,
         place: &Path,
         session: &mut Session,
     ) -> Result<Level, Failure> {
-        if !self.seen.insert(facts.identity) {
-            let why = "copied into itself, or a directory with two names: left out";
+        if !self.seen.insert(attributes.identity) {
+            let why = "copied into itself, or already copied under another name; skipped";
             return Err(self.source.failure(source, &why));
         }
         let fs = &self.image.fs;
         // Before the copy is made, which may lie in it.
         let mut names = self.source.names(source, session)?;
-        match fs.create_dir_with(place, facts.permissions & 0o777 | 0o700) {
+        match fs.create_dir_with(place, attributes.permissions & 0o777 | 0o700) {
             Err(error) if matches!(error.cause(), Cause::Exists | Cause::Invalid(_)) => {
                 // The root has no name that could be made.
                 if !fs.symlink_metadata(place).within(self.image)?.is_dir() {
-                    return Err(self.image.failure(place, "a file is in the way"));
+                    return Err(self.image.failure(place, "cannot overwrite non-directory"));
                 }
             }
             outcome => outcome.within(self.image)?,
         }
         self.tell(source, place, session)?;
         names.sort_by(|a, b| b.cmp(a));
-        Ok(Level { source: source.to_owned(), place: place.to_owned(), facts, names })
+        Ok(Level { source: source.to_owned(), place: place.to_owned(), attributes, names })
     }
 
-    /// What a directory keeps is set when all is in it: its time of change, and permissions that
-    /// bar nothing before.
+    /// Attributes of a directory are set after its files are copied: its time of change, and
+    /// permissions that bar nothing before.
     fn finish(&self, level: &Level, session: &mut Session) -> Result<(), Failure> {
         if self.rules.preserve {
-            return self.keep(&level.source, &level.facts, &level.place, &level.place, session);
+            return self.keep(
+                &level.source,
+                &level.attributes,
+                &level.place,
+                &level.place,
+                session,
+            );
         }
         Ok(())
     }
@@ -146,19 +158,20 @@ impl<'i, S: Source> Importer<'i, S> {
     fn one(
         &mut self,
         source: &Path,
-        facts: &Facts,
+        attributes: &SourceAttributes,
         place: &Path,
         session: &mut Session,
     ) -> Result<(), Failure> {
         let fs = &self.image.fs;
         let in_the_way = match fs.symlink_metadata(place) {
             Ok(found) if found.is_dir() => {
-                return Err(self.image.failure(place, "a directory is in the way"));
+                return Err(self.image.failure(place, "cannot overwrite directory"));
             }
             Ok(found)
-                if self.source.is_target() && facts.identity == (0, u64::from(found.inode().0)) =>
+                if self.source.is_target()
+                    && attributes.identity == (0, u64::from(found.inode().0)) =>
             {
-                return Err(self.image.failure(place, "the same file"));
+                return Err(self.image.failure(place, "source and target are the same file"));
             }
             Ok(_) if self.rules.no_clobber => return Ok(()),
             Ok(_) => true,
@@ -169,18 +182,18 @@ impl<'i, S: Source> Importer<'i, S> {
             true => self.beside(place)?,
             false => place.to_owned(),
         };
-        let copied = self.make(source, facts, place, &made, session);
+        let copied = self.make(source, attributes, place, &made, session);
         let done = copied.and_then(|()| match in_the_way {
             true => fs.rename_with(&made, place, RenameFlags::default()).within(self.image),
             false => Ok(()),
         });
         if let Err(failure) = done {
-            // Half a file is none. That it cannot be removed is told by what comes first.
+            // An incomplete copy is removed; if that fails, the first error is the one reported.
             let _ = fs.remove_file(&made);
             return Err(failure);
         }
-        if self.rules.links && facts.links > 1 {
-            self.copies.entry(facts.identity).or_insert_with(|| place.to_owned());
+        if self.rules.links && attributes.links > 1 {
+            self.copies.entry(attributes.identity).or_insert_with(|| place.to_owned());
         }
         self.tell(source, place, session)
     }
@@ -189,7 +202,7 @@ impl<'i, S: Source> Importer<'i, S> {
     fn make(
         &mut self,
         source: &Path,
-        facts: &Facts,
+        attributes: &SourceAttributes,
         place: &Path,
         made: &Path,
         session: &mut Session,
@@ -197,13 +210,13 @@ impl<'i, S: Source> Importer<'i, S> {
         let fs = &self.image.fs;
         let refused = |error: extant::Error| self.image.refusal_at(place, error.cause());
         if self.rules.links
-            && facts.links > 1
-            && let Some(first) = self.copies.get(&facts.identity)
+            && attributes.links > 1
+            && let Some(first) = self.copies.get(&attributes.identity)
         {
             return fs.hard_link(first, made).map_err(refused);
         }
-        let bits = facts.permissions & 0o777;
-        match facts.kind {
+        let bits = attributes.permissions & 0o777;
+        match attributes.kind {
             kind if kind == FileType::Regular || !self.is_recursive => {
                 // It comes to its name when it is whole.
                 let whole = self.contents(source, bits, place)?;
@@ -212,10 +225,10 @@ impl<'i, S: Source> Importer<'i, S> {
             FileType::Symlink => {
                 fs.symlink(self.source.target(source)?, made).map_err(refused)?;
             }
-            special => fs.create_node(made, special, bits, facts.device).map_err(refused)?,
+            special => fs.create_node(made, special, bits, attributes.device).map_err(refused)?,
         }
         match self.rules.preserve {
-            true => self.keep(source, facts, made, place, session),
+            true => self.keep(source, attributes, made, place, session),
             false => Ok(()),
         }
     }
@@ -227,7 +240,7 @@ impl<'i, S: Source> Importer<'i, S> {
         let dir = place.parent().unwrap_or(Path::new("/"));
         let refused = |error: extant::Error| image.refusal_at(place, error.cause());
         let to = options.open_tmpfile(&image.fs, dir).map_err(|error| match error.cause() {
-            // What is missing is the directory.
+            // The directory is missing.
             Cause::NotFound | Cause::NotADirectory => image.refusal(&error),
             _ => refused(error),
         })?;
@@ -243,7 +256,7 @@ impl<'i, S: Source> Importer<'i, S> {
     fn keep(
         &self,
         source: &Path,
-        facts: &Facts,
+        attributes: &SourceAttributes,
         made: &Path,
         place: &Path,
         session: &mut Session,
@@ -251,23 +264,23 @@ impl<'i, S: Source> Importer<'i, S> {
         let (image, fs) = (self.image, &self.image.fs);
         let refused = |error: extant::Error| image.refusal_at(place, error.cause());
         let owner = SetAttributes {
-            uid: Some(facts.uid),
-            gid: Some(facts.gid),
-            mode: (facts.kind != FileType::Symlink).then_some(facts.permissions),
+            uid: Some(attributes.uid),
+            gid: Some(attributes.gid),
+            mode: (attributes.kind != FileType::Symlink).then_some(attributes.permissions),
             ..SetAttributes::default()
         };
         fs.set_attributes(made, Follow::No, &owner).map_err(refused)?;
-        // Attributes that ext4 does not have are told of and left out.
+        // Attributes that ext4 does not have are reported and left out.
         for (name, value) in self.source.xattrs(source)? {
             let name = OsStr::from_bytes(&name);
             if let Err(error) = fs.set_xattr(made, name, &value, XattrSet::Any) {
                 let why = format!("{}: {}", name.display(), error.cause());
-                session.complain(image.failure(place, why))?;
+                session.error(image.failure(place, why))?;
             }
         }
         let times = SetAttributes {
-            atime: Some(facts.atime),
-            mtime: Some(facts.mtime),
+            atime: Some(attributes.atime),
+            mtime: Some(attributes.mtime),
             ..SetAttributes::default()
         };
         fs.set_attributes(made, Follow::No, &times).map_err(refused)
@@ -292,6 +305,6 @@ impl<'i, S: Source> Importer<'i, S> {
                 Err(error) => return Err(self.image.refusal(&error)),
             }
         }
-        Err(self.image.failure(place, "no unused name next to it"))
+        Err(self.image.failure(place, "cannot find an unused temporary name in its directory"))
     }
 }

@@ -20,15 +20,15 @@ use extant::rooms::ondisk::inode::FileType;
 use extant::rooms::reader::{Follow, LoadedInode, VolumeRead};
 use extant::rooms::storage::{DeviceUrl, PathTarget, stat_host};
 
-use crate::editor::{Edited, Opening, edit_each};
 use crate::failure::{At, Failure};
-use crate::inside::{Inside, inside_of};
+use crate::image_path::{ImagePath, image_paths};
+use crate::output_file::FileId;
 use crate::reader::{Image, Images};
 use crate::session::Session;
-use crate::target::FileId;
+use crate::writable_image::{OpenArgs, WritableImage, edit_each};
 use copier::{Copier, FirstCopies, IS_THE_IMAGE, Rules};
 use importer::Importer;
-use sources::{Host, Within};
+use sources::{HostSource, ImageSource};
 
 /// Copy files into an image, out of one, or between two
 ///
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     #[arg(value_name = "TARGET")]
     target: OsString,
     #[command(flatten)]
-    opening: Opening,
+    open_args: OpenArgs,
 }
 
 impl Args {
@@ -79,8 +79,8 @@ impl Args {
         {
             return self.copy_in(rules, session);
         }
-        if let Some(option) = self.opening.given() {
-            let text = format_args!("{option} is for copies into an image");
+        if let Some(option) = self.open_args.given() {
+            let text = format_args!("{option} is only valid for copies into an image");
             return Err(Failure::usage(text));
         }
         let target = Path::new(&self.target);
@@ -88,14 +88,14 @@ impl Args {
         self.refuse_files_of_host()?;
         let is_directory = target.is_dir();
         if self.sources.len() > 1 && !is_directory {
-            return Err(Failure::at(target, "not a directory, and there are several sources"));
+            return Err(Failure::at(target, "target is not a directory"));
         }
         let mut images = Images::default();
         let mut copies: Vec<(Arc<Image>, FirstCopies)> = Vec::new();
         // Files that were copied by the names of operands: a second one of the same name would
         // replace or, through a link that came from the image, overwrite something else.
         let mut made = HashSet::new();
-        for source in inside_of(self.image.as_deref(), &self.sources)? {
+        for source in image_paths(self.image.as_deref(), &self.sources)? {
             let outcome = images.of(&source).and_then(|image| {
                 let known = copies.iter().position(|(of, _)| Arc::ptr_eq(of, &image));
                 let at = known.unwrap_or_else(|| {
@@ -104,12 +104,12 @@ impl Args {
                 });
                 let (image, copies) = &mut copies[at];
                 let path = source.path.as_bytes();
-                let place = Place { target, is_directory }.of(path);
+                let place = Destination { target, is_directory }.of(path);
                 let copier = Copier::new(image, rules, copies);
                 self.copy_one(copier, image, path, &place, &mut made, session)
             });
             if let Err(failure) = outcome {
-                session.complain(failure)?;
+                session.error(failure)?;
             }
         }
         Ok(())
@@ -151,61 +151,67 @@ impl Args {
         if self.image.is_some() || !self.sources.iter().all(is_file) {
             return Ok(());
         }
-        let why = "neither operand is inside an image: write IMAGE:/path for one of them";
+        let why = "no operand is in an image (write IMAGE:/path)";
         Err(Failure::usage(why))
     }
 
     /// Copies files of this machine, of other images, or of the same one into an image.
     fn copy_in(&self, rules: Rules, session: &mut Session) -> Result<(), Failure> {
-        let target = Inside::parse(&self.target)?;
+        let target = ImagePath::parse(&self.target)?;
         let is_recursive = self.recursive || self.archive;
         let mut images = Images::default();
-        edit_each(std::slice::from_ref(&target), self.opening, session, |image, place, session| {
-            let is_directory = image.fs.metadata(place).is_ok_and(|found| found.is_dir());
-            if self.sources.len() > 1 && !is_directory {
-                return Err(image.failure(place, "not a directory, and there are several sources"));
-            }
-            let place = Place { target: place, is_directory };
-            let mut of_host = Importer::new(image, Host, rules, is_recursive);
-            let mut of_images: Vec<(DeviceUrl, Importer<'_, Within<'_>>)> = Vec::new();
-            for source in &self.sources {
-                let copied = match self.inside(source)? {
-                    None => {
-                        let source = Path::new(source);
-                        of_host.copy(source, &place.of(source.as_os_str().as_bytes()), session)
-                    }
-                    Some(inside) => {
-                        let known = of_images.iter().position(|(url, _)| *url == inside.image);
-                        let at = match known {
-                            Some(at) => at,
-                            None => {
-                                let within = within(&inside, &target, image, &mut images)?;
-                                let importer = Importer::new(image, within, rules, is_recursive);
-                                of_images.push((inside.image.clone(), importer));
-                                of_images.len() - 1
-                            }
-                        };
-                        let path = Path::new(&inside.path);
-                        let place = place.of(inside.path.as_bytes());
-                        of_images[at].1.copy(path, &place, session)
-                    }
-                };
-                if let Err(failure) = copied {
-                    session.complain(failure)?;
+        edit_each(
+            std::slice::from_ref(&target),
+            self.open_args,
+            session,
+            |image, place, session| {
+                let is_directory = image.fs.metadata(place).is_ok_and(|found| found.is_dir());
+                if self.sources.len() > 1 && !is_directory {
+                    return Err(image.failure(place, "target is not a directory"));
                 }
-            }
-            Ok(())
-        })
+                let place = Destination { target: place, is_directory };
+                let mut of_host = Importer::new(image, HostSource, rules, is_recursive);
+                let mut of_images: Vec<(DeviceUrl, Importer<'_, ImageSource<'_>>)> = Vec::new();
+                for source in &self.sources {
+                    let copied = match self.inside(source)? {
+                        None => {
+                            let source = Path::new(source);
+                            of_host.copy(source, &place.of(source.as_os_str().as_bytes()), session)
+                        }
+                        Some(inside) => {
+                            let known = of_images.iter().position(|(url, _)| *url == inside.image);
+                            let at = match known {
+                                Some(at) => at,
+                                None => {
+                                    let within = within(&inside, &target, image, &mut images)?;
+                                    let importer =
+                                        Importer::new(image, within, rules, is_recursive);
+                                    of_images.push((inside.image.clone(), importer));
+                                    of_images.len() - 1
+                                }
+                            };
+                            let path = Path::new(&inside.path);
+                            let place = place.of(inside.path.as_bytes());
+                            of_images[at].1.copy(path, &place, session)
+                        }
+                    };
+                    if let Err(failure) = copied {
+                        session.error(failure)?;
+                    }
+                }
+                Ok(())
+            },
+        )
     }
 
     /// A source as a file inside an image, if it is one.
-    fn inside(&self, source: &OsString) -> Result<Option<Inside>, Failure> {
+    fn inside(&self, source: &OsString) -> Result<Option<ImagePath>, Failure> {
         if self.image.is_some() {
-            let inside = inside_of(self.image.as_deref(), std::slice::from_ref(source))?;
+            let inside = image_paths(self.image.as_deref(), std::slice::from_ref(source))?;
             return Ok(inside.into_iter().next());
         }
         match PathTarget::parse(source, extant::schemes(), stat_host) {
-            Ok(PathTarget::Inside { .. }) => Inside::parse(source).map(Some),
+            Ok(PathTarget::Inside { .. }) => ImagePath::parse(source).map(Some),
             _ => Ok(None),
         }
     }
@@ -222,14 +228,14 @@ impl Args {
         let is_recursive = self.recursive || self.archive;
         let file = image.resolve(path, if is_recursive { Follow::No } else { Follow::Yes })?;
         if file.is_dir() && !is_recursive {
-            return Err(image.failure(path, "a directory, left out without -r"));
+            return Err(image.failure(path, "-r not specified; omitting directory"));
         }
         let is_plain = matches!(file.file_type(), FileType::Regular | FileType::Directory);
         if !is_plain && !is_recursive {
-            return Err(image.failure(path, "not a regular file, left out without -r"));
+            return Err(image.failure(path, "-r not specified; omitting special file"));
         }
         if !file.is_dir() && !made.insert(place.to_owned()) {
-            return Err(Failure::at(place, "just copied from another source: not replaced"));
+            return Err(Failure::at(place, "will not overwrite just-created file"));
         }
         if file.file_type() != FileType::Regular {
             return copier.copy(file, path, place, session);
@@ -240,10 +246,10 @@ impl Args {
         if place.metadata().is_ok_and(|found| image.lies_in(FileId::of(&found))) {
             return Err(Failure::at(place, IS_THE_IMAGE));
         }
-        match Destination::of(place)? {
-            Destination::Name => copier.copy(file, path, place, session),
-            Destination::Link => copier.through(&file, path, place, session),
-            Destination::Stream(out) => {
+        match HostTarget::of(place)? {
+            HostTarget::Name => copier.copy(file, path, place, session),
+            HostTarget::Link => copier.through(&file, path, place, session),
+            HostTarget::Stream(out) => {
                 session.out.flush()?;
                 write_to(image, path, &file, out, place)
             }
@@ -253,12 +259,12 @@ impl Args {
 
 /// Where copies go.
 #[derive(Clone, Copy)]
-struct Place<'t> {
+struct Destination<'t> {
     target: &'t Path,
     is_directory: bool,
 }
 
-impl Place<'_> {
+impl Destination<'_> {
     /// Where a source goes. The root, and `DIR/.`, have no name of their own: what they hold goes
     /// into the target.
     fn of(&self, source: &[u8]) -> PathBuf {
@@ -277,28 +283,28 @@ impl Place<'_> {
 /// The volume that files are copied from into `image`, which is open for changes as `target` names
 /// it.
 fn within<'i>(
-    source: &Inside,
-    target: &Inside,
-    image: &'i Edited,
+    source: &ImagePath,
+    target: &ImagePath,
+    image: &'i WritableImage,
     images: &mut Images,
-) -> Result<Within<'i>, Failure> {
+) -> Result<ImageSource<'i>, Failure> {
     if source.image == target.image {
-        return Ok(Within::Same(image));
+        return Ok(ImageSource::Same(image));
     }
-    let real = |inside: &Inside| -> Vec<PathBuf> {
+    let real = |inside: &ImagePath| -> Vec<PathBuf> {
         let parts = inside.image.parts.iter();
         parts.filter_map(|part| std::fs::canonicalize(&part.path).ok()).collect()
     };
     let changed = real(target);
     if real(source).iter().any(|path| changed.contains(path)) {
-        // What is being changed cannot be read beside it.
-        return Err(Failure::at(&source.name, "the image that is copied into, by another name"));
+        // An image that is being changed cannot also be read.
+        return Err(Failure::at(&source.name, "source and target are the same image"));
     }
-    images.of(source).map(Within::Other)
+    images.of(source).map(ImageSource::Other)
 }
 
-/// What the name of a copy stands for, with a link followed as cp(1) follows it.
-enum Destination {
+/// The file that a copy is written to, with links followed as by cp(1).
+enum HostTarget {
     /// A name to be made, or to be made another file's.
     Name,
     /// A link to a regular file, which is written through it.
@@ -307,18 +313,18 @@ enum Destination {
     Stream(File),
 }
 
-impl Destination {
+impl HostTarget {
     fn of(place: &Path) -> Result<Self, Failure> {
         let Ok(named) = place.symlink_metadata() else { return Ok(Self::Name) };
         let found = match place.metadata() {
             Err(error) if named.is_symlink() && error.kind() == ErrorKind::NotFound => {
-                return Err(Failure::at(place, "not written through a dangling symbolic link"));
+                return Err(Failure::at(place, "not writing through dangling symlink"));
             }
             found => found.at(place)?,
         };
         if found.is_dir() {
             return match named.is_symlink() {
-                true => Err(Failure::at(place, "a directory is in the way")),
+                true => Err(Failure::at(place, "cannot overwrite directory")),
                 false => Ok(Self::Name),
             };
         }
@@ -356,7 +362,7 @@ fn write_to(
     place: &Path,
 ) -> Result<(), Failure> {
     if file.is_encrypted() {
-        return Err(image.failure(path, "encrypted: the contents cannot be read"));
+        return Err(image.failure(path, "cannot read encrypted contents"));
     }
     let mut buffer = vec![0; 1 << 20];
     let mut at = 0;

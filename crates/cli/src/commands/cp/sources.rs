@@ -16,16 +16,16 @@ use extant::rooms::reader::{Error as Cause, Follow, VolumeRead};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use crate::editor::Edited;
 use crate::failure::{At, Failure};
 use crate::reader::Image;
 use crate::session::Session;
+use crate::writable_image::WritableImage;
 
 /// Bytes of the names or the value of attributes that the system gives at most (xattr(7)).
 const MOST_XATTR: usize = 1 << 16;
 
-/// What a copy must know of a file.
-pub(super) struct Facts {
+/// Attributes of a source file that a copy needs.
+pub(super) struct SourceAttributes {
     pub(super) kind: FileType,
     /// The low twelve bits of the mode.
     pub(super) permissions: u16,
@@ -39,7 +39,7 @@ pub(super) struct Facts {
     pub(super) mtime: Timestamp,
 }
 
-impl Facts {
+impl SourceAttributes {
     /// Whether it is something to read to its end, of no size: `/dev/stdin`, a pipe.
     fn is_stream(&self) -> bool {
         matches!(self.kind, FileType::Fifo | FileType::CharDevice | FileType::Socket)
@@ -55,7 +55,7 @@ pub(super) type Put<'p> = &'p mut dyn FnMut(&[u8], u64) -> Result<(), Failure>;
 /// Files by their paths.
 pub(super) trait Source {
     /// The file of a path; a link itself unless it is followed.
-    fn facts(&self, path: &Path, follow: Follow) -> Result<Facts, Failure>;
+    fn attributes(&self, path: &Path, follow: Follow) -> Result<SourceAttributes, Failure>;
 
     /// Whether contents of files that are no regular ones can be read.
     fn has_streams(&self) -> bool {
@@ -88,21 +88,22 @@ pub(super) trait Source {
     }
 
     /// Refuses what is copied with `-r` alone.
-    fn check_plain(&self, path: &Path, facts: &Facts) -> Result<(), Failure> {
-        let is_read = facts.kind == FileType::Regular || self.has_streams() && facts.is_stream();
-        match facts.kind {
-            FileType::Directory => Err(self.failure(path, &"a directory, left out without -r")),
-            _ if !is_read => Err(self.failure(path, &"not a regular file, left out without -r")),
+    fn check_plain(&self, path: &Path, attributes: &SourceAttributes) -> Result<(), Failure> {
+        let is_read =
+            attributes.kind == FileType::Regular || self.has_streams() && attributes.is_stream();
+        match attributes.kind {
+            FileType::Directory => Err(self.failure(path, &"-r not specified; omitting directory")),
+            _ if !is_read => Err(self.failure(path, &"-r not specified; omitting special file")),
             _ => Ok(()),
         }
     }
 }
 
 /// This machine.
-pub(super) struct Host;
+pub(super) struct HostSource;
 
-impl Source for Host {
-    fn facts(&self, path: &Path, follow: Follow) -> Result<Facts, Failure> {
+impl Source for HostSource {
+    fn attributes(&self, path: &Path, follow: Follow) -> Result<SourceAttributes, Failure> {
         let metadata = match follow {
             Follow::No => path.symlink_metadata().at(path)?,
             Follow::Yes => path.metadata().at(path)?,
@@ -110,7 +111,7 @@ impl Source for Host {
         let (kind, number) = (metadata.file_type(), metadata.rdev());
         // Less than a second of them.
         let moment = |seconds, nanoseconds: i64| Timestamp::new(seconds, nanoseconds as u32);
-        Ok(Facts {
+        Ok(SourceAttributes {
             kind: match () {
                 () if kind.is_dir() => FileType::Directory,
                 () if kind.is_file() => FileType::Regular,
@@ -165,7 +166,7 @@ impl Source for Host {
         let mut found = Vec::new();
         for name in list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
             let length = match rustix::fs::lgetxattr(path, name, &mut value) {
-                // It went meanwhile, or is only listed.
+                // The attribute was removed after the list was read, or is only listed.
                 Err(Errno::NODATA | Errno::OPNOTSUPP) => continue,
                 length => length.at(path)?,
             };
@@ -198,7 +199,7 @@ fn regular(
                 count => count.at(path)?,
             };
             if count == 0 {
-                // The file became shorter meanwhile.
+                // The file was truncated during the copy.
                 size = at;
                 break;
             }
@@ -225,7 +226,7 @@ fn stream(mut from: File, path: &Path, buffer: &mut [u8], put: Put<'_>) -> Resul
     }
 }
 
-/// Where data begin at `at` or behind it; `None` where there are no more.
+/// Offset of the first data at or after `at`; `None` if there are no more.
 fn next_data(file: &File, at: u64, size: u64) -> rustix::io::Result<Option<u64>> {
     if at >= size {
         return Ok(None);
@@ -240,20 +241,20 @@ fn next_data(file: &File, at: u64, size: u64) -> rustix::io::Result<Option<u64>>
 }
 
 /// An image: another one, or the one that is copied into.
-pub(super) enum Within<'i> {
+pub(super) enum ImageSource<'i> {
     Other(Arc<Image>),
-    Same(&'i Edited),
+    Same(&'i WritableImage),
 }
 
 /// Makes a call with the volume of the image, which is open for reading only or for changes too.
 macro_rules! with_volume {
     ($within:expr, $volume:ident => $call:expr) => {
         match $within {
-            Within::Other(image) => {
+            ImageSource::Other(image) => {
                 let $volume = &image.volume;
                 $call
             }
-            Within::Same(image) => {
+            ImageSource::Same(image) => {
                 let $volume = image.fs.volume();
                 $call
             }
@@ -261,7 +262,7 @@ macro_rules! with_volume {
     };
 }
 
-impl Within<'_> {
+impl ImageSource<'_> {
     fn at<T>(&self, path: &Path, outcome: Result<T, Cause>) -> Result<T, Failure> {
         outcome.map_err(|error| match error {
             Cause::NotFound => self.failure(path, &"no such file or directory"),
@@ -274,9 +275,9 @@ impl Within<'_> {
         volume: &V,
         path: &Path,
         follow: Follow,
-    ) -> Result<Facts, Failure> {
+    ) -> Result<SourceAttributes, Failure> {
         let file = self.at(path, volume.resolve(path.as_os_str().as_bytes(), follow))?;
-        Ok(Facts {
+        Ok(SourceAttributes {
             kind: file.file_type(),
             permissions: file.permissions(),
             uid: file.uid,
@@ -302,7 +303,7 @@ impl Within<'_> {
             let name = match self.at(path, entry) {
                 Ok(entry) => entry.name,
                 Err(failure) => {
-                    session.complain(failure)?;
+                    session.error(failure)?;
                     break;
                 }
             };
@@ -311,7 +312,7 @@ impl Within<'_> {
             }
             if name.is_empty() || name.iter().any(|byte| matches!(byte, b'/' | 0)) {
                 let shown = path.join(OsStr::from_bytes(&name));
-                session.complain(self.failure(&shown, &"not a name that a file may have"))?;
+                session.error(self.failure(&shown, &"invalid file name"))?;
                 continue;
             }
             names.push(OsString::from_vec(name));
@@ -334,7 +335,7 @@ impl Within<'_> {
     ) -> Result<u64, Failure> {
         let file = self.at(path, volume.resolve(path.as_os_str().as_bytes(), Follow::Yes))?;
         if file.is_encrypted() {
-            return Err(self.failure(path, &"encrypted: the contents cannot be read"));
+            return Err(self.failure(path, &"cannot read encrypted contents"));
         }
         for segment in self.at(path, volume.data_segments(file.number))? {
             let segment = self.at(path, segment)?;
@@ -364,8 +365,8 @@ impl Within<'_> {
     }
 }
 
-impl Source for Within<'_> {
-    fn facts(&self, path: &Path, follow: Follow) -> Result<Facts, Failure> {
+impl Source for ImageSource<'_> {
+    fn attributes(&self, path: &Path, follow: Follow) -> Result<SourceAttributes, Failure> {
         with_volume!(self, volume => self.facts_in(volume, path, follow))
     }
 

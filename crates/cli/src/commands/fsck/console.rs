@@ -1,5 +1,5 @@
-//! Who answers: the options -n, -y, -p, or the user at a terminal. Every finding is shown here as
-//! e2fsck shows its own.
+//! Answers to questions: by the options -n, -y, -p, or by the user at a terminal. Findings are
+//! shown as e2fsck shows its own.
 
 use std::io::{BufRead, Write};
 
@@ -12,8 +12,8 @@ use extant::rooms::check::{
 use extant::rooms::ondisk::superblock::Superblock;
 use extant::rooms::runtime::sync::Mutex;
 
+use super::interrupt::uninterrupted;
 use super::progress::Meter;
-use super::uninterrupted;
 use crate::output::printable;
 
 /// How questions are answered.
@@ -29,7 +29,7 @@ pub(super) enum Answering {
     Preen,
 }
 
-/// Who decides and what is shown, of a command line.
+/// How questions are answered and what is shown, as given on the command line.
 pub(super) struct Console {
     answering: Answering,
     is_json: bool,
@@ -82,7 +82,7 @@ impl Console {
         self.answering != Answering::Preen && !self.is_json
     }
 
-    /// Shows the headings up to a pass; a pass that comes again starts anew.
+    /// Shows the headings up to a pass; a repeated pass starts again.
     fn head(&self, pass: Pass) {
         if !self.shows_passes() {
             return;
@@ -245,7 +245,7 @@ impl Observer for Console {
     }
 }
 
-/// What preening says of a repair, in e2fsck's words.
+/// Text of a repair made by preening, in e2fsck's words.
 fn done_word(question: &str) -> &'static str {
     const WORDS: [(&str, &str); 17] = [
         ("Clear inode", "INODE CLEARED"),

@@ -1,6 +1,6 @@
 //! e2fsck's extended options (-E): each works or is refused by name.
 
-/// What was asked for.
+/// The options given.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Extended {
     pub(super) journal_only: bool,
@@ -56,7 +56,7 @@ impl Extended {
                 self.read_ahead =
                     Some(bytes.ok_or_else(|| format!("-E readahead_kb={value}: not a number"))?);
             }
-            _ => return Err(format!("-E {name}: no such option, or not with that value")),
+            _ => return Err(format!("-E {name}: unknown option or invalid value")),
         }
         Ok(())
     }

@@ -2,13 +2,14 @@
 
 mod console;
 mod extended;
+mod interrupt;
 mod progress;
 mod summary;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use extant::rooms::check::pass0::{CheckOpenOptions, OpenError, SuperblockChoice};
 use extant::rooms::check::run::{
@@ -31,13 +32,13 @@ use crate::session::Session;
 use crate::waiting::Waiting;
 use console::{Answering, Console};
 use extended::Extended;
+use interrupt::cancel_on_interrupt;
 use progress::Meter;
 use summary::Summary;
 
 pub(crate) use extant::rooms::check::run::OPERATIONAL;
-/// e2fsck's exit codes beside those of a check's end.
+/// e2fsck's exit code for a usage error.
 pub(crate) const USAGE: u8 = 16;
-pub(crate) const CANCELLED: u8 = 32;
 
 /// Check and repair a volume, as e2fsck does
 ///
@@ -131,10 +132,10 @@ pub(crate) struct Args {
 }
 
 /// Parses the words of a command line and runs it; the exit code. `name` is how we were called.
-pub(crate) fn run_words(name: &'static str, as_twin: bool, words: Vec<OsString>) -> u8 {
+pub(crate) fn run_words(name: &'static str, is_compat: bool, words: Vec<OsString>) -> u8 {
     match parse::parse_alone::<Args>(name, words) {
         Ok(args) => {
-            let mut session = Session::new(name, as_twin);
+            let mut session = Session::new(name, is_compat);
             let outcome = args.run(&mut session);
             session.close_unheard(outcome)
         }
@@ -175,10 +176,15 @@ impl Args {
                 .with_writer(std::io::stderr)
                 .try_init();
         }
-        let Some(image) = self.image.clone() else { return Err(usage("an image is needed")) };
+        let Some(image) = self.image.clone() else { return Err(usage("missing operand: image")) };
         let shown = image.to_string_lossy().into_owned();
-        let code = Run { args: &self, extended: &extended, called: &session.called, image: shown }
-            .run(&image, answering)?;
+        let code = CheckCommand {
+            args: &self,
+            extended: &extended,
+            called: &session.called,
+            image: shown,
+        }
+        .run(&image, answering)?;
         match code {
             0 => Ok(()),
             code => Err(Failure::silent(code)),
@@ -201,7 +207,7 @@ impl Args {
             }
         }
         if answering == Answering::Ask && self.json {
-            return Err(usage("--json asks no questions: give -n, -p or -y too"));
+            return Err(usage("--json requires -n, -p or -y"));
         }
         Ok(answering)
     }
@@ -238,32 +244,8 @@ impl Args {
     }
 }
 
-/// Held while blocks hold what a test has written: nothing ends the program then.
-static UNBROKEN: Mutex<()> = Mutex::new(());
-
-/// Does work that is not to be cut short by SIGINT.
-fn uninterrupted(work: &mut dyn FnMut()) {
-    let _held = UNBROKEN.lock();
-    work();
-}
-
-/// SIGINT ends the check between two writes of a system call's size; what was repaired stays, and
-/// the volume says that it is not clean.
-fn cancel_on_interrupt(image: &str, called: &str) {
-    let text = format!("{image}: {called} cancelled.");
-    let signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT]);
-    let Ok(mut signals) = signals else { return };
-    std::thread::spawn(move || {
-        if signals.forever().next().is_some() {
-            let _held = UNBROKEN.lock();
-            err_line!("{text}");
-            std::process::exit(i32::from(CANCELLED));
-        }
-    });
-}
-
 /// One run, once the command line is understood.
-struct Run<'a> {
+struct CheckCommand<'a> {
     args: &'a Args,
     extended: &'a Extended,
     called: &'a str,
@@ -280,7 +262,7 @@ struct Opened {
     no_journal: Option<JournalError>,
 }
 
-impl Run<'_> {
+impl CheckCommand<'_> {
     fn run(&self, image: &OsString, answering: Answering) -> Result<u8, Failure> {
         let meter = Meter::new(self.args.progress, &self.image)
             .map_err(|error| Failure::new(error).with_code(OPERATIONAL))?;
@@ -409,7 +391,7 @@ impl Run<'_> {
         match failure {
             OpenError::Journal(error) if error.wants_device() => {
                 let error = opened.no_journal.as_ref().unwrap_or(error);
-                self.failed(&format_args!("{error}: name it with -j DEVICE"))
+                self.failed(&format_args!("{error}: use -j DEVICE"))
             }
             _ => self.failed(error),
         }
@@ -435,7 +417,7 @@ impl Run<'_> {
             drop_cached_pages(&url).map_err(|error| failed(&error))?;
         }
         if self.args.undo.is_some() && answering == Answering::No {
-            return Err(usage("-z needs a check that may write: not -n"));
+            return Err(usage("the -n and -z options are incompatible"));
         }
         // A search for bad blocks by writing reads the medium, not the page cache.
         let direct = if self.args.check_blocks > 1 { Direct::WherePossible } else { Direct::Off };
@@ -455,7 +437,7 @@ impl Run<'_> {
                     Err(NotOpened::File(error)) => return Err(failed(&error)),
                 }
             }
-            // Opening the image tells why.
+            // OpenArgs the image tells why.
             (named, _) => (named, None),
         };
         let keys = url.keys().map_err(|error| failed(&error))?;
@@ -513,9 +495,7 @@ impl Run<'_> {
             fresh_uuid: extant::random_uuid().map_err(|error| failed(&error))?,
             checks_times: self.args.force,
             waiting: Some(Arc::new(move |seconds| {
-                err_line!(
-                    "{called}: MMP: the volume may be in use, watching it for {seconds} seconds"
-                );
+                err_line!("{called}: MMP: the volume may be in use; waiting {seconds} seconds");
             })),
             ..CheckOpenOptions::default()
         })

@@ -9,7 +9,7 @@ use extant::rooms::runtime::sync::Mutex;
 
 use crate::progress as bars;
 
-/// What is drawn at most for one pass, so that a pipe is not flooded.
+/// Maximum number of updates of one pass, so that a pipe is not flooded.
 const STEPS: u64 = 1000;
 
 /// A progress meter.
@@ -64,7 +64,7 @@ impl Meter {
                 return;
             }
             state.1 = (pass, step);
-            // Nobody who reads is no reason to stop checking.
+            // A closed pipe does not stop the check.
             let _ = writeln!(state.0, "{pass} {done} {whole} {image}");
         };
         Self { progress: Some(Arc::new(progress)), bar: None }

@@ -1,4 +1,4 @@
-//! What is said at the end: the closing line, statistics, costs, and the same as JSON.
+//! The output at the end: the closing line, statistics, costs, and the same as JSON.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ fn used(superblock: &Superblock) -> (u64, u64) {
     )
 }
 
-/// What is said of a volume that needs no check.
+/// The line for a volume that needs no check.
 pub(super) fn clean_line(name: &str, superblock: &Superblock) -> String {
     let (inodes, blocks) = used(superblock);
     format!(
@@ -147,7 +147,7 @@ impl Summary<'_> {
         if self.levels > 0 {
             out_line!("{}", cost(report.time, report.traffic, Some(report.memory)));
             if report.windows > 1 {
-                out_line!("The passes ran {} times for want of memory.", report.windows);
+                out_line!("The passes ran {} times, limited by memory.", report.windows);
             }
         }
     }

@@ -8,15 +8,15 @@ use extant::rooms::ondisk::bitmap::{BitmapKind, clear_runs};
 use extant::rooms::ondisk::{BlockNo, Geometry, GroupNo, IncompatFeatures, RoCompatFeatures};
 
 use crate::failure::{At, Failure};
+use crate::named_view::NamedView;
 use crate::say;
 use crate::session::Session;
-use crate::survey::Survey;
 
 /// How block and inode numbers are written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers {
     pub(super) is_hexadecimal: bool,
-    /// Numbers have 64 bits: the twin writes them wider then.
+    /// Numbers have 64 bits: dumpe2fs writes them wider then.
     pub(super) is_64bit: bool,
 }
 
@@ -46,32 +46,32 @@ impl Numbers {
 /// Lists the groups one after the other. The bitmaps' checksums are looked at; a wrong one is told
 /// at the end.
 pub(super) fn list(
-    survey: &Survey,
+    view: &NamedView,
     geometry: &Geometry,
     numbers: Numbers,
     session: &mut Session,
 ) -> Result<(), Failure> {
     let mut failure = None;
-    for described in survey.descriptors(geometry) {
-        let described = described.at(&survey.name)?;
+    for described in view.descriptors(geometry) {
+        let described = described.at(&view.name)?;
         head(&described, geometry, numbers, session)?;
         places(&described, geometry, numbers, session)?;
         counts(&described, geometry, session)?;
         for kind in [BitmapKind::Block, BitmapKind::Inode] {
-            let bits = match survey.bitmap(kind, &described, geometry) {
+            let bits = match view.bitmap(kind, &described, geometry) {
                 Ok(bits) => bits,
                 Err(error) => {
                     failure.get_or_insert(error);
                     continue;
                 }
             };
-            if let Err(error) = survey.verify_bitmap(kind, &bits, &described, geometry) {
+            if let Err(error) = view.verify_bitmap(kind, &bits, &described, geometry) {
                 failure.get_or_insert(error);
             }
             free(kind, &bits, &described, geometry, numbers, session)?;
         }
     }
-    failure.map_or(Ok(()), |error| Err(error).at(&survey.name))
+    failure.map_or(Ok(()), |error| Err(error).at(&view.name))
 }
 
 fn head(
@@ -199,14 +199,14 @@ fn free(
 
 /// The groups as values separated by colons.
 pub(super) fn list_for_programs(
-    survey: &Survey,
+    view: &NamedView,
     geometry: &Geometry,
     session: &mut Session,
 ) -> Result<(), Failure> {
     say!(session, "")?;
     say!(session, "group:block:super:gdt:bbitmap:ibitmap:itable")?;
-    for described in survey.descriptors(geometry) {
-        let Described { group, desc, .. } = described.at(&survey.name)?;
+    for described in view.descriptors(geometry) {
+        let Described { group, desc, .. } = described.at(&view.name)?;
         let leading = leading(geometry, group);
         let superblock = match leading.superblock {
             Some(block) => block.to_string(),

@@ -11,7 +11,7 @@ use extant::rooms::ondisk::{
     CompatFeatures, Features, IncompatFeatures, MetadataChecksum, RoCompatFeatures, Uuid,
 };
 
-use crate::survey::Survey;
+use crate::named_view::NamedView;
 use crate::time::ctime;
 
 /// Blocks for fast commits where the journal names no number.
@@ -43,28 +43,28 @@ impl Fields {
         self.add_some(name, (value != 0).then_some(value));
     }
 
-    /// Two fields of the twin have a tab before their value.
+    /// Two fields of dumpe2fs have a tab before their value.
     fn add_after_tab(&mut self, name: &str, value: impl std::fmt::Display) {
         self.lines.push(format!("{name}:\t          {value}"));
     }
 }
 
 /// The fields of the superblock.
-pub(super) fn superblock(survey: &Survey) -> Fields {
+pub(super) fn superblock(view: &NamedView) -> Fields {
     let mut fields = Fields::default();
-    identity(survey, &mut fields);
-    counts(survey, &mut fields);
-    shape(survey, &mut fields);
-    history(survey, &mut fields);
-    inodes(survey, &mut fields);
-    journal_names(survey, &mut fields);
-    errors(survey, &mut fields);
-    extras(survey, &mut fields);
+    identity(view, &mut fields);
+    counts(view, &mut fields);
+    shape(view, &mut fields);
+    history(view, &mut fields);
+    inodes(view, &mut fields);
+    journal_names(view, &mut fields);
+    errors(view, &mut fields);
+    extras(view, &mut fields);
     fields
 }
 
-fn identity(survey: &Survey, fields: &mut Fields) {
-    let (raw, superblock) = (&survey.raw, &survey.superblock);
+fn identity(view: &NamedView, fields: &mut Fields) {
+    let (raw, superblock) = (&view.raw, &view.superblock);
     let or = |text: &[u8], none: &str| match text {
         [] => none.to_owned(),
         text => String::from_utf8_lossy(text).into_owned(),
@@ -80,7 +80,7 @@ fn identity(survey: &Survey, fields: &mut Fields) {
     };
     fields.add("Filesystem revision #", format_args!("{}{revision}", superblock.revision));
     fields.add("Filesystem features", feature_names(superblock.features));
-    let is_journal_device = survey.is_journal_device();
+    let is_journal_device = view.is_journal_device();
     if superblock.flags.bits() != 0 || !is_journal_device {
         fields.add("Filesystem flags", flag_names(superblock.flags));
     }
@@ -105,8 +105,8 @@ fn identity(survey: &Survey, fields: &mut Fields) {
     fields.add("Filesystem OS type", system.unwrap_or(&"(unknown os)"));
 }
 
-fn counts(survey: &Survey, fields: &mut Fields) {
-    let superblock = &survey.superblock;
+fn counts(view: &NamedView, fields: &mut Fields) {
+    let superblock = &view.superblock;
     fields.add("Inode count", superblock.inodes_count);
     fields.add("Block count", superblock.blocks_count);
     fields.add("Reserved block count", superblock.reserved_blocks);
@@ -115,8 +115,8 @@ fn counts(survey: &Survey, fields: &mut Fields) {
     fields.add("Free inodes", superblock.free_inodes);
 }
 
-fn shape(survey: &Survey, fields: &mut Fields) {
-    let (raw, superblock) = (&survey.raw, &survey.superblock);
+fn shape(view: &NamedView, fields: &mut Fields) {
+    let (raw, superblock) = (&view.raw, &view.superblock);
     let is_bigalloc = superblock.features.ro_compat.contains(RoCompatFeatures::BIGALLOC);
     let size = |log: u32| 1024_u64.checked_shl(log).unwrap_or(0);
     let block_size = size(raw.s_log_block_size.get());
@@ -145,8 +145,8 @@ fn shape(survey: &Survey, fields: &mut Fields) {
     }
 }
 
-fn history(survey: &Survey, fields: &mut Fields) {
-    let (raw, superblock) = (&survey.raw, &survey.superblock);
+fn history(view: &NamedView, fields: &mut Fields) {
+    let (raw, superblock) = (&view.raw, &view.superblock);
     let or_none = |time: u64| if time == 0 { "n/a".to_owned() } else { moment(time) };
     fields.add_some(
         "Filesystem created",
@@ -172,8 +172,8 @@ fn history(survey: &Survey, fields: &mut Fields) {
     fields.add("Reserved blocks gid", format_args!("{} (group {group})", raw.s_def_resgid.get()));
 }
 
-fn inodes(survey: &Survey, fields: &mut Fields) {
-    let (raw, superblock) = (&survey.raw, &survey.superblock);
+fn inodes(view: &NamedView, fields: &mut Fields) {
+    let (raw, superblock) = (&view.raw, &view.superblock);
     if superblock.revision == 0 {
         return;
     }
@@ -183,8 +183,8 @@ fn inodes(survey: &Survey, fields: &mut Fields) {
     fields.add_set("Desired extra isize", superblock.want_extra_isize);
 }
 
-fn journal_names(survey: &Survey, fields: &mut Fields) {
-    let (raw, superblock) = (&survey.raw, &survey.superblock);
+fn journal_names(view: &NamedView, fields: &mut Fields) {
+    let (raw, superblock) = (&view.raw, &view.superblock);
     let set = |uuid: Uuid| (!uuid.is_nil()).then_some(uuid);
     fields.add_some("Journal UUID", set(superblock.journal_uuid));
     fields.add_set("Journal inode", raw.s_journal_inum.get());
@@ -221,7 +221,7 @@ fn journal_names(survey: &Survey, fields: &mut Fields) {
     fields.add_set("Snapshot list head", raw.s_snapshot_list.get());
 }
 
-fn errors(survey: &Survey, fields: &mut Fields) {
+fn errors(view: &NamedView, fields: &mut Fields) {
     struct Event<'a> {
         which: &'a str,
         time: u64,
@@ -231,7 +231,7 @@ fn errors(survey: &Survey, fields: &mut Fields) {
         block: u64,
         code: u8,
     }
-    let raw = &survey.raw;
+    let raw = &view.raw;
     fields.add_set("FS Error count", raw.s_error_count.get());
     let time = |low: u32, high: u8| u64::from(low) | u64::from(high) << 32;
     let events = [
@@ -268,8 +268,8 @@ fn errors(survey: &Survey, fields: &mut Fields) {
     }
 }
 
-fn extras(survey: &Survey, fields: &mut Fields) {
-    let (raw, superblock) = (&survey.raw, &survey.superblock);
+fn extras(view: &NamedView, fields: &mut Fields) {
+    let (raw, superblock) = (&view.raw, &view.superblock);
     let features = superblock.features;
     if features.incompat.contains(IncompatFeatures::MMP) {
         fields.add("MMP block number", raw.s_mmp_block);
@@ -306,7 +306,7 @@ fn extras(survey: &Survey, fields: &mut Fields) {
 pub(super) fn journal(
     raw: &RawJournalSuperblock,
     decoded: &JournalSuperblock,
-    survey: &Survey,
+    view: &NamedView,
 ) -> Fields {
     let mut fields = Fields::default();
     let mut names = decoded.compat.names();
@@ -320,7 +320,7 @@ pub(super) fn journal(
     let kibibytes = blocks * u64::from(decoded.block_size) / 1024;
     let size =
         if kibibytes < 8192 { format!("{kibibytes}k") } else { format!("{}M", kibibytes / 1024) };
-    let has_fast_commit = survey.superblock.features.compat.contains(CompatFeatures::FAST_COMMIT);
+    let has_fast_commit = view.superblock.features.compat.contains(CompatFeatures::FAST_COMMIT);
     let fast_commit = match raw.s_num_fc_blks.get() {
         0 if has_fast_commit => DEFAULT_FAST_COMMIT_BLOCKS,
         blocks => blocks,
@@ -338,7 +338,7 @@ pub(super) fn journal(
         fields.add("Journal checksum type", "crc32c");
         fields.add("Journal checksum", format_args!("{:#010x}", raw.s_checksum.get()));
     }
-    if survey.is_journal_device() {
+    if view.is_journal_device() {
         match decoded.users.as_slice() {
             [] => fields.add("Journal number of users", raw.s_nr_users),
             users => {

@@ -13,8 +13,8 @@ use extant::rooms::ondisk::{FileBlock, Geometry, IncompatFeatures, InodeNo, MAX_
 use extant::rooms::reader::{Error, Journal, ReaderOptions, VolumeRead};
 
 use crate::failure::{At, Failure};
+use crate::named_view::NamedView;
 use crate::session::Session;
-use crate::survey::Survey;
 use crate::{err_line, say};
 use groups::Numbers;
 
@@ -65,17 +65,17 @@ impl Args {
             err_line!("{}", session.version());
             return Ok(());
         }
-        if session.as_twin {
+        if session.is_compat {
             let version = env!("CARGO_PKG_VERSION");
-            session.remark(format_args!("extant {version}, for ext2, ext3 and ext4"))?;
+            session.warn(format_args!("extant {version}, for ext2, ext3 and ext4"))?;
         }
         if self.image_file {
-            return Err(Failure::new("-i: the files that e2image makes are not supported"));
+            return Err(Failure::new("-i is not supported (e2image files)"));
         }
         let Some(image) = self.image.as_deref() else { return Ok(()) };
-        let survey = Survey::open(image, self.source()?)?;
-        let outcome = self.show(&survey, session);
-        if outcome.is_err() && session.as_twin {
+        let view = NamedView::open(image, self.source()?)?;
+        let outcome = self.show(&view, session);
+        if outcome.is_err() && session.is_compat {
             say!(session, "\n*** The volume has errors: run e2fsck ***")?;
         }
         outcome
@@ -86,7 +86,7 @@ impl Args {
         for option in &self.superblock {
             let number = |text: &str| {
                 text.parse::<u64>()
-                    .map_err(|_| Failure::usage(format_args!("-o {option}: no number")))
+                    .map_err(|_| Failure::usage(format_args!("-o {option}: invalid number")))
             };
             match option.split_once('=') {
                 Some(("superblock", text)) => source.block = Some(number(text)?),
@@ -95,65 +95,65 @@ impl Args {
                     let size = u32::try_from(size)
                         .ok()
                         .filter(|size| size.is_power_of_two() && (1024..=65_536).contains(size));
-                    let why = || Failure::usage(format_args!("-o {option}: no block size"));
+                    let why = || Failure::usage(format_args!("-o {option}: invalid block size"));
                     source.block_size = Some(size.ok_or_else(why)?);
                 }
                 _ => {
-                    let known = "superblock=BLOCK and blocksize=BYTES are known";
+                    let known = "unknown option (expected superblock=BLOCK or blocksize=BYTES)";
                     return Err(Failure::usage(format_args!("-o {option}: {known}")));
                 }
             }
         }
         if source.block_size.is_some() && source.block.is_none() {
-            return Err(Failure::usage("-o blocksize needs -o superblock too"));
+            return Err(Failure::usage("-o blocksize requires -o superblock"));
         }
         Ok(source)
     }
 
-    fn show(&self, survey: &Survey, session: &mut Session) -> Result<(), Failure> {
-        if survey.is_journal_device() {
-            return self.show_journal_device(survey, session);
+    fn show(&self, view: &NamedView, session: &mut Session) -> Result<(), Failure> {
+        if view.is_journal_device() {
+            return self.show_journal_device(view, session);
         }
-        let geometry = survey.geometry(self.force).at(&survey.name);
+        let geometry = view.geometry(self.force).at(&view.name);
         if self.json {
-            return self.show_json(survey, &geometry?, session);
+            return self.show_json(view, &geometry?, session);
         }
         if self.bad_blocks {
-            return show_bad_blocks(survey, session);
+            return show_bad_blocks(view, session);
         }
         if self.mmp {
-            return check_mmp(survey, &geometry?, session);
+            return check_mmp(view, &geometry?, session);
         }
         if self.groups {
-            return groups::list_for_programs(survey, &geometry?, session);
+            return groups::list_for_programs(view, &geometry?, session);
         }
-        if session.as_twin || self.all || self.header_only || self.hexadecimal {
-            return self.show_in_full(survey, geometry, session);
+        if session.is_compat || self.all || self.header_only || self.hexadecimal {
+            return self.show_in_full(view, geometry, session);
         }
         let geometry = geometry?;
-        let raw = survey.journal(Some(&geometry)).at(&survey.name)?;
-        let journal = raw.map(|raw| JournalSuperblock::decode(&raw)).transpose().at(&survey.name)?;
-        summary::show(survey, &geometry, journal.as_ref(), session)
+        let raw = view.journal(Some(&geometry)).at(&view.name)?;
+        let journal = raw.map(|raw| JournalSuperblock::decode(&raw)).transpose().at(&view.name)?;
+        summary::show(view, &geometry, journal.as_ref(), session)
     }
 
     /// The superblock's fields come even where nothing else can be believed.
     fn show_in_full(
         &self,
-        survey: &Survey,
+        view: &NamedView,
         geometry: Result<Geometry, Failure>,
         session: &mut Session,
     ) -> Result<(), Failure> {
-        for line in header::superblock(survey).lines {
+        for line in header::superblock(view).lines {
             say!(session, "{line}")?;
         }
         let geometry = geometry?;
-        if let Some(raw) = survey.journal(Some(&geometry)).at(&survey.name)? {
-            let journal = JournalSuperblock::decode(&raw).at(&survey.name)?;
-            for line in header::journal(&raw, &journal, survey).lines {
+        if let Some(raw) = view.journal(Some(&geometry)).at(&view.name)? {
+            let journal = JournalSuperblock::decode(&raw).at(&view.name)?;
+            for line in header::journal(&raw, &journal, view).lines {
                 say!(session, "{line}")?;
             }
         }
-        if let Some(mmp) = survey.mmp(&geometry).at(&survey.name)? {
+        if let Some(mmp) = view.mmp(&geometry).at(&view.name)? {
             for line in header::mmp(&mmp).lines {
                 say!(session, "{line}")?;
             }
@@ -167,24 +167,24 @@ impl Args {
             is_hexadecimal: self.hexadecimal,
             is_64bit: geometry.has_incompat(IncompatFeatures::BIT64),
         };
-        groups::list(survey, &geometry, numbers, session)
+        groups::list(view, &geometry, numbers, session)
     }
 
-    fn show_journal_device(&self, survey: &Survey, session: &mut Session) -> Result<(), Failure> {
-        let raw = survey.journal(None).at(&survey.name)?;
-        let journal = raw.map(|raw| JournalSuperblock::decode(&raw)).transpose().at(&survey.name)?;
+    fn show_journal_device(&self, view: &NamedView, session: &mut Session) -> Result<(), Failure> {
+        let raw = view.journal(None).at(&view.name)?;
+        let journal = raw.map(|raw| JournalSuperblock::decode(&raw)).transpose().at(&view.name)?;
         if self.json {
-            let mut volume = VolumeSummary::new(survey);
+            let mut volume = VolumeSummary::new(view);
             if let Some(journal) = &journal {
                 volume.add_journal(journal);
             }
             return session.out.json(&volume);
         }
-        for line in header::superblock(survey).lines {
+        for line in header::superblock(view).lines {
             say!(session, "{line}")?;
         }
         if let (Some(raw), Some(journal)) = (raw, journal) {
-            for line in header::journal(&raw, &journal, survey).lines {
+            for line in header::journal(&raw, &journal, view).lines {
                 say!(session, "{line}")?;
             }
         }
@@ -193,17 +193,17 @@ impl Args {
 
     fn show_json(
         &self,
-        survey: &Survey,
+        view: &NamedView,
         geometry: &Geometry,
         session: &mut Session,
     ) -> Result<(), Failure> {
-        let mut volume = VolumeSummary::new(survey);
+        let mut volume = VolumeSummary::new(view);
         volume.add_geometry(geometry);
-        if let Some(raw) = survey.journal(Some(geometry)).at(&survey.name)? {
-            volume.add_journal(&JournalSuperblock::decode(&raw).at(&survey.name)?);
+        if let Some(raw) = view.journal(Some(geometry)).at(&view.name)? {
+            volume.add_journal(&JournalSuperblock::decode(&raw).at(&view.name)?);
         }
         if !self.header_only {
-            volume.add_groups(survey, geometry).at(&survey.name)?;
+            volume.add_groups(view, geometry).at(&view.name)?;
         }
         session.out.json(&volume)
     }
@@ -211,24 +211,24 @@ impl Args {
 
 /// The superblock's fields, as tune2fs lists them.
 pub(crate) fn list_superblock(image: &OsStr, session: &mut Session) -> Result<(), Failure> {
-    let survey = Survey::open(image, SuperblockChoice::default())?;
-    for line in header::superblock(&survey).lines {
+    let view = NamedView::open(image, SuperblockChoice::default())?;
+    for line in header::superblock(&view).lines {
         say!(session, "{line}")?;
     }
     Ok(())
 }
 
 /// The blocks that inode 1 maps, one a line.
-fn show_bad_blocks(survey: &Survey, session: &mut Session) -> Result<(), Failure> {
+fn show_bad_blocks(view: &NamedView, session: &mut Session) -> Result<(), Failure> {
     let options = ReaderOptions { journal: Journal::Ignore, ..ReaderOptions::default() };
-    let volume = options.open(survey.device.clone()).at(&survey.name)?;
+    let volume = options.open(view.device.clone()).at(&view.name)?;
     let list = match volume.any_inode(InodeNo::BAD_BLOCKS) {
         Ok(list) => list,
         Err(Error::FreeInode(_)) => return Ok(()),
-        Err(error) => return Err(Failure::at(&survey.name, error)),
+        Err(error) => return Err(Failure::at(&view.name, error)),
     };
     for mapping in volume.extents_in(list, FileBlock(0)..FileBlock(MAX_FILE_BLOCKS)) {
-        let mapping = mapping.at(&survey.name)?;
+        let mapping = mapping.at(&view.name)?;
         let Some(start) = mapping.physical() else { continue };
         for block in start.0..start.0.saturating_add(mapping.len) {
             say!(session, "{block}")?;
@@ -237,13 +237,13 @@ fn show_bad_blocks(survey: &Survey, session: &mut Session) -> Result<(), Failure
     Ok(())
 }
 
-/// Whether somebody has the volume open, as e2mmpstatus(8) tells it.
-fn check_mmp(survey: &Survey, geometry: &Geometry, session: &mut Session) -> Result<(), Failure> {
-    let name: &OsStr = &survey.name;
-    let Some(raw) = survey.mmp(geometry).at(&survey.name)? else {
+/// Whether the volume is open on a host, as shown by e2mmpstatus(8).
+fn check_mmp(view: &NamedView, geometry: &Geometry, session: &mut Session) -> Result<(), Failure> {
+    let name: &OsStr = &view.name;
+    let Some(raw) = view.mmp(geometry).at(&view.name)? else {
         return Err(Failure::at(name, "MMP feature not enabled."));
     };
-    raw.verify(survey.superblock.mmp_block, geometry).at(name)?;
+    raw.verify(view.superblock.mmp_block, geometry).at(name)?;
     let sequence = |raw| Mmp::decode(raw).sequence;
     let in_use = |by: &str| {
         let node = String::from_utf8_lossy(header::until_zero(&raw.mmp_nodename)).into_owned();
@@ -258,7 +258,7 @@ fn check_mmp(survey: &Survey, geometry: &Geometry, session: &mut Session) -> Res
             // A mount that lives writes within its interval.
             let interval = u64::from(Mmp::decode(&raw).check_interval.clamp(5, 300));
             std::thread::sleep(std::time::Duration::from_secs(2 * interval + 1));
-            let again = survey.mmp(geometry).at(&survey.name)?;
+            let again = view.mmp(geometry).at(&view.name)?;
             if again.is_none_or(|again| again.mmp_seq != raw.mmp_seq) {
                 return in_use("mounted");
             }

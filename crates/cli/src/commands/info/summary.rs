@@ -1,4 +1,4 @@
-//! What a person wants to know of a volume, on half a screen.
+//! A summary of a volume for people, on half a screen.
 
 use extant::inspect::state_name;
 use extant::rooms::ondisk::jbd2::JournalSuperblock;
@@ -7,28 +7,28 @@ use extant::rooms::ondisk::{CompatFeatures, Geometry, IncompatFeatures};
 
 use super::header::written;
 use crate::failure::Failure;
+use crate::named_view::NamedView;
 use crate::output::{human_size, printable};
 use crate::say;
 use crate::session::Session;
-use crate::survey::Survey;
 use crate::time;
 
 pub(super) fn show(
-    survey: &Survey,
+    view: &NamedView,
     geometry: &Geometry,
     journal: Option<&JournalSuperblock>,
     session: &mut Session,
 ) -> Result<(), Failure> {
-    let superblock = &survey.superblock;
+    let superblock = &view.superblock;
     let mut line = |name: &str, value: String| say!(session, "{name:<14}{value}");
-    line("Image", printable(survey.name.as_encoded_bytes()))?;
+    line("Image", printable(view.name.as_encoded_bytes()))?;
     line("Type", type_name(superblock).to_owned())?;
     let label = superblock.label();
     line("Label", if label.is_empty() { "none".to_owned() } else { printable(label) })?;
     line("UUID", superblock.uuid.to_string())?;
     let mut state = state_name(superblock.state).to_owned();
     if superblock.features.incompat.contains(IncompatFeatures::RECOVER) {
-        state += ", the journal holds changes that are not written home";
+        state += ", the journal holds changes to be replayed";
     }
     if superblock.error_count > 0 {
         state += &format!(", {} errors recorded", superblock.error_count);

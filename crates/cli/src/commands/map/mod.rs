@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use kuva::backend::png::PngBackend;
 
 use crate::failure::{At, Failure};
-use crate::inside::Inside;
+use crate::image_path::ImagePath;
 use crate::output::{human_size, printable};
+use crate::output_file::OutputFile;
 use crate::reader::Image;
 use crate::session::Session;
-use crate::target::Target;
 use extant::inspect::{KINDS, VolumeMap};
 
 /// Pixels for each unit of the picture: letters stay sharp.
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     image: OsString,
 }
 
-/// What the picture is written as.
+/// Format of the picture.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Form {
     Svg,
@@ -55,14 +55,14 @@ impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let form = self.form();
         if self.output.is_none() && form == Form::Png && session.out.is_terminal() {
-            return Err(Failure::usage("a picture is not for a terminal: name a file with -o"));
+            return Err(Failure::usage("refusing to write a picture to a terminal (use -o FILE)"));
         }
-        let inside = Inside::parse(&self.image)?;
+        let inside = ImagePath::parse(&self.image)?;
         let image = Image::open(&inside)?;
         let figures = VolumeMap::of(&image.volume);
         if figures.unreadable > 0 {
-            let what = format_args!("{} structures could not be read", figures.unreadable);
-            session.complain(Failure::at(&inside.name, what))?;
+            let what = format_args!("cannot read {} structures", figures.unreadable);
+            session.error(Failure::at(&inside.name, what))?;
         }
         let name = Path::new(&inside.name).file_name().unwrap_or(&inside.name);
         let name = printable(name.as_encoded_bytes());
@@ -82,7 +82,7 @@ impl Args {
         match &self.output {
             Some(output) => {
                 inside.refuse_as_output(output)?;
-                let target = Target::create(output)?;
+                let target = OutputFile::create(output)?;
                 target.file().write_all(&bytes).at(output)?;
                 target.keep()
             }

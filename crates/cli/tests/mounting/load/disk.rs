@@ -33,7 +33,7 @@ const ROOT: u64 = 1;
 const IMAGE: u64 = 2;
 const NAME: &str = "disk.img";
 
-/// What goes wrong. One request in `one_in` fails.
+/// Faults. One request in `one_in` fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Fault {
     /// Reads get EIO.
@@ -49,7 +49,7 @@ pub(super) enum Fault {
     Full,
     /// Writes store their first half and say so; nothing is wrong with that.
     ShortWrites { one_in: u64 },
-    /// Flushes take so many milliseconds longer.
+    /// Flushes take this many milliseconds longer.
     SlowFlushes { milliseconds: u64 },
 }
 
@@ -80,8 +80,8 @@ struct Shared {
 struct State {
     faults: Vec<Fault>,
     random: Random,
-    /// What the medium has where the image has been written since the last flush, by the number of
-    /// a block.
+    /// Contents of the medium where the image has been written since the last flush, by the number
+    /// of a block.
     unflushed: BTreeMap<u64, Vec<u8>>,
     /// Blocks of `unflushed` that later flushes do not keep.
     lost: BTreeSet<u64>,
@@ -158,12 +158,12 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Whoever waits for an answer gets an error: the threads end.
+        // Threads that wait for an answer get an error and end.
         let _ = rustix::mount::unmount(&self.point, UnmountFlags::FORCE | UnmountFlags::DETACH);
     }
 }
 
-/// What is answered.
+/// The answer.
 enum Reply {
     Bytes(Vec<u8>),
     Nothing,
@@ -200,7 +200,7 @@ impl Shared {
             };
             let len = (size_of::<wire::OutHeader>() + bytes.len()) as u32;
             let out = wire::OutHeader { len, error, unique: header.unique };
-            // Nobody waits for it where this fails.
+            // If this fails, no thread waits for it.
             let _ =
                 (&self.fuse).write_vectored(&[IoSlice::new(out.as_bytes()), IoSlice::new(&bytes)]);
         }
@@ -349,7 +349,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether a fault that `chance` knows meets this request: one in so many.
+    /// Whether a fault with this `chance` (one in N) hits this request.
     fn meets(&self, state: &mut State, chance: impl Fn(Fault) -> Option<u64>) -> bool {
         let State { faults, random, .. } = state;
         let met = faults

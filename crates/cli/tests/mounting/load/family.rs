@@ -197,7 +197,7 @@ impl Task {
         names.collect::<Vec<_>>().join(" < ")
     }
 
-    /// What it does not leave for every signal.
+    /// Work that it does not stop for every signal.
     fn waits_in_kernel(&self) -> bool {
         self.state == 'D' || self.stack().contains("fuse_")
     }

@@ -47,7 +47,7 @@ const UNSERVED_LIMIT: Duration = Duration::from_secs(10);
 /// The longest that a round may take.
 const ROUND_LIMIT: Duration = Duration::from_secs(400);
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Default)]
 struct Sums {
     load: Duration,
@@ -57,7 +57,7 @@ struct Sums {
     checked: u64,
 }
 
-/// What must be there after a round.
+/// Files that must be there after a round.
 struct Kept {
     pages: Vec<Pages>,
     tree: Tree,
@@ -79,7 +79,7 @@ fn what_was_acknowledged_survives_failing_disks_and_killed_servers_under_load() 
     let (works, missing) = plan::works();
     let scratch = open_to_all();
     let source = scratch.join("source");
-    // What each of the volumes takes.
+    // Work that each of the volumes takes.
     let options = tree::Options { many: 200, block: 1024, ..tree::Options::default() };
     tree::grow(&source, 5, &options).expect("a tree");
     let kind = plan::VOLUMES[random.below(plan::VOLUMES.len() as u64) as usize];
@@ -277,7 +277,7 @@ impl Round<'_> {
         let repaired =
             tool("e2fsck").expect("it is there").run(["-fy".as_ref(), copy.path().as_os_str()]);
         let said = String::from_utf8_lossy(&repaired.stdout);
-        // What needs more than the log and orphans is damage.
+        // Any repair beyond the log and orphans is damage.
         let is_right = repaired.status.code().is_some_and(|code| code <= 1);
         assert!(is_right, "{what}: e2fsck -fy: {said}");
         let mount =

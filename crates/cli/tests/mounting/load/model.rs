@@ -1,5 +1,5 @@
-//! What a file may hold after a crash: in each sector what it had when it was last made durable, or
-//! anything since.
+//! Possible contents of a file after a crash: in each sector what it had when it was last made
+//! durable, or anything since.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ const SECTOR: usize = 512;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contents {
     now: Vec<u8>,
-    /// What sectors held since the file was last made durable, padded with zeros; their present
+    /// Contents of sectors since the file was last made durable, padded with zeros; their present
     /// contents are not here.
     earlier: BTreeMap<usize, Vec<Vec<u8>>>,
     /// The sizes since then.

@@ -1,4 +1,4 @@
-//! What a round does, drawn by its seed: this repeats. When what happens to which call depends on
+//! The plan of a round, drawn by its seed: this repeats. When what happens to which call depends on
 //! the machine.
 
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub(super) struct Plan {
     /// Whether the last step's faults go on to the end.
     pub(super) fails_to_the_end: bool,
     pub(super) end: End,
-    /// What the works are seeded by.
+    /// Seed of the works.
     pub(super) number: u64,
 }
 

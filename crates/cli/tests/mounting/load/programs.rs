@@ -125,7 +125,7 @@ pub(super) const WORKS: [Work; 6] = [
              setpriv --reuid=65534 --regid=65534 --clear-groups \"$bin\"/initdb -D \"$PWD\"/db -A trust -U us --no-sync --wal-segsize=1
              printf 'max_wal_size = 4MB\\nmin_wal_size = 2MB\\n' >> db/postgresql.conf",
         ),
-        // What postgres takes for durable.
+        // Data that postgres takes for durable.
         begin: Some("chown 65534 . && cp -a \"$4\"/db db && find db -exec sync {} +"),
     },
 ];
@@ -250,7 +250,7 @@ pub(super) enum Failure {
     Stuck(String),
 }
 
-/// What a work has made durable.
+/// Data that a work has made durable.
 pub(super) struct Durable {
     work: &'static Work,
     paths: Paths,

@@ -1,4 +1,4 @@
-//! What works on the mount and knows what it may find there after a crash: random changes of files,
+//! Work on the mount that knows what it may find there after a crash: random changes of files,
 //! and of names.
 
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ const CALLS: usize = 60;
 /// Names that come and go.
 const NAMES: u64 = 24;
 
-/// What the works of a round share.
+/// State shared by the works of a round.
 pub(super) struct Shared {
     pub(super) calls: Arc<Calls>,
     /// Where they work, on the mount.
@@ -68,7 +68,7 @@ enum Way {
     Direct,
 }
 
-/// What a file may hold after a crash.
+/// Possible contents of a file after a crash.
 pub(super) struct Pages {
     name: String,
     contents: Contents,

@@ -85,7 +85,7 @@ impl Engine {
         by: &Credentials,
     ) -> Result<(), Error> {
         if length == 0 {
-            return Err(Error::Invalid("an empty range"));
+            return Err(Error::Invalid("empty range"));
         }
         self.with_space(|| {
             let file = self.inodes.get(file);
@@ -367,7 +367,7 @@ impl Engine {
     fn check_whole(&self, bytes: &Range<u64>) -> Result<Range<FileBlock>, Error> {
         let unit = self.geometry().cluster_size();
         if !bytes.start.is_multiple_of(unit) || !bytes.end.is_multiple_of(unit) {
-            return Err(Error::Invalid("the range is not of whole blocks (clusters)"));
+            return Err(Error::Invalid("range not aligned to the cluster size"));
         }
         Ok(whole(self.geometry(), bytes))
     }
@@ -375,7 +375,7 @@ impl Engine {
     fn check_collapse(&self, file: &LoadedInode, bytes: &Range<u64>) -> Result<(), Error> {
         self.check_whole(bytes)?;
         if bytes.end >= file.size {
-            return Err(Error::Invalid("the range to be taken out reaches the file's end"));
+            return Err(Error::Invalid("collapse range must end before end of file"));
         }
         Ok(())
     }
@@ -383,7 +383,7 @@ impl Engine {
     fn check_insert(&self, file: &LoadedInode, bytes: &Range<u64>) -> Result<(), Error> {
         let blocks = self.check_whole(bytes)?;
         if bytes.start >= file.size {
-            return Err(Error::Invalid("the range to be put in begins behind the file's end"));
+            return Err(Error::Invalid("insert offset must be before end of file"));
         }
         let (length, count) = (bytes.end - bytes.start, blocks.end.0 - blocks.start.0);
         let size = file.size.checked_add(length).ok_or(Error::FileTooLarge)?;

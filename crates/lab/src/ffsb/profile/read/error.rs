@@ -18,7 +18,7 @@ pub enum Flaw {
     #[error("{0:?} is neither a key with a value nor a section")]
     Line(String),
     /// A section of another name, or one that has no place there.
-    #[error("there is no section [{0}] here")]
+    #[error("unknown section [{0}]")]
     Section(String),
     /// `[end]` of nothing.
     #[error("[end] without a section")]
@@ -27,7 +27,7 @@ pub enum Flaw {
     #[error("the section has no [end]")]
     Open,
     /// A key that there is not.
-    #[error("there is no key {0} here")]
+    #[error("unknown key {0}")]
     Key(String),
     /// A value that does not fit its key.
     #[error("{key} = {value:?}: {expected} is expected")]
@@ -43,10 +43,10 @@ pub enum Flaw {
     #[error("{0} is missing")]
     Missing(&'static str),
     /// Two settings that rule each other out.
-    #[error("{0} and {1} do not go together")]
+    #[error("{0} and {1} are mutually exclusive")]
     Conflict(&'static str, &'static str),
     /// A setting that another one needs.
-    #[error("{needed} is missing, which {by} needs")]
+    #[error("{by} requires {needed}")]
     Needs {
         /// The missing item.
         needed: &'static str,

@@ -220,7 +220,7 @@ fn sizes(section: &Section, warnings: &mut Vec<String>) -> Result<Sizes, Profile
             let flaw = Flaw::Needs { needed: "a weight above zero", by: "size_weight" };
             return Err(flaw.at(section.line));
         }
-        section.warn_of(&["min_filesize", "max_filesize"], "beside size_weight", warnings);
+        section.warn_of(&["min_filesize", "max_filesize"], "next to size_weight", warnings);
         return Ok(Sizes::Weighted(weighted));
     }
     let min = min.unwrap_or(0);

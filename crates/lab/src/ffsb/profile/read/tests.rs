@@ -248,8 +248,8 @@ fn settings_without_effect_are_named() {
     assert_eq!(
         warnings("size_weight 4k 1\nmin_filesize=8k\nmax_filesize=1m\n"),
         [
-            "line 5: min_filesize has no effect beside size_weight",
-            "line 6: max_filesize has no effect beside size_weight"
+            "line 5: min_filesize has no effect next to size_weight",
+            "line 6: max_filesize has no effect next to size_weight"
         ]
     );
     let unused = "[threadgroup]\nnum_threads=1\ndelete_weight=1\n[end]\n";

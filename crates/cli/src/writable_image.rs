@@ -1,4 +1,4 @@
-//! Images opened for changes, each had alone.
+//! Images opened for changes, each locked exclusively.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -14,7 +14,7 @@ use extant::{Credentials, Error, FileSystem};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
-use crate::inside::Inside;
+use crate::image_path::ImagePath;
 use crate::journal_device;
 use crate::session::Session;
 use crate::time;
@@ -28,7 +28,7 @@ const LEAST_MEMORY: u64 = 16 << 20;
 
 /// How images are opened for changes: what every command takes that makes some.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
-pub(crate) struct Opening {
+pub(crate) struct OpenArgs {
     /// Limit memory to this size, such as 64M (at least 16M), and bypass the page cache
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     memory: Option<u64>,
@@ -36,7 +36,7 @@ pub(crate) struct Opening {
     waiting: Waiting,
 }
 
-impl Opening {
+impl OpenArgs {
     /// The name of an option that was given: it means nothing where no image is changed.
     pub(crate) fn given(&self) -> Option<&'static str> {
         self.memory.map(|_| "--memory").or(self.waiting.wait.map(|_| "--wait"))
@@ -46,29 +46,29 @@ impl Opening {
 fn memory(text: &str) -> Result<u64, &'static str> {
     match text.parse() {
         Ok(ByteSize(bytes)) if bytes >= LEAST_MEMORY => Ok(bytes),
-        Ok(_) => Err("at least 16M"),
-        Err(_) => Err("not a size"),
+        Ok(_) => Err("at least 16M is required"),
+        Err(_) => Err("invalid size"),
     }
 }
 
 /// An image that is being changed.
-pub(crate) struct Edited {
+pub(crate) struct WritableImage {
     /// As it was named.
     name: String,
-    /// Its files. New ones belong to whoever runs the command.
+    /// Its files. New ones belong to the user who runs the command.
     pub(crate) fs: FileSystem,
     /// The device below, opened by name.
     opened: Opened,
 }
 
-impl Edited {
-    fn open(inside: &Inside, opening: Opening) -> Result<Self, Failure> {
+impl WritableImage {
+    fn open(inside: &ImagePath, open_args: OpenArgs) -> Result<Self, Failure> {
         let name = inside.name.display().to_string();
         // Pages of the host's cache would be memory too.
-        let direct = if opening.memory.is_some() { Direct::WherePossible } else { Direct::Off };
-        let options = opening.waiting.on(FileDeviceOptions::default().direct(direct));
+        let direct = if open_args.memory.is_some() { Direct::WherePossible } else { Direct::Off };
+        let options = open_args.waiting.on(FileDeviceOptions::default().direct(direct));
         // Without `--wait` another command of the same script may have it for a moment.
-        let options = match opening.waiting.wait {
+        let options = match open_args.waiting.wait {
             Some(_) => options,
             None => options.patience(PATIENCE),
         };
@@ -76,9 +76,9 @@ impl Edited {
         let opened = inside.image.open(Access::ReadWrite, &options).map_err(Failure::new)?;
         let (journal, why) = journal_device::of(&*opened.device, &options.write(true))?;
         if let Some(error) = why {
-            return Err(journal_device::not_opened(&name, &error.into()));
+            return Err(journal_device::not_opened(&name, &*opened.device, &error.into()));
         }
-        let volume = live(&opened, journal, opening, &name)?;
+        let volume = live(&opened, journal, open_args, &name)?;
         let fs = FileSystem::of_volume(volume).acting_as(creator());
         Ok(Self { name, fs, opened })
     }
@@ -107,12 +107,12 @@ impl Edited {
         }
     }
 
-    /// What the engine said of a path. Missing files read as the shell tells them.
+    /// An error of the engine for a path. Missing files are reported in the shell's words.
     pub(crate) fn refusal(&self, error: &Error) -> Failure {
         self.refusal_at(error.path(), error.cause())
     }
 
-    /// A call of the library that failed, told of the path given instead of its own.
+    /// A failed call of the library, reported for the path given instead of its own.
     pub(crate) fn refusal_at(&self, path: &Path, cause: &Cause) -> Failure {
         match cause {
             Cause::NotFound => self.failure(path, "no such file or directory"),
@@ -132,11 +132,11 @@ impl Edited {
 /// The same for outcomes.
 pub(crate) trait In<T> {
     /// Names the image where the call failed.
-    fn within(self, image: &Edited) -> Result<T, Failure>;
+    fn within(self, image: &WritableImage) -> Result<T, Failure>;
 }
 
 impl<T> In<T> for Result<T, Error> {
-    fn within(self, image: &Edited) -> Result<T, Failure> {
+    fn within(self, image: &WritableImage) -> Result<T, Failure> {
         self.map_err(|error| image.refusal(&error))
     }
 }
@@ -144,11 +144,11 @@ impl<T> In<T> for Result<T, Error> {
 fn live(
     opened: &Opened,
     external_journal: Option<Arc<dyn Device>>,
-    opening: Opening,
+    open_args: OpenArgs,
     name: &str,
 ) -> Result<Volume, Failure> {
     let default = VolumeOptions::default();
-    let memory = opening.memory.unwrap_or(default.memory);
+    let memory = open_args.memory.unwrap_or(default.memory);
     let live = VolumeOptions { memory, external_journal, ..default };
     let env = match time::epoch()? {
         Some(seconds) if !opened.is_simulated() => {
@@ -157,10 +157,10 @@ fn live(
         _ => opened.env.clone(),
     };
     let volume = Volume::open(opened.device.clone(), &env, &live);
-    volume.map_err(|error| journal_device::not_opened(name, &error))
+    volume.map_err(|error| journal_device::not_opened(name, &*opened.device, &error))
 }
 
-/// Who makes files: whoever runs the command, with the umask of the process.
+/// Owner of new files: the user who runs the command, with the umask of the process.
 fn creator() -> Credentials {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     Credentials {
@@ -182,24 +182,25 @@ pub(crate) fn umask() -> u16 {
 }
 
 /// The images of a command's operands, each opened once.
-pub(crate) struct Editors {
-    opening: Opening,
-    opened: Vec<(DeviceUrl, Edited)>,
+pub(crate) struct WritableImages {
+    open_args: OpenArgs,
+    opened: Vec<(DeviceUrl, WritableImage)>,
 }
 
-impl Editors {
+impl WritableImages {
     /// None yet.
-    pub(crate) fn new(opening: Opening) -> Self {
-        Self { opening, opened: Vec::new() }
+    pub(crate) fn new(open_args: OpenArgs) -> Self {
+        Self { open_args, opened: Vec::new() }
     }
 
     /// The image of an operand.
-    pub(crate) fn of(&mut self, inside: &Inside) -> Result<&Edited, Failure> {
+    pub(crate) fn of(&mut self, inside: &ImagePath) -> Result<&WritableImage, Failure> {
         let known = self.opened.iter().position(|(url, _)| *url == inside.image);
         let at = match known {
             Some(at) => at,
             None => {
-                self.opened.push((inside.image.clone(), Edited::open(inside, self.opening)?));
+                self.opened
+                    .push((inside.image.clone(), WritableImage::open(inside, self.open_args)?));
                 self.opened.len() - 1
             }
         };
@@ -210,7 +211,7 @@ impl Editors {
     pub(crate) fn close(self, session: &mut Session) -> Result<(), Failure> {
         for (_, image) in self.opened {
             if let Err(failure) = image.close() {
-                session.complain(failure)?;
+                session.error(failure)?;
             }
         }
         Ok(())
@@ -219,18 +220,18 @@ impl Editors {
 
 /// Runs `work` for each file. One that fails does not stop the next; all images are ended well.
 pub(crate) fn edit_each(
-    files: &[Inside],
-    opening: Opening,
+    files: &[ImagePath],
+    open_args: OpenArgs,
     session: &mut Session,
-    mut work: impl FnMut(&Edited, &Path, &mut Session) -> Result<(), Failure>,
+    mut work: impl FnMut(&WritableImage, &Path, &mut Session) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut images = Editors::new(opening);
+    let mut images = WritableImages::new(open_args);
     let mut outcome = Ok(());
     for inside in files {
         let done = images
             .of(inside)
             .and_then(|image| work(image, Path::new(&inside.path), session))
-            .or_else(|failure| session.complain(failure));
+            .or_else(|failure| session.error(failure));
         if done.is_err() {
             outcome = done;
             break;
@@ -244,22 +245,22 @@ impl Operands {
     /// Runs `work` for each operand, in images that are opened for changes.
     pub(crate) fn edit_each(
         &self,
-        opening: Opening,
+        open_args: OpenArgs,
         session: &mut Session,
-        work: impl FnMut(&Edited, &Path, &mut Session) -> Result<(), Failure>,
+        work: impl FnMut(&WritableImage, &Path, &mut Session) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        edit_each(&self.inside()?, opening, session, work)
+        edit_each(&self.inside()?, open_args, session, work)
     }
 }
 
 /// Two names of one image: where it is, and both paths in it.
 pub(crate) fn one_image<'i>(
-    first: &'i Inside,
-    second: &'i Inside,
+    first: &'i ImagePath,
+    second: &'i ImagePath,
 ) -> Result<(&'i OsStr, &'i OsStr), Failure> {
     if first.image != second.image {
         let (first, second) = (first.name.display(), second.name.display());
-        return Err(Failure::usage(format_args!("{first} and {second} are two images")));
+        return Err(Failure::usage(format_args!("{first} and {second} are in different images")));
     }
     Ok((&first.path, &second.path))
 }

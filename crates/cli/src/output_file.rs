@@ -9,46 +9,46 @@ use extant::rooms::image::AtomicFile;
 use crate::failure::{At, Failure};
 
 /// A file to be written: without a name until it is whole, so that a failure leaves no half file.
-/// What is no regular file (a pipe, a tape) is written as it is.
-pub(crate) struct Target {
+/// A pipe or a device is written in place.
+pub(crate) struct OutputFile {
     path: PathBuf,
-    place: Place,
+    kind: OutputKind,
 }
 
-enum Place {
+enum OutputKind {
     Special(File),
     New(AtomicFile),
 }
 
-impl Target {
+impl OutputFile {
     /// Begins it.
     pub(crate) fn create(output: &Path) -> Result<Self, Failure> {
         let is_special = output.metadata().is_ok_and(|metadata| !metadata.is_file());
-        let place = match is_special {
-            true => Place::Special(File::options().write(true).open(output).at(output)?),
-            false => Place::New(AtomicFile::create(output).at(output)?),
+        let kind = match is_special {
+            true => OutputKind::Special(File::options().write(true).open(output).at(output)?),
+            false => OutputKind::New(AtomicFile::create(output).at(output)?),
         };
-        Ok(Self { path: output.to_owned(), place })
+        Ok(Self { path: output.to_owned(), kind })
     }
 
-    /// What is written to.
+    /// The file to write to.
     pub(crate) fn file(&self) -> &File {
-        match &self.place {
-            Place::Special(file) => file,
-            Place::New(new) => new.file(),
+        match &self.kind {
+            OutputKind::Special(file) => file,
+            OutputKind::New(new) => new.file(),
         }
     }
 
     /// The file is whole.
     pub(crate) fn keep(self) -> Result<(), Failure> {
-        match self.place {
-            Place::Special(_) => Ok(()),
-            Place::New(new) => new.persist().at(&self.path),
+        match self.kind {
+            OutputKind::Special(_) => Ok(()),
+            OutputKind::New(new) => new.persist().at(&self.path),
         }
     }
 }
 
-/// What tells a file from all others, whatever name it has.
+/// Identity of a file, whatever its name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum FileId {
     /// The number of a block device.

@@ -1,4 +1,4 @@
-//! Names of files inside images: `IMAGE:/path`, or paths beside `--image IMAGE`.
+//! Names of files inside images: `IMAGE:/path`, or paths with `--image IMAGE`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -10,11 +10,11 @@ use extant::rooms::storage::{Access, DeviceUrl, Files, Keys, PathTarget, stat_ho
 
 use crate::commands::Operands;
 use crate::failure::Failure;
-use crate::target::FileId;
+use crate::output_file::FileId;
 
 /// A file inside an image.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Inside {
+pub(crate) struct ImagePath {
     /// The image as it was named: messages begin with it.
     pub(crate) name: OsString,
     /// Where the image is.
@@ -23,7 +23,7 @@ pub(crate) struct Inside {
     pub(crate) path: OsString,
 }
 
-impl Inside {
+impl ImagePath {
     /// Reads `IMAGE:/path`, or `IMAGE` for its root directory.
     pub(crate) fn parse(text: &OsStr) -> Result<Self, Failure> {
         match PathTarget::parse_inside(text, extant::schemes(), stat_host)
@@ -50,7 +50,7 @@ impl Inside {
     }
 }
 
-impl Inside {
+impl ImagePath {
     /// The files and devices that the image lies in; those that are not there are left out.
     pub(crate) fn holders(&self) -> Vec<FileId> {
         let parts = self.image.parts.iter();
@@ -61,7 +61,7 @@ impl Inside {
     pub(crate) fn refuse_as_output(&self, output: &Path) -> Result<(), Failure> {
         match output.metadata() {
             Ok(found) if self.holders().contains(&FileId::of(&found)) => {
-                Err(Failure::at(output, "the image that is read: not replaced"))
+                Err(Failure::at(output, "not overwriting the image being read"))
             }
             _ => Ok(()),
         }
@@ -85,21 +85,24 @@ pub(crate) fn open_for_reading(image: &DeviceUrl) -> Result<Arc<dyn Device>, Fai
 
 impl Operands {
     /// All operands as files inside images, at least one.
-    pub(crate) fn inside(&self) -> Result<Vec<Inside>, Failure> {
-        inside_of(self.image.as_deref(), &self.files)
+    pub(crate) fn inside(&self) -> Result<Vec<ImagePath>, Failure> {
+        image_paths(self.image.as_deref(), &self.files)
     }
 }
 
 /// Operands as files inside images: with `--image` each is a path in it, and none means its root.
-pub(crate) fn inside_of(image: Option<&OsStr>, files: &[OsString]) -> Result<Vec<Inside>, Failure> {
+pub(crate) fn image_paths(
+    image: Option<&OsStr>,
+    files: &[OsString],
+) -> Result<Vec<ImagePath>, Failure> {
     let Some(image) = image else {
-        return files.iter().map(|file| Inside::parse(file)).collect();
+        return files.iter().map(|file| ImagePath::parse(file)).collect();
     };
-    let root = Inside::root_of(image)?;
+    let root = ImagePath::root_of(image)?;
     if files.is_empty() {
         return Ok(vec![root]);
     }
-    Ok(files.iter().map(|path| Inside { path: path.clone(), ..root.clone() }).collect())
+    Ok(files.iter().map(|path| ImagePath { path: path.clone(), ..root.clone() }).collect())
 }
 
 #[cfg(test)]
@@ -113,19 +116,19 @@ mod tests {
         let image = scratch.join("disk.img");
         std::fs::write(&image, "").unwrap();
         let name = image.as_os_str();
-        let root = Inside::parse(name).unwrap();
+        let root = ImagePath::parse(name).unwrap();
         assert_eq!((root.image.path(), root.path.as_os_str()), (&*image, OsStr::new("/")));
 
         let mut file = name.to_owned();
         file.push(":/etc/fstab");
-        let file = Inside::parse(&file).unwrap();
+        let file = ImagePath::parse(&file).unwrap();
         assert_eq!(file.path, "/etc/fstab");
-        let same = inside_of(Some(name), &["/etc/fstab".into()]).unwrap();
+        let same = image_paths(Some(name), &["/etc/fstab".into()]).unwrap();
         assert_eq!(same, [file]);
-        assert_eq!(inside_of(Some(name), &[]).unwrap(), [root]);
+        assert_eq!(image_paths(Some(name), &[]).unwrap(), [root]);
     }
 
-    /// What shells complete.
+    /// Names as shells complete them.
     #[test]
     fn a_relative_name_leads_into_an_image_unless_it_is_a_files() {
         let scratch = Scratch::new();
@@ -133,7 +136,7 @@ mod tests {
         std::fs::write(&image, "").unwrap();
         let relative = |path: &Path| format!("./{}{}", "../".repeat(30), path.display());
         let text = relative(&image) + ":/etc/fstab";
-        let file = Inside::parse(OsStr::new(&text)).unwrap();
+        let file = ImagePath::parse(OsStr::new(&text)).unwrap();
         assert_eq!(
             (file.path.to_str(), &*file.name),
             (Some("/etc/fstab"), OsStr::new(&relative(&image)))
@@ -143,13 +146,13 @@ mod tests {
         let whole = scratch.join("disk.img:").join("etc");
         std::fs::create_dir(scratch.join("disk.img:")).unwrap();
         std::fs::write(&whole, "").unwrap();
-        let whole = Inside::parse(OsStr::new(&relative(&whole))).unwrap();
+        let whole = ImagePath::parse(OsStr::new(&relative(&whole))).unwrap();
         assert_eq!(whole.path, "/");
     }
 
     #[test]
     fn a_name_without_an_image_is_a_usage_error() {
-        let failure = Inside::parse(OsStr::new("no-such.img:/etc")).unwrap_err();
+        let failure = ImagePath::parse(OsStr::new("no-such.img:/etc")).unwrap_err();
         assert_eq!(failure.code(), 2);
         assert!(failure.to_string().contains("no-such.img"), "{failure}");
     }

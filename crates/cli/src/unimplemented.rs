@@ -14,7 +14,8 @@ const LEFT_OUT: [&str; 0] = [];
 /// The refusal of a command that is not there.
 pub(crate) fn refusal(command: &str) -> Option<Failure> {
     if LEFT_OUT.contains(&command) {
-        let sentence = format!("this build of extant is without its feature {command}");
+        let sentence =
+            format!("{command}: not included in this build of extant (cargo feature {command})");
         return Some(Failure::new(sentence));
     }
     let (_, does, code) = LATER.iter().find(|(name, _, _)| *name == command)?;

@@ -6,49 +6,60 @@ use std::path::Path;
 use crate::commands::{frag, fsck, info, mkfs, mount, tune, umount};
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::{later, parse};
+use crate::{parse, unimplemented};
 
 /// A command of another project whose name we answer to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Twin {
+pub(crate) struct CompatCommand {
     /// Its name, as messages begin.
     pub(crate) name: &'static str,
     /// Our command.
     command: &'static str,
 }
 
-const TWINS: [Twin; 13] = [
-    Twin { name: "mke2fs", command: "mkfs" },
-    Twin { name: "mkfs.ext2", command: "mkfs" },
-    Twin { name: "mkfs.ext3", command: "mkfs" },
-    Twin { name: "mkfs.ext4", command: "mkfs" },
-    Twin { name: "e2fsck", command: "fsck" },
-    Twin { name: "fsck.ext2", command: "fsck" },
-    Twin { name: "fsck.ext3", command: "fsck" },
-    Twin { name: "fsck.ext4", command: "fsck" },
-    Twin { name: "dumpe2fs", command: "info" },
-    Twin { name: "filefrag", command: "frag" },
-    Twin { name: "tune2fs", command: "tune" },
-    Twin { name: "mount.fuse.extant", command: "mount" },
-    Twin { name: "umount.fuse.extant", command: "umount" },
+const COMMANDS: [CompatCommand; 13] = [
+    CompatCommand { name: "mke2fs", command: "mkfs" },
+    CompatCommand { name: "mkfs.ext2", command: "mkfs" },
+    CompatCommand { name: "mkfs.ext3", command: "mkfs" },
+    CompatCommand { name: "mkfs.ext4", command: "mkfs" },
+    CompatCommand { name: "e2fsck", command: "fsck" },
+    CompatCommand { name: "fsck.ext2", command: "fsck" },
+    CompatCommand { name: "fsck.ext3", command: "fsck" },
+    CompatCommand { name: "fsck.ext4", command: "fsck" },
+    CompatCommand { name: "dumpe2fs", command: "info" },
+    CompatCommand { name: "filefrag", command: "frag" },
+    CompatCommand { name: "tune2fs", command: "tune" },
+    CompatCommand { name: "mount.fuse.extant", command: "mount" },
+    CompatCommand { name: "umount.fuse.extant", command: "umount" },
 ];
 
 /// The exit code of dumpe2fs and filefrag for a command line that means nothing.
 const USAGE: u8 = 1;
 
-/// The twin that `argv[0]` names.
-pub(crate) fn called_as(program: Option<&OsString>) -> Option<Twin> {
+/// The command of e2fsprogs that `argv[0]` names.
+pub(crate) fn called_as(program: Option<&OsString>) -> Option<CompatCommand> {
     let name = Path::new(program?).file_name().and_then(OsStr::to_str)?;
-    TWINS.into_iter().find(|twin| twin.name == name)
+    COMMANDS.into_iter().find(|command| command.name == name)
 }
 
-impl Twin {
+/// The refusal of a link whose name means nothing: `None` where the program's own name is in it.
+pub(crate) fn unknown(program: Option<&OsString>) -> Option<Failure> {
+    let name = Path::new(program?).file_name()?.to_string_lossy().into_owned();
+    if name.starts_with("extant") {
+        return None;
+    }
+    let known: Vec<_> = COMMANDS.iter().map(|command| command.name).collect();
+    let known = known.join(", ");
+    Some(Failure::usage(format_args!("unknown program name (expected extant, {known})")))
+}
+
+impl CompatCommand {
     /// Whether its exit code is made of e2fsck's.
     fn is_check(self) -> bool {
         self.command == "fsck"
     }
 
-    /// Runs our command as the twin; the exit code.
+    /// Runs our command by that name; the exit code.
     pub(crate) fn run(self, arguments: Vec<OsString>) -> u8 {
         if self.is_check() {
             return fsck::run_words(self.name, true, arguments);
@@ -70,15 +81,15 @@ impl Twin {
                 Ok(args) => args.run(&mut session),
                 Err(error) => return usage_code(&error),
             },
-            "mount" => match parse::parse_alone::<mount::TwinArgs>(self.name, arguments) {
+            "mount" => match parse::parse_alone::<mount::CompatArgs>(self.name, arguments) {
                 Ok(args) => args.run(&mut session),
                 Err(error) => return usage_code(&error),
             },
-            "umount" => match parse::parse_alone::<umount::TwinArgs>(self.name, arguments) {
+            "umount" => match parse::parse_alone::<umount::CompatArgs>(self.name, arguments) {
                 Ok(args) => args.run(&mut session),
                 Err(error) => return usage_code(&error),
             },
-            command => Err(later::refusal(command)
+            command => Err(unimplemented::refusal(command)
                 .unwrap_or_else(|| Failure::not_built(format_args!("extant {command}")))),
         };
         session.close(outcome)
@@ -94,8 +105,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_in_any_directory_is_a_twin() {
-        let name = |path: &str| called_as(Some(&path.into())).map(|twin| twin.command);
+    fn a_link_in_any_directory_is_a_command_of_e2fsprogs() {
+        let name = |path: &str| called_as(Some(&path.into())).map(|command| command.command);
         assert_eq!(name("/sbin/mkfs.ext4"), Some("mkfs"));
         assert_eq!(name("dumpe2fs"), Some("info"));
         assert_eq!(name("./extant"), None);
