@@ -48,7 +48,7 @@ fn listed(directory: &Path) -> Vec<PathBuf> {
     free.filter_map(|entry| node(entry).ok()).collect()
 }
 
-/// Whether a device has a medium; of some drives without one the kernel tells a size all the same.
+/// Whether a device has a medium; for some drives without one the kernel still reports a size.
 fn has_bytes(entry: &Path) -> bool {
     fs::read_to_string(entry.join("size")).is_ok_and(|sectors| sectors.trim() != "0")
 }

@@ -2,7 +2,7 @@
 //!
 //! The rules every device keeps:
 //! - A batch is checked first. If one of its requests reaches past the end, or changes a read-only
-//!   device, nothing of the batch is carried out, and that request alone tells why.
+//!   device, nothing of the batch is carried out, and only that request has the error.
 //! - Requests between two flushes are unordered, in the batch and against other threads' batches.
 //!   Two that overlap and of which one writes have no defined result, unless the first had returned
 //!   before the second was submitted.
@@ -13,9 +13,9 @@
 //!   range, and nothing else. A failure does not stop the other requests, but the next flush of the
 //!   batch and all requests after it are not tried ([`Cause::NotTried`]): a commit block never
 //!   overtakes the blocks that it commits.
-//! - After `submit`, each request knows its own [`RequestStatus`]; `submit` returns the first
-//!   failure in the batch's order.
-//! - Discarded bytes read as zeroes only where [`Device::discard_reads_zero`] says so.
+//! - After `submit`, each request has its own [`RequestStatus`]; `submit` returns the first failure
+//!   in the batch's order.
+//! - Discarded bytes read as zeroes only if [`Device::discard_reads_zero`] is true.
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
@@ -29,14 +29,14 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Bytes on the device.
     fn size(&self) -> u64;
 
-    /// Carries out the requests and notes each one's status.
+    /// Carries out the requests and records each one's status.
     ///
     /// # Errors
     /// The first failure in the order of the batch.
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError>;
 
     /// The first run of bytes in `range` that may hold something other than zeroes, cut to `range`;
-    /// `None` where the rest reads as zeroes. A device that cannot tell says `range` itself.
+    /// `None` where the rest reads as zeroes. A device that does not know returns `range` itself.
     ///
     /// # Errors
     /// The range reaches past the end, or the system failed.
@@ -63,8 +63,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     }
 
     /// About how many bytes of `range` a read would fetch from the medium, for the system's cache
-    /// does not hold them; `None` where that cannot be told, or where [`Device::read_around`] would
-    /// do nothing.
+    /// does not hold them; `None` if that is unknown, or if [`Device::read_around`] would do
+    /// nothing.
     fn uncached(&self, range: Range<u64>) -> Option<u64> {
         let _ = range;
         None
@@ -72,8 +72,8 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// Fills `buffer` from the bytes at `offset`, around the system's cache: for what is read once
     /// and in large pieces. Place, length and address are multiples of 4096; a device that asks for
-    /// more does nothing. False: nothing was read that can be believed, and a usual read does it or
-    /// tells why not.
+    /// more does nothing. False: no valid data were read, and an ordinary read gets them or the
+    /// error.
     fn read_around(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let _ = (offset, buffer);
         false
@@ -143,8 +143,7 @@ pub trait Device: Send + Sync + fmt::Debug {
         self.submit(&mut [Request::flush()])
     }
 
-    /// Gives a range back to the device; what it reads as is said by
-    /// [`Device::discard_reads_zero`].
+    /// Discards a range; [`Device::discard_reads_zero`] is whether it reads as zeroes then.
     ///
     /// # Errors
     /// Past the end, read-only, or the system failed. A device that cannot discard does nothing.
@@ -426,7 +425,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Moves the request: a device that stands on another counts differently.
+    /// Moves the request: a device that is a layer on another counts differently.
     pub(crate) fn set_offset(&mut self, to: u64) {
         match &mut self.kind {
             RequestKind::Read { offset, .. }
@@ -467,7 +466,7 @@ pub fn check_batch<D: Device + ?Sized>(
     Ok(())
 }
 
-/// Checks a range asked of [`Device::next_data`].
+/// Checks a range for [`Device::next_data`].
 pub fn check_range(size: u64, range: &Range<u64>) -> Result<(), DeviceError> {
     if range.end <= size {
         return Ok(());

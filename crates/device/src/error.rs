@@ -17,7 +17,7 @@ pub enum Operation {
     WriteZeroes,
     /// Everything written was to reach the medium.
     Flush,
-    /// The ranges holding data were asked for.
+    /// The ranges holding data were requested.
     DataRanges,
     /// The size of the device was to change.
     Resize,
@@ -45,7 +45,7 @@ pub struct DeviceError {
     pub operation: Operation,
     /// First byte of the request, as its submitter counts.
     pub offset: u64,
-    /// Bytes asked for.
+    /// Number of requested bytes.
     pub length: u64,
     /// Why it failed.
     #[source]
@@ -61,13 +61,13 @@ pub enum Cause {
         /// Bytes the device holds.
         size: u64,
     },
-    /// A change was asked of a device opened for reading.
+    /// A change of a device opened for reading.
     #[error("the device is read-only")]
     ReadOnly,
     /// Not tried, since a request before an earlier flush of the batch, or that flush, failed.
     #[error("not attempted after an earlier failure in the batch")]
     NotTried,
-    /// The system said no.
+    /// The system's error.
     #[error("{0}")]
     Io(#[source] Arc<io::Error>),
 }

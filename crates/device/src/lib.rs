@@ -1,9 +1,9 @@
 //! Where blocks are.
 //!
-//! - [`Device`]: a run of bytes that is read and written in batches. Everybody holds an
+//! - [`Device`]: a run of bytes that is read and written in batches. All users hold an
 //!   `Arc<dyn Device>`.
-//! - [`FileDevice`] and [`MemoryDevice`] hold bytes; [`SliceDevice`] and [`OverlayDevice`] stand on
-//!   another device.
+//! - [`FileDevice`] and [`MemoryDevice`] hold bytes; [`SliceDevice`] and [`OverlayDevice`] are
+//!   layers on another device.
 //! - [`LinearDevice`] joins runs of devices.
 //! - [`undo`]: what is overwritten is kept in a file, from which it can be put back.
 //! - [`block_devices`]: the block devices of the machine.

@@ -13,7 +13,7 @@ use crate::sparse::{CHUNK, ChunkRange, SparseBytes, chunk_ranges};
 use extant_runtime::sync::RwLock;
 
 /// A device that reads as its base until it is written; writes stay in memory. The base is never
-/// written, so it may be read-only, and it must not change while the overlay lives.
+/// written, so it may be read-only, and it must not change while the overlay exists.
 pub struct OverlayDevice<D = Arc<dyn Device>> {
     base: D,
     changed: SparseBytes,

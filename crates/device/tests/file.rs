@@ -33,7 +33,7 @@ fn a_file_is_written_by_one_at_a_time() {
     assert!(matches!(writing().open(&path), Err(FileError::InUse { mounted: false, .. })));
     let shared = FileDeviceOptions::new().shared_lock(true);
     assert!(matches!(shared.open(&path), Err(FileError::InUse { mounted: false, .. })));
-    FileDevice::open(&path).expect("reading without a lock is nobody's harm");
+    FileDevice::open(&path).expect("reading needs no lock");
     drop(first);
     let readers = [shared.open(&path).expect("free"), shared.open(&path).expect("shared")];
     assert!(matches!(writing().open(&path), Err(FileError::InUse { mounted: false, .. })));
@@ -283,7 +283,7 @@ fn a_file_that_backs_a_loop_device_is_not_written() {
     let error = writing().open(&path).expect_err("in use");
     assert!(error.to_string().contains("backs the loop device /dev/loop"), "{error}");
     assert_eq!(fs::metadata(&path).expect("it is there").len(), MIB, "it is not emptied");
-    FileDevice::open(&path).expect("reading is nobody's harm");
+    FileDevice::open(&path).expect("reading is allowed");
     let unclaimed = writing().loop_backing(LoopBacking::Unclaimed);
     unclaimed.open(&path).expect("it is not mounted");
     drop(used);
@@ -418,7 +418,7 @@ fn what_is_not_cached_is_read_around_the_cache() {
     let mut buffer = AlignedBuffer::new(MIB as usize, 4096);
 
     let usual = FileDevice::open(&path).expect("it is there");
-    assert_eq!(usual.uncached(0..MIB), None, "nobody asked for reads around the cache");
+    assert_eq!(usual.uncached(0..MIB), None, "reads around the cache are not enabled");
     assert!(!usual.read_around(0, &mut buffer));
 
     let device = FileDeviceOptions::new().reads_around(true).open(&path).expect("it is there");

@@ -1,4 +1,4 @@
-//! Every device agrees with a vector of bytes, whatever is asked of it.
+//! Every device agrees with a vector of bytes, for all requests.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;

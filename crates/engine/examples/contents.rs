@@ -1,13 +1,13 @@
 //! Contents written, read and removed in bulk, on a volume in process or in a directory: what
 //! `cargo xtask bench` times.
 //!
-//! - `contents write volume IMAGE THREADS BYTES OPTIONS`: so many threads write a file of so many
+//! - `contents write volume IMAGE THREADS BYTES OPTIONS`: THREADS threads write a file of BYTES
 //!   bytes each, in pieces of 64 KiB, and fsync it. Fails where a file has more than 4 extents, and
 //!   more than twice as many as it must have. `directory PATH` instead of `volume IMAGE` does the
 //!   same by system calls.
 //! - `contents read volume IMAGE OPTIONS`: reads the files in the root; `contents read file PATH`:
 //!   reads one by system calls.
-//! - `contents tree IMAGE DIRS FILES BYTES OPTIONS`: makes directories with files of so many bytes,
+//! - `contents tree IMAGE DIRS FILES BYTES OPTIONS`: makes directories with files of BYTES bytes,
 //!   one after the other, as document 001's low-memory tests do; `contents remove IMAGE OPTIONS`
 //!   removes all that, and prints the seconds from the first call until it was on the disk.
 //!
@@ -63,7 +63,7 @@ fn open(image: &str, words: &str) -> Result<Volume, Failure> {
     Ok(Volume::open(device, &Env::threads(), &options)?)
 }
 
-/// Runs `work` for so many numbers, each on a thread of its own.
+/// Runs `work` for the numbers below a limit, each on a thread of its own.
 fn side_by_side(
     threads: usize,
     work: impl Fn(usize) -> Result<(), Failure> + Sync,

@@ -5,10 +5,10 @@
 //! volume of an image, `directory` instead of `volume` by system calls on a directory; both end
 //! when everything is on the disk. `memory` instead makes them on a copy of the image in memory,
 //! and `counted` does so with a wall clock that stands still and without commits by age, so that a
-//! run takes as many instructions as the next one. So many callers share the directories; one
-//! without a number. The seconds from the first call to the last one's end on the disk are printed.
-//! With `prepare-` before it, what the calls need is made. `name_calls open-volume IMAGE` opens a
-//! volume, makes a file of a new name and closes it.
+//! run takes as many instructions as the next one. The number of callers that share the
+//! directories; one without a number. The seconds from the first call to the last one's end on the
+//! disk are printed. With `prepare-` before it, what the calls need is made.
+//! `name_calls open-volume IMAGE` opens a volume, makes a file of a new name and closes it.
 
 use extant_device::{Device, MemoryDevice, data_runs};
 use extant_engine::{Credentials, Engine, RenameFlags, Volume, VolumeOptions};
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// Files of one directory.
 const PER_DIRECTORY: usize = 1000;
-/// What is written into a file.
+/// The contents written into a file.
 const WRITTEN: [u8; 100] = [b'w'; 100];
 
 /// Where the calls go.

@@ -1,4 +1,4 @@
-//! Times creates, hard links and unlinks on a live volume, each until it is on the device:
+//! Times creates, hard links and unlinks on an open volume, each until it is on the device:
 //! `cargo run --release -p extant-engine --example names -- IMAGE [FILES] [DIRECTORIES] [THREADS]`.
 //! The image is changed.
 

@@ -1,4 +1,4 @@
-//! One door for metadata changes. The algorithms that change the format (mapping, directories,
+//! The interface for metadata changes. The algorithms that change the format (mapping, directories,
 //! attributes, inodes, orphans, quota) see neither the journal nor the allocator's inside.
 
 use extant_ondisk::dirent::DirFormat;
@@ -51,13 +51,13 @@ pub struct FilePart {
     pub at: FileBlock,
     /// Bytes that the file has when its contents are written.
     pub file_size: u64,
-    /// Whether it may go on growing. A file that does not grow gets no preallocation of its own.
+    /// Whether it may continue to grow. A file that does not grow gets no preallocation of its own.
     pub grows: bool,
 }
 
 /// A run of physical blocks: whole clusters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Run {
+pub struct BlockRange {
     /// The first.
     pub start: BlockNo,
     /// How many.
@@ -68,11 +68,11 @@ pub struct Run {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Undo {
     /// Clusters were taken.
-    Took(Run),
+    Took(BlockRange),
     /// Clusters were given back.
-    Gave(Run),
+    Gave(BlockRange),
     /// The journal forgets these blocks once the operation is done.
-    Forgets(Run),
+    Forgets(BlockRange),
     /// Others may share an attribute block of this hash once the operation is done.
     OffersBlock(u32, BlockNo),
     /// The same for an inode of a value.
@@ -110,7 +110,7 @@ pub enum Undo {
 /// nothing.
 pub trait Edit: MetadataRead {
     /// Changes a block that is in use. It is checked as `kind` when it is first read and sealed as
-    /// `kind` after the change, so that `change` never thinks of checksums.
+    /// `kind` after the change, so that `change` does not handle checksums.
     ///
     /// # Errors
     /// As [`MetadataRead::metadata`], or the journal is aborted or out of credits.
@@ -121,12 +121,12 @@ pub trait Edit: MetadataRead {
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R, Error>;
 
-    /// As [`Edit::modify`], of a part of the block: `find` says which, and `change` gets the bytes
-    /// of that part alone, and where the part begins in the block. `None` where `find` has found
-    /// none: then nothing is changed.
+    /// As [`Edit::modify`], for a part of the block: `find` returns the part, and `change` gets
+    /// only its bytes, and where it begins in the block. `None` where `find` has found none: then
+    /// nothing is changed.
     ///
     /// # Errors
-    /// As [`Edit::modify`], and what `find` says.
+    /// As [`Edit::modify`]; also returns the result of `find`.
     fn modify_part<R>(
         &mut self,
         block: BlockNo,
@@ -183,14 +183,14 @@ pub trait Edit: MetadataRead {
     ///
     /// # Errors
     /// [`Error::NoSpace`], or as [`Edit::modify`].
-    fn allocate(&mut self, request: AllocationRequest) -> Result<Run, Error>;
+    fn allocate(&mut self, request: AllocationRequest) -> Result<BlockRange, Error>;
 
     /// Gives blocks back; they are reused only after the commit. Metadata blocks are forgotten and
     /// revoked as well. The run is whole clusters.
     ///
     /// # Errors
     /// As [`Edit::modify`]; a block that was free already is corruption.
-    fn free(&mut self, run: Run, purpose: Purpose) -> Result<(), Error> {
+    fn free(&mut self, run: BlockRange, purpose: Purpose) -> Result<(), Error> {
         self.free_all(&[(run, purpose)])
     }
 
@@ -199,7 +199,7 @@ pub trait Edit: MetadataRead {
     ///
     /// # Errors
     /// As [`Edit::free`]; a block that is named twice is corruption too.
-    fn free_all(&mut self, runs: &[(Run, Purpose)]) -> Result<(), Error>;
+    fn free_all(&mut self, runs: &[(BlockRange, Purpose)]) -> Result<(), Error>;
 
     /// The time that changes of this operation are stamped with.
     fn now(&self) -> Timestamp;
@@ -230,8 +230,8 @@ pub trait Edit: MetadataRead {
         act(self, &mut Vec::new())
     }
 
-    /// Runs a change of what other operations change too: its bytes are not kept, and
-    /// [`Self::note`] says how it is taken back.
+    /// Runs a change of a block that other operations change too: its bytes are not kept, and
+    /// [`Self::record_undo`] records how it is undone.
     fn unlogged<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R
     where
         Self: Sized,
@@ -328,8 +328,8 @@ pub(crate) fn offer<E: Edit>(edit: &mut E, made: Undo) {
 }
 
 /// Stamps a block's checksum, where it has one as this kind. The one place where metadata blocks of
-/// files are sealed. Bitmaps and descriptors are sealed by those who change them, since their
-/// checksums lie in the descriptor.
+/// files are sealed. Bitmaps and descriptors are sealed by their writers, since their checksums lie
+/// in the descriptor.
 pub fn seal(kind: &BlockKind, bytes: &mut [u8], block: BlockNo, geometry: &Geometry) {
     match *kind {
         BlockKind::Descriptors
@@ -418,9 +418,9 @@ pub fn write_loaded<E: Edit>(edit: &mut E, loaded: &LoadedInode) -> Result<(), E
     edit.modify_record(loaded.number, |record, geometry| {
         encode_but_dtime(&loaded.inode, record, geometry);
         let space = &loaded.xattr_space;
-        let behind = record.len().saturating_sub(space.len());
+        let after = record.len().saturating_sub(space.len());
         if !space.is_empty() {
-            record[behind..].copy_from_slice(space);
+            record[after..].copy_from_slice(space);
         }
     })
 }

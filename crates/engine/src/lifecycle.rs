@@ -138,7 +138,7 @@ fn delalloc(options: &VolumeOptions, superblock: &Superblock, data: DataMode) ->
     data != DataMode::Journal && options.delalloc.unwrap_or(default)
 }
 
-/// The data mode that holds unless another is asked for.
+/// The default data mode.
 fn default_data_mode(superblock: &Superblock) -> DataMode {
     let both = DefaultMountOptions::DATA_JOURNAL | DefaultMountOptions::DATA_ORDERED;
     match superblock.default_mount_opts & both {
@@ -181,7 +181,7 @@ fn start_writer(engine: &Arc<Engine>) -> Option<Worker> {
     Some(writer)
 }
 
-/// Takes over what the options say of the volume.
+/// Takes over the options that are stored in the volume.
 pub(crate) fn follow(info: &mut VolumeInfo, options: &VolumeOptions) {
     info.maps_by_extents = options.extents.unwrap_or(info.maps_by_extents);
     info.enforced_limits = options.enforced_limits.unwrap_or(info.enforced_limits);
@@ -223,8 +223,8 @@ fn find_log(
     Ok(Some(log))
 }
 
-/// Stores that the volume is in use, before anything else is changed: another mount, its time, and
-/// without a journal that it is not clean.
+/// Stores that the volume is in use, before any other change: another mount, its time, and without
+/// a journal that it is not clean.
 fn mark_mounted(device: &dyn Device, env: &Env, has_log: bool) -> Result<RawSuperblock, Error> {
     let mut raw = read_primary_superblock(device)?;
     let mut superblock = Superblock::decode(&raw);
@@ -245,7 +245,7 @@ fn mark_mounted(device: &dyn Device, env: &Env, has_log: bool) -> Result<RawSupe
 }
 
 impl Engine {
-    /// Commits everything that was changed so far and waits for it (syncfs).
+    /// Commits all changes so far and waits for it (syncfs).
     ///
     /// # Errors
     /// The journal was stopped by an earlier failure, or now.
@@ -257,7 +257,7 @@ impl Engine {
         self.commit_all()
     }
 
-    /// Commits everything that was changed so far and waits for it, but for delayed data.
+    /// Commits all changes so far and waits for it, except for delayed data.
     pub(crate) fn commit_all(&self) -> Result<(), Error> {
         self.record_errors()?;
         Ok(self.journal.sync()?)
@@ -301,7 +301,7 @@ impl Engine {
         })
     }
 
-    /// Lets changes go on.
+    /// Allows changes again.
     ///
     /// # Errors
     /// [`Error::Invalid`] where it is not frozen; the journal was stopped by an earlier failure, or
@@ -514,7 +514,7 @@ impl Volume {
     }
 
     /// Ends the volume well: everything is on the device, the journal is empty, the superblock has
-    /// the counts and says clean if it did before.
+    /// the counts and is marked clean if it was clean before.
     ///
     /// # Errors
     /// The journal was stopped by an earlier failure, or now: then the volume needs recovery.

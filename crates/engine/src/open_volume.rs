@@ -127,7 +127,7 @@ impl OpenVolume {
         self.changing().map_or(Ok(()), |engine| engine.fdatasync_open(file, sample))
     }
 
-    /// As [`Engine::error_sample`]. Of a volume that is only read nothing is ever lost.
+    /// As [`Engine::error_sample`]. A volume that is only read loses no data.
     pub fn error_sample(&self, file: InodeNo) -> ErrorSample {
         self.changing().map_or_else(ErrorSample::default, |engine| engine.error_sample(file))
     }
@@ -174,7 +174,7 @@ impl OpenVolume {
 /// The entries of a directory of an [`OpenVolume`].
 #[derive(Debug)]
 pub enum OpenReadDir<'v> {
-    /// Of a volume that is only read.
+    /// For a volume that is only read.
     ReadOnly(Box<ReadDir<'v, Reader>>),
     /// The entries of a directory that may change during the walk.
     ReadWrite(EngineReadDir<'v>),

@@ -9,7 +9,7 @@ use extant_reader::read::dir::BrokenIndex;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Memory of a volume that is changed, unless other is asked for.
+/// The default memory of a volume that is changed.
 const DEFAULT_MEMORY: u64 = 256 << 20;
 /// Age of delayed data when they are written: the kernel's default.
 const DIRTY_EXPIRE: Duration = Duration::from_secs(30);
@@ -34,8 +34,7 @@ pub struct VolumeOptions {
     /// Blocks of an inode table that are read at once at most, where one of them is not in memory
     /// (`inode_readahead_blks=`); 0 or 1: only that one. Fewer where memory is short.
     pub inode_readahead_blks: u32,
-    /// The way of file data (`data=`); else what the superblock's default options say, else
-    /// [`DataMode::Ordered`].
+    /// The mode of file data (`data=`); else the superblock's default, else [`DataMode::Ordered`].
     pub data: Option<DataMode>,
     /// A transaction is committed at this age at the latest (`commit=`).
     pub commit_interval: Duration,
@@ -46,11 +45,11 @@ pub struct VolumeOptions {
     /// The commit block is not held back until the log is on the medium (`journal_async_commit`).
     pub journal_async_commit: bool,
     /// Data written into holes wait in memory for their blocks (`delalloc`), or not (`nodelalloc`).
-    /// `None`: they do, unless data go through the journal, or the superblock's default options say
-    /// no.
+    /// `None`: they do, unless data go through the journal, or the superblock's default options
+    /// disable it.
     pub delalloc: Option<bool>,
     /// Delayed data are written at this age at the latest, and then with the next commit durable.
-    /// The kernel's `dirty_expire_centisecs`: `commit_interval` says nothing of data that have no
+    /// The kernel's `dirty_expire_centisecs`: `commit_interval` does not apply to data that have no
     /// blocks yet.
     pub dirty_expire: Duration,
     /// Delayed data of a file that is renamed over another, or was emptied to be written again, are
@@ -59,14 +58,14 @@ pub struct VolumeOptions {
     /// Bytes of memory for metadata, inodes and delayed data together, about. 16 MiB and 32 bytes
     /// for each block group are enough; with less than there is to do, calls wait for the device.
     pub memory: u64,
-    /// The answer to an error (`errors=`); else what the superblock says.
+    /// The behaviour on an error (`errors=`); else the superblock's.
     pub errors: Option<ErrorPolicy>,
     /// The journal's own device, where the volume has an external one.
     pub external_journal: Option<Arc<dyn Device>>,
     /// The allocator that finds free blocks (`mballoc`, `nomballoc`).
     pub allocator: AllocatorKind,
-    /// Blocks of a stripe that large runs are aligned to (`stripe=`); else what the superblock
-    /// says, 0 or 1 for none.
+    /// Blocks of a stripe that large runs are aligned to (`stripe=`); else the superblock's, 0 or 1
+    /// for none.
     pub stripe: Option<u32>,
     /// Freed blocks are discarded on the device after the commit (`discard`).
     pub discard: bool,
@@ -75,10 +74,10 @@ pub struct VolumeOptions {
     /// where no file can have extents.
     pub reserved_clusters: Option<u64>,
     /// Whether new files and directories are extent-mapped (`extents`, which gives the volume the
-    /// feature) or mapped by indirect blocks (`noextents`). `None`: as the feature says.
+    /// feature) or mapped by indirect blocks (`noextents`). `None`: as the feature requires.
     pub extents: Option<bool>,
     /// Whether new files take their directory's group (`grpid`) or their maker's (`nogrpid`).
-    /// `None`: as the superblock's default options say.
+    /// `None`: as in the superblock's default options.
     pub passes_group: Option<bool>,
     /// Whether the limits of users, groups and projects are enforced (`usrquota`, `grpquota`,
     /// `prjquota`); those that are must be counted by the volume. `None`: all that it counts. Use
@@ -88,7 +87,7 @@ pub struct VolumeOptions {
     /// without a limit.
     pub max_dir_size_kb: Option<u32>,
     /// Whether files with equal attributes share the block or inode that holds them; `nombcache`
-    /// says no.
+    /// disables it.
     pub shares_xattrs: bool,
     /// Changes of nothing but an inode's times wait in memory (`lazytime`), a day at most: until
     /// the inode is written for another reason, or [`Engine::fsync`](crate::Engine::fsync),

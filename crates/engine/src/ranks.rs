@@ -1,10 +1,10 @@
-//! The lock order of the live volume; those of the journal come after (levels from 500 on).
+//! The lock order of the engine; the journal's locks come after (levels from 500 on).
 //!
 //! A handle is started with the inode locks held. Inside a handle no lock below [`OrphanLock`] is
 //! taken.
 
 extant_runtime::lock_ranks! {
-    /// Held by who freezes or thaws the volume: one after the other.
+    /// Held while the volume is frozen or thawed: one after the other.
     pub FreezeLock = 50;
     /// One rename of a directory to another directory at a time: the ancestors of directories do
     /// not change during it.
@@ -21,9 +21,9 @@ extant_runtime::lock_ranks! {
     pub SharedValuesLock = 284;
     /// The quota files.
     pub QuotaLock = 290;
-    /// A shard of the windows in front of files that grow.
+    /// A shard of the preallocations of files that grow.
     pub PreallocationLock = 292;
-    /// The windows that small files of one thread share.
+    /// The preallocations that small files of one thread share.
     pub GroupPreallocationLock = 294;
     /// A group's bitmaps and descriptor, and what must not be given out yet. The key is the group.
     pub GroupLock = 300, keyed;
@@ -42,8 +42,8 @@ extant_runtime::lock_ranks! {
     /// The files whose times wait in memory. Held for a short time; no other lock is taken under
     /// it.
     pub TimesListLock = 407;
-    /// Whether a round of a file's delayed data is on its way. Waited under, perhaps with locks of
-    /// directories held.
+    /// Whether a file's delayed data are under writeback. Held during waits, perhaps with locks of
+    /// directories.
     pub WritebackLock = 403;
     /// How much memory delayed data take. Waited under, with no other lock held.
     pub DelayedMemoryLock = 404;

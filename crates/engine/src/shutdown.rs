@@ -1,5 +1,5 @@
-//! A volume that is shut down: from one moment on nothing of it is written, as after a power cut,
-//! while programs still have it.
+//! A volume that is shut down: from one point on nothing of it is written, as after a power cut,
+//! while programs still use it.
 
 use crate::engine::Engine;
 use extant_reader::Error;
@@ -8,7 +8,7 @@ use extant_runtime::sync::atomic::Ordering;
 /// The data that are still written when a volume is shut down: the modes of `FS_IOC_SHUTDOWN`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Shutdown {
-    /// All that was changed, as [`Engine::freeze`] does: there is nothing to recover.
+    /// All changes, as by [`Engine::freeze`]: there is nothing to recover.
     Default,
     /// The running transaction is committed. Data that wait for their blocks are lost.
     LogFlush,
@@ -21,7 +21,7 @@ impl Engine {
     /// every change fails, and the next to open it recovers what was committed.
     ///
     /// # Errors
-    /// As [`Self::freeze`] and [`Self::sync`]; it is shut down all the same.
+    /// As [`Self::freeze`] and [`Self::sync`]; it is shut down even on an error.
     pub fn shutdown(&self, how: Shutdown) -> Result<(), Error> {
         let written = match how {
             // The data of a frozen volume are on the device.
@@ -36,8 +36,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// Nothing is written from now on, neither by those who are about to nor as a note of this end;
-    /// who waits goes on, in vain.
+    /// Nothing is written from now on, neither data in progress nor a record of this end; waiters
+    /// continue and fail.
     fn stop(&self) {
         self.health.set_shut_down();
         self.written.let_writes_pass();

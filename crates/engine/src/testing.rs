@@ -1,9 +1,9 @@
 //! A volume changed in memory, without a journal: what the algorithms over [`Edit`] are tested on.
-//! [`ScratchEdit::write_out`] gives an image that e2fsck judges.
+//! [`ScratchEdit::write_out`] gives an image for e2fsck.
 
 use crate::alloc::AllocatorKind;
 use crate::alloc::{Allocator, AllocatorOptions, Budget, Claim, InodeRequest};
-use crate::edit::{self, AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Usage};
+use crate::edit::{self, AllocationRequest, BlockRange, Edit, EditInodes, Limits, Purpose, Usage};
 use crate::engine::Engine;
 use crate::engine::faults::Step;
 use crate::engine::shared::Shared;
@@ -31,7 +31,7 @@ pub struct ScratchEdit {
     pub longest_run: u64,
     /// The time of [`Edit::now`].
     pub time: Timestamp,
-    /// All that was charged, by file.
+    /// All charges, by file.
     charged: BTreeMap<InodeNo, Usage>,
     shared: Arc<Shared>,
 }
@@ -68,7 +68,7 @@ impl ScratchEdit {
         }
     }
 
-    /// All that was charged for a file since the edit began.
+    /// All charges of a file since the edit began.
     pub fn charged(&self, file: InodeNo) -> Usage {
         self.charged.get(&file).copied().unwrap_or_default()
     }
@@ -161,14 +161,14 @@ impl Edit for ScratchEdit {
         Ok(result)
     }
 
-    fn allocate(&mut self, request: AllocationRequest) -> Result<Run, Error> {
+    fn allocate(&mut self, request: AllocationRequest) -> Result<BlockRange, Error> {
         let per_cluster = u64::from(self.volume.geometry().blocks_per_cluster);
         let most = self.longest_run.saturating_mul(per_cluster);
         let request = AllocationRequest { count: request.count.min(most), ..request };
         self.allocator.clone().allocate(self, request, Budget::Free { is_privileged: true })
     }
 
-    fn free_all(&mut self, runs: &[(Run, Purpose)]) -> Result<(), Error> {
+    fn free_all(&mut self, runs: &[(BlockRange, Purpose)]) -> Result<(), Error> {
         let allocator = self.allocator.clone();
         allocator.free(self, Tid(0), runs.iter().map(|(run, _)| *run))?;
         allocator.committed(Tid(0), |_| ());
@@ -222,14 +222,14 @@ impl EditInodes for ScratchEdit {
     }
 }
 
-/// Free clusters set aside, found but not taken: what a measurement of the search alone looks at.
-/// Dropped, they are free again.
+/// Free clusters claimed but not taken: for measurements of the search alone. Dropped, they are
+/// free again.
 #[derive(Debug)]
 pub struct ClaimedRun(Claim);
 
 impl ClaimedRun {
     /// The blocks.
-    pub fn run(&self) -> Run {
+    pub fn run(&self) -> BlockRange {
         self.0.run()
     }
 }
@@ -254,7 +254,7 @@ pub fn buddy_bytes(engine: &Engine) -> u64 {
 /// Lets a volume's allocator find blocks.
 ///
 /// # Errors
-/// [`Error::NoSpace`], or something broken on the way.
+/// [`Error::NoSpace`], or corruption.
 pub fn find(engine: &Engine, request: AllocationRequest) -> Result<ClaimedRun, Error> {
     let budget = Budget::Free { is_privileged: true };
     engine.allocator.claim(engine, request, budget).map(ClaimedRun)

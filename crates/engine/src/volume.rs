@@ -1,4 +1,4 @@
-//! A volume opened for changes, and who works for it.
+//! A volume opened for changes, and its background workers.
 
 use crate::engine::Engine;
 use crate::engine::mmp::MmpMark;
@@ -48,7 +48,7 @@ pub struct Volume {
 pub(crate) struct Workers {
     /// The background writer of delayed data and times. It goes first.
     pub(crate) writer: Option<Worker>,
-    /// The mark of multiple-mount protection, and who keeps it alive.
+    /// The mark of multiple-mount protection, and the worker that updates it.
     pub(crate) mmp: Option<(Worker, Arc<MmpMark>)>,
 }
 

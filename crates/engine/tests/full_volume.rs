@@ -1,5 +1,5 @@
-//! Full volumes: what needs no new data block goes on while the clusters that are kept for maps
-//! last.
+//! Full volumes: calls that need no new data block succeed while the clusters that are kept for
+//! maps last.
 
 use extant_device::{Device, MemoryDevice};
 use extant_engine::ops::FallocateMode;
@@ -14,7 +14,7 @@ const ROOT: InodeNo = InodeNo::ROOT;
 const USER: Credentials =
     Credentials { uid: 1000, gid: 1000, is_privileged: false, ..Credentials::ROOT };
 
-/// A volume of so many bytes, open for changes, and its device.
+/// A volume of `size` bytes, open for changes, and its device.
 fn volume(size: u64, args: &[&str]) -> Result<(Arc<MemoryDevice>, Volume), String> {
     tool("mke2fs").ok_or("mke2fs is not installed")?;
     let image = TempImage::by_mke2fs(size, args)?;
@@ -50,7 +50,7 @@ fn fill(volume: &Volume, name: &str) {
                 Err(error) => panic!("{error}"),
             }
         }
-        // What delayed data were promised beyond their need is there once they are written.
+        // Reservations of delayed data beyond their need are free once the data are written.
         volume.sync().unwrap();
     }
 }
@@ -96,7 +96,7 @@ fn holes_are_punched_on_a_full_volume() {
     for index in 0..8 {
         let at = index * 12_288;
         volume.fallocate_by(file, FallocateMode::PunchHole, at, 8192, &USER).unwrap();
-        // Somebody else takes what that gives back.
+        // Another file takes the space that this gives back.
         fill(&volume, &format!("fill{index}"));
     }
     volume.close().unwrap();
@@ -119,7 +119,8 @@ fn ranges_are_put_in_on_a_full_volume() {
     check(&device);
 }
 
-/// What is kept for maps is no space for data, for anybody; statfs says so as the kernel does.
+/// Blocks kept for maps are not available for data, even to root; statfs reports it as the kernel
+/// does.
 #[test]
 fn the_kept_clusters_are_not_available_to_data() {
     let (device, volume) = volume!(16 << 20, ["-t", "ext4", "-b", "4096", "-m", "0"]);
@@ -132,8 +133,8 @@ fn the_kept_clusters_are_not_available_to_data() {
     check(&device);
 }
 
-/// Once they are used up too, a write fails where the extent that cannot be cut reaches behind the
-/// file's end, and nothing has changed; what lies in the file is filled with zeros instead.
+/// Once they are used up too, a write fails if the extent that cannot be split reaches past the
+/// file's end, and nothing has changed; an extent within the file is filled with zeros instead.
 #[test]
 fn an_extent_behind_the_end_that_cannot_be_cut_is_left_as_it_is() {
     let (device, volume) = volume!(4 << 20, ["-t", "ext4", "-b", "1024", "-O", "^has_journal"]);

@@ -26,7 +26,7 @@ fn work_on_a_damaged_image_ends() {
     for (base, length) in sound {
         let device = Arc::new(OverlayDevice::new(base.device.clone()));
         let wrong = work(device, length).unwrap();
-        // mke2fs 1.47.0 leaves sparse files in their inodes, whatever their size.
+        // mke2fs 1.47.0 leaves sparse files of any size in their inodes.
         let is_sparse = |error: &Error| error.to_string().contains("inline data");
         let is_wrong = |error: &&Error| error.is_corruption() && !is_sparse(error);
         assert!(wrong.iter().find(is_wrong).is_none(), "before any damage: {wrong:?}");

@@ -17,7 +17,7 @@ const BLOCK: u64 = 4096;
 const INODE: u64 = 256;
 /// Inodes of a block.
 const PER_BLOCK: u32 = (BLOCK / INODE) as u32;
-/// The first inode of a file, behind that of lost+found.
+/// The first inode of a file, after that of lost+found.
 const FIRST: u32 = 12;
 /// Files that there are.
 const FILES: u32 = 1600;

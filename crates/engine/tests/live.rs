@@ -1,4 +1,4 @@
-//! A live volume: names made and taken away, closed, judged by e2fsck and by the kernel.
+//! A volume open for changes: names made and removed, closed, verified by e2fsck and by the kernel.
 
 use extant_device::{Device, FileDevice};
 use extant_engine::{Credentials, OpenVolume, RenameFlags, Volume, VolumeOptions};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Kinds of volumes: what mke2fs is told.
+/// Kinds of volumes: options of mke2fs.
 const KINDS: [&[&str]; 14] = [
     &["-t", "ext2", "-b", "1024"],
     &["-t", "ext2", "-b", "4096", "-O", "^dir_index,^filetype"],
@@ -106,7 +106,7 @@ fn names_made_and_taken_away_are_so_for_e2fsck_and_the_kernel() {
     }
 }
 
-/// What names stood for before is forgotten when it is no longer so.
+/// The name cache forgets an entry when its name changes.
 #[test]
 fn paths_are_walked_by_what_names_stand_for_now() {
     if tool("mke2fs").is_none() {

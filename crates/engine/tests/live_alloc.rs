@@ -1,4 +1,4 @@
-//! Where a live volume puts files: by the multi-block allocator and by the plain one, judged by
+//! Where a volume puts files: by the multi-block allocator and by the plain one, verified by
 //! extents and by e2fsck.
 
 use extant_device::{Device, FileDevice, MemoryDevice};
@@ -37,7 +37,7 @@ fn extents(volume: &Volume, file: InodeNo) -> Vec<Mapping> {
     volume.extents(file).unwrap().map(Result::unwrap).collect()
 }
 
-/// Files written beside each other, a piece of each at a time; the extents of all.
+/// Files written alternately, a piece of each at a time; the extents of all.
 fn written_together(volume: &Volume, files: usize, bytes: usize) -> usize {
     let files: Vec<InodeNo> = (0..files).map(|at| create(volume, &format!("file-{at}"))).collect();
     let data = vec![0x5a; WRITE];
@@ -186,7 +186,7 @@ fn large_runs_are_aligned_to_the_stripe() {
             assert_eq!(runs.len(), 1, "{runs:?}");
             let start = runs[0].physical().unwrap().0;
             assert!(start.is_multiple_of(blocks), "{start} with stripes of {blocks} blocks");
-            // So that the next one does not begin where a stripe does anyhow.
+            // So that the next one does not begin at a stripe by chance.
             let odd = create(&volume, &format!("odd-{blocks}-{at}"));
             volume.fallocate(odd, FallocateMode::Allocate, 0, 5 * block_size).unwrap();
         }
@@ -412,7 +412,7 @@ fn a_hole_that_cannot_be_punched_changes_nothing() {
     }
 }
 
-/// A write that cannot map its hole has not overwritten the blocks behind it either.
+/// A write that cannot map its hole has not overwritten the blocks after it either.
 #[test]
 fn a_write_that_finds_no_space_changes_nothing_behind_it() {
     if tool("mke2fs").is_none() || tool("e2fsck").is_none() {

@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 /// The least memory for a volume of 4,096 groups.
 const MEMORY: u64 = (16 << 20) + 4096 * 32;
-/// What buddies may take, and what they may take beside it until those that were not in use lately
-/// are found.
+/// The bytes that buddies may take, and the excess until the least recently used ones are found.
 const SHARE: u64 = MEMORY / 8 + MEMORY / 64;
 
 /// Buddies count under the limit: there are never more than their share, and they go first when
@@ -46,7 +45,7 @@ fn buddies_go_when_memory_is_short() {
     look_at_all();
     let full = testing::buddy_bytes(&volume);
     assert!(full > memory / 16, "{full} bytes: all groups were looked at");
-    // More than may be delayed, and no background writer comes between: whoever writes waits for
+    // More than may be delayed, and the background writer does not run: every writer waits for
     // memory.
     let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Credentials::ROOT).unwrap().number;
     let piece = vec![7; 256 << 10];

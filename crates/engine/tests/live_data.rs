@@ -1,4 +1,4 @@
-//! Contents of files changed on live volumes: against a model in memory, e2fsck and the kernel, in
+//! Contents of files changed on open volumes: against a model in memory, e2fsck and the kernel, in
 //! every data mode.
 
 mod common;
@@ -344,7 +344,7 @@ fn ranges_of_any_file_may_end_where_the_longest_file_of_the_volume_does() {
             }
             let past = volume.fallocate(file, mode, end, block);
             assert!(matches!(past, Err(Error::FileTooLarge)), "{options:?} {mode:?}: {past:?}");
-            // A hole that begins in the file and ends behind what its map can reach.
+            // A hole that begins in the file and ends past the reach of its map.
             if mode == FallocateMode::PunchHole {
                 volume.fallocate(file, mode, 5000, end - 5000).unwrap();
                 let mut buffer = [2; 10_000];
@@ -446,14 +446,14 @@ fn threads_change_contents_side_by_side() {
     }
 }
 
-/// What is preallocated can be written when nothing else can, wherever it is written first.
+/// Preallocated blocks can be written when the volume is full, in any order.
 #[test]
 fn preallocated_blocks_of_a_full_volume_are_written() {
     if tool("mke2fs").is_none() {
         skip!("mke2fs is not installed");
     }
     let image = Image::new(8 << 20, &["-t", "ext4", "-b", "1024", "-N", "64", "-J", "size=1"]);
-    // Delayed data leave some blocks that were promised to their map.
+    // Delayed data leave some blocks that were reserved for their map.
     let delalloc = Some(false);
     let options =
         VolumeOptions { delalloc, reserved_clusters: Some(0), ..VolumeOptions::default() };
@@ -503,7 +503,7 @@ fn a_large_journalled_file_is_deleted_with_a_small_log() {
     e2fsck_fn(&image.stored()).unwrap();
 }
 
-/// Blocks behind the end that were preallocated go with a truncation to the size that the file has.
+/// Preallocated blocks after the end are freed by a truncation to the size that the file has.
 #[test]
 fn truncation_to_the_same_size_gives_preallocated_blocks_back() {
     if tool("mke2fs").is_none() {

@@ -1,5 +1,5 @@
-//! DelayedData allocation seen from outside: when data are written, what they are promised, and
-//! what becomes of them when that fails.
+//! Delayed allocation seen from outside: when data are written, what is reserved for them, and what
+//! happens to them when that fails.
 
 mod common;
 
@@ -113,7 +113,7 @@ fn data_are_seen_at_once_and_written_when_they_are_old() {
     volume.close().unwrap();
 }
 
-/// A file's lock is held while a round of its data is written: long ones would keep its readers
+/// A file's lock is held while a part of its data is written: long writes would keep its readers
 /// waiting.
 #[test]
 fn long_data_are_written_in_rounds() {
@@ -170,7 +170,7 @@ fn data_of_a_file_that_is_given_away_stay_delayed_without_quotas() {
     }
 }
 
-/// What small files' bytes are here.
+/// The contents of small files.
 const SMALL: u8 = 7;
 
 /// A device that knows how many small files came to it in one batch at most.
@@ -233,7 +233,7 @@ fn data_of_small_files_are_written_together() {
         fill(at);
     });
     volume.sync().unwrap();
-    assert_eq!(largest.files.load(Ordering::Relaxed), 20, "when somebody waits for them");
+    assert_eq!(largest.files.load(Ordering::Relaxed), 20, "when a caller waits for them");
     assert_eq!(volume.reserved_space(), 0);
     for file in files {
         let mut bytes = [0; 4000];
@@ -287,8 +287,8 @@ fn data_of_a_removed_file_are_never_written() {
     check(&*device);
 }
 
-/// Whoever renames a file over another one, or empties it and writes it anew, finds the old or the
-/// new content after power loss.
+/// After a rename of a file over another one, or after it is emptied and written again, power loss
+/// leaves the old or the new content.
 #[test]
 fn replacing_a_file_writes_its_data_early() {
     let device = match image(16 << 20, &["-t", "ext4", "-b", "1024"]) {
@@ -335,8 +335,8 @@ fn options_of_data_that_do_not_go_together_are_refused() {
     volume.close().unwrap();
 }
 
-/// What a call has taken is there until the end, whatever others write meanwhile; and space that
-/// was promised too much comes back.
+/// Space that a call has reserved stays reserved until the end, whatever others write; and the
+/// excess of a reservation is given back.
 #[test]
 fn a_volume_that_runs_full_keeps_what_it_took() {
     for options in [
@@ -488,7 +488,7 @@ fn a_target_that_cannot_be_flushed_stops_the_journal() {
     check(&*inner);
 }
 
-/// What an inode was before it was deleted says nothing of the next file with its number.
+/// The state of a deleted inode does not affect the next file with its number.
 #[test]
 fn a_number_that_is_used_again_begins_anew() {
     let Faulty { inner, faulty, env, volume } = match Faulty::new() {

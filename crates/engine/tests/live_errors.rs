@@ -1,5 +1,5 @@
-//! Corruption met on a live volume: told with its place, recorded in the superblock, answered as
-//! `errors=` says.
+//! Corruption found on an open volume: returned with its location, recorded in the superblock,
+//! handled as `errors=` says.
 
 use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
 use extant_engine::{Credentials, RenameFlags, Volume, VolumeOptions};
@@ -182,8 +182,8 @@ fn mmp_sequence(device: &Arc<dyn Device>) -> (u64, u32) {
     (at, u32::from_le_bytes(stored))
 }
 
-/// The stored number when nobody has the volume open, from the format.
-const NOBODY: u32 = 0xff4d_4d50;
+/// The number stored while the volume is not open, from the format.
+const MMP_CLEAN: u32 = 0xff4d_4d50;
 
 #[test]
 fn a_mark_is_taken_kept_alive_and_given_back() {
@@ -197,10 +197,10 @@ fn a_mark_is_taken_kept_alive_and_given_back() {
     let env = Env::stepped(7);
     let options = VolumeOptions::default();
     let open = || Volume::open(device.clone(), &env, &options);
-    assert_eq!(mmp_sequence(&device).1, NOBODY);
+    assert_eq!(mmp_sequence(&device).1, MMP_CLEAN);
     let volume = open().unwrap();
     let (_, first) = mmp_sequence(&device);
-    assert_ne!(first, NOBODY);
+    assert_ne!(first, MMP_CLEAN);
     env.advance(std::time::Duration::from_secs(20));
     assert_ne!(mmp_sequence(&device).1, first, "the number is counted up");
 
@@ -209,13 +209,13 @@ fn a_mark_is_taken_kept_alive_and_given_back() {
     assert!(matches!(refused, Error::InUse(_)), "{refused}");
     volume.create(InodeNo::ROOT, b"file", 0o644, &Credentials::ROOT).unwrap();
     volume.close().unwrap();
-    assert_eq!(mmp_sequence(&device).1, NOBODY);
+    assert_eq!(mmp_sequence(&device).1, MMP_CLEAN);
 
     // One that died is waited for and taken over.
     drop(open().unwrap());
     let volume = open().unwrap();
 
-    // Somebody else's mark ends all writing.
+    // The mark of another host ends all writing.
     let (at, _) = mmp_sequence(&device);
     device.write_at(at, &77_u32.to_le_bytes()).unwrap();
     volume.create(InodeNo::ROOT, b"late", 0o644, &Credentials::ROOT).unwrap();

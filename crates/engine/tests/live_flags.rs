@@ -40,14 +40,14 @@ fn content(volume: &impl VolumeRead, file: InodeNo) -> Vec<u8> {
     found
 }
 
-/// Sets or clears a flag beside those that the file has.
+/// Sets or clears a flag in addition to those that the file has.
 fn turn(volume: &Volume, file: InodeNo, flag: InodeFlags, on: bool) -> Result<InodeFlags, Error> {
     let mut flags = volume.inode(file).unwrap().flags;
     flags.set(flag, on);
     volume.set_flags(file, flags)
 }
 
-/// As the kernel does: who asks for what ext4 has not is told so, and not left to believe it.
+/// As in the kernel: a flag that ext4 does not have is refused.
 #[test]
 fn flags_that_ext4_has_not_are_refused_where_they_are_new() {
     let device = match device_of(&["-t", "ext4"]) {
@@ -126,7 +126,7 @@ fn files_of_an_ext3_volume_get_extents_when_the_volume_may_have_them() {
     volume.fsync(file).unwrap();
     let before = volume.inode(file).unwrap().blocks;
     turn(&volume, file, InodeFlags::EXTENTS, true).unwrap();
-    // One block of pointers for each 256 of data behind the first twelve, and one above those.
+    // One block of pointers for each 256 of data after the first twelve, and one above those.
     assert_eq!(before - volume.inode(file).unwrap().blocks, 2 * 4);
     assert_eq!(content(&volume, file), bytes);
     volume.close().unwrap();

@@ -61,7 +61,7 @@ fn create(volume: &Volume, name: &str) -> InodeNo {
     volume.create(ROOT, name.as_bytes(), 0o644, &Credentials::ROOT).unwrap().number
 }
 
-/// What a thread does to its file again and again.
+/// The work of a thread on its file, repeated.
 type Work = fn(&Volume, InodeNo, u64);
 
 const WORK: [(&str, Work); 5] = [

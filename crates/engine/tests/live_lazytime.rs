@@ -1,5 +1,5 @@
-//! `lazytime`: changes of nothing but times wait in memory, are seen at once, and are stored when
-//! mount(8) says so.
+//! `lazytime`: changes of nothing but times wait in memory, are seen at once, and are stored as in
+//! mount(8).
 
 mod common;
 
@@ -155,7 +155,7 @@ fn writes_in_place_leave_the_inode_table_alone() {
     }
 }
 
-/// What stores times that wait.
+/// The events that store waiting times.
 type Reason = (&'static str, fn(&Counted, InodeNo));
 
 #[test]

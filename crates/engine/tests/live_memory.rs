@@ -10,7 +10,7 @@ use extant_runtime::sync::thread;
 use extant_testkit::{TempImage, e2fsck_fn, skip, tool};
 use std::sync::Arc;
 
-/// What is enough, but for the groups.
+/// Enough memory, except for the groups.
 const LEAST: u64 = 16 << 20;
 const PER_GROUP: u64 = 32;
 

@@ -1,4 +1,4 @@
-//! Options of a live volume, each by what it changes; judged by debugfs, e2fsck and the kernel.
+//! Options of an open volume, each by its effect; verified by debugfs, e2fsck and the kernel.
 
 use extant_device::Device;
 use extant_engine::testing::ScratchEdit;

@@ -1,5 +1,5 @@
-//! Deletions and truncations that take many steps: through power cuts, and of files that somebody
-//! holds.
+//! Deletions and truncations that take many steps: through power cuts, and of files that are held
+//! open.
 
 mod common;
 
@@ -62,7 +62,7 @@ fn stored(device: &dyn Device) -> (TempImage, PathBuf) {
     (file, path)
 }
 
-/// What block `at` of file `which` holds.
+/// The contents of block `at` of file `which`.
 fn block(which: u8, at: u64) -> Vec<u8> {
     (0..1024_u64).map(|byte| which ^ ((at * 7 + byte) % 251) as u8).collect()
 }
@@ -171,8 +171,8 @@ fn a_long_truncation_and_a_long_deletion_go_on_after_every_power_cut() {
     }
 }
 
-/// A file without a name lives as long as somebody holds it, grows and shrinks, and goes with the
-/// last hold; or, when the power goes first, at the next opening.
+/// A file without a name lives as long as it is held open, grows and shrinks, and is deleted with
+/// the last hold; or, when the power is lost before, at the next opening.
 #[test]
 fn an_unlinked_file_that_is_held_is_read_and_written_and_goes_in_the_end() {
     if tool("mke2fs").is_none() {
@@ -201,7 +201,7 @@ fn an_unlinked_file_that_is_held_is_read_and_written_and_goes_in_the_end() {
             assert_eq!(bytes[1023], 0);
             assert!(bytes[1024..40_000].iter().all(|byte| *byte == index));
         }
-        // One from the middle, the oldest and the newest of the list are let go.
+        // One from the middle, the oldest and the newest of the list are released.
         for file in [held[3], held[0], held[5]] {
             volume.release(file, 1).unwrap();
             let gone = volume.inode(file).unwrap_err();

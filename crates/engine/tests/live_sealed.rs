@@ -1,5 +1,5 @@
-//! Verity and encrypted files on a live volume: what would change them is refused by name, the rest
-//! goes on.
+//! Verity and encrypted files on an open volume: changes of them are refused by name, other calls
+//! succeed.
 
 use extant_device::{Device, MemoryDevice};
 use extant_engine::{Credentials, Volume, VolumeOptions};
@@ -60,7 +60,7 @@ fn sealed_files_are_not_changed_and_others_are() {
     assert!(is_barred(volume.write(hashed, 0, b"x").map(drop)));
     assert!(is_barred(volume.truncate(hashed, 0)));
 
-    // What hash trees are for: the contents are read as they were. Attributes and names are not
+    // Hash trees protect the contents: they are read as they were. Attributes and names are not
     // part of them.
     let mut read = [0; 9];
     assert_eq!(volume.read(hashed, 0, &mut read).unwrap(), 9);

@@ -31,7 +31,7 @@ fn fresh(args: &[&str]) -> Result<MemoryDevice, String> {
     Ok(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()))
 }
 
-/// What e2fsck says of a device, and how it ends.
+/// The report of e2fsck on a device, and its exit code.
 fn e2fsck(device: &dyn Device, how: &str) -> (Vec<String>, Option<i32>, TempImage) {
     let mut bytes = vec![0; device.size() as usize];
     device.read_at(0, &mut bytes).unwrap();
@@ -82,7 +82,7 @@ fn a_deletion_that_meets_a_broken_attribute_block_leaves_the_file_whole() {
     assert!(!volume.is_read_only());
     volume.close().unwrap();
     let (after, _, _) = e2fsck(&*device, "-fn");
-    assert_eq!(after, damage, "nothing is lost, and nothing is left behind");
+    assert_eq!(after, damage, "nothing is lost, and nothing is left over");
     assert!(before.entries.contains_key(&b"many"[..]));
 }
 
@@ -188,7 +188,7 @@ struct Gate {
 
 #[derive(Debug, Default)]
 struct GateState {
-    /// What lets the next read through.
+    /// Lets the next read pass.
     pass: Option<mpsc::Receiver<()>>,
     has_arrived: bool,
     was_left: bool,

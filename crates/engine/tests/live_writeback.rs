@@ -1,5 +1,4 @@
-//! Delayed data on their way to the device: what goes on beside them, and what waits for them to
-//! land.
+//! Delayed data under writeback: the calls that proceed during it, and those that wait for its end.
 
 mod common;
 
@@ -18,7 +17,7 @@ use std::time::Duration;
 
 const MIB: usize = 1 << 20;
 
-/// A device on which long writes wait until somebody lets them through.
+/// A device on which long writes wait until the test lets them through.
 #[derive(Debug)]
 struct Gate {
     inner: MemoryDevice,
@@ -126,7 +125,7 @@ fn data_are_read_and_delayed_beside_those_on_their_way() {
     scope(|scope| {
         let writer = scope.spawn(|| volume.sync());
         gate.wait_for_arrival();
-        // None of these returns before the gate opens, if it waits for the data on their way.
+        // None of these returns before the gate opens, if it waits for the writeback.
         assert_eq!(contents(&volume, file), expected);
         assert_eq!(volume.write(file, 2 * MIB as u64, &[8; 3000]).unwrap(), 3000);
         assert_eq!(volume.write(file, 2 * MIB as u64 + 100, &[9; 5000]).unwrap(), 5000);
@@ -142,7 +141,7 @@ fn data_are_read_and_delayed_beside_those_on_their_way() {
     assert_eq!(stored(&gate, file), expected);
 }
 
-/// What a call does to a file whose data are on their way, and to its contents.
+/// The effect of a call on a file under writeback, and on its contents.
 type Change = (&'static str, fn(&Volume, InodeNo), fn(&mut Vec<u8>));
 
 #[test]

@@ -1,4 +1,4 @@
-//! Attributes, lists, flags and projects of files on a live volume: held to a map in memory, to
+//! Attributes, lists, flags and projects of files on an open volume: held to a map in memory, to
 //! e2fsck, and to the kernel.
 
 use extant_device::Device;
@@ -104,7 +104,7 @@ fn attributes_of_files_that_come_and_go_are_those_of_the_model() {
     }
 }
 
-/// Each name and file as the kernel 6.18 judges it.
+/// Each name and file as the kernel 6.18 treats it.
 #[test]
 fn names_and_files_that_take_no_attribute_are_refused() {
     if tool("mke2fs").is_none() {
@@ -162,7 +162,7 @@ fn flags_change_as_chattr_may_change_them() {
     e2fsck_fn(&image.path()).unwrap();
 }
 
-/// The mode follows the list, new files inherit, and the kernel's getfacl says so.
+/// The mode follows the list, new files inherit, and the kernel's getfacl agrees.
 #[test]
 fn lists_are_set_and_inherited() {
     if tool("mke2fs").is_none() {
@@ -227,7 +227,7 @@ fn what_a_file_uses_moves_to_its_new_project() {
     e2fsck_fn(&image.path()).unwrap();
 }
 
-/// chown by root is not bound by limits; that of an owner to another group of his is.
+/// chown by root is not bound by limits; that of an owner to another of the owner's groups is.
 #[test]
 fn a_file_is_not_given_to_a_group_beyond_its_limits() {
     if tool("mke2fs").is_none() {
@@ -257,7 +257,7 @@ fn a_file_is_not_given_to_a_group_beyond_its_limits() {
     e2fsck_fn(&image.path()).unwrap();
 }
 
-/// What data would find: blocks that are not kept for others, and limits that allow them.
+/// The space available for data: blocks that are not kept for others, and limits that allow them.
 #[test]
 fn room_is_judged_by_free_space_and_limits() {
     if tool("mke2fs").is_none() {

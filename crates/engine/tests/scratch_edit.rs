@@ -1,4 +1,4 @@
-//! The scratch edit keeps its promises: what it allocates and frees, e2fsck agrees with.
+//! e2fsck agrees with what the scratch edit allocates and frees.
 
 use extant_device::{Device, MemoryDevice};
 use extant_engine::edit::{AllocationRequest, Edit, Purpose};

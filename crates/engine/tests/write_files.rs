@@ -1,4 +1,5 @@
-//! Mapping and directories changed at random, held against a model in memory, and judged by e2fsck.
+//! Mapping and directories changed at random, compared with a model in memory, and verified by
+//! e2fsck.
 
 mod common;
 
@@ -37,8 +38,11 @@ fn mapping_history(options: &[&str], seed: u8, longest_run: u64) {
                     continue;
                 }
                 let unwritten = is_extent_mapped && random.random_range(0..3_u32) == 0;
-                let state =
-                    if unwritten { mapping::State::Unwritten } else { mapping::State::Written };
+                let state = if unwritten {
+                    mapping::ExtentState::Unwritten
+                } else {
+                    mapping::ExtentState::Written
+                };
                 let request = AllocationRequest {
                     inode: file.number,
                     purpose: Purpose::Data,
@@ -74,7 +78,7 @@ fn mapping_history(options: &[&str], seed: u8, longest_run: u64) {
             _ if is_extent_mapped => {
                 let range = FileBlock(at)..FileBlock(at + count);
                 let mut from = Some(range.start);
-                let state = mapping::State::Written;
+                let state = mapping::ExtentState::Written;
                 while let Some(start) = from {
                     match mapping::set_state_step(&mut edit, &mut file, start..range.end, state) {
                         Ok(next) => from = next,
@@ -210,10 +214,10 @@ fn a_file_ends_before_block_2_to_the_32_less_one() {
             count: 5,
             part: None,
         };
-        let state = mapping::State::Written;
+        let state = mapping::ExtentState::Written;
         let last = FileBlock(MAX_FILE_BLOCKS - 1);
         let run = mapping::allocate(&mut edit, &mut file, last, request, state).unwrap();
-        assert_eq!(run.count, 1, "no room behind the last block");
+        assert_eq!(run.count, 1, "no room after the last block");
         let past = FileBlock(MAX_FILE_BLOCKS);
         let refused = mapping::allocate(&mut edit, &mut file, past, request, state);
         assert!(matches!(refused, Err(Error::FileTooLarge)), "{refused:?}");

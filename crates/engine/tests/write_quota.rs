@@ -1,5 +1,5 @@
-//! Quotas counted through random histories: against a model, and judged by e2fsck, which counts
-//! anew.
+//! Quotas counted through random histories: against a model, and verified by e2fsck, which counts
+//! them again.
 
 mod common;
 
@@ -7,7 +7,7 @@ use common::edited::{Image, named, rng};
 use extant_engine::XattrSet;
 use extant_engine::edit::{AllocationRequest, Edit, Limits, Purpose, Usage, write_inode};
 use extant_engine::testing::ScratchEdit;
-use extant_engine::write::mapping::{self, State};
+use extant_engine::write::mapping::{self, ExtentState};
 use extant_engine::write::quota::{self, Owners};
 use extant_engine::write::{space, xattr};
 use extant_ondisk::FileBlock;
@@ -33,7 +33,7 @@ fn extend(edit: &mut ScratchEdit, file: &mut LoadedInode, count: u64) -> Result<
         count,
         part: None,
     };
-    let run = mapping::allocate(edit, file, at, request, State::Written)?;
+    let run = mapping::allocate(edit, file, at, request, ExtentState::Written)?;
     file.inode.size = (at.0 + run.count) * block_size;
     write_inode(edit, file.number, &file.inode)
 }
@@ -168,7 +168,7 @@ fn limits_are_judged_hard_at_once_and_soft_after_the_grace_time() {
     edit.time = Timestamp::new(edit.time.seconds + week as i64, 0);
     let refused = extend(&mut edit, &mut file, 1);
     assert!(matches!(refused, Err(Error::QuotaExceeded)), "{refused:?}");
-    // Whoever is privileged goes on.
+    // A privileged caller continues.
     let usage = Usage { space: 1024, inodes: 0 };
     space::change(&mut edit, &mut file, usage, Limits::Ignored).unwrap();
     space::change(&mut edit, &mut file, usage.reversed(), Limits::Enforced).unwrap();

@@ -1,5 +1,5 @@
-//! Ranges of a file's map taken out and put in, and inline data changed and grown out: against
-//! models, and judged by e2fsck.
+//! Ranges of a file's map taken out and put in, and inline data changed and grown out: compared
+//! with models, and verified by e2fsck.
 
 mod common;
 
@@ -46,8 +46,11 @@ fn shift_history(options: &[&str], seed: u8, longest_run: u64) {
         match random.random_range(0..8_u32) {
             0..=5 if !model.contains_key(&at) => {
                 let is_unwritten = random.random_range(0..3_u32) == 0;
-                let state =
-                    if is_unwritten { mapping::State::Unwritten } else { mapping::State::Written };
+                let state = if is_unwritten {
+                    mapping::ExtentState::Unwritten
+                } else {
+                    mapping::ExtentState::Written
+                };
                 let request = AllocationRequest {
                     inode: file.number,
                     purpose: Purpose::Data,
@@ -134,7 +137,7 @@ fn a_full_volume_refuses_and_keeps_what_it_had() {
         // Every other block, so that the map grows as fast as it can.
         let error = loop {
             let before = file.clone();
-            let state = mapping::State::Written;
+            let state = mapping::ExtentState::Written;
             match mapping::allocate(&mut edit, &mut file, FileBlock(at), request, state) {
                 Ok(_) => at += 2,
                 Err(error) => {
@@ -148,7 +151,7 @@ fn a_full_volume_refuses_and_keeps_what_it_had() {
         // or none.
         let far = FileBlock(5_000_000);
         let before = (file.clone(), edit.free_clusters());
-        let state = mapping::State::Written;
+        let state = mapping::ExtentState::Written;
         let refused = mapping::allocate(&mut edit, &mut file, far, request, state);
         assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
         assert_eq!((file.clone(), edit.free_clusters()), before);
@@ -252,7 +255,7 @@ fn inline_directories_change_in_place_and_grow_out() {
             }
         }
         assert!(was_inline_with >= 5, "{was_inline_with}");
-        assert!(!parent.is_inline(), "so many names are not inline");
+        assert!(!parent.is_inline(), "the names do not fit inline");
         let other = named(&edit, "file");
         let renamed = EntryTarget { inode: other.number, file_type: EntryType::Regular };
         dir::replace(&mut edit, &mut parent, &model[0], renamed).unwrap();

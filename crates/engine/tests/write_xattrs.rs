@@ -1,5 +1,5 @@
-//! Attributes set and removed at random, held against a map in memory, read back by debugfs and the
-//! kernel, judged by e2fsck.
+//! Attributes set and removed at random, compared with a map in memory, read back by debugfs and
+//! the kernel, verified by e2fsck.
 
 mod common;
 
@@ -295,7 +295,7 @@ fn lists_and_modes_go_together_as_on_the_kernel() {
         "user::rwx group::r-x other::--- default:user::rwx default:user:1000:rw- default:group::r-x \
          default:group:77:r-- default:mask::rwx default:other::--x"
     );
-    // What the kernel makes in the directory is what we made.
+    // The kernel creates in the directory the same as we do.
     let made = mount.path().join("dir/made");
     let mode = rustix::fs::Mode::from_raw_mode(0o660);
     rustix::fs::open(&made, rustix::fs::OFlags::CREATE | rustix::fs::OFlags::RDWR, mode).unwrap();

@@ -38,7 +38,7 @@ impl MappedFile {
 /// A step of a walk over a map. All blocks are within the volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MapPart {
-    /// An extent node or an indirect block. It is read after this, if the walk goes on.
+    /// An extent node or an indirect block. It is read after this, if the walk continues.
     Node {
         /// The first logical block that it can map.
         first: FileBlock,
@@ -52,7 +52,6 @@ pub enum MapPart {
 /// Walks over a map in file order. Each node is checked as far as possible from its content and its
 /// parents. A block that is visited twice is not an error here, and a damaged map of indirect
 /// blocks may lead to one repeatedly: the caller sets a limit. Ends after an error.
-/// lead to one again and again: how far to follow is the caller's to say. Ends after an error.
 pub struct MapWalk<'a> {
     device: &'a dyn Device,
     geometry: &'a Geometry,

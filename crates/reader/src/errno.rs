@@ -35,7 +35,7 @@ impl Error {
             Error::XattrNameTooLong => Errno::RANGE,
             Error::XattrTooLarge => Errno::NOSPC,
             Error::Encrypted(_) => Errno::NOKEY,
-            // A name whose inode is not in use: the kernel says the same of such a volume.
+            // A name whose inode is not in use: the kernel returns the same error.
             Error::FreeInode(_) | Error::NoSuchInode(_) => Errno::UCLEAN,
         }
     }

@@ -9,7 +9,7 @@ use extant_ondisk::{FormatError, InodeNo};
 /// errno.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The volume is broken on disk, or has a feature that this code does not know.
+    /// The volume is corrupt, or has an unknown feature.
     #[error(transparent)]
     Format(#[from] FormatError),
     /// The device failed.
@@ -87,13 +87,13 @@ pub enum Error {
     /// A path goes through something that is no directory.
     #[error("not a directory")]
     NotADirectory,
-    /// Data were asked of a directory.
+    /// Data of a directory were requested.
     #[error("is a directory")]
     IsADirectory,
     /// The inode is not a symbolic link, or holds no data to read.
     #[error("invalid operation for this type of file")]
     WrongFileType,
-    /// More symbolic links on the way than are followed.
+    /// The path has more symbolic links than are followed.
     #[error("too many symbolic links")]
     SymlinkLoop,
     /// A name of more than 255 bytes, or a path of more than 4,096.
@@ -120,7 +120,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether room is what is missing: ENOSPC, whatever it is that ran out.
+    /// Whether the cause is missing space of any kind: ENOSPC.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::NoSpace | Self::NoInodes | Self::DirectoryFull | Self::NoXattrRoom)
     }

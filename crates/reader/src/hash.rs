@@ -1,4 +1,4 @@
-//! A quick hash of numbers that are our own: no one chooses them to collide.
+//! A quick hash of trusted numbers: no attacker chooses them to collide.
 
 use std::hash::{BuildHasherDefault, Hasher};
 

@@ -6,8 +6,8 @@
 //! layer above ([`VolumeRead::resolve`]).
 //!
 //! The algorithms that read the format are in [`read`]: functions over [`MetadataRead`], which
-//! yields checked metadata blocks. They do not know whether a block comes from a cache before the
-//! device or from a frame of the journal.
+//! yields checked metadata blocks. They do not depend on whether a block comes from a cache in
+//! front of the device or from a frame of the journal.
 #![forbid(unsafe_code)]
 
 mod cache;

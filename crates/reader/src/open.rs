@@ -18,7 +18,7 @@ use extant_ondisk::{
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// Bytes of metadata blocks kept in memory, unless other is asked for.
+/// Bytes of metadata blocks kept in memory by default.
 const DEFAULT_CACHE: u64 = 64 << 20;
 
 /// Blocks of an inode table that are read at once: the kernel's default.
@@ -38,7 +38,7 @@ pub enum SuperblockAt {
         /// Bytes a block.
         block_size: u32,
     },
-    /// A backup at this byte of the device; its own block size says which block that is.
+    /// A backup at this byte of the device; its own block size gives the number of the block.
     BackupAt {
         /// Bytes.
         offset: u64,
@@ -105,9 +105,8 @@ impl ReaderOptions {
     /// are read when they are needed, so the time does not depend on the volume's size.
     ///
     /// # Errors
-    /// No ext2, ext3 or ext4; a feature that this code does not know, by name; a broken superblock;
-    /// a volume that is larger than its device; a journal that cannot be replayed; or the device
-    /// failed.
+    /// Not ext2, ext3 or ext4; an unknown feature, by name; a broken superblock; a volume that is
+    /// larger than its device; a journal that cannot be replayed; or the device failed.
     pub fn open(&self, device: Arc<dyn Device>) -> Result<Reader, Error> {
         let device = self.with_whole_superblock(device)?;
         let (raw, backup) = self.find_superblock(&*device)?;
@@ -144,8 +143,8 @@ impl ReaderOptions {
         })
     }
 
-    /// The device, or where its superblock was torn by power loss and the log will bring it home
-    /// whole, one over it with a superblock that finds the log.
+    /// The device, or if its superblock was torn by power loss and the log's replay will restore
+    /// it, an overlay with a superblock that finds the log.
     fn with_whole_superblock(&self, device: Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> {
         let external = match &self.journal {
             Journal::Replay => None,
@@ -161,7 +160,7 @@ impl ReaderOptions {
         Ok(Arc::new(overlay))
     }
 
-    /// The superblock asked for, verified, and the group that it is a backup in.
+    /// The requested superblock, verified, and the group that it is a backup in.
     fn find_superblock(
         &self,
         device: &dyn Device,
@@ -173,7 +172,7 @@ impl ReaderOptions {
                 let at = block.checked_mul(u64::from(block_size)).ok_or_else(|| {
                     Flaw::bad_value("block of the backup superblock", block).at(Location::Volume)
                 })?;
-                // A block that is said to hold the first superblock holds it 1,024 bytes in.
+                // The block that holds the first superblock holds it from byte 1,024 on.
                 (at.max(SUPERBLOCK_OFFSET), Some(block_size))
             }
         };
@@ -185,7 +184,7 @@ impl ReaderOptions {
         let group = GroupNo(u32::from(raw.s_block_group_nr.get()));
         raw.verify(group)?;
         let geometry = Geometry::new(&raw)?;
-        // The stored group number has 16 bits; the place tells the rest.
+        // The stored group number has 16 bits; the position gives the rest.
         let block_size = u64::from(geometry.block_size);
         let block = extant_ondisk::BlockNo(at / block_size);
         let lies_in = geometry.group_of(block).unwrap_or(group);

@@ -17,7 +17,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::{Deref, Range};
 
 /// The kind of a metadata block, by which it is checked. A block is checked as that when it is
-/// first read, and again only when it is asked for as something else.
+/// first read, and again only when it is read as another kind.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum BlockKind {
     /// Part of the descriptor table. Its descriptors are checked one by one when they are used.
@@ -36,7 +36,7 @@ pub enum BlockKind {
         /// The checksum that its descriptor has.
         checksum: u32,
     },
-    /// A node of an extent tree, with what the node above says of it.
+    /// A node of an extent tree, with the values that the node above requires.
     ExtentNode {
         /// The file.
         inode: InodeNo,
@@ -82,7 +82,7 @@ pub enum BlockKind {
     /// A block of extended attributes.
     XattrBlock,
     /// Contents of a file that go through the journal like metadata: quota files, values of
-    /// attributes. They say nothing by themselves.
+    /// attributes. They have no checks of their own.
     Contents,
     /// The block that holds the primary superblock, wherever in it.
     Superblock,
@@ -103,8 +103,7 @@ impl BlockKind {
     pub fn number(&self) -> u64 {
         let mut hasher = WordHasher::default();
         match *self {
-            // Those that are asked for most often: in one word, which no other kind begins with, or
-            // two.
+            // The most frequent kinds: in one word, which no other kind begins with, or two.
             Self::InodeTable { group } => hasher.write_u64(u64::from(group.0) << 8 | 0x80),
             Self::Bitmap { group, kind: BitmapKind::Block, .. } => {
                 hasher.write_u64(u64::from(group.0) << 8 | 0x81);
@@ -122,7 +121,7 @@ impl BlockKind {
         hasher.finish() | 1
     }
 
-    /// Checks a block's bytes as this kind: checksum and everything that the block says by itself.
+    /// Checks a block's bytes as this kind: the checksum and all rules that need only the block.
     ///
     /// # Errors
     /// The first flaw with its place.

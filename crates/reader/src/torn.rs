@@ -1,8 +1,8 @@
 //! A superblock whose power went while it was written: its two sectors are of different versions.
 //!
-//! The checksum lies in the second sector. A version that was on its way home from the log is there
-//! whole, and comes home again when the log is replayed; one that only differed in needs_recovery
-//! is known by its checksum.
+//! The checksum lies in the second sector. A version that was being checkpointed is whole in the
+//! log, and is written again when the log is replayed; one that only differed in needs_recovery is
+//! known by its checksum.
 
 use crate::error::Error;
 use extant_device::{Device, OverlayDevice};
@@ -13,9 +13,9 @@ use extant_ondisk::{CompatFeatures, GroupNo, IncompatFeatures};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// A superblock to go on with, where the one on the device has a wrong checksum and the reason is
-/// plain: sealed, and right once the log is replayed. `None` when there is nothing wrong, or
-/// something else.
+/// A superblock to continue with, if the one on the device has a wrong checksum for a known reason:
+/// sealed, and right once the log is replayed. `None` when there is nothing wrong, or something
+/// else.
 ///
 /// # Errors
 /// The device failed.
@@ -45,7 +45,7 @@ pub fn mended(
     if !features.incompat.contains(IncompatFeatures::RECOVER) {
         return Ok(None);
     }
-    // Changed where it does no harm, so that it shows whether the log brings another.
+    // Changed in a harmless place, so that it shows whether the log has another version.
     let mut marked = raw;
     marked.s_wtime.set(!raw.s_wtime.get());
     marked.seal();

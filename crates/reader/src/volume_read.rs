@@ -45,8 +45,8 @@ pub trait VolumeRead: MetadataRead<Block = Arc<[u8]>> + Sized + Send + Sync {
     /// or the device failed.
     fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<EntryTarget, Error>;
 
-    /// Reads a file's bytes from `offset` on and says how many there were: fewer than asked for
-    /// only at its end. Holes and unwritten blocks are zeros.
+    /// Reads a file's bytes from `offset` on and returns their number: fewer than asked for only at
+    /// its end. Holes and unwritten blocks are zeros.
     ///
     /// # Errors
     /// [`Error::IsADirectory`], [`Error::WrongFileType`], [`Error::Encrypted`], a broken map, or
@@ -168,7 +168,7 @@ pub trait VolumeRead: MetadataRead<Block = Arc<[u8]>> + Sized + Send + Sync {
         group::descriptor(self, group)
     }
 
-    /// A group's bitmap, one block: as stored, or as implied where the group's flags say that it is
+    /// A group's bitmap, one block: as stored, or as implied if the group's flags say that it is
     /// not stored.
     ///
     /// # Errors
@@ -181,7 +181,7 @@ pub trait VolumeRead: MetadataRead<Block = Arc<[u8]>> + Sized + Send + Sync {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::SymlinkLoop`],
-    /// [`Error::NameTooLong`], something broken on the way, or the device failed.
+    /// [`Error::NameTooLong`], corruption, or the device failed.
     fn resolve(&self, path: &[u8], follow: Follow) -> Result<LoadedInode, Error> {
         self.resolve_from(InodeNo::ROOT, path, follow)
     }

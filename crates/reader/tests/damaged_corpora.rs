@@ -1,4 +1,4 @@
-//! The corpora of damaged images: each is opened and walked, or refused; none panics, none goes on
+//! The corpora of damaged images: each is opened and walked, or refused; none panics, none loops
 //! for ever.
 
 mod common;

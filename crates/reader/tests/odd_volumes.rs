@@ -179,7 +179,7 @@ fn large_attributes_have_inodes_of_their_own_and_are_verified() {
         assert!(matches!(volume.xattr(file, b"user.none"), Err(Error::NoXattr)));
         assert_eq!(volume.acl(file, AclKind::Access).unwrap(), None);
     }
-    // One byte of the value changed: the hash tells.
+    // One byte of the value changed: the hash detects it.
     let blocks = debugfs(&image.path(), "stat <13>").unwrap();
     let extents = blocks.split("EXTENTS:").nth(1).and_then(|text| text.split("):").nth(1));
     let digits: String = extents.unwrap().chars().take_while(char::is_ascii_digit).collect();

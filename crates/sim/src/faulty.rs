@@ -1,5 +1,4 @@
-//! A device that fails when it is told to. The [recorder](crate::Recorder)'s module has the fault
-//! model.
+//! A device that fails on request. The [recorder](crate::Recorder)'s module has the fault model.
 
 use std::io;
 use std::ops::Range;
@@ -46,7 +45,7 @@ impl Fault {
         Self { operation: None, range: None, passes: 0, times: u64::MAX, effect }
     }
 
-    /// Writes fail for want of space; the rest works.
+    /// Writes fail for lack of space; the rest works.
     pub fn full() -> Self {
         Self::new(Effect::Error(io::ErrorKind::StorageFull)).on(Operation::Write)
     }
@@ -104,7 +103,7 @@ impl FaultyDevice {
         Self { inner, state: Mutex::default() }
     }
 
-    /// Adds a fault. Of several that meet a request, the first one added has it.
+    /// Adds a fault. If several match a request, the first one added acts.
     pub fn inject(&self, fault: Fault) {
         self.state.lock().faults.push(fault);
     }

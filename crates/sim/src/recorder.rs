@@ -2,7 +2,7 @@
 //!
 //! **Power.** A device has a volatile cache. Writes before a flush that returned are on the medium.
 //! When power goes, of all that was written, zeroed or discarded since, any part survives:
-//! - each change may be there or not, whatever its order (a later one may survive an earlier one);
+//! - each change may be there or not, in any order (a later one may survive an earlier one);
 //! - of changes to the same sector, the last survivor in the order of submission is what the sector
 //!   holds;
 //! - a sector ([`Device::sector_size`]) is never torn, a change of several sectors may be: any of
@@ -20,7 +20,7 @@
 //! that tear a sector. These the checksums of the format meet, where they do.
 //!
 //! A [`Recorder`] is used as the device of a test. Then [`Recorder::cuts`] gives the images that
-//! power cuts could have left, each as a cheap overlay, to be recovered and judged.
+//! power cuts could have left, each as a cheap overlay, to be recovered and verified.
 
 use std::fmt;
 use std::ops::Range;
@@ -51,7 +51,7 @@ pub enum Event {
     Flush,
     /// The flush of a part returned ([`Recorder::part`]): nothing outside is sure by it.
     FlushOf(Range<u64>),
-    /// The test noted something ([`Recorder::mark`]).
+    /// A mark of the test ([`Recorder::mark`]).
     Mark(u64),
 }
 
@@ -82,13 +82,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder over `base`, which must not change while the recorder and its images live.
+    /// A recorder over `base`, which must not change while the recorder and its images exist.
     pub fn new(base: Arc<dyn Device>) -> Self {
         Self { live: OverlayDevice::new(base.clone()), base, events: Mutex::new(Vec::new()) }
     }
 
-    /// Notes a moment in the log, such as "this fsync returned". A cut tells which marks it came
-    /// after.
+    /// Marks a point in the log, such as "this fsync returned". A cut has the marks before it.
     pub fn mark(&self, mark: u64) {
         self.events.lock().push(Event::Mark(mark));
     }
@@ -131,9 +130,9 @@ impl Recorder {
                 let mut data = vec![0; (offset - start) as usize];
                 self.live.read_at(start, &mut data)?;
                 data.extend(written);
-                let mut behind = vec![0; (end - range.end) as usize];
-                self.live.read_at(range.end, &mut behind)?;
-                data.append(&mut behind);
+                let mut after = vec![0; (end - range.end) as usize];
+                self.live.read_at(range.end, &mut after)?;
+                data.append(&mut after);
                 Some(Event::Write { offset: start, data: data.into() })
             }
             RequestKind::Discard { .. } => Some(Event::Discard(range)),
@@ -327,7 +326,7 @@ fn plan(events: &[Event], sweep: &Sweep, sector_size: u32) -> Vec<(usize, Surviv
                 plan.push((at + 1, Survivors::All));
             }
         }
-        // Of two disks the other one may have more to lose.
+        // Of two disks the other one may lose more.
         let is_part = start > 0 && matches!(events[start - 1], Event::FlushOf(_));
         if changes.len() > 1 || is_part {
             plan.extend((0..sweep.subsets).map(|_| (end, Survivors::Subset(random.draw()))));
@@ -349,8 +348,8 @@ fn plan(events: &[Event], sweep: &Sweep, sector_size: u32) -> Vec<(usize, Surviv
 #[derive(Debug)]
 struct Medium {
     events: Vec<Event>,
-    /// The state that the last flush before `flushed_to` made durable. Images stand on it, so it
-    /// stays as it is while they live.
+    /// The state that the last flush before `flushed_to` made durable. Images are layers on it, so
+    /// it stays as it is while they exist.
     flushed: Arc<OverlayDevice>,
     flushed_to: usize,
     /// `flushed` and all changes up to `written_to`.
@@ -392,7 +391,7 @@ impl Medium {
         sure
     }
 
-    /// The image after a cut. Cuts are asked for in the order of the history.
+    /// The image after a cut. Cuts are requested in the order of the history.
     fn after(&mut self, events: usize, survivors: Survivors) -> OverlayDevice {
         let sure = self.go_to(events);
         let since = self.events[self.flushed_to..events].iter().zip(sure);
@@ -438,7 +437,7 @@ impl Medium {
     }
 }
 
-/// Of each event whether it is no change, or one that a later flush has made sure.
+/// For each event, whether it is not a change, or a change that a later flush made durable.
 fn made_sure(events: &[Event]) -> Vec<bool> {
     let mut flushed: Vec<Range<u64>> = Vec::new();
     let mut sure: Vec<bool> = Vec::with_capacity(events.len());

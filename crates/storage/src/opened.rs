@@ -6,7 +6,7 @@ use std::sync::Arc;
 use extant_device::{Device, DeviceError};
 use extant_runtime::env::Env;
 
-/// Brings what a simulated drive holds to its image.
+/// Writes the contents of a simulated drive to its image.
 type Finish = dyn Fn() -> Result<(), DeviceError> + Send + Sync;
 
 /// An opened device, with the clock and the background work for its user.
@@ -16,7 +16,7 @@ pub struct Opened {
     pub device: Arc<dyn Device>,
     /// The clock of the machine, or that of a simulated drive.
     pub env: Env,
-    /// Of a simulated drive.
+    /// For a simulated drive.
     drive: Option<Arc<Finish>>,
 }
 
@@ -47,7 +47,7 @@ impl Opened {
     }
 
     /// A device on a clock of its own. One thread uses it, the one that `env` runs on. `finish`
-    /// brings what it holds to where it is kept.
+    /// writes its contents to its image.
     pub fn simulated(
         device: Arc<dyn Device>,
         env: Env,
@@ -61,12 +61,12 @@ impl Opened {
         self.drive.is_some()
     }
 
-    /// The same clock with a device that stands on this one.
+    /// The same clock with a device that is a layer on this one.
     pub(crate) fn with_device(self, device: Arc<dyn Device>) -> Self {
         Self { device, ..self }
     }
 
-    /// Flushes a device that was opened for writing, and has a simulated drive bring what it holds
+    /// Flushes a device that was opened for writing, and makes a simulated drive write its contents
     /// to its image. Without this call the drive does so when it is dropped, and its failure is
     /// only logged.
     ///

@@ -1,4 +1,4 @@
-//! The schemes of device URLs that other crates bring.
+//! The schemes of device URLs that other crates add.
 //!
 //! Layers on files (`crypt:`, `linear:`, `lvm:`) are part of this crate. A scheme in place of a
 //! file is a [`Backend`]: its name and options are read with the URL, its files are opened before
@@ -14,7 +14,7 @@ use extant_device::{FileDevice, FileDeviceOptions};
 use crate::opened::Opened;
 use crate::url::{UrlError, UrlOptions};
 
-/// A scheme that stands in place of a file and is the innermost of a URL: `model:NAME:PATH`.
+/// A scheme that replaces a file and is the innermost of a URL: `model:NAME:PATH`.
 pub trait Backend: fmt::Debug + Send + Sync {
     /// The scheme with its colon.
     fn scheme(&self) -> &'static str;
@@ -22,17 +22,17 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Whether a URL may have this name between the scheme and the path.
     fn knows(&self, name: &str) -> bool;
 
-    /// The mistake of a URL that has no name which is known.
+    /// The error text for a URL without a known name.
     fn name_is_missing(&self) -> String;
 
-    /// The mistake of a URL that has another scheme below this one.
+    /// The error text for a URL that has another scheme below this one.
     fn comes_last(&self) -> &'static str;
 
     /// The options that [`Self::read`] takes, as messages list them.
     fn options(&self) -> &'static str;
 
-    /// Reads the options of a URL with a name that is known. Options that it does not take are
-    /// another scheme's, or a mistake.
+    /// Reads the options of a URL with a name that is known. Options that it does not take belong
+    /// to another scheme, or are mistakes.
     ///
     /// # Errors
     /// A value that is wrong, in a sentence.
@@ -40,12 +40,12 @@ pub trait Backend: fmt::Debug + Send + Sync {
     -> Result<Arc<dyn BackendUrl>, String>;
 }
 
-/// Where a [`Backend`] has its bytes, as one URL says.
+/// The location of a [`Backend`]'s bytes, from one URL.
 pub trait BackendUrl: fmt::Debug + Send + Sync {
     /// Whether its device runs on a clock of its own and is used by one thread.
     fn is_simulated(&self) -> bool;
 
-    /// Opens the file at `path` and what belongs to it. Of the file nothing is read.
+    /// Opens the file at `path` and what belongs to it. The file's contents are not read.
     ///
     /// # Errors
     /// A file was not opened.
@@ -61,7 +61,7 @@ pub trait OpenBackend: fmt::Debug + Send + Sync {
     /// The file.
     fn file(&self) -> &Arc<FileDevice>;
 
-    /// The device; asked for once.
+    /// The device; called once.
     ///
     /// # Errors
     /// The files do not make one.
@@ -81,8 +81,8 @@ impl Schemes {
         self.backends.push(backend);
     }
 
-    /// Has a scheme refused that a build is without: by the name of the feature of cargo that
-    /// would bring it.
+    /// Makes a scheme that the build does not have be refused, by the name of the cargo feature
+    /// that would add it.
     pub fn leave_out(&mut self, scheme: &'static str, feature: &'static str) {
         self.left_out.push((scheme, feature));
     }

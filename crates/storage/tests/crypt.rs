@@ -349,7 +349,7 @@ fn headers_that_are_detached_from_their_data_are_refused() {
 fn behind_luks1(bench: &Bench, key: &[u8], cipher: &str, payload: &[u8]) -> Vec<u8> {
     let key_file = bench.scratch.join("volume-key");
     fs::write(&key_file, key).unwrap();
-    let image = bench.file("behind", 8 << 20);
+    let image = bench.file("after", 8 << 20);
     let bits = (key.len() * 8).to_string();
     let args = [
         "--type",

@@ -197,8 +197,8 @@ fn segments_that_lie_on_each_other_or_on_metadata_are_refused() {
             "logical volume \"data\": a segment overlaps LVM2's metadata"
         );
     }
-    let behind = at_home.replace("pe_start = 2048", "pe_start = 136");
-    assert_eq!(open(&disks(&behind, 512), None, true).unwrap().size(), EXTENT as u64);
+    let shifted = at_home.replace("pe_start = 2048", "pe_start = 136");
+    assert_eq!(open(&disks(&shifted, 512), None, true).unwrap().size(), EXTENT as u64);
 }
 
 #[test]

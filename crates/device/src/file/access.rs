@@ -21,8 +21,8 @@ use super::{ioctl, lock, raw, ring};
 /// flush finds little left to do. Shorter ones may be written again before that.
 const LONG_WRITE: u64 = 1 << 20;
 
-/// A regular file or a block device. Reads and writes are positioned and vectored; holes are asked
-/// of the system.
+/// A regular file or a block device. Reads and writes are positioned and vectored; holes are found
+/// by the system.
 pub struct FileDevice {
     pub(super) file: File,
     pub(super) path: PathBuf,
@@ -140,7 +140,7 @@ impl FileDevice {
             && offset + length <= self.cached_from(direct)
     }
 
-    /// Has short writes under way at the same time; which of them are done, they say.
+    /// Has short writes under way at the same time; returns which of them are done.
     pub(super) fn write_at_once(&self, writes: &mut [Write<'_>]) {
         if let Some(ring) = &self.ring {
             ring.write(&self.file, writes);

@@ -31,7 +31,7 @@ pub(super) struct Around {
 
 impl Around {
     /// `None` where the file system has no direct access, or does not tell what is in memory.
-    /// `file` is the open file at `path`, of `size` bytes; a block device says its sector.
+    /// `file` is the open file at `path`, of `size` bytes; for a block device with its sector size.
     pub(super) fn open(
         path: &Path,
         file: &File,
@@ -68,7 +68,7 @@ impl Around {
     }
 }
 
-/// A mapping of a whole file that is never touched: the system tells of it which pages are in
+/// A mapping of a whole file that is never touched: the system reports which of its pages are in
 /// memory.
 struct Pages {
     /// Its address: a name for it in calls of the system.

@@ -11,7 +11,7 @@ use super::ring::Write;
 use crate::device::{Request, RequestKind, RequestStatus};
 use crate::error::{Cause, DeviceError, Operation};
 
-/// Runs that are worth to be under way at the same time.
+/// Number of runs that are written at the same time at least.
 const SEVERAL: usize = 4;
 
 /// Carries out a checked batch.

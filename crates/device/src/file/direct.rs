@@ -15,12 +15,11 @@ const WINDOW: u64 = 1 << 20;
 /// Locks for sectors that are read, changed in part and written back.
 const EDGE_LOCKS: usize = 64;
 
-/// The alignment asked of direct requests where the system does not tell: no disk has larger
-/// sectors.
+/// The alignment of direct requests if the system does not report it: no disk has larger sectors.
 const SAFE_DIRECT_ALIGNMENT: u64 = 4096;
 
 /// Multiples that direct requests must keep: of offsets and lengths, and of addresses. Linux 6.1
-/// tells them by statx (statx(2), STATX_DIOALIGN); before that, a block device's logical sector
+/// reports them by statx (statx(2), STATX_DIOALIGN); before that, a block device's logical sector
 /// (BLKSSZGET) is known to do.
 pub(super) fn direct_alignment(file: &File, logical_sector: Option<u32>) -> (u64, usize) {
     let reported = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
@@ -52,8 +51,7 @@ pub(super) struct DirectFile {
     edges: Vec<Mutex<()>>,
 }
 
-/// One step of an unaligned request: whole sectors on the file, and the part of them that was asked
-/// for.
+/// One step of an unaligned request: whole sectors on the file, and the requested part of them.
 struct Window {
     start: u64,
     end: u64,
@@ -212,7 +210,7 @@ impl DirectFile {
 }
 
 impl Window {
-    /// The part asked for, within the window.
+    /// The requested part, within the window.
     fn asked(&self) -> std::ops::Range<usize> {
         (self.asked_start - self.start) as usize..(self.asked_end - self.start) as usize
     }

@@ -1,4 +1,4 @@
-//! Locks on files and block devices: between our own processes, and with other programs.
+//! Locks on files and block devices: between extant's processes, and with other programs.
 //!
 //! There are two, since each does what the other cannot:
 //! - flock(2) on the whole file is what other programs take. systemd's protocol for block devices
@@ -6,7 +6,8 @@
 //!   it is held. `flock`, `udevadm lock` and systemd-repart hold it while they run a command on the
 //!   device, so that a lock of an ancestor counts as ours.
 //! - A record lock of the open file description (fcntl(2), F_OFD_SETLK) on one byte after the end
-//!   of every file excludes our own processes, which may all run under the lock of one ancestor.
+//!   of every file excludes other processes of extant, which may all run under the lock of one
+//!   ancestor.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -16,18 +17,18 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-/// The byte that excludes our own processes from each other.
+/// The byte by which processes of extant exclude each other.
 const OURS_AT: i64 = i64::MAX - 1;
-/// A byte that is locked for a moment, so that the kernel shows by which name it lists the locks of
-/// a file.
+/// A byte that is locked for a short time, so that the kernel shows by which name it lists the
+/// locks of a file.
 const NAME_AT: i64 = i64::MAX - 2;
-/// Most ancestors that are looked at.
+/// Number of ancestors that are examined at most.
 const MOST_ANCESTORS: usize = 1000;
 
 /// How a file is locked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Mode {
-    /// With others who read.
+    /// Shared with other readers.
     Shared,
     /// Without others.
     Exclusive,
@@ -72,7 +73,7 @@ pub(super) fn take(file: &File, mode: Mode) -> Result<(), Errno> {
     let excludes_ours = match record_lock(file, byte, OURS_AT) {
         Ok(()) => true,
         Err(Errno::WOULDBLOCK | Errno::ACCESS) => return Err(Errno::WOULDBLOCK),
-        // A file system without record locks: what flock says is all there is.
+        // A file system without record locks: flock alone decides.
         Err(_) => false,
     };
     match rustix::fs::flock(file, whole) {
@@ -85,8 +86,8 @@ pub(super) fn take(file: &File, mode: Mode) -> Result<(), Errno> {
     }
 }
 
-/// Gives both locks back by name: a process that another thread is just starting holds a copy of
-/// the descriptor for a moment, and with it the locks. A file without locks does not mind.
+/// Releases both locks explicitly: a process that another thread is just starting holds a copy of
+/// the descriptor for a short time, and with it the locks. A file without locks does not mind.
 pub(super) fn release(file: &File) {
     let _ = record_lock(file, libc::F_UNLCK, OURS_AT);
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
@@ -310,7 +311,7 @@ fn process(pid: u32) -> Holder {
     let called = own("cmdline");
     let called = called.split('\0').next().and_then(|path| path.rsplit('/').next());
     let name = match (comm.trim_end(), called) {
-        // Started as /proc/self/exe: what it is called says more.
+        // Started as /proc/self/exe: its argument 0 is more useful.
         ("exe", Some(called)) if !called.is_empty() => called,
         ("", _) => "a program",
         (comm, _) => comm,

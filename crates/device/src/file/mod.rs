@@ -55,7 +55,7 @@ impl Device for FileDevice {
         let start = match rustix::fs::seek(&self.file, SeekFrom::Data(range.start)) {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
-            // The file system does not know its holes.
+            // The file system does not report its holes.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some(range)),
             Err(errno) => return Err(error(errno)),
         };
@@ -63,8 +63,8 @@ impl Device for FileDevice {
             return Ok(None);
         }
         let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start)).map_err(error)?;
-        // Another program may have punched between the two questions; a run has at least one byte
-        // all the same, so that who walks goes forward.
+        // Another program may have punched between the two calls; a run has at least one byte in
+        // any case, so that a walk makes progress.
         let end = end.min(range.end).max(start + 1);
         Ok(Some(start..end))
     }

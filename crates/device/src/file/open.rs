@@ -1,4 +1,4 @@
-//! Opening a file or block device, and having it for oneself where it is written.
+//! Opening a file or block device, and locking it exclusively if it is written.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
@@ -141,9 +141,9 @@ const PROBING: Duration = Duration::from_secs(3);
 const CLOSING: Duration = Duration::from_secs(30);
 /// The pause between two tries at what is in use.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How often and after which pauses a block device that is in use is tried again: a process that
-/// another thread of ours just starts holds copies of all descriptors for a moment, and with them
-/// what we have given back.
+/// Number of retries of a block device that is in use, and the pauses after them: a process that
+/// another thread just starts holds copies of all descriptors for a short time, and with them those
+/// that were closed.
 const BUSY_TRIES: usize = 10;
 const BUSY_PAUSE: rustix::thread::Timespec =
     rustix::thread::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
@@ -217,7 +217,7 @@ impl FileDeviceOptions {
         self
     }
 
-    /// Locks a device opened for reading against those who write it.
+    /// Locks a device opened for reading against its writers.
     pub fn shared_lock(mut self, shared_lock: bool) -> Self {
         self.shared_lock = shared_lock;
         self
@@ -237,7 +237,8 @@ impl FileDeviceOptions {
     }
 
     /// How long a lock of another program is waited for. Without it the open fails at once; a lock
-    /// on a block device is waited for at least three seconds, since udev takes one for a moment.
+    /// on a block device is waited for at least three seconds, since udev takes one for a short
+    /// time.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
@@ -250,8 +251,8 @@ impl FileDeviceOptions {
         self
     }
 
-    /// Waits up to 30 seconds for the program that has locked a file where `is_closing` says of the
-    /// file that this program is about to give it back.
+    /// Waits up to 30 seconds for the program that has locked a file if `is_closing` is true of the
+    /// file: that program is about to close it.
     pub fn wait_while(mut self, is_closing: fn(&Path) -> bool) -> Self {
         self.is_closing = Some(is_closing);
         self
@@ -311,7 +312,7 @@ impl FileDeviceOptions {
 
     fn open_once(&self, path: &Path) -> Result<FileDevice, FileError> {
         let failed = |source| FileError::Open { path: path.to_owned(), source };
-        // Looked at first: opening a fifo would wait for its other end.
+        // Checked first: opening a fifo would wait for its other end.
         let is_block = match fs::metadata(path) {
             Ok(metadata) => is_block(path, &metadata)?,
             Err(error)
@@ -326,7 +327,7 @@ impl FileDeviceOptions {
         if is_block != self::is_block(path, &metadata)? {
             return Err(FileError::NotADevice { path: path.to_owned() });
         }
-        // The kernel opens some of them for writing all the same, and fails each write.
+        // The kernel opens some of them for writing, and fails each write.
         if is_block
             && self.write
             && ioctl::is_read_only(&file).map_err(|errno| failed(errno.into()))?
@@ -407,8 +408,8 @@ impl FileDeviceOptions {
         match lock::take(file, mode) {
             Ok(()) => Ok(()),
             Err(Errno::WOULDBLOCK) => Err(FileError::in_use(path, false)),
-            // A file system without locks cannot protect anybody; it is no reason to refuse the
-            // work.
+            // A file system without locks cannot protect the image; the work is not refused for
+            // that.
             Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) => {
                 tracing::warn!(path = %path.display(), "the file system has no locks");
                 Ok(())
@@ -480,7 +481,7 @@ impl FileError {
         Self::InUse { path: path.to_owned(), mounted, holder: None }
     }
 
-    /// The same with what has the file: a search that only the last try is worth.
+    /// The same with the file's holder: the search is done only in the last try.
     fn with_holder(self) -> Self {
         let Self::InUse { path, mounted, .. } = self else { return self };
         let holder = match mounted {
@@ -504,7 +505,7 @@ fn is_claimed(device: &Path) -> bool {
     match fs::OpenOptions::new().read(true).custom_flags(flags).open(device) {
         Ok(_) => false,
         Err(error) if is_errno(&error, Errno::BUSY) => true,
-        // Not ours to open: what the mounts say.
+        // It cannot be opened without privilege: the mounts give the answer.
         Err(_) => fs::metadata(device).is_ok_and(|found| lock::mounted_on(found.rdev()).is_some()),
     }
 }
@@ -521,7 +522,7 @@ fn is_block(path: &Path, metadata: &Metadata) -> Result<bool, FileError> {
     }
 }
 
-/// Asked past the end of the file, where there is nothing to lose.
+/// Tried past the end of the file, where no data can be lost.
 fn can_punch(file: &File, size: u64) -> bool {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(file, flags, size.next_multiple_of(4096), 4096).is_ok()

@@ -19,7 +19,7 @@ pub(super) fn read_exact_at(
         let wanted: usize = group.iter().map(|buffer| buffer.len()).sum();
         let mut done = retry(|| rustix::io::preadv(file, group, offset))?;
         if done < wanted {
-            // Seldom: take up what is left, in slices of our own so that the caller's keep their
+            // This is rare: the rest is read in slices of its own so that the caller's keep their
             // lengths.
             let mut own: Vec<_> = group.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
             let mut left = own.as_mut_slice();
@@ -68,8 +68,8 @@ pub(super) fn write_all_at(
     Ok(())
 }
 
-/// Has the system begin to write what its page cache holds of a range, and does not wait for it. A
-/// hint: what the system does not begin now it does when the file is flushed.
+/// Makes the system begin to write the cached pages of a range, and does not wait for it. A hint:
+/// what the system does not begin now it does when the file is flushed.
 #[allow(unsafe_code)]
 pub(super) fn start_writing(file: &File, offset: u64, length: u64) {
     let (Ok(offset), Ok(length)) = (offset.try_into(), length.try_into()) else { return };

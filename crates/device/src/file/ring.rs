@@ -70,7 +70,7 @@ impl Ring {
     }
 
     /// Carries out `writes`, none longer than [`LONGEST`], in any order, and returns when none is
-    /// under way. Those that are not done then are to be tried again: they failed, or another batch
+    /// under way. Runs that are not done then are to be tried again: they failed, or another batch
     /// has the ring.
     pub(super) fn write(&self, file: &File, writes: &mut [Write<'_>]) {
         let Some(mut parts) = self.parts.try_lock() else { return };

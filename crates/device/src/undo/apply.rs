@@ -135,8 +135,8 @@ pub fn apply(
     applied.is_finished = end_mark.is_some();
     if check == Check::Same {
         let now = mark(device)?;
-        // Of work that was cut off, or an undo that was, the superblock may be the old one or any
-        // on the way.
+        // If the work was interrupted, or an undo was, the superblock may be the old one or any
+        // state between.
         let is_known = now == header.mark || now[UUID_IN_MARK] == header.mark[UUID_IN_MARK];
         match &end_mark {
             Some(mark) if *mark == now || now == header.mark => {}

@@ -162,8 +162,7 @@ impl Record {
         bytes
     }
 
-    /// The header of a record; `None` for bytes that are none, or that promise more data than a
-    /// unit.
+    /// The header of a record; `None` for invalid bytes, or for a length beyond a unit.
     pub fn decode(bytes: &[u8; RECORD_LEN], unit: u32) -> Option<Self> {
         let kind = match [bytes[0], bytes[1], bytes[2], bytes[3]] {
             OLD => Kind::Old,

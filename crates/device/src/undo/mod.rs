@@ -1,6 +1,6 @@
 //! Undo: what is overwritten on a device is kept in a file, from which the device can be put back.
 //!
-//! [`UndoDevice`] stands before a device. The first time that a unit of it is to change, the unit's
+//! [`UndoDevice`] is a layer on a device. The first time that a unit of it is to change, the unit's
 //! old bytes go to the undo file, and that is synced, before the change is passed on. [`apply()`]
 //! puts them back. The file's format is in [`mod@format`].
 
@@ -95,7 +95,7 @@ impl UndoDevice {
     }
 
     /// Ends the undo file: from now on it belongs to the device as it is now. Without this it can
-    /// be applied all the same, and the device is known by less.
+    /// still be applied, with a weaker check of the device.
     ///
     /// # Errors
     /// The file or the device failed.

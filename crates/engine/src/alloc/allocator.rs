@@ -1,4 +1,4 @@
-//! The volume's free space: counts, space set aside, space given back.
+//! The volume's free space: counts, claimed space, space given back.
 
 use super::buddy::Buddy;
 use super::busy::BusyClusters;
@@ -9,7 +9,7 @@ use super::memory::BuddyMemory;
 use super::policy::AllocatorKind;
 use super::preallocation::{ClusterRange, Preallocations};
 use super::try_limits::TryLimits;
-use crate::edit::{AllocationRequest, Edit, Run, Undo};
+use crate::edit::{AllocationRequest, BlockRange, Edit, Undo};
 use crate::ranks::{FreedLock, GroupLock};
 use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, InodeNo, Location, Tid};
 use extant_reader::{Error, MetadataRead};
@@ -28,7 +28,7 @@ pub(super) struct GroupState {
     /// The others that are free. Made of the bitmap when it is needed, and given up when memory is
     /// short.
     pub(super) buddy: Option<Buddy>,
-    /// Looked at since memory was short.
+    /// Whether it was used since memory was short.
     pub(super) was_used: bool,
 }
 
@@ -74,10 +74,10 @@ pub(crate) struct Allocator {
     freed: [Mutex<Vec<Freed>, FreedLock>; SHARDS],
     /// Free clusters of all groups, less those that are claimed or reserved.
     free_clusters: AtomicU64,
-    /// Clusters promised to data that wait for their blocks. As many are free, not waiting for a
+    /// Clusters reserved for data that wait for their blocks. As many are free, not waiting for a
     /// commit, and not claimed.
     reserved_clusters: AtomicU64,
-    /// Those of them that wait for a commit.
+    /// The reserved clusters that wait for a commit.
     pending_clusters: AtomicU64,
     pub(super) free_inodes: AtomicU64,
     /// Where the next directory that is spread is looked for.
@@ -90,12 +90,12 @@ pub(crate) struct Allocator {
 pub(crate) struct Claim {
     allocator: Arc<Allocator>,
     piece: ClusterRange,
-    run: Run,
+    run: BlockRange,
 }
 
 impl Claim {
     /// The blocks.
-    pub(crate) fn run(&self) -> Run {
+    pub(crate) fn run(&self) -> BlockRange {
         self.run
     }
 
@@ -125,7 +125,7 @@ impl Drop for Claim {
 pub(crate) enum Budget {
     /// Free space; some of it is kept for the privileged, and some for maps.
     Free {
-        /// Whether those who ask are.
+        /// Whether the caller is privileged.
         is_privileged: bool,
     },
     /// All free space.
@@ -205,7 +205,7 @@ impl Allocator {
         self.options.map_clusters.saturating_add(for_privileged)
     }
 
-    /// Clusters that are promised to data that wait for their blocks.
+    /// Clusters that are reserved for data that wait for their blocks.
     pub(crate) fn reserved_clusters(&self) -> u64 {
         self.reserved_clusters.load(Ordering::Relaxed)
     }
@@ -215,7 +215,7 @@ impl Allocator {
     ///
     /// # Errors
     /// [`Error::NoSpace`]: there are not as many, or some of them wait for a commit. Nothing is
-    /// promised then.
+    /// reserved then.
     pub(crate) fn reserve(&self, clusters: u64, is_privileged: bool) -> Result<(), Error> {
         if clusters == 0 {
             return Ok(());
@@ -225,7 +225,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Gives a promise back.
+    /// Gives a reservation back.
     pub(crate) fn unreserve(&self, clusters: u64) {
         let before = self.reserved_clusters.fetch_sub(clusters, Ordering::Relaxed);
         assert!(before >= clusters, "{clusters} clusters given back, {before} promised");
@@ -285,7 +285,7 @@ impl Allocator {
         edit: &mut E,
         request: AllocationRequest,
         budget: Budget,
-    ) -> Result<Run, Error> {
+    ) -> Result<BlockRange, Error> {
         let claim = self.claim(edit, request, budget)?;
         self.take(edit, claim)
     }
@@ -310,7 +310,7 @@ impl Allocator {
     /// run of `least` or more. No handle is needed. `None` where there are none.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: all that is free is promised. And the group's bitmap is broken.
+    /// [`Error::NoSpace`]: all free space is reserved. And the group's bitmap is broken.
     pub(crate) fn claim_in<S: MetadataRead>(
         self: &Arc<Self>,
         source: &S,
@@ -325,8 +325,8 @@ impl Allocator {
         })
     }
 
-    /// Draws clusters from the budget, at most as many as are wanted, and gives back what `find`,
-    /// which is told how many they are, does not use of them.
+    /// Draws clusters from the budget, at most as many as are wanted, and gives back those that
+    /// `find`, which gets their number, does not use.
     fn claim_found(
         self: &Arc<Self>,
         geometry: &Geometry,
@@ -346,7 +346,11 @@ impl Allocator {
     }
 
     /// Marks claimed clusters as in use on the volume.
-    pub(crate) fn take<E: Edit>(&self, edit: &mut E, mut claim: Claim) -> Result<Run, Error> {
+    pub(crate) fn take<E: Edit>(
+        &self,
+        edit: &mut E,
+        mut claim: Claim,
+    ) -> Result<BlockRange, Error> {
         let mut slot = self.lock(claim.piece.group)?;
         self.known.forget_desc(claim.piece.group);
         group::take_clusters(edit, claim.piece.group, claim.piece.clusters.clone())?;
@@ -373,7 +377,7 @@ impl Allocator {
         &self,
         edit: &mut E,
         tid: Tid,
-        runs: impl IntoIterator<Item = Run>,
+        runs: impl IntoIterator<Item = BlockRange>,
     ) -> Result<(), Error> {
         let pieces = merged(edit.geometry(), runs)?;
         let by_group = || pieces.chunk_by(|a, b| a.group == b.group);
@@ -413,7 +417,12 @@ impl Allocator {
     }
 
     /// Takes clusters again that transaction `tid` has freed, which runs still.
-    pub(crate) fn retake<E: Edit>(&self, edit: &mut E, tid: Tid, run: Run) -> Result<(), Error> {
+    pub(crate) fn retake<E: Edit>(
+        &self,
+        edit: &mut E,
+        tid: Tid,
+        run: BlockRange,
+    ) -> Result<(), Error> {
         for piece in parts_of(edit.geometry(), run)? {
             let count = u64::from(piece.len());
             let mut slot = self.lock(piece.group)?;
@@ -433,8 +442,8 @@ impl Allocator {
             if let Some(at) = freed.iter().position(with_it) {
                 let whole = freed.swap_remove(at).piece;
                 let before = whole.clusters.start..piece.clusters.start;
-                let behind = piece.clusters.end..whole.clusters.end;
-                for clusters in [before, behind].into_iter().filter(|left| !left.is_empty()) {
+                let after = piece.clusters.end..whole.clusters.end;
+                for clusters in [before, after].into_iter().filter(|left| !left.is_empty()) {
                     freed.push(Freed { tid, piece: ClusterRange { group: whole.group, clusters } });
                 }
             }
@@ -481,7 +490,7 @@ impl Allocator {
         }
     }
 
-    /// Gives back what was preallocated; for files for which `keeps` speaks it stays. Whether there
+    /// Gives back preallocations, except those of files for which `keeps` is true. Whether there
     /// was any.
     pub(crate) fn discard_preallocations(&self, keeps: impl Fn(InodeNo) -> bool) -> bool {
         self.give_back(self.preallocations.drain(keeps))
@@ -495,19 +504,19 @@ impl Allocator {
 }
 
 /// The blocks of a group's clusters; the volume's last cluster may be cut off.
-pub(crate) fn run_of(geometry: &Geometry, piece: &ClusterRange) -> Run {
+pub(crate) fn run_of(geometry: &Geometry, piece: &ClusterRange) -> BlockRange {
     let per_cluster = u64::from(geometry.blocks_per_cluster);
     let first = u64::from(piece.clusters.start) * per_cluster;
     let start = geometry.group_start(piece.group).0 + first;
     let count = u64::from(piece.len()) * per_cluster;
-    Run { start: BlockNo(start), count: count.min(geometry.blocks_count - start) }
+    BlockRange { start: BlockNo(start), count: count.min(geometry.blocks_count - start) }
 }
 
 /// The clusters of runs in the order of the volume, neighbours of a group joined. A cluster that is
 /// named twice is an error.
 fn merged(
     geometry: &Geometry,
-    runs: impl IntoIterator<Item = Run>,
+    runs: impl IntoIterator<Item = BlockRange>,
 ) -> Result<Vec<ClusterRange>, Error> {
     let mut pieces = Vec::new();
     for run in runs {
@@ -532,7 +541,7 @@ fn merged(
 }
 
 /// The clusters of a run, group by group.
-pub(crate) fn parts_of(geometry: &Geometry, run: Run) -> Result<Vec<ClusterRange>, Error> {
+pub(crate) fn parts_of(geometry: &Geometry, run: BlockRange) -> Result<Vec<ClusterRange>, Error> {
     let per_cluster = u64::from(geometry.blocks_per_cluster);
     let flaw = |at| Flaw::Rule("freed block is past the end of the volume").at(Location::Block(at));
     let end = run.start.checked_add(run.count).ok_or_else(|| flaw(run.start))?.0;

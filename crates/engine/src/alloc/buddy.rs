@@ -1,9 +1,9 @@
 //! The free space of one group in powers of two.
 //!
-//! On level `k` a bit stands for an aligned chunk of 2^k clusters and is set when all of them are
-//! free. A chunk that is free on one level is made of two that are free on the level below, so that
-//! a change touches a word or two on each level, and a chunk of any size is found by looking at
-//! words of its level alone.
+//! On level `k` a bit is an aligned chunk of 2^k clusters and is set when all of them are free. A
+//! chunk that is free on one level is made of two that are free on the level below, so that a
+//! change touches a word or two on each level, and a chunk of any size is found by looking at words
+//! of its level alone.
 
 use std::ops::Range;
 

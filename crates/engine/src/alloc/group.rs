@@ -1,4 +1,4 @@
-//! Changes to one group's bitmaps and descriptor, as the format wants them. The caller holds the
+//! Changes to one group's bitmaps and descriptor, as the format requires. The caller holds the
 //! group's lock where there is one.
 
 use super::preallocation::ClusterRange;

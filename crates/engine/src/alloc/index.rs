@@ -2,7 +2,7 @@
 //! however many there are.
 //!
 //! Unknown groups are taken for empty: the first lookup of a group's descriptor or bitmap corrects
-//! it. So nothing of the groups is read when the volume is opened, and each group disappoints once
+//! it. So nothing of the groups is read when the volume is opened, and each group is misjudged once
 //! at most.
 
 use extant_ondisk::GroupNo;
@@ -12,8 +12,8 @@ use std::ops::Range;
 /// Bits of a word.
 const WORD: u32 = u64::BITS;
 
-/// A set of groups: bits, and above them levels of bits that say where there are any. Changed
-/// without a lock: a reader may miss a group that is added at this moment, nothing else.
+/// A set of groups: bits, and above them levels of bits that summarize them. Changed without a
+/// lock: a reader may miss a group that is added at the same time, nothing else.
 #[derive(Debug)]
 pub(crate) struct GroupSet {
     /// The lowest first; the last one is a single word.
@@ -74,7 +74,7 @@ impl GroupSet {
     /// The first group of a range.
     pub(crate) fn next_in(&self, groups: Range<u32>) -> Option<GroupNo> {
         let (mut number, mut at) = (0, groups.start);
-        // Up until there is something, down to it; further on where it went at this moment.
+        // Up to a level with a set bit, down to it; further on if it was cleared at the same time.
         loop {
             let word = self.levels.get(number)?.get((at / WORD) as usize)?.load(Ordering::SeqCst);
             let rest = word & u64::MAX << (at % WORD);

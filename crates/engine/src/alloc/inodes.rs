@@ -1,4 +1,4 @@
-//! In which group a new inode goes: pure functions over what descriptors say.
+//! The group of a new inode: pure functions over the descriptors' values.
 //!
 //! Files lie with their directory. Directories whose siblings have nothing to do with them are
 //! spread over flex groups that have room; others stay near their parent as long as its flex group
@@ -9,7 +9,7 @@ use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::{Geometry, GroupNo};
 use extant_runtime::sync::Mutex;
 
-/// Flex groups that are looked at for a directory before any with a free inode will do.
+/// Number of flex groups that are examined for a directory before any with a free inode is taken.
 pub(crate) const LOOKS: u32 = 8;
 /// Groups of them at most: without flex groups each is one of its own.
 pub(crate) const GROUPS: u32 = 128;
@@ -77,8 +77,7 @@ pub(crate) struct Known {
 }
 
 /// Groups that inodes were taken of or given back to, so that a call does not begin by decoding a
-/// descriptor and searching a bitmap from its first bit. Looked at and changed under a group's
-/// lock.
+/// descriptor and searching a bitmap from its first bit. Used and changed under a group's lock.
 #[derive(Debug)]
 pub(crate) struct KnownGroups([Mutex<Option<(GroupNo, Known)>, KnownLock>; REMEMBERED]);
 
@@ -91,8 +90,8 @@ impl KnownGroups {
         &self.0[no.0 as usize % REMEMBERED]
     }
 
-    /// Takes out what is known of a group: who changes the group says what is true afterwards, or
-    /// nothing where the change fails.
+    /// Takes out the summary of a group: the caller changes the group and stores the new one, or
+    /// nothing if the change fails.
     pub(crate) fn take(&self, no: GroupNo) -> Known {
         let known = self.place(no).lock().take_if(|(known, _)| *known == no);
         known.map(|(_, known)| known).unwrap_or_default()

@@ -6,11 +6,11 @@ use extant_runtime::sync::Mutex;
 use extant_runtime::sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 
-/// Groups that are thought of when memory is short.
+/// Groups in the order of their turns when memory is short.
 const LOOKS: usize = 8;
 
 /// The account of buddies in memory: their bytes, the limit, and the groups that have one in the
-/// order in which they are thought of being given up.
+/// order of their turns to be freed.
 #[derive(Debug)]
 pub(super) struct BuddyMemory {
     bytes: AtomicU64,

@@ -1,12 +1,12 @@
 //! Where free blocks and inodes are.
 //!
 //! The truth is on the volume: bitmaps and descriptors, changed through [`Edit`](crate::edit::Edit)
-//! by the functions of [`group`]. In memory there is what the volume does not know: clusters that
-//! are free there but must not be used yet ([`busy`]), a [`buddy`] for groups that were looked at,
-//! an [`index`] of all groups by what they have, the [`preallocation`] of files that grow, and the
-//! volume-wide counts.
+//! by the functions of [`group`]. In memory there is state that the volume does not have: clusters
+//! that are free there but must not be used yet ([`busy`]), a [`buddy`] for groups that were
+//! searched, an [`index`] of all groups by their largest chunk, the [`preallocation`] of files that
+//! grow, and the volume-wide counts.
 //!
-//! The door is [`Allocator`]: [`Allocator::claim`] finds a run and sets it aside,
+//! The entry point is [`Allocator`]: [`Allocator::claim`] finds a run and claims it,
 //! [`Allocator::take`] marks it as in use, [`Allocator::free`] gives blocks back. Each group has
 //! its lock, so that operations in different groups never meet.
 
@@ -34,8 +34,8 @@ pub use policy::AllocatorKind;
 pub(crate) struct InodeRequest {
     /// The directory that it is for.
     pub parent: InodeNo,
-    /// Whether it becomes a directory. Those are spread over the volume, other files lie with their
-    /// directory.
+    /// Whether it becomes a directory. Directories are spread over the volume, other files lie with
+    /// their directory.
     pub is_dir: bool,
     /// Whether the parent's subdirectories are unrelated to each other: it is the root, or marked
     /// so.

@@ -1,20 +1,21 @@
 //! Where in a group, and how much: pure functions over buddies and figures.
 //!
-//! Which group is looked at is the [search](super::search)'s business, and what is done with space
-//! beyond the request that of the [windows](super::preallocation).
+//! The [search](super::search) decides which group is tried, and the
+//! [preallocations](super::preallocation) use the space beyond the request.
 
 use super::buddy::Buddy;
 use std::ops::Range;
 
-/// Bytes of a file up to which it counts as small: its blocks come from a window that small files
-/// of a flex group share.
+/// Bytes of a file up to which it counts as small: its blocks come from a preallocation that small
+/// files of a flex group share.
 const SMALL: u64 = 64 << 10;
-/// A file gets a window this many times its size: one that grows to any length has few extents.
+/// A file gets a preallocation this many times its size: one that grows to any length has few
+/// extents.
 const GROWTH: u64 = 16;
-/// A window takes at most this part of what is free and in no window, and less where many files
-/// share it.
+/// A preallocation takes at most this part of the free clusters outside all preallocations, and
+/// less if many files share them.
 const SHARE: u64 = 64;
-/// Bytes of a window that small files share.
+/// Bytes of a preallocation that small files share.
 const GROUP_PREALLOCATION: u64 = 2 << 20;
 /// Runs of a group that are compared for the best fit.
 const LOOKS: u32 = 16;
@@ -36,8 +37,8 @@ pub enum AllocatorKind {
 pub(crate) struct SearchRequest {
     /// Clusters that are needed.
     pub needed: u32,
-    /// Clusters that are taken where they are free in one run, at least `needed`: what is more
-    /// becomes a window.
+    /// Clusters that are taken if they are free in one run, at least `needed`: the excess becomes a
+    /// preallocation.
     pub wanted: u32,
     /// Where runs begin and end on a striped disk.
     pub stripe: Stripe,
@@ -57,12 +58,12 @@ impl Stripe {
     #[cfg(test)]
     const NONE: Self = Self { clusters: 1, first: 0 };
 
-    /// Of a group whose first cluster has this number on the volume.
+    /// For a group whose first cluster has this number on the volume.
     pub(crate) fn of_group(clusters: u32, first_cluster: u64) -> Self {
         let clusters = clusters.max(1);
-        let behind = first_cluster % u64::from(clusters);
+        let after = first_cluster % u64::from(clusters);
         // Less than a stripe.
-        let first = ((u64::from(clusters) - behind) % u64::from(clusters)) as u32;
+        let first = ((u64::from(clusters) - after) % u64::from(clusters)) as u32;
         Self { clusters, first }
     }
 
@@ -115,7 +116,7 @@ pub(crate) fn preallocation_size(
     by_size.min(most) as u32
 }
 
-/// Clusters of a window that small files share, in whole stripes.
+/// Clusters of a preallocation that small files share, in whole stripes.
 pub(crate) fn group_preallocation_size(
     cluster_size: u64,
     free_clusters: u64,

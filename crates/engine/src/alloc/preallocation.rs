@@ -2,8 +2,8 @@
 //!
 //! A preallocation is clusters that are busy but not allocated: they count as free, nothing on the
 //! volume refers to them, and when space is short they are given back. A file that grows has a
-//! window of its own, sized by the file; small files of a flex group share one for each thread, so
-//! that they lie together and threads do not mix.
+//! preallocation of its own, sized by the file; small files of a flex group share one for each
+//! thread, so that they lie together and threads do not mix.
 
 use crate::ranks::{GroupPreallocationLock, PreallocationLock};
 use extant_ondisk::{FileBlock, GroupNo, InodeNo};
@@ -13,13 +13,13 @@ use extant_runtime::sync::{Mutex, thread};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Shards of the files' windows.
+/// Shards of the files' preallocations.
 const SHARDS: u32 = 16;
 /// Preallocations that a shard keeps.
 const MOST: usize = 64;
 /// Threads that share nothing.
 const THREADS: usize = 8;
-/// Flex groups for which one thread has a shared window.
+/// Flex groups for which one thread has a shared preallocation.
 const FLEX_GROUPS: usize = 4;
 
 /// Clusters of one group.
@@ -51,7 +51,7 @@ impl ClusterRange {
     }
 }
 
-/// A file's window.
+/// A file's preallocation.
 #[derive(Debug)]
 struct FilePreallocation {
     /// The block of the file that its first cluster is for.
@@ -61,7 +61,7 @@ struct FilePreallocation {
     used: u64,
 }
 
-/// A window that small files share.
+/// A preallocation that small files share.
 #[derive(Debug)]
 struct GroupPreallocation {
     /// The first group of the flex group that its files belong to.
@@ -69,13 +69,13 @@ struct GroupPreallocation {
     piece: ClusterRange,
 }
 
-/// All windows of a volume.
+/// All preallocations of a volume.
 #[derive(Debug, Default)]
 pub(crate) struct Preallocations {
     files: [Mutex<HashMap<u32, FilePreallocation, ByWord>, PreallocationLock>; SHARDS as usize],
-    /// Clusters in the files' windows.
+    /// Clusters in the files' preallocations.
     held: AtomicU64,
-    /// Counts what was cut off windows: how long ago one was in use.
+    /// Counts the uses of preallocations, so that the time of the last use can be compared.
     clock: AtomicU64,
     shared: [Mutex<Vec<GroupPreallocation>, GroupPreallocationLock>; THREADS],
 }
@@ -96,12 +96,12 @@ impl Preallocations {
         &self.shared[thread::number() % THREADS]
     }
 
-    /// Clusters in the windows that files have.
+    /// Clusters in the files' preallocations.
     pub(crate) fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Clusters are in the files' windows no more.
+    /// Counts clusters that left the files' preallocations.
     fn gone(&self, pieces: &[ClusterRange]) {
         let clusters = pieces.iter().map(|piece| u64::from(piece.len())).sum();
         self.held.fetch_sub(clusters, Ordering::Relaxed);
@@ -112,8 +112,8 @@ impl Preallocations {
         self.files.iter().map(|shard| shard.lock().len() as u64).sum()
     }
 
-    /// Clusters for a block of a file from its window, where that goes on there. `per_cluster` are
-    /// the blocks of a cluster.
+    /// Clusters for a block of a file from its preallocation, if that continues there.
+    /// `per_cluster` are the blocks of a cluster.
     pub(crate) fn cut(
         &self,
         inode: InodeNo,
@@ -135,7 +135,7 @@ impl Preallocations {
         Some(front)
     }
 
-    /// Gives a file a window; what is given back for it.
+    /// Gives a file a preallocation; returns the ranges that are given back for it.
     pub(crate) fn put(
         &self,
         inode: InodeNo,
@@ -146,7 +146,7 @@ impl Preallocations {
         let mut back: Vec<ClusterRange> = Vec::new();
         back.extend(shard.remove(&inode.0).map(|preallocation| preallocation.piece));
         if shard.len() >= MOST {
-            // Anyone's: files that are written now get another.
+            // Of any file: files that are written now get another.
             let other = shard.keys().next().copied();
             back.extend(
                 other
@@ -163,7 +163,7 @@ impl Preallocations {
         back
     }
 
-    /// Takes the window of a file away.
+    /// Takes the preallocation of a file away.
     pub(crate) fn take(&self, inode: InodeNo) -> Option<ClusterRange> {
         let mut shard = self.shard(inode).lock();
         if shard.is_empty() {
@@ -175,7 +175,7 @@ impl Preallocations {
         Some(piece)
     }
 
-    /// Clusters from the window that small files of a flex group share.
+    /// Clusters from the preallocation that small files of a flex group share.
     pub(crate) fn cut_shared(&self, flex_group: GroupNo, most: u32) -> Option<ClusterRange> {
         let mut shared = self.own_shared().lock();
         let at = shared.iter().position(|preallocation| preallocation.flex_group == flex_group)?;
@@ -186,7 +186,8 @@ impl Preallocations {
         Some(front)
     }
 
-    /// Gives small files of a flex group a window; what is given back for it.
+    /// Gives small files of a flex group a preallocation; returns the range that is given back for
+    /// it.
     pub(crate) fn put_shared(
         &self,
         flex_group: GroupNo,
@@ -205,8 +206,8 @@ impl Preallocations {
         old.map(|preallocation| preallocation.piece)
     }
 
-    /// Takes half of the files' windows away, those of files that have not grown for the longest
-    /// time.
+    /// Takes half of the files' preallocations away, those of files that have not grown for the
+    /// longest time.
     pub(crate) fn drain_idle(&self) -> Vec<ClusterRange> {
         let used = |shard: &Mutex<HashMap<u32, FilePreallocation, ByWord>, PreallocationLock>| {
             shard.lock().values().map(|preallocation| preallocation.used).collect::<Vec<_>>()
@@ -227,7 +228,7 @@ impl Preallocations {
         back
     }
 
-    /// Takes all windows away; those of files for which `keeps` speaks stay.
+    /// Takes all preallocations away, except those of files for which `keeps` is true.
     pub(crate) fn drain(&self, keeps: impl Fn(InodeNo) -> bool) -> Vec<ClusterRange> {
         let mut back = Vec::new();
         for shard in &self.files {

@@ -1,12 +1,12 @@
-//! The search for free space: which groups are looked at, and in which order.
+//! The search for free space: which groups are tried, and in which order.
 //!
 //! The multi-block allocator takes the goal's place where that is free; else the nearest group,
 //! from the goal's on and first in its flex group, that has a chunk as large as is wanted, by the
 //! [index](super::index); else one with a smaller chunk, of which the run that fits best. The
 //! number of groups that it tries does not depend on the size of the volume: a group that is filed
-//! too high is filed again when it is tried. After a few that disappoint windows of files that have
-//! not grown lately are given back; then less is asked for, of groups that are known to have it.
-//! When nothing is found so all windows are given back and all groups tried.
+//! too high is filed again when it is tried. After a few failures, preallocations of files that
+//! have not grown lately are given back; then less is asked for, of groups that are known to have
+//! it. If nothing is found then, all preallocations are given back and all groups tried.
 //!
 //! The plain allocator tries one group after the other and takes the first that is free.
 
@@ -22,7 +22,7 @@ use extant_reader::read::group as read_group;
 use extant_reader::{Error, MetadataRead};
 use std::ops::Range;
 
-/// How often a trim looks at all buddies: those that were in use lately go the second time.
+/// Number of passes of a trim over all buddies: recently used ones are freed in the second.
 const TRIMS: usize = 2;
 
 /// Where a search begins.
@@ -158,7 +158,7 @@ impl Allocator {
         let top = self.index.top();
         let least = policy::order_for(search.needed, top);
         let most = policy::order_for(search.wanted, top);
-        // All that is wanted, then what is needed; then less, of groups that were looked at before.
+        // All wanted clusters, then the needed ones; then less, of groups that were tried before.
         let wanted = (most > least).then_some(most);
         let try_orders = |orders| self.try_order(source, start, &search, orders);
         for order in wanted.into_iter().chain([least]) {
@@ -327,7 +327,7 @@ impl Allocator {
         Ok(found.map(|clusters| ClusterRange { group: no, clusters }))
     }
 
-    /// The group's buddy, made from its bitmap if necessary. `None` where the descriptor alone says
+    /// The group's buddy, made from its bitmap if necessary. `None` if the descriptor alone shows
     /// that the group has no chunk of an order. A bitmap that is only implied is not read, nor is
     /// anything else of its group.
     fn known<'s, S: MetadataRead>(

@@ -1,4 +1,4 @@
-//! Errors that calls meet: noted in memory, and recorded in the superblock before the next change.
+//! Errors that calls find: recorded in memory, and stored in the superblock before the next change.
 
 use super::Engine;
 use super::operation::Operation;
@@ -7,7 +7,7 @@ use extant_ondisk::FormatError;
 use extant_reader::Error;
 
 impl Engine {
-    /// Notes what a call met, and hands it on.
+    /// Records an error of corruption, and returns the result.
     pub(crate) fn record_corruption<R>(&self, result: Result<R, Error>) -> Result<R, Error> {
         if let Err(Error::Format(FormatError::Corrupt { location, flaw })) = &result {
             let policy = self.options.errors.unwrap_or(self.info.superblock.errors);
@@ -17,7 +17,7 @@ impl Engine {
         result
     }
 
-    /// Records noted errors in the superblock. No handle is open.
+    /// Stores recorded errors in the superblock. No handle is open.
     pub(crate) fn record_errors(&self) -> Result<(), Error> {
         let Some(found) = self.health.take_unrecorded() else { return Ok(()) };
         let mut edit = Operation::start(self, 1)?;

@@ -1,8 +1,8 @@
-//! Errors of the volume that were met while it is open: recorded in its superblock, and answered as
-//! `errors=` says.
+//! Errors that were found on the volume while it is open: recorded in its superblock, and handled
+//! by the policy `errors=`.
 //!
-//! A call that meets corruption returns it with its place, and it is noted here, in memory. The
-//! next operation that changes the volume, or its end, records it in the superblock first: no
+//! A call that finds corruption returns it with its location, and it is recorded here, in memory.
+//! The next operation that changes the volume, or its end, records it in the superblock first: no
 //! handle is open then.
 
 use crate::ranks::HealthLock;
@@ -73,7 +73,7 @@ impl Health {
         self.is_read_only.load(Ordering::Acquire)
     }
 
-    /// The errors that were met since this was asked last; `None` without any.
+    /// The errors since the last call; `None` without any.
     pub(crate) fn take_unrecorded(&self) -> Option<ErrorLog> {
         let has_any = self.has_unrecorded.swap(false, Ordering::AcqRel);
         has_any.then(|| std::mem::take(&mut *self.unrecorded.lock()))

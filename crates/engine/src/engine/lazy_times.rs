@@ -1,5 +1,5 @@
-//! Times that wait in memory (`lazytime`): a change of nothing but an inode's times is stored
-//! later, as mount(8) says.
+//! Times that wait in memory (`lazytime`): a change of only an inode's times is stored later, as in
+//! mount(8).
 //!
 //! The inode in memory has the times at once. They are stored with any other change of the inode,
 //! by an fsync of the file or a sync of the whole volume

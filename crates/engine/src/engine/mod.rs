@@ -68,7 +68,7 @@ pub struct Engine {
     pub(crate) options: VolumeOptions,
     /// The journalling mode of file data.
     pub(crate) data: DataMode,
-    /// The superblock said clean and says so again at the end.
+    /// The superblock was clean and is marked clean again at the end.
     pub(crate) closes_clean: bool,
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) inodes: InodeCache,
@@ -77,7 +77,7 @@ pub struct Engine {
     pub(crate) delalloc: DelayedAllocation,
     /// Times that wait to be stored.
     pub(crate) lazy_times: LazyTimes,
-    /// The volume's, for those who seal blocks later.
+    /// The volume's, for functions that seal blocks later.
     pub(crate) geometry: Arc<Geometry>,
     /// Where each group's inode table begins; 0 until the first lookup.
     pub(crate) tables: Box<[AtomicU64]>,
@@ -106,7 +106,7 @@ pub struct Engine {
 pub(crate) struct Hooks {
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) health: Arc<Health>,
-    /// The device that is told what was freed.
+    /// The device on which freed space is discarded.
     pub(crate) discards: Option<(Arc<dyn Device>, Geometry)>,
 }
 

@@ -23,7 +23,7 @@ const SHARDS: usize = 64;
 const MIN_NAMES: usize = 1 << 10;
 const MAX_NAMES: usize = 1 << 14;
 
-/// A name in a state of a directory, and the directory that it stands for.
+/// A name in a state of a directory, and its directory.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     edition: u64,

@@ -5,7 +5,8 @@ use super::inodes::record_undone;
 use super::undo::{Entry, Mark, UndoLog};
 use crate::alloc::{Budget, InodeRequest};
 use crate::edit::{
-    self, AllocationRequest, Edit, EditInodes, Limits, Purpose, Run, Undo, Usage, offer, set_dtime,
+    self, AllocationRequest, BlockRange, Edit, EditInodes, Limits, Purpose, Undo, Usage, offer,
+    set_dtime,
 };
 use crate::engine::Engine;
 use crate::options::DataMode;
@@ -21,7 +22,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// Credits asked for at a time when an operation turns out to need more than it said.
+/// Credits asked for at a time when an operation turns out to need more than it asked for.
 const MORE_CREDITS: u32 = 16;
 
 /// All of a block is one part.
@@ -30,22 +31,22 @@ const WHOLE: u64 = 1;
 /// One operation: what it changes is committed together. The locks of the inodes that it changes
 /// are held before it starts, and until it is gone.
 ///
-/// An operation that ends well says so ([`Self::finish`]). One that is dropped before is taken back
-/// ([`super::undo`]); where that fails too the journal stops, so that nothing of the transaction is
-/// committed.
+/// An operation that ends well calls [`Self::finish`]. An operation that is dropped before that is
+/// undone ([`super::undo`]); if that fails too the journal stops, so that nothing of the
+/// transaction is committed.
 pub(crate) struct Operation<'e> {
     engine: &'e Engine,
     /// `None` after a restart that failed.
     handle: Option<Handle<'e>>,
     now: Timestamp,
     is_privileged: bool,
-    /// Clusters that were promised to the operation: it takes these before others.
+    /// Clusters that were reserved for the operation: it takes these before others.
     reserved: u64,
     /// The quota files' lock is held.
     is_charging: bool,
     /// The log of changes to undo unless the operation ends well; `None` before the first change.
     log: Option<Box<UndoLog>>,
-    /// Changes are not logged: they are noted, or taken back.
+    /// Changes are not logged: they are recorded, or undone.
     is_unlogged: bool,
     /// Changes are taken back: they need no credits.
     is_undoing: bool,
@@ -113,7 +114,7 @@ impl<'e> Operation<'e> {
         self.log = Some(log);
     }
 
-    fn forget_run(&self, run: Run) {
+    fn forget_run(&self, run: BlockRange) {
         let Some(handle) = &self.handle else { return };
         for block in run.start.0..run.start.0 + run.count {
             // It fails only where the journal has stopped.
@@ -123,8 +124,8 @@ impl<'e> Operation<'e> {
         }
     }
 
-    /// Runs a part of the operation that changes the file; where it fails, it has changed nothing,
-    /// and the operation may go on.
+    /// Runs a part of the operation that changes the file; if it fails, it has changed nothing, and
+    /// the operation may continue.
     pub(crate) fn attempt<R>(
         &mut self,
         file: &mut LoadedInode,
@@ -311,13 +312,13 @@ impl<'e> Operation<'e> {
         let from = Owners::of(&file.inode);
         self.with_quotas(|edit, reserved| {
             let limits = edit.limits(Limits::Enforced);
-            let moved = quota::transfer_beside(edit, reserved, file, to, limits)?;
+            let moved = quota::transfer_with_reserved(edit, reserved, file, to, limits)?;
             Ok([(to, moved), (from, moved.reversed())])
         })
     }
 
     /// Runs a change of the quota files under their lock, where the volume has any: all of it or
-    /// nothing. It says who was charged for what.
+    /// nothing. Errors name the owners and the amount.
     fn with_quotas<const N: usize>(
         &mut self,
         change: impl FnOnce(&mut Self, &ReservedQuota) -> Result<[(Owners, Usage); N], Error>,
@@ -562,11 +563,11 @@ impl Edit for Operation<'_> {
         Ok(result)
     }
 
-    fn allocate(&mut self, request: AllocationRequest) -> Result<Run, Error> {
+    fn allocate(&mut self, request: AllocationRequest) -> Result<BlockRange, Error> {
         self.engine.faults.meet(Step::Space)?;
         let allocator = &self.engine.allocator;
         if self.reserved == 0 {
-            // A quota file must count whatever is done, as a map must have room for it.
+            // A quota file must count every change, as a map must have room for it.
             let is_kept = request.purpose == Purpose::Map || self.is_charging;
             let budget = match is_kept {
                 true => Budget::All,
@@ -581,7 +582,7 @@ impl Edit for Operation<'_> {
         Ok(run)
     }
 
-    fn free_all(&mut self, runs: &[(Run, Purpose)]) -> Result<(), Error> {
+    fn free_all(&mut self, runs: &[(BlockRange, Purpose)]) -> Result<(), Error> {
         let tid = self.tid()?;
         self.engine.allocator.free(self, tid, runs.iter().map(|(run, _)| *run))?;
         // Data that went through the journal are revoked as metadata are.
@@ -643,7 +644,7 @@ impl Edit for Operation<'_> {
     fn charge(&mut self, file: &LoadedInode, usage: Usage, limits: Limits) -> Result<(), Error> {
         self.with_quotas(|edit, reserved| {
             let limits = edit.limits(limits);
-            let charged = quota::charge_beside(edit, reserved, file, usage, limits)?;
+            let charged = quota::charge_with_reserved(edit, reserved, file, usage, limits)?;
             Ok([(Owners::of(&file.inode), charged)])
         })
     }

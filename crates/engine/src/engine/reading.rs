@@ -114,7 +114,7 @@ impl Engine {
         data::read(self, file, offset, buffer)
     }
 
-    /// A file and the runs of its blocks up to `end`, as they are at one moment.
+    /// A file and the runs of its blocks up to `end`, in one consistent state.
     fn runs(
         &self,
         file: InodeNo,

@@ -226,8 +226,8 @@ fn data_on_their_way_are_kept_in_random_schedules() {
 }
 
 /// One thread writes the delayed data of several files together while others take two of these
-/// files at once, in either order of their names, and replace one by another: everybody gets what
-/// he waits for.
+/// files at once, in either order of their names, and replace one by another: every thread gets its
+/// locks.
 fn threads_rename_files_on_their_way(base: &[u8]) {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(base));
     let volume = Arc::new(opened(&device));

@@ -10,10 +10,10 @@ use extant_reader::Error;
 /// A way to gain space where a call has found none, before it is tried again.
 #[derive(Clone, Copy, Debug)]
 enum ReclaimStep {
-    /// A commit, where it would free something.
+    /// Commits if that frees something.
     Commit,
-    /// All delayed data are written, where clusters are reserved for some; and what that has freed
-    /// is committed.
+    /// Writes all delayed data if clusters are reserved for some, and commits the space that this
+    /// frees.
     WriteBack,
 }
 
@@ -24,7 +24,7 @@ pub(crate) enum ReclaimSteps {
     Whole,
     /// The steps that need no lock of a file: such a lock may be held, but no handle.
     LockHeld,
-    /// Those that are left when [`Self::LockHeld`] was not enough. No lock and no handle is held.
+    /// The steps that are left if [`Self::LockHeld`] was not enough. No lock and no handle is held.
     LockReleased,
 }
 
@@ -40,7 +40,7 @@ impl ReclaimSteps {
 
 impl Engine {
     /// Runs an operation as soon as the volume is not frozen, and again where it finds no space and
-    /// some can be gained. It has let locks and handle go when it returns.
+    /// some can be gained. It has released locks and handle when it returns.
     pub(crate) fn with_space<R>(
         &self,
         operation: impl FnMut() -> Result<R, Error>,
@@ -50,7 +50,7 @@ impl Engine {
     }
 
     /// Tries, and tries again after each step that may have gained space, until there is some. An
-    /// attempt that has done a part goes on from there the next time.
+    /// attempt that has done a part continues from there the next time.
     pub(crate) fn retry_for_space<R>(
         &self,
         steps_to_try: ReclaimSteps,

@@ -66,7 +66,7 @@ impl Engine {
         self.write_times_of(self.lazy_times.all())
     }
 
-    /// Goes on after an error; returns the first one.
+    /// Continues after an error; returns the first one.
     fn write_times_of(&self, files: Vec<(Duration, Arc<CachedInode>)>) -> Result<(), Error> {
         let mut outcome = Ok(());
         for (due, shared) in files {

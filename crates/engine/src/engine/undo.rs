@@ -15,7 +15,7 @@ use std::cell::Cell;
 /// Entries that are looked through for a copy that was made before. A second copy does no harm: the
 /// older one is put back last.
 const LOOKS: usize = 32;
-/// Entries of an operation that goes on in steps.
+/// Entries of an operation that continues in steps.
 const LONG: usize = 4096;
 /// Bytes of copies that are kept for the next operation of the thread.
 const KEPT: usize = 1 << 20;
@@ -206,7 +206,7 @@ impl UndoLog {
         self.scope = mark.scope;
     }
 
-    /// Forgets what was noted since the mark.
+    /// Forgets the entries since the mark.
     pub(super) fn cut(&mut self, mark: Mark) {
         self.entries.truncate(mark.entries);
         self.copies.truncate(mark.copies);

@@ -10,7 +10,7 @@ use extant_runtime::sync::{Condvar, Mutex};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Set while writes are held back; the writes that are on their way are counted above it.
+/// Set while writes are held back; the writes in progress are counted above it.
 const CLOSED: u64 = 1;
 const ONE_WRITE: u64 = 2;
 
@@ -93,12 +93,12 @@ impl CountedDevice {
         self.gate.close();
     }
 
-    /// Writes go on.
+    /// Allows writes again.
     pub(crate) fn let_writes_pass(&self) {
         self.gate.open();
     }
 
-    /// Whole KiB that were written since this was asked last.
+    /// Whole KiB that were written since the last call.
     pub(crate) fn take_kib(&self) -> u64 {
         let bytes = self.written.load(Ordering::Relaxed) / 1024 * 1024;
         self.written.fetch_sub(bytes, Ordering::Relaxed);

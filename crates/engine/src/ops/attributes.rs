@@ -16,7 +16,7 @@ use extant_reader::read::inode::LoadedInode;
 const EXTRA_SIZE_OF_TIMES: u16 = 16;
 
 /// No user and no group has this number: system calls take it for one that is not given.
-const NOBODY: u32 = u32::MAX;
+const INVALID_ID: u32 = u32::MAX;
 
 /// The attributes to set; the others stay.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -35,7 +35,7 @@ pub struct SetAttributes {
     /// Last change of the inode; else now.
     pub ctime: Option<Timestamp>,
     /// The times are those of reads and writes that were allowed before: that the file is
-    /// append-only does not bar them. They are stored at once all the same ([`TimesOfUse`]).
+    /// append-only does not bar them. They are stored at once in any case ([`TimesOfUse`]).
     pub times_of_use: bool,
     /// The change of owner is bound by quota limits, except for root.
     pub limits_bind: bool,
@@ -73,7 +73,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::NotPermitted`] for immutable files, [`Error::FreeInode`], [`Error::ReadOnly`],
-    /// something broken on the way, or the journal or device failed.
+    /// corruption, or the journal or device failed.
     pub fn set_times_of_use(
         &self,
         file: InodeNo,
@@ -98,16 +98,15 @@ impl Engine {
         })
     }
 
-    /// Sets attributes of a file, and gives it as it is then. Whether setuid and setgid go with a
-    /// new owner is the caller's to say.
+    /// Sets attributes of a file, and gives it as it is then. The caller decides whether setuid and
+    /// setgid go with a new owner.
     ///
     /// # Errors
     /// [`Error::Invalid`] for the owner 4294967295; [`Error::NotPermitted`] for immutable files,
-    /// and for append-only ones but for times of use; [`Error::QuotaExceeded`] where limits bind;
-    /// [`Error::FreeInode`], [`Error::ReadOnly`], something broken on the way, or the journal or
-    /// device failed.
+    /// and for append-only ones except for times of use; [`Error::QuotaExceeded`] if limits bind;
+    /// [`Error::FreeInode`], [`Error::ReadOnly`], corruption, or the journal or device failed.
     pub fn set_attributes(&self, file: InodeNo, set: &SetAttributes) -> Result<LoadedInode, Error> {
-        if [set.uid, set.gid].contains(&Some(NOBODY)) {
+        if [set.uid, set.gid].contains(&Some(INVALID_ID)) {
             return Err(Error::Invalid("invalid ID 4294967295"));
         }
         self.with_space(|| {
@@ -123,7 +122,7 @@ impl Engine {
             let changes_owners = set.uid.is_some_and(|uid| uid != inode.uid)
                 || set.gid.is_some_and(|gid| gid != inode.gid);
             if changes_owners && self.has_quotas() {
-                // Space is promised to owners.
+                // Quota is reserved for owners.
                 self.write_back(&file, &mut inode);
             }
             if (set.uid.is_some() || set.gid.is_some()) && !inode.is_dir() {

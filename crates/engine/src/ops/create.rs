@@ -10,7 +10,7 @@ use crate::engine::operation::Operation;
 use crate::write::acl::Inherited;
 use crate::write::dir::Vacancy;
 use crate::write::inline::{self, set_empty_map};
-use crate::write::mapping::State;
+use crate::write::mapping::ExtentState;
 use crate::write::{dir, mapping, orphans};
 use extant_device::Device;
 use extant_ondisk::inode::{DeviceNumber, FileType, I_BLOCK_SIZE, InodeFlags, PERMISSION_MASK};
@@ -52,10 +52,10 @@ impl Engine {
     /// umask.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NotFound`] where the directory was removed,
+    /// [`Error::Exists`], [`Error::NotFound`] if the directory was removed,
     /// [`Error::NotADirectory`], [`Error::NameTooLong`], [`Error::Invalid`], [`Error::NoSpace`],
     /// [`Error::NoInodes`], [`Error::NotPermitted`], [`Error::Encrypted`], [`Error::ReadOnly`],
-    /// something broken on the way, or the journal or device failed.
+    /// corruption, or the journal or device failed.
     pub fn create(
         &self,
         dir: InodeNo,
@@ -178,7 +178,7 @@ impl Engine {
         })
     }
 
-    /// Makes what stands for a name that was moved away (RENAME_WHITEOUT): a character device of
+    /// Makes the whiteout for a name that was moved away (RENAME_WHITEOUT): a character device of
     /// the number 0:0 without permissions, one link and no name yet.
     pub(super) fn make_whiteout(
         &self,
@@ -297,7 +297,7 @@ impl Engine {
         set_empty_map(&self.info, link);
         let (inode, purpose) = (link.number, Purpose::Data);
         let request = AllocationRequest { inode, purpose, goal: None, count: 1, part: None };
-        let run = mapping::allocate(edit, link, FileBlock(0), request, State::Written)?;
+        let run = mapping::allocate(edit, link, FileBlock(0), request, ExtentState::Written)?;
         link.inode.size = target.len() as u64;
         let mut block = target.to_vec();
         block.resize(geometry.block_len(), 0);

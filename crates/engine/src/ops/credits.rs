@@ -73,7 +73,7 @@ pub(crate) const REVOKED_OF_STEP: u64 = 2048;
 /// Blocks of revoke records that this takes, of the smallest blocks.
 const REVOKES: u32 = 18;
 
-/// One step of a removal: the groups that are freed from, and the nodes on the way.
+/// One step of a removal: the groups that are freed from, and the nodes on the path.
 pub(crate) fn remove_step(file: &LoadedInode) -> u32 {
     // At most eight.
     let groups = GROUPS_OF_STEP as u32;

@@ -13,8 +13,8 @@ use extant_reader::read::mapping::has_blocks;
 use extant_reader::{Error, VolumeRead};
 
 impl Engine {
-    /// Takes hold of an inode: it stays, even without links, until it is released as often. Pins
-    /// for a mount's lookups and open files.
+    /// Pins an inode: it stays, even without links, until it is released as often. Pins for a
+    /// mount's lookups and open files.
     ///
     /// # Errors
     /// [`Error::FreeInode`], a broken inode, or the device failed.
@@ -64,8 +64,7 @@ impl Engine {
         self.record_corruption(self.delete(edit, locked, ()))
     }
 
-    /// How many files without links are kept for who holds them: their space comes free when they
-    /// are released.
+    /// Number of files without links that are pinned: their space is freed when they are released.
     pub fn open_unlinked_count(&self) -> usize {
         self.orphans.lock().all().len()
     }
@@ -118,7 +117,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether an orphan's inode is in use, as its group says: a free one is not freed again.
+    /// Whether an orphan's inode is in use according to its group: a free one is not freed again.
     fn check_in_use(&self, number: InodeNo) -> Result<(), Error> {
         let place = self.geometry().inode_place(number);
         let (group, index) = place.ok_or(Error::NoSuchInode(number))?;
@@ -130,13 +129,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Releases whatever is held.
+    /// Releases all pinned inodes.
     pub(crate) fn unpin_all(&self) -> Result<(), Error> {
         for inode in self.inodes.pinned() {
             self.release(inode, u64::MAX)?;
         }
-        // Those whose deletion or truncation has failed half way. The next open of the volume tries
-        // again.
+        // Inodes whose deletion or truncation has failed half way. The next open of the volume
+        // tries again.
         let left = self.orphans.lock().all();
         for number in left {
             if let Err(error) = self.record_corruption(self.finish_orphan(number)) {

@@ -55,7 +55,7 @@ impl Engine {
         let changes_map = (new ^ flags).contains(InodeFlags::EXTENTS);
         let changes_journalling = (new ^ inode.flags).contains(InodeFlags::JOURNAL_DATA);
         if changes_map || changes_journalling {
-            // Delayed data are promised blocks for the map as it is, and go past the journal.
+            // Delayed data have blocks reserved for the map as it is, and bypass the journal.
             self.write_back(&shared, &mut inode);
             shared.set_unsynced();
         }
@@ -99,8 +99,8 @@ impl Engine {
         Ok(file.flags)
     }
 
-    /// Lets the data of a file go past the journal from now on: what the journal has of them goes
-    /// home, and is forgotten, so that neither recovery nor a frame brings it back.
+    /// Makes the data of a file bypass the journal from now on: the journal's copies are
+    /// checkpointed and forgotten, so that neither recovery nor a frame writes them again.
     fn stop_journalling(&self, file: &LoadedInode) -> Result<(), Error> {
         self.journal.checkpoint()?;
         if self.data == DataMode::Journal || file.is_inline() || !has_blocks(self, file) {

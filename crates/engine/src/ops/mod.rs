@@ -1,7 +1,7 @@
-//! The changing calls of a live volume, one file for each family.
+//! The changing calls of a volume, one file for each family.
 //!
 //! A call locks the inodes that it changes, starts an operation with credits for the worst case,
-//! changes, and lets go in the opposite order. Permissions are not checked here: the caller has
+//! changes, and unlocks in the opposite order. Permissions are not checked here: the caller has
 //! checked them.
 
 mod attributes;

@@ -70,8 +70,8 @@ pub(super) fn check_links_change(file: &LoadedInode) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a name of the file may be taken away or given to another. A damaged volume has names
-/// that its files' link counts do not know of.
+/// Whether a name of the file may be taken away or given to another. On a damaged volume, files may
+/// have more names than links.
 pub(super) fn check_loses_name(file: &LoadedInode) -> Result<(), Error> {
     check_links_change(file)?;
     if file.links == 0 {
@@ -92,7 +92,7 @@ pub(super) fn check_project(dir: &LoadedInode, file: &LoadedInode) -> Result<(),
     Ok(())
 }
 
-/// The type as a record of a directory says it.
+/// The type in the form of a directory record.
 pub(super) fn entry_type(file_type: FileType) -> EntryType {
     match file_type {
         FileType::Regular => EntryType::Regular,
@@ -193,7 +193,7 @@ impl Engine {
         dir.as_dir()?;
         check_own_name(name)?;
         let located = locate(self, dir, name, BrokenIndex::Report)?;
-        // As the kernel: a name that is not there is missing, whatever the directory's flags.
+        // As in the kernel: a name that does not exist is missing, with any flags of the directory.
         check_gives_names(dir)?;
         check_is_no_locked_dir(located.found.inode, &[dir.number])?;
         Ok(located)

@@ -31,12 +31,12 @@ const INHERITED: InodeFlags = InodeFlags::SECURE_DELETION
     .union(InodeFlags::PROJECT_INHERIT)
     .union(InodeFlags::CASEFOLD)
     .union(InodeFlags::DAX);
-/// Those that only directories get.
+/// Flags that only directories inherit.
 const OF_DIRECTORIES: InodeFlags = InodeFlags::DIRSYNC
     .union(InodeFlags::PROJECT_INHERIT)
     .union(InodeFlags::CASEFOLD)
     .union(InodeFlags::TOPDIR);
-/// Those that files without data or names get.
+/// Flags that files without data or names inherit.
 const OF_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
 
 /// The flags that a new file in `dir` gets.

@@ -81,8 +81,8 @@ impl Engine {
         }
     }
 
-    /// Of a directory with an index: the rest of the leaf that the cookie lies in, with those that
-    /// go on with its last hash.
+    /// For a directory with an index: the rest of the leaf that the cookie lies in, with the leaves
+    /// that continue its last hash.
     fn indexed_after(&self, dir: &LoadedInode, after: u64) -> Result<VecDeque<DirEntry>, Error> {
         let hasher = htree::hasher(self, dir)?;
         let (format, records) = (htree::format(self, dir), dir_block::format(self, dir));
@@ -119,7 +119,7 @@ impl Engine {
         Ok(in_order(found, after))
     }
 
-    /// Of a directory of one block, or in its inode, that will have an index when it grows.
+    /// For a directory of one block, or in its inode, that will have an index when it grows.
     fn small_after(
         &self,
         dir: &LoadedInode,
@@ -139,7 +139,7 @@ impl Engine {
         Ok(in_order(found, after))
     }
 
-    /// Of a directory without an index: the rest of the block that the cookie lies in. Records are
+    /// For a directory without an index: the rest of the block that the cookie lies in. Records are
     /// split and joined, but the place where one begins stays.
     fn linear_after(&self, dir: &LoadedInode, after: u64) -> Result<VecDeque<DirEntry>, Error> {
         let records = dir_block::format(self, dir);
@@ -165,7 +165,7 @@ impl Engine {
         Ok(found)
     }
 
-    /// The place of a name by its hash. The lower half tells names of one hash apart; it never
+    /// The place of a name by its hash. The lower half distinguishes names of one hash; it never
     /// changes.
     fn cookie(&self, hasher: &DirHasher, dir: &LoadedInode, name: &[u8]) -> u64 {
         let hash = match self.info().casefold.filter(|_| dir.is_casefolded()) {

@@ -33,8 +33,8 @@ bitflags::bitflags! {
         const NOREPLACE = 0x1;
         /// The two files exchange their names.
         const EXCHANGE = 0x2;
-        /// A character device of the number 0:0 takes the old name: overlayfs knows by it that the
-        /// name is gone.
+        /// A character device of the number 0:0 takes the old name: for overlayfs it marks a
+        /// removed name.
         const WHITEOUT = 0x4;
     }
 }
@@ -78,7 +78,7 @@ impl Renamed {
 }
 
 impl Renamed {
-    /// Whether the file is what its name says it is.
+    /// Whether the file has the type that its record states.
     fn check(&self, inode: &LoadedInode) -> Result<(), Error> {
         if inode.is_dir() != self.is_dir {
             let flaw = Flaw::Rule("file type in directory entry is wrong");
@@ -104,7 +104,7 @@ enum Renames {
     Directory,
 }
 
-/// Which of two directories is above the other, and what lies below it on the way.
+/// Which of two directories is above the other, and what lies below it on the path.
 enum DirectoryRelation {
     /// The old name's, with the directory in it that leads to the new name's.
     FromAbove(InodeNo),
@@ -119,7 +119,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Exists`] as the flags say, [`Error::NotADirectory`] and
-    /// [`Error::IsADirectory`] where a directory and another file would take each other's place,
+    /// [`Error::IsADirectory`] if a directory would replace another file or the reverse,
     /// [`Error::NotEmpty`], [`Error::Invalid`] for a directory that would go below itself,
     /// [`Error::TooManyLinks`], [`Error::CrossesBoundary`], and as [`Self::create`].
     pub fn rename(
@@ -133,7 +133,7 @@ impl Engine {
         self.rename_by((dir, name), (to_dir, to_name), flags, &Credentials::ROOT)
     }
 
-    /// As [`Self::rename`]; `by` owns what stands for the old name.
+    /// As [`Self::rename`]; `by` owns a whiteout at the old name.
     ///
     /// # Errors
     /// As [`Self::rename`].

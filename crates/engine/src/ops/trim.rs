@@ -9,10 +9,10 @@ use std::ops::Range;
 const BYTES_AT_ONCE: u64 = 64 << 20;
 
 impl Engine {
-    /// Tells the device what is free in a range of the volume's bytes, as the ioctl FITRIM does: a
-    /// sparse image takes no space for it any more. Free runs of fewer than `least` bytes are left
-    /// as they are. Freed space is committed first, so that it is free. Number of bytes that were
-    /// discarded.
+    /// Discards the free space in a range of the volume's bytes on the device, as the ioctl FITRIM
+    /// does: a sparse image uses no space for it any more. Free runs of fewer than `least` bytes
+    /// are left as they are. Freed space is committed first, so that it is free. Number of bytes
+    /// that were discarded.
     ///
     /// # Errors
     /// An error has made the volume read-only, a bitmap is broken, or the journal or device failed.
@@ -34,7 +34,8 @@ impl Engine {
                 let claimed = self.allocator.claim_in(self, group, clusters.clone(), least, most);
                 let claim = match claimed {
                     Ok(Some(claim)) => claim,
-                    // Fallback: what is free is reserved for others, who will write there.
+                    // Fallback: all free space is reserved for delayed data, which will be written
+                    // there.
                     Ok(None) | Err(Error::NoSpace) => break,
                     Err(error) => return Err(error),
                 };

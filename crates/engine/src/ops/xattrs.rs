@@ -125,7 +125,7 @@ impl Engine {
     }
 
     /// Gives a file an access control list, or takes it away. Its permissions follow an access
-    /// list; one that says no more than them is not stored.
+    /// list; a list that equals the mode is not stored.
     ///
     /// # Errors
     /// [`Error::NotADirectory`] for a default list of another file, [`Error::WrongFileType`] for a
@@ -191,7 +191,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes something of a file that ctime tells of. A change that fails has changed nothing.
+    /// Changes something of a file that updates its ctime. A change that fails has changed nothing.
     fn change_attributes(
         &self,
         file: InodeNo,
@@ -204,7 +204,7 @@ impl Engine {
             let mut inode = shared.write(self, LockClass::File)?;
             check_changeable(&inode)?;
             if self.has_quotas() {
-                // The owners may change, to whom space is promised.
+                // The owners may change, for whom quota is reserved.
                 self.write_back(&shared, &mut inode);
             }
             shared.set_has_no_capabilities(false);

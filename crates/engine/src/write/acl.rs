@@ -9,12 +9,12 @@ use extant_reader::Error;
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::xattr::{AclKind, acl};
 
-/// The mode's bits that an access list stands for.
+/// The mode's bits that correspond to an access list.
 const LISTED: u16 = 0o777;
 
-/// Gives a file a list, or takes it away. The mode follows an access list, and one that says no
-/// more than a mode is not stored; taken away, it leaves the mode as it is. The caller writes the
-/// inode afterwards.
+/// Gives a file a list, or takes it away. The mode follows an access list, and a list that equals
+/// the mode is not stored; removal of a list leaves the mode as it is. The caller writes the inode
+/// afterwards.
 ///
 /// # Errors
 /// [`Error::NotADirectory`] for a default list of another file, [`Error::WrongFileType`] for a

@@ -37,7 +37,8 @@ pub fn plan<S: MetadataRead>(source: &S, file: &LoadedInode) -> Result<Option<Pl
     let geometry = source.geometry();
     let is_extent_mapped = file.is_extent_mapped();
     let is_known = match is_extent_mapped {
-        // Pointers know no clusters, and what lies in nodes of the tree is more than a few runs.
+        // Pointers do not support clusters, and blocks in nodes of the tree are more than a few
+        // runs.
         true => geometry.blocks_per_cluster == 1 && depth(file) == 0,
         false => geometry.has_incompat(IncompatFeatures::EXTENTS),
     };

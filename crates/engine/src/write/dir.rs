@@ -234,7 +234,7 @@ fn check_is_there(is_there: bool, place: Location) -> Result<(), Error> {
     Err(Flaw::Rule("the block of a directory was changed as another").at(place).into())
 }
 
-/// Points a name to another file, and says what it stood for.
+/// Points a name to another file, and returns its former target.
 ///
 /// # Errors
 /// As [`remove`].
@@ -281,7 +281,7 @@ fn record_of<E: Edit>(
     let located = locate(edit, dir, name, BrokenIndex::Report)?;
     match located.place {
         Some((at, byte)) => Ok((located, at, byte)),
-        // Of an inline directory, whose `.` has no record.
+        // For an inline directory, whose `.` has no record.
         None => Err(Error::NotFound),
     }
 }

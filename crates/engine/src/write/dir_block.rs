@@ -81,7 +81,7 @@ pub(super) fn append<E: Edit>(
         count: 1,
         part: None,
     };
-    let place = mapping::allocate(edit, dir, at, request, mapping::State::Written)?;
+    let place = mapping::allocate(edit, dir, at, request, mapping::ExtentState::Written)?;
     dir.inode.size = size;
     Ok(place.start)
 }

@@ -1,7 +1,7 @@
 //! Extent trees: runs put in, cut, marked and taken out, nodes split, dropped and pulled up.
 
 use super::removed::Removed;
-use crate::edit::{AllocationRequest, Edit, Purpose, Run};
+use crate::edit::{AllocationRequest, BlockRange, Edit, Purpose};
 use extant_ondisk::extent::{
     Extent, ExtentIndex, MAX_DEPTH, NodeEntries, NodeLimits, NodeOwner, OwnedNode, ROOT_SIZE,
     capacity,
@@ -11,7 +11,7 @@ use extant_reader::read::inode::LoadedInode;
 use extant_reader::{BlockKind, Error, MetadataRead};
 use std::ops::Range;
 
-/// A node on the way from the root to a leaf.
+/// A node on the path from the root to a leaf.
 #[derive(Debug)]
 pub(super) struct Step {
     /// Where it lies; `None` for the root.
@@ -156,9 +156,9 @@ pub(super) fn remove_step<E: Edit>(
     let mut kept = Vec::with_capacity(old.len() + 1);
     let mut removed = Removed::default();
     for (index, extent) in old.iter().enumerate() {
-        let (before, inside, behind) = cut(*extent, &range);
+        let (before, inside, after) = cut(*extent, &range);
         if let Some(part) = inside {
-            let run = Run { start: part.start, count: u64::from(part.len) };
+            let run = BlockRange { start: part.start, count: u64::from(part.len) };
             if !removed.groups.admit(edit.geometry(), run, most) {
                 next = Some(part.block);
                 kept.extend_from_slice(&old[index..]);
@@ -167,7 +167,7 @@ pub(super) fn remove_step<E: Edit>(
             removed.runs.push((part.block, run));
         }
         kept.extend(before);
-        kept.extend(behind);
+        kept.extend(after);
     }
     removed.next = next;
     if !removed.runs.is_empty() {
@@ -190,7 +190,7 @@ pub(super) fn set_state_step<E: Edit>(
     let mut new: Vec<Extent> = Vec::with_capacity(old.len() + 2);
     let longest = Extent::max_len(is_unwritten);
     for extent in &old {
-        let (before, inside, behind) = cut(*extent, &range);
+        let (before, inside, after) = cut(*extent, &range);
         let marked = inside.map(|part| Extent { is_unwritten, ..part });
         // A written run may be one block longer than an unwritten one can be.
         let (marked, rest) = match marked {
@@ -201,7 +201,7 @@ pub(super) fn set_state_step<E: Edit>(
             }
             other => (other, None),
         };
-        for part in [before, marked, rest, behind].into_iter().flatten() {
+        for part in [before, marked, rest, after].into_iter().flatten() {
             match new.last_mut() {
                 Some(last) if last.is_continued_by(&part) => last.len += part.len,
                 _ => new.push(part),
@@ -214,7 +214,7 @@ pub(super) fn set_state_step<E: Edit>(
     Ok((store(edit, file, path, new)?, next))
 }
 
-/// Writes a leaf's new runs, not none, and whatever changes above it. The blocks that the tree grew
+/// Writes a leaf's new runs, at least one, and all changes above it. The blocks that the tree grew
 /// by, which are taken before anything is changed.
 pub(super) fn store<E: Edit>(
     edit: &mut E,
@@ -327,8 +327,8 @@ fn node_blocks<E: Edit>(edit: &E) -> u64 {
     u64::from(edit.geometry().blocks_per_cluster)
 }
 
-fn node_run<E: Edit>(edit: &E, block: BlockNo) -> Run {
-    Run { start: block, count: node_blocks(edit) }
+fn node_run<E: Edit>(edit: &E, block: BlockNo) -> BlockRange {
+    BlockRange { start: block, count: node_blocks(edit) }
 }
 
 /// Entries that fit, and the rest: all that fit stay where entries are added at the end, else each
@@ -398,7 +398,7 @@ fn write_node<E: Edit>(
 ) -> Result<(), Error> {
     let key = first_key(&node.entries).0;
     let limits = NodeLimits { depth: Some(depth_of(&node.entries)), blocks: key..MAX_FILE_BLOCKS };
-    // Written whole, so what was there is not looked at.
+    // Written whole, so the old contents are not read.
     edit.create(block, kind(file, &limits), |bytes| node.encode_into(bytes))
 }
 

@@ -2,7 +2,7 @@
 
 use super::removed::Removed;
 use super::space;
-use crate::edit::{AllocationRequest, Edit, Purpose, Run};
+use crate::edit::{AllocationRequest, BlockRange, Edit, Purpose};
 use extant_ondisk::indirect::{self, DIRECT_BLOCKS, IndirectMap, MAX_LEVELS, SLOTS};
 use extant_ondisk::{BlockNo, FileBlock, Flaw, Location};
 use extant_reader::read::inode::LoadedInode;
@@ -34,7 +34,7 @@ pub(super) fn insert<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
     at: FileBlock,
-    run: Run,
+    run: BlockRange,
 ) -> Result<u64, Error> {
     if u32::try_from(run.start.0 + run.count).is_err() {
         return Err(Error::NotSupported("blocks past 2^32 in a file without extents"));
@@ -59,7 +59,7 @@ pub(super) fn insert<E: Edit>(
     Ok(made)
 }
 
-/// Sets one pointer, and makes and counts the blocks on the way to it.
+/// Sets one pointer, and makes and counts the blocks on the path to it.
 fn set<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -118,7 +118,7 @@ fn make<E: Edit>(edit: &mut E, file: &LoadedInode, goal: BlockNo) -> Result<Bloc
     };
     let block = edit.allocate(request)?.start;
     if u32::try_from(block.0).is_err() {
-        edit.free(Run { start: block, count: 1 }, Purpose::Map)?;
+        edit.free(BlockRange { start: block, count: 1 }, Purpose::Map)?;
         return Err(Error::NotSupported("blocks past 2^32 in a file without extents"));
     }
     edit.create(block, kind(file), |_| ())?;
@@ -126,8 +126,8 @@ fn make<E: Edit>(edit: &mut E, file: &LoadedInode, goal: BlockNo) -> Result<Bloc
 }
 
 /// Takes the blocks of a range out of one subtree, those in `most` groups: the direct blocks, or
-/// what a few blocks of pointers map. Each of these is read once. Those that are left empty go too:
-/// the caller frees them with the rest.
+/// what a few blocks of pointers map. Each of these is read once. Blocks of pointers that are left
+/// empty are removed too: the caller frees them with the rest.
 pub(super) fn remove_step<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
@@ -243,7 +243,7 @@ fn cut_subtree<E: Edit>(
         }
     }
     if pointers.iter().all(|pointer| pointer.0 == 0) {
-        let run = Run { start: subtree.block, count: 1 };
+        let run = BlockRange { start: subtree.block, count: 1 };
         removed.groups.admit(edit.geometry(), run, usize::MAX);
         removed.map_runs.push(run);
         removed.map_freed += 1;
@@ -269,7 +269,7 @@ fn push<E: Edit>(
     if block.0 == 0 {
         return true;
     }
-    let run = Run { start: block, count: 1 };
+    let run = BlockRange { start: block, count: 1 };
     if !removed.groups.admit(edit.geometry(), run, most) {
         return false;
     }

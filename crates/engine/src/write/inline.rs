@@ -165,7 +165,7 @@ pub fn start_dir<S: MetadataRead>(
     Ok(true)
 }
 
-/// Says which directory holds this one.
+/// Sets the parent of an inline directory.
 pub(super) fn set_parent(dir: &mut LoadedInode, parent: InodeNo) {
     dir.inode.i_block[..PARENT_LEN].copy_from_slice(&parent.0.to_le_bytes());
 }

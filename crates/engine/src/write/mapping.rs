@@ -2,7 +2,7 @@
 //! indirect maps.
 
 use super::{extents, indirect, space};
-use crate::edit::{AllocationRequest, Edit, FilePart, Purpose, Run, default_goal};
+use crate::edit::{AllocationRequest, BlockRange, Edit, FilePart, Purpose, default_goal};
 use extant_ondisk::extent::Extent;
 use extant_ondisk::indirect::IndirectMap;
 use extant_ondisk::inode::InodeFlags;
@@ -14,10 +14,10 @@ use std::ops::Range;
 
 /// The contents of newly mapped blocks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum State {
+pub enum ExtentState {
     /// The bytes that the caller writes to them.
     Written,
-    /// Nothing: they read as zeroes. Only extents know this state.
+    /// Nothing: they read as zeroes. Only extents have this state.
     Unwritten,
 }
 
@@ -33,8 +33,8 @@ pub fn allocate<E: Edit>(
     file: &mut LoadedInode,
     at: FileBlock,
     request: AllocationRequest,
-    state: State,
-) -> Result<Run, Error> {
+    state: ExtentState,
+) -> Result<BlockRange, Error> {
     let plan = plan(edit, file, at, request, state)?;
     let taken = match plan {
         Plan::Shared(_) => None,
@@ -54,7 +54,7 @@ pub fn allocate<E: Edit>(
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Plan {
     /// With bigalloc: from a cluster that the file has already.
-    Shared(Run),
+    Shared(BlockRange),
     /// From free space.
     Fresh {
         /// The request to the allocator: with bigalloc for more than will be mapped.
@@ -70,58 +70,58 @@ impl Plan {
     /// The run to be mapped, once the clusters are there.
     ///
     /// # Panics
-    /// When a plan that needs clusters got none: our own mistake.
-    pub fn run(&self, taken: Option<Run>) -> Run {
+    /// If a plan that needs clusters got none, which is a bug.
+    pub fn run(&self, taken: Option<BlockRange>) -> BlockRange {
         match (*self, taken) {
             (Self::Shared(run), _) => run,
             (Self::Fresh { skipped, most, .. }, Some(taken)) => {
                 let count = taken.count.saturating_sub(skipped).min(most);
                 assert!(count > 0, "a cluster holds the block it was taken for");
-                Run { start: BlockNo(taken.start.0 + skipped), count }
+                BlockRange { start: BlockNo(taken.start.0 + skipped), count }
             }
             (plan, None) => panic!("{plan:?} got no clusters"),
         }
     }
 }
 
-/// Says what to take for a hole from `at` on: as [`allocate`] does it, for callers that take it and
-/// fill it first, and map it with [`place`] then.
+/// Plans the clusters for a hole from `at` on: as [`allocate`] does it, for callers that take it
+/// and fill it first, and map it with [`place`] then.
 ///
 /// # Errors
-/// [`Error::FileTooLarge`], a file without extents that wants unwritten blocks, or a broken map.
+/// [`Error::FileTooLarge`], unwritten blocks in a file without extents, or a broken map.
 ///
 /// # Panics
-/// When `at` is mapped: our own mistake.
+/// If `at` is mapped, which is a bug.
 pub fn plan<S: MetadataRead>(
     source: &S,
     file: &LoadedInode,
     at: FileBlock,
     request: AllocationRequest,
-    state: State,
+    state: ExtentState,
 ) -> Result<Plan, Error> {
     let is_extent_mapped = file.is_extent_mapped();
     let limit = limit(source.geometry(), is_extent_mapped);
     if at.0 >= limit {
         return Err(Error::FileTooLarge);
     }
-    if state == State::Unwritten && !is_extent_mapped {
+    if state == ExtentState::Unwritten && !is_extent_mapped {
         return Err(Error::NotSupported("unwritten blocks in a file without extents"));
     }
     let hole = map(source, file, at)?;
     if !hole.is_hole() {
-        // A directory whose size says less than its map.
+        // A directory whose size ends before its map.
         let flaw = Flaw::bad_value("block past the end that is mapped", at.0);
         return Err(flaw.at(Location::Inode(file.number)).into());
     }
-    let most = request.count.clamp(1, u64::from(Extent::max_len(state == State::Unwritten)));
+    let most = request.count.clamp(1, u64::from(Extent::max_len(state == ExtentState::Unwritten)));
     // Pointers tell of a hole only as far as one block of them reaches.
     let most = most.min(hole.len).min(limit - at.0);
     if let Some(run) = shared_cluster(source, file, at)? {
-        return Ok(Plan::Shared(Run { count: run.count.min(most), ..run }));
+        return Ok(Plan::Shared(BlockRange { count: run.count.min(most), ..run }));
     }
     let goal = match request.goal {
         Some(goal) => goal,
-        None => goal_behind(source, file, at)?,
+        None => goal_after(source, file, at)?,
     };
     let per_cluster = u64::from(source.geometry().blocks_per_cluster);
     let skipped = at.0 % per_cluster;
@@ -140,16 +140,16 @@ pub fn plan<S: MetadataRead>(
     Ok(Plan::Fresh { request, skipped, most })
 }
 
-/// The part of the file that the allocator gets for contents that are written now. Preallocation
-/// says itself how much it wants.
+/// The part of the file that the allocator gets for contents that are written now. Fallocate gives
+/// its own size.
 fn grown(
     geometry: &Geometry,
     file: &LoadedInode,
     at: FileBlock,
     request: AllocationRequest,
-    state: State,
+    state: ExtentState,
 ) -> Option<FilePart> {
-    if request.purpose != Purpose::Data || state == State::Unwritten {
+    if request.purpose != Purpose::Data || state == ExtentState::Unwritten {
         return None;
     }
     let end = (at.0 + request.count).saturating_mul(u64::from(geometry.block_size));
@@ -166,9 +166,9 @@ pub fn place<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
     at: FileBlock,
-    run: Run,
-    taken: Option<Run>,
-    state: State,
+    run: BlockRange,
+    taken: Option<BlockRange>,
+    state: ExtentState,
 ) -> Result<(), Error> {
     let taken = taken.map_or(0, |taken| taken.count);
     space::add(edit, file, taken)?;
@@ -229,7 +229,7 @@ fn shared_cluster<S: MetadataRead>(
     source: &S,
     file: &LoadedInode,
     at: FileBlock,
-) -> Result<Option<Run>, Error> {
+) -> Result<Option<BlockRange>, Error> {
     let per_cluster = u64::from(source.geometry().blocks_per_cluster);
     if per_cluster == 1 {
         return Ok(None);
@@ -238,11 +238,11 @@ fn shared_cluster<S: MetadataRead>(
     let first = at.0 - at.0 % per_cluster;
     let cluster_start = physical.0 - (logical.0 - first);
     let count = map(source, file, at)?.len.min(first + per_cluster - at.0);
-    Ok(Some(Run { start: BlockNo(cluster_start + (at.0 - first)), count }))
+    Ok(Some(BlockRange { start: BlockNo(cluster_start + (at.0 - first)), count }))
 }
 
 /// After the block before `at`, at the distance it has in the file; else near the inode.
-fn goal_behind<S: MetadataRead>(
+fn goal_after<S: MetadataRead>(
     source: &S,
     file: &LoadedInode,
     at: FileBlock,
@@ -261,12 +261,12 @@ fn insert<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
     at: FileBlock,
-    run: Run,
-    state: State,
+    run: BlockRange,
+    state: ExtentState,
 ) -> Result<u64, Error> {
     if file.is_extent_mapped() {
-        let is_unwritten = state == State::Unwritten;
-        // At most an extent's longest run was asked for.
+        let is_unwritten = state == ExtentState::Unwritten;
+        // The request was for an extent's longest run at most.
         let new = Extent { block: at, len: run.count as u32, start: run.start, is_unwritten };
         extents::insert(edit, file, new)
     } else {
@@ -324,9 +324,9 @@ fn unshared<S: MetadataRead>(
     source: &S,
     file: &LoadedInode,
     at: FileBlock,
-    run: Run,
+    run: BlockRange,
     done: &mut u64,
-) -> Result<Option<(Run, u64)>, Error> {
+) -> Result<Option<(BlockRange, u64)>, Error> {
     let per_cluster = u64::from(source.geometry().blocks_per_cluster);
     if per_cluster == 1 {
         return Ok(Some((run, run.count)));
@@ -347,7 +347,7 @@ fn unshared<S: MetadataRead>(
     *done = end;
     let start = run.start.0 + first * per_cluster - at.0;
     let count = ((end - first) * per_cluster).min(source.geometry().blocks_count - start);
-    Ok(Some((Run { start: BlockNo(start), count }, (end - first) * per_cluster)))
+    Ok(Some((BlockRange { start: BlockNo(start), count }, (end - first) * per_cluster)))
 }
 
 /// Marks mapped blocks of a range as written or unwritten, as many as one leaf maps. Where the next
@@ -360,12 +360,13 @@ pub fn set_state_step<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,
     range: Range<FileBlock>,
-    state: State,
+    state: ExtentState,
 ) -> Result<Option<FileBlock>, Error> {
     if !file.is_extent_mapped() {
         return Err(Error::NotSupported("unwritten blocks in a file without extents"));
     }
-    let (grown, next) = extents::set_state_step(edit, file, range, state == State::Unwritten)?;
+    let (grown, next) =
+        extents::set_state_step(edit, file, range, state == ExtentState::Unwritten)?;
     space::settle(edit, file, grown, 0)?;
     Ok(next)
 }

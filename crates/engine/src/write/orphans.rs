@@ -1,6 +1,6 @@
 //! Orphans: inodes whose deletion or truncation must be finished after a crash.
 //!
-//! Source: `orphan.rst`. They stand in a list that starts in the superblock and goes on through
+//! Source: `orphan.rst`. They are in a list that starts in the superblock and continues through
 //! `i_dtime`, the newest first; on volumes with an orphan file in one of its slots, as long as
 //! there are free ones.
 
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// or a block of the orphan file.
 pub const CREDITS: u32 = 3;
 
-/// Where an orphan stands.
+/// The position of an orphan.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum OrphanPosition {
     /// In the list; later ones have higher numbers.
@@ -34,14 +34,14 @@ struct OrphanBlock {
     kind: BlockKind,
 }
 
-/// All orphans of a volume and where each stands, so that none is searched for on disk.
+/// All orphans of a volume with their positions, so that none is searched for on disk.
 #[derive(Debug, Default)]
 pub struct Orphans {
     positions: HashMap<InodeNo, OrphanPosition>,
     list: BTreeMap<u64, InodeNo>,
     blocks: Vec<OrphanBlock>,
     free_slots: BTreeSet<(usize, usize)>,
-    /// The list on the volume goes on, to what can be no orphan.
+    /// The list on the volume continues to an inode that is not an orphan.
     goes_wrong: bool,
     /// Slots of what can be no orphan.
     wrong_slots: Vec<(usize, usize)>,
@@ -242,8 +242,8 @@ impl Orphans {
         Ok(())
     }
 
-    /// Fills or empties a slot. The first that is filled says in the superblock that there may be
-    /// some.
+    /// Fills or empties a slot. The first one that is filled sets the superblock's flag that there
+    /// may be some.
     fn set_slot<E: Edit>(
         &self,
         edit: &mut E,
@@ -265,13 +265,13 @@ impl Orphans {
     }
 }
 
-/// Says in the superblock that the orphan file is empty: at a clean end.
+/// Records in the superblock that the orphan file is empty: at a clean end.
 ///
 /// # Errors
 /// As [`Edit::modify`].
 ///
 /// # Panics
-/// When there are orphans: our own mistake.
+/// If there are orphans, which is a bug.
 pub fn clear_present<E: Edit>(edit: &mut E, orphans: &Orphans) -> Result<(), Error> {
     assert!(orphans.is_empty(), "orphans are left: {orphans:?}");
     let mut features = superblock(edit)?.features();

@@ -1,10 +1,10 @@
-//! Quota files kept right: what users, groups and projects use is counted with every change, and
-//! limits are judged.
+//! Quota files kept right: the usage of users, groups and projects is counted with every change,
+//! and limits are checked.
 //!
 //! The caller of these functions holds the lock of all quota files, so that a record is checked and
 //! written as one.
 
-use super::mapping::{self, State};
+use super::mapping::{self, ExtentState};
 use crate::edit::{AllocationRequest, Edit, Limits, Purpose, Usage, write_inode};
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::quota::{
@@ -31,7 +31,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Those of an inode.
+    /// The owners of an inode.
     pub fn of(inode: &Inode) -> Self {
         Self { uid: inode.uid, gid: inode.gid, project: inode.project.unwrap_or(0) }
     }
@@ -48,23 +48,23 @@ impl Owners {
 /// Counts what a file uses more or less against the quotas of its owners.
 ///
 /// # Errors
-/// [`Error::QuotaExceeded`] where `limits` are judged, [`Error::NoSpace`] where a quota file must
-/// grow, a broken quota file, or the change failed. A failed call has counted nothing.
+/// [`Error::QuotaExceeded`] if `limits` are enforced, [`Error::NoSpace`] if a quota file must grow,
+/// a broken quota file, or the change failed. A failed call has counted nothing.
 pub fn charge<E: Edit>(
     edit: &mut E,
     file: &LoadedInode,
     usage: Usage,
     limits: Limits,
 ) -> Result<(), Error> {
-    charge_beside(edit, &ReservedQuota::default(), file, usage, limits).map(drop)
+    charge_with_reserved(edit, &ReservedQuota::default(), file, usage, limits).map(drop)
 }
 
-/// As [`charge`], where some space is promised already: limits hold for both together. The amount
-/// that the owners were charged.
+/// As [`charge`], if some quota is reserved already: limits hold for both together. The amount that
+/// the owners were charged.
 ///
 /// # Errors
 /// As [`charge`].
-pub fn charge_beside<E: Edit>(
+pub fn charge_with_reserved<E: Edit>(
     edit: &mut E,
     reserved: &ReservedQuota,
     file: &LoadedInode,
@@ -78,7 +78,7 @@ pub fn charge_beside<E: Edit>(
     Ok(usage)
 }
 
-/// Charges owners, whatever file it is for.
+/// Charges owners, for any file.
 ///
 /// # Errors
 /// As [`charge`].
@@ -105,14 +105,14 @@ pub fn transfer<E: Edit>(
     to: Owners,
     limits: Limits,
 ) -> Result<(), Error> {
-    transfer_beside(edit, &ReservedQuota::default(), file, to, limits).map(drop)
+    transfer_with_reserved(edit, &ReservedQuota::default(), file, to, limits).map(drop)
 }
 
-/// As [`transfer`], where some space is promised already. Returns the amount that was moved.
+/// As [`transfer`], if some quota is reserved already. Returns the amount that was moved.
 ///
 /// # Errors
 /// As [`charge`].
-pub fn transfer_beside<E: Edit>(
+pub fn transfer_with_reserved<E: Edit>(
     edit: &mut E,
     reserved: &ReservedQuota,
     file: &LoadedInode,
@@ -176,7 +176,7 @@ pub fn set_limits<E: Edit>(
     file.write_record(edit, found, &record)
 }
 
-/// Space that owners were promised and do not use yet: bytes, in memory only.
+/// Quota that is reserved for owners and not used yet: bytes, in memory only.
 #[derive(Debug, Default)]
 pub struct ReservedQuota(HashMap<(QuotaKind, u32), u64>);
 
@@ -186,11 +186,11 @@ impl ReservedQuota {
         self.0.get(&(kind, id)).copied().unwrap_or(0)
     }
 
-    /// Promises bytes to the owners of a file, if their limits allow it with what they use and were
-    /// promised.
+    /// Reserves bytes for the owners of a file, if their limits allow it in addition to used and
+    /// reserved ones.
     ///
     /// # Errors
-    /// [`Error::QuotaExceeded`], a broken quota file, or the device failed. Nothing is promised
+    /// [`Error::QuotaExceeded`], a broken quota file, or the device failed. Nothing is reserved
     /// then.
     pub fn reserve<S: MetadataRead>(
         &mut self,
@@ -225,8 +225,8 @@ impl ReservedQuota {
         for (kind, _) in files(source).filter(|(kind, _)| source.info().enforces(*kind)) {
             let id = owners.id(kind);
             let Some(mut record) = record(source, kind, id)? else { continue };
-            let beside = self.to(kind, id).saturating_add(bytes);
-            record.space = record.space.saturating_add(beside);
+            let in_total = self.to(kind, id).saturating_add(bytes);
+            record.space = record.space.saturating_add(in_total);
             if is_exceeded(&record, usage, now) {
                 return Err(Error::QuotaExceeded);
             }
@@ -234,7 +234,7 @@ impl ReservedQuota {
         Ok(())
     }
 
-    /// Takes a promise back.
+    /// Gives a reservation back.
     pub fn take_back(&mut self, owners: Owners, bytes: u64) {
         for kind in QuotaKind::ALL {
             if let Entry::Occupied(mut entry) = self.0.entry((kind, owners.id(kind))) {
@@ -246,7 +246,7 @@ impl ReservedQuota {
         }
     }
 
-    /// Whether nothing is promised.
+    /// Whether nothing is reserved.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -277,7 +277,7 @@ struct Change {
     usage: Usage,
 }
 
-/// All changes or none. Records are added, then judged, then written.
+/// All changes or none. Records are added, then checked, then written.
 fn apply<E: Edit>(
     edit: &mut E,
     reserved: &ReservedQuota,
@@ -481,7 +481,8 @@ impl QuotaFile {
                     count: 1,
                     part: None,
                 };
-                let run = mapping::allocate(edit, &mut self.inode, at, request, State::Written)?;
+                let run =
+                    mapping::allocate(edit, &mut self.inode, at, request, ExtentState::Written)?;
                 edit.create(run.start, BlockKind::Contents, |_| ())?;
             }
             at = FileBlock(at.0 + 1);

@@ -1,6 +1,6 @@
 //! Blocks that one step of a removal took out of a file's map.
 
-use crate::edit::{Edit, Purpose, Run};
+use crate::edit::{BlockRange, Edit, Purpose};
 use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo};
 use extant_reader::Error;
 
@@ -8,13 +8,13 @@ use extant_reader::Error;
 #[derive(Debug, Default)]
 pub(super) struct Removed {
     /// Runs of data, with the logical block of each one's first.
-    pub runs: Vec<(FileBlock, Run)>,
+    pub runs: Vec<(FileBlock, BlockRange)>,
     /// Blocks that the map itself grew by.
     pub map_added: u64,
     /// Blocks of the map itself that were given back, or are to be.
     pub map_freed: u64,
-    /// Those of them that are to be.
-    pub map_runs: Vec<Run>,
+    /// The blocks of the map that are to be freed.
+    pub map_runs: Vec<BlockRange>,
     /// The groups that all these blocks lie in.
     pub groups: Groups,
     /// Where the next step begins.
@@ -23,7 +23,7 @@ pub(super) struct Removed {
 
 impl Removed {
     /// The blocks of the map itself that are to be freed.
-    pub(super) fn map_gone(&self) -> Vec<(Run, Purpose)> {
+    pub(super) fn map_gone(&self) -> Vec<(BlockRange, Purpose)> {
         self.map_runs.iter().map(|run| (*run, Purpose::Map)).collect()
     }
 
@@ -45,7 +45,7 @@ impl Groups {
     }
 
     /// Adds those of a run, unless there are `most` already and the run has another.
-    pub(super) fn admit(&mut self, geometry: &Geometry, run: Run, most: usize) -> bool {
+    pub(super) fn admit(&mut self, geometry: &Geometry, run: BlockRange, most: usize) -> bool {
         let last = BlockNo(run.start.0.saturating_add(run.count.saturating_sub(1)));
         // Blocks outside the volume are refused when they are freed.
         let (Some(first), Some(last)) = (geometry.group_of(run.start), geometry.group_of(last))

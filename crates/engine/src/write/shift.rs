@@ -59,9 +59,9 @@ pub fn split_at<E: Edit>(edit: &mut E, file: &mut LoadedInode, at: FileBlock) ->
     // Parts of a run's length, so they fit.
     let before = (at.0 - whole.block.0) as u32;
     let start = extant_ondisk::BlockNo(whole.start.0 + u64::from(before));
-    let behind = Extent { block: at, len: whole.len - before, start, ..whole };
+    let after = Extent { block: at, len: whole.len - before, start, ..whole };
     extents[position].len = before;
-    extents.insert(position + 1, behind);
+    extents.insert(position + 1, after);
     let grown = store(edit, file, path, extents)?;
     space::settle(edit, file, grown, 0)
 }

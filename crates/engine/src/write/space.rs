@@ -37,7 +37,7 @@ pub fn settle<E: Edit>(
 /// addition to its own.
 ///
 /// # Errors
-/// Where limits are judged [`Error::FileTooLarge`] past what the field holds, or as
+/// If limits are enforced, [`Error::FileTooLarge`] past the field's maximum, or as
 /// [`Edit::charge`]. Nothing is counted then.
 pub fn change<E: Edit>(
     edit: &mut E,

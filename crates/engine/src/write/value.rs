@@ -1,7 +1,7 @@
 //! Values of attributes that have inodes of their own (ea_inode): made, referred to, deleted with
 //! the last reference.
 
-use super::mapping::{self, State};
+use super::mapping::{self, ExtentState};
 use crate::edit::{
     AllocationRequest, EditInodes, Purpose, Undo, clear_inode, new_inode, write_new_inode,
 };
@@ -111,7 +111,8 @@ fn write<E: EditInodes>(edit: &mut E, file: &mut LoadedInode, value: &[u8]) -> R
             count: (end - at) as u64,
             part: None,
         };
-        let run = mapping::allocate(edit, file, FileBlock(at as u64), request, State::Written)?;
+        let run =
+            mapping::allocate(edit, file, FileBlock(at as u64), request, ExtentState::Written)?;
         for (block, bytes) in
             (run.start.0..run.start.0 + run.count).zip(value[at * block_len..].chunks(block_len))
         {

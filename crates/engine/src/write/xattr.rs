@@ -7,7 +7,9 @@
 //! and so are values with inodes; a shared block is copied before it changes.
 
 use super::{space, value};
-use crate::edit::{AllocationRequest, EditInodes, Limits, Purpose, Run, Undo, Usage, default_goal};
+use crate::edit::{
+    AllocationRequest, BlockRange, EditInodes, Limits, Purpose, Undo, Usage, default_goal,
+};
 use extant_ondisk::xattr::pack::{Room, pack};
 use extant_ondisk::xattr::{
     RawXattrHeader, Value, Xattr, XattrName, decode_block, decode_inode, encode_block,
@@ -287,7 +289,7 @@ enum ToBlock {
     /// The file's own block.
     Own,
     /// A new block.
-    New(Run),
+    New(BlockRange),
     /// Another file's, which holds the same and counts this one already.
     Shared(BlockNo),
 }
@@ -507,7 +509,7 @@ fn leave_block<E: EditInodes>(edit: &mut E, block: BlockNo) -> Result<bool, Erro
     let geometry = edit.geometry();
     let start = geometry.cluster_start(geometry.cluster_of(block));
     let count = u64::from(geometry.blocks_per_cluster).min(geometry.blocks_count - start.0);
-    edit.free(Run { start, count }, Purpose::Metadata)?;
+    edit.free(BlockRange { start, count }, Purpose::Metadata)?;
     Ok(true)
 }
 

@@ -1,4 +1,4 @@
-//! Images changed through a scratch edit and judged by e2fsck.
+//! Images changed through a scratch edit and verified by e2fsck.
 
 use extant_device::Device;
 use extant_engine::testing::ScratchEdit;
@@ -79,7 +79,7 @@ pub(crate) fn rng(seed: u8) -> TestRng {
     TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32])
 }
 
-/// What a block of the file should be.
+/// The expected contents of a block of the file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Model {
     Written(BlockNo),

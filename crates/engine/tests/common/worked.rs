@@ -1,4 +1,4 @@
-//! A live volume that may be damaged, worked on: calls of every family, whatever they end in.
+//! A volume that may be damaged, worked on: calls of every family, with any result.
 
 use extant_device::Device;
 use extant_engine::ops::FallocateMode;

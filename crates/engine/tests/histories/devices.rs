@@ -107,8 +107,8 @@ impl Files {
         }
     }
 
-    /// What power loss would leave of it: changed by `work` in a kernel mount, and copied while it
-    /// is mounted.
+    /// The image after a power loss: changed by `work` in a kernel mount, and copied while it is
+    /// mounted.
     pub(crate) fn left_dirty(
         &self,
         options: &str,
@@ -117,7 +117,7 @@ impl Files {
         let mount = self.mount(options)?;
         work(mount.path());
         let copy = |image: &TempImage| copied(&image.path());
-        // What the log has is needed by nothing that is home already, if the log is copied first.
+        // Blocks that are checkpointed do not need the log, if the log is copied first.
         let journal = self.journal.as_ref().map(copy).transpose()?;
         let image = copy(&self.image)?;
         mount.unmount()?;

@@ -1,4 +1,4 @@
-//! The subject that is ours: a live volume.
+//! The subject that is ours: an open volume.
 
 use crate::common;
 use crate::devices::Devices;
@@ -21,11 +21,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A live volume on which a history is replayed.
+/// An open volume on which a history is replayed.
 pub(crate) struct Engine {
     /// There but while it is opened again.
     volume: Option<Arc<Volume>>,
-    /// What the history's root is: the volume's, or a directory of its own.
+    /// The history's root directory: the volume's, or a directory of its own.
     root: InodeNo,
     devices: Devices,
     env: Env,
@@ -77,7 +77,7 @@ impl Engine {
         self.options.delalloc != Some(false) && self.options.data != Some(DataMode::Journal)
     }
 
-    /// The tree that the live volume shows.
+    /// The tree that the open volume shows.
     pub(crate) fn tree(&self) -> Result<TreeSnapshot, Error> {
         Ok(common::snapshot(self.volume())?.without("lost+found"))
     }
@@ -95,7 +95,7 @@ impl Engine {
 
     fn end(&mut self) -> Result<(), Error> {
         let volume = self.volume.take().expect("closed once");
-        Arc::into_inner(volume).expect("nobody else has it").close()
+        Arc::into_inner(volume).expect("it is not shared").close()
     }
 
     fn number(&self, id: FileId) -> InodeNo {
@@ -234,7 +234,7 @@ impl Engine {
             Call::Sync => {
                 volume.sync()?;
                 if self.env.is_stepped() {
-                    // Nobody else writes.
+                    // There is no other writer.
                     assert_eq!(volume.reserved_space(), 0, "promised after all was written");
                 }
             }
@@ -319,7 +319,7 @@ impl Subject for Engine {
         if let Ok(Answer::NoOffset) = outcome {
             return Err(Errno::NXIO);
         }
-        // Background work gets its turn at some steps and falls behind at others.
+        // Background work gets its turn at some steps and lags at others.
         if step.number.is_multiple_of(3) {
             self.env.step();
         }

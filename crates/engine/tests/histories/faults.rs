@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// Failures that a long history is run with, spread over its requests.
 const PLACES: u64 = 12;
-/// e2fsck judges what one failure in so many has left.
+/// e2fsck verifies the result of one failure in this number.
 const E2FSCK_EVERY: usize = 12;
 
 /// Data are not delayed: the call that writes them is the one that fails.
@@ -30,12 +30,12 @@ fn at_once() -> VolumeOptions {
     VolumeOptions { delalloc: Some(false), ..VolumeOptions::default() }
 }
 
-/// Data wait for their blocks: who waits for them is told.
+/// Data wait for their blocks: a caller that waits for them gets the error.
 fn delayed() -> VolumeOptions {
     VolumeOptions { delalloc: Some(true), ..VolumeOptions::default() }
 }
 
-/// What is run with failures.
+/// The histories that are run with failures.
 struct Subject<'a> {
     kind: Kind,
     base: &'a MemoryDevice,
@@ -43,7 +43,7 @@ struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// Runs a history with a failure to come, heals the device, opens the volume again and judges
+    /// Runs a history with a failure to come, heals the device, opens the volume again and verifies
     /// it.
     fn verify(&self, history: &History, fault: &Fault, with_e2fsck: bool) -> Result<bool, String> {
         let kind = self.kind;
@@ -104,8 +104,8 @@ impl Subject<'_> {
         Ok(counts)
     }
 
-    /// Runs a history with each of the failures; how many were met. The first that breaks a promise
-    /// comes with the least history that still does.
+    /// Runs a history with each of the failures; how many were met. The first failed history is
+    /// reduced to the shortest one that still fails.
     fn survives(&self, history: &History, faults: &[Fault]) -> Result<usize, String> {
         let mut met = 0;
         for (number, fault) in faults.iter().enumerate() {
@@ -125,8 +125,9 @@ impl Subject<'_> {
     }
 }
 
-/// Whether a device that takes no changes any more has made the volume read-only, and says so: at
-/// the next change that must be sure at the latest. What is tried is made where nobody looks.
+/// Whether a device that takes no changes any more has made the volume read-only: at the latest at
+/// the next change that must be durable. The calls under test work in a directory that the history
+/// does not read.
 fn says_so(volume: &Volume, faulty: &FaultyDevice) -> Result<(), String> {
     let before = faulty.faults_met();
     if before == 0 {
@@ -183,7 +184,8 @@ fn repaired(devices: &Devices, recorded: &Recorded, is_preened: bool) -> Result<
 
 const BROKEN: Effect = Effect::Error(io::ErrorKind::Other);
 
-/// A write that fails after so many: all that follow too, it alone, its end, and for want of space.
+/// A write that fails after a number of writes: with all that follow, alone, at its end, and for
+/// lack of space.
 fn failing_writes(after: u64) -> [Fault; 4] {
     let on_write = |effect| Fault::new(effect).on(Operation::Write).after(after);
     [

@@ -9,7 +9,7 @@ use extant_testkit::history::{
 use extant_testkit::{TreeSnapshot, differences, is_root, skip};
 use std::sync::Arc;
 
-/// What the model expects of the kernel's ext4.
+/// The model's expectations of the kernel's ext4.
 pub(crate) fn rules_of_the_kernel(kind: Kind) -> Rules {
     Rules {
         shows_extents: false,

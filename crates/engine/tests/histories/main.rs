@@ -1,4 +1,4 @@
-//! The live volume held to a model in memory: random histories of every call, replays by the
+//! The open volume held to a model in memory: random histories of every call, replays by the
 //! kernel, power cuts, failures of the device, and many threads. EXTANT_HISTORIES=N runs N of each
 //! kind, EXTANT_SEED=N from the Nth on.
 

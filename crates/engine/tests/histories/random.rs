@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Bytes of the volumes.
 pub(crate) const SIZE: u64 = 48 << 20;
 
-/// Failures that are made smaller before the others are only told.
+/// Number of failures that are reduced; the others are only reported.
 const SHOWN: usize = 4;
 
 /// A fresh volume of a kind, in memory.
@@ -52,7 +52,7 @@ fn compare(model: &Model, found: &TreeSnapshot, who: &str) -> Result<(), String>
     if lines.is_empty() { Ok(()) } else { Err(format!("{who}:\n{}", lines.join("\n"))) }
 }
 
-/// Replays a history on a copy of `base` and judges all that it left.
+/// Replays a history on a copy of `base` and verifies the result.
 fn verify(
     kind: Kind,
     base: &MemoryDevice,
@@ -87,7 +87,7 @@ fn verify(
     Ok(())
 }
 
-/// What is wrong with a history, a panic too.
+/// The error of a history, a panic too.
 fn fails(
     kind: Kind,
     base: &MemoryDevice,
@@ -127,7 +127,7 @@ fn options_of(has_journal: bool, number: u64) -> VolumeOptions {
     }
 }
 
-/// Whether there is one: a small volume has none, whatever mke2fs was told.
+/// Whether there is one: a small volume has none, with any options of mke2fs.
 fn has_journal(base: &MemoryDevice) -> bool {
     let volume = Reader::open(Arc::new(base.fork())).expect("a fresh volume is opened");
     volume.geometry().has_compat(CompatFeatures::HAS_JOURNAL)

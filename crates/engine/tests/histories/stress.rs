@@ -44,7 +44,7 @@ fn threads_with_directories_of_their_own_do_not_disturb_each_other() {
         let volume = Volume::open(devices.volume.clone(), &env, &options).unwrap();
         let volume = Arc::new(volume);
         let rules = Rules { counts_inodes: false, may_fill: true, ..kind.rules() };
-        // The others would wait for ever behind one that freezes the volume twice.
+        // The others would wait for ever after a thread that freezes the volume twice.
         let profile = Profile::all().without(&[Family::Freezes]).by_anybody();
         let profile = profile.steps(400 * volumes::count() as usize);
         let models: Vec<Model> = thread::scope(|scope| {
@@ -91,7 +91,7 @@ fn fight(volume: &Volume, dirs: &[InodeNo], random: &mut Random) {
         7 => volume
             .tmpfile(dir, 0o600, &Credentials::ROOT)
             .and_then(|unlinked| volume.release(unlinked.number, 1)),
-        // What a path leads to is held while it is used; it may have gone before.
+        // The inode of a path is held while it is used; it may be deleted before.
         8 | 9 => found()
             .and_then(|file| volume.acquire(file))
             .and_then(|held| volume.release(held.number, 1)),

@@ -1,6 +1,6 @@
-//! Each step of each call fails in its turn: a read, a credit, a search for space. What a failed
-//! call has changed is undone, so the call is made again on the same volume, with the next step
-//! failing, until it is done.
+//! Each step of each call fails in its turn: a read, a credit, a search for space. The changes of a
+//! failed call are undone, so the call is repeated on the same volume, with the next step failing,
+//! until it succeeds.
 
 use crate::devices::Devices;
 use crate::engine::Engine;
@@ -102,7 +102,7 @@ impl Sweep<'_> {
                     model.refused(step);
                     return Ok(passes);
                 }
-                // It is released, whatever became of the file.
+                // It is released, whether or not the file still exists.
                 (Expected::Success, Err(_))
                     if failed > 0 && matches!(step.call, Call::Release { .. }) =>
                 {
@@ -153,7 +153,7 @@ impl Sweep<'_> {
         if lines.is_empty() { Ok(failures) } else { Err(lines.join("\n")) }
     }
 
-    /// What power loss would leave now is whole.
+    /// The image after a power loss now is consistent.
     fn crashed(&self, engine: &Engine) -> Result<(), String> {
         engine.volume().sync().map_err(|error| format!("sync: {error}"))?;
         if !self.kind.has_journal() {

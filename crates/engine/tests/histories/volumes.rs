@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use zerocopy::IntoBytes;
 
-/// A kind of volume: what mke2fs is told, and what follows for the model.
+/// A kind of volume: the options of mke2fs, and their consequences for the model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
@@ -223,7 +223,7 @@ impl Kind {
             || !self.args.contains(&"ext2") && !self.args.contains(&"^has_journal")
     }
 
-    /// A fresh volume of so many bytes; the error is why there is none.
+    /// A fresh volume of `size` bytes; the error is why it could not be made.
     pub(crate) fn image(&self, bytes: u64) -> Result<TempImage, String> {
         tool("mke2fs").ok_or("no mke2fs here")?;
         // Numbers as if made by one machine, so that a seed gives the same volume.
@@ -240,7 +240,7 @@ impl Kind {
         TempImage::by_mke2fs(bytes, &args)
     }
 
-    /// A fresh volume of so many bytes with a journal on a device of its own, which follows it.
+    /// A fresh volume of `size` bytes with a journal on a device of its own, which follows it.
     pub(crate) fn with_journal(&self, bytes: u64) -> Result<MemoryDevice, String> {
         // Devices are found by it, those of other tests too.
         static MADE: AtomicU32 = AtomicU32::new(0);
@@ -274,7 +274,7 @@ impl Kind {
         Ok(device)
     }
 
-    /// What the model must know of it.
+    /// The properties of it that the model needs.
     pub(crate) fn rules(&self) -> Rules {
         let blocks = match self.extents {
             true => 0xffff_ffff,

@@ -104,7 +104,7 @@ mod tests {
         let first = ahead.record(FILE, 1 << 20, 1 << 20);
         assert_eq!(first, Some(2 << 20..(2 << 20) + 2 * STEP));
         let windows = (2_u64..40).filter_map(|at| ahead.record(FILE, at << 20, 1 << 20));
-        // Each time it goes on where the time before has ended.
+        // Each time it starts where the last one ended.
         let mut until = first.unwrap().end;
         for range in windows {
             assert_eq!(range.start, until);

@@ -24,9 +24,9 @@ pub fn check_readable(file: &LoadedInode) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads at most `buffer.len()` bytes from a byte of the file on and says how many there were:
-/// fewer only at its end. Holes and unwritten blocks are zeros. Runs that lie together are read
-/// together, all of them in one batch.
+/// Reads at most `buffer.len()` bytes from a byte of the file on and returns their number: fewer
+/// only at its end. Holes and unwritten blocks are zeros. Runs that lie together are read together,
+/// all of them in one batch.
 ///
 /// # Errors
 /// A broken map, or the device failed.
@@ -74,7 +74,7 @@ pub fn read_journalled<S: MetadataRead>(
     Ok(())
 }
 
-/// Reads a file's blocks, whatever its size.
+/// Reads a file's blocks, of any number.
 pub fn read_blocks<S: MetadataRead>(
     source: &S,
     inode: &LoadedInode,

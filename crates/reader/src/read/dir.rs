@@ -33,7 +33,7 @@ pub struct DirEntry {
 /// The way of a lookup when a directory's index is broken.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum BrokenIndex {
-    /// Says so: the error names the place.
+    /// Returns the error, which names the location.
     #[default]
     Report,
     /// Searches all blocks of the directory, as the kernel does.
@@ -257,7 +257,7 @@ enum NameForm {
 /// Bits of a cookie for the place in a block, in units of 4 bytes.
 const PLACE_BITS: u32 = 16;
 
-/// Where a record ends: reading goes on from there.
+/// The position after a record: reading continues from there.
 fn cookie(block: u64, end: usize) -> u64 {
     // A block has at most 65,536 bytes.
     block << PLACE_BITS | (end / 4) as u64

@@ -33,7 +33,7 @@ pub struct EntryLocation {
     pub before: usize,
 }
 
-/// Whether the directory has an index that is to be believed.
+/// Whether the directory has an index that is used.
 pub fn is_indexed<S: MetadataRead>(source: &S, dir: &LoadedInode) -> bool {
     source.has_dir_index() && dir.flags.contains(InodeFlags::INDEX) && !dir.is_inline()
 }

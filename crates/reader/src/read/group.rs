@@ -11,7 +11,7 @@ use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, Location};
 use std::ops::Range;
 
 /// A group's descriptor: its checksum is right and its bitmaps and table lie on the volume. Its
-/// counts are not judged: reading files does not need them.
+/// counts are not checked: reading files does not need them.
 ///
 /// # Errors
 /// No such group, a broken descriptor, or the device failed.
@@ -30,8 +30,8 @@ pub fn descriptor<S: MetadataRead>(source: &S, group: GroupNo) -> Result<GroupDe
     Ok(desc)
 }
 
-/// A group's bitmap, one block: as stored and checked, or where the group's flags say that it is
-/// not stored, as implied.
+/// A group's bitmap, one block: as stored and checked, or if the group's flags say that it is not
+/// stored, as implied.
 ///
 /// # Errors
 /// A broken descriptor or bitmap, or the device failed.

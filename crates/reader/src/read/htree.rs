@@ -56,7 +56,8 @@ pub struct Level {
     pub position: usize,
 }
 
-/// Index blocks on the way to a leaf: the root and two levels below it, where the format has most.
+/// Number of index blocks on the path to a leaf: the root and two levels below it, the most of the
+/// format.
 const MOST_LEVELS: usize = 3;
 
 /// The index blocks on a way, the root first.
@@ -201,7 +202,7 @@ pub(super) fn lookup<S: MetadataRead>(
     Ok(None)
 }
 
-/// The next leaf, when names of the hash go on there.
+/// The next leaf, if names of the hash continue there.
 pub fn continuation<S: MetadataRead>(
     source: &S,
     dir: &LoadedInode,
@@ -213,7 +214,7 @@ pub fn continuation<S: MetadataRead>(
     next_leaf(source, dir, format, path, blocks, |entry| continues(entry, hash))
 }
 
-/// Whether the names of a hash go on below an entry.
+/// Whether the names of a hash continue below an entry.
 fn continues(entry: &HtreeEntry, hash: u32) -> bool {
     entry.is_continuation && entry.hash == hash
 }

@@ -79,9 +79,9 @@ impl Mapping {
     }
 }
 
-/// The run that holds a logical block, from that block on: as long as one leaf of the tree, or one
-/// block of pointers, tells. Inline data, fast symlinks and device files have no blocks: everything
-/// is a hole.
+/// The run that holds a logical block, from that block on: up to the end of its leaf of the tree,
+/// or of its block of pointers. Inline data, fast symlinks and device files have no blocks:
+/// everything is a hole.
 ///
 /// # Errors
 /// A broken tree or map, or the device failed.
@@ -150,7 +150,7 @@ enum Step {
     Below(BlockNo, NodeLimits),
 }
 
-/// Where the search for a block goes on from a node that may map `limits`.
+/// The node in which the search for a block continues after a node that may map `limits`.
 fn step_down(node: &ExtentNode<'_>, block: FileBlock, limits: &NodeLimits) -> Step {
     let hole = |from: u64, to: u64| {
         let len = to.saturating_sub(from).max(1);

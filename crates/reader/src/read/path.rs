@@ -49,7 +49,7 @@ pub fn resolve<W: Walk>(
     let mut links_left = MAX_LINKS;
     let first = if path.first() == Some(&b'/') { InodeNo::ROOT } else { start };
     let mut at = first;
-    // The inode there, where it had to be loaded on the way.
+    // The inode there, if it was loaded during the walk.
     let mut loaded = None;
     // The components that are left, the next one last. A link's target is pushed in front of the
     // rest.
@@ -97,7 +97,8 @@ pub fn resolve<W: Walk>(
     Ok(end)
 }
 
-/// Pushes a path's components, the first one last, and says whether its end asks for a directory.
+/// Pushes a path's components, the first one last, and returns whether its end requires a
+/// directory.
 fn push_components(rest: &mut Vec<Vec<u8>>, path: &[u8]) -> bool {
     let components = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
     rest.extend(components.rev().map(<[u8]>::to_vec));

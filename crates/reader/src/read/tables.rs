@@ -64,12 +64,12 @@ pub(crate) fn read_run(
 ) -> Option<Arc<[u8]>> {
     let is_missing = |at: &u64| !cache.holds(BlockNo(*at));
     let before = (run.start..block.0).rev().take_while(is_missing).count() as u64;
-    let behind = (block.0 + 1..run.end).take_while(is_missing).count() as u64;
-    if before + behind == 0 {
+    let after = (block.0 + 1..run.end).take_while(is_missing).count() as u64;
+    if before + after == 0 {
         return None;
     }
     let first = block.0 - before;
-    let count = usize::try_from(before + 1 + behind).ok()?;
+    let count = usize::try_from(before + 1 + after).ok()?;
     let mut bytes = vec![0; count * geometry.block_len()];
     device.read_at(geometry.byte_of(BlockNo(first)), &mut bytes).ok()?;
     let mut found = None;

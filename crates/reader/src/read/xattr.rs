@@ -44,8 +44,8 @@ impl AclKind {
     }
 }
 
-/// The attributes that users may know of, those in the inode first. Encryption contexts and inline
-/// data are not among them.
+/// The attributes that are visible to users, those in the inode first. Encryption contexts and
+/// inline data are not among them.
 ///
 /// # Errors
 /// Broken attributes, or the device failed.

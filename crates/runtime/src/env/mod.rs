@@ -4,10 +4,10 @@
 //! clone.
 //! - [`Env::threads`]: background work runs on its own threads, with the real clock.
 //! - [`Env::stepped`]: background work runs only when the caller steps it or waits for it, one
-//!   worker at a time, chosen by a seeded generator. Its clock advances when the caller says so or
-//!   when all threads wait for it. The same seed and the same calls give the same history. A worker
-//!   that blocks during a run (on a lock or a condition) is suspended while the others continue, so
-//!   histories interleave as with real threads.
+//!   worker at a time, chosen by a seeded generator. Its clock advances when the caller advances it
+//!   or when all threads wait for it. The same seed and the same calls give the same history. A
+//!   worker that blocks during a run (on a lock or a condition) is suspended while the others
+//!   continue, so histories interleave as with real threads.
 //!
 //! A worker is a closure that does one piece of work and returns when it is to run next. A thread
 //! that needs the result waits on its own condition:

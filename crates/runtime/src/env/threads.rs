@@ -158,7 +158,7 @@ impl ThreadWorker {
         let is_self = thread::current().id() == self.thread.thread().id();
         // While a panic unwinds, the worker may wait for an event that will not happen.
         if !is_self && !std::thread::panicking() {
-            // A worker that panicked has been noted in `dead`.
+            // A worker that panicked is recorded in `dead`.
             let _ = self.thread.join();
         }
     }

@@ -33,7 +33,7 @@ pub(super) struct Contents {
     /// The runs of the pattern file.
     stored: RangeMap<u64, u64>,
     stage: Stage,
-    /// Whether that file tells that the image is being changed.
+    /// Whether that file records that the image is being changed.
     has_begun: bool,
     blocks: BTreeMap<u64, Box<[u8]>>,
     /// Blocks in memory at most.
@@ -136,7 +136,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Reads from the image; its holes are asked for, not read.
+    /// Reads from the image; its holes are found without reading.
     fn read_image(&self, range: Range<u64>, to: &mut [u8]) -> Result<(), DeviceError> {
         let mut at = range.start;
         while at < range.end {
@@ -229,8 +229,8 @@ impl Contents {
         if let Some(pattern_file) = &self.pattern_file
             && !self.has_begun
         {
-            // A command was killed when the runs were told, and older bytes may still lie in their
-            // place.
+            // A command was killed when the runs were stored, and older bytes may still lie in
+            // their place.
             if self.stage == Stage::Whole {
                 self.stored.iter().try_for_each(|(run, _)| self.punch(run))?;
             }
@@ -240,7 +240,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Brings what is in memory to the image, aside from long runs of words.
+    /// Writes the blocks in memory to the image, except long runs of words.
     fn spill(&mut self) -> Result<(), DeviceError> {
         self.begin()?;
         self.write_blocks()?;
@@ -258,7 +258,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Brings the blocks in memory to the image. They stay there until all of them are written.
+    /// Writes the blocks in memory to the image. They stay there until all of them are written.
     fn write_blocks(&mut self) -> Result<(), DeviceError> {
         let mut run: Vec<u8> = Vec::with_capacity(RUN);
         let mut start = 0;
@@ -314,9 +314,10 @@ impl Contents {
         Ok(())
     }
 
-    /// Brings everything to the image. Runs that stay words are left out and kept in the pattern
-    /// file. They are told there before what lies in their place goes, so that a command that is
-    /// killed leaves the one or the other. After a failure all that was not brought is still held.
+    /// Writes everything to the image. Runs that stay words are left out and kept in the pattern
+    /// file. They are stored there before the bytes in their place are removed, so that a command
+    /// that is killed leaves the one or the other. After a failure, the blocks that were not
+    /// written are kept.
     pub(super) fn finish(&mut self) -> Result<(), DeviceError> {
         if !self.is_changed {
             return Ok(());
@@ -349,7 +350,7 @@ fn pattern_file_failed(source: io::Error) -> DeviceError {
     DeviceError::io(Operation::Write, 0, 0, source)
 }
 
-/// Blocks of runs that the image has bytes of: they were written after the runs were told.
+/// Blocks of runs that the image has bytes of: they were written after the runs were stored.
 fn newer(image: &FileDevice, runs: &RangeMap<u64, u64>) -> Result<Vec<u64>, DeviceError> {
     let mut found = Vec::new();
     let mut bytes = vec![0; RUN];

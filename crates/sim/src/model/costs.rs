@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use extant_runtime::env::Env;
 
-/// A request of the device: building it, sending it, its interrupt. Of the order that fio and
-/// blktrace are seen to report for one request at a time on a machine of this decade.
+/// A request of the device: building it, sending it, its interrupt. In the range that fio and
+/// blktrace report for one request at a time on a machine of this decade.
 pub const REQUEST: Duration = Duration::from_micros(2);
 
 /// A check: an inode below its group's high-water mark, in pass 1. From
@@ -22,7 +22,7 @@ pub const CHECK_DIR_BLOCK: Duration = Duration::from_micros(15);
 pub const CHECK_GROUP: Duration = Duration::from_micros(5);
 
 /// Charges a check on a simulated drive: a checker calls it with the number of the pass, and of the
-/// inodes, directory blocks or groups that were checked, and `env` spends what the table says.
+/// inodes, directory blocks or groups that were checked, and `env` spends the time of the table.
 pub fn check_work(env: Env) -> Arc<dyn Fn(u8, u64) + Send + Sync> {
     Arc::new(move |pass, more| {
         let one = match pass {

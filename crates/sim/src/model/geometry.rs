@@ -1,4 +1,4 @@
-//! Where bytes lie on platters, and how long the arm and the platter take to bring them under a
+//! The places of bytes on platters, and the time for the arm and the platter to bring them under a
 //! head.
 //!
 //! Everything is in nanoseconds of the drive's own clock, whole numbers, so that the same requests
@@ -34,8 +34,8 @@ pub(super) struct Places {
     seek: [u64; 3],
 }
 
-/// `value * times / by`, without overflow between. Drives of exabytes take longer than there are
-/// nanoseconds: their far end is as far as can be said.
+/// `value * times / by`, without overflow between. Drives of exabytes take longer than nanoseconds
+/// can count: their far end is at the maximum.
 fn scaled(value: u64, times: u64, by: u64) -> u64 {
     let scaled = u128::from(value) * u128::from(times) / u128::from(by.max(1));
     u64::try_from(scaled).unwrap_or(u64::MAX)

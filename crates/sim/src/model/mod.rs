@@ -1,8 +1,8 @@
 //! A simulated drive: real contents, and times of a drive that is not there.
 //!
-//! A [`ModelDevice`] lives in a stepped world ([`Env::stepped`]): what a request takes passes on
-//! that world's clock, and the host's is never read. The same requests at the same moments take the
-//! same times, on every machine and at any speed of the simulation. Times are those of a
+//! A [`ModelDevice`] runs in a stepped runtime ([`Env::stepped`]): the time of a request passes on
+//! that runtime's clock, and the host's is never read. The same requests at the same times take the
+//! same durations, on every machine and at any speed of the simulation. Times are those of a
 //! [`Preset`], by a seek curve, rotation, zones, memory for reading ahead and a write cache
 //! (rotating drives), or by latency, requests at once and a rate (flash).
 //!
@@ -51,7 +51,7 @@ const BEGIN: WallTime = WallTime { seconds: 2_114_380_800, nanoseconds: 0 };
 /// How a drive is simulated.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ModelOptions {
-    /// Chooses among what may happen in the world at one moment.
+    /// Chooses among the events of the runtime at one time.
     pub seed: u64,
     /// Bytes of the contents in memory at most, aside from long runs that repeat a word.
     pub memory: u64,
@@ -77,7 +77,7 @@ pub struct ModelDevice {
 
 struct Drive {
     inside: State,
-    /// Ranges that were asked for ahead, with what tells when they are there; the oldest first.
+    /// Ranges that were prefetched, with their tickets; the oldest first.
     fetched: Vec<(Range<u64>, Fetch)>,
     /// Requests that have several waiters, or were prefetched by several: the number beyond the
     /// first.
@@ -160,7 +160,7 @@ impl ModelDevice {
         &self.env
     }
 
-    /// Brings the contents to the image. Dropping the device does so too, and logs a failure.
+    /// Writes the contents to the image. Dropping the device does so too, and logs a failure.
     ///
     /// # Errors
     /// The system failed.
@@ -362,8 +362,7 @@ impl Drive {
         }
     }
 
-    /// One of those who ask about a request does not any more. With the last one the drive forgets
-    /// it.
+    /// A waiter of a request gives up. With the last one the drive forgets it.
     fn release(&mut self, fetch: Fetch) {
         let (Fetch::Queued(ticket), State::Rotating(disk)) = (fetch, &mut self.inside) else {
             return;
@@ -396,7 +395,7 @@ impl Drive {
     }
 
     /// Takes out of `tickets` what is done now, the last of it at `last`. Nothing is decided about
-    /// the rest before the moment that is returned.
+    /// the rest before the returned time.
     fn settle(&mut self, now: u64, tickets: &mut BTreeSet<disk::Ticket>, last: &mut u64) -> u64 {
         let State::Rotating(disk) = &mut self.inside else {
             tickets.clear();

@@ -3,9 +3,9 @@
 //!
 //! Lines are only added to it. `begin`: from here on the image is being changed. `FIRST END WORD`,
 //! the word in hexadecimal: a run. `whole`: the runs since `begin` are all that there are now.
-//! `end SECONDS NANOSECONDS`: the image, last changed at that time, fits them. A line that was cut
-//! off says nothing, so that a command that is killed at any moment leaves the runs of the one
-//! before or its own.
+//! `end SECONDS NANOSECONDS`: the image, last changed at that time, fits them. An incomplete last
+//! line is ignored, so that a command that is killed at any time leaves the runs of the one before
+//! or its own.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -82,7 +82,7 @@ impl Changed {
         Self(found.mtime(), found.mtime_nsec())
     }
 
-    /// That of a line that says that the image fits the runs.
+    /// Reads the time of an `end` line.
     fn parse(line: &str) -> Option<Self> {
         let (seconds, nanoseconds) = line.strip_prefix(END)?.strip_prefix(' ')?.split_once(' ')?;
         Some(Self(seconds.parse().ok()?, nanoseconds.parse().ok()?))
@@ -115,7 +115,7 @@ impl PatternFile {
     /// # Errors
     /// The system refused, or the image was changed since.
     pub(crate) fn open(image: &Path, write: bool) -> Result<Option<Self>, PatternFileError> {
-        // Where there is no image, opening it tells so.
+        // If there is no image, opening it gives the error.
         let Ok(of_image) = std::fs::metadata(image) else { return Ok(None) };
         if !of_image.is_file() {
             return Ok(None);
@@ -140,7 +140,7 @@ impl PatternFile {
         let text = words.text()?;
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let last = whole.lines().rfind(|line| *line == BEGIN || Changed::parse(line).is_some());
-        // Of a command that was killed the image may have any time.
+        // After a command that was killed the image may have any time.
         let fits =
             last.and_then(Changed::parse).is_none_or(|stored| stored == Changed::of(&of_image));
         if fits {
@@ -239,7 +239,7 @@ impl PatternFile {
         written
     }
 
-    /// From here on the image is being changed. Without any runs nothing is to be told.
+    /// From here on the image is being changed. Without any runs nothing is recorded.
     pub(super) fn begin(&self) -> io::Result<()> {
         match self.file.metadata()?.len() {
             0 => Ok(()),
@@ -270,7 +270,7 @@ impl PatternFile {
 }
 
 impl Drop for PatternFile {
-    /// A file that tells nothing is removed where that may be done: paths may be out of reach.
+    /// An empty file is removed if possible: paths may be out of reach.
     fn drop(&mut self) {
         let is_empty = |found: Metadata| found.len() == 0 && found.nlink() > 0;
         if self.is_own && self.file.metadata().is_ok_and(is_empty) {

@@ -1,4 +1,4 @@
-//! Drives by name: figures of data sheets and manuals that anybody can look up.
+//! Drives by name, with numbers of public data sheets and manuals.
 
 /// A kind of drive.
 #[derive(Clone, Debug, Eq, PartialEq)]

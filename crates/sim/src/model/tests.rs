@@ -184,7 +184,7 @@ fn all_who_wait_for_what_is_fetched_ahead_are_told() {
     device.read_at(0, &mut [0; 512]).expect("read");
     let (done, shared) = remembered(&device);
     assert!(done <= (MOST_FETCHED / MOST_AT_ONCE) as usize, "{done} requests are remembered");
-    assert_eq!(shared, 0, "nobody waits any more");
+    assert_eq!(shared, 0, "no thread waits any more");
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn a_command_that_is_killed_leaves_what_was_there_and_what_reached_the_image() {
         let left = killed(&dir);
         let device = reopened(&left, "hdd7200", None, &options);
         check(&device, b'x');
-        // It goes on from there, and what is changed then holds.
+        // It continues from there, and later changes hold.
         device.write_at(8 * MIB, &vec![b'z'; 2 << 20]).expect("written");
         drop(device);
         check(&reopened(&left, "nvme", None, &options), b'z');
@@ -361,7 +361,7 @@ fn words_of_another_state_of_the_image_are_refused() {
     }
     let file = std::fs::File::options().write(true).open(&image).expect("the image");
     let right = file.metadata().and_then(|found| found.modified()).expect("a time");
-    // A copy whose files are all of the same moment, and an older state of the image.
+    // A copy whose files are all of the same time, and an older state of the image.
     for wrong in [right + Duration::from_secs(1), right - Duration::from_secs(1)] {
         file.set_modified(wrong).expect("a time");
         let words = std::fs::File::options().write(true).open(dir.path().join("image.words"));

@@ -11,7 +11,7 @@ use super::error::CryptError;
 
 /// Bytes that the cipher works on at once.
 pub(super) const BLOCK: usize = 16;
-/// Bytes that dm-crypt counts sectors in, whatever their size.
+/// Bytes of the units in which dm-crypt counts sectors of any size.
 pub(super) const IV_SECTOR: u64 = 512;
 /// Sectors that are enciphered side by side: the processor works on several blocks at a time, and
 /// CBC can begin the next block of a sector only when the one before is done.
@@ -84,7 +84,7 @@ impl CipherSpec {
         Ok(Self { mode, iv })
     }
 
-    /// Bits of key that are taken where nothing else is said.
+    /// Bits of key that are taken by default.
     pub fn default_key_bits(self) -> u32 {
         match self.mode {
             Mode::Cbc => 256,
@@ -151,7 +151,7 @@ pub struct SectorCipher {
     sector: usize,
     /// Added to a sector's number for each sector: one, or as many as the sector has 512 bytes.
     iv_step: u64,
-    /// How many 512 bytes a number stands for.
+    /// Number of 512-byte units of one sector number.
     iv_unit: u64,
 }
 
@@ -213,7 +213,7 @@ impl SectorCipher {
         for iv in ivs.iter_mut() {
             iv.fill(0);
             match self.spec.iv {
-                // As the name says: dm-crypt's plain keeps the low half.
+                // As in dm-crypt, whose plain keeps the low half.
                 Iv::Plain => iv[..4].copy_from_slice(&(number as u32).to_le_bytes()),
                 Iv::Plain64 | Iv::Essiv(_) => iv[..8].copy_from_slice(&number.to_le_bytes()),
             }

@@ -18,8 +18,7 @@ const ALL_KIB: u64 = 512 << 20;
 /// The limits of the cost to open a LUKS header.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// Bytes of memory for Argon2 at most; what cryptsetup gives it unless it is told to give more,
-    /// if not set.
+    /// Bytes of memory for Argon2 at most; cryptsetup's default limit if not set.
     pub memory: u64,
 }
 

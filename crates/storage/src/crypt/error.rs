@@ -8,7 +8,7 @@ pub enum CryptError {
     /// Healthy, and beyond this code.
     #[error("not supported: {0}")]
     Unsupported(String),
-    /// The header cannot be believed.
+    /// The header is corrupt.
     #[error("{place}: {flaw}")]
     Damaged {
         /// Which part of it.
@@ -16,7 +16,7 @@ pub enum CryptError {
         /// The mistake.
         flaw: String,
     },
-    /// Neither a LUKS1 nor a LUKS2 header is there.
+    /// There is neither a LUKS1 nor a LUKS2 header.
     #[error("no LUKS header (a plain device requires cipher=)")]
     NoHeader,
     /// No key slot opens with the key.
@@ -39,7 +39,7 @@ pub enum CryptError {
     /// The enciphered area does not lie on the device.
     #[error("the data begins at byte {start}, past the end of the device ({size} bytes)")]
     OutOfDevice {
-        /// Where the header says that it begins.
+        /// The position of the data according to the header.
         start: u64,
         /// Bytes of the device.
         size: u64,
@@ -67,8 +67,7 @@ pub enum CryptError {
     Device(#[from] DeviceError),
 }
 
-/// A header that says of its data that it begins at byte 0 or inside the header: it lies on another
-/// device.
+/// A header whose data begin at byte 0 or inside the header: the data lie on another device.
 pub(super) fn detached(version: u8) -> CryptError {
     CryptError::Unsupported(format!("a LUKS{version} header that is detached from its data"))
 }

@@ -58,7 +58,7 @@ pub enum KeyError {
 }
 
 impl KeySource {
-    /// Reads the key. `what` is asked for at a terminal.
+    /// Reads the key. `what` is read at a terminal.
     ///
     /// # Errors
     /// The file, the descriptor or the terminal is not there; or there are too many bytes.
@@ -124,7 +124,7 @@ fn ask(what: &str) -> Result<Secret, KeyError> {
     let before = tcgetattr(&terminal).map_err(|_| KeyError::NoTerminal)?;
     let mut silent = before.clone();
     silent.local_modes.remove(LocalModes::ECHO);
-    // Before anybody knows that they are asked: what was typed until then is no answer.
+    // Input that was typed before the prompt is discarded.
     tcsetattr(&terminal, OptionalActions::Flush, &silent).map_err(|errno| failed(errno.into()))?;
     let asked = write!(terminal, "Passphrase for {what}: ");
     let line = asked.and_then(|()| line_of(&mut terminal));

@@ -144,7 +144,7 @@ pub(super) fn key_of_slot(
     Ok(hash.merge_stripes(&stored[..bytes], key_bytes))
 }
 
-/// Whether two digests are the same, in a time that says nothing of where they differ.
+/// Whether two digests are equal, in a time that does not depend on where they differ.
 pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len()
         && one.iter().zip(other).fold(0, |differ, (one, other)| differ | (one ^ other)) == 0

@@ -46,7 +46,7 @@ struct Keyslot {
     af: Option<AntiForensic>,
     area: Option<Area>,
     kdf: Option<Kdf>,
-    /// 0 is never tried without being asked for.
+    /// 0 is never tried unless requested.
     priority: Option<u8>,
 }
 
@@ -90,7 +90,7 @@ struct Segment {
     iv_tweak: Option<String>,
     sector_size: Option<u32>,
     integrity: Option<serde_json::Value>,
-    /// Of a reencryption under way.
+    /// For a reencryption under way.
     #[serde(default)]
     flags: Vec<String>,
 }
@@ -175,7 +175,7 @@ fn copy_at(device: &dyn Device, at: u64, magic: &[u8]) -> Result<Option<Copy>, C
 /// The newest sound copy; `None` where there is no sign of a header.
 fn newest(device: &dyn Device) -> Result<Option<Copy>, CryptError> {
     let mut flaw = None;
-    // Where one cannot be read, whatever the reason, the other may be sound.
+    // If one cannot be read for any reason, the other may be sound.
     let mut read = |at, magic| {
         let copy = copy_at(device, at, magic);
         copy.unwrap_or_else(|error| {
@@ -184,8 +184,8 @@ fn newest(device: &dyn Device) -> Result<Option<Copy>, CryptError> {
         })
     };
     let mut best = read(0, MAGIC);
-    // A sound copy says where the second one lies. Elsewhere there may be what is left of older
-    // headers.
+    // A valid copy gives the position of the second one. Elsewhere there may be what is left of
+    // older headers.
     let places = match &best {
         Some(first) => vec![first.size],
         None => HEADER_SIZES.to_vec(),
@@ -321,8 +321,8 @@ impl Metadata {
         Ok(())
     }
 
-    /// The key of a slot; `None` of a slot that is not tried. Whether it is the right one is for
-    /// the digest to say.
+    /// The key of a slot; `None` of a slot that is not tried. The digest decides whether it is the
+    /// right one.
     fn key(
         &self,
         device: &dyn Device,

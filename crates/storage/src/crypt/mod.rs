@@ -1,7 +1,7 @@
 //! An enciphered device, as dm-crypt shows it: plain, or described by a LUKS1 or LUKS2 header.
 //!
 //! Sources: the kernel's documentation of dm-crypt, "LUKS1 On-Disk Format Specification" 1.2.3,
-//! "LUKS2 On-Disk Format Specification" 1.1.1, and cryptsetup(8). Keys live in memory that is wiped
+//! "LUKS2 On-Disk Format Specification" 1.1.1, and cryptsetup(8). Keys are in memory that is wiped
 //! when they are dropped.
 
 mod cipher;
@@ -39,7 +39,7 @@ const BATCH_BYTES: u64 = 4 << 20;
 /// Bytes that a longer request is done by.
 const PIECE: usize = 1 << 20;
 
-/// A plain device: nothing on it says how it is enciphered.
+/// A plain device: nothing on it describes its cipher.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Plain {
     /// The cipher.
@@ -79,7 +79,7 @@ pub struct CryptDevice {
     cipher: SectorCipher,
     iv_offset: u64,
     passes_discards: bool,
-    /// Held where a part of a sector is changed: the rest of it is read before.
+    /// Locked while a part of a sector is changed: the rest of it is read before.
     edges: Mutex<()>,
 }
 
@@ -95,7 +95,7 @@ impl fmt::Debug for CryptDevice {
 }
 
 impl CryptDevice {
-    /// A plain device. `secret` is a key or a passphrase, as [`Plain::hash`] says.
+    /// A plain device. `secret` is a key or a passphrase, depending on [`Plain::hash`].
     ///
     /// # Errors
     /// The key does not fit the cipher.
@@ -140,7 +140,7 @@ impl CryptDevice {
         let mut budget = Budget::new(limits);
         let mut start = [0; 8];
         if inner.size() >= start.len() as u64 && inner.read_at(0, &mut start).is_err() {
-            // Of a LUKS2 header there is another copy; without it, the failure is met again.
+            // A LUKS2 header has a second copy; without it, the failure occurs again.
             start.fill(0);
         }
         let mapping = match start {
@@ -183,8 +183,8 @@ impl CryptDevice {
         Ok(Self { inner, start, size, cipher, iv_offset, passes_discards: false, edges })
     }
 
-    /// Whether discards reach the device below. They tell there what is free; dm-crypt does not
-    /// pass them unless told to.
+    /// Whether discards reach the device below. They reveal there which sectors are free; dm-crypt
+    /// passes them only with an option.
     pub fn pass_discards(mut self, pass: bool) -> Self {
         self.passes_discards = pass;
         self

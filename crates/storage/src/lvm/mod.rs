@@ -1,8 +1,8 @@
 //! LVM2: a logical volume whose segments are all linear, found by the metadata on its physical
 //! volumes.
 //!
-//! Sources: lvm(8), pvcreate(8), vgcfgbackup(8), the format as libvslvm's documentation tells it,
-//! and volumes that LVM2 made. Nothing is ever written to the metadata.
+//! Sources: lvm(8), pvcreate(8), vgcfgbackup(8), the documentation of libvslvm on the format, and
+//! volumes that LVM2 made. Nothing is ever written to the metadata.
 
 mod text;
 
@@ -43,7 +43,7 @@ pub enum LvmError {
     /// No label in the first sectors.
     #[error("no LVM2 physical volume: no label in the first {LABEL_SECTORS} sectors")]
     NoLabel,
-    /// The metadata cannot be believed.
+    /// The metadata are corrupt.
     #[error("{place}: {flaw}")]
     Damaged {
         /// Which part of it.
@@ -247,7 +247,7 @@ fn text_of_area(
     Ok(None)
 }
 
-/// A volume group as its newest metadata tells it.
+/// A volume group according to its newest metadata.
 struct Group {
     name: String,
     /// Groups of the same name are not the same.
@@ -273,7 +273,7 @@ impl Group {
 }
 
 /// Opens a logical volume on its physical volumes. Names may be left out where there is only one.
-/// `write` says whether it will be written.
+/// `write` is whether it will be written.
 ///
 /// # Errors
 /// A device is no physical volume, or the metadata is damaged; there is no such volume, or it is
@@ -350,7 +350,7 @@ pub fn open(
     LinearDevice::new(parts).map_err(|error| LvmError::OutOfDevice { volume: name.clone(), error })
 }
 
-/// The index of the name asked for, or of the only one.
+/// The index of the requested name, or of the only one.
 fn chosen(
     (what, option): (&'static str, &'static str),
     name: Option<&str>,

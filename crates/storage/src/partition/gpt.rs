@@ -9,7 +9,7 @@ use super::table::{
 use extant_device::Device;
 
 const SIGNATURE: &[u8; 8] = b"EFI PART";
-/// Bytes of the header that are defined; its size may say more, up to a sector.
+/// Bytes of the header that are defined; its size may be larger, up to a sector.
 const HEADER_SIZE: usize = 92;
 const HEADER_CRC_AT: usize = 16;
 const ENTRY_SIZE_MIN: u32 = 128;
@@ -18,7 +18,7 @@ const ENTRIES_MAX: u64 = 4 << 20;
 const SECTOR_SIZES: [u32; 2] = [512, 4096];
 
 struct Header {
-    /// The sector that the header says it lies in.
+    /// The sector number that the header contains for itself.
     my_lba: u64,
     entries_lba: u64,
     entry_count: u32,

@@ -39,8 +39,8 @@ impl Entry {
 }
 
 impl Sector {
-    /// `None` where it is not a boot record with a table: a file system's boot sector has the same
-    /// signature, but other bytes where the entries say whether they are active.
+    /// `None` if it is not a boot record with a table: a file system's boot sector has the same
+    /// signature, but other bytes in the active flags of the entries.
     pub(super) fn decode(bytes: &[u8; 512]) -> Option<Self> {
         if bytes[SIGNATURE_AT..] != SIGNATURE {
             return None;

@@ -1,7 +1,7 @@
 //! Partition tables: GPT (UEFI specification, chapter 5) and MBR with extended partitions.
 //!
-//! A GPT is believed only with both checksums right; where the first one is damaged, the backup at
-//! the device's end is used. Tables for sectors of 512 and of 4096 bytes are found.
+//! A GPT is used only with both checksums right; if the first one is damaged, the backup at the
+//! device's end is used. Tables for sectors of 512 and of 4096 bytes are found.
 
 mod gpt;
 mod mbr;

@@ -55,12 +55,12 @@ pub enum PartitionError {
     /// The table does not have this partition.
     #[error("no partition {number}: the table has {}", listed(.known))]
     NoPartition {
-        /// The number asked for.
+        /// The requested number.
         number: u32,
         /// The numbers it has.
         known: Vec<u32>,
     },
-    /// The table cannot be believed.
+    /// The table is corrupt.
     #[error("partition table damaged: {place}: {flaw}")]
     Damaged {
         /// Which part of it.

@@ -19,7 +19,7 @@ pub enum UrlError {
         /// The scheme, with its colon.
         scheme: String,
     },
-    /// The text before `://` is no scheme we know.
+    /// The text before `://` is an unknown scheme.
     #[error("unknown scheme {scheme}")]
     UnknownScheme {
         /// The scheme, with its colon and slashes.
@@ -56,7 +56,7 @@ pub enum UrlError {
     Overlap {
         /// The file of the first part.
         one: PathBuf,
-        /// That of the second, perhaps under another name.
+        /// The identity of the second, perhaps under another name.
         other: PathBuf,
     },
     /// The file was not opened.

@@ -19,7 +19,7 @@ pub enum Layer {
     },
     /// `crypt:`, deciphered.
     Crypt {
-        /// The cipher of a plain device; a LUKS header tells it otherwise.
+        /// The cipher of a plain device; for LUKS it comes from the header.
         plain: Option<Plain>,
         /// Where its key is.
         key: KeySource,
@@ -28,7 +28,7 @@ pub enum Layer {
         /// The limits of a LUKS header's cost.
         limits: Limits,
     },
-    /// A [`Backend`](crate::Backend) stands in place of the file.
+    /// A [`Backend`](crate::Backend) replaces the file.
     Backend(Backed),
 }
 

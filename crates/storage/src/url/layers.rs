@@ -1,4 +1,4 @@
-//! The layers of a device URL: `crypt:`, `linear:`, `lvm:`, and what a backend brings; and their
+//! The layers of a device URL: `crypt:`, `linear:`, `lvm:`, and those of backends; and their
 //! options.
 
 use std::ffi::OsStr;
@@ -18,14 +18,14 @@ pub(super) enum Scheme<'s> {
     Crypt,
     Linear,
     Lvm,
-    /// A backend, and a name that it knows.
+    /// A backend, and a name of it.
     Backend(&'s Arc<dyn Backend>, Option<&'s str>),
 }
 
 impl<'s> Scheme<'s> {
     const OWN: [Self; 3] = [Self::Crypt, Self::Linear, Self::Lvm];
 
-    /// Takes the first scheme off, with the name of a backend that knows it.
+    /// Takes the first scheme off, with the backend's name.
     fn take(text: &'s [u8], schemes: &'s Schemes) -> Option<(Self, &'s [u8])> {
         let strip = |scheme: &Self| text.strip_prefix(scheme.text().as_bytes());
         let mut own = Self::OWN.into_iter();

@@ -4,10 +4,9 @@
 //! bytes; `k`, `M`, `G` and `T` multiply by powers of 1024), or by both, the partition first.
 //! Layers are named before it, the outermost first: `linear:A?offset=N&size=N,B` joins runs,
 //! `lvm:A,B?vg=NAME&lv=NAME` is a linear logical volume, and `crypt:PATH?key-file=F` is deciphered,
-//! by its LUKS header or, with `cipher=NAME`, as a plain device; a backend that other crates bring
-//! ([`Schemes`]) stands in place of a file: `model:NAME:PATH`. Their options follow the last path.
-//! Other schemes (`qcow2:`, `s3://`, `https://`) are known by name and refused until they are
-//! built.
+//! by its LUKS header or, with `cipher=NAME`, as a plain device; a backend of another crate
+//! ([`Schemes`]) replaces a file: `model:NAME:PATH`. Their options follow the last path. Other
+//! schemes (`qcow2:`, `s3://`, `https://`) are known by name and refused until they are built.
 //!
 //! `IMAGE:/path` names a file inside a device. Schemes are taken off first; then the longest prefix
 //! before a `:/` that names an existing file or block device is the image. `./` in front makes the
@@ -63,7 +62,7 @@ pub enum PathTarget {
 pub enum Access {
     /// Never written.
     ReadOnly,
-    /// Written, and had for oneself.
+    /// Written, and locked exclusively.
     ReadWrite,
 }
 
@@ -71,7 +70,7 @@ pub enum Access {
 #[derive(Clone, Debug)]
 pub struct Files {
     parts: Vec<Arc<FileDevice>>,
-    /// Of a backend, which has one part.
+    /// For a backend, which has one part.
     held: Option<Arc<dyn OpenBackend>>,
 }
 
@@ -87,8 +86,8 @@ impl std::fmt::Debug for Keys {
 /// Schemes that the design has and this version has not.
 const NOT_BUILT: [&[u8]; 3] = [b"qcow2:", b"s3://", b"https://"];
 
-/// Opens the device named by `text`, which may have the `schemes`. `options` say the rest; those
-/// that make a file or change its size hold for a plain path only.
+/// Opens the device named by `text`, which may have the `schemes`. `options` are used for the file;
+/// those that make a file or change its size hold for a plain path only.
 ///
 /// # Errors
 /// See [`UrlError`].
@@ -102,13 +101,13 @@ pub fn open(
 }
 
 impl DeviceUrl {
-    /// Reads a device's name; `stat_host` says what the host has ([`stat_host`], outside tests). A
-    /// file that is named exactly like the whole text is meant, unless the part before `#` or `?`
-    /// is a file too. Where neither is there, a well-formed `#` or `?` is read as such, and
+    /// Reads a device's name; `stat_host` returns the kind of a host file ([`stat_host`], outside
+    /// tests). A file that is named exactly like the whole text is meant, unless the part before
+    /// `#` or `?` is a file too. If neither exists, a well-formed `#` or `?` is read as such, and
     /// anything else as the name of a file to be made.
     ///
     /// # Errors
-    /// A scheme that is not built, a mistake after `#` or `?`, or two files that may be meant.
+    /// A scheme that is not built, a mistake after `#` or `?`, or an ambiguous name.
     pub fn parse(
         text: &OsStr,
         schemes: &Schemes,
@@ -146,7 +145,7 @@ impl DeviceUrl {
         }
         let mut opened: Vec<(Option<Identity>, Arc<FileDevice>)> = Vec::new();
         for part in &self.parts {
-            // Where it cannot be told, opening it tells why.
+            // If it is unknown, opening it gives the error.
             let identity = Identity::of(&part.path);
             let known = opened.iter().find(|(known, _)| known.is_some() && *known == identity);
             let file = match known {
@@ -180,7 +179,7 @@ impl DeviceUrl {
         })
     }
 
-    /// Reads the key, where one is needed: it may be asked for at the terminal.
+    /// Reads the key, if one is needed, perhaps at the terminal.
     ///
     /// # Errors
     /// The key was not had.
@@ -188,7 +187,7 @@ impl DeviceUrl {
         self.key_source().map_or(Ok(Keys(None)), |source| self.keys_from(source))
     }
 
-    /// Reads the key from elsewhere than the URL says.
+    /// Reads the key from another source than the URL's.
     ///
     /// # Errors
     /// The key was not had.
@@ -315,8 +314,8 @@ impl Part {
 }
 
 impl PathTarget {
-    /// Reads a name that may lead into an image; `stat_host` says what the host has ([`stat_host`],
-    /// outside tests).
+    /// Reads a name that may lead into an image; `stat_host` returns the kind of a host file
+    /// ([`stat_host`], outside tests).
     ///
     /// # Errors
     /// As [`DeviceUrl::parse`]; or there is a `:/` and neither an image before it nor a file of the
@@ -387,7 +386,7 @@ impl PathTarget {
     }
 }
 
-/// Where `:/` stands, from byte `first` on.
+/// The position of `:/`, from byte `first` on.
 fn colons(bytes: &[u8], first: usize) -> impl DoubleEndedIterator<Item = usize> {
     (first..bytes.len()).filter(|at| bytes[*at..].starts_with(b":/"))
 }

@@ -1,4 +1,4 @@
-//! A device as it is named: its parts, and what stands on them.
+//! The name of a device: its parts, and the layers on them.
 
 use std::ffi::OsStr;
 use std::fs;

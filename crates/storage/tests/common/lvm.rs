@@ -57,7 +57,7 @@ pub(crate) fn seal_header(header: &mut [u8]) {
     header[..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Writes a physical volume; the text wraps around the area's end where `offset` says so.
+/// Writes a physical volume; the text wraps around the area's end if `offset` requires it.
 pub(crate) fn write(disk: &MemoryDevice, label: &[u8], header: &[u8], text: &[u8], offset: u64) {
     disk.write_at(512, label).unwrap();
     disk.write_at(AREA, header).unwrap();

@@ -3,7 +3,7 @@
 //! Space for small files that were made one after the other lies side by side, so that the device
 //! gets a few large writes where each file alone would be a small one.
 //!
-//! All files of a batch are on their way at once. The holder of one file's lock may wait for the
+//! All files of a batch are under writeback at once. The holder of one file's lock may wait for the
 //! writeback of another, so while any is under writeback no lock is waited for but those of the
 //! batch's files, to complete their writeback, and these from the last one in the order of locks to
 //! the first: the holder of the last one's lock waits for none of the others.
@@ -16,18 +16,18 @@ use extant_device::{Request, RequestStatus};
 use extant_reader::Error;
 use extant_runtime::sync::Arc;
 
-/// Bytes that a file of a batch has at most. One with more is written alone, round by round.
+/// Bytes that a file of a batch has at most. One with more is written alone, step by step.
 const FEW_BYTES: u64 = CHUNK as u64;
 /// Bytes of a batch. Longer writes are no faster.
 const BYTES_OF_BATCH: u64 = 8 << 20;
 /// Files of a batch at most: each waits for all others.
 const FILES_OF_BATCH: usize = 256;
 
-/// A file of a batch whose data are on their way.
+/// A file of a batch whose data are under writeback.
 struct BatchedInode {
     shared: Arc<CachedInode>,
     writeback: PlannedWriteback,
-    /// All that the file had is on its way.
+    /// Whether all delayed data of the file are under writeback.
     is_whole: bool,
 }
 
@@ -133,8 +133,8 @@ impl Engine {
         };
         data.iter()
             .map(|file| {
-                let (own, behind) = rest.split_at(file.len());
-                rest = behind;
+                let (own, after) = rest.split_at(file.len());
+                rest = after;
                 outcome_of(own)
             })
             .collect()

@@ -15,7 +15,7 @@ pub(super) const CHUNK: usize = 256 << 10;
 /// Direct requests want addresses that are multiples of this at most.
 const ALIGNMENT: usize = 4096;
 
-/// Data of a file in blocks that its map knows as holes. They are zeros where nothing was written.
+/// Data of a file in blocks that are holes in its map. They are zeros where nothing was written.
 ///
 /// Guarded by the inode's lock. A thread that maps a block of the file looks here first: a block is
 /// mapped or delayed, never both.
@@ -30,16 +30,16 @@ pub(crate) struct DelayedData {
     blocks: u64,
     /// Bytes of memory.
     memory: u64,
-    /// With bigalloc: the logical clusters that are promised, those whose first block of the file
+    /// With bigalloc: the logical clusters that are reserved, those whose first block of the file
     /// is delayed.
     clusters: BTreeSet<u64>,
-    /// Clusters promised for the blocks.
+    /// Clusters reserved for the blocks.
     pub(super) data_reserved: u64,
-    /// Clusters promised for what the map may grow by.
+    /// Clusters reserved for the growth of the map.
     pub(super) map_reserved: u64,
-    /// Bytes promised to the file's owners.
+    /// Bytes of quota reserved for the file's owners.
     pub(super) quota: u64,
-    /// The blocks of all chunks of which some are on their way to the device.
+    /// The blocks of all chunks of which some are under writeback.
     under_writeback: Option<Range<u64>>,
     /// When they are to be written, on the environment's clock; `None` while the file is not in the
     /// list of files to write.
@@ -133,7 +133,7 @@ impl Slice {
 /// Data of blocks that follow each other.
 #[derive(Debug)]
 struct DirtyChunk {
-    /// The bytes after `end` are undefined. Shared only with a round that is on its way.
+    /// The bytes after `end` are undefined. Shared only during writeback.
     buffer: Arc<AlignedBuffer>,
     /// Bytes at its start that are no longer data.
     skipped: usize,
@@ -168,7 +168,7 @@ impl DirtyChunk {
             copy.copy_from_slice(&self.buffer);
             self.buffer = Arc::new(copy);
         }
-        Arc::get_mut(&mut self.buffer).expect("a buffer that was just made is shared with nobody")
+        Arc::get_mut(&mut self.buffer).expect("a buffer that was just made is not shared")
     }
 
     fn len(&self) -> usize {
@@ -189,12 +189,12 @@ impl DirtyChunk {
     }
 }
 
-/// Part of a range of bytes: data that are delayed, or what the file has on the volume.
+/// Part of a range of bytes of a file, delayed or stored.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Part<'d> {
-    /// DelayedData bytes.
-    DelayedData(&'d [u8]),
-    /// A range of bytes of the file.
+pub(crate) enum DataPart<'d> {
+    /// Delayed bytes.
+    Delayed(&'d [u8]),
+    /// Number of bytes that the volume has.
     Stored(u64),
 }
 
@@ -203,7 +203,7 @@ impl DelayedData {
         self.chunks.is_empty()
     }
 
-    /// Where the file ends: its inode says `stored`.
+    /// Where the file ends, if its inode has the size `stored`.
     pub(crate) fn size(&self, stored: u64) -> u64 {
         self.size.max(stored)
     }
@@ -213,7 +213,7 @@ impl DelayedData {
         self.size
     }
 
-    /// The file ends at `size` at the latest, as far as delayed data say.
+    /// Limits the end of the delayed data to `size`.
     pub(crate) fn cut_size(&mut self, size: u64) {
         self.size = self.size.min(size);
     }
@@ -233,7 +233,7 @@ impl DelayedData {
         self.memory
     }
 
-    /// Clusters promised for the data.
+    /// Clusters reserved for the data.
     pub(crate) fn data_reserved(&self) -> u64 {
         self.data_reserved
     }
@@ -285,8 +285,8 @@ impl DelayedData {
         {
             // Within the chunk.
             let from = chunk.skipped + (at - start) as usize * block_len;
-            let behind = start + (chunk.len() / block_len) as u64;
-            let count = behind.min(blocks.end) - at;
+            let after = start + (chunk.len() / block_len) as u64;
+            let count = after.min(blocks.end) - at;
             let range = from..from + count as usize * block_len;
             slices.push(Slice { buffer: chunk.buffer.clone(), range });
             at += count;
@@ -295,7 +295,7 @@ impl DelayedData {
     }
 
     /// Blocks are written from now on while the inode's lock is free. Their chunks stay as they are
-    /// until [`Self::land`].
+    /// until [`Self::complete_writeback`].
     pub(crate) fn begin_writeback(&mut self, blocks: Range<u64>, geometry: &Geometry) {
         let block_len = geometry.block_len();
         let chunk = |block| self.at(block, block_len);
@@ -310,12 +310,12 @@ impl DelayedData {
         self.under_writeback = None;
     }
 
-    /// Whether some blocks are on their way to the device.
+    /// Whether some blocks are under writeback.
     pub(crate) fn is_under_writeback(&self) -> bool {
         self.under_writeback.is_some()
     }
 
-    /// Whether a block lies in a chunk that stays as it is until the round has landed.
+    /// Whether a block lies in a chunk that stays as it is until the writeback has ended.
     pub(crate) fn is_block_under_writeback(&self, block: u64) -> bool {
         self.under_writeback
             .as_ref()
@@ -323,7 +323,7 @@ impl DelayedData {
     }
 
     /// A range of bytes, in parts that are delayed and parts that are not.
-    pub(crate) fn parts(&self, bytes: Range<u64>, geometry: &Geometry) -> Vec<Part<'_>> {
+    pub(crate) fn parts(&self, bytes: Range<u64>, geometry: &Geometry) -> Vec<DataPart<'_>> {
         let bits = geometry.block_bits();
         let mut parts = Vec::new();
         let mut at = bytes.start;
@@ -332,7 +332,7 @@ impl DelayedData {
             let Some((start, chunk)) = self.at(block, geometry.block_len()) else {
                 let next = self.chunks.range(block..).next().map_or(u64::MAX, |(next, _)| *next);
                 let end = bytes.end.min(next.saturating_mul(1 << bits));
-                parts.push(Part::Stored(end - at));
+                parts.push(DataPart::Stored(end - at));
                 at = end;
                 continue;
             };
@@ -340,7 +340,7 @@ impl DelayedData {
             let from = (at - (start << bits)) as usize;
             let len =
                 (chunk.len() - from).min(usize::try_from(bytes.end - at).unwrap_or(usize::MAX));
-            parts.push(Part::DelayedData(&chunk.bytes()[from..from + len]));
+            parts.push(DataPart::Delayed(&chunk.bytes()[from..from + len]));
             at += len as u64;
         }
         parts
@@ -357,8 +357,8 @@ impl DelayedData {
     ) {
         let block_len = geometry.block_len();
         let joins = |block: Option<u64>| block.is_some_and(|block| self.contains(block, geometry));
-        let (before, behind) = (joins(blocks.start.checked_sub(1)), joins(Some(blocks.end)));
-        self.runs = self.runs + 1 - u64::from(before) - u64::from(behind);
+        let (before, after) = (joins(blocks.start.checked_sub(1)), joins(Some(blocks.end)));
+        self.runs = self.runs + 1 - u64::from(before) - u64::from(after);
         self.blocks += blocks.end - blocks.start;
         let mut start = blocks.start;
         let mut room = block_len;
@@ -434,17 +434,17 @@ impl DelayedData {
             let end = start + (chunk.len() / block_len) as u64;
             // Within the chunk, so it fits.
             let kept_before = blocks.start.saturating_sub(start) as usize * block_len;
-            let kept_behind = end.saturating_sub(blocks.end) as usize * block_len;
-            self.blocks -= ((chunk.len() - kept_before - kept_behind) / block_len) as u64;
-            if kept_before > 0 && kept_behind > 0 {
-                let mut rest = DirtyChunk::new(kept_behind, buffers);
-                rest.end = kept_behind;
-                let from = chunk.len() - kept_behind;
+            let kept_after = end.saturating_sub(blocks.end) as usize * block_len;
+            self.blocks -= ((chunk.len() - kept_before - kept_after) / block_len) as u64;
+            if kept_before > 0 && kept_after > 0 {
+                let mut rest = DirtyChunk::new(kept_after, buffers);
+                rest.end = kept_after;
+                let from = chunk.len() - kept_after;
                 rest.bytes_mut().copy_from_slice(&chunk.bytes()[from..]);
                 self.memory += rest.memory();
                 self.chunks.insert(blocks.end, rest);
-            } else if kept_behind > 0 {
-                chunk.skipped = chunk.end - kept_behind;
+            } else if kept_after > 0 {
+                chunk.skipped = chunk.end - kept_after;
                 self.chunks.insert(blocks.end, chunk);
                 continue;
             }
@@ -462,17 +462,17 @@ impl DelayedData {
         }
     }
 
-    /// With bigalloc: whether the logical cluster is promised.
+    /// With bigalloc: whether the logical cluster is reserved.
     pub(super) fn has_cluster(&self, cluster: u64) -> bool {
         self.clusters.contains(&cluster)
     }
 
-    /// A logical cluster is promised from now on.
+    /// Marks a logical cluster as reserved.
     pub(super) fn add_cluster(&mut self, cluster: u64) {
         self.clusters.insert(cluster);
     }
 
-    /// Logical clusters that are not promised any more: of a range those that `is_gone` names.
+    /// Logical clusters that are no longer reserved: of a range those that `is_gone` names.
     pub(super) fn remove_clusters(
         &mut self,
         range: Range<u64>,
@@ -486,7 +486,7 @@ impl DelayedData {
         }
     }
 
-    /// With bigalloc: how many logical clusters are promised.
+    /// With bigalloc: how many logical clusters are reserved.
     pub(super) fn clusters_count(&self) -> u64 {
         self.clusters.len() as u64
     }

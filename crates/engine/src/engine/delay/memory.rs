@@ -1,9 +1,9 @@
 //! The memory that delayed data take.
 //!
-//! One limit holds for a live volume ([`VolumeOptions::memory`](crate::VolumeOptions::memory)).
-//! Frames of metadata take at most half of it, inodes an eighth, and buddies an eighth; delayed
-//! data take what is left by those, between an eighth and half. A writer over the limit gives
-//! buddies up first, and waits, with no lock held, until data were written; it does not fail.
+//! One limit holds for a volume ([`VolumeOptions::memory`](crate::VolumeOptions::memory)). Frames
+//! of metadata take at most half of it, inodes an eighth, and buddies an eighth; delayed data take
+//! what is left by those, between an eighth and half. A writer over the limit gives buddies up
+//! first, and waits, with no lock held, until data were written; it does not fail.
 
 use crate::ranks::DelayedMemoryLock;
 use extant_runtime::env::Env;
@@ -21,16 +21,16 @@ pub(crate) struct DelayedMemory {
     given_back: Condvar,
 }
 
-/// Bytes of a turn: one who waits is woken for each. All who wait would be in each other's way, and
-/// a wake for each write costs more than the write.
+/// Bytes of a turn: one waiter is woken for each. More waiters would block each other, and a wake
+/// for each write costs more than the write.
 const TURN: u64 = 1 << 20;
 
 #[derive(Debug, Default)]
 struct Used {
-    /// DelayedData, or admitted and not yet delayed.
+    /// Delayed, or admitted and not yet delayed.
     bytes: u64,
     waiting: u64,
-    /// Bytes admitted and given back since one who waits was woken.
+    /// Bytes admitted and given back since the last waiter was woken.
     turn: u64,
 }
 
@@ -90,7 +90,7 @@ impl DelayedMemory {
         }
     }
 
-    /// The largest write that is worth delaying: a longer one would push out all others.
+    /// The largest write that is delayed: a longer one would push out all others.
     pub(crate) fn largest(&self) -> u64 {
         self.all / 16
     }
@@ -112,8 +112,8 @@ impl DelayedMemory {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Whether data should be written: a quarter of the limit is delayed, or a thread waits. Where
-    /// little is allowed the disk would rest until half of it is there.
+    /// Whether data should be written: a quarter of the limit is delayed, or a thread waits. With a
+    /// small limit, the disk would idle until half of it is used.
     pub(crate) fn is_short(&self) -> bool {
         let used = self.used.lock();
         used.waiting > 0 || used.bytes > self.limit() / 4
@@ -121,8 +121,8 @@ impl DelayedMemory {
 
     /// Waits until `bytes` bytes may be delayed. No lock is held; `help` wakes the background
     /// writer, and for all waiters but the first also writes some data, unless enough others do.
-    /// The first goes on as soon as there is memory: it would fill none while it writes, and with
-    /// no other the disk would rest then.
+    /// The first continues as soon as there is memory: it would fill none while it writes, and
+    /// without other writers the disk would idle then.
     pub(crate) fn admit(
         &self,
         env: &Env,

@@ -18,7 +18,7 @@ mod reserve;
 mod writeback;
 
 use dirty::BufferPool;
-pub(crate) use dirty::{DelayedData, Part};
+pub(crate) use dirty::{DataPart, DelayedData};
 
 use crate::engine::inodes::CachedInode;
 use crate::ranks::{DelayListLock, LostLock};
@@ -31,7 +31,7 @@ use memory::DelayedMemory;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How many of those who wait for memory write at once.
+/// Number of threads waiting for memory that write at once.
 const MOST_HELPERS: u32 = 16;
 
 /// The delayed data of a volume.
@@ -48,7 +48,7 @@ pub(crate) struct DelayedAllocation {
     /// The error of lost data of any file, until the next sync of the volume reports it.
     lost: Mutex<Option<Error>, LostLock>,
     waker: Mutex<Option<Waker>, LostLock>,
-    /// How many of those who wait for memory write.
+    /// Number of threads waiting for memory that write.
     helpers: AtomicU32,
 }
 
@@ -133,12 +133,12 @@ impl DelayedAllocation {
         self.files.lock().values().cloned().collect()
     }
 
-    /// Data were lost: the next one who waits for all is told.
+    /// Data were lost: the next caller that waits for all data gets the error.
     fn set_lost(&self, why: Error) {
         self.lost.lock().get_or_insert(why);
     }
 
-    /// Tells once why data were lost.
+    /// Returns the error of lost data once.
     pub(crate) fn take_lost(&self) -> Result<(), Error> {
         self.lost.lock().take().map_or(Ok(()), Err)
     }

@@ -45,8 +45,8 @@ pub(super) fn map_growth(geometry: &Geometry, file: &LoadedInode, runs: u64, blo
 }
 
 impl Engine {
-    /// Promises what blocks of a hole need beyond what the file was promised before. A failed call
-    /// has promised nothing.
+    /// Reserves the space that blocks of a hole need beyond the file's reservation. A failed call
+    /// has reserved nothing.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::QuotaExceeded`], a broken map or quota file, or the device
@@ -85,7 +85,7 @@ impl Engine {
     }
 
     /// Whether `bytes` bytes of data would find space in a file, and its owners' limits allow them.
-    /// Nothing is promised: others may be faster.
+    /// Nothing is reserved: others may be faster.
     ///
     /// # Errors
     /// An error has made the volume read-only, a broken quota file, or the device failed.
@@ -110,7 +110,7 @@ impl Engine {
         }
     }
 
-    /// With bigalloc: the logical clusters of a range that neither have blocks nor are promised.
+    /// With bigalloc: the logical clusters of a range that neither have blocks nor are reserved.
     fn unpromised_clusters(
         &self,
         file: &LoadedInode,
@@ -132,7 +132,7 @@ impl Engine {
     }
 
     /// Blocks are delayed no more: they were given places, for which `consumed` clusters were
-    /// taken, or were dropped. Gives memory and promises back that are not needed any more. The
+    /// taken, or were dropped. Gives back memory and reservations that are not needed any more. The
     /// file's lock is held.
     pub(super) fn forget(
         &self,
@@ -181,7 +181,7 @@ impl Engine {
         }
     }
 
-    /// Promises bytes to the owners of a file.
+    /// Reserves quota for the owners of a file.
     fn promise_quota(&self, file: &LoadedInode, bytes: u64) -> Result<(), Error> {
         if !self.has_quotas() || bytes == 0 {
             return Ok(());
@@ -191,7 +191,7 @@ impl Engine {
         reserved.reserve(self, file, bytes, now)
     }
 
-    /// Takes back a promise to the owners of a file.
+    /// Gives back a reservation of the owners of a file.
     fn unpromise_quota(&self, file: &LoadedInode, bytes: u64) {
         if self.has_quotas() && bytes > 0 {
             self.quotas.lock().take_back(Owners::of(&file.inode), bytes);

@@ -2,8 +2,8 @@
 //!
 //! Space is claimed, the data go to the device with no handle held, then one operation maps them:
 //! as for data that are not delayed, nothing shows blocks before they hold their data. A caller
-//! that waits for a file's data holds its lock during that. Others give it up while the data of a
-//! round are on their way: then the file is read, and further data of it delayed. A change of the
+//! that waits for a file's data holds its lock during that. Background writeback gives the lock up
+//! during the write: then the file can be read, and further data of it delayed. A change of the
 //! file's map waits for the end of the writeback, and goes first then.
 
 use super::DelayedData;
@@ -26,16 +26,16 @@ use std::time::Duration;
 
 /// Blocks that one operation gives places at most: as many as an extent has.
 const BLOCKS_PER_PLAN: u64 = 1 << 15;
-/// Bytes of these blocks at most: longer writes are no faster, and who reads the file waits for
+/// Bytes of these blocks at most: longer writes are no faster, and readers of the file wait for
 /// one.
 const BYTES_PER_PLAN: u64 = 16 << 20;
 /// Data that are due within this time are written with data that are due: small files that were
 /// written one after the other become one large write.
 const ALMOST_DUE: Duration = Duration::from_secs(1);
-/// The background writer looks again after this time where all that is to be written is being
-/// written by others.
+/// The background writer tries again after this time if all files to be written are being written
+/// by other threads.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
-/// It looks again after this time whether the volume was thawed.
+/// It checks again after this time whether the volume was thawed.
 const FROZEN_PAUSE: Duration = Duration::from_millis(100);
 
 /// Delayed data with their places.
@@ -43,7 +43,7 @@ pub(super) struct PlannedWriteback {
     write_plan: WritePlan,
     /// ReservedQuota clusters that were taken for it.
     consumed: u64,
-    /// The data and where they go on the device, in bytes.
+    /// The data with their positions on the device, in bytes.
     data: Vec<(u64, Vec<Slice>)>,
 }
 
@@ -107,8 +107,8 @@ impl Engine {
         self.record_lost(shared, outcome);
     }
 
-    /// As [`Self::write_back_step`], with the lock given up while the data are on their way. How
-    /// many blocks are not delayed any more.
+    /// As [`Self::write_back_step`], with the lock given up during the write. How many blocks are
+    /// not delayed any more.
     fn write_back_unlocked<'a>(
         &self,
         shared: &'a CachedInode,
@@ -197,7 +197,8 @@ impl Engine {
         let planned = self.plan_delayed(file, delayed, grows, &mut write_plan, &mut budget);
         let consumed = delayed.data_reserved() - budget;
         if shared.is_closed() {
-            // Perhaps it was closed just now, and has got more set aside since that was given back.
+            // Perhaps it was closed just now, and has got a new preallocation since the last one
+            // was given back.
             self.allocator.discard_preallocation(file.number);
         }
         if let Err(error) = planned
@@ -219,7 +220,7 @@ impl Engine {
     }
 
     /// Maps data that were written. They are not delayed any more, written or not. That counts as a
-    /// change of its own: what was durable when they were only delayed says nothing of their map.
+    /// change of its own: a sync when they were only delayed did not make their map durable.
     pub(super) fn complete_writeback(
         &self,
         shared: &CachedInode,
@@ -318,7 +319,7 @@ impl Engine {
         true
     }
 
-    /// Bytes that are promised to delayed data and what their maps may grow by: not among the free
+    /// Bytes that are reserved for delayed data and the growth of their maps: not among the free
     /// ones. 0 after [`Self::sync`], unless writes continue.
     pub fn reserved_space(&self) -> u64 {
         self.allocator.reserved_clusters() * self.geometry().cluster_size()

@@ -3,9 +3,9 @@
 //! An operation writes its changes to the inode's record in the same handle, so a cached inode is
 //! never newer than its record, and may be evicted when no thread uses it. Delayed data are the
 //! exception: the file's times are stored when they are written, and the inode stays until then
-//! ([`DelayedData`]). So are times that wait in memory ([`LazyTimes`](super::lazy_times)). Of one
-//! that is given up while it is held the number of holds stays: a kernel holds as many files as it
-//! likes.
+//! ([`DelayedData`]). So are times that wait in memory ([`LazyTimes`](super::lazy_times)). Of an
+//! inode that is evicted while it is pinned the number of pins stays: a kernel may pin any number
+//! of files.
 
 use super::delay::DelayedData;
 use super::lost::{ErrorSample, LostData};
@@ -29,7 +29,7 @@ const MIN_SHARD: usize = 16;
 /// enough to stay in the processor's cache if a program goes from file to file. Those that are
 /// asked for again within that time are kept for longer.
 const NEWCOMERS: usize = 8;
-/// Inodes that one insertion looks at for room.
+/// Number of inodes that one insertion examines to make room.
 const LOOKS: usize = 4;
 
 /// The class by which an inode is locked: a thread that holds several takes them in this order, and
@@ -65,7 +65,7 @@ pub(crate) struct CachedInode {
     changes: AtomicU64,
     /// How many of them are known to be durable.
     synced: AtomicU64,
-    /// It was made without a name; told under its lock.
+    /// Whether it was made without a name; guarded by its lock.
     may_be_named: AtomicBool,
     /// Whether it was emptied to be written again; guarded by its lock.
     is_replaced: AtomicBool,
@@ -79,7 +79,7 @@ pub(crate) struct CachedInode {
     lost: Mutex<LostData, LostLock>,
     /// Its attributes were looked through, and it has no capabilities.
     has_no_capabilities: AtomicBool,
-    /// Asked for again since the cache last thought of giving it up.
+    /// Asked for again since its last turn for eviction.
     is_referenced: AtomicBool,
 }
 
@@ -91,10 +91,10 @@ struct State {
     delayed: DelayedData,
     /// When times that wait in memory are stored at the latest; `None` where none wait.
     times_due: Option<Duration>,
-    /// Of a directory: the number of the state that its names are in
+    /// For a directory: the number of the state that its names are in
     /// ([`NameCache`](super::names::NameCache)); 0 until it is looked up.
     edition: AtomicU64,
-    /// An operation that was taken back has changed it: the record says what is true.
+    /// An operation that was undone has changed it: the record is right.
     is_stale: bool,
 }
 
@@ -154,7 +154,7 @@ struct Writeback {
 #[derive(Debug, Default)]
 struct WritebackState {
     is_running: bool,
-    /// Those who want the file for themselves.
+    /// Number of waiters that need the file exclusively.
     waiting: u32,
 }
 
@@ -165,7 +165,7 @@ impl Writeback {
         self.changed.notify_all();
     }
 
-    /// Waits until the round has landed; no other begins before [`Self::end_wait`].
+    /// Waits until the writeback has ended; no other begins before [`Self::end_wait`].
     fn wait(&self) {
         let mut state = self.state.lock();
         state.waiting += 1;
@@ -174,7 +174,7 @@ impl Writeback {
         }
     }
 
-    /// One who waited has the inode's lock now.
+    /// A waiter has got the inode's lock.
     fn end_wait(&self) {
         self.state.lock().waiting -= 1;
         self.changed.notify_all();
@@ -259,7 +259,7 @@ impl DerefMut for InodeWrite<'_> {
 }
 
 impl<'a> InodeWrite<'a> {
-    /// Of a loaded inode. The directory's names may change now.
+    /// For a loaded inode. The directory's names may change now.
     fn new(shared: &'a CachedInode, mut state: WriteGuard<'a, Option<State>>) -> Self {
         if let Some(state) = &mut *state {
             *state.edition.get_mut() = 0;
@@ -349,8 +349,8 @@ impl CachedInode {
         })
     }
 
-    /// As [`Self::write`]; an inode that is not in memory, or has changed there alone (true), is
-    /// what `load` says.
+    /// As [`Self::write`]; an inode that is not in memory, or has changed only there (true), is
+    /// loaded by `load`.
     pub(crate) fn write_with(
         &self,
         as_what: LockClass,
@@ -364,8 +364,8 @@ impl CachedInode {
         Ok(InodeWrite::new(self, state))
     }
 
-    /// As [`Self::write`], while a round of delayed data may be on its way: only what is neither
-    /// mapped nor in that round may be delayed or changed.
+    /// As [`Self::write`], also during writeback: only blocks that are neither mapped nor under
+    /// writeback may be delayed or changed.
     pub(crate) fn write_during_writeback<S: MetadataRead>(
         &self,
         source: &S,
@@ -379,7 +379,7 @@ impl CachedInode {
         Ok(InodeWrite::new(self, state))
     }
 
-    /// The lock, while no round of delayed data is on its way.
+    /// The lock, while no writeback of delayed data runs.
     fn lock_settled(&self, as_what: LockClass) -> WriteGuard<'_, Option<State>> {
         let mut state = self.state.write_keyed(as_what.key(self.number));
         while state.as_ref().is_some_and(|state| state.delayed.is_under_writeback()) {
@@ -391,8 +391,7 @@ impl CachedInode {
         state
     }
 
-    /// Gives the lock up while a round of delayed data is on its way to the device: `write` writes
-    /// it.
+    /// Gives the lock up while `write` writes delayed data to the device.
     pub(crate) fn write_unlocked<'a, T, S: MetadataRead>(
         &'a self,
         source: &S,
@@ -406,7 +405,7 @@ impl CachedInode {
         (self.lock_after_writeback(source), outcome)
     }
 
-    /// A round of delayed data is on its way from now on: the lock is given up until
+    /// Begins the writeback of delayed data: the lock is given up until
     /// [`Self::lock_after_writeback`].
     pub(crate) fn begin_writeback(
         &self,
@@ -418,7 +417,7 @@ impl CachedInode {
         self.writeback.set_running(true);
     }
 
-    /// The round was written, or could not be: the lock again.
+    /// Locks again after the data were written, or could not be.
     pub(crate) fn lock_after_writeback<S: MetadataRead>(&self, source: &S) -> InodeWrite<'_> {
         let mut state = self.state.write_keyed(LockClass::File.key(self.number));
         // Only times were changed during writeback: these may stay if the record cannot be read.
@@ -438,7 +437,7 @@ impl CachedInode {
         self.writeback.state.lock().waiting > 0
     }
 
-    /// Those who wait for the last round to land go first.
+    /// Lets the waiters for the last writeback go first.
     pub(crate) fn yield_to_waiters(&self) {
         self.writeback.yield_to_waiters();
     }
@@ -462,8 +461,8 @@ impl CachedInode {
         Ok((!is_under_writeback).then_some(InodeWrite::new(self, state)))
     }
 
-    /// As [`Self::write`]; `None` where the inode is not in memory, or what is true of it cannot be
-    /// read: who waits for its delayed data is told.
+    /// As [`Self::write`]; `None` if the inode is not in memory, or its record cannot be read:
+    /// callers that wait for its delayed data get the error.
     pub(crate) fn write_if_loaded<S: MetadataRead>(
         &self,
         source: &S,
@@ -482,13 +481,13 @@ impl CachedInode {
         self.number
     }
 
-    /// Whether the file was emptied and has not been written to the device since. Told under its
+    /// Whether the file was emptied and has not been written to the device since. Guarded by its
     /// lock.
     pub(crate) fn is_replaced(&self) -> bool {
         self.is_replaced.load(Ordering::Relaxed)
     }
 
-    /// Says so.
+    /// Sets whether the file was emptied and has not been written since.
     pub(crate) fn set_replaced(&self, is_replaced: bool) {
         self.is_replaced.store(is_replaced, Ordering::Relaxed);
     }
@@ -558,7 +557,7 @@ impl CachedInode {
         self.may_be_named.load(Ordering::Relaxed)
     }
 
-    /// Whether it is known that the file has no capabilities. Told and asked under its lock.
+    /// Whether it is known that the file has no capabilities. Guarded by its lock.
     pub(crate) fn has_no_capabilities(&self) -> bool {
         self.has_no_capabilities.load(Ordering::Relaxed)
     }
@@ -573,7 +572,7 @@ impl CachedInode {
         self.may_be_named.store(false, Ordering::Relaxed);
     }
 
-    /// Gives holds back, and says whether none is left. More than there are are none.
+    /// Removes pins, and returns whether none is left. More than there are are none.
     pub(crate) fn unpin(&self, count: u64) -> bool {
         let before = self.pins.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |pins| {
             Some(pins.saturating_sub(count))
@@ -603,11 +602,11 @@ impl CachedInode {
         self.pins.load(Ordering::Acquire) > 0
     }
 
-    /// How often it is held, if all else that those who hold it rely on is in its record.
+    /// Number of its pins, if all other state that its users rely on is in its record.
     fn pins_if_evictable(&mut self) -> Option<u64> {
         let pins = self.pins.load(Ordering::Acquire);
         let is_replaced = self.is_replaced();
-        // One without links is no longer what its number says.
+        // An inode without links may belong to another file when it is read again.
         let has_links = self.state.get_mut().as_ref().is_some_and(|state| state.inode.links > 0);
         (pins == 0 || has_links && !is_replaced).then_some(pins)
     }
@@ -621,9 +620,9 @@ struct Shard {
     /// Lost data of inodes that are not in memory, where the error is not yet reported to every
     /// open file.
     lost: HashMap<u32, LostData, ByWord>,
-    /// Those that were asked for once, in the order in which they came.
+    /// Inodes that were asked for once, in the order in which they came.
     newcomers: VecDeque<u32>,
-    /// The others, in the order in which they are thought of being given up.
+    /// The others, in the order of their turns for eviction.
     queue: VecDeque<u32>,
 }
 
@@ -683,7 +682,7 @@ impl InodeCache {
         self.shards[(number.0 % SHARDS) as usize].lock()
     }
 
-    /// The inode of a number, loaded or not. As long as anybody has it, everybody gets the same.
+    /// The inode of a number, loaded or not. As long as any thread has it, all get the same.
     pub(crate) fn get(&self, number: InodeNo) -> Arc<CachedInode> {
         let mut shard = self.shard(number);
         if let Some(known) = shard.inodes.get(&number.0) {
@@ -720,8 +719,8 @@ impl InodeCache {
         new
     }
 
-    /// Gives holds of an inode back that is not in memory, and says whether none is left; `None`
-    /// where it is in memory.
+    /// Removes pins of an inode that is not in memory, and returns whether none is left; `None` if
+    /// it is in memory.
     pub(crate) fn unpin_absent(&self, number: InodeNo, count: u64) -> Option<bool> {
         let mut shard = self.shard(number);
         if shard.inodes.contains_key(&number.0) {

@@ -8,7 +8,7 @@ use super::{check_takes_writes, set_changed, touch};
 use crate::edit::write_inode;
 use crate::engine::Engine;
 use crate::engine::delay::memory::Admission;
-use crate::engine::delay::{DelayedData, Part};
+use crate::engine::delay::{DataPart, DelayedData};
 use crate::engine::inodes::{CachedInode, InodeWrite, LockClass};
 use extant_device::Request;
 use extant_ondisk::inode::InodeFlags;
@@ -26,7 +26,7 @@ pub(super) enum DelayResult {
     Done(usize),
     /// This number of bytes must be written at once.
     AtOnce(usize),
-    /// Nothing before the round of data that is on its way has landed.
+    /// Nothing before the end of the running writeback.
     WritebackPending,
 }
 
@@ -68,8 +68,7 @@ impl Engine {
             true => DelayResult::WritebackPending,
             false => DelayResult::AtOnce(count),
         };
-        // Between runs that are on their way, too: all of that range is delayed no more when they
-        // have landed.
+        // Also between runs under writeback: all of that range is no longer delayed after it.
         if file.delayed().is_block_under_writeback(blocks.start) {
             return Ok(DelayResult::WritebackPending);
         }
@@ -80,7 +79,7 @@ impl Engine {
             let (_, delayed) = file.parts();
             return Ok(DelayResult::Done(delayed.write(offset, bytes, geometry)));
         }
-        // Delayed data and what the map knows take turns.
+        // A block is either delayed or mapped.
         let end = blocks.end.min(next.unwrap_or(u64::MAX));
         let until = |end: u64| ((end << bits) - offset).min(bytes.len() as u64) as usize;
         let Some(admission) = admission else { return Ok(at_once(until(end))) };
@@ -92,8 +91,8 @@ impl Engine {
         self.wait_for_thaw()?;
         let (inode, delayed) = file.parts();
         if delayed.end() <= inode.size {
-            // When delayed data lie after the stored end, the gap reads as zeros. Before anything
-            // is promised: this may fail.
+            // When delayed data lie after the stored end, the gap reads as zeros. Before any
+            // reservation: this may fail.
             let gap = self.gap(inode, offset)?;
             self.zero_on_device(&gap)?;
         }
@@ -161,18 +160,18 @@ impl Engine {
         let mut rest = &mut buffer[..count];
         for part in delayed.parts(offset..offset + count as u64, self.geometry()) {
             match part {
-                Part::DelayedData(bytes) => {
-                    let (piece, behind) = std::mem::take(&mut rest).split_at_mut(bytes.len());
+                DataPart::Delayed(bytes) => {
+                    let (piece, after) = std::mem::take(&mut rest).split_at_mut(bytes.len());
                     piece.copy_from_slice(bytes);
                     at += bytes.len() as u64;
-                    rest = behind;
+                    rest = after;
                 }
-                Part::Stored(len) => {
+                DataPart::Stored(len) => {
                     // A part of the buffer.
-                    let (piece, behind) = std::mem::take(&mut rest).split_at_mut(len as usize);
+                    let (piece, after) = std::mem::take(&mut rest).split_at_mut(len as usize);
                     data::read_blocks(self, file, at, piece)?;
                     at += len;
-                    rest = behind;
+                    rest = after;
                 }
             }
         }

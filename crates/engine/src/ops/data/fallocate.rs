@@ -5,11 +5,11 @@ use super::range::{max_size, touched, volume_max_size, whole, zero_in_frames};
 use super::write_plan::{claim_for, take_and_place};
 use super::{check_writable, set_size, touch};
 use crate::alloc::Claim;
-use crate::edit::{AllocationRequest, Purpose, Run, write_inode};
+use crate::edit::{AllocationRequest, BlockRange, Purpose, write_inode};
 use crate::engine::Engine;
 use crate::engine::inodes::LockClass;
 use crate::engine::operation::Operation;
-use crate::write::mapping::{self, State};
+use crate::write::mapping::{self, ExtentState};
 use crate::write::{inline, shift};
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{FileBlock, InodeNo, MAX_FILE_BLOCKS};
@@ -43,20 +43,20 @@ impl FallocateMode {
     }
 }
 
-/// A hole with the space that was set aside for it.
+/// A hole with the space that was claimed for it.
 struct Filler {
     at: FileBlock,
-    run: Run,
+    run: BlockRange,
     claim: Option<Claim>,
 }
 
 impl Engine {
     /// Changes how a range of a file is allocated, as `fallocate` does.
     ///
-    /// Preallocation is all or nothing. Only files with extents know blocks that read as zeros: in
-    /// others holes can be punched, and nothing else. Ranges are taken out and put in by whole
-    /// blocks (clusters with bigalloc); with more extents than one transaction takes, power loss
-    /// may leave part of them moved, as it does in the kernel.
+    /// Preallocation is all or nothing. Only files with extents have unwritten blocks: in others
+    /// holes can be punched, and nothing else. Ranges are taken out and put in by whole blocks
+    /// (clusters with bigalloc); with more extents than one transaction takes, power loss may leave
+    /// part of them moved, as it does in the kernel.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an empty range, or one that is not of whole blocks or does not lie in
@@ -96,7 +96,7 @@ impl Engine {
                 return Err(Error::NotPermitted(inode.number));
             }
             let end = offset.checked_add(length).ok_or(Error::FileTooLarge)?;
-            // As in the kernel, whatever the file can be mapped by.
+            // As in the kernel, for any kind of map.
             if end > volume_max_size(self.geometry()) {
                 return Err(Error::FileTooLarge);
             }
@@ -160,7 +160,7 @@ impl Engine {
         let mut placed: Vec<Range<FileBlock>> = Vec::new();
         for Filler { at, run, claim } in fillers {
             edit.continue_with(fixed + credits::map_block(file))?;
-            let state = State::Unwritten;
+            let state = ExtentState::Unwritten;
             let part =
                 edit.attempt(file, |edit, file| take_and_place(edit, file, at, run, claim, state));
             match part {
@@ -176,7 +176,7 @@ impl Engine {
             }
             write_inode(&mut edit, file.number, &file.inode)?;
         }
-        // The kernel sets both times whatever changes.
+        // The kernel sets both times in all cases.
         touch(&edit, file, by);
         if size != file.size {
             set_size(&mut edit, file, size)?;
@@ -213,7 +213,7 @@ impl Engine {
             let (run, claim) = match self.rest_of_cluster(before, at, request.count) {
                 Some(run) => (run, None),
                 None => {
-                    let plan = mapping::plan(self, file, at, request, State::Unwritten)?;
+                    let plan = mapping::plan(self, file, at, request, ExtentState::Unwritten)?;
                     let claim = claim_for(&plan, |request| self.claim(request, by))?;
                     (plan.run(claim.as_ref().map(Claim::run)), claim)
                 }
@@ -315,7 +315,7 @@ impl Engine {
             edit.continue_with(step)?;
             let range = from..blocks.end;
             let step = edit.attempt(file, |edit, file| {
-                mapping::set_state_step(edit, file, range.clone(), State::Unwritten)
+                mapping::set_state_step(edit, file, range.clone(), ExtentState::Unwritten)
             });
             match step {
                 Ok(after) => next = after,

@@ -9,7 +9,7 @@ use crate::edit::{AllocationRequest, Edit, Purpose, write_inode};
 use crate::engine::Engine;
 use crate::engine::inodes::{CachedInode, InodeWrite};
 use crate::engine::operation::Operation;
-use crate::write::mapping::{self, State};
+use crate::write::mapping::{self, ExtentState};
 use extant_ondisk::{BlockNo, FileBlock, GroupNo};
 use extant_reader::read::data;
 use extant_reader::read::inode::LoadedInode;
@@ -40,7 +40,8 @@ impl MetadataRead for Newest<'_> {
         self.0.inode_table(group)
     }
 
-    /// Frames are looked at before the device: one that is gone by then was written home before.
+    /// Frames are looked up before the device is read: one that is gone by then was checkpointed
+    /// before.
     fn data(&self, pieces: &mut [DataPiece<'_>]) -> Result<(), Error> {
         let (bits, size) = (self.geometry().block_bits(), u64::from(self.geometry().block_size));
         let mut newer = Vec::new();
@@ -154,7 +155,7 @@ impl Engine {
             MappingTarget::Written(start) => (start, count, false),
             MappingTarget::Unwritten(start) => {
                 let range = first..FileBlock(first.0 + count);
-                set_state(edit, file, range, State::Written)?;
+                set_state(edit, file, range, ExtentState::Written)?;
                 (start, count, true)
             }
             MappingTarget::Hole => {
@@ -165,7 +166,7 @@ impl Engine {
                     count,
                     part: None,
                 };
-                let run = mapping::allocate(edit, file, first, request, State::Written)?;
+                let run = mapping::allocate(edit, file, first, request, ExtentState::Written)?;
                 (run.start, run.count, true)
             }
         };

@@ -1,9 +1,9 @@
 //! The contents of files: read, written, cut, preallocated, made durable.
 //!
-//! Data are on the device before the metadata that show them are changed. New blocks are set aside
-//! in memory ([`Claim`]), filled while nothing of the volume says that they are in use, and mapped
-//! in one operation then: what fails half way, or is cut off by power loss, leaves nothing mapped.
-//! With delayed allocation (the default) data written into holes wait in memory first
+//! Data are on the device before the metadata that show them are changed. New blocks are claimed in
+//! memory ([`Claim`]), filled while nothing on the volume marks them as in use, and mapped in one
+//! operation then: an attempt that fails half way, or is cut off by power loss, leaves nothing
+//! mapped. With delayed allocation (the default) data written into holes wait in memory first
 //! (`engine::delay`). Blocks that hold data are overwritten where they are. Where data are
 //! journalled (`data=journal`, or the file's flag) they go through frames in the same operation as
 //! the map, and are read from there.

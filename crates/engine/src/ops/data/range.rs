@@ -1,4 +1,4 @@
-//! Ranges of bytes on their way to blocks, and zeros written to parts of blocks.
+//! Ranges of bytes split into blocks, and zeros written to parts of blocks.
 
 use crate::edit::Edit;
 use crate::engine::Engine;

@@ -54,7 +54,7 @@ impl Engine {
 
     /// Must be called when the last process that had the file open for writing closes it: its
     /// preallocation is given back, and its delayed data get only the space that they need. The
-    /// last [`Self::release`] tells so too.
+    /// last [`Self::release`] does the same.
     pub fn last_writer_closed(&self, file: InodeNo) {
         self.inodes.get(file).set_closed(true);
         self.allocator.discard_preallocation(file);
@@ -111,8 +111,8 @@ mod tests {
     use extant_testkit::{TempImage, skip};
     use std::sync::Arc;
 
-    /// Of two who make a file durable at once, one counts data that are delayed still: the other
-    /// waits for their map all the same.
+    /// If two callers sync a file at once, one may count data that are still delayed: the other
+    /// waits for their map in any case.
     #[test]
     fn data_that_were_counted_while_they_were_delayed_are_durable_with_their_map() {
         let image = match TempImage::by_mke2fs(16 << 20, &["-t", "ext4"]) {

@@ -58,7 +58,7 @@ impl Engine {
                 file.set_replaced(self.options.auto_da_alloc);
             }
             self.cut_delayed(&mut inode, size);
-            // The rest has its blocks before the size is set.
+            // The rest is mapped before the size is set.
             let is_replaced = file.is_replaced();
             self.write_back(&file, &mut inode);
             file.set_replaced(is_replaced);
@@ -82,7 +82,7 @@ impl Engine {
     /// Moves the end of a file with blocks.
     fn set_end(&self, file: &mut LoadedInode, size: u64, by: &Credentials) -> Result<(), Error> {
         self.allocator.discard_preallocation(file.number);
-        let edges = self.behind_end(file, size)?;
+        let edges = self.after_end(file, size)?;
         let is_journalled = self.is_journalled(file);
         // At the same size too: there may be preallocated blocks after the end.
         let cuts = size <= file.size;
@@ -111,7 +111,7 @@ impl Engine {
     }
 
     /// The part of a block between old and new end that must read as zeros: after the shorter one.
-    fn behind_end(&self, file: &LoadedInode, size: u64) -> Result<Edges, Error> {
+    fn after_end(&self, file: &LoadedInode, size: u64) -> Result<Edges, Error> {
         if size >= file.size {
             return self.gap(file, size);
         }
@@ -138,7 +138,7 @@ impl Engine {
 
     /// Gives back all blocks from `first` on; while there is more to do in later transactions the
     /// file is an orphan. The operation has `rest` credits for what follows. `settling` is called
-    /// whenever what was done so far is about to stay, even if the rest fails.
+    /// whenever the changes so far are about to stay, even if the rest fails.
     pub(crate) fn remove_to_end(
         &self,
         edit: &mut Operation<'_>,

@@ -1,4 +1,4 @@
-//! Writing: rounds of blocks set aside, filled, and mapped.
+//! Writing: blocks are claimed, filled, and mapped, one [`WritePlan`] at a time.
 
 use super::super::{Credentials, credits};
 use super::delayed::DelayResult;
@@ -12,7 +12,7 @@ use crate::engine::delay::memory::Admission;
 use crate::engine::inodes::{CachedInode, InodeWrite, LockClass};
 use crate::engine::space::ReclaimSteps;
 use crate::write::inline;
-use crate::write::mapping::{self, State};
+use crate::write::mapping::{self, ExtentState};
 use extant_device::Request;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{FileBlock, InodeNo};
@@ -25,16 +25,16 @@ use std::ops::Range;
 
 /// How far a write came.
 struct Written {
-    /// Where it begins; a write at the end knows it under the file's lock.
+    /// Its first byte; for an append it is known only under the file's lock.
     offset: Option<u64>,
     done: usize,
     /// Whether it is a write at the end.
     appends: bool,
-    /// The file wants every write durable (flag S).
+    /// Whether every write of the file must be durable (flag S).
     is_sync: bool,
 }
 
-/// Whether a call waits until no delayed data of its file are on their way to the device.
+/// Whether a call waits for the writeback of its file's delayed data.
 #[derive(Clone, Copy)]
 enum DuringWriteback {
     Wait,
@@ -45,14 +45,14 @@ enum DuringWriteback {
 /// How a write ended.
 enum WriteEnd {
     Done,
-    /// The rest of it waits for delayed data that are on their way.
+    /// The rest of it waits for the writeback of delayed data.
     WritebackPending,
 }
 
 impl Engine {
-    /// Writes bytes into a file and says how many: fewer than given only where the volume or the
-    /// format ends, then at least one. The gap between the file's end and `offset` reads as zeros.
-    /// Blocks that are reserved are not used, and the file loses setuid and setgid: see
+    /// Writes bytes into a file and returns their number: fewer than given only where the volume or
+    /// the format ends, then at least one. The gap between the file's end and `offset` reads as
+    /// zeros. Blocks that are reserved are not used, and the file loses setuid and setgid: see
     /// [`Self::write_by`].
     ///
     /// # Errors
@@ -131,7 +131,7 @@ impl Engine {
         Ok((written.offset.unwrap_or(0), written.done))
     }
 
-    /// Writes what is left of the bytes. `written` says how far it came, however it ends.
+    /// Writes what is left of the bytes. `written` holds the progress, however it ends.
     fn write_all(
         &self,
         shared: &Arc<CachedInode>,
@@ -140,7 +140,7 @@ impl Engine {
         by: &Credentials,
         during_writeback: DuringWriteback,
     ) -> Result<WriteEnd, Error> {
-        // Before the lock: who waits for memory holds none.
+        // Before the lock: a caller that waits for memory holds none.
         let mut admission = self.admit(bytes.len() as u64);
         let mut file = match during_writeback {
             DuringWriteback::Wait => shared.write(self, LockClass::File)?,
@@ -191,8 +191,8 @@ impl Engine {
         outcome
     }
 
-    /// Writes some of the bytes, from the first on; how many. `None` where that waits for delayed
-    /// data that are on their way.
+    /// Writes some of the bytes, from the first on; how many. `None` if it waits for the writeback
+    /// of delayed data.
     fn write_some(
         &self,
         shared: &Arc<CachedInode>,
@@ -236,7 +236,7 @@ impl Engine {
         self.finish_plan(file, write_plan, offset..end, by).map(Some)
     }
 
-    /// Writes the data of a round, and zeros around them in blocks that held none.
+    /// Writes the data of a plan, and zeros around them in blocks that held none.
     fn fill(
         &self,
         file: &LoadedInode,
@@ -260,16 +260,16 @@ impl Engine {
                 continue;
             }
             // Less than a block each.
-            let (before, behind) = ((from - first) as usize, (last - to) as usize);
-            let parts = [&ZEROS[..before], data, &ZEROS[..behind]];
+            let (before, after) = ((from - first) as usize, (last - to) as usize);
+            let parts = [&ZEROS[..before], data, &ZEROS[..after]];
             let parts = parts.into_iter().filter(|part| !part.is_empty()).map(IoSlice::new);
             batch.push(Request::write_vectored(place, parts.collect()));
         }
         Ok(self.device.submit(&mut batch)?)
     }
 
-    /// Maps what a round has filled, and stores that bytes `range` are the file's. How many of them
-    /// are.
+    /// Maps the filled blocks of a plan, and stores that bytes `range` are the file's. How many of
+    /// them are.
     fn finish_plan(
         &self,
         file: &mut LoadedInode,
@@ -361,7 +361,7 @@ impl Engine {
                 count: 1,
                 part: None,
             };
-            let plan = mapping::plan(self, &changed, FileBlock(0), request, State::Written)?;
+            let plan = mapping::plan(self, &changed, FileBlock(0), request, ExtentState::Written)?;
             let claim = claim_for(&plan, |request| self.claim(request, by))?;
             let run = plan.run(claim.as_ref().map(Claim::run));
             let mut block = contents;
@@ -369,7 +369,7 @@ impl Engine {
             self.device.write_at(self.geometry().byte_of(run.start), &block)?;
             let mut edit = self.edit(credits)?.privileged(by.is_privileged);
             let at = FileBlock(0);
-            take_and_place(&mut edit, &mut changed, at, run, claim, State::Written)?;
+            take_and_place(&mut edit, &mut changed, at, run, claim, ExtentState::Written)?;
             write_loaded(&mut edit, &changed)?;
             edit.finish();
         }

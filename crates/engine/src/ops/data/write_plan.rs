@@ -1,24 +1,24 @@
-//! Rounds: runs of blocks that are set aside, filled, and mapped in one operation.
+//! Write plans: runs of blocks that are claimed, filled, and mapped in one operation.
 
 use super::super::{Credentials, credits};
 use super::range::ZEROS;
 use super::set_size;
 use crate::alloc::{Budget, Claim};
-use crate::edit::{AllocationRequest, Purpose, Run, write_inode};
+use crate::edit::{AllocationRequest, BlockRange, Purpose, write_inode};
 use crate::engine::Engine;
 use crate::engine::faults::Step;
 use crate::engine::operation::Operation;
-use crate::write::mapping::{self, Plan, State};
+use crate::write::mapping::{self, ExtentState, Plan};
 use extant_ondisk::{BlockNo, FileBlock};
 use extant_reader::Error;
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::mapping::{MappingTarget, map};
 use std::ops::Range;
 
-/// Runs that one round maps at most.
+/// Number of runs that one plan maps at most.
 const RUNS_PER_PLAN: usize = 64;
 
-/// A run of blocks that a round writes.
+/// A run of blocks that a plan writes.
 pub(super) struct Segment {
     pub(super) blocks: Range<u64>,
     pub(super) start: BlockNo,
@@ -27,9 +27,9 @@ pub(super) struct Segment {
 
 impl Segment {
     /// Its first block in the file, and its run.
-    fn placed(&self) -> (FileBlock, Run) {
+    fn placed(&self) -> (FileBlock, BlockRange) {
         let count = self.blocks.end - self.blocks.start;
-        (FileBlock(self.blocks.start), Run { start: self.start, count })
+        (FileBlock(self.blocks.start), BlockRange { start: self.start, count })
     }
 }
 
@@ -39,7 +39,7 @@ pub(super) enum PreviousState {
     Written,
     /// In use, reading as zeros.
     Unwritten,
-    /// A hole. The clusters are set aside, unless the file had them.
+    /// A hole. The clusters are claimed, unless the file had them.
     Hole(Option<Claim>),
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct WritePlan {
 }
 
 impl WritePlan {
-    /// A round without blocks.
+    /// A plan without blocks.
     pub(crate) fn new(engine: &Engine) -> Self {
         let credits = credits::INODE + credits::SUPERBLOCK + credits::quotas(engine);
         Self { segments: Vec::new(), credits }
@@ -78,7 +78,7 @@ impl WritePlan {
     }
 
     /// With bigalloc: whether a block lies after the last run, but in the cluster in which it ends.
-    /// The map does not know of that cluster before the run is mapped.
+    /// The map does not contain that cluster before the run is mapped.
     fn ends_in_cluster_of(&self, block: u64, per_cluster: u64) -> bool {
         self.segments.last().is_some_and(|last| {
             last.blocks.end != block && (last.blocks.end - 1) / per_cluster == block / per_cluster
@@ -88,7 +88,7 @@ impl WritePlan {
 
 impl Engine {
     /// Finds the runs that a range of blocks lies in, and has `claim` set space aside for its
-    /// holes. False when the round is full, or space has run out after something was found.
+    /// holes. False if the plan is full, or space has run out after something was found.
     pub(crate) fn plan_blocks(
         &self,
         file: &LoadedInode,
@@ -130,7 +130,7 @@ impl Engine {
                     let (run, claim) = match self.rest_of_cluster(before, FileBlock(at), len) {
                         Some(run) => (run, None),
                         None => {
-                            let state = State::Written;
+                            let state = ExtentState::Written;
                             let plan = mapping::plan(self, file, FileBlock(at), request, state)?;
                             let claim = match claim_for(&plan, &mut claim) {
                                 // Fallback: what has been planned so far is written first.
@@ -156,19 +156,20 @@ impl Engine {
         Ok(true)
     }
 
-    /// With bigalloc: where a hole goes on in the last cluster of the run before it, which the map
-    /// does not know of yet.
+    /// With bigalloc: the part of a hole in the last cluster of the run before it, which the map
+    /// does not contain yet.
     pub(super) fn rest_of_cluster(
         &self,
-        before: Option<(FileBlock, Run)>,
+        before: Option<(FileBlock, BlockRange)>,
         at: FileBlock,
         most: u64,
-    ) -> Option<Run> {
+    ) -> Option<BlockRange> {
         let skipped = at.0 % u64::from(self.geometry().blocks_per_cluster);
         let (start, run) = before.filter(|_| skipped > 0)?;
         let left = u64::from(self.geometry().blocks_per_cluster) - skipped;
         let follows = start.0 + run.count == at.0;
-        follows.then(|| Run { start: BlockNo(run.start.0 + run.count), count: left.min(most) })
+        follows
+            .then(|| BlockRange { start: BlockNo(run.start.0 + run.count), count: left.min(most) })
     }
 
     /// Sets free space aside.
@@ -200,7 +201,7 @@ impl Engine {
                 }
                 PreviousState::Hole(claim) => edit
                     .attempt(file, |edit, file| {
-                        take_and_place(edit, file, at, run, claim, State::Written)
+                        take_and_place(edit, file, at, run, claim, ExtentState::Written)
                     })
                     .map_err(|error| (first, error))?,
             }
@@ -237,7 +238,7 @@ impl Engine {
         while let Some(from) = next {
             let range = from..blocks.end;
             let step = edit.attempt(file, |edit, file| {
-                mapping::set_state_step(edit, file, range.clone(), State::Written)
+                mapping::set_state_step(edit, file, range.clone(), ExtentState::Written)
             });
             next = match step {
                 // Fallback: the extent stays whole.
@@ -267,9 +268,9 @@ impl Engine {
         let extent = extent.filter(|extent| extent.end() <= file_end).ok_or(Error::NoSpace)?;
         let end = blocks.end.min(extent.end());
         self.zero_run(extent.start, blocks.start.0 - extent.block.0)?;
-        let behind = BlockNo(extent.start.0 + (end.0 - extent.block.0));
-        self.zero_run(behind, extent.end().0 - end.0)?;
-        set_state(edit, file, extent.block..extent.end(), State::Written)?;
+        let after = BlockNo(extent.start.0 + (end.0 - extent.block.0));
+        self.zero_run(after, extent.end().0 - end.0)?;
+        set_state(edit, file, extent.block..extent.end(), ExtentState::Written)?;
         Ok((end < blocks.end).then_some(end))
     }
 
@@ -287,7 +288,7 @@ impl Engine {
     }
 }
 
-/// Has set aside what a plan needs.
+/// Claims the clusters that a plan needs.
 pub(super) fn claim_for(
     plan: &Plan,
     claim: impl FnOnce(AllocationRequest) -> Result<Claim, Error>,
@@ -298,14 +299,14 @@ pub(super) fn claim_for(
     }
 }
 
-/// Takes what was set aside and maps a run of it.
+/// Takes a claim and maps a run of it.
 pub(super) fn take_and_place(
     edit: &mut Operation<'_>,
     file: &mut LoadedInode,
     at: FileBlock,
-    run: Run,
+    run: BlockRange,
     claim: Option<Claim>,
-    state: State,
+    state: ExtentState,
 ) -> Result<(), Error> {
     let engine = edit.engine();
     let taken = claim.map(|claim| engine.allocator.take(edit, claim)).transpose()?;
@@ -317,7 +318,7 @@ pub(super) fn set_state(
     edit: &mut Operation<'_>,
     file: &mut LoadedInode,
     blocks: Range<FileBlock>,
-    state: State,
+    state: ExtentState,
 ) -> Result<(), Error> {
     let mut next = Some(blocks.start);
     while let Some(from) = next {

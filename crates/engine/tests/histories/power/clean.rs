@@ -25,7 +25,7 @@ fn verify(kind: Kind, cut: &Cut) -> Result<bool, String> {
     let Some(state) = devices().state() else { return Ok(false) };
     let preened = devices().to_files();
     let output = preened.e2fsck("-p")?;
-    // Without a journal there may be work that it leaves to people, and says so.
+    // Without a journal there may be work that it leaves to a manual check.
     let is_whole = output.status.code().is_some_and(|code| code <= 1);
     if is_whole {
         preened.is_clean().map_err(|what| format!("after e2fsck -p: {what}"))?;

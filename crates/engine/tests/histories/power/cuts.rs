@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Output;
 use std::sync::Arc;
 
-/// Says so and ends the test where there is no mke2fs.
+/// Skips the test if there is no mke2fs.
 macro_rules! needs_mke2fs {
     () => {
         if tool("mke2fs").is_none() {
@@ -26,13 +26,13 @@ macro_rules! needs_mke2fs {
     };
 }
 
-/// What is tried of one history.
+/// The cuts tried in one history.
 #[derive(Clone, Copy)]
 struct Effort {
     sweep: Sweep,
-    /// e2fsck judges one cut in so many, and recovers it itself.
+    /// e2fsck verifies one cut in this number, and recovers it itself.
     e2fsck_every: usize,
-    /// The kernel recovers one cut in so many.
+    /// The kernel recovers one cut in this number.
     kernel_every: usize,
 }
 
@@ -41,7 +41,7 @@ fn devices_of(kind: Kind, cut: &Cut) -> Devices {
     Devices::of(kind, Arc::new(OverlayDevice::new(Arc::new(cut.image.fork()))))
 }
 
-/// Recovers a cut by our journal and judges it; the state that was found.
+/// Recovers a cut by our journal and verifies it; the state that was found.
 fn ours(recorded: &Recorded, cut: &Cut, with_e2fsck: bool) -> Result<usize, String> {
     let devices = devices_of(recorded.kind, cut);
     let volume = recover(&devices).map_err(|error| format!("not opened: {error}"))?;
@@ -61,7 +61,7 @@ fn is_replayed_in_part(options: &VolumeOptions, output: &Output) -> bool {
         && String::from_utf8_lossy(&output.stdout).contains("Journal checksum error found")
 }
 
-/// Recovers a cut by e2fsck and judges it.
+/// Recovers a cut by e2fsck and verifies it.
 fn theirs(recorded: &Recorded, cut: &Cut, options: &VolumeOptions) -> Result<(), String> {
     let files = devices_of(recorded.kind, cut).to_files();
     let output = files.e2fsck("-fy")?;
@@ -76,7 +76,7 @@ fn theirs(recorded: &Recorded, cut: &Cut, options: &VolumeOptions) -> Result<(),
     })
 }
 
-/// Has a cut recovered by a kernel mount and judges it.
+/// Recovers a cut by a kernel mount and verifies it.
 fn kernels(recorded: &Recorded, cut: &Cut) -> Result<(), String> {
     let files = devices_of(recorded.kind, cut).to_files();
     files.mount("")?.unmount()?;
@@ -84,8 +84,8 @@ fn kernels(recorded: &Recorded, cut: &Cut) -> Result<(), String> {
     verify_file(recorded, cut, &files.image).map_err(|what| format!("after a kernel mount: {what}"))
 }
 
-/// Has a cut recovered by `e2fsck -p`, which looks at nothing more where the volume says that it is
-/// clean, and judges it.
+/// Recovers a cut by `e2fsck -p`, which checks nothing more if the volume is marked clean, and
+/// verifies it.
 fn preened(recorded: &Recorded, cut: &Cut, options: &VolumeOptions) -> Result<(), String> {
     let devices = devices_of(recorded.kind, cut);
     if devices.state().is_none() {
@@ -116,7 +116,7 @@ fn verify_file(recorded: &Recorded, cut: &Cut, image: &TempImage) -> Result<(), 
     recorded.verify(&cut.marks, &volume.map_err(|error| error.to_string())?).map(drop)
 }
 
-/// What was judged of histories.
+/// The counts of verified histories.
 #[derive(Debug, Default)]
 struct Judged {
     histories: usize,
@@ -133,7 +133,7 @@ impl Judged {
     }
 }
 
-/// Runs a history and judges its cuts.
+/// Runs a history and verifies its cuts.
 fn judge_history(
     kind: Kind,
     base: &MemoryDevice,
@@ -176,7 +176,7 @@ fn fails(
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err("panic".into()))
 }
 
-/// Histories of a profile on volumes of some kinds in a data mode, all their cuts judged.
+/// Histories of a profile on volumes of some kinds in a data mode, all their cuts verified.
 fn every_cut(profile: &Profile, kinds: &[&str], mode: DataMode, seed: u64) -> Judged {
     every_cut_with(profile, kinds, &with_data(mode), seed)
 }
@@ -246,7 +246,8 @@ fn contents_survive_power_loss_and_nothing_stale_is_shown() {
     }
 }
 
-/// What histories are to hold: the calls that change something, those of one name by what they do.
+/// The calls that histories must contain: those that change something, and those of one name by
+/// their effect.
 const CHANGING: [&str; 44] = [
     "create",
     "mknod Fifo",
@@ -303,7 +304,7 @@ fn every_call_survives_power_loss_in_every_mode() {
     };
     let all = Profile { crowd: 10, farthest: 2 << 20, ..Profile::all().by_anybody() };
     let all = all.with(&[(Syncs, 10), (Freezes, 2)]).steps(150);
-    // What comes seldom among all calls.
+    // The calls that are rare.
     let rare = [(TempFiles, 8), (Links, 12), (Renames, 15), (Fallocates, 40), (Writes, 20)];
     let rare = Profile::names().only(&[Creates, Removals, Syncs]).with(&rare);
     let rare = rare.with(&[(Flags, 10), (Holds, 4), (Syncs, 10), (Xattrs, 20)]);
@@ -386,7 +387,7 @@ fn other_ways_to_commit_survive_power_loss_too() {
     every_cut_with(&committed(Profile::all()), &["external"], &asynchronous, 125);
 }
 
-/// The judge itself: without flushes a power cut may break a volume, and that is noticed.
+/// A test of the verification: without flushes a power cut may break a volume, and that is noticed.
 #[test]
 fn what_a_volume_without_barriers_loses_is_noticed() {
     let kind = volumes::all().into_iter().find(|kind| kind.name == "ext4-1k").unwrap();

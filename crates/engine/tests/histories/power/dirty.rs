@@ -125,7 +125,7 @@ fn what_the_kernel_shut_down_in_mid_work_is_recovered_and_goes_on() {
     let names = volumes::names().with(&[(Family::Xattrs, 10), (Family::Holds, 10)]).steps(250);
     let all = Profile::all().with(&[(Family::Holds, 10)]).steps(250);
     let both: &[Flush] = &[Flush::Log, Flush::Nothing];
-    // Data of calls that are not committed are judged where the power is cut.
+    // Data of calls that are not committed are verified at the cut.
     let committed: &[Flush] = &[Flush::Log];
     let rows = [
         ("ext4-1k", "", &names, both),

@@ -1,4 +1,4 @@
-//! What `e2fsck -p` 1.47.0 leaves in use when it clears orphaned inodes.
+//! The blocks that `e2fsck -p` 1.47.0 leaves in use when it clears orphaned inodes.
 //!
 //! It releases the attribute block of an orphaned inode only if the inode maps blocks: not that of
 //! an inode with inline data, a fast symbolic link or a special file. It never releases the inodes
@@ -12,7 +12,7 @@ use extant_ondisk::{Geometry, InodeNo};
 use extant_reader::{Error, VolumeRead};
 use std::collections::BTreeSet;
 
-/// What `e2fsck -p` may have left in use.
+/// The blocks that `e2fsck -p` may have left in use.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Left {
     /// Attribute blocks of cleared inodes.
@@ -151,7 +151,7 @@ mod tests {
     }
 
     /// The kernel deletes files that are held open, with a large attribute each, and is shut down.
-    /// What e2fsck says then, what it may leave, and what it leaves.
+    /// The report of e2fsck then, the errors that it may leave, and those that it leaves.
     fn preened_after_kernel(kind: &str, value: usize) -> Option<(String, Left, String)> {
         if !is_root() || tool("xfs_io").is_none() || tool("mkfifo").is_none() {
             extant_testkit::skipped("needs root, xfs_io and mkfifo");

@@ -1,4 +1,4 @@
-//! What a recovered volume may show.
+//! The states that a recovered volume may have.
 
 use crate::common;
 use crate::devices::Devices;
@@ -23,17 +23,17 @@ use std::sync::Arc;
 
 /// The mark of an opened volume.
 pub(crate) const OPENED: u64 = u64::MAX;
-/// What free blocks hold before the history.
+/// The contents of free blocks before the history.
 const STALE: &[u8; 8] = b"STALE!!\0";
 /// Content is compared in pieces that a device writes whole.
 const SECTOR: u64 = 512;
 
-/// What a call that returned made sure.
+/// The changes that a returned call made durable.
 #[derive(Clone, Copy, Debug)]
 struct Sure {
     /// The tree is not older than after this step.
     least: usize,
-    /// The content of this file neither, whatever the tree is.
+    /// Nor does the content of this file, with any tree.
     content: Option<(FileId, usize)>,
 }
 
@@ -41,7 +41,7 @@ struct Sure {
 pub(crate) struct Recorded {
     pub(crate) kind: Kind,
     history: History,
-    /// What was marked, in order.
+    /// The marks, in order.
     pub(crate) marks: Vec<u64>,
     /// The tree before the first step and after each.
     states: Vec<Model>,
@@ -49,7 +49,7 @@ pub(crate) struct Recorded {
     sure: HashMap<usize, Sure>,
     /// Written data may be on the volume later than the calls that follow.
     delalloc: bool,
-    /// Delayed data may be lost, which whoever waits for them is told.
+    /// Delayed data may be lost, which is reported to callers that wait for them.
     loses_delayed: bool,
     /// Ranges that calls were to change when the device failed: they may have got anywhere.
     broken_off: Vec<(FileId, Range<u64>)>,
@@ -83,7 +83,7 @@ fn changed_range(step: &Step) -> Option<(FileId, Range<u64>)> {
     }
 }
 
-/// What a call does to the tree, in words; several where it is of several kinds.
+/// The effects of a call on the tree, in words.
 fn words_of(call: &Call, before: &Model) -> Vec<String> {
     let word = format!("{call:?}").split(' ').next().unwrap_or("").to_owned();
     let first = |debug: &dyn std::fmt::Debug| {
@@ -156,7 +156,7 @@ fn is_sync(step: &Step) -> bool {
     matches!(step.call, Call::Sync | Call::Freeze | Call::Fsync { .. } | Call::Fdatasync { .. })
 }
 
-/// How a recovered volume was judged.
+/// The result of a recovered volume's verification.
 pub(crate) type Verdict = Result<usize, String>;
 
 /// Fills the free blocks of a volume with a pattern.
@@ -246,7 +246,7 @@ impl Recorded {
             }
             let is_unknown = |file| recorded.broken_off.iter().any(|(broken, _)| *broken == file);
             match outcome {
-                // What a call that broke off left behind is read too.
+                // The leftovers of an interrupted call are read too.
                 Err(_) if matches!(step.call, Call::Read { file, .. } if is_unknown(file)) => {}
                 // Delayed data that were lost have taken the end of their file along.
                 Err(wrong)
@@ -277,8 +277,8 @@ impl Recorded {
         Ok(recorded)
     }
 
-    /// Whether where a file ends is judged with its contents: its data are delayed, or a call on
-    /// them broke off.
+    /// Whether the end of a file is verified with its contents: its data are delayed, or a call on
+    /// them was interrupted.
     fn size_is_open(&self, id: FileId) -> bool {
         self.delalloc || self.is_broken_off(id)
     }
@@ -293,8 +293,8 @@ impl Recorded {
         }
     }
 
-    /// Whoever waited for data was told that they are lost: what was written and not sure before
-    /// may be anything.
+    /// A caller that waited for the data got the error that they are lost: data that were written
+    /// and not durable before may be anything.
     fn tell_lost(&mut self, at: usize, step: &Step) {
         let of = match step.call {
             Call::Fsync { file } | Call::Fdatasync { file } => Some(file),
@@ -325,7 +325,7 @@ impl Recorded {
         done.flat_map(|(step, before)| words_of(&step.call, before)).collect()
     }
 
-    /// What a step that returned at state `now` made sure.
+    /// The changes that a step that returned at state `now` made durable.
     fn made_sure(&self, now: usize, step: &Step) -> Option<Sure> {
         match &step.call {
             Call::Sync | Call::Freeze | Call::Reopen => Some(Sure { least: now, content: None }),
@@ -342,9 +342,9 @@ impl Recorded {
         }
     }
 
-    /// Judges a volume without a journal that was repaired after a failure: files that a sync made
-    /// sure, and that nothing has touched since, are there; contents that were sure and that
-    /// nothing has changed are somewhere.
+    /// Verifies a volume without a journal that was repaired after a failure: files that a sync
+    /// made durable, and that no call has touched since, are there; contents that were durable and
+    /// that nothing has changed are somewhere.
     pub(crate) fn judge_kept(&self, volume: &impl VolumeRead) -> Result<(), String> {
         let found = common::snapshot(volume).map_err(|error| format!("the tree: {error}"))?;
         let mut lost = BTreeSet::new();
@@ -402,8 +402,8 @@ impl Recorded {
             && self.states[state..].iter().all(|model| model.file(id).is_some_and(is_same))
     }
 
-    /// Judges a volume that was recovered from a cut with these marks. The number of the state that
-    /// it shows.
+    /// Verifies a volume that was recovered from a cut with these marks. The number of the state
+    /// that it shows.
     pub(crate) fn verify(&self, marks: &[u64], volume: &impl VolumeRead) -> Verdict {
         let begun = marks.iter().filter(|mark| **mark != OPENED && **mark % 2 == 0).max();
         let last = begun.map_or(0, |mark| (*mark / 2) as usize + 1);
@@ -515,12 +515,12 @@ impl Recorded {
         // A file that was made later begins empty.
         let first = of(states.start).unwrap_or(0);
         let least = match self.loses_delayed {
-            // What its end was, was told to be lost.
+            // Its former end was reported as lost.
             true if self.broken_off.iter().any(|(broken, _)| *broken == id) => 0,
             true => states.clone().filter_map(of).fold(first, u64::min),
             false => first.min(of(state + 1).unwrap_or(first)),
         };
-        // How far a call came that broke off, nobody knows.
+        // The progress of an interrupted call is unknown.
         let broken_off = self.broken_off.iter().filter(|(broken, _)| *broken == id);
         let most = states.clone().filter_map(of).chain(broken_off.map(|(_, range)| range.end));
         let most = most.max().unwrap_or(0);

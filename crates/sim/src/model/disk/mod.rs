@@ -1,11 +1,12 @@
-//! A rotating drive at work: its queue, its caches, its arm. Only times are known here, no bytes.
+//! The state of a rotating drive: its queue, its caches, its arm. Only times are known here, no
+//! bytes.
 //!
-//! Requests are put in with the moment at which they arrive, and moments never go back. The drive
-//! decides when its arm is free, among the requests that have arrived by then: of the first
-//! requests in the queue it takes the one whose place comes under a head first. Writes are done
-//! when they are in the write cache, which the arm empties when there is nothing to read, when it
-//! is full, or when a flush waits. After a read the drive reads on into a segment of its memory
-//! until it has something else to do or the segment is full.
+//! Requests are put in with their arrival times, which never decrease. The drive decides when its
+//! arm is free, among the requests that have arrived by then: of the first requests in the queue it
+//! takes the one whose place comes under a head first. Writes are done when they are in the write
+//! cache, which the arm empties when there is nothing to read, when it is full, or when a flush
+//! waits. After a read the drive reads on into a segment of its memory until it has something else
+//! to do or the segment is full.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -47,12 +48,12 @@ struct Ahead {
     limit: u64,
 }
 
-/// How a request stands.
+/// The state of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Standing {
-    /// It is done at this moment, which may be still to come.
+    /// It is done at this time, which may be in the future.
     Done(u64),
-    /// Nothing is decided before this moment.
+    /// Nothing is decided before this time.
     Until(u64),
 }
 
@@ -117,7 +118,7 @@ impl Disk {
         self.tickets
     }
 
-    /// How a request stands now.
+    /// The state of a request now.
     pub(super) fn standing(&mut self, now: u64, ticket: Ticket) -> Standing {
         self.serve(now);
         match self.done.get(&ticket) {
@@ -145,8 +146,9 @@ impl Disk {
         self.done.len()
     }
 
-    /// Which of these requests are done, and when. About the others nothing is decided before the
-    /// moment that comes with them. Many may wait, and few are done at a time: these are looked at.
+    /// Which of these requests are done, and when. Nothing is decided about the others before the
+    /// time that is returned with them. Many may wait, and few are done at a time: these are
+    /// examined.
     pub(super) fn done_of(
         &mut self,
         now: u64,

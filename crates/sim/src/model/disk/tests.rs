@@ -18,7 +18,7 @@ fn disk(name: &str) -> Disk {
     Disk::new(preset, &figures, preset.capacity)
 }
 
-/// Waits for a request as a caller does: asks again at the moments that it is told.
+/// Waits for a request as a caller does: asks again at the times that it gets.
 fn finish(disk: &mut Disk, mut now: u64, ticket: Ticket) -> u64 {
     for _ in 0..1_000_000 {
         match disk.standing(now, ticket) {
@@ -125,7 +125,7 @@ fn random_reads_are_in_the_published_range_and_a_queue_makes_them_faster() {
     let mut alone = disk("hdd7200");
     let end = one_by_one(&mut alone, 0, places.iter().cloned().map(Command::Read));
     let rate = 2000.0 / seconds(end);
-    // 7200 rpm and 8.5 ms: 75 to 100 are what such drives are said to do.
+    // 7200 rpm and 8.5 ms: such drives are rated at 75 to 100.
     assert!((70.0..100.0).contains(&rate), "{rate} a second");
 
     let mut queued = disk("hdd7200");
