@@ -117,7 +117,7 @@ fn what_cannot_be_run_is_refused_by_name() {
     std::fs::write(&other, "time = 1\n").unwrap();
     let other = other.to_str().unwrap();
     refused(&["lab", "run", "all", "--experiments", other], 1, "unknown field `time`");
-    refused(&["lab", "run", "all", "--device", "/"], 2, "/: no block device");
+    refused(&["lab", "run", "all", "--device", "/"], 2, "/: not a block device");
     let out = scratch.join("out");
     let beside = |experiment: &str, targets: &str, expected: &str| {
         let words = ["lab", "run", experiment, "--jobs", "2", "--targets", targets, "--out"];
@@ -130,7 +130,11 @@ fn what_cannot_be_run_is_refused_by_name() {
     refused(&["lab", "run", "all", "--jobs", "0"], 2, "0 is not in 1..=1024");
     refused(&["lab", "report", "--out", "/no/such/dir"], 1, "/no/such/dir/run.json");
     refused(&["lab", "summary", "/no/such/dir"], 1, "/no/such/dir/run.json");
-    refused(&["lab", "large", "frobnicate"], 2, "there is no frobnicate: there are copy-remove");
+    refused(
+        &["lab", "large", "frobnicate"],
+        2,
+        "unknown experiment frobnicate (expected copy-remove",
+    );
     refused(&["lab", "compare", "/", "engine"], 2, "two directories, or two targets");
     refused(&["lab", "frobnicate"], 2, "frobnicate");
 }
@@ -326,10 +330,10 @@ fn options_that_change_nothing_are_named() {
         assert!(said.contains("no measurements (see the samples in"), "{said}");
         said
     };
-    assert!(remark("low-memory", "--time").contains("--time changes nothing"));
-    assert!(remark("check-time", "--sizes").contains("--sizes changes nothing"));
-    assert!(remark("copy-remove", "--steps").contains("--steps changes nothing"));
-    assert!(!remark("hard-links", "--sizes").contains("changes nothing"));
+    assert!(remark("low-memory", "--time").contains("--time has no effect"));
+    assert!(remark("check-time", "--sizes").contains("--sizes has no effect"));
+    assert!(remark("copy-remove", "--steps").contains("--steps has no effect"));
+    assert!(!remark("hard-links", "--sizes").contains("has no effect"));
 }
 
 /// Samples by the clocks of simulated drives.

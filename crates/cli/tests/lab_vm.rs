@@ -20,8 +20,11 @@ fn what_a_guest_does_not_have_is_refused_by_name() {
     refused(&["--accel", "xen"], "there are auto, kvm and emulation");
     refused(&["--cpus", "0"], "0 is not in 1..=64");
     refused(&["--guest-memory", "64M"], "--guest-memory: at least 512M");
-    refused(&["--targets", "ext4+raid"], "\"ext4+raid\" is no target");
-    refused(&["--targets", "ext4+linear", "--device", "/dev/null"], "/dev/null: no block device");
+    refused(&["--targets", "ext4+raid"], "unknown target \"ext4+raid\"");
+    refused(
+        &["--targets", "ext4+linear", "--device", "/dev/null"],
+        "/dev/null: not a block device",
+    );
     let output = extant(["lab", "vm"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }

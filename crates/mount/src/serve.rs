@@ -15,8 +15,7 @@ use extant_reader::{
     BrokenIndex, Error, ExternalJournal, Journal, JournalError, ReaderOptions, SuperblockAt,
 };
 use extant_runtime::env::Env;
-use extant_storage::crypt::KeySource;
-use extant_storage::{DeviceUrl, Files, Schemes, stat_host};
+use extant_storage::{DeviceUrl, Files, KeySource, Schemes, stat_host};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

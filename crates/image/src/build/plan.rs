@@ -316,9 +316,7 @@ impl<'t> Planner<'t> {
                 Fit::Short(more) => blocks += more.max(1),
             }
         }
-        let mut fitting = found.ok_or_else(|| {
-            BuildError::Option("no size was found in which the tree fits".to_owned())
-        })?;
+        let mut fitting = found.ok_or(BuildError::NoFittingSize)?;
         // A larger volume needs more for itself, so that no smaller one should fit; but that is
         // tried.
         loop {

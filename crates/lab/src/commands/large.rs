@@ -36,7 +36,9 @@ impl Args {
         let known: Vec<&str> = all.iter().map(|scale| scale.dir).collect();
         if let Some(name) = self.names.iter().find(|name| !known.contains(&name.as_str())) {
             let known = known.join(", ");
-            return Err(CommandError::usage(format_args!("unknown {name} (expected {known})")));
+            return Err(CommandError::usage(format_args!(
+                "unknown experiment {name} (expected {known})"
+            )));
         }
         let is_chosen = |scale: &Scale| {
             self.names.is_empty() || self.names.iter().any(|name| name == scale.dir)

@@ -70,7 +70,7 @@ impl Args {
             session.warn(format_args!("extant {version}, for ext2, ext3 and ext4"))?;
         }
         if self.image_file {
-            return Err(Failure::new("-i is not supported (e2image files)"));
+            return Err(Failure::new("-i: not supported: files made by e2image"));
         }
         let Some(image) = self.image.as_deref() else { return Ok(()) };
         let view = NamedView::open(image, self.source()?)?;
