@@ -369,7 +369,7 @@ impl QuotaFile {
         Flaw::Rule(rule).at(Location::Quota(self.inode.number, block)).into()
     }
 
-    /// The place of an ID's record; a record of zeros is added if there is none.
+    /// The place of an ID's record; a record of zeros is added if it is missing.
     fn find_or_add<E: Edit>(&mut self, edit: &mut E, id: u32) -> Result<FoundRecord, Error> {
         let path = self.find(edit, id)?;
         if let Some(found) = path.found {
