@@ -62,7 +62,7 @@ pub(crate) struct Check<'a> {
     /// Stored block bitmap of the group from which blocks were last allocated.
     pub(crate) stored_bitmap: Mutex<Option<(GroupNo, Stored)>>,
     /// Groups whose high-water mark could be lower.
-    pub(crate) reducible_unused_counts: Mutex<Vec<(GroupNo, u32)>>,
+    pub(crate) reducible_marks: Mutex<Vec<(GroupNo, u32)>>,
     restart: AtomicBool,
     pub(crate) repairs: AtomicU64,
     passes: Vec<PassStatistics>,
@@ -116,7 +116,7 @@ impl<'a> Check<'a> {
             is_bad_list_broken: false,
             past_marks: Mutex::default(),
             stored_bitmap: Mutex::default(),
-            reducible_unused_counts: Mutex::default(),
+            reducible_marks: Mutex::default(),
             restart: AtomicBool::new(false),
             repairs: AtomicU64::new(0),
             passes: Vec::new(),
@@ -148,7 +148,7 @@ impl<'a> Check<'a> {
         Ok(repaired)
     }
 
-    /// Reports a finding whose repair is not decided here.
+    /// Reports a finding that needs no decision.
     pub(crate) fn report(&self, finding: Finding) -> Result<(), CheckError> {
         self.should_fix(finding).map(|_| ())
     }
@@ -341,8 +341,8 @@ impl<'a> Check<'a> {
             discontinuities: self.discontinuities,
             memory: self.budget.peak(),
             windows: 1,
-            reducible_unused_counts: {
-                let mut marks = self.reducible_unused_counts.into_inner();
+            reducible_marks: {
+                let mut marks = self.reducible_marks.into_inner();
                 marks.sort_unstable();
                 marks
             },

@@ -36,7 +36,7 @@ impl Check<'_> {
         })
     }
 
-    /// Inodes that no name leads to and that are in use all the same.
+    /// Inodes in use without a name.
     pub(crate) fn is_nameless(&self, ino: InodeNo) -> bool {
         ino < self.geometry.first_inode && ino != InodeNo::ROOT
             || [

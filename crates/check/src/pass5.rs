@@ -288,7 +288,7 @@ impl Check<'_> {
                         .update_desc(group, |desc| desc.itable_unused = per_group - highest)?;
                 }
             } else if mark.is_some_and(|mark| mark > highest) {
-                self.reducible_unused_counts.lock().push((group, highest));
+                self.reducible_marks.lock().push((group, highest));
             }
         }
         if !self.geometry.contains(desc.inode_bitmap, 1) {

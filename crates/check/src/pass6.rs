@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 
 /// Mode of a quota file.
 const QUOTA_FILE: u16 = 0x8000 | 0o600;
-/// Quota files beyond this many bytes are none.
+/// Maximum size of a quota file in bytes.
 const MAX_QUOTA_FILE: u64 = 1 << 30;
-/// A larger `i_size` is that of no quota file (observed of e2fsck 1.47.0).
+/// A larger `i_size` is not that of a quota file (observed of e2fsck 1.47.0).
 const MAX_QUOTA_SIZE: u64 = 1 << 31;
 
 impl Check<'_> {
@@ -109,7 +109,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Without a block for its file there is no quota of a kind.
+    /// Without a block for its file a quota is dropped.
     fn drop_quota(&self, kind: QuotaKind) -> Result<(), CheckError> {
         self.store.update_superblock(|raw| {
             let number = match kind {

@@ -230,7 +230,7 @@ pub struct PassReport {
     /// options ask for.
     pub found_errors: bool,
     /// Groups whose high-water mark could be lower, with the inodes up to the last one in use.
-    pub(crate) reducible_unused_counts: Vec<(extant_ondisk::GroupNo, u32)>,
+    pub(crate) reducible_marks: Vec<(extant_ondisk::GroupNo, u32)>,
     /// Clusters that a check without repairs found claimed more than once.
     pub(crate) claimed_twice: roaring::RoaringTreemap,
     /// Whether anything was written.
@@ -253,9 +253,9 @@ impl PassReport {
             }
         }
         self.memory = self.memory.max(before.memory);
-        let mut marks = before.reducible_unused_counts;
-        marks.append(&mut self.reducible_unused_counts);
-        self.reducible_unused_counts = marks;
+        let mut marks = before.reducible_marks;
+        marks.append(&mut self.reducible_marks);
+        self.reducible_marks = marks;
         self
     }
 }

@@ -90,9 +90,9 @@ fn united(left: Vec<Finding>, right: Vec<Finding>) -> Vec<Finding> {
     all
 }
 
-/// Raises the unused-inode counts of a valid volume as far as its inodes allow (document 004). It
-/// is not a finding: too low a count costs only time.
-fn lower_unused_counts(store: &Store, marks: &[(GroupNo, u32)]) -> Result<(), CheckError> {
+/// Lowers the high-water marks of a sound volume as far as its inodes allow (document 004). It is
+/// not a finding: too high a mark only costs time.
+fn lower_marks(store: &Store, marks: &[(GroupNo, u32)]) -> Result<(), CheckError> {
     let per_group = store.geometry().inodes_per_group;
     let mut used = marks.iter().map(|(_, used)| *used);
     store.update_descs(marks.iter().map(|(group, _)| *group), |_, desc| {
@@ -200,7 +200,7 @@ pub fn repair(
     report.found_errors = found_errors;
     report.changed = store.is_changed();
     if !report.errors_left {
-        lower_unused_counts(store, &report.reducible_unused_counts)?;
+        lower_marks(store, &report.reducible_marks)?;
     }
     if report.changed {
         let is_clean = store.superblock().state.contains(State::CLEAN);

@@ -4,8 +4,9 @@
 //! thread, writes.
 
 use crate::prefetch::{CheckPrefetch, Taken};
-use extant_device::{Device, DeviceError};
+use extant_device::{Device, DeviceError, errno};
 use extant_layout::DescriptorTable;
+use extant_offline::{OfflineError, format_errno};
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State, Superblock};
 use extant_ondisk::{BlockNo, FormatError, Geometry, GroupNo, InodeNo, inode};
@@ -26,8 +27,8 @@ pub enum CheckError {
     #[error(transparent)]
     Format(#[from] FormatError),
     /// A part of the volume cannot be used.
-    #[error("{0}")]
-    Volume(String),
+    #[error(transparent)]
+    Volume(OfflineError),
     /// The policy ended the run: preening met something that it may not repair, or the user
     /// cancelled.
     #[error("the check was stopped")]
@@ -38,6 +39,24 @@ pub enum CheckError {
         /// The limit, in bytes.
         limit: u64,
     },
+}
+
+impl CheckError {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Device(error) => error.errno(),
+            Self::Format(error) => format_errno(error),
+            Self::Volume(error) => error.errno(),
+            Self::Stopped => errno::ECANCELED,
+            Self::Memory { .. } => errno::ENOMEM,
+        }
+    }
+
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> std::io::ErrorKind {
+        errno::kind(self.errno())
+    }
 }
 
 /// Bytes moved between the device and a check.

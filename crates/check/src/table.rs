@@ -131,7 +131,7 @@ findings! {
     GroupUninitWithoutFeature: 0, Safe, "Group descriptor {group} marked uninitialized without feature set.", "Fix", true;
     /// The bitmap of the last group cannot be implied: it is shorter than others.
     LastGroupUninit: 0, Safe, "Last group block bitmap uninitialized.", "Fix", true;
-    /// The orphan list names something that is no orphan.
+    /// The orphan list contains an inode that is not an orphan.
     OrphanListIllegal: 0, Safe, "Illegal inode {inode} in orphaned inode list.", "Clear", true;
     /// An orphan's deletion is finished.
     OrphanCleared: 0, Note, "Clearing orphaned inode {inode} {detail}", "", true;
@@ -341,7 +341,7 @@ findings! {
     EntryLinkToRoot: 2, Damage, "Entry '{name}' in directory {dir} is a link to the root directory.", "Clear", true;
     /// An entry names an inode that holds the value of an attribute.
     EntryEaInode: 2, Damage, "Entry '{name}' in directory {dir} references EA inode {inode}.", "Clear", true;
-    /// A name holds what no name may.
+    /// A name contains an invalid byte.
     EntryBadCharacters: 2, Damage, "Entry '{name}' in directory {dir} has illegal characters in its name.", "Fix", true;
     /// The directory does not name itself.
     MissingDot: 2, Damage, "Missing '.' in directory inode {dir}.", "Fix", true;
@@ -428,15 +428,15 @@ findings! {
     InlineDirectoryCorrupted: 2, Damage, "Inline directory inode {dir} size ({found}) must be a multiple of 4.", "Fix", true;
 
     // Pass 3: connectivity.
-    /// There is no root directory.
+    /// The root directory is missing.
     RootMissing: 3, Damage, "Root inode not allocated.", "Allocate", true;
     /// A directory that nothing leads to.
     UnconnectedDirectory: 3, Damage, "Unconnected directory inode {inode} (was in {dir}).", "Connect to /lost+found", true;
-    /// There is no lost+found.
+    /// lost+found is missing.
     LostFoundMissing: 3, Note, "/lost+found not found.", "Create", true;
     /// lost+found is something else than a directory.
     LostFoundNotDirectory: 3, Damage, "/lost+found is not a directory (ino={inode}).", "Unlink", true;
-    /// lost+found is encrypted: no name can be given there.
+    /// lost+found is encrypted: names cannot be added there.
     LostFoundEncrypted: 3, Damage, "/lost+found is encrypted (ino={inode}).", "Unlink", true;
     /// lost+found holds its entries in the inode: it has no room.
     LostFoundInline: 3, Damage, "/lost+found has inline data (ino={inode}).", "Unlink", true;

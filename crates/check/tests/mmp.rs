@@ -60,7 +60,7 @@ fn a_check_gives_way_to_another_that_takes_the_volume_at_once() {
     let options = CheckOpenOptions { env: Env::stepped(1), ..CheckOpenOptions::default() };
     let recorder = Recorder::new(&AutoPolicy::Yes);
     let refused = open(rival.clone(), &options, &recorder).map(drop).unwrap_err();
-    assert!(matches!(refused, OpenError::InUse(_)), "{refused}");
+    assert!(matches!(refused, OpenError::InUse { .. }), "{refused}");
     let mut after = rival.inner.to_vec();
     assert_eq!(after[mark as usize + 4..][..4], 77_u32.to_le_bytes());
     let block = mark as usize..mark as usize + 1024;

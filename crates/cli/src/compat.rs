@@ -3,7 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use crate::commands::{frag, fsck, info, mkfs, mount, tune, umount};
+use crate::commands::{frag, fsck, info, mkfs, tune};
+#[cfg(feature = "mount")]
+use crate::commands::{mount, umount};
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::{parse, unimplemented};
@@ -81,10 +83,12 @@ impl CompatCommand {
                 Ok(args) => args.run(&mut session),
                 Err(error) => return usage_code(&error),
             },
+            #[cfg(feature = "mount")]
             "mount" => match parse::parse_alone::<mount::CompatArgs>(self.name, arguments) {
                 Ok(args) => args.run(&mut session),
                 Err(error) => return usage_code(&error),
             },
+            #[cfg(feature = "mount")]
             "umount" => match parse::parse_alone::<umount::CompatArgs>(self.name, arguments) {
                 Ok(args) => args.run(&mut session),
                 Err(error) => return usage_code(&error),

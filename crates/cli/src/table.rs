@@ -10,9 +10,10 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::commands::lab;
 use crate::commands::{
     build, cat, chmod, completions, cp, export, find, frag, fsck, info, ln, ls, man, map, mkdir,
-    mkfs, mknod, mount, mv, rm, setfattr, shutdown, stat, touch, tree, truncate, tune, umount,
-    undo,
+    mkfs, mknod, mv, rm, setfattr, stat, touch, tree, truncate, tune, undo,
 };
+#[cfg(feature = "mount")]
+use crate::commands::{mount, shutdown, umount};
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::{compat, help, parse, unimplemented};
@@ -73,10 +74,15 @@ pub(crate) enum Command {
     Tune(tune::Args),
     Fsck(fsck::Args),
     Undo(undo::Args),
+    #[cfg(feature = "mount")]
     Mount(mount::Args),
+    #[cfg(feature = "mount")]
     Umount(umount::Args),
+    #[cfg(feature = "mount")]
     Shutdown(shutdown::Args),
+    #[cfg(feature = "mount")]
     Freeze(shutdown::FreezeArgs),
+    #[cfg(feature = "mount")]
     Thaw(shutdown::ThawArgs),
     #[cfg(feature = "lab")]
     Lab(lab::Args),
@@ -111,10 +117,15 @@ impl Command {
             Self::Setfattr(_) => "setfattr",
             Self::Getfattr(_) => "getfattr",
             Self::Export(_) => "export",
+            #[cfg(feature = "mount")]
             Self::Mount(_) => "mount",
+            #[cfg(feature = "mount")]
             Self::Umount(_) => "umount",
+            #[cfg(feature = "mount")]
             Self::Shutdown(_) => "shutdown",
+            #[cfg(feature = "mount")]
             Self::Freeze(_) => "freeze",
+            #[cfg(feature = "mount")]
             Self::Thaw(_) => "thaw",
             Self::Fsck(_) => "fsck",
             Self::Info(_) => "info",
@@ -152,10 +163,15 @@ impl Command {
             Self::Setfattr(args) => args.run(session),
             Self::Getfattr(args) => args.run(session),
             Self::Export(args) => args.run(session),
+            #[cfg(feature = "mount")]
             Self::Mount(args) => args.run(session),
+            #[cfg(feature = "mount")]
             Self::Umount(args) => args.run(session),
+            #[cfg(feature = "mount")]
             Self::Shutdown(args) => args.run(session),
+            #[cfg(feature = "mount")]
             Self::Freeze(args) => args.run(session),
+            #[cfg(feature = "mount")]
             Self::Thaw(args) => args.run(session),
             Self::Fsck(args) => args.run(session),
             Self::Info(args) => args.run(session),
@@ -277,6 +293,7 @@ mod tests {
         }
     }
 
+    #[cfg(all(feature = "lab", feature = "mount"))]
     #[test]
     fn the_examples_of_the_readme_and_the_guide_parse() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

@@ -10,7 +10,7 @@ use extant::rooms::engine::{Volume, VolumeOptions};
 use extant::rooms::reader::Error as Cause;
 use extant::rooms::runtime::env::{Env, WallTime};
 use extant::rooms::storage::{Access, DeviceUrl, Opened};
-use extant::{Credentials, Error, FileSystem};
+use extant::{Credentials, FileSystem, PathError};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
@@ -108,7 +108,7 @@ impl WritableImage {
     }
 
     /// An error of the engine for a path. Missing files are reported in the shell's words.
-    pub(crate) fn refusal(&self, error: &Error) -> Failure {
+    pub(crate) fn refusal(&self, error: &PathError) -> Failure {
         self.refusal_at(error.path(), error.cause())
     }
 
@@ -135,7 +135,7 @@ pub(crate) trait In<T> {
     fn within(self, image: &WritableImage) -> Result<T, Failure>;
 }
 
-impl<T> In<T> for Result<T, Error> {
+impl<T> In<T> for Result<T, PathError> {
     fn within(self, image: &WritableImage) -> Result<T, Failure> {
         self.map_err(|error| image.refusal(&error))
     }

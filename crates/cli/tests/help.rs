@@ -3,7 +3,7 @@
 //!
 //! `EXTANT_BLESS=1 cargo test --workspace --test help` writes the file; without the variable the
 //! test compares. Messages have a catalogue of their own (`messages` of xtask's tests).
-#![cfg(feature = "lab")]
+#![cfg(all(feature = "lab", feature = "mount"))]
 
 use std::fs;
 use std::path::Path;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use crate::errno;
+
 /// The operation that was asked of a device.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Operation {
@@ -86,6 +88,15 @@ impl DeviceError {
             Cause::ReadOnly => io::ErrorKind::ReadOnlyFilesystem,
             Cause::NotTried => io::ErrorKind::Other,
             Cause::Io(source) => source.kind(),
+        }
+    }
+
+    /// The number that a system call returns for it.
+    pub fn errno(&self) -> i32 {
+        match &self.cause {
+            Cause::PastEnd { .. } | Cause::NotTried => errno::EIO,
+            Cause::ReadOnly => errno::EROFS,
+            Cause::Io(source) => errno::of_io(source),
         }
     }
 

@@ -11,6 +11,7 @@
 
 pub mod block_devices;
 pub mod device;
+pub mod errno;
 mod error;
 mod file;
 mod linear;

@@ -362,7 +362,9 @@ impl Volume {
         if device.is_read_only() {
             return Err(Error::ReadOnly);
         }
-        if let Some(superblock) = torn::mended(&device, options.external_journal.as_deref())? {
+        if let Some(superblock) =
+            torn::repair_torn_superblock(&device, options.external_journal.as_deref())?
+        {
             device.write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
             device.flush()?;
         }

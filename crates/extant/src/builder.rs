@@ -1,9 +1,10 @@
 //! Images built from directories, archives and OCI layouts.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fmt, io};
 
+use extant_device::errno;
 use extant_image::build::{BuildError, BuildOptions, Progress, Report, Size, build};
 use extant_image::source::{
     OwnerMap, Owners, Platform, ReadOptions, Source, SourceError, read_sources,
@@ -21,6 +22,21 @@ pub enum ImageError {
     /// The image cannot be laid out or written.
     #[error(transparent)]
     Build(#[from] BuildError),
+}
+
+impl ImageError {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Source(error) => error.errno(),
+            Self::Build(error) => error.errno(),
+        }
+    }
+
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> io::ErrorKind {
+        errno::kind(self.errno())
+    }
 }
 
 type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;

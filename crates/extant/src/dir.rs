@@ -1,8 +1,8 @@
 //! Directories read.
 
-use crate::error::Error;
 use crate::fs::Inner;
 use crate::metadata::Metadata;
+use crate::path_error::PathError;
 use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::inode::FileType;
@@ -49,7 +49,7 @@ impl ReadDir {
 }
 
 impl Iterator for ReadDir {
-    type Item = Result<DirEntry, Error>;
+    type Item = Result<DirEntry, PathError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -65,7 +65,7 @@ impl Iterator for ReadDir {
             let from = self.next?;
             if let Err(cause) = self.fill(from) {
                 self.next = None;
-                return Some(Err(Error::at(&self.path, cause)));
+                return Some(Err(PathError::at(&self.path, cause)));
             }
         }
     }
@@ -101,7 +101,7 @@ impl DirEntry {
     ///
     /// # Errors
     /// As [`Self::metadata`].
-    pub fn file_type(&self) -> Result<FileType, Error> {
+    pub fn file_type(&self) -> Result<FileType, PathError> {
         Ok(match self.file_type {
             EntryType::Unknown => return self.metadata().map(|metadata| metadata.file_type()),
             EntryType::Regular => FileType::Regular,
@@ -118,8 +118,8 @@ impl DirEntry {
     ///
     /// # Errors
     /// The file was removed meanwhile, or is broken.
-    pub fn metadata(&self) -> Result<Metadata, Error> {
-        self.inner.metadata(self.inode).map_err(|cause| Error::at(&self.path(), cause))
+    pub fn metadata(&self) -> Result<Metadata, PathError> {
+        self.inner.metadata(self.inode).map_err(|cause| PathError::at(&self.path(), cause))
     }
 
     /// The name's bytes.

@@ -1,81 +1,182 @@
-//! What a call on a path can end in.
+//! One error for all calls of the library.
 
+use std::io::{self, ErrorKind};
+
+use extant_check::run::RunError;
+use extant_device::{DeviceError, FileError, errno};
+use extant_image::build::BuildError;
+use extant_image::mkfs::MkfsError;
+use extant_image::source::SourceError;
+use extant_image::tune::TuneError;
+#[cfg(feature = "mount")]
+use extant_mount::MountError;
 use extant_reader::Error as Cause;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use extant_storage::{FinishError, UrlError};
 
-/// A call that failed, and the path that it was about.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{}: {cause}", path.display())]
-pub struct Error {
-    path: PathBuf,
-    cause: Cause,
+use crate::builder::ImageError;
+use crate::export::ExportError;
+use crate::inspect::{ExtentsError, InspectError};
+#[cfg(feature = "mount")]
+use crate::mounter::MounterError;
+use crate::open_error::OpenError;
+use crate::path_error::{PathError, kind_of};
+
+/// Any error of the library: `?` makes it of the error of each call. Its text is that of the call's
+/// error.
+///
+/// ```
+/// use extant::{Checker, FileSystem, Formatter, MemoryDevice, Tuner};
+/// use std::io::{ErrorKind, Write};
+/// use std::sync::Arc;
+///
+/// fn prepare(device: Arc<MemoryDevice>, feature: &str) -> Result<String, extant::Error> {
+///     Formatter::new().format(&*device)?;
+///     Tuner::new().feature(feature).apply(device.clone())?;
+///     let report = Checker::new().force(true).check(device.clone())?;
+///     assert!(report.findings.is_empty());
+///     let fs = FileSystem::on_device(device)?;
+///     writeln!(fs.create("/motd")?, "welcome")?;
+///     let text = fs.read_to_string("/motd")?;
+///     fs.close()?;
+///     Ok(text)
+/// }
+///
+/// let device = || Arc::new(MemoryDevice::new(8 << 20));
+/// assert_eq!(prepare(device(), "quota")?, "welcome\n");
+///
+/// let error = prepare(device(), "no_such_feature").unwrap_err();
+/// assert!(matches!(error, extant::Error::Tune(_)));
+/// assert_eq!(error.to_string(), "invalid filesystem option set: no_such_feature");
+/// assert_eq!((error.kind(), error.errno()), (ErrorKind::InvalidInput, 22));
+/// # Ok::<(), extant::Error>(())
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A call on a path, or on an open file.
+    #[error(transparent)]
+    Path(Box<PathError>),
+    /// A call on a volume.
+    #[error(transparent)]
+    Volume(Box<Cause>),
+    /// A file system that was not opened.
+    #[error(transparent)]
+    Open(Box<OpenError>),
+    /// The name of an image, or the device of that name.
+    #[error(transparent)]
+    Url(Box<UrlError>),
+    /// A device whose use did not end well.
+    #[error(transparent)]
+    Finish(Box<FinishError>),
+    /// A file or block device that was not opened.
+    #[error(transparent)]
+    File(Box<FileError>),
+    /// A request that a device did not carry out.
+    #[error(transparent)]
+    Device(Box<DeviceError>),
+    /// A new file system.
+    #[error(transparent)]
+    Mkfs(Box<MkfsError>),
+    /// A source of an image.
+    #[error(transparent)]
+    Source(Box<SourceError>),
+    /// An image that was not laid out or written.
+    #[error(transparent)]
+    Build(Box<BuildError>),
+    /// An image that was not built, because of its sources or itself.
+    #[error(transparent)]
+    Image(Box<ImageError>),
+    /// A check that could not be made.
+    #[error(transparent)]
+    Check(Box<RunError>),
+    /// A change of features or fields.
+    #[error(transparent)]
+    Tune(Box<TuneError>),
+    /// An archive that was not written.
+    #[error(transparent)]
+    Export(Box<ExportError>),
+    /// The extents of a file.
+    #[error(transparent)]
+    Extents(Box<ExtentsError>),
+    /// The structures of a volume.
+    #[error(transparent)]
+    Inspect(Box<InspectError>),
+    /// A mount that does not do what is asked of it.
+    #[cfg(feature = "mount")]
+    #[error(transparent)]
+    Mount(Box<MountError>),
+    /// A volume that was not mounted.
+    #[cfg(feature = "mount")]
+    #[error(transparent)]
+    Mounter(Box<MounterError>),
+    /// An error of the system, as reading and writing by the traits of `std::io` gives it.
+    #[error(transparent)]
+    System(#[from] io::Error),
 }
+
+macro_rules! from {
+    ($($variant:ident($error:ty))*) => {$(
+        impl From<$error> for Error {
+            fn from(error: $error) -> Self {
+                Self::$variant(Box::new(error))
+            }
+        }
+    )*};
+}
+
+from! {
+    Path(PathError) Volume(Cause) Open(OpenError) Url(UrlError) Finish(FinishError)
+    File(FileError) Device(DeviceError) Mkfs(MkfsError) Source(SourceError) Build(BuildError)
+    Image(ImageError) Check(RunError) Tune(TuneError) Export(ExportError) Extents(ExtentsError)
+    Inspect(InspectError)
+}
+#[cfg(feature = "mount")]
+from! { Mount(MountError) Mounter(MounterError) }
 
 impl Error {
-    pub(crate) fn at(path: &Path, cause: Cause) -> Self {
-        Self { path: path.to_owned(), cause }
-    }
-
-    /// The path as it was given.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Why, with all facts.
-    pub fn cause(&self) -> &Cause {
-        &self.cause
-    }
-
-    /// Why, in std's words.
+    /// The kind of error in std's words.
     pub fn kind(&self) -> ErrorKind {
-        kind(&self.cause)
+        self.kind_and_number().0
     }
 
-    /// Why, as the number that a system call would return (`ENOENT` is 2), for programs in other
+    /// The number that a system call returns for it (`ENOENT` is 2), for programs in other
     /// languages.
-    ///
-    /// ```
-    /// use extant::{FileSystem, MemoryDevice};
-    /// use std::sync::Arc;
-    ///
-    /// let device = Arc::new(MemoryDevice::new(8 << 20));
-    /// extant::format(&*device, ["-t", "ext4"])?;
-    /// let fs = FileSystem::on_device(device)?;
-    /// let error = fs.read("/missing").unwrap_err();
-    /// assert_eq!(error.errno(), 2);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn errno(&self) -> i32 {
-        self.cause.errno().raw_os_error()
+        self.kind_and_number().1
     }
-}
 
-impl From<Error> for std::io::Error {
-    fn from(error: Error) -> Self {
-        Self::new(error.kind(), error)
-    }
-}
-
-fn kind(cause: &Cause) -> ErrorKind {
-    match cause {
-        Cause::NotFound | Cause::NoXattr | Cause::FreeInode(_) | Cause::NoSuchInode(_) => {
-            ErrorKind::NotFound
+    fn kind_and_number(&self) -> (ErrorKind, i32) {
+        match self {
+            Self::Path(error) => (error.kind(), error.errno()),
+            Self::Volume(cause) => (kind_of(cause), cause.errno().raw_os_error()),
+            Self::Open(error) => (error.kind(), error.errno()),
+            Self::Url(error) => (error.kind(), error.errno()),
+            Self::Finish(error) => (error.kind(), error.errno()),
+            Self::File(error) => (error.kind(), error.errno()),
+            Self::Device(error) => (error.kind(), error.errno()),
+            Self::Mkfs(error) => (error.kind(), error.errno()),
+            Self::Source(error) => (error.kind(), error.errno()),
+            Self::Build(error) => (error.kind(), error.errno()),
+            Self::Image(error) => (error.kind(), error.errno()),
+            Self::Check(error) => (error.kind(), error.errno()),
+            Self::Tune(error) => (error.kind(), error.errno()),
+            Self::Export(error) => (error.kind(), error.errno()),
+            Self::Extents(error) => (error.kind(), error.errno()),
+            Self::Inspect(error) => (error.kind(), error.errno()),
+            #[cfg(feature = "mount")]
+            Self::Mount(error) => (error.kind(), error.errno()),
+            #[cfg(feature = "mount")]
+            Self::Mounter(error) => (error.kind(), error.errno()),
+            Self::System(error) => (error.kind(), errno::of_io(error)),
         }
-        Cause::Exists => ErrorKind::AlreadyExists,
-        Cause::NotADirectory => ErrorKind::NotADirectory,
-        Cause::IsADirectory => ErrorKind::IsADirectory,
-        Cause::NotEmpty => ErrorKind::DirectoryNotEmpty,
-        cause if cause.is_no_space() => ErrorKind::StorageFull,
-        Cause::QuotaExceeded => ErrorKind::QuotaExceeded,
-        Cause::FileTooLarge => ErrorKind::FileTooLarge,
-        Cause::TooManyLinks => ErrorKind::TooManyLinks,
-        Cause::NameTooLong => ErrorKind::InvalidFilename,
-        Cause::Invalid(_) | Cause::WrongFileType | Cause::XattrTooLarge => ErrorKind::InvalidInput,
-        Cause::ReadOnly => ErrorKind::ReadOnlyFilesystem,
-        Cause::NotPermitted(_) | Cause::LinksDirectory => ErrorKind::PermissionDenied,
-        Cause::NotSupported(_) => ErrorKind::Unsupported,
-        Cause::Format(_) => ErrorKind::InvalidData,
-        _ => ErrorKind::Other,
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::System(error) => error,
+            other => Self::new(other.kind(), other),
+        }
     }
 }

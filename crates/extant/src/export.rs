@@ -5,21 +5,40 @@ use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use extant_device::errno;
 use extant_image::export::{Options, Problem, Summary, export};
 use extant_reader::{Follow, VolumeRead};
 
-use crate::error::Error;
 use crate::fs::FileSystem;
+use crate::path_error::PathError;
 
 /// An archive was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The path where the archive starts leads nowhere.
     #[error(transparent)]
-    Path(#[from] Error),
+    Path(#[from] PathError),
     /// The output failed.
     #[error(transparent)]
     Output(#[from] io::Error),
+}
+
+impl ExportError {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Path(error) => error.errno(),
+            Self::Output(error) => errno::of_io(error),
+        }
+    }
+
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Path(error) => error.kind(),
+            Self::Output(error) => error.kind(),
+        }
+    }
 }
 
 /// An archive that was written.
@@ -83,7 +102,7 @@ impl TarWriter {
         let volume = self.fs.volume();
         let path = self.start.as_os_str().as_bytes();
         let start = volume.resolve(path, Follow::Yes);
-        let start = start.map_err(|cause| Error::at(&self.start, cause))?;
+        let start = start.map_err(|cause| PathError::at(&self.start, cause))?;
         let name = self.start.file_name().unwrap_or(Path::new("/").as_os_str()).as_bytes();
         let mut problems = Vec::new();
         let on_problem = &mut |problem| problems.push(problem);

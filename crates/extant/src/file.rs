@@ -1,9 +1,9 @@
 //! Open files.
 
-use crate::error::Error;
 use crate::fs::{FileSystem, Inner};
 use crate::metadata::Metadata;
 use crate::path;
+use crate::path_error::PathError;
 use extant_engine::{Credentials, ErrorSample, OpenVolume};
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
@@ -81,9 +81,9 @@ impl OpenOptions {
     /// # Errors
     /// The path leads nowhere or to something that is no regular file, options that do not go
     /// together, or there is no room.
-    pub fn open(&self, fs: &FileSystem, path: impl AsRef<Path>) -> Result<File, Error> {
+    pub fn open(&self, fs: &FileSystem, path: impl AsRef<Path>) -> Result<File, PathError> {
         let path = path.as_ref();
-        self.opened(fs, path).map_err(|cause| Error::at(path, cause))
+        self.opened(fs, path).map_err(|cause| PathError::at(path, cause))
     }
 
     /// Makes a regular file without a name, of a directory: nobody sees it, and it goes when it is
@@ -91,9 +91,9 @@ impl OpenOptions {
     ///
     /// # Errors
     /// The path leads to no directory, it is not to be opened for writing, or there is no room.
-    pub fn open_tmpfile(&self, fs: &FileSystem, dir: impl AsRef<Path>) -> Result<File, Error> {
+    pub fn open_tmpfile(&self, fs: &FileSystem, dir: impl AsRef<Path>) -> Result<File, PathError> {
         let path = dir.as_ref();
-        self.made_tmpfile(fs, path).map_err(|cause| Error::at(path, cause))
+        self.made_tmpfile(fs, path).map_err(|cause| PathError::at(path, cause))
     }
 
     fn made_tmpfile(&self, fs: &FileSystem, dir: &Path) -> Result<File, Cause> {
@@ -206,7 +206,7 @@ impl File {
     ///
     /// # Errors
     /// The inode is broken.
-    pub fn metadata(&self) -> Result<Metadata, Error> {
+    pub fn metadata(&self) -> Result<Metadata, PathError> {
         self.named(self.inner.metadata(self.inode))
     }
 
@@ -215,7 +215,7 @@ impl File {
     ///
     /// # Errors
     /// The file was not opened for reading, is broken, or the device failed.
-    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, PathError> {
         self.named(self.get(buffer, offset))
     }
 
@@ -223,7 +223,7 @@ impl File {
     ///
     /// # Errors
     /// The file was not opened for writing, there is no room, or the device failed.
-    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, PathError> {
         self.named(self.put(bytes, offset))
     }
 
@@ -231,7 +231,7 @@ impl File {
     ///
     /// # Errors
     /// As [`Self::write_at`]; a part of them may have been written.
-    pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
+    pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<(), PathError> {
         self.named(self.put_all(bytes, offset))
     }
 
@@ -239,7 +239,7 @@ impl File {
     ///
     /// # Errors
     /// The file was not opened for writing, or the change failed.
-    pub fn set_len(&self, size: u64) -> Result<(), Error> {
+    pub fn set_len(&self, size: u64) -> Result<(), PathError> {
         let set = |()| self.inner.volume().engine()?.truncate_by(self.inode, size, &self.by);
         self.named(self.may_write().and_then(set))
     }
@@ -248,12 +248,12 @@ impl File {
     ///
     /// # Errors
     /// The name is taken, the file's last name was removed, or there is no room.
-    pub fn link(&self, name: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn link(&self, name: impl AsRef<Path>) -> Result<(), PathError> {
         let name = name.as_ref();
         let volume = self.inner.volume();
         let linked = path::place(volume, name)
             .and_then(|place| volume.engine()?.link(self.inode, place.dir, place.name));
-        linked.map(drop).map_err(|cause| Error::at(name, cause))
+        linked.map(drop).map_err(|cause| PathError::at(name, cause))
     }
 
     /// Waits until contents and metadata are on the device. When contents could not be written,
@@ -261,7 +261,7 @@ impl File {
     ///
     /// # Errors
     /// The device failed, now or before.
-    pub fn sync_all(&self) -> Result<(), Error> {
+    pub fn sync_all(&self) -> Result<(), PathError> {
         self.synced(OpenVolume::fsync_open)
     }
 
@@ -269,22 +269,22 @@ impl File {
     ///
     /// # Errors
     /// The device failed, now or before.
-    pub fn sync_data(&self) -> Result<(), Error> {
+    pub fn sync_data(&self) -> Result<(), PathError> {
         self.synced(OpenVolume::fdatasync_open)
     }
 
     fn synced(
         &self,
         sync: impl FnOnce(&OpenVolume, InodeNo, &mut ErrorSample) -> Result<(), Cause>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), PathError> {
         let mut errors = *self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         let synced = sync(self.inner.volume(), self.inode, &mut errors);
         *self.errors.lock().unwrap_or_else(PoisonError::into_inner) = errors;
         self.named(synced)
     }
 
-    fn named<T>(&self, outcome: Result<T, Cause>) -> Result<T, Error> {
-        outcome.map_err(|cause| Error::at(&self.path, cause))
+    fn named<T>(&self, outcome: Result<T, Cause>) -> Result<T, PathError> {
+        outcome.map_err(|cause| PathError::at(&self.path, cause))
     }
 
     fn may_write(&self) -> Result<(), Cause> {

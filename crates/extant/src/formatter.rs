@@ -207,8 +207,7 @@ impl Formatter {
         };
         let params = params(Program::Extant, &self.options, &Config::built_in(), &facts)?;
         if params.is_journal_device() || params.extended.offset.is_some() {
-            let refused = "a journal device or an offset: use extant mkfs";
-            return Err(MkfsError::Invalid(refused.to_owned()));
+            return Err(MkfsError::NotOnOpenDevice);
         }
         let identity = Identity::new(&self.options, &params, None)?;
         let mut volume = NewVolume::new(params, identity, &RunSet::new())?;

@@ -1,10 +1,11 @@
 //! A file system by paths.
 
 use crate::dir::ReadDir;
-use crate::error::Error;
 use crate::file::{File, OpenOptions};
 use crate::metadata::{Metadata, timestamp};
+use crate::open_error::OpenError;
 use crate::path::{self, Place};
+use crate::path_error::PathError;
 use crate::schemes;
 use extant_device::{Device, Direct};
 use extant_engine::{
@@ -29,17 +30,6 @@ use std::time::SystemTime;
 const PIECE: usize = 1 << 20;
 /// Permissions of new directories before the umask.
 const DIR_PERMISSIONS: u16 = 0o777;
-
-/// Why a file system could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The image could not be opened, or somebody else has it.
-    #[error(transparent)]
-    Device(#[from] UrlError),
-    /// It holds no volume that can be used.
-    #[error(transparent)]
-    Volume(#[from] Cause),
-}
 
 /// A volume, and what ends it.
 #[derive(Debug)]
@@ -250,16 +240,16 @@ impl FileSystem {
         &self,
         path: &Path,
         call: impl FnOnce(&OpenVolume) -> Result<T, Cause>,
-    ) -> Result<T, Error> {
-        call(self.volume()).map_err(|cause| Error::at(path, cause))
+    ) -> Result<T, PathError> {
+        call(self.volume()).map_err(|cause| PathError::at(path, cause))
     }
 
-    fn found(&self, path: &Path, follow: Follow) -> Result<LoadedInode, Error> {
+    fn found(&self, path: &Path, follow: Follow) -> Result<LoadedInode, PathError> {
         self.at(path, |volume| volume.resolve(path.as_os_str().as_bytes(), follow))
     }
 
     /// Where a name is to be made or taken away.
-    fn place<'p>(&self, path: &'p Path) -> Result<Place<'p>, Error> {
+    fn place<'p>(&self, path: &'p Path) -> Result<Place<'p>, PathError> {
         self.at(path, |volume| path::place(volume, path))
     }
 
@@ -267,7 +257,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The path leads nowhere, or something on it is broken.
-    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, Error> {
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, PathError> {
         let found = self.found(path.as_ref(), Follow::Yes)?;
         Ok(self.inner.metadata_of(found))
     }
@@ -276,7 +266,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`Self::metadata`].
-    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, Error> {
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, PathError> {
         let found = self.found(path.as_ref(), Follow::No)?;
         Ok(self.inner.metadata_of(found))
     }
@@ -285,7 +275,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// Whatever keeps the question from being answered.
-    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool, Error> {
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool, PathError> {
         match self.metadata(path) {
             Ok(_) => Ok(true),
             Err(error) if matches!(error.cause(), Cause::NotFound | Cause::NotADirectory) => {
@@ -299,7 +289,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
-    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File, Error> {
+    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File, PathError> {
         OpenOptions::new().read(true).open(self, path)
     }
 
@@ -307,7 +297,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
-    pub fn create(&self, path: impl AsRef<Path>) -> Result<File, Error> {
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<File, PathError> {
         OpenOptions::new().write(true).create(true).truncate(true).open(self, path)
     }
 
@@ -315,7 +305,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The file cannot be opened or read.
-    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, PathError> {
         let path = path.as_ref();
         let file = self.open_file(path)?;
         self.at(path, |_| file.read_whole())
@@ -325,17 +315,21 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`Self::read`], or the file is not UTF-8.
-    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String, Error> {
+    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String, PathError> {
         let path = path.as_ref();
         String::from_utf8(self.read(path)?)
-            .map_err(|_| Error::at(path, Cause::Invalid("the file is not UTF-8")))
+            .map_err(|_| PathError::at(path, Cause::Invalid("the file is not UTF-8")))
     }
 
     /// Makes a file of these bytes, or replaces what it holds.
     ///
     /// # Errors
     /// The file cannot be made or written.
-    pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<(), Error> {
+    pub fn write(
+        &self,
+        path: impl AsRef<Path>,
+        contents: impl AsRef<[u8]>,
+    ) -> Result<(), PathError> {
         let path = path.as_ref();
         let file = self.create(path)?;
         self.at(path, |_| file.put_all(contents.as_ref(), 0))
@@ -346,18 +340,18 @@ impl FileSystem {
     ///
     /// # Errors
     /// One of the files cannot be opened, read or written.
-    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64, Error> {
+    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64, PathError> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let source = self.open_file(from)?;
         let metadata = self.at(from, |_| self.inner.metadata(source.inode()))?;
         let target = OpenOptions::new().write(true).create(true).open(self, to)?;
         if source.inode() == target.inode() {
-            return Err(Error::at(to, Cause::Invalid("source and target are the same file")));
+            return Err(PathError::at(to, Cause::Invalid("source and target are the same file")));
         }
         target.set_len(0)?;
         let mut buffer = vec![0; PIECE];
         let segments = self.volume().data_segments(source.inode());
-        let segments = segments.map_err(|cause| Error::at(from, cause))?;
+        let segments = segments.map_err(|cause| PathError::at(from, cause))?;
         for segment in segments {
             let segment = self.at(from, |_| segment)?;
             let mut at = segment.start;
@@ -381,7 +375,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The name is taken, its directory is not there, or there is no room.
-    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), PathError> {
         self.create_dir_with(path, DIR_PERMISSIONS)
     }
 
@@ -389,7 +383,11 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`Self::create_dir`].
-    pub fn create_dir_with(&self, path: impl AsRef<Path>, permissions: u16) -> Result<(), Error> {
+    pub fn create_dir_with(
+        &self,
+        path: impl AsRef<Path>,
+        permissions: u16,
+    ) -> Result<(), PathError> {
         let path = path.as_ref();
         let place = self.place(path)?;
         self.at(path, |volume| {
@@ -401,7 +399,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// Something on the path is no directory, or there is no room.
-    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<(), PathError> {
         let path = path.as_ref();
         for above in path.ancestors().collect::<Vec<_>>().into_iter().rev() {
             if above.as_os_str().is_empty() || above == Path::new("/") {
@@ -409,7 +407,7 @@ impl FileSystem {
             }
             match self.metadata(above) {
                 Ok(found) if found.is_dir() => {}
-                Ok(_) => return Err(Error::at(above, Cause::NotADirectory)),
+                Ok(_) => return Err(PathError::at(above, Cause::NotADirectory)),
                 Err(error) if matches!(error.cause(), Cause::NotFound) => {
                     match self.create_dir(above) {
                         // Somebody else was faster.
@@ -427,7 +425,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The path leads to no directory.
-    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir, Error> {
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir, PathError> {
         let path = path.as_ref();
         let found = self.found(path, Follow::Yes)?;
         self.at(path, |_| found.as_dir().map(drop))?;
@@ -438,7 +436,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// There is no such name, or it is a directory's.
-    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), PathError> {
         let path = path.as_ref();
         let place = self.place(path)?;
         self.at(path, |volume| volume.engine()?.unlink(place.dir, place.name))
@@ -448,7 +446,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// There is no such directory, or it is not empty.
-    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), PathError> {
         let path = path.as_ref();
         let place = self.place(path)?;
         self.at(path, |volume| volume.engine()?.rmdir(place.dir, place.name))
@@ -460,7 +458,7 @@ impl FileSystem {
     /// # Errors
     /// There is no such directory, or something in it cannot be removed; what was removed before
     /// stays so.
-    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<(), PathError> {
         let path = path.as_ref();
         let place = self.place(path)?;
         let top = self.at(path, |volume| volume.lookup(place.dir, place.name))?;
@@ -478,7 +476,7 @@ impl FileSystem {
                     at.push(OsStr::from_bytes(&name));
                     if levels.contains(&below) {
                         let why = Cause::Invalid("directory contains itself");
-                        return Err(Error::at(&at, why));
+                        return Err(PathError::at(&at, why));
                     }
                     levels.push(below);
                 }
@@ -501,7 +499,7 @@ impl FileSystem {
         &self,
         dir: InodeNo,
         at: &Path,
-    ) -> Result<Option<(Vec<u8>, InodeNo)>, Error> {
+    ) -> Result<Option<(Vec<u8>, InodeNo)>, PathError> {
         for entry in ReadDir::new(self.inner.clone(), dir, at) {
             let entry = entry?;
             let path = entry.path();
@@ -522,7 +520,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// There is no such file, the new place is below it or a directory that is not empty.
-    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), PathError> {
         self.rename_with(from, to, RenameFlags::default())
     }
 
@@ -535,7 +533,7 @@ impl FileSystem {
         from: impl AsRef<Path>,
         to: impl AsRef<Path>,
         flags: RenameFlags,
-    ) -> Result<(), Error> {
+    ) -> Result<(), PathError> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let (old, new) = (self.place(from)?, self.place(to)?);
         self.at(from, |volume| volume.engine()?.rename(old.dir, old.name, new.dir, new.name, flags))
@@ -545,7 +543,11 @@ impl FileSystem {
     ///
     /// # Errors
     /// There is no such file, it is a directory, or the name is taken.
-    pub fn hard_link(&self, file: impl AsRef<Path>, name: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn hard_link(
+        &self,
+        file: impl AsRef<Path>,
+        name: impl AsRef<Path>,
+    ) -> Result<(), PathError> {
         let name = name.as_ref();
         let file = self.found(file.as_ref(), Follow::No)?;
         let place = self.place(name)?;
@@ -556,7 +558,11 @@ impl FileSystem {
     ///
     /// # Errors
     /// The name is taken, or the target too long.
-    pub fn symlink(&self, target: impl AsRef<Path>, name: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn symlink(
+        &self,
+        target: impl AsRef<Path>,
+        name: impl AsRef<Path>,
+    ) -> Result<(), PathError> {
         let (target, name) = (target.as_ref().as_os_str().as_bytes(), name.as_ref());
         let place = self.place(name)?;
         self.at(name, |volume| {
@@ -568,7 +574,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// There is no such file, or it is no symbolic link.
-    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf, Error> {
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf, PathError> {
         let path = path.as_ref();
         let link = self.found(path, Follow::No)?;
         let target = self.at(path, |volume| volume.read_link(link.number))?;
@@ -585,7 +591,7 @@ impl FileSystem {
         file_type: FileType,
         permissions: u16,
         device: DeviceNumber,
-    ) -> Result<(), Error> {
+    ) -> Result<(), PathError> {
         let path = path.as_ref();
         let place = self.place(path)?;
         self.at(path, |volume| {
@@ -598,7 +604,11 @@ impl FileSystem {
     ///
     /// # Errors
     /// There is no such file, or it may not be changed.
-    pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: u16) -> Result<(), Error> {
+    pub fn set_permissions(
+        &self,
+        path: impl AsRef<Path>,
+        permissions: u16,
+    ) -> Result<(), PathError> {
         let set = SetAttributes { mode: Some(permissions), ..SetAttributes::default() };
         self.set_attributes(path, Follow::Yes, &set)
     }
@@ -612,7 +622,7 @@ impl FileSystem {
         path: impl AsRef<Path>,
         uid: Option<u32>,
         gid: Option<u32>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), PathError> {
         let set = SetAttributes { uid, gid, ..SetAttributes::default() };
         self.set_attributes(path, Follow::No, &set)
     }
@@ -626,7 +636,7 @@ impl FileSystem {
         path: impl AsRef<Path>,
         accessed: Option<SystemTime>,
         modified: Option<SystemTime>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), PathError> {
         let set = SetAttributes {
             atime: accessed.map(timestamp),
             mtime: modified.map(timestamp),
@@ -644,7 +654,7 @@ impl FileSystem {
         path: impl AsRef<Path>,
         follow: Follow,
         set: &SetAttributes,
-    ) -> Result<(), Error> {
+    ) -> Result<(), PathError> {
         let path = path.as_ref();
         let file = self.found(path, follow)?;
         self.at(path, |volume| volume.engine()?.set_attributes(file.number, set).map(drop))
@@ -654,7 +664,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// There is no such file, or its attributes are broken.
-    pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<XattrInfo>, Error> {
+    pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<XattrInfo>, PathError> {
         let path = path.as_ref();
         let file = self.found(path, Follow::No)?;
         self.at(path, |volume| volume.xattrs(file.number))
@@ -664,7 +674,11 @@ impl FileSystem {
     ///
     /// # Errors
     /// There is no such file or attribute.
-    pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<Vec<u8>, Error> {
+    pub fn xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<OsStr>,
+    ) -> Result<Vec<u8>, PathError> {
         let path = path.as_ref();
         let file = self.found(path, Follow::No)?;
         self.at(path, |volume| volume.xattr(file.number, name.as_ref().as_bytes()))
@@ -680,7 +694,7 @@ impl FileSystem {
         name: impl AsRef<OsStr>,
         value: &[u8],
         how: XattrSet,
-    ) -> Result<(), Error> {
+    ) -> Result<(), PathError> {
         let path = path.as_ref();
         let file = self.found(path, Follow::No)?;
         self.at(path, |volume| {
@@ -696,7 +710,7 @@ impl FileSystem {
         &self,
         path: impl AsRef<Path>,
         name: impl AsRef<OsStr>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), PathError> {
         let path = path.as_ref();
         let file = self.found(path, Follow::No)?;
         self.at(path, |volume| volume.engine()?.remove_xattr(file.number, name.as_ref().as_bytes()))
@@ -706,7 +720,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// There is no such file, or its list is broken.
-    pub fn acl(&self, path: impl AsRef<Path>, kind: AclKind) -> Result<Option<Acl>, Error> {
+    pub fn acl(&self, path: impl AsRef<Path>, kind: AclKind) -> Result<Option<Acl>, PathError> {
         let path = path.as_ref();
         let file = self.found(path, Follow::Yes)?;
         self.at(path, |volume| volume.acl(file.number, kind))
@@ -722,7 +736,7 @@ impl FileSystem {
         path: impl AsRef<Path>,
         kind: AclKind,
         list: Option<&Acl>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), PathError> {
         let path = path.as_ref();
         let file = self.found(path, Follow::Yes)?;
         self.at(path, |volume| volume.engine()?.set_acl(file.number, kind, list))

@@ -6,7 +6,8 @@ use extant_device::{Direct, FileDeviceOptions};
 use extant_engine::VolumeOptions;
 use extant_storage::{Access, DeviceUrl, Opened, UrlError, stat_host};
 
-use crate::fs::{FileSystem, OpenError};
+use crate::fs::FileSystem;
+use crate::open_error::OpenError;
 use crate::schemes::schemes;
 
 /// The name of an image, read: a path of this machine or a device URL (`PATH#p2`,

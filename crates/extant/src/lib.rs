@@ -48,7 +48,9 @@ pub mod inspect;
 mod metadata;
 #[cfg(feature = "mount")]
 mod mounter;
+mod open_error;
 mod path;
+mod path_error;
 pub mod rooms;
 mod schemes;
 #[cfg(feature = "sim")]
@@ -63,8 +65,8 @@ pub use export::{ExportError, Exported, TarWriter};
 pub use extant_check::run::{Report as CheckReport, RunError};
 pub use extant_check::{AutoPolicy as Repairs, Finding};
 pub use extant_device::{
-    AlignedBuffer, ByteSize, Device, Direct, FileDevice, FileDeviceOptions, MemoryDevice,
-    SizeGrammar,
+    AlignedBuffer, ByteSize, Device, DeviceError, Direct, FileDevice, FileDeviceOptions, FileError,
+    MemoryDevice, SizeGrammar,
 };
 pub use extant_engine::{
     AllocatorKind, Credentials, DataMode, Engine, OpenVolume, RenameFlags, SetAttributes, Volume,
@@ -75,6 +77,8 @@ pub use extant_image::export::{Problem, Summary};
 pub use extant_image::mkfs::{MkfsError, UuidChoice};
 pub use extant_image::source;
 pub use extant_image::tune::TuneError;
+#[cfg(feature = "mount")]
+pub use extant_mount::MountError;
 pub use extant_ondisk::InodeNo;
 pub use extant_ondisk::acl::{Acl, AclEntry, Subject};
 pub use extant_ondisk::inode::{DeviceNumber, FileType, InodeFlags};
@@ -89,15 +93,17 @@ pub use extant_storage::{Access, FinishError, Opened, Schemes, UrlError};
 pub use file::{File, OpenOptions};
 pub use format::{format, format_filled};
 pub use formatter::{Formatter, FsType};
-pub use fs::{FileSystem, OpenError, open_device};
+pub use fs::{FileSystem, open_device};
 pub use image::Image;
 pub use metadata::Metadata;
 #[cfg(feature = "mount")]
 pub use mounter::{Mount, Mounter, MounterError};
+pub use open_error::OpenError;
+pub use path_error::PathError;
 pub use schemes::schemes;
 pub use tuner::Tuner;
 
-/// The example of the book's page on the library is a test.
-#[cfg(doctest)]
+/// The examples of the book's page on the library are tests.
+#[cfg(all(doctest, feature = "mount"))]
 #[doc = include_str!("../../../docs/src/guide/library.md")]
 struct Guide;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{fmt, io};
 
+use extant_device::errno;
 use extant_mount::{MountError, canonical_point, freeze, parse_options, thaw, unmount};
 
 /// A volume was not mounted.
@@ -24,6 +25,22 @@ pub enum MounterError {
     /// The program ended without mounting; its message.
     #[error("{0}")]
     Refused(String),
+}
+
+impl MounterError {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Mount(error) => error.errno(),
+            Self::Program { source, .. } => errno::of_io(source),
+            Self::Refused(_) => errno::EIO,
+        }
+    }
+
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> io::ErrorKind {
+        errno::kind(self.errno())
+    }
 }
 
 /// Mounts an image over FUSE, as `extant mount` does: the server is a process of its own,

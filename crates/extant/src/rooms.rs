@@ -8,7 +8,7 @@ pub use extant_engine as engine;
 pub use extant_image as image;
 pub use extant_journal as journal;
 pub use extant_layout as layout;
-#[cfg(feature = "mount")]
+#[cfg(feature = "sandbox")]
 pub use extant_mount as mount;
 pub use extant_offline as offline;
 pub use extant_ondisk as ondisk;

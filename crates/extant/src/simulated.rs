@@ -127,6 +127,7 @@ mod tests {
         read.map_err(|error| error.to_string())
     }
 
+    #[cfg(feature = "crypt")]
     #[test]
     fn a_simulated_drive_is_named_before_its_image() {
         let plain = device("model:hdd7200:d.img").expect("a drive");

@@ -16,7 +16,7 @@ const NAME_TRIES: u32 = 100;
 const READ_WRITE: u16 = 0o666;
 
 /// A file without a name, to be written. Unless it reaches [`Self::persist`] it is removed, however
-/// the process ends: it has no name that could be left behind, unless its file system does not
+/// the process ends: it has no name that could remain, unless its file system does not
 /// support files without one.
 #[derive(Debug)]
 pub struct AtomicFile {

@@ -133,7 +133,7 @@ fn bad_blocks_are_kept_out_of_use() {
         fs::write(&list, bad).expect("a scratch file");
         let line = format!("{line} -F -l {} IMAGE 16M", list.display());
         if bad.starts_with("9\n") {
-            // In the descriptors: there is no way around it.
+            // In the descriptors: their location is fixed.
             assert!(make(&line, &image).is_err(), "{line}");
             continue;
         }

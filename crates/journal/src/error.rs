@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use extant_device::DeviceError;
-use extant_offline::OfflineError;
+use extant_device::{DeviceError, errno};
+use extant_offline::{OfflineError, format_errno};
 use extant_ondisk::{FormatError, Uuid};
 
 /// An error of the journal.
@@ -88,6 +88,27 @@ pub enum JournalError {
     /// The volume has no journal.
     #[error("the volume has no journal")]
     NoJournal,
+}
+
+impl JournalError {
+    /// The number that a system call returns for it.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Format(error) => format_errno(error),
+            Self::Device(error) => error.errno(),
+            Self::ExternalJournalNeeded(_) | Self::NoJournal => errno::ENOENT,
+            Self::NotListed { .. } | Self::OnTwoDevices { .. } | Self::OtherJournal { .. } => {
+                errno::EINVAL
+            }
+            Self::DeviceTooShort { .. } | Self::FastCommit(_) => errno::EUCLEAN,
+            Self::Volume(error) => error.errno(),
+            Self::NotRecovered | Self::Aborted(_) => errno::EROFS,
+            Self::TooSmall(_) | Self::TooManyCredits { .. } | Self::TooLarge { .. } => {
+                errno::ENOSPC
+            }
+            Self::HalfDone => errno::EIO,
+        }
+    }
 }
 
 impl JournalError {

@@ -92,13 +92,13 @@ impl ExternalJournal {
     pub fn find(&self) -> Result<Option<PathBuf>, JournalError> {
         let by_number = block_devices::path_of(self.device_number).ok();
         let by_number = by_number.filter(|_| self.device_number != 0);
-        if let Some(path) = by_number.filter(|path| self.looked_at(path) == Some(true)) {
+        if let Some(path) = by_number.filter(|path| self.examine(path) == Some(true)) {
             return Ok(Some(path));
         }
         let mut unlisted = None;
         let mut listed = Vec::new();
         for path in block_devices::all() {
-            match self.looked_at(&path) {
+            match self.examine(&path) {
                 Some(true) => listed.push(path),
                 Some(false) if unlisted.is_none() => unlisted = Some(path),
                 _ => {}
@@ -142,7 +142,7 @@ impl ExternalJournal {
 
     /// Whether a block device is this journal, and then whether it lists the volume: an image may
     /// name any journal. `None` where it is another, or cannot be read.
-    fn looked_at(&self, path: &Path) -> Option<bool> {
+    fn examine(&self, path: &Path) -> Option<bool> {
         let mut raw = RawSuperblock::new_zeroed();
         block_devices::peek(path, SUPERBLOCK_OFFSET, raw.as_mut_bytes()).ok()?;
         if !self.is_superblock_of(&raw) {

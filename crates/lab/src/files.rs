@@ -256,7 +256,7 @@ impl Files for extant::FileSystem {
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<(PathBuf, bool)>> {
-        let named = |entry: Result<extant::DirEntry, extant::Error>| {
+        let named = |entry: Result<extant::DirEntry, extant::PathError>| {
             let entry = entry?;
             let is_dir = entry.file_type()? == FileType::Directory;
             Ok((PathBuf::from(entry.file_name()), is_dir))

@@ -149,7 +149,7 @@ impl Pair {
 impl Expected {
     fn conclusion(self, difference: Option<Difference>, after: f64) -> Conclusion {
         let Some(Difference { percent, interval_percent }) = difference else {
-            // From zero there is no per cent, only less, more or the same.
+            // From zero a per cent is undefined, only less, more or the same.
             let holds = match self {
                 Self::Less => after < 0.0,
                 Self::More => after > 0.0,

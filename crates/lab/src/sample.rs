@@ -89,7 +89,8 @@ impl Store {
     /// are dropped: they are done again.
     ///
     /// # Errors
-    /// The file cannot be read or written, or a line before the last one is no sample: it is named.
+    /// The file cannot be read or written, or a line before the last one is not a sample: the error
+    /// names it.
     pub fn open(dir: &Path) -> io::Result<Self> {
         let path = dir.join(SAMPLES);
         let found = read(&path)?;

@@ -26,7 +26,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Sums up the samples; `None` where there are none, or where one is no number.
+    /// Sums up the samples; `None` without samples, or if one is not a number.
     pub fn of(samples: &[f64]) -> Option<Self> {
         if samples.is_empty() || samples.iter().any(|sample| !sample.is_finite()) {
             return None;

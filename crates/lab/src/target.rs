@@ -140,7 +140,7 @@ impl LabTarget {
     /// a target's name.
     ///
     /// # Errors
-    /// Something is no target: it is named.
+    /// Invalid targets: the error names them.
     pub fn list(text: &str) -> Result<Vec<Self>, NoTarget> {
         let mut words: Vec<String> = Vec::new();
         for piece in text.split(',') {

@@ -36,6 +36,8 @@ pub use unmount::{is_closing, unmount, unmount_by_force};
 use std::io;
 use std::path::PathBuf;
 
+use extant_device::errno;
+
 /// Why a volume was not mounted, or its mount did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
@@ -60,7 +62,7 @@ pub enum MountError {
     /// An option that only those have who mount without fusermount3.
     #[error("mount option {0} requires root (fusermount3 does not permit it)")]
     BeyondFusermount(&'static str),
-    /// The image is no device that can be opened.
+    /// The image is not a device that can be opened.
     #[error(transparent)]
     Image(#[from] extant_storage::UrlError),
     /// The volume cannot be opened, or was not closed well.
@@ -108,4 +110,28 @@ pub enum MountError {
     /// The server ended before the volume was mounted; its messages are printed above.
     #[error("the server ended before the volume was mounted")]
     ServerEnded,
+}
+
+impl MountError {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::System { source, .. } | Self::JournalNumber { source, .. } => {
+                errno::of_io(source)
+            }
+            Self::Fusermount { .. } | Self::BeyondFusermount(_) | Self::Sandbox(_) => errno::EPERM,
+            Self::Image(error) => error.errno(),
+            Self::Volume { source, .. } => source.errno().raw_os_error(),
+            Self::JournalNotFound { source, .. } => source.errno(),
+            Self::Simulated => errno::EOPNOTSUPP,
+            Self::NotMounted(_) | Self::NotFrozen(_) | Self::Options(_) => errno::EINVAL,
+            Self::Frozen(_) => errno::EBUSY,
+            Self::ServerEnded => errno::EIO,
+        }
+    }
+
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> io::ErrorKind {
+        errno::kind(self.errno())
+    }
 }

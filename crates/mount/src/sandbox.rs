@@ -85,7 +85,7 @@ fn restrict_paths(devices: &[&Path]) -> Result<Restricted, SandboxError> {
     })
 }
 
-/// Calls on files and memory that are had, on threads of this process, and on time.
+/// Calls on open files and memory, on threads of this process, and on time.
 const ALLOWED: &[libc::c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_getres,

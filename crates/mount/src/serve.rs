@@ -15,8 +15,7 @@ use extant_reader::{
     BrokenIndex, Error, ExternalJournal, Journal, JournalError, ReaderOptions, SuperblockAt,
 };
 use extant_runtime::env::Env;
-use extant_storage::crypt::KeySource;
-use extant_storage::{DeviceUrl, Files, Schemes, stat_host};
+use extant_storage::{DeviceUrl, Files, KeySource, Schemes, stat_host};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -140,7 +139,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let rings = if options.io_uring { prepare_rings(&mounted.connection) } else { None };
     let cpu_latency = if options.busy_poll { prepare_cpu_latency() } else { None };
 
-    // No directory is kept from being unmounted.
+    // So that the server's working directory does not keep a file system busy.
     std::env::set_current_dir("/").map_err(failed)?;
 
     if request.sandbox {

@@ -1,6 +1,6 @@
 //! Errors of reads and changes of a volume that is not mounted.
 
-use extant_device::DeviceError;
+use extant_device::{DeviceError, errno};
 use extant_ondisk::{FormatError, InodeNo};
 
 /// An error of a read or change of the volume.
@@ -18,6 +18,23 @@ pub enum OfflineError {
     /// The volume has not enough free space.
     #[error(transparent)]
     NoSpace(#[from] NoSpace),
+}
+
+impl OfflineError {
+    /// The number that a system call returns for it.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Device(error) => error.errno(),
+            Self::Format(error) => format_errno(error),
+            Self::Map(MapError::Broken(_)) => errno::EUCLEAN,
+            Self::Map(MapError::TooFragmented(_)) | Self::NoSpace(_) => errno::ENOSPC,
+        }
+    }
+}
+
+/// The number that a system call returns for an error of the format.
+pub fn format_errno(error: &FormatError) -> i32 {
+    if error.is_corruption() { errno::EUCLEAN } else { errno::EOPNOTSUPP }
 }
 
 /// An invalid block map.

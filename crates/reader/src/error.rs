@@ -1,5 +1,7 @@
 //! The errors of calls on a volume.
 
+use std::fmt;
+
 use extant_device::DeviceError;
 use extant_journal::JournalError;
 use extant_offline::OfflineError;
@@ -31,7 +33,7 @@ pub enum Error {
     NeedsRecovery,
     /// Another host has the volume open (multiple-mount protection).
     #[error("the volume is in use: {0}")]
-    InUse(String),
+    InUse(OtherHost),
     /// No free blocks.
     #[error("no space left on the volume")]
     NoSpace,
@@ -117,6 +119,24 @@ pub enum Error {
     /// There is no inode of that number.
     #[error("inode {0} does not exist on this volume")]
     NoSuchInode(InodeNo),
+}
+
+/// The host that has a volume open, as its MMP block says.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct OtherHost {
+    /// Its name, escaped.
+    pub node: String,
+    /// Whether a checker has the volume open there.
+    pub is_check: bool,
+}
+
+impl fmt::Display for OtherHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_check {
+            true => write!(f, "being checked on {}", self.node),
+            false => write!(f, "open on {}", self.node),
+        }
+    }
 }
 
 impl Error {

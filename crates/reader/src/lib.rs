@@ -22,7 +22,7 @@ mod source;
 pub mod torn;
 mod volume_read;
 
-pub use error::Error;
+pub use error::{Error, OtherHost};
 pub use extant_journal::{ExternalJournal, JournalError, NotOpened};
 pub use info::VolumeInfo;
 pub use open::{

@@ -154,7 +154,9 @@ impl ReaderOptions {
         if self.superblock != SuperblockAt::Primary {
             return Ok(device);
         }
-        let Some(superblock) = torn::mended(&device, external)? else { return Ok(device) };
+        let Some(superblock) = torn::repair_torn_superblock(&device, external)? else {
+            return Ok(device);
+        };
         let overlay = OverlayDevice::new(device);
         overlay.write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
         Ok(Arc::new(overlay))

@@ -19,7 +19,7 @@ use zerocopy::IntoBytes;
 ///
 /// # Errors
 /// The device failed.
-pub fn mended(
+pub fn repair_torn_superblock(
     device: &Arc<dyn Device>,
     external: Option<&dyn Device>,
 ) -> Result<Option<RawSuperblock>, Error> {

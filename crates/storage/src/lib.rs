@@ -4,17 +4,20 @@
 //!   it.
 //! - [`Opened`] is a device that was opened by its name, with the clock that it runs on.
 //! - [`Schemes`] are the schemes that URLs may have; other crates add a [`Backend`].
-//! - [`partition`], [`lvm`] and [`crypt`] find what lies on other devices: partitions, logical
-//!   volumes, what LUKS and dm-crypt encrypt.
+//! - [`partition`], [`lvm`] and `crypt` (feature `crypt`) find what lies on other devices:
+//!   partitions, logical volumes, what LUKS and dm-crypt encrypt.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "crypt")]
 pub mod crypt;
+mod key;
 pub mod lvm;
 mod opened;
 pub mod partition;
 mod schemes;
 mod url;
 
+pub use key::{KeyError, KeySource, Secret};
 pub use opened::{FinishError, Opened};
 pub use schemes::{Backend, BackendUrl, OpenBackend, Schemes};
 pub use url::{

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use extant_device::{Device, DeviceError};
+use extant_device::{Device, DeviceError, errno};
 use extant_runtime::env::Env;
 
 /// Writes the contents of a simulated drive to its image.
@@ -29,6 +29,20 @@ pub enum FinishError {
     /// The image of a simulated drive was not written.
     #[error("cannot write the data of the simulated drive to its image: {0}")]
     Lost(#[source] DeviceError),
+}
+
+impl FinishError {
+    /// The number that a system call returns for it.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Flush(error) | Self::Lost(error) => error.errno(),
+        }
+    }
+
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> std::io::ErrorKind {
+        errno::kind(self.errno())
+    }
 }
 
 impl FinishError {

@@ -69,10 +69,21 @@ pub trait OpenBackend: fmt::Debug + Send + Sync {
 }
 
 /// The schemes that URLs may have: those of this crate, and the backends that were added.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Schemes {
     backends: Vec<Arc<dyn Backend>>,
     left_out: Vec<(&'static str, &'static str)>,
+}
+
+impl Default for Schemes {
+    /// The schemes of this crate alone.
+    fn default() -> Self {
+        let mut schemes = Self { backends: Vec::new(), left_out: Vec::new() };
+        if cfg!(not(feature = "crypt")) {
+            schemes.leave_out("crypt:", "crypt");
+        }
+        schemes
+    }
 }
 
 impl Schemes {
@@ -97,6 +108,27 @@ impl Schemes {
         match self.left_out.iter().find(begins) {
             Some(&(scheme, feature)) => Err(UrlError::LeftOut { scheme, feature }),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(all(test, not(feature = "crypt")))]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+    use crate::url::{DeviceUrl, Found};
+
+    #[test]
+    fn encrypted_devices_are_refused_by_the_name_of_the_feature_that_is_left_out() {
+        let schemes = Schemes::default();
+        for name in ["crypt:d.img", "crypt:lvm:a,b?vg=g", "lvm:crypt:d.img", "crypt:"] {
+            let read = DeviceUrl::parse(OsStr::new(name), &schemes, |_| Found::Device);
+            let error = read.expect_err(name).to_string();
+            assert_eq!(
+                error, "crypt: not included in this build of extant (cargo feature crypt)",
+                "{name}"
+            );
         }
     }
 }

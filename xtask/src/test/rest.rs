@@ -16,7 +16,13 @@ struct Part {
 const SLOW: &[(&str, &str)] = &[("EXTANT_SLOW", "1")];
 
 /// The longest last. Seeds differ from those of an ordinary run.
-const PARTS: [Part; 16] = [
+const PARTS: [Part; 17] = [
+    Part {
+        name: "every feature alone",
+        suite: "features",
+        test: "every_feature_alone",
+        environment: SLOW,
+    },
     Part {
         name: "65,000 directories",
         suite: "build",
@@ -101,11 +107,14 @@ const fn kills(environment: &'static [(&'static str, &'static str)]) -> Part {
 
 pub(super) fn run(tally: &mut Tally) -> Result<(), Failure> {
     let mut lean = machine::cargo();
-    lean.args(["test", "--package", "extant-cli", "--no-default-features", "later::"]);
+    lean.args(["test", "--package", "extant-cli", "--no-default-features", "unimplemented::"]);
     tally.part("the program without its features", |tally| tally.cargo_test(lean))?;
     let mut lean = machine::cargo();
     lean.args(["test", "--package", "extant", "--no-default-features", "schemes::"]);
     tally.part("the library without its features", |tally| tally.cargo_test(lean))?;
+    let mut lean = machine::cargo();
+    lean.args(["test", "--package", "extant-storage", "--no-default-features", "schemes::"]);
+    tally.part("names of devices without encryption", |tally| tally.cargo_test(lean))?;
     for part in &PARTS {
         tally.forget_skipped(part.suite, part.test);
         let mut test = machine::cargo();

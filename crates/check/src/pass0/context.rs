@@ -4,10 +4,10 @@ use super::find::SuperblockChoice;
 use crate::finding::Finding;
 use crate::recorder::Recorder;
 use crate::store::{CheckError, Store};
-use extant_device::{Device, DeviceError, FileError};
+use extant_device::{Device, DeviceError, FileError, errno};
 use extant_journal::JournalError;
 use extant_layout::DescriptorTable;
-use extant_offline::{OfflineError, OfflineVolume};
+use extant_offline::{OfflineError, OfflineVolume, format_errno};
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{BlockNo, FormatError, GroupNo, IncompatFeatures, Uuid};
@@ -93,8 +93,42 @@ pub enum OpenError {
     #[error("cannot generate a UUID: {0}")]
     NoRandomness(std::io::Error),
     /// Another host has the volume open.
-    #[error("{0}")]
-    InUse(String),
+    #[error("MMP: the volume is in use on {node} (device {device})")]
+    InUse {
+        /// The host.
+        node: String,
+        /// The device's name there.
+        device: String,
+    },
+    /// Another check runs on the volume, or was interrupted.
+    #[error(
+        "MMP: a check is running on {node}, or was interrupted; if none is running, use tune -f -E clear_mmp"
+    )]
+    InCheck {
+        /// The host.
+        node: String,
+    },
+}
+
+impl OpenError {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Check(error) => error.errno(),
+            Self::NoSuperblock(error) => format_errno(error),
+            Self::Unsupported(_) => errno::EOPNOTSUPP,
+            Self::DeviceTooSmall { .. } => errno::EUCLEAN,
+            Self::Journal(error) => error.errno(),
+            Self::JournalDevice(error) => error.errno(),
+            Self::NoRandomness(error) => errno::of_io(error),
+            Self::InUse { .. } | Self::InCheck { .. } => errno::EBUSY,
+        }
+    }
+
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> std::io::ErrorKind {
+        errno::kind(self.errno())
+    }
 }
 
 impl From<OfflineError> for CheckError {
@@ -102,7 +136,7 @@ impl From<OfflineError> for CheckError {
         match error {
             OfflineError::Device(error) => Self::Device(error),
             OfflineError::Format(error) => Self::Format(error),
-            other => Self::Volume(other.to_string()),
+            other => Self::Volume(other),
         }
     }
 }
@@ -187,7 +221,7 @@ impl Pass0<'_> {
         self.recorder.should_fix(finding)
     }
 
-    /// Reports a finding whose repair is not decided here.
+    /// Reports a finding that needs no decision.
     pub(super) fn report(&mut self, finding: Finding) -> Result<(), CheckError> {
         self.should_fix(finding).map(|_| ())
     }

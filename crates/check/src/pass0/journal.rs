@@ -123,7 +123,7 @@ impl Pass0<'_> {
         self.check_external_journal()
     }
 
-    /// No journal: then there must be no trace of one.
+    /// No journal: its fields must be clear too.
     fn check_absent_journal(&mut self, raw: &RawSuperblock) -> Result<(), CheckError> {
         let is_named = raw.s_journal_inum.get() != 0 || raw.s_journal_uuid != [0; 16];
         if is_named && self.should_fix(Finding::new(Code::JournalWithoutFeature))? {
@@ -155,7 +155,7 @@ impl Pass0<'_> {
             Ok(place) => {
                 let is_backed_up =
                     raw.s_jnl_backup_type == BACKUP_OF_INODE && self.is_backed_up(&place.inode);
-                // The copy is no part of the format that must be there: only a repair renews it.
+                // The copy is an optional part of the format: only a repair renews it.
                 if !is_backed_up
                     && number == InodeNo::JOURNAL
                     && self.may_repair()

@@ -121,13 +121,10 @@ impl Pass0<'_> {
 
 fn in_use(mmp: &Mmp) -> OpenError {
     let (node, device) = (shown(&mmp.node_name), shown(&mmp.device_name));
-    OpenError::InUse(if mmp.sequence == MmpSequence::Fsck {
-        format!(
-            "MMP: a check is running on {node}, or was interrupted; if none is running, use tune -f -E clear_mmp"
-        )
-    } else {
-        format!("MMP: the volume is in use on {node} (device {device})")
-    })
+    match mmp.sequence {
+        MmpSequence::Fsck => OpenError::InCheck { node },
+        _ => OpenError::InUse { node, device },
+    }
 }
 
 fn shown(name: &[u8]) -> String {

@@ -154,7 +154,7 @@ impl<'a> Pass0<'a> {
             .as_ref()
             .filter(|finding| finding.code == Code::FeaturesUnknown)
             .and_then(|finding| finding.subject.detail.clone());
-        // A backup that the user named although the primary one is valid is no finding; it is
+        // A backup that the user named although the primary one is valid is not a finding; it is
         // written all the same.
         if let Some(finding) = finding {
             let answer = pass0.should_fix(finding);

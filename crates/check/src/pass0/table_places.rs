@@ -11,7 +11,7 @@ pub(super) fn table_blocks(name: &str, geometry: &Geometry) -> u64 {
 }
 
 /// The locations of a group that lie off the volume, or without flex_bg outside of the group. Block
-/// 0 is no valid location either: it holds the superblock, or the boot sector.
+/// 0 is not a valid location either: it holds the superblock, or the boot sector.
 pub(super) fn bad_places(
     group: GroupNo,
     desc: &GroupDesc,

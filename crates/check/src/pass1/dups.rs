@@ -254,7 +254,7 @@ impl Check<'_> {
         (needed, free + self.carry.free_clusters)
     }
 
-    /// Blocks that are shared on purpose are no flaw; that there is no room for copies is one.
+    /// Blocks that are shared on purpose are not a flaw; a lack of room for copies is one.
     fn check_room_for_copies(&self, claims: &BTreeMap<u64, u32>) -> Result<(), CheckError> {
         let (needed, free) = self.room_for_copies(claims);
         if needed > free {

@@ -120,7 +120,7 @@ impl Check<'_> {
         (illegal, legal)
     }
 
-    /// `i_block` is no map: a regular file becomes empty and keeps its name, another inode is
+    /// `i_block` is not a map: a regular file becomes empty and keeps its name, another inode is
     /// cleared. True if that was accepted.
     fn drop_map(&self, visit: &mut Visit<'_>) -> Result<bool, CheckError> {
         if !self.should_fix(visit.finding(Code::TooManyIllegalBlocks))? {
@@ -197,7 +197,7 @@ impl Check<'_> {
         bytes.resize(self.geometry.block_len(), 0);
         self.read_claimed_into(block, &mut bytes)?;
         let (illegal, legal) = self.illegal_of(&bytes);
-        // It is no indirect block: the file keeps its other blocks.
+        // It is not an indirect block: the file keeps its other blocks.
         if !walk.is_bad_blocks && !is_system && illegal >= TOO_MANY && illegal > legal {
             local.nodes.push(bytes);
             return self.should_fix(finding(visit, Code::IllegalBlock));

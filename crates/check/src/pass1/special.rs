@@ -400,7 +400,7 @@ impl Check<'_> {
         if is_ours(&old) { Ok(Some(old)) } else { self.allocate_block(goal) }
     }
 
-    /// Without a block for it there is no resize inode; what it reserved is free then.
+    /// Without a block for it the resize inode is dropped, and its reserved blocks are free.
     fn give_up_resize_inode(&self, mut record: Vec<u8>) -> Result<(), CheckError> {
         record.fill(0);
         self.store.write_inode(InodeNo::RESIZE, &mut record)?;

@@ -393,7 +393,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Puts a dot for every byte that is no part of a character.
+    /// Puts a dot for every byte that is not part of a character.
     fn make_utf8(&self, name: &mut [u8]) {
         let mut from = 0;
         while let Err(error) = std::str::from_utf8(&name[from..]) {

@@ -63,7 +63,7 @@ impl RunOptions {
 /// notified of each finding and each step.
 ///
 /// # Errors
-/// See [`RunError`]. That the policy ended the run is no error, but the report's [`End`].
+/// See [`RunError`]. If the policy ended the run, that is not an error but the report's [`End`].
 pub fn run(
     device: &Arc<dyn Device>,
     options: &RunOptions,

@@ -4,6 +4,7 @@ use crate::finding::Code;
 use crate::pass0::OpenError;
 use crate::report::{Discontinuity, HandledFinding, PassStatistics, VolumeStatistics};
 use crate::store::{CheckError, Traffic};
+use extant_device::errno;
 use extant_ondisk::superblock::Superblock;
 use std::time::Duration;
 
@@ -111,6 +112,21 @@ pub enum RunFailure {
     Check(#[from] CheckError),
 }
 
+impl RunFailure {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Open(error) => error.errno(),
+            Self::Check(error) => error.errno(),
+        }
+    }
+
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> std::io::ErrorKind {
+        errno::kind(self.errno())
+    }
+}
+
 /// A run that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{failure}")]
@@ -120,4 +136,16 @@ pub struct RunError {
     pub failure: RunFailure,
     /// The findings before the failure, and whether they were repaired.
     pub findings: Vec<HandledFinding>,
+}
+
+impl RunError {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        self.failure.errno()
+    }
+
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> std::io::ErrorKind {
+        errno::kind(self.errno())
+    }
 }

@@ -283,7 +283,7 @@ pub(super) fn seal(bytes: &mut [u8], target: &Target, geometry: &Geometry, devic
         }
         Structure::Inode(number) => extant_ondisk::inode::seal(bytes, number, geometry),
         Structure::ExtentNode(owner) => {
-            // Where the header is what was spoiled there may be no place for a checksum.
+            // If the header was damaged, the location of the checksum may be unknown.
             let header = RawExtentHeader::read_from_prefix(bytes).map(|(header, _)| header);
             let is_possible = header.is_ok_and(|header| {
                 let (entries, max) = (header.eh_entries.get(), usize::from(header.eh_max.get()));

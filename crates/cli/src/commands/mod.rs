@@ -20,16 +20,19 @@ pub(crate) mod map;
 pub(crate) mod mkdir;
 pub(crate) mod mkfs;
 pub(crate) mod mknod;
+#[cfg(feature = "mount")]
 pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod rm;
 pub(crate) mod setfattr;
+#[cfg(feature = "mount")]
 pub(crate) mod shutdown;
 pub(crate) mod stat;
 pub(crate) mod touch;
 pub(crate) mod tree;
 pub(crate) mod truncate;
 pub(crate) mod tune;
+#[cfg(feature = "mount")]
 pub(crate) mod umount;
 pub(crate) mod undo;
 

@@ -13,8 +13,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use extant::rooms::mount::{MountOptions, MountRequest, Reports, parse_options, serve, supervise};
-use extant::rooms::storage::crypt::KeySource;
-use extant::rooms::storage::{DeviceUrl, stat_host};
+use extant::rooms::storage::{DeviceUrl, KeySource, stat_host};
 
 use crate::err_line;
 use crate::failure::Failure;

@@ -16,6 +16,7 @@ use super::direct::{DirectFile, direct_alignment};
 use super::ioctl;
 use super::lock::{self, Holder, Mode};
 use super::ring::Ring;
+use crate::errno;
 use extant_runtime::env::Env;
 use extant_runtime::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -117,6 +118,25 @@ pub enum FileError {
         /// The device.
         path: PathBuf,
     },
+}
+
+impl FileError {
+    /// The number that a system call returns for it.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Open { source, .. } => errno::of_io(source),
+            Self::NotADevice { .. } | Self::NoDirect { .. } | Self::FixedSize { .. } => {
+                errno::EINVAL
+            }
+            Self::ReadOnly { .. } => errno::EROFS,
+            Self::InUse { .. } | Self::BacksLoopDevice { .. } => errno::EBUSY,
+        }
+    }
+
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> io::ErrorKind {
+        errno::kind(self.errno())
+    }
 }
 
 fn use_of(mounted: bool, holder: Option<&Holder>) -> String {

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::device::{Device, Request, check_batch};
+use crate::errno;
 use crate::error::DeviceError;
 use extant_runtime::sync::Mutex;
 
@@ -60,6 +61,18 @@ pub enum UndoError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+}
+
+impl UndoError {
+    /// The number that a system call returns for it.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Io { source, .. } => errno::of_io(source),
+            Self::NotUndo { .. } | Self::OtherImage { .. } => errno::EINVAL,
+            Self::Broken { .. } => errno::EUCLEAN,
+            Self::Device(error) => error.errno(),
+        }
+    }
 }
 
 /// The environment's variable that names a directory for undo files.

@@ -228,7 +228,7 @@ impl Allocator {
     /// Gives a reservation back.
     pub(crate) fn unreserve(&self, clusters: u64) {
         let before = self.reserved_clusters.fetch_sub(clusters, Ordering::Relaxed);
-        assert!(before >= clusters, "{clusters} clusters given back, {before} promised");
+        assert!(before >= clusters, "{clusters} clusters given back, {before} reserved");
         self.count_back(clusters);
     }
 

@@ -1,7 +1,7 @@
 //! Inodes given out and taken back.
 
 use super::allocator::Allocator;
-use super::inodes::{Averages, GROUPS, Known, LOOKS, Summary};
+use super::inodes::{Averages, GROUPS, Known, MAX_EXAMINED, Summary};
 use super::{InodeRequest, group};
 use crate::edit::Edit;
 use extant_ondisk::group_desc::GroupDesc;
@@ -105,7 +105,7 @@ impl Allocator {
             parent
         };
         let mut at = start;
-        for look in 0..LOOKS.max(GROUPS / per_flex) {
+        for examined in 0..MAX_EXAMINED.max(GROUPS / per_flex) {
             let (first, end) = flex_of(geometry, at);
             let mut summary = Summary::default();
             for no in (first..end).take(GROUPS as usize) {
@@ -119,7 +119,7 @@ impl Allocator {
             if fits {
                 // Near the parent: in its own group; else with the tables at the flex group's
                 // start.
-                return Ok(if !is_top && look == 0 { parent } else { GroupNo(first) });
+                return Ok(if !is_top && examined == 0 { parent } else { GroupNo(first) });
             }
             at = GroupNo(end % geometry.groups_count);
         }

@@ -10,7 +10,7 @@ use extant_ondisk::{Geometry, GroupNo};
 use extant_runtime::sync::Mutex;
 
 /// Number of flex groups that are examined for a directory before any with a free inode is taken.
-pub(crate) const LOOKS: u32 = 8;
+pub(crate) const MAX_EXAMINED: u32 = 8;
 /// Groups of them at most: without flex groups each is one of its own.
 pub(crate) const GROUPS: u32 = 128;
 

@@ -7,7 +7,7 @@ use extant_runtime::sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 
 /// Groups in the order of their turns when memory is short.
-const LOOKS: usize = 8;
+const MAX_EXAMINED: usize = 8;
 
 /// The account of buddies in memory: their bytes, the limit, and the groups that have one in the
 /// order of their turns to be freed.
@@ -32,8 +32,8 @@ impl BuddyMemory {
         if used <= self.limit {
             return Vec::new();
         }
-        let looks = LOOKS.min(queue.len() - 1);
-        queue.drain(..looks).collect()
+        let examined = MAX_EXAMINED.min(queue.len() - 1);
+        queue.drain(..examined).collect()
     }
 
     /// A group's buddy is gone.

@@ -18,7 +18,7 @@ const SHARE: u64 = 64;
 /// Bytes of a preallocation that small files share.
 const GROUP_PREALLOCATION: u64 = 2 << 20;
 /// Runs of a group that are compared for the best fit.
-const LOOKS: u32 = 16;
+const MAX_EXAMINED: u32 = 16;
 
 /// The search for free blocks.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -150,7 +150,7 @@ pub(crate) fn in_group(buddy: &Buddy, from: u32, search: &SearchRequest) -> Opti
     }
     let mut best: Option<Range<u32>> = None;
     let mut at = 0;
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_EXAMINED {
         let Some(chunk) = buddy.chunk_in(largest, at..u32::MAX) else { break };
         let run = buddy.run_around(chunk);
         at = run.end;

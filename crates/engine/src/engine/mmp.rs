@@ -9,7 +9,7 @@ use extant_offline::mmp::{MmpBlock, Taken, interval};
 use extant_ondisk::mmp::{MAX_SEQUENCE, Mmp, MmpSequence, RawMmp};
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{BlockNo, Flaw, Geometry, Location};
-use extant_reader::Error;
+use extant_reader::{Error, OtherHost};
 use extant_runtime::env::{Env, Next};
 use extant_runtime::sync::Arc;
 use extant_runtime::sync::atomic::{AtomicU32, Ordering};
@@ -114,10 +114,8 @@ impl MmpMark {
 
 fn in_use(mmp: &Mmp) -> Error {
     let name: Vec<u8> = mmp.node_name.iter().copied().take_while(|byte| *byte != 0).collect();
-    if mmp.sequence == MmpSequence::Fsck {
-        return Error::InUse(format!("being checked on {}", name.escape_ascii()));
-    }
-    Error::InUse(format!("open on {}", name.escape_ascii()))
+    let is_check = mmp.sequence == MmpSequence::Fsck;
+    Error::InUse(OtherHost { node: name.escape_ascii().to_string(), is_check })
 }
 
 /// The part of a text that fits, followed by zeros.

@@ -105,8 +105,8 @@ impl<'e> Operation<'e> {
         let Some(mut log) = self.log.take() else { return };
         for (at, entry) in log.entries().iter().enumerate() {
             match *entry {
-                Entry::Noted(Undo::Forgets(run)) => self.forget_run(run),
-                Entry::Noted(undo) if !log.gives_back(undo, at) => offer(self, undo),
+                Entry::Recorded(Undo::Forgets(run)) => self.forget_run(run),
+                Entry::Recorded(undo) if !log.gives_back(undo, at) => offer(self, undo),
                 _ => {}
             }
         }
@@ -212,11 +212,11 @@ impl<'e> Operation<'e> {
                 let usage = usage.reversed();
                 quota::charge_owners(self, &reserved, owners, usage, Limits::Ignored)
             }
-            Entry::Noted(undo) => self.revert_noted(undo),
+            Entry::Recorded(undo) => self.revert_recorded(undo),
         }
     }
 
-    fn revert_noted(&mut self, undo: Undo) -> Result<(), Error> {
+    fn revert_recorded(&mut self, undo: Undo) -> Result<(), Error> {
         let engine = self.engine;
         let tid = self.tid()?;
         match undo {

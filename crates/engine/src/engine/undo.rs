@@ -14,7 +14,7 @@ use std::cell::Cell;
 
 /// Entries that are looked through for a copy that was made before. A second copy does no harm: the
 /// older one is put back last.
-const LOOKS: usize = 32;
+const MAX_EXAMINED: usize = 32;
 /// Entries of an operation that continues in steps.
 const LONG: usize = 4096;
 /// Bytes of copies that are kept for the next operation of the thread.
@@ -32,7 +32,7 @@ pub(super) enum Entry {
     /// `i_dtime` of a record, as it was.
     Dtime { number: InodeNo, dtime: u32 },
     /// The changes that the algorithms record.
-    Noted(Undo),
+    Recorded(Undo),
     /// An inode was taken, or given back.
     Inode { number: InodeNo, is_dir: bool, is_taken: bool },
     /// Owners were charged.
@@ -89,10 +89,10 @@ impl UndoLog {
     /// Whether what is offered was given back after that entry, or holds something else.
     pub(super) fn gives_back(&self, offered: Undo, at: usize) -> bool {
         let is_gone = |entry: &Entry| match (*entry, offered) {
-            (Entry::Noted(Undo::Gave(run)), Undo::OffersBlock(_, block)) => {
+            (Entry::Recorded(Undo::Gave(run)), Undo::OffersBlock(_, block)) => {
                 (run.start.0..run.start.0 + run.count).contains(&block.0)
             }
-            (Entry::Noted(Undo::OffersBlock(_, again)), Undo::OffersBlock(_, block)) => {
+            (Entry::Recorded(Undo::OffersBlock(_, again)), Undo::OffersBlock(_, block)) => {
                 again == block
             }
             (Entry::Inode { number, is_taken: false, .. }, Undo::OffersValue(_, value)) => {
@@ -124,7 +124,7 @@ impl UndoLog {
     pub(super) fn record_undo(&mut self, undo: Undo) {
         self.has_offers |=
             matches!(undo, Undo::Forgets(_) | Undo::OffersBlock(..) | Undo::OffersValue(..));
-        self.push(Entry::Noted(undo));
+        self.push(Entry::Recorded(undo));
     }
 
     /// Keeps bytes of a block as they are before a change. Not inlined: most blocks that are
@@ -154,12 +154,12 @@ impl UndoLog {
     /// Whether a block was taken by the operation, as far as it is looked for.
     pub(super) fn took(&self, block: BlockNo) -> bool {
         let is_in = |entry: &Entry| match entry {
-            Entry::Noted(Undo::Took(run)) => {
+            Entry::Recorded(Undo::Took(run)) => {
                 (run.start.0..run.start.0 + run.count).contains(&block.0)
             }
             _ => false,
         };
-        self.entries.iter().rev().take(LOOKS).any(is_in)
+        self.entries.iter().rev().take(MAX_EXAMINED).any(is_in)
     }
 
     /// Keeps a record's bytes as they are before a change, unless the operation took the inode:
@@ -178,7 +178,7 @@ impl UndoLog {
     }
 
     fn has(&self, is_this: impl Fn(&Entry) -> bool) -> bool {
-        let from = self.scope.max(self.entries.len().saturating_sub(LOOKS));
+        let from = self.scope.max(self.entries.len().saturating_sub(MAX_EXAMINED));
         self.entries[from..].iter().any(is_this)
     }
 

@@ -169,9 +169,9 @@ impl Engine {
             return Ok(());
         }
         let _renames = self.renames.lock();
-        let kinship = self.kinship(from.dir, to.dir)?;
-        let dirs = self.lock_dirs(&from_dir, &to_dir, from, to, &kinship)?;
-        self.rename_in(dirs, from, to, Some(&kinship), flags).map(drop)
+        let relation = self.relation(from.dir, to.dir)?;
+        let dirs = self.lock_dirs(&from_dir, &to_dir, from, to, &relation)?;
+        self.rename_in(dirs, from, to, Some(&relation), flags).map(drop)
     }
 
     /// Renames in locked directories. As long as it is not known how these are related, nothing is
@@ -181,7 +181,7 @@ impl Engine {
         mut dirs: Dirs<'_>,
         from: Name<'_>,
         to: Name<'_>,
-        kinship: Option<&DirectoryRelation>,
+        relation: Option<&DirectoryRelation>,
         (flags, by): (RenameFlags, &Credentials),
     ) -> Result<Renames, Error> {
         dirs.from.as_dir()?;
@@ -197,8 +197,8 @@ impl Engine {
         }
         check_gives_names(&dirs.from)?;
         check_takes_names(dirs.to())?;
-        match kinship {
-            Some(kinship) => check_apart(&source, target.as_ref(), kinship, flags)?,
+        match relation {
+            Some(relation) => check_apart(&source, target.as_ref(), relation, flags)?,
             None if source.is_dir || target.as_ref().is_some_and(|target| target.is_dir) => {
                 return Ok(Renames::Directory);
             }
@@ -260,7 +260,7 @@ impl Engine {
     }
 
     /// Which of the directories is above the other. The rename lock is held, so that it stays so.
-    fn kinship(&self, from: InodeNo, to: InodeNo) -> Result<DirectoryRelation, Error> {
+    fn relation(&self, from: InodeNo, to: InodeNo) -> Result<DirectoryRelation, Error> {
         if from == to {
             return Ok(DirectoryRelation::None);
         }
@@ -306,12 +306,12 @@ impl Engine {
         to_dir: &'a CachedInode,
         from: Name<'_>,
         to: Name<'_>,
-        kinship: &DirectoryRelation,
+        relation: &DirectoryRelation,
     ) -> Result<Dirs<'a>, Error> {
         if from.dir == to.dir {
             return Ok(Dirs { from: from_dir.write(self, LockClass::Dir)?, to: None });
         }
-        let is_from_first = match kinship {
+        let is_from_first = match relation {
             DirectoryRelation::FromAbove(_) => true,
             DirectoryRelation::ToAbove(_) => false,
             DirectoryRelation::None => from.dir < to.dir,
@@ -525,10 +525,10 @@ impl Engine {
 fn check_apart(
     source: &Renamed,
     target: Option<&Renamed>,
-    kinship: &DirectoryRelation,
+    relation: &DirectoryRelation,
     flags: RenameFlags,
 ) -> Result<(), Error> {
-    match kinship {
+    match relation {
         DirectoryRelation::FromAbove(below) if source.found.inode == *below => {
             Err(Error::Invalid("cannot move a directory into itself"))
         }

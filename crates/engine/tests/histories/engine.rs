@@ -235,7 +235,7 @@ impl Engine {
                 volume.sync()?;
                 if self.env.is_stepped() {
                     // There is no other writer.
-                    assert_eq!(volume.reserved_space(), 0, "promised after all was written");
+                    assert_eq!(volume.reserved_space(), 0, "reserved after all was written");
                 }
             }
             Call::SetXattr { file, name, seed, len, how } => {

@@ -46,7 +46,7 @@ struct Sweep<'a> {
     options: &'a VolumeOptions,
     failing: Failing,
     /// The tree is looked at after each failure, to find the one that left half a change.
-    looks: bool,
+    compares: bool,
 }
 
 /// Calls whose failures leave something else than nothing, or that end the volume.
@@ -118,7 +118,7 @@ impl Sweep<'_> {
                     return Err(format!("expected {expected:?}, found {found:?}, {said:?}"));
                 }
             }
-            if self.looks && !may_do_part(&step.call) {
+            if self.compares && !may_do_part(&step.call) {
                 self.tree(engine, model)
                     .map_err(|what| format!("failure {}: {what}", passes - 1))?;
             }
@@ -137,7 +137,7 @@ impl Sweep<'_> {
             let at = |what| format!("step {} {:?}: {what}", step.number, step.call);
             failures += self.step(&mut engine, &mut model, step).map_err(at)?;
             self.tree(&engine, &model).map_err(at)?;
-            if self.looks {
+            if self.compares {
                 self.crashed(&engine).map_err(at)?;
             }
         }
@@ -214,8 +214,9 @@ fn sweep(names: &[&str], steps: usize, seed: u64, every_mode: bool) {
                     ..VolumeOptions::default()
                 };
                 for failing in [Failing::Once, Failing::Space] {
-                    let run = |looks| {
-                        let sweep = Sweep { kind, base: &base, options: &options, failing, looks };
+                    let run = |compares| {
+                        let sweep =
+                            Sweep { kind, base: &base, options: &options, failing, compares };
                         catch_unwind(AssertUnwindSafe(|| sweep.run(&history)))
                             .unwrap_or_else(|_| Err("panic".into()))
                     };

@@ -1,11 +1,16 @@
 //! The extents of a file, as FIEMAP reports them.
 
+use std::io::ErrorKind;
+
+use extant_device::errno;
 use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use extant_ondisk::{FileBlock, MAX_FILE_BLOCKS};
 use extant_reader::read::inode::place;
 use extant_reader::read::mapping::map;
 use extant_reader::{Error, LoadedInode, Mapping, MappingTarget, VolumeRead};
 use serde::Serialize;
+
+use crate::path_error::kind_of;
 
 /// The extents of a file cannot be listed.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +21,24 @@ pub enum ExtentsError {
     /// Blocks that are mapped several times, perhaps without an end.
     #[error("the file maps more blocks than the volume has")]
     TooManyBlocks,
+}
+
+impl ExtentsError {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Volume(error) => error.errno().raw_os_error(),
+            Self::TooManyBlocks => errno::EUCLEAN,
+        }
+    }
+
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Volume(error) => kind_of(error),
+            Self::TooManyBlocks => errno::kind(self.errno()),
+        }
+    }
 }
 
 /// Where `i_block` begins in an inode.

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use extant_device::{Device, DeviceError};
+use extant_device::{Device, DeviceError, errno};
 use extant_journal::{JournalError, JournalLocation};
 use extant_layout::groups::leading;
-use extant_offline::{OfflineError, read_primary_superblock};
+use extant_offline::{OfflineError, format_errno, read_primary_superblock};
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
 use extant_ondisk::jbd2::RawJournalSuperblock;
@@ -55,6 +55,26 @@ pub enum InspectError {
     MmpOffVolume(BlockNo),
 }
 
+impl InspectError {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Device(error) => error.errno(),
+            Self::Format(error) => format_errno(error),
+            Self::Superblock(error) => error.errno(),
+            Self::Journal(error) => error.errno(),
+            Self::NoSuperblock(_) | Self::BitmapOffVolume { .. } | Self::MmpOffVolume(_) => {
+                errno::EUCLEAN
+            }
+        }
+    }
+
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> std::io::ErrorKind {
+        errno::kind(self.errno())
+    }
+}
+
 /// A volume's structures as they are stored.
 #[derive(Clone, Debug)]
 pub struct RawView {
@@ -98,14 +118,15 @@ impl RawView {
     }
 
     /// The descriptors, a block of them at a time, each with what its checksum has to say.
-    pub fn descriptors<'a>(
-        &'a self,
-        geometry: &'a Geometry,
-    ) -> impl Iterator<Item = Result<Described, InspectError>> + 'a {
+    pub fn descriptors(
+        &self,
+        geometry: &Geometry,
+    ) -> impl Iterator<Item = Result<Described, InspectError>> + use<> {
+        let (view, geometry) = (self.clone(), geometry.clone());
         let per_block = geometry.descs_per_block();
         (0..geometry.desc_blocks()).flat_map(move |table_block| {
             let first = table_block.saturating_mul(per_block);
-            let read = self.descriptor_block(geometry, table_block);
+            let read = view.descriptor_block(&geometry, table_block);
             let (bytes, failure) = match read {
                 Ok(bytes) => (bytes, None),
                 Err(failure) => (Vec::new(), Some(Err(failure))),
@@ -114,7 +135,7 @@ impl RawView {
             let size = usize::from(geometry.desc_size);
             let described: Vec<_> = groups
                 .zip(bytes.chunks_exact(size))
-                .map(|(group, stored)| self.described(geometry, GroupNo(group), stored))
+                .map(|(group, stored)| view.described(&geometry, GroupNo(group), stored))
                 .collect();
             described.into_iter().chain(failure)
         })

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use extant_device::{DeviceError, FileError};
+use extant_device::{DeviceError, FileError, errno};
+use extant_layout::pack::TooManyNames;
+use extant_offline::format_errno;
 use extant_ondisk::FormatError;
 
 use crate::mkfs::MkfsError;
@@ -21,12 +23,12 @@ pub enum BuildError {
     #[error(transparent)]
     Place(#[from] extant_storage::UrlError),
     /// A node exceeds the limits of the format, or of the chosen features.
-    #[error("{path}: {why}")]
+    #[error("{path}: {limit}")]
     Limit {
         /// In the image.
         path: EntryName,
-        /// One sentence.
-        why: String,
+        /// The limit.
+        limit: Limit,
     },
     /// An attribute finds no room.
     #[error(
@@ -93,9 +95,9 @@ pub enum BuildError {
     /// An option that build does not do.
     #[error("build does not support {0}")]
     Unsupported(&'static str),
-    /// An option's value.
-    #[error("{0}")]
-    Option(String),
+    /// No size was found for an image without a given size.
+    #[error("no size was found in which the tree fits")]
+    NoFittingSize,
     /// The image cannot be opened.
     #[error(transparent)]
     Output(#[from] FileError),
@@ -117,4 +119,94 @@ pub enum BuildError {
         /// The system's error.
         source: std::io::Error,
     },
+}
+
+impl BuildError {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Source(error) => error.errno(),
+            Self::Mkfs(error) => error.errno(),
+            Self::Place(error) => error.errno(),
+            Self::Limit { limit, .. } => limit.errno(),
+            Self::XattrName { .. } | Self::Acl { .. } => errno::EINVAL,
+            Self::Format(error) => format_errno(error),
+            Self::XattrRoom { .. }
+            | Self::TooManyFiles { .. }
+            | Self::NoSpace { .. }
+            | Self::NoInodes { .. }
+            | Self::NoFittingSize => errno::ENOSPC,
+            Self::Unsupported(_) => errno::EOPNOTSUPP,
+            Self::Output(error) => error.errno(),
+            Self::Write { source, .. } => source.errno(),
+            Self::Io { source, .. } => errno::of_io(source),
+        }
+    }
+
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> std::io::ErrorKind {
+        errno::kind(self.errno())
+    }
+}
+
+/// A limit of the format, or of the features chosen, for one node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Limit {
+    /// A file with too many blocks.
+    #[error("{blocks} blocks: a file of this volume has at most {max}")]
+    FileBlocks {
+        /// Blocks of the file.
+        blocks: u64,
+        /// Maximum.
+        max: u64,
+    },
+    /// A file so large that its count of sectors needs the feature `huge_file`.
+    #[error("2 TiB and more of data need the feature huge_file")]
+    HugeFile,
+    /// A target of a symbolic link that is larger than a block.
+    #[error("a target of {bytes} bytes does not fit a block of {block_size}")]
+    Symlink {
+        /// Bytes of the target.
+        bytes: u64,
+        /// Bytes of a block.
+        block_size: u64,
+    },
+    /// Too many names of one file.
+    #[error("{links} hard links: ext4 counts at most {max}")]
+    Links {
+        /// Number of names.
+        links: u32,
+        /// Maximum.
+        max: u32,
+    },
+    /// A directory with more names than its index supports.
+    #[error(transparent)]
+    Index(#[from] TooManyNames),
+    /// A directory so large that it needs the feature `large_dir`.
+    #[error("{0} bytes of names need the feature large_dir")]
+    LargeDirectory(u64),
+    /// Too many directories in one directory.
+    #[error("{count} subdirectories: without dir_nlink and dir_index there are at most {max}")]
+    Subdirectories {
+        /// Number of directories.
+        count: u32,
+        /// Maximum.
+        max: u32,
+    },
+    /// A `lost+found` that is not a directory.
+    #[error("must be a directory: e2fsck uses it")]
+    LostFound,
+}
+
+impl Limit {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::FileBlocks { .. } | Self::HugeFile => errno::EFBIG,
+            Self::Symlink { .. } => errno::ENAMETOOLONG,
+            Self::Links { .. } | Self::Subdirectories { .. } => errno::EMLINK,
+            Self::Index(_) | Self::LargeDirectory(_) => errno::ENOSPC,
+            Self::LostFound => errno::EEXIST,
+        }
+    }
 }

@@ -27,7 +27,7 @@ use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, Uuid};
 
-pub use error::BuildError;
+pub use error::{BuildError, Limit};
 pub use options::{BuildOptions, Size};
 
 use crate::mkfs::{DeviceInfo, WriteRules};

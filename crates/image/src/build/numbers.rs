@@ -57,7 +57,7 @@ impl Numbers {
         (Self { of_node, in_order, first }, directories)
     }
 
-    /// The inode of a node; 0 for a node that no name leads to.
+    /// The inode of a node; 0 for a node without a name.
     pub(super) fn of(&self, node: NodeId) -> InodeNo {
         InodeNo(self.of_node[node.index()])
     }

@@ -316,9 +316,7 @@ impl<'t> Planner<'t> {
                 Fit::Short(more) => blocks += more.max(1),
             }
         }
-        let mut fitting = found.ok_or_else(|| {
-            BuildError::Option("no size was found in which the tree fits".to_owned())
-        })?;
+        let mut fitting = found.ok_or(BuildError::NoFittingSize)?;
         // A larger volume needs more for itself, so that no smaller one should fit; but that is
         // tried.
         loop {
@@ -476,7 +474,7 @@ impl Attempt {
     }
 }
 
-/// Whose use a node counts to; there are no projects but the first.
+/// The id that a node's usage is charged to; the only project is the first.
 fn owner(node: &Node, kind: QuotaKind) -> u32 {
     match kind {
         QuotaKind::User => node.uid(),

@@ -17,7 +17,7 @@ use extant_ondisk::{
 use rayon::prelude::*;
 
 use super::attributes::{Attributes, entries_of};
-use super::error::BuildError;
+use super::error::{BuildError, Limit};
 use super::numbers::{Directory, Numbers};
 use crate::source::{EntryName, NodeId, NodeKind, Tree, XattrSetId};
 
@@ -164,25 +164,21 @@ impl<'t> Requirements<'t> {
     fn collect(&mut self) -> Result<(), BuildError> {
         for (id, node) in self.tree.nodes() {
             let refuse =
-                |why: String| BuildError::Limit { path: EntryName(self.tree.path_of(id)), why };
+                |limit| BuildError::Limit { path: EntryName(self.tree.path_of(id)), limit };
             match node.kind() {
                 // Their links are subdirectories, which have other limits.
                 NodeKind::Directory => continue,
                 NodeKind::Regular => {
                     let blocks = node.size().div_ceil(self.shape.block_size);
                     if blocks > self.shape.max_file_blocks {
-                        let limit = self.shape.max_file_blocks;
-                        return Err(refuse(format!(
-                            "{blocks} blocks: a file of this volume has at most {limit}"
-                        )));
+                        let max = self.shape.max_file_blocks;
+                        return Err(refuse(Limit::FileBlocks { blocks, max }));
                     }
                     // Without huge_file 32 bits count sectors.
                     if !self.shape.has_huge_file
                         && self.clusters_of(id) * self.shape.cluster_size() >= 1 << 40
                     {
-                        return Err(refuse(
-                            "2 TiB and more of data need the feature huge_file".to_owned(),
-                        ));
+                        return Err(refuse(Limit::HugeFile));
                     }
                     if self.storage(id) == Storage::Blocks {
                         self.files.push(id);
@@ -190,11 +186,8 @@ impl<'t> Requirements<'t> {
                 }
                 NodeKind::Symlink => {
                     if node.size() >= self.shape.block_size {
-                        return Err(refuse(format!(
-                            "a target of {} bytes does not fit a block of {}",
-                            node.size(),
-                            self.shape.block_size
-                        )));
+                        let (bytes, block_size) = (node.size(), self.shape.block_size);
+                        return Err(refuse(Limit::Symlink { bytes, block_size }));
                     }
                     if self.storage(id) == Storage::Blocks {
                         self.symlinks.push(id);
@@ -203,8 +196,7 @@ impl<'t> Requirements<'t> {
                 _ => {}
             }
             if node.links() > MAX_LINKS {
-                let links = node.links();
-                return Err(refuse(format!("{links} hard links: ext4 counts at most {MAX_LINKS}")));
+                return Err(refuse(Limit::Links { links: node.links(), max: MAX_LINKS }));
             }
         }
         Ok(())
@@ -230,21 +222,20 @@ impl<'t> Requirements<'t> {
             return Ok(());
         }
         let path = || EntryName(self.tree.path_of(dir.node));
-        let refuse = |why: String| Err(BuildError::Limit { path: path(), why });
+        let refuse = |limit| Err(BuildError::Limit { path: path(), limit });
         self.items(dir.node, items);
         let plan = match self.packer.plan(items) {
             Ok(plan) => plan,
-            Err(error) => return refuse(error.to_string()),
+            Err(error) => return refuse(Limit::Index(error)),
         };
         let bytes = u64::from(plan.blocks()) * self.shape.block_size;
         if bytes >= 1 << 31 && !self.shape.has_large_dir {
-            return refuse(format!("{bytes} bytes of names need the feature large_dir"));
+            return refuse(Limit::LargeDirectory(bytes));
         }
         let subdirectories = self.links(dir.node).saturating_sub(2);
         if subdirectories > MAX_SUBDIRECTORIES && !(self.shape.has_dir_nlink && plan.is_indexed) {
-            return refuse(format!(
-                "{subdirectories} subdirectories: without dir_nlink and dir_index there are at most {MAX_SUBDIRECTORIES}"
-            ));
+            let (count, max) = (subdirectories, MAX_SUBDIRECTORIES);
+            return refuse(Limit::Subdirectories { count, max });
         }
         dir.plan = plan;
         Ok(())
@@ -353,10 +344,7 @@ fn lost_found_of(tree: &Tree) -> Result<Option<NodeId>, BuildError> {
     if tree.node(dirent.node()).kind() == NodeKind::Directory {
         Ok(Some(dirent.node()))
     } else {
-        Err(BuildError::Limit {
-            path: EntryName(b"/lost+found".to_vec()),
-            why: "must be a directory: e2fsck uses it".to_owned(),
-        })
+        Err(BuildError::Limit { path: EntryName(b"/lost+found".to_vec()), limit: Limit::LostFound })
     }
 }
 

@@ -17,7 +17,7 @@ use extant_ondisk::GroupNo;
 use extant_storage::{Access, DeviceUrl, Opened, Schemes, UrlError, stat_host};
 
 use super::config::{CONFIG_VARIABLE, Config};
-use super::error::MkfsError;
+use super::error::{Conflict, MkfsError, SizeError};
 use super::external_journal;
 use super::identity::{EPOCH_VARIABLE, Identity};
 use super::options::{Options, Program};
@@ -124,9 +124,7 @@ where
 /// Letters whose work is not there yet: named, never ignored.
 fn refuse_what_is_missing(options: &Options) -> Result<(), MkfsError> {
     if options.source.is_some() {
-        return Err(MkfsError::Invalid(
-            "-d: use extant build, which makes and fills the file system in one go".to_owned(),
-        ));
+        return Err(MkfsError::SourceDirectory);
     }
     Ok(())
 }
@@ -260,7 +258,7 @@ impl Command {
         bytes
             .and_then(|bytes| bytes.checked_add(self.offset()))
             .filter(|end| i64::try_from(*end).is_ok())
-            .ok_or_else(|| MkfsError::Invalid("the file system is too large for a file".to_owned()))
+            .ok_or(MkfsError::Size(SizeError::File))
     }
 
     fn keeps_its_size(&self) -> bool {
@@ -273,9 +271,9 @@ impl Command {
     fn refuse_size_beyond_device(&self) -> Result<(), MkfsError> {
         let end = self.end()?;
         match self.info.size {
-            Some(size) if self.keeps_its_size() && end > size => Err(MkfsError::Invalid(format!(
-                "the file system size of {end} bytes is larger than the device's {size}"
-            ))),
+            Some(size) if self.keeps_its_size() && end > size => {
+                Err(SizeError::BeyondDevice { end, size }.into())
+            }
             _ => Ok(()),
         }
     }
@@ -388,7 +386,7 @@ impl Command {
             }
         }
         if bad.count() > 0 && self.params.blocks_per_cluster() > 1 {
-            return Err(MkfsError::Invalid("bad blocks cannot be kept out of clusters".to_owned()));
+            return Err(Conflict::BadBlocksInClusters.into());
         }
         Ok(bad)
     }
@@ -413,12 +411,9 @@ fn refuse_bad_start(volume: &NewVolume, bad: &RunSet) -> Result<(), MkfsError> {
     let start = leading(&volume.geometry, GroupNo(0)).blocks();
     match bad.runs_in(start.clone()).next() {
         None => Ok(()),
-        Some(run) => Err(MkfsError::Invalid(format!(
-            "block {} in primary superblock/group descriptor area bad: blocks {} through {} must \
-             be good in order to build a filesystem",
-            run.start,
-            start.start,
-            start.end - 1
-        ))),
+        Some(run) => {
+            let (block, first, last) = (run.start, start.start, start.end - 1);
+            Err(SizeError::BadStart { block, first, last }.into())
+        }
     }
 }

@@ -75,7 +75,9 @@ impl Extended {
         match name {
             "encoding" => self.encoding = Some(needed(value)?.to_owned()),
             "encoding_flags" => self.encoding_flags = Some(needed(value)?.to_owned()),
-            "mmp_update_interval" => self.mmp_update_interval = Some(mmp_interval(needed(value)?)?),
+            "mmp_update_interval" => {
+                self.mmp_update_interval = Some(mmp_interval(needed(value)?).map_err(Some)?)
+            }
             "stride" => {
                 let blocks = narrow(needed(value)?, "invalid stride parameter")?;
                 self.stride = Some(nonzero(blocks, "invalid stride parameter")?);
@@ -157,10 +159,10 @@ fn switch(value: Option<&str>) -> Result<bool, Option<&'static str>> {
 }
 
 /// Seconds; 0 means the default. From mke2fs(8): less than 300.
-pub(crate) fn mmp_interval(text: &str) -> Result<u16, Option<&'static str>> {
-    let wrong = "the MMP update interval is less than 300 seconds";
-    let seconds = narrow(text, wrong)?;
-    u16::try_from(seconds).ok().filter(|seconds| *seconds < 300).ok_or(Some(wrong))
+pub(crate) fn mmp_interval(text: &str) -> Result<u16, &'static str> {
+    let seconds = numbers::number(text).and_then(|seconds| u16::try_from(seconds).ok());
+    let seconds = seconds.filter(|seconds| *seconds < 300);
+    seconds.ok_or("the MMP update interval is less than 300 seconds")
 }
 
 fn root_owner(value: Option<&str>) -> Result<RootOwner, Option<&'static str>> {

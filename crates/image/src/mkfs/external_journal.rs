@@ -10,7 +10,7 @@ use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::{GroupNo, IncompatFeatures, Uuid};
 use zerocopy::IntoBytes;
 
-use super::error::MkfsError;
+use super::error::{JournalDeviceError, MkfsError};
 use super::identity::Identity;
 use super::inodes::journal_superblock;
 use super::params::FsParams;
@@ -60,22 +60,22 @@ pub(super) struct ExternalJournal {
 /// Finds the device that `-J device=` names, by path, `UUID=` or `LABEL=`.
 pub(super) fn find(name: &OsStr, params: &FsParams) -> Result<ExternalJournal, MkfsError> {
     let path = path_of(name);
-    let not_one = |why: &str| MkfsError::Invalid(format!("{}: {why}", path.display()));
+    let not_one = |problem| MkfsError::JournalDevice { path: path.clone(), problem };
     let device = FileDevice::open(&path)?;
     let mut bytes = [0; 1024];
     device.read_at(SUPERBLOCK_AT, &mut bytes)?;
     let raw = RawSuperblock::from_bytes(&bytes, GroupNo(0))
         .and_then(|raw| raw.verify(GroupNo(0)).map(|()| raw))
-        .map_err(|error| not_one(&format!("not a journal device: {error}")))?;
+        .map_err(|error| not_one(JournalDeviceError::NoSuperblock(error)))?;
     if !raw.features().incompat.contains(IncompatFeatures::JOURNAL_DEV) {
-        return Err(not_one("not a journal device: it holds a file system"));
+        return Err(not_one(JournalDeviceError::FileSystem));
     }
     let block_size = 1024_u32.checked_shl(raw.s_log_block_size.get()).unwrap_or(0);
     if block_size != params.block_size {
-        return Err(not_one(&format!(
-            "the journal's blocks have {block_size} bytes, the file system's {}",
-            params.block_size
-        )));
+        return Err(not_one(JournalDeviceError::BlockSize {
+            journal: block_size,
+            volume: params.block_size,
+        }));
     }
     let device_number = block_devices::number_of(&path).unwrap_or(0);
     Ok(ExternalJournal { block_size, uuid: Uuid(raw.s_uuid), device_number, path })
@@ -101,9 +101,8 @@ impl ExternalJournal {
         let at = journal_block(self.block_size) * u64::from(self.block_size);
         let mut bytes = [0; 1024];
         device.read_at(at, &mut bytes)?;
-        let failed = |error: extant_ondisk::FormatError| {
-            MkfsError::Invalid(format!("{}: {error}", self.path.display()))
-        };
+        let refused = |problem| MkfsError::JournalDevice { path: self.path.clone(), problem };
+        let failed = |error| refused(JournalDeviceError::Log(error));
         let raw = RawJournalSuperblock::from_bytes(&bytes).map_err(failed)?;
         raw.verify().map_err(failed)?;
         let mut decoded = JournalSuperblock::decode(&raw).map_err(failed)?;
@@ -112,10 +111,7 @@ impl ExternalJournal {
         /// Users that the format has room for.
         const MAX_USERS: usize = 48;
         if decoded.users.len() > MAX_USERS {
-            return Err(MkfsError::Invalid(format!(
-                "{}: the journal has {MAX_USERS} users already",
-                self.path.display()
-            )));
+            return Err(refused(JournalDeviceError::Users(MAX_USERS)));
         }
         let mut raw = decoded.encode();
         raw.seal();

@@ -3,7 +3,7 @@
 use extant_ondisk::{CompatFeatures, Features, IncompatFeatures, RoCompatFeatures};
 
 use super::config::TypedConfig;
-use super::error::MkfsError;
+use super::error::{Conflict, MkfsError};
 
 /// The defaults without a configuration.
 const BASE_FEATURES: &str = "sparse_super,large_file,filetype,resize_inode,dir_index";
@@ -173,15 +173,13 @@ pub(super) fn resolve(
         features.ro_compat -= RoCompatFeatures::GDT_CSUM;
     } else if features.incompat.contains(IncompatFeatures::CSUM_SEED) {
         if request.list.is_some_and(|list| requests(list, "metadata_csum_seed")) {
-            return Err(invalid(
-                "the metadata_csum_seed feature requires the metadata_csum feature",
-            ));
+            return Err(Conflict::SeedWithoutChecksums.into());
         }
         features.incompat -= IncompatFeatures::CSUM_SEED;
     }
     if !features.compat.contains(CompatFeatures::HAS_JOURNAL) {
         if request.list.is_some_and(|list| requests(list, "orphan_file")) {
-            return Err(invalid("cannot set orphan_file feature without a journal"));
+            return Err(Conflict::OrphanFileWithoutJournal.into());
         }
         drop_journal(&mut features);
     }
@@ -204,10 +202,10 @@ fn revision_0(request: FeatureRequest<'_>) -> Result<Features, MkfsError> {
         edit(&mut requested, list)?;
     }
     if requested != Features::default() || request.journal || request.encoding {
-        return Err(invalid("file system features are not supported with revision 0"));
+        return Err(Conflict::FeaturesInRevision0.into());
     }
     if request.sparse_super == Some(true) {
-        return Err(invalid("sparse superblocks are not supported with revision 0"));
+        return Err(Conflict::SparseSuperInRevision0.into());
     }
     Ok(Features::default())
 }
@@ -217,30 +215,20 @@ pub(super) fn check(features: &Features) -> Result<(), MkfsError> {
     let (compat, incompat, ro_compat) = (features.compat, features.incompat, features.ro_compat);
     let extents = incompat.contains(IncompatFeatures::EXTENTS);
     if incompat.contains(IncompatFeatures::BIT64) && !extents {
-        return Err(invalid(
-            "extents must be enabled for a 64-bit file system: pass -O extents to rectify",
-        ));
+        return Err(Conflict::Bit64WithoutExtents.into());
     }
     if ro_compat.contains(RoCompatFeatures::BIGALLOC) && !extents {
-        return Err(invalid("cannot support the bigalloc feature without the extents feature"));
+        return Err(Conflict::BigallocWithoutExtents.into());
     }
     if compat.contains(CompatFeatures::RESIZE_INODE) {
         if incompat.contains(IncompatFeatures::META_BG) {
-            return Err(invalid(
-                "the resize_inode and meta_bg features are not compatible: they cannot both be enabled",
-            ));
+            return Err(Conflict::ResizeInodeWithMetaBg.into());
         }
         if !ro_compat.contains(RoCompatFeatures::SPARSE_SUPER) {
-            return Err(invalid(
-                "reserved online resize blocks not supported on non-sparse filesystem",
-            ));
+            return Err(Conflict::ResizeInodeWithoutSparseSuper.into());
         }
     }
     Ok(())
-}
-
-fn invalid(text: &str) -> MkfsError {
-    MkfsError::Invalid(text.to_owned())
 }
 
 #[cfg(test)]

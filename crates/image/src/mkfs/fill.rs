@@ -12,7 +12,7 @@ use extant_ondisk::dx_hash::{DirHasher, HashVersion};
 use extant_ondisk::inode::{self, Inode, InodeFlags};
 use extant_ondisk::{BlockNo, CompatFeatures, InodeNo};
 
-use super::error::MkfsError;
+use super::error::{Conflict, MkfsError, Shortage};
 use super::volume::NewVolume;
 use super::write::WriteRules;
 
@@ -82,7 +82,7 @@ fn names(letter: u8, first: u64, count: u64) -> Vec<[u8; 10]> {
 }
 
 impl NewVolume {
-    /// Writes the volume with its special inodes and `count` more in use, directories among them;
+    /// Writes the volume with its special inodes and `inodes` more in use, directories among them;
     /// the device must read as zero. Each directory gets the given number of files.
     ///
     /// # Errors
@@ -94,16 +94,14 @@ impl NewVolume {
         files_per_directory: u64,
     ) -> Result<(), MkfsError> {
         if inodes > 0 && !self.has_extents() {
-            return Err(MkfsError::Invalid("a volume is filled with extents only".to_owned()));
+            return Err(Conflict::FillWithoutExtents.into());
         }
         let numbers =
             u64::from(self.geometry.first_inode.0)..u64::from(self.geometry.inodes_count) + 1;
         let free = self.inodes.next_gap(numbers).unwrap_or(0..0);
         if free.end - free.start < inodes {
             let room = free.end - free.start;
-            return Err(MkfsError::TooSmall(format!(
-                "{inodes} files need more than {room} inodes"
-            )));
+            return Err(Shortage::Files { files: inodes, inodes: room }.into());
         }
         let rules = WriteRules { prezeroed: true, one_thread: true, ..WriteRules::default() };
         let zeroed = self.clear(device, rules)?;
@@ -188,7 +186,7 @@ impl Filler<'_, '_> {
             items.map(|(name, inode)| DirItem::new(name, to_inode(inode), file_type)).collect();
         let inode = to_inode(number);
         let plan = self.packer.plan(&mut items);
-        let plan = plan.map_err(|error| MkfsError::TooSmall(error.to_string()))?;
+        let plan = plan.map_err(Shortage::from)?;
         let volume = &mut *self.volume;
         let map = volume.map_file(inode, volume.goal_of(inode), u64::from(plan.blocks()))?;
         let geometry = &volume.geometry;
@@ -228,7 +226,7 @@ impl Filler<'_, '_> {
         let tops = tops.map(|(name, top)| DirItem::new(name, to_inode(*top), FileType::Directory));
         let mut items: Vec<DirItem<'_>> = lost_found.into_iter().chain(tops).collect();
         let plan = self.packer.plan(&mut items);
-        let plan = plan.map_err(|error| MkfsError::TooSmall(error.to_string()))?;
+        let plan = plan.map_err(Shortage::from)?;
         let map = volume.grow_root(u64::from(plan.blocks()))?;
         let geometry = &volume.geometry;
         let seed =
@@ -237,8 +235,7 @@ impl Filler<'_, '_> {
         self.packer.write(&plan, InodeNo::ROOT, InodeNo::ROOT, seed, &items, &mut bytes);
         volume.put_file(&map, &bytes);
         let old = volume.records.get(&InodeNo::ROOT.0).cloned().unwrap_or_default();
-        let mut record = Inode::decode(&old, InodeNo::ROOT, &volume.geometry)
-            .map_err(|error| MkfsError::Invalid(error.to_string()))?;
+        let mut record = Inode::decode(&old, InodeNo::ROOT, &volume.geometry)?;
         record.links = 2 + items.len() as u16;
         record.size = bytes.len() as u64;
         record.flags.set(InodeFlags::INDEX, plan.is_indexed);

@@ -8,7 +8,7 @@ use extant_ondisk::dirent::{DirFormat, FileType, NewEntry};
 use extant_ondisk::extent::MAX_WRITTEN_LEN;
 use extant_ondisk::{InodeNo, RoCompatFeatures};
 
-use super::error::MkfsError;
+use super::error::{MkfsError, Shortage};
 use super::params::HugeFiles;
 use super::volume::NewVolume;
 
@@ -63,9 +63,7 @@ impl NewVolume {
 
     /// How many files of how many blocks.
     fn shape_of(&self, files: &HugeFiles) -> Result<(u64, u64), MkfsError> {
-        let free = self.free_blocks().checked_sub(files.slack).ok_or_else(|| {
-            MkfsError::TooSmall("hugefiles_slack is more than what is free".to_owned())
-        })?;
+        let free = self.free_blocks().checked_sub(files.slack).ok_or(Shortage::Slack)?;
         if files.blocks > 0 {
             let blocks = files.blocks.next_multiple_of(files.align);
             if files.count > 0 {
@@ -76,7 +74,7 @@ impl NewVolume {
             let directory = (free / each).div_ceil(FILES_A_DIRECTORY_BLOCK);
             let count = free.saturating_sub(directory) / each;
             if count > self.free_inodes() {
-                return Err(MkfsError::TooSmall(format!("{count} huge files need as many inodes")));
+                return Err(Shortage::HugeFiles(count).into());
             }
             return Ok((count, blocks));
         }

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use extant_ondisk::Uuid;
 
-use super::error::MkfsError;
+use super::error::{MkfsError, ValueError};
 use super::extended::RootOwner;
 use super::options::{Options, UuidChoice};
 use super::params::FsParams;
@@ -49,9 +49,7 @@ impl Identity {
         epoch: Option<&str>,
     ) -> Result<Self, MkfsError> {
         let time = match epoch {
-            Some(text) => text.trim().parse().map_err(|_| {
-                MkfsError::Invalid(format!("{EPOCH_VARIABLE} is not a time: {text}"))
-            })?,
+            Some(text) => text.trim().parse().map_err(|_| ValueError::Epoch(text.to_owned()))?,
             None => now(),
         };
         let uuid = match options.uuid_choice()? {
@@ -115,7 +113,7 @@ pub(crate) fn cut<const N: usize>(bytes: &[u8]) -> [u8; N] {
 }
 
 pub(crate) fn now() -> u64 {
-    // A clock before 1970 is no clock.
+    // A clock before 1970 is invalid.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 

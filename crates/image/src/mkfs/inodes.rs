@@ -18,7 +18,7 @@ use extant_ondisk::xattr::{self, NameIndex, Xattr, XattrName};
 use extant_ondisk::{BlockNo, CompatFeatures, GroupNo, IncompatFeatures, InodeNo, Tid, Uuid};
 use zerocopy::IntoBytes;
 
-use super::error::MkfsError;
+use super::error::{MkfsError, SizeError, ValueError};
 use super::params::{FsParams, JournalFigures, resize_inode_size};
 use super::volume::{MappedFile, NewVolume};
 
@@ -118,8 +118,7 @@ impl NewVolume {
             let xattr = [Xattr::new(name, label.clone().into_bytes())];
             if xattr::encode_inode(&xattr, &mut area).is_err() {
                 let mut bytes = vec![0; self.geometry.block_len()];
-                xattr::encode_block(&xattr, 1, &mut bytes)
-                    .map_err(|_| MkfsError::Invalid("root_selinux is too long".to_owned()))?;
+                xattr::encode_block(&xattr, 1, &mut bytes).map_err(|_| ValueError::RootSelinux)?;
                 let block = BlockNo(self.take_block(self.group_start(0))?);
                 xattr::seal_block(&mut bytes, block, &self.geometry);
                 self.put_contents(block.0, bytes);
@@ -169,12 +168,10 @@ impl NewVolume {
             let pointers = u64::from(self.geometry.block_size / 4);
             let most = DIRECT_BLOCKS + pointers + pointers * pointers;
             if bad.count() > most {
-                return Err(MkfsError::Invalid(format!("{} bad blocks are too many", bad.count())));
+                return Err(SizeError::BadBlocks(bad.count()).into());
             }
             let tree = MappingTree::new(dense_runs(bad.iter()), false);
-            let nodes = tree
-                .blocks(self.geometry.block_size)
-                .ok_or_else(|| MkfsError::Invalid("too many bad blocks".to_owned()))?;
+            let nodes = tree.blocks(self.geometry.block_size).ok_or(SizeError::BadBlockMap)?;
             let mut places = Vec::new();
             for _ in 0..nodes {
                 places.push(BlockNo(self.take_block(goal)?));
@@ -238,8 +235,7 @@ impl NewVolume {
 
     fn add_mmp(&mut self) -> Result<(), MkfsError> {
         let block = self.take_block(self.group_start(0))?;
-        let mut raw = RawMmp::from_bytes(&[0; 1024], BlockNo(block))
-            .map_err(|error| MkfsError::Invalid(error.to_string()))?;
+        let mut raw = RawMmp::from_bytes(&[0; 1024], BlockNo(block))?;
         let mut mmp = Mmp::new(self.params.mmp_interval, self.identity.time);
         (mmp.node_name, mmp.device_name) = self.identity.made_by;
         mmp.encode_into(&mut raw);
@@ -294,8 +290,7 @@ impl NewVolume {
     fn add_quota_files(&mut self, space: u64) -> Result<(), MkfsError> {
         for kind in self.params.quotas.clone() {
             let records = self.usage(kind, space);
-            let bytes = build_quota_file(kind, &records)
-                .map_err(|error| MkfsError::Invalid(error.to_string()))?;
+            let bytes = build_quota_file(kind, &records)?;
             let (number, map) = self.take_quota_file(kind, bytes.len() as u64)?;
             self.put_quota_file(kind, number, &map, &bytes);
         }

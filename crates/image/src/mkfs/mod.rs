@@ -23,7 +23,9 @@ mod write;
 
 pub use command::{Environment, Prompt, run};
 pub use config::Config;
-pub use error::MkfsError;
+pub use error::{
+    Conflict, JournalDeviceError, MkfsError, Shortage, SizeError, UsageError, ValueError,
+};
 pub use extended::{Extended, RootOwner};
 pub use identity::{EPOCH_VARIABLE, Identity};
 pub use options::{BlockSize, JournalOptions, Options, Program, UuidChoice, wait_of};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use extant_ondisk::superblock::ErrorPolicy;
 
-use super::error::MkfsError;
+use super::error::{MkfsError, UsageError, ValueError};
 use super::numbers;
 
 /// The name under which the command was called: it decides the default type.
@@ -96,7 +96,7 @@ impl UuidChoice {
     /// Reads the option's value.
     ///
     /// # Errors
-    /// [`MkfsError::Invalid`] for text that is neither a UUID nor a word for one.
+    /// [`ValueError::Uuid`] for text that is neither a UUID nor a word for one.
     pub fn parse(text: &str) -> Result<Self, MkfsError> {
         match text {
             "random" => Ok(Self::Random),
@@ -105,7 +105,7 @@ impl UuidChoice {
             // In one form only: other forms name the same UUID, but not to other programs.
             text => match uuid::Uuid::try_parse(text) {
                 Ok(uuid) if text.len() == uuid::fmt::Hyphenated::LENGTH => Ok(Self::Given(uuid)),
-                _ => Err(invalid(format!("could not parse UUID: {text}"))),
+                _ => Err(ValueError::Uuid(text.to_owned()).into()),
             },
         }
     }
@@ -227,12 +227,10 @@ impl Options {
             } else if let Some(rest) = bytes.strip_prefix(b"--wait") {
                 let wait = match rest.strip_prefix(b"=") {
                     None if rest.is_empty() => wait_of(""),
-                    None => return Err(usage("invalid option -- '-'".to_owned())),
+                    None => return Err(UsageError::UnknownOption('-').into()),
                     Some(seconds) => std::str::from_utf8(seconds).ok().and_then(wait_of),
                 };
-                let invalid =
-                    || invalid(format!("{}: invalid number of seconds", argument.display()));
-                options.wait = Some(wait.ok_or_else(invalid)?);
+                options.wait = Some(wait.ok_or_else(|| ValueError::Wait(argument.clone()))?);
             } else if bytes.len() < 2 || bytes[0] != b'-' {
                 operands.push(argument);
             } else {
@@ -256,9 +254,7 @@ impl Options {
             }
             let rest = &letters[at + 1..];
             let value = match rest {
-                [] => more.next().ok_or_else(|| {
-                    usage(format!("option requires an argument -- '{}'", char::from(*letter)))
-                })?,
+                [] => more.next().ok_or(UsageError::MissingArgument(char::from(*letter)))?,
                 rest => OsStr::from_bytes(rest).to_owned(),
             };
             return self.with_argument(*letter, value);
@@ -281,7 +277,7 @@ impl Options {
             b'S' => self.super_only = true,
             b'v' => self.verbose = true,
             b'V' => self.version = true,
-            other => return Err(usage(format!("invalid option -- '{}'", char::from(other)))),
+            other => return Err(UsageError::UnknownOption(char::from(other)).into()),
         }
         Ok(())
     }
@@ -295,9 +291,10 @@ impl Options {
             b'z' => self.undo_file = Some(value.into()),
             b'J' => return self.journal.apply(&value),
             _ => {
-                let text = value.into_string().map_err(|value| {
-                    invalid(format!("-{}: {value:?} is not text", char::from(letter)))
-                })?;
+                let letter_given = char::from(letter);
+                let text = value
+                    .into_string()
+                    .map_err(|value| ValueError::NotText { letter: letter_given, value })?;
                 return self.with_text(letter, text);
             }
         }
@@ -311,7 +308,7 @@ impl Options {
             b'e' => {
                 let behavior = error_policy(&text);
                 self.errors =
-                    Some(behavior.ok_or_else(|| usage(format!("bad error behavior - {text}")))?);
+                    Some(behavior.ok_or_else(|| UsageError::ErrorBehavior(text.clone()))?);
             }
             b'E' => self.extended.push(text),
             b'R' => {
@@ -321,12 +318,11 @@ impl Options {
             b'g' => self.blocks_per_group = Some(blocks_per_group(&text)?),
             b'G' => self.flex_bg_size = Some(flex_bg_size(&text)?),
             b'i' => self.inode_ratio = Some(inode_ratio(&text)?),
-            b'I' => self.inode_size = Some(narrow(&text, "invalid inode size -")?),
+            b'I' => self.inode_size = Some(narrow(&text, ValueError::InodeSize)?),
             b'm' => self.reserved_ratio = Some(reserved_ratio(&text)?),
             b'N' => {
                 let count = numbers::number(&text);
-                self.inodes =
-                    Some(count.ok_or_else(|| invalid(format!("bad num inodes - {text}")))?);
+                self.inodes = Some(count.ok_or(ValueError::InodeCount(text))?);
             }
             b'o' => self.creator_os = Some(text),
             b'O' => match &mut self.features {
@@ -337,11 +333,10 @@ impl Options {
             // As `-E revision=`, which took its place.
             b'r' => {
                 let revision = numbers::number(&text);
-                let revision =
-                    revision.ok_or_else(|| invalid(format!("bad revision level - {text}")))?;
+                let revision = revision.ok_or(ValueError::Revision(text))?;
                 // As mke2fs 1.47.4: a user who needs the first revision uses the longer name.
                 if revision == 0 {
-                    return Err(invalid("-r 0 has been removed: use -E revision=0".to_owned()));
+                    return Err(ValueError::RevisionZero.into());
                 }
                 self.extended.push(format!("revision={revision}"));
             }
@@ -364,14 +359,14 @@ impl Options {
         match operands.next() {
             Some(device) => self.device = device.into(),
             None if self.version => return Ok(()),
-            None => return Err(usage("a device or file is needed".to_owned())),
+            None => return Err(UsageError::NoDevice.into()),
         }
         if let Some(size) = operands.next() {
             let size = size.into_string();
-            self.size = Some(size.map_err(|size| invalid(format!("invalid blocks {size:?}")))?);
+            self.size = Some(size.map_err(ValueError::BlocksNotText)?);
         }
         match operands.next() {
-            Some(surplus) => Err(usage(format!("unexpected argument {surplus:?}"))),
+            Some(surplus) => Err(UsageError::Surplus(surplus).into()),
             None => Ok(()),
         }
     }
@@ -423,22 +418,14 @@ impl JournalOptions {
     }
 }
 
-fn usage(text: String) -> MkfsError {
-    MkfsError::Usage(text)
-}
-
-fn invalid(text: String) -> MkfsError {
-    MkfsError::Invalid(text)
-}
-
-fn narrow(text: &str, wrong: &str) -> Result<u32, MkfsError> {
+fn narrow(text: &str, wrong: fn(String) -> ValueError) -> Result<u32, ValueError> {
     let value = numbers::number(text).and_then(|value| u32::try_from(value).ok());
-    value.ok_or_else(|| invalid(format!("{wrong} {text}")))
+    value.ok_or_else(|| wrong(text.to_owned()))
 }
 
 /// From mke2fs(8): powers of two from 1024 to 65536.
-fn block_size(text: &str) -> Result<BlockSize, MkfsError> {
-    let wrong = || invalid(format!("invalid block size - {text}"));
+fn block_size(text: &str) -> Result<BlockSize, ValueError> {
+    let wrong = || ValueError::BlockSize(text.to_owned());
     let (digits, at_least) = match text.strip_prefix('-') {
         Some(digits) => (digits, true),
         None => (text, false),
@@ -453,25 +440,25 @@ fn block_size(text: &str) -> Result<BlockSize, MkfsError> {
 }
 
 /// From mke2fs(8): 2048 bytes to 256 MiB.
-fn cluster_size(text: &str) -> Result<u32, MkfsError> {
+fn cluster_size(text: &str) -> Result<u32, ValueError> {
     let bytes = numbers::size(text, 1).and_then(|bytes| u32::try_from(bytes).ok());
     bytes
         .filter(|bytes| (2048..=256 << 20).contains(bytes) && bytes.is_power_of_two())
-        .ok_or_else(|| invalid(format!("invalid cluster size - {text}")))
+        .ok_or_else(|| ValueError::ClusterSize(text.to_owned()))
 }
 
-fn blocks_per_group(text: &str) -> Result<u32, MkfsError> {
-    let count = narrow(text, "illegal number for blocks per group:")?;
+fn blocks_per_group(text: &str) -> Result<u32, ValueError> {
+    let count = narrow(text, ValueError::BlocksPerGroup)?;
     if !count.is_multiple_of(8) {
-        return Err(invalid("blocks per group must be multiple of 8".to_owned()));
+        return Err(ValueError::BlocksPerGroupMultiple);
     }
     Ok(count)
 }
 
-fn flex_bg_size(text: &str) -> Result<u32, MkfsError> {
-    let count = narrow(text, "illegal number for flex_bg size:")?;
+fn flex_bg_size(text: &str) -> Result<u32, ValueError> {
+    let count = narrow(text, ValueError::FlexBgSize)?;
     if !count.is_power_of_two() {
-        return Err(invalid("flex_bg size must be a power of 2".to_owned()));
+        return Err(ValueError::FlexBgSizePower);
     }
     Ok(count)
 }
@@ -479,17 +466,17 @@ fn flex_bg_size(text: &str) -> Result<u32, MkfsError> {
 /// The bounds of `-i`, bytes: the smallest block and 1024 times the largest.
 const INODE_RATIO: std::ops::RangeInclusive<u32> = 1024..=67_108_864;
 
-fn inode_ratio(text: &str) -> Result<u32, MkfsError> {
+fn inode_ratio(text: &str) -> Result<u32, ValueError> {
     let bytes = numbers::number(text).and_then(|bytes| u32::try_from(bytes).ok());
     bytes.filter(|bytes| INODE_RATIO.contains(bytes)).ok_or_else(|| {
-        let (least, most) = INODE_RATIO.into_inner();
-        invalid(format!("invalid inode ratio {text} (min {least}/max {most})"))
+        let (min, max) = INODE_RATIO.into_inner();
+        ValueError::InodeRatio { text: text.to_owned(), min, max }
     })
 }
 
-fn reserved_ratio(text: &str) -> Result<f64, MkfsError> {
+fn reserved_ratio(text: &str) -> Result<f64, ValueError> {
     let percent = text.parse().ok().filter(|percent| (0.0..=50.0).contains(percent));
-    percent.ok_or_else(|| invalid(format!("invalid reserved blocks percent - {text}")))
+    percent.ok_or_else(|| ValueError::ReservedRatio(text.to_owned()))
 }
 
 #[cfg(test)]

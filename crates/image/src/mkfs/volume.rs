@@ -15,7 +15,7 @@ use extant_ondisk::superblock::{RawSuperblock, Superblock};
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo, IncompatFeatures, InodeNo};
 
-use super::error::MkfsError;
+use super::error::{MkfsError, Shortage};
 use super::identity::Identity;
 use super::params::FsParams;
 use super::superblock::raw_superblock;
@@ -75,14 +75,12 @@ impl NewVolume {
     /// Places superblocks, descriptors, bitmaps and inode tables; `bad` blocks are left out.
     pub fn new(params: FsParams, identity: Identity, bad: &RunSet) -> Result<Self, MkfsError> {
         let raw = raw_superblock(&params, &identity);
-        let geometry =
-            Geometry::new(&raw).map_err(|error| MkfsError::Invalid(error.to_string()))?;
+        let geometry = Geometry::new(&raw)?;
         let rules = TableRules {
             stride: params.extended.stride.unwrap_or(0),
             packed: params.packed_meta_blocks && geometry.has_incompat(IncompatFeatures::FLEX_BG),
         };
-        let tables = place_tables(&geometry, rules, bad)
-            .map_err(|error| MkfsError::TooSmall(error.to_string()))?;
+        let tables = place_tables(&geometry, rules, bad).map_err(Shortage::from)?;
         let origin = geometry.first_data_block.0;
         let used = tables.used.in_clusters(origin, u64::from(geometry.blocks_per_cluster));
         let mut superblock = Superblock::decode(&raw);
@@ -126,7 +124,7 @@ impl NewVolume {
             .inodes
             .next_gap(range)
             .and_then(|gap| u32::try_from(gap.start).ok())
-            .ok_or_else(|| MkfsError::TooSmall("no free inode is left".to_owned()))?;
+            .ok_or(Shortage::Inode)?;
         self.inodes.insert(u64::from(number)..u64::from(number) + 1);
         Ok(InodeNo(number))
     }
@@ -153,7 +151,7 @@ impl NewVolume {
             }
         }
         if left > 0 {
-            return Err(MkfsError::TooSmall(format!("{left} more blocks are needed")));
+            return Err(Shortage::Missing(left).into());
         }
         Ok(runs)
     }
@@ -176,16 +174,14 @@ impl NewVolume {
             let before = data.first().map_or(0, |run| run.start.saturating_sub(1));
             return self.map_runs(owner, data, before);
         }
-        let too_large =
-            || MkfsError::TooSmall("a file is too large for indirect blocks".to_owned());
         let shape = IndirectMap::new(self.geometry.block_size);
         let nodes = indirect_blocks([(FileBlock(0), count)], self.geometry.block_size)
-            .ok_or_else(too_large)?;
+            .ok_or(Shortage::IndirectFile)?;
         let mut places = self.take_blocks(goal, count + nodes)?.into_iter().flatten();
         let (mut data, mut node_places) = (Vec::new(), Vec::new());
         // A sequential writer meets the indirect blocks just before the blocks that they map.
         for block in 0..count {
-            let path = shape.path(FileBlock(block)).ok_or_else(too_large)?;
+            let path = shape.path(FileBlock(block)).ok_or(Shortage::IndirectFile)?;
             let positions = path.positions[..path.levels].iter().rev();
             let opened = positions.take_while(|position| **position == 0).count();
             node_places.extend(places.by_ref().take(opened).map(BlockNo));

@@ -1,7 +1,7 @@
 //! POSIX ACLs: the text that archives hold, and the kernel's binary form of the attribute (version
 //! 2).
 
-use super::error::Flaw;
+use super::error::{AclError, Flaw};
 use super::owner::Owners;
 
 /// Version of the attribute's form: le32 before the entries of le16 tag, le16 permissions, le32 id.
@@ -45,10 +45,6 @@ struct Entry {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Acl(Vec<Entry>);
 
-fn invalid(text: impl Into<String>) -> Flaw {
-    Flaw::Acl(text.into())
-}
-
 impl Acl {
     fn checked(mut entries: Vec<Entry>) -> Result<Self, Flaw> {
         entries.sort_unstable();
@@ -57,29 +53,28 @@ impl Acl {
             [(Tag::UserObj, "user::"), (Tag::GroupObj, "group::"), (Tag::Other, "other::")]
         {
             if count(tag) != 1 {
-                return Err(invalid(format!("exactly one {name} entry is required")));
+                return Err(AclError::Base(name).into());
             }
         }
         let named = count(Tag::User) + count(Tag::Group);
         if count(Tag::Mask) > 1 || (named > 0 && count(Tag::Mask) == 0) {
-            return Err(invalid("named entries require a mask:: entry"));
+            return Err(AclError::Mask.into());
         }
         if entries.windows(2).any(|pair| (pair[0].tag, pair[0].id) == (pair[1].tag, pair[1].id)) {
-            return Err(invalid("duplicate entry for an ID"));
+            return Err(AclError::Twice.into());
         }
         Ok(Self(entries))
     }
 
     /// Reads the attribute's value, as lgetxattr gives it. `None` if it has no entries.
     pub(super) fn from_kernel(value: &[u8]) -> Result<Option<Self>, Flaw> {
-        let (version, entries) =
-            value.split_first_chunk().ok_or_else(|| invalid("the value has no header"))?;
+        let (version, entries) = value.split_first_chunk().ok_or(AclError::NoHeader)?;
         if u32::from_le_bytes(*version) != VERSION {
-            return Err(invalid(format!("version {} is unknown", u32::from_le_bytes(*version))));
+            return Err(AclError::Version(u32::from_le_bytes(*version)).into());
         }
         let (entries, rest) = entries.as_chunks::<8>();
         if !rest.is_empty() {
-            return Err(invalid("the value ends inside an entry"));
+            return Err(AclError::Truncated.into());
         }
         if entries.is_empty() {
             return Ok(None);
@@ -87,10 +82,9 @@ impl Acl {
         let entries = entries.iter().map(|&[t0, t1, p0, p1, a, b, c, d]| {
             let number = u16::from_le_bytes([t0, t1]);
             let perm = u16::from_le_bytes([p0, p1]);
-            let tag = Tag::from_number(number)
-                .ok_or_else(|| invalid(format!("tag {number:#x} is unknown")))?;
+            let tag = Tag::from_number(number).ok_or(AclError::Tag(number))?;
             if perm > 7 {
-                return Err(invalid(format!("permissions {perm:#o} are not valid")));
+                return Err(AclError::Bits(perm).into());
             }
             let id = if tag.has_id() { u32::from_le_bytes([a, b, c, d]) } else { NO_ID };
             Ok(Entry { tag, id, perm })
@@ -139,7 +133,7 @@ impl Acl {
 /// the number of a named qualifier in a fourth field where the archiver wrote it. `None` if there
 /// are no entries.
 pub(super) fn from_text(text: &[u8]) -> Result<Option<Acl>, Flaw> {
-    let text = std::str::from_utf8(text).map_err(|_| invalid("the text is not UTF-8"))?;
+    let text = std::str::from_utf8(text).map_err(|_| AclError::NotText)?;
     let mut entries = Vec::new();
     for line in text.split(['\n', ',']) {
         let line = line.split('#').next().unwrap_or_default().trim_matches([' ', '\t', '\0', '\r']);
@@ -156,17 +150,17 @@ pub(super) fn from_text(text: &[u8]) -> Result<Option<Acl>, Flaw> {
 fn entry_from_text(line: &str) -> Result<Entry, Flaw> {
     let mut fields = line.split(':').map(str::trim);
     let kind = fields.next().unwrap_or_default();
-    let second = fields.next().ok_or_else(|| invalid(format!("entry '{line}' has no fields")))?;
+    let second = fields.next().ok_or_else(|| AclError::NoFields(line.to_owned()))?;
     let third = fields.next();
     // "mask:rwx" and "other:r--" are allowed to leave out their empty qualifier.
     let (qualifier, perm) = match third {
         Some(perm) => (second, perm),
         None if matches!(kind, "mask" | "m" | "other" | "o") => ("", second),
-        None => return Err(invalid(format!("entry '{line}' has no permissions"))),
+        None => return Err(AclError::NoPermissions(line.to_owned()).into()),
     };
     let number = fields.next();
     if fields.next().is_some() {
-        return Err(invalid(format!("entry '{line}' has too many fields")));
+        return Err(AclError::TooManyFields(line.to_owned()).into());
     }
     let tag = match (kind, qualifier.is_empty()) {
         ("user" | "u", true) => Tag::UserObj,
@@ -175,7 +169,7 @@ fn entry_from_text(line: &str) -> Result<Entry, Flaw> {
         ("group" | "g", false) => Tag::Group,
         ("mask" | "m", true) => Tag::Mask,
         ("other" | "o", true) => Tag::Other,
-        _ => return Err(invalid(format!("unknown type of entry '{line}'"))),
+        _ => return Err(AclError::Kind(line.to_owned()).into()),
     };
     let id = if tag.has_id() { id_from_text(line, qualifier, number)? } else { NO_ID };
     Ok(Entry { tag, id, perm: perm_from_text(line, perm)? })
@@ -186,15 +180,12 @@ fn id_from_text(line: &str, qualifier: &str, number: Option<&str>) -> Result<u32
     match text.parse() {
         Ok(id) => Ok(id),
         Err(_) if text == "root" => Ok(0),
-        Err(_) => Err(invalid(format!(
-            "entry '{line}' has a name instead of a numeric ID: make the archive with \
-             tar --xattrs --xattrs-include='*' instead of --acls"
-        ))),
+        Err(_) => Err(AclError::NoNumber(line.to_owned()).into()),
     }
 }
 
 fn perm_from_text(line: &str, text: &str) -> Result<u16, Flaw> {
-    let bad = || invalid(format!("permissions of '{line}' are not valid"));
+    let bad = || AclError::Permissions(line.to_owned()).into();
     if let [digit @ b'0'..=b'7'] = text.as_bytes() {
         return Ok(u16::from(digit - b'0'));
     }

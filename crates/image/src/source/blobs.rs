@@ -88,7 +88,7 @@ impl Blobs {
         Ok(blobs.form().map(|_| blobs))
     }
 
-    /// How the files lead to each other; `None` where they are no image.
+    /// How the files refer to each other; `None` if they are not an image.
     pub(super) fn form(&self) -> Option<Form> {
         let has = |name: &str| self.has(name);
         match self {

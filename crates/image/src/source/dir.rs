@@ -293,7 +293,7 @@ fn read_entry(
     if known.is_some() {
         return Ok(found);
     }
-    // By way of the descriptor: there is no lgetxattrat, and a full path may be too long for the
+    // By the descriptor: lgetxattrat is not available, and a full path may be too long for the
     // kernel.
     let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
     path.extend_from_slice(name);

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use extant_device::errno;
+
 /// A source cannot be read, or contains something that an ext4 image cannot.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
@@ -44,9 +46,38 @@ pub enum SourceError {
         /// One sentence.
         problem: String,
     },
-    /// An option's text is not understood.
-    #[error("{0}")]
-    Option(String),
+    /// The text of a platform.
+    #[error("invalid platform '{0}' (expected OS/ARCHITECTURE[/VARIANT])")]
+    Platform(String),
+    /// The text of an owner.
+    #[error("invalid owner '{0}' (expected UID[:GID])")]
+    Owner(String),
+    /// A range of a map of owners.
+    #[error("invalid owner map '{0}' (expected [u:|g:|b:]FROM:TO[:COUNT])")]
+    OwnerMap(String),
+    /// A range of a map of owners that has IDs of another range.
+    #[error("owner map '{0}' overlaps another one")]
+    OwnerRanges(String),
+}
+
+impl SourceError {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Archive { flaw, .. } | Self::Path { flaw, .. } => flaw.errno(),
+            Self::Io { source, .. } => errno::of_io(source),
+            Self::Oci { .. }
+            | Self::Platform(_)
+            | Self::Owner(_)
+            | Self::OwnerMap(_)
+            | Self::OwnerRanges(_) => errno::EINVAL,
+        }
+    }
+
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> io::ErrorKind {
+        errno::kind(self.errno())
+    }
 }
 
 impl SourceError {
@@ -125,7 +156,7 @@ pub enum Flaw {
         /// Over the block.
         computed: u64,
     },
-    /// The first block is no tar header.
+    /// The first block is not a tar header.
     #[error("not a directory, tar archive (plain, gzip, zstd, xz) or OCI layout")]
     NotTar,
     /// An image where an archive was expected.
@@ -153,7 +184,7 @@ pub enum Flaw {
         /// The system's error.
         source: io::Error,
     },
-    /// A field is no number or out of its range.
+    /// A field is not a number or out of its range.
     #[error("invalid {field}: {text}")]
     Field {
         /// The field's name in the tar or pax format.
@@ -209,7 +240,7 @@ pub enum Flaw {
     /// Symlinks lead round.
     #[error("too many symbolic links on the way to {0}")]
     SymlinkLoop(EntryName),
-    /// A path runs through something that is no directory.
+    /// A path runs through a file that is not a directory.
     #[error("parent {0} is not a directory")]
     NotADirectory(EntryName),
     /// A symlink on the way leads nowhere.
@@ -259,7 +290,7 @@ pub enum Flaw {
     },
     /// A POSIX ACL that is not valid.
     #[error("ACL: {0}")]
-    Acl(String),
+    Acl(#[from] AclError),
     /// The file is not what it was.
     #[error("file changed as we read it: {before} bytes became {after}")]
     Changed {
@@ -285,4 +316,75 @@ pub enum Flaw {
     /// A whiteout that names nothing or a place outside.
     #[error("whiteout without a name")]
     Whiteout,
+}
+
+impl Flaw {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Read(source) | Self::Spool { source, .. } => errno::of_io(source),
+            Self::SpoolFull { .. } | Self::TreeLimit { .. } => errno::ENOSPC,
+            Self::UnknownPacking(_) | Self::EntryType { .. } => errno::EOPNOTSUPP,
+            Self::NameTooLong(_) => errno::ENAMETOOLONG,
+            Self::TooManyLinks(_) => errno::EMLINK,
+            Self::FileTooLarge(_) => errno::EFBIG,
+            Self::MissingTarget(_) | Self::DanglingParent(_) => errno::ENOENT,
+            _ => errno::EINVAL,
+        }
+    }
+}
+
+/// A POSIX access control list that is invalid. An entry is as the archive has it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum AclError {
+    /// An entry that must be there once.
+    #[error("exactly one {0} entry is required")]
+    Base(&'static str),
+    /// Named entries without a mask, or with several.
+    #[error("named entries require a mask:: entry")]
+    Mask,
+    /// Two entries of one user or group.
+    #[error("duplicate entry for an ID")]
+    Twice,
+    /// An attribute that is too short for its version.
+    #[error("the value has no header")]
+    NoHeader,
+    /// A version of the attribute that is not 2.
+    #[error("version {0} is unknown")]
+    Version(u32),
+    /// An attribute that is cut off.
+    #[error("the value ends inside an entry")]
+    Truncated,
+    /// An unknown tag of an entry.
+    #[error("tag {0:#x} is unknown")]
+    Tag(u16),
+    /// Permissions of an attribute's entry.
+    #[error("permissions {0:#o} are not valid")]
+    Bits(u16),
+    /// A text that is not UTF-8.
+    #[error("the text is not UTF-8")]
+    NotText,
+    /// An entry without a colon.
+    #[error("entry '{0}' has no fields")]
+    NoFields(String),
+    /// An entry without permissions.
+    #[error("entry '{0}' has no permissions")]
+    NoPermissions(String),
+    /// An entry with more than four fields.
+    #[error("entry '{0}' has too many fields")]
+    TooManyFields(String),
+    /// An entry of an unknown kind.
+    #[error("unknown type of entry '{0}'")]
+    Kind(String),
+    /// An entry whose owner has only a name.
+    #[error(
+        "entry '{0}' has a name instead of a numeric ID: make the archive with tar --xattrs --xattrs-include='*' instead of --acls"
+    )]
+    NoNumber(String),
+    /// Permissions of an entry.
+    #[error("permissions of '{0}' are not valid")]
+    Permissions(String),
+    /// A list of the kind of NFSv4.
+    #[error("ext4 has no NFSv4 ACLs (SCHILY.acl.ace)")]
+    Nfs4,
 }

@@ -36,7 +36,7 @@ use tar::{Flavor, archive_error};
 use unpack::Packing;
 
 pub use content::Content;
-pub use error::{EntryName, Flaw, SourceError};
+pub use error::{AclError, EntryName, Flaw, SourceError};
 pub use node::{DeviceNumber, Dirent, Mtime, Node, NodeId, NodeKind, Segment};
 pub use options::{Platform, ReadOptions};
 pub use owner::{OwnerMap, Owners, parse_owner};

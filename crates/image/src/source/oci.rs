@@ -26,7 +26,7 @@ use super::tar::input::Input;
 use super::tar::{self, Flavor, archive_error};
 use super::unpack::{self, Packing};
 
-/// Index, manifest and config are read into memory: larger ones are no true ones.
+/// Index, manifest and config are read into memory: larger ones are invalid.
 const JSON_MAX: u64 = 16 << 20;
 /// An index may hold indexes, so deep.
 const DEPTH_MAX: usize = 8;

@@ -49,9 +49,7 @@ impl FromStr for Platform {
             (Some(os), Some(architecture), variant, None) if !is_empty => {
                 Ok(Self { os, architecture, variant })
             }
-            _ => Err(SourceError::Option(format!(
-                "invalid platform '{text}' (expected OS/ARCHITECTURE[/VARIANT])"
-            ))),
+            _ => Err(SourceError::Platform(text.to_owned())),
         }
     }
 }

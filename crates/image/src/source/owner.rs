@@ -52,7 +52,7 @@ fn mapped(ranges: &[IdRange], id: u64) -> u64 {
 /// Parses `UID[:GID]`, the argument of `--owner`: a user alone is the group too, and `root` is 0.
 ///
 /// # Errors
-/// [`SourceError::Option`] if it is anything else.
+/// [`SourceError::Owner`] if it is anything else.
 pub fn parse_owner(text: &str) -> Result<(u32, u32), SourceError> {
     let id = |text: &str| match text {
         "root" => Some(0),
@@ -60,7 +60,7 @@ pub fn parse_owner(text: &str) -> Result<(u32, u32), SourceError> {
     };
     let (uid, gid) = text.split_once(':').unwrap_or((text, text));
     let owner = id(uid).zip(id(gid));
-    owner.ok_or_else(|| SourceError::Option(format!("invalid owner '{text}' (expected UID[:GID])")))
+    owner.ok_or_else(|| SourceError::Owner(text.to_owned()))
 }
 
 /// Ranges of ids and their replacements; an id in none of them is kept.
@@ -86,11 +86,8 @@ impl FromStr for OwnerMap {
     fn from_str(text: &str) -> Result<Self, SourceError> {
         let mut map = Self::default();
         for part in text.split(',') {
-            let (kind, range) = IdRange::parse(part).ok_or_else(|| {
-                SourceError::Option(format!(
-                    "invalid owner map '{part}' (expected [u:|g:|b:]FROM:TO[:COUNT])"
-                ))
-            })?;
+            let (kind, range) =
+                IdRange::parse(part).ok_or_else(|| SourceError::OwnerMap(part.to_owned()))?;
             if kind != 'g' {
                 add(&mut map.users, range, part)?;
             }
@@ -106,7 +103,7 @@ impl OwnerMap {
     /// Adds the ranges of another map, as if both texts had been given as one.
     ///
     /// # Errors
-    /// [`SourceError::Option`] if ranges overlap.
+    /// [`SourceError::OwnerRanges`] if ranges overlap.
     pub fn extend(&mut self, other: &Self) -> Result<(), SourceError> {
         for (own, others) in [(&mut self.users, &other.users), (&mut self.groups, &other.groups)] {
             for &range in others {
@@ -142,7 +139,7 @@ impl IdRange {
 
 fn add(ranges: &mut Vec<IdRange>, range: IdRange, text: &str) -> Result<(), SourceError> {
     if ranges.iter().any(|other| other.overlaps(&range)) {
-        return Err(SourceError::Option(format!("owner map '{text}' overlaps another one")));
+        return Err(SourceError::OwnerRanges(text.to_owned()));
     }
     ranges.push(range);
     Ok(())

@@ -6,7 +6,7 @@ use extant_ondisk::{
     CompatFeatures, Features, GroupNo, IncompatFeatures, MetadataChecksum, RoCompatFeatures,
 };
 
-use super::error::TuneError;
+use super::error::{ChangeError, FeatureChange, RequestError, TuneError, Unsupported, Work};
 use super::work::Tune;
 use super::{records, repack, rewrite};
 use crate::mkfs::features::{ENCRYPT_ALGORITHMS, Edit, edits};
@@ -89,11 +89,11 @@ fn ro_compat(feature: RoCompatFeatures) -> Features {
     Features { ro_compat: feature, ..Features::default() }
 }
 
-fn refuse(verb: &str, feature: Features) -> TuneError {
-    if feature.incompat.contains(IncompatFeatures::BIT64) {
-        return TuneError::NotBuilt(format!("{verb} 64bit, which is resize2fs's,"));
+fn refuse(change: FeatureChange, features: Features) -> TuneError {
+    if features.incompat.contains(IncompatFeatures::BIT64) {
+        return TuneError::Unsupported(Unsupported::Bit64(change));
     }
-    TuneError::invalid(format!("{verb} filesystem feature '{feature}' not supported."))
+    ChangeError::Feature { change, features }.into()
 }
 
 impl Tune<'_> {
@@ -118,18 +118,18 @@ impl Tune<'_> {
                 // A feature that is set already need not be changed, whatever it is.
                 Edit::Set(feature) if feature == incompat(IncompatFeatures::BIT64) => {
                     if !now.contains(feature) {
-                        return Err(refuse("Setting", feature));
+                        return Err(refuse(FeatureChange::Set, feature));
                     }
                 }
-                Edit::Set(feature) => return Err(refuse("Setting", feature)),
+                Edit::Set(feature) => return Err(refuse(FeatureChange::Set, feature)),
                 Edit::Clear(feature) if feature == incompat(IncompatFeatures::BIT64) => {
                     if now.contains(feature) {
-                        return Err(refuse("Clearing", feature));
+                        return Err(refuse(FeatureChange::Clear, feature));
                     }
                 }
-                Edit::Clear(feature) => return Err(refuse("Clearing", feature)),
+                Edit::Clear(feature) => return Err(refuse(FeatureChange::Clear, feature)),
                 Edit::ClearAll => {
-                    return Err(TuneError::invalid("-O none: features are cleared by name"));
+                    return Err(RequestError::ClearAll.into());
                 }
             }
         }
@@ -138,15 +138,13 @@ impl Tune<'_> {
             wanted.new_journal =
                 has_journal && wanted.cleared.compat.contains(CompatFeatures::HAS_JOURNAL);
             if has_journal && !wanted.new_journal {
-                return Err(TuneError::invalid("The filesystem already has a journal."));
+                return Err(ChangeError::HasJournal.into());
             }
             wanted.features = wanted.features.union(compat(CompatFeatures::HAS_JOURNAL));
         }
         if self.request.extended.encoding.is_some() {
             if now.incompat.contains(IncompatFeatures::CASEFOLD) {
-                return Err(TuneError::invalid(
-                    "Cannot alter existing encoding: the casefold feature is set already.",
-                ));
+                return Err(ChangeError::HasEncoding.into());
             }
             wanted.features = wanted.features.union(incompat(IncompatFeatures::CASEFOLD));
         }
@@ -194,18 +192,13 @@ impl Tune<'_> {
             && !off.ro_compat.contains(RoCompatFeatures::METADATA_CSUM)
             || on.ro_compat.contains(RoCompatFeatures::METADATA_CSUM);
         if on.incompat.contains(IncompatFeatures::CSUM_SEED) && !has_csum_after {
-            return Err(TuneError::invalid(
-                "Setting feature 'metadata_csum_seed' is only supported on filesystems with the \
-                 metadata_csum feature enabled.",
-            ));
+            return Err(ChangeError::SeedWithoutChecksums.into());
         }
         let after = self.features().difference(*off).union(*on).compat;
         if on.compat.contains(CompatFeatures::ORPHAN_FILE)
             && !after.contains(CompatFeatures::HAS_JOURNAL)
         {
-            return Err(TuneError::invalid(
-                "orphan_file feature can be set only for filesystems with journal.",
-            ));
+            return Err(ChangeError::OrphanFileWithoutJournal.into());
         }
         if off.incompat.contains(IncompatFeatures::FLEX_BG) {
             self.need_own_tables()?;
@@ -214,7 +207,7 @@ impl Tune<'_> {
         if (on.ro_compat.contains(RoCompatFeatures::PROJECT) || is_for_projects)
             && self.volume.geometry().inode_size <= 128
         {
-            return Err(TuneError::invalid("Cannot enable project feature; inode size too small."));
+            return Err(ChangeError::InodesTooSmallForProject.into());
         }
         Ok(())
     }
@@ -231,9 +224,7 @@ impl Tune<'_> {
         if (0..geometry.groups_count).map(GroupNo).all(is_inside) {
             return Ok(());
         }
-        Err(TuneError::invalid(
-            "Clearing the flex_bg flag would cause the the filesystem to be inconsistent.",
-        ))
+        Err(ChangeError::TablesOutsideGroup.into())
     }
 
     fn clear(&mut self, off: &Features) -> Result<(), TuneError> {
@@ -274,7 +265,7 @@ impl Tune<'_> {
             || off.ro_compat.intersects(RoCompatFeatures::LARGE_FILE | RoCompatFeatures::HUGE_FILE);
         let is_unindexed = off.compat.contains(CompatFeatures::DIR_INDEX);
         if is_unindexed {
-            self.need_sound_volume("clearing dir_index")?;
+            self.need_sound_volume(Work::ClearDirIndex)?;
         }
         let plain = off.difference(checksum_features());
         self.change(|raw| raw.set_features(raw.features().difference(plain)))?;
@@ -304,7 +295,7 @@ impl Tune<'_> {
         if after == now {
             return Ok(());
         }
-        self.need_sound_volume("changing checksums")?;
+        self.need_sound_volume(Work::ChangeChecksums)?;
         if after.checksum() == MetadataChecksum::Crc32c
             && now.checksum() != MetadataChecksum::Crc32c
             && !now.incompat.contains(IncompatFeatures::EXTENTS)
@@ -390,10 +381,7 @@ impl Tune<'_> {
         records::each_record(&mut self.volume, &geometry, |_, number, record| {
             let Ok(inode) = Inode::decode(record, number, &geometry) else { return Ok(false) };
             if inode.links > 0 && inode.is_dir() && inode.flags.contains(InodeFlags::CASEFOLD) {
-                return Err(TuneError::invalid(format!(
-                    "The casefold feature can't be cleared when there are inodes with the +F flag: \
-                     directory {number}"
-                )));
+                return Err(ChangeError::FoldedDirectory(number).into());
             }
             Ok(false)
         })

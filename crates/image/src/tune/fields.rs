@@ -3,7 +3,7 @@
 use extant_ondisk::superblock::{DefaultMountOptions, State, SuperFlags};
 use extant_ondisk::{Features, IncompatFeatures, MetadataChecksum, RoCompatFeatures, Uuid};
 
-use super::error::TuneError;
+use super::error::{ChangeError, RequestError, TuneError, Unsupported, Work};
 use super::request::MaxMounts;
 use super::rewrite;
 use super::work::Tune;
@@ -21,21 +21,21 @@ impl Tune<'_> {
         self.set_extended()
     }
 
-    /// Inode tables do not grow in place; a size that the volume has already is no change.
+    /// Inode tables do not grow in place; a size that the volume has already changes nothing.
     fn set_inode_size(&self) -> Result<(), TuneError> {
         let Some(size) = self.request.inode_size else { return Ok(()) };
         let now = self.volume.geometry().inode_size;
         if size == now {
-            return Err(TuneError::invalid(format!("The inode size is already {size}")));
+            return Err(ChangeError::SameInodeSize(size).into());
         }
         if size < now {
-            return Err(TuneError::invalid("Shrinking inode size is not supported"));
+            return Err(ChangeError::SmallerInodes.into());
         }
         if u32::from(size) > self.volume.geometry().block_size {
-            let most = self.volume.geometry().block_size;
-            return Err(TuneError::invalid(format!("Invalid inode size {size} (max {most})")));
+            let max = self.volume.geometry().block_size;
+            return Err(ChangeError::InodeSize { size, max }.into());
         }
-        Err(TuneError::NotBuilt("changing the inode size (-I)".to_owned()))
+        Err(TuneError::Unsupported(Unsupported::InodeSize))
     }
 
     fn set_counts(&mut self) -> Result<(), TuneError> {
@@ -83,17 +83,13 @@ impl Tune<'_> {
         }
         if let Some(reserved) = request.reserved_blocks {
             if reserved > blocks / 2 {
-                return Err(TuneError::invalid(format!(
-                    "reserved blocks count is too big ({reserved})"
-                )));
+                return Err(ChangeError::ReservedBlocks(reserved).into());
             }
             self.say(&format!("Setting reserved blocks count to {reserved}"));
             self.reserve(reserved)?;
         }
         // The fields have 16 bits.
-        let narrow = |id: u32| {
-            u16::try_from(id).map_err(|_| TuneError::invalid(format!("{id} is above 65535")))
-        };
+        let narrow = |id: u32| u16::try_from(id).map_err(|_| RequestError::Id(id));
         if let Some(id) = request.reserved_uid {
             let id = narrow(id)?;
             self.say(&format!("Setting reserved blocks uid to {id}"));
@@ -143,7 +139,7 @@ impl Tune<'_> {
                 None => (word.strip_prefix('+').unwrap_or(word), false),
             };
             let flag = mount_option(&name.to_ascii_lowercase())
-                .ok_or_else(|| TuneError::invalid(format!("Invalid mount option set: {list}")))?;
+                .ok_or_else(|| RequestError::MountOptions(list.clone()))?;
             if modes.contains(flag) {
                 options -= modes;
             }
@@ -193,10 +189,7 @@ impl Tune<'_> {
     /// Where inodes are stable, so is the UUID.
     pub(super) fn need_free_uuid(&self) -> Result<(), TuneError> {
         if self.features().compat.contains(extant_ondisk::CompatFeatures::STABLE_INODES) {
-            return Err(TuneError::invalid(
-                "Cannot change the UUID of this filesystem because it has the stable_inodes \
-                 feature flag.",
-            ));
+            return Err(ChangeError::StableInodes.into());
         }
         Ok(())
     }
@@ -214,7 +207,7 @@ impl Tune<'_> {
         };
         let rests = rests_on_uuid(&features);
         if rests {
-            self.need_sound_volume("changing the UUID of a volume with checksums")?;
+            self.need_sound_volume(Work::ChangeUuid)?;
         }
         self.change_journal_user(Some(uuid))?;
         if !rests {

@@ -1,4 +1,4 @@
-//! Files that no directory leads to, made and removed: journal, quota files, orphan file.
+//! Files without a name, made and removed: journal, quota files, orphan file.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use extant_ondisk::{
 };
 use zerocopy::FromBytes;
 
-use super::error::TuneError;
+use super::error::{ChangeError, RequestError, TuneError, Work};
 use super::records;
 use super::work::Tune;
 use crate::mkfs::numbers;
@@ -29,23 +29,21 @@ type Usage = BTreeMap<u32, (u64, u64)>;
 
 impl Tune<'_> {
     pub(super) fn add_journal(&mut self) -> Result<(), TuneError> {
-        self.need_sound_volume("adding a journal")?;
+        self.need_sound_volume(Work::AddJournal)?;
         let geometry = self.volume.geometry().clone();
         let has_fast_commits = geometry.has_compat(CompatFeatures::FAST_COMMIT);
         let options = &self.request.journal;
         let blocks =
             journal::blocks(geometry.blocks_count, geometry.block_size, options, has_fast_commits)?;
         let Some((blocks, fast_commit_blocks)) = blocks else {
-            return Err(TuneError::invalid("The filesystem is too small for a journal"));
+            return Err(ChangeError::TooSmallForJournal.into());
         };
         let goal = match options.location.as_deref() {
             Some(text) => {
                 let block = numbers::size(text, geometry.block_size)
                     .map(BlockNo)
                     .filter(|block| geometry.contains(*block, 1));
-                block.ok_or_else(|| {
-                    TuneError::invalid(format!("invalid journal location: {text}"))
-                })?
+                block.ok_or_else(|| RequestError::JournalLocation(text.to_owned()))?
             }
             None => self.volume.journal_goal()?,
         };
@@ -69,13 +67,13 @@ impl Tune<'_> {
 
     pub(super) fn remove_journal(&mut self) -> Result<(), TuneError> {
         if self.features().incompat.contains(IncompatFeatures::RECOVER) && self.request.force < 2 {
-            return Err(TuneError::NeedsCheck("taking off a journal with changes in it".into()));
+            return Err(TuneError::NeedsCheck(Work::RemoveDirtyJournal));
         }
         let number = InodeNo(self.volume.raw.s_journal_inum.get());
         if number.0 == 0 {
             self.change_journal_user(None)?;
         } else {
-            self.need_sound_volume("taking off the journal")?;
+            self.need_sound_volume(Work::RemoveJournal)?;
             let record = self.volume.read_inode(number)?;
             let inode = Inode::decode(&record, number, self.volume.geometry())?;
             let clusters = inode.size.div_ceil(self.volume.geometry().cluster_size());
@@ -137,13 +135,13 @@ impl Tune<'_> {
         let size = text.map(|text| {
             numbers::size(text, self.volume.geometry().block_size)
                 .filter(|blocks| *blocks > 0)
-                .ok_or_else(|| TuneError::invalid(format!("Invalid size of orphan file {text}")))
+                .ok_or_else(|| RequestError::OrphanFileSize(text.to_owned()).into())
         });
         size.transpose()
     }
 
     pub(super) fn add_orphan_file(&mut self) -> Result<(), TuneError> {
-        self.need_sound_volume("adding an orphan file")?;
+        self.need_sound_volume(Work::AddOrphanFile)?;
         let geometry = self.volume.geometry().clone();
         let blocks = journal::orphan_file_blocks(self.orphan_file_size()?, geometry.blocks_count);
         let size = u64::from(blocks) * u64::from(geometry.block_size);
@@ -165,9 +163,9 @@ impl Tune<'_> {
     }
 
     pub(super) fn remove_orphan_file(&mut self) -> Result<(), TuneError> {
-        self.need_sound_volume("removing the orphan file")?;
+        self.need_sound_volume(Work::RemoveOrphanFile)?;
         if self.features().ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT) {
-            return Err(TuneError::NeedsCheck("removing an orphan file in use".to_owned()));
+            return Err(TuneError::NeedsCheck(Work::RemoveOrphanFileInUse));
         }
         let number = InodeNo(self.volume.raw.s_orphan_file_inum.get());
         if number.0 != 0 {
@@ -175,7 +173,7 @@ impl Tune<'_> {
             let inode = Inode::decode(&record, number, self.volume.geometry())?;
             for (_, block) in self.volume.read_map(number, &inode)?.blocks() {
                 if orphans(&self.volume.read(block)?).any(|orphan| orphan.is_some()) {
-                    return Err(TuneError::NeedsCheck("removing an orphan file in use".into()));
+                    return Err(TuneError::NeedsCheck(Work::RemoveOrphanFileInUse));
                 }
             }
             self.volume.remove_file(number)?;
@@ -214,10 +212,7 @@ impl Tune<'_> {
                 "grp" | "grpquota" => QuotaKind::Group,
                 "prj" | "prjquota" => QuotaKind::Project,
                 _ => {
-                    return Err(TuneError::invalid(format!(
-                        "Bad quota options specified: {word} (usrquota, grpquota and prjquota are \
-                         known, with ^ to clear)"
-                    )));
+                    return Err(RequestError::Quota(word.to_owned()).into());
                 }
             };
             words.push((kind, !clear));
@@ -255,11 +250,11 @@ impl Tune<'_> {
         if self.features().compat.contains(CompatFeatures::HAS_JOURNAL)
             && self.features().incompat.contains(IncompatFeatures::RECOVER)
         {
-            return Err(TuneError::NeedsCheck("adding quota files".to_owned()));
+            return Err(TuneError::NeedsCheck(Work::AddQuota));
         }
-        self.need_sound_volume("adding quota files")?;
+        self.need_sound_volume(Work::AddQuota)?;
         if kind == QuotaKind::Project && self.volume.geometry().inode_size <= 128 {
-            return Err(TuneError::invalid("Cannot enable project feature; inode size too small."));
+            return Err(ChangeError::InodesTooSmallForProject.into());
         }
         self.upgrade_revision()?;
         if self.quota_inode(kind).is_none() {
@@ -341,7 +336,7 @@ impl Tune<'_> {
     /// Removes a quota file. The feature is cleared with the last one.
     pub(super) fn remove_quota(&mut self, kind: QuotaKind) -> Result<(), TuneError> {
         if let Some(number) = self.quota_inode(kind) {
-            self.need_sound_volume("removing quota files")?;
+            self.need_sound_volume(Work::RemoveQuota)?;
             self.volume.remove_file(number)?;
             self.set_quota_inode(kind, 0)?;
         }

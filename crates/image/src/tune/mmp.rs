@@ -6,7 +6,7 @@ use extant_ondisk::mmp::{Mmp, MmpSequence, RawMmp};
 use extant_ondisk::{BlockNo, IncompatFeatures};
 use extant_runtime::env::Env;
 
-use super::error::TuneError;
+use super::error::{ChangeError, TuneError};
 use super::request::Request;
 use super::work::Tune;
 use crate::mkfs::Prompt;
@@ -27,7 +27,7 @@ pub(super) fn claim(
 ) -> Result<(), TuneError> {
     let Some(block) = volume.mmp_block() else {
         return match request.extended.clear_mmp {
-            true => Err(TuneError::invalid("clear_mmp: the volume has no mmp feature")),
+            true => Err(ChangeError::NoMmp.into()),
             false => Ok(()),
         };
     };
@@ -57,10 +57,7 @@ pub(super) fn claim(
 
 fn in_use(mmp: &Mmp) -> TuneError {
     let end = mmp.node_name.iter().position(|byte| *byte == 0).unwrap_or(mmp.node_name.len());
-    TuneError::InUse(format!(
-        "MMP: the volume is in use on {:?}, or was not closed there; run extant fsck, or with -f -E clear_mmp forget it",
-        mmp.node_name[..end].escape_ascii().to_string()
-    ))
+    TuneError::InUse { node: mmp.node_name[..end].escape_ascii().to_string() }
 }
 
 impl Tune<'_> {

@@ -19,7 +19,9 @@ mod request;
 mod rewrite;
 mod work;
 
-pub use error::TuneError;
+pub use error::{
+    ChangeError, ExtendedError, FeatureChange, RequestError, TuneError, Unsupported, Work,
+};
 pub use request::{Extended, MaxMounts, Request};
 
 use std::sync::Arc;
@@ -86,7 +88,7 @@ fn tune(
 
 fn refuse_foreign(features: &Features) -> Result<(), TuneError> {
     if features.incompat.contains(IncompatFeatures::JOURNAL_DEV) {
-        return Err(TuneError::NotBuilt("changing a journal device".to_owned()));
+        return Err(TuneError::Unsupported(Unsupported::JournalDevice));
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use extant_ondisk::{
     BlockNo, CompatFeatures, FileBlock, Geometry, IncompatFeatures, InodeNo, RoCompatFeatures,
 };
 
-use super::error::TuneError;
+use super::error::{TuneError, Unsupported, Work};
 
 struct Name {
     bytes: Vec<u8>,
@@ -60,7 +60,7 @@ pub(super) fn directory(
     let index = geometry.has_compat(CompatFeatures::DIR_INDEX).then_some((version, hasher));
     let packer = DirectoryPacker::new(&geometry, index);
     let packer = if has_stored_hashes { packer.with_stored_hashes() } else { packer };
-    let plan = packer.plan(&mut items).map_err(|error| TuneError::invalid(error.to_string()))?;
+    let plan = packer.plan(&mut items)?;
     let mut bytes = vec![0; plan.blocks() as usize * geometry.block_len()];
     let seed = geometry
         .has_metadata_csum()
@@ -126,16 +126,14 @@ fn resize(
     let geometry = volume.geometry().clone();
     let is_whole = old.blocks().enumerate().all(|(at, (block, _))| block.0 == at as u64);
     if !is_whole {
-        return Err(TuneError::NeedsCheck(format!("directory {number}, which has holes,")));
+        return Err(TuneError::NeedsCheck(Work::RewriteDirectory(number)));
     }
     let had = old.blocks().count() as u64;
     let mut map = old;
     let mut gone = map.truncate(blocks);
     if blocks > had {
         if geometry.has_ro_compat(RoCompatFeatures::BIGALLOC) {
-            return Err(TuneError::NotBuilt(format!(
-                "room for checksums in directory {number} of a volume with bigalloc"
-            )));
+            return Err(TuneError::Unsupported(Unsupported::BigallocDirectory(number)));
         }
         let goal = map.extents.last().map_or(BlockNo(0), |last| last.start);
         let mut at = had;

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use extant_ondisk::superblock::ErrorPolicy;
 
-use super::error::TuneError;
+use super::error::{ExtendedError, RequestError, TuneError, Unsupported};
 use super::names::{id_of, parse_time};
 use crate::mkfs::extended::mmp_interval;
 use crate::mkfs::numbers;
@@ -87,8 +87,8 @@ pub struct Request {
     pub uuid: Option<UuidChoice>,
 }
 
-fn bad<T>(what: &str, text: &str) -> Result<T, TuneError> {
-    Err(TuneError::Invalid(format!("bad {what} - {text}")))
+fn bad<T>(what: &'static str, text: &str) -> Result<T, TuneError> {
+    Err(RequestError::Value { what, text: text.to_owned() }.into())
 }
 
 impl Request {
@@ -119,7 +119,7 @@ impl Request {
             _ => {}
         }
         let Some(text) = value.to_str() else {
-            return Err(TuneError::Invalid(format!("-{letter}: {value:?} is not text")));
+            return Err(RequestError::NotText { letter, value: value.to_owned() }.into());
         };
         self.set_text(letter, text, now)
     }
@@ -144,9 +144,7 @@ impl Request {
                 match size.filter(|size| size.is_power_of_two()) {
                     Some(size) => self.inode_size = Some(size),
                     None => {
-                        return Err(TuneError::Invalid(format!(
-                            "Inode size must be a power of two - {text}"
-                        )));
+                        return Err(RequestError::InodeSize(text.to_owned()).into());
                     }
                 }
             }
@@ -164,9 +162,7 @@ impl Request {
             'T' => match parse_time(text, now) {
                 Some(time) => self.last_check = Some(time),
                 None => {
-                    return Err(TuneError::Invalid(format!(
-                        "Couldn't parse date/time specifier: {text}"
-                    )));
+                    return Err(RequestError::Time(text.to_owned()).into());
                 }
             },
             'u' => match id_of(text, "/etc/passwd") {
@@ -183,15 +179,13 @@ impl Request {
     pub(super) fn check(&self) -> Result<(), TuneError> {
         let extended = &self.extended;
         if extended.clear_mmp && self.force == 0 {
-            return Err(TuneError::invalid("Error in using clear_mmp. It must be used with -f"));
+            return Err(RequestError::ClearMmpWithoutForce.into());
         }
         if extended.encoding_flags.is_some() && extended.encoding.is_none() {
-            return Err(TuneError::invalid(
-                "error: An encoding must be explicitly specified when passing encoding-flags",
-            ));
+            return Err(RequestError::EncodingFlagsAlone.into());
         }
         if self.journal.device.is_some() {
-            return Err(TuneError::NotBuilt("a journal on a device of its own".to_owned()));
+            return Err(TuneError::Unsupported(Unsupported::ExternalJournal));
         }
         Ok(())
     }
@@ -250,29 +244,24 @@ impl Extended {
                 Some((name, value)) => (name, Some(value)),
                 None => (item, None),
             };
-            self.set(name, value).map_err(|why| match why {
-                Some(why) => TuneError::Invalid(format!("-E {item}: {why}")),
-                None => TuneError::Invalid(format!("-E {item}: no such extended option")),
-            })?;
+            self.set(name, value)
+                .map_err(|problem| RequestError::Extended { item: item.to_owned(), problem })?;
         }
         Ok(())
     }
 
-    fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), Option<String>> {
-        let needed = || value.ok_or(Some("an argument is needed".to_owned()));
-        let number = || {
-            let number = numbers::number(needed()?);
-            number.ok_or(Some("not a number".to_owned()))
-        };
-        let wrong = |_| Some("out of range".to_owned());
+    fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), ExtendedError> {
+        let needed = || value.ok_or(ExtendedError::NoArgument);
+        let number = || numbers::number(needed()?).ok_or(ExtendedError::NotANumber);
+        let wrong = |_| ExtendedError::OutOfRange;
         match (name, value) {
             ("clear_mmp", None) => self.clear_mmp = true,
             ("force_fsck", None) => self.force_fsck = true,
             ("test_fs", None) => self.test_fs = Some(true),
             ("^test_fs", None) => self.test_fs = Some(false),
             ("mmp_update_interval", _) => {
-                let why = |why: Option<&str>| why.map(str::to_owned);
-                self.mmp_update_interval = Some(mmp_interval(needed()?).map_err(why)?);
+                let seconds = mmp_interval(needed()?).map_err(ExtendedError::MmpInterval)?;
+                self.mmp_update_interval = Some(seconds);
             }
             ("stride", _) => self.stride = Some(u16::try_from(number()?).map_err(wrong)?),
             ("stripe_width" | "stripe-width", _) => {
@@ -281,27 +270,25 @@ impl Extended {
             ("hash_alg" | "hash-alg", _) => {
                 let name = needed()?;
                 let version = hash_version(name);
-                let version = version.ok_or(Some("Invalid hash algorithm".to_owned()))?;
+                let version = version.ok_or(ExtendedError::HashAlgorithm)?;
                 self.hash_alg = Some((version, name.to_owned()));
             }
             ("mount_opts", _) => {
                 const ROOM: usize = 64;
                 let options = needed()?;
                 if options.len() >= ROOM {
-                    return Err(Some("Extended mount options too long".to_owned()));
+                    return Err(ExtendedError::MountOptions);
                 }
                 self.mount_opts = Some(options.to_owned());
             }
             ("encoding", _) => {
-                let encoding = encoding(needed()?);
-                self.encoding = Some(encoding.map_err(|error| Some(error.to_string()))?);
+                self.encoding = Some(encoding(needed()?)?);
             }
             ("encoding_flags", _) => {
-                let flags = encoding_flags(needed()?);
-                self.encoding_flags = Some(flags.map_err(|error| Some(error.to_string()))?);
+                self.encoding_flags = Some(encoding_flags(needed()?)?);
             }
             ("orphan_file_size", _) => self.orphan_file_size = Some(needed()?.to_owned()),
-            _ => return Err(None),
+            _ => return Err(ExtendedError::Unknown),
         }
         Ok(())
     }

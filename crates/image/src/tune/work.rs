@@ -5,7 +5,7 @@ use extant_offline::OfflineVolume;
 use extant_ondisk::Features;
 use extant_ondisk::superblock::{RawSuperblock, State};
 
-use super::error::TuneError;
+use super::error::{TuneError, Work};
 use super::request::Request;
 use crate::mkfs::Prompt;
 
@@ -39,11 +39,11 @@ impl Tune<'_> {
     }
 
     /// Work on files, bitmaps or checksums rests on a volume that is sound.
-    pub(super) fn need_sound_volume(&self, what: &str) -> Result<(), TuneError> {
+    pub(super) fn need_sound_volume(&self, work: Work) -> Result<(), TuneError> {
         let state = State::from_bits_retain(self.volume.raw.s_state.get());
         let has_orphans = self.volume.raw.s_last_orphan.get() != 0;
         if !state.contains(State::CLEAN) || state.contains(State::ERRORS) || has_orphans {
-            return Err(TuneError::NeedsCheck(what.to_owned()));
+            return Err(TuneError::NeedsCheck(work));
         }
         Ok(())
     }

@@ -60,7 +60,7 @@ impl Core {
             return Ok(false);
         }
         let pinned = frames.len();
-        let homes = self.leave_for_home(&mut frames, last);
+        let homes = self.begin_checkpoint(&mut frames, last);
         let mut writes: Vec<(BlockNo, &[u8])> =
             homes.iter().map(|(home, data)| (*home, &data[..])).collect();
         write_home(&*self.device, self.block_size, &mut writes)?;
@@ -92,7 +92,7 @@ impl Core {
 
     /// Keeps those of `frames` that are to be written now, each once, and takes their versions of
     /// transactions up to `last`.
-    fn leave_for_home(&self, frames: &mut Vec<Frame>, last: Tid) -> Vec<(BlockNo, Snapshot)> {
+    fn begin_checkpoint(&self, frames: &mut Vec<Frame>, last: Tid) -> Vec<(BlockNo, Snapshot)> {
         let mut homes = Vec::with_capacity(frames.len());
         frames.retain(|frame| {
             let mut content = frame.lock();

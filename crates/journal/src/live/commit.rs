@@ -171,7 +171,7 @@ impl Core {
             for (frame, (_, data)) in frames.iter().zip(blocks) {
                 frame.lock().home = Some((tid, data));
             }
-            self.keep_from_home(revoked);
+            self.exclude_from_checkpoint(revoked);
         }
         // Before the threads that wait for this commit continue: most of them wait for the space
         // that it frees.
@@ -195,7 +195,7 @@ impl Core {
 
     /// Drops older versions of blocks that a committed transaction revokes: these blocks may be
     /// reused now, and a checkpoint must not overwrite them.
-    fn keep_from_home(&self, revoked: &[BlockNo]) {
+    fn exclude_from_checkpoint(&self, revoked: &[BlockNo]) {
         let mut under_way = Vec::new();
         for block in revoked {
             if let Some(frame) = self.cache.peek(*block) {

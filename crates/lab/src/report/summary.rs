@@ -180,8 +180,7 @@ fn findings(all: &[(&Path, Results)], page: &mut String) {
         let mut is_first = true;
         let assessed =
             |pair: &Pair| all.iter().find_map(|(_, results)| finding.assess(results, pair));
-        // Which drives there may be is no matter of the findings: those that were not measured are
-        // not named.
+        // Drives that were not measured are not named.
         let drives = drives_of(all, &finding.experiment);
         let on_drives = finding.pairs.iter().flat_map(|pair| {
             let moved = drives.iter().filter_map(|drive| pair.on_drive(drive));

@@ -98,7 +98,7 @@ fn kills(events: &str) -> u64 {
     counts.next().and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Takes groups away whose run has been killed: their number is no process any more.
+/// Removes groups whose run has been killed: their number is not a process any more.
 fn sweep(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let name = entry.file_name();

@@ -94,7 +94,7 @@ pub struct Server {
     logged: Mutex<HashSet<String>>,
     /// All requests fail, and nothing is written any more.
     is_shut_down: AtomicBool,
-    /// Held by who freezes, thaws or shuts down.
+    /// Locked while freezing, thawing or shutting down.
     control: Mutex<()>,
     /// Whether changes are blocked. Changes in progress hold the lock.
     frozen: RwLock<bool>,

@@ -108,7 +108,7 @@ impl Server {
         })
     }
 
-    /// Takes a name away that is no directory's.
+    /// Removes a name of a file other than a directory.
     ///
     /// # Errors
     /// As [`Engine::unlink`](extant_engine::Engine::unlink).

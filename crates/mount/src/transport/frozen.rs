@@ -38,7 +38,7 @@ pub(super) fn reply_when_thawed(
                 }
             },
             Disposition::Reply(outcome) => (deferred, outcome),
-            // Changes get a reply, and are no SEEK_HOLE.
+            // Changes get a reply, and are never SEEK_HOLE.
             Disposition::NoReply | Disposition::Defer(_) => (deferred, Err(Errno::IO)),
         };
         deferred.answer(dispatcher, outcome, len, &mut buffer);

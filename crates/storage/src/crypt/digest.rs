@@ -10,9 +10,7 @@ use sha2::{Sha224, Sha256, Sha384, Sha512};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::error::CryptError;
-
-/// Bytes that are kept secret, wiped when they are dropped.
-pub type Secret = Zeroizing<Vec<u8>>;
+use crate::key::Secret;
 
 /// A hash as headers name it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,6 +1,6 @@
 //! Why a device was not deciphered.
 
-use extant_device::DeviceError;
+use extant_device::{DeviceError, errno};
 
 /// A device that was not deciphered.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -65,6 +65,20 @@ pub enum CryptError {
     /// The header was not read.
     #[error("header: {0}")]
     Device(#[from] DeviceError),
+}
+
+impl CryptError {
+    /// The number that a system call returns for it.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Unsupported(_) => errno::EOPNOTSUPP,
+            Self::Damaged { .. } | Self::OutOfDevice { .. } => errno::EUCLEAN,
+            Self::NoHeader | Self::KeySize { .. } | Self::ShortKey { .. } => errno::EINVAL,
+            Self::WrongKey => errno::EKEYREJECTED,
+            Self::TooCostly { .. } | Self::NoMemory { .. } => errno::ENOMEM,
+            Self::Device(error) => error.errno(),
+        }
+    }
 }
 
 /// A header whose data begin at byte 0 or inside the header: the data lie on another device.

@@ -4,9 +4,10 @@ use zeroize::Zeroizing;
 
 use super::cipher::{BLOCK, CipherSpec, SectorCipher};
 use super::cost::{Budget, check_rounds};
-use super::digest::{Hash, Secret};
+use super::digest::Hash;
 use super::error::{CryptError, damaged, detached};
 use super::mapping::Mapping;
+use crate::key::Secret;
 use extant_device::Device;
 
 /// How LUKS1 and LUKS2 headers begin.

@@ -10,10 +10,11 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::cipher::{CipherSpec, SectorCipher};
 use super::cost::Budget;
-use super::digest::{Hash, Secret};
+use super::digest::Hash;
 use super::error::{CryptError, damaged, detached};
 use super::luks1::{MAGIC, MAX_KEY, check_stripes, is_same, key_of_slot};
 use super::mapping::Mapping;
+use crate::key::Secret;
 use extant_device::Device;
 
 const SECOND_MAGIC: &[u8] = b"SKUL\xba\xbe";

@@ -8,7 +8,6 @@ mod cipher;
 mod cost;
 mod digest;
 mod error;
-mod key;
 mod luks1;
 mod luks2;
 mod mapping;
@@ -30,9 +29,8 @@ use mapping::Mapping;
 
 pub use cipher::{CipherSpec, Iv, Mode, SectorCipher};
 pub use cost::Limits;
-pub use digest::{Hash, Secret};
+pub use digest::Hash;
 pub use error::CryptError;
-pub use key::{KeyError, KeySource};
 
 /// Bytes of a batch's writes that are enciphered before the first of them goes out.
 const BATCH_BYTES: u64 = 4 << 20;

@@ -14,6 +14,7 @@ use crate::partition::{le32, le64};
 use extant_device::Device;
 use extant_device::DeviceError;
 use extant_device::SliceError;
+use extant_device::errno;
 use extant_device::{LinearDevice, LinearPart};
 use text::{Section, Value};
 
@@ -105,6 +106,21 @@ pub enum LvmError {
     /// The metadata was not read.
     #[error("LVM2 metadata: {0}")]
     Device(#[from] DeviceError),
+}
+
+impl LvmError {
+    /// The number that a system call returns for it.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NoLabel | Self::Several { .. } => errno::EINVAL,
+            Self::Damaged { .. } | Self::OutOfDevice { .. } => errno::EUCLEAN,
+            Self::Unsupported(_) => errno::EOPNOTSUPP,
+            Self::NotFound { .. } => errno::ENOENT,
+            Self::MissingDevice { .. } => errno::ENODEV,
+            Self::NotWritable { .. } => errno::EROFS,
+            Self::Device(error) => error.errno(),
+        }
+    }
 }
 
 fn listed(names: &[String]) -> String {

@@ -1,6 +1,6 @@
 //! The contents of a partition table, and why it was not read.
 
-use extant_device::{DeviceError, SliceError};
+use extant_device::{DeviceError, SliceError, errno};
 
 /// How a partition table is laid out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -79,6 +79,17 @@ pub enum PartitionError {
     /// The table was not read.
     #[error("partition table: {0}")]
     Device(#[from] DeviceError),
+}
+
+impl PartitionError {
+    /// The number that a system call returns for it.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NoTable | Self::NoPartition { .. } => errno::ENOENT,
+            Self::Damaged { .. } | Self::OutOfDevice { .. } => errno::EUCLEAN,
+            Self::Device(error) => error.errno(),
+        }
+    }
 }
 
 fn listed(numbers: &[u32]) -> String {

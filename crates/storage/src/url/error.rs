@@ -3,9 +3,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use extant_device::{FileError, SliceError};
+use extant_device::{FileError, SliceError, errno};
 
-use crate::crypt::{CryptError, KeyError};
+#[cfg(feature = "crypt")]
+use crate::crypt::CryptError;
+use crate::key::KeyError;
 use crate::lvm::LvmError;
 use crate::opened::FinishError;
 use crate::partition::PartitionError;
@@ -74,6 +76,7 @@ pub enum UrlError {
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The device was not deciphered.
+    #[cfg(feature = "crypt")]
     #[error("{}: {error}", path.display())]
     Crypt {
         /// The file.
@@ -111,4 +114,32 @@ pub enum UrlError {
         /// Why not.
         error: SliceError,
     },
+}
+
+impl UrlError {
+    /// The number that a system call returns for it (`ENOENT` is 2).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NotBuilt { .. } | Self::LeftOut { .. } => errno::EOPNOTSUPP,
+            Self::UnknownScheme { .. }
+            | Self::Malformed { .. }
+            | Self::Ambiguous { .. }
+            | Self::Overlap { .. }
+            | Self::Slice { .. } => errno::EINVAL,
+            Self::NoImage { .. } => errno::ENOENT,
+            Self::File(error) => error.errno(),
+            Self::Partition { error, .. } => error.errno(),
+            Self::Key(error) => error.errno(),
+            #[cfg(feature = "crypt")]
+            Self::Crypt { error, .. } => error.errno(),
+            Self::Lvm { error, .. } => error.errno(),
+            Self::Backend(error) => errno::of_source(&**error),
+            Self::Finish(error) => error.errno(),
+        }
+    }
+
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> std::io::ErrorKind {
+        errno::kind(self.errno())
+    }
 }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::crypt::{KeySource, Limits, Plain};
+#[cfg(feature = "crypt")]
+use crate::crypt::{Limits, Plain};
+#[cfg(feature = "crypt")]
+use crate::key::KeySource;
 use crate::schemes::BackendUrl;
 
 /// A layer between the files and the device.
@@ -18,6 +21,7 @@ pub enum Layer {
         volume: Option<String>,
     },
     /// `crypt:`, deciphered.
+    #[cfg(feature = "crypt")]
     Crypt {
         /// The cipher of a plain device; for LUKS it comes from the header.
         plain: Option<Plain>,

@@ -3,18 +3,24 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+#[cfg(feature = "crypt")]
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::error::UrlError;
 use super::layer::{Backed, Layer};
 use super::name::{ByteRange, DeviceUrl, HostFile, Part};
 use super::options::UrlOptions;
-use crate::crypt::{CipherSpec, Hash, KeySource, Limits, Plain};
+#[cfg(feature = "crypt")]
+use crate::crypt::{CipherSpec, Hash, Limits, Plain};
+#[cfg(feature = "crypt")]
+use crate::key::KeySource;
 use crate::schemes::{Backend, Schemes};
 
 #[derive(Clone, Debug)]
 pub(super) enum Scheme<'s> {
+    #[cfg(feature = "crypt")]
     Crypt,
     Linear,
     Lvm,
@@ -23,7 +29,10 @@ pub(super) enum Scheme<'s> {
 }
 
 impl<'s> Scheme<'s> {
+    #[cfg(feature = "crypt")]
     const OWN: [Self; 3] = [Self::Crypt, Self::Linear, Self::Lvm];
+    #[cfg(not(feature = "crypt"))]
+    const OWN: [Self; 2] = [Self::Linear, Self::Lvm];
 
     /// Takes the first scheme off, with the backend's name.
     fn take(text: &'s [u8], schemes: &'s Schemes) -> Option<(Self, &'s [u8])> {
@@ -50,12 +59,13 @@ impl<'s> Scheme<'s> {
                 Some("linear: must be the innermost layer (for example crypt:linear:A,B)")
             }
             Self::Backend(backend, _) => Some(backend.comes_last()),
-            Self::Crypt | Self::Lvm => None,
+            _ => None,
         }
     }
 
     fn text(&self) -> &'static str {
         match self {
+            #[cfg(feature = "crypt")]
             Self::Crypt => "crypt:",
             Self::Linear => "linear:",
             Self::Lvm => "lvm:",
@@ -65,6 +75,7 @@ impl<'s> Scheme<'s> {
 
     fn options(&self) -> &'static str {
         match self {
+            #[cfg(feature = "crypt")]
             Self::Crypt => {
                 "key-file=FILE, key-fd=N, allow-discards, kdf-memory=SIZE, cipher=NAME, key-size=BITS, hash=NAME, \
                  skip=SECTORS, sector-size=BYTES, iv-large-sectors"
@@ -201,6 +212,7 @@ impl UrlOptions<'_> {
                 group: self.text("vg")?.map(str::to_owned),
                 volume: self.text("lv")?.map(str::to_owned),
             }),
+            #[cfg(feature = "crypt")]
             Scheme::Crypt => self.crypt(),
             Scheme::Backend(backend, name) => {
                 let name = name.ok_or_else(|| backend.name_is_missing())?;
@@ -218,6 +230,7 @@ impl UrlOptions<'_> {
         }
     }
 
+    #[cfg(feature = "crypt")]
     fn crypt(&mut self) -> Result<Layer, String> {
         let key = match (self.value("key-file")?, self.number("key-fd")?) {
             (None, None) => KeySource::Prompt,
@@ -258,7 +271,7 @@ impl UrlOptions<'_> {
     fn finish(self, schemes: &[Scheme<'_>]) -> Result<(), String> {
         let Some((name, _)) = self.given.first() else { return Ok(()) };
         let name = name.escape_ascii();
-        let has_crypt = schemes.iter().any(|scheme| matches!(scheme, Scheme::Crypt));
+        let has_crypt = schemes.iter().any(|scheme| scheme.text() == "crypt:");
         let of_plain = ["key-size", "hash", "skip", "sector-size", "iv-large-sectors"];
         if has_crypt && of_plain.contains(&&*name.to_string()) {
             return Err(format!("`{name}` requires cipher=NAME (a plain device)"));

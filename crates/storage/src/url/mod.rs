@@ -17,7 +17,7 @@ mod layer;
 mod layers;
 mod name;
 mod options;
-#[cfg(test)]
+#[cfg(all(test, feature = "crypt"))]
 mod tests;
 
 use std::ffi::{OsStr, OsString};
@@ -28,7 +28,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::crypt::{CryptDevice, KeySource, Secret};
+#[cfg(feature = "crypt")]
+use crate::crypt::CryptDevice;
+use crate::key::{KeySource, Secret};
 use crate::lvm;
 use crate::opened::Opened;
 use crate::partition;
@@ -162,7 +164,7 @@ impl DeviceUrl {
     fn backed(&self) -> Option<&Backed> {
         self.layers.iter().find_map(|layer| match layer {
             Layer::Backend(backed) => Some(backed),
-            Layer::Crypt { .. } | Layer::Linear | Layer::Lvm { .. } => None,
+            _ => None,
         })
     }
 
@@ -172,11 +174,18 @@ impl DeviceUrl {
     }
 
     /// Where the key comes from, where one is needed.
+    #[cfg(feature = "crypt")]
     pub fn key_source(&self) -> Option<&KeySource> {
         self.layers.iter().find_map(|layer| match layer {
             Layer::Crypt { key, .. } => Some(key),
-            Layer::Linear | Layer::Lvm { .. } | Layer::Backend(_) => None,
+            _ => None,
         })
+    }
+
+    /// Where the key comes from: without the feature `crypt` none is needed.
+    #[cfg(not(feature = "crypt"))]
+    pub fn key_source(&self) -> Option<&KeySource> {
+        None
     }
 
     /// Reads the key, if one is needed, perhaps at the terminal.
@@ -244,6 +253,7 @@ impl DeviceUrl {
         }
     }
 
+    #[cfg_attr(not(feature = "crypt"), expect(unused_variables, reason = "no layer has keys"))]
     fn layer(
         &self,
         layer: &Layer,
@@ -266,6 +276,7 @@ impl DeviceUrl {
                     .map_err(|error| UrlError::Lvm { path: path(), error })?;
                 Arc::new(opened)
             }
+            #[cfg(feature = "crypt")]
             Layer::Crypt { plain, passes_discards, limits, .. } => {
                 let inner = devices.swap_remove(0);
                 let secret: &[u8] = keys.0.as_ref().map_or(&[], |secret| secret);

@@ -1,5 +1,6 @@
 use super::*;
-use crate::crypt::{CipherSpec, Hash, Iv, KeySource, Limits, Mode, Plain};
+use crate::crypt::{CipherSpec, Hash, Iv, Limits, Mode, Plain};
+use crate::key::KeySource;
 use crate::partition::PartitionError;
 use std::os::unix::fs::symlink;
 

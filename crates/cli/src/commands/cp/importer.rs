@@ -208,7 +208,7 @@ impl<'i, S: Source> Importer<'i, S> {
         session: &mut Session,
     ) -> Result<(), Failure> {
         let fs = &self.image.fs;
-        let refused = |error: extant::Error| self.image.refusal_at(place, error.cause());
+        let refused = |error: extant::PathError| self.image.refusal_at(place, error.cause());
         if self.rules.links
             && attributes.links > 1
             && let Some(first) = self.copies.get(&attributes.identity)
@@ -238,7 +238,7 @@ impl<'i, S: Source> Importer<'i, S> {
         let image = self.image;
         let options = OpenOptions::new().write(true).mode(bits);
         let dir = place.parent().unwrap_or(Path::new("/"));
-        let refused = |error: extant::Error| image.refusal_at(place, error.cause());
+        let refused = |error: extant::PathError| image.refusal_at(place, error.cause());
         let to = options.open_tmpfile(&image.fs, dir).map_err(|error| match error.cause() {
             // The directory is missing.
             Cause::NotFound | Cause::NotADirectory => image.refusal(&error),
@@ -262,7 +262,7 @@ impl<'i, S: Source> Importer<'i, S> {
         session: &mut Session,
     ) -> Result<(), Failure> {
         let (image, fs) = (self.image, &self.image.fs);
-        let refused = |error: extant::Error| image.refusal_at(place, error.cause());
+        let refused = |error: extant::PathError| image.refusal_at(place, error.cause());
         let owner = SetAttributes {
             uid: Some(attributes.uid),
             gid: Some(attributes.gid),

@@ -59,19 +59,19 @@ impl Engine {
         by: &Credentials,
     ) -> Result<(), Error> {
         let geometry = self.geometry();
-        let clusters = self.unpromised_clusters(file, delayed, blocks)?;
+        let clusters = self.unreserved_clusters(file, delayed, blocks)?;
         let data = clusters.as_ref().map_or(blocks.end - blocks.start, |new| new.len() as u64);
         let count = delayed.blocks() + (blocks.end - blocks.start);
         let map = map_growth(geometry, file, delayed.runs_count() + 1, count);
         let map = map.saturating_sub(delayed.map_reserved);
         let quota = data * geometry.cluster_size();
         if !by.is_privileged {
-            self.promise_quota(file, quota)?;
+            self.reserve_quota(file, quota)?;
             delayed.quota += quota;
         }
         if let Err(error) = self.allocator.reserve(data + map, by.is_privileged) {
             if !by.is_privileged {
-                self.unpromise_quota(file, quota);
+                self.release_quota(file, quota);
                 delayed.quota -= quota;
             }
             return Err(error);
@@ -111,7 +111,7 @@ impl Engine {
     }
 
     /// With bigalloc: the logical clusters of a range that neither have blocks nor are reserved.
-    fn unpromised_clusters(
+    fn unreserved_clusters(
         &self,
         file: &LoadedInode,
         delayed: &DelayedData,
@@ -160,7 +160,7 @@ impl Engine {
         let gone = reserved - delayed.data_reserved;
         self.allocator.unreserve(gone - consumed.unwrap_or(0).min(gone));
         let quota = (delayed.data_reserved * geometry.cluster_size()).min(delayed.quota);
-        self.unpromise_quota(file, delayed.quota - quota);
+        self.release_quota(file, delayed.quota - quota);
         delayed.quota = quota;
         let map = map_growth(geometry, file, delayed.runs_count(), delayed.blocks());
         if map < delayed.map_reserved {
@@ -182,7 +182,7 @@ impl Engine {
     }
 
     /// Reserves quota for the owners of a file.
-    fn promise_quota(&self, file: &LoadedInode, bytes: u64) -> Result<(), Error> {
+    fn reserve_quota(&self, file: &LoadedInode, bytes: u64) -> Result<(), Error> {
         if !self.has_quotas() || bytes == 0 {
             return Ok(());
         }
@@ -192,7 +192,7 @@ impl Engine {
     }
 
     /// Gives back a reservation of the owners of a file.
-    fn unpromise_quota(&self, file: &LoadedInode, bytes: u64) {
+    fn release_quota(&self, file: &LoadedInode, bytes: u64) {
         if self.has_quotas() && bytes > 0 {
             self.quotas.lock().take_back(Owners::of(&file.inode), bytes);
         }

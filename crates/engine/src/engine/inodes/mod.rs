@@ -30,7 +30,7 @@ const MIN_SHARD: usize = 16;
 /// asked for again within that time are kept for longer.
 const NEWCOMERS: usize = 8;
 /// Number of inodes that one insertion examines to make room.
-const LOOKS: usize = 4;
+const MAX_EXAMINED: usize = 4;
 
 /// The class by which an inode is locked: a thread that holds several takes them in this order, and
 /// those of one class by number.
@@ -630,7 +630,7 @@ impl Shard {
     /// Evicts unused inodes if there are too many; returns one of them, for its memory.
     fn make_room(&mut self, limit: usize) -> Option<Arc<CachedInode>> {
         let mut gone = None;
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_EXAMINED {
             let is_full = self.inodes.len() >= limit;
             let oldest = match self.newcomers.len() >= NEWCOMERS {
                 true => self.newcomers.pop_front(),

@@ -3,7 +3,7 @@
 
 use extant_ondisk::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 
-use super::super::error::MkfsError;
+use super::super::error::{MkfsError, Shortage, SizeError};
 use super::types::FsParams;
 
 /// A last group needs this many blocks beyond its own metadata, or it is dropped.
@@ -46,9 +46,9 @@ pub(super) fn fit(params: &mut FsParams, request: Request) -> Result<(), MkfsErr
             .blocks
             .checked_sub(params.first_data_block)
             .filter(|grouped| *grouped > 0)
-            .ok_or_else(|| MkfsError::TooSmall(format!("{} blocks", params.blocks)))?;
-        params.groups = u32::try_from(grouped.div_ceil(per_group))
-            .map_err(|_| MkfsError::Invalid("too many block groups".to_owned()))?;
+            .ok_or(Shortage::Blocks(params.blocks))?;
+        params.groups =
+            u32::try_from(grouped.div_ceil(per_group)).map_err(|_| SizeError::Groups)?;
         set_backup_groups(params, request.backups);
         match inodes_per_group(params, request.inodes) {
             Some(count) => params.inodes_per_group = count,
@@ -84,7 +84,7 @@ pub(super) fn fit(params: &mut FsParams, request: Request) -> Result<(), MkfsErr
         }
         if params.groups == 1 {
             if rest < overhead {
-                return Err(MkfsError::TooSmall(format!("{} blocks", params.blocks)));
+                return Err(Shortage::Blocks(params.blocks).into());
             }
             return Ok(());
         }

@@ -3,9 +3,9 @@
 use extant_ondisk::IncompatFeatures;
 
 use super::super::config::TypedConfig;
-use super::super::error::MkfsError;
+use super::super::error::{MkfsError, ValueError};
 use super::super::numbers;
-use super::types::{FsParams, HugeFiles, invalid};
+use super::types::{FsParams, HugeFiles};
 
 /// More digits than any number of files has.
 const MAX_DIGITS: i64 = 20;
@@ -21,13 +21,13 @@ pub(super) fn read(
     }
     let blocks = |relation: &str| match types.text(relation) {
         None => Ok(0),
-        Some(text) => numbers::size(text, params.block_size)
-            .ok_or_else(|| invalid(format!("invalid {relation} in the configuration: {text}"))),
+        Some(text) => {
+            numbers::size(text, params.block_size).ok_or_else(|| invalid(relation, text.to_owned()))
+        }
     };
     let number = |relation: &str, default: i64| {
         let value = types.integer(relation).unwrap_or(default);
-        u32::try_from(value)
-            .map_err(|_| invalid(format!("invalid {relation} in the configuration: {value}")))
+        u32::try_from(value).map_err(|_| invalid(relation, value.to_string()))
     };
     let directory = types.text("hugefiles_dir").unwrap_or("/");
     let digits = types.integer("hugefiles_digits").unwrap_or(5).clamp(0, MAX_DIGITS);
@@ -54,10 +54,14 @@ pub(super) fn read(
         || files.name.len() > name_room
         || files.name.contains('/')
     {
-        return Err(invalid("invalid hugefiles_dir or hugefiles_name in the configuration"));
+        return Err(ValueError::HugeFileNames.into());
     }
     if types.boolean("hugefiles_align_disk").unwrap_or(false) && files.align > 1 {
-        return Err(invalid("hugefiles_align_disk is not supported: align within the file system"));
+        return Err(ValueError::HugeFilesAlignDisk.into());
     }
     Ok(Some(files))
+}
+
+fn invalid(relation: &str, value: String) -> ValueError {
+    ValueError::Relation { relation: relation.to_owned(), value }
 }

@@ -3,11 +3,11 @@
 use extant_layout::tables::default_journal_blocks;
 use extant_ondisk::{CompatFeatures, IncompatFeatures};
 
-use super::super::error::MkfsError;
+use super::super::error::{Conflict, MkfsError, Shortage, SizeError, ValueError};
 use super::super::features;
 use super::super::numbers;
 use super::super::options::JournalOptions;
-use super::types::{FsParams, JournalFigures, invalid};
+use super::types::{FsParams, JournalFigures};
 
 /// A journal has at least this many blocks, from mke2fs(8).
 const MIN_JOURNAL: u64 = 1024;
@@ -37,9 +37,9 @@ pub(super) fn internal(
     let location = match location {
         Some(text) => {
             let block = numbers::size(text, params.block_size)
-                .ok_or_else(|| invalid(format!("invalid journal location: {text}")))?;
+                .ok_or_else(|| ValueError::JournalLocation(text.to_owned()))?;
             if block >= params.blocks {
-                return Err(invalid(format!("journal location {text} is beyond the file system")));
+                return Err(ValueError::JournalLocationBeyond(text.to_owned()).into());
             }
             Some(block)
         }
@@ -71,13 +71,10 @@ pub(crate) fn blocks(
     };
     let total = main + fast_commit;
     if !(MIN_JOURNAL..=MAX_JOURNAL).contains(&total) {
-        return Err(invalid(format!(
-            "the total requested journal size is {total} blocks; it must be between {MIN_JOURNAL} \
-             and {MAX_JOURNAL} blocks"
-        )));
+        return Err(SizeError::Journal { total, min: MIN_JOURNAL, max: MAX_JOURNAL }.into());
     }
     if total >= volume / 2 && requested.is_some() {
-        return Err(invalid("total journal size too big for filesystem"));
+        return Err(SizeError::JournalTooBig.into());
     }
     let narrow = |blocks: u64| u32::try_from(blocks).expect("at most MAX_JOURNAL, checked above");
     Ok(Some((narrow(total), narrow(fast_commit))))
@@ -85,10 +82,9 @@ pub(crate) fn blocks(
 
 /// A journal device is all journal: no groups, no inodes, nothing reserved.
 pub(super) fn whole_device(params: &mut FsParams) -> Result<(), MkfsError> {
-    let blocks = u32::try_from(params.blocks)
-        .map_err(|_| invalid("a journal device has at most 2^32-1 blocks"))?;
+    let blocks = u32::try_from(params.blocks).map_err(|_| SizeError::JournalDevice)?;
     if u64::from(blocks) < MIN_JOURNAL {
-        return Err(MkfsError::TooSmall(format!("a journal has at least {MIN_JOURNAL} blocks")));
+        return Err(Shortage::Journal { min: MIN_JOURNAL }.into());
     }
     params.journal = Some(JournalFigures { blocks, fast_commit_blocks: 0, location: None });
     params.flex_bg_size = 1;
@@ -111,14 +107,14 @@ pub(super) fn orphan_file(params: &mut FsParams) -> Result<(), MkfsError> {
         return match requested {
             // Dropped with the journal of a volume that is too small, it is not the user's doing.
             Some(_) if params.features.compat.contains(CompatFeatures::HAS_JOURNAL) => {
-                Err(invalid("orphan_file_size requires the orphan_file feature"))
+                Err(Conflict::OrphanFileSize.into())
             }
             _ => Ok(()),
         };
     }
     let requested = requested.map(|text| {
         let bytes = numbers::size(text, 1).filter(|bytes| *bytes > 0);
-        let bytes = bytes.ok_or_else(|| invalid(format!("invalid orphan file size: {text}")))?;
+        let bytes = bytes.ok_or_else(|| ValueError::OrphanFileSize(text.to_owned()))?;
         Ok::<_, MkfsError>(bytes.div_ceil(u64::from(params.block_size)))
     });
     params.orphan_file_blocks = orphan_file_blocks(requested.transpose()?, params.blocks);

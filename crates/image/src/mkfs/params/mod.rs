@@ -11,13 +11,11 @@ use extant_ondisk::superblock::{DefaultMountOptions, ErrorPolicy};
 use extant_ondisk::{CompatFeatures, Features, IncompatFeatures, RoCompatFeatures};
 
 use super::config::{Config, TypeRequest, TypedConfig};
-use super::error::MkfsError;
+use super::error::{Conflict, MkfsError, SizeError, ValueError};
 use super::extended::Extended;
 use super::features::{self, FeatureRequest};
 use super::numbers;
 use super::options::{BlockSize, Options, Program, error_policy};
-
-use types::invalid;
 
 pub use types::{CreatorOs, DeviceInfo, FsParams, HugeFiles, JournalFigures};
 
@@ -69,12 +67,7 @@ pub fn params(
 fn size_in_bytes(options: &Options, device: &DeviceInfo) -> Result<u64, MkfsError> {
     let offset = options.extended.iter().rev().find_map(|list| offset_of(list)).unwrap_or(0);
     let Some(text) = &options.size else {
-        let size = device.size.ok_or_else(|| {
-            invalid(format!(
-                "the file {} does not exist and no size was specified",
-                options.device.display()
-            ))
-        })?;
+        let size = device.size.ok_or_else(|| SizeError::Missing(options.device.clone()))?;
         return Ok(size.saturating_sub(offset));
     };
     let unit = match options.block_size {
@@ -83,7 +76,7 @@ fn size_in_bytes(options: &Options, device: &DeviceInfo) -> Result<u64, MkfsErro
     };
     let units = numbers::size(text, unit).filter(|units| *units > 0);
     units.and_then(|units| units.checked_mul(u64::from(unit))).ok_or_else(|| {
-        invalid(format!("invalid blocks '{text}' on device '{}'", options.device.display()))
+        ValueError::Blocks { text: text.clone(), device: options.device.clone() }.into()
     })
 }
 
@@ -93,7 +86,7 @@ fn offset_of(list: &str) -> Option<u64> {
 }
 
 fn creator(name: &str) -> Result<CreatorOs, MkfsError> {
-    CreatorOs::of_name(name).ok_or_else(|| invalid(format!("unknown os - {name}")))
+    CreatorOs::of_name(name).ok_or_else(|| ValueError::CreatorOs(name.to_owned()).into())
 }
 
 /// One computation: what it reads.
@@ -178,7 +171,7 @@ impl Resolver<'_> {
         let resize_limit = self.resize_limit(&params)?;
         if resize_limit.is_some_and(|limit| groups::must_reserve(&params, limit)) {
             if revision == 0 {
-                return Err(invalid("on-line resizing is not supported with revision 0"));
+                return Err(Conflict::ResizeInRevision0.into());
             }
             params.features.compat |= CompatFeatures::RESIZE_INODE;
             features::check(&params.features)?;
@@ -212,7 +205,7 @@ impl Resolver<'_> {
             extended.apply(list)?;
         }
         if extended.encoding_flags.is_some() && extended.encoding.is_none() {
-            return Err(invalid("an encoding must be specified when encoding_flags are passed"));
+            return Err(Conflict::EncodingFlagsAlone.into());
         }
         Ok(extended)
     }
@@ -220,7 +213,7 @@ impl Resolver<'_> {
     fn revision(&self, extended: &Extended) -> Result<u32, MkfsError> {
         match extended.revision.unwrap_or(1) {
             revision @ 0..=1 => Ok(revision),
-            revision => Err(invalid(format!("file system revision {revision} is too high"))),
+            revision => Err(ValueError::RevisionTooHigh(revision).into()),
         }
     }
 
@@ -228,9 +221,7 @@ impl Resolver<'_> {
         let logical = self.device.logical_sector.max(512);
         if let Some(BlockSize::Exactly(bytes)) = self.options.block_size {
             if bytes < logical {
-                return Err(invalid(format!(
-                    "blocks of {bytes} bytes are smaller than the device's sectors of {logical}"
-                )));
+                return Err(SizeError::BlockBelowSector { bytes, sector: logical }.into());
             }
             self.warn_of_size(bytes, warnings)?;
             return Ok(bytes);
@@ -250,7 +241,7 @@ impl Resolver<'_> {
             bytes = bytes.max(self.device.physical_sector);
         }
         if !bytes.is_power_of_two() || !(1024..=65536).contains(&bytes) {
-            return Err(invalid(format!("invalid block size - {bytes}")));
+            return Err(ValueError::BlockSize(bytes.to_string()).into());
         }
         self.warn_of_size(bytes, warnings)?;
         Ok(bytes)
@@ -259,10 +250,7 @@ impl Resolver<'_> {
     fn warn_of_size(&self, bytes: u32, warnings: &mut Vec<String>) -> Result<(), MkfsError> {
         if bytes > PAGE_SIZE {
             if self.options.force == 0 {
-                return Err(invalid(format!(
-                    "{bytes}-byte blocks are too big for the system (max {PAGE_SIZE}): not made \
-                     without -F"
-                )));
+                return Err(SizeError::BlockAbovePage { bytes, max: PAGE_SIZE }.into());
             }
             warnings.push(format!(
                 "{bytes}-byte blocks too big for system (max {PAGE_SIZE}), forced to continue"
@@ -274,7 +262,7 @@ impl Resolver<'_> {
     fn cluster_size(&self, features: &Features, block_size: u32) -> Result<u32, MkfsError> {
         if !features.ro_compat.contains(RoCompatFeatures::BIGALLOC) {
             return match self.options.cluster_size {
-                Some(_) => Err(invalid("specifying a cluster size requires the bigalloc feature")),
+                Some(_) => Err(Conflict::ClusterSizeWithoutBigalloc.into()),
                 None => Ok(block_size),
             };
         }
@@ -282,10 +270,10 @@ impl Resolver<'_> {
             self.types.integer("cluster_size").and_then(|size| u32::try_from(size).ok());
         let bytes = self.options.cluster_size.or(configured).unwrap_or(block_size * 16);
         if bytes < block_size {
-            return Err(invalid("the cluster size may not be smaller than the block size"));
+            return Err(Conflict::ClusterBelowBlock.into());
         }
         if !bytes.is_power_of_two() || bytes > 256 << 20 {
-            return Err(invalid(format!("invalid cluster size - {bytes}")));
+            return Err(ValueError::ClusterSize(bytes.to_string()).into());
         }
         Ok(bytes)
     }
@@ -297,18 +285,16 @@ impl Resolver<'_> {
         }
         if !features.incompat.contains(IncompatFeatures::BIT64) {
             if !self.types.boolean("auto_64-bit_support").unwrap_or(false) {
-                return Err(invalid(format!(
-                    "a size of {blocks} blocks is too big to be expressed in 32 bits"
-                )));
+                return Err(SizeError::Above32Bits(*blocks).into());
             }
             if !features.incompat.contains(IncompatFeatures::EXTENTS) {
-                return Err(invalid("extents must be enabled for a 64-bit file system"));
+                return Err(Conflict::SizeWithoutExtents.into());
             }
             features.incompat |= IncompatFeatures::BIT64;
         }
         features.compat -= CompatFeatures::RESIZE_INODE;
         if *blocks > extant_ondisk::MAX_BLOCKS {
-            return Err(invalid(format!("{blocks} blocks are more than the format can number")));
+            return Err(SizeError::AboveFormat(*blocks).into());
         }
         Ok(())
     }
@@ -330,17 +316,13 @@ impl Resolver<'_> {
         let good = u16::try_from(size)
             .ok()
             .filter(|bytes| bytes.is_power_of_two() && (128..=max).contains(&size));
-        let bytes = good.ok_or_else(|| {
-            invalid(format!("invalid inode size {size} (min 128/max {block_size})"))
-        })?;
+        let bytes = good.ok_or(ValueError::InodeSizeRange { size, max: block_size })?;
         if bytes == 128 {
             if features.incompat.contains(IncompatFeatures::INLINE_DATA) {
-                return Err(invalid(
-                    "128 byte inodes are too small for inline data; specify larger size",
-                ));
+                return Err(Conflict::InodesTooSmallForInlineData.into());
             }
             if features.ro_compat.contains(RoCompatFeatures::PROJECT) {
-                return Err(invalid("128 byte inodes are too small for project quota"));
+                return Err(Conflict::InodesTooSmallForProject.into());
             }
             if self.types.boolean("warn_y2038_dates").unwrap_or(true)
                 && !features.incompat.contains(IncompatFeatures::JOURNAL_DEV)
@@ -359,12 +341,12 @@ impl Resolver<'_> {
         let most = groups::max_per_group(block_size);
         let clusters = match self.options.blocks_per_group.filter(|count| *count != 0) {
             Some(count) if (256..=most).contains(&count) => count,
-            Some(_) => return Err(invalid("blocks per group count out of range")),
+            Some(_) => return Err(ValueError::BlocksPerGroupRange.into()),
             None => most,
         };
         clusters
             .checked_mul(cluster_size / block_size)
-            .ok_or_else(|| invalid("the clusters are too large for a block group"))
+            .ok_or_else(|| Conflict::ClusterTooLarge.into())
     }
 
     fn desc_size(
@@ -376,7 +358,7 @@ impl Resolver<'_> {
             return Ok(Some(extended.desc_size.unwrap_or(64).max(64)));
         }
         match extended.desc_size {
-            Some(_) => Err(invalid("desc_size requires '-O 64bit'")),
+            Some(_) => Err(Conflict::DescSizeWithout64Bit.into()),
             None => Ok(None),
         }
     }
@@ -384,9 +366,7 @@ impl Resolver<'_> {
     fn flex_bg_size(&self, features: &Features) -> Result<u32, MkfsError> {
         if !features.incompat.contains(IncompatFeatures::FLEX_BG) {
             return match self.options.flex_bg_size {
-                Some(_) => Err(invalid(
-                    "flex_bg feature not enabled, so flex_bg size may not be specified",
-                )),
+                Some(_) => Err(Conflict::FlexBgSizeWithoutFlexBg.into()),
                 None => Ok(1),
             };
         }
@@ -394,7 +374,7 @@ impl Resolver<'_> {
             self.types.integer("flex_bg_size").and_then(|size| u32::try_from(size).ok());
         let size = self.options.flex_bg_size.or(configured).unwrap_or(16);
         if !size.is_power_of_two() {
-            return Err(invalid("flex_bg size must be a power of 2"));
+            return Err(ValueError::FlexBgSizePower.into());
         }
         Ok(size)
     }
@@ -410,15 +390,14 @@ impl Resolver<'_> {
             None => self.types.fraction("reserved_ratio").unwrap_or(5.0),
         };
         if !(0.0..=50.0).contains(&percent) {
-            return Err(invalid(format!("invalid reserved blocks percent - {percent}")));
+            return Err(ValueError::ReservedRatio(percent.to_string()).into());
         }
         Ok(percent)
     }
 
     fn hash_version(&self) -> Result<u8, MkfsError> {
         let name = self.types.text("hash_alg").unwrap_or("half_md4");
-        hash_version(name)
-            .ok_or_else(|| invalid(format!("unknown hash algorithm {name} in the configuration")))
+        hash_version(name).ok_or_else(|| ValueError::HashAlgorithm(name.to_owned()).into())
     }
 
     fn errors(&self) -> Result<ErrorPolicy, MkfsError> {
@@ -426,8 +405,7 @@ impl Resolver<'_> {
             return Ok(policy);
         }
         let name = self.types.text("errors").unwrap_or("continue");
-        error_policy(name)
-            .ok_or_else(|| invalid(format!("bad error behavior in the configuration - {name}")))
+        error_policy(name).ok_or_else(|| ValueError::ConfiguredErrors(name.to_owned()).into())
     }
 
     fn mount_options(&self) -> Result<DefaultMountOptions, MkfsError> {
@@ -438,8 +416,8 @@ impl Resolver<'_> {
                 Some(name) => (name, true),
                 None => (word, false),
             };
-            let flag = mount_option(name)
-                .ok_or_else(|| invalid(format!("invalid mount option set: {list}")))?;
+            let flag =
+                mount_option(name).ok_or_else(|| ValueError::MountOptions(list.to_owned()))?;
             options.set(flag, !clear);
         }
         Ok(options)
@@ -482,10 +460,8 @@ impl Resolver<'_> {
         };
         if count > u64::from(u32::MAX) {
             return match self.options.inodes {
-                Some(_) => {
-                    Err(invalid(format!("too many inodes ({count}), specify < 2^32 inodes")))
-                }
-                None => Err(invalid(format!("too many inodes ({count}), raise inode ratio?"))),
+                Some(_) => Err(SizeError::InodesAsked(count).into()),
+                None => Err(SizeError::InodesOfRatio(count).into()),
             };
         }
         Ok(count)
@@ -501,9 +477,9 @@ impl Resolver<'_> {
     fn resize_limit(&self, params: &FsParams) -> Result<Option<u64>, MkfsError> {
         let Some(text) = params.extended.resize.as_deref() else { return Ok(None) };
         let limit = numbers::size(text, params.block_size)
-            .ok_or_else(|| invalid(format!("invalid resize parameter: {text}")))?;
+            .ok_or_else(|| ValueError::Resize(text.to_owned()))?;
         if limit <= params.blocks {
-            return Err(invalid("the resize maximum must be greater than the filesystem size"));
+            return Err(ValueError::ResizeTooSmall.into());
         }
         Ok(Some(limit))
     }
@@ -560,22 +536,22 @@ pub(crate) fn hash_version(name: &str) -> Option<u8> {
 }
 
 /// `s_encoding` by its name.
-pub(crate) fn encoding(name: &str) -> Result<u16, MkfsError> {
+pub(crate) fn encoding(name: &str) -> Result<u16, ValueError> {
     match name {
         "utf8" | "utf8-12.1" => Ok(1),
-        other => Err(invalid(format!("invalid encoding: {other}"))),
+        other => Err(ValueError::Encoding(other.to_owned())),
     }
 }
 
 /// `s_encoding_flags` of a list of names.
-pub(crate) fn encoding_flags(list: &str) -> Result<u16, MkfsError> {
+pub(crate) fn encoding_flags(list: &str) -> Result<u16, ValueError> {
     let mut flags = 0;
     for flag in list.split([',', ' ']) {
         match flag {
             "strict" => flags |= 1,
             "nostrict" => flags &= !1,
             "" => {}
-            other => return Err(invalid(format!("error: invalid encoding flag: {other}"))),
+            other => return Err(ValueError::EncodingFlag(other.to_owned())),
         }
     }
     Ok(flags)

@@ -4,7 +4,6 @@ use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::superblock::{DefaultMountOptions, ErrorPolicy};
 use extant_ondisk::{Features, IncompatFeatures};
 
-use super::super::error::MkfsError;
 use super::super::extended::Extended;
 
 /// Facts of the device that are known before anything is read from it.
@@ -170,8 +169,4 @@ pub struct HugeFiles {
     pub digits: usize,
     /// Whether their blocks must read as zero.
     pub zero: bool,
-}
-
-pub(super) fn invalid(text: impl Into<String>) -> MkfsError {
-    MkfsError::Invalid(text.into())
 }

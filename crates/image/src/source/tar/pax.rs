@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 
-use super::super::error::Flaw;
+use super::super::error::{AclError, Flaw};
 use super::super::node::Mtime;
 use super::super::xattr::{ACL_ACCESS, ACL_DEFAULT, XattrList};
 
@@ -90,7 +90,7 @@ impl Extended {
             b"SCHILY.acl.access" => self.xattrs.add_acl_text(ACL_ACCESS, value)?,
             b"SCHILY.acl.default" => self.xattrs.add_acl_text(ACL_DEFAULT, value)?,
             b"SCHILY.acl.ace" => {
-                return Err(Flaw::Acl("ext4 has no NFSv4 ACLs (SCHILY.acl.ace)".into()));
+                return Err(AclError::Nfs4.into());
             }
             // GNU tar writes the label without the NUL that the attribute ends with.
             b"RHT.security.selinux" => {

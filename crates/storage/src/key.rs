@@ -4,12 +4,14 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
+use extant_device::errno;
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
-use super::digest::Secret;
+/// Bytes that are kept secret, wiped when they are dropped.
+pub type Secret = Zeroizing<Vec<u8>>;
 
 /// The longest key that is read: cryptsetup's limit for key files.
 const MAX_KEY: usize = 8 << 20;
@@ -55,6 +57,17 @@ pub enum KeyError {
     /// There is no terminal to ask at.
     #[error("no terminal to ask for the passphrase: give key-file=FILE or key-fd=N")]
     NoTerminal,
+}
+
+impl KeyError {
+    /// The number that a system call returns for it.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Read { source, .. } => errno::of_io(source),
+            Self::TooLong { .. } | Self::Empty { .. } => errno::EINVAL,
+            Self::NoTerminal => errno::ENOKEY,
+        }
+    }
 }
 
 impl KeySource {
