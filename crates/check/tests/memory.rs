@@ -154,7 +154,7 @@ fn a_limit_below_what_must_be_kept_is_an_error_that_names_it() {
     let store = Store::open(open(&image.path(), false)).expect("it opens");
     let options = CheckOptions { memory: Some(1000), ..CheckOptions::default() };
     let error = extant_check::scan(&store, &options).expect_err("directories alone take more");
-    assert_eq!(error.to_string(), "the check needs more than 1000 bytes of memory");
+    assert_eq!(error.to_string(), "out of memory: the check needs more than 1000 bytes");
 }
 
 /// A device that records the ranges requested ahead.

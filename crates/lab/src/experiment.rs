@@ -448,10 +448,10 @@ mod tests {
             ("runs = 3", "warm-up = 4000000000\nruns = 3", "warm-up: at most 10000"),
             ("runs = 3", "rums = 3", "unknown field `rums`"),
             ("runs = 3", "runs = \"x\"", "line 4, column 8"),
-            ("\"xfs\"", "\"hfs\"", "\"hfs\" is no target"),
+            ("\"xfs\"", "\"hfs\"", "unknown target \"hfs\""),
             ("volume = \"5T\"", "volume = \"5X\"", "\"5X\": invalid size"),
             ("[sequential-write]", "[sequential-wrote]", "unknown field `sequential-wrote`"),
-            ("create_weight=1", "create_wait=1", "there is no key create_wait here"),
+            ("create_weight=1", "create_wait=1", "unknown key create_wait"),
             (
                 "[threadgroup0]",
                 "[filesystem]\nlocation=/b\n[end]\n[threadgroup0]",
@@ -487,7 +487,7 @@ mod tests {
         let table = format!("[[experiment]]\n{table}");
         assert_eq!(Experiment::parse_all(&table).expect("one").len(), 1);
         let of = |text: &str| Experiment::parse_all(text).expect_err("wrong").to_string();
-        assert_eq!(of(&format!("{table}{table}")), "experiment n: it is there twice");
+        assert_eq!(of(&format!("{table}{table}")), "experiment n: given more than once");
         let none = table.replace("[\"engine\"]", "[]");
         assert_eq!(of(&none), "experiment n: targets: at least one");
     }

@@ -298,7 +298,7 @@ mod tests {
             "ext4+crypt+crypt",
         ] {
             let error = text.parse::<LabTarget>().expect_err("no target").to_string();
-            assert!(error.starts_with(&format!("{text:?} is no target")), "{error}");
+            assert!(error.starts_with(&format!("unknown target {text:?}")), "{error}");
         }
     }
 }

@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn a_key_that_is_empty_is_none() {
         let error = KeySource::File("/dev/null".into()).read("d.img").expect_err("nothing");
-        assert_eq!(error.to_string(), "key: /dev/null: it is empty");
+        assert_eq!(error.to_string(), "key: /dev/null is empty");
     }
 
     #[test]

@@ -195,7 +195,7 @@ fn what_is_beyond_us_is_named() {
     );
     assert_eq!(
         with("\"32768\"", "\"18446744073709551000\""),
-        "LUKS2 key slot \"0\": key material at byte 18446744073709551000 lies off the device"
+        "LUKS2 key slot \"0\": key material at byte 18446744073709551000 is past the end of the device"
     );
     assert_eq!(with("\"dynamic\"", "\"-1\""), "LUKS2 segment \"0\": its size is not a number");
 }

@@ -212,7 +212,7 @@ fn check_small_memory(
                 return (Some(format!("{windows} windows took {took} of {memory} bytes")), None);
             }
             Ok(_) => least = Some(memory),
-            Err(said) if said.contains("bytes of memory") => break,
+            Err(said) if said.contains("out of memory") => break,
             Err(said) => return (Some(format!("within {memory} bytes it ended: {said}")), None),
         }
     }

@@ -206,7 +206,7 @@ fn limits_are_enforced_only_where_the_volume_counts() {
     for (options, expected) in [
         ("quota", "no quota file of users"),
         ("prjquota", "no quota file of projects"),
-        ("usrjquota=aquota.user", "quotaon(8) cannot switch quota files with names on"),
+        ("usrjquota=aquota.user", "quotaon(8) cannot enable quota files"),
     ] {
         let (code, said) = extant(&["mount", "-o", options], &[&plain, &point]);
         assert!(code != 0 && said.contains(expected), "{options}: {code}: {said}");

@@ -39,7 +39,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a place for the test");
         let first = Alone::in_dir(dir.path()).expect("it is not in use");
         let error = Alone::in_dir(dir.path()).expect_err("the first one is").to_string();
-        assert!(error.ends_with(": another run is at work in it"), "{error}");
+        assert!(error.ends_with(": in use by another run"), "{error}");
         drop(first);
         Alone::in_dir(dir.path()).expect("it has ended");
         Alone::in_dir(&dir.path().join("nothing")).expect_err("it is not there");

@@ -257,7 +257,7 @@ mod tests {
         let error = message(&line(3), &cell()).expect_err("another run");
         assert!(error.starts_with("the guest measured"), "{error}");
         let error = message("Oops: 0000", &cell()).expect_err("no message");
-        assert!(error.starts_with("the guest said \"Oops: 0000\""), "{error}");
+        assert!(error.starts_with("invalid line from the guest: \"Oops: 0000\""), "{error}");
         assert_eq!(message("\"done\"", &cell()), Ok(Message::Done));
     }
 

@@ -226,6 +226,6 @@ mod tests {
             [of("libc.so.6", "/lib/libc.so.6"), of("/lib64/ld.so.2", "/lib64/ld.so.2")]
         );
         let error = libraries_in("\tlibx.so => not found\n").expect_err("a gap").0;
-        assert_eq!(error, "it needs libx.so, which is nowhere");
+        assert_eq!(error, "requires libx.so, which was not found");
     }
 }

@@ -256,8 +256,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("warn_on_error", "it is about traces in the kernel's log"),
 ];
 
-const QUOTA_FILES: &str = "quotactl(2) does not reach FUSE, so that quotaon(8) cannot switch quota files with names on: use the \
-                           feature quota, which has files of its own";
+const QUOTA_FILES: &str = "quotactl(2) does not reach FUSE, so quotaon(8) cannot enable quota files: use the feature quota";
 
 const DAX: &str = "FUSE maps no device memory into programs";
 

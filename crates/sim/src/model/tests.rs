@@ -345,7 +345,7 @@ fn a_file_of_words_that_another_command_removes_is_not_used() {
     let preset = Preset::named("nvme").expect("a preset");
     let drive = ModelDevice::new(preset, image, found, &ModelOptions::default());
     let error = drive.expect_err("removed").to_string();
-    assert!(error.contains("once more"), "{error}");
+    assert!(error.contains("try again"), "{error}");
 }
 
 #[test]
