@@ -56,6 +56,7 @@ impl<'a> UrlOptions<'a> {
         text.parse().map(Some).map_err(|_| wrong())
     }
 
+    #[cfg(feature = "crypt")]
     pub(super) fn flag(&mut self, name: &str) -> Result<bool, String> {
         match self.take(name) {
             Some(Some(_)) => Err(format!("`{name}` takes no value")),
