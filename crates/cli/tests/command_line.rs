@@ -1,7 +1,7 @@
 //! The binary as a script meets it: names, exit codes, messages, pipes.
 
 use std::os::unix::fs::symlink;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use extant_testkit::{Scratch, skip, tool};
 
@@ -105,14 +105,10 @@ fn an_image_of_something_else_is_named_with_what_to_do() {
 
 #[test]
 fn a_reader_that_goes_away_ends_us_without_a_word() {
-    let mut child = Command::new(EXTANT)
-        .args(["completions", "bash"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = Command::new(EXTANT).args(["completions", "bash"]).stdout(writer).output();
+    let output = output.unwrap();
     assert_eq!(text(&output.stderr), "");
     assert_eq!(output.status.code(), Some(141));
 }
