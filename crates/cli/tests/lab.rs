@@ -135,7 +135,7 @@ fn what_cannot_be_run_is_refused_by_name() {
         2,
         "unknown experiment frobnicate (expected copy-remove",
     );
-    refused(&["lab", "compare", "/", "engine"], 2, "two directories, or two targets");
+    refused(&["lab", "compare", "/", "engine"], 2, "must both be directories, or both targets");
     refused(&["lab", "frobnicate"], 2, "frobnicate");
 }
 
@@ -238,7 +238,7 @@ fn a_run_is_kept_reported_and_compared() {
     assert!(output.stderr.is_empty(), "{output:?}");
     let words = ["lab", "compare", "--out", out_name, "engine", "engine@nvme"];
     let output = extant(words);
-    assert!(text(&output.stderr).contains("of its own clock"), "two clocks: {output:?}");
+    assert!(text(&output.stderr).contains("(virtual clock)"), "two clocks: {output:?}");
     let output = extant(["lab", "compare", out_name, out_name]);
     assert!(text(&output.stdout).contains("+0.00%"), "{output:?}");
 }

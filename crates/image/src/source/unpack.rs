@@ -163,7 +163,7 @@ mod tests {
     fn other_bytes_after_the_archive_are_named() {
         let followed = [packed(b"one"), vec![0; 10], b"tail".to_vec()].concat();
         let error = read(followed).expect_err("it is no archive");
-        assert!(error.to_string().contains("what follows"), "{error}");
+        assert!(error.to_string().contains("unexpected data after the archive"), "{error}");
         let mut cut = packed(b"some bytes that are packed");
         cut.truncate(cut.len() - 3);
         assert_eq!(read(cut).expect_err("it is cut").kind(), io::ErrorKind::UnexpectedEof);

@@ -367,7 +367,10 @@ fn words_of_another_state_of_the_image_are_refused() {
         let words = std::fs::File::options().write(true).open(dir.path().join("image.words"));
         words.and_then(|words| words.set_modified(wrong)).expect("a time");
         let error = ModelDevice::open_pattern_file(&image, false).expect_err("stale");
-        assert!(error.to_string().contains("the image was changed since"), "{error}");
+        assert!(
+            error.to_string().contains("image modified after this file was written"),
+            "{error}"
+        );
     }
     file.set_modified(right).expect("a time");
     ModelDevice::open_pattern_file(&image, false).expect("it is as it was");

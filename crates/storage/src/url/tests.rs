@@ -66,7 +66,10 @@ fn a_hash_in_a_directory_is_no_partition() {
 
 #[test]
 fn two_files_that_fit_a_device_are_an_error() {
-    assert_eq!(device("a#p1", &["a#p1", "a"]), Err("a#p1: may mean a#p1 or a".into()));
+    assert_eq!(
+        device("a#p1", &["a#p1", "a"]),
+        Err("a#p1: ambiguous, could be a#p1 or a (use ./ for a host path, or --image)".into())
+    );
 }
 
 #[test]
@@ -153,7 +156,10 @@ fn names_without_an_image_are_host_paths() {
 #[test]
 fn two_readings_of_a_target_are_an_error() {
     let result = target("d:/etc", &["d"], &["d:", "d:/etc"]);
-    assert_eq!(result, Err("d:/etc: may mean d:/etc or d".into()));
+    assert_eq!(
+        result,
+        Err("d:/etc: ambiguous, could be d:/etc or d (use ./ for a host path, or --image)".into())
+    );
 }
 
 #[test]
@@ -223,7 +229,10 @@ fn runs_are_joined_in_their_order() {
         Ok(joined(vec![part("b"), Part { path: "c".into(), ..second }]))
     );
     assert_eq!(device("linear:b,c", &["b,c"]), Ok(joined(vec![part("b,c")])));
-    assert_eq!(device("linear:b,c", &["b,c", "b"]), Err("b,c: may mean b,c or b".into()));
+    assert_eq!(
+        device("linear:b,c", &["b,c", "b"]),
+        Err("b,c: ambiguous, could be b,c or b (use ./ for a host path, or --image)".into())
+    );
 }
 
 #[test]

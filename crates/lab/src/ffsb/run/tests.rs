@@ -170,7 +170,7 @@ fn a_run_that_cannot_go_on_says_why() {
     let large =
         "[threadgroup]\nnum_threads=1\nread_weight=1\nread_size=4k\nread_blocksize=4k\n[end]\n";
     let small = error(&format!("{set}{large}"));
-    assert!(small.contains("read wants 4096 bytes") && small.contains("has 1024"), "{small}");
+    assert!(small.contains("read needs 4096 bytes") && small.contains("has 1024"), "{small}");
     let callout = error(&format!("callout=exit 3\n{set}{empties}"));
     assert!(callout.contains("\"exit 3\"") && callout.contains('3'), "{callout}");
 }
