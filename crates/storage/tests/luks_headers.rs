@@ -200,7 +200,7 @@ fn what_is_beyond_us_is_named() {
     assert_eq!(with("\"dynamic\"", "\"-1\""), "LUKS2 segment \"0\": its size is not a number");
 }
 
-/// The costs that a header asks for are untrusted.
+/// The costs that a header requires are untrusted.
 #[test]
 fn costs_are_bounded() {
     let kdf = r#""type":"pbkdf2","hash":"sha256","iterations":2"#;
@@ -215,23 +215,23 @@ fn costs_are_bounded() {
     let usual = Limits::default();
     assert_eq!(
         asks(&argon(2 << 20, 4), &usual),
-        "LUKS2 key slot \"0\": asks for 2097152 KiB of memory for Argon2, and 1048576 are given: \
+        "LUKS2 key slot \"0\": requires 2097152 KiB of memory for Argon2, and 1048576 are given: \
          kdf-memory=SIZE gives more"
     );
     assert_eq!(
         asks(&argon(8 << 20, 4), &Limits { memory: u64::MAX }),
-        "LUKS2 key slot \"0\": asks for 8388608 KiB of memory for Argon2"
+        "LUKS2 key slot \"0\": requires 8388608 KiB of memory for Argon2"
     );
     assert_eq!(
         asks(&argon(64, 4), &Limits { memory: 63 << 10 }),
-        "LUKS2 key slot \"0\": asks for 64 KiB of memory for Argon2, and 63 are given: \
+        "LUKS2 key slot \"0\": requires 64 KiB of memory for Argon2, and 63 are given: \
          kdf-memory=SIZE gives more"
     );
     // The salt is shorter than Argon2 takes it: it was not begun.
     assert!(asks(&argon(64, 4), &usual).contains("LUKS2 key slot \"0\": Argon2: "));
     assert_eq!(
         asks(&argon(1 << 20, 4_000_000_000), &usual),
-        "LUKS2 key slot \"0\": asks for 4000000000 passes of Argon2 through 1048576 KiB"
+        "LUKS2 key slot \"0\": requires 4000000000 passes of Argon2 through 1048576 KiB"
     );
     // Four hashes of SHA-1 make a key of 64 bytes.
     let rounds = |rounds: u64| format!(r#""type":"pbkdf2","hash":"sha1","iterations":{rounds}"#);
@@ -246,7 +246,7 @@ fn costs_are_bounded() {
     header.resize(64 << 10, 0);
     let error = CryptDevice::luks(Arc::new(MemoryDevice::from_bytes(&header)), SECRET).unwrap_err();
     assert!(
-        error.to_string().starts_with("LUKS1 key slot 0: asks for 1073741824 rounds"),
+        error.to_string().starts_with("LUKS1 key slot 0: requires 1073741824 more rounds"),
         "{error}"
     );
 }

@@ -26,11 +26,11 @@ fn an_archive_cut_off_anywhere_is_an_error() {
         let padding = 512 + 700..512 + 1024;
         let expected = match length {
             0 => "byte 0: unexpected end of archive: no end-of-archive block",
-            1..512 => "ends inside a header",
+            1..512 => "unexpected end of archive in a header",
             512..1212 => "entry a, byte ",
-            _ if padding.contains(&length) => "cut off",
-            1537..2048 => "ends inside a header",
-            _ => "cut off",
+            _ if padding.contains(&length) => "no end-of-archive block",
+            1537..2048 => "unexpected end of archive in a header",
+            _ => "no end-of-archive block",
         };
         let found = failure_of(&whole[..length]);
         assert!(found.contains(expected), "at {length}: {found}");

@@ -70,7 +70,7 @@ fn the_output_may_not_lie_in_a_source() {
     };
     let sources = [Source::Directory(source.path().to_owned())];
     let error = read_sources(&sources, &options).unwrap_err().to_string();
-    assert!(error.contains("/images: the output image lies in this directory"), "{error}");
+    assert!(error.contains("/images: output image is inside source directory"), "{error}");
 }
 
 #[test]

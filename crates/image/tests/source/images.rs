@@ -72,7 +72,7 @@ fn an_archive_of_a_layout_is_the_layout() {
             is_the_image(&read(&[of(&format!("oci-archive:{path}"))]).unwrap());
             is_the_image(&read(&[of(&format!("oci-archive:{path}:base:1"))]).unwrap());
             let missing = read(&[of(&format!("oci-archive:{path}:other"))]).unwrap_err();
-            assert!(missing.to_string().contains("no image named other; names: base:1"));
+            assert!(missing.to_string().contains("no image named other (available: base:1)"));
         }
     }
     made.index(&[named(image, "base"), named(other, "other")]);
@@ -121,7 +121,10 @@ fn an_archive_of_docker_is_one_of_its_images() {
         let path = scratch.path().join(name).display().to_string();
         is_the_image(&read(&[of(&format!("docker-archive:{path}:debian:12"))]).unwrap());
         let missing = read(&[of(&format!("docker-archive:{path}:x"))]).unwrap_err().to_string();
-        assert!(missing.contains("no such image; names: docker.io/library/debian:12"), "{missing}");
+        assert!(
+            missing.contains("no such image (available: docker.io/library/debian:12)"),
+            "{missing}"
+        );
     }
     let two = json!([entry, entry]).to_string();
     let two = archive.file("manifest.json", two.as_bytes()).source(&scratch, "two.tar");

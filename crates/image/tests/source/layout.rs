@@ -188,9 +188,9 @@ fn an_image_is_chosen_by_name_or_platform_and_never_by_the_machine() {
     let choices = "LAYOUT: 2 images: choose one by reference (LAYOUT:REF) or platform: \
                    linux/amd64, linux/arm64";
     assert_eq!(made.read(Some("v1"), None).unwrap_err(), choices);
-    let missing = "LAYOUT: no image named v3; names: v1, v2";
+    let missing = "LAYOUT: no image named v3 (available: v1, v2)";
     assert_eq!(made.read(Some("v3"), None).unwrap_err(), missing);
-    let missing = "LAYOUT: no image named v2 for linux/arm64; names: v1, v2";
+    let missing = "LAYOUT: no image named v2 for linux/arm64 (available: v1, v2)";
     assert_eq!(made.read(Some("v2"), Some("linux/arm64")).unwrap_err(), missing);
 }
 
