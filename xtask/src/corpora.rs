@@ -15,13 +15,13 @@ use flate2::write::GzEncoder;
 
 use crate::{Failure, machine};
 
-/// Make the project's own corpus of whole and damaged images anew
+/// Make the project's own corpus of whole and damaged images again
 #[derive(clap::Args)]
 pub(crate) struct Corpora {
     /// Where it goes, instead of where the tests look
     #[arg(long)]
     out: Option<PathBuf>,
-    /// What the trees and the damage follow from
+    /// Seed of the trees and the damage
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Damaged copies of each image
@@ -62,7 +62,7 @@ const SETS: [(&str, &[&str]); 9] = [
 ];
 /// Bytes of an image.
 const SIZE: u64 = 12 << 20;
-/// What follows from no clock and no chance.
+/// Settings that depend on no clock and on no chance.
 const FIXED: [&str; 8] =
     ["-q", "-F", "-N", "800", "-U", "a3c5e7f1-0b2d-4f68-8a9c-1e3d5b7f9a0c", "-E", HASH_SEED];
 const HASH_SEED: &str = "hash_seed=0c9a8f7e-6d5b-4c3a-9f8e-7d6c5b4a3f2e,lazy_itable_init=1";

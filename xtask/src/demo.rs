@@ -40,7 +40,7 @@ struct Step {
     name: &'static str,
     command: String,
     seconds: f64,
-    /// What came of it, in a few words.
+    /// The result, in a few words.
     note: String,
 }
 
@@ -139,7 +139,7 @@ fn go(
     Ok(())
 }
 
-/// All experiments of the lab, small, anew.
+/// All experiments of the lab, small, run again.
 fn experiments(extant: &Path, out: &Path) -> Result<(), Failure> {
     if out.exists() {
         fs::remove_dir_all(out)?;

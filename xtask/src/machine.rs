@@ -31,7 +31,7 @@ const PACKAGES: [(&str, &str); 22] = [
     ("qemu-utils", "qemu-img"),
     ("qemu-system-x86", "qemu-system-x86_64"),
     ("lvm2", "lvm"),
-    // What pjdfstest is built with.
+    // Build dependencies of pjdfstest.
     ("libacl1-dev", "/usr/include/sys/acl.h"),
 ];
 
@@ -131,7 +131,7 @@ pub(crate) fn install_packages() -> Vec<&'static str> {
     if !apt(&[&install[..], &all].concat()) && apt(&["update"]) {
         // One at a time: a package that this release lacks must not keep the others out.
         for package in &wanted {
-            // What is missing in the end is said in the end.
+            // Missing packages are listed at the end.
             apt(&[&install[..], &[*package]].concat());
         }
     }

@@ -28,19 +28,19 @@ enum Chore {
     Demo(demo::Demo),
     /// Install what the tests need where that is allowed, then run all of them
     Test(test::Test),
-    /// Measure beside a peer in the same run: interleaved pairs, medians, the ratio
+    /// Measure next to a peer in the same run: interleaved pairs, medians, the ratio
     Bench(bench::Bench),
     /// Run the fuzz harnesses longer than the tests do
     Fuzz(fuzz::Fuzz),
     /// Run random tests for hours; their counts add up in a file
     Soak(soak::Soak),
-    /// Make the project's own corpus of whole and damaged images anew
+    /// Make the project's own corpus of whole and damaged images again
     Corpora(corpora::Corpora),
     /// Build the book of docs/src with mdBook, and check its links
     Book(book::Book),
 }
 
-/// What ends a chore early, as one line for a person.
+/// The reason that ends a chore early, as one line for a person.
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {

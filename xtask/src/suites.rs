@@ -16,8 +16,8 @@ pub(crate) enum Build {
     Guided,
 }
 
-/// What `cargo bolero --engine libfuzzer --sanitizer NONE` passes to rustc, without the depth of
-/// the stack. Stable rustc takes all of it: the pass and its options are LLVM's.
+/// The flags that `cargo bolero --engine libfuzzer --sanitizer NONE` passes to rustc, without the
+/// depth of the stack. Stable rustc takes all of it: the pass and its options are LLVM's.
 const GUIDED: [&str; 7] = [
     "--cfg fuzzing",
     "--cfg fuzzing_libfuzzer",

@@ -1,4 +1,4 @@
-//! Who may depend on whom: downwards only, as ARCHITECTURE.md draws the rooms.
+//! Which crate may depend on which: downwards only, as ARCHITECTURE.md draws the rooms.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -100,7 +100,7 @@ const BELOW_READER: &[&str] = &[
 const SIDE_BY_SIDE: [&str; 5] =
     ["extant-reader", "extant-engine", "extant-check", "extant-image", "extant-mount"];
 
-/// What tests may use wherever they are: tools, and devices that fail or lose power.
+/// Crates that any test may use: tools, and devices that fail or lose power.
 const FOR_TESTS: [&str; 2] = ["extant-testkit", "extant-sim"];
 
 struct Edge {

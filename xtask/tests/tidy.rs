@@ -1,4 +1,4 @@
-//! What must hold for every file of the project.
+//! Rules for every file of the project.
 
 use std::fs;
 use std::path::{Path, PathBuf};

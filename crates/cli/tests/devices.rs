@@ -350,7 +350,7 @@ fn a_simulated_drive_is_used_as_any_and_tells_its_own_times() {
         e2fsck_fn(&path).unwrap();
     }
     assert!(refused("mkfs -q @", &image).contains("an ext4 file system"));
-    assert!(!scratch.join("disk.img.words").exists(), "nothing is left beside it");
+    assert!(!scratch.join("disk.img.words").exists(), "nothing is left next to it");
     let refusal = refused("fsck -fn @", &format!("model:tape:{plain}"));
     assert!(refusal.contains("unknown drive (expected hdd7200,"), "{refusal}");
     let point = scratch.join("point");

@@ -19,7 +19,7 @@ const BATCH: usize = 256;
 
 /// The entries of a directory, without `.` and `..`, in the volume's order.
 ///
-/// Names that are made or removed meanwhile may or may not show; every other name shows once.
+/// Names made or removed during the listing may or may not show; every other name shows once.
 #[derive(Debug)]
 pub struct ReadDir {
     inner: Arc<Inner>,
@@ -97,7 +97,7 @@ impl DirEntry {
         self.inode
     }
 
-    /// What it is, as the directory says; only where it does not, the file is looked at.
+    /// The file type that the directory stores; only where it stores none, the inode is read.
     ///
     /// # Errors
     /// As [`Self::metadata`].
@@ -117,7 +117,7 @@ impl DirEntry {
     /// The file itself: a symbolic link is not followed.
     ///
     /// # Errors
-    /// The file was removed meanwhile, or is broken.
+    /// The file was removed since, or is broken.
     pub fn metadata(&self) -> Result<Metadata, PathError> {
         self.inner.metadata(self.inode).map_err(|cause| PathError::at(&self.path(), cause))
     }

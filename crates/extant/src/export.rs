@@ -44,7 +44,7 @@ impl ExportError {
 /// An archive that was written.
 #[derive(Clone, Debug)]
 pub struct Exported {
-    /// What the archive holds.
+    /// The contents of the archive.
     pub summary: Summary,
     /// Files that could not be read whole, or cannot be stored in an archive.
     pub problems: Vec<Problem>,

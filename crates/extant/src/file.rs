@@ -86,8 +86,9 @@ impl OpenOptions {
         self.opened(fs, path).map_err(|cause| PathError::at(path, cause))
     }
 
-    /// Makes a regular file without a name, of a directory: nobody sees it, and it goes when it is
-    /// dropped, or at the next opening after a crash, unless it was given a name ([`File::link`]).
+    /// Makes a regular file without a name in a directory: no lookup finds it, and it goes when it
+    /// is dropped, or at the next opening after a crash, unless it was given a name
+    /// ([`File::link`]).
     ///
     /// # Errors
     /// The path leads to no directory, it is not to be opened for writing, or there is no room.
@@ -165,7 +166,7 @@ impl OpenOptions {
             }
             let place = path::place_through_links(volume, path)?;
             match self.make(fs, place.dir, &place.name) {
-                // Somebody else was faster.
+                // Another thread was faster.
                 Err(Cause::Exists) => {}
                 made => return Ok(made?.number),
             }
@@ -202,7 +203,7 @@ impl File {
         self.inode
     }
 
-    /// What is known of the file.
+    /// The metadata of the file.
     ///
     /// # Errors
     /// The inode is broken.
@@ -332,7 +333,7 @@ impl File {
         &self,
         work: impl FnOnce(u64) -> Result<(u64, usize), Cause>,
     ) -> io::Result<usize> {
-        // Whoever panicked had not moved it yet.
+        // The thread that panicked had not moved it yet.
         let mut position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
         let (from, count) = self.named(work(*position))?;
         *position = from + count as u64;

@@ -25,9 +25,9 @@ where
     Formatter::mke2fs_args(options)?.format(device)
 }
 
-/// Formats a whole device that reads as zero, and fills it: so many inodes are in use by empty
-/// files, as many as said in each directory, and by the directories. For experiments; no tree of
-/// them is held in memory.
+/// Formats a whole device that reads as zero, and fills it: this number of inodes is in use by
+/// empty files, as many as said in each directory, and by the directories. For experiments; no tree
+/// of them is held in memory.
 ///
 /// # Errors
 /// As [`format()`]; the volume is too small.

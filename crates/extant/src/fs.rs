@@ -56,7 +56,7 @@ impl Inner {
 }
 
 impl Drop for Inner {
-    /// Ends the volume well where nobody did. Whoever wants to hear of failures calls
+    /// Closes the volume if the owner did not. A caller that wants to know of failures calls
     /// [`FileSystem::close`].
     fn drop(&mut self) {
         if let Some(Err(error)) = self.volume.take().map(OpenVolume::close) {
@@ -68,10 +68,10 @@ impl Drop for Inner {
 /// A file system, with calls as in [`std::fs`]. It may be used by many threads at once; clones are
 /// the same file system.
 ///
-/// Paths start at the root, with or without a slash. Permissions are not checked: whoever has the
-/// image may do everything. New files belong to the [`Credentials`] of [`Self::acting_as`].
+/// Paths start at the root, with or without a slash. Permissions are not checked: a process that
+/// has the image may do everything. New files belong to the [`Credentials`] of [`Self::acting_as`].
 ///
-/// What was changed is on the device after [`Self::sync`], [`File::sync_all`] or [`Self::close`];
+/// Changes are on the device after [`Self::sync`], [`File::sync_all`] or [`Self::close`];
 /// after power loss each call has happened as a whole or not at all.
 ///
 /// ```
@@ -410,7 +410,7 @@ impl FileSystem {
                 Ok(_) => return Err(PathError::at(above, Cause::NotADirectory)),
                 Err(error) if matches!(error.cause(), Cause::NotFound) => {
                     match self.create_dir(above) {
-                        // Somebody else was faster.
+                        // Another thread was faster.
                         Err(_) if self.metadata(above).is_ok_and(|found| found.is_dir()) => {}
                         outcome => outcome?,
                     }
@@ -432,7 +432,7 @@ impl FileSystem {
         Ok(ReadDir::new(self.inner.clone(), found.number, path))
     }
 
-    /// Takes a file's name away, and with its last one the file, once nobody has it open.
+    /// Removes a name of a file, and with its last one the file, once it is not open any more.
     ///
     /// # Errors
     /// There is no such name, or it is a directory's.
@@ -744,7 +744,7 @@ impl FileSystem {
 }
 
 /// Opens the device that a path or device URL names, for reading and, if so asked, for writing;
-/// then it is had alone. [`Opened::finish`] ends its use.
+/// then exclusively. [`Opened::finish`] ends its use.
 ///
 /// # Errors
 /// The device is not there or in use.

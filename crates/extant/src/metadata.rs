@@ -1,4 +1,4 @@
-//! What is known of a file beside its contents.
+//! The metadata of a file.
 
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::{DeviceNumber, FileType, InodeFlags};
@@ -18,7 +18,7 @@ impl Metadata {
         Self { inode, space }
     }
 
-    /// What it is.
+    /// The file type.
     pub fn file_type(&self) -> FileType {
         self.inode.file_type()
     }

@@ -10,7 +10,7 @@ use crate::path_error::kind_of;
 /// Why a file system could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The image could not be opened, or somebody else has it.
+    /// The image could not be opened, or another process uses it.
     #[error(transparent)]
     Device(#[from] UrlError),
     /// It holds no volume that can be used.

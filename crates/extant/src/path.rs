@@ -35,7 +35,7 @@ fn place_from<'p>(volume: &OpenVolume, start: InodeNo, path: &'p [u8]) -> Result
     Ok(Place { dir: dir.as_dir()?.number, name })
 }
 
-/// What lies above a path's last name, and that name.
+/// The part of a path before its last name, and that name.
 fn split(path: &[u8]) -> Result<(&[u8], &[u8]), Cause> {
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
     let start = path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);

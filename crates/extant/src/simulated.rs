@@ -28,7 +28,7 @@ struct Image {
     preset: &'static Preset,
     options: ModelOptions,
     file: Arc<FileDevice>,
-    /// The file beside the image; taken by the device.
+    /// The file next to the image; taken by the device.
     words: Mutex<Option<PatternFile>>,
 }
 

@@ -153,7 +153,7 @@ pub(super) fn write_pool(out: &mut impl Write, files: u64, copies: u64) -> Resul
     Ok(out.flush()?)
 }
 
-/// A header of a file of so many bytes, or of a hard link.
+/// The header of a file of this size in bytes, or of a hard link.
 pub(super) fn ustar_header(path: &str, link_to: Option<&str>, size: usize) -> [u8; 512] {
     let mut header = [0; 512];
     let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);

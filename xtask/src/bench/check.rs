@@ -1,4 +1,4 @@
-//! Checking beside e2fsck: both look at the same image, write nothing and must find nothing.
+//! Checking next to e2fsck: both read the same image, write nothing and must find nothing.
 //!
 //! A case is a volume. It is checked warm and cold, with two threads and with one; each measurement
 //! is a pair in the same run.

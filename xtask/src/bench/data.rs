@@ -200,7 +200,7 @@ fn remove_extents(setting: &Setting) -> Result<Pair, Failure> {
     let driver = driver()?;
     let side = |name, extents| -> Result<Side, Failure> {
         let (mut side, image) = tree(setting, name, "memory=64", extents)?;
-        // What was written is removed on the clock.
+        // The files written are removed on the clock.
         side.before.append(&mut side.steps);
         side.steps = vec![Step::of(r#"exec "$1" remove "$2" memory=64"#, &[&driver, &image])];
         side.is_reported = true;

@@ -1,4 +1,4 @@
-//! The live volume in process beside the kernel's ext4 on a loop mount, and beside fuse2fs: calls
+//! The live volume in process next to the kernel's ext4 on a loop mount and to fuse2fs: calls
 //! on names, each side driven by compiled code and timed until everything is on the disk.
 
 use std::fs::File;
@@ -149,7 +149,7 @@ fn fuse2fs(setting: &Setting, call: &str) -> Result<Pair, Failure> {
     Ok(pair)
 }
 
-/// Two callers that share the calls, beside one that makes all of them.
+/// Two callers that share the calls, compared with one that makes all of them.
 fn callers(setting: &Setting, on: &str) -> Result<Pair, Failure> {
     let mke2fs = tool("mke2fs").ok_or("mke2fs is not installed")?;
     let driver = driver()?;

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use crate::{Failure, machine};
 use run::{Latency, Outcome, Side};
 
-/// Measure beside a peer in the same run: interleaved pairs, medians, the ratio
+/// Measure next to a peer in the same run: interleaved pairs, medians, the ratio
 #[derive(clap::Args)]
 pub(crate) struct Bench {
     /// Names of cases; all without any
@@ -39,7 +39,7 @@ pub(crate) struct Bench {
     list: bool,
 }
 
-/// What a case is given.
+/// The input of a case.
 pub(crate) struct Setting {
     extant: PathBuf,
     dir: PathBuf,
@@ -53,7 +53,7 @@ type Prepare = dyn Fn(&Setting) -> Result<Pair, Failure>;
 /// One comparison.
 pub(crate) struct Case {
     name: &'static str,
-    /// What is done, for the table.
+    /// The work, for the table.
     what: &'static str,
     /// The peer, for the table.
     peer: &'static str,
@@ -68,7 +68,7 @@ pub(crate) struct Pair {
     ours: Side,
     /// None where the bar is an absolute figure.
     theirs: Option<Side>,
-    /// What the input holds, for the table.
+    /// The contents of the input, for the table.
     input: String,
     /// Kept alive until both sides have run.
     _held: Vec<Box<dyn std::any::Any>>,

@@ -1,4 +1,4 @@
-//! The mount beside the kernel's ext4 on a loop mount and beside fuse2fs: the same programs on
+//! The mount next to the kernel's ext4 on a loop mount and to fuse2fs: the same programs on
 //! each, timed until the mount is gone and the image is on the disk.
 
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const MEGABYTES: u64 = 512;
 /// Bytes of the volumes.
 const VOLUME: u64 = 4 << 30;
 
-/// What scripts begin with: $1 who serves, $2 the image, $3 the mount point, $4 our binary, $5 and
+/// The start of each script: $1 the server, $2 the image, $3 the mount point, $4 our binary, $5 and
 /// $6 what the case adds.
 macro_rules! script {
     ($text:literal) => {
@@ -78,13 +78,13 @@ const MOUNT: &str = script!(
     printf 'elapsed: %d.%09d\\n' $((took / 1000000000)) $((took % 1000000000)); down"
 );
 
-/// What a program does on each mount.
+/// The work of a program on each mount.
 #[derive(Clone, Copy)]
 enum Work {
     Untar,
     Find,
     Rm,
-    /// Files made by so many jobs at once.
+    /// Files made by this number of jobs at once.
     Create(&'static str),
     /// fio, with these options, on a new file.
     Write(&'static str),
@@ -194,7 +194,7 @@ fn prepare_huge(setting: &Setting) -> Result<Pair, Failure> {
     Ok(pair)
 }
 
-/// Mount points and what lies beside them, taken down when dropped.
+/// Mount points and the files that serve them, removed when dropped.
 struct Mounts(Vec<Scratch>);
 
 impl Drop for Mounts {
@@ -223,7 +223,7 @@ fn prepare(setting: &Setting, name: &str) -> Result<Pair, Failure> {
     Ok(pair)
 }
 
-/// What the scripts get beside the mount, and what the table says of it.
+/// Arguments of the scripts besides the mount, and the text of the table.
 fn extra(setting: &Setting, work: Work) -> Result<(Vec<PathBuf>, String), Failure> {
     Ok(match work {
         Work::Untar | Work::Find | Work::Rm => {

@@ -11,7 +11,7 @@ use crate::Failure;
 /// How often the memory of a running side is looked at.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What a run took.
+/// The cost of a run.
 pub(crate) struct Outcome {
     /// From start to end, with the final fsync where the side writes a file.
     pub(crate) seconds: f64,
@@ -20,7 +20,7 @@ pub(crate) struct Outcome {
     /// Seconds that the machine's processors were busy, kernel threads too: the work of a loop
     /// device is not its user's.
     pub(crate) cpu_seconds: f64,
-    /// What fio said of its requests, where the last step is fio.
+    /// The report of fio about its requests, where the last step is fio.
     pub(crate) latency: Option<Latency>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Side {
     pub(crate) before: Vec<Step>,
     /// Removed before each run.
     pub(crate) output: Option<PathBuf>,
-    /// A file to make before each run, sparse, of so many bytes.
+    /// A file to make before each run, sparse, of this size in bytes.
     pub(crate) sparse: Option<u64>,
     /// Program, arguments, and where standard output goes.
     pub(crate) steps: Vec<Step>,
@@ -99,7 +99,7 @@ impl Side {
         for step in &self.before {
             step.run()?;
         }
-        // What earlier runs left dirty must not be written on this one's clock.
+        // Dirty pages of earlier runs must not be written on the clock of this one.
         rustix::fs::sync();
         let busy = busy_seconds();
         let started = Instant::now();
@@ -163,7 +163,7 @@ fn elapsed(printed: &str) -> Option<f64> {
 fn read_in_background(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What could be read is what is shown.
+        // Only figures that could be read are shown.
         let _ = from.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).trim().to_owned()
     })

@@ -50,7 +50,7 @@ enum Outcome {
     Counted(Sums),
     /// It has no counts: a tool is missing, or root.
     Skipped,
-    /// What failed.
+    /// The failure.
     Failed(String),
 }
 
@@ -164,7 +164,7 @@ impl Run {
     }
 }
 
-/// Runs a slice, its output into a file that can be read meanwhile.
+/// Runs a slice, its output into a file that can be read while it runs.
 fn outcome(unit: &Unit, command: &mut Command, output: &Path) -> Result<Outcome, Failure> {
     fs::create_dir_all(output.parent().ok_or("no place for the output")?)?;
     let file = File::create(output)?;
@@ -209,7 +209,7 @@ fn keep_as_test(harness: &Harness, input: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What libFuzzer left where it ran.
+/// Files that libFuzzer left in its working directory.
 fn failed_inputs(place: &Path) -> Result<Vec<PathBuf>, Failure> {
     let entries = fs::read_dir(place)?.collect::<Result<Vec<_>, _>>()?;
     let is_input = |path: &PathBuf| {

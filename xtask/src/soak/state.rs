@@ -15,26 +15,26 @@ use crate::Failure;
 /// The layout of the file. A field that only adds something leaves the number as it is.
 const FORMAT: u32 = 1;
 
-/// What all runs came to.
+/// The sums of all runs.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct State {
     format: u32,
     /// By the unit's name.
     pub(crate) units: BTreeMap<String, Progress>,
     pub(crate) failures: Vec<Broken>,
-    /// What a later version has written.
+    /// Fields that a later version has written.
     #[serde(flatten)]
     other: Map<String, Value>,
 }
 
-/// What the slices of one unit came to.
+/// The sums of the slices of one unit.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Progress {
     /// The seed of the next slice.
     pub(crate) next: u64,
     pub(crate) slices: u64,
     pub(crate) seconds: f64,
-    /// What was counted, by its name.
+    /// Counts by name.
     pub(crate) counts: BTreeMap<String, u64>,
     /// How to repeat trials that are worth reading and are not failures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -54,7 +54,7 @@ pub(crate) struct Broken {
     other: Map<String, Value>,
 }
 
-/// What one slice came to.
+/// The result of one slice.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Sums {
     pub(crate) counts: BTreeMap<String, u64>,

@@ -10,7 +10,7 @@ use super::units::{DIFFERENTIAL, FUZZ, KINDS};
 const TRIALS: u64 = 20_000;
 const WORSE_IN: u64 = 2_000;
 
-/// What all runs came to: a line for each kind, and one for each harness.
+/// The sums of all runs: a line for each kind, and one for each harness.
 pub(crate) fn table(state: &State) -> String {
     let mut text = String::from("| kind | runs | hours | counted |\n|---|---|---|---|\n");
     for kind in &KINDS {

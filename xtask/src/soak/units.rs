@@ -1,4 +1,4 @@
-//! What is run: units of a few kinds, each a test that goes on with another seed each time.
+//! The units that are run, of a few kinds: each a test that goes on with another seed each time.
 
 use std::path::Path;
 use std::process::Command;
@@ -132,7 +132,7 @@ impl Unit {
         Ok(command)
     }
 
-    /// What a slice came to; `None` where it counted nothing, as a test that was skipped.
+    /// The result of a slice; `None` where it counted nothing, as a test that was skipped.
     pub(crate) fn sums(&self, output: &str) -> Option<Sums> {
         let mut sums = Sums::of(output);
         if let How::Harness(_) = self.how {

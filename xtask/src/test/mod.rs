@@ -27,12 +27,12 @@ pub(crate) struct Test {
     full: bool,
 }
 
-/// What was counted so far.
+/// The counts so far.
 #[derive(Default)]
 struct Tally {
     passed: u64,
     failed: Vec<String>,
-    /// What failed tests printed: the first lines of each.
+    /// The first lines that each failed test printed.
     printed: Vec<String>,
     skipped: BTreeSet<String>,
     /// Parts of a full run, with the seconds that each took.

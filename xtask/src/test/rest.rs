@@ -1,5 +1,5 @@
-//! What `cargo xtask test --full` runs after an ordinary run: every test that it skipped or
-//! shortened, for longer.
+//! The tests that `cargo xtask test --full` runs after an ordinary run: every test that it skipped
+//! or shortened, for longer.
 
 use super::Tally;
 use crate::{Failure, machine};

@@ -160,7 +160,7 @@ fn looking_for_holes_does_not_keep_the_kernels_writes_out() {
             let file = fs::File::create(path).expect("create");
             together.wait();
             for _ in 0..ROUNDS {
-                answers.send(data_and_end(&file)).expect("somebody waits");
+                answers.send(data_and_end(&file)).expect("a caller waits");
             }
         });
     }
@@ -178,7 +178,7 @@ fn looking_for_holes_does_not_keep_the_kernels_writes_out() {
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
                 mount.kill_server();
-                panic!("after {count} answers nobody got one any more");
+                panic!("after {count} answers no caller got one any more");
             }
         }
     }

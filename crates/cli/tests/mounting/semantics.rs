@@ -221,7 +221,7 @@ fn free_space_is_given_back_to_the_host_and_the_label_is_told() {
     let free = || rustix::fs::statvfs(mount.path()).expect("statvfs").f_bavail;
     let (before, free_before) = (taken(), free());
     fs::remove_file(&gone).expect("rm");
-    assert!(taken() >= before, "nobody has told the host yet");
+    assert!(taken() >= before, "the host does not know yet");
     // The kernel forgets the file in its own time.
     until("the space is free", || free() > free_before);
     let said = ran("fstrim", &["-v"], &[mount.path()]);

@@ -63,12 +63,12 @@ pub struct Extent {
 
 impl Extent {
     /// Where the next run would have to be so that the file is in one piece, when it is not there:
-    /// at a distance that leaves room for the hole between the two. Right behind this one will do
+    /// at a distance that leaves room for the hole between the two. Directly after this one is fine
     /// too.
     pub fn missed_by(&self, next: &Self) -> Option<u64> {
-        let behind = self.physical.saturating_add(self.length);
+        let after = self.physical.saturating_add(self.length);
         let expected = self.physical.saturating_add(next.logical.saturating_sub(self.logical));
-        (next.physical != expected && next.physical != behind).then_some(expected)
+        (next.physical != expected && next.physical != after).then_some(expected)
     }
 }
 
@@ -133,7 +133,7 @@ pub fn data_extents(
     Ok(rows)
 }
 
-/// Where the extended attributes are: behind the inode's fields, or in their block. As FIEMAP does,
+/// Where the extended attributes are: after the inode's fields, or in their block. As FIEMAP does,
 /// the first that is there.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ const MAX_CELLS: u64 = 12_000;
 /// Classes of run lengths and of pieces: 1, 2, 3-4, 5-8, ...
 pub const CLASSES: usize = 24;
 
-/// What a block is used for.
+/// The use of a block.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum BlockUse {
     /// Superblocks and group descriptors.
@@ -230,7 +230,7 @@ impl VolumeMap {
         }
     }
 
-    /// What is in use and was not met: extended attributes, nodes of extent trees, blocks of
+    /// In use and not met by the walk: extended attributes, nodes of extent trees, blocks of
     /// pointers.
     fn add_rest(&mut self) {
         for at in 0..self.cells.len() {

@@ -20,7 +20,7 @@ pub(super) struct Meter {
 
 impl Meter {
     /// `fd` is -C's number: 0 for a bar, else a file descriptor. Without it a bar is drawn if
-    /// somebody looks.
+    /// a person looks.
     pub(super) fn new(fd: Option<i32>, image: &str) -> std::io::Result<Self> {
         match fd {
             None if std::io::stderr().is_terminal() => Ok(Self::bar()),
