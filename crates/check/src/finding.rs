@@ -69,7 +69,7 @@ macro_rules! findings {
     };
 }
 
-include!("table.rs");
+include!("finding_table.rs");
 
 impl Code {
     /// Whether its repair counts for the exit code "errors corrected". As in e2fsck, these do not

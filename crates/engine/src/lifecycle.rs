@@ -3,6 +3,7 @@
 
 use crate::alloc::{Allocator, AllocatorOptions};
 use crate::edit::change_superblock;
+use crate::engine::bytes_written::CountedDevice;
 use crate::engine::delay::DelayedAllocation;
 use crate::engine::faults::Faults;
 use crate::engine::health::Health;
@@ -12,7 +13,6 @@ use crate::engine::mmp::MmpMark;
 use crate::engine::names::NameCache;
 use crate::engine::operation::Operation;
 use crate::engine::shared::Shared;
-use crate::engine::written::CountedDevice;
 use crate::engine::{Engine, Hooks};
 use crate::options::{DataMode, VolumeOptions};
 use crate::volume::{Volume, Workers};
@@ -29,7 +29,7 @@ use extant_ondisk::{
 };
 use extant_reader::read::ahead::FileReadAhead;
 use extant_reader::read::statfs::clusters_for_maps;
-use extant_reader::read::{group, tables};
+use extant_reader::read::{group, inode_tables};
 use extant_reader::{Error, VolumeInfo, check_journal_device, check_size, torn};
 use extant_runtime::env::{Env, Next, Worker};
 use extant_runtime::sync::Mutex;
@@ -460,7 +460,7 @@ impl Volume {
         let first_generation = now.seconds.cast_unsigned() << 30 ^ u64::from(now.nanoseconds);
         let inodes = usize::try_from(options.memory / 8 / INODE_BYTES).unwrap_or(usize::MAX);
         // Frames have half of the memory at most.
-        let table_run = tables::longest_run(
+        let table_run = inode_tables::longest_run(
             options.inode_readahead_blks,
             options.memory / 2,
             info.geometry.block_size,

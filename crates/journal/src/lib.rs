@@ -8,7 +8,6 @@
 //!   device, which [`ExternalJournal`] finds.
 #![forbid(unsafe_code)]
 
-mod built;
 mod error;
 mod external;
 mod fast_commit;
@@ -18,6 +17,7 @@ mod log;
 mod place;
 mod recovery;
 mod runs;
+mod transaction_blocks;
 
 pub use error::JournalError;
 pub use external::{ExternalJournal, FoundJournal, NotOpened, change_user};

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::info::VolumeInfo;
 use crate::read::ahead::FileReadAhead;
 use crate::read::dir::BrokenIndex;
-use crate::read::tables;
+use crate::read::inode_tables;
 use crate::reader::Reader;
 use crate::torn;
 use extant_device::{Device, OverlayDevice};
@@ -126,7 +126,7 @@ impl ReaderOptions {
         };
         let info = VolumeInfo::new(opened.geometry, opened.raw)?;
         let cache = BlockCache::new(self.cache_size, info.geometry.block_size);
-        let table_run = tables::longest_run(
+        let table_run = inode_tables::longest_run(
             self.inode_readahead_blks,
             self.cache_size,
             info.geometry.block_size,

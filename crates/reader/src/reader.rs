@@ -11,7 +11,7 @@ use crate::read::mapping::Mapping;
 use crate::read::seek::{Seek, seek};
 use crate::read::statfs::{Free, StatFs, clusters_for_maps, stat_fs};
 use crate::read::xattr::{self, AclKind, XattrInfo};
-use crate::read::{data, group, runs, symlink, tables};
+use crate::read::{data, group, inode_tables, runs, symlink};
 use crate::source::{BlockKind, DataPiece, MetadataRead};
 use crate::volume_read::VolumeRead;
 use extant_device::{Device, Request};
@@ -70,8 +70,9 @@ impl Reader {
             return Err(flaw.at(Location::Block(block)).into());
         }
         if let BlockKind::InodeTable { group } = kind {
-            let run = tables::run_of_table(self, self.table_run, block, group);
-            let read = tables::read_run(geometry, (&*self.device, &self.cache), block, group, &run);
+            let run = inode_tables::run_of_table(self, self.table_run, block, group);
+            let read =
+                inode_tables::read_run(geometry, (&*self.device, &self.cache), block, group, &run);
             if let Some(bytes) = read {
                 return Ok(bytes);
             }

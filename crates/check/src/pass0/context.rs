@@ -1,6 +1,6 @@
 //! State that the files of pass 0 share: the volume being opened, and errors of opening.
 
-use super::find::SuperblockChoice;
+use super::superblock_search::SuperblockChoice;
 use crate::finding::Finding;
 use crate::recorder::Recorder;
 use crate::store::{CheckError, Store};

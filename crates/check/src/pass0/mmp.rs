@@ -1,7 +1,7 @@
 //! Multiple-mount protection: a volume that another host has open is left alone, and one that we
 //! have open says so.
 
-use super::{OpenError, Pass0, find, has};
+use super::{OpenError, Pass0, has, superblock_search};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use extant_layout::groups::leading;
@@ -72,7 +72,7 @@ impl Pass0<'_> {
     /// may be a file's, so the superblock alone is no reason to write there.
     fn is_mmp_block_of_backup(&self, block: BlockNo) -> Result<bool, CheckError> {
         let size = self.options.superblock.block_size;
-        let backups = find::backups(&**self.volume.device(), &self.volume.raw, size)?;
+        let backups = superblock_search::backups(&**self.volume.device(), &self.volume.raw, size)?;
         let first = backups.first();
         Ok(first.is_some_and(|(raw, ..)| {
             has(raw, IncompatFeatures::MMP) && raw.s_mmp_block.get() == block.0

@@ -6,11 +6,9 @@
 //! [`repair`](crate::repair), and [`Prepared::close`] makes changes that need a whole volume (a new
 //! journal), stamps the check and renews the backups.
 
-mod candidates;
 mod close;
 mod context;
 mod fields;
-mod find;
 mod groups;
 mod journal;
 mod log_head;
@@ -20,17 +18,19 @@ mod orphan_quota;
 mod orphans;
 mod places;
 mod short_device;
+mod superblock_choice;
+mod superblock_search;
 mod table_places;
 
 pub use close::{Closing, needs_check};
 pub use context::{CheckOpenOptions, OpenError, Prepared};
-pub use find::SuperblockChoice;
 pub(crate) use journal::forget_journal;
 pub(crate) use orphans::forget_orphan_file;
+pub use superblock_search::SuperblockChoice;
 
-use candidates::Chosen;
 use context::{OpenState, Pass0, backup_table, has};
-use find::SuperblockCandidate;
+use superblock_choice::Chosen;
+use superblock_search::SuperblockCandidate;
 
 use crate::finding::{Code, Finding, Severity};
 use crate::recorder::Recorder;
@@ -124,7 +124,7 @@ impl<'a> Pass0<'a> {
             let table = read_table(&*device, geometry)?;
             Chosen { found, table, is_table_backup: false }
         } else {
-            candidates::choose(&*device, found, options.superblock.block_size)?
+            superblock_choice::choose(&*device, found, options.superblock.block_size)?
         };
         let is_backup = found.group.0 != 0;
         let mut raw = found.raw;
@@ -186,29 +186,31 @@ impl<'a> Pass0<'a> {
         options: &CheckOpenOptions,
     ) -> Result<SuperblockCandidate, OpenError> {
         let SuperblockChoice { superblock, block_size } = options.superblock;
-        let (found, unknown) = match find::find(device, options.superblock) {
+        let (found, unknown) = match superblock_search::find(device, options.superblock) {
             Ok(found) => {
-                let unknown = find::beyond(&found.raw);
+                let unknown = superblock_search::beyond(&found.raw);
                 (Some(found), unknown)
             }
-            Err(find::NotFound::Device(error)) => return Err(error.into()),
-            Err(find::NotFound::Format(FormatError::Unsupported(features))) => {
+            Err(superblock_search::NotFound::Device(error)) => return Err(error.into()),
+            Err(superblock_search::NotFound::Format(FormatError::Unsupported(features))) => {
                 (None, features.names())
             }
-            Err(find::NotFound::Format(error)) => return Err(OpenError::NoSuperblock(error)),
+            Err(superblock_search::NotFound::Format(error)) => {
+                return Err(OpenError::NoSuperblock(error));
+            }
         };
         if let Some(found) = found.filter(|_| unknown.is_empty()) {
             let blocks = device.size() >> found.geometry.block_bits();
             if blocks < found.geometry.blocks_count
                 && found.group.0 == 0
-                && let Some(backup) = find::fitting(device, &found, block_size)?
+                && let Some(backup) = superblock_search::fitting(device, &found, block_size)?
             {
                 return Ok(backup);
             }
             return Ok(found);
         }
         let known = match superblock {
-            None => find::without_features(device, block_size)?,
+            None => superblock_search::without_features(device, block_size)?,
             Some(_) => None,
         };
         known.ok_or(OpenError::Unsupported(unknown))

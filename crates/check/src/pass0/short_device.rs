@@ -3,7 +3,7 @@
 //! there: the log is replayed, then the repair is refused.
 
 use super::OpenError;
-use super::find::SuperblockCandidate;
+use super::superblock_search::SuperblockCandidate;
 use crate::finding::{Code, Finding};
 use crate::recorder::Recorder;
 use extant_device::{Device, LinearDevice, LinearPart, MemoryDevice};

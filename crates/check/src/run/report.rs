@@ -42,7 +42,7 @@ pub struct Report {
     /// Objects in use, if the passes ran to their end.
     pub statistics: VolumeStatistics,
     /// Where files are not in one run, by inode: empty unless
-    /// [`CheckOptions::list_discontinuities`](crate::Options::list_discontinuities).
+    /// [`CheckOptions::list_discontinuities`](crate::CheckOptions::list_discontinuities).
     pub discontinuities: Vec<Discontinuity>,
     /// Bytes that the tables took at most.
     pub memory: u64,

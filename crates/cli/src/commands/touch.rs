@@ -27,8 +27,13 @@ pub(crate) struct Args {
     /// Do not create files
     #[arg(short = 'c')]
     no_create: bool,
-    /// Time: @SECONDS since 1970, or 'YYYY-MM-DD[ HH:MM[:SS]]' in UTC; seconds may have a fraction
-    #[arg(short = 'd', value_name = "TIME", allow_hyphen_values = true)]
+    #[arg(
+        short = 'd',
+        value_name = "TIME",
+        allow_hyphen_values = true,
+        help = "Time: @SECONDS since 1970, or 'YYYY-MM-DD[ HH:MM[:SS]]' in UTC; seconds may have a \
+                fraction"
+    )]
     date: Option<String>,
     /// Image; the operands are then paths in it
     #[arg(long, value_name = "IMAGE")]

@@ -86,8 +86,12 @@ pub(crate) struct Args {
     /// The old way to ask for sparse_super
     #[arg(short = 's', value_name = "0|1", hide = true)]
     sparse_super: Option<OsString>,
-    /// Time of the last check: now, or YYYYMMDD[HH[MM[SS]]] in UTC
-    #[arg(short = 'T', value_name = "TIME", allow_hyphen_values = true)]
+    #[arg(
+        short = 'T',
+        value_name = "TIME",
+        allow_hyphen_values = true,
+        help = "Time of the last check: now, or YYYYMMDD[HH[MM[SS]]] in UTC"
+    )]
     last_check: Option<OsString>,
     /// User who may use the reserved blocks
     #[arg(short = 'u', value_name = "USER", allow_hyphen_values = true)]

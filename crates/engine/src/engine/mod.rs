@@ -1,5 +1,6 @@
 //! A volume that is being changed: the journal and its frames, the allocator, inodes in memory.
 
+pub(crate) mod bytes_written;
 pub(crate) mod delay;
 mod errors;
 pub(crate) mod faults;
@@ -17,7 +18,6 @@ mod shuttle_tests;
 pub(crate) mod space;
 mod times;
 mod undo;
-pub(crate) mod written;
 
 use crate::alloc::{Allocator, run_of};
 use crate::engine::inodes::InodeCache;
@@ -26,6 +26,7 @@ use crate::options::{DataMode, VolumeOptions};
 use crate::ranks::{FreezeLock, OrphanLock, QuotaLock, RenameLock};
 use crate::write::orphans::Orphans;
 use crate::write::quota::ReservedQuota;
+use bytes_written::CountedDevice;
 use delay::DelayedAllocation;
 use extant_device::{Device, DeviceError};
 use extant_journal::{CommitHooks, Frame, Journal, Recovered};
@@ -35,7 +36,7 @@ use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, Flaw, Geometry, Location, Tid};
 use extant_reader::read::ahead::FileReadAhead;
 use extant_reader::read::dir::BrokenIndex;
-use extant_reader::read::tables::run_of_table;
+use extant_reader::read::inode_tables::run_of_table;
 use extant_reader::{BlockKind, Error, VolumeInfo};
 use extant_runtime::env::Env;
 use extant_runtime::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,7 +45,6 @@ use faults::Step;
 use health::Health;
 use lazy_times::LazyTimes;
 use shared::Shared;
-use written::CountedDevice;
 
 /// A volume that is changed: its calls, and what they work with. Any number of threads may call at
 /// once. A [`Volume`](crate::Volume) owns it, opens it and ends it well; its calls that read are in

@@ -6,11 +6,10 @@ use crate::engine::Engine;
 use crate::engine::inodes::{CachedInode, InodeWrite, LockClass};
 use crate::engine::operation::Operation;
 use crate::write::{orphans, xattr};
-use extant_ondisk::bitmap::{self, BitmapKind};
-use extant_ondisk::{FileBlock, Flaw, InodeNo, Location};
+use extant_ondisk::{FileBlock, InodeNo};
+use extant_reader::Error;
 use extant_reader::read::inode::{self, LoadedInode};
 use extant_reader::read::mapping::has_blocks;
-use extant_reader::{Error, VolumeRead};
 
 impl Engine {
     /// Pins an inode: it stays, even without links, until it is released as often. Pins for a
@@ -69,66 +68,6 @@ impl Engine {
         self.orphans.lock().all().len()
     }
 
-    /// Ends what a crash has cut off: deletes orphans without links, and cuts the others off at
-    /// their size. Broken orphans are recorded, and the inodes left as they are: they need the
-    /// checker, and the superblock records the error.
-    pub(crate) fn finish_orphans(&self) -> Result<(), Error> {
-        let all = self.orphans.lock().all();
-        for number in all {
-            if self.health.is_read_only() {
-                return Ok(());
-            }
-            match self.record_corruption(self.finish_orphan(number)) {
-                Err(error) if error.is_corruption() && !self.health.is_read_only() => {
-                    let mut edit = self.edit(orphans::CREDITS)?;
-                    self.orphans.lock().remove(&mut edit, number)?;
-                    edit.finish();
-                }
-                Err(error) if error.is_corruption() => return Ok(()),
-                other => other?,
-            }
-        }
-        if self.health.is_read_only() || !self.orphans.lock().is_broken() {
-            return Ok(());
-        }
-        let mut edit = self.edit(orphans::CREDITS)?;
-        self.orphans.lock().mend(&mut edit)?;
-        edit.finish();
-        Ok(())
-    }
-
-    fn finish_orphan(&self, number: InodeNo) -> Result<(), Error> {
-        self.check_in_use(number)?;
-        let file = self.inodes.get(number);
-        let mut locked = file.write_with(LockClass::File, |_| inode::load_any(self, number))?;
-        if locked.inode.file_type().is_none() {
-            return Err(Flaw::bad_value("i_mode", locked.mode).at(Location::Inode(number)).into());
-        }
-        let mut edit = self.edit(self.delete_credits(&locked))?;
-        if locked.links == 0 {
-            return self.delete(edit, locked, ());
-        }
-        if has_blocks(self, &locked) {
-            self.cut(&mut edit, &mut locked, || Ok(()))?;
-        }
-        self.orphans.lock().remove(&mut edit, number)?;
-        write_inode(&mut edit, number, &locked.inode)?;
-        edit.finish();
-        Ok(())
-    }
-
-    /// Whether an orphan's inode is in use according to its group: a free one is not freed again.
-    fn check_in_use(&self, number: InodeNo) -> Result<(), Error> {
-        let place = self.geometry().inode_place(number);
-        let (group, index) = place.ok_or(Error::NoSuchInode(number))?;
-        let bits = self.bitmap(group, BitmapKind::Inode)?;
-        if !bitmap::test(&bits, index) {
-            let flaw = Flaw::bad_value("orphan that is not in use", number.0);
-            return Err(flaw.at(Location::InodeBitmap(group)).into());
-        }
-        Ok(())
-    }
-
     /// Releases all pinned inodes.
     pub(crate) fn unpin_all(&self) -> Result<(), Error> {
         for inode in self.inodes.pinned() {
@@ -179,7 +118,7 @@ impl Engine {
     }
 
     /// Deletes a file: its blocks, its attributes, its inode.
-    fn delete<D>(
+    pub(super) fn delete<D>(
         &self,
         edit: Operation<'_>,
         mut inode: InodeWrite<'_>,

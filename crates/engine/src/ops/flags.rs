@@ -5,8 +5,8 @@ use crate::edit::{Edit, write_inode};
 use crate::engine::Engine;
 use crate::engine::inodes::LockClass;
 use crate::options::DataMode;
-use crate::write::convert;
 use crate::write::dir::is_empty as is_empty_dir;
+use crate::write::map_conversion;
 use extant_ondisk::inode::{FileType, InodeFlags};
 use extant_ondisk::{
     BlockNo, CompatFeatures, FileBlock, IncompatFeatures, InodeNo, MAX_FILE_BLOCKS,
@@ -84,14 +84,14 @@ impl Engine {
         if !is_mapped || file.is_inline() || file.is_encrypted() {
             return Err(REFUSED);
         }
-        let Some(plan) = convert::plan(self, file)? else { return Err(REFUSED) };
+        let Some(plan) = map_conversion::plan(self, file)? else { return Err(REFUSED) };
         let credits = credits::INODE + credits::quotas(self) + plan.map_blocks() * credits::BITMAP;
         if credits > most {
             return Err(REFUSED);
         }
         let mut edit = self.edit(credits)?;
         let mut changed = file.clone();
-        convert::apply(&mut edit, &mut changed, plan)?;
+        map_conversion::apply(&mut edit, &mut changed, plan)?;
         changed.inode.ctime = edit.now();
         write_inode(&mut edit, file.number, &changed.inode)?;
         edit.finish();

@@ -12,6 +12,7 @@ mod delete;
 mod flags;
 mod namespace;
 mod new_inode;
+mod orphan_replay;
 mod read_dir;
 mod rename;
 mod trim;

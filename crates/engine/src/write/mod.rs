@@ -6,13 +6,13 @@
 //! [`LoadedInode`](extant_reader::LoadedInode) at hand.
 
 pub mod acl;
-pub mod convert;
 pub mod dir;
 mod dir_block;
 mod extents;
 mod htree;
 mod indirect;
 pub mod inline;
+pub mod map_conversion;
 pub mod mapping;
 pub mod orphans;
 pub mod quota;

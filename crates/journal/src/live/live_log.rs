@@ -12,7 +12,7 @@ use extant_runtime::sync::{Arc, Mutex};
 use super::frame::Snapshot;
 use super::options::JournalOptions;
 use super::ranks::SuperblockLock;
-use crate::built::{Built, Flushes, around, needed, revokes_per_block};
+use crate::transaction_blocks::{Built, Flushes, around, needed, revokes_per_block};
 use crate::{JournalError, JournalLocation, Log};
 use extant_runtime::env::WallTime;
 

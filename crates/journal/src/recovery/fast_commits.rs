@@ -12,7 +12,7 @@ use extant_ondisk::BlockNo;
 use extant_ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
 
 use super::scan::LogContents;
-use crate::built::{Built, Flushes, needed};
+use crate::transaction_blocks::{Built, Flushes, needed};
 use crate::{JournalError, Log, home};
 
 /// Commits the blocks to the log, all of whose transactions must have been replayed. Does nothing

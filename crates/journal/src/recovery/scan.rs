@@ -275,7 +275,7 @@ impl Walk<'_> {
 mod tests {
     use super::*;
     use crate::JournalLocation;
-    use crate::built::{Built, Flushes};
+    use crate::transaction_blocks::{Built, Flushes};
     use extant_device::MemoryDevice;
     use extant_ondisk::superblock::RawSuperblock;
     use extant_ondisk::{Geometry, GroupNo};

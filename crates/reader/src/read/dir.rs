@@ -24,7 +24,7 @@ pub struct DirEntry {
     /// Its kind, where the directory stores it; else [`FileType::Unknown`].
     pub file_type: FileType,
     /// The name: any bytes but slash and zero. An encrypted one is in the form without a key
-    /// ([`nokey_name`]).
+    /// ([`nokey_name`](super::nokey::nokey_name)).
     pub name: Vec<u8>,
     /// The position from which reading continues after this entry.
     pub cookie: u64,

@@ -1,4 +1,4 @@
-//! DelayedData allocation: data written into holes stay in memory, and get their blocks when they
+//! Delayed allocation: data written into holes stay in memory, and get their blocks when they
 //! are written to the device.
 //!
 //! A call that writes takes what its data will need off the free space ([`reserve`]): clusters for

@@ -2,7 +2,7 @@
 //! valid but its own descriptors contradict it. Decided before anything is written through either.
 
 use super::backup_table;
-use super::find::{SuperblockCandidate, backups};
+use super::superblock_search::{SuperblockCandidate, backups};
 use super::table_places::{TABLES, bad_places, place, table_blocks};
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
