@@ -24,7 +24,7 @@ pub(super) fn with_published(
         let own = std::iter::once(series.clone());
         own.chain(measured.on_drives(series)).collect::<Vec<_>>()
     };
-    measured.with_published(table, table.published.iter().flat_map(with_drives).collect())
+    measured.with_published(table, table.measured.iter().flat_map(with_drives).collect())
 }
 
 /// A published table with the figures of simulated drives; `None` if nothing of it was measured.
@@ -34,7 +34,7 @@ pub(super) fn published_for_drives(
     table: &Table,
 ) -> Option<Table> {
     let measured = Measured { results, experiment };
-    let series = table.published.iter().flat_map(|series| measured.on_drives(series)).collect();
+    let series = table.measured.iter().flat_map(|series| measured.on_drives(series)).collect();
     measured.with_published(table, series)
 }
 

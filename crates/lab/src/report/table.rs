@@ -29,7 +29,7 @@ pub(super) struct Table {
     pub(super) labels: usize,
     /// Our figures that repeat it.
     #[serde(default)]
-    pub(super) published: Vec<Series>,
+    pub(super) measured: Vec<Series>,
 }
 
 /// Our figures for a published table's rows and columns.
@@ -91,7 +91,7 @@ impl Table {
             head: head.iter().map(|word| (*word).to_owned()).collect(),
             rows: Vec::new(),
             labels: 1,
-            published: Vec::new(),
+            measured: Vec::new(),
         }
     }
 
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(tables.len(), 10);
         for table in tables {
             assert!(table.is_published());
-            for series in &table.published {
+            for series in &table.measured {
                 let rows = table.rows.len();
                 assert_eq!(series.targets.is_empty(), series.across.is_some(), "{}", series.name);
                 if let Some(across) = &series.across {
