@@ -213,9 +213,12 @@ fn what_cannot_be_mounted_is_said_before_the_command_ends() {
     };
     assert!(refused(&["-o", "fast"], &image).contains("unknown mount option fast"));
     let said = refused(&["-o", "errors=panic"], &image);
-    assert!(said.contains("errors=panic is not supported: a server cannot halt"), "{said}");
-    assert!(refused(&["-o", "data=journal,delalloc"], &image).contains("together"));
-    assert!(refused(&["-o", "data=ordered,journal_async_commit"], &image).contains("together"));
+    assert!(said.contains("errors=panic is not supported: a server cannot panic"), "{said}");
+    assert!(refused(&["-o", "data=journal,delalloc"], &image).contains("mutually exclusive"));
+    assert!(
+        refused(&["-o", "data=ordered,journal_async_commit"], &image)
+            .contains("mutually exclusive")
+    );
     fs::write(scratch.join("empty"), vec![0; 1 << 20]).expect("write");
     let said = refused(&[], &scratch.join("empty"));
     assert!(said.contains("empty"), "{said}");

@@ -60,10 +60,22 @@ impl Devices {
         ReaderOptions { journal, ..ReaderOptions::default() }.open(self.volume.clone())
     }
 
-    /// The state in the superblock; `None` where power loss or a failed write has torn it.
-    pub(crate) fn state(&self) -> Option<State> {
+    fn superblock(&self) -> RawSuperblock {
         let mut raw = RawSuperblock::new_zeroed();
         self.volume.read_at(SUPERBLOCK_OFFSET, raw.as_mut_bytes()).unwrap();
+        raw
+    }
+
+    /// Whether there is a second group, with a backup of the superblock.
+    pub(crate) fn has_backup(&self) -> bool {
+        let raw = self.superblock();
+        let blocks = raw.s_blocks_count_lo.get() - raw.s_first_data_block.get();
+        blocks > raw.s_blocks_per_group.get()
+    }
+
+    /// The state in the superblock; `None` where power loss or a failed write has torn it.
+    pub(crate) fn state(&self) -> Option<State> {
+        let raw = self.superblock();
         let is_whole = raw.verify(GroupNo(0)).is_ok();
         is_whole.then(|| State::from_bits_retain(raw.s_state.get()))
     }

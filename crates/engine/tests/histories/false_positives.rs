@@ -4,10 +4,15 @@ use crate::devices::Devices;
 use extant_ondisk::InodeNo;
 use extant_reader::VolumeRead;
 
-/// Why e2fsck 1.47.0 would damage this volume, if it would.
+/// The reason not to use the result of e2fsck 1.47.0 for this volume, if there is one.
 pub(crate) fn reason(devices: &Devices) -> Result<Option<&'static str>, String> {
-    if devices.journal.is_some() && devices.state().is_none() {
-        return Ok(Some("it takes a backup superblock, which names no external journal to replay"));
+    if devices.state().is_none() {
+        if devices.journal.is_some() {
+            return Ok(Some("it takes a backup superblock, which names no external journal"));
+        }
+        if !devices.has_backup() {
+            return Ok(Some("it finds no other superblock"));
+        }
     }
     let volume = devices.open().map_err(|error| format!("not read: {error}"))?;
     if has_symlink_with_value_in_inode(&volume) {
