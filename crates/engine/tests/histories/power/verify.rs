@@ -491,6 +491,12 @@ impl Recorded {
             && lines.iter().all(|line| line.contains(": size: expected"))
     }
 
+    /// Whether a state is that after a write.
+    fn is_write(&self, state: usize) -> bool {
+        let step = state.checked_sub(1).and_then(|at| self.history.steps.get(at));
+        step.is_some_and(|step| matches!(step.call, Call::Write { .. }))
+    }
+
     /// The last state up to `state` that another call than a write has left a file in: it has no
     /// delayed data then.
     fn settled(&self, id: FileId, state: usize) -> usize {
@@ -551,6 +557,8 @@ impl Recorded {
             let first = match (self.loses_delayed, self.delalloc) {
                 (true, _) => sure,
                 (_, true) => sure.max(self.settled(*id, state)),
+                // A write removes privileges before it writes: the step under way may have done that.
+                _ if state == last && self.is_write(state) => sure.max(state - 1),
                 _ => sure.max(state),
             };
             if self.size_is_open(*id) {
