@@ -557,7 +557,8 @@ impl Recorded {
             let first = match (self.loses_delayed, self.delalloc) {
                 (true, _) => sure,
                 (_, true) => sure.max(self.settled(*id, state)),
-                // A write removes privileges before it writes: the step under way may have done that.
+                // A write removes privileges before it writes: the step under way may have done
+                // that.
                 _ if state == last && self.is_write(state) => sure.max(state - 1),
                 _ => sure.max(state),
             };
