@@ -181,9 +181,9 @@ fn failures_name_the_file_and_change_nothing() {
     refused(&image, "chmod 600 @/missing", 1, &missing);
     refused(
         &image,
-        "chown nobody-known @/file",
+        "chown no-such-user @/file",
         1,
-        "unknown user 'nobody-known': not a number and not found in ",
+        "unknown user 'no-such-user': not a number and not found in ",
     );
     refused(&image, "chown 4294967295 @/file", 2, "invalid user or group ID: 4294967295");
     refused(&image, "find @/ -mtime 3", 2, "--mtime");
