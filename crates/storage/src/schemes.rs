@@ -117,13 +117,13 @@ mod tests {
     use std::ffi::OsStr;
 
     use super::*;
-    use crate::url::{DeviceUrl, Found};
+    use crate::url::{DeviceUrl, HostFile};
 
     #[test]
     fn encrypted_devices_are_refused_by_the_name_of_the_feature_that_is_left_out() {
         let schemes = Schemes::default();
         for name in ["crypt:d.img", "crypt:lvm:a,b?vg=g", "lvm:crypt:d.img", "crypt:"] {
-            let read = DeviceUrl::parse(OsStr::new(name), &schemes, |_| Found::Device);
+            let read = DeviceUrl::parse(OsStr::new(name), &schemes, |_| HostFile::Device);
             let error = read.expect_err(name).to_string();
             assert_eq!(
                 error, "crypt: not included in this build of extant (cargo feature crypt)",
