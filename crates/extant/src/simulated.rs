@@ -115,7 +115,7 @@ impl OpenBackend for Image {
 mod tests {
     use super::*;
     use crate::schemes;
-    use extant_storage::{Access, DeviceUrl, HostFile, PathTarget, open};
+    use extant_storage::{Access, DeviceUrl, HostFile, open};
     use std::ffi::OsStr;
 
     fn stat_host(path: &Path) -> HostFile {
@@ -130,6 +130,8 @@ mod tests {
     #[cfg(feature = "crypt")]
     #[test]
     fn a_simulated_drive_is_named_before_its_image() {
+        use extant_storage::PathTarget;
+
         let plain = device("model:hdd7200:d.img").expect("a drive");
         assert_eq!(plain.path(), Path::new("d.img"));
         assert!(plain.is_simulated() && plain.is_part() && !plain.is_whole());
