@@ -1,5 +1,5 @@
-//! The exit codes of docs/src/reference/exit-codes.md: each case of a check next to e2fsck, and
-//! what the JSON document says about it; wrong command lines.
+//! The exit codes of docs/src/reference/exit-codes.md: each case of a check next to e2fsck and with
+//! its JSON document; wrong command lines.
 
 mod common;
 
