@@ -190,7 +190,15 @@ fn a_change_refused_for_lack_of_space_leaves_every_byte() {
         return skipped("mke2fs");
     };
     debugfs_writing(&image.path(), "setb 1 4095");
-    for words in ["-j", "-O quota", "-O mmp", "-L label -O ^metadata_csum,quota", "-Q usrquota"] {
+    for words in [
+        "-j",
+        "-O quota",
+        "-O mmp",
+        "-Q usrquota",
+        "-L label -O ^metadata_csum,quota",
+        "-U random -Q grpquota",
+        "-O ^metadata_csum,has_journal,orphan_file",
+    ] {
         let said = refusal(&image.path(), words);
         let said = said.unwrap_or_else(|| panic!("{words} was done"));
         assert!(said.contains("not enough free blocks"), "{words}: {said}");
@@ -219,4 +227,14 @@ fn a_refused_change_does_not_replay_the_journal() {
     let output = extant(std::iter::once("tune").chain(args("-L label", &path)));
     assert!(output.status.success(), "{output:?}");
     assert!(text(&output.stderr).contains("the journal was replayed first"), "{output:?}");
+}
+
+/// With multiple-mount protection the volume is taken for the time of the attempt, and given back.
+#[test]
+fn a_refused_change_leaves_the_block_of_multiple_mount_protection() {
+    let features = "mmp,^has_journal";
+    let args = ["-t", "ext4", "-b", "1024", "-O", features, "-E", "mmp_update_interval=1"];
+    let Ok(image) = TempImage::by_mke2fs(16 << 20, &args) else { return skipped("mke2fs") };
+    let said = refusal(&image.path(), "-L label -O orphan_file").expect("there is no journal");
+    assert!(said.contains("only for filesystems with journal"), "{said}");
 }
