@@ -251,7 +251,7 @@ impl<'t> Planner<'t> {
             || extended.root_selinux.is_some()
         {
             return Err(BuildError::Unsupported(
-                "root_owner, root_perms, root_selinux: the sources say",
+                "root_owner, root_perms, root_selinux (the sources give them)",
             ));
         }
         if extended.offset.is_some() {
