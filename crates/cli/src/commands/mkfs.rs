@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
+use extant::rooms::image::build::mke2fs;
 use extant::rooms::image::mkfs::{self, Environment, Options, Program};
 
-use super::build;
 use super::format::Format;
 use crate::err_line;
 use crate::failure::Failure;
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Check for bad blocks first; twice: with a read-write test
     #[arg(short = 'c', action = clap::ArgAction::Count)]
     check_blocks: u8,
-    /// Copy a directory or an archive into the new file system, as extant build does
+    /// Copy a directory, or a tar archive (- is standard input), into the new file system
     #[arg(short = 'd', value_name = "SOURCE")]
     source: Option<OsString>,
     /// Bypass the page cache (O_DIRECT)
@@ -106,17 +106,17 @@ pub(crate) fn run(
         err_line!("{}", session.version());
         return Ok(());
     }
-    if let Ok(options) = parsed
-        && let Some(source) = options.source.clone()
-    {
-        return build::populate(options, &source, session).map_err(|why| why.with_code(FAILED));
-    }
     let mut terminal = Terminal::new(session);
     let schemes = extant::schemes().clone();
     let environment = Environment { schemes, ..Environment::of_process() };
-    let outcome = mkfs::run(program, words, &environment, &mut terminal);
+    let outcome = match parsed {
+        Ok(options) if options.source.is_some() => {
+            mke2fs(program, options, &environment, &mut terminal).map_err(Failure::new)
+        }
+        _ => mkfs::run(program, words, &environment, &mut terminal).map_err(Failure::new),
+    };
     terminal.close()?;
-    outcome.map_err(|error| Failure::new(error).with_code(FAILED))
+    outcome.map_err(|failure| failure.with_code(FAILED))
 }
 
 #[cfg(test)]
