@@ -290,3 +290,47 @@ fn a_tar_on_standard_input_fills_the_volume() {
     e2fsck_fn(&image).unwrap();
     assert_eq!(debugfs(&image, "cat /dir/file").unwrap(), "contents\n");
 }
+
+#[test]
+fn where_no_one_can_be_asked_mke2fs_overwrites_and_extant_does_not() {
+    let scratch = Scratch::new();
+    let (from, image) = (source(&scratch), scratch.join("disk.img"));
+    let words = ["-q", "-t", "ext2", "-d", from.to_str().unwrap(), image.to_str().unwrap(), "16M"];
+    made(ours(&scratch).args(words));
+    let before = std::fs::read(&image).unwrap();
+    let mut extant = Command::new(env!("CARGO_BIN_EXE_extant"));
+    let refused = extant.arg("mkfs").args(words).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
+    assert!(text(&refused).contains("ext2 file system"), "{}", text(&refused));
+    assert!(std::fs::read(&image).unwrap() == before);
+    made(ours(&scratch).args(words).stdin(Stdio::null()));
+    assert!(std::fs::read(&image).unwrap() != before, "the UUID is another");
+    e2fsck_fn(&image).unwrap();
+}
+
+/// Scripts look for options in the usage text.
+#[test]
+fn a_wrong_word_is_answered_by_the_usage_text() {
+    let scratch = Scratch::new();
+    let rows: [(&str, &str, i32); 6] = [
+        ("mkfs.ext4", "-h", 1),
+        ("mkfs.ext3", "--help", 1),
+        ("e2fsck", "-h", 16),
+        ("tune2fs", "-h", 1),
+        ("dumpe2fs", "-y", 1),
+        ("filefrag", "-h", 1),
+    ];
+    for (name, word, code) in rows {
+        let link = scratch.join(name);
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_extant"), &link).unwrap();
+        let output = Command::new(&link).arg(word).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{name}: {}", text(&output));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(&format!("Usage: {name} [-")), "{said}");
+        assert_eq!(
+            said.contains("[-d root-directory|tarball]"),
+            name.starts_with("mkfs"),
+            "{said}"
+        );
+    }
+}

@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 
 use extant::rooms::image::build::mke2fs;
-use extant::rooms::image::mkfs::{self, Environment, Options, Program};
+use extant::rooms::image::mkfs::{self, Environment, MkfsError, Options, Program};
 
 use super::format::Format;
 use crate::err_line;
 use crate::failure::Failure;
+use crate::parse;
 use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::waiting::Waiting;
@@ -27,7 +28,7 @@ pub(crate) struct Args {
     #[arg(short = 'c', action = clap::ArgAction::Count)]
     check_blocks: u8,
     /// Copy a directory, or a tar archive (- is standard input), into the new file system
-    #[arg(short = 'd', value_name = "SOURCE")]
+    #[arg(short = 'd', value_name = "root-directory|tarball")]
     source: Option<OsString>,
     /// Bypass the page cache (O_DIRECT)
     #[arg(short = 'D')]
@@ -106,12 +107,16 @@ pub(crate) fn run(
         err_line!("{}", session.version());
         return Ok(());
     }
+    let is_compat = session.is_compat;
     let mut terminal = Terminal::new(session);
     let schemes = extant::schemes().clone();
     let environment = Environment { schemes, ..Environment::of_process() };
     let outcome = match parsed {
         Ok(options) if options.source.is_some() => {
             mke2fs(program, options, &environment, &mut terminal).map_err(Failure::new)
+        }
+        Err(error @ MkfsError::Usage(_)) if is_compat => {
+            Err(Failure::new(format_args!("{error}\n{}", parse::usage::<Args>(program.name()))))
         }
         _ => mkfs::run(program, words, &environment, &mut terminal).map_err(Failure::new),
     };

@@ -97,6 +97,10 @@ pub trait Prompt {
     fn warn(&mut self, text: &str);
     /// Asks a question to which only `y` means yes; no if there is no terminal.
     fn confirm(&mut self, question: &str) -> bool;
+    /// Whether there is a terminal to ask on.
+    fn is_interactive(&self) -> bool {
+        false
+    }
 }
 
 /// Runs the command.
@@ -270,7 +274,10 @@ impl MkfsCommand {
         let undo_dir = environment.undo_dir.clone();
         let command = Self { options, existing, info, params, identity, undo_dir };
         command.refuse_size_beyond_device()?;
-        command.confirm_overwrite(prompt)?;
+        // By a name of e2fsprogs it overwrites, as theirs does, where there is no one to ask.
+        if program == Program::Extant || prompt.is_interactive() {
+            command.confirm_overwrite(prompt)?;
+        }
         Ok(command)
     }
 

@@ -279,7 +279,7 @@ mod tests {
             assert_eq!(found, Some(FileTime { seconds, nanoseconds }), "{text}");
         }
         for text in ["-", ".5", "1.x", "+1", "1,5", "99999999999999999999", "--1"] {
-            assert!(time(text.as_bytes()).is_err(), "{text}");
+            assert!(time("pax mtime", text.as_bytes()).is_err(), "{text}");
         }
     }
 
