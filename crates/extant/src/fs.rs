@@ -15,8 +15,8 @@ use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::{DeviceNumber, FileType};
 use extant_reader::{
-    AclKind, Error as Cause, ExternalJournal, Follow, Journal, LoadedInode, NotOpened, StatFs,
-    VolumeRead, XattrInfo,
+    AclKind, BrokenIndex, Error as Cause, ExternalJournal, Follow, Journal, LoadedInode, NotOpened,
+    ReaderOptions, StatFs, VolumeRead, XattrInfo,
 };
 use extant_runtime::env::Env;
 use extant_storage::{Access, DeviceUrl, FinishError, Opened, UrlError, stat_host};
@@ -156,7 +156,8 @@ impl FileSystem {
         let files = extant_device::FileDeviceOptions::default();
         let journal = journal_device(ExternalJournal::needed_to_read(&*device), &files)?;
         let journal = journal.map_or(Journal::Replay, Journal::ReplayExternal);
-        let options = extant_reader::ReaderOptions { journal, ..Default::default() };
+        let on_broken_index = BrokenIndex::Scan;
+        let options = ReaderOptions { journal, on_broken_index, ..ReaderOptions::default() };
         Ok(Self::of_volume(options.open(device)?))
     }
 
