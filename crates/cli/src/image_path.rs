@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extant::rooms::device::{Device, FileDeviceOptions};
+use extant::rooms::reader::SuperblockAt;
 use extant::rooms::storage::{Access, DeviceUrl, Files, Keys, PathTarget, stat_host};
 
 use crate::commands::Operands;
@@ -44,9 +45,15 @@ impl ImagePath {
         Ok(Self { name: text.to_owned(), image, path: "/".into() })
     }
 
-    /// Opens the image for reading: it is never written.
+    /// Opens the image for reading: it is never written. The volume on it is read by
+    /// [`Self::superblock`].
     pub(crate) fn open(&self) -> Result<Arc<dyn Device>, Failure> {
         open_for_reading(&self.image)
+    }
+
+    /// The superblock by which the volume is read.
+    pub(crate) fn superblock(&self) -> SuperblockAt {
+        self.image.superblock.map_or(SuperblockAt::Primary, SuperblockAt::Block)
     }
 }
 
@@ -70,13 +77,15 @@ impl ImagePath {
     /// Opens the files or devices that the image lies in, for reading, and reads nothing of them. A
     /// key is read too.
     pub(crate) fn open_files(&self) -> Result<(Files, Keys), Failure> {
-        let files = self.image.open_files(&FileDeviceOptions::default()).map_err(Failure::new)?;
+        let image = self.image.without_superblock();
+        let files = image.open_files(&FileDeviceOptions::default()).map_err(Failure::new)?;
         Ok((files, self.image.keys().map_err(Failure::new)?))
     }
 }
 
-/// Opens an image that is never written.
+/// Opens the device of an image that is never written. Its backup superblock is left to the caller.
 pub(crate) fn open_for_reading(image: &DeviceUrl) -> Result<Arc<dyn Device>, Failure> {
+    let image = image.without_superblock();
     // The error names the file already.
     let opened =
         image.open(Access::ReadOnly, &FileDeviceOptions::default()).map_err(Failure::new)?;

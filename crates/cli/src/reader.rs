@@ -17,7 +17,7 @@ use extant::rooms::storage::{DeviceUrl, Files, Keys};
 use crate::commands::Operands;
 use crate::failure::Failure;
 use crate::image_path::ImagePath;
-use crate::journal_device;
+use crate::journal_device::{self, Purpose};
 use crate::output_file::FileId;
 use crate::sandbox;
 use crate::session::Session;
@@ -58,9 +58,12 @@ impl Image {
     fn on(inside: &ImagePath, device: Arc<dyn Device>, journal: Journal) -> Result<Self, Failure> {
         let name = inside.name.display().to_string();
         let on_broken_index = BrokenIndex::Scan;
-        let volume = ReaderOptions { journal, on_broken_index, ..ReaderOptions::default() }
-            .open(device.clone())
-            .map_err(|error| journal_device::not_opened(&name, &*device, &error))?;
+        let superblock = inside.superblock();
+        let options =
+            ReaderOptions { superblock, journal, on_broken_index, ..ReaderOptions::default() };
+        let volume = options.open(device.clone()).map_err(|error| {
+            journal_device::not_opened(&name, &*device, &error, Purpose::Reading)
+        })?;
         Ok(Self { name, volume, holders: Vec::new(), reported: Mutex::default() })
     }
 

@@ -114,6 +114,7 @@ fn errors_of_names_and_devices() {
         UrlError::LeftOut { .. } => UrlError::LeftOut { scheme: "s:", feature: "s" }, EOPNOTSUPP, Unsupported;
         UrlError::Backend(_) => UrlError::Backend(Box::new(denied())), EACCES, PermissionDenied;
         UrlError::Finish(_) => UrlError::Finish(FinishError::Flush(device())), EACCES, PermissionDenied;
+        UrlError::Superblock { .. } => UrlError::Superblock { path: path(), block: 32768 }, EINVAL, InvalidInput;
         UrlError::Slice { .. } => UrlError::Slice { path: path(), error: slice() }, EINVAL, InvalidInput;
     } }
     every_variant_as_one_error! { FinishError {
