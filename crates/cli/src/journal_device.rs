@@ -51,7 +51,7 @@ fn opened(
     Ok(journal.map(|journal| journal.open(options)).transpose()?.flatten())
 }
 
-/// What a volume is opened for.
+/// The use that a volume is opened for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Purpose {
     Reading,
