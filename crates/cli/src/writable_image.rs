@@ -232,6 +232,7 @@ pub(crate) fn edit_each(
     session: &mut Session,
     mut work: impl FnMut(&WritableImage, &Path, &mut Session) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
+    files.iter().try_for_each(ImagePath::check_path_given)?;
     let mut images = WritableImages::new(open_args);
     let mut outcome = Ok(());
     for inside in files {
