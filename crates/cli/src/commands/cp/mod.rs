@@ -2,6 +2,7 @@
 
 mod copier;
 mod importer;
+mod overwrite;
 mod sources;
 
 use std::collections::HashSet;
