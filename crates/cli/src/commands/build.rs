@@ -1,6 +1,7 @@
 //! `extant build`: an image from directories, archives and OCI layouts.
 
 use std::ffi::OsString;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use extant::rooms::device::{ByteSize, FileDevice};
@@ -78,6 +79,7 @@ impl Args {
         let epoch = time::epoch()?;
         let options = self.options(epoch)?;
         self.check_output()?;
+        self.check_size()?;
         if let Some(warning) = options.format.label_warning() {
             session.warn(warning)?;
         }
@@ -108,6 +110,19 @@ impl Args {
             return session.out.json(&Shown::of(&report));
         }
         if self.quiet { Ok(()) } else { tell(&self.output, &report, session) }
+    }
+
+    /// `--size device` of an output that has no size of its own.
+    fn check_size(&self) -> Result<(), Failure> {
+        let found = std::fs::metadata(&self.output).map(|found| found.file_type());
+        let is_device = found.is_ok_and(|kind| kind.is_block_device()) || is_part(&self.output);
+        match self.size == "device" && !is_device {
+            true => Err(Failure::at(
+                &self.output,
+                "not a block device or a partition: --size device requires one (use --size SIZE)",
+            )),
+            false => Ok(()),
+        }
     }
 
     fn options(&self, epoch: Option<i64>) -> Result<BuildOptions, Failure> {

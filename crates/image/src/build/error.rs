@@ -96,6 +96,19 @@ pub enum BuildError {
         /// Bytes a block.
         block_size: u32,
     },
+    /// The requested size is more than a device or partition has.
+    #[error(
+        "{}: the requested size is {wanted} bytes, but the device has {room}: use --size device",
+        path.display()
+    )]
+    LargerThanDevice {
+        /// The device.
+        path: PathBuf,
+        /// Bytes requested.
+        wanted: u64,
+        /// Bytes of the device.
+        room: u64,
+    },
     /// There are fewer inodes than files.
     #[error("{needed} inodes needed, but the options allow {given}")]
     NoInodes {
@@ -147,6 +160,7 @@ impl BuildError {
             | Self::TooManyFiles { .. }
             | Self::NoSpace { .. }
             | Self::Missing { .. }
+            | Self::LargerThanDevice { .. }
             | Self::NoInodes { .. }
             | Self::NoFittingSize => errno::ENOSPC,
             Self::Unsupported(_) => errno::EOPNOTSUPP,

@@ -100,6 +100,12 @@ pub fn build(
         output::OutputKind::There(opened) => Some(opened.device.size()),
         output::OutputKind::File => None,
     };
+    if let (Size::Given(wanted), Some(room)) = (&options.size, device_size)
+        && *wanted > room
+    {
+        let wanted = *wanted;
+        return Err(BuildError::LargerThanDevice { path: options.output.clone(), wanted, room });
+    }
     let info = DeviceInfo { size: device_size, logical_sector: 512, ..DeviceInfo::default() };
     let mut plan = Plan::new(options, tree, info)?;
     if let Some(size) = device_size.filter(|size| *size < plan.bytes()) {
