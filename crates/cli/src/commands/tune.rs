@@ -14,13 +14,13 @@ use extant::rooms::runtime::env::Env;
 use extant::rooms::storage::{Access, DeviceUrl, stat_host};
 
 use super::{info, undo};
-use crate::err_line;
 use crate::failure::Failure;
 use crate::journal_device;
 use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::time;
 use crate::waiting::Waiting;
+use crate::{err_line, say};
 
 /// Change features, label, UUID, journal and quotas, as tune2fs does
 #[derive(Debug, clap::Args)]
@@ -126,7 +126,7 @@ impl Args {
             return Err(usage("-s has been removed (use -O sparse_super)", session));
         }
         if session.is_compat {
-            session.warn(format_args!("extant {}", env!("CARGO_PKG_VERSION")))?;
+            say!(session, "{}", session.version())?;
         }
         let since = time::now()?.duration_since(UNIX_EPOCH);
         let now = since.map_or(0, |since| since.as_secs());
