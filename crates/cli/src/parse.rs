@@ -30,8 +30,8 @@ pub(crate) fn parse_alone<A: Args + FromArgMatches>(
     A::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// Parses the arguments of a command that is called by its name in e2fsprogs. What it does not know,
-/// a question for help included, is told as these programs do: a line, and the usage text.
+/// Parses the arguments of a command that is called by its name in e2fsprogs. An unknown option, or
+/// a request for help, is answered as these programs do: a message and the usage text.
 pub(crate) fn parse_compat<A: Args + FromArgMatches>(
     name: &'static str,
     arguments: Vec<OsString>,

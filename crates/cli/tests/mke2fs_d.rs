@@ -63,7 +63,7 @@ fn source(scratch: &Scratch) -> PathBuf {
     root
 }
 
-/// What is compared of each file of a mounted volume.
+/// The compared properties of each file of a mounted volume.
 fn tree(root: &Path) -> BTreeMap<PathBuf, String> {
     let (mut found, mut waiting) = (BTreeMap::new(), vec![root.to_owned()]);
     while let Some(path) = waiting.pop() {

@@ -33,7 +33,7 @@ pub fn mke2fs(
     outcome
 }
 
-/// What mke2fs makes of the tree is not known, or has no use.
+/// Refuses options that are not supported together with `-d`.
 fn refuse(options: &Options) -> Result<(), BuildError> {
     let refused = [
         (options.bad_blocks_file.is_some() || options.check_blocks > 0, "bad blocks (-c, -l)"),

@@ -181,7 +181,7 @@ fn write(
     plan.volume.write_metadata(device, rules, zeroed).map_err(&failed)
 }
 
-/// What of the tree is not in the image as it is in the sources.
+/// Warnings about files that are not in the image as they are in the sources.
 fn tree_warnings(plan: &Plan<'_>) -> Vec<String> {
     let (volume, tree) = (&plan.volume, plan.requirements.tree);
     let mut warnings = Vec::new();

@@ -72,7 +72,7 @@ struct Planner<'t> {
     counts_inodes: bool,
 }
 
-/// What a tree takes on volumes of some features.
+/// The space and inodes that a tree takes on volumes of some features.
 struct TreeNeeds<'t> {
     requirements: Requirements<'t>,
     /// Inodes that are not the tree's.
@@ -126,7 +126,7 @@ impl<'t> Plan<'t> {
         Self::new_of(planner.needs.requirements, attempt, placement)
     }
 
-    /// Plans a volume whose parameters are known, as mke2fs does: there is room for the tree or not.
+    /// Plans a volume of given parameters, as mke2fs does; an error if the tree does not fit.
     pub(super) fn of_params(
         mut params: FsParams,
         identity: Identity,

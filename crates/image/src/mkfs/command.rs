@@ -82,8 +82,8 @@ impl Environment {
     }
 }
 
-/// The time that `E2FSPROGS_FAKE_TIME` gives, in seconds since 1970. As e2fsprogs reads it, text that
-/// is not a number and 0 give none.
+/// The time that `E2FSPROGS_FAKE_TIME` gives, in seconds since 1970. As in e2fsprogs, 0 and
+/// text that is not a number give none.
 pub fn fake_time() -> Option<u64> {
     let text = std::env::var(FAKE_TIME_VARIABLE).ok()?;
     numbers::number(&text).filter(|time| *time != 0)

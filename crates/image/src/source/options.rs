@@ -32,7 +32,7 @@ pub struct ReadOptions {
     pub platform: Option<Platform>,
 }
 
-/// What the root directory is given in place of what its source has. Its other extended attributes
+/// Attributes of the root directory that replace those of the source. Its other extended attributes
 /// are those of the source.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RootAttributes {

@@ -5,7 +5,7 @@
 //! that hold values of an orphaned inode's attributes. A volume that the kernel shut down shows the
 //! same, and the kernel's own recovery leaves nothing.
 //!
-//! Where it changed the usage of a quota, it writes the quota files anew. The blocks that they no
+//! Where it changed the usage of a quota, it writes the quota files again. The blocks that they no
 //! longer need are freed in the bitmap and in the descriptor; the count in the superblock stays.
 
 use crate::devices::Devices;
