@@ -3,7 +3,7 @@
 //! [`run`] applies a [`Request`] to a volume that no other program has open: first plain fields of
 //! the superblock, then features, each with its consequences (a journal, quota files, checksums of
 //! everything), then requests about journal, quota and UUID. All of this is done in memory
-//! ([`Pending`]): a refusal, however late, leaves the volume as it was. The changes are written at
+//! (`pending.rs`): a refusal, however late, leaves the volume as it was. The changes are written at
 //! the end. If they concern more than superblocks, the superblock says "not clean" until all are
 //! written, so that a crash is followed by a check.
 
