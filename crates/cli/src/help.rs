@@ -58,10 +58,7 @@ const EXAMPLES: [(&str, &[&str]); 45] = [
     ("mknod", &["extant mknod disk.img:/console c 5 1", "extant mknod disk.img:/queue p"]),
     ("setfattr", &["extant setfattr -n user.comment -v draft disk.img:/etc/motd"]),
     ("tune", &["extant tune -L root -m 1 disk.img", "extant tune -z tune.undo -U random disk.img"]),
-    (
-        "debugfs",
-        &["extant debugfs -R 'stat /etc/passwd' disk.img", "extant debugfs -R stats disk.img"],
-    ),
+    ("debugfs", &["extant debugfs -R list_requests disk.img", "extant debugfs -R stats disk.img"]),
     ("fsck", &["extant fsck -p disk.img", "extant fsck -f -n disk.img"]),
     ("undo", &["extant undo tune.undo disk.img"]),
     ("mount", &["extant mount disk.img mnt", "extant mount -o ro disk.img mnt"]),

@@ -40,7 +40,7 @@ pub enum Piece {
     },
     /// A block that maps others.
     Node {
-        /// What it is.
+        /// Its kind.
         kind: NodeKind,
         /// Its number.
         at: u64,

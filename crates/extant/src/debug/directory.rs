@@ -18,7 +18,7 @@ const TAIL_TYPE: u8 = 0xde;
 /// Bytes of `i_block` that name the parent of an inline directory.
 const PARENT_LEN: usize = 4;
 
-/// What a walk over a directory visits in addition to the entries in use.
+/// Entries that a walk over a directory visits in addition to those in use.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DirWalk {
     /// Entries without an inode.
@@ -216,7 +216,7 @@ impl DebugVolume {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// What looks like an entry in the space after another one.
+    /// Bytes in the space after an entry that look like another one.
     fn removed_at<'a>(&self, bytes: &'a [u8], at: usize) -> Option<(DirItem<'a>, usize)> {
         let (item, taken) = self.item_at(bytes, at)?;
         let is_entry = item.inode != 0 && !item.name.is_empty() && item.checksum.is_none();

@@ -4,8 +4,9 @@ use extant::Acl;
 use extant::debug::{DebugError, DebugVolume, RawRecord, RawXattr};
 use extant::rooms::ondisk::xattr::XattrName;
 
+use super::host::host_error;
 use super::options::Options;
-use super::shell::{Done, Refusal, Shell, failed, host_error, refuse};
+use super::shell::{Done, Refusal, Shell, failed, refuse};
 use super::words::{Word, text};
 
 /// Values of this many bytes are not shown in lists.

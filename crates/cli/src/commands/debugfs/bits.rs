@@ -1,8 +1,9 @@
 //! `testb`, `testi`, `imap`, `ffb` and `ffi`: the bitmaps and inode tables.
 
 use extant::InodeNo;
-use extant::rooms::ondisk::{BlockNo, GroupNo};
+use extant::rooms::ondisk::BlockNo;
 
+use super::place;
 use super::shell::{Done, Refusal, Shell, failed, refuse};
 use super::words::{Word, number, text};
 
@@ -159,7 +160,7 @@ pub(super) fn ffi(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         None => 0o010_755,
     };
     let volume = shell.volume(words)?;
-    let found = super::place::free_inode(volume, InodeNo(dir), mode);
+    let found = place::free_inode(volume, InodeNo(dir));
     match found.map_err(|error| failed(words, error, "reading bitmaps"))? {
         Some(number) => shell.print(format!("Free inode found: {number}\n")),
         None => {
@@ -167,9 +168,4 @@ pub(super) fn ffi(shell: &mut Shell<'_>, words: &[Word]) -> Done {
             Err(Refusal::Line(format!("ext2fs_new_inode: {why} ")))
         }
     }
-}
-
-/// The group of an inode number, counted around the table.
-pub(super) fn group_of_inode(inode: InodeNo, per_group: u32) -> GroupNo {
-    GroupNo(inode.0.saturating_sub(1) / per_group.max(1))
 }

@@ -14,8 +14,9 @@ use extant::rooms::ondisk::inode::FileType;
 use extant::rooms::ondisk::time::Timestamp;
 use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps};
 
+use super::host::host_error;
 use super::options::Options;
-use super::shell::{Done, Refusal, Shell, failed, host_error, refuse};
+use super::shell::{Done, Refusal, Shell, failed, refuse};
 use super::words::{Word, text};
 use crate::err_line;
 use crate::failure::Failure;

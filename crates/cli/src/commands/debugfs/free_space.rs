@@ -28,7 +28,7 @@ fn free_runs(volume: &mut DebugVolume, mut take: impl FnMut(u64, u64)) -> Result
     Ok(())
 }
 
-/// Whole extents of free blocks.
+/// Free extents, counted by size.
 #[derive(Default)]
 struct Extents {
     open: Option<(u64, u64)>,

@@ -10,11 +10,12 @@ use extant::rooms::device::{Device, FileDeviceOptions};
 use extant::rooms::ondisk::superblock::Superblock;
 use extant::rooms::storage::{Access, DeviceUrl, Opened, stat_host};
 
+use super::host::host_error;
 use super::words::number;
 use crate::failure::Failure;
 use crate::named_view::NamedView;
 
-/// What was asked of the volume when it was opened.
+/// Options of an open.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenRequest {
     pub(super) is_writable: bool,
@@ -110,7 +111,7 @@ fn open_device(name: &OsStr, access: Access, request: &OpenRequest) -> Result<Op
     if let Err(error) = std::fs::metadata(url.path())
         && !url.is_simulated()
     {
-        return Err(NotOpened::Trying(super::shell::host_error(&error)));
+        return Err(NotOpened::Trying(host_error(&error)));
     }
     let direct = match request.is_direct {
         true => extant::Direct::WherePossible,

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal};
 use std::path::Path;
 
-use super::shell::{Refusal, Shell, host_error};
+use super::host::host_error;
+use super::shell::{Refusal, Shell};
 use crate::failure::Failure;
 
-/// What a user is asked with.
+/// The prompt.
 const PROMPT: &str = "debugfs:  ";
 /// Bytes of a line: more than a path and its attributes need.
 const MAX_LINE: u64 = 1 << 20;

@@ -10,8 +10,9 @@ use extant::rooms::ondisk::jbd2::{
     BlockType, Header, JOURNAL_MAGIC, JournalSuperblock, LogFormat, RawJournalSuperblock, Tags,
 };
 
+use super::host::host_error;
 use super::options::Options;
-use super::shell::{Done, Refusal, Shell, failed, host_error, refuse};
+use super::shell::{Done, Refusal, Shell, failed, refuse};
 use super::words::{Word, text};
 use crate::commands::info;
 

@@ -121,7 +121,7 @@ impl Listing<'_> {
         self.text.extend_from_slice(b"   ");
     }
 
-    /// The record of an entry; `None` where there is none to show.
+    /// The record of an entry; `None` for an entry without one.
     fn record(&mut self, item: &DirItem<'_>) -> Result<Option<extant::debug::RawRecord>, ()> {
         if item.is_removed || item.inode == 0 {
             return Ok(None);

@@ -106,7 +106,7 @@ fn extent_line(line: &ExtentLine, logical: usize, physical: usize) -> String {
     }
 }
 
-/// What `filefrag` shows.
+/// A list of `filefrag` in the making.
 struct Frag<'v> {
     volume: &'v DebugVolume,
     is_verbose: bool,

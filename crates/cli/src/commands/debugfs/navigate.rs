@@ -1,14 +1,14 @@
-//! `cd`, `pwd`, `chroot`, `lcd`, `open`, `close`, `quit`, `help`: where we are.
+//! `cd`, `pwd`, `chroot`, `lcd`, `open`, `close`, `quit`: where we are.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use extant::InodeNo;
 
+use super::host::host_error;
 use super::image::{NotOpened, OpenImage, OpenRequest};
 use super::options::Options;
-use super::shell::{Done, Refusal, Shell, at_file, failed, host_error, refuse};
-use super::table;
+use super::shell::{Done, Refusal, Shell, at_file, failed, refuse};
 use super::words::{Word, number, text};
 
 pub(super) fn pwd(shell: &mut Shell<'_>, words: &[Word]) -> Done {
@@ -138,19 +138,4 @@ pub(super) fn close(shell: &mut Shell<'_>, words: &[Word]) -> Done {
 pub(super) fn quit(shell: &mut Shell<'_>, _: &[Word]) -> Done {
     shell.has_quit = true;
     Ok(())
-}
-
-pub(super) fn list_requests(shell: &mut Shell<'_>, _: &[Word]) -> Done {
-    let lines = table::REQUESTS.iter().map(table::Request::lines).collect::<String>();
-    shell.print(format!("Available debugfs requests:\n\n{lines}"))
-}
-
-pub(super) fn help(shell: &mut Shell<'_>, words: &[Word]) -> Done {
-    match words {
-        [_, name] => match table::find(name) {
-            Some(request) => shell.print(request.lines()),
-            None => Err(refuse(words, format_args!("unknown request '{}'", text(name)))),
-        },
-        _ => list_requests(shell, words),
-    }
 }

@@ -5,13 +5,10 @@ use extant::debug::{DebugError, DebugVolume};
 use extant::rooms::ondisk::GroupNo;
 use extant::rooms::ondisk::bitmap::{self, BitmapKind};
 
-use super::bits::group_of_inode;
-
-/// The first free inode from the group of a directory on; `None` if there is none.
+/// The first free inode from the group of a directory on; `None` on a full volume.
 pub(super) fn free_inode(
     volume: &mut DebugVolume,
     dir: InodeNo,
-    _mode: u16,
 ) -> Result<Option<InodeNo>, DebugError> {
     let geometry = volume.geometry().clone();
     let per_group = geometry.inodes_per_group;
@@ -27,4 +24,9 @@ pub(super) fn free_inode(
         }
     }
     Ok(None)
+}
+
+/// The group of an inode number.
+fn group_of_inode(inode: InodeNo, per_group: u32) -> GroupNo {
+    GroupNo(inode.0.saturating_sub(1) / per_group.max(1))
 }

@@ -6,8 +6,7 @@ use extant::InodeNo;
 use extant::debug::{DebugVolume, RawRecord};
 
 use super::image::OpenImage;
-use super::table::{self, Run};
-use super::words::{self, Word, text};
+use super::words::{Word, text};
 use crate::err_line;
 use crate::failure::Failure;
 use crate::session::Session;
@@ -86,36 +85,6 @@ impl<'s> Shell<'s> {
         self.complain(refusal).map_err(Refusal::Output)
     }
 
-    /// Runs a line. `is_typed`: it was read from standard input, where an unknown request has
-    /// another message.
-    pub(super) fn run_line(&mut self, line: &[u8], is_typed: bool) -> Result<(), Failure> {
-        let Some(words) = words::split(line) else {
-            self.unknown += 1;
-            return self
-                .complain(Refusal::Line(self.in_shell("Unbalanced quotes in command line")));
-        };
-        let Some(name) = words.first() else { return Ok(()) };
-        let Some(request) = table::find(name) else {
-            self.unknown += 1;
-            let name = text(name);
-            let what = match is_typed {
-                true => format!("Unknown request \"{name}\".  Type \"?\" for a request list."),
-                false => format!("Command not found {name}"),
-            };
-            return self.complain(Refusal::Line(self.in_shell(&what)));
-        };
-        let outcome = match request.run {
-            Run::Does(run) => run(self, &words),
-            Run::Refused => Err(refuse(&words, "not supported by extant")),
-        };
-        self.session.out.flush()?;
-        outcome.or_else(|refusal| self.complain(refusal))
-    }
-
-    fn in_shell(&self, what: &str) -> String {
-        format!("debugfs: {what}")
-    }
-
     /// The volume that is open.
     pub(super) fn image(&mut self, words: &[Word]) -> Result<&mut OpenImage, Refusal> {
         self.image.as_mut().ok_or_else(|| refuse(words, "Filesystem not open"))
@@ -173,14 +142,5 @@ impl<'s> Shell<'s> {
     /// The name of the volume.
     pub(super) fn name(&self) -> OsString {
         self.image.as_ref().map(|image| image.name.clone()).unwrap_or_default()
-    }
-}
-
-/// A file of the host cannot be used.
-pub(super) fn host_error(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    match text.rfind(" (os error ") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
     }
 }

@@ -204,7 +204,7 @@ impl Runs {
 fn blocks(volume: &DebugVolume, record: &RawRecord) -> String {
     let mut runs = Runs::default();
     let is_extents = record.is_extents();
-    // What cannot be followed is left out, as it is there.
+    // A map that breaks off is shown up to there, as theirs.
     let _ = volume.walk_blocks(record, &mut |piece| {
         match piece {
             Piece::Node { kind, at } => runs.node(kind, at),

@@ -1,6 +1,6 @@
 //! The requests of debugfs, all of them: their names, what they do, and our function.
 
-use Run::{Does, Refused};
+use Run::{Does, Helps, Lists, Refused};
 
 use super::shell::{Done, Shell};
 use super::words::Word;
@@ -9,11 +9,15 @@ use super::{
     stat, stats,
 };
 
-/// What a request runs.
+/// The function of a request.
 #[derive(Clone, Copy)]
 pub(super) enum Run {
     /// This function, with the words of the line.
     Does(fn(&mut Shell<'_>, &[Word]) -> Done),
+    /// The list of requests.
+    Lists,
+    /// The lines of a request in it.
+    Helps,
     /// Nothing: it is refused by name.
     Refused,
 }
@@ -265,16 +269,8 @@ pub(super) const REQUESTS: [Request; 78] = [
         run: Refused,
     },
     Request { names: &["journal_run", "jr"], about: "Recover the journal", run: Refused },
-    Request {
-        names: &["help"],
-        about: "Display info on command or topic.",
-        run: Does(navigate::help),
-    },
-    Request {
-        names: &["list_requests", "lr", "?"],
-        about: "List available commands.",
-        run: Does(navigate::list_requests),
-    },
+    Request { names: &["help"], about: "Display info on command or topic.", run: Helps },
+    Request { names: &["list_requests", "lr", "?"], about: "List available commands.", run: Lists },
     Request { names: &["quit", "q"], about: "Leave the subsystem.", run: Does(navigate::quit) },
 ];
 
