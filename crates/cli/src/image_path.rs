@@ -6,7 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extant::rooms::device::{Device, FileDeviceOptions};
-use extant::rooms::storage::{Access, DeviceUrl, Files, Keys, PathTarget, stat_host};
+use extant::rooms::reader::SuperblockAt;
+use extant::rooms::storage::{
+    Access, DeviceUrl, Files, HostFile, Keys, Part, PathTarget, stat_host,
+};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
@@ -21,6 +24,8 @@ pub(crate) struct ImagePath {
     pub(crate) image: DeviceUrl,
     /// The path, from `/`.
     pub(crate) path: OsString,
+    /// Whether the path was given; else it is that of the root directory.
+    pub(crate) is_path_given: bool,
 }
 
 impl ImagePath {
@@ -31,7 +36,8 @@ impl ImagePath {
         {
             PathTarget::Inside { image, path } => {
                 let name = &text.as_bytes()[..text.len() - path.len() - 1];
-                Ok(Self { name: OsStr::from_bytes(name).to_owned(), image, path })
+                let name = OsStr::from_bytes(name).to_owned();
+                Ok(Self { name, image, path, is_path_given: true })
             }
             // `./disk.img` is a host path by the rule, and an image all the same.
             PathTarget::Host(_) => Self::root_of(text),
@@ -40,13 +46,37 @@ impl ImagePath {
 
     /// The root directory of the image that is named by all of `text`.
     fn root_of(text: &OsStr) -> Result<Self, Failure> {
+        if let Some(failure) = missing_slash(text) {
+            return Err(failure);
+        }
         let image = DeviceUrl::parse(text, extant::schemes(), stat_host).map_err(Failure::usage)?;
-        Ok(Self { name: text.to_owned(), image, path: "/".into() })
+        Ok(Self { name: text.to_owned(), image, path: "/".into(), is_path_given: false })
     }
 
-    /// Opens the image for reading: it is never written.
+    /// Refuses an image without a path, for commands that change a file: without a word they would
+    /// change the root directory.
+    pub(crate) fn check_path_given(&self) -> Result<(), Failure> {
+        match self.is_path_given {
+            true => Ok(()),
+            false => {
+                let name = self.name.display();
+                let why = format_args!(
+                    "{name}: missing path in the image: write {name}:/ for its root directory"
+                );
+                Err(Failure::usage(why))
+            }
+        }
+    }
+
+    /// Opens the image for reading: it is never written. The volume on it is read by
+    /// [`Self::superblock`].
     pub(crate) fn open(&self) -> Result<Arc<dyn Device>, Failure> {
         open_for_reading(&self.image)
+    }
+
+    /// The superblock by which the volume is read.
+    pub(crate) fn superblock(&self) -> SuperblockAt {
+        self.image.superblock.map_or(SuperblockAt::Primary, SuperblockAt::Block)
     }
 }
 
@@ -70,13 +100,35 @@ impl ImagePath {
     /// Opens the files or devices that the image lies in, for reading, and reads nothing of them. A
     /// key is read too.
     pub(crate) fn open_files(&self) -> Result<(Files, Keys), Failure> {
-        let files = self.image.open_files(&FileDeviceOptions::default()).map_err(Failure::new)?;
+        let image = self.image.without_superblock();
+        let files = image.open_files(&FileDeviceOptions::default()).map_err(Failure::new)?;
         Ok((files, self.image.keys().map_err(Failure::new)?))
     }
 }
 
-/// Opens an image that is never written.
+/// The failure of `IMAGE:path` without a slash, where IMAGE is there and a file of the whole name
+/// is not.
+pub(crate) fn missing_slash(text: &OsStr) -> Option<Failure> {
+    if Path::new(text).symlink_metadata().is_ok() {
+        return None;
+    }
+    let bytes = text.as_bytes();
+    let colons = (1..bytes.len()).filter(|at| bytes[*at] == b':').rev();
+    let (image, path) = colons
+        .map(|at| (OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..])))
+        .find(|(image, _)| {
+            let image = DeviceUrl::parse(image, extant::schemes(), stat_host);
+            let is_there = |part: &Part| stat_host(&part.path) == HostFile::Device;
+            image.is_ok_and(|image| image.parts.iter().all(is_there))
+        })?;
+    let (whole, image, path) = (text.display(), image.display(), path.display());
+    let why = "path in an image does not begin with a slash";
+    Some(Failure::usage(format_args!("{whole}: {why}: write {image}:/{path}")))
+}
+
+/// Opens the device of an image that is never written. Its backup superblock is left to the caller.
 pub(crate) fn open_for_reading(image: &DeviceUrl) -> Result<Arc<dyn Device>, Failure> {
+    let image = image.without_superblock();
     // The error names the file already.
     let opened =
         image.open(Access::ReadOnly, &FileDeviceOptions::default()).map_err(Failure::new)?;
@@ -102,7 +154,9 @@ pub(crate) fn image_paths(
     if files.is_empty() {
         return Ok(vec![root]);
     }
-    Ok(files.iter().map(|path| ImagePath { path: path.clone(), ..root.clone() }).collect())
+    let inside =
+        |path: &OsString| ImagePath { path: path.clone(), is_path_given: true, ..root.clone() };
+    Ok(files.iter().map(inside).collect())
 }
 
 #[cfg(test)]

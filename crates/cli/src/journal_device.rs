@@ -7,8 +7,8 @@ use std::sync::Arc;
 use extant::rooms::device::{Device, FileDevice, FileDeviceOptions};
 use extant::rooms::image::mkfs::probe::probe;
 use extant::rooms::journal::{ExternalJournal, FoundJournal, JournalError, NotOpened};
-use extant::rooms::ondisk::FormatError;
-use extant::rooms::reader::{Error, Journal};
+use extant::rooms::ondisk::{FormatError, GroupNo, Location};
+use extant::rooms::reader::{Error, Journal, find_backup_superblock};
 use extant::rooms::storage::{DeviceUrl, Files};
 
 use crate::failure::Failure;
@@ -51,15 +51,53 @@ fn opened(
     Ok(journal.map(|journal| journal.open(options)).transpose()?.flatten())
 }
 
+/// The use that a volume is opened for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Purpose {
+    Reading,
+    Changing,
+}
+
 /// Why the volume on `device` was not opened, and what to do where its journal is missing or
 /// something else is there.
-pub(crate) fn not_opened(place: impl AsRef<Path>, device: &dyn Device, error: &Error) -> Failure {
+pub(crate) fn not_opened(
+    place: impl AsRef<Path>,
+    device: &dyn Device,
+    error: &Error,
+    purpose: Purpose,
+) -> Failure {
     let missing = match error {
         Error::Journal(error) => missing(place.as_ref(), error),
-        Error::Format(FormatError::NotExt(_)) => other_content(place.as_ref(), device),
+        Error::Format(error) => not_a_volume(place.as_ref(), device, error, purpose),
         _ => None,
     };
     missing.unwrap_or_else(|| Failure::at(place, error))
+}
+
+/// The failure of a command that found a corrupt primary superblock, or none: what else is there,
+/// or the backup to read the volume by. `None` for other errors.
+pub(crate) fn not_a_volume(
+    place: &Path,
+    device: &dyn Device,
+    error: &FormatError,
+    purpose: Purpose,
+) -> Option<Failure> {
+    let (flaw, other) = match error {
+        FormatError::NotExt(flaw) => (flaw, other_content(place, device)),
+        FormatError::Corrupt { location: Location::Superblock(GroupNo(0)), flaw } => (flaw, None),
+        _ => return None,
+    };
+    let backup = || {
+        let block = find_backup_superblock(device)?;
+        let name = place.display().to_string();
+        let hint = match purpose {
+            Purpose::Reading if name.contains('?') => format!("try {name}&sb={block}"),
+            Purpose::Reading => format!("try {name}?sb={block}"),
+            Purpose::Changing => format!("run extant fsck {name}"),
+        };
+        Some(Failure::at(place, format_args!("bad superblock: {flaw}: {hint}")))
+    };
+    other.or_else(backup)
 }
 
 /// The failure of a command that found something else than an ext file system; `None` if what is

@@ -6,12 +6,11 @@ use std::path::Path;
 
 use extant::inspect::{InspectError, RawView, SuperblockChoice};
 use extant::rooms::offline::OfflineError;
-use extant::rooms::ondisk::FormatError;
 use extant::rooms::storage::{DeviceUrl, stat_host};
 
 use crate::failure::Failure;
 use crate::image_path::open_for_reading;
-use crate::journal_device;
+use crate::journal_device::{self, Purpose};
 
 /// A view with the name of its image.
 pub(crate) struct NamedView {
@@ -30,15 +29,18 @@ impl NamedView {
     pub(crate) fn open(name: &OsStr, choice: SuperblockChoice) -> Result<Self, Failure> {
         let url = DeviceUrl::parse(name, extant::schemes(), stat_host).map_err(Failure::new)?;
         let device = open_for_reading(&url)?;
+        let choice = SuperblockChoice { block: choice.block.or(url.superblock), ..choice };
         let view = RawView::new(device.clone(), choice).map_err(|error| {
-            let other = match error {
-                InspectError::Superblock(OfflineError::Format(FormatError::NotExt(_)))
-                | InspectError::Format(FormatError::NotExt(_)) => {
-                    journal_device::other_content(Path::new(name), &*device)
+            let found = match &error {
+                InspectError::Superblock(OfflineError::Format(error))
+                | InspectError::Format(error)
+                    if choice.block.is_none() =>
+                {
+                    journal_device::not_a_volume(Path::new(name), &*device, error, Purpose::Reading)
                 }
                 _ => None,
             };
-            other.unwrap_or_else(|| Failure::at(name, &error))
+            found.unwrap_or_else(|| Failure::at(name, &error))
         })?;
         Ok(Self { name: name.to_owned(), view })
     }

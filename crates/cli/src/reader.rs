@@ -9,14 +9,15 @@ use extant::rooms::device::Device;
 use extant::rooms::ondisk::InodeNo;
 use extant::rooms::ondisk::inode::FileType;
 use extant::rooms::reader::{
-    Error, Follow, Journal, LoadedInode, Reader, ReaderOptions, VolumeRead,
+    BrokenIndex, Error, Follow, Journal, LoadedInode, Reader, ReaderOptions, VolumeRead,
 };
+use extant::rooms::runtime::sync::Mutex;
 use extant::rooms::storage::{DeviceUrl, Files, Keys};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
 use crate::image_path::ImagePath;
-use crate::journal_device;
+use crate::journal_device::{self, Purpose};
 use crate::output_file::FileId;
 use crate::sandbox;
 use crate::session::Session;
@@ -28,6 +29,8 @@ pub(crate) struct Image {
     pub(crate) volume: Reader,
     /// Files and devices of the image; known if it was opened without restrictions.
     holders: Vec<FileId>,
+    /// Directories with bad blocks that were reported.
+    reported: Mutex<HashSet<InodeNo>>,
 }
 
 impl Image {
@@ -54,10 +57,14 @@ impl Image {
     /// The image of an operand on its device.
     fn on(inside: &ImagePath, device: Arc<dyn Device>, journal: Journal) -> Result<Self, Failure> {
         let name = inside.name.display().to_string();
-        let volume = ReaderOptions { journal, ..ReaderOptions::default() }
-            .open(device.clone())
-            .map_err(|error| journal_device::not_opened(&name, &*device, &error))?;
-        Ok(Self { name, volume, holders: Vec::new() })
+        let on_broken_index = BrokenIndex::Scan;
+        let superblock = inside.superblock();
+        let options =
+            ReaderOptions { superblock, journal, on_broken_index, ..ReaderOptions::default() };
+        let volume = options.open(device.clone()).map_err(|error| {
+            journal_device::not_opened(&name, &*device, &error, Purpose::Reading)
+        })?;
+        Ok(Self { name, volume, holders: Vec::new(), reported: Mutex::default() })
     }
 
     /// Whether the image lies in this file of the machine: to write it would destroy what is read.
@@ -84,11 +91,11 @@ impl Image {
         })
     }
 
-    /// The names of a directory in byte order, without `.` and `..`. An error ends the list; it
-    /// is returned with the names read before it.
-    pub(crate) fn names(&self, dir: InodeNo, path: &[u8]) -> (Vec<Name>, Option<Failure>) {
+    /// The names of a directory in byte order, without `.` and `..`, and a failure for each block
+    /// of it that cannot be read.
+    pub(crate) fn names(&self, dir: InodeNo, path: &[u8]) -> (Vec<Name>, Vec<Failure>) {
         let mut names = Vec::new();
-        let mut failure = None;
+        let mut failures = Vec::new();
         match self.volume.read_dir(dir, 0) {
             Ok(entries) => {
                 for entry in entries {
@@ -96,16 +103,29 @@ impl Image {
                         Ok(entry) if matches!(&entry.name[..], b"." | b"..") => {}
                         Ok(entry) => names.push(Name { name: entry.name, inode: entry.inode }),
                         Err(error) => {
-                            failure = Some(self.failure(path, error));
-                            break;
+                            let what = self.volume.read_dir_message(dir, &error);
+                            failures.push(self.failure(path, what));
                         }
                     }
                 }
             }
-            Err(error) => failure = Some(self.failure(path, error)),
+            Err(error) => failures.push(self.failure(path, error)),
         }
         names.sort_by(|a, b| a.name.cmp(&b.name));
-        (names, failure)
+        (names, failures)
+    }
+
+    /// Reports what [`Self::names`] could not read of a directory, once.
+    pub(crate) fn report(
+        &self,
+        dir: InodeNo,
+        failures: Vec<Failure>,
+        session: &mut Session,
+    ) -> Result<(), Failure> {
+        if failures.is_empty() || !self.reported.lock().insert(dir) {
+            return Ok(());
+        }
+        failures.into_iter().try_for_each(|failure| session.error(failure))
     }
 
     /// Walks a tree from a file on, directories before what they hold, names in byte order. What
@@ -162,11 +182,9 @@ impl Image {
             if visit(&walked, session)? == Descend::No || !is_dir {
                 continue;
             }
-            let (mut names, failure) = self.names(walked.file.number, &walked.path);
+            let (mut names, failures) = self.names(walked.file.number, &walked.path);
             names.retain(keeps);
-            if let Some(failure) = failure {
-                session.error(failure)?;
-            }
+            self.report(walked.file.number, failures, session)?;
             let parent: Arc<[u8]> = walked.path.into();
             let last = names.len().saturating_sub(1);
             waiting.extend(names.into_iter().enumerate().rev().map(|(at, name)| Waiting::Name {

@@ -23,6 +23,7 @@ const IMAGES: &str = "\
 IMAGE is a file, a block device or a device URL; IMAGE:/path is a file inside it. URLs:
   PATH#p2                      a partition
   PATH?offset=N&size=N         a part of a file or device
+  PATH?sb=N                    read by the backup superblock in block N
   linear:A,B?offset=N          parts joined
   lvm:A,B?vg=NAME&lv=NAME      a linear logical volume of LVM2
   crypt:PATH?key-file=FILE     a LUKS container; with cipher=NAME, plain dm-crypt

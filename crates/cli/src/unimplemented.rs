@@ -19,8 +19,7 @@ const OPTIONAL: [(&str, &str, bool); 6] = [
 pub(crate) fn refusal(command: &str) -> Option<Failure> {
     let mut left_out = OPTIONAL.iter().filter(|(_, _, is_built)| !is_built);
     if let Some((_, feature, _)) = left_out.find(|(name, _, _)| *name == command) {
-        let sentence =
-            format!("{command}: not included in this build of extant (cargo feature {feature})");
+        let sentence = format!("not included in this build of extant (cargo feature {feature})");
         return Some(Failure::new(sentence));
     }
     let (_, does, code) = LATER.iter().find(|(name, _, _)| *name == command)?;
@@ -41,7 +40,7 @@ mod tests {
             assert_eq!(table.find_subcommand(name).is_some(), is_built, "{name}");
             let refused = refusal(name).map(Failure::sentence);
             let sentence =
-                format!("{name}: not included in this build of extant (cargo feature {feature})");
+                format!("not included in this build of extant (cargo feature {feature})");
             assert_eq!(refused, (!is_built).then_some(sentence), "{name}");
         }
     }

@@ -15,7 +15,7 @@ use extant::{Credentials, FileSystem, PathError};
 use crate::commands::Operands;
 use crate::failure::Failure;
 use crate::image_path::ImagePath;
-use crate::journal_device;
+use crate::journal_device::{self, Purpose};
 use crate::session::Session;
 use crate::time;
 use crate::waiting::Waiting;
@@ -76,7 +76,12 @@ impl WritableImage {
         let opened = inside.image.open(Access::ReadWrite, &options).map_err(Failure::new)?;
         let (journal, why) = journal_device::of(&*opened.device, &options.write(true))?;
         if let Some(error) = why {
-            return Err(journal_device::not_opened(&name, &*opened.device, &error.into()));
+            return Err(journal_device::not_opened(
+                &name,
+                &*opened.device,
+                &error.into(),
+                Purpose::Changing,
+            ));
         }
         let volume = live(&opened, journal, open_args, &name)?;
         let fs = FileSystem::of_volume(volume).acting_as(creator());
@@ -157,7 +162,9 @@ fn live(
         _ => opened.env.clone(),
     };
     let volume = Volume::open(opened.device.clone(), &env, &live);
-    volume.map_err(|error| journal_device::not_opened(name, &*opened.device, &error))
+    volume.map_err(|error| {
+        journal_device::not_opened(name, &*opened.device, &error, Purpose::Changing)
+    })
 }
 
 /// Owner of new files: the user who runs the command, with the umask of the process.
@@ -225,6 +232,7 @@ pub(crate) fn edit_each(
     session: &mut Session,
     mut work: impl FnMut(&WritableImage, &Path, &mut Session) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
+    files.iter().try_for_each(ImagePath::check_path_given)?;
     let mut images = WritableImages::new(open_args);
     let mut outcome = Ok(());
     for inside in files {

@@ -6,8 +6,7 @@ use crate::path_error::PathError;
 use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::inode::FileType;
-use extant_reader::DirEntry as Found;
-use extant_reader::VolumeRead;
+use extant_reader::{DirEntry as Found, Error as Cause, VolumeRead};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -19,13 +18,14 @@ const BATCH: usize = 256;
 
 /// The entries of a directory, without `.` and `..`, in the volume's order.
 ///
-/// Names made or removed during the listing may or may not show; every other name shows once.
+/// Names made or removed during the listing may or may not show; every other name shows once. A
+/// corrupt block of the directory is an error among the entries, which continue after it.
 #[derive(Debug)]
 pub struct ReadDir {
     inner: Arc<Inner>,
     dir: InodeNo,
     path: Arc<Path>,
-    waiting: VecDeque<Found>,
+    waiting: VecDeque<Result<Found, Cause>>,
     /// Where the next batch begins; `None` at the end.
     next: Option<u64>,
 }
@@ -35,15 +35,23 @@ impl ReadDir {
         Self { inner, dir, path: path.into(), waiting: VecDeque::new(), next: Some(0) }
     }
 
-    fn fill(&mut self, from: u64) -> Result<(), extant_reader::Error> {
+    fn fill(&mut self, from: u64) -> Result<(), Cause> {
         self.next = None;
-        for found in self.inner.volume().read_dir(self.dir, from)?.take(BATCH) {
-            let found = found?;
-            self.next = Some(found.cookie);
-            if !matches!(&found.name[..], b"." | b"..") {
+        let mut count = 0;
+        for found in self.inner.volume().read_dir(self.dir, from)? {
+            if let Ok(entry) = &found {
+                self.next = Some(entry.cookie);
+                count += 1;
+            }
+            if !matches!(&found, Ok(entry) if matches!(&entry.name[..], b"." | b"..")) {
                 self.waiting.push_back(found);
             }
+            // A batch ends with an entry: the errors after its cookie belong to the next one.
+            if count == BATCH {
+                return Ok(());
+            }
         }
+        self.next = None;
         Ok(())
     }
 }
@@ -54,17 +62,17 @@ impl Iterator for ReadDir {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(found) = self.waiting.pop_front() {
-                return Some(Ok(DirEntry {
+                let named = |found: Found| DirEntry {
                     inner: self.inner.clone(),
                     dir: self.path.clone(),
                     inode: found.inode,
                     file_type: found.file_type,
                     name: OsString::from_vec(found.name),
-                }));
+                };
+                return Some(found.map(named).map_err(|cause| PathError::at(&self.path, cause)));
             }
             let from = self.next?;
             if let Err(cause) = self.fill(from) {
-                self.next = None;
                 return Some(Err(PathError::at(&self.path, cause)));
             }
         }

@@ -15,11 +15,11 @@ use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::{DeviceNumber, FileType};
 use extant_reader::{
-    AclKind, Error as Cause, ExternalJournal, Follow, Journal, LoadedInode, NotOpened, StatFs,
-    VolumeRead, XattrInfo,
+    AclKind, BrokenIndex, Error as Cause, ExternalJournal, Follow, Journal, LoadedInode, NotOpened,
+    ReaderOptions, StatFs, SuperblockAt, VolumeRead, XattrInfo,
 };
 use extant_runtime::env::Env;
-use extant_storage::{Access, DeviceUrl, FinishError, Opened, UrlError, stat_host};
+use extant_storage::{Access, DeviceUrl, FinishError, Opened, stat_host};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -148,15 +148,21 @@ impl FileSystem {
     /// # Errors
     /// The image is not there, or holds no volume that can be read.
     pub fn open_read_only(image: impl AsRef<OsStr>) -> Result<Self, OpenError> {
-        Self::read_only_on(open(image.as_ref(), Access::ReadOnly, Direct::Off)?)
+        let url = DeviceUrl::parse(image.as_ref(), schemes(), stat_host)?;
+        Self::read_only_url(&url, Direct::Off)
     }
 
-    pub(crate) fn read_only_on(opened: Opened) -> Result<Self, OpenError> {
+    pub(crate) fn read_only_url(url: &DeviceUrl, direct: Direct) -> Result<Self, OpenError> {
+        let files = extant_device::FileDeviceOptions::default().direct(direct);
+        let opened = url.without_superblock().open(Access::ReadOnly, &files)?;
+        let superblock = url.superblock.map_or(SuperblockAt::Primary, SuperblockAt::Block);
         let device = opened.device;
         let files = extant_device::FileDeviceOptions::default();
         let journal = journal_device(ExternalJournal::needed_to_read(&*device), &files)?;
         let journal = journal.map_or(Journal::Replay, Journal::ReplayExternal);
-        let options = extant_reader::ReaderOptions { journal, ..Default::default() };
+        let on_broken_index = BrokenIndex::Scan;
+        let options =
+            ReaderOptions { superblock, journal, on_broken_index, ..ReaderOptions::default() };
         Ok(Self::of_volume(options.open(device)?))
     }
 
@@ -754,7 +760,8 @@ pub fn open_device(
     direct: Direct,
 ) -> Result<Opened, OpenError> {
     let access = if write { Access::ReadWrite } else { Access::ReadOnly };
-    Ok(open(image.as_ref(), access, direct)?)
+    let options = extant_device::FileDeviceOptions::default().direct(direct);
+    Ok(DeviceUrl::parse(image.as_ref(), schemes(), stat_host)?.open(access, &options)?)
 }
 
 /// The device of a journal that is not inside the volume, opened; `None` where it is not found.
@@ -769,9 +776,4 @@ fn journal_device(
     })?;
     let found = found.flatten();
     Ok(found.map(|device| device as Arc<dyn Device>))
-}
-
-fn open(image: &OsStr, access: Access, direct: Direct) -> Result<Opened, UrlError> {
-    let options = extant_device::FileDeviceOptions::default().direct(direct);
-    DeviceUrl::parse(image, schemes(), stat_host)?.open(access, &options)
 }

@@ -58,7 +58,7 @@ impl Image {
     /// # Errors
     /// The image is not there, or holds no volume that can be read.
     pub fn read_only(&self) -> Result<FileSystem, OpenError> {
-        FileSystem::read_only_on(self.device(Access::ReadOnly)?)
+        FileSystem::read_only_url(&self.url, self.direct)
     }
 
     /// Opens the file system for changes, with exclusive use of the image: as [`FileSystem::open`].

@@ -114,6 +114,7 @@ fn errors_of_names_and_devices() {
         UrlError::LeftOut { .. } => UrlError::LeftOut { scheme: "s:", feature: "s" }, EOPNOTSUPP, Unsupported;
         UrlError::Backend(_) => UrlError::Backend(Box::new(denied())), EACCES, PermissionDenied;
         UrlError::Finish(_) => UrlError::Finish(FinishError::Flush(device())), EACCES, PermissionDenied;
+        UrlError::Superblock { .. } => UrlError::Superblock { path: path(), block: 32768 }, EINVAL, InvalidInput;
         UrlError::Slice { .. } => UrlError::Slice { path: path(), error: slice() }, EINVAL, InvalidInput;
     } }
     every_variant_as_one_error! { FinishError {
@@ -208,7 +209,9 @@ fn errors_of_built_images() {
         BuildError::Acl { .. } => BuildError::Acl { path: name(), source: format() }, EINVAL, InvalidInput;
         BuildError::Format(_) => BuildError::Format(format()), EUCLEAN, InvalidData;
         BuildError::TooManyFiles { .. } => BuildError::TooManyFiles { count: 2, most: 1 }, ENOSPC, StorageFull;
+        BuildError::LargerThanDevice { .. } => BuildError::LargerThanDevice { path: path(), wanted: 2, room: 1 }, ENOSPC, StorageFull;
         BuildError::NoSpace { .. } => BuildError::NoSpace { needed: 2, room: 1, block_size: 4096 }, ENOSPC, StorageFull;
+        BuildError::Missing { .. } => BuildError::Missing { missing: 2, room: 1, block_size: 4096 }, ENOSPC, StorageFull;
         BuildError::NoInodes { .. } => BuildError::NoInodes { needed: 2, given: 1 }, ENOSPC, StorageFull;
         BuildError::Unsupported(_) => BuildError::Unsupported("this"), EOPNOTSUPP, Unsupported;
         BuildError::NoFittingSize => BuildError::NoFittingSize, ENOSPC, StorageFull;

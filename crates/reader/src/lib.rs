@@ -27,6 +27,7 @@ pub use extant_journal::{ExternalJournal, JournalError, NotOpened};
 pub use info::VolumeInfo;
 pub use open::{
     DEFAULT_TABLE_RUN, Journal, ReaderOptions, SuperblockAt, check_journal_device, check_size,
+    find_backup_superblock,
 };
 pub use read::dir::{BrokenIndex, DirEntry, ReadDir};
 pub use read::dir_block::EntryTarget;

@@ -13,7 +13,7 @@ use extant_journal::{Finish, Recovered, recover_volume};
 use extant_offline::read_superblock;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::{
-    CompatFeatures, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, Location,
+    BlockNo, CompatFeatures, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, Location,
 };
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -38,6 +38,8 @@ pub enum SuperblockAt {
         /// Bytes a block.
         block_size: u32,
     },
+    /// A backup that starts this block, of any block size.
+    Block(u64),
     /// A backup at this byte of the device; its own block size gives the number of the block.
     BackupAt {
         /// Bytes.
@@ -163,41 +165,85 @@ impl ReaderOptions {
     }
 
     /// The requested superblock, verified, and the group that it is a backup in.
-    fn find_superblock(
-        &self,
-        device: &dyn Device,
-    ) -> Result<(RawSuperblock, Option<GroupNo>), Error> {
-        let (at, stated_size) = match self.superblock {
-            SuperblockAt::Primary => (SUPERBLOCK_OFFSET, None),
-            SuperblockAt::BackupAt { offset } => (offset.max(SUPERBLOCK_OFFSET), None),
+    fn find_superblock(&self, device: &dyn Device) -> Result<FoundSuperblock, Error> {
+        match self.superblock {
+            SuperblockAt::Primary => superblock_at_byte(device, SUPERBLOCK_OFFSET, None),
+            SuperblockAt::BackupAt { offset } => superblock_at_byte(device, offset, None),
             SuperblockAt::Backup { block, block_size } => {
-                let at = block.checked_mul(u64::from(block_size)).ok_or_else(|| {
-                    Flaw::bad_value("block of the backup superblock", block).at(Location::Volume)
-                })?;
-                // The block that holds the first superblock holds it from byte 1,024 on.
-                (at.max(SUPERBLOCK_OFFSET), Some(block_size))
+                superblock_in_block(device, block, block_size)
             }
-        };
-        let raw = read_superblock(device, at)?;
-        if at == SUPERBLOCK_OFFSET {
-            raw.verify(GroupNo(0)).map_err(FormatError::of_primary)?;
-            return Ok((raw, None));
+            SuperblockAt::Block(block) => {
+                let found = BLOCK_SIZES.map(|size| superblock_in_block(device, block, size));
+                let nothing =
+                    Flaw::Rule("no backup superblock").at(Location::Block(BlockNo(block)));
+                found.into_iter().find_map(Result::ok).ok_or(nothing.into())
+            }
         }
-        let group = GroupNo(u32::from(raw.s_block_group_nr.get()));
-        raw.verify(group)?;
-        let geometry = Geometry::new(&raw)?;
-        // The stored group number has 16 bits; the position gives the rest.
-        let block_size = u64::from(geometry.block_size);
-        let block = extant_ondisk::BlockNo(at / block_size);
-        let lies_in = geometry.group_of(block).unwrap_or(group);
-        let is_elsewhere = !at.is_multiple_of(block_size)
-            || stated_size.is_some_and(|stated| stated != geometry.block_size);
-        if is_elsewhere || geometry.group_start(lies_in) != block {
-            let rule = Flaw::Rule("superblock is not at its own place");
-            return Err(rule.at(Location::Superblock(group)).into());
-        }
-        Ok((raw, Some(lies_in)))
     }
+}
+
+/// Every size that blocks may have, in bytes.
+const BLOCK_SIZES: [u32; 7] = [1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16];
+
+/// A superblock, and the group that it is a backup in.
+type FoundSuperblock = (RawSuperblock, Option<GroupNo>);
+
+/// The block of a sound backup superblock, for a volume whose primary one is corrupt; the groups
+/// with the first backups are tried, in the usual size. `None` if each of them is
+/// corrupt or missing, and where the volume is larger than the device.
+pub fn find_backup_superblock(device: &dyn Device) -> Option<u64> {
+    // With sparse_super the powers of 3, 5 and 7; the others have a backup in group 1.
+    const GROUPS: [u64; 8] = [1, 3, 5, 7, 9, 25, 27, 49];
+    BLOCK_SIZES.into_iter().find_map(|size| {
+        // A bitmap of one block; the first block of 1 KiB is the boot sector's.
+        let (blocks, first) = (8 * u64::from(size), u64::from(size == 1024));
+        GROUPS.map(|group| first + group * blocks).into_iter().find(|block| {
+            let found = superblock_in_block(device, *block, size);
+            let geometry = found.and_then(|(raw, _)| Ok(Geometry::new(&raw)?));
+            geometry.is_ok_and(|geometry| check_size(&geometry, device).is_ok())
+        })
+    })
+}
+
+fn superblock_in_block(
+    device: &dyn Device,
+    block: u64,
+    block_size: u32,
+) -> Result<FoundSuperblock, Error> {
+    let at = block.checked_mul(u64::from(block_size)).ok_or_else(|| {
+        Flaw::bad_value("block of the backup superblock", block).at(Location::Volume)
+    })?;
+    superblock_at_byte(device, at, Some(block_size))
+}
+
+/// The superblock at a byte of the device, verified; `stated_size` are the bytes of a block, where
+/// they are known.
+fn superblock_at_byte(
+    device: &dyn Device,
+    at: u64,
+    stated_size: Option<u32>,
+) -> Result<FoundSuperblock, Error> {
+    // The block that holds the first superblock holds it from byte 1,024 on.
+    let at = at.max(SUPERBLOCK_OFFSET);
+    let raw = read_superblock(device, at)?;
+    if at == SUPERBLOCK_OFFSET {
+        raw.verify(GroupNo(0)).map_err(FormatError::of_primary)?;
+        return Ok((raw, None));
+    }
+    let group = GroupNo(u32::from(raw.s_block_group_nr.get()));
+    raw.verify(group)?;
+    let geometry = Geometry::new(&raw)?;
+    // The stored group number has 16 bits; the position gives the rest.
+    let block_size = u64::from(geometry.block_size);
+    let block = BlockNo(at / block_size);
+    let lies_in = geometry.group_of(block).unwrap_or(group);
+    let is_elsewhere = !at.is_multiple_of(block_size)
+        || stated_size.is_some_and(|stated| stated != geometry.block_size);
+    if is_elsewhere || geometry.group_start(lies_in) != block {
+        let rule = Flaw::Rule("superblock is not at its own place");
+        return Err(rule.at(Location::Superblock(group)).into());
+    }
+    Ok((raw, Some(lies_in)))
 }
 
 impl Reader {

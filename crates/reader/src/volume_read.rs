@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::read::dir::DirEntry;
-use crate::read::dir_block::EntryTarget;
+use crate::read::dir_block::{self, EntryTarget};
 use crate::read::inode::{self, LoadedInode};
 use crate::read::mapping::{self, Extents, Mapping};
 use crate::read::path::{self, Follow};
@@ -98,11 +98,21 @@ pub trait VolumeRead: MetadataRead<Block = Arc<[u8]>> + Sized + Send + Sync {
     /// As [`Self::seek_data`].
     fn seek_hole(&self, file: InodeNo, offset: u64) -> Result<Option<u64>, Error>;
 
-    /// The entries of a directory from a cookie on, `.` and `..` too; 0 is the start.
+    /// The entries of a directory from a cookie on, `.` and `..` too; 0 is the start. A block that
+    /// is corrupt is an error among the entries, which continue after it.
     ///
     /// # Errors
     /// [`Error::NotADirectory`], a broken inode, or the device failed.
     fn read_dir(&self, dir: InodeNo, from: u64) -> Result<Self::ReadDir<'_>, Error>;
+
+    /// The message of an error that [`Self::read_dir`] met in a directory: as the error is shown,
+    /// but of a corrupt block with its number on the volume.
+    fn read_dir_message(&self, dir: InodeNo, error: &Error) -> String {
+        match self.any_inode(dir) {
+            Ok(dir) => dir_block::message(self, &dir, error),
+            Err(_) => error.to_string(),
+        }
+    }
 
     /// The target of a symbolic link; of an encrypted one the form without a key.
     ///

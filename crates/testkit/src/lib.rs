@@ -22,6 +22,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bad_directory;
 pub mod fuzz;
 pub mod history;
 mod loop_mount;
@@ -30,6 +31,7 @@ mod snapshot;
 mod tool;
 pub mod tree;
 
+pub use bad_directory::{BadBlock, BadDirectory};
 pub use loop_mount::{Flush, LoopDevice, LoopMount, copied, left_dirty};
 pub use scratch::{Scratch, TempImage, corpora, gunzip, gunzip_sparse, own_corpus, own_corpus_dir};
 pub use snapshot::{

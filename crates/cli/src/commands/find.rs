@@ -197,8 +197,8 @@ impl<'a> Tests<'a> {
             FileType::Regular => file.size == 0,
             FileType::Directory => {
                 // The walk reports a directory that cannot be read.
-                let (names, failure) = image.names(file.number, &walked.path);
-                names.is_empty() && failure.is_none()
+                let (names, failures) = image.names(file.number, &walked.path);
+                names.is_empty() && failures.is_empty()
             }
             _ => false,
         }

@@ -39,6 +39,7 @@ impl Args {
             self.target.clone()
         } else {
             let target = image_paths(self.image.as_deref(), std::slice::from_ref(&self.target))?;
+            target[0].check_path_given()?;
             one_image(&target[0], &names[0])?.0.to_owned()
         };
         edit_each(&names, self.open_args, session, |image, name, _| {

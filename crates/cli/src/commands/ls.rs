@@ -141,15 +141,17 @@ impl Args {
         path: &[u8],
         session: &mut Session,
     ) -> Result<Vec<Listed>, Failure> {
-        let (names, failure) = image.names(dir.number, path);
-        if let Some(failure) = failure {
-            session.error(failure)?;
-        }
+        let (names, failures) = image.names(dir.number, path);
+        image.report(dir.number, failures, session)?;
         let mut listed = Vec::new();
         if self.all {
             for name in [&b"."[..], b".."] {
-                let file = image.volume.lookup(dir.number, name);
-                match file.and_then(|found| image.volume.inode(found.inode)) {
+                let found = match image.volume.lookup(dir.number, name) {
+                    // The block that holds it is corrupt, as was reported with the names.
+                    Err(error) if error.is_corruption() => continue,
+                    found => found,
+                };
+                match found.and_then(|found| image.volume.inode(found.inode)) {
                     Ok(file) => {
                         listed.push(Listed { name: name.into(), path: join(path, name), file })
                     }

@@ -43,6 +43,7 @@ impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let sources = image_paths(self.image.as_deref(), &self.sources)?;
         let target = image_paths(self.image.as_deref(), std::slice::from_ref(&self.target))?;
+        target[0].check_path_given()?;
         for source in &sources {
             one_image(source, &target[0])?;
         }

@@ -2,6 +2,7 @@
 //! limit.
 
 mod awake;
+mod bad_directory;
 mod blocks;
 mod control;
 mod direct;

@@ -11,8 +11,7 @@ use extant_ondisk::dirent::FileType;
 use extant_ondisk::dx_hash::DirHasher;
 use extant_ondisk::{FileBlock, Flaw, InodeNo, Location};
 use extant_reader::hash::WordHasher;
-use extant_reader::read::dir::BrokenIndex;
-use extant_reader::read::dir::{self, DirEntry, ReadDir, lookup};
+use extant_reader::read::dir::{self, BrokenIndex, DirBlocks, DirEntry, ReadDir, lookup};
 use extant_reader::read::dir_block::{self, is_indexed};
 use extant_reader::read::htree::{self, HtreePath};
 use extant_reader::read::inode::{LoadedInode, dir_blocks};
@@ -31,8 +30,9 @@ const LAST_MINOR: u64 = 0xffff_ffff - (1 << 20);
 /// Bits of a place in a block, in units of 4 bytes.
 const PLACE_BITS: u32 = 16;
 
-/// The entries of a directory, `.` and `..` too, read a leaf or a block at a time. Ends after the
-/// first error. A cookie stays good while names are put in and taken out.
+/// The entries of a directory, `.` and `..` too, read a leaf or a block at a time. A corrupt block
+/// is an error among the entries, which continue after it; any other error ends them. A cookie
+/// stays good while names are put in and taken out.
 #[derive(Debug)]
 pub struct EngineReadDir<'v>(Form<'v>);
 
@@ -45,7 +45,7 @@ enum Form<'v> {
         dir: InodeNo,
         /// The cookie of the last entry that was read.
         after: u64,
-        waiting: VecDeque<DirEntry>,
+        waiting: VecDeque<Result<DirEntry, Error>>,
         is_done: bool,
     },
 }
@@ -65,29 +65,35 @@ impl<'v> EngineReadDir<'v> {
     }
 }
 
+/// Entries in their order, and in front of them the errors of corrupt blocks.
+type Found = VecDeque<Result<DirEntry, Error>>;
+
 impl Engine {
     /// The next entries after a cookie: at least one unless there are no more.
-    fn entries_after(&self, dir: InodeNo, after: u64) -> Result<VecDeque<DirEntry>, Error> {
+    fn entries_after(&self, dir: InodeNo, after: u64) -> Result<Found, Error> {
         let shared = self.inodes.get(dir);
         let inode = shared.read(self, LockClass::Dir)?;
         if is_indexed(self, &inode) {
-            return self.indexed_after(&inode, after);
+            return match self.indexed_after(&inode, after) {
+                Err(error) if error.is_corruption() => self.unindexed_after(&inode, after, error),
+                found => found,
+            };
         }
         let is_small = inode.is_inline() || dir_blocks(self, &inode)? <= FileBlock(1);
         match self.info().default_hasher.filter(|_| is_small && self.has_dir_index()) {
-            Some(hasher) => self.small_after(&inode, &hasher, after),
-            None if inode.is_inline() => dir::read_dir(self, inode.clone(), after)?.collect(),
+            Some(hasher) => self.sorted_after(&inode, &hasher, after),
+            None if inode.is_inline() => Ok(dir::read_dir(self, inode.clone(), after)?.collect()),
             None => self.linear_after(&inode, after),
         }
     }
 
     /// For a directory with an index: the rest of the leaf that the cookie lies in, with the leaves
     /// that continue its last hash.
-    fn indexed_after(&self, dir: &LoadedInode, after: u64) -> Result<VecDeque<DirEntry>, Error> {
+    fn indexed_after(&self, dir: &LoadedInode, after: u64) -> Result<Found, Error> {
         let hasher = htree::hasher(self, dir)?;
         let (format, records) = (htree::format(self, dir), dir_block::format(self, dir));
         let blocks = dir_blocks(self, dir)?;
-        let mut found = Vec::new();
+        let (mut found, mut bad) = (Vec::new(), Vec::new());
         for (name, cookie) in [(&b"."[..], DOT), (b"..", DOT_DOT)] {
             if after < cookie {
                 let inode = lookup(self, dir, name, BrokenIndex::Report)?.inode;
@@ -100,66 +106,98 @@ impl Engine {
         // A directory has no more leaves than blocks.
         for _ in 0..blocks.0 {
             let Some(leaf) = next else { break };
-            let bytes = dir_block::block(self, dir, leaf)?;
-            for entry in records.entries(&bytes, leaf) {
-                let entry = entry?;
-                let Some(inode) = entry.inode else { continue };
-                check_shown(dir.number, leaf, entry.at, entry.name)?;
-                let cookie = self.cookie(&hasher, dir, entry.name);
-                if cookie >> HASH_SHIFT >= after >> HASH_SHIFT {
-                    let (file_type, name) = (entry.file_type, entry.name.to_vec());
-                    found.push(DirEntry { inode, file_type, name, cookie });
+            match dir_block::block(self, dir, leaf) {
+                Ok(bytes) => {
+                    for entry in records.entries(&bytes, leaf) {
+                        let entry = entry?;
+                        let Some(inode) = entry.inode else { continue };
+                        let cookie = self.cookie(&hasher, dir, entry.name);
+                        if cookie >> HASH_SHIFT < after >> HASH_SHIFT {
+                            continue;
+                        }
+                        let (file_type, name) = (entry.file_type, entry.name.to_vec());
+                        match check_shown(dir.number, leaf, entry.at, entry.name) {
+                            Ok(()) => found.push(DirEntry { inode, file_type, name, cookie }),
+                            Err(error) => bad.push(error),
+                        }
+                    }
                 }
+                Err(error) if error.is_corruption() => bad.push(error),
+                Err(error) => return Err(error),
             }
             let is_enough = found.iter().any(|entry| entry.cookie > after);
             next = htree::next_leaf(self, dir, &format, &mut levels, blocks, |entry| {
                 !is_enough || entry.is_continuation
             })?;
         }
-        Ok(in_order(found, after))
+        Ok(with_errors(bad, in_order(found, after)))
     }
 
-    /// For a directory of one block, or in its inode, that will have an index when it grows.
-    fn small_after(
+    /// For a directory whose index is corrupt: as if the index led to all of its blocks, so that
+    /// cookies mean the same as before.
+    fn unindexed_after(&self, dir: &LoadedInode, after: u64, error: Error) -> Result<Found, Error> {
+        tracing::warn!(dir = dir.number.0, %error, "broken index, all blocks are read");
+        let hasher = htree::hasher(self, dir).ok().or(self.info().default_hasher);
+        let Some(hasher) = hasher else { return Err(error) };
+        let mut found = self.sorted_after(dir, &hasher, after)?;
+        if found.iter().all(Result::is_ok) {
+            found.push_front(Err(error));
+        }
+        Ok(found)
+    }
+
+    /// For a directory of one block, or in its inode, that will have an index when it grows: all
+    /// that it holds, in the order of an index.
+    fn sorted_after(
         &self,
         dir: &LoadedInode,
         hasher: &DirHasher,
         after: u64,
-    ) -> Result<VecDeque<DirEntry>, Error> {
-        let mut found = Vec::new();
+    ) -> Result<Found, Error> {
+        let (mut found, mut bad) = (Vec::new(), Vec::new());
         for entry in dir::read_dir(self, dir.clone(), 0)? {
-            let mut entry = entry?;
-            entry.cookie = match entry.name.as_slice() {
-                b"." => DOT,
-                b".." => DOT_DOT,
-                name => self.cookie(hasher, dir, name),
-            };
-            found.push(entry);
+            match entry {
+                Ok(mut entry) => {
+                    entry.cookie = match entry.name.as_slice() {
+                        b"." => DOT,
+                        b".." => DOT_DOT,
+                        name => self.cookie(hasher, dir, name),
+                    };
+                    found.push(entry);
+                }
+                Err(error) if error.is_corruption() => bad.push(error),
+                Err(error) => return Err(error),
+            }
         }
-        Ok(in_order(found, after))
+        Ok(with_errors(bad, in_order(found, after)))
     }
 
     /// For a directory without an index: the rest of the block that the cookie lies in. Records are
     /// split and joined, but the place where one begins stays.
-    fn linear_after(&self, dir: &LoadedInode, after: u64) -> Result<VecDeque<DirEntry>, Error> {
+    fn linear_after(&self, dir: &LoadedInode, after: u64) -> Result<Found, Error> {
         let records = dir_block::format(self, dir);
-        let end = dir_blocks(self, dir)?;
-        let mut found = VecDeque::new();
-        for at in (after >> PLACE_BITS..end.0).map(FileBlock) {
-            let bytes = dir_block::block(self, dir, at)?;
+        let mut blocks = DirBlocks::new(self, dir, FileBlock(after >> PLACE_BITS))?;
+        let mut found = Found::new();
+        while !found.iter().any(Result::is_ok) {
+            let (at, bytes) = match blocks.next(self, dir) {
+                Ok(Some(next)) => next,
+                Ok(None) => break,
+                Err(error) if error.is_corruption() => {
+                    found.push_back(Err(error));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             for entry in records.entries(&bytes, at) {
                 let entry = entry?;
                 let Some(inode) = entry.inode else { continue };
-                check_shown(dir.number, at, entry.at, entry.name)?;
                 // A block has at most 65,536 bytes, and a record at least 12.
                 let cookie = at.0 << PLACE_BITS | (entry.at / 4 + 1) as u64;
                 if cookie > after {
                     let (file_type, name) = (entry.file_type, entry.name.to_vec());
-                    found.push_back(DirEntry { inode, file_type, name, cookie });
+                    let shown = check_shown(dir.number, at, entry.at, entry.name);
+                    found.push_back(shown.map(|()| DirEntry { inode, file_type, name, cookie }));
                 }
-            }
-            if !found.is_empty() {
-                break;
             }
         }
         Ok(found)
@@ -197,6 +235,10 @@ fn in_order(mut found: Vec<DirEntry>, after: u64) -> VecDeque<DirEntry> {
     found.into()
 }
 
+fn with_errors(bad: Vec<Error>, found: VecDeque<DirEntry>) -> Found {
+    bad.into_iter().map(Err).chain(found.into_iter().map(Ok)).collect()
+}
+
 /// Refuses a name with a slash or a zero byte: a program that copies the tree would write outside
 /// it.
 fn check_shown(dir: InodeNo, block: FileBlock, at: usize, name: &[u8]) -> Result<(), Error> {
@@ -215,24 +257,22 @@ impl Iterator for EngineReadDir<'_> {
             Form::Still(entries) => entries.next(),
             Form::Live { engine, dir, after, waiting, is_done } => {
                 if waiting.is_empty() && !*is_done {
-                    match engine.record_corruption(engine.entries_after(*dir, *after)) {
-                        Ok(entries) => *waiting = entries,
+                    match engine.entries_after(*dir, *after) {
+                        Ok(found) => {
+                            *is_done = !found.iter().any(Result::is_ok);
+                            *waiting = found;
+                        }
                         Err(error) => {
                             *is_done = true;
-                            return Some(Err(error));
+                            waiting.push_back(Err(error));
                         }
                     }
                 }
-                match waiting.pop_front() {
-                    Some(entry) => {
-                        *after = entry.cookie;
-                        Some(Ok(entry))
-                    }
-                    None => {
-                        *is_done = true;
-                        None
-                    }
+                let found = engine.record_corruption(waiting.pop_front()?);
+                if let Ok(entry) = &found {
+                    *after = entry.cookie;
                 }
+                Some(found)
             }
         }
     }

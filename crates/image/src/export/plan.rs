@@ -127,8 +127,8 @@ impl<'v, V: VolumeRead, F: FnMut(Chunk) -> bool> Planner<'v, V, F> {
                             inode: entry.inode,
                         }),
                         Err(error) => {
-                            self.lose(path.to_vec(), error);
-                            break;
+                            let what = self.volume.read_dir_message(dir, &error);
+                            self.lose(path.to_vec(), what);
                         }
                     }
                 }

@@ -1,9 +1,9 @@
 //! Reading directories.
 
 use extant_engine::OpenVolume;
-use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::FileType as EntryType;
-use extant_reader::{DirEntry, VolumeRead};
+use extant_ondisk::{FormatError, InodeNo, Location};
+use extant_reader::{DirEntry, Error, VolumeRead};
 use rustix::io::Errno;
 
 use super::{LookedUp, RequestError, Server, attributes_of};
@@ -59,8 +59,9 @@ impl Listing<'_> {
 }
 
 impl Server {
-    /// Reads a directory from a cookie on, until `take` has enough. A corrupt block ends the list:
-    /// entries before it are passed on, and the next call from there fails.
+    /// Reads a directory from a cookie on, until `take` has enough. Corrupt blocks of names are
+    /// logged and left out, as the kernel's file system does. Another error ends the list: entries
+    /// before it are passed on, and the next call from there fails.
     ///
     /// # Errors
     /// Not a directory, nothing could be read, or the device failed.
@@ -83,6 +84,10 @@ impl Server {
                             break;
                         }
                     }
+                    Err(error) if is_of_names(&error) => {
+                        self.log(&error);
+                        continue;
+                    }
                     Err(error) if is_first => return Err(error.into()),
                     Err(_) => break,
                 }
@@ -91,4 +96,16 @@ impl Server {
             Ok(())
         })
     }
+}
+
+/// Whether an error is of one block of names, or of one name, and not of the whole directory.
+fn is_of_names(error: &Error) -> bool {
+    use Location::{DirBlock, DirEntry, Htree};
+    matches!(
+        error,
+        Error::Format(FormatError::Corrupt {
+            location: DirBlock(..) | DirEntry(..) | Htree(..),
+            ..
+        })
+    )
 }

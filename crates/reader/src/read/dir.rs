@@ -118,13 +118,21 @@ fn lookup_linear<S: MetadataRead>(
     wanted: &Wanted<'_>,
 ) -> Result<Option<EntryLocation>, Error> {
     let format = format(source, dir);
-    let mut blocks = Blocks::new(source, dir, FileBlock(0))?;
-    while let Some((at, bytes)) = blocks.next(source, dir)? {
-        if let Some(found) = search_block(&format, &bytes, at, wanted)? {
-            return Ok(Some(found));
+    let mut blocks = DirBlocks::new(source, dir, FileBlock(0))?;
+    let mut bad_block = None;
+    loop {
+        let searched = match blocks.next(source, dir) {
+            Ok(Some((at, bytes))) => search_block(&format, &bytes, at, wanted),
+            Ok(None) => return bad_block.map_or(Ok(None), Err),
+            Err(error) => Err(error),
+        };
+        match searched {
+            Ok(None) => {}
+            // The name may be in this block, or in one after it.
+            Err(error) if error.is_corruption() => bad_block = bad_block.or(Some(error)),
+            searched => return searched,
         }
     }
-    Ok(None)
 }
 
 fn lookup_inline<S: MetadataRead>(
@@ -195,9 +203,10 @@ fn shown_hasher<S: MetadataRead>(
     Ok(source.info().default_hasher.filter(|_| is_short))
 }
 
-/// The blocks of a directory one after the other, each run mapped once.
+/// The blocks of a directory one after the other, each run mapped once. After an error of a block
+/// the next call yields the block after it, or after the hole; a broken map ends the walk.
 #[derive(Debug)]
-struct Blocks {
+pub struct DirBlocks {
     next: u64,
     end: u64,
     run: Option<Mapping>,
@@ -205,13 +214,25 @@ struct Blocks {
     budget: u64,
 }
 
-impl Blocks {
-    fn new<S: MetadataRead>(source: &S, dir: &LoadedInode, from: FileBlock) -> Result<Self, Error> {
+impl DirBlocks {
+    /// The blocks from `from` on.
+    ///
+    /// # Errors
+    /// A size that no directory has.
+    pub fn new<S: MetadataRead>(
+        source: &S,
+        dir: &LoadedInode,
+        from: FileBlock,
+    ) -> Result<Self, Error> {
         let end = dir_blocks(source, dir)?.0;
         Ok(Self { next: from.0, end, run: None, budget: source.geometry().blocks_count })
     }
 
-    fn next<S: MetadataRead>(
+    /// The next block; `None` after the last.
+    ///
+    /// # Errors
+    /// A corrupt block, a hole, a broken map, or the device failed.
+    pub fn next<S: MetadataRead>(
         &mut self,
         source: &S,
         dir: &LoadedInode,
@@ -220,6 +241,8 @@ impl Blocks {
             return Ok(None);
         }
         let at = FileBlock(self.next);
+        // An error of the map would repeat for each block below the same node.
+        self.next = self.end;
         self.budget = self.budget.checked_sub(1).ok_or_else(|| {
             Flaw::Rule("directory has more blocks than the volume").at(Location::Inode(dir.number))
         })?;
@@ -227,13 +250,15 @@ impl Blocks {
             Some(run) => run,
             None => *self.run.insert(map(source, dir, at)?),
         };
-        let bytes = source.metadata(written(&run, dir, at)?, block_kind(source, dir, at))?;
-        self.next += 1;
+        let place = written(&run, dir, at);
+        self.next = if place.is_ok() { at.0 + 1 } else { run.end().0 };
+        let bytes = source.metadata(place?, block_kind(source, dir, at))?;
         Ok(Some((at, bytes)))
     }
 }
 
-/// The entries of a directory, `.` and `..` too. Ends after the first error.
+/// The entries of a directory, `.` and `..` too. A block that cannot be read, and an entry with an
+/// invalid name, is an error in its place, and reading continues after it; a broken map ends it.
 ///
 /// A cookie stays good as long as its block keeps its records; on a volume that is only read,
 /// always.
@@ -244,8 +269,8 @@ pub struct ReadDir<'s, S> {
     form: NameForm,
     /// Entries up to this cookie were read before.
     after: u64,
-    blocks: Option<Blocks>,
-    waiting: VecDeque<DirEntry>,
+    blocks: Option<DirBlocks>,
+    waiting: VecDeque<Result<DirEntry, Error>>,
 }
 
 #[derive(Debug)]
@@ -284,7 +309,7 @@ pub fn read_dir<S: MetadataRead>(
         reader.take_inline()?;
     } else {
         let first = FileBlock(from >> PLACE_BITS);
-        reader.blocks = Some(Blocks::new(source, &reader.dir, first)?);
+        reader.blocks = Some(DirBlocks::new(source, &reader.dir, first)?);
     }
     Ok(reader)
 }
@@ -304,7 +329,8 @@ impl<S: MetadataRead> ReadDir<'_, S> {
         // In a block the two would end at bytes 12 and 24.
         for (inode, name, end) in [(self.dir.number, &b"."[..], 12), (parent, b"..", 24)] {
             let (name, cookie) = (name.to_vec(), cookie(0, end));
-            found.push_back(DirEntry { inode, file_type: FileType::Directory, name, cookie });
+            let entry = DirEntry { inode, file_type: FileType::Directory, name, cookie };
+            found.extend(Some(entry).filter(|entry| entry.cookie > self.after).map(Ok));
         }
         // Positions start from 0 again in the second part.
         let (mut part, mut last) = (1, 0);
@@ -317,9 +343,8 @@ impl<S: MetadataRead> ReadDir<'_, S> {
             if let Some(inode) = entry.inode {
                 checked_inode(self.source, &self.dir, inode)?;
             }
-            found.extend(self.shown(&entry, FileBlock(part))?);
+            found.extend(self.shown(&entry, FileBlock(part)));
         }
-        found.retain(|entry| entry.cookie > self.after);
         self.waiting = found;
         Ok(())
     }
@@ -327,44 +352,34 @@ impl<S: MetadataRead> ReadDir<'_, S> {
     fn take_block(&mut self, at: FileBlock, bytes: &[u8]) -> Result<(), Error> {
         let format = format(self.source, &self.dir);
         for entry in format.entries(bytes, at) {
-            let shown = self.shown(&entry?, at)?;
-            self.waiting.extend(shown.filter(|entry| entry.cookie > self.after));
+            let shown = self.shown(&entry?, at);
+            self.waiting.extend(shown);
         }
         Ok(())
     }
 
-    /// The entry as shown; `None` for free space. A name with a slash or a zero byte is invalid: a
-    /// program that copies the tree would write outside it.
+    /// The entry as shown; `None` for free space, and for one that was read before. A name with a
+    /// slash or a zero byte is invalid: a program that copies the tree would write outside it.
     fn shown(
         &self,
         entry: &dirent::DirEntry<'_>,
         block: FileBlock,
-    ) -> Result<Option<DirEntry>, Error> {
-        let Some(inode) = entry.inode else { return Ok(None) };
+    ) -> Option<Result<DirEntry, Error>> {
+        let inode = entry.inode?;
+        let cookie = cookie(block.0, entry.at + entry.rec_len);
+        if cookie <= self.after {
+            return None;
+        }
         let name = match &self.form {
             NameForm::NoKey(hasher) if !entry.is_dot() => shown_name(entry, hasher.as_ref()),
             _ if entry.name.iter().any(|byte| matches!(byte, 0 | b'/')) => {
                 let place = Location::DirEntry(self.dir.number, block, entry.at as u32);
                 let rule = Flaw::Rule("file name has a slash or NUL byte");
-                return Err(rule.at(place).into());
+                return Some(Err(rule.at(place).into()));
             }
             _ => entry.name.to_vec(),
         };
-        let cookie = cookie(block.0, entry.at + entry.rec_len);
-        Ok(Some(DirEntry { inode, file_type: entry.file_type, name, cookie }))
-    }
-
-    fn next_entry(&mut self) -> Result<Option<DirEntry>, Error> {
-        loop {
-            if let Some(entry) = self.waiting.pop_front() {
-                return Ok(Some(entry));
-            }
-            let Some(blocks) = &mut self.blocks else { return Ok(None) };
-            let Some((at, bytes)) = blocks.next(self.source, &self.dir)? else {
-                return Ok(None);
-            };
-            self.take_block(at, &bytes)?;
-        }
+        Some(Ok(DirEntry { inode, file_type: entry.file_type, name, cookie }))
     }
 }
 
@@ -372,11 +387,18 @@ impl<S: MetadataRead> Iterator for ReadDir<'_, S> {
     type Item = Result<DirEntry, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let found = self.next_entry();
-        if found.is_err() {
-            self.blocks = None;
-            self.waiting.clear();
+        loop {
+            if let Some(found) = self.waiting.pop_front() {
+                return Some(found);
+            }
+            let next = self.blocks.as_mut()?.next(self.source, &self.dir);
+            let taken = match next.transpose()? {
+                Ok((at, bytes)) => self.take_block(at, &bytes),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = taken {
+                return Some(Err(error));
+            }
         }
-        found.transpose()
     }
 }

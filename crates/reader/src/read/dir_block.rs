@@ -9,7 +9,7 @@ use extant_ondisk::casefold::Casefold;
 use extant_ondisk::dirent::{self, DirFormat, FileType};
 use extant_ondisk::dx_hash::DirHasher;
 use extant_ondisk::inode::InodeFlags;
-use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Location};
+use extant_ondisk::{BlockNo, FileBlock, Flaw, FormatError, InodeNo, Location};
 
 /// The inode and type of a directory entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -73,6 +73,29 @@ pub(super) fn written(
             Err(flaw.at(Location::DirBlock(dir.number, at)).into())
         }
     }
+}
+
+/// The message of an error of the directory's blocks, which tells the logical block and the block
+/// of the volume: `directory block 3 (block 1234): checksum does not match`. Other errors are shown
+/// as they are.
+pub fn message<S: MetadataRead>(source: &S, dir: &LoadedInode, error: &Error) -> String {
+    let Error::Format(FormatError::Corrupt { location, flaw }) = error else {
+        return error.to_string();
+    };
+    let (at, entry) = match *location {
+        Location::DirBlock(_, at) | Location::Htree(_, at) => (at, String::new()),
+        Location::DirEntry(_, at, byte) => (at, format!(", entry at byte {byte}")),
+        _ => return error.to_string(),
+    };
+    let place = match block_place(source, dir, at) {
+        Ok(block) => format!(" (block {block})"),
+        Err(_) => String::new(),
+    };
+    let flaw = match flaw {
+        Flaw::Checksum { .. } => "checksum does not match".to_owned(),
+        flaw => flaw.to_string(),
+    };
+    format!("directory block {at}{place}{entry}: {flaw}")
 }
 
 /// A block of the directory as records.

@@ -53,6 +53,14 @@ pub enum UrlError {
         /// The longest prefix that was tried.
         image: PathBuf,
     },
+    /// The name has a backup superblock, and the command is not one that only reads.
+    #[error("{}: sb={block} is for commands that only read the volume (fsck has -b, mount -o ro,sb=)", path.display())]
+    Superblock {
+        /// The file.
+        path: PathBuf,
+        /// The block.
+        block: u64,
+    },
     /// Two parts that are joined have bytes of one file in common.
     #[error("linear: segments overlap: {} and {}", one.display(), other.display())]
     Overlap {
@@ -124,6 +132,7 @@ impl UrlError {
             Self::UnknownScheme { .. }
             | Self::Malformed { .. }
             | Self::Ambiguous { .. }
+            | Self::Superblock { .. }
             | Self::Overlap { .. }
             | Self::Slice { .. } => errno::EINVAL,
             Self::NoImage { .. } => errno::ENOENT,

@@ -126,6 +126,7 @@ pub(super) fn parse(
     };
     let mut parts = Vec::new();
     let mut layers = Vec::new();
+    let mut superblock = None;
     let last = pieces.len() - 1;
     for (index, piece) in pieces.into_iter().enumerate() {
         let (path, query) = split_query(piece, stat_host)?;
@@ -137,12 +138,13 @@ pub(super) fn parse(
         let run = options.run().map_err(malformed)?;
         parts.push(Part { path, partition, run });
         if index == last {
+            superblock = options.number("sb").map_err(malformed)?;
             let read = schemes.iter().map(|scheme| options.layer(scheme));
             layers = read.collect::<Result<_, _>>().map_err(malformed)?;
         }
         options.finish(if index == last { schemes } else { &[] }).map_err(malformed)?;
     }
-    Ok(DeviceUrl { parts, layers })
+    Ok(DeviceUrl { parts, layers, superblock })
 }
 
 /// The pieces between commas; a file that is named like the whole is one, unless a file is named

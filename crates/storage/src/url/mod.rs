@@ -4,7 +4,8 @@
 //! bytes; `k`, `M`, `G` and `T` multiply by powers of 1024), or by both, the partition first.
 //! Layers are named before it, the outermost first: `linear:A?offset=N&size=N,B` joins runs,
 //! `lvm:A,B?vg=NAME&lv=NAME` is a linear logical volume, and `crypt:PATH?key-file=F` is deciphered,
-//! by its LUKS header or, with `cipher=NAME`, as a plain device; a backend of another crate
+//! by its LUKS header or, with `cipher=NAME`, as a plain device; `sb=N` reads the volume by the
+//! backup superblock in block N; a backend of another crate
 //! ([`Schemes`]) replaces a file: `model:NAME:PATH`. Their options follow the last path. Other
 //! schemes (`qcow2:`, `s3://`, `https://`) are known by name and refused until they are built.
 //!
@@ -135,8 +136,12 @@ impl DeviceUrl {
     /// Opens the files and reads nothing of them. One that is named twice is opened once.
     ///
     /// # Errors
-    /// A file was not had.
+    /// A file was not had, or the name has a backup superblock: then the device alone is not what
+    /// is meant.
     pub fn open_files(&self, options: &FileDeviceOptions) -> Result<Files, UrlError> {
+        if let Some(block) = self.superblock {
+            return Err(UrlError::Superblock { path: self.path().to_owned(), block });
+        }
         let options = match self.is_whole() {
             true => options.clone(),
             false => options.clone().without_changes(),

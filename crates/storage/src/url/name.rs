@@ -17,6 +17,9 @@ pub struct DeviceUrl {
     pub parts: Vec<Part>,
     /// The layers on the parts, the outermost first.
     pub layers: Vec<Layer>,
+    /// The block of the backup superblock (`sb=N`) that the volume is read by. Files are not opened
+    /// as long as it is there: see [`Self::without_superblock`].
+    pub superblock: Option<u64>,
 }
 
 /// A file or block device, or a part of it.
@@ -66,7 +69,13 @@ impl DeviceUrl {
     }
 
     pub(super) fn of_part(part: Part) -> Self {
-        Self { parts: vec![part], layers: Vec::new() }
+        Self { parts: vec![part], layers: Vec::new(), superblock: None }
+    }
+
+    /// The device itself, for a caller that reads the volume by [`Self::superblock`].
+    #[must_use]
+    pub fn without_superblock(&self) -> Self {
+        Self { superblock: None, ..self.clone() }
     }
 
     /// The first file or block device.
@@ -76,7 +85,8 @@ impl DeviceUrl {
 
     /// Whether a whole file or block device is meant, with nothing between.
     pub fn is_whole(&self) -> bool {
-        matches!((&self.parts[..], &self.layers[..]), ([part], []) if part.partition.is_none() && part.run.is_none())
+        self.superblock.is_none()
+            && matches!((&self.parts[..], &self.layers[..]), ([part], []) if part.partition.is_none() && part.run.is_none())
     }
 
     /// Whether a part of what is there is meant, or what layers show: it keeps its size. A name
@@ -104,8 +114,9 @@ impl DeviceUrl {
             }),
             (HostFile::Device, _) => Ok(Self::plain(whole)),
             (_, found) => match parse_suffix(suffix) {
-                Ok((partition, run)) => {
-                    Ok(Self::of_part(Part { path: path.to_owned(), partition, run }))
+                Ok((partition, Query { run, superblock })) => {
+                    let part = Part { path: path.to_owned(), partition, run };
+                    Ok(Self { superblock, ..Self::of_part(part) })
                 }
                 Err(_) if found != HostFile::Device => Ok(Self::plain(whole)),
                 Err(problem) => Err(UrlError::Malformed { text: text.to_owned(), problem }),
@@ -137,7 +148,14 @@ fn partition_number(text: &[u8]) -> Option<u32> {
     str::from_utf8(digits).ok()?.parse().ok().filter(|number| *number > 0)
 }
 
-fn parse_suffix(suffix: &[u8]) -> Result<(Option<u32>, Option<ByteRange>), String> {
+/// The options after a question mark.
+#[derive(Default)]
+struct Query {
+    run: Option<ByteRange>,
+    superblock: Option<u64>,
+}
+
+fn parse_suffix(suffix: &[u8]) -> Result<(Option<u32>, Query), String> {
     let query = suffix.iter().position(|byte| *byte == b'?').unwrap_or(suffix.len());
     let (hash, query) = suffix.split_at(query);
     let partition = match hash {
@@ -149,28 +167,42 @@ fn parse_suffix(suffix: &[u8]) -> Result<(Option<u32>, Option<ByteRange>), Strin
             })?)
         }
     };
-    let run = match query.split_first() {
-        None => None,
-        Some((_, query)) => Some(parse_run(query)?),
+    let query = match query.split_first() {
+        None => Query::default(),
+        Some((_, query)) => parse_query(query)?,
     };
-    Ok((partition, run))
+    Ok((partition, query))
 }
 
-fn parse_run(query: &[u8]) -> Result<ByteRange, String> {
-    let (mut offset, mut size) = (None, None);
+fn parse_query(query: &[u8]) -> Result<Query, String> {
+    let (mut offset, mut size, mut superblock) = (None, None, None);
     for option in query.split(|byte| *byte == b'&') {
         let shown = option.escape_ascii();
         let (to, value) = if let Some(value) = option.strip_prefix(b"offset=") {
             (&mut offset, value)
         } else if let Some(value) = option.strip_prefix(b"size=") {
             (&mut size, value)
+        } else if let Some(value) = option.strip_prefix(b"sb=") {
+            let number = parse_number(value).ok_or_else(|| format!("invalid block `{shown}`"))?;
+            if superblock.replace(number).is_some() {
+                return Err(format!("`{shown}` given more than once"));
+            }
+            continue;
         } else {
-            return Err(format!("unknown option `{shown}` (expected offset=N, size=N)"));
+            return Err(format!("unknown option `{shown}` (expected offset=N, size=N, sb=N)"));
         };
         let value = parse_bytes(value).ok_or_else(|| format!("invalid size `{shown}`"))?;
         if to.replace(value).is_some() {
             return Err(format!("`{shown}` given more than once"));
         }
     }
-    Ok(ByteRange { offset: offset.unwrap_or(0), size })
+    let has_run = offset.is_some() || size.is_some();
+    let run = has_run.then(|| ByteRange { offset: offset.unwrap_or(0), size });
+    Ok(Query { run, superblock })
+}
+
+/// A number in digits, without a sign or a unit.
+fn parse_number(text: &[u8]) -> Option<u64> {
+    let is_number = text.iter().all(u8::is_ascii_digit);
+    str::from_utf8(text).ok()?.parse().ok().filter(|_| is_number)
 }

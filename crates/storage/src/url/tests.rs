@@ -42,6 +42,9 @@ fn a_partition_and_a_run_are_read() {
     let run = ByteRange { offset: 1 << 20, size: Some(3 << 30) };
     let slice = Part { path: "d.img".into(), partition: None, run: Some(run) };
     assert_eq!(device("d.img?offset=1M&size=3G", &["d.img"]), Ok(DeviceUrl::of_part(slice)));
+    let by_backup = DeviceUrl { superblock: Some(32768), ..DeviceUrl::plain("d.img") };
+    assert_eq!(device("d.img?sb=32768", &["d.img"]), Ok(by_backup.clone()));
+    assert_eq!(by_backup.without_superblock(), DeviceUrl::plain("d.img"));
     let both = Part { run: Some(ByteRange { offset: 512, size: None }), ..part };
     assert_eq!(device("d.img#p2?offset=512", &["d.img"]), Ok(DeviceUrl::of_part(both)));
 }
@@ -84,7 +87,7 @@ fn mistakes_after_an_existing_file_are_named() {
     );
     assert_eq!(
         problem("d.img?ofset=1"),
-        "d.img?ofset=1: unknown option `ofset=1` (expected offset=N, size=N)"
+        "d.img?ofset=1: unknown option `ofset=1` (expected offset=N, size=N, sb=N)"
     );
     assert_eq!(problem("d.img?offset=1X"), "d.img?offset=1X: invalid size `offset=1X`");
     assert_eq!(problem("d.img?offset=k"), "d.img?offset=k: invalid size `offset=k`");
@@ -219,7 +222,7 @@ fn runs_are_joined_in_their_order() {
     let first = Part { run: Some(ByteRange { offset: 512, size: Some(1024) }), ..part("/a") };
     let second = Part { partition: Some(2), ..part("b,c") };
     let third = Part { run: Some(ByteRange { offset: 0, size: Some(1 << 20) }), ..part("/d") };
-    let joined = |parts| DeviceUrl { parts, layers: vec![Layer::Linear] };
+    let joined = |parts| DeviceUrl { parts, layers: vec![Layer::Linear], superblock: None };
     assert_eq!(
         device("linear:/a?offset=512&size=1k,/d?size=1M", &["/a", "/d"]),
         Ok(joined(vec![first, third]))
@@ -239,6 +242,7 @@ fn runs_are_joined_in_their_order() {
 fn layers_share_the_options_behind_the_last_path() {
     let volume = Layer::Lvm { group: Some("vg0".into()), volume: Some("root".into()) };
     let stacked = DeviceUrl {
+        superblock: None,
         parts: vec![part("/dev/a"), part("/dev/b")],
         layers: vec![luks(KeySource::File("/k".into())), volume.clone()],
     };
@@ -249,6 +253,7 @@ fn layers_share_the_options_behind_the_last_path() {
         inside(stacked, "/etc/fstab")
     );
     let on_luks = DeviceUrl {
+        superblock: None,
         parts: vec![Part { partition: Some(3), ..part("d.img") }],
         layers: vec![volume, luks(KeySource::Descriptor(3))],
     };
@@ -259,7 +264,7 @@ fn layers_share_the_options_behind_the_last_path() {
     let large = Layer::Crypt { plain: None, key, passes_discards: false, limits };
     assert_eq!(
         device("crypt:d.img?kdf-memory=3G", &["d.img"]),
-        Ok(DeviceUrl { parts: vec![part("d.img")], layers: vec![large] })
+        Ok(DeviceUrl { parts: vec![part("d.img")], layers: vec![large], superblock: None })
     );
 }
 
@@ -277,6 +282,7 @@ fn a_plain_device_is_described_by_its_options() {
         ..Plain::new(cipher)
     };
     let expected = DeviceUrl {
+        superblock: None,
         parts: vec![Part { run: Some(ByteRange { offset: 1 << 20, size: None }), ..part("d.img") }],
         layers: vec![Layer::Crypt {
             plain: Some(plain),

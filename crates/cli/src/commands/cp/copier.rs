@@ -196,11 +196,9 @@ impl<'i> Copier<'i> {
         let dir = rustix::fs::openat(parent, name, flags, Mode::empty()).map_err(failed)?;
         let identity = identity(&dir).map_err(failed)?;
         self.tell(path, place, session)?;
-        let (mut names, failure) = self.image.names(file.number, path);
+        let (mut names, failures) = self.image.names(file.number, path);
         names.reverse();
-        if let Some(failure) = failure {
-            session.error(failure)?;
-        }
+        self.image.report(file.number, failures, session)?;
         let level = Level {
             file,
             path_len: path.len(),

@@ -1,6 +1,7 @@
 //! Files copied into an image, of this machine or of an image.
 //!
-//! An existing file is replaced atomically: the copy is made next to it and renamed.
+//! An existing file is replaced atomically: the copy is made next to it and renamed. A regular file
+//! that another is copied over keeps the rest ([`overwrite`]).
 //! Links of the source are followed only where the command says so, those of the image never at the
 //! end of a path.
 
@@ -11,14 +12,17 @@ use std::path::{Path, PathBuf};
 
 use extant::rooms::engine::{RenameFlags, XattrSet};
 use extant::rooms::ondisk::inode::FileType;
+use extant::rooms::ondisk::time::Timestamp;
 use extant::rooms::reader::{Error as Cause, Follow};
-use extant::{File, OpenOptions, SetAttributes};
+use extant::{File, Metadata, OpenOptions, SetAttributes};
 
 use super::copier::Rules;
+use super::overwrite;
 use super::sources::{Source, SourceAttributes};
 use crate::failure::Failure;
 use crate::say;
 use crate::session::Session;
+use crate::time;
 use crate::writable_image::{In, WritableImage};
 
 /// Bytes that are read and written at once.
@@ -163,6 +167,7 @@ impl<'i, S: Source> Importer<'i, S> {
         session: &mut Session,
     ) -> Result<(), Failure> {
         let fs = &self.image.fs;
+        let mut written_over = None;
         let in_the_way = match fs.symlink_metadata(place) {
             Ok(found) if found.is_dir() => {
                 return Err(self.image.failure(place, "cannot overwrite directory"));
@@ -174,15 +179,26 @@ impl<'i, S: Source> Importer<'i, S> {
                 return Err(self.image.failure(place, "source and target are the same file"));
             }
             Ok(_) if self.rules.no_clobber => return Ok(()),
-            Ok(_) => true,
+            Ok(found) => {
+                let is_written = found.is_file() && self.makes_contents(attributes);
+                written_over = is_written.then_some(found);
+                true
+            }
             Err(error) if matches!(error.cause(), Cause::NotFound) => false,
             Err(error) => return Err(self.image.refusal(&error)),
         };
         let made = match in_the_way {
-            true => self.beside(place)?,
+            true => self.unused_name(place)?,
             false => place.to_owned(),
         };
-        let copied = self.make(source, attributes, place, &made, session);
+        let others = match &written_over {
+            Some(file) => overwrite::other_names(self.image, file, place)?,
+            None => Vec::new(),
+        };
+        let copied = self.make(source, attributes, place, &made, written_over.as_ref(), session);
+        let copied = copied.and_then(|()| {
+            overwrite::take_names(self.image, &made, &others, |name| self.unused_name(name))
+        });
         let done = copied.and_then(|()| match in_the_way {
             true => fs.rename_with(&made, place, RenameFlags::default()).within(self.image),
             false => Ok(()),
@@ -198,29 +214,43 @@ impl<'i, S: Source> Importer<'i, S> {
         self.tell(source, place, session)
     }
 
-    /// Makes the copy at `made`, where nothing is; messages name `place`.
+    /// The first copy, of which the copy of a file with several names is a link.
+    fn first_copy(&self, attributes: &SourceAttributes) -> Option<&PathBuf> {
+        let has_links = self.rules.links && attributes.links > 1;
+        self.copies.get(&attributes.identity).filter(|_| has_links)
+    }
+
+    /// Whether the copy is a regular file of its own.
+    fn makes_contents(&self, attributes: &SourceAttributes) -> bool {
+        let is_read = attributes.kind == FileType::Regular || !self.is_recursive;
+        is_read && self.first_copy(attributes).is_none()
+    }
+
+    /// Makes the copy at `made`, where nothing is; messages name `place`, where `written_over` is
+    /// if the copy writes over a file.
     fn make(
         &mut self,
         source: &Path,
         attributes: &SourceAttributes,
         place: &Path,
         made: &Path,
+        written_over: Option<&Metadata>,
         session: &mut Session,
     ) -> Result<(), Failure> {
         let fs = &self.image.fs;
         let refused = |error: extant::PathError| self.image.refusal_at(place, error.cause());
-        if self.rules.links
-            && attributes.links > 1
-            && let Some(first) = self.copies.get(&attributes.identity)
-        {
+        if let Some(first) = self.first_copy(attributes) {
             return fs.hard_link(first, made).map_err(refused);
         }
         let bits = attributes.permissions & 0o777;
         match attributes.kind {
-            kind if kind == FileType::Regular || !self.is_recursive => {
+            _ if self.makes_contents(attributes) => {
                 // It comes to its name when it is whole.
                 let whole = self.contents(source, bits, place)?;
                 whole.link(made).map_err(refused)?;
+                if let Some(file) = written_over {
+                    overwrite::take_over(self.image, file, place, made)?;
+                }
             }
             FileType::Symlink => {
                 fs.symlink(self.source.target(source)?, made).map_err(refused)?;
@@ -278,11 +308,9 @@ impl<'i, S: Source> Importer<'i, S> {
                 session.error(image.failure(place, why))?;
             }
         }
-        let times = SetAttributes {
-            atime: Some(attributes.atime),
-            mtime: Some(attributes.mtime),
-            ..SetAttributes::default()
-        };
+        let (atime, mtime) = kept_times(attributes, time::epoch()?);
+        let times =
+            SetAttributes { atime: Some(atime), mtime: Some(mtime), ..SetAttributes::default() };
         fs.set_attributes(made, Follow::No, &times).map_err(refused)
     }
 
@@ -296,7 +324,7 @@ impl<'i, S: Source> Importer<'i, S> {
     /// A name in the same directory that no file has: what the copy is called before it takes the
     /// place of another file. The same edits give the same names, whose bytes stay in the
     /// directory.
-    fn beside(&self, place: &Path) -> Result<PathBuf, Failure> {
+    fn unused_name(&self, place: &Path) -> Result<PathBuf, Failure> {
         for number in 0..=u32::MAX {
             let name = place.with_file_name(format!(".extant-{number}"));
             match self.image.fs.symlink_metadata(&name) {
@@ -307,4 +335,16 @@ impl<'i, S: Source> Importer<'i, S> {
         }
         Err(self.image.failure(place, "cannot find an unused temporary name in its directory"))
     }
+}
+
+/// The times that `-p` keeps: of the last read and the last change. Where SOURCE_DATE_EPOCH asks
+/// for equal bytes a later time becomes that one, and the last read, which a copy itself may be,
+/// the last change: as in `build`.
+fn kept_times(attributes: &SourceAttributes, epoch: Option<i64>) -> (Timestamp, Timestamp) {
+    let Some(epoch) = epoch else { return (attributes.atime, attributes.mtime) };
+    let mtime = match attributes.mtime.seconds >= epoch {
+        true => Timestamp::new(epoch, 0),
+        false => attributes.mtime,
+    };
+    (mtime, mtime)
 }

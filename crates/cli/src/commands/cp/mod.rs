@@ -2,6 +2,7 @@
 
 mod copier;
 mod importer;
+mod overwrite;
 mod sources;
 
 use std::collections::HashSet;
@@ -21,7 +22,7 @@ use extant::rooms::reader::{Follow, LoadedInode, VolumeRead};
 use extant::rooms::storage::{DeviceUrl, PathTarget, stat_host};
 
 use crate::failure::{At, Failure};
-use crate::image_path::{ImagePath, image_paths};
+use crate::image_path::{ImagePath, image_paths, missing_slash};
 use crate::output_file::FileId;
 use crate::reader::{Image, Images};
 use crate::session::Session;
@@ -74,10 +75,14 @@ impl Args {
             no_clobber: self.no_clobber,
             verbose: self.verbose,
         };
-        if let Ok(PathTarget::Inside { .. }) =
-            PathTarget::parse(&self.target, extant::schemes(), stat_host)
-        {
-            return self.copy_in(rules, session);
+        match PathTarget::parse(&self.target, extant::schemes(), stat_host) {
+            Ok(PathTarget::Inside { .. }) => return self.copy_in(rules, session),
+            Ok(PathTarget::Host(_)) => {}
+            Err(error) => return Err(Failure::usage(error)),
+        }
+        let is_of_host = self.target.as_bytes().starts_with(b"./");
+        if let Some(failure) = missing_slash(&self.target).filter(|_| !is_of_host) {
+            return Err(failure);
         }
         if let Some(option) = self.open_args.given() {
             let text = format_args!("{option} is only valid for copies into an image");
@@ -158,6 +163,8 @@ impl Args {
     /// Copies files of this machine, of other images, or of the same one into an image.
     fn copy_in(&self, rules: Rules, session: &mut Session) -> Result<(), Failure> {
         let target = ImagePath::parse(&self.target)?;
+        // An image is changed by being opened: mistakes are told before.
+        self.sources.iter().try_for_each(|source| self.inside(source).map(drop))?;
         let is_recursive = self.recursive || self.archive;
         let mut images = Images::default();
         edit_each(
@@ -212,7 +219,8 @@ impl Args {
         }
         match PathTarget::parse(source, extant::schemes(), stat_host) {
             Ok(PathTarget::Inside { .. }) => ImagePath::parse(source).map(Some),
-            _ => Ok(None),
+            Ok(PathTarget::Host(_)) => missing_slash(source).map_or(Ok(None), Err),
+            Err(error) => Err(Failure::usage(error)),
         }
     }
 

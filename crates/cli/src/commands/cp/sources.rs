@@ -299,12 +299,13 @@ impl ImageSource<'_> {
         let dir = self.at(path, volume.resolve(path.as_os_str().as_bytes(), Follow::No))?;
         let mut names = Vec::new();
         for entry in self.at(path, volume.read_dir(dir.number, 0))? {
-            // An error ends the list; what came before is copied.
-            let name = match self.at(path, entry) {
+            // The other blocks of the directory are copied.
+            let name = match entry {
                 Ok(entry) => entry.name,
-                Err(failure) => {
-                    session.error(failure)?;
-                    break;
+                Err(error) => {
+                    let what = volume.read_dir_message(dir.number, &error);
+                    session.error(self.failure(path, &what))?;
+                    continue;
                 }
             };
             if matches!(&name[..], b"." | b"..") {

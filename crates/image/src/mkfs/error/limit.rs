@@ -9,6 +9,15 @@ use extant_layout::tables::NoRoom;
 use extant_offline::format_errno;
 use extant_ondisk::FormatError;
 
+/// A number of blocks as options give it, in MiB or KiB, and in blocks.
+fn in_bytes(blocks: u64, block_size: u64) -> String {
+    let kib = blocks.saturating_mul(block_size) >> 10;
+    match kib % 1024 {
+        0 => format!("{} MiB ({blocks} blocks)", kib >> 10),
+        _ => format!("{kib} KiB ({blocks} blocks)"),
+    }
+}
+
 /// A size or count beyond what the format, the device or the machine can hold.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SizeError {
@@ -48,7 +57,8 @@ pub enum SizeError {
     InodesOfRatio(u64),
     /// A size of the journal out of its range.
     #[error(
-        "the total requested journal size is {total} blocks; it must be between {min} and {max} blocks"
+        "the total requested journal size is {}; it must be between {} and {}",
+        in_bytes(*total, *block_size), in_bytes(*min, *block_size), in_bytes(*max, *block_size)
     )]
     Journal {
         /// Blocks asked for.
@@ -57,6 +67,8 @@ pub enum SizeError {
         min: u64,
         /// Maximum, in blocks.
         max: u64,
+        /// Bytes of a block.
+        block_size: u64,
     },
     /// A journal of at least half of the file system.
     #[error("total journal size too big for filesystem")]

@@ -71,7 +71,8 @@ pub(crate) fn blocks(
     };
     let total = main + fast_commit;
     if !(MIN_JOURNAL..=MAX_JOURNAL).contains(&total) {
-        return Err(SizeError::Journal { total, min: MIN_JOURNAL, max: MAX_JOURNAL }.into());
+        let (min, max) = (MIN_JOURNAL, MAX_JOURNAL);
+        return Err(SizeError::Journal { total, min, max, block_size }.into());
     }
     if total >= volume / 2 && requested.is_some() {
         return Err(SizeError::JournalTooBig.into());
