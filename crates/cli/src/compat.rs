@@ -84,9 +84,9 @@ impl CompatCommand {
                 Some(args) => args.run(&mut session),
                 None => return USAGE,
             },
-            "debugfs" => match parse::parse_alone::<debugfs::Args>(self.name, arguments) {
-                Ok(args) => args.run(&mut session),
-                Err(error) => return usage_code(&error),
+            "debugfs" => match parse::parse_compat::<debugfs::Args>(self.name, arguments) {
+                Some(args) => args.run(&mut session),
+                None => return USAGE,
             },
             #[cfg(feature = "mount")]
             "mount" => match parse::parse_compat::<mount::CompatArgs>(self.name, arguments) {

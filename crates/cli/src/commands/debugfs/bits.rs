@@ -153,12 +153,10 @@ pub(super) fn ffi(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         }
         None => InodeNo::ROOT.0,
     };
-    let mode = match words.get(2) {
-        Some(word) => {
-            number(word).and_then(|it| u16::try_from(it).ok()).ok_or_else(|| wrong("mode", word))?
-        }
-        None => 0o010_755,
-    };
+    // Theirs looks elsewhere for the inode of a directory.
+    if let Some(word) = words.get(2) {
+        number(word).and_then(|it| u16::try_from(it).ok()).ok_or_else(|| wrong("mode", word))?;
+    }
     let volume = shell.volume(words)?;
     let found = place::free_inode(volume, InodeNo(dir));
     match found.map_err(|error| failed(words, error, "reading bitmaps"))? {

@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 
 /// Bytes of zeros that are written at once.
-const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 /// Directories below one another that are followed.
 const MAX_DEPTH: usize = 256;
 

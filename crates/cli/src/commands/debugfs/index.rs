@@ -190,7 +190,7 @@ impl Dump<'_> {
         self.add(format!("Reading directory block {logical}, phys {physical}\n"));
         let walk = DirWalk { with_checksums: true, ..DirWalk::default() };
         let mut rows: Vec<Vec<u8>> = Vec::new();
-        let hasher = self.hasher.clone();
+        let hasher = self.hasher;
         let walked = self.volume.walk_dir_bytes(&bytes, walk, &mut |item| {
             rows.push(match item.checksum {
                 Some(sum) => format!("leaf block checksum: {sum:#010x}  ").into_bytes(),
