@@ -175,7 +175,7 @@ impl Args {
         }
         let found = probe(&device, 0).map_err(Failure::new)?;
         let found = found.unwrap_or_else(|| "unknown data".to_owned());
-        Err(Failure::at(&self.output, format_args!("contains {found} (use -F to overwrite)")))
+        Err(Failure::at(&self.output, format_args!("contains {found}: use -F to overwrite")))
     }
 
     fn owners(&self) -> Result<Owners, Failure> {
@@ -255,7 +255,7 @@ pub(crate) fn populate(
         if let Some(found) = probe(&looked_at.device, 0).map_err(Failure::new)? {
             let output = output.display();
             return Err(Failure::new(format_args!(
-                "{output} contains {found} (use -F to overwrite)"
+                "{output}: contains {found}: use -F to overwrite"
             )));
         }
     }
