@@ -99,7 +99,7 @@ impl Harness {
         seconds: u64,
     ) -> Result<Command, Failure> {
         let mut command = self.suite.command(&self.test, seconds + MARGIN);
-        if self.build == Build::Test {
+        if self.build != Build::Guided {
             // Both bounds of bolero's random engine go before those in the harness: time decides,
             // not the count.
             command.env("BOLERO_RANDOM_TEST_TIME_MS", seconds.saturating_mul(1000).to_string());

@@ -12,6 +12,8 @@ use crate::{Failure, machine};
 pub(crate) enum Build {
     /// As `cargo test` does.
     Test,
+    /// Optimized, with the checks that tests have.
+    Optimized,
     /// With bolero's libFuzzer engine, and with the code counting its edges.
     Guided,
 }
@@ -43,10 +45,13 @@ pub(crate) fn build(names: &[&str], build: Build) -> Result<Vec<Suite>, Failure>
     let mut cargo = machine::cargo();
     cargo.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
     cargo.args(names.iter().flat_map(|name| ["--test", name]));
+    if build != Build::Test {
+        cargo.args(["--profile", "fuzz"]);
+    }
     if build == Build::Guided {
         // With a target named, the flags do not reach build scripts and derive macros, which have
         // no counters to link with.
-        cargo.args(["--profile", "fuzz", "--target", &host()?, "--target-dir"]);
+        cargo.args(["--target", &host()?, "--target-dir"]);
         cargo.arg(machine::target_dir().join("guided")).env("RUSTFLAGS", GUIDED.join(" "));
     }
     let output = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;

@@ -69,39 +69,35 @@ impl CompatCommand {
         let mut session = Session::new(self.name, true);
         let outcome = match self.command {
             "mkfs" => mkfs::run(arguments.into_iter().skip(1), &mut session),
-            "info" => match parse::parse_alone::<info::Args>(self.name, arguments) {
-                Ok(args) => args.run(&mut session),
-                Err(error) => return usage_code(&error),
+            "info" => match parse::parse_compat::<info::Args>(self.name, arguments) {
+                Some(args) => args.run(&mut session),
+                None => return USAGE,
             },
             "frag" => {
-                match parse::parse_alone::<frag::Args>(self.name, frag::with_equals(arguments)) {
-                    Ok(args) => args.run(&mut session),
-                    Err(error) => return usage_code(&error),
+                match parse::parse_compat::<frag::Args>(self.name, frag::with_equals(arguments)) {
+                    Some(args) => args.run(&mut session),
+                    None => return USAGE,
                 }
             }
-            "tune" => match parse::parse_alone::<tune::Args>(self.name, arguments) {
-                Ok(args) => args.run(&mut session),
-                Err(error) => return usage_code(&error),
+            "tune" => match parse::parse_compat::<tune::Args>(self.name, arguments) {
+                Some(args) => args.run(&mut session),
+                None => return USAGE,
             },
             #[cfg(feature = "mount")]
-            "mount" => match parse::parse_alone::<mount::CompatArgs>(self.name, arguments) {
-                Ok(args) => args.run(&mut session),
-                Err(error) => return usage_code(&error),
+            "mount" => match parse::parse_compat::<mount::CompatArgs>(self.name, arguments) {
+                Some(args) => args.run(&mut session),
+                None => return USAGE,
             },
             #[cfg(feature = "mount")]
-            "umount" => match parse::parse_alone::<umount::CompatArgs>(self.name, arguments) {
-                Ok(args) => args.run(&mut session),
-                Err(error) => return usage_code(&error),
+            "umount" => match parse::parse_compat::<umount::CompatArgs>(self.name, arguments) {
+                Some(args) => args.run(&mut session),
+                None => return USAGE,
             },
             command => Err(unimplemented::refusal(command)
                 .unwrap_or_else(|| Failure::not_built(format_args!("extant {command}")))),
         };
         session.close(outcome)
     }
-}
-
-fn usage_code(error: &clap::Error) -> u8 {
-    parse::refuse(error).min(USAGE)
 }
 
 #[cfg(test)]

@@ -4,6 +4,9 @@ use crate::err_line;
 use crate::failure::Failure;
 use crate::output::Output;
 
+/// The version of e2fsprogs whose behavior commands called by its names have.
+const E2FSPROGS_VERSION: &str = "1.47.4";
+
 /// One run of one command.
 pub(crate) struct Session {
     /// As messages begin: `extant ls`, or e2fsprogs' name for it.
@@ -40,9 +43,14 @@ impl Session {
         Ok(())
     }
 
-    /// The answer to `-V`: a command that gives its version does nothing else.
+    /// The answer to `-V`: a command that gives its version does nothing else. By a name of
+    /// e2fsprogs it has the form that scripts take apart, with the version that is the model.
     pub(crate) fn version(&self) -> String {
-        format!("{} (extant {})", self.called, env!("CARGO_PKG_VERSION"))
+        let ours = env!("CARGO_PKG_VERSION");
+        match self.is_compat {
+            true => format!("{} {E2FSPROGS_VERSION} (extant {ours})", self.called),
+            false => format!("{} {ours}", self.called),
+        }
     }
 
     /// As [`Self::close`] for a command whose exit code says what it found: a reader that has gone

@@ -43,8 +43,12 @@ impl Prompt for Terminal<'_> {
         self.keep(outcome);
     }
 
+    fn is_interactive(&self) -> bool {
+        io::stdin().is_terminal() && io::stdout().is_terminal()
+    }
+
     fn confirm(&mut self, question: &str) -> bool {
-        if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        if !self.is_interactive() {
             return false;
         }
         self.say(question);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use extant::rooms::image::mkfs::EPOCH_VARIABLE;
+use extant::rooms::image::mkfs::{EPOCH_VARIABLE, fake_time};
 
 use crate::failure::Failure;
 
@@ -18,9 +18,13 @@ pub(crate) fn epoch() -> Result<Option<i64>, Failure> {
     Ok(Some(seconds))
 }
 
-/// The clock, or what stands in for it.
+/// The clock, or the time that the environment gives in its place: by `E2FSPROGS_FAKE_TIME`, else
+/// by `SOURCE_DATE_EPOCH`.
 pub(crate) fn now() -> Result<SystemTime, Failure> {
-    let Some(seconds) = epoch()? else { return Ok(SystemTime::now()) };
+    let fake = fake_time().map(u64::cast_signed);
+    let Some(seconds) = fake.map_or_else(epoch, |time| Ok(Some(time)))? else {
+        return Ok(SystemTime::now());
+    };
     let moment = moment(seconds, 0);
     moment.ok_or_else(|| Failure::usage(format_args!("{EPOCH_VARIABLE}: invalid time '{seconds}'")))
 }

@@ -170,7 +170,10 @@ fn a_command_that_prints_its_version_does_nothing_else() {
                 _ => (&output.stderr, &output.stdout),
             };
             let said = String::from_utf8_lossy(said);
-            assert!(said.starts_with(&format!("{name} (extant ")), "{name} {words:?}: {said}");
+            assert!(
+                said.starts_with(&format!("{name} 1.47.4 (extant ")),
+                "{name} {words:?}: {said}"
+            );
             assert!(silent.is_empty(), "{name} {words:?}");
             assert!(std::fs::read(&image).unwrap() == bytes, "{name} {words:?} changed the file");
         }

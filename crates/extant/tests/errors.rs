@@ -211,6 +211,7 @@ fn errors_of_built_images() {
         BuildError::TooManyFiles { .. } => BuildError::TooManyFiles { count: 2, most: 1 }, ENOSPC, StorageFull;
         BuildError::LargerThanDevice { .. } => BuildError::LargerThanDevice { path: path(), wanted: 2, room: 1 }, ENOSPC, StorageFull;
         BuildError::NoSpace { .. } => BuildError::NoSpace { needed: 2, room: 1, block_size: 4096 }, ENOSPC, StorageFull;
+        BuildError::Missing { .. } => BuildError::Missing { missing: 2, room: 1, block_size: 4096 }, ENOSPC, StorageFull;
         BuildError::NoInodes { .. } => BuildError::NoInodes { needed: 2, given: 1 }, ENOSPC, StorageFull;
         BuildError::Unsupported(_) => BuildError::Unsupported("this"), EOPNOTSUPP, Unsupported;
         BuildError::NoFittingSize => BuildError::NoFittingSize, ENOSPC, StorageFull;

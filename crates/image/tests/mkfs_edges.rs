@@ -295,7 +295,7 @@ fn a_volume_past_2_to_the_32_blocks_is_laid_out_in_memory() {
     let config = Config::built_in();
     let params = params::params(Program::Mke2fs, &options, &config, &info).expect("possible");
     assert_eq!(params.blocks, 1 << 34);
-    let identity = Identity::new(&options, &params, Some("0")).expect("random bytes");
+    let identity = Identity::new(&options, &params, Some(0)).expect("random bytes");
     let mut volume = NewVolume::new(params, identity, &RunSet::new()).expect("room");
     volume.add_special_inodes(&RunSet::new()).expect("room");
     assert!(volume.free_blocks() > (1 << 34) - (1 << 28));

@@ -54,6 +54,7 @@ impl Make for Row {
             physical_sector: Some(info.physical_sector),
             first_meta_bg: info.first_meta_bg,
             epoch: None,
+            fake_time: None,
             undo_dir: None,
         }
     }

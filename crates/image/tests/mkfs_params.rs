@@ -96,7 +96,7 @@ fn counts(
     if params.is_journal_device() {
         return Ok(BTreeMap::new());
     }
-    let identity = Identity::new(options, &params, Some("1000000000"))?;
+    let identity = Identity::new(options, &params, Some(1_000_000_000))?;
     let bad = RunSet::new();
     let mut volume = NewVolume::new(params, identity, &bad)?;
     volume.add_special_inodes(&bad)?;

@@ -80,7 +80,7 @@ pub enum Error {
     /// Options that do not go together, or not with this volume.
     #[error("{0}")]
     Options(&'static str),
-    /// Healthy, but not built yet.
+    /// Healthy, but not supported yet.
     #[error("not supported yet: {0}")]
     NotSupported(&'static str),
     /// No such file, or no such attribute's owner.

@@ -104,7 +104,7 @@ impl Soak {
             return Build::Guided;
         }
         println!("no C++ compiler: the fuzz harnesses run without the guidance of coverage");
-        Build::Test
+        Build::Optimized
     }
 }
 

@@ -174,7 +174,8 @@ pub(crate) fn all(only: &[String], build: Build) -> Result<Vec<Unit>, Failure> {
         .collect();
     names.sort_unstable();
     names.dedup();
-    let seeded = if names.is_empty() { Vec::new() } else { suites::build(&names, Build::Test)? };
+    let seeded =
+        if names.is_empty() { Vec::new() } else { suites::build(&names, Build::Optimized)? };
     for kind in KINDS.iter().filter(|kind| is_kind_wanted(kind)) {
         if kind.name == FUZZ {
             let harnesses = fuzz::harnesses(build)?.into_iter();

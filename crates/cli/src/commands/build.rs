@@ -4,16 +4,16 @@ use std::ffi::OsString;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use extant::rooms::device::{ByteSize, Direct, FileDevice, FileDeviceOptions, SizeGrammar};
+use extant::rooms::device::{ByteSize, FileDevice};
 use extant::rooms::image::build::{BuildOptions, Progress, Report, Size, build};
 use extant::rooms::image::mkfs::{
-    BlockSize, Options,
+    Options,
     probe::{is_ext, probe},
 };
 use extant::rooms::image::source::{
     OwnerMap, Owners, ReadOptions, Source, parse_owner, read_sources,
 };
-use extant::rooms::storage::{Access, DeviceUrl, open, stat_host};
+use extant::rooms::storage::{DeviceUrl, stat_host};
 
 use super::format::Format;
 use crate::failure::Failure;
@@ -93,6 +93,7 @@ impl Args {
             output: Some(self.output.clone()),
             spool: spool(&self.output),
             platform: platform.map_err(Failure::usage)?,
+            ..ReadOptions::default()
         };
         let tree = {
             let _progress = self.progress("reading", None);
@@ -222,82 +223,6 @@ fn tell(output: &Path, report: &Report, session: &mut Session) -> Result<(), Fai
         report.directories,
         report.content_bytes
     )
-}
-
-/// `mkfs -d`: what mkfs was told, filled from a source. The size is the one given, else that of the
-/// file or device that is there, else an exact fit.
-pub(crate) fn populate(
-    mut format: Options,
-    source: &Path,
-    session: &mut Session,
-) -> Result<(), Failure> {
-    let output = format.device.clone();
-    let there = std::fs::metadata(&output).ok();
-    let size = match (format.size.take(), &there) {
-        (Some(size), _) => mke2fs_size(&size, &format)?,
-        (None, Some(file)) if file.is_file() && file.len() > 0 => Size::Given(file.len()),
-        (None, Some(other)) if !other.is_file() => Size::Device,
-        (None, None) if is_part(&output) => Size::Device,
-        (None, _) => Size::Auto,
-    };
-    // Opened once: its key may be typed.
-    let to_write = FileDeviceOptions::new().direct(Direct::WherePossible);
-    let to_write = to_write.wait(format.wait.unwrap_or_default());
-    let part =
-        is_part(&output).then(|| open(&output, extant::schemes(), Access::ReadWrite, &to_write));
-    let device = part.transpose().map_err(Failure::new)?;
-    if (there.is_some() || device.is_some()) && format.force == 0 {
-        let looked_at = match &device {
-            Some(device) => device.clone(),
-            None => open(&output, extant::schemes(), Access::ReadOnly, &FileDeviceOptions::new())
-                .map_err(Failure::new)?,
-        };
-        if let Some(found) = probe(&looked_at.device, 0).map_err(Failure::new)? {
-            let output = output.display();
-            return Err(Failure::new(format_args!(
-                "{output}: contains {found}: use -F to overwrite"
-            )));
-        }
-    }
-    let is_quiet = format.quiet;
-    (format.source, format.quiet, format.force) = (None, false, 0);
-    let epoch = time::epoch()?;
-    let schemes = extant::schemes().clone();
-    let reading = ReadOptions {
-        schemes: schemes.clone(),
-        owners: Owners::default(),
-        latest: epoch,
-        output: Some(output.clone()),
-        spool: spool(&output),
-        platform: None,
-    };
-    let source = Source::of(source.as_os_str()).map_err(Failure::new)?;
-    let tree = read_sources(&[source], &reading).map_err(Failure::new)?;
-    let options = BuildOptions {
-        output: output.clone(),
-        schemes,
-        format,
-        size,
-        device,
-        epoch,
-        threads: None,
-    };
-    let report = build(&options, &tree, &|_| ()).map_err(Failure::new)?;
-    for warning in &report.warnings {
-        session.warn(format_args!("warning: {warning}"))?;
-    }
-    if is_quiet { Ok(()) } else { tell(&output, &report, session) }
-}
-
-/// A size as mke2fs reads it: without a unit it counts blocks where their size is given, else KiB.
-fn mke2fs_size(text: &str, format: &Options) -> Result<Size, Failure> {
-    let block_size = match format.block_size {
-        Some(BlockSize::Exactly(bytes)) => bytes,
-        Some(BlockSize::AtLeast(_)) | None => 1024,
-    };
-    let size = ByteSize::parse(text, SizeGrammar::Mke2fs { block_size });
-    let size = size.map_err(|why| Failure::usage(format_args!("{text}: {why}")))?;
-    Ok(Size::Given(size.0))
 }
 
 /// The report as `--json` shows it.

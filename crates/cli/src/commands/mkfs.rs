@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 
-use extant::rooms::image::mkfs::{self, Environment, Options, Program};
+use extant::rooms::image::build::mke2fs;
+use extant::rooms::image::mkfs::{self, Environment, MkfsError, Options, Program};
 
-use super::build;
 use super::format::Format;
 use crate::err_line;
 use crate::failure::Failure;
+use crate::parse;
 use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::waiting::Waiting;
@@ -26,8 +27,8 @@ pub(crate) struct Args {
     /// Check for bad blocks first; twice: with a read-write test
     #[arg(short = 'c', action = clap::ArgAction::Count)]
     check_blocks: u8,
-    /// Copy a directory or an archive into the new file system, as extant build does
-    #[arg(short = 'd', value_name = "SOURCE")]
+    /// Copy a directory, or a tar archive (- is standard input), into the new file system
+    #[arg(short = 'd', value_name = "root-directory|tarball")]
     source: Option<OsString>,
     /// Bypass the page cache (O_DIRECT)
     #[arg(short = 'D')]
@@ -106,17 +107,21 @@ pub(crate) fn run(
         err_line!("{}", session.version());
         return Ok(());
     }
-    if let Ok(options) = parsed
-        && let Some(source) = options.source.clone()
-    {
-        return build::populate(options, &source, session).map_err(|why| why.with_code(FAILED));
-    }
+    let is_compat = session.is_compat;
     let mut terminal = Terminal::new(session);
     let schemes = extant::schemes().clone();
     let environment = Environment { schemes, ..Environment::of_process() };
-    let outcome = mkfs::run(program, words, &environment, &mut terminal);
+    let outcome = match parsed {
+        Ok(options) if options.source.is_some() => {
+            mke2fs(program, options, &environment, &mut terminal).map_err(Failure::new)
+        }
+        Err(error @ MkfsError::Usage(_)) if is_compat => {
+            Err(Failure::new(format_args!("{error}\n{}", parse::usage::<Args>(program.name()))))
+        }
+        _ => mkfs::run(program, words, &environment, &mut terminal).map_err(Failure::new),
+    };
     terminal.close()?;
-    outcome.map_err(|error| Failure::new(error).with_code(FAILED))
+    outcome.map_err(|failure| failure.with_code(FAILED))
 }
 
 #[cfg(test)]

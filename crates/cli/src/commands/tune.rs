@@ -13,13 +13,13 @@ use extant::rooms::runtime::env::Env;
 use extant::rooms::storage::{Access, DeviceUrl, stat_host};
 
 use super::{info, undo};
-use crate::err_line;
 use crate::failure::Failure;
 use crate::journal_device;
 use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::time;
 use crate::waiting::Waiting;
+use crate::{err_line, say};
 
 /// Change features, label, UUID, journal and quotas, as tune2fs does
 #[derive(Debug, clap::Args)]
@@ -122,7 +122,7 @@ impl Args {
             return Err(Failure::new("missing operand: image").with_code(1));
         };
         if session.is_compat {
-            session.warn(format_args!("extant {}", env!("CARGO_PKG_VERSION")))?;
+            say!(session, "{}", session.version())?;
         }
         let since = time::now()?.duration_since(UNIX_EPOCH);
         let now = since.map_or(0, |since| since.as_secs());

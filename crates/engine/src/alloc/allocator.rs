@@ -4,7 +4,7 @@ use super::buddy::Buddy;
 use super::busy::BusyClusters;
 use super::group;
 use super::index::{GroupSet, OrderIndex};
-use super::inodes::KnownGroups;
+use super::inode_group::KnownGroups;
 use super::memory::BuddyMemory;
 use super::policy::AllocatorKind;
 use super::preallocation::{ClusterRange, Preallocations};

@@ -1,171 +1,170 @@
-//! The group of a new inode: pure functions over the descriptors' values.
-//!
-//! Files lie with their directory. Directories whose siblings have nothing to do with them are
-//! spread over flex groups that have room; others stay near their parent as long as its flex group
-//! is not crowded. (M. Orlov's way, for flex groups.)
+//! Allocation and release of inodes.
 
-use crate::ranks::KnownLock;
+use super::allocator::Allocator;
+use super::inode_group::{Averages, GROUPS, Known, MAX_EXAMINED, Summary};
+use super::{InodeRequest, group};
+use crate::edit::Edit;
 use extant_ondisk::group_desc::GroupDesc;
-use extant_ondisk::{Geometry, GroupNo};
-use extant_runtime::sync::Mutex;
+use extant_ondisk::{Geometry, GroupNo, InodeNo};
+use extant_reader::{Error, MetadataRead};
+use extant_runtime::sync::atomic::Ordering;
 
-/// Number of flex groups that are examined for a directory before any with a free inode is taken.
-pub(crate) const MAX_EXAMINED: u32 = 8;
-/// Groups of them at most: without flex groups each is one of its own.
-pub(crate) const GROUPS: u32 = 128;
-
-/// Averages of the volume, which a flex group is held against.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Averages {
-    /// Free inodes a group.
-    pub free_inodes: u32,
-    /// Free clusters a group.
-    pub free_clusters: u32,
-}
-
-/// The totals of the groups of a flex group.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Summary {
-    /// Groups that were counted.
-    pub groups: u64,
-    /// Free inodes.
-    pub free_inodes: u64,
-    /// Free clusters.
-    pub free_clusters: u64,
-}
-
-impl Summary {
-    /// Counts another group.
-    pub(crate) fn add(&mut self, desc: &GroupDesc) {
-        self.groups += 1;
-        self.free_inodes += u64::from(desc.free_inodes);
-        self.free_clusters += u64::from(desc.free_clusters);
-    }
-
-    /// Whether a directory that is spread goes here: at least as empty as the average.
-    pub(crate) fn is_roomy(&self, averages: Averages) -> bool {
-        self.has(averages.free_inodes, averages.free_clusters)
-    }
-
-    /// Whether a directory goes here because its parent does: inodes and blocks for its files are
-    /// left.
-    pub(crate) fn is_uncrowded(&self, averages: Averages, geometry: &Geometry) -> bool {
-        self.has(
-            averages.free_inodes.saturating_sub(geometry.inodes_per_group / 4),
-            averages.free_clusters.saturating_sub(geometry.clusters_per_group / 4),
-        )
-    }
-
-    /// Whether each group has so much, on average.
-    fn has(&self, free_inodes: u32, free_clusters: u32) -> bool {
-        self.free_inodes > 0
-            && self.free_inodes >= self.groups * u64::from(free_inodes)
-            && self.free_clusters >= self.groups * u64::from(free_clusters)
-    }
-}
-
-/// Groups that are remembered; of those that share a place the last one.
-const REMEMBERED: usize = 64;
-
-/// The summary of a group whose inodes were allocated or freed a moment ago.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Known {
-    /// Its descriptor as it is stored now.
-    pub desc: Option<GroupDesc>,
-    /// No inode before this one is free.
-    pub first_free: u32,
-}
-
-/// Groups that inodes were taken of or given back to, so that a call does not begin by decoding a
-/// descriptor and searching a bitmap from its first bit. Used and changed under a group's lock.
-#[derive(Debug)]
-pub(crate) struct KnownGroups([Mutex<Option<(GroupNo, Known)>, KnownLock>; REMEMBERED]);
-
-impl KnownGroups {
-    pub(crate) fn new() -> Self {
-        Self(std::array::from_fn(|_| Mutex::ranked(None)))
-    }
-
-    fn place(&self, no: GroupNo) -> &Mutex<Option<(GroupNo, Known)>, KnownLock> {
-        &self.0[no.0 as usize % REMEMBERED]
-    }
-
-    /// Takes out the summary of a group: the caller changes the group and stores the new one, or
-    /// nothing if the change fails.
-    pub(crate) fn take(&self, no: GroupNo) -> Known {
-        let known = self.place(no).lock().take_if(|(known, _)| *known == no);
-        known.map(|(_, known)| known).unwrap_or_default()
-    }
-
-    /// This is known of the group now.
-    pub(crate) fn put(&self, no: GroupNo, known: Known) {
-        *self.place(no).lock() = Some((no, known));
-    }
-
-    /// The group's descriptor changes otherwise.
-    pub(crate) fn forget_desc(&self, no: GroupNo) {
-        if let Some((known, of_group)) = &mut *self.place(no).lock()
-            && *known == no
-        {
-            of_group.desc = None;
+impl Allocator {
+    /// Takes a free inode for an operation.
+    pub(crate) fn allocate_inode<E: Edit>(
+        &self,
+        edit: &mut E,
+        request: InodeRequest,
+    ) -> Result<InodeNo, Error> {
+        if self.free_inodes() == 0 {
+            return Err(Error::NoInodes);
         }
+        let geometry = edit.geometry().clone();
+        let (parent_group, _) =
+            geometry.inode_place(request.parent).ok_or(Error::NoSuchInode(request.parent))?;
+        let start = if request.is_dir {
+            self.group_for_dir(edit, &geometry, parent_group, request.is_top)?
+        } else {
+            parent_group
+        };
+        // In the group, in its flex group, and then wherever the next one is.
+        let (flex, flex_end) = flex_of(&geometry, start);
+        let count = geometry.groups_count;
+        for range in [start.0..flex_end, flex..start.0, flex_end..count, 0..flex] {
+            let mut next = range.start;
+            while let Some(no) = self.with_inodes.next_in(next..range.end) {
+                if let Some(number) = self.take_inode_of(edit, no, request.is_dir)? {
+                    return Ok(number);
+                }
+                next = no.0 + 1;
+            }
+        }
+        Err(Error::NoInodes)
+    }
+
+    /// A locked group's descriptor, with counts that can be, and from where on there may be free
+    /// inodes. Nothing is known of the group from now on.
+    fn known_group<S: MetadataRead>(
+        &self,
+        source: &S,
+        no: GroupNo,
+    ) -> Result<(GroupDesc, u32), Error> {
+        let Known { desc, first_free } = self.known.take(no);
+        let desc = match desc {
+            Some(desc) => {
+                desc.check_counts(no, source.geometry())?;
+                desc
+            }
+            None => group::descriptor(source, no)?,
+        };
+        Ok((desc, first_free))
+    }
+
+    /// Takes the first free inode of a group.
+    fn take_inode_of<E: Edit>(
+        &self,
+        edit: &mut E,
+        no: GroupNo,
+        is_dir: bool,
+    ) -> Result<Option<InodeNo>, Error> {
+        let _slot = self.lock(no)?;
+        let (mut desc, first_free) = self.known_group(edit, no)?;
+        let index = match desc.free_inodes {
+            0 => None,
+            _ => group::free_inode_from(edit, no, &desc, first_free)?,
+        };
+        let Some(index) = index else {
+            self.with_inodes.remove(no);
+            return Ok(None);
+        };
+        let number = group::take_inode(edit, no, &mut desc, index, is_dir)?;
+        self.known.put(no, Known { desc: Some(desc), first_free: index + 1 });
+        self.free_inodes.fetch_sub(1, Ordering::Relaxed);
+        Ok(Some(number))
+    }
+
+    /// Where a directory is looked for first.
+    fn group_for_dir<S: MetadataRead>(
+        &self,
+        source: &S,
+        geometry: &Geometry,
+        parent: GroupNo,
+        is_top: bool,
+    ) -> Result<GroupNo, Error> {
+        let groups = u64::from(geometry.groups_count);
+        // Averages of a group, so they fit.
+        let averages = Averages {
+            free_inodes: (self.free_inodes() / groups) as u32,
+            free_clusters: (self.free_clusters() / groups).min(u64::from(u32::MAX)) as u32,
+        };
+        let per_flex = geometry.groups_per_flex.max(1);
+        let start = if is_top {
+            let next = self.next_spread.fetch_add(per_flex, Ordering::Relaxed);
+            GroupNo(next % geometry.groups_count)
+        } else {
+            parent
+        };
+        let mut at = start;
+        for examined in 0..MAX_EXAMINED.max(GROUPS / per_flex) {
+            let (first, end) = flex_of(geometry, at);
+            let mut summary = Summary::default();
+            for no in (first..end).take(GROUPS as usize) {
+                summary.add(&group::descriptor(source, GroupNo(no))?);
+            }
+            let fits = if is_top {
+                summary.is_roomy(averages)
+            } else {
+                summary.is_uncrowded(averages, geometry)
+            };
+            if fits {
+                // Near the parent: in its own group; else with the tables at the flex group's
+                // start.
+                return Ok(if !is_top && examined == 0 { parent } else { GroupNo(first) });
+            }
+            at = GroupNo(end % geometry.groups_count);
+        }
+        Ok(start)
+    }
+
+    /// Gives an inode back.
+    pub(crate) fn free_inode<E: Edit>(
+        &self,
+        edit: &mut E,
+        inode: InodeNo,
+        is_dir: bool,
+    ) -> Result<(), Error> {
+        let (no, index) = edit.geometry().inode_place(inode).ok_or(Error::NoSuchInode(inode))?;
+        let _slot = self.lock(no)?;
+        let (mut desc, first_free) = self.known_group(edit, no)?;
+        group::give_inode(edit, no, &mut desc, index, is_dir)?;
+        self.known.put(no, Known { desc: Some(desc), first_free: first_free.min(index) });
+        self.with_inodes.insert(no);
+        self.free_inodes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 }
 
-/// All groups, each once, from one on.
-pub(crate) fn from_group(start: GroupNo, count: u32) -> impl Iterator<Item = GroupNo> {
-    (start.0..count).chain(0..start.0.min(count)).map(GroupNo)
+impl Allocator {
+    /// Takes an inode again that was just given back.
+    pub(crate) fn retake_inode<E: Edit>(
+        &self,
+        edit: &mut E,
+        inode: InodeNo,
+        is_dir: bool,
+    ) -> Result<(), Error> {
+        let (no, index) = edit.geometry().inode_place(inode).ok_or(Error::NoSuchInode(inode))?;
+        let _slot = self.lock(no)?;
+        let (mut desc, first_free) = self.known_group(edit, no)?;
+        group::retake_inode(edit, no, &mut desc, index, is_dir)?;
+        self.known.put(no, Known { desc: Some(desc), first_free });
+        self.free_inodes.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::alloc::testing;
-
-    #[test]
-    fn every_group_comes_once_from_the_first_on() {
-        let all: Vec<u32> = from_group(GroupNo(2), 4).map(|group| group.0).collect();
-        assert_eq!(all, [2, 3, 0, 1]);
-        assert_eq!(from_group(GroupNo(0), 1).count(), 1);
-    }
-
-    #[test]
-    fn what_is_known_of_a_group_is_never_taken_for_anothers() {
-        let groups = KnownGroups::new();
-        let known = |first_free| Known { desc: None, first_free };
-        let (one, other) = (GroupNo(3), GroupNo(3 + REMEMBERED as u32));
-        assert_eq!(groups.take(one).first_free, 0);
-        groups.put(one, known(100));
-        groups.forget_desc(one);
-        assert_eq!(groups.take(other).first_free, 0);
-        assert_eq!(groups.take(one).first_free, 100);
-        assert_eq!(groups.take(one).first_free, 0, "taken out");
-        groups.put(one, known(100));
-        groups.put(other, known(7));
-        assert_eq!((groups.take(one).first_free, groups.take(other).first_free), (0, 7));
-    }
-
-    #[test]
-    fn a_flex_group_is_roomy_when_its_groups_are_as_empty_as_others() {
-        let averages = Averages { free_inodes: 100, free_clusters: 1000 };
-        let summary =
-            |free_inodes, free_clusters| Summary { groups: 4, free_inodes, free_clusters };
-        assert!(summary(400, 4000).is_roomy(averages));
-        assert!(!summary(399, 4000).is_roomy(averages));
-        assert!(!summary(400, 3999).is_roomy(averages));
-        assert!(!summary(0, 4000).is_roomy(Averages { free_inodes: 0, ..averages }));
-    }
-
-    #[test]
-    fn a_flex_group_is_uncrowded_with_a_quarter_of_a_group_less_than_others() {
-        let geometry = testing::geometry(64);
-        let quarters = (geometry.inodes_per_group / 4, geometry.clusters_per_group / 4);
-        let averages = Averages { free_inodes: quarters.0 * 2, free_clusters: quarters.1 * 2 };
-        let (free_inodes, free_clusters) = (u64::from(quarters.0), u64::from(quarters.1));
-        let summary = Summary { groups: 1, free_inodes, free_clusters };
-        assert!(summary.is_uncrowded(averages, &geometry));
-        assert!(
-            !Summary { free_inodes: free_inodes - 1, ..summary }.is_uncrowded(averages, &geometry)
-        );
-    }
+/// The flex group of a group: its first group, and the one after its last.
+fn flex_of(geometry: &Geometry, no: GroupNo) -> (u32, u32) {
+    let per_flex = geometry.groups_per_flex.max(1);
+    let first = no.0 - no.0 % per_flex;
+    (first, first.saturating_add(per_flex).min(geometry.groups_count))
 }

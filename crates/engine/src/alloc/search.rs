@@ -14,7 +14,7 @@ use super::allocator::{Allocator, GroupState};
 use super::buddy::Buddy;
 use super::policy::{self, AllocatorKind, SearchRequest, Stripe};
 use super::preallocation::ClusterRange;
-use super::{group, inodes::from_group};
+use super::{group, inode_group::from_group};
 use crate::edit::{AllocationRequest, FilePart, Purpose};
 use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo};

@@ -84,6 +84,18 @@ pub enum BuildError {
         /// Bytes a block.
         block_size: u32,
     },
+    /// The tree does not fit a volume of given parameters.
+    #[error(
+        "the tree does not fit into {room} blocks of {block_size} bytes: {missing} more are needed"
+    )]
+    Missing {
+        /// Blocks that are too few, at least.
+        missing: u64,
+        /// Blocks of the volume.
+        room: u64,
+        /// Bytes a block.
+        block_size: u32,
+    },
     /// The requested size is more than a device or partition has.
     #[error(
         "{}: the requested size is {wanted} bytes, but the device has {room}: use --size device",
@@ -147,6 +159,7 @@ impl BuildError {
             Self::XattrRoom { .. }
             | Self::TooManyFiles { .. }
             | Self::NoSpace { .. }
+            | Self::Missing { .. }
             | Self::LargerThanDevice { .. }
             | Self::NoInodes { .. }
             | Self::NoFittingSize => errno::ENOSPC,

@@ -7,6 +7,7 @@
 //! file data are streamed by several threads and each block of metadata is written once. See
 //! `docs/src/guide/build-choices.md` for what is chosen and why.
 
+mod as_mke2fs;
 mod attributes;
 mod error;
 mod identity;
@@ -20,6 +21,7 @@ mod requirements;
 mod space;
 mod write;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant_device::{Device, DeviceError};
@@ -27,6 +29,7 @@ use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, Uuid};
 
+pub use as_mke2fs::mke2fs;
 pub use error::{BuildError, Limit};
 pub use options::{BuildOptions, Size};
 
@@ -115,22 +118,7 @@ pub fn build(
     }
     let is_there = device_size.is_some();
     let output = Output::new(&options.output, plan.bytes(), kind, wait)?;
-    write(options, &mut plan, &output, is_there, progress)?;
-    let report = report(&plan);
-    output.finish()?;
-    Ok(report)
-}
-
-fn write(
-    options: &BuildOptions,
-    plan: &mut Plan<'_>,
-    output: &Output,
-    is_there: bool,
-    progress: &(dyn Fn(Progress) + Sync),
-) -> Result<(), BuildError> {
-    let path = options.output.clone();
-    let failed = move |source: DeviceError| BuildError::Write { path: path.clone(), source };
-    let device = output.device();
+    reserve(&plan, &output)?;
     // A new file is one hole.
     let rules = WriteRules {
         discard: plan.volume.params.discard,
@@ -138,7 +126,15 @@ fn write(
         one_thread: output.is_simulated(),
         ..WriteRules::default()
     };
-    let zeroed = plan.volume.clear(device, rules).map_err(&failed)?;
+    let to = Destination { path: &options.output, device: output.device(), rules };
+    write(&mut plan, &to, options.threads, progress)?;
+    let report = report(&plan);
+    output.finish()?;
+    Ok(report)
+}
+
+/// Allocates the space of the tree in a new file.
+fn reserve(plan: &Plan<'_>, output: &Output) -> Result<(), BuildError> {
     let cluster_size = plan.requirements.shape.cluster_size();
     for piece in plan.space.pieces(0..plan.placement.end) {
         let end = (piece.block * plan.requirements.shape.block_size + piece.len * cluster_size)
@@ -146,11 +142,32 @@ fn write(
         let start = plan.volume.geometry.byte_of(BlockNo(piece.block));
         output.reserve(start, end - start)?;
     }
+    Ok(())
+}
+
+/// The device that an image is written to: it begins with the volume.
+struct Destination<'a> {
+    /// For messages.
+    path: &'a Path,
+    device: &'a dyn Device,
+    rules: WriteRules,
+}
+
+fn write(
+    plan: &mut Plan<'_>,
+    to: &Destination<'_>,
+    threads: Option<usize>,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<(), BuildError> {
+    let path = to.path.to_owned();
+    let failed = move |source: DeviceError| BuildError::Write { path: path.clone(), source };
+    let Destination { device, rules, .. } = *to;
+    let zeroed = plan.volume.clear(device, rules).map_err(&failed)?;
     let total = plan.bytes_to_write();
     let done = AtomicU64::new(0);
-    let threads = match output.is_simulated() {
+    let threads = match rules.one_thread {
         true => 1,
-        false => options.threads.unwrap_or_else(|| {
+        false => threads.unwrap_or_else(|| {
             std::thread::available_parallelism()
                 .map_or(LEAST_THREADS, |count| count.get().max(LEAST_THREADS))
         }),
@@ -164,11 +181,10 @@ fn write(
     plan.volume.write_metadata(device, rules, zeroed).map_err(&failed)
 }
 
-fn report(plan: &Plan<'_>) -> Report {
-    let volume = &plan.volume;
-    let tree = plan.requirements.tree;
-    let directories = plan.requirements.dirs.len() as u64;
-    let mut warnings = volume.params.warnings.clone();
+/// Warnings about files that are not in the image as they are in the sources.
+fn tree_warnings(plan: &Plan<'_>) -> Vec<String> {
+    let (volume, tree) = (&plan.volume, plan.requirements.tree);
+    let mut warnings = Vec::new();
     for (name, count) in tree.ignored_xattrs() {
         let name = crate::source::EntryName::from(name);
         warnings.push(format!(
@@ -188,6 +204,15 @@ fn report(plan: &Plan<'_>) -> Report {
             volume.geometry.inode_size
         ));
     }
+    warnings
+}
+
+fn report(plan: &Plan<'_>) -> Report {
+    let volume = &plan.volume;
+    let tree = plan.requirements.tree;
+    let directories = plan.requirements.dirs.len() as u64;
+    let mut warnings = volume.params.warnings.clone();
+    warnings.extend(tree_warnings(plan));
     Report {
         bytes: plan.bytes(),
         block_size: volume.geometry.block_size,

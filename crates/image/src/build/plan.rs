@@ -62,16 +62,48 @@ struct Planner<'t> {
     config: Config,
     info: DeviceInfo,
     identity: Identity,
-    requirements: Requirements<'t>,
+    needs: TreeNeeds<'t>,
     /// Features that the tree needs in addition to the chosen ones.
     added: RoCompatFeatures,
     prototype: FsParams,
     /// Clusters of the demand where no file is cut by metadata.
     least_clusters: u64,
-    /// Inodes that are not the tree's.
-    own_inodes: u32,
     /// The number of inodes follows from the tree.
     counts_inodes: bool,
+}
+
+/// The space and inodes that a tree takes on volumes of some features.
+struct TreeNeeds<'t> {
+    requirements: Requirements<'t>,
+    /// Inodes that are not the tree's.
+    own_inodes: u32,
+}
+
+impl<'t> TreeNeeds<'t> {
+    fn new(tree: &'t Tree, params: &FsParams, identity: &Identity) -> Result<Self, BuildError> {
+        let raw = raw_superblock(params, identity);
+        let geometry = Geometry::new(&raw)?;
+        let superblock = Superblock::decode(&raw);
+        let own_inodes = 1
+            + u32::from(params.quotas.contains(&QuotaKind::Project))
+            + u32::from(params.features.compat.contains(CompatFeatures::ORPHAN_FILE));
+        let first = geometry.first_inode.0 + own_inodes;
+        let extra_isize = superblock.want_extra_isize;
+        let requirements = Requirements::new(tree, &geometry, &superblock, first, extra_isize)?;
+        Ok(Self { requirements, own_inodes })
+    }
+
+    /// Inodes of the volume that the tree needs, the reserved ones included.
+    fn inodes(&self) -> u64 {
+        u64::from(InodeNo::FIRST_ORDINARY.0 - 1)
+            + u64::from(self.own_inodes)
+            + self.requirements.inodes()
+    }
+
+    fn check_inodes(&self, params: &FsParams) -> Result<(), BuildError> {
+        let (needed, given) = (self.inodes(), u64::from(params.inodes()));
+        if given < needed { Err(BuildError::NoInodes { needed, given }) } else { Ok(()) }
+    }
 }
 
 impl<'t> Plan<'t> {
@@ -90,9 +122,37 @@ impl<'t> Plan<'t> {
             }
             Size::Device => planner.of_size(None)?,
         };
-        let (Attempt { volume, space, quotas, lost_found_space }, placement) = *attempt;
-        let mut plan =
-            Self { requirements: planner.requirements, volume, space, placement, lost_found_space };
+        let (attempt, placement) = *attempt;
+        Self::new_of(planner.needs.requirements, attempt, placement)
+    }
+
+    /// Plans a volume of given parameters, as mke2fs does; an error if the tree does not fit.
+    pub(super) fn of_params(
+        mut params: FsParams,
+        identity: Identity,
+        tree: &'t Tree,
+    ) -> Result<Self, BuildError> {
+        added_features(tree, &mut params)?;
+        let needs = TreeNeeds::new(tree, &params, &identity)?;
+        needs.check_inodes(&params)?;
+        let (room, block_size) = (params.blocks, params.block_size);
+        let cluster_blocks = u64::from(params.blocks_per_cluster());
+        let attempt = Attempt::new(params, identity, &needs.requirements)?;
+        let placement = Placement::new(&needs.requirements, &attempt.space);
+        if let Some(clusters) = attempt.missing(placement.end) {
+            let missing = clusters * cluster_blocks;
+            return Err(BuildError::Missing { missing, room, block_size });
+        }
+        Self::new_of(needs.requirements, attempt, placement)
+    }
+
+    fn new_of(
+        requirements: Requirements<'t>,
+        attempt: Attempt,
+        placement: Placement,
+    ) -> Result<Self, BuildError> {
+        let Attempt { volume, space, quotas, lost_found_space } = attempt;
+        let mut plan = Self { requirements, volume, space, placement, lost_found_space };
         plan.take(quotas)?;
         Ok(plan)
     }
@@ -251,7 +311,7 @@ impl<'t> Planner<'t> {
             || extended.root_selinux.is_some()
         {
             return Err(BuildError::Unsupported(
-                "root_owner, root_perms, root_selinux: the sources say",
+                "root_owner, root_perms, root_selinux (the sources give them)",
             ));
         }
         if extended.offset.is_some() {
@@ -263,36 +323,21 @@ impl<'t> Planner<'t> {
         options.block_size = Some(BlockSize::Exactly(prototype.block_size));
         let added = added_features(tree, &mut prototype)?;
         let identity = identity(build, tree, &options, &prototype)?;
-        let raw = raw_superblock(&prototype, &identity);
-        let geometry = Geometry::new(&raw)?;
-        let superblock = Superblock::decode(&raw);
-        let own_inodes = 1
-            + u32::from(prototype.quotas.contains(&QuotaKind::Project))
-            + u32::from(prototype.features.compat.contains(CompatFeatures::ORPHAN_FILE));
-        let first = geometry.first_inode.0 + own_inodes;
-        let extra_isize = superblock.want_extra_isize;
-        let requirements = Requirements::new(tree, &geometry, &superblock, first, extra_isize)?;
+        let needs = TreeNeeds::new(tree, &prototype, &identity)?;
+        let geometry = Geometry::new(&raw_superblock(&prototype, &identity))?;
         let boundless = Space::new(&geometry, &RunSet::new());
-        let least_clusters = Placement::new(&requirements, &boundless).end;
+        let least_clusters = Placement::new(&needs.requirements, &boundless).end;
         Ok(Self {
             options,
             config,
             info,
             identity,
-            requirements,
+            needs,
             added,
             prototype,
             least_clusters,
-            own_inodes,
             counts_inodes: false,
         })
-    }
-
-    /// Inodes of the volume that the tree needs, the reserved ones included.
-    fn inodes(&self) -> u64 {
-        u64::from(InodeNo::FIRST_ORDINARY.0 - 1)
-            + u64::from(self.own_inodes)
-            + self.requirements.inodes()
     }
 
     /// The smallest volume in which everything fits.
@@ -301,7 +346,7 @@ impl<'t> Planner<'t> {
         let block_size = u64::from(self.prototype.block_size);
         let cluster_blocks = u64::from(self.prototype.blocks_per_cluster());
         // Data and inode tables are needed in any case.
-        let tables = self.inodes() * u64::from(self.prototype.inode_size) / block_size;
+        let tables = self.needs.inodes() * u64::from(self.prototype.inode_size) / block_size;
         let mut blocks = self.least_clusters * cluster_blocks + tables;
         if self.prototype.features.compat.contains(CompatFeatures::HAS_JOURNAL) {
             blocks = blocks.max(MIN_JOURNAL_VOLUME);
@@ -386,7 +431,7 @@ impl<'t> Planner<'t> {
 
     /// The parameters, with as many inodes as the tree needs unless an option gives the number.
     fn params(&self, options: &mut Options) -> Result<FsParams, MkfsError> {
-        let needed = self.inodes();
+        let needed = self.needs.inodes();
         if self.counts_inodes {
             options.inodes = Some(needed);
         }
@@ -416,22 +461,18 @@ impl<'t> Planner<'t> {
         }
         params.features.ro_compat |= self.added;
         params.features.compat |= self.prototype.features.compat & CompatFeatures::EXT_ATTR;
-        let needed = self.inodes();
-        if u64::from(params.inodes()) < needed {
-            return Err(BuildError::NoInodes { needed, given: u64::from(params.inodes()) });
-        }
+        self.needs.check_inodes(&params)?;
         let cluster_blocks = u64::from(params.blocks_per_cluster());
-        let attempt = match Attempt::new(params, self.identity.clone(), &self.requirements) {
+        let attempt = match Attempt::new(params, self.identity.clone(), &self.needs.requirements) {
             Ok(attempt) => attempt,
             Err(BuildError::Mkfs(MkfsError::TooSmall(_))) => return Ok(Fit::Short(1)),
             Err(error) => return Err(error),
         };
-        let short = |end: u64| end.checked_sub(attempt.space.total()).filter(|more| *more > 0);
-        if let Some(more) = short(self.least_clusters) {
+        if let Some(more) = attempt.missing(self.least_clusters) {
             return Ok(Fit::Short(more * cluster_blocks));
         }
-        let placement = Placement::new(&self.requirements, &attempt.space);
-        if let Some(more) = short(placement.end) {
+        let placement = Placement::new(&self.needs.requirements, &attempt.space);
+        if let Some(more) = attempt.missing(placement.end) {
             return Ok(Fit::Short(more * cluster_blocks));
         }
         Ok(Fit::Fits(Box::new((attempt, placement))))
@@ -471,6 +512,11 @@ impl Attempt {
         }
         let space = Space::new(&volume.geometry, &volume.used);
         Ok(Self { volume, space, quotas, lost_found_space })
+    }
+
+    /// The clusters that a placement up to `end` has too few of.
+    fn missing(&self, end: u64) -> Option<u64> {
+        end.checked_sub(self.space.total()).filter(|more| *more > 0)
     }
 }
 

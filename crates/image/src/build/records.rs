@@ -13,12 +13,25 @@ use super::error::BuildError;
 use super::placement::{Mapping, dir_ranges, ea_ranges};
 use super::plan::Plan;
 use super::requirements::{DirRequirements, Storage};
-use crate::source::{NodeId, NodeKind, XattrSetId};
+use crate::source::{FileTime, NodeId, NodeKind, OtherTimes, XattrSetId};
 
 /// ext4's count of links of a directory ends here (`dir_nlink`).
 const MAX_DIR_LINKS: u32 = 65_000;
 /// Bytes of a record before the fields that `i_extra_isize` counts.
 const BASE: usize = 128;
+
+/// The times of an inode: of an image that takes them all from the source, the creation is the
+/// volume's; else all are that of the modification.
+fn set_times(inode: &mut Inode, mtime: FileTime, others: Option<OtherTimes>, created: u64) {
+    let stamp = |time: FileTime| Timestamp::new(time.seconds, time.nanoseconds);
+    let created = FileTime { seconds: created.cast_signed(), nanoseconds: 0 };
+    let (access, change, created) = match others {
+        Some(OtherTimes { access, change }) => (access, change, created),
+        None => (mtime, mtime, mtime),
+    };
+    (inode.atime, inode.ctime) = (stamp(access), stamp(change));
+    (inode.mtime, inode.crtime) = (stamp(mtime), Some(stamp(created)));
+}
 
 /// Encodes records, one thread's worth at a time.
 pub(super) struct Recorder<'p> {
@@ -43,10 +56,9 @@ impl<'p> Recorder<'p> {
         let plan = self.plan;
         let (tree, volume) = (plan.requirements.tree, &plan.volume);
         let node = tree.node(id);
-        let time = Timestamp::new(node.mtime().seconds, node.mtime().nanoseconds);
         let mut inode = volume.new_inode(node.mode(), 1);
         (inode.uid, inode.gid) = (node.uid(), node.gid());
-        (inode.atime, inode.ctime, inode.mtime, inode.crtime) = (time, time, time, Some(time));
+        set_times(&mut inode, node.mtime(), tree.other_times(id), volume.identity.time);
         inode.size = node.size();
         let links = plan.requirements.links(id);
         // A directory's links that cannot be counted are 1.

@@ -17,9 +17,9 @@ use extant_ondisk::GroupNo;
 use extant_storage::{Access, DeviceUrl, Opened, Schemes, UrlError, stat_host};
 
 use super::config::{CONFIG_VARIABLE, Config};
-use super::error::{Conflict, MkfsError, SizeError};
-use super::external_journal;
-use super::identity::{EPOCH_VARIABLE, Identity};
+use super::error::{Conflict, MkfsError, SizeError, ValueError};
+use super::external_journal::{self, ExternalJournal};
+use super::identity::{EPOCH_VARIABLE, FAKE_TIME_VARIABLE, Identity};
 use super::options::{Options, Program};
 use super::params::{DeviceInfo, FsParams, params};
 use super::volume::NewVolume;
@@ -41,6 +41,8 @@ pub struct Environment {
     pub first_meta_bg: Option<u32>,
     /// `SOURCE_DATE_EPOCH`
     pub epoch: Option<String>,
+    /// `E2FSPROGS_FAKE_TIME`, which goes before it; seconds since 1970.
+    pub fake_time: Option<u64>,
     /// `E2FSPROGS_UNDO_DIR`
     pub undo_dir: Option<OsString>,
 }
@@ -61,8 +63,30 @@ impl Environment {
             physical_sector: number("MKE2FS_DEVICE_PHYS_SECTSIZE"),
             first_meta_bg: number("MKE2FS_FIRST_META_BG"),
             epoch: text(EPOCH_VARIABLE),
+            fake_time: fake_time(),
         }
     }
+}
+
+impl Environment {
+    /// The time that the variables give in place of the present, in seconds since 1970.
+    fn time(&self) -> Result<Option<u64>, MkfsError> {
+        Ok(self.fake_time.or(self.source_date_epoch()?))
+    }
+
+    /// The value of `SOURCE_DATE_EPOCH`.
+    pub(crate) fn source_date_epoch(&self) -> Result<Option<u64>, MkfsError> {
+        let parsed =
+            |text: &String| text.trim().parse().map_err(|_| ValueError::Epoch(text.clone()).into());
+        self.epoch.as_ref().map(parsed).transpose()
+    }
+}
+
+/// The time that `E2FSPROGS_FAKE_TIME` gives, in seconds since 1970. As in e2fsprogs, 0 and
+/// text that is not a number give none.
+pub fn fake_time() -> Option<u64> {
+    let text = std::env::var(FAKE_TIME_VARIABLE).ok()?;
+    numbers::number(&text).filter(|time| *time != 0)
 }
 
 /// The output of the command, and its prompts.
@@ -73,6 +97,10 @@ pub trait Prompt {
     fn warn(&mut self, text: &str);
     /// Asks a question to which only `y` means yes; no if there is no terminal.
     fn confirm(&mut self, question: &str) -> bool;
+    /// Whether there is a terminal to ask on.
+    fn is_interactive(&self) -> bool {
+        false
+    }
 }
 
 /// Runs the command.
@@ -93,40 +121,17 @@ where
         prompt.warn(&format!("{} (extant {})", program.name(), env!("CARGO_PKG_VERSION")));
         return Ok(());
     }
-    refuse_what_is_missing(&options)?;
-    let config = Config::load(environment.config.as_deref())?;
-    let existing = Existing::find(&options, &environment.schemes)?;
-    let info = device_info(&options.device, &existing, environment)?;
-    let params = params(program, &options, &config, &info)?;
-    for warning in &params.warnings {
-        prompt.warn(warning);
+    if options.source.is_some() {
+        return Err(MkfsError::SourceDirectory);
     }
-    if let Some(warning) = options.label_warning() {
-        prompt.warn(&warning);
-    }
-    let identity = Identity::new(&options, &params, environment.epoch.as_deref())?;
-    let undo_dir = environment.undo_dir.clone();
-    let command = Command { options, existing, info, params, identity, undo_dir };
-    command.refuse_size_beyond_device()?;
-    command.confirm_overwrite(prompt)?;
+    let command = MkfsCommand::prepare(program, options, environment, prompt)?;
     let outcome = if command.params.is_journal_device() {
         command.make_journal_device(prompt)
     } else {
         command.make_volume(prompt)
     };
-    if outcome.is_err() && command.is_made_here() {
-        // A partial image is useless; a failure to remove it is ignored.
-        let _ = fs::remove_file(&command.options.device);
-    }
+    command.clean_up(&outcome);
     outcome
-}
-
-/// Letters whose work is not there yet: named, never ignored.
-fn refuse_what_is_missing(options: &Options) -> Result<(), MkfsError> {
-    if options.source.is_some() {
-        return Err(MkfsError::SourceDirectory);
-    }
-    Ok(())
 }
 
 impl Options {
@@ -210,31 +215,36 @@ fn to_write(options: &Options) -> FileDeviceOptions {
     open.wait(options.wait.unwrap_or_default())
 }
 
-struct Command {
-    options: Options,
+/// A command whose parameters are known and whose device may be overwritten.
+pub(crate) struct MkfsCommand {
+    pub(crate) options: Options,
     existing: Existing,
     info: DeviceInfo,
-    params: FsParams,
-    identity: Identity,
+    pub(crate) params: FsParams,
+    pub(crate) identity: Identity,
     undo_dir: Option<OsString>,
 }
 
 /// The device of the volume.
-struct MkfsTarget {
+pub(crate) struct MkfsTarget {
     opened: Opened,
     /// Keeps what is overwritten.
     undo: Option<Arc<UndoDevice>>,
 }
 
 impl MkfsTarget {
-    fn device(&self) -> &dyn Device {
+    pub(crate) fn device(&self) -> Arc<dyn Device> {
         match &self.undo {
-            Some(undo) => &**undo,
-            None => &*self.opened.device,
+            Some(undo) => undo.clone(),
+            None => self.opened.device.clone(),
         }
     }
 
-    fn finish(self) -> Result<(), MkfsError> {
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.opened.is_simulated()
+    }
+
+    pub(crate) fn finish(self) -> Result<(), MkfsError> {
         if let Some(undo) = &self.undo {
             undo.finish()?;
         }
@@ -242,13 +252,49 @@ impl MkfsTarget {
     }
 }
 
-impl Command {
+impl MkfsCommand {
+    /// Finds the parameters and asks whether what is on the device may be overwritten.
+    pub(crate) fn prepare(
+        program: Program,
+        options: Options,
+        environment: &Environment,
+        prompt: &mut dyn Prompt,
+    ) -> Result<Self, MkfsError> {
+        let config = Config::load(environment.config.as_deref())?;
+        let existing = Existing::find(&options, &environment.schemes)?;
+        let info = device_info(&options.device, &existing, environment)?;
+        let params = params(program, &options, &config, &info)?;
+        for warning in &params.warnings {
+            prompt.warn(warning);
+        }
+        if let Some(warning) = options.label_warning() {
+            prompt.warn(&warning);
+        }
+        let identity = Identity::new(&options, &params, environment.time()?)?;
+        let undo_dir = environment.undo_dir.clone();
+        let command = Self { options, existing, info, params, identity, undo_dir };
+        command.refuse_size_beyond_device()?;
+        // By a name of e2fsprogs it overwrites, as theirs does, where there is no one to ask.
+        if program == Program::Extant || prompt.is_interactive() {
+            command.confirm_overwrite(prompt)?;
+        }
+        Ok(command)
+    }
+
+    /// Removes the file that a failed command made: a partial image is useless.
+    pub(crate) fn clean_up<E>(&self, outcome: &Result<(), E>) {
+        if outcome.is_err() && self.is_made_here() {
+            // A failure to remove it is ignored.
+            let _ = fs::remove_file(&self.options.device);
+        }
+    }
+
     /// Whether the file was not there before.
-    fn is_made_here(&self) -> bool {
+    pub(crate) fn is_made_here(&self) -> bool {
         self.info.size.is_none() && !self.options.dry_run
     }
 
-    fn offset(&self) -> u64 {
+    pub(crate) fn offset(&self) -> u64 {
         self.params.extended.offset.unwrap_or(0)
     }
 
@@ -298,8 +344,14 @@ impl Command {
         if prompt.confirm(&question) { Ok(()) } else { Err(MkfsError::Occupied { path, found }) }
     }
 
+    /// Whether blocks of the device may be discarded first.
+    pub(crate) fn discards(&self, target: &MkfsTarget) -> bool {
+        let is_old = self.info.size.is_some() && target.undo.is_none();
+        self.params.discard && !self.options.super_only && is_old
+    }
+
     /// The device, had exclusively; a file is made or grown to the volume's end.
-    fn open(&self) -> Result<MkfsTarget, MkfsError> {
+    pub(crate) fn open(&self) -> Result<MkfsTarget, MkfsError> {
         let end = self.end()?;
         let opened = match &self.existing {
             Existing::Part { opened } => opened.clone(),
@@ -325,45 +377,58 @@ impl Command {
     }
 
     fn make_volume(&self, prompt: &mut dyn Prompt) -> Result<(), MkfsError> {
-        let journal = match &self.options.journal.device {
-            Some(name) => Some(external_journal::find(name, &self.params)?),
-            None => None,
-        };
+        let journal = self.external_journal()?;
         let target = if self.options.dry_run { None } else { Some(self.open()?) };
-        let bad = self.bad_blocks(target.as_ref().map(MkfsTarget::device))?;
+        let bad = self.bad_blocks(target.as_ref().map(MkfsTarget::device).as_deref())?;
         let mut volume = NewVolume::new(self.params.clone(), self.identity.clone(), &bad)?;
         refuse_bad_start(&volume, &bad)?;
         volume.add_special_inodes(&bad)?;
         volume.add_huge_files()?;
         if let Some(journal) = &journal {
-            volume.superblock.journal_uuid = journal.uuid;
-            volume.superblock.journal_dev = journal.device_number;
+            journal.name_in(&mut volume);
         }
-        if !self.options.quiet || self.options.dry_run {
-            let text = report::description(
-                &self.params,
-                &self.identity,
-                Some(&volume),
-                self.options.verbose,
-            );
-            prompt.say(&text);
-        }
+        self.describe(Some(&volume), prompt);
         let Some(target) = target else { return Ok(()) };
-        let is_old = self.info.size.is_some() && target.undo.is_none();
         let rules = WriteRules {
             offset: self.offset(),
-            discard: self.params.discard && !self.options.super_only && is_old,
+            discard: self.discards(&target),
             prezeroed: self.params.extended.assume_storage_prezeroed.unwrap_or(false),
             super_only: self.options.super_only,
-            one_thread: target.opened.is_simulated(),
+            one_thread: target.is_simulated(),
         };
-        volume.write_to(target.device(), rules)?;
+        volume.write_to(&*target.device(), rules)?;
+        self.finish(target, journal, prompt)
+    }
+
+    /// The journal's device, where an option names one.
+    pub(crate) fn external_journal(&self) -> Result<Option<ExternalJournal>, MkfsError> {
+        let name = self.options.journal.device.as_deref();
+        name.map(|name| external_journal::find(name, &self.params)).transpose()
+    }
+
+    /// Says what is made.
+    pub(crate) fn describe(&self, volume: Option<&NewVolume>, prompt: &mut dyn Prompt) {
+        if self.options.quiet && !self.options.dry_run {
+            return;
+        }
+        let verbose = self.options.verbose;
+        prompt.say(&report::description(&self.params, &self.identity, volume, verbose));
+    }
+
+    /// Ends the writing of a volume and says so.
+    pub(crate) fn finish(
+        &self,
+        target: MkfsTarget,
+        journal: Option<ExternalJournal>,
+        prompt: &mut dyn Prompt,
+    ) -> Result<(), MkfsError> {
         target.finish()?;
         if let Some(journal) = journal {
             journal.add_user(self.identity.uuid)?;
         }
         if !self.options.quiet {
-            prompt.say(&report::done(&self.params, self.options.super_only));
+            let has_files = self.options.source.is_some();
+            prompt.say(&report::done(&self.params, self.options.super_only, has_files));
             prompt.say(&report::remarks(&self.params, &self.identity));
         }
         Ok(())
@@ -392,16 +457,12 @@ impl Command {
     }
 
     fn make_journal_device(&self, prompt: &mut dyn Prompt) -> Result<(), MkfsError> {
-        if !self.options.quiet || self.options.dry_run {
-            let text =
-                report::description(&self.params, &self.identity, None, self.options.verbose);
-            prompt.say(&text);
-        }
+        self.describe(None, prompt);
         if self.options.dry_run {
             return Ok(());
         }
         let target = self.open()?;
-        external_journal::make(target.device(), self.offset(), &self.params, &self.identity)?;
+        external_journal::make(&*target.device(), self.offset(), &self.params, &self.identity)?;
         target.finish()
     }
 }

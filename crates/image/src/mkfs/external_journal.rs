@@ -15,6 +15,7 @@ use super::identity::Identity;
 use super::inodes::journal_superblock;
 use super::params::FsParams;
 use super::superblock::raw_superblock;
+use super::volume::NewVolume;
 
 const SUPERBLOCK_AT: u64 = 1024;
 
@@ -49,12 +50,12 @@ pub(super) fn make(
 
 /// A journal device that was found and fits.
 #[derive(Debug)]
-pub(super) struct ExternalJournal {
+pub(crate) struct ExternalJournal {
     path: PathBuf,
     block_size: u32,
-    pub(super) uuid: Uuid,
+    uuid: Uuid,
     /// As `s_journal_dev` stores it; 0 for a file.
-    pub(super) device_number: u32,
+    device_number: u32,
 }
 
 /// Finds the device that `-J device=` names, by path, `UUID=` or `LABEL=`.
@@ -95,8 +96,14 @@ fn path_of(name: &OsStr) -> PathBuf {
 }
 
 impl ExternalJournal {
+    /// Names it as the journal of a volume.
+    pub(crate) fn name_in(&self, volume: &mut NewVolume) {
+        volume.superblock.journal_uuid = self.uuid;
+        volume.superblock.journal_dev = self.device_number;
+    }
+
     /// Enters a volume into the journal's list of users.
-    pub(super) fn add_user(&self, volume: Uuid) -> Result<(), MkfsError> {
+    pub(crate) fn add_user(&self, volume: Uuid) -> Result<(), MkfsError> {
         let device = FileDeviceOptions::new().write(true).open(&self.path)?;
         let at = journal_block(self.block_size) * u64::from(self.block_size);
         let mut bytes = [0; 1024];

@@ -6,13 +6,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use extant_ondisk::Uuid;
 
-use super::error::{MkfsError, ValueError};
+use super::error::MkfsError;
 use super::extended::RootOwner;
 use super::options::{Options, UuidChoice};
 use super::params::FsParams;
 
 /// The environment variable that replaces the clock.
 pub const EPOCH_VARIABLE: &str = "SOURCE_DATE_EPOCH";
+/// The environment variable of e2fsprogs that does so too.
+pub const FAKE_TIME_VARIABLE: &str = "E2FSPROGS_FAKE_TIME";
 
 /// The values that no option table can predict.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -41,17 +43,10 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// By the options; other fields are random, and times are the present. `epoch` is
-    /// [`EPOCH_VARIABLE`]'s value.
-    pub fn new(
-        options: &Options,
-        params: &FsParams,
-        epoch: Option<&str>,
-    ) -> Result<Self, MkfsError> {
-        let time = match epoch {
-            Some(text) => text.trim().parse().map_err(|_| ValueError::Epoch(text.to_owned()))?,
-            None => now(),
-        };
+    /// By the options; other fields are random, and times are the present unless `time` is
+    /// given, in seconds since 1970.
+    pub fn new(options: &Options, params: &FsParams, time: Option<u64>) -> Result<Self, MkfsError> {
+        let time = time.unwrap_or_else(now);
         let uuid = match options.uuid_choice()? {
             UuidChoice::Given(uuid) => Uuid(uuid.into_bytes()),
             UuidChoice::Clear => Uuid::NIL,

@@ -21,13 +21,13 @@ mod superblock;
 mod volume;
 mod write;
 
-pub use command::{Environment, Prompt, run};
+pub use command::{Environment, Prompt, fake_time, run};
 pub use config::Config;
 pub use error::{
     Conflict, JournalDeviceError, MkfsError, Shortage, SizeError, UsageError, ValueError,
 };
 pub use extended::{Extended, RootOwner};
-pub use identity::{EPOCH_VARIABLE, Identity};
+pub use identity::{EPOCH_VARIABLE, FAKE_TIME_VARIABLE, Identity};
 pub use options::{BlockSize, JournalOptions, Options, Program, UuidChoice, wait_of};
 pub use params::{DeviceInfo, FsParams};
 pub use superblock::raw_superblock;

@@ -104,13 +104,16 @@ fn backups(volume: &NewVolume) -> String {
 }
 
 /// The lines of the work itself, all of it done.
-pub(super) fn done(params: &FsParams, super_only: bool) -> String {
+pub(super) fn done(params: &FsParams, super_only: bool, has_files: bool) -> String {
     const DONE: &str = "done                            \n";
     let mut text = format!("Allocating group tables: {DONE}");
     if !super_only {
         let _ = write!(text, "Writing inode tables: {DONE}");
         if let Some(journal) = params.journal {
             let _ = writeln!(text, "Creating journal ({} blocks): done", journal.blocks);
+        }
+        if has_files {
+            text.push_str("Copying files into the device: done\n");
         }
         if params.features.incompat.contains(IncompatFeatures::MMP) {
             let _ = writeln!(

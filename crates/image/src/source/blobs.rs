@@ -12,7 +12,7 @@ use super::builder::TreeBuilder;
 
 use super::error::{Flaw, SourceError};
 use super::node::{NodeId, NodeKind};
-use super::owner::Owners;
+use super::options::ReadOptions;
 use super::tar::input::Input;
 use super::tar::{self, Flavor};
 use super::tree::Tree;
@@ -80,7 +80,7 @@ impl Blobs {
         if !first.is_some_and(|first| begins_images(&first)) {
             return Ok(None);
         }
-        let mut builder = TreeBuilder::new(Owners::default(), None);
+        let mut builder = TreeBuilder::new(&ReadOptions::default());
         builder.begin_source();
         tar::read(&mut builder, name, input, Flavor::Archive)?;
         input.rewind();

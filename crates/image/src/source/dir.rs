@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use super::builder::{Attributes, DataPlace, NewNode, TreeBuilder};
 use super::error::{Flaw, SourceError};
-use super::node::{Mtime, NameRef, Names, NodeId, Segment};
+use super::node::{FileTime, NameRef, Names, NodeId, Segment};
 use super::store::{HostDirectory, HostTree, Store, open_regular};
 use super::xattr::XattrList;
 
@@ -259,7 +259,9 @@ fn attributes(stat: &Stat, xattrs: XattrList) -> Attributes {
         mode: (stat.st_mode & 0o7777) as u16,
         uid: stat.st_uid.into(),
         gid: stat.st_gid.into(),
-        mtime: Mtime { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 },
+        mtime: FileTime { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 },
+        atime: Some(FileTime { seconds: stat.st_atime, nanoseconds: stat.st_atime_nsec as u32 }),
+        ctime: Some(FileTime { seconds: stat.st_ctime, nanoseconds: stat.st_ctime_nsec as u32 }),
         xattrs,
     }
 }

@@ -37,8 +37,8 @@ use unpack::Packing;
 
 pub use content::Content;
 pub use error::{AclError, EntryName, Flaw, SourceError};
-pub use node::{DeviceNumber, Dirent, Mtime, Node, NodeId, NodeKind, Segment};
-pub use options::{Platform, ReadOptions};
+pub use node::{DeviceNumber, Dirent, FileTime, Node, NodeId, NodeKind, OtherTimes, Segment};
+pub use options::{Platform, ReadOptions, RootAttributes};
 pub use owner::{OwnerMap, Owners, parse_owner};
 pub use prefetch::SourcePrefetch;
 pub use tree::Tree;
@@ -156,14 +156,13 @@ impl Source {
 /// # Errors
 /// The first [`SourceError`], in an order that does not depend on threads.
 pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, SourceError> {
-    let latest = options.latest.map(|seconds| Mtime { seconds, nanoseconds: 0 });
     let output = options
         .output
         .as_deref()
         .map(|output| OutputDirectories::of(output, &options.schemes))
         .transpose()?
         .unwrap_or_default();
-    let mut builder = TreeBuilder::new(options.owners.clone(), latest);
+    let mut builder = TreeBuilder::new(options);
     for source in sources {
         match source {
             Source::Directory(path) => dir::read(&mut builder, path, &output)?,

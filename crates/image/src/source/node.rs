@@ -38,14 +38,22 @@ pub enum NodeKind {
     Socket,
 }
 
-/// A modification time: seconds since 1970, before it negative, and the nanoseconds that follow
-/// them.
+/// A time of a file: seconds since 1970, before it negative, and the nanoseconds that follow them.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Mtime {
+pub struct FileTime {
     /// Whole seconds, rounded down.
     pub seconds: i64,
     /// 0 to 999,999,999, always forwards from `seconds`.
     pub nanoseconds: u32,
+}
+
+/// The times of a node that only some images take from the source.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct OtherTimes {
+    /// Last access.
+    pub access: FileTime,
+    /// Last change of the inode.
+    pub change: FileTime,
 }
 
 /// A device number that ext4 can store.
@@ -129,8 +137,8 @@ impl Node {
     }
 
     /// Modification time, clamped if requested.
-    pub const fn mtime(&self) -> Mtime {
-        Mtime { seconds: self.mtime_seconds, nanoseconds: self.mtime_nanoseconds }
+    pub const fn mtime(&self) -> FileTime {
+        FileTime { seconds: self.mtime_seconds, nanoseconds: self.mtime_nanoseconds }
     }
 
     /// Bytes of a regular file or of a symlink's target; 0 for all else.

@@ -23,8 +23,27 @@ pub struct ReadOptions {
     /// Where archives that are not seekable are unpacked to, in an unlinked file: the directory of
     /// the image.
     pub spool: PathBuf,
+    /// Times of access and of change are read too; [`Tree::other_times`](super::Tree::other_times)
+    /// gives them.
+    pub all_times: bool,
+    /// The root directory's attributes that are not those of the sources.
+    pub root: Option<RootAttributes>,
     /// For which machine an OCI layout's image is to be, where it has several.
     pub platform: Option<Platform>,
+}
+
+/// Attributes of the root directory that replace those of the source. Its other extended attributes
+/// are those of the source.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RootAttributes {
+    /// Permission bits.
+    pub permissions: u16,
+    /// User and group.
+    pub owner: (u32, u32),
+    /// All of its times, in seconds since 1970.
+    pub time: i64,
+    /// The attribute `security.selinux`.
+    pub selinux: Option<String>,
 }
 
 /// Operating system and processor of an image, in the words of Go: `linux/arm64/v8`.

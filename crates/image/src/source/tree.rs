@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use super::node::{Dirent, Names, Node, NodeId, NodeKind, Segment, path_of};
+use super::node::{Dirent, Names, Node, NodeId, NodeKind, OtherTimes, Segment, path_of};
 use super::store::Store;
 use super::xattr::{XattrSetId, XattrSets, Xattrs};
 
@@ -21,6 +21,8 @@ use super::xattr::{XattrSetId, XattrSets, Xattrs};
 #[derive(Debug)]
 pub struct Tree {
     pub(super) nodes: Vec<Node>,
+    /// Of each node; empty where they were not asked for.
+    pub(super) other_times: Vec<OtherTimes>,
     /// By parent, then by the bytes of the name.
     pub(super) dirents: Vec<Dirent>,
     pub(super) names: Names,
@@ -35,6 +37,11 @@ impl Tree {
     /// How many nodes there are, the root included.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// The times of access and change of a node, where they were asked for.
+    pub fn other_times(&self, id: NodeId) -> Option<OtherTimes> {
+        self.other_times.get(id.index()).copied()
     }
 
     /// How many names there are in all directories; `.` and `..` are not among them.

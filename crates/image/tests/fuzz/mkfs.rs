@@ -220,7 +220,7 @@ fn lay_out(options: &Options, config: &Config, size: u64) {
     if params.is_journal_device() || params.groups > 200 {
         return;
     }
-    let Ok(identity) = Identity::new(options, &params, Some("1000000000")) else { return };
+    let Ok(identity) = Identity::new(options, &params, Some(1_000_000_000)) else { return };
     let bad = RunSet::new();
     let Ok(mut volume) = NewVolume::new(params, identity, &bad) else { return };
     if volume.add_special_inodes(&bad).is_ok() && volume.add_huge_files().is_ok() {

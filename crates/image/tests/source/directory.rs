@@ -45,7 +45,7 @@ fn a_directory_gives_names_links_holes_and_contents() {
     assert_eq!(find(&tree, "other"), file);
     assert_eq!((node.links(), node.size(), node.mode()), (2, 8, 0o104_751));
     assert_eq!((node.uid(), node.gid()), (stat.uid(), stat.gid()));
-    let mtime = Mtime { seconds: stat.mtime(), nanoseconds: stat.mtime_nsec() as u32 };
+    let mtime = FileTime { seconds: stat.mtime(), nanoseconds: stat.mtime_nsec() as u32 };
     assert_eq!(node.mtime(), mtime);
     let mut contents = [0; 8];
     tree.open(file).unwrap().read_exact_at(&mut contents, 0).unwrap();

@@ -190,7 +190,7 @@ fn implied_directories_have_mode_755_and_the_time_of_their_first_entry() {
     for id in [NodeId::ROOT, find(&tree, "a")] {
         let node = tree.node(id);
         assert_eq!((node.mode(), node.uid(), node.gid()), (0o40_755, 0, 0));
-        assert_eq!(node.mtime(), Mtime { seconds: 1_000_000_000, nanoseconds: 0 });
+        assert_eq!(node.mtime(), FileTime { seconds: 1_000_000_000, nanoseconds: 0 });
     }
 }
 
@@ -212,8 +212,8 @@ fn owners_are_mapped_and_late_times_clamped() {
     let (a, b) = (tree.node(find(&tree, "a")), tree.node(find(&tree, "b")));
     assert_eq!((a.uid(), a.gid()), (7, 80));
     assert_eq!((b.uid(), b.gid()), (500, 1 << 31));
-    assert_eq!(a.mtime(), Mtime { seconds: 10, nanoseconds: 0 });
-    assert_eq!(b.mtime(), Mtime { seconds: -2, nanoseconds: 500_000_000 });
+    assert_eq!(a.mtime(), FileTime { seconds: 10, nanoseconds: 0 });
+    assert_eq!(b.mtime(), FileTime { seconds: -2, nanoseconds: 500_000_000 });
 
     let owners = Owners { all: Some((1, 2)), ..Owners::default() };
     let tree = read_sources(&[source], &ReadOptions { owners, ..options() }).unwrap();

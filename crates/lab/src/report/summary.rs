@@ -174,7 +174,7 @@ fn drives_of(all: &[(&Path, Results)], name: &str) -> Vec<System> {
 /// The documents' findings, and whether they hold today.
 fn findings(all: &[(&Path, Results)], page: &mut String) {
     page.push_str(
-        "\n## What the documents found\n\n| experiment | finding | published | of | here | it |\n|---|---|---|---|---|---|\n",
+        "\n## What the documents found\n\n| experiment | finding | published | system | here | verdict |\n|---|---|---|---|---|---|\n",
     );
     for finding in Finding::all() {
         let mut is_first = true;

@@ -133,17 +133,22 @@ pub(crate) struct Args {
 
 /// Parses the words of a command line and runs it; the exit code. `name` is how we were called.
 pub(crate) fn run_words(name: &'static str, is_compat: bool, words: Vec<OsString>) -> u8 {
-    match parse::parse_alone::<Args>(name, words) {
+    let args = if is_compat {
+        parse::parse_compat::<Args>(name, words).ok_or(USAGE)
+    } else {
+        parse::parse_alone::<Args>(name, words).map_err(|error| match parse::refuse(&error) {
+            // Help is no error.
+            0 => 0,
+            _ => USAGE,
+        })
+    };
+    match args {
         Ok(args) => {
             let mut session = Session::new(name, is_compat);
             let outcome = args.run(&mut session);
             session.close_unheard(outcome)
         }
-        // Help is no error.
-        Err(error) => match parse::refuse(&error) {
-            0 => 0,
-            _ => USAGE,
-        },
+        Err(code) => code,
     }
 }
 

@@ -66,8 +66,7 @@ impl Args {
             return Ok(());
         }
         if session.is_compat {
-            let version = env!("CARGO_PKG_VERSION");
-            session.warn(format_args!("extant {version}, for ext2, ext3 and ext4"))?;
+            err_line!("{}", session.version());
         }
         if self.image_file {
             return Err(Failure::new("-i: not supported: files made by e2image"));

@@ -107,7 +107,8 @@ fn preened(recorded: &Recorded, cut: &Cut, options: &VolumeOptions) -> Result<()
     }
     let in_context = |what: String| format!("after e2fsck -p: {what}\n{said}");
     if let Err(found) = files.is_clean() {
-        let left = Left::by(&devices_of(recorded.kind, cut), &said).map_err(in_context)?;
+        let found_by_it = devices_of(recorded.kind, cut);
+        let left = Left::by(&found_by_it, &files.devices(), &said).map_err(in_context)?;
         if !left.is_all_of(&found) {
             return Err(in_context(found));
         }

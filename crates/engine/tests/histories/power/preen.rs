@@ -4,10 +4,13 @@
 //! an inode with inline data, a fast symbolic link or a special file. It never releases the inodes
 //! that hold values of an orphaned inode's attributes. A volume that the kernel shut down shows the
 //! same, and the kernel's own recovery leaves nothing.
+//!
+//! Where it changed the usage of a quota, it writes the quota files again. The blocks that they no
+//! longer need are freed in the bitmap and in the descriptor; the count in the superblock stays.
 
 use crate::devices::Devices;
 use extant_device::Device;
-use extant_ondisk::inode::{FileType, Inode, InodeFlags};
+use extant_ondisk::inode::{FileType, Inode, InodeFlags, SECTOR};
 use extant_ondisk::{Geometry, InodeNo};
 use extant_reader::{Error, VolumeRead};
 use std::collections::BTreeSet;
@@ -19,13 +22,15 @@ pub(super) struct Left {
     blocks: BTreeSet<u64>,
     /// Inodes that hold values of attributes, of whichever inode.
     inodes: BTreeSet<u32>,
+    /// The blocks that quota files lost: the superblock counts them as in use.
+    from_quotas: u64,
 }
 
 impl Left {
     /// The attribute blocks of the inodes that `e2fsck -p` says it cleared, if they map no blocks;
-    /// and the inodes with values of attributes. Nothing if it cleared no inode. `devices` are the
-    /// volume as e2fsck found it.
-    pub(super) fn by(devices: &Devices, said: &str) -> Result<Self, String> {
+    /// the inodes with values of attributes; and the blocks that quota files lost. Nothing if it
+    /// cleared no inode. The volume is given as e2fsck found it and as it left it.
+    pub(super) fn by(found: &Devices, left: &Devices, said: &str) -> Result<Self, String> {
         let orphans: Vec<InodeNo> = said
             .lines()
             .filter_map(|line| line.split_once("Clearing orphaned inode ")?.1.split(' ').next())
@@ -34,19 +39,23 @@ impl Left {
         if orphans.is_empty() {
             return Ok(Self::default());
         }
-        let volume = devices.open().map_err(|error| format!("not read: {error}"))?;
+        let open = |devices: &Devices| devices.open().map_err(|error| format!("not read: {error}"));
+        let volume = open(found)?;
         let mut blocks = BTreeSet::new();
         for number in orphans {
-            let inode = orphan(&volume, number).map_err(|error| format!("{number:?}: {error}"))?;
+            let inode =
+                stored_inode(&volume, number).map_err(|error| format!("{number:?}: {error}"))?;
             if !maps_blocks(&inode, volume.geometry()) && inode.file_acl.0 != 0 {
                 blocks.insert(inode.file_acl.0);
             }
         }
         let inodes = (1..=volume.geometry().inodes_count).filter(|number| {
-            let inode = orphan(&volume, InodeNo(*number));
+            let inode = stored_inode(&volume, InodeNo(*number));
             inode.is_ok_and(|inode| inode.flags.contains(InodeFlags::EA_INODE))
         });
-        Ok(Self { blocks, inodes: inodes.collect() })
+        let in_quotas = |volume| quota_blocks(volume).map_err(|error| format!("quota: {error}"));
+        let from_quotas = in_quotas(&volume)?.saturating_sub(in_quotas(&open(left)?)?);
+        Ok(Self { blocks, inodes: inodes.collect(), from_quotas })
     }
 
     /// Whether `e2fsck -fn` finds such blocks and inodes in use, and nothing else.
@@ -75,19 +84,35 @@ impl Left {
                 .and_then(|block| block.parse().ok())
                 .is_some_and(|it| self.blocks.contains(&it));
         }
+        if let Some(counts) = finding.strip_prefix("Free blocks count wrong (") {
+            let counts = counts.trim_end_matches(").").split_once(", counted=");
+            let count = |text: &str| text.parse::<u64>().ok();
+            let missing = counts.and_then(|(is, counted)| count(counted)?.checked_sub(count(is)?));
+            return self.from_quotas > 0 && missing == Some(self.from_quotas);
+        }
         let blocks = finding.strip_prefix("Block bitmap differences: ").and_then(freed);
         blocks.is_some_and(|blocks| blocks.is_subset(&self.blocks))
     }
 }
 
-/// An inode that has no name; `VolumeRead::inode` gives those that have one.
-fn orphan(volume: &impl VolumeRead, number: InodeNo) -> Result<Inode, Error> {
+/// An inode that may have no name; `VolumeRead::inode` gives those that have one.
+fn stored_inode(volume: &impl VolumeRead, number: InodeNo) -> Result<Inode, Error> {
     let geometry = volume.geometry();
     let (group, index) = geometry.inode_place(number).ok_or(Error::NoSuchInode(number))?;
     let mut record = vec![0; usize::from(geometry.inode_size)];
     let table = volume.group_desc(group)?.inode_table.0 * u64::from(geometry.block_size);
     volume.device().read_at(table + u64::from(index) * record.len() as u64, &mut record)?;
     Ok(Inode::decode(&record, number, geometry)?)
+}
+
+/// The blocks that the quota files use.
+fn quota_blocks(volume: &impl VolumeRead) -> Result<u64, Error> {
+    let superblock = volume.superblock();
+    let files =
+        [superblock.usr_quota_inode, superblock.grp_quota_inode, superblock.prj_quota_inode];
+    let sectors_per_block = u64::from(volume.geometry().block_size) / SECTOR;
+    let blocks_of = |file| Ok(stored_inode(volume, file)?.blocks / sectors_per_block);
+    files.into_iter().flatten().map(blocks_of).sum()
 }
 
 /// Whether an inode maps blocks, as a file, a directory and a long symbolic link do.
@@ -128,7 +153,7 @@ mod tests {
 
     #[test]
     fn only_the_blocks_that_were_left_are_allowed() {
-        let left = Left { blocks: [1171, 1180, 1181].into(), inodes: [14].into() };
+        let left = Left { blocks: [1171, 1180, 1181].into(), inodes: [14].into(), from_quotas: 2 };
         let frame = |line: &str| {
             format!("Pass 5: Checking group summary information\n{line}\nFix? no\n\n\n")
         };
@@ -137,6 +162,7 @@ mod tests {
             "Block bitmap differences:  -1171 -(1180--1181)",
             "Extended attribute block 1180 has reference count 3, should be 2.  Fix? no",
             "Unattached inode 14\nConnect to /lost+found? no",
+            "Free blocks count wrong (14028, counted=14030).",
         ] {
             assert!(left.is_all_of(&frame(line)), "{line}");
         }
@@ -147,6 +173,9 @@ mod tests {
             "Block bitmap differences:  -1171 -(1180--1182)",
             "Extended attribute block 1182 has reference count 3, should be 2.  Fix? no",
             "Inode bitmap differences:  -12",
+            "Free blocks count wrong (14028, counted=14029).",
+            "Free blocks count wrong (14030, counted=14028).",
+            "Free blocks count wrong for group #0 (6992, counted=6994).",
         ] {
             assert!(!left.is_all_of(&frame(line)), "{line}");
         }
@@ -193,7 +222,7 @@ mod tests {
         let preened = files.e2fsck("-p").unwrap();
         let said = String::from_utf8_lossy(&preened.stdout).into_owned();
         assert_eq!(preened.status.code(), Some(0), "{said}");
-        let left = Left::by(&before.devices(), &said).unwrap();
+        let left = Left::by(&before.devices(), &files.devices(), &said).unwrap();
         let found = files.is_clean().expect_err("e2fsck 1.47.0 leaves blocks or inodes");
         // The kernel's recovery leaves nothing.
         before.mount("").unwrap().unmount().unwrap();

@@ -4,8 +4,12 @@ use rayon::iter::ParallelIterator;
 use rayon::slice::ParallelSliceMut;
 
 use super::super::error::{EntryName, Flaw, SourceError};
-use super::super::node::{NodeId, path_of};
+use super::super::file_type;
+use super::super::node::{FileTime, NodeId, OtherTimes, path_of};
+use super::super::options::RootAttributes;
+use super::super::owner::Owners;
 use super::super::tree::Tree;
+use super::super::xattr::XattrList;
 use super::{REMOVED, TreeBuilder};
 
 /// ext4 counts at most this many names of one inode (directories have a way round it).
@@ -14,8 +18,13 @@ const LINKS_MAX: u32 = 65_000;
 impl TreeBuilder {
     /// Sorts, counts links, and drops what is out of reach.
     pub(in crate::source) fn finish(self) -> Result<Tree, SourceError> {
-        let Self { mut tree, disturbed, index, directory_cache, target_cache, .. } = self;
+        let Self {
+            mut tree, owners, root, disturbed, index, directory_cache, target_cache, ..
+        } = self;
         drop((index, directory_cache, target_cache));
+        if let Some(given) = root {
+            set_root(&mut tree, given, &owners)?;
+        }
         tree.xattrs.finish();
         if disturbed {
             tree.dirents.retain(|dirent| dirent.node != REMOVED);
@@ -32,6 +41,28 @@ impl TreeBuilder {
         tree.names.0.shrink_to_fit();
         Ok(tree)
     }
+}
+
+fn set_root(tree: &mut Tree, given: RootAttributes, owners: &Owners) -> Result<(), SourceError> {
+    let mut mode = file_type::DIRECTORY | given.permissions & 0o7777;
+    let time = FileTime { seconds: given.time, nanoseconds: 0 };
+    let root = &mut tree.nodes[0];
+    if let Some(label) = given.selinux {
+        let mut list = XattrList::default();
+        for attribute in tree.xattrs.get(root.xattrs) {
+            list.add(attribute.name, attribute.value);
+        }
+        list.add(b"security.selinux", label.as_bytes());
+        let set = tree.xattrs.intern(&mut list, &mut mode, owners);
+        root.xattrs = set.map_err(|flaw| SourceError::path(EntryName(b"/".to_vec()), flaw))?;
+    }
+    root.mode = file_type::DIRECTORY | given.permissions & 0o7777;
+    (root.uid, root.gid) = given.owner;
+    (root.mtime_seconds, root.mtime_nanoseconds) = (time.seconds, time.nanoseconds);
+    if let Some(times) = tree.other_times.first_mut() {
+        *times = OtherTimes { access: time, change: time };
+    }
+    Ok(())
 }
 
 /// Groups the dirents by directory and gives each directory its range.
@@ -77,6 +108,8 @@ fn drop_unreachable(tree: &mut Tree) {
     });
     let mut number = numbers.iter();
     tree.nodes.retain(|_| number.next() != Some(&UNREACHED));
+    let mut number = numbers.iter();
+    tree.other_times.retain(|_| number.next() != Some(&UNREACHED));
     for node in tree.nodes.iter_mut().filter(|node| node.is_directory()) {
         node.set_dirents(0..0);
     }

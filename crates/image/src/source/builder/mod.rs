@@ -13,7 +13,10 @@ use hashbrown::HashTable;
 
 use super::error::Flaw;
 use super::file_type;
-use super::node::{DeviceNumber, Dirent, Mtime, NameRef, Names, Node, NodeId, Segment};
+use super::node::{
+    DeviceNumber, Dirent, FileTime, NameRef, Names, Node, NodeId, OtherTimes, Segment,
+};
+use super::options::{ReadOptions, RootAttributes};
 use super::owner::Owners;
 use super::store::{HostName, Store};
 use super::tree::Tree;
@@ -37,7 +40,10 @@ pub(super) struct Attributes {
     /// As in the source, before the owner options.
     pub(super) uid: u64,
     pub(super) gid: u64,
-    pub(super) mtime: Mtime,
+    pub(super) mtime: FileTime,
+    /// `None`: as the modification.
+    pub(super) atime: Option<FileTime>,
+    pub(super) ctime: Option<FileTime>,
     pub(super) xattrs: XattrList,
 }
 
@@ -85,7 +91,11 @@ pub(super) struct TreeBuilder {
     tree: Tree,
     owners: Owners,
     /// SOURCE_DATE_EPOCH: no later time gets into the tree.
-    latest: Option<Mtime>,
+    latest: Option<FileTime>,
+    /// Whether times of access and change are kept.
+    all_times: bool,
+    /// The root's attributes, where the sources do not give them.
+    root: Option<RootAttributes>,
     /// Dirents by parent and name: the low half of the hash, and the dirent's index.
     index: HashTable<(u32, u32)>,
     hasher: RandomState,
@@ -103,7 +113,8 @@ pub(super) struct TreeBuilder {
 }
 
 impl TreeBuilder {
-    pub(super) fn new(owners: Owners, latest: Option<Mtime>) -> Self {
+    pub(super) fn new(options: &ReadOptions) -> Self {
+        let latest = options.latest.map(|seconds| FileTime { seconds, nanoseconds: 0 });
         let root = Node {
             mtime_seconds: 0,
             size: 0,
@@ -119,6 +130,7 @@ impl TreeBuilder {
         };
         let tree = Tree {
             nodes: vec![root],
+            other_times: if options.all_times { vec![OtherTimes::default()] } else { Vec::new() },
             dirents: Vec::new(),
             names: Names::default(),
             xattrs: XattrSets::default(),
@@ -128,8 +140,10 @@ impl TreeBuilder {
         };
         Self {
             tree,
-            owners,
+            owners: options.owners.clone(),
             latest,
+            all_times: options.all_times,
+            root: options.root.clone(),
             index: HashTable::new(),
             hasher: RandomState::new(),
             layer_start: 0,
@@ -311,8 +325,14 @@ impl TreeBuilder {
         node.xattrs = self.tree.xattrs.intern(&mut attributes.xattrs, &mut mode, &self.owners)?;
         node.mode = mode;
         (node.uid, node.gid) = self.owners.apply(attributes.uid, attributes.gid)?;
-        let mtime = self.latest.map_or(attributes.mtime, |latest| latest.min(attributes.mtime));
+        let clamped = |time: FileTime| self.latest.map_or(time, |latest| latest.min(time));
+        let mtime = clamped(attributes.mtime);
         (node.mtime_seconds, node.mtime_nanoseconds) = (mtime.seconds, mtime.nanoseconds);
+        if let Some(times) = self.tree.other_times.get_mut(id.index()) {
+            let given = |time: Option<FileTime>| clamped(time.unwrap_or(attributes.mtime));
+            *times =
+                OtherTimes { access: given(attributes.atime), change: given(attributes.ctime) };
+        }
         Ok(())
     }
 
@@ -340,8 +360,12 @@ impl TreeBuilder {
             mode: kind,
             store,
         });
+        if self.all_times {
+            self.tree.other_times.push(OtherTimes::default());
+        }
         if let Err(flaw) = self.describe(id, attributes) {
             self.tree.nodes.pop();
+            self.tree.other_times.truncate(id.index());
             return Err(flaw);
         }
         if id == NodeId(1) && !self.root_is_given {

@@ -4,7 +4,7 @@ use std::hash::BuildHasher;
 
 use super::super::error::Flaw;
 use super::super::file_type;
-use super::super::node::{Mtime, NodeId};
+use super::super::node::{FileTime, NodeId};
 use super::{Attributes, NewNode, REMOVED, TreeBuilder};
 
 /// The kernel follows this many symlinks on one path.
@@ -57,7 +57,7 @@ impl TreeBuilder {
     }
 
     /// As [`Self::walk`], fast for directories that were found before.
-    fn directory(&mut self, path: &[u8], make: Option<Mtime>) -> Result<Option<NodeId>, Flaw> {
+    fn directory(&mut self, path: &[u8], make: Option<FileTime>) -> Result<Option<NodeId>, Flaw> {
         let hash = self.hasher.hash_one(path);
         if let Some(node) = self.directory_cache.get(hash, path) {
             return Ok(Some(node));
@@ -74,7 +74,7 @@ impl TreeBuilder {
     pub(super) fn walk(
         &mut self,
         path: &[u8],
-        make: Option<Mtime>,
+        make: Option<FileTime>,
     ) -> Result<Option<NodeId>, Flaw> {
         // The way from the root, so that `..` has a meaning after a symlink too.
         let mut way = vec![NodeId::ROOT];

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::super::error::Flaw;
-use super::super::node::Mtime;
+use super::super::node::FileTime;
 use super::input::BLOCK;
 
 /// A field: where it begins and ends in the block.
@@ -105,8 +105,8 @@ impl Header {
         unsigned("size", &self.0[SIZE])
     }
 
-    pub(super) fn mtime(&self) -> Result<Mtime, Flaw> {
-        Ok(Mtime { seconds: signed("mtime", &self.0[MTIME])?, nanoseconds: 0 })
+    pub(super) fn mtime(&self) -> Result<FileTime, Flaw> {
+        Ok(FileTime { seconds: signed("mtime", &self.0[MTIME])?, nanoseconds: 0 })
     }
 
     /// Major and minor number.

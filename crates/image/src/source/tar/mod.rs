@@ -311,6 +311,8 @@ impl Reader<'_> {
             uid: or(extended.uid, Header::uid)?,
             gid: or(extended.gid, Header::gid)?,
             mtime: extended.mtime.map_or_else(|| self.header.mtime(), Ok)?,
+            atime: extended.atime,
+            ctime: extended.ctime,
             xattrs: std::mem::take(&mut extended.xattrs),
         })
     }

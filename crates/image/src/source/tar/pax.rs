@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 
 use super::super::error::{AclError, Flaw};
-use super::super::node::Mtime;
+use super::super::node::FileTime;
 use super::super::xattr::{ACL_ACCESS, ACL_DEFAULT, XattrList};
 
 /// Fields of extended headers for the next entry.
@@ -15,7 +15,9 @@ pub(super) struct Extended {
     pub(super) size: Option<u64>,
     pub(super) uid: Option<u64>,
     pub(super) gid: Option<u64>,
-    pub(super) mtime: Option<Mtime>,
+    pub(super) mtime: Option<FileTime>,
+    pub(super) atime: Option<FileTime>,
+    pub(super) ctime: Option<FileTime>,
     pub(super) dev_major: Option<u64>,
     pub(super) dev_minor: Option<u64>,
     pub(super) xattrs: XattrList,
@@ -84,7 +86,9 @@ impl Extended {
             b"size" => self.size = number("pax size", value)?,
             b"uid" => self.uid = number("pax uid", value)?,
             b"gid" => self.gid = number("pax gid", value)?,
-            b"mtime" => self.mtime = time(value)?,
+            b"mtime" => self.mtime = time("pax mtime", value)?,
+            b"atime" => self.atime = time("pax atime", value)?,
+            b"ctime" => self.ctime = time("pax ctime", value)?,
             b"SCHILY.devmajor" => self.dev_major = number("SCHILY.devmajor", value)?,
             b"SCHILY.devminor" => self.dev_minor = number("SCHILY.devminor", value)?,
             b"SCHILY.acl.access" => self.xattrs.add_acl_text(ACL_ACCESS, value)?,
@@ -197,8 +201,8 @@ fn number(field: &'static str, value: &[u8]) -> Result<Option<u64>, Flaw> {
 }
 
 /// Seconds with a sign and a fraction; digits past the nanoseconds are cut off, towards the past.
-fn time(value: &[u8]) -> Result<Option<Mtime>, Flaw> {
-    let invalid = || Flaw::Field { field: "pax mtime", text: value.into() };
+fn time(field: &'static str, value: &[u8]) -> Result<Option<FileTime>, Flaw> {
+    let invalid = || Flaw::Field { field, text: value.into() };
     if value.is_empty() {
         return Ok(None);
     }
@@ -224,7 +228,7 @@ fn time(value: &[u8]) -> Result<Option<Mtime>, Flaw> {
             nanoseconds = 1_000_000_000 - back;
         }
     }
-    Ok(Some(Mtime { seconds, nanoseconds }))
+    Ok(Some(FileTime { seconds, nanoseconds }))
 }
 
 /// GNU tar writes `=` and `%` of a name as %3D and %25, and no other characters.
@@ -271,11 +275,11 @@ mod tests {
             ("-0.0000000001", -1, 999_999_999),
             ("15032385535.999999999", 15_032_385_535, 999_999_999),
         ] {
-            let found = time(text.as_bytes()).unwrap();
-            assert_eq!(found, Some(Mtime { seconds, nanoseconds }), "{text}");
+            let found = time("pax mtime", text.as_bytes()).unwrap();
+            assert_eq!(found, Some(FileTime { seconds, nanoseconds }), "{text}");
         }
         for text in ["-", ".5", "1.x", "+1", "1,5", "99999999999999999999", "--1"] {
-            assert!(time(text.as_bytes()).is_err(), "{text}");
+            assert!(time("pax mtime", text.as_bytes()).is_err(), "{text}");
         }
     }
 

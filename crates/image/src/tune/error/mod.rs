@@ -27,7 +27,7 @@ pub enum TuneError {
     #[error(transparent)]
     Directory(#[from] TooManyNames),
     /// Part of tune2fs, but not of this version.
-    #[error("{0} is not built yet")]
+    #[error("{0} is not supported yet")]
     Unsupported(Unsupported),
     /// The volume is not clean, so that its structures cannot be relied on.
     #[error("{0} needs a freshly checked volume: run extant fsck -f first")]
