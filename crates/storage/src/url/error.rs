@@ -22,7 +22,7 @@ pub enum UrlError {
         scheme: String,
     },
     /// The text before `://` is an unknown scheme.
-    #[error("unknown scheme {scheme}")]
+    #[error("unknown scheme: {scheme}")]
     UnknownScheme {
         /// The scheme, with its colon and slashes.
         scheme: String,
