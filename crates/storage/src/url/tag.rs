@@ -17,7 +17,7 @@ const UUID_AT: usize = 0x68;
 const LABEL_AT: usize = 0x78;
 const MAGIC: [u8; 2] = [0x53, 0xef];
 
-/// What a file system is named by.
+/// The name of a file system.
 #[derive(Debug, Eq, PartialEq)]
 enum Tag<'a> {
     /// Up to 16 bytes.
