@@ -12,7 +12,7 @@ use extant_testkit::skip;
 const FEATURES: [(&str, &[&str]); 3] = [
     ("extant-storage", &["crypt"]),
     ("extant", &["crypt", "mount", "sandbox", "sim"]),
-    ("extant-cli", &["crypt", "lab", "mount", "sim"]),
+    ("extant-cli", &["crypt", "lab", "mount", "prompt", "sim"]),
 ];
 
 /// The page with the number of crates below each package.

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use crate::commands::{frag, fsck, info, mkfs, tune};
+use crate::commands::{debugfs, frag, fsck, info, mkfs, tune};
 #[cfg(feature = "mount")]
 use crate::commands::{mount, umount};
 use crate::failure::Failure;
@@ -19,7 +19,7 @@ pub(crate) struct CompatCommand {
     command: &'static str,
 }
 
-const COMMANDS: [CompatCommand; 13] = [
+const COMMANDS: [CompatCommand; 14] = [
     CompatCommand { name: "mke2fs", command: "mkfs" },
     CompatCommand { name: "mkfs.ext2", command: "mkfs" },
     CompatCommand { name: "mkfs.ext3", command: "mkfs" },
@@ -31,6 +31,7 @@ const COMMANDS: [CompatCommand; 13] = [
     CompatCommand { name: "dumpe2fs", command: "info" },
     CompatCommand { name: "filefrag", command: "frag" },
     CompatCommand { name: "tune2fs", command: "tune" },
+    CompatCommand { name: "debugfs", command: "debugfs" },
     CompatCommand { name: "mount.fuse.extant", command: "mount" },
     CompatCommand { name: "umount.fuse.extant", command: "umount" },
 ];
@@ -80,6 +81,10 @@ impl CompatCommand {
                 }
             }
             "tune" => match parse::parse_compat::<tune::Args>(self.name, arguments) {
+                Some(args) => args.run(&mut session),
+                None => return USAGE,
+            },
+            "debugfs" => match parse::parse_compat::<debugfs::Args>(self.name, arguments) {
                 Some(args) => args.run(&mut session),
                 None => return USAGE,
             },

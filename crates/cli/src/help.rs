@@ -13,7 +13,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         "Change an image",
         &[
             "cp", "rm", "rmdir", "mkdir", "ln", "mv", "chmod", "chown", "touch", "truncate",
-            "mknod", "setfattr", "tune",
+            "mknod", "setfattr", "tune", "debugfs",
         ],
     ),
     ("Check an image", &["fsck", "undo"]),
@@ -23,7 +23,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// Examples of each command, by its words. `tests/help.rs` runs them.
-const EXAMPLES: [(&str, &[&str]); 44] = [
+const EXAMPLES: [(&str, &[&str]); 45] = [
     ("mkfs", &["extant mkfs new.img 64M", "extant mkfs -t ext3 -L data new.img 1G"]),
     (
         "build",
@@ -58,6 +58,7 @@ const EXAMPLES: [(&str, &[&str]); 44] = [
     ("mknod", &["extant mknod disk.img:/console c 5 1", "extant mknod disk.img:/queue p"]),
     ("setfattr", &["extant setfattr -n user.comment -v draft disk.img:/etc/motd"]),
     ("tune", &["extant tune -L root -m 1 disk.img", "extant tune -z tune.undo -U random disk.img"]),
+    ("debugfs", &["extant debugfs -R list_requests disk.img", "extant debugfs -R stats disk.img"]),
     ("fsck", &["extant fsck -p disk.img", "extant fsck -f -n disk.img"]),
     ("undo", &["extant undo tune.undo disk.img"]),
     ("mount", &["extant mount disk.img mnt", "extant mount -o ro disk.img mnt"]),

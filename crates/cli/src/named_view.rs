@@ -20,6 +20,11 @@ pub(crate) struct NamedView {
 }
 
 impl NamedView {
+    /// A view that was made already.
+    pub(crate) fn of(name: &OsStr, view: RawView) -> Self {
+        Self { name: name.to_owned(), view }
+    }
+
     /// Opens an image and reads its superblock.
     pub(crate) fn open(name: &OsStr, choice: SuperblockChoice) -> Result<Self, Failure> {
         let url = DeviceUrl::parse(name, extant::schemes(), stat_host).map_err(Failure::new)?;

@@ -9,8 +9,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 #[cfg(feature = "lab")]
 use crate::commands::lab;
 use crate::commands::{
-    build, cat, chmod, completions, cp, export, find, frag, fsck, info, ln, ls, man, map, mkdir,
-    mkfs, mknod, mv, rm, setfattr, stat, touch, tree, truncate, tune, undo,
+    build, cat, chmod, completions, cp, debugfs, export, find, frag, fsck, info, ln, ls, man, map,
+    mkdir, mkfs, mknod, mv, rm, setfattr, stat, touch, tree, truncate, tune, undo,
 };
 #[cfg(feature = "mount")]
 use crate::commands::{mount, shutdown, umount};
@@ -73,6 +73,7 @@ pub(crate) enum Command {
     Mknod(mknod::Args),
     Setfattr(setfattr::Args),
     Tune(tune::Args),
+    Debugfs(debugfs::Args),
     Fsck(fsck::Args),
     Undo(undo::Args),
     #[cfg(feature = "mount")]
@@ -102,6 +103,7 @@ impl Command {
             Self::Stat(_) => "stat",
             Self::Tree(_) => "tree",
             Self::Tune(_) => "tune",
+            Self::Debugfs(_) => "debugfs",
             Self::Undo(_) => "undo",
             Self::Find(_) => "find",
             Self::Cp(_) => "cp",
@@ -148,6 +150,7 @@ impl Command {
             Self::Stat(args) => args.run(session),
             Self::Tree(args) => args.run(session),
             Self::Tune(args) => args.run(session),
+            Self::Debugfs(args) => args.run(session),
             Self::Undo(args) => args.run(session),
             Self::Find(args) => args.run(session),
             Self::Cp(args) => args.run(session),

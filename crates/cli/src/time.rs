@@ -170,6 +170,14 @@ pub(crate) fn long(seconds: i64, nanoseconds: u32) -> String {
     )
 }
 
+/// `21-Nov-2026 22:08`, as debugfs lists files.
+pub(crate) fn day_first(seconds: i64) -> String {
+    let civil = Civil::of(seconds);
+    let (hour, minute, _) = civil.clock();
+    let month = MONTHS[civil.month];
+    format!("{:2}-{month}-{:04} {hour:02}:{minute:02}", civil.day, civil.year)
+}
+
 /// `Sat Nov 21 22:08:27 2026`, as ctime(3) and dumpe2fs show it.
 pub(crate) fn ctime(seconds: i64) -> String {
     let civil = Civil::of(seconds);

@@ -36,6 +36,7 @@
 
 mod builder;
 mod checker;
+pub mod debug;
 mod dir;
 mod error;
 mod export;

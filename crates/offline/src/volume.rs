@@ -245,6 +245,11 @@ impl<D: Device> OfflineVolume<D> {
         Ok(&self.loaded(kind, group)?.bits)
     }
 
+    /// Whether a bitmap has changes that the next [`Self::commit`] writes.
+    pub fn has_changed_bitmap(&self, kind: BitmapKind, group: GroupNo) -> bool {
+        self.bitmaps.get(&(is_inode(kind), group.0)).is_some_and(|bitmap| bitmap.is_dirty)
+    }
+
     /// The groups of which a bitmap was loaded.
     pub(crate) fn groups_with_bitmaps(&self) -> BTreeSet<GroupNo> {
         self.bitmaps.keys().map(|(_, group)| GroupNo(*group)).collect()

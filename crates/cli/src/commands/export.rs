@@ -59,7 +59,9 @@ impl Args {
     fn write_to_stdout(&self, session: &mut Session) -> Result<(), Failure> {
         let inside = ImagePath::parse(&self.image)?;
         if session.out.is_terminal() {
-            return Err(Failure::usage("refusing to write an archive to a terminal (use -o FILE)"));
+            return Err(Failure::usage(
+                "standard output: refusing to write an archive to a terminal: use -o FILE",
+            ));
         }
         let image = Image::open_restricted(&inside, self.no_sandbox)?;
         let path = inside.path.as_bytes();

@@ -5,6 +5,7 @@ pub(crate) mod cat;
 pub(crate) mod chmod;
 pub(crate) mod completions;
 pub(crate) mod cp;
+pub(crate) mod debugfs;
 pub(crate) mod export;
 pub(crate) mod find;
 pub(crate) mod format;

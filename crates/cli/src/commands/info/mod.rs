@@ -7,7 +7,7 @@ mod summary;
 use std::ffi::{OsStr, OsString};
 
 use extant::inspect::{SuperblockChoice, VolumeSummary};
-use extant::rooms::ondisk::jbd2::JournalSuperblock;
+use extant::rooms::ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
 use extant::rooms::ondisk::mmp::{Mmp, MmpSequence};
 use extant::rooms::ondisk::{FileBlock, Geometry, IncompatFeatures, InodeNo, MAX_FILE_BLOCKS};
 use extant::rooms::reader::{Error, Journal, ReaderOptions, VolumeRead};
@@ -104,7 +104,7 @@ impl Args {
             }
         }
         if source.block_size.is_some() && source.block.is_none() {
-            return Err(Failure::usage("-o blocksize requires -o superblock"));
+            return Err(Failure::usage("-o blocksize: requires -o superblock"));
         }
         Ok(source)
     }
@@ -215,6 +215,20 @@ pub(crate) fn list_superblock(image: &OsStr, session: &mut Session) -> Result<()
         say!(session, "{line}")?;
     }
     Ok(())
+}
+
+/// The superblock's fields, as debugfs lists them too.
+pub(crate) fn superblock_lines(view: &NamedView) -> Vec<String> {
+    header::superblock(view).lines
+}
+
+/// The fields of a journal's superblock, as debugfs lists them too.
+pub(crate) fn journal_lines(
+    raw: &RawJournalSuperblock,
+    journal: &JournalSuperblock,
+    view: &NamedView,
+) -> Vec<String> {
+    header::journal(raw, journal, view).lines
 }
 
 /// The blocks that inode 1 maps, one a line.
