@@ -9,7 +9,8 @@ use std::fmt;
 pub enum Severity {
     /// Nothing is wrong: information, never an error, no exit code.
     Note,
-    /// Safe to repair unasked: no content of a file is at stake. Preening repairs it.
+    /// Safe to repair unasked: the repair loses no content of a file, and no name that leads to a
+    /// file. Preening repairs it.
     Safe,
     /// Content or names may be at stake: preening stops here.
     Damage,

@@ -32,7 +32,8 @@ pub fn yes_decision(code: Code) -> Decision {
 
 /// Says what is done about a finding.
 pub trait RepairPolicy: Sync {
-    /// Decides. Each finding of a repair is passed here exactly once a round.
+    /// Decides. Each finding of a repair is passed here at most once a round, and not in the rounds
+    /// after one in which its repair was refused.
     fn decide(&self, finding: &Finding) -> Decision;
 
     /// Whether any repair can be accepted at all: where not, details that only a repair needs are

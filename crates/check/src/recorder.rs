@@ -1,12 +1,13 @@
 //! Every finding passes through here: the policy decides, the observer is notified, the repair is
 //! counted.
 
-use crate::finding::Finding;
+use crate::finding::{Code, Finding, Subject};
 use crate::policy::{Decision, RepairPolicy};
 use crate::report::{Discontinuity, HandledFinding};
 use crate::store::CheckError;
 use extant_ondisk::superblock::Superblock;
 use extant_runtime::sync::Mutex;
+use std::collections::HashSet;
 
 /// How blocks are tested for whether they hold what is written there.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -62,6 +63,24 @@ pub struct Recorder<'a> {
     policy: &'a dyn RepairPolicy,
     observer: &'a dyn Observer,
     findings: Mutex<Vec<HandledFinding>>,
+    refused: Mutex<Refused>,
+}
+
+/// Repairs that were refused: they are not proposed again in later rounds.
+#[derive(Default)]
+struct Refused {
+    earlier: HashSet<(Code, Subject)>,
+    this_round: HashSet<(Code, Subject)>,
+}
+
+/// A finding that is the same in the next round. Pass 5 has one finding of each code for a group;
+/// its numbers follow from the repairs of other passes.
+fn question(finding: &Finding) -> (Code, Subject) {
+    let Subject { group, .. } = finding.subject;
+    match finding.code.row().pass {
+        5 => (finding.code, Subject { group, ..Subject::default() }),
+        _ => (finding.code, finding.subject.clone()),
+    }
 }
 
 impl<'a> Recorder<'a> {
@@ -72,7 +91,7 @@ impl<'a> Recorder<'a> {
 
     /// A recorder that notifies `observer` of every finding.
     pub fn observed(policy: &'a dyn RepairPolicy, observer: &'a dyn Observer) -> Self {
-        Self { policy, observer, findings: Mutex::default() }
+        Self { policy, observer, findings: Mutex::default(), refused: Mutex::default() }
     }
 
     /// Whether any repair can be accepted at all.
@@ -91,6 +110,12 @@ impl<'a> Recorder<'a> {
         }
     }
 
+    /// The passes begin again: they find once more what was refused.
+    pub(crate) fn begin_round(&self) {
+        let Refused { earlier, this_round } = &mut *self.refused.lock();
+        earlier.extend(this_round.drain());
+    }
+
     /// Records a finding where nothing can be stopped any more; whether it is to be repaired.
     pub(crate) fn should_fix_without_abort(&self, finding: Finding) -> bool {
         self.record(finding).0
@@ -98,14 +123,25 @@ impl<'a> Recorder<'a> {
 
     /// Only where the policy says so, the finding has a repair, and something may be written.
     fn record(&self, finding: Finding) -> (bool, Decision) {
+        if self.was_refused(&finding) {
+            return (false, Decision::Skip);
+        }
         self.observer.found(&finding);
         let decision = self.policy.decide(&finding);
         let has_repair = !finding.code.row().prompt.is_empty();
         let repaired = decision == Decision::Fix && has_repair && self.may_repair();
+        if decision == Decision::Skip && has_repair && self.may_repair() {
+            self.refused.lock().this_round.insert(question(&finding));
+        }
         let outcome = HandledFinding { finding, repaired };
         self.observer.decided(&outcome, decision);
         self.findings.lock().push(outcome);
         (repaired, decision)
+    }
+
+    fn was_refused(&self, finding: &Finding) -> bool {
+        let refused = self.refused.lock();
+        !refused.earlier.is_empty() && refused.earlier.contains(&question(finding))
     }
 
     pub(crate) fn observer(&self) -> &'a dyn Observer {

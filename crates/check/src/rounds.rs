@@ -124,6 +124,7 @@ fn repair_round(
 ) -> Result<u64, CheckError> {
     let (mut at, mut all, mut carry) = (0, 0, Carry::default());
     while at < windows.count() {
+        recorder.begin_round();
         let mut check =
             Check::new(store, recorder, options, windows.get(at), carry.clone(), shared)?;
         let result = check.run();

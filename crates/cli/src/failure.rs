@@ -7,8 +7,6 @@ use crate::err_line;
 
 /// The exit code of an ordinary failure.
 const FAILED: u8 = 1;
-/// The exit code of a command line that means nothing.
-const USAGE: u8 = 2;
 /// Exit status that a shell shows for a program that SIGPIPE ended: 128 + 13.
 const BROKEN_PIPE: u8 = 141;
 
@@ -21,6 +19,9 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// The exit code of a command line that means nothing.
+    pub(crate) const USAGE: u8 = 2;
+
     /// A failure told in one sentence. It names the image and the place.
     pub(crate) fn new(sentence: impl Display) -> Self {
         Self { sentence: Some(sentence.to_string()), code: FAILED }
@@ -33,7 +34,7 @@ impl Failure {
 
     /// A command line that cannot be meant.
     pub(crate) fn usage(sentence: impl Display) -> Self {
-        Self::new(sentence).with_code(USAGE)
+        Self::new(sentence).with_code(Self::USAGE)
     }
 
     /// A part of the design that this version lacks.

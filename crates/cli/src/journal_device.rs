@@ -9,6 +9,7 @@ use extant::rooms::image::mkfs::probe::probe;
 use extant::rooms::journal::{ExternalJournal, FoundJournal, JournalError, NotOpened};
 use extant::rooms::ondisk::{FormatError, GroupNo, Location};
 use extant::rooms::reader::{Error, Journal, find_backup_superblock};
+use extant::rooms::storage::partition::{Partition, PartitionTable};
 use extant::rooms::storage::{DeviceUrl, Files};
 
 use crate::failure::Failure;
@@ -106,13 +107,30 @@ pub(crate) fn other_content(place: &Path, device: &dyn Device) -> Option<Failure
     let found = probe(device, 0).ok()??;
     let name = place.display();
     let hint = match &found[..] {
-        it if it.ends_with("partition table") => format!(": name a partition, such as {name}#p1"),
+        it if it.ends_with("partition table") => match &ext_partitions(device)[..] {
+            [] => format!(": name a partition, such as {name}#p1"),
+            numbers => {
+                let names: Vec<_> =
+                    numbers.iter().map(|number| format!("{name}#p{number}")).collect();
+                format!(": name a partition with an ext file system: {}", names.join(", "))
+            }
+        },
         it if it.ends_with("LUKS container") => format!(": use crypt:{name}"),
         it if it.contains("LVM2") => format!(": use lvm:{name}"),
         _ => String::new(),
     };
     let why = format_args!("not an ext2, ext3 or ext4 file system: contains {found}{hint}");
     Some(Failure::at(place, why))
+}
+
+/// The partitions of a whole disk that hold an ext file system, by their numbers.
+pub(crate) fn ext_partitions(disk: &dyn Device) -> Vec<u32> {
+    let Ok(table) = PartitionTable::read(disk) else { return Vec::new() };
+    let holds_ext = |partition: &&Partition| {
+        let found = probe(disk, partition.start).ok().flatten();
+        found.is_some_and(|found| found.starts_with("an ext"))
+    };
+    table.partitions.iter().filter(holds_ext).map(|partition| partition.number).collect()
 }
 
 /// The failure of a command that did not find the journal's device; `None` for other errors.

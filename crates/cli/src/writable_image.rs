@@ -268,7 +268,7 @@ pub(crate) fn one_image<'i>(
 ) -> Result<(&'i OsStr, &'i OsStr), Failure> {
     if first.image != second.image {
         let (first, second) = (first.name.display(), second.name.display());
-        return Err(Failure::usage(format_args!("{first} and {second} are in different images")));
+        return Err(Failure::usage(format_args!("{first}: not in the same image as {second}")));
     }
     Ok((&first.path, &second.path))
 }

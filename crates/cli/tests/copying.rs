@@ -490,6 +490,9 @@ fn a_copy_with_no_operand_inside_an_image_is_refused() {
         ["cp", file.to_str().unwrap(), scratch.join("b").to_str().unwrap()].map(str::to_owned);
     let output = extant(words);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
-    let expected = "extant cp: no operand is in an image (write IMAGE:/path)";
-    assert!(text(&output.stderr).contains(expected), "{output:?}");
+    let expected = format!(
+        "extant cp: {}/b: no operand is in an image: write IMAGE:/path\n",
+        scratch.display()
+    );
+    assert_eq!(text(&output.stderr), expected);
 }

@@ -190,7 +190,7 @@ fn failures_name_the_file_and_change_nothing() {
     refused(&image, "chown : @/file", 2, "invalid owner: ':'");
     refused(&image, "truncate -s x @/file", 2, "invalid size");
     refused(&image, "truncate -s 1 @/dir", 1, &at("dir: is a directory"));
-    refused(&image, "touch -d tomorrow @/file", 2, "invalid date 'tomorrow'");
+    refused(&image, "touch -d tomorrow @/file", 2, "invalid date: 'tomorrow'");
     refused(&image, "setfattr -n nothing @/file", 1, &at("file"));
     refused(&image, "setfattr -x user.none @/file", 1, "no such attribute");
     refused(&image, "setfattr -n user.x -v 0xz @/file", 2, "invalid value: '0xz'");
@@ -319,5 +319,5 @@ fn memory_limits_what_changes_an_image() {
     refused(&image, "mkdir --memory 1M @/dir", 2, "at least 16M is required");
     refused(&image, "mkdir --memory much @/dir", 2, "invalid size");
     let outside = format!("cp --memory 16M @/file {file}");
-    refused(&image, &outside, 2, "--memory is only valid for copies into an image");
+    refused(&image, &outside, 2, "--memory: only valid for copies into an image");
 }

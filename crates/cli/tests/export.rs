@@ -149,6 +149,20 @@ fn a_failure_leaves_no_archive() {
     assert!(!archive.exists());
 }
 
+/// A device without room is named, as a file would be.
+#[test]
+fn a_failed_write_names_the_output() {
+    let fixture = match Fixture::by_mke2fs(&["-t", "ext4"], 26, 1024) {
+        Ok(fixture) => fixture,
+        Err(why) => skip!("{why}"),
+    };
+    let output = extant(["export", "-o", "/dev/full", &fixture.inside("/")]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let last = said.lines().last();
+    assert_eq!(last, Some("extant export: /dev/full: No space left on device"), "{said}");
+}
+
 #[test]
 fn a_reader_that_goes_away_ends_it_without_a_word() {
     let fixture = match Fixture::by_mke2fs(&["-t", "ext4"], 27, 1024) {

@@ -527,6 +527,48 @@ fn an_undo_file_puts_everything_back() {
     assert_eq!(std::fs::read(&path).expect("readable"), before);
 }
 
+/// With -f an image that changed since is put back all the same, with a warning.
+#[test]
+fn a_forced_undo_warns_of_an_image_that_changed_since() {
+    let Ok(image) = TempImage::by_mke2fs(64 << 20, &DEFAULT) else { return skipped("mke2fs") };
+    let (path, before) = (image.path(), std::fs::read(image.path()).expect("readable"));
+    let scratch = Scratch::new();
+    let (undo, name) = (scratch.join("undo"), path.to_str().expect("UTF-8"));
+    let undo = undo.to_str().expect("UTF-8");
+    assert!(tuned(&path, &["-z", undo, "-L", "new"]).0);
+    assert!(tuned(&path, &["-L", "newer"]).0);
+    let output = extant(["undo", undo, name]);
+    let why = "the undo file does not belong to this image: modified since, or another image";
+    let refused = format!("extant undo: {undo}: {why}\n");
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), refused));
+    let output = extant(["undo", "-f", undo, name]);
+    let warned = format!("extant undo: {undo}: {why}: ignored because of -f\n");
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), warned));
+    assert_eq!(std::fs::read(&path).expect("readable"), before);
+    let output = extant(["undo", "-f", undo, name]);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+}
+
+/// An undo file is a new file: that of another command is not overwritten.
+#[test]
+fn an_undo_file_is_not_overwritten() {
+    let Ok(image) = TempImage::by_mke2fs(4 << 20, &DEFAULT) else { return skipped("mke2fs") };
+    let scratch = Scratch::new();
+    let undo = scratch.join("undo");
+    std::fs::write(&undo, b"kept").expect("room");
+    let (name, image) = (undo.to_str().expect("UTF-8"), image.path());
+    let image = image.to_str().expect("UTF-8");
+    for (command, words, code) in [("fsck", vec!["-fy"], 8), ("tune", vec!["-L", "new"], 1)] {
+        let words = [&[command, "-z", name][..], &words, &[image]].concat();
+        let output = extant(words);
+        let expected = format!(
+            "extant {command}: {name}: file exists: name another undo file, or delete this one\n"
+        );
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(code), expected));
+        assert_eq!(std::fs::read(&undo).expect("readable"), b"kept");
+    }
+}
+
 /// A command that failed leaves an undo file without records; e2undo ends with 1 there.
 #[test]
 fn undoing_with_an_empty_undo_file_is_a_failure() {

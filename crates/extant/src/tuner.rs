@@ -100,7 +100,7 @@ impl Tuner {
     ///
     /// # Errors
     /// A change that tune2fs refuses; a volume that is in use or damaged; failures of the device.
-    /// After a late refusal (no room for a journal) parts of the request may be done.
+    /// After a refusal the volume is as it was.
     pub fn apply(&self, device: Arc<dyn Device>) -> Result<Vec<String>, TuneError> {
         let (found, why) = match &self.journal {
             Some(journal) => (Some(journal.clone()), None),

@@ -104,6 +104,7 @@ fn errors_of_names_and_devices() {
         UrlError::UnknownScheme { .. } => UrlError::UnknownScheme { scheme: text() }, EINVAL, InvalidInput;
         UrlError::Malformed { .. } => UrlError::Malformed { text: text().into(), problem: text() }, EINVAL, InvalidInput;
         UrlError::Ambiguous { .. } => UrlError::Ambiguous { text: text().into(), one: path(), other: path() }, EINVAL, InvalidInput;
+        UrlError::NoSuchTag { .. } => UrlError::NoSuchTag { text: text().into() }, ENOENT, NotFound;
         UrlError::NoImage { .. } => UrlError::NoImage { text: text().into(), image: path() }, ENOENT, NotFound;
         UrlError::Overlap { .. } => UrlError::Overlap { one: path(), other: path() }, EINVAL, InvalidInput;
         UrlError::File(_) => UrlError::File(FileError::Open { path: path(), source: denied() }), EACCES, PermissionDenied;

@@ -20,6 +20,9 @@ impl Prompt for Recorded {
         self.said.push_str(text);
     }
     fn warn(&mut self, _text: &str) {}
+    fn is_interactive(&self) -> bool {
+        true
+    }
     fn confirm(&mut self, _question: &str) -> bool {
         self.questions += 1;
         false

@@ -7,9 +7,10 @@ mod report;
 
 pub use bad_blocks::BadBlocks;
 pub use journal::{JournalDevice, find_journal};
+use report::{is_correction, is_finished_orphan};
+
 pub use report::{CORRECTED, End, OPERATIONAL, Report, RunError, RunFailure, UNCORRECTED};
 
-use crate::finding::Code;
 use crate::pass0::{self, CheckOpenOptions, Closing, OpenError, Prepared, needs_check};
 use crate::policy::RepairPolicy;
 use crate::recorder::{Observer, Recorder};
@@ -168,6 +169,8 @@ impl<'a> CheckRun<'a> {
         Ok(Report {
             errors_left,
             is_corrected,
+            may_repair,
+            found_errors: found.found_errors,
             superblock: superblock_of(&**self.device),
             time: env.elapsed().saturating_sub(start),
             traffic,
@@ -192,18 +195,10 @@ impl<'a> CheckRun<'a> {
         found
     }
 
-    /// Whether one of the repairs corrected an error. `in_passes` says whether the passes found one
-    /// at all: else their changes are work that the options ask for. Finishing orphans changes the
-    /// usage in quota files.
+    /// Whether one of the repairs corrected an error; `in_passes` as for [`is_correction`].
     fn is_corrected(&self, in_passes: bool) -> bool {
-        let has_found = |code| self.recorder.any(|outcome| outcome.finding.code == code);
-        let finished_orphans = has_found(Code::OrphanCleared) || has_found(Code::OrphanTruncated);
-        self.recorder.any(|outcome| {
-            let code = outcome.finding.code;
-            let is_at_work = code.row().pass == 0 || in_passes;
-            let follows = finished_orphans && code == Code::QuotaWrong;
-            outcome.repaired && code.is_correction() && is_at_work && !follows
-        })
+        let orphans = self.recorder.any(is_finished_orphan);
+        self.recorder.any(|outcome| is_correction(outcome, in_passes, orphans))
     }
 }
 

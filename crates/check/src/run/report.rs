@@ -1,6 +1,6 @@
 //! How a run ended.
 
-use crate::finding::Code;
+use crate::finding::{Code, Severity};
 use crate::pass0::OpenError;
 use crate::report::{Discontinuity, HandledFinding, PassStatistics, VolumeStatistics};
 use crate::store::{CheckError, Traffic};
@@ -58,6 +58,10 @@ pub struct Report {
     pub errors_left: bool,
     /// Whether errors were corrected that the exit code reports.
     pub is_corrected: bool,
+    /// Whether any repair could be accepted.
+    pub(super) may_repair: bool,
+    /// Whether the passes found errors, and not only work that the options ask for.
+    pub(super) found_errors: bool,
 }
 
 impl Report {
@@ -75,6 +79,8 @@ impl Report {
             traffic: Traffic::default(),
             errors_left: false,
             is_corrected: false,
+            may_repair: false,
+            found_errors: false,
         }
     }
 
@@ -83,22 +89,53 @@ impl Report {
         self.findings.iter().any(|outcome| outcome.repaired)
     }
 
-    /// e2fsck's exit code: 0, or the sum of [`CORRECTED`] and [`UNCORRECTED`]. A run that the
-    /// policy ended before there was a superblock is [`OPERATIONAL`].
+    /// e2fsck's exit code: 0, [`CORRECTED`], or, where errors are left, [`UNCORRECTED`] alone. A
+    /// run that the policy ended before there was a superblock is [`OPERATIONAL`].
     pub fn exit_code(&self) -> u8 {
         match self.end {
             End::NotOpened if self.has_found(Code::SuperblockInvalid) => OPERATIONAL,
             End::NotOpened | End::Stopped => UNCORRECTED,
             End::JournalReplayed => 0,
-            End::Clean | End::Checked => {
-                u8::from(self.is_corrected) * CORRECTED + u8::from(self.errors_left) * UNCORRECTED
-            }
+            End::Clean | End::Checked if self.errors_left => UNCORRECTED,
+            End::Clean | End::Checked => u8::from(self.is_corrected) * CORRECTED,
         }
+    }
+
+    /// Whether a finding is one of those that the exit code reports. [`CORRECTED`] also reports a
+    /// volume that did not say that it was clean, for which there is no finding.
+    pub fn counts(&self, outcome: &HandledFinding) -> bool {
+        let code = outcome.finding.code;
+        let is_left = match self.end {
+            End::JournalReplayed => return false,
+            End::NotOpened | End::Stopped => code.row().severity > Severity::Safe,
+            End::Clean | End::Checked if !self.errors_left => {
+                let orphans = self.findings.iter().any(is_finished_orphan);
+                return is_correction(outcome, self.found_errors, orphans);
+            }
+            _ if self.may_repair => code.row().severity > Severity::Note,
+            _ => code.counts_when_left(),
+        };
+        is_left && !outcome.repaired
     }
 
     fn has_found(&self, code: Code) -> bool {
         self.findings.iter().any(|outcome| outcome.finding.code == code)
     }
+}
+
+/// Whether a finding is an orphan that was finished.
+pub(super) fn is_finished_orphan(outcome: &HandledFinding) -> bool {
+    matches!(outcome.finding.code, Code::OrphanCleared | Code::OrphanTruncated)
+}
+
+/// Whether a repair corrected an error. `in_passes` says whether the passes found one at all: else
+/// their changes are work that the options ask for. Finished `orphans` change the usage in quota
+/// files.
+pub(super) fn is_correction(outcome: &HandledFinding, in_passes: bool, orphans: bool) -> bool {
+    let code = outcome.finding.code;
+    let is_at_work = code.row().pass == 0 || in_passes;
+    let follows = orphans && code == Code::QuotaWrong;
+    outcome.repaired && code.is_correction() && is_at_work && !follows
 }
 
 /// Why a run failed.

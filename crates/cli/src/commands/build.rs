@@ -176,7 +176,7 @@ impl Args {
         }
         let found = probe(&device, 0).map_err(Failure::new)?;
         let found = found.unwrap_or_else(|| "unknown data".to_owned());
-        Err(Failure::at(&self.output, format_args!("contains {found} (use -F to overwrite)")))
+        Err(Failure::at(&self.output, format_args!("contains {found}: use -F to overwrite")))
     }
 
     fn owners(&self) -> Result<Owners, Failure> {

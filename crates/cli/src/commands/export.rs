@@ -32,10 +32,10 @@ pub(crate) struct Args {
     /// Do not restrict this process (landlock, seccomp)
     #[arg(long)]
     no_sandbox: bool,
-    /// This process writes for another one of the same command, which keeps the archive if it is
-    /// whole
-    #[arg(long, hide = true)]
-    writes_for_another: bool,
+    /// This process writes the archive of this name for another one of the same command, which
+    /// keeps it if it is whole
+    #[arg(long, hide = true, value_name = "FILE.tar")]
+    writes_for_another: Option<PathBuf>,
 }
 
 /// How the process that writes says that there is no archive; that files are missing in it is told
@@ -47,8 +47,8 @@ impl Args {
         match self.output.as_ref().filter(|output| output.as_os_str() != "-") {
             None => {
                 let code = |failure: Failure| match self.writes_for_another {
-                    true => failure.with_code(NO_ARCHIVE),
-                    false => failure,
+                    Some(_) => failure.with_code(NO_ARCHIVE),
+                    None => failure,
                 };
                 self.write_to_stdout(session).map_err(code)
             }
@@ -59,13 +59,16 @@ impl Args {
     fn write_to_stdout(&self, session: &mut Session) -> Result<(), Failure> {
         let inside = ImagePath::parse(&self.image)?;
         if session.out.is_terminal() {
-            return Err(Failure::usage("refusing to write an archive to a terminal (use -o FILE)"));
+            return Err(Failure::usage(
+                "standard output: refusing to write an archive to a terminal: use -o FILE",
+            ));
         }
         let image = Image::open_restricted(&inside, self.no_sandbox)?;
         let path = inside.path.as_bytes();
         let start = image.resolve(path, Follow::Yes)?;
         let outcome = write_archive(&image, path, start, &mut stdout()?, session)?;
-        outcome.map(|_| ()).map_err(|error| not_written(Path::new("standard output"), &error))
+        let archive = self.writes_for_another.as_deref().unwrap_or(Path::new("standard output"));
+        outcome.map(|_| ()).map_err(|error| not_written(archive, &error))
     }
 
     /// A process of its own reads the image: this one must still give the archive its name.
@@ -74,7 +77,7 @@ impl Args {
         let target = OutputFile::create(output)?;
         session.out.flush()?;
         let mut writer = Command::new("/proc/self/exe");
-        writer.arg0("extant").args(["export", "--writes-for-another"]);
+        writer.arg0("extant").args(["export", "--writes-for-another"]).arg(output);
         if self.no_sandbox {
             writer.arg("--no-sandbox");
         }

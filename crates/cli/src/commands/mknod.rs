@@ -49,11 +49,13 @@ impl Args {
             (Some(major), Some(minor)) if is_device => DeviceNumber { major, minor },
             (None, None) if !is_device => DeviceNumber::default(),
             _ if is_device => {
-                return Err(Failure::usage("major and minor device numbers are required"));
+                return Err(Failure::usage(
+                    "missing device numbers: a device file requires major and minor",
+                ));
             }
             _ => {
                 return Err(Failure::usage(
-                    "only device files have major and minor device numbers",
+                    "unexpected device numbers: only device files have major and minor",
                 ));
             }
         };

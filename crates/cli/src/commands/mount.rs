@@ -102,10 +102,10 @@ pub(crate) struct CompatArgs {
 impl CompatArgs {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         if self.sloppy {
-            return Err(Failure::new("-s is not supported"));
+            return Err(Failure::new("-s: not supported"));
         }
         if self.namespace.is_some() {
-            return Err(Failure::new("-N is not supported"));
+            return Err(Failure::new("-N: not supported"));
         }
         if self.fs_type.as_deref().is_some_and(|fs_type| fs_type != FS_TYPE) {
             return Err(Failure::new(format_args!("-t: unknown type (expected {FS_TYPE})")));

@@ -51,7 +51,7 @@ impl Args {
             Some(text) => {
                 let moment = time::parse(text)
                     .and_then(|(seconds, nanoseconds)| time::moment(seconds, nanoseconds));
-                moment.ok_or_else(|| Failure::usage(format_args!("invalid date '{text}'")))?
+                moment.ok_or_else(|| Failure::usage(format_args!("invalid date: '{text}'")))?
             }
             None => time::now()?,
         };

@@ -1,6 +1,7 @@
 //! `extant tune`: changes features and fields of a volume in place, as tune2fs does.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -119,16 +120,19 @@ impl Args {
             return Ok(());
         }
         let Some(image) = self.image.as_deref() else {
-            return Err(Failure::new("missing operand: image").with_code(1));
+            return Err(usage("missing operand: image", session));
         };
+        if self.sparse_super.is_some() {
+            return Err(usage("-s has been removed (use -O sparse_super)", session));
+        }
         if session.is_compat {
             say!(session, "{}", session.version())?;
         }
         let since = time::now()?.duration_since(UNIX_EPOCH);
         let now = since.map_or(0, |since| since.as_secs());
-        let request = self.request(now)?;
+        let request = self.request(now).map_err(|error| usage(error, session))?;
         if request.is_empty() && !self.list {
-            return Err(Failure::new("no option given (see --help)").with_code(1));
+            return Err(usage("no option given (see --help)", session));
         }
         if !request.is_empty() {
             self.change(image, &request, now, session)?;
@@ -139,10 +143,7 @@ impl Args {
         }
     }
 
-    fn request(&self, now: u64) -> Result<Request, Failure> {
-        if self.sparse_super.is_some() {
-            return Err(Failure::new("-s has been removed (use -O sparse_super)"));
-        }
+    fn request(&self, now: u64) -> Result<Request, TuneError> {
         let mut request = Request { force: self.force, ..Request::default() };
         request.journal.wanted = self.journal;
         let single = [
@@ -171,7 +172,7 @@ impl Args {
         let lists =
             lists.into_iter().flat_map(|(letter, list)| list.iter().map(move |it| (letter, it)));
         for (letter, value) in single.chain(lists) {
-            request.set(letter, value, now).map_err(Failure::new)?;
+            request.set(letter, value, now)?;
         }
         Ok(request)
     }
@@ -204,6 +205,11 @@ impl Args {
     }
 }
 
+/// A wrong command line. By the name tune2fs it ends with 1, as that does.
+fn usage(what: impl Display, session: &Session) -> Failure {
+    if session.is_compat { Failure::new(what) } else { Failure::usage(what) }
+}
+
 fn apply(
     device: &Arc<dyn Device>,
     (journal, why, env): (Option<&dyn Device>, Option<&JournalError>, &Env),
@@ -212,6 +218,7 @@ fn apply(
     image: &OsStr,
     session: &mut Session,
 ) -> Result<(), Failure> {
+    let is_compat = session.is_compat;
     let mut terminal = Terminal::new(session);
     let outcome = tune::run(device, journal, env, request, now, &mut terminal);
     let said = terminal.close();
@@ -223,7 +230,11 @@ fn apply(
             }
             _ => None,
         };
-        missing.unwrap_or_else(|| Failure::at(image, error))
+        missing.unwrap_or_else(|| {
+            let is_usage = error.is_usage() && !is_compat;
+            let failure = Failure::at(image, error);
+            if is_usage { failure.with_code(Failure::USAGE) } else { failure }
+        })
     })?;
     said
 }

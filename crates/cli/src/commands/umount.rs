@@ -50,10 +50,10 @@ pub(crate) struct CompatArgs {
 impl CompatArgs {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         if self.read_only {
-            return Err(Failure::usage("-r is not supported"));
+            return Err(Failure::usage("-r: not supported"));
         }
         if self.namespace.is_some() {
-            return Err(Failure::usage("-N is not supported"));
+            return Err(Failure::usage("-N: not supported"));
         }
         if self.fs_type.is_some_and(|fs_type| fs_type != FS_TYPE) {
             return Err(Failure::usage(format_args!("-t: unknown type (expected {FS_TYPE})")));

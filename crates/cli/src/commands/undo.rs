@@ -52,6 +52,12 @@ impl Args {
         let applied =
             apply(&self.undo_file, &*opened.device, check, self.dry_run).map_err(Failure::new)?;
         opened.finish().map_err(Failure::new)?;
+        if let Some(problem) = applied.mismatch {
+            let file = self.undo_file.display();
+            session.warn(format_args!(
+                "{file}: the undo file does not belong to this image: {problem}: ignored because of -f"
+            ))?;
+        }
         if !applied.is_finished && applied.records == 0 {
             // As e2undo ends with a file that a failed command left.
             return Err(Failure::at(&self.undo_file, "undo file is empty: nothing is undone"));

@@ -74,7 +74,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// Neither a regular file nor a block device.
-    #[error("{}: not a regular file or block device", path.display())]
+    #[error("{}: not a regular file or block device{}", path.display(), stream_hint(path))]
     NotADevice {
         /// The file.
         path: PathBuf,
@@ -527,6 +527,15 @@ fn is_claimed(device: &Path) -> bool {
         Err(error) if is_errno(&error, Errno::BUSY) => true,
         // It cannot be opened without privilege: the mounts give the answer.
         Err(_) => fs::metadata(device).is_ok_and(|found| lock::mounted_on(found.rdev()).is_some()),
+    }
+}
+
+/// How to work on an image that comes from a pipe or a socket.
+fn stream_hint(path: &Path) -> &'static str {
+    let kind = fs::metadata(path).map(|found| found.file_type());
+    match kind.is_ok_and(|kind| kind.is_fifo() || kind.is_socket()) {
+        true => ": save the image to a file first",
+        false => "",
     }
 }
 

@@ -14,7 +14,8 @@ use crate::device::Device;
 pub enum Check {
     /// The device must be the one, and unchanged since the undo file was finished.
     Same,
-    /// The device must have the size, nothing else is asked (`-f`).
+    /// The device must have the size; whether it is another one or changed since is reported in
+    /// [`Applied::mismatch`] (`-f`).
     SizeOnly,
 }
 
@@ -27,6 +28,8 @@ pub struct Applied {
     pub bytes: u64,
     /// Whether the file ends as it should; else the work that it undoes was cut off.
     pub is_finished: bool,
+    /// How the device differs from the one that the undo file belongs to.
+    pub mismatch: Option<&'static str>,
 }
 
 struct Reader<'a> {
@@ -133,17 +136,18 @@ pub fn apply(
         applied.bytes += record.length;
     }
     applied.is_finished = end_mark.is_some();
-    if check == Check::Same {
-        let now = mark(device)?;
-        // If the work was interrupted, or an undo was, the superblock may be the old one or any
-        // state between.
-        let is_known = now == header.mark || now[UUID_IN_MARK] == header.mark[UUID_IN_MARK];
-        match &end_mark {
-            Some(mark) if *mark == now || now == header.mark => {}
-            Some(_) => return Err(other("modified since, or another image")),
-            None if is_known => {}
-            None => return Err(other("another volume")),
-        }
+    let now = mark(device)?;
+    // If the work was interrupted, or an undo was, the superblock may be the old one or any state
+    // between.
+    let is_known = now == header.mark || now[UUID_IN_MARK] == header.mark[UUID_IN_MARK];
+    applied.mismatch = match &end_mark {
+        Some(mark) if *mark == now || now == header.mark => None,
+        Some(_) => Some("modified since, or another image"),
+        None if is_known => None,
+        None => Some("another volume"),
+    };
+    if let Some(problem) = applied.mismatch.filter(|_| check == Check::Same) {
+        return Err(other(problem));
     }
     if dry_run {
         return Ok(applied);

@@ -37,7 +37,10 @@ impl UndoWriter {
     /// The file cannot be made, or the device cannot be read.
     pub fn create(path: PathBuf, device: &dyn Device) -> Result<Self, UndoError> {
         let made = OpenOptions::new().write(true).create_new(true).open(&path);
-        let file = made.map_err(|source| UndoError::Io { path: path.clone(), source })?;
+        let file = made.map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => UndoError::Exists { path: path.clone() },
+            _ => UndoError::Io { path: path.clone(), source },
+        })?;
         let mut writer = Self { path, file, kept: RangeSet::new(), records: 0 };
         let header = Header { unit: UNIT, device_size: device.size(), mark: mark(device)? };
         let bytes = header.encode();

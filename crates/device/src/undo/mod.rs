@@ -34,6 +34,12 @@ pub enum UndoError {
         /// The system's error.
         source: io::Error,
     },
+    /// There is a file where the undo file is to be made.
+    #[error("{}: file exists: name another undo file, or delete this one", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file is no undo file, or its header is broken.
     #[error("{}: not an undo file: {problem}", path.display())]
     NotUndo {
@@ -68,6 +74,7 @@ impl UndoError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Io { source, .. } => errno::of_io(source),
+            Self::Exists { .. } => errno::EEXIST,
             Self::NotUndo { .. } | Self::OtherImage { .. } => errno::EINVAL,
             Self::Broken { .. } => errno::EUCLEAN,
             Self::Device(error) => error.errno(),

@@ -55,6 +55,16 @@ impl Tune<'_> {
         Ok(())
     }
 
+    /// The inode of a file of the volume's own, with a valid checksum and a valid map.
+    fn own_inode(&self, number: InodeNo) -> Result<Inode, TuneError> {
+        let geometry = self.volume.geometry();
+        let record = self.volume.read_inode(number)?;
+        inode::verify(&record, number, geometry)?;
+        let inode = Inode::decode(&record, number, geometry)?;
+        self.volume.read_map(number, &inode)?;
+        Ok(inode)
+    }
+
     /// `s_overhead_blocks`, where it was counted.
     fn add_overhead(&mut self, clusters: i64) -> Result<(), TuneError> {
         let now = u64::from(self.volume.raw.s_overhead_blocks.get());
@@ -74,8 +84,7 @@ impl Tune<'_> {
             self.change_journal_user(None)?;
         } else {
             self.need_sound_volume(Work::RemoveJournal)?;
-            let record = self.volume.read_inode(number)?;
-            let inode = Inode::decode(&record, number, self.volume.geometry())?;
+            let inode = self.own_inode(number)?;
             let clusters = inode.size.div_ceil(self.volume.geometry().cluster_size());
             self.volume.remove_file(number)?;
             self.add_overhead(-clusters.cast_signed())?;
@@ -111,8 +120,7 @@ impl Tune<'_> {
         if number.0 == 0 {
             return Ok(());
         }
-        let record = self.volume.read_inode(number)?;
-        let inode = Inode::decode(&record, number, self.volume.geometry())?;
+        let inode = self.own_inode(number)?;
         let map = self.volume.read_map(number, &inode)?;
         let Some((_, first)) = map.blocks().next() else { return Ok(()) };
         let mut bytes = self.volume.read(first)?;
@@ -169,8 +177,7 @@ impl Tune<'_> {
         }
         let number = InodeNo(self.volume.raw.s_orphan_file_inum.get());
         if number.0 != 0 {
-            let record = self.volume.read_inode(number)?;
-            let inode = Inode::decode(&record, number, self.volume.geometry())?;
+            let inode = self.own_inode(number)?;
             for (_, block) in self.volume.read_map(number, &inode)?.blocks() {
                 if orphans(&self.volume.read(block)?).any(|orphan| orphan.is_some()) {
                     return Err(TuneError::NeedsCheck(Work::RemoveOrphanFileInUse));
@@ -314,8 +321,7 @@ impl Tune<'_> {
         kind: QuotaKind,
         number: InodeNo,
     ) -> Result<Vec<QuotaRecord>, TuneError> {
-        let record = self.volume.read_inode(number)?;
-        let inode = Inode::decode(&record, number, self.volume.geometry())?;
+        let inode = self.own_inode(number)?;
         let mut bytes = Vec::new();
         for (_, block) in self.volume.read_map(number, &inode)?.blocks() {
             bytes.extend_from_slice(&self.volume.read(block)?);
@@ -337,6 +343,7 @@ impl Tune<'_> {
     pub(super) fn remove_quota(&mut self, kind: QuotaKind) -> Result<(), TuneError> {
         if let Some(number) = self.quota_inode(kind) {
             self.need_sound_volume(Work::RemoveQuota)?;
+            self.own_inode(number)?;
             self.volume.remove_file(number)?;
             self.set_quota_inode(kind, 0)?;
         }

@@ -15,6 +15,12 @@ use crate::mkfs::identity::cut;
 /// Default seconds between updates, from mmp.rst.
 const DEFAULT_INTERVAL: u16 = 5;
 
+/// The MMP block and its bytes, to be put back after a refusal.
+pub(super) fn bytes(volume: &OfflineVolume) -> Result<Option<(BlockNo, Vec<u8>)>, TuneError> {
+    let Some(block) = volume.mmp_block() else { return Ok(None) };
+    Ok(Some((block, volume.read(block)?)))
+}
+
 /// Marks the volume as in use in the MMP block, once no other host can be taking it at the same
 /// time. It does not wait for a host that has it: the volume is in use, or was not closed, and then
 /// a check is due.

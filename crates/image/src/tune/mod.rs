@@ -2,9 +2,10 @@
 //!
 //! [`run`] applies a [`Request`] to a volume that no other program has open: first plain fields of
 //! the superblock, then features, each with its consequences (a journal, quota files, checksums of
-//! everything), then requests about journal, quota and UUID. Data written before the end are
-//! harmless without it, except checksums: while those are rewritten the superblock says "not
-//! clean", so that a crash is followed by a check.
+//! everything), then requests about journal, quota and UUID. All of this is done in memory
+//! ([`Pending`]): a refusal, however late, leaves the volume as it was. The changes are written at
+//! the end. If they concern more than superblocks, the superblock says "not clean" until all are
+//! written, so that a crash is followed by a check.
 
 mod error;
 mod features;
@@ -13,6 +14,7 @@ mod files;
 mod marks;
 mod mmp;
 mod names;
+mod pending;
 mod records;
 mod repack;
 mod request;
@@ -28,11 +30,14 @@ use std::sync::Arc;
 
 use extant_device::Device;
 use extant_journal::{Finish, recover_volume};
-use extant_offline::OfflineVolume;
-use extant_ondisk::{Features, IncompatFeatures};
+use extant_offline::{OfflineVolume, read_primary_superblock};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
+use extant_ondisk::{Features, Geometry, IncompatFeatures};
 use extant_runtime::env::Env;
+use zerocopy::IntoBytes;
 
 use crate::mkfs::Prompt;
+use pending::Pending;
 use work::Tune;
 
 /// Changes a volume as requested. `journal` is the device of an external journal, `env` the clock
@@ -40,9 +45,9 @@ use work::Tune;
 ///
 /// # Errors
 /// A request that tune2fs refuses or that is not supported (by name), a volume that is in use or
-/// damaged, and failures of the device. Refusals that need only the superblock come before any
-/// change. A later one (no room for a journal, a casefolded directory) may leave parts of the same
-/// request done, and a volume that e2fsck must check.
+/// damaged, and failures of the device. After a refusal the volume is as it was. After a failure of
+/// the device while the changes are written, a part of them may be done; then e2fsck must check the
+/// volume, and its superblock says so.
 pub fn run(
     device: &Arc<dyn Device>,
     journal: Option<&dyn Device>,
@@ -51,39 +56,113 @@ pub fn run(
     now: u64,
     prompt: &mut dyn Prompt,
 ) -> Result<(), TuneError> {
-    let mut volume = OfflineVolume::open(device.clone()).map_err(TuneError::unusable)?;
+    let mut volume = OfflineVolume::open_strict(device.clone())?;
     refuse_foreign(&volume.raw.features())?;
     request.check()?;
+    let before = mmp::bytes(&volume)?;
     mmp::claim(&mut volume, env, request, now, prompt)?;
-    let outcome = tune(volume, (device, journal), request, now, prompt);
+    let changed = Changed::by(device, journal, request, now, prompt);
+    let outcome = match (changed, before) {
+        (Ok(changed), _) => changed.write(device, journal, prompt),
+        (Err(error), Some((block, bytes))) => {
+            volume.write(block, &bytes)?;
+            device.flush()?;
+            return Err(error);
+        }
+        (Err(error), None) => return Err(error),
+    };
     // Whatever the result, the volume is no longer in use by this process.
     let released = OfflineVolume::open(device.clone()).and_then(|volume| volume.release_mmp(now));
     outcome.and(released.map_err(TuneError::from))
 }
 
-fn tune(
-    mut volume: OfflineVolume,
-    (device, journal): (&Arc<dyn Device>, Option<&dyn Device>),
-    request: &Request,
-    now: u64,
-    prompt: &mut dyn Prompt,
-) -> Result<(), TuneError> {
-    if volume.raw.features().incompat.contains(IncompatFeatures::RECOVER) {
-        match request.force {
-            0 | 1 => {
-                recover_volume(&**device, journal, Finish::Reset)?;
-                prompt.warn("the journal was replayed first");
+/// A request that can be done, with all its changes in memory.
+struct Changed<'a> {
+    /// The changes to the volume. Their base is the volume after the replay of its journal.
+    volume: Arc<Pending<Arc<dyn Device>>>,
+    /// The changes to the device of an external journal.
+    journal: Option<Pending<&'a dyn Device>>,
+    /// Whether the journal is replayed first.
+    is_replayed: bool,
+}
+
+impl<'a> Changed<'a> {
+    fn by(
+        device: &Arc<dyn Device>,
+        journal: Option<&'a dyn Device>,
+        request: &Request,
+        now: u64,
+        prompt: &mut dyn Prompt,
+    ) -> Result<Self, TuneError> {
+        let journal = journal.map(Pending::new);
+        let mut base = device.clone();
+        let mut is_replayed = false;
+        if read_primary_superblock(device)?.features().incompat.contains(IncompatFeatures::RECOVER)
+        {
+            match request.force {
+                0 | 1 => {
+                    base = Arc::new(Pending::new(base));
+                    recover_volume(&*base, as_device(&journal), Finish::Reset)?;
+                    is_replayed = true;
+                }
+                _ => prompt.warn("the journal is not replayed: its changes may undo these"),
             }
-            _ => prompt.warn("the journal is not replayed: its changes may undo these"),
         }
-        volume = OfflineVolume::open(device.clone()).map_err(TuneError::unusable)?;
+        let pending = Arc::new(Pending::new(base));
+        let volume = OfflineVolume::open_strict(pending.clone() as Arc<dyn Device>)?;
+        let journal_device = as_device(&journal);
+        let mut tune =
+            Tune { volume, journal: journal_device, request, now, prompt, wants_check: false };
+        tune.set_fields()?;
+        tune.edit_features()?;
+        tune.edit_quotas()?;
+        tune.set_uuid()?;
+        tune.finish()?;
+        Ok(Self { volume: pending, journal, is_replayed })
     }
-    let mut tune = Tune { volume, journal, request, now, prompt, wants_check: false };
-    tune.set_fields()?;
-    tune.edit_features()?;
-    tune.edit_quotas()?;
-    tune.set_uuid()?;
-    tune.finish()
+
+    fn write(
+        self,
+        device: &Arc<dyn Device>,
+        journal: Option<&dyn Device>,
+        prompt: &mut dyn Prompt,
+    ) -> Result<(), TuneError> {
+        const PRIMARY: std::ops::Range<u64> =
+            SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + size_of::<RawSuperblock>() as u64;
+        if self.is_replayed {
+            recover_volume(&**device, journal, Finish::Reset)?;
+            prompt.warn("the journal was replayed first");
+        }
+        let changed = read_primary_superblock(&self.volume)?;
+        let mut superblock = read_primary_superblock(self.volume.base())?;
+        let geometry = Geometry::new(&superblock)?;
+        let backups = geometry.backup_superblock_groups();
+        let mut copies: Vec<u64> =
+            backups.iter().map(|group| geometry.byte_of(geometry.group_start(*group))).collect();
+        copies.push(PRIMARY.start);
+        let external = self.journal.as_ref().filter(|journal| !journal.is_empty());
+        let is_plain =
+            external.is_none() && self.volume.lies_in(&copies, size_of_val(&superblock) as u64);
+        let is_clean = State::from_bits_retain(superblock.s_state.get()).contains(State::CLEAN);
+        if is_clean && !is_plain {
+            superblock.s_state.set(superblock.s_state.get() & !State::CLEAN.bits());
+            superblock.seal();
+            device.write_at(PRIMARY.start, superblock.as_bytes())?;
+            device.flush()?;
+        }
+        self.volume.write_to(&**device, &PRIMARY)?;
+        device.flush()?;
+        if let (Some(changes), Some(journal)) = (external, journal) {
+            changes.write_to(journal, &(0..0))?;
+            journal.flush()?;
+        }
+        device.write_at(PRIMARY.start, changed.as_bytes())?;
+        Ok(device.flush()?)
+    }
+}
+
+fn as_device<'a>(journal: &'a Option<Pending<&dyn Device>>) -> Option<&'a dyn Device> {
+    journal.as_ref().map(|journal| journal as &dyn Device)
 }
 
 fn refuse_foreign(features: &Features) -> Result<(), TuneError> {

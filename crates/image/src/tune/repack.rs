@@ -8,6 +8,7 @@ use extant_ondisk::casefold::Casefold;
 use extant_ondisk::dirent::{DirFormat, FileType, dot_entries};
 use extant_ondisk::dx_hash::{DirHash, DirHasher, HashVersion};
 use extant_ondisk::extent::Extent;
+use extant_ondisk::htree::{HtreeFormat, IndexKind};
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::superblock::Superblock;
 use extant_ondisk::{
@@ -76,6 +77,34 @@ pub(super) fn directory(
     inode.size = u64::from(plan.blocks()) * u64::from(geometry.block_size);
     inode.flags.set(InodeFlags::INDEX, plan.is_indexed);
     inode.encode_into(record, &geometry);
+    Ok(())
+}
+
+/// Refuses a directory with a damaged block: its names would be lost, or get a valid checksum.
+pub(super) fn check(
+    before: &OfflineVolume,
+    number: InodeNo,
+    inode: &Inode,
+) -> Result<(), TuneError> {
+    let geometry = before.geometry();
+    let format = DirFormat::new(geometry, number, inode.generation);
+    let index = HtreeFormat::new(geometry, number, inode.generation);
+    let is_indexed = inode.flags.contains(InodeFlags::INDEX);
+    for (at, block) in before.read_map(number, inode)?.blocks() {
+        let bytes = before.read(block)?;
+        for entry in format.entries(&bytes, at) {
+            entry?;
+        }
+        if !geometry.has_metadata_csum() {
+            continue;
+        }
+        if !is_indexed || (at.0 != 0 && format.has_tail(&bytes)) {
+            format.verify(&bytes, at)?;
+        } else {
+            let kind = if at.0 == 0 { IndexKind::Root } else { IndexKind::Node };
+            index.verify(&bytes, at, kind)?;
+        }
+    }
     Ok(())
 }
 
@@ -195,11 +224,15 @@ fn resize(
 /// Whether a volume's directories may be read and written: names of an index that no key is known
 /// for stay as they are.
 pub(super) fn all_linear(volume: &mut OfflineVolume, geometry: &Geometry) -> Result<(), TuneError> {
-    let before = OfflineVolume::open(volume.device().clone())?;
+    let before = OfflineVolume::open_strict(volume.device().clone())?;
     super::records::each_record(volume, geometry, |volume, number, record| {
         let Ok(mut inode) = Inode::decode(record, number, geometry) else { return Ok(false) };
-        let is_indexed = inode.is_dir() && inode.flags.contains(InodeFlags::INDEX);
-        if !is_indexed || inode.is_inline() || !super::records::is_used(number, &inode, geometry) {
+        let is_directory = inode.is_dir() && !inode.is_inline();
+        if !is_directory || !super::records::is_used(number, &inode, geometry) {
+            return Ok(false);
+        }
+        check(&before, number, &inode)?;
+        if !inode.flags.contains(InodeFlags::INDEX) {
             return Ok(false);
         }
         directory(&before, volume, number, &mut inode, record)?;

@@ -5,38 +5,45 @@
 //! indexed directories are packed again.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use extant_device::Device;
 use extant_offline::OfflineVolume;
+use extant_ondisk::bitmap::BitmapKind;
 use extant_ondisk::dirent::{DirFormat, NewEntry};
 use extant_ondisk::extent::{self, NodeOwner};
 use extant_ondisk::htree::{HtreeFormat, IndexKind};
 use extant_ondisk::inode::{self, Inode, InodeFlags};
 use extant_ondisk::orphan_file::OrphanFileFormat;
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
+use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::xattr::{self, EaValue, RawXattrHeader, Value, Xattr};
 use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, IncompatFeatures, InodeNo, Location};
-use zerocopy::IntoBytes;
 
 use super::error::TuneError;
+use super::pending::Pending;
 use super::records::{each_record, is_used};
 use super::{marks, repack};
 
 /// Where an inode that holds the value of an attribute stores the value's hash: `i_atime`.
 const VALUE_HASH: std::ops::Range<usize> = 8..12;
 
-/// Makes a change to the superblock on which checksums depend, and all dependent changes. During
-/// that the superblock on the device says "not clean".
+/// Makes a change to the superblock on which checksums depend, and all dependent changes.
 pub(super) fn checksums(
     volume: &mut OfflineVolume,
     change: impl FnOnce(&mut RawSuperblock),
 ) -> Result<(), TuneError> {
     volume.commit()?;
-    let before = OfflineVolume::open(volume.device().clone())?;
-    let mut raw = volume.raw;
-    raw.s_state.set(raw.s_state.get() & !State::CLEAN.bits());
-    raw.seal();
-    volume.device().write_at(SUPERBLOCK_OFFSET, raw.as_bytes())?;
-    volume.device().flush()?;
+    // The old form is still read while the new one is written.
+    let device = volume.device().clone();
+    let before = OfflineVolume::open_strict(device.clone())?;
+    let changed = Arc::new(Pending::new(device.clone()));
+    *volume = OfflineVolume::open_strict(changed.clone() as Arc<dyn Device>)?;
+    // All bitmaps are verified by their old checksums.
+    for group in (0..volume.geometry().groups_count).map(GroupNo) {
+        for kind in [BitmapKind::Block, BitmapKind::Inode] {
+            volume.bitmap(kind, group)?;
+        }
+    }
 
     let mut after = volume.raw;
     change(&mut after);
@@ -46,6 +53,7 @@ pub(super) fn checksums(
         marks::remove(volume)?;
     }
     volume.update_superblock(|raw| *raw = after)?;
+    volume.touch_all_descs();
     if !had_marks && new.has_uninit_groups() {
         marks::set(volume)?;
     }
@@ -55,8 +63,9 @@ pub(super) fn checksums(
     for group in (0..new.groups_count).map(GroupNo) {
         volume.reseal_bitmaps(group)?;
     }
-    volume.touch_all_descs();
     volume.commit()?;
+    changed.write_to(&*device, &(0..0))?;
+    *volume = OfflineVolume::open_strict(device)?;
     Ok(())
 }
 
@@ -148,6 +157,7 @@ impl Rewriter {
         inode: &mut Inode,
         record: &mut [u8],
     ) -> Result<(), TuneError> {
+        repack::check(&self.before, number, inode)?;
         let (old, new) = (self.before.geometry(), volume.geometry().clone());
         let is_indexed = inode.flags.contains(InodeFlags::INDEX);
         let room_changes = old.has_metadata_csum() != new.has_metadata_csum();
@@ -194,7 +204,6 @@ impl Rewriter {
                 writer.seal(&mut fresh);
                 bytes = fresh;
             } else {
-                reader.verify(&bytes, at)?;
                 writer.seal(&mut bytes);
             }
             sealed.push((block, bytes));

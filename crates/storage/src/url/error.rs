@@ -22,7 +22,7 @@ pub enum UrlError {
         scheme: String,
     },
     /// The text before `://` is an unknown scheme.
-    #[error("unknown scheme {scheme}")]
+    #[error("unknown scheme: {scheme}")]
     UnknownScheme {
         /// The scheme, with its colon and slashes.
         scheme: String,
@@ -44,6 +44,12 @@ pub enum UrlError {
         one: PathBuf,
         /// The other.
         other: PathBuf,
+    },
+    /// No block device has a file system of that label or UUID.
+    #[error("{}: no block device has this label or UUID", text.display())]
+    NoSuchTag {
+        /// The name, with `LABEL=` or `UUID=`.
+        text: OsString,
     },
     /// No prefix of `IMAGE:/path` names a file or block device.
     #[error("{}: no file or block device {}", text.display(), image.display())]
@@ -135,7 +141,7 @@ impl UrlError {
             | Self::Superblock { .. }
             | Self::Overlap { .. }
             | Self::Slice { .. } => errno::EINVAL,
-            Self::NoImage { .. } => errno::ENOENT,
+            Self::NoImage { .. } | Self::NoSuchTag { .. } => errno::ENOENT,
             Self::File(error) => error.errno(),
             Self::Partition { error, .. } => error.errno(),
             Self::Key(error) => error.errno(),

@@ -9,6 +9,9 @@
 //! ([`Schemes`]) replaces a file: `model:NAME:PATH`. Their options follow the last path. Other
 //! schemes (`qcow2:`, `s3://`, `https://`) are known by name and refused until they are built.
 //!
+//! `LABEL=NAME` and `UUID=...` name the block device whose file system has that label or UUID,
+//! where there is no file of that name.
+//!
 //! `IMAGE:/path` names a file inside a device. Schemes are taken off first; then the longest prefix
 //! before a `:/` that names an existing file or block device is the image. `./` in front makes the
 //! whole a path of the host. A text that can be read in two ways is refused.
@@ -18,6 +21,7 @@ mod layer;
 mod layers;
 mod name;
 mod options;
+mod tag;
 #[cfg(all(test, feature = "crypt"))]
 mod tests;
 
@@ -116,6 +120,11 @@ impl DeviceUrl {
         schemes: &Schemes,
         stat_host: impl Fn(&Path) -> HostFile,
     ) -> Result<Self, UrlError> {
+        if stat_host(Path::new(text)) == HostFile::Nothing
+            && let Some(device) = tag::device_of(text)
+        {
+            return Ok(Self::plain(device?));
+        }
         let (taken, rest) = layers::take_schemes(text.as_bytes(), schemes);
         refuse_schemes(rest, schemes)?;
         match taken.is_empty() {

@@ -108,7 +108,7 @@ fn schemes_are_refused_by_name() {
     assert_eq!(device("qcow2:d.img", &["d.img"]), refused("qcow2:"));
     assert_eq!(device("s3://bucket/d.img", &[]), refused("s3://"));
     assert_eq!(device("https://host/d.img", &[]), refused("https://"));
-    assert_eq!(device("ftp://host/d.img", &[]), Err("unknown scheme ftp://".into()));
+    assert_eq!(device("ftp://host/d.img", &[]), Err("unknown scheme: ftp://".into()));
     assert_eq!(
         target("s3://bucket/d.img:/etc", &[], &[]).map(|_| ()),
         Err("s3:// is not supported yet".into())

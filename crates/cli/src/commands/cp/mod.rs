@@ -85,7 +85,7 @@ impl Args {
             return Err(failure);
         }
         if let Some(option) = self.open_args.given() {
-            let text = format_args!("{option} is only valid for copies into an image");
+            let text = format_args!("{option}: only valid for copies into an image");
             return Err(Failure::usage(text));
         }
         let target = Path::new(&self.target);
@@ -156,7 +156,8 @@ impl Args {
         if self.image.is_some() || !self.sources.iter().all(is_file) {
             return Ok(());
         }
-        let why = "no operand is in an image (write IMAGE:/path)";
+        let target = self.target.display();
+        let why = format_args!("{target}: no operand is in an image: write IMAGE:/path");
         Err(Failure::usage(why))
     }
 

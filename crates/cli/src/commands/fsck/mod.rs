@@ -15,10 +15,11 @@ use extant::rooms::check::pass0::{CheckOpenOptions, OpenError, SuperblockChoice}
 use extant::rooms::check::run::{
     self, BadBlocks, End, JournalDevice, RunError, RunFailure, RunOptions,
 };
-use extant::rooms::check::{BlockTest, CheckOptions, Report};
+use extant::rooms::check::{BlockTest, CheckOptions, HandledFinding, Report};
 use extant::rooms::device::undo::UndoDevice;
 use extant::rooms::device::{ByteSize, Device, Direct, FileDeviceOptions, block_devices};
 use extant::rooms::image::mkfs::bad_blocks::read_list;
+use extant::rooms::image::mkfs::probe::is_ext;
 use extant::rooms::journal::{JournalError, NotOpened};
 use extant::rooms::layout::RunSet;
 use extant::rooms::storage::{Access, DeviceUrl, stat_host};
@@ -26,6 +27,7 @@ use extant::rooms::storage::{Access, DeviceUrl, stat_host};
 use super::undo;
 use crate::err_line;
 use crate::failure::Failure;
+use crate::journal_device::{ext_partitions, other_content};
 use crate::parse;
 use crate::sandbox;
 use crate::session::Session;
@@ -46,7 +48,7 @@ pub(crate) const USAGE: u8 = 16;
 #[derive(Debug, clap::Args)]
 #[command(
     args_override_self = true,
-    after_help = "Exit codes: 0 no errors, 1 corrected, 4 left uncorrected, 8 operational error, 16 usage, 32 cancelled; their sums."
+    after_help = "Exit codes: 0 no errors, 1 corrected, 4 left uncorrected, 8 operational error, 16 usage, 32 cancelled."
 )]
 pub(crate) struct Args {
     /// Repair automatically what is safe; stop at anything else
@@ -293,6 +295,7 @@ impl CheckCommand<'_> {
         is_mounted: bool,
         meter: Meter,
     ) -> Result<u8, Failure> {
+        self.refuse_whole_disk(&*opened.device)?;
         // Of a simulated drive: its clock tells the times.
         let env = opened.named.env.clone();
         let options = RunOptions {
@@ -368,7 +371,9 @@ impl CheckCommand<'_> {
                 err_line!("\n{}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY.", console.name());
                 err_line!("\t(i.e., without -a or -p options)");
                 if self.args.json {
-                    summary::print_json_alone(&self.image, report.exit_code(), &report.findings);
+                    let counts = |outcome: &HandledFinding| report.counts(outcome);
+                    let code = report.exit_code();
+                    summary::print_json_alone(&self.image, code, &report.findings, &counts);
                 }
                 return Ok(report.exit_code());
             }
@@ -391,14 +396,35 @@ impl CheckCommand<'_> {
     fn not_finished(&self, error: &RunError, opened: &Opened) -> Failure {
         let RunFailure::Open(failure) = &error.failure else { return self.failed(error) };
         if self.args.json {
-            summary::print_json_alone(&self.image, OPERATIONAL, &error.findings);
+            summary::print_json_alone(&self.image, OPERATIONAL, &error.findings, &|_| false);
         }
         match failure {
             OpenError::Journal(error) if error.wants_device() => {
                 let error = opened.no_journal.as_ref().unwrap_or(error);
                 self.failed(&format_args!("{error}: use -j DEVICE"))
             }
+            OpenError::NoSuperblock(_) => {
+                let found = other_content(Path::new(&self.image), &*opened.device);
+                found.map_or_else(|| self.failed(error), |it| it.with_code(OPERATIONAL))
+            }
             _ => self.failed(error),
+        }
+    }
+
+    /// A disk whose partitions hold file systems is not searched for backups of a superblock.
+    fn refuse_whole_disk(&self, device: &dyn Device) -> Result<(), Failure> {
+        let is_volume = is_ext(device).unwrap_or(true);
+        if is_volume || self.args.superblock.is_some() || ext_partitions(device).is_empty() {
+            return Ok(());
+        }
+        match other_content(Path::new(&self.image), device) {
+            Some(failure) => {
+                if self.args.json {
+                    summary::print_json_alone(&self.image, OPERATIONAL, &[], &|_| false);
+                }
+                Err(failure.with_code(OPERATIONAL))
+            }
+            None => Ok(()),
         }
     }
 

@@ -46,10 +46,12 @@ struct JsonFinding {
     #[serde(skip_serializing_if = "Option::is_none")]
     repair: Option<&'static str>,
     done: bool,
+    /// Whether the exit code tells it: as corrected, or as left.
+    counts: bool,
 }
 
-impl From<&HandledFinding> for JsonFinding {
-    fn from(outcome: &HandledFinding) -> Self {
+impl JsonFinding {
+    fn of(outcome: &HandledFinding, counts: bool) -> Self {
         let (row, subject) = (outcome.finding.code.row(), &outcome.finding.subject);
         Self {
             code: row.name,
@@ -64,21 +66,31 @@ impl From<&HandledFinding> for JsonFinding {
             name: subject.name.as_deref().map(JsonName::from),
             repair: Some(row.prompt).filter(|question| !question.is_empty()),
             done: outcome.repaired,
+            counts,
         }
     }
 }
 
-fn json_findings(findings: &[HandledFinding]) -> Vec<JsonFinding> {
-    findings.iter().map(JsonFinding::from).collect()
+fn json_findings(
+    findings: &[HandledFinding],
+    counts: &dyn Fn(&HandledFinding) -> bool,
+) -> Vec<JsonFinding> {
+    findings.iter().map(|outcome| JsonFinding::of(outcome, counts(outcome))).collect()
 }
 
 /// The document of a run that did not come to its end.
-pub(super) fn print_json_alone(image: &str, code: u8, findings: &[HandledFinding]) {
+pub(super) fn print_json_alone(
+    image: &str,
+    code: u8,
+    findings: &[HandledFinding],
+    counts: &dyn Fn(&HandledFinding) -> bool,
+) {
     let document = json!({
         "image": image,
         "exit_code": code,
         "finished": false,
-        "findings": json_findings(findings),
+        "modified": findings.iter().any(|outcome| outcome.repaired),
+        "findings": json_findings(findings, counts),
     });
     put(&format!("{document:#}\n"));
 }
@@ -182,7 +194,7 @@ impl Summary<'_> {
             "finished": true,
             "modified": report.is_modified(),
             "errors_left": report.errors_left,
-            "findings": json_findings(&report.findings),
+            "findings": json_findings(&report.findings, &|outcome| report.counts(outcome)),
             "repaired": report.findings.iter().filter(|outcome| outcome.repaired).count(),
             "volume": volume,
             "census": {

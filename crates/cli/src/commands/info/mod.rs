@@ -104,7 +104,7 @@ impl Args {
             }
         }
         if source.block_size.is_some() && source.block.is_none() {
-            return Err(Failure::usage("-o blocksize requires -o superblock"));
+            return Err(Failure::usage("-o blocksize: requires -o superblock"));
         }
         Ok(source)
     }

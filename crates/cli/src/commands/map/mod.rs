@@ -55,7 +55,9 @@ impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let form = self.form();
         if self.output.is_none() && form == Form::Png && session.out.is_terminal() {
-            return Err(Failure::usage("refusing to write a picture to a terminal (use -o FILE)"));
+            return Err(Failure::usage(
+                "standard output: refusing to write a picture to a terminal: use -o FILE",
+            ));
         }
         let inside = ImagePath::parse(&self.image)?;
         let image = Image::open(&inside)?;

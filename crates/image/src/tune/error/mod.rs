@@ -46,9 +46,9 @@ pub enum TuneError {
     /// The journal cannot be replayed.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The volume cannot be changed.
+    /// The volume cannot be opened or changed.
     #[error(transparent)]
-    Volume(#[from] OfflineError),
+    Volume(OfflineError),
     /// Bytes of the volume are broken.
     #[error("{0}: run extant fsck -f first")]
     Broken(#[from] FormatError),
@@ -75,13 +75,22 @@ impl TuneError {
         }
     }
 
+    /// Whether the request is invalid whatever the volume: the command line is wrong.
+    pub fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            Self::Request(_) | Self::Value(MkfsError::Value(_) | MkfsError::BadFeatures(_))
+        )
+    }
+
     /// The kind of error in std's words.
     pub fn kind(&self) -> std::io::ErrorKind {
         errno::kind(self.errno())
     }
+}
 
-    /// The volume cannot even be opened.
-    pub(super) fn unusable(error: OfflineError) -> Self {
+impl From<OfflineError> for TuneError {
+    fn from(error: OfflineError) -> Self {
         match error {
             OfflineError::Format(error @ FormatError::Corrupt { .. }) => Self::Broken(error),
             error => Self::Volume(error),
