@@ -88,6 +88,9 @@ pub enum DebugError {
     /// The name is taken.
     #[error("File exists")]
     Exists,
+    /// The entries of a directory are in its inode.
+    #[error("entries of a directory with inline data are not changed")]
+    InlineDirectory,
     /// Another error of the format.
     #[error(transparent)]
     Format(#[from] FormatError),

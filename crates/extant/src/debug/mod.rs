@@ -6,6 +6,7 @@
 //! [`DebugError`] are those of e2fsprogs, whose debugfs scripts read.
 
 mod blocks;
+mod change;
 mod directory;
 mod error;
 mod file;

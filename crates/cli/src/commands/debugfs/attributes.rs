@@ -1,10 +1,14 @@
 //! `ea_list` and `ea_get`: extended attributes.
 
-use extant::Acl;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use extant::debug::{DebugError, DebugVolume, RawRecord, RawXattr};
 use extant::rooms::ondisk::xattr::XattrName;
+use extant::{Acl, XattrSet};
 
 use super::host::host_error;
+use super::names::engine_text;
 use super::options::Options;
 use super::shell::{Done, Refusal, Shell, failed, refuse};
 use super::words::{Word, text};
@@ -26,7 +30,9 @@ pub(super) enum Show {
 /// A value with its quotes, or byte by byte.
 pub(super) fn value_text(value: &[u8], show: Show) -> String {
     let is_printable = |byte: &u8| (0x20..0x7f).contains(byte);
-    let is_text = value.iter().all(is_printable);
+    // A text may have a few bytes that are not: a zero at its end, a line feed.
+    let others = value.iter().filter(|byte| !is_printable(byte)).count();
+    let is_text = others == 0 || others.saturating_mul(8) < value.len();
     if show == Show::Hexadecimal || show == Show::Any && !is_text {
         return value.iter().map(|byte| format!("{byte:02x} ")).collect();
     }
@@ -126,4 +132,121 @@ pub(super) fn ea_get(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     let len = value.len();
     let line = format!("{} ({len}) = {}\n\n", text(name), value_text(&value, show));
     shell.print(line)
+}
+
+/// A value with the escapes of C: `\n`, `\x41`, `\101`; of other characters it is the character.
+fn unescaped(word: &[u8]) -> Vec<u8> {
+    let mut value = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
+        if *byte != b'\\' {
+            value.push(*byte);
+            continue;
+        }
+        let digits = |from: &[u8], radix: u32, most: usize| {
+            from.iter().take(most).take_while(|it| char::from(**it).is_digit(radix)).count()
+        };
+        let (octal, hexadecimal) = match rest {
+            [b'x', digit @ ..] => (0, digits(digit, 16, 2)),
+            _ => (digits(rest, 8, 3), 0),
+        };
+        let number = |digits: &[u8], radix: u32| {
+            digits
+                .iter()
+                .fold(0_u32, |sum, it| sum * radix + char::from(*it).to_digit(radix).unwrap_or(0))
+        };
+        if octal > 0 {
+            // Of a number above 255 the low bits are kept.
+            value.push((number(&rest[..octal], 8) & 0xff) as u8);
+            rest = &rest[octal..];
+        } else if hexadecimal > 0 {
+            value.push((number(&rest[1..=hexadecimal], 16) & 0xff) as u8);
+            rest = &rest[1 + hexadecimal..];
+        } else {
+            let (letter, after) = rest.split_first().unwrap_or((&b'\\', &[]));
+            rest = after;
+            value.push(match letter {
+                b'a' => 0x07,
+                b'b' => 0x08,
+                b'f' => 0x0c,
+                b'n' => b'\n',
+                b't' => b'\t',
+                b'v' => 0x0b,
+                letter => *letter,
+            });
+        }
+    }
+    value
+}
+
+pub(super) fn ea_set(shell: &mut Shell<'_>, words: &[Word]) -> Done {
+    let usage = "ea_set: Usage: ea_set [-f infile] [-r] <file> <attr> <attr_value>";
+    let options = Options::read(words, "f:r", usage)?;
+    let (spec, name, value) = match (&options.operands[..], options.value('f')) {
+        ([spec, name, value], None) => (*spec, *name, unescaped(value)),
+        ([spec, name], Some(path)) => {
+            let read = std::fs::read(OsStr::from_bytes(path));
+            let doing = format!("opening {}", text(path));
+            (*spec, *name, read.map_err(|error| failed(words, host_error(&error), doing))?)
+        }
+        _ => return Err(Refusal::Line(usage.to_owned())),
+    };
+    let doing = "setting extended attribute";
+    let value = match options.has('r') && is_acl(name) {
+        true => as_files_see_it(name, value)
+            .ok_or_else(|| failed(words, DebugError::InvalidArgument, doing))?,
+        false => value,
+    };
+    let (volume, inode) = shell.live_inode(words, spec)?;
+    let set = volume.set_xattr(inode, name, &value, XattrSet::Any);
+    set.map_err(|error| failed(words, engine_text(&error), doing))
+}
+
+pub(super) fn ea_rm(shell: &mut Shell<'_>, words: &[Word]) -> Done {
+    let [_, spec, names @ ..] = words else {
+        return Err(refuse(words, "Usage: ea_rm <file> <attrs>..."));
+    };
+    if names.is_empty() {
+        return Err(refuse(words, "Usage: ea_rm <file> <attrs>..."));
+    }
+    let (volume, inode) = shell.live_inode(words, spec)?;
+    for name in names {
+        let removed = volume.remove_xattr(inode, name);
+        let doing = format!("removing extended attribute {}", text(name));
+        removed.map_err(|error| failed(words, engine_text(&error), doing))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As debugfs 1.47.0 stores them (`ea_set`).
+    #[test]
+    fn values_have_the_escapes_of_c() {
+        for (word, value) in [
+            (r"a\tb", &b"a\tb"[..]),
+            (r"a\\b", b"a\\b"),
+            (r"a\101b", b"aAb"),
+            (r"a\x41b", b"aAb"),
+            (r"a\qb", b"aqb"),
+            (r"a\1z", b"a\x01z"),
+            (r"s0\000", b"s0\0"),
+            (r"a\377b", b"a\xffb"),
+            (r"a\400b", b"a\0b"),
+            (r"a\b\f\v\a", b"a\x08\x0c\x0b\x07"),
+            (r"a\", b"a\\"),
+        ] {
+            assert_eq!(unescaped(word.as_bytes()), value, "{word}");
+        }
+    }
+
+    #[test]
+    fn a_text_may_have_a_zero_at_its_end() {
+        assert_eq!(value_text(b"xxxxxxxx\0", Show::Any), "\"xxxxxxxx\\000\"");
+        assert_eq!(value_text(b"abc\0", Show::Any), "61 62 63 00 ");
+        assert_eq!(value_text(b"", Show::C), "\"\"");
+    }
 }

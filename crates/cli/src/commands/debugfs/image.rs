@@ -3,17 +3,22 @@
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
-use extant::InodeNo;
 use extant::debug::{DebugChoice, DebugError, DebugVolume};
 use extant::inspect::RawView;
-use extant::rooms::device::{Device, FileDeviceOptions};
-use extant::rooms::ondisk::superblock::Superblock;
+use extant::rooms::device::undo::UndoDevice;
+use extant::rooms::device::{Device, FileDeviceOptions, OverlayDevice};
+use extant::rooms::ondisk::superblock::{RawSuperblock, Superblock};
+use extant::rooms::runtime::env::{Env, WallTime};
 use extant::rooms::storage::{Access, DeviceUrl, Opened, stat_host};
+use extant::{InodeNo, Volume, VolumeOptions};
 
+use super::edit;
 use super::host::host_error;
 use super::words::number;
+use crate::commands::undo;
 use crate::failure::Failure;
 use crate::named_view::NamedView;
+use crate::time;
 
 /// Options of an open.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +30,7 @@ pub(super) struct OpenRequest {
     pub(super) is_direct: bool,
     pub(super) block_size: Option<u32>,
     pub(super) superblock: Option<u64>,
+    pub(super) undo: Option<OsString>,
 }
 
 /// An open volume.
@@ -37,7 +43,15 @@ pub(super) struct OpenImage {
     pub(super) root: InodeNo,
     /// The directory at which other paths begin.
     pub(super) cwd: InodeNo,
+    choice: DebugChoice,
+    /// Whether changes go through the volume's journal.
+    has_journal: bool,
+    /// The volume while the engine has it: what `volume` shows is stale then.
+    live: Option<Volume>,
+    /// The time in place of the clock.
+    now: Option<i64>,
     device: Arc<dyn Device>,
+    undo: Option<Arc<UndoDevice>>,
     opened: Opened,
 }
 
@@ -55,9 +69,18 @@ impl From<DebugError> for NotOpened {
     }
 }
 
+/// Facts about a volume that was opened, for the user.
+#[derive(Default)]
+pub(super) struct Notes {
+    /// Whether the checksum of its superblock is wrong.
+    pub(super) is_damaged: bool,
+    /// Why changes are not journalled.
+    pub(super) warning: Option<String>,
+}
+
 impl OpenImage {
-    /// Opens a volume. The flag is true if its superblock has a wrong checksum.
-    pub(super) fn open(name: &OsStr, request: &OpenRequest) -> Result<(Self, bool), NotOpened> {
+    /// Opens a volume. One that will be changed has its journal replayed.
+    pub(super) fn open(name: &OsStr, request: &OpenRequest) -> Result<(Self, Notes), NotOpened> {
         if request.superblock.is_some() && request.block_size.is_none() {
             let why = "if you specify the superblock, you must also specify the block size";
             return Err(NotOpened::Named(why.to_owned()));
@@ -73,22 +96,134 @@ impl OpenImage {
             forces: request.forces,
             is_writable,
         };
-        let device = opened.device.clone();
-        let (volume, is_damaged) = DebugVolume::open(device.clone(), &choice)?;
-        let (root, cwd) = (InodeNo::ROOT, InodeNo::ROOT);
-        let name = name.to_owned();
-        Ok((Self { name, volume, is_writable, root, cwd, device, opened }, is_damaged))
+        let (volume, is_damaged) = DebugVolume::open(opened.device.clone(), &choice)?;
+        let mut image = Self {
+            name: name.to_owned(),
+            volume,
+            is_writable,
+            root: InodeNo::ROOT,
+            cwd: InodeNo::ROOT,
+            choice,
+            has_journal: false,
+            live: None,
+            now: fixed_time()?,
+            device: opened.device.clone(),
+            undo: None,
+            opened,
+        };
+        let mut notes = Notes { is_damaged, warning: None };
+        if is_writable {
+            edit::check_mmp(&image.volume).map_err(NotOpened::Trying)?;
+            if let Some(path) = &request.undo {
+                let path = undo::path(path, name, "debugfs");
+                let kept = UndoDevice::create(image.device.clone(), path);
+                let kept = Arc::new(kept.map_err(|error| NotOpened::Named(error.to_string()))?);
+                image.device = kept.clone();
+                image.undo = Some(kept);
+            }
+            (image.has_journal, notes.warning) = edit::prepare(&image.device, &image.volume);
+            image.refresh()?;
+        }
+        Ok((image, notes))
+    }
+
+    /// Reads superblock and descriptors again.
+    fn refresh(&mut self) -> Result<(), DebugError> {
+        self.volume = DebugVolume::open(self.device.clone(), &self.choice)?.0;
+        Ok(())
+    }
+
+    /// The clock of what is changed.
+    fn env(&self) -> Env {
+        match self.now {
+            Some(seconds) if !self.opened.is_simulated() => {
+                Env::threads_at(WallTime { seconds, nanoseconds: 0 })
+            }
+            _ => self.opened.env.clone(),
+        }
+    }
+
+    /// Now, in seconds since 1970.
+    pub(super) fn seconds(&self) -> i64 {
+        self.now.unwrap_or_else(|| self.opened.env.now().seconds)
+    }
+
+    /// Sets the time in place of the clock.
+    pub(super) fn set_now(&mut self, now: Option<i64>) -> Result<(), String> {
+        self.settle()?;
+        self.now = now;
+        Ok(())
+    }
+
+    /// The volume in the engine's hands: for changes that files see.
+    pub(super) fn live(&mut self) -> Result<&Volume, String> {
+        let volume = match self.live.take() {
+            Some(volume) => volume,
+            None => {
+                let options = VolumeOptions::default();
+                Volume::open(self.device.clone(), &self.env(), &options)
+                    .map_err(|error| error.to_string())?
+            }
+        };
+        Ok(self.live.insert(volume))
+    }
+
+    /// Takes the volume back from the engine: all that it changed is on the device then.
+    pub(super) fn settle(&mut self) -> Result<(), String> {
+        let Some(volume) = self.live.take() else { return Ok(()) };
+        let before = *self.volume.raw();
+        volume.close().map_err(|error| error.to_string())?;
+        self.refresh().map_err(|error| error.to_string())?;
+        self.forget_mount(&before).map_err(|error| error.to_string())
+    }
+
+    /// The engine counts its opening as a mount; debugfs mounts nothing.
+    fn forget_mount(&mut self, before: &RawSuperblock) -> Result<(), DebugError> {
+        let editor = self.volume.editor_mut();
+        editor.update_superblock(|raw| {
+            raw.s_mnt_count = before.s_mnt_count;
+            (raw.s_mtime, raw.s_mtime_hi) = (before.s_mtime, before.s_mtime_hi);
+        })?;
+        Ok(editor.commit()?)
+    }
+
+    /// Changes the volume as it is stored, in one transaction where there is a journal.
+    pub(super) fn change<T>(
+        &mut self,
+        change: impl FnOnce(&mut DebugVolume) -> Result<T, DebugError>,
+    ) -> Result<T, String> {
+        self.settle()?;
+        let overlay = Arc::new(OverlayDevice::new(self.device.clone()));
+        let said = |error: &dyn std::fmt::Display| error.to_string();
+        let opened = DebugVolume::open(overlay.clone(), &self.choice);
+        let (mut volume, _) = opened.map_err(|error| said(&error))?;
+        let done = change(&mut volume).map_err(|error| said(&error))?;
+        let now = u64::try_from(self.seconds()).unwrap_or_default();
+        let editor = volume.editor_mut();
+        editor
+            .update_superblock(|raw| raw.set_write_time(now))
+            .and_then(|()| editor.commit())
+            .map_err(|error| said(&error))?;
+        edit::store(&self.device, &overlay, &self.volume, &self.env(), self.has_journal)?;
+        self.refresh().map_err(|error| said(&error))?;
+        Ok(done)
     }
 
     /// The inode that a word names.
     pub(super) fn inode_of(&self, spec: &[u8]) -> Result<InodeNo, DebugError> {
-        let within = spec.strip_prefix(b"<").and_then(|rest| rest.strip_suffix(b">"));
-        if let Some(stored) = within.and_then(number) {
-            let number = u32::try_from(stored).map_err(|_| DebugError::NotFound)?;
-            let is_inode = self.volume.geometry().inode_place(InodeNo(number)).is_some();
-            return if is_inode { Ok(InodeNo(number)) } else { Err(DebugError::NotFound) };
+        match self.numbered(spec) {
+            Some(number) => number,
+            None => self.volume.resolve(self.root, self.cwd, spec),
         }
-        self.volume.resolve(self.root, self.cwd, spec)
+    }
+
+    /// The inode of a word of the form `<N>`.
+    pub(super) fn numbered(&self, spec: &[u8]) -> Option<Result<InodeNo, DebugError>> {
+        let within = spec.strip_prefix(b"<").and_then(|rest| rest.strip_suffix(b">"))?;
+        let stored = number(within)?;
+        let number = u32::try_from(stored).ok().map(InodeNo);
+        let number = number.filter(|number| self.volume.geometry().inode_place(*number).is_some());
+        Some(number.ok_or(DebugError::NotFound))
     }
 
     /// The volume as `dumpe2fs` shows it.
@@ -99,9 +234,21 @@ impl OpenImage {
     }
 
     /// Ends it well.
-    pub(super) fn close(self) -> Result<(), Failure> {
-        self.opened.finish().map_err(Failure::new)
+    pub(super) fn close(mut self) -> Result<(), Failure> {
+        let settled = self.settle().map_err(Failure::new);
+        let kept = match &self.undo {
+            Some(undo) => undo.finish().map_err(Failure::new),
+            None => Ok(()),
+        };
+        settled.and(kept).and(self.opened.finish().map_err(Failure::new))
     }
+}
+
+/// The time that the environment gives in place of the clock.
+fn fixed_time() -> Result<Option<i64>, NotOpened> {
+    let theirs = std::env::var("E2FSPROGS_FAKE_TIME").ok().and_then(|it| it.parse().ok());
+    let ours = time::epoch().map_err(|failure| NotOpened::Named(failure.to_string()))?;
+    Ok(ours.or(theirs))
 }
 
 fn open_device(name: &OsStr, access: Access, request: &OpenRequest) -> Result<Opened, NotOpened> {

@@ -4,14 +4,18 @@ mod attributes;
 mod bits;
 mod checks;
 mod dump;
+mod edit;
+mod fields;
 mod free_space;
 mod host;
 mod image;
 mod index;
+mod inodes;
 mod input;
 mod journal;
 mod list;
 mod maps;
+mod names;
 mod navigate;
 mod options;
 mod place;
@@ -21,6 +25,7 @@ mod run;
 mod shell;
 mod stat;
 mod stats;
+mod super_fields;
 mod table;
 mod words;
 
@@ -97,9 +102,6 @@ impl Args {
                 return Err(Failure::new(why));
             }
         }
-        if self.undo.is_some() {
-            return Err(Failure::not_built("-z"));
-        }
         let request = self.open_request()?;
         let mut shell = Shell::new(session);
         if let Some(image) = &self.image
@@ -143,6 +145,7 @@ impl Args {
             is_direct: self.direct,
             block_size: block_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             superblock: number(&self.superblock, "superblock block number")?,
+            undo: self.undo.clone(),
         })
     }
 }

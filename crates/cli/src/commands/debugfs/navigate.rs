@@ -10,6 +10,7 @@ use super::image::{NotOpened, OpenImage, OpenRequest};
 use super::options::Options;
 use super::shell::{Done, Refusal, Shell, at_file, failed, refuse};
 use super::words::{Word, number, text};
+use crate::err_line;
 
 pub(super) fn pwd(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     let image = shell.image(words)?;
@@ -63,9 +64,6 @@ pub(super) fn open(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     let [name] = options.operands[..] else {
         return Err(Refusal::Line(usage.to_owned()));
     };
-    if options.has('z') {
-        return Err(refuse(words, "-z is not supported by extant"));
-    }
     for letter in ['i', 'd'] {
         if options.has(letter) {
             let why = "is not supported by extant: files made by e2image";
@@ -99,6 +97,7 @@ pub(super) fn open(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         is_direct: options.has('D'),
         block_size,
         superblock,
+        undo: options.value('z').map(|path| OsStr::from_bytes(path).to_owned()),
         ..OpenRequest::default()
     };
     open_image(shell, OsStr::from_bytes(name), &request)
@@ -108,9 +107,13 @@ pub(super) fn open(shell: &mut Shell<'_>, words: &[Word]) -> Done {
 pub(super) fn open_image(shell: &mut Shell<'_>, name: &OsStr, request: &OpenRequest) -> Done {
     let shown = name.display();
     match OpenImage::open(name, request) {
-        Ok((image, is_damaged)) => {
-            if is_damaged {
+        Ok((image, notes)) => {
+            if notes.is_damaged {
                 shell.print("Checksum errors in superblock!  Retrying...\n")?;
+            }
+            if let Some(warning) = notes.warning {
+                shell.session.out.flush()?;
+                err_line!("debugfs: {shown}: warning: {warning}");
             }
             shell.image = Some(image);
             Ok(())

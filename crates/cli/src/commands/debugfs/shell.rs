@@ -87,7 +87,29 @@ impl<'s> Shell<'s> {
 
     /// The volume that is open.
     pub(super) fn image(&mut self, words: &[Word]) -> Result<&mut OpenImage, Refusal> {
+        let image = self.open_image(words)?;
+        // The engine may have it.
+        image.settle().map_err(|why| refuse(words, why))?;
+        Ok(image)
+    }
+
+    fn open_image(&mut self, words: &[Word]) -> Result<&mut OpenImage, Refusal> {
         self.image.as_mut().ok_or_else(|| refuse(words, "Filesystem not open"))
+    }
+
+    /// The volume where it may be changed.
+    pub(super) fn writable(&mut self, words: &[Word]) -> Result<&mut OpenImage, Refusal> {
+        self.writable_live(words)?;
+        self.image(words)
+    }
+
+    /// The same; the engine may go on with it.
+    pub(super) fn writable_live(&mut self, words: &[Word]) -> Result<&mut OpenImage, Refusal> {
+        let image = self.open_image(words)?;
+        match image.is_writable {
+            true => Ok(image),
+            false => Err(refuse(words, "Filesystem opened read/only")),
+        }
     }
 
     /// Its structures.

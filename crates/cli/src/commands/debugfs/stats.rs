@@ -141,11 +141,3 @@ pub(super) fn features(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         )),
     }
 }
-
-pub(super) fn dirty(shell: &mut Shell<'_>, words: &[Word]) -> Done {
-    let image = shell.image(words)?;
-    match image.is_writable {
-        false => Err(refuse(words, "Filesystem opened read/only")),
-        true => Err(refuse(words, "not supported by extant")),
-    }
-}

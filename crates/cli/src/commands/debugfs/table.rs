@@ -5,8 +5,8 @@ use Run::{Does, Helps, Lists, Refused};
 use super::shell::{Done, Shell};
 use super::words::Word;
 use super::{
-    attributes, bits, checks, dump, free_space, index, journal, list, maps, navigate, raw, records,
-    stat, stats,
+    attributes, bits, checks, dump, free_space, index, inodes, journal, list, maps, names,
+    navigate, raw, records, stat, stats, super_fields,
 };
 
 /// The function of a request.
@@ -62,7 +62,7 @@ pub(super) const REQUESTS: [Request; 78] = [
     Request {
         names: &["dirty_filesys", "dirty"],
         about: "Mark the filesystem as dirty",
-        run: Does(stats::dirty),
+        run: Does(super_fields::dirty),
     },
     Request {
         names: &["init_filesys"],
@@ -103,23 +103,31 @@ pub(super) const REQUESTS: [Request; 78] = [
         about: "Report fragmentation information for an inode",
         run: Does(maps::filefrag),
     },
-    Request { names: &["link", "ln"], about: "Create directory link", run: Refused },
-    Request { names: &["unlink"], about: "Delete a directory link", run: Refused },
-    Request { names: &["mkdir"], about: "Create a directory", run: Refused },
-    Request { names: &["rmdir"], about: "Remove a directory", run: Refused },
+    Request { names: &["link", "ln"], about: "Create directory link", run: Does(names::ln) },
+    Request { names: &["unlink"], about: "Delete a directory link", run: Does(names::unlink) },
+    Request { names: &["mkdir"], about: "Create a directory", run: Does(names::mkdir) },
+    Request { names: &["rmdir"], about: "Remove a directory", run: Does(names::rmdir) },
     Request {
         names: &["rm"],
         about: "Remove a file (unlink and kill_file, if appropriate)",
-        run: Refused,
+        run: Does(names::rm),
     },
-    Request { names: &["kill_file"], about: "Deallocate an inode and its blocks", run: Refused },
-    Request { names: &["copy_inode"], about: "Copy the inode structure", run: Refused },
-    Request { names: &["clri"], about: "Clear an inode's contents", run: Refused },
-    Request { names: &["freei"], about: "Clear an inode's in-use flag", run: Refused },
-    Request { names: &["seti"], about: "Set an inode's in-use flag", run: Refused },
+    Request {
+        names: &["kill_file"],
+        about: "Deallocate an inode and its blocks",
+        run: Does(inodes::kill_file),
+    },
+    Request {
+        names: &["copy_inode"],
+        about: "Copy the inode structure",
+        run: Does(inodes::copy_inode),
+    },
+    Request { names: &["clri"], about: "Clear an inode's contents", run: Does(inodes::clri) },
+    Request { names: &["freei"], about: "Clear an inode's in-use flag", run: Does(inodes::freei) },
+    Request { names: &["seti"], about: "Set an inode's in-use flag", run: Does(inodes::seti) },
     Request { names: &["testi"], about: "Test an inode's in-use flag", run: Does(bits::testi) },
-    Request { names: &["freeb"], about: "Clear a block's in-use flag", run: Refused },
-    Request { names: &["setb"], about: "Set a block's in-use flag", run: Refused },
+    Request { names: &["freeb"], about: "Clear a block's in-use flag", run: Does(inodes::freeb) },
+    Request { names: &["setb"], about: "Set a block's in-use flag", run: Does(inodes::setb) },
     Request { names: &["testb"], about: "Test a block's in-use flag", run: Does(bits::testb) },
     Request { names: &["modify_inode", "mi"], about: "Modify an inode by structure", run: Refused },
     Request {
@@ -138,14 +146,18 @@ pub(super) const REQUESTS: [Request; 78] = [
         run: Does(navigate::pwd),
     },
     Request { names: &["expand_dir", "expand"], about: "Expand directory", run: Refused },
-    Request { names: &["mknod"], about: "Create a special file", run: Refused },
+    Request { names: &["mknod"], about: "Create a special file", run: Does(names::mknod) },
     Request {
         names: &["list_deleted_inodes", "lsdel"],
         about: "List deleted inodes",
         run: Does(checks::lsdel),
     },
     Request { names: &["undelete", "undel"], about: "Undelete file", run: Refused },
-    Request { names: &["write"], about: "Copy a file from your native filesystem", run: Refused },
+    Request {
+        names: &["write"],
+        about: "Copy a file from your native filesystem",
+        run: Does(names::write),
+    },
     Request {
         names: &["dump_inode", "dump"],
         about: "Dump an inode out to a file",
@@ -162,12 +174,20 @@ pub(super) const REQUESTS: [Request; 78] = [
         about: "Recursively dump a directory to the native filesystem",
         run: Does(dump::rdump),
     },
-    Request { names: &["set_super_value", "ssv"], about: "Set superblock value", run: Refused },
-    Request { names: &["set_inode_field", "sif"], about: "Set inode field", run: Refused },
+    Request {
+        names: &["set_super_value", "ssv"],
+        about: "Set superblock value",
+        run: Does(super_fields::set_super_value),
+    },
+    Request {
+        names: &["set_inode_field", "sif"],
+        about: "Set inode field",
+        run: Does(inodes::set_inode_field),
+    },
     Request {
         names: &["set_block_group", "set_bg"],
         about: "Set block group descriptor field",
-        run: Refused,
+        run: Does(super_fields::set_block_group),
     },
     Request {
         names: &["logdump"],
@@ -204,7 +224,7 @@ pub(super) const REQUESTS: [Request; 78] = [
         about: "Punch (or truncate) blocks from an inode by deallocating them",
         run: Refused,
     },
-    Request { names: &["symlink"], about: "Create a symbolic link", run: Refused },
+    Request { names: &["symlink"], about: "Create a symbolic link", run: Does(names::symlink) },
     Request {
         names: &["imap"],
         about: "Calculate the location of an inode",
@@ -218,7 +238,7 @@ pub(super) const REQUESTS: [Request; 78] = [
     Request {
         names: &["set_current_time"],
         about: "Set current time to use when setting filesystem fields",
-        run: Refused,
+        run: Does(super_fields::set_current_time),
     },
     Request {
         names: &["supported_features"],
@@ -235,7 +255,7 @@ pub(super) const REQUESTS: [Request; 78] = [
     Request {
         names: &["zap_block", "zap"],
         about: "Zap block: fill with 0, pattern, flip bits etc.",
-        run: Refused,
+        run: Does(inodes::zap_block),
     },
     Request {
         names: &["block_dump", "bdump", "bd"],
@@ -252,8 +272,16 @@ pub(super) const REQUESTS: [Request; 78] = [
         about: "Get an extended attribute of an inode",
         run: Does(attributes::ea_get),
     },
-    Request { names: &["ea_set"], about: "Set an extended attribute of an inode", run: Refused },
-    Request { names: &["ea_rm"], about: "Remove an extended attribute of an inode", run: Refused },
+    Request {
+        names: &["ea_set"],
+        about: "Set an extended attribute of an inode",
+        run: Does(attributes::ea_set),
+    },
+    Request {
+        names: &["ea_rm"],
+        about: "Remove an extended attribute of an inode",
+        run: Does(attributes::ea_rm),
+    },
     Request { names: &["list_quota", "lq"], about: "List quota", run: Does(records::list_quota) },
     Request { names: &["get_quota", "gq"], about: "Get quota", run: Does(records::get_quota) },
     Request {

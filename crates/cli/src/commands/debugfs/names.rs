@@ -1,0 +1,297 @@
+//! `write`, `mkdir`, `symlink`, `mknod`, `ln`, `unlink`, `rm` and `rmdir`: names and what they
+//! name, changed by the engine as a mount changes them.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+
+use extant::debug::DebugError;
+use extant::rooms::ondisk::inode::{DeviceNumber, FileType};
+use extant::rooms::reader::Error;
+use extant::{Credentials, InodeNo, Volume, VolumeRead};
+
+use super::host::host_error;
+use super::shell::{Done, Refusal, Shell, at_file, failed, refuse};
+use super::words::{Word, number, text};
+
+/// Bytes of a file that are copied at once.
+const AT_ONCE: usize = 1 << 20;
+/// Symlinks that are followed on the way to a file.
+const MAX_LINKS: u32 = 40;
+/// The owner of new files, who has what permissions they ask for.
+const OWNER: Credentials = Credentials { umask: 0, ..Credentials::ROOT };
+
+/// An error of the engine in the words of e2fsprogs, where it has some.
+pub(super) fn engine_text(error: &Error) -> String {
+    match error {
+        Error::NotFound => DebugError::NotFound.to_string(),
+        Error::Exists => "Ext2 file already exists".to_owned(),
+        Error::NotADirectory => DebugError::NotADirectory.to_string(),
+        Error::NoXattr => DebugError::XattrNotFound.to_string(),
+        Error::NoSpace => DebugError::NoBlock.to_string(),
+        Error::NoInodes => DebugError::NoInode.to_string(),
+        Error::NoXattrRoom => DebugError::XattrRoom.to_string(),
+        error => error.to_string(),
+    }
+}
+
+/// The inode of a path while the engine has the volume.
+fn resolve(
+    volume: &Volume,
+    (root, cwd): (InodeNo, InodeNo),
+    path: &[u8],
+    links: &mut u32,
+) -> Result<InodeNo, Error> {
+    let mut at = if path.starts_with(b"/") { root } else { cwd };
+    let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
+    while let Some(name) = names.next() {
+        if name == b".." && at == root {
+            continue;
+        }
+        let dir = at;
+        at = volume.lookup(dir, name)?.inode;
+        if names.peek().is_some() && volume.inode(at)?.file_type() == FileType::Symlink {
+            *links += 1;
+            if *links > MAX_LINKS {
+                return Err(Error::NotFound);
+            }
+            let target = volume.read_link(at)?;
+            at = resolve(volume, (root, dir), &target, links)?;
+        }
+    }
+    Ok(at)
+}
+
+impl Shell<'_> {
+    /// The volume in the engine's hands, and the inode that a word names in it.
+    pub(super) fn live_inode(
+        &mut self,
+        words: &[Word],
+        spec: &[u8],
+    ) -> Result<(&Volume, InodeNo), Refusal> {
+        let image = self.writable_live(words)?;
+        let numbered = image.numbered(spec);
+        let places = (image.root, image.cwd);
+        let volume = image.live().map_err(|why| refuse(words, why))?;
+        let inode = match numbered {
+            Some(number) => number.map_err(|error| at_file(spec, error))?,
+            None => resolve(volume, places, spec, &mut 0)
+                .map_err(|error| at_file(spec, engine_text(&error)))?,
+        };
+        Ok((volume, inode))
+    }
+
+    /// The volume in the engine's hands, the directory of a new or old name, and the name in it.
+    fn live_name<'w>(
+        &mut self,
+        words: &[Word],
+        path: &'w [u8],
+    ) -> Result<(&Volume, InodeNo, &'w [u8]), Refusal> {
+        let end = path.iter().rposition(|byte| *byte == b'/');
+        let (dir, name) = match end {
+            Some(0) => (&b"/"[..], &path[1..]),
+            Some(end) => (&path[..end], &path[end + 1..]),
+            None => (&b"."[..], path),
+        };
+        if dir == b"." {
+            let image = self.writable_live(words)?;
+            let cwd = image.cwd;
+            let volume = image.live().map_err(|why| refuse(words, why))?;
+            return Ok((volume, cwd, name));
+        }
+        let (volume, dir) = self.live_inode(words, dir)?;
+        Ok((volume, dir, name))
+    }
+}
+
+/// `COMMAND: error `, as for a refusal of the library of e2fsprogs.
+fn refused(words: &[Word], error: &Error) -> Refusal {
+    // The blank is theirs.
+    refuse(words, format_args!("{} ", engine_text(error)))
+}
+
+pub(super) fn write(shell: &mut Shell<'_>, words: &[Word]) -> Done {
+    let [_, source, target] = words else {
+        return Err(refuse(words, "Usage: write <native file> <new file>"));
+    };
+    let (volume, dir, name) = shell.live_name(words, target)?;
+    if volume.lookup(dir, name).is_ok() {
+        return Err(refused(words, &Error::Exists));
+    }
+    let path = OsStr::from_bytes(source);
+    let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
+    let (found, file) = opened.map_err(|error| {
+        failed(words, host_error(&error), format_args!("opening \"{}\" to copy", text(source)))
+    })?;
+    // Mode bits are twelve.
+    let permissions = (found.permissions().mode() & 0o7777) as u16;
+    let number =
+        volume.tmpfile(dir, permissions, &OWNER).map_err(|error| refused(words, &error))?.number;
+    // It gets its name when it is whole.
+    let copied = copy(volume, number, file).and_then(|()| {
+        volume.link(number, dir, name).map_err(|error| Copied::Volume(Box::new(error)))?;
+        Ok(())
+    });
+    let released = volume.release(number, 1);
+    copied.map_err(|error| match error {
+        Copied::Host(error) => {
+            failed(words, host_error(&error), format_args!("reading \"{}\"", text(source)))
+        }
+        Copied::Volume(error) => refused(words, &error),
+    })?;
+    released.map_err(|error| refused(words, &error))?;
+    shell.print(format!("Allocated inode: {number}\n"))
+}
+
+enum Copied {
+    Host(io::Error),
+    Volume(Box<Error>),
+}
+
+/// Copies the contents of a file of the host. Blocks of zeros become holes.
+fn copy(volume: &Volume, number: InodeNo, mut file: File) -> Result<(), Copied> {
+    let volume_error = |error| Copied::Volume(Box::new(error));
+    let block = volume.geometry().block_len();
+    let mut buffer = vec![0; AT_ONCE];
+    let mut at = 0;
+    loop {
+        let mut len = 0;
+        while len < buffer.len() {
+            match file.read(&mut buffer[len..]).map_err(Copied::Host)? {
+                0 => break,
+                read => len += read,
+            }
+        }
+        if len == 0 {
+            break;
+        }
+        // Runs of blocks that hold something are written at once.
+        let mut run: Option<usize> = None;
+        let flush = |run: Option<usize>, end: usize| -> Result<(), Copied> {
+            let Some(start) = run else { return Ok(()) };
+            let mut done = start;
+            while done < end {
+                let place = at + done as u64;
+                let now = volume.write_by(number, place, &buffer[done..end], &OWNER);
+                done += now.map_err(volume_error)?;
+            }
+            Ok(())
+        };
+        for (index, bytes) in buffer[..len].chunks(block).enumerate() {
+            let start = index * block;
+            if bytes.iter().all(|byte| *byte == 0) {
+                flush(run.take(), start)?;
+            } else {
+                run.get_or_insert(start);
+            }
+        }
+        flush(run, len)?;
+        at += len as u64;
+    }
+    volume.truncate_by(number, at, &OWNER).map_err(volume_error)
+}
+
+pub(super) fn mkdir(shell: &mut Shell<'_>, words: &[Word]) -> Done {
+    let [_, path] = words else { return Err(refuse(words, "Usage: mkdir <file>")) };
+    let (volume, dir, name) = shell.live_name(words, path)?;
+    let made = volume.mkdir(dir, name, 0o755, &OWNER);
+    made.map(drop).map_err(|error| match error {
+        Error::Exists => refuse(words, "Ext2 directory already exists "),
+        error => refused(words, &error),
+    })
+}
+
+pub(super) fn symlink(shell: &mut Shell<'_>, words: &[Word]) -> Done {
+    let [_, path, target] = words else {
+        return Err(refuse(words, "Usage: symlink <filename> <target>"));
+    };
+    let (volume, dir, name) = shell.live_name(words, path)?;
+    let made = volume.symlink(dir, name, target, &OWNER);
+    made.map(drop).map_err(|error| refused(words, &error))
+}
+
+pub(super) fn mknod(shell: &mut Shell<'_>, words: &[Word]) -> Done {
+    let usage = || refuse(words, "Usage: mknod <name> [p| [c|b] <major> <minor>]");
+    let device = |major: &Word, minor: &Word| {
+        let part = |word: &Word| number(word).and_then(|it| u32::try_from(it).ok());
+        Some(DeviceNumber { major: part(major)?, minor: part(minor)? })
+    };
+    let (path, kind, device) = match words {
+        [_, path, kind] if kind == b"p" => (path, FileType::Fifo, DeviceNumber::default()),
+        [_, path, kind, major, minor] => {
+            let kind = match &kind[..] {
+                b"c" => FileType::CharDevice,
+                b"b" => FileType::BlockDevice,
+                _ => return Err(usage()),
+            };
+            (path, kind, device(major, minor).ok_or_else(usage)?)
+        }
+        _ => return Err(usage()),
+    };
+    let (volume, dir, name) = shell.live_name(words, path)?;
+    let made = volume.mknod(dir, name, kind.mode(), device, &OWNER);
+    let number = made.map_err(|error| refused(words, &error))?.number;
+    shell.print(format!("Allocated inode: {number}\n"))
+}
+
+/// A name more, and no link more: that is for `set_inode_field`.
+pub(super) fn ln(shell: &mut Shell<'_>, words: &[Word]) -> Done {
+    let [_, source, target] = words else {
+        return Err(refuse(words, "Usage: ln <source_file> <dest_name>"));
+    };
+    let (_, number) = shell.live_inode(words, source)?;
+    let (volume, dir, name) = shell.live_name(words, target)?;
+    volume
+        .link(number, dir, name)
+        .map_err(|error| Refusal::Line(format!("make_link: {} ", engine_text(&error))))?;
+    let image = shell.image(words)?;
+    let changed = image.change(|volume| {
+        let mut record = volume.inode(number)?;
+        let links = record.base().i_links_count.get().saturating_sub(1);
+        record.set_links(links);
+        volume.write_inode(&mut record)
+    });
+    changed.map_err(|why| refuse(words, why))
+}
+
+/// A name less, and no link less.
+pub(super) fn unlink(shell: &mut Shell<'_>, words: &[Word]) -> Done {
+    let [_, path] = words else { return Err(refuse(words, "Usage: unlink <pathname>")) };
+    let image = shell.writable(words)?;
+    let end = path.iter().rposition(|byte| *byte == b'/');
+    let (dir, name) = match end {
+        Some(end) => (&path[..end.max(1)], &path[end + 1..]),
+        None => (&b"."[..], &path[..]),
+    };
+    let dir = match dir {
+        b"." => image.cwd,
+        dir => image.inode_of(dir).map_err(|error| at_file(path, error))?,
+    };
+    let removed = image.change(|volume| volume.remove_name(dir, name));
+    removed.map_err(|why| Refusal::Line(format!("unlink_file_by_name: {why} ")))
+}
+
+pub(super) fn rm(shell: &mut Shell<'_>, words: &[Word]) -> Done {
+    let [_, path] = words else { return Err(refuse(words, "Usage: rm <filename>")) };
+    let missing = |error: &Error| failed(words, engine_text(error), "trying to resolve filename");
+    if path.starts_with(b"<") {
+        return Err(refuse(words, "a path is needed, not an inode"));
+    }
+    let (volume, dir, name) = shell.live_name(words, path)?;
+    volume.unlink(dir, name).map_err(|error| match error {
+        Error::IsADirectory => refuse(words, "file is a directory"),
+        error => missing(&error),
+    })
+}
+
+pub(super) fn rmdir(shell: &mut Shell<'_>, words: &[Word]) -> Done {
+    let [_, path] = words else { return Err(refuse(words, "Usage: rmdir <filename>")) };
+    let (volume, dir, name) = shell.live_name(words, path)?;
+    volume.rmdir(dir, name).map_err(|error| match error {
+        Error::NotEmpty => refuse(words, "directory not empty"),
+        Error::NotADirectory => refuse(words, "file is not a directory"),
+        error => failed(words, engine_text(&error), "trying to resolve filename"),
+    })
+}

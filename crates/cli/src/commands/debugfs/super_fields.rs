@@ -1,0 +1,276 @@
+//! `set_super_value`, `set_block_group`, `set_current_time` and `dirty`: the volume's own fields.
+
+use std::mem::offset_of;
+
+use extant::rooms::ondisk::GroupNo;
+use extant::rooms::ondisk::group_desc::GroupFlags;
+use extant::rooms::ondisk::superblock::{RawSuperblock, State};
+use zerocopy::IntoBytes;
+
+use super::fields::{self, Kind};
+use super::options::Options;
+use super::shell::{Done, Refusal, Shell, refuse};
+use super::words::{Word, number, text};
+use crate::time;
+
+/// A field of the superblock: its place, its length in bytes, and those of its higher part.
+struct Field {
+    name: &'static str,
+    kind: Kind,
+    at: usize,
+    len: usize,
+    high: Option<(usize, usize)>,
+}
+
+macro_rules! fields {
+    ($($name:literal $kind:ident $field:ident $len:literal $(+ $high:ident $high_len:literal)?;)*) => {
+        &[$(Field {
+            name: $name,
+            kind: Kind::$kind,
+            at: offset_of!(RawSuperblock, $field),
+            len: $len,
+            high: [$(Some((offset_of!(RawSuperblock, $high), $high_len)),)? None][0],
+        },)*]
+    };
+}
+
+const FIELDS: &[Field] = fields! {
+    "inodes_count" Number s_inodes_count 4;
+    "blocks_count" Number s_blocks_count_lo 4 + s_blocks_count_hi 4;
+    "r_blocks_count" Number s_r_blocks_count_lo 4 + s_r_blocks_count_hi 4;
+    "free_blocks_count" Number s_free_blocks_count_lo 4 + s_free_blocks_count_hi 4;
+    "free_inodes_count" Number s_free_inodes_count 4;
+    "first_data_block" Number s_first_data_block 4;
+    "log_block_size" Number s_log_block_size 4;
+    "log_cluster_size" Number s_log_cluster_size 4;
+    "blocks_per_group" Number s_blocks_per_group 4;
+    "clusters_per_group" Number s_clusters_per_group 4;
+    "inodes_per_group" Number s_inodes_per_group 4;
+    "mtime" Time s_mtime 4 + s_mtime_hi 1;
+    "wtime" Time s_wtime 4 + s_wtime_hi 1;
+    "mnt_count" Number s_mnt_count 2;
+    "max_mnt_count" Number s_max_mnt_count 2;
+    "state" Number s_state 2;
+    "errors" Number s_errors 2;
+    "minor_rev_level" Number s_minor_rev_level 2;
+    "lastcheck" Time s_lastcheck 4 + s_lastcheck_hi 1;
+    "checkinterval" Number s_checkinterval 4;
+    "creator_os" Number s_creator_os 4;
+    "rev_level" Number s_rev_level 4;
+    "def_resuid" Number s_def_resuid 2;
+    "def_resgid" Number s_def_resgid 2;
+    "first_ino" Number s_first_ino 4;
+    "inode_size" Number s_inode_size 2;
+    "block_group_nr" Number s_block_group_nr 2;
+    "feature_compat" Number s_feature_compat 4;
+    "feature_incompat" Number s_feature_incompat 4;
+    "feature_ro_compat" Number s_feature_ro_compat 4;
+    "uuid" Uuid s_uuid 16;
+    "volume_name" Text s_volume_name 16;
+    "last_mounted" Text s_last_mounted 64;
+    "algorithm_usage_bitmap" Number s_algorithm_usage_bitmap 4;
+    "prealloc_blocks" Number s_prealloc_blocks 1;
+    "prealloc_dir_blocks" Number s_prealloc_dir_blocks 1;
+    "reserved_gdt_blocks" Number s_reserved_gdt_blocks 2;
+    "journal_uuid" Uuid s_journal_uuid 16;
+    "journal_inum" Number s_journal_inum 4;
+    "journal_dev" Number s_journal_dev 4;
+    "last_orphan" Number s_last_orphan 4;
+    "hash_seed" Uuid s_hash_seed 16;
+    "def_hash_version" Hash s_def_hash_version 1;
+    "jnl_backup_type" Number s_jnl_backup_type 1;
+    "desc_size" Number s_desc_size 2;
+    "default_mount_opts" Number s_default_mount_opts 4;
+    "first_meta_bg" Number s_first_meta_bg 4;
+    "mkfs_time" Time s_mkfs_time 4 + s_mkfs_time_hi 1;
+    "min_extra_isize" Number s_min_extra_isize 2;
+    "want_extra_isize" Number s_want_extra_isize 2;
+    "flags" Number s_flags 4;
+    "raid_stride" Number s_raid_stride 2;
+    "mmp_interval" Number s_mmp_interval 2;
+    "mmp_block" Number s_mmp_block 8;
+    "raid_stripe_width" Number s_raid_stripe_width 4;
+    "log_groups_per_flex" Number s_log_groups_per_flex 1;
+    "kbytes_written" Number s_kbytes_written 8;
+    "snapshot_inum" Number s_snapshot_inum 4;
+    "snapshot_id" Number s_snapshot_id 4;
+    "snapshot_r_blocks_count" Number s_snapshot_r_blocks_count 8;
+    "snapshot_list" Number s_snapshot_list 4;
+    "mount_opts" Text s_mount_opts 64;
+    "usr_quota_inum" Number s_usr_quota_inum 4;
+    "grp_quota_inum" Number s_grp_quota_inum 4;
+    "prj_quota_inum" Number s_prj_quota_inum 4;
+    "overhead_clusters" Number s_overhead_blocks 4;
+    "checksum_type" Number s_checksum_type 1;
+    "error_count" Number s_error_count 4;
+    "first_error_time" Time s_first_error_time 4 + s_first_error_time_hi 1;
+    "first_error_ino" Number s_first_error_ino 4;
+    "first_error_block" Number s_first_error_block 8;
+    "first_error_func" Text s_first_error_func 32;
+    "first_error_line" Number s_first_error_line 4;
+    "last_error_time" Time s_last_error_time 4 + s_last_error_time_hi 1;
+    "last_error_ino" Number s_last_error_ino 4;
+    "last_error_block" Number s_last_error_block 8;
+    "last_error_func" Text s_last_error_func 32;
+    "last_error_line" Number s_last_error_line 4;
+    "encrypt_pw_salt" Uuid s_encrypt_pw_salt 16;
+    "lpf_ino" Number s_lpf_ino 4;
+    "checksum_seed" Number s_checksum_seed 4;
+    "encoding" Number s_encoding 2;
+    "orphan_file_inum" Number s_orphan_file_inum 4;
+};
+
+/// The bytes that a value puts into the superblock, with their places.
+fn bytes_of(field: &Field, value: &[u8], now: i64) -> Result<Vec<(usize, Vec<u8>)>, String> {
+    let unreadable = || fields::unreadable(value, field.name);
+    let number = match field.kind {
+        Kind::Text => {
+            let mut bytes = value[..value.len().min(field.len)].to_vec();
+            bytes.resize(field.len, 0);
+            return Ok(vec![(field.at, bytes)]);
+        }
+        Kind::Uuid => {
+            return Ok(vec![(field.at, fields::uuid_of(value).ok_or_else(unreadable)?.to_vec())]);
+        }
+        Kind::Time => fields::time_of(value, now).ok_or_else(unreadable)?.cast_unsigned(),
+        Kind::Hash => fields::hash_of(value).ok_or_else(unreadable)?,
+        Kind::Number => {
+            let bits = 8 * (field.len + field.high.map_or(0, |(_, len)| len)) as u32;
+            fields::number_of(value, field.name, bits)?
+        }
+    };
+    let stored = number.to_le_bytes();
+    let mut parts = vec![(field.at, stored[..field.len].to_vec())];
+    if let Some((at, len)) = field.high {
+        parts.push((at, stored[field.len..field.len + len].to_vec()));
+    }
+    Ok(parts)
+}
+
+pub(super) fn set_super_value(shell: &mut Shell<'_>, words: &[Word]) -> Done {
+    if words.len() == 2 && words[1] == b"-l" {
+        let mut lines = "Superblock fields supported by the set_super_value command:\n".to_owned();
+        for field in FIELDS {
+            let high = field.high.filter(|(_, len)| *len > 1).map_or("", |_| "[_hi|_lo]");
+            let name = format!("{}{high}", field.name);
+            lines += &format!("\t{name:<25}\t{}\n", field.kind.name());
+        }
+        return shell.print(lines);
+    }
+    let [_, name, value] = words else {
+        let hint = "\t\"set_super_value -l\" will list the names of the fields in the superblock\n\
+                    \twhich can be set.";
+        return Err(refuse(words, format_args!("Usage: set_super_value <field> <value>\n{hint}")));
+    };
+    let image = shell.writable(words)?;
+    let name = text(name);
+    let field = FIELDS.iter().find(|field| field.name == name);
+    let unknown = || refuse(words, format_args!("invalid field specifier: {name}"));
+    let field = field.ok_or_else(unknown)?;
+    let parts = bytes_of(field, value, image.seconds()).map_err(Refusal::Line)?;
+    let changed = image.change(|volume| {
+        let change = |raw: &mut RawSuperblock| {
+            for (at, bytes) in &parts {
+                raw.as_mut_bytes()[*at..at + bytes.len()].copy_from_slice(bytes);
+            }
+        };
+        Ok(volume.editor_mut().update_superblock(change)?)
+    });
+    changed.map_err(|why| refuse(words, why))
+}
+
+pub(super) fn set_block_group(shell: &mut Shell<'_>, words: &[Word]) -> Done {
+    let names = [
+        "block_bitmap",
+        "inode_bitmap",
+        "inode_table",
+        "free_blocks_count",
+        "free_inodes_count",
+        "used_dirs_count",
+        "flags",
+        "itable_unused",
+    ];
+    if words.len() == 2 && words[1] == b"-l" {
+        let heading = "Block group descriptor fields supported by the set_block_group command:\n";
+        let line = |name: &&str| format!("\t{name:<25}\tunsigned integer\n");
+        return shell.print(heading.to_owned() + &names.iter().map(line).collect::<String>());
+    }
+    let [_, group, name, value] = words else {
+        let hint = "\t\"set_block_group -l\" will list the names of the fields in a block group \
+                    descriptor\n\twhich can be set.";
+        let usage = "Usage: set_block_group <bg number> <field> <value>";
+        return Err(refuse(words, format_args!("{usage}\n{hint}")));
+    };
+    let image = shell.writable(words)?;
+    let name = text(name);
+    let is_checksum = name == "checksum" && value == b"calc";
+    if !names.contains(&&*name) && !is_checksum {
+        return Err(refuse(words, format_args!("invalid field specifier: {name}")));
+    }
+    let bits = match &*name {
+        "block_bitmap" | "inode_bitmap" | "inode_table" => 64,
+        "flags" => 16,
+        _ => 32,
+    };
+    let value = match is_checksum {
+        true => 0,
+        false => fields::number_of(value, &name, bits).map_err(Refusal::Line)?,
+    };
+    let groups = image.volume.geometry().groups_count;
+    let wrong = || refuse(words, format_args!("invalid block group number: {}", text(group)));
+    let group = number(group).and_then(|it| u32::try_from(it).ok());
+    let group = GroupNo(group.filter(|it| *it < groups).ok_or_else(wrong)?);
+    let changed = image.change(|volume| {
+        volume.editor_mut().update_desc(group, |desc| {
+            // Bounded by the number of bits above.
+            let half = value as u32;
+            match &*name {
+                "block_bitmap" => desc.block_bitmap.0 = value,
+                "inode_bitmap" => desc.inode_bitmap.0 = value,
+                "inode_table" => desc.inode_table.0 = value,
+                "free_blocks_count" => desc.free_clusters = half,
+                "free_inodes_count" => desc.free_inodes = half,
+                "used_dirs_count" => desc.used_dirs = half,
+                "flags" => desc.flags = GroupFlags::from_bits_retain(value as u16),
+                "itable_unused" => desc.itable_unused = half,
+                // The checksum is made again with every change.
+                _ => {}
+            }
+        });
+        Ok(())
+    });
+    changed.map_err(|why| refuse(words, why))
+}
+
+pub(super) fn set_current_time(shell: &mut Shell<'_>, words: &[Word]) -> Done {
+    let [_, value] = words else { return Err(refuse(words, "Usage: set_current_time <time>")) };
+    let image = shell.image(words)?;
+    let seconds = fields::time_of(value, image.seconds());
+    let wrong =
+        || refuse(words, format_args!("Couldn't parse argument as a time: {}\n", text(value)));
+    let seconds = seconds.ok_or_else(wrong)?;
+    image.set_now(Some(seconds)).map_err(|why| refuse(words, why))?;
+    shell.print(format!("Setting current time to {}\n", time::ctime(seconds)))
+}
+
+pub(super) fn dirty(shell: &mut Shell<'_>, words: &[Word]) -> Done {
+    let usage = "dirty: Usage: dirty_filesys [-clean]";
+    let is_clean = match words {
+        [_] => false,
+        [_, word] if word == b"-clean" => true,
+        _ => {
+            Options::read(words, "", usage)?;
+            return Err(Refusal::Line(usage.to_owned()));
+        }
+    };
+    let image = shell.writable(words)?;
+    let changed = image.change(|volume| {
+        let change = |raw: &mut RawSuperblock| {
+            let mut state = State::from_bits_retain(raw.s_state.get());
+            state.set(State::CLEAN, is_clean);
+            raw.s_state.set(state.bits());
+        };
+        Ok(volume.editor_mut().update_superblock(change)?)
+    });
+    changed.map_err(|why| refuse(words, why))
+}
