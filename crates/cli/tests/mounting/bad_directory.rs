@@ -93,8 +93,8 @@ fn changes_do_not_touch_a_corrupt_directory_block() {
     }
 }
 
-/// With an index a name goes into the leaf of its hash: where that is corrupt it is refused, and the
-/// others are put in, until leaves are split.
+/// With an index a name goes into the leaf of its hash: where that is corrupt it is refused, and
+/// the others are put in, until leaves are split.
 #[test]
 fn a_corrupt_leaf_takes_no_names_and_the_others_do() {
     if let Err(why) = can_mount() {
