@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use crate::commands::{debugfs, frag, fsck, info, mkfs, tune};
+use crate::commands::{debugfs, frag, fsck, info, label, mkfs, tune};
 #[cfg(feature = "mount")]
 use crate::commands::{mount, umount};
 use crate::failure::Failure;
@@ -19,7 +19,7 @@ pub(crate) struct CompatCommand {
     command: &'static str,
 }
 
-const COMMANDS: [CompatCommand; 14] = [
+const COMMANDS: [CompatCommand; 16] = [
     CompatCommand { name: "mke2fs", command: "mkfs" },
     CompatCommand { name: "mkfs.ext2", command: "mkfs" },
     CompatCommand { name: "mkfs.ext3", command: "mkfs" },
@@ -32,6 +32,8 @@ const COMMANDS: [CompatCommand; 14] = [
     CompatCommand { name: "filefrag", command: "frag" },
     CompatCommand { name: "tune2fs", command: "tune" },
     CompatCommand { name: "debugfs", command: "debugfs" },
+    CompatCommand { name: "e2label", command: "label" },
+    CompatCommand { name: "e2mmpstatus", command: "mmp" },
     CompatCommand { name: "mount.fuse.extant", command: "mount" },
     CompatCommand { name: "umount.fuse.extant", command: "umount" },
 ];
@@ -71,6 +73,19 @@ impl CompatCommand {
         let outcome = match self.command {
             "mkfs" => mkfs::run(arguments.into_iter().skip(1), &mut session),
             "info" => match parse::parse_compat::<info::Args>(self.name, arguments) {
+                Some(args) => args.run(&mut session),
+                None => return USAGE,
+            },
+            // Of e2fsprogs too it is another name of dumpe2fs.
+            "mmp" => {
+                let mut words = arguments;
+                words.insert(1, "-m".into());
+                match parse::parse_compat::<info::Args>(self.name, words) {
+                    Some(args) => args.run(&mut session),
+                    None => return USAGE,
+                }
+            }
+            "label" => match parse::parse_compat::<label::Args>(self.name, arguments) {
                 Some(args) => args.run(&mut session),
                 None => return USAGE,
             },

@@ -14,6 +14,7 @@ pub(crate) mod fsck;
 pub(crate) mod info;
 #[cfg(feature = "lab")]
 pub(crate) mod lab;
+pub(crate) mod label;
 pub(crate) mod ln;
 pub(crate) mod ls;
 pub(crate) mod man;

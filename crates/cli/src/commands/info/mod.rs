@@ -18,6 +18,9 @@ use crate::session::Session;
 use crate::{err_line, say};
 use groups::Numbers;
 
+/// The exit code of dumpe2fs -m and e2mmpstatus for a volume that is not safe to mount.
+const MMP_FAILED: u8 = 2;
+
 /// Show a summary, or the superblock and groups as dumpe2fs does
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -36,10 +39,10 @@ pub(crate) struct Args {
     /// Print the superblock only
     #[arg(short = 'h')]
     header_only: bool,
-    /// Refused: files of e2image
+    /// With -m: print the multiple mount protection block. Files of e2image are not supported
     #[arg(short = 'i', hide = true)]
     image_file: bool,
-    /// Print the multiple mount protection block
+    /// Tell whether multiple mount protection lets the volume be mounted
     #[arg(short)]
     mmp: bool,
     /// Use another superblock: superblock=BLOCK, blocksize=BYTES
@@ -65,14 +68,20 @@ impl Args {
             err_line!("{}", session.version());
             return Ok(());
         }
-        if session.is_compat {
+        // e2mmpstatus prints no version.
+        if session.is_compat && session.called == "dumpe2fs" {
             err_line!("{}", session.version());
         }
-        if self.image_file {
+        if self.image_file && !self.mmp {
             return Err(Failure::new("-i: not supported: files made by e2image"));
         }
         let Some(image) = self.image.as_deref() else { return Ok(()) };
-        let view = NamedView::open(image, self.source()?)?;
+        let view = NamedView::open(image, self.source()?);
+        if self.mmp {
+            let checked = view.and_then(|view| self.check_mmp(&view, session));
+            return checked.map_err(|failure| failure.with_code(MMP_FAILED));
+        }
+        let view = view?;
         let outcome = self.show(&view, session);
         if outcome.is_err() && session.is_compat {
             say!(session, "\n*** The volume has errors: run e2fsck ***")?;
@@ -120,9 +129,6 @@ impl Args {
         if self.bad_blocks {
             return show_bad_blocks(view, session);
         }
-        if self.mmp {
-            return check_mmp(view, &geometry?, session);
-        }
         if self.groups {
             return groups::list_for_programs(view, &geometry?, session);
         }
@@ -133,6 +139,19 @@ impl Args {
         let raw = view.journal(Some(&geometry)).at(&view.name)?;
         let journal = raw.map(|raw| JournalSuperblock::decode(&raw)).transpose().at(&view.name)?;
         summary::show(view, &geometry, journal.as_ref(), session)
+    }
+
+    /// Of a volume in use, or without such protection, it is an error.
+    fn check_mmp(&self, view: &NamedView, session: &mut Session) -> Result<(), Failure> {
+        let geometry = view.geometry(self.force).at(&view.name)?;
+        if !self.image_file {
+            return check_mmp(view, &geometry, session);
+        }
+        let Some(mmp) = view.mmp(&geometry).at(&view.name)? else { return Err(no_mmp(view)) };
+        for line in header::mmp(&mmp).lines {
+            say!(session, "{line}")?;
+        }
+        say!(session, "    mmp_block_number: {}", view.superblock.mmp_block)
     }
 
     /// The superblock's fields come even where nothing else can be believed.
@@ -251,10 +270,14 @@ fn show_bad_blocks(view: &NamedView, session: &mut Session) -> Result<(), Failur
 }
 
 /// Whether the volume is open on a host, as shown by e2mmpstatus(8).
+fn no_mmp(view: &NamedView) -> Failure {
+    Failure::at(&view.name, "MMP feature not enabled.")
+}
+
 fn check_mmp(view: &NamedView, geometry: &Geometry, session: &mut Session) -> Result<(), Failure> {
     let name: &OsStr = &view.name;
     let Some(raw) = view.mmp(geometry).at(&view.name)? else {
-        return Err(Failure::at(name, "MMP feature not enabled."));
+        return Err(no_mmp(view));
     };
     raw.verify(view.superblock.mmp_block, geometry).at(name)?;
     let sequence = |raw| Mmp::decode(raw).sequence;
