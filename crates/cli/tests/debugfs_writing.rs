@@ -252,7 +252,9 @@ fn structures_are_set_as_by_debugfs() {
         for request in ["testb 7990 30", "ls -p full", "stat full/file4", "lsdel"] {
             both.same(request, &but);
         }
-        both.run("set_current_time 1600000001\ndirty -clean\nzap_block -o 100 -l 50 -p 0x5a 8003\n");
+        both.run(
+            "set_current_time 1600000001\ndirty -clean\nzap_block -o 100 -l 50 -p 0x5a 8003\n",
+        );
         both.same("bd 8003", &[]);
         both.same("stats -h", &but);
     }
