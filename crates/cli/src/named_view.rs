@@ -29,6 +29,10 @@ impl NamedView {
     pub(crate) fn open(name: &OsStr, choice: SuperblockChoice) -> Result<Self, Failure> {
         let url = DeviceUrl::parse(name, extant::schemes(), stat_host).map_err(Failure::new)?;
         let device = open_for_reading(&url)?;
+        if let (Some(_), Some(block)) = (choice.block, url.superblock) {
+            let why = format_args!("sb={block} and -o superblock are mutually exclusive");
+            return Err(Failure::usage(format_args!("{}: {why}", name.display())));
+        }
         let choice = SuperblockChoice { block: choice.block.or(url.superblock), ..choice };
         let view = RawView::new(device.clone(), choice).map_err(|error| {
             let found = match &error {

@@ -105,6 +105,10 @@ fn a_block_without_a_superblock_is_named() {
     let output = extant(["ls", &name]);
     let expected = format!("extant ls: {name}: block 32769: no backup superblock\n");
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), expected));
+    let output = extant(["info", "-o", "superblock=32768", &name]);
+    let expected =
+        format!("extant info: {name}: sb=32769 and -o superblock are mutually exclusive\n");
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(2), expected));
     for wrong in ["sb=x", "sb=", "sb=1k", "sb=1&sb=2"] {
         let output = extant(["ls".to_owned(), format!("{}?{wrong}:/", image.path().display())]);
         assert_eq!(output.status.code(), Some(2), "{wrong}: {}", text(&output.stderr));

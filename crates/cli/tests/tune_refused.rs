@@ -147,6 +147,9 @@ fn refusal(image: &Path, words: &str) -> Option<String> {
         return None;
     }
     let said = text(&output.stderr);
+    // Nothing was done, so nothing is reported as done.
+    let reported = text(&output.stdout);
+    assert!(!reported.contains("Setting") && !reported.contains("done"), "{words}: {reported}");
     assert!(std::fs::read(image).expect("readable") == before, "{words}: bytes changed: {said}");
     Some(said)
 }
@@ -197,6 +200,7 @@ fn a_change_refused_for_lack_of_space_leaves_every_byte() {
         "-Q usrquota",
         "-L label -O ^metadata_csum,quota",
         "-U random -Q grpquota",
+        "-C 3 -O ^metadata_csum,quota",
         "-O ^metadata_csum,has_journal,orphan_file",
     ] {
         let said = refusal(&image.path(), words);

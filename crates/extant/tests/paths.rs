@@ -2,7 +2,7 @@
 
 use extant::{Direct, FileDevice, FileSystem, MemoryDevice, OpenOptions, VolumeOptions};
 use extant_testkit::tree::Random;
-use extant_testkit::{Scratch, e2fsck_fn, skip, tool};
+use extant_testkit::{BadBlock, BadDirectory, Scratch, e2fsck_fn, skip, tool};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -311,4 +311,28 @@ fn an_image_opened_with_a_limit_takes_any_file() {
     fs.close().unwrap();
     let fs = FileSystem::open_read_only(&image).unwrap();
     assert!(fs.read("/file").unwrap() == bytes);
+}
+
+/// A corrupt block of a directory is an error among its entries; the names of the others are there.
+#[test]
+fn a_directory_is_listed_past_a_corrupt_block() {
+    let damaged = match BadDirectory::new(false, 2, BadBlock::Checksum) {
+        Ok(damaged) => damaged,
+        Err(why) => skip!("{why}"),
+    };
+    let names = |fs: &FileSystem| {
+        let (entries, errors): (Vec<_>, Vec<_>) =
+            fs.read_dir("/d").unwrap().partition(|entry| entry.is_ok());
+        let name = |entry: Result<extant::DirEntry, _>| {
+            entry.unwrap().file_name().to_str().unwrap().to_owned()
+        };
+        (entries.into_iter().map(name).collect(), errors.len())
+    };
+    let read_only = FileSystem::open_read_only(damaged.image.path()).unwrap();
+    assert_eq!(names(&read_only), (damaged.good.clone(), 1));
+    let read_write = FileSystem::open(damaged.image.path()).unwrap();
+    assert_eq!(names(&read_write), (damaged.good.clone(), 1));
+    // Nothing says that it is empty.
+    read_write.remove_dir_all("/d").unwrap_err();
+    read_write.close().unwrap();
 }

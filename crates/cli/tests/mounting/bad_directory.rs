@@ -92,3 +92,34 @@ fn changes_do_not_touch_a_corrupt_directory_block() {
         assert!(damaged.bytes() == bytes, "block {at}, {flaw:?}");
     }
 }
+
+/// With an index a name goes into the leaf of its hash: where that is corrupt it is refused, and
+/// the others are put in, until leaves are split.
+#[test]
+fn a_corrupt_leaf_takes_no_names_and_the_others_do() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    for flaw in [BadBlock::Checksum, BadBlock::Record] {
+        let damaged = match BadDirectory::new(true, 2, flaw) {
+            Ok(damaged) => damaged,
+            Err(why) => skip!("{why}"),
+        };
+        let bytes = damaged.bytes();
+        let image = damaged.image.path();
+        let scratch = Scratch::new();
+        let mount = Mount::new(&scratch, &image, &["-o", "errors=continue"]);
+        let dir = mount.path().join("d");
+        let new: BTreeSet<String> = (0..300).map(|at| format!("new-name-{at:03}")).collect();
+        let (made, refused): (BTreeSet<_>, BTreeSet<_>) =
+            new.into_iter().partition(|name| fs::write(dir.join(name), "").is_ok());
+        assert!(!made.is_empty() && !refused.is_empty(), "{flaw:?}: {made:?}");
+        let expected: BTreeSet<_> = damaged.good.union(&made).cloned().collect();
+        assert_eq!(names(&dir), expected, "{flaw:?}");
+        mount.unmount_whatever_it_says("a corrupt leaf");
+        assert!(damaged.bytes() == bytes, "{flaw:?}");
+        let mount = Mount::new(&scratch, &image, &["-o", "ro"]);
+        assert_eq!(names(&mount.path().join("d")), expected, "{flaw:?}");
+        mount.unmount_whatever_it_says("a corrupt leaf");
+    }
+}

@@ -3,7 +3,7 @@
 //! [`run`] applies a [`Request`] to a volume that no other program has open: first plain fields of
 //! the superblock, then features, each with its consequences (a journal, quota files, checksums of
 //! everything), then requests about journal, quota and UUID. All of this is done in memory
-//! ([`Pending`]): a refusal, however late, leaves the volume as it was. The changes are written at
+//! (`pending.rs`): a refusal, however late, leaves the volume as it was. The changes are written at
 //! the end. If they concern more than superblocks, the superblock says "not clean" until all are
 //! written, so that a crash is followed by a check.
 
@@ -61,9 +61,10 @@ pub fn run(
     request.check()?;
     let before = mmp::bytes(&volume)?;
     mmp::claim(&mut volume, env, request, now, prompt)?;
-    let changed = Changed::by(device, journal, request, now, prompt);
+    let mut held = Held { prompt, lines: Vec::new() };
+    let changed = Changed::by(device, journal, request, now, &mut held);
     let outcome = match (changed, before) {
-        (Ok(changed), _) => changed.write(device, journal, prompt),
+        (Ok(changed), _) => changed.write(device, journal).map(|()| held.release()),
         (Err(error), Some((block, bytes))) => {
             volume.write(block, &bytes)?;
             device.flush()?;
@@ -74,6 +75,38 @@ pub fn run(
     // Whatever the result, the volume is no longer in use by this process.
     let released = OfflineVolume::open(device.clone()).and_then(|volume| volume.release_mmp(now));
     outcome.and(released.map_err(TuneError::from))
+}
+
+/// Keeps reports of changes until these are written: after a refusal none of them is true.
+struct Held<'a> {
+    prompt: &'a mut dyn Prompt,
+    /// The texts, and whether each is a warning.
+    lines: Vec<(String, bool)>,
+}
+
+impl Held<'_> {
+    fn release(self) {
+        for (text, is_warning) in self.lines {
+            match is_warning {
+                true => self.prompt.warn(&text),
+                false => self.prompt.say(&text),
+            }
+        }
+    }
+}
+
+impl Prompt for Held<'_> {
+    fn say(&mut self, text: &str) {
+        self.lines.push((text.to_owned(), false));
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.lines.push((text.to_owned(), true));
+    }
+
+    fn confirm(&mut self, question: &str) -> bool {
+        self.prompt.confirm(question)
+    }
 }
 
 /// A request that can be done, with all its changes in memory.
@@ -92,7 +125,7 @@ impl<'a> Changed<'a> {
         journal: Option<&'a dyn Device>,
         request: &Request,
         now: u64,
-        prompt: &mut dyn Prompt,
+        prompt: &mut Held<'_>,
     ) -> Result<Self, TuneError> {
         let journal = journal.map(Pending::new);
         let mut base = device.clone();
@@ -103,6 +136,7 @@ impl<'a> Changed<'a> {
                 0 | 1 => {
                     base = Arc::new(Pending::new(base));
                     recover_volume(&*base, as_device(&journal), Finish::Reset)?;
+                    prompt.warn("the journal was replayed first");
                     is_replayed = true;
                 }
                 _ => prompt.warn("the journal is not replayed: its changes may undo these"),
@@ -125,13 +159,11 @@ impl<'a> Changed<'a> {
         self,
         device: &Arc<dyn Device>,
         journal: Option<&dyn Device>,
-        prompt: &mut dyn Prompt,
     ) -> Result<(), TuneError> {
         const PRIMARY: std::ops::Range<u64> =
             SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + size_of::<RawSuperblock>() as u64;
         if self.is_replayed {
             recover_volume(&**device, journal, Finish::Reset)?;
-            prompt.warn("the journal was replayed first");
         }
         let changed = read_primary_superblock(&self.volume)?;
         let mut superblock = read_primary_superblock(self.volume.base())?;
