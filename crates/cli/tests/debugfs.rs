@@ -400,6 +400,9 @@ fn dumped_files_are_those_of_the_tree() {
     let done = pair.ours(&["-R", &format!("dump -p rnd {}", out.display())], &image.path());
     assert_eq!(done.status.code(), Some(0));
     assert_eq!(fs::read(&out).unwrap(), fs::read(tree.join("rnd")).unwrap());
+    let done = pair.ours(&["-R", "dump sparse /dev/stdout"], &image.path());
+    assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(done.stdout == fs::read(tree.join("sparse")).unwrap());
 }
 
 /// Volumes that are damaged are opened, and what is wrong is an error of the request, never a

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, lchown, symlink};
@@ -77,6 +77,26 @@ pub(super) fn cat(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         .map_err(|error| error.refusal(words, Path::new("standard output")))
 }
 
+/// Copies a file's data in order, holes as zeros: to a pipe or a device.
+fn stream(volume: &DebugVolume, record: &RawRecord, mut to: &File) -> Result<(), NotWritten> {
+    let mut at = 0;
+    let zeros = |to: &mut &File, mut count: u64| {
+        while count > 0 {
+            let now = count.min(ZEROS.len() as u64);
+            // No longer than the array.
+            to.write_all(&ZEROS[..now as usize]).map_err(NotWritten::Host)?;
+            count -= now;
+        }
+        Ok(())
+    };
+    volume.read_data(record, |position, bytes| {
+        zeros(&mut to, position.saturating_sub(at))?;
+        at = position + bytes.len() as u64;
+        to.write_all(bytes).map_err(NotWritten::Host)
+    })?;
+    zeros(&mut to, record.size().saturating_sub(at))
+}
+
 /// Copies a file's data, holes left out.
 fn copy(volume: &DebugVolume, record: &RawRecord, to: &File) -> Result<(), NotWritten> {
     volume.read_data(record, |position, bytes| {
@@ -96,7 +116,11 @@ pub(super) fn dump(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     let doing = format!("opening {} for dump_inode", text(output));
     let file = File::create(path).map_err(|error| failed(words, host_error(&error), doing))?;
     let volume = shell.volume(words)?;
-    copy(volume, &record, &file).map_err(|error| error.refusal(words, path))?;
+    let copied = match file.metadata() {
+        Ok(found) if found.is_file() => copy(volume, &record, &file),
+        _ => stream(volume, &record, &file),
+    };
+    copied.map_err(|error| error.refusal(words, path))?;
     if options.has('p') {
         keep_attributes(&record, path, words);
     }

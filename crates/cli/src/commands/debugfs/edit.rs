@@ -179,3 +179,97 @@ fn write_frames(
     }
     Ok(handle.tid())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use extant::debug::DebugChoice;
+    use extant::rooms::device::{
+        DeviceError, MemoryDevice, Request, RequestKind, check_batch, run_batch,
+    };
+    use extant::{Formatter, InodeNo};
+
+    /// A device on which the power fails: later writes are lost.
+    #[derive(Debug)]
+    struct Cut {
+        inner: Arc<MemoryDevice>,
+        left: AtomicUsize,
+    }
+
+    impl Device for Cut {
+        fn size(&self) -> u64 {
+            self.inner.size()
+        }
+
+        fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+            check_batch(self, batch)?;
+            run_batch(batch, |request| {
+                let is_read = matches!(request.kind, RequestKind::Read { .. });
+                let less = |left: usize| left.checked_sub(1);
+                let has_power = is_read
+                    || self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok();
+                match has_power {
+                    true => self.inner.submit(std::slice::from_mut(request)),
+                    false => Ok(()),
+                }
+            })
+        }
+
+        fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
+            self.inner.next_data(range)
+        }
+
+        fn is_read_only(&self) -> bool {
+            false
+        }
+    }
+
+    fn opened(device: Arc<dyn Device>) -> DebugVolume {
+        let choice = DebugChoice { is_writable: true, ..DebugChoice::default() };
+        DebugVolume::open(device, &choice).unwrap().0
+    }
+
+    /// A label, an owner and a bit, in three blocks that are far apart.
+    fn state(volume: &mut DebugVolume) -> [bool; 3] {
+        let owner = volume.inode(InodeNo::ROOT).unwrap().uid();
+        let is_used = volume.is_block_used(BlockNo(15_000)).unwrap();
+        [volume.raw().s_volume_name[0] == b'x', owner == 7, is_used]
+    }
+
+    #[test]
+    fn a_change_is_there_as_a_whole_or_not_at_all_after_a_power_cut() {
+        let sound = MemoryDevice::new(16 << 20);
+        Formatter::new().format(&sound).unwrap();
+        let mut seen = [0, 0];
+        for cut in 0.. {
+            let inner = Arc::new(sound.fork());
+            let device: Arc<Cut> =
+                Arc::new(Cut { inner: inner.clone(), left: AtomicUsize::new(cut) });
+            let base: Arc<dyn Device> = device.clone();
+            let before = opened(base.clone());
+            let overlay = Arc::new(OverlayDevice::new(base.clone()));
+            let mut volume = opened(overlay.clone());
+            let mut record = volume.inode(InodeNo::ROOT).unwrap();
+            record.set_bytes(2, &7_u16.to_le_bytes());
+            volume.write_inode(&mut record).unwrap();
+            volume.mark_blocks(15_000, 1, true).unwrap();
+            let editor = volume.editor_mut();
+            editor.update_superblock(|raw| raw.s_volume_name[0] = b'x').unwrap();
+            editor.commit().unwrap();
+            store(&base, &overlay, &before, &Env::threads(), true).unwrap();
+
+            recover_volume(&*inner, None, Finish::Reset).unwrap();
+            let found = state(&mut opened(inner));
+            assert!(found == [false; 3] || found == [true; 3], "after {cut} writes: {found:?}");
+            seen[usize::from(found[0])] += 1;
+            if device.left.load(Ordering::SeqCst) > 0 {
+                assert_eq!(found, [true; 3]);
+                break;
+            }
+        }
+        assert!(seen.iter().all(|count| *count > 1), "both were seen: {seen:?}");
+    }
+}
