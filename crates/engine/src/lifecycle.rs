@@ -181,7 +181,7 @@ fn start_writer(engine: &Arc<Engine>) -> Option<Worker> {
     Some(writer)
 }
 
-/// Takes over the options that are stored in the volume.
+/// Puts the options that the algorithms of `write` obey into the properties of the volume.
 pub(crate) fn follow(info: &mut VolumeInfo, options: &VolumeOptions) {
     info.maps_by_extents = options.extents.unwrap_or(info.maps_by_extents);
     info.enforced_limits = options.enforced_limits.unwrap_or(info.enforced_limits);
