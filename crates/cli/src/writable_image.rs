@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use extant::rooms::device::{ByteSize, Device, Direct, FileDeviceOptions};
 use extant::rooms::engine::{Volume, VolumeOptions};
+use extant::rooms::ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
+use extant::rooms::ondisk::{CompatFeatures, GroupNo};
 use extant::rooms::reader::Error as Cause;
 use extant::rooms::runtime::env::{Env, WallTime};
 use extant::rooms::storage::{Access, DeviceUrl, Opened};
@@ -146,6 +148,15 @@ impl<T> In<T> for Result<T, PathError> {
     }
 }
 
+/// Whether a volume has a journal. A command that changes such a volume aborts the journal where
+/// contents cannot be written: names must not be committed without them.
+pub(crate) fn has_journal(device: &dyn Device) -> bool {
+    let mut bytes = [0; size_of::<RawSuperblock>()];
+    let read = device.read_at(SUPERBLOCK_OFFSET, &mut bytes);
+    let raw = read.ok().and_then(|()| RawSuperblock::from_bytes(&bytes, GroupNo(0)).ok());
+    raw.is_some_and(|raw| raw.features().compat.contains(CompatFeatures::HAS_JOURNAL))
+}
+
 fn live(
     opened: &Opened,
     external_journal: Option<Arc<dyn Device>>,
@@ -154,7 +165,8 @@ fn live(
 ) -> Result<Volume, Failure> {
     let default = VolumeOptions::default();
     let memory = open_args.memory.unwrap_or(default.memory);
-    let live = VolumeOptions { memory, external_journal, ..default };
+    let aborts_on_lost_data = has_journal(&*opened.device);
+    let live = VolumeOptions { memory, external_journal, aborts_on_lost_data, ..default };
     let env = match time::epoch()? {
         Some(seconds) if !opened.is_simulated() => {
             Env::threads_at(WallTime { seconds, nanoseconds: 0 })

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use extant::rooms::engine::{RenameFlags, XattrSet};
+use extant::rooms::ondisk::CompatFeatures;
 use extant::rooms::ondisk::inode::FileType;
 use extant::rooms::ondisk::time::Timestamp;
 use extant::rooms::reader::{Error as Cause, Follow};
@@ -247,6 +248,11 @@ impl<'i, S: Source> Importer<'i, S> {
             _ if self.makes_contents(attributes) => {
                 // It comes to its name when it is whole.
                 let whole = self.contents(source, bits, place)?;
+                // Without a journal nothing else keeps the old names until the contents are there.
+                let geometry = fs.volume().geometry();
+                if written_over.is_some() && !geometry.has_compat(CompatFeatures::HAS_JOURNAL) {
+                    whole.sync_data().map_err(refused)?;
+                }
                 whole.link(made).map_err(refused)?;
                 if let Some(file) = written_over {
                     overwrite::take_over(self.image, file, place, made)?;

@@ -19,6 +19,7 @@ use crate::commands::undo;
 use crate::failure::Failure;
 use crate::named_view::NamedView;
 use crate::time;
+use crate::writable_image::has_journal;
 
 /// Options of an open.
 #[derive(Clone, Debug, Default)]
@@ -160,7 +161,8 @@ impl OpenImage {
         let volume = match self.live.take() {
             Some(volume) => volume,
             None => {
-                let options = VolumeOptions::default();
+                let aborts_on_lost_data = has_journal(&*self.device);
+                let options = VolumeOptions { aborts_on_lost_data, ..VolumeOptions::default() };
                 Volume::open(self.device.clone(), &self.env(), &options)
                     .map_err(|error| error.to_string())?
             }

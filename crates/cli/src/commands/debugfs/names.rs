@@ -131,8 +131,8 @@ pub(super) fn write(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         volume.tmpfile(dir, permissions, &OWNER).map_err(|error| refused(words, &error))?.number;
     // It gets its name when it is whole.
     let copied = copy(volume, number, file).and_then(|()| {
-        volume.link(number, dir, name).map_err(|error| Copied::Volume(Box::new(error)))?;
-        Ok(())
+        let named = volume.fsync(number).and_then(|()| volume.link(number, dir, name));
+        named.map(drop).map_err(|error| Copied::Volume(Box::new(error)))
     });
     let released = volume.release(number, 1);
     copied.map_err(|error| match error {
