@@ -303,6 +303,10 @@ fn where_no_one_can_be_asked_mke2fs_overwrites_and_extant_does_not() {
     assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
     assert!(text(&refused).contains("ext2 file system"), "{}", text(&refused));
     assert!(std::fs::read(&image).unwrap() == before);
+    // Files would stay under a new superblock.
+    let only = ours(&scratch).args(["-q", "-S"]).arg(&image).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(only.status.code(), Some(1), "{}", text(&only));
+    assert!(std::fs::read(&image).unwrap() == before);
     made(ours(&scratch).args(words).stdin(Stdio::null()));
     assert!(std::fs::read(&image).unwrap() != before, "the UUID is another");
     e2fsck_fn(&image).unwrap();
@@ -312,6 +316,11 @@ fn where_no_one_can_be_asked_mke2fs_overwrites_and_extant_does_not() {
 #[test]
 fn a_wrong_word_is_answered_by_the_usage_text() {
     let scratch = Scratch::new();
+    let version = scratch.join("filefrag");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_extant"), &version).unwrap();
+    let version = Command::new(&version).arg("-V").output().unwrap();
+    assert!(version.stdout.starts_with(b"filefrag 1.47.4 (extant "), "{version:?}");
+    std::fs::remove_file(scratch.join("filefrag")).unwrap();
     let rows: [(&str, &str, i32); 6] = [
         ("mkfs.ext4", "-h", 1),
         ("mkfs.ext3", "--help", 1),

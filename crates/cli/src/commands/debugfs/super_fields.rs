@@ -125,7 +125,10 @@ fn bytes_of(field: &Field, value: &[u8], now: i64) -> Result<Vec<(usize, Vec<u8>
     let unreadable = || fields::unreadable(value, field.name);
     let number = match field.kind {
         Kind::Text => {
-            let mut bytes = value[..value.len().min(field.len)].to_vec();
+            if value.len() > field.len {
+                return Err(format!("Error maximum size for {} is {}.", field.name, field.len));
+            }
+            let mut bytes = value.to_vec();
             bytes.resize(field.len, 0);
             return Ok(vec![(field.at, bytes)]);
         }
@@ -139,6 +142,10 @@ fn bytes_of(field: &Field, value: &[u8], now: i64) -> Result<Vec<(usize, Vec<u8>
             fields::number_of(value, field.name, bits)?
         }
     };
+    // Without a revision the features, the checksum of the superblock too, mean nothing.
+    if field.name == "rev_level" && number == 0 {
+        return Err("set_super_value: rev_level 0: not supported by extant".to_owned());
+    }
     let stored = number.to_le_bytes();
     let mut parts = vec![(field.at, stored[..field.len].to_vec())];
     if let Some((at, len)) = field.high {
