@@ -274,8 +274,8 @@ impl MkfsCommand {
         let undo_dir = environment.undo_dir.clone();
         let command = Self { options, existing, info, params, identity, undo_dir };
         command.refuse_size_beyond_device()?;
-        // By a name of e2fsprogs it overwrites, as theirs does, where there is no one to ask; but not
-        // the superblock of files that stay.
+        // By a name of e2fsprogs it overwrites, as theirs does, where there is no one to ask; with
+        // -S, which leaves the files, it does not.
         let asks = command.options.super_only || prompt.is_interactive();
         if program == Program::Extant || asks {
             command.confirm_overwrite(prompt)?;
