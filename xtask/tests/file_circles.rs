@@ -215,7 +215,7 @@ impl Crate {
     }
 
     /// The file that defines what a path names: names that are given on lead further. `None` for
-    /// what is defined in the root: macros, and little else.
+    /// names that the root defines: macros, and little else.
     fn file_of(&self, path: &[String]) -> Option<&ModulePath> {
         let mut path = path.to_vec();
         // A circle of exports does not compile; the bound is for paths that are taken wrongly.

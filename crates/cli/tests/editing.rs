@@ -12,7 +12,7 @@ use extant_testkit::{
     LoopMount, Scratch, TempImage, assert_same_tree, e2fsck_fn, is_root, skip, tree,
 };
 
-/// A new image, or why there is none.
+/// A new image, or why it is not made.
 macro_rules! image {
     ($options:expr) => {
         match TempImage::by_mke2fs(64 << 20, $options) {

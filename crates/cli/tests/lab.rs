@@ -119,14 +119,22 @@ fn what_cannot_be_run_is_refused_by_name() {
     refused(&["lab", "run", "all", "--experiments", other], 1, "unknown field `time`");
     refused(&["lab", "run", "all", "--device", "/"], 2, "/: not a block device");
     let out = scratch.join("out");
-    let beside = |experiment: &str, targets: &str, expected: &str| {
+    let not_at_once = |experiment: &str, targets: &str, expected: &str| {
         let words = ["lab", "run", experiment, "--jobs", "2", "--targets", targets, "--out"];
         let words: Vec<&str> = words.into_iter().chain(out.to_str()).collect();
         refused(&words, 2, expected);
         assert!(!out.exists(), "nothing was touched");
     };
-    beside("low-memory", "engine@nvme,ext4", "low-memory on ext4 is measured by this machine's");
-    beside("check-time", "engine@nvme", "check-time: at 0% e2fsck is measured by this machine's");
+    not_at_once(
+        "low-memory",
+        "engine@nvme,ext4",
+        "low-memory on ext4 is measured by this machine's",
+    );
+    not_at_once(
+        "check-time",
+        "engine@nvme",
+        "check-time: at 0% e2fsck is measured by this machine's",
+    );
     refused(&["lab", "run", "all", "--jobs", "0"], 2, "0 is not in 1..=1024");
     refused(&["lab", "report", "--out", "/no/such/dir"], 1, "/no/such/dir/run.json");
     refused(&["lab", "summary", "/no/such/dir"], 1, "/no/such/dir/run.json");

@@ -280,7 +280,7 @@ impl FileSystem {
     /// Whether the path leads to a file.
     ///
     /// # Errors
-    /// Whatever keeps the question from being answered.
+    /// A directory of the path cannot be read.
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool, PathError> {
         match self.metadata(path) {
             Ok(_) => Ok(true),

@@ -146,7 +146,7 @@ fn step(random: &mut Random, fs: &FileSystem, root: &Path) {
         _ => ("read", kind_of(fs.read(&path)), kind_of(std::fs::read(&there))),
     };
     let what = format!("{call} {} {}", path.display(), other.display());
-    // What a rename of a directory onto another file, or below itself, is called differs between
+    // The error of a rename of a directory onto another file, or below itself, differs between
     // systems and std.
     if ours != theirs {
         assert!(ours.is_err() && theirs.is_err(), "{what}: {ours:?}, std {theirs:?}");

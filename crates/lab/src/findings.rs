@@ -44,7 +44,7 @@ pub enum Expected {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Pair {
-    /// Whose they are, for the reader.
+    /// The system, as the report names it.
     pub who: String,
     before: String,
     after: String,

@@ -6,11 +6,11 @@
 //! | `sparse` | holes at the start, in the middle, at the end; a file that is one large hole |
 //! | `many` | one directory with many names, so that it is hashed |
 //! | `names` | 255-byte names, names that are not UTF-8, names with spaces and newlines |
-//! | `links` | hard links within and across directories, symlinks short, long, of 59 and 60 bytes, dangling |
+//! | `links` | hard links within and across directories; symlinks short, long, dangling |
 //! | `times` | before 1970, after 2038, with nanoseconds |
 //! | `modes` | every permission bit |
 //! | `xattrs` | attributes small and large, empty, many, and ACLs |
-//! | `special` | fifo and socket; as root devices too, and other owners, capabilities and trusted attributes |
+//! | `special` | fifo and socket; as root also devices, owners, capabilities, trusted attributes |
 //! | `deep` | directories within directories |
 
 use std::collections::BTreeMap;

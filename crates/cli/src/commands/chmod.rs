@@ -119,9 +119,9 @@ fn number(image: &WritableImage, file: &str, name: &str) -> Result<Option<u32>, 
         Err(_) if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) => {
             return Err(Failure::usage(format_args!("invalid user or group ID: {name}")));
         }
-        // Whatever the image says, as for chown(1) and the kernel.
+        // In every image, as for chown(1) and the kernel.
         Err(_) if name == "root" => return Ok(Some(0)),
-        // Whatever the image says, as for chown(1) and the kernel.
+        // In every image, as for chown(1) and the kernel.
         Err(_) if name == "root" => return Ok(Some(0)),
         Err(_) => {}
     }

@@ -17,7 +17,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// `mke2fs -d`, with a seed of its own for each feature set. The error says why there is none.
+    /// `mke2fs -d`, with a seed of its own for each feature set. The error says why it is not made.
     pub(crate) fn by_mke2fs(args: &[&str], seed: u64, block: usize) -> Result<Self, String> {
         let (scratch, source) = grown(seed, block);
         let mut words = args.to_vec();

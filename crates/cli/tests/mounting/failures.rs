@@ -154,7 +154,7 @@ fn space_is_there_again_when_a_file_was_removed_or_closed() {
         fs::remove_file(&path).expect("unlink");
         drop(open);
     }
-    // As long as a process has it open, there is none.
+    // Not as long as a process has it open.
     write_soon(&path, 35).expect("alone");
     let open = File::open(&path).expect("open");
     fs::remove_file(&path).expect("unlink");

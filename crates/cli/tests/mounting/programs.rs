@@ -84,8 +84,8 @@ fn git_clones_commits_and_finds_its_objects_whole() {
             mkdir -p \"$1\" && cd \"$1\"
             for n in $(seq 200); do mkdir -p d$((n % 20)) && seq $n $((n * 20)) > d$((n % 20))/f$n; done
             ln -s d1/f1 link && chmod +x d2/f2
-            git config --global user.email nobody@example.org
-            git config --global user.name nobody
+            git config --global user.email tester@example.org
+            git config --global user.name tester
             git config --global --add safe.directory '*'
             git -C \"$1\" init -q && git -C \"$1\" add . && git -C \"$1\" commit -qm all
             git clone -q --no-hardlinks \"$1\" \"$2\"/clone && cd \"$2\"/clone

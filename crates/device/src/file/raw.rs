@@ -69,7 +69,7 @@ pub(super) fn write_all_at(
 }
 
 /// Makes the system begin to write the cached pages of a range, and does not wait for it. A hint:
-/// what the system does not begin now it does when the file is flushed.
+/// the rest is written when the file is flushed.
 #[allow(unsafe_code)]
 pub(super) fn start_writing(file: &File, offset: u64, length: u64) {
     let (Ok(offset), Ok(length)) = (offset.try_into(), length.try_into()) else { return };

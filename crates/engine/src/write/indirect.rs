@@ -126,8 +126,8 @@ fn make<E: Edit>(edit: &mut E, file: &LoadedInode, goal: BlockNo) -> Result<Bloc
 }
 
 /// Takes the blocks of a range out of one subtree, those in `most` groups: the direct blocks, or
-/// what a few blocks of pointers map. Each of these is read once. Blocks of pointers that are left
-/// empty are removed too: the caller frees them with the rest.
+/// the blocks that a few blocks of pointers map. Each of these is read once. Blocks of pointers
+/// that are left empty are removed too: the caller frees them with the rest.
 pub(super) fn remove_step<E: Edit>(
     edit: &mut E,
     file: &mut LoadedInode,

@@ -1,6 +1,6 @@
 //! A device that fails at any request, and volumes that run full: nothing panics, a call that fails
 //! has done nothing, nothing is acknowledged after a failed commit, the volume turns read-only, and
-//! what was acknowledged before is there when it is opened again.
+//! all that was acknowledged before is there when it is opened again.
 
 use crate::devices::Devices;
 use crate::engine::Engine;

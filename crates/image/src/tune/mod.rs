@@ -72,7 +72,7 @@ pub fn run(
         }
         (Err(error), None) => return Err(error),
     };
-    // Whatever the result, the volume is no longer in use by this process.
+    // The volume is no longer in use by this process, failed or not.
     let released = OfflineVolume::open(device.clone()).and_then(|volume| volume.release_mmp(now));
     outcome.and(released.map_err(TuneError::from))
 }

@@ -20,7 +20,7 @@ const COPY_LIMIT: u64 = 64 << 20;
 pub enum WriteBy {
     /// A program's call.
     Caller {
-        /// Whose.
+        /// The process that makes the call.
         caller: Caller,
         /// The file loses setuid and setgid.
         drops_set_ids: bool,

@@ -7,7 +7,7 @@
 //! (rotating drives), or by latency, requests at once and a rate (flash).
 //!
 //! A batch is queued whole, as far as flushes allow, in the order of places; the drive then takes
-//! what it comes to first. Callers that submit at the same time share the queue. A request costs a
+//! the nearest first. Callers that submit at the same time share the queue. A request costs a
 //! processor [`costs::REQUEST`] and the copying of its bytes. The drive cannot tell holes: to it,
 //! zeroes are data.
 

@@ -445,8 +445,8 @@ impl TargetName<'_> {
             make(self.name).map_err(failed)?;
             return finish(self.name);
         }
-        let beside = OsStr::from_bytes(self.name);
-        let (made, ()) = new_name(beside, |name| make(name.as_bytes())).map_err(&failed)?;
+        let sibling = OsStr::from_bytes(self.name);
+        let (made, ()) = new_name(sibling, |name| make(name.as_bytes())).map_err(&failed)?;
         let done = finish(made.as_bytes()).and_then(|()| {
             rustix::fs::renameat(self.dir, &made, self.dir, self.name).map_err(failed)
         });

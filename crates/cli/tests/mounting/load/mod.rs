@@ -1,5 +1,6 @@
 //! Mixed load on a mount while its disk fails, its server is stopped and killed, and power is cut:
-//! what was acknowledged is there afterwards, nothing hangs, and the server's memory is bounded.
+//! all that was acknowledged is there afterwards, nothing hangs, and the server's memory is
+//! bounded.
 //!
 //! `EXTANT_SEED=N` runs other rounds, `EXTANT_TRIAL=N` only one of them. A seed repeats volume,
 //! options, works and faults; which call a fault meets depends on the machine.

@@ -2,7 +2,7 @@
 //!
 //! One limit holds for a volume ([`VolumeOptions::memory`](crate::VolumeOptions::memory)). Frames
 //! of metadata take at most half of it, inodes an eighth, and buddies an eighth; delayed data take
-//! what is left by those, between an eighth and half. A writer over the limit gives buddies up
+//! the rest, between an eighth and half. A writer over the limit gives buddies up
 //! first, and waits, with no lock held, until data were written; it does not fail.
 
 use crate::ranks::DelayedMemoryLock;

@@ -227,7 +227,7 @@ impl Engine {
     }
 
     /// Marks unwritten blocks that were filled as written. Where that failed, in bytes, and why:
-    /// what lies before is marked.
+    /// the blocks before are marked.
     fn set_written(
         &self,
         edit: &mut Operation<'_>,

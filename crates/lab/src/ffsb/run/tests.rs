@@ -24,7 +24,7 @@ fn every_operation(location: &str) -> String {
     )
 }
 
-/// Whatever the operations were, the counts agree with each other.
+/// The counts agree with each other, for all operations.
 fn assert_consistent(outcome: &TrialResult) {
     let measured = outcome.measured.as_ref().expect("it was measured");
     assert!(measured.elapsed_seconds >= 1.0);
