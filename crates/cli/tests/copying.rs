@@ -496,3 +496,16 @@ fn a_copy_with_no_operand_inside_an_image_is_refused() {
     );
     assert_eq!(text(&output.stderr), expected);
 }
+
+#[test]
+fn a_copy_of_nothing_does_not_open_the_image_for_changes() {
+    let scratch = Scratch::new();
+    let image = scratch.join("disk.img");
+    quiet(&extant(["mkfs", "-q", image.to_str().unwrap(), "8M"]));
+    let before = std::fs::read(&image).unwrap();
+    let none = scratch.join("none");
+    let output = extant(["cp", none.to_str().unwrap(), &inside(&image, "/file")]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("none: "), "{output:?}");
+    assert!(std::fs::read(&image).unwrap() == before);
+}

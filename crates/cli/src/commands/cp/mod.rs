@@ -29,7 +29,7 @@ use crate::session::Session;
 use crate::writable_image::{OpenArgs, WritableImage, edit_each};
 use copier::{Copier, FirstCopies, IS_THE_IMAGE, Rules};
 use importer::Importer;
-use sources::{HostSource, ImageSource};
+use sources::{HostSource, ImageSource, Source as _};
 
 /// Copy files into an image, out of one, or between two
 ///
@@ -166,6 +166,10 @@ impl Args {
         let target = ImagePath::parse(&self.target)?;
         // An image is changed by being opened: mistakes are told before.
         self.sources.iter().try_for_each(|source| self.inside(source).map(drop))?;
+        let missing = self.missing_on_host()?;
+        if missing.len() == self.sources.len() {
+            return missing.into_iter().try_for_each(|failure| session.error(failure));
+        }
         let is_recursive = self.recursive || self.archive;
         let mut images = Images::default();
         edit_each(
@@ -210,6 +214,19 @@ impl Args {
                 Ok(())
             },
         )
+    }
+
+    /// A failure for each source that this machine does not have.
+    fn missing_on_host(&self) -> Result<Vec<Failure>, Failure> {
+        let mut missing = Vec::new();
+        for source in &self.sources {
+            if self.inside(source)?.is_none()
+                && let Err(failure) = HostSource.attributes(Path::new(source), Follow::No)
+            {
+                missing.push(failure);
+            }
+        }
+        Ok(missing)
     }
 
     /// A source as a file inside an image, if it is one.
