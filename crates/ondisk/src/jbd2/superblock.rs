@@ -218,7 +218,7 @@ impl JournalSuperblock {
             blocks_count,
         ))?;
         // A log of one block cannot hold a transaction.
-        if log_end < first.saturating_add(2) {
+        if log_end.checked_sub(first).is_none_or(|blocks| blocks < 2) {
             return Err(Flaw::below_limit("s_maxlen", blocks_count, u64::from(first) + 2));
         }
         let start = raw.s_start.get();
@@ -409,6 +409,12 @@ mod tests {
             refused(|raw| raw.s_maxlen.set(2)),
             at(Flaw::below_limit("s_maxlen", 2_u32, 3_u32))
         );
+        // A sum of the two would not fit 32 bits.
+        let last = refused(|raw| {
+            raw.s_first.set(u32::MAX);
+            raw.s_maxlen.set(u32::MAX);
+        });
+        assert_eq!(last, at(Flaw::below_limit("s_maxlen", u32::MAX, u64::from(u32::MAX) + 2)));
         assert_eq!(
             refused(|raw| raw.s_nr_users.set(49)),
             at(Flaw::above_limit("s_nr_users", 49_u32, 48_u32))
