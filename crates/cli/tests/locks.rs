@@ -98,6 +98,23 @@ fn commands_under_one_lock_exclude_each_other() {
 }
 
 #[test]
+fn debugfs_names_a_locked_image_once() {
+    if tool("flock").is_none() {
+        skip!("flock is not installed");
+    }
+    let scratch = Scratch::new();
+    let image = formatted(&scratch);
+    let before = std::fs::read(&image).unwrap();
+    let stranger = Stranger::locks(&image, "-x", UNTIL_TOLD);
+    let refused = extant(["debugfs", "-w", "-R", "mkdir dir", &image]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let said = format!("debugfs: {image}: in use: locked by sh (process {})", stranger.0.id());
+    assert_eq!(text(&refused.stderr).lines().next(), Some(&*said));
+    assert!(std::fs::read(&image).unwrap() == before);
+    stranger.lets_go();
+}
+
+#[test]
 fn a_strangers_lock_is_named_and_waited_for() {
     if tool("flock").is_none() {
         skip!("flock is not installed");

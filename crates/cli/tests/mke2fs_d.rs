@@ -259,7 +259,7 @@ fn a_tree_that_does_not_fit_leaves_what_was_there() {
     let scratch = Scratch::new();
     let (from, image) = (source(&scratch), scratch.join("disk.img"));
     for (more, why) in [
-        (["-N", "16"], "inodes needed"),
+        (["-N", "16"], "too few inodes"),
         (["-b", "4096"], "the tree does not fit into 512 blocks of 4096 bytes"),
     ] {
         let mut command = ours(&scratch);

@@ -4,7 +4,7 @@ use crate::dir::ReadDir;
 use crate::file::{File, OpenOptions};
 use crate::metadata::{Metadata, timestamp};
 use crate::open_error::OpenError;
-use crate::path::{self, Place};
+use crate::path::{self, ParentAndName};
 use crate::path_error::PathError;
 use crate::schemes;
 use extant_device::{Device, Direct};
@@ -255,7 +255,7 @@ impl FileSystem {
     }
 
     /// Where a name is to be made or taken away.
-    fn place<'p>(&self, path: &'p Path) -> Result<Place<'p>, PathError> {
+    fn place<'p>(&self, path: &'p Path) -> Result<ParentAndName<'p>, PathError> {
         self.at(path, |volume| path::place(volume, path))
     }
 

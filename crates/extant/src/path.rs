@@ -12,27 +12,31 @@ const MAX_LINKS: u32 = 40;
 
 /// A name and the directory that it is in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'p> {
+pub(crate) struct ParentAndName<'p> {
     pub(crate) dir: InodeNo,
     pub(crate) name: &'p [u8],
 }
 
 /// The same with a name of its own.
 #[derive(Clone, Debug)]
-pub(crate) struct OwnedPlace {
+pub(crate) struct OwnedParentAndName {
     pub(crate) dir: InodeNo,
     pub(crate) name: Vec<u8>,
 }
 
 /// The directory of a path's last name.
-pub(crate) fn place<'p>(volume: &OpenVolume, path: &'p Path) -> Result<Place<'p>, Cause> {
+pub(crate) fn place<'p>(volume: &OpenVolume, path: &'p Path) -> Result<ParentAndName<'p>, Cause> {
     place_from(volume, InodeNo::ROOT, path.as_os_str().as_bytes())
 }
 
-fn place_from<'p>(volume: &OpenVolume, start: InodeNo, path: &'p [u8]) -> Result<Place<'p>, Cause> {
+fn place_from<'p>(
+    volume: &OpenVolume,
+    start: InodeNo,
+    path: &'p [u8],
+) -> Result<ParentAndName<'p>, Cause> {
     let (above, name) = split(path)?;
     let dir = volume.resolve_from(start, above, Follow::Yes)?;
-    Ok(Place { dir: dir.as_dir()?.number, name })
+    Ok(ParentAndName { dir: dir.as_dir()?.number, name })
 }
 
 /// The part of a path before its last name, and that name.
@@ -48,7 +52,10 @@ fn split(path: &[u8]) -> Result<(&[u8], &[u8]), Cause> {
 
 /// Where the file of a path belongs that is to be made: a symbolic link at its end is followed,
 /// though its target is missing.
-pub(crate) fn place_through_links(volume: &OpenVolume, path: &Path) -> Result<OwnedPlace, Cause> {
+pub(crate) fn place_through_links(
+    volume: &OpenVolume,
+    path: &Path,
+) -> Result<OwnedParentAndName, Cause> {
     let mut start = InodeNo::ROOT;
     let mut path = path.as_os_str().as_bytes().to_vec();
     for _ in 0..MAX_LINKS {
@@ -65,7 +72,7 @@ pub(crate) fn place_through_links(volume: &OpenVolume, path: &Path) -> Result<Ow
             }
         };
         let Some(link) = target else {
-            return Ok(OwnedPlace { dir: place.dir, name: place.name.to_vec() });
+            return Ok(OwnedParentAndName { dir: place.dir, name: place.name.to_vec() });
         };
         start = place.dir;
         path = volume.read_link(link)?;

@@ -35,14 +35,14 @@ pub struct JournalShape {
 
 /// A file that was created.
 #[derive(Clone, Debug)]
-pub struct NewFile {
+pub struct CreatedFile {
     /// The inode as written.
     pub inode: Inode,
     /// Data blocks in file order.
     pub data: Vec<Range<u64>>,
 }
 
-impl NewFile {
+impl CreatedFile {
     /// The data blocks one by one.
     pub fn blocks(&self) -> impl Iterator<Item = BlockNo> + '_ {
         self.data.iter().flat_map(Clone::clone).map(BlockNo)
@@ -63,7 +63,7 @@ impl OfflineVolume {
         goal: BlockNo,
         flags: InodeFlags,
         now: u64,
-    ) -> Result<NewFile, OfflineError> {
+    ) -> Result<CreatedFile, OfflineError> {
         let block_size = u64::from(self.geometry.block_size);
         let ratio = u64::from(self.geometry.blocks_per_cluster);
         let count = size.div_ceil(block_size);
@@ -90,7 +90,7 @@ impl OfflineVolume {
                 raw.set_features(features);
             })?;
         }
-        Ok(NewFile { inode, data })
+        Ok(CreatedFile { inode, data })
     }
 
     /// Writes a map to newly allocated blocks. Returns `i_block` and the number of these blocks.
@@ -246,7 +246,7 @@ impl OfflineVolume {
     ///
     /// # Errors
     /// The device failed.
-    pub fn write_file(&self, file: &NewFile, bytes: &[u8]) -> Result<(), OfflineError> {
+    pub fn write_file(&self, file: &CreatedFile, bytes: &[u8]) -> Result<(), OfflineError> {
         let mut parts = bytes.chunks(self.geometry.block_len());
         for block in file.blocks() {
             let mut whole = parts.next().unwrap_or_default().to_vec();

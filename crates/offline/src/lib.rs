@@ -19,7 +19,7 @@ mod volume;
 mod walk;
 
 pub use error::{MapError, NoSpace, OfflineError, format_errno};
-pub use files::{JournalShape, NewFile, back_up_journal};
+pub use files::{CreatedFile, JournalShape, back_up_journal};
 pub use map::FileMap;
 pub use superblock::{backup_superblock, read_primary_superblock, read_superblock, read_table};
 pub use volume::OfflineVolume;

@@ -146,7 +146,7 @@ pub(crate) fn in_group(buddy: &Buddy, from: u32, search: &SearchRequest) -> Opti
         return chunk_near(0).map(|at| at..at + 1);
     }
     if order <= largest {
-        return chunk_near(order).map(|at| front(buddy.run_around(at), from, search));
+        return chunk_near(order).map(|at| leading_part(buddy.run_around(at), from, search));
     }
     let mut best: Option<Range<u32>> = None;
     let mut at = 0;
@@ -158,7 +158,7 @@ pub(crate) fn in_group(buddy: &Buddy, from: u32, search: &SearchRequest) -> Opti
             best = Some(run);
         }
     }
-    best.map(|run| front(run, 0, search))
+    best.map(|run| leading_part(run, 0, search))
 }
 
 /// Whether a run fits better than another: it is long enough and shorter, or not long enough and
@@ -170,7 +170,7 @@ fn fits_better(run: &Range<u32>, than: &Range<u32>, wanted: u32) -> bool {
 
 /// The part of a free run that is taken: its start, or from `from` on if all wanted clusters lie
 /// after it; whole stripes if there are any.
-fn front(run: Range<u32>, from: u32, search: &SearchRequest) -> Range<u32> {
+fn leading_part(run: Range<u32>, from: u32, search: &SearchRequest) -> Range<u32> {
     let start =
         if run.contains(&from) && run.end - from >= search.wanted { from } else { run.start };
     let run = start..run.end;

@@ -66,11 +66,11 @@ impl<'v> EngineReadDir<'v> {
 }
 
 /// Entries in their order, and in front of them the errors of corrupt blocks.
-type Found = VecDeque<Result<DirEntry, Error>>;
+type EntryQueue = VecDeque<Result<DirEntry, Error>>;
 
 impl Engine {
     /// The next entries after a cookie: at least one unless there are no more.
-    fn entries_after(&self, dir: InodeNo, after: u64) -> Result<Found, Error> {
+    fn entries_after(&self, dir: InodeNo, after: u64) -> Result<EntryQueue, Error> {
         let shared = self.inodes.get(dir);
         let inode = shared.read(self, LockClass::Dir)?;
         if is_indexed(self, &inode) {
@@ -89,7 +89,7 @@ impl Engine {
 
     /// For a directory with an index: the rest of the leaf that the cookie lies in, with the leaves
     /// that continue its last hash.
-    fn indexed_after(&self, dir: &LoadedInode, after: u64) -> Result<Found, Error> {
+    fn indexed_after(&self, dir: &LoadedInode, after: u64) -> Result<EntryQueue, Error> {
         let hasher = htree::hasher(self, dir)?;
         let (format, records) = (htree::format(self, dir), dir_block::format(self, dir));
         let blocks = dir_blocks(self, dir)?;
@@ -135,7 +135,12 @@ impl Engine {
 
     /// For a directory whose index is corrupt: as if the index led to all of its blocks, so that
     /// cookies mean the same as before.
-    fn unindexed_after(&self, dir: &LoadedInode, after: u64, error: Error) -> Result<Found, Error> {
+    fn unindexed_after(
+        &self,
+        dir: &LoadedInode,
+        after: u64,
+        error: Error,
+    ) -> Result<EntryQueue, Error> {
         tracing::warn!(dir = dir.number.0, %error, "broken index, all blocks are read");
         let hasher = htree::hasher(self, dir).ok().or(self.info().default_hasher);
         let Some(hasher) = hasher else { return Err(error) };
@@ -153,7 +158,7 @@ impl Engine {
         dir: &LoadedInode,
         hasher: &DirHasher,
         after: u64,
-    ) -> Result<Found, Error> {
+    ) -> Result<EntryQueue, Error> {
         let (mut found, mut bad) = (Vec::new(), Vec::new());
         for entry in dir::read_dir(self, dir.clone(), 0)? {
             match entry {
@@ -174,10 +179,10 @@ impl Engine {
 
     /// For a directory without an index: the rest of the block that the cookie lies in. Records are
     /// split and joined, but the place where one begins stays.
-    fn linear_after(&self, dir: &LoadedInode, after: u64) -> Result<Found, Error> {
+    fn linear_after(&self, dir: &LoadedInode, after: u64) -> Result<EntryQueue, Error> {
         let records = dir_block::format(self, dir);
         let mut blocks = DirBlocks::new(self, dir, FileBlock(after >> PLACE_BITS))?;
-        let mut found = Found::new();
+        let mut found = EntryQueue::new();
         while !found.iter().any(Result::is_ok) {
             let (at, bytes) = match blocks.next(self, dir) {
                 Ok(Some(next)) => next,
@@ -235,7 +240,7 @@ fn in_order(mut found: Vec<DirEntry>, after: u64) -> VecDeque<DirEntry> {
     found.into()
 }
 
-fn with_errors(bad: Vec<Error>, found: VecDeque<DirEntry>) -> Found {
+fn with_errors(bad: Vec<Error>, found: VecDeque<DirEntry>) -> EntryQueue {
     bad.into_iter().map(Err).chain(found.into_iter().map(Ok)).collect()
 }
 

@@ -26,7 +26,7 @@ pub enum NodeKind {
 
 /// A step of a walk over a map.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Piece {
+pub enum MapStep {
     /// A run of data blocks; a map of indirect blocks gives one at a time.
     Data {
         /// First logical block.
@@ -70,7 +70,7 @@ pub struct ExtentLine {
     pub is_unwritten: bool,
 }
 
-type Visit<'a> = &'a mut dyn FnMut(Piece) -> ControlFlow<()>;
+type Visit<'a> = &'a mut dyn FnMut(MapStep) -> ControlFlow<()>;
 type VisitLine<'a> = &'a mut dyn FnMut(ExtentLine) -> ControlFlow<()>;
 
 impl DebugVolume {
@@ -89,13 +89,13 @@ impl DebugVolume {
         }
         self.walk_extents(record, &mut |line| {
             visit(match line.is_leaf {
-                true => Piece::Data {
+                true => MapStep::Data {
                     logical: line.logical,
                     start: line.physical,
                     len: line.len,
                     is_unwritten: line.is_unwritten,
                 },
-                false => Piece::Node { kind: NodeKind::Extents(line.level), at: line.physical },
+                false => MapStep::Node { kind: NodeKind::Extents(line.level), at: line.physical },
             })
         })
     }
@@ -114,13 +114,13 @@ impl DebugVolume {
         }
         let mut found = None;
         self.walk_blocks(record, &mut |piece| match piece {
-            Piece::Data { logical: first, start, len, is_unwritten }
+            MapStep::Data { logical: first, start, len, is_unwritten }
                 if first <= logical && logical - first < len =>
             {
                 found = Some((start.saturating_add(logical - first), is_unwritten));
                 ControlFlow::Break(())
             }
-            Piece::Data { logical: first, .. } if first > logical => ControlFlow::Break(()),
+            MapStep::Data { logical: first, .. } if first > logical => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         })?;
         Ok(found)
@@ -174,10 +174,10 @@ impl DebugVolume {
     ) -> Result<ControlFlow<()>, DebugError> {
         *left = left.checked_sub(1).ok_or(DebugError::Loop)?;
         if levels == 0 {
-            let piece = Piece::Data { logical: first, start: at, len: 1, is_unwritten: false };
+            let piece = MapStep::Data { logical: first, start: at, len: 1, is_unwritten: false };
             return Ok(visit(piece));
         }
-        if visit(Piece::Node { kind: NodeKind::Indirect(levels), at }).is_break() {
+        if visit(MapStep::Node { kind: NodeKind::Indirect(levels), at }).is_break() {
             return Ok(ControlFlow::Break(()));
         }
         let bytes = self.indirect_block(at)?;

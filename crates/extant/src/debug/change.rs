@@ -8,7 +8,7 @@ use extant_ondisk::xattr::{self, RawXattrHeader};
 use extant_ondisk::{BlockNo, FileBlock, GroupNo, InodeNo};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{DebugError, DebugVolume, DirWalk, Piece, RawRecord};
+use super::{DebugError, DebugVolume, DirWalk, MapStep, RawRecord};
 
 impl DebugVolume {
     /// Takes a name out of a directory. The inode that it names stays as it is.
@@ -56,8 +56,8 @@ impl DebugVolume {
             let mut is_whole = true;
             self.walk_blocks(record, &mut |piece| {
                 let (start, len) = match piece {
-                    Piece::Data { start, len, .. } => (start, len),
-                    Piece::Node { at, .. } => (at, 1),
+                    MapStep::Data { start, len, .. } => (start, len),
+                    MapStep::Node { at, .. } => (at, 1),
                 };
                 is_whole = geometry.contains(BlockNo(start), len);
                 match is_whole {

@@ -7,7 +7,7 @@ use extant_ondisk::htree::{HtreeFormat, IndexKind};
 use extant_ondisk::inode::{FileType, InodeFlags};
 use extant_ondisk::{BlockNo, FileBlock, IncompatFeatures, InodeNo};
 
-use super::{DebugError, DebugVolume, Piece, RawRecord};
+use super::{DebugError, DebugVolume, MapStep, RawRecord};
 
 /// Symlinks that are followed on the way to a file.
 const MAX_LINKS: u32 = 40;
@@ -74,7 +74,7 @@ impl DebugVolume {
         }
         let mut outcome = Ok(());
         let walked = self.walk_blocks(record, &mut |piece| {
-            let Piece::Data { logical, start, len, .. } = piece else {
+            let MapStep::Data { logical, start, len, .. } = piece else {
                 return ControlFlow::Continue(());
             };
             for at in 0..len {

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use extant_ondisk::BlockNo;
 use extant_ondisk::xattr::XattrName;
 
-use super::{DebugError, DebugVolume, Piece, RawRecord};
+use super::{DebugError, DebugVolume, MapStep, RawRecord};
 
 /// Blocks that are read at once.
 const AT_ONCE: u64 = 256;
@@ -47,7 +47,7 @@ impl DebugVolume {
             Ok(())
         };
         let walked = self.walk_blocks(record, &mut |piece| {
-            let Piece::Data { logical, start, len, is_unwritten: false } = piece else {
+            let MapStep::Data { logical, start, len, is_unwritten: false } = piece else {
                 return ControlFlow::Continue(());
             };
             match &mut run {

@@ -14,7 +14,7 @@ mod inode;
 mod volume;
 mod xattrs;
 
-pub use blocks::{ExtentLine, NodeKind, Piece};
+pub use blocks::{ExtentLine, MapStep, NodeKind};
 pub use directory::{DirItem, DirWalk};
 pub use error::DebugError;
 pub use inode::RawRecord;

@@ -74,7 +74,7 @@ pub enum BuildError {
     },
     /// The tree does not fit the requested size.
     #[error(
-        "the tree does not fit into {room} blocks of {block_size} bytes; the smallest volume that holds it has {needed}"
+        "the tree does not fit into {room} blocks of {block_size} bytes: the smallest volume that holds it has {needed}"
     )]
     NoSpace {
         /// Blocks of the smallest volume with these options.
@@ -110,7 +110,7 @@ pub enum BuildError {
         room: u64,
     },
     /// There are fewer inodes than files.
-    #[error("{needed} inodes needed, but the options allow {given}")]
+    #[error("too few inodes: {needed} needed, but the options allow {given}")]
     NoInodes {
         /// Inodes needed, the reserved ones included.
         needed: u64,
@@ -118,10 +118,10 @@ pub enum BuildError {
         given: u64,
     },
     /// An option that build does not do.
-    #[error("build does not support {0}")]
+    #[error("not supported: {0}")]
     Unsupported(&'static str),
     /// No size was found for an image without a given size.
-    #[error("no size was found in which the tree fits")]
+    #[error("cannot choose a size: none was found in which the tree fits")]
     NoFittingSize,
     /// The image cannot be opened.
     #[error(transparent)]

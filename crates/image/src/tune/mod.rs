@@ -61,7 +61,7 @@ pub fn run(
     request.check()?;
     let before = mmp::bytes(&volume)?;
     mmp::claim(&mut volume, env, request, now, prompt)?;
-    let mut held = Held { prompt, lines: Vec::new() };
+    let mut held = DelayedReports { prompt, lines: Vec::new() };
     let changed = Changed::by(device, journal, request, now, &mut held);
     let outcome = match (changed, before) {
         (Ok(changed), _) => changed.write(device, journal).map(|()| held.release()),
@@ -78,13 +78,13 @@ pub fn run(
 }
 
 /// Keeps reports of changes until these are written: after a refusal none of them is true.
-struct Held<'a> {
+struct DelayedReports<'a> {
     prompt: &'a mut dyn Prompt,
     /// The texts, and whether each is a warning.
     lines: Vec<(String, bool)>,
 }
 
-impl Held<'_> {
+impl DelayedReports<'_> {
     fn release(self) {
         for (text, is_warning) in self.lines {
             match is_warning {
@@ -95,7 +95,7 @@ impl Held<'_> {
     }
 }
 
-impl Prompt for Held<'_> {
+impl Prompt for DelayedReports<'_> {
     fn say(&mut self, text: &str) {
         self.lines.push((text.to_owned(), false));
     }
@@ -125,7 +125,7 @@ impl<'a> Changed<'a> {
         journal: Option<&'a dyn Device>,
         request: &Request,
         now: u64,
-        prompt: &mut Held<'_>,
+        prompt: &mut DelayedReports<'_>,
     ) -> Result<Self, TuneError> {
         let journal = journal.map(Pending::new);
         let mut base = device.clone();

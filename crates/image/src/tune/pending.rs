@@ -17,7 +17,8 @@ const CHUNK: u64 = 4096;
 const PIECE: u64 = 1 << 20;
 
 /// A device that reads as its base with the changes that were written to it. Only bytes that differ
-/// from the base take memory: about 12 for each inode that gets another checksum.
+/// from the base take memory: about 12 for each inode that gets another checksum. An
+/// [`OverlayDevice`](extant_device::OverlayDevice) would keep whole blocks of the inode tables.
 pub(super) struct Pending<D> {
     base: D,
     changes: RwLock<Changes>,

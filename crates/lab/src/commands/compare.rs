@@ -40,7 +40,7 @@ impl Args {
                 let target = |text: &str| text.parse::<LabTarget>().map_err(CommandError::usage);
                 let (before, after) = (target(&self.before)?, target(&self.after)?);
                 if before.system.drive() != after.system.drive() {
-                    console.remark(
+                    console.warn(
                         "cannot compare times of a simulated drive (virtual clock) with others",
                     )?;
                 }

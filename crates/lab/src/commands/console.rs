@@ -31,8 +31,8 @@ impl Console<'_> {
         Ok(self.out.flush()?)
     }
 
-    /// A remark on standard error, which may be closed.
-    pub(super) fn remark(&mut self, what: impl Display) -> Result<(), CommandError> {
+    /// A warn on standard error, which may be closed.
+    pub(super) fn warn(&mut self, what: impl Display) -> Result<(), CommandError> {
         self.flush()?;
         say_on_stderr(format_args!("{}: {what}", self.called));
         Ok(())

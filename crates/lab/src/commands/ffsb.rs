@@ -46,7 +46,7 @@ impl Args {
             set.location.clone_from(location);
         }
         for warning in &profile.warnings {
-            console.remark(format_args!("{}: {warning}", path.display()))?;
+            console.warn(format_args!("{}: {warning}", path.display()))?;
         }
         if !self.json {
             console.line(format_args!("{}", profile.to_string().trim_end()))?;

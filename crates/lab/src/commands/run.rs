@@ -136,20 +136,20 @@ impl Changes {
     }
 
     /// Reports the options that change nothing of any of the experiments.
-    pub(crate) fn remark(
+    pub(crate) fn warn(
         &self,
         experiments: &[Experiment],
         console: &mut Console<'_>,
     ) -> Result<(), CommandError> {
         if self.time.is_some() && experiments.iter().all(|one| one.sequential_write.is_none()) {
-            console.remark("--time has no effect on these experiments: none is timed")?;
+            console.warn("--time has no effect on these experiments: none is timed")?;
         }
         let is_sized = self.sizes.is_some_and(|factor| factor != Settings::default().sizes);
         if is_sized && experiments.iter().all(|one| one.check_time.is_some()) {
-            console.remark("--sizes has no effect on these experiments: files are empty")?;
+            console.warn("--sizes has no effect on these experiments: files are empty")?;
         }
         if !self.steps.is_empty() && experiments.iter().all(|one| one.check_time.is_none()) {
-            console.remark("--steps has no effect on these experiments")?;
+            console.warn("--steps has no effect on these experiments")?;
         }
         Ok(())
     }
@@ -198,7 +198,7 @@ impl Args {
     pub(crate) fn run(self, console: &mut Console<'_>) -> Result<(), CommandError> {
         let experiments = self.changes.chosen(&self.names)?;
         let settings = self.changes.settings()?;
-        self.changes.remark(&experiments, console)?;
+        self.changes.warn(&experiments, console)?;
         if self.jobs > 1
             && let Some(why) = run::must_be_alone(&experiments, &settings)
         {
@@ -213,7 +213,7 @@ impl Args {
 pub(super) fn report_to(out: &Path, console: &mut Console<'_>) -> Result<(), CommandError> {
     let results = Results::read(out).map_err(CommandError::new)?;
     let is_any = results.samples.iter().any(|sample| sample.metric == CELL_SECONDS);
-    console.remark(match is_any {
+    console.warn(match is_any {
         true => format!("samples are in {}", out.display()),
         false => format!("no measurements (see the samples in {})", out.display()),
     })

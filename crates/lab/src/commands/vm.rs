@@ -114,16 +114,16 @@ impl PrepareArgs {
         let mut said = Ok(());
         let image = Image::prepare(&dir, &mut |what| {
             if said.is_ok() {
-                said = console.remark(format_args!("{what}"));
+                said = console.warn(format_args!("{what}"));
             }
         });
         said?;
         let image = image.map_err(CommandError::new)?;
         for (name, why) in image.missing() {
-            console.remark(format_args!("without {name}: {why}"))?;
+            console.warn(format_args!("without {name}: {why}"))?;
         }
         if !crate::environment::is_there(crate::vm::QEMU) {
-            console.remark(format_args!("{} is still missing", crate::vm::QEMU))?;
+            console.warn(format_args!("{} is still missing", crate::vm::QEMU))?;
         }
         console.line(format_args!("{}: {}", dir.display(), image.kernel_package()))
     }
@@ -142,7 +142,7 @@ impl RunArgs {
         if settings.targets.is_empty() {
             settings.targets = LabTarget::list(TARGETS).map_err(CommandError::usage)?;
         }
-        self.changes.remark(&experiments, console)?;
+        self.changes.warn(&experiments, console)?;
         let cache = self.place.dir()?;
         let mut plan = plan(experiments, settings, &self.out)?;
         let _alone = Alone::in_dir(&plan.out).map_err(CommandError::new)?;

@@ -33,7 +33,7 @@ use extant_runtime::env::{Env, WallTime};
 use extant_runtime::sync::Mutex;
 
 pub use pattern_file::{PatternFile, PatternFileError};
-pub use preset::{Flash, Inside, PRESETS, Preset, Rotating};
+pub use preset::{DriveKind, Flash, PRESETS, Preset, Rotating};
 
 use contents::Contents;
 use disk::{Command, Disk, Standing};
@@ -76,7 +76,7 @@ pub struct ModelDevice {
 }
 
 struct Drive {
-    inside: State,
+    state: State,
     /// Ranges that were prefetched, with their tickets; the oldest first.
     fetched: Vec<(Range<u64>, Fetch)>,
     /// Requests that have several waiters, or were prefetched by several: the number beyond the
@@ -124,11 +124,11 @@ impl ModelDevice {
         options: &ModelOptions,
     ) -> Result<Self, PatternFileError> {
         let size = image.size();
-        let inside = match &preset.inside {
-            Inside::Rotating(figures) => {
+        let state = match &preset.kind {
+            DriveKind::Rotating(figures) => {
                 State::Rotating(Box::new(Disk::new(preset, figures, size)))
             }
-            Inside::Flash(figures) => State::Flash(FlashDrive::new(preset, figures)),
+            DriveKind::Flash(figures) => State::Flash(FlashDrive::new(preset, figures)),
         };
         Ok(Self {
             preset,
@@ -136,7 +136,7 @@ impl ModelDevice {
             size,
             read_only: image.is_read_only(),
             contents: Mutex::new(Contents::new(image, words, options.memory)?),
-            drive: Mutex::new(Drive { inside, fetched: Vec::new(), shared: BTreeMap::new() }),
+            drive: Mutex::new(Drive { state, fetched: Vec::new(), shared: BTreeMap::new() }),
         })
     }
 
@@ -283,7 +283,7 @@ impl Drive {
     }
 
     fn put_one(&mut self, now: u64, command: Command) -> Fetch {
-        match (&mut self.inside, command) {
+        match (&mut self.state, command) {
             (State::Rotating(disk), command) => Fetch::Queued(disk.submit(now, command)),
             (State::Flash(flash), Command::Read(part)) => Fetch::Done(flash.read(now, &part)),
             (State::Flash(flash), Command::Write(part)) => Fetch::Done(flash.write(now, &part)),
@@ -364,7 +364,7 @@ impl Drive {
 
     /// A waiter of a request gives up. With the last one the drive forgets it.
     fn release(&mut self, fetch: Fetch) {
-        let (Fetch::Queued(ticket), State::Rotating(disk)) = (fetch, &mut self.inside) else {
+        let (Fetch::Queued(ticket), State::Rotating(disk)) = (fetch, &mut self.state) else {
             return;
         };
         let Some(others) = self.shared.get_mut(&ticket) else { return disk.forget(ticket) };
@@ -375,7 +375,7 @@ impl Drive {
     }
 
     fn standing(&mut self, now: u64, fetch: Fetch) -> Standing {
-        let standing = match (fetch, &mut self.inside) {
+        let standing = match (fetch, &mut self.state) {
             (Fetch::Queued(ticket), State::Rotating(disk)) => disk.standing(now, ticket),
             (Fetch::Done(at), _) => return Standing::Done(at),
             (Fetch::Queued(_), State::Flash(_)) => Standing::Done(now),
@@ -397,7 +397,7 @@ impl Drive {
     /// Takes out of `tickets` what is done now, the last of it at `last`. Nothing is decided about
     /// the rest before the returned time.
     fn settle(&mut self, now: u64, tickets: &mut BTreeSet<disk::Ticket>, last: &mut u64) -> u64 {
-        let State::Rotating(disk) = &mut self.inside else {
+        let State::Rotating(disk) = &mut self.state else {
             tickets.clear();
             return now;
         };
@@ -454,7 +454,7 @@ impl Device for ModelDevice {
     }
 
     fn discard_reads_zero(&self) -> bool {
-        matches!(self.preset.inside, Inside::Flash(_))
+        matches!(self.preset.kind, DriveKind::Flash(_))
     }
 }
 

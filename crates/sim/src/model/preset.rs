@@ -16,12 +16,12 @@ pub struct Preset {
     /// Nanoseconds of a command in addition to all other costs.
     pub overhead: u64,
     /// The kind of drive.
-    pub inside: Inside,
+    pub kind: DriveKind,
 }
 
 /// The parts of a drive.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Inside {
+pub enum DriveKind {
     /// Platters and an arm.
     Rotating(Rotating),
     /// Flash memory.
@@ -92,7 +92,7 @@ pub const PRESETS: [Preset; 4] = [
         capacity: 1_500_301_910_016,
         interface: 300 * MB,
         overhead: 300 * US,
-        inside: Inside::Rotating(Rotating {
+        kind: DriveKind::Rotating(Rotating {
             rpm: 7200,
             heads: 8,
             zones: 30,
@@ -116,7 +116,7 @@ pub const PRESETS: [Preset; 4] = [
         capacity: 500_107_862_016,
         interface: 300 * MB,
         overhead: 500 * US,
-        inside: Inside::Rotating(Rotating {
+        kind: DriveKind::Rotating(Rotating {
             rpm: 7200,
             heads: 10,
             zones: 30,
@@ -139,7 +139,7 @@ pub const PRESETS: [Preset; 4] = [
         capacity: 1_000_204_886_016,
         interface: 600 * MB,
         overhead: 0,
-        inside: Inside::Flash(Flash {
+        kind: DriveKind::Flash(Flash {
             read: 550 * MB,
             write: 520 * MB,
             read_latency: 100 * US,
@@ -157,7 +157,7 @@ pub const PRESETS: [Preset; 4] = [
         capacity: 1_000_204_886_016,
         interface: 3_940 * MB,
         overhead: 0,
-        inside: Inside::Flash(Flash {
+        kind: DriveKind::Flash(Flash {
             read: 3_500 * MB,
             write: 3_300 * MB,
             read_latency: 52_600,

@@ -136,7 +136,7 @@ fn bytes_asked_for_ahead_come_while_the_caller_works() {
 /// How many requests the drive and its device remember.
 fn remembered(device: &ModelDevice) -> (usize, usize) {
     let drive = device.drive.lock();
-    match &drive.inside {
+    match &drive.state {
         State::Rotating(disk) => (disk.remembered(), drive.shared.len()),
         State::Flash(_) => (0, 0),
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use extant::InodeNo;
-use extant::debug::{DebugVolume, DirWalk, Piece, RawRecord};
+use extant::debug::{DebugVolume, DirWalk, MapStep, RawRecord};
 use extant::rooms::ondisk::dirent::FileType;
 use extant::rooms::ondisk::{BlockNo, IncompatFeatures};
 
@@ -133,8 +133,8 @@ pub(super) fn icheck(shell: &mut Shell<'_>, words: &[Word]) -> Done {
             // A map that breaks off claims what was read of it.
             let _ = volume.walk_blocks(&record, &mut |piece| {
                 match piece {
-                    Piece::Data { start, len, .. } => claim(start, len),
-                    Piece::Node { at, .. } => claim(at, 1),
+                    MapStep::Data { start, len, .. } => claim(start, len),
+                    MapStep::Node { at, .. } => claim(at, 1),
                 }
                 ControlFlow::Continue(())
             });
@@ -189,8 +189,8 @@ pub(super) fn lsdel(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         let mut is_whole = true;
         let walked = volume.walk_blocks(&record, &mut |piece| {
             let (start, len) = match piece {
-                Piece::Data { start, len, .. } => (start, len),
-                Piece::Node { at, .. } => (at, 1),
+                MapStep::Data { start, len, .. } => (start, len),
+                MapStep::Node { at, .. } => (at, 1),
             };
             is_whole = volume.geometry().contains(BlockNo(start), len);
             match is_whole {

@@ -60,8 +60,14 @@ pub(super) struct OpenImage {
 pub(super) enum NotOpened {
     /// `debugfs: why while trying to open NAME`.
     Trying(String),
-    /// `NAME: why`.
-    Named(String),
+    /// A line that names the file itself.
+    Line(String),
+}
+
+impl NotOpened {
+    fn line(error: impl std::fmt::Display) -> Self {
+        Self::Line(format!("debugfs: {error}"))
+    }
 }
 
 impl From<DebugError> for NotOpened {
@@ -72,7 +78,7 @@ impl From<DebugError> for NotOpened {
 
 /// Facts about a volume that was opened, for the user.
 #[derive(Default)]
-pub(super) struct Notes {
+pub(super) struct OpenNotices {
     /// Whether the checksum of its superblock is wrong.
     pub(super) is_damaged: bool,
     /// Why changes are not journalled.
@@ -81,10 +87,13 @@ pub(super) struct Notes {
 
 impl OpenImage {
     /// Opens a volume. One that will be changed has its journal replayed.
-    pub(super) fn open(name: &OsStr, request: &OpenRequest) -> Result<(Self, Notes), NotOpened> {
+    pub(super) fn open(
+        name: &OsStr,
+        request: &OpenRequest,
+    ) -> Result<(Self, OpenNotices), NotOpened> {
         if request.superblock.is_some() && request.block_size.is_none() {
             let why = "if you specify the superblock, you must also specify the block size";
-            return Err(NotOpened::Named(why.to_owned()));
+            return Err(NotOpened::Line(format!("{}: {why}", name.display())));
         }
         let is_writable = request.is_writable && !request.is_catastrophic;
         let access = if is_writable { Access::ReadWrite } else { Access::ReadOnly };
@@ -112,13 +121,13 @@ impl OpenImage {
             undo: None,
             opened,
         };
-        let mut notes = Notes { is_damaged, warning: None };
+        let mut notes = OpenNotices { is_damaged, warning: None };
         if is_writable {
             edit::check_mmp(&image.volume).map_err(NotOpened::Trying)?;
             if let Some(path) = &request.undo {
                 let path = undo::path(path, name, "debugfs");
                 let kept = UndoDevice::create(image.device.clone(), path);
-                let kept = Arc::new(kept.map_err(|error| NotOpened::Named(error.to_string()))?);
+                let kept = Arc::new(kept.map_err(NotOpened::line)?);
                 image.device = kept.clone();
                 image.undo = Some(kept);
             }
@@ -249,13 +258,12 @@ impl OpenImage {
 /// The time that the environment gives in place of the clock.
 fn fixed_time() -> Result<Option<i64>, NotOpened> {
     let theirs = std::env::var("E2FSPROGS_FAKE_TIME").ok().and_then(|it| it.parse().ok());
-    let ours = time::epoch().map_err(|failure| NotOpened::Named(failure.to_string()))?;
+    let ours = time::epoch().map_err(NotOpened::line)?;
     Ok(ours.or(theirs))
 }
 
 fn open_device(name: &OsStr, access: Access, request: &OpenRequest) -> Result<Opened, NotOpened> {
-    let url = DeviceUrl::parse(name, extant::schemes(), stat_host)
-        .map_err(|error| NotOpened::Named(error.to_string()))?;
+    let url = DeviceUrl::parse(name, extant::schemes(), stat_host).map_err(NotOpened::line)?;
     // The file's own error has the words of the system.
     if let Err(error) = std::fs::metadata(url.path())
         && !url.is_simulated()
@@ -267,5 +275,5 @@ fn open_device(name: &OsStr, access: Access, request: &OpenRequest) -> Result<Op
         false => extant::Direct::Off,
     };
     let options = FileDeviceOptions::default().direct(direct);
-    url.open(access, &options).map_err(|error| NotOpened::Named(error.to_string()))
+    url.open(access, &options).map_err(NotOpened::line)
 }

@@ -42,7 +42,7 @@ pub(super) fn script(shell: &mut Shell<'_>, path: &Path) -> Result<(), Failure> 
             Ok(file) => Box::new(BufReader::new(file)),
             Err(error) => {
                 let what = format!("{}: {}", path.display(), host_error(&error));
-                return shell.complain(Refusal::Line(what));
+                return shell.report(Refusal::Line(what));
             }
         }
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use extant::InodeNo;
-use extant::debug::{DebugVolume, Piece};
+use extant::debug::{DebugVolume, MapStep};
 use extant::rooms::ondisk::BlockNo;
 use extant::rooms::ondisk::jbd2::{
     BlockType, Header, JOURNAL_MAGIC, JournalSuperblock, LogFormat, RawJournalSuperblock, Tags,
@@ -60,7 +60,7 @@ pub(super) fn logdump(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         .map_err(|error| failed(words, error, "reading the journal's inode"))?;
     let mut runs = BTreeMap::new();
     let walked = volume.walk_blocks(&record, &mut |piece| {
-        if let Piece::Data { logical, start, len, .. } = piece {
+        if let MapStep::Data { logical, start, len, .. } = piece {
             runs.insert(logical, (start, len));
         }
         ControlFlow::Continue(())

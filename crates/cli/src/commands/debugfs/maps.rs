@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use extant::debug::{DebugVolume, DirWalk, ExtentLine, Piece, RawRecord};
+use extant::debug::{DebugVolume, DirWalk, ExtentLine, MapStep, RawRecord};
 use extant::rooms::ondisk::inode::FileType;
 use extant::{InodeNo, inspect};
 
@@ -21,10 +21,10 @@ pub(super) fn blocks(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     let walked = record.and_then(|record| {
         volume.walk_blocks(&record, &mut |piece| {
             match piece {
-                Piece::Data { start, len, .. } => {
+                MapStep::Data { start, len, .. } => {
                     (start..start.saturating_add(len)).for_each(|it| line += &format!("{it} "));
                 }
-                Piece::Node { at, .. } => line += &format!("{at} "),
+                MapStep::Node { at, .. } => line += &format!("{at} "),
             }
             ControlFlow::Continue(())
         })
@@ -206,7 +206,7 @@ impl Frag<'_> {
             || record.file_type() == Some(FileType::Symlink) && record.is_extents();
         if is_mapped {
             let walked = self.volume.walk_blocks(record, &mut |piece| {
-                if let Piece::Data { logical, start, len, .. } = piece {
+                if let MapStep::Data { logical, start, len, .. } = piece {
                     add(logical, start, len);
                 }
                 ControlFlow::Continue(())

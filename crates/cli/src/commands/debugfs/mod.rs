@@ -107,7 +107,7 @@ impl Args {
         if let Some(image) = &self.image
             && let Err(refusal) = navigate::open_image(&mut shell, image, &request)
         {
-            shell.complain(refusal)?;
+            shell.report(refusal)?;
         }
         let outcome = match (&self.request, &self.script) {
             (Some(line), _) => shell.run_line(line.as_encoded_bytes(), false),
@@ -117,7 +117,7 @@ impl Args {
         if let Some(image) = shell.image.take()
             && let Err(failure) = image.close()
         {
-            shell.complain(Refusal::Line(format!("debugfs: {failure}")))?;
+            shell.report(Refusal::Line(format!("debugfs: {failure}")))?;
         }
         outcome?;
         let is_ours = std::env::var_os(EXIT_VARIABLE).is_none_or(|value| value != "0");

@@ -121,7 +121,7 @@ pub(super) fn open_image(shell: &mut Shell<'_>, name: &OsStr, request: &OpenRequ
         Err(NotOpened::Trying(why)) => {
             Err(Refusal::Line(format!("debugfs: {why} while trying to open {shown}")))
         }
-        Err(NotOpened::Named(why)) => Err(Refusal::Line(format!("{shown}: {why}"))),
+        Err(NotOpened::Line(line)) => Err(Refusal::Line(line)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! A line of input, run.
 
 use super::shell::{Done, Refusal, Shell, refuse};
-use super::table::{self, REQUESTS, Request, Run};
+use super::table::{self, Handler, REQUESTS, Request};
 use super::words::{self, Word, text};
 use crate::failure::Failure;
 
@@ -12,25 +12,25 @@ impl Shell<'_> {
         let in_shell = |what: String| Refusal::Line(format!("debugfs: {what}"));
         let Some(words) = words::split(line) else {
             self.unknown += 1;
-            return self.complain(in_shell("Unbalanced quotes in command line".to_owned()));
+            return self.report(in_shell("Unbalanced quotes in command line".to_owned()));
         };
         let Some(name) = words.first() else { return Ok(()) };
         let Some(request) = table::find(name) else {
             self.unknown += 1;
             let name = text(name);
-            return self.complain(in_shell(match is_typed {
+            return self.report(in_shell(match is_typed {
                 true => format!("Unknown request \"{name}\".  Type \"?\" for a request list."),
                 false => format!("Command not found {name}"),
             }));
         };
         let outcome = match request.run {
-            Run::Does(run) => run(self, &words),
-            Run::Lists => list(self),
-            Run::Helps => help(self, &words),
-            Run::Refused => Err(refuse(&words, "not supported by extant")),
+            Handler::Does(run) => run(self, &words),
+            Handler::Lists => list(self),
+            Handler::Helps => help(self, &words),
+            Handler::Refused => Err(refuse(&words, "not supported by extant")),
         };
         self.session.out.flush()?;
-        outcome.or_else(|refusal| self.complain(refusal))
+        outcome.or_else(|refusal| self.report(refusal))
     }
 }
 

@@ -68,7 +68,7 @@ impl<'s> Shell<'s> {
     }
 
     /// Prints why a request was not done, and counts it.
-    pub(super) fn complain(&mut self, refusal: Refusal) -> Result<(), Failure> {
+    pub(super) fn report(&mut self, refusal: Refusal) -> Result<(), Failure> {
         match refusal {
             Refusal::Line(lines) => {
                 self.session.out.flush()?;
@@ -82,7 +82,7 @@ impl<'s> Shell<'s> {
 
     /// Prints what a request found wrong but goes on with: it has failed all the same.
     pub(super) fn complain_and_go_on(&mut self, refusal: Refusal) -> Done {
-        self.complain(refusal).map_err(Refusal::Output)
+        self.report(refusal).map_err(Refusal::Output)
     }
 
     /// The volume that is open.

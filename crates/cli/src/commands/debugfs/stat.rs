@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use extant::InodeNo;
-use extant::debug::{DebugVolume, NodeKind, Piece, RawRecord};
+use extant::debug::{DebugVolume, MapStep, NodeKind, RawRecord};
 use extant::rooms::ondisk::inode::{DeviceNumber, FileType};
 use extant::rooms::ondisk::time::Timestamp;
 
@@ -207,13 +207,13 @@ fn blocks(volume: &DebugVolume, record: &RawRecord) -> String {
     // A map that breaks off is shown up to there, as theirs.
     let _ = volume.walk_blocks(record, &mut |piece| {
         match piece {
-            Piece::Node { kind, at } => runs.node(kind, at),
-            Piece::Data { logical, start, len, is_unwritten } if is_extents => {
+            MapStep::Node { kind, at } => runs.node(kind, at),
+            MapStep::Data { logical, start, len, is_unwritten } if is_extents => {
                 runs.close();
                 runs.open = Some((logical, start, len, is_unwritten)).filter(|_| len > 0);
                 runs.total += len;
             }
-            Piece::Data { logical, start, .. } => runs.block(logical, start),
+            MapStep::Data { logical, start, .. } => runs.block(logical, start),
         }
         ControlFlow::Continue(())
     });

@@ -1,6 +1,6 @@
 //! The requests of debugfs, all of them: their names, what they do, and our function.
 
-use Run::{Does, Helps, Lists, Refused};
+use Handler::{Does, Helps, Lists, Refused};
 
 use super::shell::{Done, Shell};
 use super::words::Word;
@@ -11,7 +11,7 @@ use super::{
 
 /// The function of a request.
 #[derive(Clone, Copy)]
-pub(super) enum Run {
+pub(super) enum Handler {
     /// This function, with the words of the line.
     Does(fn(&mut Shell<'_>, &[Word]) -> Done),
     /// The list of requests.
@@ -27,7 +27,7 @@ pub(super) struct Request {
     /// Its names.
     pub(super) names: &'static [&'static str],
     about: &'static str,
-    pub(super) run: Run,
+    pub(super) run: Handler,
 }
 
 /// The column in which a list shows what requests do.

@@ -1,5 +1,5 @@
 use super::super::geometry::Places;
-use super::super::preset::{Inside, Preset};
+use super::super::preset::{DriveKind, Preset};
 use super::*;
 use extant_runtime::Random;
 
@@ -7,9 +7,9 @@ const MIB: u64 = 1 << 20;
 
 fn figures(name: &str) -> (&'static Preset, Rotating) {
     let preset = Preset::named(name).expect("a preset");
-    match &preset.inside {
-        Inside::Rotating(figures) => (preset, figures.clone()),
-        Inside::Flash(_) => panic!("{name} has no platters"),
+    match &preset.kind {
+        DriveKind::Rotating(figures) => (preset, figures.clone()),
+        DriveKind::Flash(_) => panic!("{name} has no platters"),
     }
 }
 
