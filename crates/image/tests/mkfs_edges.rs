@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use extant_image::mkfs::{self, Environment, MkfsError, Program, Prompt};
+use extant_image::mkfs::{self, Environment, MkfsError, Options, Program, Prompt};
 use extant_testkit::{LoopMount, Scratch, debugfs, dumpe2fs_h, e2fsck_fn, is_root, skipped, tool};
 
 /// Records the output; answers no.
@@ -44,7 +44,8 @@ fn make(line: &str, image: &Path) -> Result<Recorded, MkfsError> {
         word => OsString::from(word),
     });
     let mut recorded = Recorded::default();
-    mkfs::run(Program::Mke2fs, words, &environment(), &mut recorded).map(|()| recorded)
+    let options = Options::parse(words)?;
+    mkfs::run(Program::Mke2fs, options, &environment(), &mut recorded).map(|()| recorded)
 }
 
 fn has_oracles() -> bool {
@@ -238,7 +239,8 @@ fn source_date_epoch_stands_in_for_the_clock() {
     let words = ["-q", "-t", "ext4"].map(OsString::from).into_iter();
     let words = words.chain([image.clone().into_os_string(), "8M".into()]);
     let environment = Environment { epoch: Some("1234567890".into()), ..environment() };
-    mkfs::run(Program::Mke2fs, words, &environment, &mut Recorded::default()).expect("a volume");
+    let options = Options::parse(words).expect("known options");
+    mkfs::run(Program::Mke2fs, options, &environment, &mut Recorded::default()).expect("a volume");
     let bytes = fs::read(&image).expect("made");
     let made = &bytes[1024 + 0x108..1024 + 0x10c];
     assert_eq!(made, 1_234_567_890_u32.to_le_bytes());

@@ -111,7 +111,9 @@ const POPULATED: [&str; 2] = ["free_blocks", "free_inodes"];
 fn check(row: &Row, image: &Path, corpora: &Path) -> Vec<String> {
     row.prepare(image);
     let words = row.words(image);
-    let made = mkfs::run(Program::Mke2fs, words, &row.environment(corpora), &mut Silent);
+    let made = mkfs::Options::parse(words).and_then(|options| {
+        mkfs::run(Program::Mke2fs, options, &row.environment(corpora), &mut Silent)
+    });
     if let Err(error) = made {
         return vec![format!("not made: {error}")];
     }
@@ -226,7 +228,9 @@ fn check_groups(row: &Row, image: &Path, corpora: &Path) -> Option<Vec<String>> 
     if !made.status.success() || row.cell("block_size") == "-" {
         return None;
     }
-    if let Err(error) = mkfs::run(Program::Mke2fs, row.words(image), &environment, &mut Silent) {
+    let made = mkfs::Options::parse(row.words(image))
+        .and_then(|options| mkfs::run(Program::Mke2fs, options, &environment, &mut Silent));
+    if let Err(error) = made {
         return Some(vec![format!("not made: {error}")]);
     }
     let shown = |image: &Path| {
@@ -301,7 +305,8 @@ fn packed_tables_lie_where_mke2fs_puts_them() {
         let environment =
             mkfs::Environment { config: Some(built_in.clone()), ..Default::default() };
         let words = same.into_iter().chain(words(&ours));
-        mkfs::run(Program::Mke2fs, words, &environment, &mut Silent).unwrap();
+        let options = mkfs::Options::parse(words).unwrap();
+        mkfs::run(Program::Mke2fs, options, &environment, &mut Silent).unwrap();
         assert_eq!(group_list(&ours), group_list(&theirs), "{set}");
         assert_eq!(e2fsck_fn(&ours), Ok(()), "{set}");
         std::fs::remove_file(&ours).unwrap();

@@ -101,24 +101,24 @@ pub(crate) fn run(
     session: &mut Session,
 ) -> Result<(), Failure> {
     let program = Program::of_name(&session.called).unwrap_or(Program::Extant);
-    let words: Vec<OsString> = words.collect();
-    let parsed = Options::parse(words.iter().cloned());
-    if parsed.as_ref().is_ok_and(|options| options.version) {
+    let options = match Options::parse(words) {
+        Ok(options) => options,
+        Err(error @ MkfsError::Usage(_)) if session.is_compat => {
+            let usage = parse::usage::<Args>(program.name());
+            return Err(Failure::new(format_args!("{error}\n{usage}")).with_code(FAILED));
+        }
+        Err(error) => return Err(Failure::new(error).with_code(FAILED)),
+    };
+    if options.version {
         err_line!("{}", session.version());
         return Ok(());
     }
-    let is_compat = session.is_compat;
     let mut terminal = Terminal::new(session);
     let schemes = extant::schemes().clone();
     let environment = Environment { schemes, ..Environment::of_process() };
-    let outcome = match parsed {
-        Ok(options) if options.source.is_some() => {
-            mke2fs(program, options, &environment, &mut terminal).map_err(Failure::new)
-        }
-        Err(error @ MkfsError::Usage(_)) if is_compat => {
-            Err(Failure::new(format_args!("{error}\n{}", parse::usage::<Args>(program.name()))))
-        }
-        _ => mkfs::run(program, words, &environment, &mut terminal).map_err(Failure::new),
+    let outcome = match options.source {
+        Some(_) => mke2fs(program, options, &environment, &mut terminal).map_err(Failure::new),
+        None => mkfs::run(program, options, &environment, &mut terminal).map_err(Failure::new),
     };
     terminal.close()?;
     outcome.map_err(|failure| failure.with_code(FAILED))

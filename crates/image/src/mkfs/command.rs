@@ -107,20 +107,12 @@ pub trait Prompt {
 ///
 /// # Errors
 /// Everything that mke2fs refuses, and failures of the device.
-pub fn run<I>(
+pub fn run(
     program: Program,
-    words: I,
+    options: Options,
     environment: &Environment,
     prompt: &mut dyn Prompt,
-) -> Result<(), MkfsError>
-where
-    I: IntoIterator<Item = OsString>,
-{
-    let options = Options::parse(words)?;
-    if options.version {
-        prompt.warn(&format!("{} (extant {})", program.name(), env!("CARGO_PKG_VERSION")));
-        return Ok(());
-    }
+) -> Result<(), MkfsError> {
     if options.source.is_some() {
         return Err(MkfsError::SourceDirectory);
     }
