@@ -40,8 +40,10 @@ fn create(volume: &Volume, name: &str) -> InodeNo {
 
 /// Fills the volume with files, as long as those who may use reserved blocks find space.
 fn fill(volume: &Volume, name: &str) {
-    for piece in [64 << 10, 4096] {
-        let file = create(volume, &format!("{name}-{piece}"));
+    // Both files are made first: a leaf of the directory may have to be split for a name (the hash
+    // seed of an image is random), and a directory has no part in the kept clusters.
+    let files = [64 << 10, 4096].map(|piece| (create(volume, &format!("{name}-{piece}")), piece));
+    for (file, piece) in files {
         let (piece, mut at) = (vec![1; piece], 0);
         loop {
             match volume.write_by(file, at, &piece, &Credentials::ROOT) {
