@@ -59,6 +59,11 @@ impl Failure {
         self
     }
 
+    /// Whether everything was said.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.sentence.is_none()
+    }
+
     /// Its sentence; empty if everything has been printed.
     pub(crate) fn sentence(self) -> String {
         self.sentence.unwrap_or_default()

@@ -7,7 +7,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Make an image", &["mkfs", "build"]),
     (
         "Look into an image",
-        &["ls", "cat", "stat", "tree", "find", "getfattr", "export", "info", "frag", "map"],
+        &["ls", "cat", "stat", "tree", "find", "diff", "getfattr", "export", "info", "frag", "map"],
     ),
     (
         "Change an image",
@@ -23,7 +23,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// Examples of each command, by its words. `tests/help.rs` runs them.
-const EXAMPLES: [(&str, &[&str]); 45] = [
+const EXAMPLES: [(&str, &[&str]); 46] = [
     ("mkfs", &["extant mkfs new.img 64M", "extant mkfs -t ext3 -L data new.img 1G"]),
     (
         "build",
@@ -35,8 +35,13 @@ const EXAMPLES: [(&str, &[&str]); 45] = [
     ("tree", &["extant tree -L 2 disk.img"]),
     (
         "find",
-        &["extant find disk.img:/var -name '*.log'", "extant find disk.img -type f -size +1M"],
+        &[
+            "extant find disk.img:/var -name '*.log'",
+            "extant find disk.img -type f -size +1M",
+            "extant find disk.img:/tmp -mtime +7 -delete",
+        ],
     ),
+    ("diff", &["extant diff a.img b.img", "extant diff --contents disk.img:/etc /etc"]),
     ("getfattr", &["extant getfattr -d disk.img:/etc/hostname"]),
     ("export", &["extant export -o files.tar disk.img", "extant export disk.img:/etc | tar -tf -"]),
     ("info", &["extant info disk.img", "extant info -h disk.img"]),

@@ -9,8 +9,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 #[cfg(feature = "lab")]
 use crate::commands::lab;
 use crate::commands::{
-    build, cat, chmod, completions, cp, debugfs, export, find, frag, fsck, info, ln, ls, man, map,
-    mkdir, mkfs, mknod, mv, rm, setfattr, stat, touch, tree, truncate, tune, undo,
+    build, cat, chmod, completions, cp, debugfs, diff, export, find, frag, fsck, info, ln, ls, man,
+    map, mkdir, mkfs, mknod, mv, rm, setfattr, stat, touch, tree, truncate, tune, undo,
 };
 #[cfg(feature = "mount")]
 use crate::commands::{mount, shutdown, umount};
@@ -55,6 +55,7 @@ pub(crate) enum Command {
     Stat(stat::Args),
     Tree(tree::Args),
     Find(find::Args),
+    Diff(diff::Args),
     Getfattr(setfattr::GetArgs),
     Export(export::Args),
     Info(info::Args),
@@ -106,6 +107,7 @@ impl Command {
             Self::Debugfs(_) => "debugfs",
             Self::Undo(_) => "undo",
             Self::Find(_) => "find",
+            Self::Diff(_) => "diff",
             Self::Cp(_) => "cp",
             Self::Rm(_) => "rm",
             Self::Rmdir(_) => "rmdir",
@@ -153,6 +155,7 @@ impl Command {
             Self::Debugfs(args) => args.run(session),
             Self::Undo(args) => args.run(session),
             Self::Find(args) => args.run(session),
+            Self::Diff(args) => args.run(session),
             Self::Cp(args) => args.run(session),
             Self::Rm(args) => args.run(session),
             Self::Rmdir(args) => args.run(session),

@@ -186,7 +186,12 @@ fn failures_name_the_file_and_change_nothing() {
         "unknown user 'no-such-user': not a number and not found in ",
     );
     refused(&image, "chown 4294967295 @/file", 2, "invalid user or group ID: 4294967295");
-    refused(&image, "find @/ -mtime 3", 2, "--mtime");
+    refused(&image, "find @/ -mtime x", 2, "-mtime: invalid number 'x'");
+    refused(&image, "find @/ -user no-such-user", 1, "unknown user 'no-such-user': not a number");
+    refused(&image, "find @/ -exec cat {}", 2, "--exec");
+    refused(&image, "find @/ -exec cat {} ; -delete", 2, "--delete");
+    refused(&image, "find @/ --wait", 2, "--wait: only with -delete");
+    refused(&image, "find @/dir/none -delete", 1, "no such file or directory");
     refused(&image, "chown : @/file", 2, "invalid owner: ':'");
     refused(&image, "truncate -s x @/file", 2, "invalid size");
     refused(&image, "truncate -s 1 @/dir", 1, &at("dir: is a directory"));
@@ -320,4 +325,185 @@ fn memory_limits_what_changes_an_image() {
     refused(&image, "mkdir --memory much @/dir", 2, "invalid size");
     let outside = format!("cp --memory 16M @/file {file}");
     refused(&image, &outside, 2, "--memory: only valid for copies into an image");
+}
+
+/// The paths that `find` prints for a tree at `start`, without that, in order.
+fn found(output: &Output, start: &str) -> Vec<String> {
+    let said = text(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{:?} {said}", output.status);
+    let text = text(&output.stdout);
+    let paths = text.lines().map(|path| path.strip_prefix(start).unwrap().trim_start_matches('/'));
+    let mut paths: Vec<_> = paths.filter(|it| !it.is_empty()).map(str::to_owned).collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+fn ages_and_owners_are_those_of_find() {
+    const AGES: [&str; 10] = [
+        "10 seconds",
+        "90 seconds",
+        "170 seconds",
+        "59 minutes",
+        "23 hours",
+        "25 hours",
+        "47 hours",
+        "49 hours",
+        "80 hours",
+        "900 days",
+    ];
+    let image = image!(&["-t", "ext4"]);
+    let scratch = Scratch::new();
+    let source = scratch.join("tree");
+    std::fs::create_dir(&source).unwrap();
+    for (number, age) in AGES.iter().enumerate() {
+        let date = [format!("--date={age} ago"), format!("file{number}")];
+        let touch = std::process::Command::new("touch").args(date).current_dir(&source).status();
+        assert!(touch.unwrap().success());
+    }
+    let future = ["--date=2 hours", "later"];
+    let touch = std::process::Command::new("touch").args(future).current_dir(&source).status();
+    assert!(touch.unwrap().success());
+    run(&image, &format!("cp -a {}/. @/", source.display()));
+    let tests = [
+        "-mtime 0",
+        "-mtime 1",
+        "-mtime +1",
+        "-mtime -2",
+        "-mtime 2",
+        "-mtime +800",
+        "-mmin 2",
+        "-mmin 3",
+        "-mmin -61",
+        "-mmin +1500",
+        "-mmin -1",
+        "-mtime -1",
+        "-mtime +0 -mtime -3",
+    ];
+    for test in tests {
+        let words = [source.to_str().unwrap(), "-type", "f"].into_iter().chain(test.split(' '));
+        let theirs = std::process::Command::new("find").args(words).output().unwrap();
+        let ours = run(&image, &format!("find @/ -type f {test}"));
+        assert_eq!(found(&ours, ""), found(&theirs, source.to_str().unwrap()), "{test}");
+    }
+    std::fs::write(source.join("passwd"), "root:x:0:0::/:\nother:x:1234:77::/:\n").unwrap();
+    std::fs::write(source.join("group"), "those:x:77:\n").unwrap();
+    let tables = format!("{0}/passwd {0}/group", source.display());
+    script(&image, &format!("mkdir @/etc\ncp {tables} @/etc\nchown other:those @/file3 @/file4"));
+    script(&image, "chown :0 @/file4");
+    let found_by = |test: &str| found(&run(&image, &format!("find @/ -name file* {test}")), "");
+    assert_eq!(found_by("-user other"), ["file3", "file4"]);
+    assert_eq!(found_by("-user 1234 -group those"), ["file3"]);
+    assert_eq!(found_by("-ctime 0 -user root -mtime +800"), ["file9"]);
+}
+
+#[test]
+fn what_find_finds_is_deleted_or_given_to_a_command() {
+    let image = image!(&["-t", "ext4"]);
+    script(&image, "mkdir -p @/a/b/c @/kept @/full");
+    script(&image, "touch @/a/x.o @/a/b/y.o @/a/b/c/z.o @/kept/n.c @/kept/o.o @/full/m.c");
+    let all = || found(&run(&image, "find @/ -path /[akf]*"), "");
+    let before = all();
+    // A command gets the names, each in its place or all at its end.
+    let each = run(&image, "find @/a -name *.o -exec printf <%s|%s> {} x{} ;");
+    let at = |path: &str| format!("{}:/{path}", image.path().display());
+    let three = ["a/b/c/z.o", "a/b/y.o", "a/x.o"];
+    let pairs: String = three.map(|it| format!("<{0}|x{0}>", at(it))).concat();
+    assert_eq!(text(&each.stdout), pairs, "{}", text(&each.stderr));
+    let together = run(&image, "find @/a -name *.o -print -exec echo all {} +");
+    let lines: String = three.map(|it| format!("/{it}\n")).concat();
+    let line = three.map(at).join(" ");
+    assert_eq!(text(&together.stdout), format!("{lines}all {line}\n"));
+    // As in find(1), only one that got many says that it failed.
+    assert_eq!(run(&image, "find @/a -name *.o -exec false {} ;").status.code(), Some(0));
+    assert_eq!(run(&image, "find @/a -name *.o -exec false {} +").status.code(), Some(1));
+    refused(&image, "find @/a -name x.o -exec no-such-program {} ;", 1, "no-such-program");
+    assert_eq!(all(), before);
+    // Our own commands may change the image meanwhile.
+    let extant = env!("CARGO_BIN_EXE_extant");
+    quiet(&run(&image, &format!("find @/kept -name o.o -exec {extant} mv {{}} {{}}.old ;")));
+    assert_eq!(found(&run(&image, "find @/kept -type f"), "/kept"), ["n.c", "o.o.old"]);
+    quiet(&run(&image, "find @/a -name *.o -delete"));
+    assert_eq!(found(&run(&image, "find @/a"), "/a"), ["b", "b/c"]);
+    let printed = run(&image, "find @/a -type d -print -delete");
+    assert_eq!(text(&printed.stdout), "/a\n/a/b\n/a/b/c\n");
+    // A directory that is not empty stays, and the rest goes.
+    refused(&image, "find @/ -path /full -o", 2, "-o");
+    let output = run(&image, "find @/full @/kept -not-a-test -delete");
+    assert_eq!(output.status.code(), Some(2));
+    refused(&image, "find @/full @/kept/n.c -maxdepth 0 -delete", 1, "directory not empty");
+    assert_eq!(all(), ["full", "full/m.c", "kept", "kept/o.o.old"]);
+    e2fsck_fn(&image.path()).unwrap();
+}
+
+/// What `extant diff` prints, which must end with this code.
+fn diff(words: &[&str], code: i32) -> String {
+    let output = extant(["diff"].iter().chain(words));
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// The tree in an image is equal to the one on the host that it was copied from, and to the image's
+/// kernel mount; each change of it is told.
+#[test]
+fn trees_are_compared() {
+    if !is_root() {
+        skip!("other owners and a loop mount need root");
+    }
+    let image = image!(&["-t", "ext4", "-N", "4000"]);
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    tree::grow(&source, 63, &tree::Options::default()).expect("scratch space takes a tree");
+    let make = "cd \"$1\" && mkdir -p t/sub && echo one > t/file && echo two > t/sub/file && ln t/file t/link && \
+        ln -s file t/symlink && mkfifo t/pipe && mknod t/null c 1 3 && truncate -s 5G t/hole && echo x > t/attr && \
+        setfattr -n user.a -v 1 t/attr";
+    let made = std::process::Command::new("bash").args(["-ec", make, "make"]).arg(&source).status();
+    assert!(made.unwrap().success());
+    let inside = format!("{}:/", image.path().display());
+    quiet(&extant(["cp", "-a", &format!("{}/.", source.display()), &inside]));
+    let host = source.to_str().unwrap();
+    assert_eq!(diff(&[host, &inside], 0), "");
+    assert_eq!(diff(&[&image.path().display().to_string(), host], 0), "");
+    assert_eq!(diff(&["--json", &inside, &inside], 0).trim(), "[]");
+    // Below the root an empty lost+found is a directory like any other.
+    script(&image, "cp -a @/t @/t2");
+    let mount = match LoopMount::new(&image.path(), "ro,noload") {
+        Ok(mount) => mount,
+        Err(why) => skip!("no loop mount here: {why}"),
+    };
+    let kernel = mount.path().to_str().unwrap();
+    assert_eq!(diff(&[&inside, kernel], 0), "");
+    let [one, other] = ["t", "t2"].map(|name| format!("{inside}{name}"));
+    assert_eq!(diff(&[&one, &other], 0), "");
+    drop(mount);
+    let changes = "rm @/t2/link\\ncp @/t2/file @/t2/link\\ntouch -d 2001-02-03 @/t2/file @/t2/link\\n
+        truncate -s 4 @/t2/sub/file\\nrm @/t2/pipe\\nmkdir @/t2/pipe\\nrm @/t2/null\\nmknod @/t2/null c 1 5\\n
+        chmod 600 @/t2/attr\\nchown 7:8 @/t2/sub\\nsetfattr -x user.a @/t2/attr\\nln -s other @/t2/new\\n
+        truncate -s 5G @/t2/hole\\nrm @/t2/symlink\\nln -s elsewhere @/t2/symlink";
+    script(&image, &changes.replace("\\n", "\n"));
+    script(&image, &format!("cp {host}/t/sub/file @/t2/sub/file"));
+    std::fs::write(scratch.join("two"), "tWo\n").unwrap();
+    script(&image, &format!("cp {} @/t2/sub/file", scratch.join("two").display()));
+    let said = diff(&["--no-times", &one, &other], 1);
+    let expected = format!(
+        "Files {one}/attr and {other}/attr differ: mode 0644, 0600; extended attributes\n\
+         Files {one}/link and {other}/link differ: hard links\n\
+         Only in {other}: new\n\
+         Files {one}/null and {other}/null differ: device number 1:3, 1:5\n\
+         File {one}/pipe is a fifo while file {other}/pipe is a directory\n\
+         Files {one}/sub and {other}/sub differ: uid 0, 7; gid 0, 8\n\
+         Files {one}/symlink and {other}/symlink differ: target file, elsewhere\n\
+         Files {one}/sub/file and {other}/sub/file differ: contents\n"
+    );
+    assert_eq!(said, expected);
+    assert!(diff(&[&one, &other], 1).contains("/file differ: mtime "));
+    let said = diff(&["--contents", &one, &other], 1);
+    assert!(!said.contains("attr") && !said.contains("uid") && said.contains("sub/file"), "{said}");
+    let found: serde_json::Value =
+        serde_json::from_str(&diff(&["--contents", "--json", &one, &other], 1)).unwrap();
+    assert_eq!(found[0], serde_json::json!({"path": "new", "only_in": "second"}));
+    let contents = serde_json::json!({"path": "sub/file", "differences": [{"what": "contents"}]});
+    assert!(found.as_array().unwrap().contains(&contents), "{found}");
+    diff(&[&one, &format!("{inside}none")], 2);
+    diff(&["/no-such-directory", &inside], 2);
 }

@@ -1,7 +1,7 @@
 //! Many calls on names, on a volume in process or on a mounted directory: what `cargo xtask bench`
 //! times.
 //!
-//! `name_calls volume IMAGE create|link|rename|unlink|write COUNT [CALLERS]` makes the calls on the
+//! `name_calls volume IMAGE create|link|rename|unlink|write|lookup|read COUNT [CALLERS]` makes the calls on the
 //! volume of an image, `directory` instead of `volume` by system calls on a directory; both end
 //! when everything is on the disk. `memory` instead makes them on a copy of the image in memory,
 //! and `counted` does so with a wall clock that stands still and without commits by age, so that a
@@ -39,6 +39,9 @@ trait Target {
     fn unlink(&self, dir: &Self::Dir, name: &str) -> Result<(), Box<dyn Error>>;
     /// Writes a few bytes at the file's start.
     fn write(&self, dir: &Self::Dir, name: &str) -> Result<(), Box<dyn Error>>;
+    fn lookup(&self, dir: &Self::Dir, name: &str) -> Result<(), Box<dyn Error>>;
+    /// Reads what `write` wrote.
+    fn read(&self, dir: &Self::Dir, name: &str) -> Result<(), Box<dyn Error>>;
     fn finish(self) -> Result<(), Box<dyn Error>>;
 }
 
@@ -80,6 +83,17 @@ impl Target for Directory {
         Ok(())
     }
 
+    fn lookup(&self, dir: &OwnedFd, name: &str) -> Result<(), Box<dyn Error>> {
+        rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(())
+    }
+
+    fn read(&self, dir: &OwnedFd, name: &str) -> Result<(), Box<dyn Error>> {
+        let file = rustix::fs::openat(dir, name, OFlags::RDONLY, Mode::empty())?;
+        let mut bytes = [0; 2 * WRITTEN.len()];
+        is_whole(rustix::io::pread(&file, &mut bytes, 0)?)
+    }
+
     fn finish(self) -> Result<(), Box<dyn Error>> {
         Ok(rustix::fs::syncfs(&self.0)?)
     }
@@ -93,7 +107,7 @@ impl Target for Volume {
     }
 
     fn dir(&self, name: &str) -> Result<InodeNo, Box<dyn Error>> {
-        Ok(self.lookup(InodeNo::ROOT, name.as_bytes())?.inode)
+        Ok(VolumeRead::lookup(self, InodeNo::ROOT, name.as_bytes())?.inode)
     }
 
     fn create(&self, dir: &InodeNo, name: &str) -> Result<(), Box<dyn Error>> {
@@ -102,7 +116,7 @@ impl Target for Volume {
     }
 
     fn link(&self, dir: &InodeNo, name: &str, to: &str) -> Result<(), Box<dyn Error>> {
-        let file = self.lookup(*dir, name.as_bytes())?.inode;
+        let file = VolumeRead::lookup(self, *dir, name.as_bytes())?.inode;
         Engine::link(self, file, *dir, to.as_bytes())?;
         Ok(())
     }
@@ -117,14 +131,31 @@ impl Target for Volume {
     }
 
     fn write(&self, dir: &InodeNo, name: &str) -> Result<(), Box<dyn Error>> {
-        let file = self.lookup(*dir, name.as_bytes())?.inode;
+        let file = VolumeRead::lookup(self, *dir, name.as_bytes())?.inode;
         Engine::write(self, file, 0, &WRITTEN)?;
         Ok(())
+    }
+
+    fn lookup(&self, dir: &InodeNo, name: &str) -> Result<(), Box<dyn Error>> {
+        VolumeRead::lookup(self, *dir, name.as_bytes())?;
+        Ok(())
+    }
+
+    fn read(&self, dir: &InodeNo, name: &str) -> Result<(), Box<dyn Error>> {
+        let file = VolumeRead::lookup(self, *dir, name.as_bytes())?.inode;
+        let mut bytes = [0; 2 * WRITTEN.len()];
+        is_whole(VolumeRead::read(self, file, 0, &mut bytes)?)
     }
 
     fn finish(self) -> Result<(), Box<dyn Error>> {
         Ok(self.close()?)
     }
+}
+
+/// Whether a read found what was written.
+fn is_whole(count: usize) -> Result<(), Box<dyn Error>> {
+    let is_whole = count == WRITTEN.len();
+    is_whole.then_some(()).ok_or_else(|| format!("{count} bytes were read").into())
 }
 
 fn open_volume(image: &Path) -> Result<Volume, Box<dyn Error>> {
@@ -202,6 +233,8 @@ fn part<T: Target>(
                 "rename" => target.rename(&dir, name, other)?,
                 "unlink" => target.unlink(&dir, name)?,
                 "write" => target.write(&dir, name)?,
+                "lookup" => target.lookup(&dir, name)?,
+                "read" => target.read(&dir, name)?,
                 other => return Err(format!("no such call: {other}").into()),
             }
         }

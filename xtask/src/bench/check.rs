@@ -90,6 +90,24 @@ pub(super) fn run(setting: &Setting, wanted: &[String], rounds: usize) -> Result
     Ok(())
 }
 
+/// Checks of the wanted volumes from a warm cache, by this build and by the one before.
+pub(super) fn sides_of_two_builds(
+    is_wanted: impl Fn(&str) -> bool,
+    now: &Setting,
+    before: &Setting,
+) -> Result<Vec<(String, [Side; 2])>, Failure> {
+    let mut all = Vec::new();
+    for volume in VOLUMES.iter().filter(|volume| is_wanted(volume.name)) {
+        eprintln!("{}: preparing", volume.name);
+        let image = (volume.make)(now)?;
+        for (threads, _) in BARS {
+            let sides = [now, before].map(|setting| ours(setting, threads, &image));
+            all.push((format!("{} --threads {threads}", volume.name), sides));
+        }
+    }
+    Ok(all)
+}
+
 fn ours(setting: &Setting, threads: &str, image: &Path) -> Side {
     Side::of(
         r#"exec "$1" fsck -fn --threads "$2" "$3""#,

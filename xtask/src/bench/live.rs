@@ -10,7 +10,7 @@ use extant_testkit::{LoopMount, Scratch, is_root, tool};
 use super::cases::{must, pair};
 use super::run::{Side, Step};
 use super::{Case, Pair, Setting};
-use crate::{Failure, machine};
+use crate::Failure;
 
 /// Files of a case, a thousand in each directory.
 const FILES: u64 = 1_000_000;
@@ -53,11 +53,6 @@ pub(super) fn all() -> Vec<Case> {
         }),
         case("mount-16t", "a volume of 16 TiB opened for changes", "a bar of 0.05 s", mount_16t),
     ]
-}
-
-/// The program that makes the calls: on a volume in process, or on a directory.
-fn driver() -> Result<PathBuf, Failure> {
-    machine::release_example("extant-engine", "name_calls")
 }
 
 fn count(setting: &Setting) -> u64 {
@@ -104,7 +99,7 @@ fn kernel(setting: &Setting, call: &str) -> Result<Pair, Failure> {
     if !is_root() {
         return Err("a loop mount needs root".into());
     }
-    let driver = driver()?;
+    let driver = setting.name_calls()?;
     let image = volume_for_the_peer(setting, "kernel.img")?;
     let mount = LoopMount::new(&image, "noatime")?;
     let theirs = mounted(setting, &driver, mount.path(), call);
@@ -131,7 +126,7 @@ fn fuse2fs(setting: &Setting, call: &str) -> Result<Pair, Failure> {
         return Err("the mount is made as root".into());
     }
     let fuse2fs = tool("fuse2fs").ok_or("fuse2fs is not installed")?;
-    let driver = driver()?;
+    let driver = setting.name_calls()?;
     let image = volume_for_the_peer(setting, "fuse2fs.img")?;
     let mount = FuseMount(Scratch::new());
     must(Command::new(fuse2fs.path()).args(["-o", "rw,fakeroot"]).arg(&image).arg(mount.0.path()))?;
@@ -139,6 +134,7 @@ fn fuse2fs(setting: &Setting, call: &str) -> Result<Pair, Failure> {
     let setting = Setting {
         extant: setting.extant.clone(),
         dir: setting.dir.clone(),
+        programs: setting.programs.clone(),
         tree: None,
         shrink: setting.shrink * 10,
     };
@@ -152,7 +148,7 @@ fn fuse2fs(setting: &Setting, call: &str) -> Result<Pair, Failure> {
 /// Two callers that share the calls, compared with one that makes all of them.
 fn callers(setting: &Setting, on: &str) -> Result<Pair, Failure> {
     let mke2fs = tool("mke2fs").ok_or("mke2fs is not installed")?;
-    let driver = driver()?;
+    let driver = setting.name_calls()?;
     let count = PathBuf::from(count(setting).to_string());
     let side = |callers: &str| {
         let image = setting.dir.join(format!("callers-{callers}.img"));
@@ -176,7 +172,7 @@ fn callers(setting: &Setting, on: &str) -> Result<Pair, Failure> {
 
 /// Opened, its first file made, and closed: all of it within the bar.
 fn mount_16t(setting: &Setting) -> Result<Pair, Failure> {
-    let driver = driver()?;
+    let driver = setting.name_calls()?;
     let (mount, image) = huge_volume(setting, "host-live.xfs")?;
     let side = Side::of(r#"exec "$1" open-volume "$2""#, &[&driver, &image], None);
     let mut pair =

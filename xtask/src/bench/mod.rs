@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: ours and a peer in the same run, as interleaved pairs; medians and the
 //! ratio.
 
+mod against;
 mod cases;
 mod check;
 mod data;
@@ -31,6 +32,10 @@ pub(crate) struct Bench {
     /// Another binary than the release build of this checkout
     #[arg(long, value_name = "FILE")]
     extant: Option<PathBuf>,
+    /// Measure next to another build of ours in place of the peers: the directory of its release
+    /// build, with `extant` and `examples`
+    #[arg(long, value_name = "DIR", conflicts_with = "extant")]
+    before: Option<PathBuf>,
     /// Make every case this many times smaller
     #[arg(long, default_value_t = 1)]
     shrink: u64,
@@ -43,8 +48,20 @@ pub(crate) struct Bench {
 pub(crate) struct Setting {
     extant: PathBuf,
     dir: PathBuf,
+    /// Where the programs of another build lie; `None`: this checkout's, built where needed.
+    programs: Option<PathBuf>,
     tree: Option<PathBuf>,
     shrink: u64,
+}
+
+impl Setting {
+    /// The program that makes calls on names.
+    fn name_calls(&self) -> Result<PathBuf, Failure> {
+        match &self.programs {
+            Some(programs) => Ok(programs.join("examples/name_calls")),
+            None => machine::release_example("extant-engine", "name_calls"),
+        }
+    }
 }
 
 /// Makes what a case needs.
@@ -100,9 +117,15 @@ impl Bench {
                 None => machine::release_binary()?,
             },
             dir: scratch.path().to_owned(),
+            programs: None,
             tree: self.tree.clone(),
             shrink: self.shrink.max(1),
         };
+        if let Some(programs) = &self.before {
+            let before = against::before(&setting, programs)?;
+            against::run(&cases, &self.cases, (&setting, &before), self.rounds.max(1))?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let mut rows = Vec::new();
         for case in &cases {
             if !self.cases.is_empty() && !self.cases.iter().any(|name| name == case.name) {

@@ -10,7 +10,7 @@ use super::cases::{must, pair};
 use super::live::huge_volume;
 use super::run::{Side, Step};
 use super::{Case, Pair, Setting};
-use crate::{Failure, machine};
+use crate::Failure;
 
 /// Files of the tree, in directories of a hundred.
 const FILES: u64 = 20_000;
@@ -231,7 +231,7 @@ fn extra(setting: &Setting, work: Work) -> Result<(Vec<PathBuf>, String), Failur
             (vec![tree_tar(setting, files)?], format!("{files} files of 0 to 8 KiB"))
         }
         Work::Create(jobs) => {
-            let driver = machine::release_example("extant-engine", "name_calls")?;
+            let driver = setting.name_calls()?;
             let shrink = setting.shrink.to_string();
             let count = CREATES / setting.shrink;
             (vec![driver, jobs.into(), shrink.into()], format!("{count} files"))

@@ -9,6 +9,7 @@ use extant::rooms::reader::Error as Cause;
 use crate::failure::Failure;
 use crate::image_path::image_paths;
 use crate::mode::ModeChange;
+use crate::owners::Owners;
 use crate::session::Session;
 use crate::writable_image::{In, OpenArgs, WritableImage, edit_each, umask};
 
@@ -88,8 +89,8 @@ impl ChownArgs {
         }
         let files = image_paths(self.image.as_deref(), &self.files)?;
         edit_each(&files, self.open_args, session, |image, path, session| {
-            let uid = number(image, "/etc/passwd", user)?;
-            let gid = number(image, "/etc/group", group)?;
+            let uid = number(image, Owners::Users, user)?;
+            let gid = number(image, Owners::Groups, group)?;
             let change =
                 |path: &Path, _: &Metadata| image.fs.set_owner(path, uid, gid).within(image);
             if self.recursive {
@@ -106,40 +107,19 @@ impl ChownArgs {
 
 /// The number of a user or group, by number or by a name that a file of the image knows; `None` for
 /// no name.
-fn number(image: &WritableImage, file: &str, name: &str) -> Result<Option<u32>, Failure> {
+fn number(image: &WritableImage, of: Owners, name: &str) -> Result<Option<u32>, Failure> {
     if name.is_empty() {
         return Ok(None);
     }
-    match name.parse() {
-        // System calls take it for no number.
-        Ok(u32::MAX) => {
-            return Err(Failure::usage(format_args!("invalid user or group ID: {name}")));
-        }
-        Ok(number) => return Ok(Some(number)),
-        Err(_) if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) => {
-            return Err(Failure::usage(format_args!("invalid user or group ID: {name}")));
-        }
-        // In every image, as for chown(1) and the kernel.
-        Err(_) if name == "root" => return Ok(Some(0)),
-        // In every image, as for chown(1) and the kernel.
-        Err(_) if name == "root" => return Ok(Some(0)),
-        Err(_) => {}
+    if let Some(number) = of.number(name)? {
+        return Ok(Some(number));
     }
-    let what = if file == "/etc/passwd" { "user" } else { "group" };
-    let unknown = || {
-        let file = image.place(Path::new(file));
-        Failure::new(format_args!("unknown {what} '{name}': not a number and not found in {file}"))
-    };
-    let text = match image.fs.read(file) {
+    let unknown = || of.unknown(name, &image.place(Path::new(of.table())));
+    let table = match image.fs.read(of.table()) {
         Err(error) if matches!(error.cause(), Cause::NotFound) => return Err(unknown()),
-        text => text.within(image)?,
+        table => table.within(image)?,
     };
-    let text = String::from_utf8_lossy(&text);
-    let of_name = text.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
-    });
-    of_name.map(Some).ok_or_else(unknown)
+    Owners::find(&table, name).map(Some).ok_or_else(unknown)
 }
 
 /// Runs `change` for a file and, when it is a directory, for all below it. One that fails does not

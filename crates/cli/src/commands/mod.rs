@@ -6,6 +6,7 @@ pub(crate) mod chmod;
 pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod debugfs;
+pub(crate) mod diff;
 pub(crate) mod export;
 pub(crate) mod find;
 pub(crate) mod format;

@@ -19,10 +19,10 @@ use extant::{File, Metadata, OpenOptions, SetAttributes};
 
 use super::copier::Rules;
 use super::overwrite;
-use super::sources::{Source, SourceAttributes};
 use crate::failure::Failure;
 use crate::say;
 use crate::session::Session;
+use crate::sources::{Source, SourceAttributes};
 use crate::time;
 use crate::writable_image::{In, WritableImage};
 

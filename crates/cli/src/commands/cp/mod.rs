@@ -3,7 +3,6 @@
 mod copier;
 mod importer;
 mod overwrite;
-mod sources;
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -26,10 +25,10 @@ use crate::image_path::{ImagePath, image_paths, missing_slash};
 use crate::output_file::FileId;
 use crate::reader::{Image, Images};
 use crate::session::Session;
+use crate::sources::{HostSource, ImageSource, Source as _};
 use crate::writable_image::{OpenArgs, WritableImage, edit_each};
 use copier::{Copier, FirstCopies, IS_THE_IMAGE, Rules};
 use importer::Importer;
-use sources::{HostSource, ImageSource, Source as _};
 
 /// Copy files into an image, out of one, or between two
 ///

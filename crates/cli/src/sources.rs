@@ -1,4 +1,5 @@
-//! Where files that are copied into an image come from: this machine, or an image.
+//! Files that a command reads, on this machine or in an image: those that are copied into an image,
+//! and trees that are compared.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
@@ -24,19 +25,19 @@ use crate::writable_image::WritableImage;
 /// Bytes of the names or the value of attributes that the system gives at most (xattr(7)).
 const MOST_XATTR: usize = 1 << 16;
 
-/// Attributes of a source file that a copy needs.
-pub(super) struct SourceAttributes {
-    pub(super) kind: FileType,
+/// Attributes of a file.
+pub(crate) struct SourceAttributes {
+    pub(crate) kind: FileType,
     /// The low twelve bits of the mode.
-    pub(super) permissions: u16,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-    pub(super) links: u64,
+    pub(crate) permissions: u16,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) links: u64,
     /// Device and inode: the same for all names of a file.
-    pub(super) identity: (u64, u64),
-    pub(super) device: DeviceNumber,
-    pub(super) atime: Timestamp,
-    pub(super) mtime: Timestamp,
+    pub(crate) identity: (u64, u64),
+    pub(crate) device: DeviceNumber,
+    pub(crate) atime: Timestamp,
+    pub(crate) mtime: Timestamp,
 }
 
 impl SourceAttributes {
@@ -47,13 +48,13 @@ impl SourceAttributes {
 }
 
 /// A full name and a value.
-pub(super) type Attribute = (Vec<u8>, Vec<u8>);
+pub(crate) type Attribute = (Vec<u8>, Vec<u8>);
 
 /// Takes data of a file and their place.
-pub(super) type Put<'p> = &'p mut dyn FnMut(&[u8], u64) -> Result<(), Failure>;
+pub(crate) type Put<'p> = &'p mut dyn FnMut(&[u8], u64) -> Result<(), Failure>;
 
 /// Files by their paths.
-pub(super) trait Source {
+pub(crate) trait Source {
     /// The file of a path; a link itself unless it is followed.
     fn attributes(&self, path: &Path, follow: Follow) -> Result<SourceAttributes, Failure>;
 
@@ -100,7 +101,7 @@ pub(super) trait Source {
 }
 
 /// This machine.
-pub(super) struct HostSource;
+pub(crate) struct HostSource;
 
 impl Source for HostSource {
     fn attributes(&self, path: &Path, follow: Follow) -> Result<SourceAttributes, Failure> {
@@ -241,7 +242,7 @@ fn next_data(file: &File, at: u64, size: u64) -> rustix::io::Result<Option<u64>>
 }
 
 /// An image: another one, or the one that is copied into.
-pub(super) enum ImageSource<'i> {
+pub(crate) enum ImageSource<'i> {
     Other(Arc<Image>),
     Same(&'i WritableImage),
 }
