@@ -59,6 +59,18 @@ impl Failure {
         self
     }
 
+    /// With one exit code for all failures but a reader that has gone.
+    #[must_use]
+    pub(crate) fn with_usual_code(self, code: u8) -> Self {
+        if self.code == BROKEN_PIPE { self } else { self.with_code(code) }
+    }
+
+    /// The same failure without its sentence.
+    #[must_use]
+    pub(crate) fn unsaid(self) -> Self {
+        Self::silent(self.code)
+    }
+
     /// Its sentence; empty if everything has been printed.
     pub(crate) fn sentence(self) -> String {
         self.sentence.unwrap_or_default()

@@ -251,7 +251,7 @@ pub(crate) struct Images {
 impl Images {
     /// Opens the files of all operands, and restricts the process before it reads more of them than
     /// superblocks.
-    fn restricted(operands: &[ImagePath], no_sandbox: bool) -> Result<Self, Failure> {
+    pub(crate) fn restricted(operands: &[ImagePath], no_sandbox: bool) -> Result<Self, Failure> {
         let mut images = Self::default();
         if no_sandbox {
             return Ok(images);
