@@ -91,8 +91,8 @@ pub(crate) fn chunk_size(kib: &str, block_size: u32) -> Result<Option<u64>, Stri
     Ok(Some(bytes))
 }
 
-/// The report of e2freefrag on a volume. Free chunks of `chunk` bytes are counted too, which must be
-/// a multiple of the block size.
+/// The report of e2freefrag on a volume. Free chunks of `chunk` bytes are counted too, a multiple
+/// of the block size.
 ///
 /// # Errors
 /// A bitmap cannot be read.
