@@ -155,7 +155,7 @@ fn dump_has(image: &Path, feature: &str) -> bool {
 }
 
 #[test]
-fn an_image_in_use_a_path_and_a_device_without_discards_are_refused() {
+fn an_image_in_use_and_a_path_in_it_are_refused() {
     let image = match TempImage::by_mke2fs(SIZE, &["-t", "ext4"]) {
         Ok(image) => image,
         Err(why) => skip!("{why}"),
