@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use crate::commands::{debugfs, frag, fsck, info, label, mkfs, tune};
+use crate::commands::{chattr, debugfs, frag, freefrag, fsck, info, label, lsattr, mkfs, tune};
 #[cfg(feature = "mount")]
 use crate::commands::{mount, umount};
 use crate::failure::Failure;
@@ -19,7 +19,7 @@ pub(crate) struct CompatCommand {
     command: &'static str,
 }
 
-const COMMANDS: [CompatCommand; 16] = [
+const COMMANDS: [CompatCommand; 19] = [
     CompatCommand { name: "mke2fs", command: "mkfs" },
     CompatCommand { name: "mkfs.ext2", command: "mkfs" },
     CompatCommand { name: "mkfs.ext3", command: "mkfs" },
@@ -32,6 +32,9 @@ const COMMANDS: [CompatCommand; 16] = [
     CompatCommand { name: "filefrag", command: "frag" },
     CompatCommand { name: "tune2fs", command: "tune" },
     CompatCommand { name: "debugfs", command: "debugfs" },
+    CompatCommand { name: "chattr", command: "chattr" },
+    CompatCommand { name: "lsattr", command: "lsattr" },
+    CompatCommand { name: "e2freefrag", command: "freefrag" },
     CompatCommand { name: "e2label", command: "label" },
     CompatCommand { name: "e2mmpstatus", command: "mmp" },
     CompatCommand { name: "mount.fuse.extant", command: "mount" },
@@ -45,6 +48,12 @@ const USAGE: u8 = 1;
 pub(crate) fn called_as(program: Option<&OsString>) -> Option<CompatCommand> {
     let name = Path::new(program?).file_name().and_then(OsStr::to_str)?;
     COMMANDS.into_iter().find(|command| command.name == name)
+}
+
+/// The names that this build answers to.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    let is_built = |command: &CompatCommand| unimplemented::refusal(command.command).is_none();
+    COMMANDS.into_iter().filter(is_built).map(|command| command.name)
 }
 
 /// The refusal of a link whose name means nothing: `None` where the program's own name is in it.
@@ -85,6 +94,10 @@ impl CompatCommand {
                     None => return USAGE,
                 }
             }
+            "freefrag" => match parse::parse_compat::<freefrag::Args>(self.name, arguments) {
+                Some(args) => args.run(&mut session),
+                None => return USAGE,
+            },
             "label" => match parse::parse_compat::<label::Args>(self.name, arguments) {
                 Some(args) => args.run(&mut session),
                 None => return USAGE,
@@ -100,6 +113,17 @@ impl CompatCommand {
                     None => return USAGE,
                 }
             }
+            "chattr" => {
+                let words = chattr::with_modes(arguments, 1);
+                match parse::parse_compat::<chattr::Args>(self.name, words) {
+                    Some(args) => args.run(&mut session),
+                    None => return USAGE,
+                }
+            }
+            "lsattr" => match parse::parse_compat::<lsattr::Args>(self.name, arguments) {
+                Some(args) => args.run(&mut session),
+                None => return USAGE,
+            },
             "tune" => match parse::parse_compat::<tune::Args>(self.name, arguments) {
                 Some(args) => args.run(&mut session),
                 None => return USAGE,

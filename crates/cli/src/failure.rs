@@ -59,9 +59,16 @@ impl Failure {
         self
     }
 
-    /// Whether everything was said.
-    pub(crate) fn is_silent(&self) -> bool {
-        self.sentence.is_none()
+    /// With one exit code for all failures but a reader that has gone.
+    #[must_use]
+    pub(crate) fn with_usual_code(self, code: u8) -> Self {
+        if self.code == BROKEN_PIPE { self } else { self.with_code(code) }
+    }
+
+    /// The same failure without its sentence.
+    #[must_use]
+    pub(crate) fn unsaid(self) -> Self {
+        Self::silent(self.code)
     }
 
     /// Its sentence; empty if everything has been printed.

@@ -7,23 +7,26 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Make an image", &["mkfs", "build"]),
     (
         "Look into an image",
-        &["ls", "cat", "stat", "tree", "find", "diff", "getfattr", "export", "info", "frag", "map"],
+        &[
+            "ls", "cat", "stat", "tree", "find", "diff", "getfattr", "lsattr", "export", "info",
+            "frag", "map",
+        ],
     ),
     (
         "Change an image",
         &[
-            "cp", "rm", "rmdir", "mkdir", "ln", "mv", "chmod", "chown", "touch", "truncate",
-            "mknod", "setfattr", "tune", "debugfs",
+            "cp", "rm", "rmdir", "mkdir", "ln", "mv", "chattr", "chmod", "chown", "touch",
+            "truncate", "mknod", "setfattr", "tune", "trim", "debugfs",
         ],
     ),
     ("Check an image", &["fsck", "undo"]),
     ("Mount an image", &["mount", "umount", "shutdown", "freeze", "thaw"]),
     ("Measure file systems", &["lab"]),
-    ("Set up extant", &["man", "completions"]),
+    ("Set up extant", &["install-links", "man", "completions"]),
 ];
 
 /// Examples of each command, by its words. `tests/help.rs` runs them.
-const EXAMPLES: [(&str, &[&str]); 46] = [
+const EXAMPLES: [(&str, &[&str]); 50] = [
     ("mkfs", &["extant mkfs new.img 64M", "extant mkfs -t ext3 -L data new.img 1G"]),
     (
         "build",
@@ -43,6 +46,7 @@ const EXAMPLES: [(&str, &[&str]); 46] = [
     ),
     ("diff", &["extant diff a.img b.img", "extant diff --contents disk.img:/etc /etc"]),
     ("getfattr", &["extant getfattr -d disk.img:/etc/hostname"]),
+    ("lsattr", &["extant lsattr disk.img:/etc", "extant lsattr -d -l disk.img:/etc"]),
     ("export", &["extant export -o files.tar disk.img", "extant export disk.img:/etc | tar -tf -"]),
     ("info", &["extant info disk.img", "extant info -h disk.img"]),
     ("frag", &["extant frag -v disk.img:/etc/passwd"]),
@@ -56,6 +60,7 @@ const EXAMPLES: [(&str, &[&str]); 46] = [
         &["extant ln -s usr/bin disk.img:/bin", "extant ln disk.img:/etc/motd disk.img:/etc/issue"],
     ),
     ("mv", &["extant mv disk.img:/etc/motd disk.img:/etc/issue"]),
+    ("chattr", &["extant chattr +i disk.img:/etc/passwd", "extant chattr -R -dA disk.img:/etc"]),
     ("chmod", &["extant chmod 600 disk.img:/etc/passwd", "extant chmod -R go-w disk.img:/etc"]),
     ("chown", &["extant chown -R 1000:1000 disk.img:/home"]),
     ("touch", &["extant touch -d 2024-01-31 disk.img:/etc/motd"]),
@@ -63,6 +68,7 @@ const EXAMPLES: [(&str, &[&str]); 46] = [
     ("mknod", &["extant mknod disk.img:/console c 5 1", "extant mknod disk.img:/queue p"]),
     ("setfattr", &["extant setfattr -n user.comment -v draft disk.img:/etc/motd"]),
     ("tune", &["extant tune -L root -m 1 disk.img", "extant tune -z tune.undo -U random disk.img"]),
+    ("trim", &["extant trim disk.img", "extant trim -n -m 1M disk.img"]),
     ("debugfs", &["extant debugfs -R list_requests disk.img", "extant debugfs -R stats disk.img"]),
     ("fsck", &["extant fsck -p disk.img", "extant fsck -f -n disk.img"]),
     ("undo", &["extant undo tune.undo disk.img"]),
@@ -81,6 +87,7 @@ const EXAMPLES: [(&str, &[&str]); 46] = [
     ("lab ffsb", &["extant lab ffsb --list"]),
     ("lab vm prepare", &["extant lab vm prepare"]),
     ("lab vm run", &["extant lab vm run --targets ext4,jfs hard-links"]),
+    ("install-links", &["extant install-links bin"]),
     ("man", &["extant man man1"]),
     ("completions", &["extant completions bash"]),
 ];

@@ -68,6 +68,16 @@ impl ImagePath {
         }
     }
 
+    /// Refuses a path, for commands that work on whole images.
+    pub(crate) fn check_is_image(&self) -> Result<(), Failure> {
+        if !self.is_path_given {
+            return Ok(());
+        }
+        let (name, path) = (self.name.display(), self.path.display());
+        let why = format_args!("{name}:{path}: not an image: write {name} for all of it");
+        Err(Failure::usage(why))
+    }
+
     /// Opens the image for reading: it is never written. The volume on it is read by
     /// [`Self::superblock`].
     pub(crate) fn open(&self) -> Result<Arc<dyn Device>, Failure> {
@@ -139,6 +149,21 @@ impl Operands {
     /// All operands as files inside images, at least one.
     pub(crate) fn inside(&self) -> Result<Vec<ImagePath>, Failure> {
         image_paths(self.image.as_deref(), &self.files)
+    }
+}
+
+/// A file inside an image, or `None` for one of this machine. With `--image` each is a path in it.
+pub(crate) fn inside_or_host(
+    image: Option<&OsStr>,
+    file: &OsString,
+) -> Result<Option<ImagePath>, Failure> {
+    if image.is_some() {
+        return Ok(image_paths(image, std::slice::from_ref(file))?.into_iter().next());
+    }
+    match PathTarget::parse(file, extant::schemes(), stat_host) {
+        Ok(PathTarget::Inside { .. }) => ImagePath::parse(file).map(Some),
+        Ok(PathTarget::Host(_)) => missing_slash(file).map_or(Ok(None), Err),
+        Err(error) => Err(Failure::usage(error)),
     }
 }
 

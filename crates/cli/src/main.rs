@@ -8,6 +8,8 @@ mod commands;
 mod compat;
 mod describe;
 mod failure;
+mod flagged_files;
+mod free_extents;
 mod glob;
 mod help;
 mod image_path;

@@ -9,8 +9,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 #[cfg(feature = "lab")]
 use crate::commands::lab;
 use crate::commands::{
-    build, cat, chmod, completions, cp, debugfs, diff, export, find, frag, fsck, info, ln, ls, man,
-    map, mkdir, mkfs, mknod, mv, rm, setfattr, stat, touch, tree, truncate, tune, undo,
+    build, cat, chattr, chmod, completions, cp, debugfs, diff, export, find, frag, fsck, info,
+    install_links, ln, ls, lsattr, man, map, mkdir, mkfs, mknod, mv, rm, setfattr, stat, touch,
+    tree, trim, truncate, tune, undo,
 };
 #[cfg(feature = "mount")]
 use crate::commands::{mount, shutdown, umount};
@@ -57,6 +58,7 @@ pub(crate) enum Command {
     Find(find::Args),
     Diff(diff::Args),
     Getfattr(setfattr::GetArgs),
+    Lsattr(lsattr::Args),
     Export(export::Args),
     Info(info::Args),
     Frag(frag::Args),
@@ -67,6 +69,7 @@ pub(crate) enum Command {
     Mkdir(mkdir::Args),
     Ln(ln::Args),
     Mv(mv::Args),
+    Chattr(chattr::Args),
     Chmod(chmod::Args),
     Chown(chmod::ChownArgs),
     Touch(touch::Args),
@@ -74,6 +77,7 @@ pub(crate) enum Command {
     Mknod(mknod::Args),
     Setfattr(setfattr::Args),
     Tune(tune::Args),
+    Trim(trim::Args),
     Debugfs(debugfs::Args),
     Fsck(fsck::Args),
     Undo(undo::Args),
@@ -89,6 +93,7 @@ pub(crate) enum Command {
     Thaw(shutdown::ThawArgs),
     #[cfg(feature = "lab")]
     Lab(lab::Args),
+    InstallLinks(install_links::Args),
     Man(man::Args),
     Completions(completions::Args),
 }
@@ -104,6 +109,7 @@ impl Command {
             Self::Stat(_) => "stat",
             Self::Tree(_) => "tree",
             Self::Tune(_) => "tune",
+            Self::Trim(_) => "trim",
             Self::Debugfs(_) => "debugfs",
             Self::Undo(_) => "undo",
             Self::Find(_) => "find",
@@ -114,6 +120,8 @@ impl Command {
             Self::Mkdir(_) => "mkdir",
             Self::Ln(_) => "ln",
             Self::Mv(_) => "mv",
+            Self::Lsattr(_) => "lsattr",
+            Self::Chattr(_) => "chattr",
             Self::Chmod(_) => "chmod",
             Self::Chown(_) => "chown",
             Self::Touch(_) => "touch",
@@ -138,6 +146,7 @@ impl Command {
             Self::Map(_) => "map",
             #[cfg(feature = "lab")]
             Self::Lab(_) => "lab",
+            Self::InstallLinks(_) => "install-links",
             Self::Man(_) => "man",
             Self::Completions(_) => "completions",
         }
@@ -151,6 +160,7 @@ impl Command {
             Self::Cat(args) => args.run(session),
             Self::Stat(args) => args.run(session),
             Self::Tree(args) => args.run(session),
+            Self::Trim(args) => args.run(session),
             Self::Tune(args) => args.run(session),
             Self::Debugfs(args) => args.run(session),
             Self::Undo(args) => args.run(session),
@@ -162,6 +172,8 @@ impl Command {
             Self::Mkdir(args) => args.run(session),
             Self::Ln(args) => args.run(session),
             Self::Mv(args) => args.run(session),
+            Self::Lsattr(args) => args.run(session),
+            Self::Chattr(args) => args.run(session),
             Self::Chmod(args) => args.run(session),
             Self::Chown(args) => args.run(session),
             Self::Touch(args) => args.run(session),
@@ -186,6 +198,7 @@ impl Command {
             Self::Map(args) => args.run(session),
             #[cfg(feature = "lab")]
             Self::Lab(args) => lab::run(args, session),
+            Self::InstallLinks(args) => args.run(session),
             Self::Man(args) => args.run(command(), session),
             Self::Completions(args) => args.run(command(), session),
         }
@@ -236,6 +249,7 @@ fn run_by_table(mut arguments: Vec<OsString>) -> u8 {
         }
         Some("find") => find::with_long_options(arguments),
         Some("frag") => frag::with_equals(arguments),
+        Some("chattr") => chattr::with_modes(arguments, 2),
         _ => arguments,
     };
     match parsed(words) {
@@ -275,6 +289,7 @@ pub(crate) fn parse_line(line: &str) {
         }
         Some("find") => find::with_long_options(words),
         Some("frag") => frag::with_equals(words),
+        Some("chattr") => chattr::with_modes(words, 2),
         _ => words,
     };
     let parsed = parsed(words);

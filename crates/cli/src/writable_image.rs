@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extant::rooms::device::{ByteSize, Device, Direct, FileDeviceOptions};
+use extant::rooms::device::{ByteSize, Device, Direct, FileDeviceOptions, OverlayDevice};
 use extant::rooms::engine::{Volume, VolumeOptions};
 use extant::rooms::ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant::rooms::ondisk::{CompatFeatures, GroupNo};
@@ -53,6 +53,15 @@ fn memory(text: &str) -> Result<u64, &'static str> {
     }
 }
 
+/// Whether changes are written to the image.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Changes {
+    /// They are written to the image.
+    Kept,
+    /// They are kept in memory, for a dry run.
+    Dropped,
+}
+
 /// An image that is being changed.
 pub(crate) struct WritableImage {
     /// As it was named.
@@ -64,7 +73,7 @@ pub(crate) struct WritableImage {
 }
 
 impl WritableImage {
-    fn open(inside: &ImagePath, open_args: OpenArgs) -> Result<Self, Failure> {
+    fn open(inside: &ImagePath, open_args: OpenArgs, changes: Changes) -> Result<Self, Failure> {
         let name = inside.name.display().to_string();
         // Pages of the host's cache would be memory too.
         let direct = if open_args.memory.is_some() { Direct::WherePossible } else { Direct::Off };
@@ -75,8 +84,13 @@ impl WritableImage {
             None => options.patience(PATIENCE),
         };
         // The error names the file already.
-        let opened = inside.image.open(Access::ReadWrite, &options).map_err(Failure::new)?;
-        let (journal, why) = journal_device::of(&*opened.device, &options.write(true))?;
+        let access = match changes {
+            Changes::Kept => Access::ReadWrite,
+            Changes::Dropped => Access::ReadOnly,
+        };
+        let mut opened = inside.image.open(access, &options).map_err(Failure::new)?;
+        let is_kept = changes == Changes::Kept;
+        let (mut journal, why) = journal_device::of(&*opened.device, &options.write(is_kept))?;
         if let Some(error) = why {
             return Err(journal_device::not_opened(
                 &name,
@@ -85,9 +99,18 @@ impl WritableImage {
                 Purpose::Changing,
             ));
         }
+        if changes == Changes::Dropped {
+            opened.device = Arc::new(OverlayDevice::new(opened.device));
+            journal = journal.map(|device| Arc::new(OverlayDevice::new(device)) as Arc<dyn Device>);
+        }
         let volume = live(&opened, journal, open_args, &name)?;
         let fs = FileSystem::of_volume(volume).acting_as(creator());
         Ok(Self { name, fs, opened })
+    }
+
+    /// The device that holds the volume.
+    pub(crate) fn device(&self) -> &dyn Device {
+        &*self.opened.device
     }
 
     /// `IMAGE:/path`, as messages begin.
@@ -203,13 +226,19 @@ pub(crate) fn umask() -> u16 {
 /// The images of a command's operands, each opened once.
 pub(crate) struct WritableImages {
     open_args: OpenArgs,
+    changes: Changes,
     opened: Vec<(DeviceUrl, WritableImage)>,
 }
 
 impl WritableImages {
     /// None yet.
     pub(crate) fn new(open_args: OpenArgs) -> Self {
-        Self { open_args, opened: Vec::new() }
+        Self { open_args, changes: Changes::Kept, opened: Vec::new() }
+    }
+
+    /// None yet. What is changed in them stays in memory, and no image is written.
+    pub(crate) fn in_memory(open_args: OpenArgs) -> Self {
+        Self { changes: Changes::Dropped, ..Self::new(open_args) }
     }
 
     /// The image of an operand.
@@ -218,8 +247,8 @@ impl WritableImages {
         let at = match known {
             Some(at) => at,
             None => {
-                self.opened
-                    .push((inside.image.clone(), WritableImage::open(inside, self.open_args)?));
+                let image = WritableImage::open(inside, self.open_args, self.changes)?;
+                self.opened.push((inside.image.clone(), image));
                 self.opened.len() - 1
             }
         };

@@ -77,7 +77,8 @@ extant build -q --size 32M -o disk.img rootfs
 ";
 
 /// Work before and after the examples of some commands.
-const AROUND: [(&str, &str, &str); 6] = [
+const AROUND: [(&str, &str, &str); 7] = [
+    ("install-links", "mkdir bin", ""),
     ("undo", "extant tune -z tune.undo -L other disk.img", ""),
     ("mount", "", "extant umount mnt"),
     ("umount", "extant mount disk.img mnt", ""),

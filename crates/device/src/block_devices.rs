@@ -34,6 +34,17 @@ pub fn path_of(number: u32) -> io::Result<PathBuf> {
     node(&Path::new(BY_NUMBER).join(format!("{major}:{minor}")))
 }
 
+/// Whether a block device takes discards. A partition has the queue of its disk.
+pub fn can_discard(path: &Path) -> bool {
+    let Ok(found) = fs::metadata(path) else { return false };
+    let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+    let device = Path::new(BY_NUMBER).join(format!("{major}:{minor}"));
+    ["queue", "../queue"].iter().any(|queue| {
+        let most = fs::read_to_string(device.join(queue).join("discard_max_bytes"));
+        most.is_ok_and(|most| most.trim().parse::<u64>().is_ok_and(|most| most > 0))
+    })
+}
+
 /// The paths of all block devices that hold something and that no other device is made of
 /// (device-mapper, md), in the order of their names. The list is empty where the kernel shows none.
 pub fn all() -> Vec<PathBuf> {

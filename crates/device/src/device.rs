@@ -56,6 +56,11 @@ pub trait Device: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Whether a discard gives space back to what holds the device.
+    fn can_discard(&self) -> bool {
+        self.discard_reads_zero()
+    }
+
     /// Hints that bytes will be read soon, so that a device may prefetch them. Never waits and
     /// never fails; does nothing where there is nothing to fetch ahead into.
     fn will_need(&self, range: Range<u64>) {
@@ -189,6 +194,9 @@ macro_rules! forward_device {
             }
             fn discard_reads_zero(&self) -> bool {
                 (**self).discard_reads_zero()
+            }
+            fn can_discard(&self) -> bool {
+                (**self).can_discard()
             }
         }
     )*};

@@ -7,6 +7,7 @@
 //! - [`LinearDevice`] joins runs of devices.
 //! - [`undo`]: what is overwritten is kept in a file, from which it can be put back.
 //! - [`block_devices`]: the block devices of the machine.
+//! - [`host_attributes`]: what chattr sets on files of the machine.
 #![deny(unsafe_code)]
 
 pub mod block_devices;
@@ -14,6 +15,7 @@ pub mod device;
 pub mod errno;
 mod error;
 mod file;
+pub mod host_attributes;
 mod linear;
 mod memory;
 mod overlay;

@@ -230,4 +230,8 @@ impl Device for LinearDevice {
     fn discard_reads_zero(&self) -> bool {
         self.devices.iter().all(|device| device.discard_reads_zero())
     }
+
+    fn can_discard(&self) -> bool {
+        self.devices.iter().all(|device| device.can_discard())
+    }
 }

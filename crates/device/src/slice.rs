@@ -111,4 +111,8 @@ impl Device for SliceDevice {
     fn discard_reads_zero(&self) -> bool {
         self.whole.discard_reads_zero()
     }
+
+    fn can_discard(&self) -> bool {
+        self.whole.can_discard()
+    }
 }

@@ -147,12 +147,15 @@ fn flags_change_as_chattr_may_change_them() {
     let flags = set(file, InodeFlags::NODUMP | InodeFlags::INDEX).unwrap();
     assert_eq!(flags, InodeFlags::NODUMP | InodeFlags::EXTENTS, "no more than a file may have");
     assert!(matches!(set(dir, InodeFlags::CASEFOLD), Err(Error::NotSupported(_))));
-    assert!(matches!(set(dir, InodeFlags::PROJECT_INHERIT), Err(Error::NotSupported(_))));
+    // As Linux 6.18: the flag means nothing on a volume without projects.
+    set(dir, InodeFlags::PROJECT_INHERIT).unwrap();
     assert!(matches!(volume.set_project(file, 5, false), Err(Error::NotSupported(_))));
 
     set(dir, InodeFlags::TOPDIR | InodeFlags::NOATIME).unwrap();
     let made = volume.create(dir, b"made", 0o644, &BY).unwrap();
     assert_eq!(made.flags, InodeFlags::NOATIME | InodeFlags::EXTENTS, "inherited");
+    let refused = volume.set_generation(file, 7);
+    assert!(matches!(refused, Err(Error::NotSupported(_))), "{refused:?}: checksums have it");
 
     set(file, InodeFlags::IMMUTABLE).unwrap();
     let both = InodeFlags::IMMUTABLE | InodeFlags::NODUMP;

@@ -62,13 +62,14 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        self.compare(session).map_err(|failure| match failure.is_silent() {
-            true => failure,
-            false => failure.with_code(TROUBLE),
-        })
+        match self.compare(session).map_err(|failure| failure.with_usual_code(TROUBLE))? {
+            true => Ok(()),
+            false => Err(Failure::silent(DIFFERENT)),
+        }
     }
 
-    fn compare(&self, session: &mut Session) -> Result<(), Failure> {
+    /// Whether the trees are equal.
+    fn compare(&self, session: &mut Session) -> Result<bool, Failure> {
         let trees = [Operand::parse(&self.first)?, Operand::parse(&self.second)?];
         let images: Vec<ImagePath> = trees.iter().filter_map(Operand::image).cloned().collect();
         let mut opened = match images.len() == trees.len() {
@@ -91,10 +92,7 @@ impl Args {
         if self.json {
             session.out.json_array(|element| found.iter().try_for_each(element))?;
         }
-        match found.is_empty() {
-            true => Ok(()),
-            false => Err(Failure::silent(DIFFERENT)),
-        }
+        Ok(found.is_empty())
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod build;
 pub(crate) mod cat;
+pub(crate) mod chattr;
 pub(crate) mod chmod;
 pub(crate) mod completions;
 pub(crate) mod cp;
@@ -11,13 +12,16 @@ pub(crate) mod export;
 pub(crate) mod find;
 pub(crate) mod format;
 pub(crate) mod frag;
+pub(crate) mod freefrag;
 pub(crate) mod fsck;
 pub(crate) mod info;
+pub(crate) mod install_links;
 #[cfg(feature = "lab")]
 pub(crate) mod lab;
 pub(crate) mod label;
 pub(crate) mod ln;
 pub(crate) mod ls;
+pub(crate) mod lsattr;
 pub(crate) mod man;
 pub(crate) mod map;
 pub(crate) mod mkdir;
@@ -33,6 +37,7 @@ pub(crate) mod shutdown;
 pub(crate) mod stat;
 pub(crate) mod touch;
 pub(crate) mod tree;
+pub(crate) mod trim;
 pub(crate) mod truncate;
 pub(crate) mod tune;
 #[cfg(feature = "mount")]

@@ -17,6 +17,7 @@ use std::ops::Range;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
+use crate::block_devices;
 use crate::device::{Device, Request, check_batch, check_range};
 use crate::error::{DeviceError, Operation};
 use extant_runtime::sync::atomic::Ordering;
@@ -98,6 +99,13 @@ impl Device for FileDevice {
 
     fn discard_reads_zero(&self) -> bool {
         !self.is_block && self.punches.load(Ordering::Relaxed)
+    }
+
+    fn can_discard(&self) -> bool {
+        match self.is_block {
+            true => block_devices::can_discard(&self.path),
+            false => self.punches.load(Ordering::Relaxed),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use extant_reader::read::inode::LoadedInode;
 const EXTRA_SIZE_OF_TIMES: u16 = 16;
 
 /// No user and no group has this number: system calls take it for one that is not given.
-const INVALID_ID: u32 = u32::MAX;
+pub(super) const INVALID_ID: u32 = u32::MAX;
 
 /// The attributes to set; the others stay.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

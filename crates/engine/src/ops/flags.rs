@@ -10,17 +10,21 @@ use crate::write::map_conversion;
 use extant_ondisk::inode::{FileType, InodeFlags};
 use extant_ondisk::{
     BlockNo, CompatFeatures, FileBlock, IncompatFeatures, InodeNo, MAX_FILE_BLOCKS,
-    RoCompatFeatures,
 };
 use extant_reader::Error;
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::mapping::{extents, has_blocks};
 
-/// Flags that users may change (`inodes.rst`, "aggregate flags"); the kernel handles two more of
-/// their own.
-const MODIFIABLE: InodeFlags = InodeFlags::from_bits_retain(0x604b_c0ff);
+/// Flags that users may change (`inodes.rst`, "aggregate flags", and direct access, which came
+/// later); the kernel handles two more of their own.
+const MODIFIABLE: InodeFlags = InodeFlags::from_bits_retain(0x604b_c0ff).union(InodeFlags::DAX);
 /// Flags that users may see, and may ask for without effect (`inodes.rst` there).
-const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x604b_dfff);
+const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x604b_dfff).union(InodeFlags::DAX);
+/// Formats of files that cannot be accessed directly (`dax.rst`).
+const NEVER_DIRECT: InodeFlags = InodeFlags::INLINE_DATA
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::ENCRYPT)
+    .union(InodeFlags::VERITY);
 /// Flags that mean something on directories only.
 const OF_DIRECTORIES: InodeFlags = InodeFlags::DIRSYNC
     .union(InodeFlags::TOPDIR)
@@ -147,12 +151,14 @@ impl Engine {
                 return Err(Error::NotEmpty);
             }
         }
-        if changed.contains(InodeFlags::PROJECT_INHERIT)
-            && !geometry.has_ro_compat(RoCompatFeatures::PROJECT)
-        {
-            return Err(Error::NotSupported("projects on this volume"));
-        }
         let new = file.flags ^ changed;
+        if changed.contains(InodeFlags::DAX)
+            && new.contains(InodeFlags::DAX)
+            && file.file_type() == FileType::Regular
+            && new.intersects(NEVER_DIRECT)
+        {
+            return Err(Error::NotSupported("direct access to data of this format"));
+        }
         if file.flags.contains(InodeFlags::IMMUTABLE)
             && new.contains(InodeFlags::IMMUTABLE)
             && !changed.is_empty()

@@ -1,5 +1,6 @@
 //! Extended attributes, access control lists and projects of files.
 
+use super::attributes::INVALID_ID;
 use super::credits;
 use crate::edit::{Edit, write_inode};
 use crate::engine::Engine;
@@ -143,14 +144,18 @@ impl Engine {
     /// Sets the project of a file: what it uses counts for that project from now on.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] on a volume without projects or a file without room for one,
-    /// [`Error::QuotaExceeded`] unless `is_privileged`, and as [`Self::set_xattr`].
+    /// [`Error::Invalid`] for 4294967295, [`Error::NotSupported`] on a volume without projects or a
+    /// file without room for one, [`Error::QuotaExceeded`] unless `is_privileged`, and as
+    /// [`Self::set_xattr`].
     pub fn set_project(
         &self,
         file: InodeNo,
         project: u32,
         is_privileged: bool,
     ) -> Result<(), Error> {
+        if project == INVALID_ID {
+            return Err(Error::Invalid("invalid ID 4294967295"));
+        }
         if !self.geometry().has_ro_compat(RoCompatFeatures::PROJECT) {
             return Err(Error::NotSupported("projects on this volume"));
         }
@@ -162,6 +167,21 @@ impl Engine {
             let to = Owners { project, ..Owners::of(&inode.inode) };
             edit.transfer(inode, to)?;
             inode.inode.project = Some(project);
+            Ok(())
+        })
+    }
+
+    /// Sets the version of a file, which is called its generation too.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] on a volume with checksums, of which the generation is a part, and
+    /// as [`Self::set_xattr`].
+    pub fn set_generation(&self, file: InodeNo, generation: u32) -> Result<(), Error> {
+        if self.geometry().has_ro_compat(RoCompatFeatures::METADATA_CSUM) {
+            return Err(Error::NotSupported("changing the generation on a volume with checksums"));
+        }
+        self.change_attributes(file, false, credits::INODE, |_, inode| {
+            inode.inode.generation = generation;
             Ok(())
         })
     }

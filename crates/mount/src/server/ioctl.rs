@@ -18,8 +18,9 @@ const THAW: u32 = EXTANT_IOC_THAW;
 /// `_IOR('f', 1, long)` and `_IOW('f', 2, long)`: the flags as stored.
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
-/// `_IOR('v', 1, long)`: the generation.
+/// `_IOR('v', 1, long)` and `_IOW('v', 2, long)`: the generation.
 const FS_IOC_GETVERSION: u32 = 0x8008_7601;
+const FS_IOC_SETVERSION: u32 = 0x4008_7602;
 /// `_IOR('X', 31, struct fsxattr)` and `_IOW('X', 32, struct fsxattr)`.
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
@@ -43,7 +44,7 @@ const FS_IOC_SHUTDOWN: u32 = 0x8004_587d;
 
 /// Whether a command changes the volume, so that it waits for one that is frozen.
 pub(crate) fn is_changing_ioctl(command: u32) -> bool {
-    matches!(command, FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR | FITRIM)
+    matches!(command, FS_IOC_SETFLAGS | FS_IOC_SETVERSION | FS_IOC_FSSETXATTR | FITRIM)
 }
 
 /// Whether one takes long.
@@ -105,6 +106,15 @@ impl Server {
             FS_IOC_GETVERSION => {
                 let generation = self.with(|volume| Ok(volume.inode(file)?.generation))?;
                 Ok(generation.to_le_bytes().to_vec())
+            }
+            FS_IOC_SETVERSION => {
+                let generation = word(input, 0)?;
+                self.with(|volume| {
+                    let inode = volume.inode(file)?;
+                    check_flags(&inode, inode.flags, by)?;
+                    Ok(volume.engine()?.set_generation(file, generation)?)
+                })?;
+                Ok(Vec::new())
             }
             FS_IOC_FSGETXATTR => {
                 let inode = self.with(|volume| Ok(volume.inode(file)?))?;

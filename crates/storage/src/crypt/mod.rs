@@ -459,6 +459,10 @@ impl Device for CryptDevice {
         self.inner.is_read_only()
     }
 
+    fn can_discard(&self) -> bool {
+        self.passes_discards && self.inner.can_discard()
+    }
+
     fn sector_size(&self) -> u32 {
         self.inner.sector_size().max(self.cipher.sector() as u32)
     }

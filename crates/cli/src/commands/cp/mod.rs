@@ -21,7 +21,7 @@ use extant::rooms::reader::{Follow, LoadedInode, VolumeRead};
 use extant::rooms::storage::{DeviceUrl, PathTarget, stat_host};
 
 use crate::failure::{At, Failure};
-use crate::image_path::{ImagePath, image_paths, missing_slash};
+use crate::image_path::{ImagePath, image_paths, inside_or_host, missing_slash};
 use crate::output_file::FileId;
 use crate::reader::{Image, Images};
 use crate::session::Session;
@@ -164,7 +164,9 @@ impl Args {
     fn copy_in(&self, rules: Rules, session: &mut Session) -> Result<(), Failure> {
         let target = ImagePath::parse(&self.target)?;
         // An image is changed by being opened: mistakes are told before.
-        self.sources.iter().try_for_each(|source| self.inside(source).map(drop))?;
+        self.sources
+            .iter()
+            .try_for_each(|source| inside_or_host(self.image.as_deref(), source).map(drop))?;
         let missing = self.missing_on_host()?;
         if missing.len() == self.sources.len() {
             return missing.into_iter().try_for_each(|failure| session.error(failure));
@@ -184,7 +186,7 @@ impl Args {
                 let mut of_host = Importer::new(image, HostSource, rules, is_recursive);
                 let mut of_images: Vec<(DeviceUrl, Importer<'_, ImageSource<'_>>)> = Vec::new();
                 for source in &self.sources {
-                    let copied = match self.inside(source)? {
+                    let copied = match inside_or_host(self.image.as_deref(), source)? {
                         None => {
                             let source = Path::new(source);
                             of_host.copy(source, &place.of(source.as_os_str().as_bytes()), session)
@@ -219,26 +221,13 @@ impl Args {
     fn missing_on_host(&self) -> Result<Vec<Failure>, Failure> {
         let mut missing = Vec::new();
         for source in &self.sources {
-            if self.inside(source)?.is_none()
+            if inside_or_host(self.image.as_deref(), source)?.is_none()
                 && let Err(failure) = HostSource.attributes(Path::new(source), Follow::No)
             {
                 missing.push(failure);
             }
         }
         Ok(missing)
-    }
-
-    /// A source as a file inside an image, if it is one.
-    fn inside(&self, source: &OsString) -> Result<Option<ImagePath>, Failure> {
-        if self.image.is_some() {
-            let inside = image_paths(self.image.as_deref(), std::slice::from_ref(source))?;
-            return Ok(inside.into_iter().next());
-        }
-        match PathTarget::parse(source, extant::schemes(), stat_host) {
-            Ok(PathTarget::Inside { .. }) => ImagePath::parse(source).map(Some),
-            Ok(PathTarget::Host(_)) => missing_slash(source).map_or(Ok(None), Err),
-            Err(error) => Err(Failure::usage(error)),
-        }
     }
 
     fn copy_one(
