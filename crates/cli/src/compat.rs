@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use crate::commands::{debugfs, frag, fsck, info, label, mkfs, tune};
+use crate::commands::{debugfs, frag, fsck, info, label, mkfs, tune, undo};
 #[cfg(feature = "mount")]
 use crate::commands::{mount, umount};
 use crate::failure::Failure;
@@ -19,7 +19,7 @@ pub(crate) struct CompatCommand {
     command: &'static str,
 }
 
-const COMMANDS: [CompatCommand; 16] = [
+const COMMANDS: [CompatCommand; 17] = [
     CompatCommand { name: "mke2fs", command: "mkfs" },
     CompatCommand { name: "mkfs.ext2", command: "mkfs" },
     CompatCommand { name: "mkfs.ext3", command: "mkfs" },
@@ -34,6 +34,7 @@ const COMMANDS: [CompatCommand; 16] = [
     CompatCommand { name: "debugfs", command: "debugfs" },
     CompatCommand { name: "e2label", command: "label" },
     CompatCommand { name: "e2mmpstatus", command: "mmp" },
+    CompatCommand { name: "e2undo", command: "undo" },
     CompatCommand { name: "mount.fuse.extant", command: "mount" },
     CompatCommand { name: "umount.fuse.extant", command: "umount" },
 ];
@@ -105,6 +106,10 @@ impl CompatCommand {
                 None => return USAGE,
             },
             "debugfs" => match parse::parse_compat::<debugfs::Args>(self.name, arguments) {
+                Some(args) => args.run(&mut session),
+                None => return USAGE,
+            },
+            "undo" => match parse::parse_compat::<undo::Args>(self.name, arguments) {
                 Some(args) => args.run(&mut session),
                 None => return USAGE,
             },
