@@ -110,7 +110,7 @@ pub(super) fn open_image(shell: &mut Shell<'_>, name: &OsStr, request: &OpenRequ
     match OpenImage::open(name, request) {
         Ok((image, notes)) => {
             if let Some(announcement) = notes.announcement {
-                shell.print(&format!("{announcement}\n"))?;
+                shell.print(format!("{announcement}\n"))?;
             }
             if notes.is_damaged {
                 shell.print("Checksum errors in superblock!  Retrying...\n")?;
