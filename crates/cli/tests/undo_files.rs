@@ -1,4 +1,5 @@
-//! Undo files: ours are applied by e2undo, those of e2fsprogs by us, and both continue each other's.
+//! Undo files: ours are applied by e2undo, those of e2fsprogs by us, and each side continues those
+//! of the other.
 
 use extant_testkit::{Scratch, skip, tool};
 use std::path::Path;
@@ -260,7 +261,7 @@ fn e2undo_answers_as_theirs_does() {
         });
         assert!(found[0] == found[1], "{words:?}: {:?} {:?}", found[0].0, found[1].0);
     }
-    // What the undo of the undo kept.
+    // The undo of the undo.
     std::fs::copy(work.join("changed.img"), work.join("disk.img")).unwrap();
     assert!(run(&scratch, Ours, "e2undo", &["-z", "again", "undo", "disk.img"]).status.success());
     assert!(run(&scratch, Theirs, "e2undo", &["again", "disk.img"]).status.success());

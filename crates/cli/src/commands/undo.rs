@@ -104,7 +104,10 @@ impl Args {
     ) -> Result<Option<Arc<UndoDevice>>, Failure> {
         let Some(asked) = self.undo.as_deref().filter(|_| !self.dry_run) else { return Ok(None) };
         if Path::new(asked) == self.undo_file {
-            return Err(Failure::new("-z names the undo file that is to be applied"));
+            return Err(Failure::at(
+                &self.undo_file,
+                "cannot apply this undo file and write it with -z",
+            ));
         }
         let Some(path) = path(asked, &self.image, "e2undo", session.is_compat)? else {
             return Ok(None);

@@ -16,12 +16,12 @@ pub enum Check {
     Same,
     /// As e2undo: the superblock must be the one that the undo file has.
     Exact,
-    /// What is kept must lie on the device; whether it is another one or changed since is reported
-    /// in [`Applied::mismatch`] (`-f`).
+    /// The kept blocks must lie on the device; whether it is another one or changed since is
+    /// reported in [`Applied::mismatch`] (`-f`).
     SizeOnly,
 }
 
-/// What [`apply()`] does.
+/// The choices of [`apply()`].
 #[derive(Clone, Copy, Debug)]
 pub struct ApplyOptions {
     /// How much the file must fit.
@@ -40,7 +40,7 @@ impl Default for ApplyOptions {
     }
 }
 
-/// What was put back from one key.
+/// Old contents that were put back from one key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Restored {
     /// First file system block.
@@ -134,8 +134,8 @@ fn is_untouched(device: &dyn Device, start: u64, kept: &Kept) -> Result<bool, Un
     Ok(sum.value() == kept.key.sum)
 }
 
-/// What was kept first of a place is written last. The superblock is held until the end, so that an
-/// undo that was cut off is known again.
+/// The contents that were kept first of a place are written last. The superblock is held until the
+/// end, so that an undo that was cut off is known again.
 fn put_all_back(
     log: &UndoLog,
     kept: &[Kept],

@@ -199,7 +199,7 @@ impl UndoWriter {
         Ok(())
     }
 
-    /// What the device has there; `None` if all is zero.
+    /// The contents of the device there; `None` if all is zero.
     fn old_data(
         &self,
         device: &dyn Device,

@@ -97,7 +97,7 @@ const CHUNK: u64 = 1 << 20;
 /// The directory that turns undo files of automatic names off.
 const NO_DIRECTORY: &str = "none";
 
-/// What an option `-z` asks for.
+/// The request of an option `-z`.
 #[derive(Clone, Copy, Debug)]
 pub struct UndoRequest<'a> {
     /// The value of the option; empty for an automatic name.

@@ -69,7 +69,7 @@ fn a_dry_run_writes_nothing() {
     assert_eq!(memory.to_vec(), changed);
 }
 
-/// What was there before the first command comes back; the later ones add what they touch.
+/// The state before the first command comes back; the later ones add what they touch.
 #[test]
 fn a_file_of_the_same_volume_is_continued() {
     let Setup { path, memory, .. } = &setup();

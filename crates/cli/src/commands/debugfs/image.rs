@@ -85,7 +85,7 @@ pub(super) struct OpenNotices {
     pub(super) is_damaged: bool,
     /// Why changes are not journalled.
     pub(super) warning: Option<String>,
-    /// What is said of an undo file by the name debugfs.
+    /// The lines about an undo file by the name debugfs.
     pub(super) announcement: Option<String>,
 }
 
