@@ -3,7 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use crate::commands::{chattr, debugfs, frag, freefrag, fsck, info, label, lsattr, mkfs, tune};
+use crate::commands::{
+    chattr, debugfs, frag, freefrag, fsck, info, label, lsattr, mkfs, tune, undo,
+};
 #[cfg(feature = "mount")]
 use crate::commands::{mount, umount};
 use crate::failure::Failure;
@@ -19,7 +21,7 @@ pub(crate) struct CompatCommand {
     command: &'static str,
 }
 
-const COMMANDS: [CompatCommand; 19] = [
+const COMMANDS: [CompatCommand; 20] = [
     CompatCommand { name: "mke2fs", command: "mkfs" },
     CompatCommand { name: "mkfs.ext2", command: "mkfs" },
     CompatCommand { name: "mkfs.ext3", command: "mkfs" },
@@ -37,6 +39,7 @@ const COMMANDS: [CompatCommand; 19] = [
     CompatCommand { name: "e2freefrag", command: "freefrag" },
     CompatCommand { name: "e2label", command: "label" },
     CompatCommand { name: "e2mmpstatus", command: "mmp" },
+    CompatCommand { name: "e2undo", command: "undo" },
     CompatCommand { name: "mount.fuse.extant", command: "mount" },
     CompatCommand { name: "umount.fuse.extant", command: "umount" },
 ];
@@ -129,6 +132,10 @@ impl CompatCommand {
                 None => return USAGE,
             },
             "debugfs" => match parse::parse_compat::<debugfs::Args>(self.name, arguments) {
+                Some(args) => args.run(&mut session),
+                None => return USAGE,
+            },
+            "undo" => match parse::parse_compat::<undo::Args>(self.name, arguments) {
                 Some(args) => args.run(&mut session),
                 None => return USAGE,
             },

@@ -549,7 +549,7 @@ fn a_forced_undo_warns_of_an_image_that_changed_since() {
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
 }
 
-/// An undo file is a new file: that of another command is not overwritten.
+/// A file that is no undo file is not overwritten.
 #[test]
 fn an_undo_file_is_not_overwritten() {
     let Ok(image) = TempImage::by_mke2fs(4 << 20, &DEFAULT) else { return skipped("mke2fs") };
@@ -561,9 +561,7 @@ fn an_undo_file_is_not_overwritten() {
     for (command, words, code) in [("fsck", vec!["-fy"], 8), ("tune", vec!["-L", "new"], 1)] {
         let words = [&[command, "-z", name][..], &words, &[image]].concat();
         let output = extant(words);
-        let expected = format!(
-            "extant {command}: {name}: file exists: name another undo file, or delete this one\n"
-        );
+        let expected = format!("extant {command}: {name}: not an undo file: too short\n");
         assert_eq!((output.status.code(), text(&output.stderr)), (Some(code), expected));
         assert_eq!(std::fs::read(&undo).expect("readable"), b"kept");
     }

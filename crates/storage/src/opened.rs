@@ -16,6 +16,8 @@ pub struct Opened {
     pub device: Arc<dyn Device>,
     /// The clock of the machine, or that of a simulated drive.
     pub env: Env,
+    /// Where the device begins in its file, in bytes; 0 on layers, which have no such place.
+    pub start: u64,
     /// For a simulated drive.
     drive: Option<Arc<Finish>>,
 }
@@ -57,7 +59,7 @@ impl FinishError {
 impl Opened {
     /// A device on the clock of the machine.
     pub fn real(device: Arc<dyn Device>) -> Self {
-        Self { device, env: Env::threads(), drive: None }
+        Self { device, env: Env::threads(), start: 0, drive: None }
     }
 
     /// A device on a clock of its own. One thread uses it, the one that `env` runs on. `finish`
@@ -67,7 +69,7 @@ impl Opened {
         env: Env,
         finish: impl Fn() -> Result<(), DeviceError> + Send + Sync + 'static,
     ) -> Self {
-        Self { device, env, drive: Some(Arc::new(finish)) }
+        Self { device, env, start: 0, drive: Some(Arc::new(finish)) }
     }
 
     /// Whether the device runs on a clock of its own and is used by one thread.

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bolero::TypeGenerator;
-use extant_device::undo::{Check, UndoDevice, apply};
+use extant_device::undo::{ApplyOptions, Check, FsOffset, UndoDevice, apply};
 use extant_device::{Device, FileDeviceOptions, MemoryDevice};
 use extant_storage::crypt::CryptDevice;
 use extant_storage::partition::{self, PartitionTable};
@@ -222,7 +222,7 @@ fn undo_file() {
     let scratch = Scratch::new();
     let path = scratch.join("undo");
     let disk: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&[7; 1 << 18]));
-    let device = UndoDevice::create(disk, &path).unwrap();
+    let device = UndoDevice::open(disk, &path, FsOffset::default()).unwrap();
     device.write_at(1000, &[1; 5000]).unwrap();
     device.write_at(200_000, &[2; 100]).unwrap();
     device.finish().unwrap();
@@ -235,7 +235,8 @@ fn undo_file() {
             fs::write(&damaged, damage.to(&written)).unwrap();
             let target = MemoryDevice::from_bytes(&changed);
             let check = if *is_forced { Check::SizeOnly } else { Check::Same };
-            let _ = apply(&damaged, &target, check, false);
+            let options = ApplyOptions { check, ..ApplyOptions::default() };
+            let _ = apply(&damaged, &target, &options);
         },
     );
 }

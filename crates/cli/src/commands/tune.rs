@@ -2,11 +2,10 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use extant::rooms::device::undo::UndoDevice;
 use extant::rooms::device::{Device, FileDeviceOptions};
 use extant::rooms::image::tune::{self, Request, TuneError};
 use extant::rooms::journal::JournalError;
@@ -177,6 +176,16 @@ impl Args {
         Ok(request)
     }
 
+    /// The undo file of -z.
+    fn undo_path(&self, image: &OsStr, session: &mut Session) -> Result<Option<PathBuf>, Failure> {
+        let Some(asked) = &self.undo else { return Ok(None) };
+        let path = undo::path(asked, image, "tune2fs", session.is_compat)?;
+        if let Some(path) = path.as_ref().filter(|_| session.is_compat) {
+            say!(session, "{}", undo::announcement(path, image))?;
+        }
+        Ok(path)
+    }
+
     fn change(
         &self,
         image: &OsStr,
@@ -190,12 +199,10 @@ impl Args {
         let device = &opened.device;
         let (journal, why) = journal_device::of(&**device, &options.write(true))?;
         let on = (journal.as_deref(), why.as_ref(), &opened.env);
-        let outcome = match &self.undo {
+        let outcome = match self.undo_path(image, session)? {
             None => apply(device, on, request, now, image, session),
             Some(path) => {
-                let path = undo::path(path, image, "tune2fs");
-                let kept = UndoDevice::create(device.clone(), path).map_err(Failure::new)?;
-                let kept = Arc::new(kept);
+                let kept = Arc::new(undo::keep(&opened, path)?);
                 let device: Arc<dyn Device> = kept.clone();
                 let outcome = apply(&device, on, request, now, image, session);
                 outcome.and(kept.finish().map_err(Failure::new))

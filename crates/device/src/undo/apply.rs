@@ -1,94 +1,76 @@
 //! Putting a device back.
 
 use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use super::UndoError;
-use super::file::mark;
-use super::format::{HEADER_LEN, Header, Kind, RECORD_LEN, Record, UUID_IN_MARK};
+use super::format::{SUPERBLOCK_AT, Sum};
+use super::log::{Kept, UndoLog, superblock};
+use super::{CHUNK, UndoError};
 use crate::device::Device;
 
 /// How much an undo file must fit the device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Check {
-    /// The device must be the one, and unchanged since the undo file was finished.
+    /// The device must be the one, and unchanged since the undo file was finished. One that was
+    /// put back already is taken, too.
     Same,
-    /// The device must have the size; whether it is another one or changed since is reported in
-    /// [`Applied::mismatch`] (`-f`).
+    /// As e2undo: the superblock must be the one that the undo file has.
+    Exact,
+    /// The kept blocks must lie on the device; whether it is another one or changed since is
+    /// reported in [`Applied::mismatch`] (`-f`).
     SizeOnly,
 }
 
-/// The units that were restored.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+/// The choices of [`apply()`].
+#[derive(Clone, Copy, Debug)]
+pub struct ApplyOptions {
+    /// How much the file must fit.
+    pub check: Check,
+    /// Whether nothing is written.
+    pub dry_run: bool,
+    /// Where the volume begins in the device's file, in place of what the undo file says.
+    pub offset: Option<u64>,
+    /// Where the device begins in its file.
+    pub device_start: u64,
+}
+
+impl Default for ApplyOptions {
+    fn default() -> Self {
+        Self { check: Check::Same, dry_run: false, offset: None, device_start: 0 }
+    }
+}
+
+/// Old contents that were put back from one key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Restored {
+    /// First file system block.
+    pub block: u64,
+    /// The block of the undo file that the data begin in.
+    pub undo_block: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// The contents that were restored.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Applied {
-    /// Records.
-    pub records: u64,
-    /// Bytes of the device.
-    pub bytes: u64,
+    /// In the order of their place.
+    pub restored: Vec<Restored>,
     /// Whether the file ends as it should; else the work that it undoes was cut off.
     pub is_finished: bool,
     /// How the device differs from the one that the undo file belongs to.
     pub mismatch: Option<&'static str>,
 }
 
-struct Reader<'a> {
-    path: &'a Path,
-    file: BufReader<File>,
-    at: u64,
-    unit: u32,
-}
-
-impl Reader<'_> {
-    fn io<T>(&self, outcome: std::io::Result<T>) -> Result<T, UndoError> {
-        outcome.map_err(|source| UndoError::Io { path: self.path.to_owned(), source })
-    }
-
-    /// Fills the buffer; false at the end of the file.
-    fn fill(&mut self, buffer: &mut [u8]) -> Result<bool, UndoError> {
-        match self.file.read_exact(buffer) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
-            Err(error) => self.io(Err(error)),
-        }
-    }
-
-    /// The next record; `None` at the end, where one may be torn.
-    fn next(&mut self, number: u32) -> Result<Option<(Record, Vec<u8>)>, UndoError> {
-        let broken = UndoError::Broken { path: self.path.to_owned(), at: self.at };
-        let mut head = [0; RECORD_LEN];
-        if !self.fill(&mut head)? {
-            return Ok(None);
-        }
-        let record = Record::decode(&head, self.unit).filter(|record| record.number == number);
-        let Some(record) = record else {
-            // A crash may leave zeroes where a record was to come; nothing else.
-            let is_torn = head.iter().all(|byte| *byte == 0);
-            return if is_torn { Ok(None) } else { Err(broken) };
-        };
-        // At most a unit, as `decode` saw to.
-        let mut data = vec![0; record.data_len as usize];
-        if !self.fill(&mut data)? {
-            return Ok(None);
-        }
-        if !Record::is_whole(&head, &data) {
-            let mut next = [0; 1];
-            let is_last = !self.fill(&mut next)?;
-            return if is_last { Ok(None) } else { Err(broken) };
-        }
-        self.at += (RECORD_LEN + data.len()) as u64;
-        Ok(Some((record, data)))
-    }
-
-    fn rewind(&mut self) -> Result<(), UndoError> {
-        self.at = HEADER_LEN as u64;
-        let outcome = self.file.seek(SeekFrom::Start(self.at));
-        self.io(outcome).map(|_| ())
+impl Applied {
+    /// Bytes of the device.
+    pub fn bytes(&self) -> u64 {
+        self.restored.iter().map(|restored| restored.length).sum()
     }
 }
 
-/// Puts the units of `device` back that the undo file at `path` kept. The file is read whole and
-/// checked before anything is written; with `dry_run` nothing is.
+/// Puts back on `device` what the undo file at `path` kept. The file is read whole and checked
+/// before anything is written.
 ///
 /// # Errors
 /// The file is no undo file, or broken, or of another device; or one of the two failed. Applying
@@ -96,91 +78,85 @@ impl Reader<'_> {
 pub fn apply(
     path: &Path,
     device: &dyn Device,
-    check: Check,
-    dry_run: bool,
+    options: &ApplyOptions,
 ) -> Result<Applied, UndoError> {
     let opened = File::open(path);
     let file = opened.map_err(|source| UndoError::Io { path: path.to_owned(), source })?;
-    let mut reader = Reader {
-        path,
-        file: BufReader::new(file),
-        at: HEADER_LEN as u64,
-        unit: super::format::UNIT,
+    let log = UndoLog::read(path, file)?;
+    let in_file = options.offset.or(log.header.offset).unwrap_or(0);
+    let start = in_file.saturating_sub(options.device_start);
+    let now = superblock(device, start)?;
+    let mismatch = match options.check {
+        Check::Exact if now != log.superblock => Some("its superblock differs"),
+        _ => log.mismatch(&now)?,
     };
-    let not_undo = |problem| UndoError::NotUndo { path: path.to_owned(), problem };
-    let mut head = vec![0; HEADER_LEN];
-    if !reader.fill(&mut head)? {
-        return Err(not_undo("too short"));
+    if let Some(problem) = mismatch.filter(|_| options.check != Check::SizeOnly) {
+        return Err(log.other_image(problem));
     }
-    let header = Header::decode(&head).map_err(not_undo)?;
-    reader.unit = header.unit;
-    let other = |problem| UndoError::OtherImage { path: path.to_owned(), problem };
-    if header.device_size != device.size() {
-        return Err(other("the size differs"));
-    }
-
-    let mut applied = Applied::default();
-    let mut end_mark = None;
-    let mut number = 0;
-    while let Some((record, data)) = reader.next(number)? {
-        number += 1;
-        let end = record.offset.checked_add(record.length);
-        if end.is_none_or(|end| end > header.device_size) {
-            return Err(UndoError::Broken { path: path.to_owned(), at: reader.at });
+    let mut kept = Vec::new();
+    for old in &log.kept {
+        if start.checked_add(old.end()).is_none_or(|end| end > device.size()) {
+            return Err(log.other_image("the image is smaller"));
         }
-        if record.kind == Kind::End {
-            end_mark = Some(data);
-            break;
+        if log.is_whole(old)? {
+            kept.push(*old);
+        } else if log.header.is_finished || !is_untouched(device, start, old)? {
+            return Err(log.broken(old.at));
         }
-        applied.records += 1;
-        applied.bytes += record.length;
     }
-    applied.is_finished = end_mark.is_some();
-    let now = mark(device)?;
-    // If the work was interrupted, or an undo was, the superblock may be the old one or any state
-    // between.
-    let is_known = now == header.mark || now[UUID_IN_MARK] == header.mark[UUID_IN_MARK];
-    applied.mismatch = match &end_mark {
-        Some(mark) if *mark == now || now == header.mark => None,
-        Some(_) => Some("modified since, or another image"),
-        None if is_known => None,
-        None => Some("another volume"),
-    };
-    if let Some(problem) = applied.mismatch.filter(|_| check == Check::Same) {
-        return Err(other(problem));
+    if !options.dry_run {
+        put_all_back(&log, &kept, device, start)?;
     }
-    if dry_run {
-        return Ok(applied);
-    }
-
-    reader.rewind()?;
-    // Backwards would put the mark back last; the mark's unit is held until the end instead, so
-    // that an undo that was cut off is known again.
-    let mut last = None;
-    for number in 0..applied.records {
-        let number = u32::try_from(number).unwrap_or(u32::MAX);
-        let Some((record, data)) = reader.next(number)? else { break };
-        let holds_mark = record.offset <= super::format::MARK_AT
-            && super::format::MARK_AT < record.offset + record.length;
-        if holds_mark && last.is_none() {
-            last = Some((record, data));
-            continue;
-        }
-        put_back(device, &record, &data)?;
-    }
-    device.flush()?;
-    if let Some((record, data)) = last {
-        put_back(device, &record, &data)?;
-        device.flush()?;
-    }
-    Ok(applied)
+    let block_size = u64::from(log.header.block_size);
+    let mut restored: Vec<_> = kept
+        .iter()
+        .map(|kept| Restored {
+            block: kept.offset / u64::from(log.header.fs_block_size),
+            undo_block: kept.at / block_size,
+            length: kept.length,
+        })
+        .collect();
+    restored.sort_by_key(|restored| restored.block);
+    Ok(Applied { restored, is_finished: log.header.is_finished, mismatch })
 }
 
-fn put_back(device: &dyn Device, record: &Record, data: &[u8]) -> Result<(), UndoError> {
-    match record.kind {
-        Kind::Old => device.write_at(record.offset, data)?,
-        Kind::Hole => device.write_zeroes(record.offset..record.offset + record.length)?,
-        Kind::End => {}
+/// Whether the device still has what a key was made of: a crash came before its data were on the
+/// medium, so nothing of it was overwritten.
+fn is_untouched(device: &dyn Device, start: u64, kept: &Kept) -> Result<bool, UndoError> {
+    let mut buffer = vec![0; CHUNK.min(kept.length) as usize];
+    let (mut sum, mut done) = (Sum::new(), 0);
+    while done < kept.length {
+        let now = CHUNK.min(kept.length - done) as usize;
+        device.read_at(start + kept.offset + done, &mut buffer[..now])?;
+        sum.update(&buffer[..now]);
+        done += now as u64;
+    }
+    Ok(sum.value() == kept.key.sum)
+}
+
+/// The contents that were kept first of a place are written last. The superblock is held until the
+/// end, so that an undo that was cut off is known again.
+fn put_all_back(
+    log: &UndoLog,
+    kept: &[Kept],
+    device: &dyn Device,
+    start: u64,
+) -> Result<(), UndoError> {
+    let holds_superblock = |kept: &Kept| kept.offset <= SUPERBLOCK_AT && SUPERBLOCK_AT < kept.end();
+    let (last, first): (Vec<_>, Vec<_>) =
+        kept.iter().rev().partition(|kept| holds_superblock(kept));
+    for part in [first, last] {
+        for kept in part {
+            log.chunks(kept, |offset, data| {
+                let offset = start + offset;
+                match data.iter().all(|byte| *byte == 0) {
+                    true => device.write_zeroes(offset..offset + data.len() as u64)?,
+                    false => device.write_at(offset, data)?,
+                }
+                Ok(())
+            })?;
+        }
+        device.flush()?;
     }
     Ok(())
 }

@@ -1,52 +1,80 @@
 //! Writing an undo file.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rangemap::RangeSet;
 
-use super::UndoError;
-use super::format::{HEADER_LEN, Header, Kind, MARK_AT, MARK_LEN, Record, UNIT};
+use super::format::{
+    Header, Key, MAX_DATA_BLOCKS, MIN_BLOCK_SIZE, Sum, encode_keys, with_inverted_magic,
+};
+use super::log::{UndoLog, superblock};
+use super::{CHUNK, FsOffset, UndoError};
 use crate::device::Device;
+
+/// Bytes kept together. Larger than a block, since neighbours of a repaired block are often
+/// repaired next, and each unit costs a sync.
+const UNIT: u64 = 1 << 15;
 
 /// An undo file that is being written.
 #[derive(Debug)]
 pub struct UndoWriter {
     path: PathBuf,
     file: File,
-    /// Units that are kept already.
+    header: Header,
+    /// Where the file system begins on the device.
+    start: u64,
+    /// File system blocks that are kept already.
     kept: RangeSet<u64>,
-    records: u32,
-}
-
-/// The device's mark; zeroes where it is too short.
-pub(super) fn mark(device: &dyn Device) -> Result<Vec<u8>, UndoError> {
-    let mut mark = vec![0; MARK_LEN];
-    if device.size() >= MARK_AT + MARK_LEN as u64 {
-        device.read_at(MARK_AT, &mut mark)?;
-    }
-    Ok(mark)
+    /// The key block that is being filled, and its keys.
+    key_block: u64,
+    keys: Vec<Key>,
+    /// The next free block of the file.
+    end_block: u64,
 }
 
 impl UndoWriter {
-    /// Starts the undo file at `path`, which must not be there yet.
+    /// Starts the undo file at `path`, or continues one of the same volume.
     ///
     /// # Errors
-    /// The file cannot be made, or the device cannot be read.
-    pub fn create(path: PathBuf, device: &dyn Device) -> Result<Self, UndoError> {
-        let made = OpenOptions::new().write(true).create_new(true).open(&path);
-        let file = made.map_err(|source| match source.kind() {
-            io::ErrorKind::AlreadyExists => UndoError::Exists { path: path.clone() },
-            _ => UndoError::Io { path: path.clone(), source },
-        })?;
-        let mut writer = Self { path, file, kept: RangeSet::new(), records: 0 };
-        let header = Header { unit: UNIT, device_size: device.size(), mark: mark(device)? };
-        let bytes = header.encode();
-        debug_assert_eq!(bytes.len(), HEADER_LEN);
-        let outcome = writer.file.write_all(&bytes).and_then(|()| writer.file.sync_all());
-        writer.with_path(outcome)?;
+    /// The file cannot be made, what is there is not an undo file of this volume, or the device
+    /// cannot be read.
+    pub fn open(path: PathBuf, device: &dyn Device, volume: FsOffset) -> Result<Self, UndoError> {
+        let mut options = OpenOptions::new();
+        let opened = options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let with_path = |source| UndoError::Io { path: path.clone(), source };
+        let file = opened.open(&path).map_err(with_path)?;
+        if file.metadata().map_err(with_path)?.len() > 0 {
+            return Self::continued(UndoLog::read(&path, file)?, path, device, volume);
+        }
+        let now = superblock(device, volume.on_device)?;
+        let fs_block_size = block_size(&now);
+        let header = Header {
+            keys: 0,
+            superblock: 1,
+            key_block: 2,
+            block_size: fs_block_size,
+            fs_block_size,
+            superblock_sum: 0,
+            is_finished: false,
+            offset: Some(volume.in_file).filter(|offset| *offset > 0),
+        };
+        let mut writer = Self {
+            path,
+            file,
+            key_block: header.key_block,
+            end_block: header.key_block + 1,
+            header,
+            start: volume.on_device,
+            kept: RangeSet::new(),
+            keys: Vec::new(),
+        };
+        writer.write_keys()?;
+        writer.write_head(device)?;
+        writer.with_path(writer.file.sync_all())?;
         // The name itself must survive, too.
         let parent = match writer.path.parent() {
             Some(parent) if parent != Path::new("") => parent.to_owned(),
@@ -54,6 +82,39 @@ impl UndoWriter {
         };
         let synced = File::open(parent).and_then(|directory| directory.sync_all());
         writer.with_path(synced)?;
+        Ok(writer)
+    }
+
+    fn continued(
+        log: UndoLog,
+        path: PathBuf,
+        device: &dyn Device,
+        volume: FsOffset,
+    ) -> Result<Self, UndoError> {
+        if log.header.offset.unwrap_or(0) != volume.in_file {
+            return Err(log.other_image("another offset"));
+        }
+        if let Some(problem) = log.mismatch(&superblock(device, volume.on_device)?)? {
+            return Err(log.other_image(problem));
+        }
+        let block = u64::from(log.header.fs_block_size);
+        let mut kept = RangeSet::new();
+        for old in &log.kept {
+            if !log.header.is_finished && !log.is_whole(old)? {
+                return Err(log.broken(old.at));
+            }
+            kept.insert(old.offset / block..old.end().div_ceil(block));
+        }
+        let (key_block, count) = log.last_key_block;
+        let keys = log.kept[log.kept.len() - count..].iter().map(|kept| kept.key).collect();
+        let keys_in_all = log.kept.len() as u64;
+        let end_block = log.end_block;
+        let header = Header { keys: keys_in_all, is_finished: false, ..log.header.clone() };
+        let file = log.into_file();
+        let start = volume.on_device;
+        let writer = Self { path, file, header, start, kept, key_block, keys, end_block };
+        writer.with_path(writer.file.write_all_at(&writer.header.encode(), 0))?;
+        writer.with_path(writer.file.sync_data())?;
         Ok(writer)
     }
 
@@ -73,62 +134,116 @@ impl UndoWriter {
     /// # Errors
     /// The file or the device failed; nothing may be overwritten then.
     pub fn keep(&mut self, device: &dyn Device, ranges: &[Range<u64>]) -> Result<(), UndoError> {
-        let unit = u64::from(UNIT);
+        let block = u64::from(self.header.fs_block_size);
+        let unit = UNIT.max(block);
+        let at_once = CHUNK.min(MAX_DATA_BLOCKS * u64::from(self.header.block_size)) / block;
+        let size = device.size().saturating_sub(self.start);
         let mut is_new = false;
         for range in ranges {
-            let units = range.start / unit..range.end.div_ceil(unit);
-            let missing: Vec<Range<u64>> = self.kept.gaps(&units).collect();
-            for number in missing.into_iter().flatten() {
-                self.keep_unit(device, number)?;
-                self.kept.insert(number..number + 1);
+            let Some(first) = range.start.checked_sub(self.start) else {
+                return Err(UndoError::BelowVolume { path: self.path.clone(), at: range.start });
+            };
+            let end = (range.end - self.start).div_ceil(unit) * unit;
+            let blocks = first / unit * unit / block..end.min(size).div_ceil(block);
+            let missing: Vec<Range<u64>> = self.kept.gaps(&blocks).collect();
+            for blocks in missing {
+                let mut from = blocks.start;
+                while from < blocks.end {
+                    let to = blocks.end.min(from + at_once.max(1));
+                    self.keep_blocks(device, from, (to * block).min(size) - from * block)?;
+                    self.kept.insert(from..to);
+                    from = to;
+                }
                 is_new = true;
             }
         }
         if is_new {
+            self.write_keys()?;
+            self.with_path(self.file.write_all_at(&self.header.encode(), 0))?;
             self.with_path(self.file.sync_data())?;
         }
         Ok(())
     }
 
-    fn keep_unit(&mut self, device: &dyn Device, number: u64) -> Result<(), UndoError> {
-        let offset = number * u64::from(UNIT);
-        let length = u64::from(UNIT).min(device.size().saturating_sub(offset));
-        if device.next_data(offset..offset + length)?.is_none() {
-            return self.append(Kind::Hole, offset, length, &[]);
-        }
-        // At most a unit.
-        let mut data = vec![0; length as usize];
-        device.read_at(offset, &mut data)?;
-        if data.iter().all(|byte| *byte == 0) {
-            return self.append(Kind::Hole, offset, length, &[]);
-        }
-        self.append(Kind::Old, offset, length, &data)
-    }
-
-    fn append(
+    /// Adds a key and its data: at most a chunk from a file system block on.
+    fn keep_blocks(
         &mut self,
-        kind: Kind,
-        offset: u64,
+        device: &dyn Device,
+        block: u64,
         length: u64,
-        data: &[u8],
     ) -> Result<(), UndoError> {
-        // At most a unit.
-        let data_len = data.len() as u32;
-        let record = Record { kind, data_len, offset, length, number: self.records };
-        let bytes = [&record.encode(data)[..], data].concat();
-        let outcome = self.file.write_all(&bytes);
-        self.with_path(outcome)?;
-        self.records += 1;
+        if self.keys.len() == self.header.keys_per_block() {
+            self.write_keys()?;
+            self.keys.clear();
+            self.key_block = self.end_block;
+            self.end_block += 1;
+        }
+        let from = self.start + block * u64::from(self.header.fs_block_size);
+        let at = self.end_block * u64::from(self.header.block_size);
+        let data = self.old_data(device, from..from + length)?;
+        let sum = match &data {
+            Some(data) => Sum::of(data),
+            None => Sum::of_zeroes(length),
+        };
+        // At most a chunk.
+        let key = Key { block, sum, length: length as u32 };
+        self.end_block += key.data_blocks(self.header.block_size);
+        if let Some(data) = data {
+            self.with_path(self.file.write_all_at(&data, at))?;
+        }
+        // Zeroes are a hole.
+        let end = self.end_block * u64::from(self.header.block_size);
+        self.with_path(self.file.set_len(end))?;
+        self.keys.push(key);
+        self.header.keys += 1;
         Ok(())
     }
 
-    /// Ends the file with the mark of the device as it is now.
+    /// The contents of the device there; `None` if all is zero.
+    fn old_data(
+        &self,
+        device: &dyn Device,
+        range: Range<u64>,
+    ) -> Result<Option<Vec<u8>>, UndoError> {
+        if device.next_data(range.clone())?.is_none() {
+            return Ok(None);
+        }
+        // At most a chunk.
+        let mut data = vec![0; (range.end - range.start) as usize];
+        device.read_at(range.start, &mut data)?;
+        Ok(Some(data).filter(|data| data.iter().any(|byte| *byte != 0)))
+    }
+
+    fn write_keys(&self) -> Result<(), UndoError> {
+        let bytes = encode_keys(&self.keys, self.header.block_size);
+        let at = self.key_block * u64::from(self.header.block_size);
+        self.with_path(self.file.write_all_at(&bytes, at))
+    }
+
+    /// Writes the device's superblock as it is now, and the header.
+    fn write_head(&mut self, device: &dyn Device) -> Result<(), UndoError> {
+        let now = superblock(device, self.start)?;
+        self.header.superblock_sum = Sum::of(&now);
+        let at = self.header.superblock * u64::from(self.header.block_size);
+        let header = self.header.encode();
+        let outcome = self.file.write_all_at(&with_inverted_magic(&now), at);
+        self.with_path(outcome.and_then(|()| self.file.write_all_at(&header, 0)))
+    }
+
+    /// Ends the file with the superblock of the device as it is now.
     ///
     /// # Errors
     /// The file or the device failed.
     pub fn finish(&mut self, device: &dyn Device) -> Result<(), UndoError> {
-        let mark = mark(device)?;
-        self.append(Kind::End, MARK_AT, MARK_LEN as u64, &mark)?;
+        self.header.is_finished = true;
+        self.write_head(device)?;
         self.with_path(self.file.sync_all())
     }
+}
+
+/// The size of a file system block that the superblock gives, or the smallest.
+fn block_size(superblock: &[u8]) -> u32 {
+    let shift = u32::from(superblock[0x18]);
+    let is_ext = superblock[0x38..0x3a] == [0x53, 0xef] && superblock[0x19..0x1c] == [0; 3];
+    if is_ext && shift <= 6 { MIN_BLOCK_SIZE << shift } else { MIN_BLOCK_SIZE }
 }

@@ -2,13 +2,14 @@
 //!
 //! [`UndoDevice`] is a layer on a device. The first time that a unit of it is to change, the unit's
 //! old bytes go to the undo file, and that is synced, before the change is passed on. [`apply()`]
-//! puts them back. The file's format is in [`mod@format`].
+//! puts them back. The file's format is that of e2fsprogs ([`mod@format`]).
 
 mod apply;
 mod file;
 pub mod format;
+mod log;
 
-pub use apply::{Applied, Check, apply};
+pub use apply::{Applied, ApplyOptions, Check, Restored, apply};
 pub use file::UndoWriter;
 
 use std::ffi::{OsStr, OsString};
@@ -34,11 +35,13 @@ pub enum UndoError {
         /// The system's error.
         source: io::Error,
     },
-    /// There is a file where the undo file is to be made.
-    #[error("{}: file exists: name another undo file, or delete this one", path.display())]
-    Exists {
-        /// The file.
+    /// Something in front of the volume is to be overwritten, which no undo file can keep.
+    #[error("{}: cannot keep byte {at} of the device, which lies in front of the volume", path.display())]
+    BelowVolume {
+        /// The undo file.
         path: PathBuf,
+        /// Where on the device.
+        at: u64,
     },
     /// The file is no undo file, or its header is broken.
     #[error("{}: not an undo file: {problem}", path.display())]
@@ -74,8 +77,9 @@ impl UndoError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Io { source, .. } => errno::of_io(source),
-            Self::Exists { .. } => errno::EEXIST,
-            Self::NotUndo { .. } | Self::OtherImage { .. } => errno::EINVAL,
+            Self::NotUndo { .. } | Self::OtherImage { .. } | Self::BelowVolume { .. } => {
+                errno::EINVAL
+            }
             Self::Broken { .. } => errno::EUCLEAN,
             Self::Device(error) => error.errno(),
         }
@@ -84,17 +88,78 @@ impl UndoError {
 
 /// The environment's variable that names a directory for undo files.
 pub const DIRECTORY_VARIABLE: &str = "E2FSPROGS_UNDO_DIR";
+/// The directory where that is not set.
+pub const DEFAULT_DIRECTORY: &str = "/var/lib/e2fsprogs";
 
-/// Where an undo file goes: an empty `path` names it after the program and the image, in
-/// `directory` or here.
-pub fn path(path: &OsStr, directory: Option<&OsStr>, image: &OsStr, program: &str) -> PathBuf {
-    if !path.is_empty() {
-        return path.into();
+/// Bytes read or written together at most.
+const CHUNK: u64 = 1 << 20;
+
+/// The directory that turns undo files of automatic names off.
+const NO_DIRECTORY: &str = "none";
+
+/// The request of an option `-z`.
+#[derive(Clone, Copy, Debug)]
+pub struct UndoRequest<'a> {
+    /// The value of the option; empty for an automatic name.
+    pub path: &'a OsStr,
+    /// The directory for automatic names.
+    pub directory: Option<&'a OsStr>,
+    /// The image, as it was named.
+    pub image: &'a OsStr,
+    /// The program of e2fsprogs that does such work.
+    pub program: &'a str,
+    /// Whether a program of e2fsprogs was called by its name.
+    pub is_compat: bool,
+}
+
+impl UndoRequest<'_> {
+    /// The undo file. `None` for the directory `none`, and by a name of e2fsprogs, as there, if
+    /// the directory is missing. A program of e2fsprogs begins an undo file of an automatic name
+    /// again: an older one is removed.
+    ///
+    /// # Errors
+    /// The older one cannot be removed.
+    pub fn path(&self) -> Result<Option<PathBuf>, UndoError> {
+        let Self { path, directory, image, program, is_compat } = *self;
+        if !path.is_empty() {
+            return Ok(Some(path.into()));
+        }
+        let default = OsStr::new(if is_compat { DEFAULT_DIRECTORY } else { "." });
+        let directory = directory.unwrap_or(default);
+        if directory == NO_DIRECTORY || (is_compat && !Path::new(directory).is_dir()) {
+            return Ok(None);
+        }
+        let mut name = OsString::from(format!("{program}-"));
+        name.push(Path::new(image).file_name().unwrap_or(image));
+        name.push(".e2undo");
+        let path = Path::new(directory).join(name);
+        if is_compat {
+            match std::fs::remove_file(&path) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    return Err(UndoError::Io { path, source });
+                }
+                _ => {}
+            }
+        }
+        Ok(Some(path))
     }
-    let mut name = OsString::from(format!("{program}-"));
-    name.push(Path::new(image).file_name().unwrap_or(image));
-    name.push(".e2undo");
-    Path::new(directory.unwrap_or(OsStr::new("."))).join(name)
+}
+
+/// The lines by which programs of e2fsprogs say that there is an undo file; an empty one follows.
+pub fn announcement(path: &Path, image: &OsStr) -> String {
+    let (path, image) = (path.display(), image.display());
+    format!(
+        "Overwriting existing filesystem; this can be undone using the command:\n    e2undo {path} {image}\n"
+    )
+}
+
+/// Where a volume begins, in bytes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct FsOffset {
+    /// On the device that is written.
+    pub on_device: u64,
+    /// In the file or block device that the device is a part of.
+    pub in_file: u64,
 }
 
 /// A device whose changes can be undone.
@@ -104,13 +169,17 @@ pub struct UndoDevice {
 }
 
 impl UndoDevice {
-    /// Keeps what is overwritten on `inner` in the undo file at `path`, which must not be there
-    /// yet.
+    /// Keeps what is overwritten on `inner` in the undo file at `path`. An undo file of the same
+    /// volume that is there is continued: it goes on to undo what was done first.
     ///
     /// # Errors
-    /// The file cannot be made, or the device cannot be read.
-    pub fn create(inner: Arc<dyn Device>, path: impl Into<PathBuf>) -> Result<Self, UndoError> {
-        let writer = UndoWriter::create(path.into(), &*inner)?;
+    /// The file cannot be made, there is another file, or the device cannot be read.
+    pub fn open(
+        inner: Arc<dyn Device>,
+        path: impl Into<PathBuf>,
+        volume: FsOffset,
+    ) -> Result<Self, UndoError> {
+        let writer = UndoWriter::open(path.into(), &*inner, volume)?;
         Ok(Self { inner, writer: Mutex::new(writer) })
     }
 

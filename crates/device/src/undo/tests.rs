@@ -1,6 +1,7 @@
 use super::*;
 use crate::memory::MemoryDevice;
 
+/// No superblock of ext: blocks of 1,024 bytes.
 fn sample() -> Vec<u8> {
     (0..200_000_u32).map(|at| (at / 7 % 251) as u8).collect()
 }
@@ -17,6 +18,10 @@ fn setup() -> Setup {
     Setup { path, _directory: directory, memory: Arc::new(MemoryDevice::from_bytes(&sample())) }
 }
 
+fn keep(memory: &Arc<MemoryDevice>, path: &Path) -> Result<UndoDevice, UndoError> {
+    UndoDevice::open(memory.clone(), path, FsOffset::default())
+}
+
 fn change(device: &dyn Device) {
     device.write_at(0, &[1; 4096]).unwrap();
     device.write_at(100, &[2; 10]).unwrap();
@@ -24,86 +29,209 @@ fn change(device: &dyn Device) {
     device.write_at(199_990, &[3; 10]).unwrap();
 }
 
+fn same(path: &Path, device: &dyn Device) -> Result<Applied, UndoError> {
+    apply(path, device, &ApplyOptions::default())
+}
+
+fn forced(path: &Path, device: &dyn Device) -> Result<Applied, UndoError> {
+    apply(path, device, &ApplyOptions { check: Check::SizeOnly, ..ApplyOptions::default() })
+}
+
 #[test]
 fn what_was_overwritten_comes_back() {
     let Setup { path, memory, .. } = &setup();
-    let device = UndoDevice::create(memory.clone(), path).unwrap();
+    let device = keep(memory, path).unwrap();
     change(&device);
     assert_ne!(memory.to_vec(), sample());
     device.finish().unwrap();
-    let applied = apply(path, &**memory, Check::Same, false).unwrap();
+    let applied = same(path, &**memory).unwrap();
     assert_eq!(memory.to_vec(), sample());
-    // Units 0, 1, 2 and the last.
-    assert_eq!((applied.records, applied.is_finished), (4, true));
+    // Unit 0, units 1 and 2, and the last.
+    let lengths: Vec<_> = applied.restored.iter().map(|restored| restored.length).collect();
+    assert_eq!((lengths, applied.is_finished), (vec![32_768, 65_536, 200_000 - 196_608], true));
     // Once more changes nothing.
-    apply(path, &**memory, Check::Same, false).unwrap();
+    same(path, &**memory).unwrap();
     assert_eq!(memory.to_vec(), sample());
+    // As e2undo it is refused.
+    let exact = ApplyOptions { check: Check::Exact, ..ApplyOptions::default() };
+    let refused = apply(path, &**memory, &exact);
+    assert!(matches!(refused, Err(UndoError::OtherImage { .. })), "{refused:?}");
 }
 
 #[test]
 fn a_dry_run_writes_nothing() {
     let Setup { path, memory, .. } = &setup();
-    let device = UndoDevice::create(memory.clone(), path).unwrap();
+    let device = keep(memory, path).unwrap();
     change(&device);
     device.finish().unwrap();
     let changed = memory.to_vec();
-    apply(path, &**memory, Check::Same, true).unwrap();
+    apply(path, &**memory, &ApplyOptions { dry_run: true, ..ApplyOptions::default() }).unwrap();
     assert_eq!(memory.to_vec(), changed);
+}
+
+/// The state before the first command comes back; the later ones add what they touch.
+#[test]
+fn a_file_of_the_same_volume_is_continued() {
+    let Setup { path, memory, .. } = &setup();
+    let device = keep(memory, path).unwrap();
+    device.write_at(0, &[1; 4096]).unwrap();
+    device.finish().unwrap();
+    let device = keep(memory, path).unwrap();
+    change(&device);
+    device.finish().unwrap();
+    // One that was cut off, too.
+    let device = keep(memory, path).unwrap();
+    device.write_at(150_000, &[9]).unwrap();
+    drop(device);
+    let device = keep(memory, path).unwrap();
+    device.write_at(100_000, &[9]).unwrap();
+    device.finish().unwrap();
+    same(path, &**memory).unwrap();
+    assert_eq!(memory.to_vec(), sample());
+}
+
+#[test]
+fn a_file_of_another_volume_is_left_alone() {
+    let Setup { path, memory, .. } = &setup();
+    let device = keep(memory, path).unwrap();
+    change(&device);
+    device.finish().unwrap();
+    let kept = std::fs::read(path).unwrap();
+    memory.write_at(1500, &[9]).unwrap();
+    let refused = keep(memory, path);
+    assert!(matches!(refused, Err(UndoError::OtherImage { .. })), "{refused:?}");
+    let other = FsOffset { on_device: 0, in_file: 4096 };
+    let refused = UndoDevice::open(memory.clone(), path, other);
+    assert!(matches!(refused, Err(UndoError::OtherImage { .. })), "{refused:?}");
+    assert_eq!(std::fs::read(path).unwrap(), kept);
+    std::fs::write(path, b"a letter").unwrap();
+    let refused = keep(memory, path);
+    assert!(matches!(refused, Err(UndoError::NotUndo { .. })), "{refused:?}");
+    assert_eq!(std::fs::read(path).unwrap(), b"a letter");
+}
+
+/// More keys than a key block has: 63 of 1,024 bytes.
+#[test]
+fn many_pieces_fill_several_key_blocks() {
+    let Setup { path, .. } = &setup();
+    let before: Vec<u8> = (0..10_000_000_u32).map(|at| (at / 1000 % 255) as u8 + 1).collect();
+    let memory = Arc::new(MemoryDevice::from_bytes(&before));
+    let pieces = 140;
+    let device = keep(&memory, path).unwrap();
+    for piece in (0..pieces).rev() {
+        device.write_at(piece * 65_536 + 5, &[0; 3]).unwrap();
+    }
+    device.finish().unwrap();
+    let applied = same(path, &*memory).unwrap();
+    assert_eq!(applied.restored.len(), pieces as usize);
+    assert!(memory.to_vec() == before);
+}
+
+/// Zeroes are holes of the undo file, and come back as such.
+#[test]
+fn zeroes_take_no_room() {
+    use std::os::unix::fs::MetadataExt;
+    let Setup { path, .. } = &setup();
+    let memory = Arc::new(MemoryDevice::new(1 << 26));
+    let device = keep(&memory, path).unwrap();
+    device.write_at(0, &vec![7; 1 << 24]).unwrap();
+    device.finish().unwrap();
+    let used = std::fs::metadata(path).unwrap();
+    assert!(used.len() > 1 << 24 && used.blocks() * 512 < 1 << 20, "{used:?}");
+    same(path, &*memory).unwrap();
+    assert!(memory.to_vec().iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_volume_within_a_device_has_its_own_blocks() {
+    let Setup { path, memory, .. } = &setup();
+    let start = 100_352;
+    let device =
+        UndoDevice::open(memory.clone(), path, FsOffset { on_device: start, in_file: start + 512 });
+    let device = device.unwrap();
+    device.write_at(start + 5000, &[1; 300]).unwrap();
+    let refused = device.write_at(start - 1, &[1]);
+    assert!(refused.unwrap_err().to_string().contains("in front of the volume"));
+    device.finish().unwrap();
+    // The device itself begins 512 bytes after its file.
+    let options = ApplyOptions { device_start: 512, ..ApplyOptions::default() };
+    let applied = apply(path, &**memory, &options).unwrap();
+    assert_eq!((applied.restored[0].block, memory.to_vec()), (0, sample()));
 }
 
 #[test]
 fn an_image_changed_since_is_refused() {
     let Setup { path, memory, .. } = &setup();
-    let device = UndoDevice::create(memory.clone(), path).unwrap();
+    let device = keep(memory, path).unwrap();
     change(&device);
     device.finish().unwrap();
     memory.write_at(1500, &[9]).unwrap();
-    let refused = apply(path, &**memory, Check::Same, false);
+    let refused = same(path, &**memory);
     assert!(matches!(refused, Err(UndoError::OtherImage { .. })), "{refused:?}");
-    apply(path, &**memory, Check::SizeOnly, false).unwrap();
+    forced(path, &**memory).unwrap();
     assert_eq!(memory.to_vec(), sample());
 }
 
 #[test]
-fn another_size_is_refused_even_by_force() {
+fn a_smaller_device_is_refused_even_by_force() {
     let Setup { path, memory, .. } = &setup();
-    let device = UndoDevice::create(memory.clone(), path).unwrap();
+    let device = keep(memory, path).unwrap();
     change(&device);
     let other = MemoryDevice::from_bytes(&sample()[..199_999]);
-    let refused = apply(path, &other, Check::SizeOnly, false);
+    let refused = forced(path, &other);
     assert!(matches!(refused, Err(UndoError::OtherImage { .. })), "{refused:?}");
 }
 
-/// The file may end anywhere in a record: its unit was not overwritten yet.
+/// The file may end anywhere: what is missing of it was not overwritten yet. The order in which
+/// the system writes the blocks of one sync is any.
 #[test]
-fn a_file_cut_off_anywhere_puts_back_what_it_has() {
+fn a_file_cut_off_anywhere_puts_back_what_was_overwritten() {
     let Setup { path, memory, .. } = &setup();
-    let device = UndoDevice::create(memory.clone(), path).unwrap();
+    let device = keep(memory, path).unwrap();
     device.write_at(0, &[1; 100]).unwrap();
-    let one = std::fs::metadata(path).unwrap().len();
+    let before = std::fs::read(path).unwrap();
     device.write_at(40_000, &[2; 100]).unwrap();
-    let whole = std::fs::read(path).unwrap();
-    for cut in [one, one + 1, one + 31, one + 32, one + 500, whole.len() as u64 - 1] {
-        std::fs::write(path, &whole[..cut as usize]).unwrap();
+    let after = std::fs::read(path).unwrap();
+    let sector = |file: &[u8], number: usize| {
+        let mut bytes = file.get(number * 512..).unwrap_or_default().to_vec();
+        bytes.resize(512, 0);
+        bytes
+    };
+    let changed: Vec<usize> = (0..after.len() / 512)
+        .filter(|number| sector(&before, *number) != sector(&after, *number))
+        .collect();
+    // The header, the key block (both halves are one sector of keys), and the data.
+    assert!(changed.len() > 32 && changed[0] == 0, "{changed:?}");
+    let (head, data) = changed.split_at(2);
+    for written in 0..8_usize {
+        let mut torn = before.clone();
+        torn.resize(after.len(), 0);
+        let of_head = head.iter().enumerate().filter(|(bit, _)| written & 1 << bit != 0);
+        let of_data =
+            data.iter().skip(usize::from(written & 4 == 0)).step_by(1 + (written & 4) / 4);
+        for number in of_head.map(|(_, number)| number).chain(of_data) {
+            torn[number * 512..][..512].copy_from_slice(&sector(&after, *number));
+        }
+        std::fs::write(path, &torn).unwrap();
         let image = MemoryDevice::from_bytes(&sample());
         image.write_at(0, &[1; 100]).unwrap();
-        let applied = apply(path, &image, Check::Same, false).unwrap();
-        assert_eq!((applied.records, applied.is_finished), (1, false), "cut at {cut}");
-        assert_eq!(image.to_vec(), sample());
+        let applied = same(path, &image).unwrap();
+        assert!(!applied.is_finished && !applied.restored.is_empty(), "written {written:b}");
+        assert_eq!(image.to_vec(), sample(), "written {written:b}");
     }
 }
 
 #[test]
-fn a_broken_record_in_the_middle_is_refused_before_anything_is_written() {
+fn broken_data_in_the_middle_are_refused_before_anything_is_written() {
     let Setup { path, memory, .. } = &setup();
-    let device = UndoDevice::create(memory.clone(), path).unwrap();
+    let device = keep(memory, path).unwrap();
     change(&device);
     device.finish().unwrap();
     let mut bytes = std::fs::read(path).unwrap();
-    bytes[format::HEADER_LEN + 1000] ^= 1;
+    bytes[3 * 1024 + 1000] ^= 1;
     std::fs::write(path, &bytes).unwrap();
     let changed = memory.to_vec();
-    let refused = apply(path, &**memory, Check::Same, false);
+    let refused = same(path, &**memory);
     assert!(matches!(refused, Err(UndoError::Broken { .. })), "{refused:?}");
     assert_eq!(memory.to_vec(), changed);
 }
@@ -112,7 +240,7 @@ fn a_broken_record_in_the_middle_is_refused_before_anything_is_written() {
 #[test]
 fn nothing_is_overwritten_that_could_not_be_kept() {
     let Setup { path, memory, .. } = &setup();
-    let device = UndoDevice::create(memory.clone(), path).unwrap();
+    let device = keep(memory, path).unwrap();
     let mut file = std::fs::OpenOptions::new().read(true).open(path).unwrap();
     std::mem::swap(&mut *device.writer.lock().file_mut(), &mut file);
     device.write_at(0, &[1; 100]).unwrap_err();
@@ -124,6 +252,27 @@ fn any_bytes_are_taken_or_refused() {
     let Setup { path, memory, .. } = &setup();
     for length in [0, 1, 16, 4095, 4096, 5000] {
         std::fs::write(path, vec![0x41; length]).unwrap();
-        assert!(apply(path, &**memory, Check::SizeOnly, false).is_err());
+        assert!(forced(path, &**memory).is_err());
     }
+}
+
+#[test]
+fn an_automatic_name_needs_a_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = OsStr::new("/images/disk.img");
+    let named = |directory: &OsStr, is_compat| {
+        let path = OsStr::new("");
+        let directory = Some(directory);
+        UndoRequest { path, directory, image, program: "tune2fs", is_compat }.path().unwrap()
+    };
+    let there = directory.path().join("tune2fs-disk.img.e2undo");
+    std::fs::write(&there, b"older").unwrap();
+    assert_eq!(named(directory.path().as_os_str(), false).as_deref(), Some(&*there));
+    assert!(there.exists());
+    assert_eq!(named(directory.path().as_os_str(), true).as_deref(), Some(&*there));
+    assert!(!there.exists(), "begun again");
+    let missing = directory.path().join("missing");
+    assert_eq!(named(missing.as_os_str(), true), None);
+    assert_eq!(named(missing.as_os_str(), false), Some(missing.join("tune2fs-disk.img.e2undo")));
+    assert_eq!(named(OsStr::new("none"), false), None);
 }

@@ -70,7 +70,7 @@ fn run(
     if command.options.dry_run {
         return Ok(());
     }
-    let target = command.open()?;
+    let target = command.open(prompt)?;
     let volume = SliceDevice::new(target.device(), command.offset(), plan.bytes());
     let volume = volume.map_err(|short| {
         let end = short.start.saturating_add(short.size);

@@ -1,19 +1,19 @@
 //! The command from its words to the formatted device: what `extant mkfs` and mke2fs do, in
 //! mke2fs's order.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extant_device::undo::{self, UndoDevice};
+use extant_device::undo::{self, FsOffset, UndoDevice, UndoRequest};
 use extant_device::{Device, Direct, FileDevice, FileDeviceOptions, LoopBacking};
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
 use extant_offline::bad_blocks::{by_reading, by_writing};
-use extant_ondisk::GroupNo;
+use extant_ondisk::{GroupNo, MetadataChecksum};
 use extant_storage::{Access, DeviceUrl, Opened, Schemes, UrlError, stat_host};
 
 use super::config::{CONFIG_VARIABLE, Config};
@@ -215,6 +215,7 @@ pub(crate) struct MkfsCommand {
     pub(crate) params: FsParams,
     pub(crate) identity: Identity,
     undo_dir: Option<OsString>,
+    program: Program,
 }
 
 /// The device of the volume.
@@ -263,8 +264,9 @@ impl MkfsCommand {
             prompt.warn(&warning);
         }
         let identity = Identity::new(&options, &params, environment.time()?)?;
-        let undo_dir = environment.undo_dir.clone();
-        let command = Self { options, existing, info, params, identity, undo_dir };
+        let of_config = || config.default_text("undo_dir").map(OsString::from);
+        let undo_dir = environment.undo_dir.clone().or_else(of_config);
+        let command = Self { options, existing, info, params, identity, undo_dir, program };
         command.refuse_size_beyond_device()?;
         // By a name of e2fsprogs it overwrites, as theirs does, where there is no one to ask; with
         // -S, which leaves the files, it does not.
@@ -345,7 +347,7 @@ impl MkfsCommand {
     }
 
     /// The device, had exclusively; a file is made or grown to the volume's end.
-    pub(crate) fn open(&self) -> Result<MkfsTarget, MkfsError> {
+    pub(crate) fn open(&self, prompt: &mut dyn Prompt) -> Result<MkfsTarget, MkfsError> {
         let end = self.end()?;
         let opened = match &self.existing {
             Existing::Part { opened } => opened.clone(),
@@ -358,21 +360,54 @@ impl MkfsCommand {
                 Opened::real(Arc::new(device))
             }
         };
-        let undo = match &self.options.undo_file {
+        let undo = match self.undo_path(&*opened.device)? {
             Some(path) => {
-                let image = self.options.device.as_os_str();
-                let directory = self.undo_dir.as_deref();
-                let path = undo::path(path.as_os_str(), directory, image, "mke2fs");
-                Some(Arc::new(UndoDevice::create(opened.device.clone(), path)?))
+                if self.is_compat() {
+                    let said = undo::announcement(&path, self.options.device.as_os_str());
+                    prompt.say(&format!("{said}\n"));
+                }
+                let on_device = self.offset();
+                let volume = FsOffset { on_device, in_file: opened.start + on_device };
+                Some(Arc::new(UndoDevice::open(opened.device.clone(), path, volume)?))
             }
             None => None,
         };
         Ok(MkfsTarget { opened, undo })
     }
 
+    /// Whether a program of e2fsprogs was called by its name.
+    fn is_compat(&self) -> bool {
+        self.program != Program::Extant
+    }
+
+    /// The undo file. As mke2fs does, that of an automatic name is made without a request, too,
+    /// where a file system of ext is overwritten and a directory is given.
+    fn undo_path(&self, device: &dyn Device) -> Result<Option<PathBuf>, MkfsError> {
+        let directory = self.undo_dir.as_deref();
+        let is_wanted = match &self.options.undo_file {
+            Some(path) if !path.as_os_str().is_empty() => return Ok(Some(path.clone())),
+            Some(_) => true,
+            None => {
+                let is_lazy = self.params.lazy_itable_init
+                    && self.params.features.checksum() != MetadataChecksum::None;
+                self.is_compat()
+                    && (is_lazy || self.params.force_undo)
+                    && probe::is_ext_at(device, self.offset())?
+            }
+        };
+        let request = UndoRequest {
+            path: OsStr::new(""),
+            directory,
+            image: self.options.device.as_os_str(),
+            program: "mke2fs",
+            is_compat: self.is_compat(),
+        };
+        Ok(if is_wanted { request.path()? } else { None })
+    }
+
     fn make_volume(&self, prompt: &mut dyn Prompt) -> Result<(), MkfsError> {
         let journal = self.external_journal()?;
-        let target = if self.options.dry_run { None } else { Some(self.open()?) };
+        let target = if self.options.dry_run { None } else { Some(self.open(prompt)?) };
         let bad = self.bad_blocks(target.as_ref().map(MkfsTarget::device).as_deref())?;
         let mut volume = NewVolume::new(self.params.clone(), self.identity.clone(), &bad)?;
         refuse_bad_start(&volume, &bad)?;
@@ -455,7 +490,7 @@ impl MkfsCommand {
         if self.options.dry_run {
             return Ok(());
         }
-        let target = self.open()?;
+        let target = self.open(prompt)?;
         external_journal::make(&*target.device(), self.offset(), &self.params, &self.identity)?;
         target.finish()
     }

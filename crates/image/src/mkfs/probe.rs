@@ -74,11 +74,16 @@ pub fn probe(device: &dyn Device, offset: u64) -> Result<Option<String>, DeviceE
 
 /// Whether an ext2, ext3 or ext4 file system or a journal device exists.
 pub fn is_ext(device: &dyn Device) -> Result<bool, DeviceError> {
+    is_ext_at(device, 0)
+}
+
+/// The same for a volume that begins at `offset`.
+pub(crate) fn is_ext_at(device: &dyn Device, offset: u64) -> Result<bool, DeviceError> {
     let mut bytes = [0; 1024];
-    if device.size() < 2048 {
+    if device.size().saturating_sub(offset) < 2048 {
         return Ok(false);
     }
-    device.read_at(1024, &mut bytes)?;
+    device.read_at(offset + 1024, &mut bytes)?;
     Ok(ext(&bytes).is_some())
 }
 

@@ -242,10 +242,14 @@ impl DeviceUrl {
         }
         // Only layers that join have several parts, all of them on the machine's clock.
         let device = devices.swap_remove(0);
-        Ok(match innermost {
+        let mut opened = match innermost {
             Some(held) => held.with_device(device),
             None => Opened::real(device),
-        })
+        };
+        if self.layers.is_empty() {
+            opened.start = runs[0].2.start;
+        }
+        Ok(opened)
     }
 
     /// The same where nothing of the files has to be read for it but partition tables: for a look

@@ -32,6 +32,8 @@ pub(super) struct OpenRequest {
     pub(super) block_size: Option<u32>,
     pub(super) superblock: Option<u64>,
     pub(super) undo: Option<OsString>,
+    /// Whether the program was called by the name debugfs.
+    pub(super) is_compat: bool,
 }
 
 /// An open volume.
@@ -83,6 +85,8 @@ pub(super) struct OpenNotices {
     pub(super) is_damaged: bool,
     /// Why changes are not journalled.
     pub(super) warning: Option<String>,
+    /// The lines about an undo file by the name debugfs.
+    pub(super) announcement: Option<String>,
 }
 
 impl OpenImage {
@@ -121,15 +125,19 @@ impl OpenImage {
             undo: None,
             opened,
         };
-        let mut notes = OpenNotices { is_damaged, warning: None };
+        let mut notes = OpenNotices { is_damaged, ..OpenNotices::default() };
         if is_writable {
             edit::check_mmp(&image.volume).map_err(NotOpened::Trying)?;
             if let Some(path) = &request.undo {
-                let path = undo::path(path, name, "debugfs");
-                let kept = UndoDevice::create(image.device.clone(), path);
-                let kept = Arc::new(kept.map_err(NotOpened::line)?);
-                image.device = kept.clone();
-                image.undo = Some(kept);
+                let path = undo::path(path, name, "debugfs", request.is_compat);
+                if let Some(path) = path.map_err(NotOpened::line)? {
+                    if request.is_compat {
+                        notes.announcement = Some(undo::announcement(&path, name));
+                    }
+                    let kept = Arc::new(undo::keep(&image.opened, path).map_err(NotOpened::line)?);
+                    image.device = kept.clone();
+                    image.undo = Some(kept);
+                }
             }
             (image.has_journal, notes.warning) = edit::prepare(&image.device, &image.volume);
             image.refresh()?;

@@ -102,7 +102,7 @@ impl Args {
                 return Err(Failure::new(why));
             }
         }
-        let request = self.open_request()?;
+        let request = self.open_request(session.is_compat)?;
         let mut shell = Shell::new(session);
         if let Some(image) = &self.image
             && let Err(refusal) = navigate::open_image(&mut shell, image, &request)
@@ -129,7 +129,7 @@ impl Args {
         if has_failed { Err(Failure::silent(1)) } else { Ok(()) }
     }
 
-    fn open_request(&self) -> Result<OpenRequest, Failure> {
+    fn open_request(&self, is_compat: bool) -> Result<OpenRequest, Failure> {
         let number = |text: &Option<String>, name: &str| match text {
             None => Ok(None),
             Some(text) => words::number(text.as_bytes())
@@ -146,6 +146,7 @@ impl Args {
             block_size: block_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             superblock: number(&self.superblock, "superblock block number")?,
             undo: self.undo.clone(),
+            is_compat,
         })
     }
 }

@@ -98,6 +98,7 @@ pub(super) fn open(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         block_size,
         superblock,
         undo: options.value('z').map(|path| OsStr::from_bytes(path).to_owned()),
+        is_compat: shell.session.is_compat,
         ..OpenRequest::default()
     };
     open_image(shell, OsStr::from_bytes(name), &request)
@@ -108,6 +109,9 @@ pub(super) fn open_image(shell: &mut Shell<'_>, name: &OsStr, request: &OpenRequ
     let shown = name.display();
     match OpenImage::open(name, request) {
         Ok((image, notes)) => {
+            if let Some(announcement) = notes.announcement {
+                shell.print(format!("{announcement}\n"))?;
+            }
             if notes.is_damaged {
                 shell.print("Checksum errors in superblock!  Retrying...\n")?;
             }

@@ -25,13 +25,13 @@ use extant::rooms::layout::RunSet;
 use extant::rooms::storage::{Access, DeviceUrl, stat_host};
 
 use super::undo;
-use crate::err_line;
 use crate::failure::Failure;
 use crate::journal_device::{ext_partitions, other_content};
 use crate::parse;
 use crate::sandbox;
 use crate::session::Session;
 use crate::waiting::Waiting;
+use crate::{err_line, out_line};
 use console::{Answering, Console};
 use extended::Extended;
 use interrupt::cancel_on_interrupt;
@@ -189,6 +189,7 @@ impl Args {
             args: &self,
             extended: &extended,
             called: &session.called,
+            is_compat: session.is_compat,
             image: shown,
         }
         .run(&image, answering)?;
@@ -256,6 +257,7 @@ struct CheckCommand<'a> {
     args: &'a Args,
     extended: &'a Extended,
     called: &'a str,
+    is_compat: bool,
     image: String,
 }
 
@@ -481,13 +483,22 @@ impl CheckCommand<'_> {
         };
         // The undo file is made while paths can be opened; of the image only its partition table
         // and superblock are read before.
-        let path = undo::path(path, image, "e2fsck");
+        let with_code = |failure: Failure| failure.with_code(OPERATIONAL);
+        let path = undo::path(path, image, "e2fsck", self.is_compat).map_err(with_code)?;
         let named = part()?;
-        let undo = UndoDevice::create(named.device.clone(), path);
-        let undo = undo.map_err(|error| failed(&error))?;
+        let undo = path.map(|path| {
+            if self.is_compat && !self.args.json {
+                out_line!("{}", undo::announcement(&path, image));
+            }
+            undo::keep(&named, path).map(Arc::new).map_err(with_code)
+        });
+        let undo = undo.transpose()?;
         self.restrict()?;
-        let undo = Arc::new(undo);
-        Ok((Opened { device: undo.clone(), undo: Some(undo), named, no_journal }, journal))
+        let device: Arc<dyn Device> = match &undo {
+            Some(undo) => undo.clone(),
+            None => named.device.clone(),
+        };
+        Ok((Opened { device, undo, named, no_journal }, journal))
     }
 
     /// Gives up what reading a damaged image does not need. Lists of bad blocks are read

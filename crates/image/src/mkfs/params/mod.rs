@@ -157,6 +157,7 @@ impl Resolver<'_> {
             lazy_itable_init: self.lazy(extended.lazy_itable_init, "lazy_itable_init"),
             lazy_journal_init: self.lazy(extended.lazy_journal_init, "lazy_journal_init"),
             discard: extended.discard.or_else(|| self.types.boolean("discard")).unwrap_or(true),
+            force_undo: self.types.boolean("force_undo").unwrap_or(false),
             packed_meta_blocks: self.packed_meta_blocks(&extended),
             types: self.types.types.clone(),
             extended,

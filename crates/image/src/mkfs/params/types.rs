@@ -106,6 +106,8 @@ pub struct FsParams {
     pub lazy_journal_init: bool,
     /// Discard the device first.
     pub discard: bool,
+    /// Whether an undo file of an automatic name is made even if the inode tables are written.
+    pub force_undo: bool,
     /// The journal at the start of the volume, with flex_bg all metadata, too.
     pub packed_meta_blocks: bool,
     /// The list of types by which the configuration was read.
