@@ -150,7 +150,7 @@ impl Args {
             shift: unit.ilog2(),
             is_hexadecimal: self.hexadecimal,
             is_cache: self.show_cache,
-            size: (!self.xattrs).then_some(file.size),
+            size: file.size,
         };
         let name = file.name.display();
         if self.verbose || has_rows {
@@ -230,6 +230,9 @@ impl Args {
         session: &mut Session,
     ) -> Result<usize, Failure> {
         let size = file.block_size;
+        if self.sync {
+            rustix::fs::fsync(&file.file).map_err(|errno| failed(file.name, "fsync", errno))?;
+        }
         let (mut count, mut before) = (0, None);
         let mut run: Option<Run> = None;
         for block in 0..file.blocks() {

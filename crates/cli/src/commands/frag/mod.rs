@@ -116,6 +116,9 @@ impl Args {
         if session.is_compat && self.operands.image.is_none() {
             let is_host = |name: &OsString| host::is_host_file(name);
             if self.operands.files.iter().all(is_host) {
+                if self.json {
+                    return Err(Failure::new("--json: only for files of images"));
+                }
                 return self.show_host_files(session);
             }
             if self.operands.files.iter().any(is_host) {
@@ -195,8 +198,7 @@ impl Args {
     ) -> Result<(), Failure> {
         // In bytes; of the output a unit is a power of two.
         let extents = self.extents_of(image, file, 1).map_err(|why| Failure::at(name, why))?;
-        let size = (!self.xattrs).then_some(file.size);
-        let shift = unit.ilog2();
+        let (size, shift) = (file.size, unit.ilog2());
         let rows = Rows { shift, is_hexadecimal: self.hexadecimal, is_cache: false, size };
         // A file has whole blocks of the volume, in whatever unit they are counted; the twin's
         // plural is theirs.
@@ -204,7 +206,7 @@ impl Args {
         let whole_blocks = file.size.div_ceil(block_size);
         let blocks = whole_blocks.saturating_mul(block_size) >> shift;
         let plural = if whole_blocks == 1 { "" } else { "s" };
-        let (size, unit) = (file.size, 1_u64 << shift);
+        let unit = 1_u64 << shift;
         say!(session, "File size of {name} is {size} ({blocks} block{plural} of {unit} bytes)")?;
         if !extents.is_empty() {
             say!(session, "{}", rows.title())?;

@@ -15,8 +15,8 @@ pub(super) struct Rows {
     pub(super) is_hexadecimal: bool,
     /// ext4's cache of extents is shown.
     pub(super) is_cache: bool,
-    /// Bytes of the file; `None` where attributes are shown, which have no end of file.
-    pub(super) size: Option<u64>,
+    /// Bytes of the file.
+    pub(super) size: u64,
 }
 
 /// An extent in bytes, with the place at which it would continue the one before it.
@@ -79,8 +79,7 @@ impl Rows {
             None => " ".repeat(place + 1),
         };
         let end = extent.logical.saturating_add(extent.length);
-        let is_end = self.size.is_some_and(|size| end >= size);
-        let flags = extent.flags.join(",") + if is_end { ",eof" } else { "" };
+        let flags = extent.flags.join(",") + if end >= self.size { ",eof" } else { "" };
         let space = if extent.flags.is_empty() { "" } else { " " };
         format!(
             "{at:>4}: {}..{}: {}..{}: {}: {expected}{space}{flags}",
