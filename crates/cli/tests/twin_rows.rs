@@ -1,5 +1,5 @@
-//! Command lines that scripts use, by our links and by the tools of e2fsprogs: a table of rows, each
-//! with the exit codes and the output, or the volume, compared. What differs on purpose is listed in
+//! Command lines that scripts use, by our links and by the tools of e2fsprogs: a table of rows.
+//! Compared are the exit codes, and the output or the volume. Intended differences are listed in
 //! `docs/src/reference/e2fsprogs.md`.
 
 use std::fs::{self, File};
@@ -75,7 +75,7 @@ fn dumpe2fs_fails_with_the_codes_of_theirs() {
     fs::create_dir(at("directory")).unwrap();
     fs::copy(at("good.img"), at("feature.img")).unwrap();
     let feature = File::options().write(true).open(at("feature.img")).unwrap();
-    // A bit of s_feature_incompat that nobody has; the checksum is not right then either.
+    // An unknown bit of s_feature_incompat; the checksum is not right then either.
     feature.write_all_at(&[0x80], 1024 + 0x63).unwrap();
     let rows: &[&[&str]] = &[
         &["none.img"],
@@ -348,7 +348,7 @@ fn e2fsck_counts_as_theirs_does() {
     }
 }
 
-/// Where a pseudo terminal can be had, one key answers a question.
+/// Needs script(1), which gives the program a pseudo terminal.
 #[test]
 fn a_question_takes_one_key_at_a_terminal() {
     let tools = ["mke2fs", "e2fsck", "debugfs", "script"];
@@ -383,7 +383,7 @@ fn a_question_takes_one_key_at_a_terminal() {
             drop(input);
             let shown = text(&output.stdout);
             let asked = shown.split_once("Pass 4").map(|(_, rest)| rest.to_owned());
-            // What was typed ahead is echoed.
+            // Keys that were typed ahead are echoed.
             (output.status.code(), asked.unwrap_or(shown))
         };
         let theirs = answer("e2fsck");

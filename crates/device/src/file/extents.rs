@@ -1,4 +1,4 @@
-//! Where a file of the host has its data, as the kernel tells it: the requests FIEMAP and FIBMAP.
+//! The places of the data of a file of the host, from the kernel: the requests FIEMAP and FIBMAP.
 
 use std::ffi::c_int;
 use std::fs::File;
@@ -67,7 +67,7 @@ pub struct FileExtent {
     pub flags: u32,
 }
 
-/// What a [`FileExtent`] is asked of.
+/// The request for a [`FileExtent`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ExtentsQuery {
     /// Delayed data are written first.

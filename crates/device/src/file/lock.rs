@@ -232,7 +232,7 @@ fn is_node_of(path: &Path, number: u64) -> bool {
 
 /// A mount of a block device in this mount namespace.
 pub(crate) struct DeviceMount {
-    /// Where.
+    /// The directory.
     pub(crate) place: PathBuf,
     /// The type of the file system, as the kernel names it.
     pub(crate) kind: String,

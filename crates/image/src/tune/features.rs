@@ -239,13 +239,13 @@ impl Tune<'_> {
     ) -> Result<(), TuneError> {
         let edited = on.union(*off);
         let rows = [
-            (ro_compat(RoCompatFeatures::QUOTA | RoCompatFeatures::PROJECT), "The quota feature"),
-            (incompat(IncompatFeatures::CASEFOLD), "The casefold feature"),
-            (incompat(IncompatFeatures::MMP), "The multiple mount protection feature"),
-            (compat(CompatFeatures::HAS_JOURNAL), "The has_journal feature"),
-            (compat(CompatFeatures::ORPHAN_FILE), "The orphan_file feature"),
-            (ro_compat(RoCompatFeatures::GDT_CSUM), "The uninit_bg feature"),
-            (ro_compat(RoCompatFeatures::METADATA_CSUM), "The metadata_csum feature"),
+            (ro_compat(RoCompatFeatures::QUOTA | RoCompatFeatures::PROJECT), "the quota feature"),
+            (incompat(IncompatFeatures::CASEFOLD), "the casefold feature"),
+            (incompat(IncompatFeatures::MMP), "the multiple mount protection feature"),
+            (compat(CompatFeatures::HAS_JOURNAL), "the has_journal feature"),
+            (compat(CompatFeatures::ORPHAN_FILE), "the orphan_file feature"),
+            (ro_compat(RoCompatFeatures::GDT_CSUM), "the uninit_bg feature"),
+            (ro_compat(RoCompatFeatures::METADATA_CSUM), "the metadata_csum feature"),
         ];
         for (features, what) in rows {
             if edited.intersection(features) != Features::default() {
@@ -253,16 +253,16 @@ impl Tune<'_> {
             }
         }
         if off.ro_compat.contains(RoCompatFeatures::HUGE_FILE) {
-            self.need_unmounted("The huge_file feature")?;
+            self.need_unmounted("the huge_file feature")?;
         }
         if off.compat.intersects(CompatFeatures::DIR_INDEX | CompatFeatures::FAST_COMMIT) {
-            self.need_unmounted("This feature")?;
+            self.need_unmounted("this feature")?;
         }
         if wanted.new_journal {
-            self.need_unmounted("The has_journal feature")?;
+            self.need_unmounted("the has_journal feature")?;
         }
         if wanted.new_orphan_file {
-            self.need_unmounted("The orphan_file feature")?;
+            self.need_unmounted("the orphan_file feature")?;
         }
         Ok(())
     }
@@ -350,7 +350,7 @@ impl Tune<'_> {
             // Only where the seed is kept has changed.
             return self.change(changed);
         }
-        self.need_unmounted("The metadata_csum feature")?;
+        self.need_unmounted("the metadata_csum feature")?;
         self.need_sound_volume(Work::ChangeChecksums)?;
         if after.checksum() == MetadataChecksum::Crc32c
             && now.checksum() != MetadataChecksum::Crc32c

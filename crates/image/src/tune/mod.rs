@@ -1,11 +1,11 @@
 //! `extant tune`: changes parameters of a volume in place, as tune2fs does.
 //!
 //! [`run`] applies a [`Request`] to a volume that no other program has open ([`run_mounted`] to one
-//! that the kernel has mounted): first plain fields of the superblock, then features, each with its consequences (a journal, quota files, checksums of
-//! everything), then requests about journal, quota and UUID. All of this is done in memory
-//! (`pending.rs`): a refusal, however late, leaves the volume as it was. The changes are written at
-//! the end. If they concern more than superblocks, the superblock says "not clean" until all are
-//! written, so that a crash is followed by a check.
+//! that the kernel has mounted): first plain fields of the superblock, then features, each with its
+//! consequences (a journal, quota files, checksums of everything), then requests about journal,
+//! quota and UUID. All of this is done in memory (`pending.rs`): a refusal, however late, leaves
+//! the volume as it was. The changes are written at the end. If they concern more than superblocks,
+//! the superblock says "not clean" until all are written, so that a crash is followed by a check.
 
 mod error;
 mod features;

@@ -38,12 +38,12 @@ pub fn run_mounted(
     refuse_foreign(&superblock.features())?;
     request.check()?;
     if request.extended.clear_mmp {
-        return Err(ChangeError::OnlyUnmounted("The multiple mount protection block").into());
+        return Err(ChangeError::OnlyUnmounted("the multiple mount protection block").into());
     }
     let mut held = DelayedReports { prompt, lines: Vec::new() };
     let changed = changes(device.clone(), None, Mounted::ByKernel, request, now, &mut held)?;
     if !lies_in_superblocks(&changed, &Geometry::new(&superblock)?) {
-        return Err(ChangeError::OnlyUnmounted("More than the superblock").into());
+        return Err(ChangeError::OnlyUnmounted("more than the superblock").into());
     }
     // The backups first.
     changed.write_edits_to(&**device, |at| !PRIMARY.contains(&at))?;
@@ -75,7 +75,7 @@ fn seal(device: &dyn Device) -> Result<(), TuneError> {
 }
 
 impl Tune<'_> {
-    /// What lies outside the superblock cannot be changed under the kernel.
+    /// Structures outside the superblock cannot be changed under the kernel.
     pub(super) fn need_unmounted(&self, what: &'static str) -> Result<(), TuneError> {
         match self.mounted {
             Mounted::No => Ok(()),

@@ -1,6 +1,6 @@
 //! Files of the host: the kernel tells their extents, by FIEMAP, or block by block by FIBMAP.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -12,13 +12,12 @@ use extant::rooms::device::{
 use rustix::fs::{IFlags, OFlags};
 use rustix::io::Errno;
 
-use super::Args;
 use super::rows::{Row, Rows, expected};
 use crate::failure::Failure;
 use crate::say;
 use crate::session::Session;
 
-/// What statfs(2) gives for ext2, ext3 and ext4.
+/// The type of ext2, ext3 and ext4 in statfs(2).
 const EXT_MAGIC: u64 = 0xef53;
 /// Blocks that the inode of a block-mapped file names itself.
 const DIRECT: u64 = 12;
@@ -121,15 +120,30 @@ impl<'a> HostFile<'a> {
 /// EXT4_EXTENTS_FL of the inode's flags.
 const EXTENTS_FLAG: u32 = 0x0008_0000;
 
-impl Args {
-    /// Shows files of the host, one after the other; a failure does not end it.
-    pub(super) fn show_host_files(&self, session: &mut Session) -> Result<(), Failure> {
+/// The options of filefrag, as far as they concern files of the host.
+pub(super) struct HostFiles<'a> {
+    pub(super) names: &'a [OsString],
+    pub(super) verbose: bool,
+    pub(super) extents: bool,
+    /// Bytes of the unit; `None` for the blocks of the file system.
+    pub(super) unit: Option<u64>,
+    pub(super) is_hexadecimal: bool,
+    pub(super) sync: bool,
+    pub(super) xattrs: bool,
+    pub(super) fibmap: bool,
+    pub(super) show_cache: bool,
+    pub(super) preload_cache: bool,
+}
+
+impl HostFiles<'_> {
+    /// Shows the files, one after the other; a failure does not end it.
+    pub(super) fn show(&self, session: &mut Session) -> Result<(), Failure> {
         let mut device = None;
-        for name in &self.operands.files {
+        for name in self.names {
             let name = Path::new(name);
             let shown = HostFile::open(name).and_then(|file| {
                 let is_new = device.replace(file.device) != Some(file.device);
-                self.show_host_file(&file, is_new, session)
+                self.show_file(&file, is_new, session)
             });
             if let Err(failure) = shown {
                 session.error(failure)?;
@@ -138,17 +152,17 @@ impl Args {
         Ok(())
     }
 
-    fn show_host_file(
+    fn show_file(
         &self,
         file: &HostFile<'_>,
         is_new: bool,
         session: &mut Session,
     ) -> Result<(), Failure> {
         let has_rows = self.extents || self.show_cache;
-        let unit = self.block_size.or(self.kilobytes.then_some(1024)).unwrap_or(file.block_size);
+        let unit = self.unit.unwrap_or(file.block_size);
         let rows = Rows {
             shift: unit.ilog2(),
-            is_hexadecimal: self.hexadecimal,
+            is_hexadecimal: self.is_hexadecimal,
             is_cache: self.show_cache,
             size: file.size,
         };
@@ -325,9 +339,9 @@ fn pointers_before(block: u64, file: &HostFile<'_>) -> u64 {
 fn no_blocks(name: &Path, is_forced: bool, errno: Errno) -> Failure {
     let code = u8::try_from(errno.raw_os_error()).unwrap_or(1);
     let failure = match errno {
-        Errno::PERM => Failure::at(name, "FIBMAP requires root privileges"),
-        Errno::INVAL | Errno::NOTTY if is_forced => Failure::at(name, "FIBMAP unsupported"),
-        Errno::INVAL | Errno::NOTTY => Failure::at(name, "FIBMAP/FIEMAP unsupported"),
+        Errno::PERM => Failure::at(name, "root privileges required for FIBMAP"),
+        Errno::INVAL | Errno::NOTTY if is_forced => Failure::at(name, "not supported: FIBMAP"),
+        Errno::INVAL | Errno::NOTTY => Failure::at(name, "not supported: FIBMAP and FIEMAP"),
         errno => return failed(name, "FIBMAP", errno),
     };
     failure.with_code(code)

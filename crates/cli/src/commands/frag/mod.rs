@@ -17,6 +17,7 @@ use crate::output::JsonName;
 use crate::reader::Image;
 use crate::say;
 use crate::session::Session;
+use host::HostFiles;
 use rows::{Row, Rows, expected};
 
 /// Show the extents of files, as filefrag does
@@ -119,7 +120,7 @@ impl Args {
                 if self.json {
                     return Err(Failure::new("--json: only for files of images"));
                 }
-                return self.show_host_files(session);
+                return self.host_files().show(session);
             }
             if self.operands.files.iter().any(is_host) {
                 let why = "files of the host and of images: name them in separate calls";
@@ -185,6 +186,22 @@ impl Args {
         match self.json {
             true => session.out.json_array(|element| files.iter().try_for_each(element)),
             false => Ok(()),
+        }
+    }
+
+    /// The files of the host that are meant.
+    fn host_files(&self) -> HostFiles<'_> {
+        HostFiles {
+            names: &self.operands.files,
+            verbose: self.verbose,
+            extents: self.extents,
+            unit: self.block_size.or(self.kilobytes.then_some(1024)),
+            is_hexadecimal: self.hexadecimal,
+            sync: self.sync,
+            xattrs: self.xattrs,
+            fibmap: self.fibmap,
+            show_cache: self.show_cache,
+            preload_cache: self.preload_cache,
         }
     }
 

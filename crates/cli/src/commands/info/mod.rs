@@ -189,7 +189,7 @@ impl Args {
         let geometry = geometry?;
         if let Some(raw) = view.journal(Some(&geometry)).at(&view.name)? {
             if let Err(FormatError::Corrupt { flaw: Flaw::Magic { .. }, .. }) = raw.verify() {
-                return Err(Failure::at(&view.name, "Journal superblock magic number invalid!"));
+                return Err(Failure::at(&view.name, "journal superblock: invalid magic number"));
             }
             match JournalSuperblock::decode(&raw).at(&view.name) {
                 Ok(journal) => {
@@ -197,7 +197,7 @@ impl Args {
                         say!(session, "{line}")?;
                     }
                 }
-                // What follows does not rest on it.
+                // The rest of the output does not depend on it.
                 Err(failure) => session.error(failure)?,
             }
         }
@@ -270,7 +270,7 @@ pub(crate) fn list_superblock(image: &OsStr, session: &mut Session) -> Result<()
 pub(crate) fn list_volume(image: &OsStr, session: &mut Session) -> Result<(), Failure> {
     let view = NamedView::open(image, SuperblockChoice::default())?;
     if view.is_journal_device() {
-        return Err(Failure::at(image, "Cannot modify a journal device."));
+        return Err(Failure::at(image, "a journal device cannot be changed"));
     }
     superblock_lines(&view).iter().try_for_each(|line| say!(session, "{line}"))
 }

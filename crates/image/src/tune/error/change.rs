@@ -83,7 +83,7 @@ pub enum ChangeError {
     #[error("reserved blocks count is too big ({0})")]
     ReservedBlocks(u64),
     /// A change of more than the superblock, on a volume that the kernel has mounted.
-    #[error("{0} may only be changed when the filesystem is unmounted.")]
+    #[error("mounted device: {0} may only be changed when the filesystem is unmounted")]
     OnlyUnmounted(&'static str),
     /// The UUID of a volume with `stable_inodes`.
     #[error(
