@@ -155,7 +155,7 @@ impl fmt::Display for Discontinuity {
 pub struct VolumeStatistics {
     /// Inodes in use, reserved ones included.
     pub inodes: u64,
-    /// Regular files.
+    /// Regular files, those of the file system itself left out.
     pub regular: u64,
     /// Directories.
     pub directories: u64,
@@ -177,6 +177,10 @@ pub struct VolumeStatistics {
     pub large: u64,
     /// Files of more than one run of blocks.
     pub fragmented: u64,
+    /// Directories of more than one run of blocks, which are files here, too.
+    pub fragmented_directories: u64,
+    /// Blocks in the list of bad blocks.
+    pub bad_blocks: u64,
     /// Clusters in use, in blocks.
     pub blocks: u64,
     /// Inodes whose map has single, double and triple indirect blocks.
@@ -199,6 +203,8 @@ impl VolumeStatistics {
         self.links += other.links;
         self.large += other.large;
         self.fragmented += other.fragmented;
+        self.bad_blocks += other.bad_blocks;
+        self.fragmented_directories += other.fragmented_directories;
         self.blocks += other.blocks;
         for (sum, more) in self.indirect.iter_mut().zip(other.indirect) {
             *sum += more;

@@ -10,7 +10,7 @@ use crate::commands::{
 use crate::commands::{mount, umount};
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::{parse, say, unimplemented};
+use crate::{parse, unimplemented};
 
 /// A command of another project whose name we answer to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -105,10 +105,11 @@ impl CompatCommand {
                 Some(args) => args.run(&mut session),
                 None => return USAGE,
             },
-            "frag" if arguments.len() == 2 && arguments[1] == "-V" => {
-                // On standard output, as filefrag's.
-                let version = session.version();
-                say!(session, "{version}")
+            "frag"
+                if arguments.len() == 2
+                    && ["-V", "-VV"].map(OsStr::new).contains(&&*arguments[1]) =>
+            {
+                frag::say_version(arguments[1] == "-VV", &mut session)
             }
             "frag" => {
                 match parse::parse_compat::<frag::Args>(self.name, frag::with_equals(arguments)) {

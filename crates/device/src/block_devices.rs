@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
+use crate::file::mount_of;
+
 /// Where all of them are listed by name, partitions too.
 const BY_NAME: &str = "/sys/class/block";
 /// Where they are listed by number.
@@ -73,6 +75,15 @@ fn node(entry: &Path) -> io::Result<PathBuf> {
     let facts = fs::read_to_string(entry.join("uevent"))?;
     let name = facts.lines().find_map(|line| line.strip_prefix("DEVNAME="));
     Ok(Path::new(NODES).join(name.ok_or(io::ErrorKind::NotFound)?))
+}
+
+/// Whether the block device at `path` is mounted by the kernel's ext4, under any of its names, in
+/// this mount namespace.
+pub fn is_kernel_ext_mount(path: &Path) -> bool {
+    let Ok(found) = fs::metadata(path) else { return false };
+    found.file_type().is_block_device()
+        && mount_of(found.rdev())
+            .is_some_and(|mount| ["ext2", "ext3", "ext4"].contains(&mount.kind.as_str()))
 }
 
 /// Reads bytes of a block device without a lock, and waits for no medium.

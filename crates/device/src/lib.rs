@@ -31,7 +31,8 @@ pub use device::{
 };
 pub use error::{Cause, DeviceError, Operation};
 pub use file::{
-    AlignedBuffer, Direct, FileDevice, FileDeviceOptions, FileError, Holder, LoopBacking,
+    AlignedBuffer, Direct, ExtentsQuery, FileDevice, FileDeviceOptions, FileError, FileExtent,
+    Holder, LoopBacking, block_size_of, device_block_of, file_extents,
 };
 pub use linear::{LinearDevice, LinearPart};
 pub use memory::MemoryDevice;

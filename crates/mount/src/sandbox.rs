@@ -171,8 +171,11 @@ const BLKSSZGET: u64 = 0x1268;
 const BLKGETSIZE64: u64 = 0x8008_1272;
 /// Of `enum io_uring_register_op`.
 const IORING_REGISTER_ENABLE_RINGS: u64 = 12;
-/// Queries of a terminal (asm-generic/ioctls.h): whether it is one, and its size.
+/// Of a terminal (asm-generic/ioctls.h): whether it is one, its settings, its size.
 const TCGETS: u64 = 0x5401;
+const TCSETS: u64 = 0x5402;
+const TCGETS2: u64 = 0x802c_542a;
+const TCSETS2: u64 = 0x402c_542b;
 const TIOCGWINSZ: u64 = 0x5413;
 
 fn filter_calls() -> Result<(), SandboxError> {
@@ -189,8 +192,18 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
             SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?;
         SeccompRule::new(vec![condition])
     };
-    let requests =
-        [FUSE_DEV_IOC_CLONE, BLKDISCARD, BLKZEROOUT, BLKSSZGET, BLKGETSIZE64, TCGETS, TIOCGWINSZ];
+    let requests = [
+        FUSE_DEV_IOC_CLONE,
+        BLKDISCARD,
+        BLKZEROOUT,
+        BLKSSZGET,
+        BLKGETSIZE64,
+        TCGETS,
+        TCSETS,
+        TCGETS2,
+        TCSETS2,
+        TIOCGWINSZ,
+    ];
     let requests: Result<_, _> = requests.into_iter().map(|request| equals(1, request)).collect();
     rules.insert(libc::SYS_ioctl, requests?);
     // Threads only; clone3 hides its flags in memory, so that it is refused and the older call

@@ -425,13 +425,23 @@ impl<D: Device> OfflineVolume<D> {
                 }
             }
         }
+        self.write_backup_superblocks()?;
+        Ok(self.device.flush()?)
+    }
+
+    /// Writes the backups of the superblock alone.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn write_backup_superblocks(&self) -> Result<(), OfflineError> {
+        let geometry = &self.geometry;
         for group in geometry.backup_superblock_groups() {
             let sealed = backup_superblock(&self.raw, group);
             // In a block of 1 KiB, or at the start of a larger one.
             self.device
                 .write_at(geometry.byte_of(geometry.group_start(group)), sealed.as_bytes())?;
         }
-        Ok(self.device.flush()?)
+        Ok(())
     }
 }
 

@@ -518,8 +518,13 @@ impl Check<'_> {
         if visit.inode.file_type() == Some(FileType::Regular) && visit.inode.size > 0x7fff_ffff {
             local.statistics.large += 1;
         }
+        if visit.ino == InodeNo::BAD_BLOCKS {
+            local.statistics.bad_blocks = counts.end;
+        }
         if counts.runs > 1 {
             local.statistics.fragmented += 1;
+            let is_dir = visit.inode.file_type() == Some(FileType::Directory);
+            local.statistics.fragmented_directories += u64::from(is_dir);
         }
         if visit.inode.is_extent_mapped()
             && let Some(count) = local.statistics.extent_depth.get_mut(usize::from(counts.depth))
@@ -536,7 +541,12 @@ impl Check<'_> {
         let ino = visit.ino;
         visit.inode.flags.contains(InodeFlags::EA_INODE)
             || is_inline_link(&visit.inode)
-            || ino < self.geometry.first_inode && ino != InodeNo::ROOT
+            || self.is_own_file(ino)
+    }
+
+    /// Whether an inode is the file system's own, without a name; the root is not.
+    fn is_own_file(&self, ino: InodeNo) -> bool {
+        ino < self.geometry.first_inode && ino != InodeNo::ROOT
             || [
                 self.superblock.usr_quota_inode,
                 self.superblock.grp_quota_inode,
@@ -563,6 +573,7 @@ impl Check<'_> {
         let statistics = &mut local.statistics;
         statistics.inodes += 1;
         match kind {
+            Kind::Regular if self.is_own_file(visit.ino) => {}
             Kind::Regular => statistics.regular += 1,
             Kind::Directory => statistics.directories += 1,
             Kind::CharDevice => statistics.char_devices += 1,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use extant::rooms::device::{Device, FileDeviceOptions};
+use extant::rooms::device::{Device, FileDeviceOptions, block_devices};
 use extant::rooms::image::tune::{self, Request, TuneError};
 use extant::rooms::journal::JournalError;
 use extant::rooms::runtime::env::Env;
@@ -116,14 +116,12 @@ impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         if self.version {
             err_line!("{}", session.version());
-            return Ok(());
+            // The twin's answer ends with 1.
+            return if session.is_compat { Err(Failure::silent(1)) } else { Ok(()) };
         }
         let Some(image) = self.image.as_deref() else {
             return Err(usage("missing operand: image", session));
         };
-        if self.sparse_super.is_some() {
-            return Err(usage("-s has been removed (use -O sparse_super)", session));
-        }
         if session.is_compat {
             say!(session, "{}", session.version())?;
         }
@@ -137,6 +135,7 @@ impl Args {
             self.change(image, &request, now, session)?;
         }
         match self.list {
+            true if session.is_compat => info::list_volume(image, session),
             true => info::list_superblock(image, session),
             false => Ok(()),
         }
@@ -167,6 +166,10 @@ impl Args {
             ('O', &self.features),
             ('Q', &self.quota),
         ];
+        if let Some(wanted) = &self.sparse_super {
+            let feature = if wanted == "0" { "^sparse_super" } else { "sparse_super" };
+            request.set('O', OsStr::new(feature), now)?;
+        }
         let single = single.into_iter().flat_map(|(letter, value)| Some((letter, value.as_ref()?)));
         let lists =
             lists.into_iter().flat_map(|(letter, list)| list.iter().map(move |it| (letter, it)));
@@ -195,6 +198,9 @@ impl Args {
     ) -> Result<(), Failure> {
         let url = DeviceUrl::parse(image, extant::schemes(), stat_host).map_err(Failure::new)?;
         let options = self.waiting.on(FileDeviceOptions::new());
+        if url.is_whole() && block_devices::is_kernel_ext_mount(url.path()) {
+            return self.change_mounted(&url, &options, request, now, session);
+        }
         let opened = url.open(Access::ReadWrite, &options).map_err(Failure::new)?;
         let device = &opened.device;
         let (journal, why) = journal_device::of(&**device, &options.write(true))?;
@@ -210,6 +216,35 @@ impl Args {
         };
         outcome.and(opened.finish().map_err(Failure::new))
     }
+
+    /// Changes the superblock of a device that the kernel has mounted.
+    fn change_mounted(
+        &self,
+        url: &DeviceUrl,
+        options: &FileDeviceOptions,
+        request: &Request,
+        now: u64,
+        session: &mut Session,
+    ) -> Result<(), Failure> {
+        if self.undo.is_some() {
+            let why = "-z: not possible for a mounted device: its blocks are the kernel's";
+            return Err(Failure::new(why));
+        }
+        let claimed = options.clone().claimed(true);
+        let opened = url.open(Access::ReadWrite, &claimed).map_err(Failure::new)?;
+        let mut terminal = Terminal::new(session);
+        let outcome = tune::run_mounted(&opened.device, request, now, &mut terminal);
+        let said = terminal.close();
+        outcome.map_err(|error| refused(error, url.path(), session.is_compat))?;
+        said.and(opened.finish().map_err(Failure::new))
+    }
+}
+
+/// The failure of a request on an image.
+fn refused(error: TuneError, image: impl AsRef<Path>, is_compat: bool) -> Failure {
+    let is_usage = error.is_usage() && !is_compat;
+    let failure = Failure::at(image, error);
+    if is_usage { failure.with_code(Failure::USAGE) } else { failure }
 }
 
 /// A wrong command line. By the name tune2fs it ends with 1, as that does.
@@ -237,11 +272,7 @@ fn apply(
             }
             _ => None,
         };
-        missing.unwrap_or_else(|| {
-            let is_usage = error.is_usage() && !is_compat;
-            let failure = Failure::at(image, error);
-            if is_usage { failure.with_code(Failure::USAGE) } else { failure }
-        })
+        missing.unwrap_or_else(|| refused(error, image, is_compat))
     })?;
     said
 }

@@ -230,17 +230,31 @@ fn is_node_of(path: &Path, number: u64) -> bool {
         .is_ok_and(|found| found.file_type().is_block_device() && found.rdev() == number)
 }
 
+/// A mount of a block device in this mount namespace.
+pub(crate) struct DeviceMount {
+    /// The directory.
+    pub(crate) place: PathBuf,
+    /// The type of the file system, as the kernel names it.
+    pub(crate) kind: String,
+}
+
 /// Where a block device is mounted in this mount namespace.
 pub(super) fn mounted_on(number: u64) -> Option<PathBuf> {
+    mount_of(number).map(|mount| mount.place)
+}
+
+/// The first mount of a block device in this mount namespace.
+pub(crate) fn mount_of(number: u64) -> Option<DeviceMount> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     mounts.lines().find_map(|line| {
         let mut words = line.split(' ');
         let (device, place) = (words.nth(2)?, words.nth(1)?);
+        let mut after = line.split_once(" - ")?.1.split(' ');
         // Some file systems have a number of their own.
-        let source = line.split_once(" - ")?.1.split(' ').nth(1)?;
+        let (kind, source) = (after.next()?, after.next()?);
         let is_there = device_number(device) == Some(number)
             || source.starts_with('/') && is_node_of(&unescaped(source), number);
-        is_there.then(|| unescaped(place))
+        is_there.then(|| DeviceMount { place: unescaped(place), kind: kind.to_owned() })
     })
 }
 

@@ -5,6 +5,7 @@ mod aligned;
 mod around;
 mod batch;
 mod direct;
+mod extents;
 mod ioctl;
 mod lock;
 mod open;
@@ -24,7 +25,9 @@ use extant_runtime::sync::atomic::Ordering;
 
 pub use access::FileDevice;
 pub use aligned::AlignedBuffer;
+pub use extents::{ExtentsQuery, FileExtent, block_size_of, device_block_of, file_extents};
 pub use lock::Holder;
+pub(crate) use lock::mount_of;
 pub use open::{Direct, FileDeviceOptions, FileError, LoopBacking};
 
 impl Device for FileDevice {

@@ -7,7 +7,7 @@ use extant_ondisk::{
 };
 
 use super::error::{ChangeError, FeatureChange, RequestError, TuneError, Unsupported, Work};
-use super::work::Tune;
+use super::work::{Mounted, Tune};
 use super::{records, repack, rewrite};
 use crate::mkfs::features::{ENCRYPT_ALGORITHMS, Edit, edits};
 
@@ -162,6 +162,9 @@ impl Tune<'_> {
         let now = self.features();
         let (mut on, mut off) = (wanted.features.difference(now), now.difference(wanted.features));
         self.check_before(&on, &off)?;
+        if self.mounted == Mounted::ByKernel {
+            self.refuse_unmounted_only(&on, &off, &wanted)?;
+        }
         if wanted.features == now && !wanted.new_journal && !wanted.new_orphan_file {
             return Ok(());
         }
@@ -225,6 +228,43 @@ impl Tune<'_> {
             return Ok(());
         }
         Err(ChangeError::TablesOutsideGroup.into())
+    }
+
+    /// Features whose files or checksums lie outside the superblock.
+    fn refuse_unmounted_only(
+        &self,
+        on: &Features,
+        off: &Features,
+        wanted: &Wanted,
+    ) -> Result<(), TuneError> {
+        let edited = on.union(*off);
+        let rows = [
+            (ro_compat(RoCompatFeatures::QUOTA | RoCompatFeatures::PROJECT), "the quota feature"),
+            (incompat(IncompatFeatures::CASEFOLD), "the casefold feature"),
+            (incompat(IncompatFeatures::MMP), "the multiple mount protection feature"),
+            (compat(CompatFeatures::HAS_JOURNAL), "the has_journal feature"),
+            (compat(CompatFeatures::ORPHAN_FILE), "the orphan_file feature"),
+            (ro_compat(RoCompatFeatures::GDT_CSUM), "the uninit_bg feature"),
+            (ro_compat(RoCompatFeatures::METADATA_CSUM), "the metadata_csum feature"),
+        ];
+        for (features, what) in rows {
+            if edited.intersection(features) != Features::default() {
+                self.need_unmounted(what)?;
+            }
+        }
+        if off.ro_compat.contains(RoCompatFeatures::HUGE_FILE) {
+            self.need_unmounted("the huge_file feature")?;
+        }
+        if off.compat.intersects(CompatFeatures::DIR_INDEX | CompatFeatures::FAST_COMMIT) {
+            self.need_unmounted("this feature")?;
+        }
+        if wanted.new_journal {
+            self.need_unmounted("the has_journal feature")?;
+        }
+        if wanted.new_orphan_file {
+            self.need_unmounted("the orphan_file feature")?;
+        }
+        Ok(())
     }
 
     fn clear(&mut self, off: &Features) -> Result<(), TuneError> {
@@ -295,17 +335,6 @@ impl Tune<'_> {
         if after == now {
             return Ok(());
         }
-        self.need_sound_volume(Work::ChangeChecksums)?;
-        if after.checksum() == MetadataChecksum::Crc32c
-            && now.checksum() != MetadataChecksum::Crc32c
-            && !now.incompat.contains(IncompatFeatures::EXTENTS)
-        {
-            self.say(
-                "Extents are not enabled.  The file extent tree can be checksummed, whereas block \
-                 maps cannot.  Not enabling extents reduces the coverage of metadata \
-                 checksumming.  Re-run with -O extent to rectify.",
-            );
-        }
         let seed = self.volume.raw.checksum_seed();
         let changed = move |raw: &mut extant_ondisk::superblock::RawSuperblock| {
             raw.set_features(after);
@@ -320,6 +349,18 @@ impl Tune<'_> {
         if after.checksum() == now.checksum() && trial.checksum_seed() == seed {
             // Only where the seed is kept has changed.
             return self.change(changed);
+        }
+        self.need_unmounted("the metadata_csum feature")?;
+        self.need_sound_volume(Work::ChangeChecksums)?;
+        if after.checksum() == MetadataChecksum::Crc32c
+            && now.checksum() != MetadataChecksum::Crc32c
+            && !now.incompat.contains(IncompatFeatures::EXTENTS)
+        {
+            self.say(
+                "Extents are not enabled.  The file extent tree can be checksummed, whereas block \
+                 maps cannot.  Not enabling extents reduces the coverage of metadata \
+                 checksumming.  Re-run with -O extent to rectify.",
+            );
         }
         rewrite::checksums(&mut self.volume, changed)?;
         match after.ro_compat.contains(RoCompatFeatures::METADATA_CSUM)

@@ -24,6 +24,7 @@ impl Tune<'_> {
     /// Inode tables do not grow in place; a size that the volume has already changes nothing.
     fn set_inode_size(&self) -> Result<(), TuneError> {
         let Some(size) = self.request.inode_size else { return Ok(()) };
+        self.need_unmounted("the inode size")?;
         let now = self.volume.geometry().inode_size;
         if size == now {
             return Err(ChangeError::SameInodeSize(size).into());
@@ -181,6 +182,7 @@ impl Tune<'_> {
             })?;
         }
         if let Some(seconds) = extended.mmp_update_interval {
+            self.need_unmounted("the multiple mount protection interval")?;
             self.set_mmp_interval(seconds)?;
         }
         Ok(())
@@ -207,6 +209,7 @@ impl Tune<'_> {
         };
         let rests = rests_on_uuid(&features);
         if rests {
+            self.need_unmounted("the UUID")?;
             self.need_sound_volume(Work::ChangeUuid)?;
         }
         self.change_journal_user(Some(uuid))?;

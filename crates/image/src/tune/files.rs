@@ -196,6 +196,7 @@ impl Tune<'_> {
     /// `-Q`: files made and removed; the feature follows them.
     pub(super) fn edit_quotas(&mut self) -> Result<(), TuneError> {
         for (kind, is_on) in self.quota_words()? {
+            self.need_unmounted("the quota feature")?;
             if is_on {
                 self.add_quota(kind)?;
             } else {

@@ -1,11 +1,11 @@
 //! `extant tune`: changes parameters of a volume in place, as tune2fs does.
 //!
-//! [`run`] applies a [`Request`] to a volume that no other program has open: first plain fields of
-//! the superblock, then features, each with its consequences (a journal, quota files, checksums of
-//! everything), then requests about journal, quota and UUID. All of this is done in memory
-//! (`pending.rs`): a refusal, however late, leaves the volume as it was. The changes are written at
-//! the end. If they concern more than superblocks, the superblock says "not clean" until all are
-//! written, so that a crash is followed by a check.
+//! [`run`] applies a [`Request`] to a volume that no other program has open ([`run_mounted`] to one
+//! that the kernel has mounted): first plain fields of the superblock, then features, each with its
+//! consequences (a journal, quota files, checksums of everything), then requests about journal,
+//! quota and UUID. All of this is done in memory (`pending.rs`): a refusal, however late, leaves
+//! the volume as it was. The changes are written at the end. If they concern more than superblocks,
+//! the superblock says "not clean" until all are written, so that a crash is followed by a check.
 
 mod error;
 mod features;
@@ -13,6 +13,7 @@ mod fields;
 mod files;
 mod marks;
 mod mmp;
+mod mounted;
 mod names;
 mod pending;
 mod records;
@@ -24,8 +25,10 @@ mod work;
 pub use error::{
     ChangeError, ExtendedError, FeatureChange, RequestError, TuneError, Unsupported, Work,
 };
+pub use mounted::run_mounted;
 pub use request::{Extended, MaxMounts, Request};
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use extant_device::Device;
@@ -38,7 +41,11 @@ use zerocopy::IntoBytes;
 
 use crate::mkfs::Prompt;
 use pending::Pending;
-use work::Tune;
+use work::{Mounted, Tune};
+
+/// Bytes of the primary superblock.
+const PRIMARY: Range<u64> =
+    SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + size_of::<RawSuperblock>() as u64;
 
 /// Changes a volume as requested. `journal` is the device of an external journal, `env` the clock
 /// for waiting for another user of the volume.
@@ -142,16 +149,8 @@ impl<'a> Changed<'a> {
                 _ => prompt.warn("the journal is not replayed: its changes may undo these"),
             }
         }
-        let pending = Arc::new(Pending::new(base));
-        let volume = OfflineVolume::open_strict(pending.clone() as Arc<dyn Device>)?;
-        let journal_device = as_device(&journal);
-        let mut tune =
-            Tune { volume, journal: journal_device, request, now, prompt, wants_check: false };
-        tune.set_fields()?;
-        tune.edit_features()?;
-        tune.edit_quotas()?;
-        tune.set_uuid()?;
-        tune.finish()?;
+        let mounted = Mounted::No;
+        let pending = changes(base, as_device(&journal), mounted, request, now, prompt)?;
         Ok(Self { volume: pending, journal, is_replayed })
     }
 
@@ -160,21 +159,14 @@ impl<'a> Changed<'a> {
         device: &Arc<dyn Device>,
         journal: Option<&dyn Device>,
     ) -> Result<(), TuneError> {
-        const PRIMARY: std::ops::Range<u64> =
-            SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + size_of::<RawSuperblock>() as u64;
         if self.is_replayed {
             recover_volume(&**device, journal, Finish::Reset)?;
         }
         let changed = read_primary_superblock(&self.volume)?;
         let mut superblock = read_primary_superblock(self.volume.base())?;
         let geometry = Geometry::new(&superblock)?;
-        let backups = geometry.backup_superblock_groups();
-        let mut copies: Vec<u64> =
-            backups.iter().map(|group| geometry.byte_of(geometry.group_start(*group))).collect();
-        copies.push(PRIMARY.start);
         let external = self.journal.as_ref().filter(|journal| !journal.is_empty());
-        let is_plain =
-            external.is_none() && self.volume.lies_in(&copies, size_of_val(&superblock) as u64);
+        let is_plain = external.is_none() && lies_in_superblocks(&self.volume, &geometry);
         let is_clean = State::from_bits_retain(superblock.s_state.get()).contains(State::CLEAN);
         if is_clean && !is_plain {
             superblock.s_state.set(superblock.s_state.get() & !State::CLEAN.bits());
@@ -191,6 +183,35 @@ impl<'a> Changed<'a> {
         device.write_at(PRIMARY.start, changed.as_bytes())?;
         Ok(device.flush()?)
     }
+}
+
+/// Whether all changes lie in the superblock and its backups.
+fn lies_in_superblocks<D: Device>(changes: &Pending<D>, geometry: &Geometry) -> bool {
+    let backups = geometry.backup_superblock_groups();
+    let mut copies: Vec<u64> =
+        backups.iter().map(|group| geometry.byte_of(geometry.group_start(*group))).collect();
+    copies.push(PRIMARY.start);
+    changes.lies_in(&copies, PRIMARY.end - PRIMARY.start)
+}
+
+/// The changes that a request makes to a device, in memory.
+fn changes(
+    base: Arc<dyn Device>,
+    journal: Option<&dyn Device>,
+    mounted: Mounted,
+    request: &Request,
+    now: u64,
+    prompt: &mut dyn Prompt,
+) -> Result<Arc<Pending<Arc<dyn Device>>>, TuneError> {
+    let pending = Arc::new(Pending::new(base));
+    let volume = OfflineVolume::open_strict(pending.clone() as Arc<dyn Device>)?;
+    let mut tune = Tune { volume, journal, request, mounted, now, prompt, wants_check: false };
+    tune.set_fields()?;
+    tune.edit_features()?;
+    tune.edit_quotas()?;
+    tune.set_uuid()?;
+    tune.finish()?;
+    Ok(pending)
 }
 
 fn as_device<'a>(journal: &'a Option<Pending<&dyn Device>>) -> Option<&'a dyn Device> {

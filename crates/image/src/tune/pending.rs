@@ -149,6 +149,24 @@ impl<D: Device> Pending<D> {
             })
     }
 
+    /// Writes the edited bytes, and no others, whose runs begin at the places that are `wanted`.
+    pub(super) fn write_edits_to(
+        &self,
+        device: &dyn Device,
+        wanted: impl Fn(u64) -> bool,
+    ) -> Result<(), DeviceError> {
+        let changes = self.changes.read();
+        for (chunk, edit) in &changes.edits {
+            for (at, bytes) in edit.runs() {
+                let start = chunk * CHUNK + at as u64;
+                if wanted(start) {
+                    device.write_at(start, bytes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Writes all changes outside of `except`, in the order of the device.
     pub(super) fn write_to(
         &self,

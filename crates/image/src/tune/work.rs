@@ -9,12 +9,22 @@ use super::error::{TuneError, Work};
 use super::request::Request;
 use crate::mkfs::Prompt;
 
+/// Whether the kernel has the volume mounted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Mounted {
+    /// No other program uses it.
+    No,
+    /// The kernel does: only the superblock can be changed.
+    ByKernel,
+}
+
 /// State that all parts need.
 pub(super) struct Tune<'a> {
     pub(super) volume: OfflineVolume,
     /// The device of a journal that is not inside the volume.
     pub(super) journal: Option<&'a dyn Device>,
     pub(super) request: &'a Request,
+    pub(super) mounted: Mounted,
     /// Seconds since 1970.
     pub(super) now: u64,
     pub(super) prompt: &'a mut dyn Prompt,
@@ -57,7 +67,10 @@ impl Tune<'_> {
             }
         })?;
         self.volume.commit()?;
-        self.volume.write_backups()?;
+        match self.mounted {
+            Mounted::No => self.volume.write_backups()?,
+            Mounted::ByKernel => self.volume.write_backup_superblocks()?,
+        }
         if wants_check {
             self.say("\nPlease run e2fsck -f on the filesystem.\n");
         }

@@ -1,7 +1,7 @@
 //! Answers to questions: by the options -n, -y, -p, or by the user at a terminal. Findings are
 //! shown as e2fsck shows its own.
 
-use std::io::{BufRead, Write};
+use std::io::Write;
 
 use extant::rooms::check::finding::Pass;
 use extant::rooms::check::policy::{preen_decision, yes_decision};
@@ -13,6 +13,7 @@ use extant::rooms::ondisk::superblock::Superblock;
 use extant::rooms::runtime::sync::Mutex;
 
 use super::interrupt::uninterrupted;
+use super::keyboard;
 use super::progress::Meter;
 use crate::output::printable;
 
@@ -43,6 +44,8 @@ struct State {
     /// The pass whose heading stands last.
     pass: Pass,
     all_yes: bool,
+    /// The question was put to the user, and the answer ended its line.
+    was_asked: bool,
 }
 
 const HEADINGS: [&str; 5] = [
@@ -62,7 +65,7 @@ pub(super) fn put(text: &str) {
 
 impl Console {
     pub(super) fn new(answering: Answering, is_json: bool, name: String, meter: Meter) -> Self {
-        let state = State { name, pass: 0, all_yes: false };
+        let state = State { name, pass: 0, all_yes: false, was_asked: false };
         Self { answering, is_json, meter, state: Mutex::new(state) }
     }
 
@@ -78,6 +81,11 @@ impl Console {
         }
     }
 
+    /// Whether questions are put to the user still.
+    fn asks(&self) -> bool {
+        self.answering == Answering::Ask && !self.state.lock().all_yes
+    }
+
     fn shows_passes(&self) -> bool {
         self.answering != Answering::Preen && !self.is_json
     }
@@ -87,6 +95,7 @@ impl Console {
         if !self.shows_passes() {
             return;
         }
+        let _quiet = self.meter.pause();
         let mut state = self.state.lock();
         if pass >= 1 && pass < state.pass {
             put("Restarting e2fsck from the beginning...\n");
@@ -121,47 +130,52 @@ impl Console {
         }
     }
 
-    /// y, n, or a for all; return takes the default.
+    /// One key: y, n, or a for all; return and space take the default.
     fn ask(&self, question: &str, default: bool) -> Decision {
+        let _quiet = self.meter.pause();
         let shown = if default { "y" } else { "n" };
-        loop {
-            put(&format!("{question}<{shown}>? "));
-            let mut line = String::new();
-            let read = std::io::stdin().lock().read_line(&mut line);
-            let yes = match line.trim() {
-                _ if !matches!(read, Ok(count) if count > 0) => false,
-                "" => default,
-                "y" | "Y" | "yes" => true,
-                "n" | "N" | "no" => false,
-                "a" | "A" => {
+        put(&format!("{question}<{shown}>? "));
+        let (answer, is_yes) = loop {
+            match keyboard::key() {
+                None => break ("no", false),
+                Some(b' ' | b'\n' | b'\r') if default => break ("yes", true),
+                Some(b' ' | b'\n' | b'\r') => break ("no", false),
+                Some(b'y' | b'Y') => break ("yes", true),
+                Some(b'n' | b'N') => break ("no", false),
+                Some(b'a' | b'A') => {
                     self.state.lock().all_yes = true;
-                    true
+                    break ("yes to all", true);
                 }
-                _ => continue,
-            };
-            put("\n");
-            return if yes { Decision::Fix } else { Decision::Skip };
-        }
+                Some(_) => {}
+            }
+        };
+        put(&format!("{answer}\n"));
+        self.state.lock().was_asked = true;
+        if is_yes { Decision::Fix } else { Decision::Skip }
     }
 
     fn show(&self, finding: &Finding) {
         let (row, name) = (finding.code.row(), self.name());
-        let is_asked = self.answering == Answering::Ask && !row.prompt.is_empty();
+        let is_asked = self.asks() && !row.prompt.is_empty();
+        let _quiet = self.meter.pause();
         match self.answering {
             _ if self.is_json => {}
             // Preening says nothing of what is not worth a word.
             Answering::Preen => put(&format!("{name}: {finding}")),
             _ if finding.code == Code::JournalRecovered => put(&format!("{name}: {finding}")),
-            _ if is_asked => put(&format!("{finding}\n")),
+            _ if is_asked => put(&format!("{finding}  ")),
             _ => put(&finding.to_string()),
         }
     }
 
     fn show_answer(&self, finding: &Finding, decision: Decision) {
         let question = finding.code.row().prompt;
+        let _quiet = self.meter.pause();
+        let was_asked = std::mem::take(&mut self.state.lock().was_asked);
         match (self.answering, decision) {
             _ if self.is_json => {}
-            (Answering::Ask, _) if !question.is_empty() => put("\n"),
+            // The answer ended the line of the question.
+            _ if was_asked => {}
             (_, _) if question.is_empty() => put("\n"),
             (Answering::Preen, Decision::Fix) => put(&format!(" ({}).\n", done_word(question))),
             (_, Decision::Fix) => put(&format!("  {question}? yes\n\n")),
@@ -275,7 +289,7 @@ mod tests {
     use extant::rooms::check::Recorder;
 
     fn console(answering: Answering) -> Console {
-        let meter = Meter::new(Some(0), "x").expect("a bar");
+        let meter = Meter::new(Some(0), "x", false).expect("a bar");
         Console::new(answering, true, "x".into(), meter)
     }
 

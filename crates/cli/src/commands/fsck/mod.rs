@@ -3,6 +3,7 @@
 mod console;
 mod extended;
 mod interrupt;
+mod keyboard;
 mod progress;
 mod summary;
 
@@ -34,7 +35,7 @@ use crate::waiting::Waiting;
 use crate::{err_line, out_line};
 use console::{Answering, Console};
 use extended::Extended;
-use interrupt::cancel_on_interrupt;
+use interrupt::Interrupts;
 use progress::Meter;
 use summary::Summary;
 
@@ -78,7 +79,7 @@ pub(crate) struct Args {
     /// Check for bad blocks with a read-only test; twice: with a non-destructive read-write test
     #[arg(short = 'c', action = clap::ArgAction::Count)]
     check_blocks: u8,
-    /// Write progress to this file descriptor; 0 draws a bar
+    /// Write progress to this file descriptor, with a minus from SIGUSR1 on; 0 draws a bar
     #[arg(short = 'C', value_name = "FD", allow_hyphen_values = true)]
     progress: Option<i32>,
     /// Print debugging output
@@ -170,7 +171,12 @@ impl Args {
             return Ok(());
         }
         session.out.flush()?;
-        let extended = Extended::parse(&self.extended).map_err(|error| usage(&error))?;
+        let extended =
+            Extended::parse(&self.extended).map_err(|error| match session.is_compat {
+                // e2fsck's code for an extended option, not that of its usage.
+                true => Failure::new(error),
+                false => usage(&error),
+            })?;
         if extended.fixes_only && extended.bmap_to_extent {
             return Err(conflict("-E fixes_only and -E bmap2extent are incompatible"));
         }
@@ -190,6 +196,7 @@ impl Args {
             extended: &extended,
             called: &session.called,
             is_compat: session.is_compat,
+            draws: !session.is_compat && answering != Answering::Ask,
             image: shown,
         }
         .run(&image, answering)?;
@@ -258,6 +265,8 @@ struct CheckCommand<'a> {
     extended: &'a Extended,
     called: &'a str,
     is_compat: bool,
+    /// Whether a bar is drawn without -C.
+    draws: bool,
     image: String,
 }
 
@@ -273,15 +282,16 @@ struct Opened {
 
 impl CheckCommand<'_> {
     fn run(&self, image: &OsString, answering: Answering) -> Result<u8, Failure> {
-        let meter = Meter::new(self.args.progress, &self.image)
+        let meter = Meter::new(self.args.progress, &self.image, self.draws)
             .map_err(|error| Failure::new(error).with_code(OPERATIONAL))?;
+        let interrupts = Interrupts::take();
         let named = self.named_journal(answering)?;
         // Without `-n` a mounted image is refused.
         let is_mounted = extant::rooms::mount::is_mounted(Path::new(image));
         // The last that opens files: of the image no more than its superblock was read, and no
         // thread started.
         let (opened, journal) = self.open_device(image, answering, named)?;
-        let outcome = self.run_on(&opened, journal, answering, is_mounted, meter);
+        let outcome = self.run_on(&opened, journal, answering, is_mounted, (meter, interrupts));
         if let Err(error) = opened.named.finish() {
             err_line!("{}: {error}", self.called);
             return outcome.map(|code| code | OPERATIONAL);
@@ -295,7 +305,7 @@ impl CheckCommand<'_> {
         journal: Option<JournalDevice>,
         answering: Answering,
         is_mounted: bool,
-        meter: Meter,
+        (meter, interrupts): (Meter, Interrupts),
     ) -> Result<u8, Failure> {
         self.refuse_whole_disk(&*opened.device)?;
         // Of a simulated drive: its clock tells the times.
@@ -311,7 +321,7 @@ impl CheckCommand<'_> {
             bad_blocks: self.bad_blocks().map_err(|error| self.failed(&error))?,
             discard: self.extended.discard,
         };
-        cancel_on_interrupt(&self.image, self.called);
+        interrupts.cancel(&self.image, self.called);
         let console = Console::new(answering, self.args.json, self.image.clone(), meter);
         if is_mounted {
             console.say(&format!("Warning!  {} is mounted.", self.image));

@@ -3,9 +3,11 @@
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use extant::rooms::check::Progress;
 use extant::rooms::runtime::sync::Mutex;
+use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
 use crate::progress as bars;
 
@@ -15,49 +17,84 @@ const STEPS: u64 = 1000;
 /// A progress meter.
 pub(super) struct Meter {
     progress: Option<Arc<Progress>>,
-    bar: Option<Arc<Mutex<Option<bars::Progress>>>>,
+    bar: Option<Arc<Mutex<Bar>>>,
+}
+
+/// The bar of the current pass.
+#[derive(Default)]
+struct Bar {
+    shown: Option<bars::Progress>,
+    pass: u8,
+    /// Number of those who have it hidden.
+    pauses: usize,
+}
+
+/// Hides the bar as long as it lives.
+pub(super) struct Pause<'m>(Option<&'m Mutex<Bar>>);
+
+impl Drop for Pause<'_> {
+    fn drop(&mut self) {
+        if let Some(bar) = self.0 {
+            bar.lock().pauses -= 1;
+        }
+    }
 }
 
 impl Meter {
-    /// `fd` is -C's number: 0 for a bar, else a file descriptor. Without it a bar is drawn if
-    /// a person looks.
-    pub(super) fn new(fd: Option<i32>, image: &str) -> std::io::Result<Self> {
+    /// `fd` is -C's number: 0 for a bar, else a file descriptor, with a negative number from the
+    /// signal SIGUSR1 on. Without it `draws` says whether a bar is drawn if a person looks.
+    pub(super) fn new(fd: Option<i32>, image: &str, draws: bool) -> std::io::Result<Self> {
         match fd {
-            None if std::io::stderr().is_terminal() => Ok(Self::bar()),
+            None if draws && std::io::stderr().is_terminal() => Ok(Self::bar()),
             None => Ok(Self { progress: None, bar: None }),
             Some(0) => Ok(Self::bar()),
-            // A negative number starts without output, which SIGUSR1 would turn on.
-            Some(fd) if fd < 0 => Err(std::io::Error::other(
-                "-C with a negative number (progress that a signal turns on) is not supported",
-            )),
-            Some(fd) => Ok(Self::numbers(descriptor(fd)?, image.to_owned())),
+            Some(fd) => {
+                let is_on = Arc::new(AtomicUsize::new(usize::from(fd > 0)));
+                signal_hook::flag::register_usize(SIGUSR1, is_on.clone(), 1)?;
+                signal_hook::flag::register_usize(SIGUSR2, is_on.clone(), 0)?;
+                Ok(Self::numbers(descriptor(fd.unsigned_abs())?, image.to_owned(), is_on))
+            }
         }
     }
 
     fn bar() -> Self {
-        let bar = Arc::new(Mutex::new(None::<bars::Progress>));
+        let bar = Arc::new(Mutex::new(Bar::default()));
         let shown = bar.clone();
-        let pass_shown = Mutex::new(0);
         let progress = move |pass: u8, done: u64, whole: u64| {
             const NAMES: [&str; 5] = ["Pass 1", "Pass 2", "Pass 3", "Pass 4", "Pass 5"];
             let mut bar = shown.lock();
-            let mut last = pass_shown.lock();
-            if *last != pass || bar.is_none() {
-                *last = pass;
-                let name = NAMES.get(usize::from(pass).wrapping_sub(1)).copied();
-                *bar = name.map(|name| bars::Progress::of_items(name, Some(whole)));
+            if bar.pauses > 0 {
+                return;
             }
-            if let Some(bar) = &*bar {
+            if bar.pass != pass || bar.shown.is_none() {
+                bar.pass = pass;
+                let name = NAMES.get(usize::from(pass).wrapping_sub(1)).copied();
+                bar.shown = name.map(|name| bars::Progress::of_items(name, Some(whole)));
+            }
+            if let Some(bar) = &bar.shown {
                 bar.at(done);
             }
         };
         Self { progress: Some(Arc::new(progress)), bar: Some(bar) }
     }
 
+    /// Hides the bar while something else is written, or answered.
+    pub(super) fn pause(&self) -> Pause<'_> {
+        if let Some(bar) = &self.bar {
+            let mut bar = bar.lock();
+            bar.pauses += 1;
+            bar.shown.take();
+        }
+        Pause(self.bar.as_deref())
+    }
+
     /// `PASS DONE WHOLE IMAGE` on lines of their own.
-    fn numbers(file: File, image: String) -> Self {
+    fn numbers(file: File, image: String, is_on: Arc<AtomicUsize>) -> Self {
         let state = Mutex::new((file, (0, u64::MAX)));
         let progress = move |pass: u8, done: u64, whole: u64| {
+            if is_on.load(Ordering::Relaxed) == 0 {
+                return;
+            }
             let mut state = state.lock();
             let step = if whole > STEPS { done * STEPS / whole } else { done };
             if state.1 == (pass, step) {
@@ -77,11 +114,11 @@ impl Meter {
     /// Takes the bar away.
     pub(super) fn finish(&self) {
         if let Some(bar) = &self.bar {
-            bar.lock().take();
+            bar.lock().shown.take();
         }
     }
 }
 
-fn descriptor(fd: i32) -> std::io::Result<File> {
+fn descriptor(fd: u32) -> std::io::Result<File> {
     OpenOptions::new().append(true).open(format!("/proc/self/fd/{fd}"))
 }

@@ -239,8 +239,8 @@ fn cost(time: Duration, traffic: Traffic, memory: Option<u64>) -> String {
 
 fn print_statistics(superblock: &Superblock, statistics: &VolumeStatistics) {
     let (inodes, blocks) = used(superblock);
-    let plural = |count: u64, one: &str, many: &str| {
-        if count == 1 { one.to_owned() } else { many.to_owned() }
+    let plural = |count: u64, one: &'static str, many: &'static str| {
+        if count == 1 { one } else { many }
     };
     out_line!();
     out_line!(
@@ -249,12 +249,13 @@ fn print_statistics(superblock: &Superblock, statistics: &VolumeStatistics) {
         percent(inodes, u64::from(superblock.inodes_count)),
         superblock.inodes_count
     );
-    out_line!(
-        "{:12} non-contiguous {} ({:.1}%)",
-        statistics.fragmented,
-        plural(statistics.fragmented, "file", "files"),
-        percent(statistics.fragmented, inodes)
-    );
+    let directories = statistics.fragmented_directories;
+    let files = statistics.fragmented - directories;
+    for (count, one, many) in [(files, "file", "files"), (directories, "directory", "directories")]
+    {
+        let (kind, share) = (plural(count, one, many), percent(count, inodes));
+        out_line!("{count:12} non-contiguous {kind} ({share:.1}%)");
+    }
     let [single, double, triple] = statistics.indirect;
     out_line!("             # of inodes with ind/dind/tind blocks: {single}/{double}/{triple}");
     let depths: Vec<String> = statistics
@@ -274,14 +275,26 @@ fn print_statistics(superblock: &Superblock, statistics: &VolumeStatistics) {
         percent(blocks, superblock.blocks_count),
         superblock.blocks_count
     );
+    let (bad, large) = (statistics.bad_blocks, statistics.large);
+    out_line!("{bad:12} bad {}", plural(bad, "block", "blocks"));
+    out_line!("{large:12} large {}", plural(large, "file", "files"));
     out_line!();
+    let inodes = statistics.regular
+        + statistics.directories
+        + statistics.char_devices
+        + statistics.block_devices
+        + statistics.fifos
+        + statistics.symlinks
+        + statistics.sockets;
+    // The names of an inode after its first; the root directory has none.
+    let links = (statistics.links + 1).saturating_sub(inodes);
     let kinds = [
         (statistics.regular, "regular file", "regular files"),
         (statistics.directories, "directory", "directories"),
         (statistics.char_devices, "character device file", "character device files"),
         (statistics.block_devices, "block device file", "block device files"),
         (statistics.fifos, "fifo", "fifos"),
-        (statistics.links, "link", "links"),
+        (links, "link", "links"),
     ];
     for (count, one, many) in kinds {
         out_line!("{count:12} {}", plural(count, one, many));
@@ -295,12 +308,6 @@ fn print_statistics(superblock: &Superblock, statistics: &VolumeStatistics) {
     );
     out_line!("{:12} {}", statistics.sockets, plural(statistics.sockets, "socket", "sockets"));
     out_line!("------------");
-    let files = statistics.regular
-        + statistics.directories
-        + statistics.char_devices
-        + statistics.block_devices
-        + statistics.fifos
-        + statistics.symlinks
-        + statistics.sockets;
+    let files = inodes + links;
     out_line!("{files:12} {}", plural(files, "file", "files"));
 }

@@ -6,14 +6,16 @@ mod summary;
 
 use std::ffi::{OsStr, OsString};
 
-use extant::inspect::{SuperblockChoice, VolumeSummary};
+use extant::inspect::{InspectError, SuperblockChoice, VolumeSummary};
 use extant::rooms::ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
 use extant::rooms::ondisk::mmp::{Mmp, MmpSequence};
-use extant::rooms::ondisk::{FileBlock, Geometry, IncompatFeatures, InodeNo, MAX_FILE_BLOCKS};
+use extant::rooms::ondisk::{
+    FileBlock, Flaw, FormatError, Geometry, IncompatFeatures, InodeNo, MAX_FILE_BLOCKS,
+};
 use extant::rooms::reader::{Error, Journal, ReaderOptions, VolumeRead};
 
 use crate::failure::{At, Failure};
-use crate::named_view::NamedView;
+use crate::named_view::{NamedView, UNSUPPORTED_FEATURE};
 use crate::session::Session;
 use crate::{err_line, say};
 use groups::Numbers;
@@ -76,17 +78,37 @@ impl Args {
             return Err(Failure::new("-i: not supported: files made by e2image"));
         }
         let Some(image) = self.image.as_deref() else { return Ok(()) };
-        let view = NamedView::open(image, self.source()?);
+        let view = self.open(image, session)?;
         if self.mmp {
-            let checked = view.and_then(|view| self.check_mmp(&view, session));
+            let checked = self.check_mmp(&view, session);
             return checked.map_err(|failure| failure.with_code(MMP_FAILED));
         }
-        let view = view?;
-        let outcome = self.show(&view, session);
-        if outcome.is_err() && session.is_compat {
-            say!(session, "\n*** The volume has errors: run e2fsck ***")?;
+        self.show(&view, session)
+    }
+
+    fn open(&self, image: &OsStr, session: &mut Session) -> Result<NamedView, Failure> {
+        if !session.is_compat {
+            let view = NamedView::open(image, self.source()?);
+            return view.map_err(|failure| match self.mmp {
+                true => failure.with_code(MMP_FAILED),
+                false => failure,
+            });
         }
-        outcome
+        let source = self.source().map_err(|failure| failure.with_code(1))?;
+        let view = NamedView::open_as_dumpe2fs(image, source).and_then(|view| {
+            match view.geometry(self.force) {
+                Err(InspectError::Format(why @ FormatError::Unsupported(_)))
+                    if !view.is_journal_device() =>
+                {
+                    Err(Failure::at(image, why).with_code(UNSUPPORTED_FEATURE))
+                }
+                _ => Ok(view),
+            }
+        });
+        if view.is_err() {
+            say!(session, "Couldn't find valid filesystem superblock.")?;
+        }
+        view
     }
 
     fn source(&self) -> Result<SuperblockChoice, Failure> {
@@ -166,9 +188,17 @@ impl Args {
         }
         let geometry = geometry?;
         if let Some(raw) = view.journal(Some(&geometry)).at(&view.name)? {
-            let journal = JournalSuperblock::decode(&raw).at(&view.name)?;
-            for line in header::journal(&raw, &journal, view).lines {
-                say!(session, "{line}")?;
+            if let Err(FormatError::Corrupt { flaw: Flaw::Magic { .. }, .. }) = raw.verify() {
+                return Err(Failure::at(&view.name, "journal superblock: invalid magic number"));
+            }
+            match JournalSuperblock::decode(&raw).at(&view.name) {
+                Ok(journal) => {
+                    for line in header::journal(&raw, &journal, view).lines {
+                        say!(session, "{line}")?;
+                    }
+                }
+                // The rest of the output does not depend on it.
+                Err(failure) => session.error(failure)?,
             }
         }
         if let Some(mmp) = view.mmp(&geometry).at(&view.name)? {
@@ -234,6 +264,15 @@ pub(crate) fn list_superblock(image: &OsStr, session: &mut Session) -> Result<()
         say!(session, "{line}")?;
     }
     Ok(())
+}
+
+/// The same of a file system; tune2fs refuses a journal device.
+pub(crate) fn list_volume(image: &OsStr, session: &mut Session) -> Result<(), Failure> {
+    let view = NamedView::open(image, SuperblockChoice::default())?;
+    if view.is_journal_device() {
+        return Err(Failure::at(image, "a journal device cannot be changed"));
+    }
+    superblock_lines(&view).iter().try_for_each(|line| say!(session, "{line}"))
 }
 
 /// The superblock's fields, as debugfs lists them too.

@@ -82,6 +82,9 @@ pub enum ChangeError {
     /// More than half of the blocks.
     #[error("reserved blocks count is too big ({0})")]
     ReservedBlocks(u64),
+    /// A change of more than the superblock, on a volume that the kernel has mounted.
+    #[error("mounted device: {0} may only be changed when the filesystem is unmounted")]
+    OnlyUnmounted(&'static str),
     /// The UUID of a volume with `stable_inodes`.
     #[error(
         "Cannot change the UUID of this filesystem because it has the stable_inodes feature flag."
@@ -96,6 +99,7 @@ impl ChangeError {
             Self::HasJournal | Self::HasEncoding => errno::EEXIST,
             Self::TooSmallForJournal => errno::ENOSPC,
             Self::FoldedDirectory(_) => errno::ENOTEMPTY,
+            Self::OnlyUnmounted(_) => errno::EBUSY,
             _ => errno::EINVAL,
         }
     }

@@ -1,9 +1,12 @@
 //! `extant frag`: the extents of files, as filefrag shows them.
 
+mod host;
+mod rows;
+
 use std::ffi::OsString;
 use std::fs::File;
 
-use extant::inspect::{Extent, data_extents, fragments, xattr_extents};
+use extant::inspect::{Extent, ExtentsError, data_extents, fragments, xattr_extents};
 use extant::rooms::ondisk::inode::FileType;
 use extant::rooms::reader::{Follow, LoadedInode};
 use serde::Serialize;
@@ -14,9 +17,8 @@ use crate::output::JsonName;
 use crate::reader::Image;
 use crate::say;
 use crate::session::Session;
-
-/// Flags of FIEMAP for an extent, as far as they apply to an image.
-const FLAGS: [&str; 5] = ["last", "unwritten", "not_aligned", "inline", "merged"];
+use host::HostFiles;
+use rows::{Row, Rows, expected};
 
 /// Show the extents of files, as filefrag does
 #[derive(Debug, clap::Args)]
@@ -46,14 +48,14 @@ pub(crate) struct Args {
     /// Print version; twice: the flags of extents, too
     #[arg(short = 'V', action = clap::ArgAction::Count)]
     version: u8,
-    /// Refused: FIBMAP needs a mounted file system
-    #[arg(short = 'B', hide = true)]
+    /// Of files of the host, by the name filefrag: ask block by block (FIBMAP)
+    #[arg(short = 'B')]
     fibmap: bool,
-    /// Refused: the kernel's cache of extents
-    #[arg(short = 'E', hide = true)]
+    /// Of files of the host, by the name filefrag: show ext4's cache of extents
+    #[arg(short = 'E')]
     show_cache: bool,
-    /// Refused: as above
-    #[arg(short = 'P', hide = true)]
+    /// Of files of the host, by the name filefrag: fill ext4's cache of extents
+    #[arg(short = 'P')]
     preload_cache: bool,
     /// Print JSON
     #[arg(long)]
@@ -62,12 +64,20 @@ pub(crate) struct Args {
     operands: Operands,
 }
 
+/// The version, on standard output as filefrag's, and the flags of extents.
+pub(crate) fn say_version(with_flags: bool, session: &mut Session) -> Result<(), Failure> {
+    let version = session.version();
+    say!(session, "{version}")?;
+    match with_flags {
+        true => say!(session, "supported: {}", host::flag_names()),
+        false => Ok(()),
+    }
+}
+
 /// The command line with `-b4096` as `-b=4096`: a word after `-b` is never its number.
 pub(crate) fn with_equals(arguments: Vec<OsString>) -> Vec<OsString> {
     let number = |argument: OsString| match argument.to_str().and_then(|it| it.strip_prefix("-b")) {
-        Some(digits) if digits.starts_with(|it: char| it.is_ascii_digit()) => {
-            format!("-b={digits}").into()
-        }
+        Some(size) if !size.is_empty() => format!("-b={size}").into(),
         _ => argument,
     };
     arguments.into_iter().map(number).collect()
@@ -101,13 +111,21 @@ struct JsonFile {
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         if self.version > 0 {
-            // On standard output, as filefrag's.
-            let version = session.version();
-            say!(session, "{version}")?;
-            if self.version > 1 {
-                say!(session, "supported: {}", FLAGS.join(","))?;
+            return say_version(self.version > 1, session);
+        }
+        // Of filefrag's operands an existing file of the host is that file, not an image's root.
+        if session.is_compat && self.operands.image.is_none() {
+            let is_host = |name: &OsString| host::is_host_file(name);
+            if self.operands.files.iter().all(is_host) {
+                if self.json {
+                    return Err(Failure::new("--json: only for files of images"));
+                }
+                return self.host_files().show(session);
             }
-            return Ok(());
+            if self.operands.files.iter().any(is_host) {
+                let why = "files of the host and of images: name them in separate calls";
+                return Err(Failure::new(why));
+            }
         }
         let refused = [
             (self.fibmap, "-B: not supported: FIBMAP needs a mounted file system"),
@@ -136,10 +154,7 @@ impl Args {
                 (false, Some(size)) => size,
                 (false, None) => image.volume.geometry().block_size.into(),
             };
-            let rows = match self.xattrs {
-                true => xattr_extents(&image.volume, &file, unit),
-                false => data_extents(&image.volume, &file, unit),
-            };
+            let rows = self.extents_of(image, &file, unit);
             let rows = rows.map_err(|error| image.failure(path, error))?;
             let fragments = fragments(&rows);
             if self.json {
@@ -163,7 +178,7 @@ impl Args {
                         say!(session, "Filesystem cylinder groups approximately {groups}")?;
                     }
                 }
-                self.show_rows(&name, image, &file, unit, &rows, session)?;
+                self.show_rows(&name, image, &file, unit, session)?;
             }
             let plural = if fragments == 1 { "" } else { "s" };
             say!(session, "{name}: {fragments} extent{plural} found")
@@ -174,62 +189,61 @@ impl Args {
         }
     }
 
+    /// The files of the host that are meant.
+    fn host_files(&self) -> HostFiles<'_> {
+        HostFiles {
+            names: &self.operands.files,
+            verbose: self.verbose,
+            extents: self.extents,
+            unit: self.block_size.or(self.kilobytes.then_some(1024)),
+            is_hexadecimal: self.hexadecimal,
+            sync: self.sync,
+            xattrs: self.xattrs,
+            fibmap: self.fibmap,
+            show_cache: self.show_cache,
+            preload_cache: self.preload_cache,
+        }
+    }
+
     fn show_rows(
         &self,
         name: &str,
         image: &Image,
         file: &LoadedInode,
         unit: u64,
-        rows: &[Extent],
         session: &mut Session,
     ) -> Result<(), Failure> {
+        // In bytes; of the output a unit is a power of two.
+        let extents = self.extents_of(image, file, 1).map_err(|why| Failure::at(name, why))?;
+        let (size, shift) = (file.size, unit.ilog2());
+        let rows = Rows { shift, is_hexadecimal: self.hexadecimal, is_cache: false, size };
         // A file has whole blocks of the volume, in whatever unit they are counted; the twin's
         // plural is theirs.
         let block_size = u64::from(image.volume.geometry().block_size);
         let whole_blocks = file.size.div_ceil(block_size);
-        let blocks = whole_blocks.saturating_mul(block_size).div_ceil(unit);
+        let blocks = whole_blocks.saturating_mul(block_size) >> shift;
         let plural = if whole_blocks == 1 { "" } else { "s" };
-        say!(
-            session,
-            "File size of {name} is {} ({blocks} block{plural} of {unit} bytes)",
-            file.size
-        )?;
-        if rows.is_empty() {
-            return Ok(());
+        let unit = 1_u64 << shift;
+        say!(session, "File size of {name} is {size} ({blocks} block{plural} of {unit} bytes)")?;
+        if !extents.is_empty() {
+            say!(session, "{}", rows.title())?;
         }
-        let title = " ext:     logical_offset:        physical_offset: length:   expected: flags:";
-        say!(session, "{title}")?;
-        let mut before: Option<&Extent> = None;
-        for (at, row) in rows.iter().enumerate() {
-            let number = |number: u64, width: usize| match self.hexadecimal {
-                true => format!("{number:>width$x}"),
-                false => format!("{number:>width$}"),
-            };
-            let expected = match before.and_then(|before| before.missed_by(row)) {
-                Some(place) => number(place, 10) + ":",
-                None => " ".repeat(11),
-            };
-            let last = |start: u64| start.saturating_add(row.length).saturating_sub(1);
-            let ends_file =
-                last(row.logical).saturating_add(1).saturating_mul(match row.is_in_bytes {
-                    true => 1,
-                    false => unit,
-                }) >= file.size;
-            let space = if row.flags.is_empty() { "" } else { " " };
-            let end = if ends_file && !self.xattrs { ",eof" } else { "" };
-            say!(
-                session,
-                "{at:>4}: {}..{}: {}..{}: {}: {expected}{space}{}{end}",
-                number(row.logical, 8),
-                number(last(row.logical), 8),
-                number(row.physical, 10),
-                number(last(row.physical), 10),
-                number(row.length, 6),
-                row.flags.join(",")
-            )?;
-            before = Some(row);
+        for (at, (extent, expected)) in extents.iter().zip(expected(&extents)).enumerate() {
+            say!(session, "{}", rows.line(at, &Row { extent, expected, is_nowhere: false }))?;
         }
         Ok(())
+    }
+
+    fn extents_of(
+        &self,
+        image: &Image,
+        file: &LoadedInode,
+        unit: u64,
+    ) -> Result<Vec<Extent>, ExtentsError> {
+        match self.xattrs {
+            true => xattr_extents(&image.volume, file, unit),
+            false => data_extents(&image.volume, file, unit),
+        }
     }
 }
 

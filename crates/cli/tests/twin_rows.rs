@@ -1,0 +1,393 @@
+//! Command lines that scripts use, by our links and by the tools of e2fsprogs: a table of rows.
+//! Compared are the exit codes, and the output or the volume. Intended differences are listed in
+//! `docs/src/reference/e2fsprogs.md`.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use extant_testkit::{LoopDevice, LoopMount, Scratch, is_root, skip, tool};
+
+/// A program, ours or theirs, in a directory.
+struct Twin<'a> {
+    name: &'a str,
+    /// A directory with our links; `None` for theirs.
+    links: Option<&'a Path>,
+}
+
+impl Twin<'_> {
+    fn run(&self, directory: &Path, words: &[&str]) -> Output {
+        let mut command = match self.links {
+            Some(links) => Command::new(links.join(self.name)),
+            None => tool(self.name).expect("looked for before").command(),
+        };
+        let command = command.current_dir(directory).env("LC_ALL", "C").args(words);
+        command.stdin(Stdio::null()).output().unwrap()
+    }
+}
+
+/// Links of ours by these names.
+fn links(scratch: &Scratch, names: &[&str]) {
+    for name in names {
+        symlink(env!("CARGO_BIN_EXE_extant"), scratch.join(name)).unwrap();
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn make(image: &Path, words: &[&str], size: &str) {
+    let mke2fs = tool("mke2fs").expect("looked for before");
+    let made = mke2fs.command().args(["-q", "-F"]).args(words).arg(image).arg(size).output();
+    assert!(made.as_ref().unwrap().status.success(), "{words:?} {made:?}");
+}
+
+/// Runs both programs on the same files; the exit codes and the output are the same.
+fn same(scratch: &Scratch, name: &str, directory: &Path, rows: &[&[&str]]) {
+    let path = scratch.path().to_owned();
+    let (ours, theirs) = (Twin { name, links: Some(&path) }, Twin { name, links: None });
+    for words in rows {
+        let (ours, theirs) = (ours.run(directory, words), theirs.run(directory, words));
+        assert_eq!(
+            ours.status.code(),
+            theirs.status.code(),
+            "{name} {words:?}: {ours:?} {theirs:?}"
+        );
+        assert_eq!(text(&ours.stdout), text(&theirs.stdout), "{name} {words:?}");
+    }
+}
+
+#[test]
+fn dumpe2fs_fails_with_the_codes_of_theirs() {
+    let (Some(_), Some(_)) = (tool("mke2fs"), tool("dumpe2fs")) else {
+        skip!("mke2fs or dumpe2fs is not installed");
+    };
+    let scratch = Scratch::new();
+    links(&scratch, &["dumpe2fs"]);
+    let at = |name: &str| scratch.join(name);
+    make(&at("good.img"), &["-t", "ext4"], "16M");
+    make(&at("mmp.img"), &["-t", "ext4", "-O", "mmp"], "16M");
+    make(&at("journal.img"), &["-O", "journal_dev", "-b", "1024"], "4M");
+    fs::write(at("zero.img"), [0; 4096]).unwrap();
+    fs::write(at("empty.img"), "").unwrap();
+    fs::create_dir(at("directory")).unwrap();
+    fs::copy(at("good.img"), at("feature.img")).unwrap();
+    let feature = File::options().write(true).open(at("feature.img")).unwrap();
+    // An unknown bit of s_feature_incompat; the checksum is not right then either.
+    feature.write_all_at(&[0x80], 1024 + 0x63).unwrap();
+    let rows: &[&[&str]] = &[
+        &["none.img"],
+        &["-h", "none.img"],
+        &["-m", "none.img"],
+        &["zero.img"],
+        &["-b", "zero.img"],
+        &["-g", "zero.img"],
+        &["-m", "zero.img"],
+        &["empty.img"],
+        &["directory"],
+        &["journal.img"],
+        &["-m", "good.img"],
+        &["-m", "mmp.img"],
+        &["-o", "nonsense=1", "good.img"],
+        &["-o", "superblock=x", "good.img"],
+        &["-Z", "good.img"],
+        &["good.img", "good.img"],
+        &[],
+        &["-h", "good.img"],
+        &["-x", "good.img"],
+        &["-g", "good.img"],
+    ];
+    same(&scratch, "dumpe2fs", scratch.path(), rows);
+    let feature = Twin { name: "dumpe2fs", links: Some(scratch.path()) };
+    let code = feature.run(scratch.path(), &["-h", "feature.img"]).status.code();
+    assert!(matches!(code, Some(67 | 152)), "{code:?}");
+}
+
+/// Files of many kinds on a mount, in pieces, with holes, without blocks.
+fn files(root: &Path) {
+    fs::write(root.join("whole"), vec![1; 300 << 10]).unwrap();
+    let pieces = [File::create(root.join("one")).unwrap(), File::create(root.join("two")).unwrap()];
+    for round in 1..9_u64 {
+        for file in &pieces {
+            file.write_all_at(&[2; 4096], round * 12_288).unwrap();
+            file.sync_all().unwrap();
+        }
+    }
+    File::create(root.join("hole")).unwrap().set_len(1 << 20).unwrap();
+    fs::write(root.join("empty"), "").unwrap();
+    fs::write(root.join("tiny"), "tiny").unwrap();
+    fs::create_dir(root.join("directory")).unwrap();
+    symlink("whole", root.join("link")).unwrap();
+    rustix::fs::sync();
+}
+
+#[test]
+fn filefrag_shows_files_of_the_host_as_theirs_does() {
+    if !is_root() {
+        skip!("a loop mount needs root");
+    }
+    let (Some(_), Some(_)) = (tool("mke2fs"), tool("filefrag")) else {
+        skip!("mke2fs or filefrag is not installed");
+    };
+    let scratch = Scratch::new();
+    links(&scratch, &["filefrag"]);
+    let image = scratch.join("disk.img");
+    let kinds: [&[&str]; 3] = [
+        &["-t", "ext4", "-b", "4096"],
+        &["-t", "ext2", "-b", "1024"],
+        &["-t", "ext4", "-b", "1024", "-O", "inline_data"],
+    ];
+    for kind in kinds {
+        make(&image, kind, "64M");
+        let mount = match LoopMount::new(&image, "") {
+            Ok(mount) => mount,
+            Err(why) => skip!("no loop mount here: {why}"),
+        };
+        files(mount.path());
+        let rows: &[&[&str]] = &[
+            &["whole", "one", "two", "hole", "empty", "tiny", "directory", "link"],
+            &["-v", "whole", "one", "two", "hole", "empty", "tiny", "directory", "link"],
+            &["-e", "one"],
+            &["-k", "-v", "one"],
+            &["-v", "-b512", "one"],
+            &["-v", "-b1M", "one"],
+            &["-v", "-b3", "whole"],
+            &["-vX", "one"],
+            &["-s", "one"],
+            &["-sv", "two"],
+            &["-P", "whole"],
+            &["-E", "one"],
+            &["-Ev", "whole"],
+            &["-B", "whole"],
+            &["-Bv", "one"],
+            &["-Be", "one"],
+            &["-Be", "whole"],
+            &["-Bv", "hole"],
+            &["-Bv", "-k", "two"],
+            &["-B", "directory"],
+            &["-xv", "directory"],
+            &["none"],
+            &["whole", "none", "one"],
+            &["-b2G", "whole"],
+            &["-Z"],
+            &[],
+            &["/dev/null"],
+            &["-v", "/proc/self/status"],
+        ];
+        same(&scratch, "filefrag", mount.path(), rows);
+        mount.unmount().unwrap();
+    }
+}
+
+#[test]
+fn filefrag_on_a_file_system_without_extents_ends_as_theirs() {
+    if !is_root() || !Path::new("/dev/shm").is_dir() {
+        skip!("no file system in memory, or no privilege for FIBMAP");
+    }
+    let Some(_) = tool("filefrag") else { skip!("filefrag is not installed") };
+    let scratch = Scratch::new();
+    links(&scratch, &["filefrag"]);
+    let name = format!("/dev/shm/extant-twin-rows-{}", std::process::id());
+    fs::write(&name, "data").unwrap();
+    let rows: &[&[&str]] = &[
+        &[&name],
+        &["-v", &name],
+        &["-Bv", &name],
+        &["-x", &name],
+        &["-P", &name],
+        &["-E", &name],
+        &["/dev/shm"],
+        &["-v", "/dev/shm"],
+    ];
+    same(&scratch, "filefrag", scratch.path(), rows);
+    fs::remove_file(&name).unwrap();
+}
+
+/// Requests on a mounted volume, and whether theirs is followed: what lies outside the superblock
+/// is refused.
+const MOUNTED: [(&[&str], bool); 30] = [
+    (&["-L", "mounted"], true),
+    (&["-m", "3"], true),
+    (&["-r", "100"], true),
+    (&["-c", "20"], true),
+    (&["-C", "3"], true),
+    (&["-i", "5d"], true),
+    (&["-o", "debug"], true),
+    (&["-e", "panic"], true),
+    (&["-u", "5"], true),
+    (&["-g", "6"], true),
+    (&["-T", "20200101"], true),
+    (&["-M", "/somewhere"], true),
+    (&["-E", "stride=4"], true),
+    (&["-E", "stripe_width=8"], true),
+    (&["-E", "mount_opts=debug"], true),
+    (&["-E", "force_fsck"], true),
+    (&["-E", "hash_alg=tea"], true),
+    (&["-O", "large_dir,ea_inode"], true),
+    (&["-O", "quota"], true),
+    (&["-O", "casefold"], true),
+    (&["-O", "mmp"], true),
+    (&["-O", "^has_journal"], true),
+    (&["-O", "^metadata_csum"], true),
+    (&["-O", "^huge_file"], true),
+    (&["-U", "random"], true),
+    (&["-I", "512"], true),
+    (&["-Q", "usrquota"], true),
+    (&["-O", "metadata_csum_seed"], true),
+    (&["-E", "orphan_file_size=64"], false),
+    (&["-U", "d5a3a0a6-7f0f-4c33-9a59-2f9a5f1c7b10"], true),
+];
+
+/// Exit codes, reserved blocks as the kernel counts them, and fields of the superblock.
+type Tuned = (Vec<Option<i32>>, u64, String);
+
+/// Makes the requests while the kernel has the volume mounted; the exit codes, what statfs(2) says
+/// then, and the superblock afterwards.
+fn tune_mounted(twin: &Twin<'_>, image: &Path) -> Result<Tuned, String> {
+    let seed = ["-E", "hash_seed=d5a3a0a6-7f0f-4c33-9a59-2f9a5f1c7b11"];
+    let uuid = ["-t", "ext4", "-U", "d5a3a0a6-7f0f-4c33-9a59-2f9a5f1c7b12"];
+    make(image, &[&uuid[..], &seed].concat(), "32M");
+    let device = LoopDevice::new(image)?;
+    let point = image.with_extension("mount");
+    fs::create_dir(&point).unwrap();
+    let mounted = Command::new("mount").arg(device.path()).arg(&point).output().unwrap();
+    if !mounted.status.success() {
+        return Err(text(&mounted.stderr));
+    }
+    let device_name = device.path().display().to_string();
+    let followed = MOUNTED.iter().filter(|(_, follows)| *follows || twin.links.is_some());
+    let codes = followed
+        .map(|(words, follows)| {
+            let output = twin.run(Path::new("/"), &[*words, &[&device_name]].concat());
+            if !follows {
+                assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
+                assert!(text(&output.stderr).contains("unmounted"), "{words:?}: {output:?}");
+            }
+            (*follows, output.status.code())
+        })
+        .filter(|(follows, _)| *follows)
+        .map(|(_, code)| code)
+        .collect();
+    let free = rustix::fs::statvfs(&point).unwrap();
+    let unmounted = Command::new("umount").arg(&point).output().unwrap();
+    assert!(unmounted.status.success(), "{unmounted:?}");
+    drop(device);
+    let shown = tool("dumpe2fs").expect("looked for before").run(["-h".as_ref(), image]);
+    // Theirs has the kernel write the label, which takes a transaction.
+    let differs = ["time", "created", "checked", "check after", "hecksum", "Journal "];
+    let is_same = |line: &&str| !differs.iter().any(|word| line.contains(word));
+    let shown = text(&shown.stdout);
+    let fields: Vec<_> = shown.lines().filter(is_same).collect();
+    let checked = tool("e2fsck").expect("looked for before").run(["-fn".as_ref(), image]);
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    Ok((codes, free.f_bfree - free.f_bavail, fields.join("\n")))
+}
+
+#[test]
+fn tune2fs_changes_the_superblock_of_a_mounted_device() {
+    if !is_root() {
+        skip!("a loop mount needs root");
+    }
+    let tools = ["mke2fs", "tune2fs", "dumpe2fs", "e2fsck"];
+    if tools.iter().any(|name| tool(name).is_none()) {
+        skip!("{tools:?} are not all installed");
+    }
+    let scratch = Scratch::new();
+    links(&scratch, &["tune2fs"]);
+    let ours = Twin { name: "tune2fs", links: Some(scratch.path()) };
+    let theirs = Twin { name: "tune2fs", links: None };
+    let (ours, theirs) = match (
+        tune_mounted(&ours, &scratch.join("ours.img")),
+        tune_mounted(&theirs, &scratch.join("theirs.img")),
+    ) {
+        (Ok(ours), Ok(theirs)) => (ours, theirs),
+        (Err(why), _) | (_, Err(why)) => skip!("no loop mount here: {why}"),
+    };
+    for (at, (words, _)) in MOUNTED.iter().filter(|(_, follows)| *follows).enumerate() {
+        assert_eq!(ours.0[at], theirs.0[at], "{words:?}");
+    }
+    assert_eq!((ours.1, &*ours.2), (theirs.1, &*theirs.2));
+}
+
+#[test]
+fn e2fsck_counts_as_theirs_does() {
+    if !is_root() {
+        skip!("a loop mount needs root");
+    }
+    let (Some(_), Some(_)) = (tool("mke2fs"), tool("e2fsck")) else {
+        skip!("mke2fs or e2fsck is not installed");
+    };
+    let scratch = Scratch::new();
+    links(&scratch, &["e2fsck"]);
+    let kinds: [&[&str]; 3] =
+        [&["-t", "ext4"], &["-t", "ext2"], &["-t", "ext4", "-O", "orphan_file,quota,project"]];
+    for (at, kind) in kinds.into_iter().enumerate() {
+        let name = format!("{at}.img");
+        let image = scratch.join(&name);
+        make(&image, kind, "64M");
+        if at < 2 {
+            let mount = match LoopMount::new(&image, "") {
+                Ok(mount) => mount,
+                Err(why) => skip!("no loop mount here: {why}"),
+            };
+            files(mount.path());
+            fs::hard_link(mount.path().join("whole"), mount.path().join("again")).unwrap();
+            File::create(mount.path().join("large")).unwrap().set_len(3 << 30).unwrap();
+            mount.unmount().unwrap();
+        }
+        let rows: &[&[&str]] = &[
+            &["-fnv", &name],
+            &["-fn", &name],
+            &["-C", "-1", "-fn", &name],
+            &["-E", "nonsense", "-fn", &name],
+            &["-E", "fixes_only,bmap2extent", &name],
+        ];
+        same(&scratch, "e2fsck", scratch.path(), rows);
+    }
+}
+
+/// Needs script(1), which gives the program a pseudo terminal.
+#[test]
+fn a_question_takes_one_key_at_a_terminal() {
+    let tools = ["mke2fs", "e2fsck", "debugfs", "script"];
+    if tools.iter().any(|name| tool(name).is_none()) {
+        skip!("{tools:?} are not all installed");
+    }
+    let scratch = Scratch::new();
+    links(&scratch, &["e2fsck"]);
+    let good = scratch.join("good.img");
+    make(&good, &["-t", "ext4"], "8M");
+    let damage = tool("debugfs").expect("there").run([
+        "-w".as_ref(),
+        "-R".as_ref(),
+        "sif lost+found links_count 9".as_ref(),
+        good.as_os_str(),
+    ]);
+    assert!(damage.status.success(), "{damage:?}");
+    for keys in ["y", "n", "a", " ", "qy"] {
+        let answer = |program: &str| {
+            let image = scratch.join("disk.img");
+            fs::copy(&good, &image).unwrap();
+            let line = format!("{program} -f disk.img");
+            let script = tool("script").expect("there");
+            let mut script = script.command();
+            let script = script.args(["-qec", &line, "/dev/null"]).env("LC_ALL", "C");
+            let script = script.current_dir(scratch.path()).stdin(Stdio::piped());
+            let mut child = script.stdout(Stdio::piped()).spawn().unwrap();
+            let mut input = child.stdin.take().unwrap();
+            std::io::Write::write_all(&mut input, keys.as_bytes()).unwrap();
+            // The terminal hangs up at the end of the input: it is kept open.
+            let output = child.wait_with_output().unwrap();
+            drop(input);
+            let shown = text(&output.stdout);
+            let asked = shown.split_once("Pass 4").map(|(_, rest)| rest.to_owned());
+            // Keys that were typed ahead are echoed.
+            (output.status.code(), asked.unwrap_or(shown))
+        };
+        let theirs = answer("e2fsck");
+        assert_eq!(answer("./e2fsck"), theirs, "{keys:?}");
+        assert!(theirs.1.contains("<y>? "), "{theirs:?}");
+    }
+}
