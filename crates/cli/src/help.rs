@@ -41,10 +41,10 @@ const EXAMPLES: [(&str, &[&str]); 50] = [
         &[
             "extant find disk.img:/var -name '*.log'",
             "extant find disk.img -type f -size +1M",
-            "extant find disk.img:/tmp -mtime +7 -delete",
+            "extant find disk.img:/var -mtime +7 -delete",
         ],
     ),
-    ("diff", &["extant diff a.img b.img", "extant diff --contents disk.img:/etc /etc"]),
+    ("diff", &["extant diff old.img disk.img", "extant diff --contents disk.img:/etc etc-copy"]),
     ("getfattr", &["extant getfattr -d disk.img:/etc/hostname"]),
     ("lsattr", &["extant lsattr disk.img:/etc", "extant lsattr -d -l disk.img:/etc"]),
     ("export", &["extant export -o files.tar disk.img", "extant export disk.img:/etc | tar -tf -"]),

@@ -225,8 +225,8 @@ impl Permissions {
 struct Age {
     time: fn(&LoadedInode) -> Timestamp,
     now: i64,
-    /// Whether parts of a unit count as a whole: minutes are rounded up, days down.
-    is_rounded_up: bool,
+    /// Days are rounded down.
+    is_minutes: bool,
     unit: i64,
     number: Number,
 }
@@ -242,8 +242,8 @@ impl Age {
                 let number = Number::parse(text).ok_or_else(|| {
                     Failure::usage(format_args!("-{test}: invalid number '{text}'"))
                 })?;
-                let is_rounded_up = unit == MINUTE;
-                all.push(Self { time, now: now.cast_signed(), is_rounded_up, unit, number });
+                let is_minutes = unit == MINUTE;
+                all.push(Self { time, now: now.cast_signed(), is_minutes, unit, number });
             }
             Ok::<_, Failure>(())
         };
@@ -258,11 +258,10 @@ impl Age {
 
     fn is(&self, file: &LoadedInode) -> bool {
         let seconds = self.now.saturating_sub((self.time)(file).seconds);
-        let units = match self.is_rounded_up {
-            true => seconds.saturating_add(self.unit - 1).div_euclid(self.unit),
-            false => seconds.div_euclid(self.unit),
-        };
-        self.number.is_signed(units)
+        // Fewer than N minutes are so many seconds; else a part of a minute counts as one.
+        let is_rounded_up = self.is_minutes && self.number.order != Ordering::Less;
+        let rest = if is_rounded_up { self.unit - 1 } else { 0 };
+        self.number.is_signed(seconds.saturating_add(rest).div_euclid(self.unit))
     }
 }
 
