@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use extant_testkit::{Scratch, TempImage, Tool, is_root, skip, tool};
+use extant_testkit::{Scratch, TempImage, Tool, is_root, left_dirty, skip, tool};
 
 const EXTANT: &str = env!("CARGO_BIN_EXE_extant");
 
@@ -229,6 +229,12 @@ const READING: &[&str] = &[
     "dx_hash foo",
     "dx_hash -h tea foo",
     "hash -h half_md4 -s 01234567-89ab-cdef-0123-456789abcdef foo",
+    "dx_hash -h 1 foo",
+    "dx_hash -c FOO",
+    "dx_hash -c -e utf8 FOO",
+    "dx_hash -h tea -c -e utf8-12.1 ÄÖ",
+    "dx_hash -e utf8 FOO",
+    "dx_hash -c -e nosuch FOO",
     "dirsearch / hello",
     "dirsearch big file-with-a-long-name-250",
     "dirsearch / nosuch",
@@ -280,6 +286,54 @@ fn what_requests_print_is_what_debugfs_prints() {
         };
         let path = image.path();
         for request in READING.iter().filter(|it| !differs(it, options)) {
+            pair.agrees(request, &path, &format!("{options:?}"));
+        }
+    }
+}
+
+#[test]
+fn what_a_log_holds_is_shown_as_by_debugfs() {
+    let Some(pair) = Pair::new() else { skip!("debugfs is not installed") };
+    if !is_root() {
+        skip!("a loop mount needs root");
+    }
+    for options in [&["-t", "ext4", "-b", "1024"][..], &["-t", "ext4", "-O", "^64bit"]] {
+        let image = match TempImage::by_mke2fs(32 << 20, options) {
+            Ok(image) => image,
+            Err(why) => skip!("{why}"),
+        };
+        let dirty = left_dirty(&image.path(), "", |root| {
+            for number in 0..3 {
+                fs::create_dir(root.join(format!("dir{number}"))).unwrap();
+                fs::write(root.join(format!("dir{number}/file")), "text\n").unwrap();
+                fs::File::open(root.join(format!("dir{number}/file"))).unwrap().sync_all().unwrap();
+            }
+            fs::remove_dir_all(root.join("dir1")).unwrap();
+            fs::File::open(root.join("dir2/file")).unwrap().sync_all().unwrap();
+            fs::File::open(root).unwrap().sync_all().unwrap();
+        });
+        let dirty = match dirty {
+            Ok(dirty) => dirty,
+            Err(why) => skip!("{why}"),
+        };
+        let path = dirty.path();
+        let log = pair.theirs(&["-R", "logdump -a"], &path);
+        let log = String::from_utf8_lossy(&log.stdout).into_owned();
+        let word_after = |line: &str, word: &str| {
+            line.split_whitespace().skip_while(|it| *it != word).nth(1).map(str::to_owned)
+        };
+        let mut blocks: Vec<_> = log.lines().filter_map(|line| word_after(line, "block")).collect();
+        blocks.sort();
+        blocks.dedup();
+        assert!(log.contains("Revoke FS block") && blocks.len() > 5, "{log}");
+        let file = pair.scratch.join("log");
+        pair.theirs(&["-R", &format!("dump <8> {}", file.display())], &path);
+        let mut requests = vec!["logdump".to_owned(), "logdump -a".into(), "logdump -ac".into()];
+        requests.push(format!("logdump -a -f {}", file.display()));
+        requests.extend(blocks.iter().map(|block| format!("logdump -b {block}")));
+        requests.push(format!("logdump -c -b {}", blocks[0]));
+        requests.push(format!("logdump -a -b {}", blocks[1]));
+        for request in &requests {
             pair.agrees(request, &path, &format!("{options:?}"));
         }
     }

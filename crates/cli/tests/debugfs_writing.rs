@@ -329,7 +329,12 @@ fn what_cannot_be_done_is_told_and_changes_nothing() {
             "ea_rm: Extended attribute key not found while removing extended attribute user.x\n",
         ),
         ("mknod x q", "mknod: Usage: mknod <name> [p| [c|b] <major> <minor>]\n"),
-        ("punch hello 0", "punch: not supported by extant\n"),
+        ("expand_dir full", "expand_dir: not supported by extant\n"),
+        ("features nosuch", "features: Unknown feature: nosuch\n\n"),
+        ("punch hello x", "punch: Bad logical block - x\n"),
+        ("punch hello 5 3", " from 5 to 3\n\n"),
+        ("punch nosuch 0", "nosuch: File not found by ext2_lookup \n"),
+        ("fallocate hello", "fallocate: Usage: fallocate <file> start_blk [end_blk]\n"),
     ] {
         for (words, said) in [(&["-w"][..], said), (&[], "Filesystem opened read/only\n")] {
             let words = [words, &["-R", request]].concat();
@@ -347,6 +352,45 @@ fn what_cannot_be_done_is_told_and_changes_nothing() {
     let now = listed(&both.ours_image);
     fs::write(&both.ours_image, before).unwrap();
     assert_eq!(now, listed(&both.ours_image));
+}
+
+#[test]
+fn ranges_are_punched_and_allocated_as_by_debugfs() {
+    for options in FEATURE_SETS {
+        let both = both!(options);
+        let has_extents = options.contains(&"ext4");
+        let mut script = "punch usr/bin/envd 3 5\npunch usr/bin/envd 20\n".to_owned();
+        if has_extents {
+            script += "fallocate usr/bin/envd 0 10\n\
+                       fallocate full/file3 90 120\ntruncate full/file3 100\n";
+        }
+        // Theirs leaves blocks of the cluster that e2fsck finds after the end.
+        if has_extents && !options.contains(&"bigalloc") {
+            script += "fallocate hello 0 7\n";
+        }
+        script += "punch full/file5 0\n";
+        both.run(&script);
+        both.checked();
+        let but = [OWN, &["ctime", "mtime"]].concat();
+        for file in ["usr/bin/envd", "hello", "full/file3", "full/file5"] {
+            both.same(&format!("stat {file}"), &but);
+        }
+        both.same("cat usr/bin/envd", &[]);
+    }
+}
+
+#[test]
+fn features_are_set_as_by_debugfs() {
+    let both = both!(&["-t", "ext4"]);
+    both.run("features stable_inodes ^ext_attr\nfeatures sparse_super2 ^sparse_super2\n");
+    both.checked();
+    both.same("features", &[]);
+    let words = ["-w", "-R", "features nosuch verity"];
+    let done = both.ours(&words);
+    let mut command = both.theirs.command();
+    let theirs = command.args(words).arg(&both.theirs_image).output().unwrap();
+    assert_eq!((done.status.code(), &done.stdout), (Some(1), &theirs.stdout));
+    both.same("features", &[]);
 }
 
 /// A log is replayed before the first change; with an undo file all of it can be taken back.

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use extant::InodeFlags;
 use extant::debug::{DebugVolume, DirWalk, RawRecord};
+use extant::rooms::ondisk::casefold::fold;
 use extant::rooms::ondisk::dirent::RawDirEntry;
 use extant::rooms::ondisk::dx_hash::{DirHasher, HashVersion};
 use extant::rooms::ondisk::htree::{HtreeFormat, IndexKind, RawHtreeRoot};
@@ -61,13 +62,17 @@ pub(super) fn dx_hash(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     let [name] = options.operands[..] else {
         return Err(Refusal::Line(usage.to_owned()));
     };
-    if options.has('c') || options.has('e') {
-        return Err(refuse(words, "-c and -e are not supported by extant"));
-    }
+    let has_encoding = match options.value('e') {
+        None => false,
+        Some(b"utf8" | b"utf8-12.1") => true,
+        Some(other) => {
+            return Err(Refusal::Line(format!("Invalid encoding: {}", text(other))));
+        }
+    };
     let version = match options.value('h') {
-        None | Some(b"legacy") => HashVersion::Legacy,
-        Some(b"half_md4") => HashVersion::HalfMd4,
-        Some(b"tea") => HashVersion::Tea,
+        None | Some(b"legacy" | b"0") => HashVersion::Legacy,
+        Some(b"half_md4" | b"1") => HashVersion::HalfMd4,
+        Some(b"tea" | b"2") => HashVersion::Tea,
         Some(other) => {
             return Err(refuse(words, format_args!("unknown hash algorithm: {}", text(other))));
         }
@@ -78,7 +83,14 @@ pub(super) fn dx_hash(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         None => [0; 4],
     };
     let hasher = DirHasher::new(version, seed).map_err(|error| refuse(words, error))?;
-    let hash = hasher.hash(name);
+    // Without an encoding nothing is folded.
+    let folded = match options.has('c') && has_encoding {
+        true => Some(fold(name).ok_or_else(|| {
+            failed(words, "the name is not valid in the encoding", "calculating hash")
+        })?),
+        false => None,
+    };
+    let hash = hasher.hash(folded.as_deref().unwrap_or(name));
     let name = text(name);
     shell.print(format!("Hash of {name} is {:#x} (minor {:#x})\n", hash.hash, hash.minor))
 }

@@ -1,72 +1,143 @@
 //! `logdump`: what the log holds.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 
 use extant::InodeNo;
 use extant::debug::{DebugVolume, MapStep};
 use extant::rooms::ondisk::BlockNo;
 use extant::rooms::ondisk::jbd2::{
     BlockType, Header, JOURNAL_MAGIC, JournalSuperblock, LogFormat, RawJournalSuperblock, Tags,
+    revoke_records,
 };
 
 use super::host::host_error;
 use super::options::Options;
 use super::shell::{Done, Refusal, Shell, failed, refuse};
-use super::words::{Word, text};
+use super::words::{Word, number, text};
 use crate::commands::info;
 
-/// Where the blocks of the log are, and how they are read.
-struct LogBlocks<'v> {
-    volume: &'v DebugVolume,
-    /// Runs by their first block in the log: first block on the volume, number of blocks.
-    runs: BTreeMap<u64, (u64, u64)>,
+/// Where the blocks of the log are.
+enum LogBlocks<'v> {
+    /// On the volume: runs by their first block in the log; first block on the volume, and number
+    /// of blocks.
+    Inode { volume: &'v DebugVolume, runs: BTreeMap<u64, (u64, u64)> },
+    /// In a file of the host.
+    File { file: File, block_size: u32 },
 }
 
-impl LogBlocks<'_> {
-    fn read(&self, at: u32) -> Result<Vec<u8>, String> {
-        let at = u64::from(at);
-        let run = self.runs.range(..=at).next_back();
-        match run {
-            Some((first, (start, len))) if at - first < *len => {
-                let block = BlockNo(start.saturating_add(at - first));
-                self.volume.block(block).map_err(|error| error.to_string())
+impl<'v> LogBlocks<'v> {
+    /// The volume's own log.
+    fn of_volume(volume: &'v DebugVolume, words: &[Word]) -> Result<Self, Refusal> {
+        let number = volume.raw().s_journal_inum.get();
+        if number == 0 {
+            return Err(refuse(words, "filesystem has no journal"));
+        }
+        let record = volume
+            .inode(InodeNo(number))
+            .map_err(|error| failed(words, error, "reading the journal's inode"))?;
+        let mut runs = BTreeMap::new();
+        let walked = volume.walk_blocks(&record, &mut |piece| {
+            if let MapStep::Data { logical, start, len, .. } = piece {
+                runs.insert(logical, (start, len));
             }
-            _ => Err(format!("block {at} of the journal is missing")),
+            ControlFlow::Continue(())
+        });
+        walked.map_err(|error| failed(words, error, "reading the journal's map"))?;
+        Ok(Self::Inode { volume, runs })
+    }
+
+    fn read(&self, at: u32) -> Result<Vec<u8>, String> {
+        match self {
+            Self::Inode { volume, runs } => {
+                let at = u64::from(at);
+                match runs.range(..=at).next_back() {
+                    Some((first, (start, len))) if at - first < *len => {
+                        let block = BlockNo(start.saturating_add(at - first));
+                        volume.block(block).map_err(|error| error.to_string())
+                    }
+                    _ => Err(format!("block {at} of the journal is missing")),
+                }
+            }
+            Self::File { file, block_size } => {
+                let mut bytes = vec![0; *block_size as usize];
+                let place = u64::from(at) * u64::from(*block_size);
+                file.read_exact_at(&mut bytes, place).map_err(|error| host_error(&error))?;
+                Ok(bytes)
+            }
         }
     }
 }
 
+/// The records that are shown.
+struct Selection {
+    /// All of them (`-a`).
+    all: bool,
+    /// What is logged of a block (`-b`), and of the bitmap that has a bit of it.
+    block: Option<BlockRecords>,
+    /// Whether the contents are shown (`-c`).
+    contents: bool,
+}
+
+/// A block, and where its bit is.
+#[derive(Clone, Copy)]
+struct BlockRecords {
+    block: u64,
+    bitmap: Option<u64>,
+    bit: usize,
+}
+
+impl BlockRecords {
+    fn of(volume: &DebugVolume, block: u64) -> Self {
+        let geometry = volume.geometry();
+        let group = geometry.group_of(BlockNo(block));
+        let bitmap = group.map(|group| volume.editor().desc(group).block_bitmap.0);
+        let start = group.map_or(0, |group| geometry.group_start(group).0);
+        // Within a group.
+        let bit = (block - start) / u64::from(geometry.blocks_per_cluster);
+        Self { block, bitmap, bit: bit as usize }
+    }
+}
+
 pub(super) fn logdump(shell: &mut Shell<'_>, words: &[Word]) -> Done {
-    let usage = "logdump: Usage: logdump [-aS] [<output_file>]";
+    let usage = "logdump: Usage: logdump [-acsOS] [-b<block>] [-f<journal_file>] [<output_file>]";
     let options = Options::read(words, "aScsOb:n:i:f:", usage)?;
-    if let Some(letter) = "csObnif".chars().find(|letter| options.has(*letter)) {
+    if let Some(letter) = "sOni".chars().find(|letter| options.has(*letter)) {
         return Err(refuse(words, format_args!("-{letter} is not supported by extant")));
     }
+    let block = options.value('b').map(|word| {
+        let wrong = || refuse(words, format_args!("Bad block number - {}", text(word)));
+        number(word).ok_or_else(wrong)
+    });
+    let block = block.transpose()?;
     let output = match options.operands[..] {
         [] => None,
         [path] => Some(text(path)),
         _ => return Err(Refusal::Line(usage.to_owned())),
     };
     let image = shell.image(words)?;
-    let number = image.volume.raw().s_journal_inum.get();
-    if number == 0 {
-        return Err(refuse(words, "filesystem has no journal"));
-    }
     let view = image.view();
     let volume = &image.volume;
-    let record = volume
-        .inode(InodeNo(number))
-        .map_err(|error| failed(words, error, "reading the journal's inode"))?;
-    let mut runs = BTreeMap::new();
-    let walked = volume.walk_blocks(&record, &mut |piece| {
-        if let MapStep::Data { logical, start, len, .. } = piece {
-            runs.insert(logical, (start, len));
+    let log = match options.value('f') {
+        None => LogBlocks::of_volume(volume, words)?,
+        Some(path) => {
+            let block_size = volume.geometry().block_size;
+            let file = File::open(OsStr::from_bytes(path)).map_err(|error| {
+                let doing = format!("opening {} for logdump", text(path));
+                failed(words, host_error(&error), doing)
+            })?;
+            LogBlocks::File { file, block_size }
         }
-        ControlFlow::Continue(())
-    });
-    walked.map_err(|error| failed(words, error, "reading the journal's map"))?;
-    let log = LogBlocks { volume, runs };
+    };
+    let shown = Selection {
+        all: options.has('a'),
+        block: block.map(|block| BlockRecords::of(volume, block)),
+        contents: options.has('c'),
+    };
     let reading = "reading journal superblock";
     let first = log.read(0).map_err(|why| failed(words, why, reading))?;
     let raw = RawJournalSuperblock::from_bytes(&first).map_err(|it| failed(words, it, reading))?;
@@ -82,7 +153,7 @@ pub(super) fn logdump(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         &format!("Journal starts at block {}, transaction {}\n", journal.start, journal.sequence);
     let read = match journal.start {
         0 => Ok(()),
-        _ => transactions(&log, &journal, options.has('a'), &mut lines),
+        _ => transactions(&log, &journal, &shown, &mut lines),
     };
     match output {
         Some(path) => std::fs::write(&path, &lines).map_err(|error| {
@@ -96,7 +167,7 @@ pub(super) fn logdump(shell: &mut Shell<'_>, words: &[Word]) -> Done {
 fn transactions(
     log: &LogBlocks<'_>,
     journal: &JournalSuperblock,
-    shows_blocks: bool,
+    shown: &Selection,
     lines: &mut String,
 ) -> Result<(), String> {
     let format: LogFormat = journal.log_format();
@@ -125,30 +196,113 @@ fn transactions(
             BlockType::SuperblockV2 => (4, "V2 superblock"),
             BlockType::Revoke => (5, "revoke table"),
         };
-        *lines += &format!("Found expected sequence {tid}, type {kind} ({name}) at block {at}\n");
+        if shown.block.is_none() {
+            *lines +=
+                &format!("Found expected sequence {tid}, type {kind} ({name}) at block {at}\n");
+        }
         let here = at;
         at = next(at);
         left -= 1;
         match header.block_type {
             BlockType::Descriptor => {
-                if shows_blocks {
+                if shown.all {
                     *lines +=
                         &format!("Dumping descriptor block, sequence {tid}, at block {here}:\n");
                 }
                 for tag in Tags::unverified(&bytes, &format) {
-                    if shows_blocks {
-                        let (block, flags) = (tag.block, tag.flags.bits());
-                        *lines += &format!(
-                            "  FS block {block} logged at journal block {at} (flags {flags:#x})\n"
-                        );
-                    }
+                    let place = TagPlace { tid: tid.0, at };
+                    shown.tag(log, (tag.block.0, tag.flags.bits()), &place, lines)?;
                     at = next(at);
                     left = left.saturating_sub(1);
                 }
             }
+            BlockType::Revoke => shown.revokes(&bytes, &format, (tid.0, here), lines)?,
             BlockType::Commit => tid = tid.next(),
             _ => {}
         }
     }
     Ok(())
+}
+
+/// Where a block is logged.
+struct TagPlace {
+    tid: u32,
+    at: u32,
+}
+
+impl Selection {
+    fn is_shown(&self, block: u64) -> bool {
+        let of_block = |it: BlockRecords| it.block == block || it.bitmap == Some(block);
+        self.all || self.block.is_some_and(of_block)
+    }
+
+    /// Shows a logged block.
+    fn tag(
+        &self,
+        log: &LogBlocks<'_>,
+        (block, flags): (u64, u16),
+        place: &TagPlace,
+        lines: &mut String,
+    ) -> Result<(), String> {
+        if !self.is_shown(block) {
+            return Ok(());
+        }
+        let TagPlace { tid, at } = place;
+        let where_to = match self.all {
+            true => format!("journal block {at}"),
+            false => format!("sequence {tid}, journal block {at}"),
+        };
+        *lines += &format!("  FS block {block} logged at {where_to} (flags {flags:#x})\n");
+        let of_bitmap = self.block.filter(|it| it.bitmap == Some(block));
+        if of_bitmap.is_none() && !self.contents {
+            return Ok(());
+        }
+        let bytes = log.read(*at)?;
+        if let Some(BlockRecords { block, bit, .. }) = of_bitmap {
+            let is_set = bytes.get(bit / 8).is_some_and(|byte| byte & 1 << (bit % 8) != 0);
+            let state = if is_set { "SET" } else { "CLEAR" };
+            *lines += &format!("    (block bitmap for block {block}: block is {state})\n");
+        }
+        if self.contents {
+            contents(&bytes, lines);
+        }
+        Ok(())
+    }
+
+    /// Shows the records of a revoke block.
+    fn revokes(
+        &self,
+        bytes: &[u8],
+        format: &LogFormat,
+        (tid, at): (u32, u32),
+        lines: &mut String,
+    ) -> Result<(), String> {
+        if self.all {
+            *lines += &format!("Dumping revoke block, sequence {tid}, at block {at}:\n");
+        }
+        for block in revoke_records(bytes, format).map_err(|flaw| flaw.to_string())? {
+            if self.all {
+                *lines += &format!("  Revoke FS block {block}\n");
+            } else if self.block.is_some_and(|it| it.block == block.0) {
+                *lines += &format!("  Revoke FS block {block} at block {at}, sequence {tid}\n");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A block in words of 32 bits, and as text.
+fn contents(bytes: &[u8], lines: &mut String) {
+    for (number, row) in bytes.chunks(16).enumerate() {
+        let words = row.chunks_exact(4).map(|word| {
+            let word = word.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte));
+            format!("{word:08x} ")
+        });
+        let shown = row.iter().map(|byte| match byte {
+            b' '..=b'~' => char::from(*byte),
+            _ => '.',
+        });
+        let (words, shown) = (words.collect::<String>(), shown.collect::<String>());
+        *lines += &format!("    {:04x}:  {words}{shown}\n", number * 16);
+    }
 }

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 
 use extant::debug::DebugError;
+use extant::rooms::engine::ops::FallocateMode;
 use extant::rooms::ondisk::inode::{DeviceNumber, FileType};
 use extant::rooms::reader::Error;
 use extant::{Credentials, InodeNo, Volume, VolumeRead};
@@ -293,5 +294,53 @@ pub(super) fn rmdir(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         Error::NotEmpty => refuse(words, "directory not empty"),
         Error::NotADirectory => refuse(words, "file is not a directory"),
         error => failed(words, engine_text(&error), "trying to resolve filename"),
+    })
+}
+
+/// `fallocate`: holes get unwritten blocks. The size of the file stays.
+pub(super) fn fallocate(shell: &mut Shell<'_>, words: &[Word]) -> Done {
+    change_range(shell, words, FallocateMode::KeepSize, "fallocating")
+}
+
+/// `punch` and `truncate`: blocks are given back. The size of the file stays.
+pub(super) fn punch(shell: &mut Shell<'_>, words: &[Word]) -> Done {
+    change_range(shell, words, FallocateMode::PunchHole, "truncating")
+}
+
+/// Changes the map of a run of blocks, which is given by its first and last one.
+fn change_range(shell: &mut Shell<'_>, words: &[Word], mode: FallocateMode, doing: &str) -> Done {
+    let (spec, first, last) = match words {
+        [_, spec, first] => (spec, first, None),
+        [_, spec, first, last] => (spec, first, Some(last)),
+        _ => {
+            let name = text(words.first().map_or(&[][..], |name| name));
+            return Err(refuse(words, format_args!("Usage: {name} <file> start_blk [end_blk]")));
+        }
+    };
+    let (volume, inode) = shell.live_inode(words, spec)?;
+    let block = |word: &Word| {
+        let wrong = || refuse(words, format_args!("Bad logical block - {}", text(word)));
+        number(word).ok_or_else(wrong)
+    };
+    let first = block(first)?;
+    let last = last.map_or(Ok(u64::MAX), block)?;
+    let block_size = u64::from(volume.geometry().block_size);
+    let start = first.saturating_mul(block_size);
+    let end = if last < first { 0 } else { last.saturating_add(1).saturating_mul(block_size) };
+    // To the end of what a file may have: that is no error for a hole.
+    let end = match mode {
+        FallocateMode::PunchHole if end > start => end.min(volume.max_file_size()).max(start),
+        _ => end,
+    };
+    let changed = match end.checked_sub(start) {
+        None => Err("Invalid argument".to_owned()),
+        Some(0) => Ok(()),
+        Some(length) => volume
+            .fallocate_by(inode, mode, start, length, &OWNER)
+            .map_err(|error| engine_text(&error)),
+    };
+    changed.map_err(|why| {
+        let doing = format_args!("{doing} inode {inode} from {first} to {last}\n");
+        failed(words, why, doing)
     })
 }

@@ -7,7 +7,7 @@ use extant::rooms::ondisk::{CompatFeatures, Features, IncompatFeatures, RoCompat
 
 use super::options::Options;
 use super::shell::{Done, Refusal, Shell, refuse};
-use super::words::Word;
+use super::words::{Word, text};
 use crate::commands::info;
 
 pub(super) fn stats(shell: &mut Shell<'_>, words: &[Word]) -> Done {
@@ -121,7 +121,7 @@ pub(super) fn supported_features(shell: &mut Shell<'_>, words: &[Word]) -> Done 
     ]
     .concat();
     if let [_, name] = words {
-        let name = super::words::text(name);
+        let name = text(name);
         let is_known = volume.contains(&&*name) || journal.contains(&name);
         return match is_known {
             true => shell.print(format!("Supported feature: {name}\n")),
@@ -132,12 +132,35 @@ pub(super) fn supported_features(shell: &mut Shell<'_>, words: &[Word]) -> Done 
 }
 
 pub(super) fn features(shell: &mut Shell<'_>, words: &[Word]) -> Done {
-    let features = shell.volume(words)?.raw().features();
-    match words {
-        [_] => shell.print(feature_line(features)),
-        _ => Err(refuse(
-            words,
-            "changing features is not supported by extant debugfs: use extant tune -O",
-        )),
+    if words.len() > 1 {
+        shell.writable(words)?;
     }
+    let before = shell.volume(words)?.raw().features();
+    let mut features = before;
+    for word in words.iter().skip(1) {
+        let word = text(word);
+        match word.strip_prefix('^') {
+            Some(name) => match Features::named(name) {
+                Some(feature) => features = features.difference(feature),
+                None => shell.complain_and_go_on(unknown_feature(words, name))?,
+            },
+            None => match Features::named(&word) {
+                Some(feature) => features = features.union(feature),
+                None => shell.complain_and_go_on(unknown_feature(words, &word))?,
+            },
+        }
+    }
+    if features != before {
+        let changed = shell.writable(words)?.change(|volume| {
+            volume.editor_mut().update_superblock(|raw| raw.set_features(features))?;
+            Ok(())
+        });
+        changed.map_err(|why| refuse(words, why))?;
+    }
+    let features = shell.volume(words)?.raw().features();
+    shell.print(feature_line(features))
+}
+
+fn unknown_feature(words: &[Word], name: &str) -> Refusal {
+    refuse(words, format_args!("Unknown feature: {name}\n"))
 }

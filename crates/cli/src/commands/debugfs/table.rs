@@ -217,12 +217,12 @@ pub(super) const REQUESTS: [Request; 78] = [
     Request {
         names: &["fallocate"],
         about: "Allocate uninitialized blocks to an inode",
-        run: Refused,
+        run: Does(names::fallocate),
     },
     Request {
         names: &["punch", "truncate"],
         about: "Punch (or truncate) blocks from an inode by deallocating them",
-        run: Refused,
+        run: Does(names::punch),
     },
     Request { names: &["symlink"], about: "Create a symbolic link", run: Does(names::symlink) },
     Request {

@@ -157,7 +157,7 @@ impl Number {
     }
 
     /// The same for a value that may be below zero, as the age of a file of the future.
-    fn is_signed(self, value: i64) -> bool {
+    fn is_signed(self, value: i128) -> bool {
         match u64::try_from(value) {
             Ok(value) => self.is(value),
             Err(_) => self.order == Ordering::Less,
@@ -221,22 +221,26 @@ impl Permissions {
     }
 }
 
+/// Nanoseconds of a second.
+const SECOND: i128 = 1_000_000_000;
+
 /// A time of a file compared with the clock.
 struct Age {
     time: fn(&LoadedInode) -> Timestamp,
-    now: i64,
+    /// Nanoseconds since 1970, as all numbers here.
+    now: i128,
     /// Days are rounded down.
     is_minutes: bool,
-    unit: i64,
+    unit: i128,
     number: Number,
 }
 
 impl Age {
     fn all(args: &Args) -> Result<Vec<Self>, Failure> {
-        const MINUTE: i64 = 60;
-        const DAY: i64 = 24 * 60 * MINUTE;
+        const MINUTE: i128 = 60 * SECOND;
+        const DAY: i128 = 24 * 60 * MINUTE;
         let mut all = Vec::new();
-        let now = time::now()?.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = time::now()?.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let mut add = |test: &str, texts: &[String], unit, time: fn(&LoadedInode) -> Timestamp| {
             for text in texts {
                 let number = Number::parse(text).ok_or_else(|| {
@@ -257,11 +261,12 @@ impl Age {
     }
 
     fn is(&self, file: &LoadedInode) -> bool {
-        let seconds = self.now.saturating_sub((self.time)(file).seconds);
-        // Fewer than N minutes are so many seconds; else a part of a minute counts as one.
+        let time = (self.time)(file);
+        let age = self.now - i128::from(time.seconds) * SECOND - i128::from(time.nanoseconds);
+        // Less than N minutes is exact; else a part of a minute counts as one.
         let is_rounded_up = self.is_minutes && self.number.order != Ordering::Less;
         let rest = if is_rounded_up { self.unit - 1 } else { 0 };
-        self.number.is_signed(seconds.saturating_add(rest).div_euclid(self.unit))
+        self.number.is_signed((age + rest).div_euclid(self.unit))
     }
 }
 

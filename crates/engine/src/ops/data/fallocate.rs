@@ -51,6 +51,11 @@ struct Filler {
 }
 
 impl Engine {
+    /// Bytes of the longest file that the volume takes.
+    pub fn max_file_size(&self) -> u64 {
+        volume_max_size(self.geometry())
+    }
+
     /// Changes how a range of a file is allocated, as `fallocate` does.
     ///
     /// Preallocation is all or nothing. Only files with extents have unwritten blocks: in others
