@@ -419,7 +419,7 @@ fn what_find_finds_is_deleted_or_given_to_a_command() {
     assert_eq!(run(&image, "find @/a -name *.o -exec false {} +").status.code(), Some(1));
     refused(&image, "find @/a -name x.o -exec no-such-program {} ;", 1, "no-such-program");
     assert_eq!(all(), before);
-    // Our own commands may change the image meanwhile.
+    // Our own commands may change the image.
     let extant = env!("CARGO_BIN_EXE_extant");
     quiet(&run(&image, &format!("find @/kept -name o.o -exec {extant} mv {{}} {{}}.old ;")));
     assert_eq!(found(&run(&image, "find @/kept -type f"), "/kept"), ["n.c", "o.o.old"]);
@@ -436,7 +436,7 @@ fn what_find_finds_is_deleted_or_given_to_a_command() {
     e2fsck_fn(&image.path()).unwrap();
 }
 
-/// What `extant diff` prints, which must end with this code.
+/// The output of `extant diff`, which must end with this code.
 fn diff(words: &[&str], code: i32) -> String {
     let output = extant(["diff"].iter().chain(words));
     assert_eq!(output.status.code(), Some(code), "{words:?}: {}", text(&output.stderr));

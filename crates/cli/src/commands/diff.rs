@@ -28,10 +28,10 @@ const LOST_AND_FOUND: &str = "lost+found";
 
 /// Compare two trees of files
 ///
-/// Compares names, types, contents, permissions, owners, modification times, extended attributes and
-/// hard links. The exit code is 0 for equal trees, 1 for different ones, 2 where a part could not be
-/// read. An empty lost+found in an image's root directory is no difference to a directory of this
-/// machine.
+/// Compares names, types, contents, permissions, owners, modification times, extended attributes
+/// and hard links. The exit code is 0 for equal trees, 1 for different ones, 2 where a part could
+/// not be read. An empty lost+found in an image's root directory is no difference to a directory of
+/// this machine.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Compare only names, types and contents
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     /// IMAGE, IMAGE:/path, or a directory of this machine
     #[arg(value_name = "FIRST")]
     first: OsString,
-    /// What it is compared with
+    /// The other tree
     #[arg(value_name = "SECOND")]
     second: OsString,
     /// Do not restrict this process (landlock, seccomp)
@@ -241,7 +241,7 @@ struct Found {
     differences: Vec<Difference>,
 }
 
-/// What differs of a file.
+/// A difference of a file.
 #[derive(Debug, Serialize)]
 struct Difference {
     what: &'static str,

@@ -77,7 +77,7 @@ impl<'v> LogBlocks<'v> {
 struct Selection {
     /// All of them (`-a`).
     all: bool,
-    /// What is logged of a block (`-b`), and of the bitmap that has a bit of it.
+    /// The records of a block (`-b`), and of the bitmap that has a bit of it.
     block: Option<BlockRecords>,
     /// Whether the contents are shown (`-c`).
     contents: bool,

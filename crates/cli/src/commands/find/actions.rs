@@ -1,11 +1,12 @@
-//! What `find` does with the files that it found.
+//! Actions of `find`: files are deleted, or given to a command.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path};
 use std::process::Command;
 
-use super::{Args, Found};
+use extant::rooms::ondisk::InodeNo;
+
 use crate::failure::Failure;
 use crate::image_path::ImagePath;
 use crate::session::Session;
@@ -14,7 +15,61 @@ use crate::writable_image::{In, OpenArgs, WritableImages};
 /// Bytes of names that one command of `-exec {} +` gets, well below what the kernel takes.
 const COMMAND_LINE: usize = 64 << 10;
 
-/// What is done with the files, once all are found.
+/// The actions of a command line that are more than output.
+#[derive(Debug, clap::Args)]
+pub(super) struct ActionArgs {
+    /// Delete the files that were found, what a directory holds before the directory
+    #[arg(long)]
+    delete: bool,
+    /// Run the command for each file that was found, with `IMAGE:/path` for each `{}`; ends with
+    /// `;`, or with `{} +` for many files a command. The process is not restricted
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        num_args = 1..,
+        value_terminator = ";",
+        allow_hyphen_values = true,
+        conflicts_with = "delete"
+    )]
+    exec: Option<Vec<OsString>>,
+    /// The form that `-exec COMMAND {} +` is turned into.
+    #[arg(
+        long,
+        hide = true,
+        num_args = 1..,
+        value_terminator = ";",
+        allow_hyphen_values = true,
+        conflicts_with_all = ["delete", "exec"]
+    )]
+    exec_together: Option<Vec<OsString>>,
+    #[command(flatten)]
+    open_args: OpenArgs,
+}
+
+/// A file that an action is done with.
+pub(super) struct Found {
+    /// The index of the operand.
+    pub(super) operand: usize,
+    pub(super) path: Vec<u8>,
+    pub(super) number: InodeNo,
+}
+
+impl ActionArgs {
+    /// The action that is asked for.
+    pub(super) fn parsed(&mut self) -> Result<Option<Actions>, Failure> {
+        if let Some(option) = self.open_args.given().filter(|_| !self.delete) {
+            return Err(Failure::usage(format_args!("{option}: only with -delete")));
+        }
+        Ok(match (self.delete, self.exec.take(), self.exec_together.take()) {
+            (true, ..) => Some(Actions::Delete(self.open_args)),
+            (_, Some(command), _) => Some(Actions::Each(command)),
+            (.., Some(command)) => Some(Actions::Together(command)),
+            _ => None,
+        })
+    }
+}
+
+/// An action, which begins when all files are found.
 pub(super) enum Actions {
     Delete(OpenArgs),
     /// A command for each file, its name in place of `{}`.
@@ -24,22 +79,6 @@ pub(super) enum Actions {
 }
 
 impl Actions {
-    /// The actions of a command line. With a command to run, the process is not restricted: it
-    /// could not run it.
-    pub(super) fn of(args: &mut Args) -> Result<Option<Self>, Failure> {
-        if let Some(option) = args.open_args.given().filter(|_| !args.delete) {
-            return Err(Failure::usage(format_args!("{option}: only with -delete")));
-        }
-        let actions = match (args.delete, args.exec.take(), args.exec_together.take()) {
-            (true, ..) => Self::Delete(args.open_args),
-            (_, Some(command), _) => Self::Each(command),
-            (.., Some(command)) => Self::Together(command),
-            _ => return Ok(None),
-        };
-        args.operands.no_sandbox = true;
-        Ok(Some(actions))
-    }
-
     /// `operands` are those that the files were found below.
     pub(super) fn run(
         self,
@@ -139,7 +178,7 @@ fn with_name(word: &OsStr, name: &OsStr) -> OsString {
 
 /// Runs a command and waits for it: whether its exit code was 0.
 fn execute(words: Vec<OsString>, session: &mut Session) -> Result<bool, Failure> {
-    // What was printed comes before what the command prints.
+    // The paths that were printed come before the output of the command.
     session.out.flush()?;
     let (program, arguments) =
         words.split_first().ok_or_else(|| Failure::usage("-exec: no command"))?;

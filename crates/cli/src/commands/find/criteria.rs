@@ -9,15 +9,79 @@ use extant::rooms::ondisk::inode::FileType;
 use extant::rooms::ondisk::time::Timestamp;
 use extant::rooms::reader::{Follow, LoadedInode};
 
-use super::Args;
 use crate::failure::Failure;
 use crate::owners::Owners;
 use crate::reader::{Image, Walked};
 use crate::{glob, time};
 
+/// The tests of a command line.
+#[derive(Debug, clap::Args)]
+pub(super) struct CriteriaArgs {
+    /// The base name matches the shell pattern
+    #[arg(long, value_name = "PATTERN")]
+    name: Vec<OsString>,
+    /// Like -name, ignoring case
+    #[arg(long, value_name = "PATTERN")]
+    iname: Vec<OsString>,
+    /// The whole path matches the shell pattern
+    #[arg(long, value_name = "PATTERN")]
+    path: Vec<OsString>,
+    /// The type is one of these, separated by commas: b c d f l p s
+    #[arg(long = "type", value_name = "TYPES")]
+    types: Option<String>,
+    /// The size is N units, rounded up: c (bytes), w, b (512 bytes, the default), k, M or G
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    size: Vec<String>,
+    /// Modified after this file of the same image
+    #[arg(long, value_name = "/PATH")]
+    newer: Option<OsString>,
+    /// Modified N days ago (whole days, the rest is ignored)
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    mtime: Vec<String>,
+    /// Read N days ago
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    atime: Vec<String>,
+    /// Changed (the inode) N days ago
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    ctime: Vec<String>,
+    /// Modified N minutes ago (rounded up)
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    mmin: Vec<String>,
+    /// Read N minutes ago
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    amin: Vec<String>,
+    /// Changed (the inode) N minutes ago
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    cmin: Vec<String>,
+    /// The file has N hard links
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    links: Option<String>,
+    /// The inode number is N
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    inum: Option<String>,
+    /// The numeric user ID is N
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    uid: Option<String>,
+    /// The numeric group ID is N
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    gid: Option<String>,
+    /// Owned by this user: a number, or a name in the image's /etc/passwd
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+    /// Of this group: a number, or a name in the image's /etc/group
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
+    /// The permission bits are exactly MODE; -MODE: all of them are set; /MODE: any of them; octal
+    #[arg(long, value_name = "MODE", allow_hyphen_values = true)]
+    perm: Option<String>,
+    /// The file or directory is empty
+    #[arg(long)]
+    empty: bool,
+}
+
 /// The tests of a command line, parsed.
 pub(super) struct Criteria<'a> {
-    args: &'a Args,
+    args: &'a CriteriaArgs,
     types: Vec<FileType>,
     sizes: Vec<Size>,
     links: Option<Number>,
@@ -28,7 +92,7 @@ pub(super) struct Criteria<'a> {
     ages: Vec<Age>,
 }
 
-/// What tests compare with, in one image.
+/// The values that tests compare with, in one image.
 pub(super) struct Compared {
     newer: Option<Timestamp>,
     user: Option<u32>,
@@ -36,7 +100,7 @@ pub(super) struct Compared {
 }
 
 impl<'a> Criteria<'a> {
-    pub(super) fn of(args: &'a Args) -> Result<Self, Failure> {
+    pub(super) fn of(args: &'a CriteriaArgs) -> Result<Self, Failure> {
         let number = |test: &str, text: &Option<String>| match text {
             Some(text) => Number::parse(text)
                 .map(Some)
@@ -236,7 +300,7 @@ struct Age {
 }
 
 impl Age {
-    fn all(args: &Args) -> Result<Vec<Self>, Failure> {
+    fn all(args: &CriteriaArgs) -> Result<Vec<Self>, Failure> {
         const MINUTE: i128 = 60 * SECOND;
         const DAY: i128 = 24 * 60 * MINUTE;
         let mut all = Vec::new();

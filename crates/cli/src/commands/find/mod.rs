@@ -6,7 +6,6 @@ mod rows;
 
 use std::ffi::OsString;
 
-use extant::rooms::ondisk::InodeNo;
 use extant::rooms::reader::Follow;
 
 use super::Operands;
@@ -14,9 +13,8 @@ use crate::describe::JsonFile;
 use crate::failure::Failure;
 use crate::reader::Descend;
 use crate::session::Session;
-use crate::writable_image::OpenArgs;
-use actions::Actions;
-use criteria::Criteria;
+use actions::{ActionArgs, Found};
+use criteria::{Criteria, CriteriaArgs};
 use rows::{row, show_rows};
 
 /// Find files by name, type, size and time
@@ -26,66 +24,8 @@ use rows::{row, show_rows};
 /// begin when all files are found, and do not show them unless -print is given.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The base name matches the shell pattern
-    #[arg(long, value_name = "PATTERN")]
-    name: Vec<OsString>,
-    /// Like -name, ignoring case
-    #[arg(long, value_name = "PATTERN")]
-    iname: Vec<OsString>,
-    /// The whole path matches the shell pattern
-    #[arg(long, value_name = "PATTERN")]
-    path: Vec<OsString>,
-    /// The type is one of these, separated by commas: b c d f l p s
-    #[arg(long = "type", value_name = "TYPES")]
-    types: Option<String>,
-    /// The size is N units, rounded up: c (bytes), w, b (512 bytes, the default), k, M or G
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    size: Vec<String>,
-    /// Modified after this file of the same image
-    #[arg(long, value_name = "/PATH")]
-    newer: Option<OsString>,
-    /// Modified N days ago (whole days, the rest is ignored)
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    mtime: Vec<String>,
-    /// Read N days ago
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    atime: Vec<String>,
-    /// Changed (the inode) N days ago
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    ctime: Vec<String>,
-    /// Modified N minutes ago (rounded up)
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    mmin: Vec<String>,
-    /// Read N minutes ago
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    amin: Vec<String>,
-    /// Changed (the inode) N minutes ago
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    cmin: Vec<String>,
-    /// The file has N hard links
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    links: Option<String>,
-    /// The inode number is N
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    inum: Option<String>,
-    /// The numeric user ID is N
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    uid: Option<String>,
-    /// The numeric group ID is N
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    gid: Option<String>,
-    /// Owned by this user: a number, or a name in the image's /etc/passwd
-    #[arg(long, value_name = "USER")]
-    user: Option<String>,
-    /// Of this group: a number, or a name in the image's /etc/group
-    #[arg(long, value_name = "GROUP")]
-    group: Option<String>,
-    /// The permission bits are exactly MODE; -MODE: all of them are set; /MODE: any of them; octal
-    #[arg(long, value_name = "MODE", allow_hyphen_values = true)]
-    perm: Option<String>,
-    /// The file or directory is empty
-    #[arg(long)]
-    empty: bool,
+    #[command(flatten)]
+    tests: CriteriaArgs,
     /// Skip files at levels less than this; 0 is the operand itself
     #[arg(long, value_name = "LEVELS")]
     mindepth: Option<u32>,
@@ -104,34 +44,10 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long, conflicts_with_all = ["print", "print0"])]
     json: bool,
-    /// Delete the files that were found, what a directory holds before the directory
-    #[arg(long)]
-    delete: bool,
-    /// Run the command for each file that was found, with `IMAGE:/path` for each `{}`; ends with
-    /// `;`, or with `{} +` for many files a command. The process is not restricted
-    #[arg(
-        long,
-        value_name = "COMMAND",
-        num_args = 1..,
-        value_terminator = ";",
-        allow_hyphen_values = true,
-        conflicts_with = "delete"
-    )]
-    exec: Option<Vec<OsString>>,
-    /// What `-exec COMMAND {} +` is turned into.
-    #[arg(
-        long,
-        hide = true,
-        num_args = 1..,
-        value_terminator = ";",
-        allow_hyphen_values = true,
-        conflicts_with_all = ["delete", "exec"]
-    )]
-    exec_together: Option<Vec<OsString>>,
+    #[command(flatten)]
+    actions: ActionArgs,
     #[command(flatten)]
     operands: Operands,
-    #[command(flatten)]
-    open_args: OpenArgs,
 }
 
 /// Words of find(1) that are written with one dash.
@@ -180,8 +96,10 @@ fn command_of(arguments: &mut impl Iterator<Item = OsString>) -> Vec<OsString> {
 
 impl Args {
     pub(crate) fn run(mut self, session: &mut Session) -> Result<(), Failure> {
-        let actions = Actions::of(&mut self)?;
-        let criteria = Criteria::of(&self)?;
+        let actions = self.actions.parsed()?;
+        // A restricted process could neither run a command nor open the image again.
+        self.operands.no_sandbox |= actions.is_some();
+        let criteria = Criteria::of(&self.tests)?;
         let is_shown = actions.is_none() || self.print || self.print0 || self.ls || self.json;
         let (mut shown, mut rows, mut found) = (Vec::new(), Vec::new(), Vec::new());
         let mut operand = 0;
@@ -223,14 +141,6 @@ impl Args {
             None => Ok(()),
         }
     }
-}
-
-/// A file that an action is done with.
-struct Found {
-    /// The index of the operand.
-    operand: usize,
-    path: Vec<u8>,
-    number: InodeNo,
 }
 
 #[cfg(test)]
