@@ -3,9 +3,9 @@
 //!
 //! `name_calls volume IMAGE create|link|rename|unlink|write|lookup|read COUNT [CALLERS]` makes the
 //! calls on the volume of an image, `directory` instead of `volume` by system calls on a directory;
-//! both end when everything is on the disk. `memory` instead makes them on a copy of the image in memory,
-//! and `counted` does so with a wall clock that stands still and without commits by age, so that a
-//! run takes as many instructions as the next one. The number of callers that share the
+//! both end when everything is on the disk. `memory` instead makes them on a copy of the image in
+//! memory, and `counted` does so with a wall clock that stands still and without commits by age, so
+//! that a run takes as many instructions as the next one. The number of callers that share the
 //! directories; one without a number. The seconds from the first call to the last one's end on the
 //! disk are printed. With `prepare-` before it, what the calls need is made.
 //! `name_calls open-volume IMAGE` opens a volume, makes a file of a new name and closes it.
