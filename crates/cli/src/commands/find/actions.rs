@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use extant::rooms::ondisk::InodeNo;
 
@@ -105,9 +105,8 @@ impl Actions {
                     let count = names.iter().take_while(|name| fits(name)).count().max(1);
                     let rest = names.split_off(count);
                     let words = [&command[..], &names[..]].concat();
-                    if !execute(words, session)? {
-                        let program = command[0].display();
-                        session.error(Failure::new(format_args!("{program}: it failed")))?;
+                    if let Some(status) = execute(words, session)?.filter(|it| !it.success()) {
+                        session.error(Failure::at(&command[0], status))?;
                     }
                     names = rest;
                 }
@@ -176,17 +175,17 @@ fn with_name(word: &OsStr, name: &OsStr) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Runs a command and waits for it: whether its exit code was 0.
-fn execute(words: Vec<OsString>, session: &mut Session) -> Result<bool, Failure> {
+/// Runs a command and waits for it: how it ended, where it began.
+fn execute(words: Vec<OsString>, session: &mut Session) -> Result<Option<ExitStatus>, Failure> {
     // The paths that were printed come before the output of the command.
     session.out.flush()?;
     let (program, arguments) =
         words.split_first().ok_or_else(|| Failure::usage("-exec: no command"))?;
     match Command::new(program).args(arguments).status() {
-        Ok(status) => Ok(status.success()),
+        Ok(status) => Ok(Some(status)),
         Err(error) => {
             session.error(Failure::at(program, error))?;
-            Ok(true)
+            Ok(None)
         }
     }
 }
