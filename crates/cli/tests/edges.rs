@@ -142,15 +142,18 @@ fn letters_of_the_twins_work_or_are_refused_by_name() {
     for twin in ["filefrag", "dumpe2fs"] {
         symlink(EXTANT, scratch.join(twin)).unwrap();
     }
+    // By the name filefrag the image alone is a file of the host.
+    let root = format!("{image}:/");
     let run = |twin: &str, letter: &str| {
-        let output = Command::new(scratch.join(twin)).arg(letter).arg(&image).output().unwrap();
+        let file = if twin == "filefrag" { &root } else { &image };
+        let output = Command::new(scratch.join(twin)).arg(letter).arg(file).output().unwrap();
         (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
     };
     for letter in ["-B", "-E", "-P"] {
         let (code, _, said) = run("filefrag", letter);
         assert!(code == 1 && said.starts_with(&format!("filefrag: {letter}: ")), "{code} {said}");
     }
-    let one = format!("{image}:/: 1 extent found\n");
+    let one = format!("{root}: 1 extent found\n");
     for letter in ["-s", "-k", "-b", "-b2K", "-X"] {
         assert_eq!(run("filefrag", letter), (0, one.clone(), String::new()), "{letter}");
     }
