@@ -34,6 +34,9 @@ pub struct UndoWriter {
     keys: Vec<Key>,
     /// The next free block of the file.
     end_block: u64,
+    /// The file after each sync of keys.
+    #[cfg(test)]
+    pub(super) synced: std::sync::Mutex<Vec<Vec<u8>>>,
 }
 
 impl UndoWriter {
@@ -71,6 +74,8 @@ impl UndoWriter {
             start: volume.on_device,
             kept: RangeSet::new(),
             keys: Vec::new(),
+            #[cfg(test)]
+            synced: std::sync::Mutex::default(),
         };
         writer.write_keys()?;
         writer.write_head(device)?;
@@ -112,7 +117,18 @@ impl UndoWriter {
         let header = Header { keys: keys_in_all, is_finished: false, ..log.header.clone() };
         let file = log.into_file();
         let start = volume.on_device;
-        let writer = Self { path, file, header, start, kept, key_block, keys, end_block };
+        let writer = Self {
+            path,
+            file,
+            header,
+            start,
+            kept,
+            key_block,
+            keys,
+            end_block,
+            #[cfg(test)]
+            synced: std::sync::Mutex::default(),
+        };
         writer.with_path(writer.file.write_all_at(&writer.header.encode(), 0))?;
         writer.with_path(writer.file.sync_data())?;
         Ok(writer)
@@ -157,11 +173,16 @@ impl UndoWriter {
                 is_new = true;
             }
         }
-        if is_new {
-            self.write_keys()?;
-            self.with_path(self.file.write_all_at(&self.header.encode(), 0))?;
-            self.with_path(self.file.sync_data())?;
-        }
+        if is_new { self.sync_keys() } else { Ok(()) }
+    }
+
+    /// Writes the last key block and the header; they and the data are on the medium afterwards.
+    fn sync_keys(&self) -> Result<(), UndoError> {
+        self.write_keys()?;
+        self.with_path(self.file.write_all_at(&self.header.encode(), 0))?;
+        self.with_path(self.file.sync_data())?;
+        #[cfg(test)]
+        self.synced.lock().unwrap().extend(std::fs::read(&self.path));
         Ok(())
     }
 
@@ -173,7 +194,8 @@ impl UndoWriter {
         length: u64,
     ) -> Result<(), UndoError> {
         if self.keys.len() == self.header.keys_per_block() {
-            self.write_keys()?;
+            // Of a file that was cut off only the last key block may be torn.
+            self.sync_keys()?;
             self.keys.clear();
             self.key_block = self.end_block;
             self.end_block += 1;

@@ -43,6 +43,7 @@ impl Kept {
 pub(super) struct UndoLog {
     path: PathBuf,
     file: File,
+    file_len: u64,
     pub(super) header: Header,
     /// The superblock as the command left it, or as it was when the file was made.
     pub(super) superblock: SuperblockBytes,
@@ -91,31 +92,36 @@ impl UndoLog {
         let mut log = Self {
             path: path.to_owned(),
             file,
+            file_len,
             last_key_block: (header.key_block, 0),
             end_block: header.key_block.saturating_add(1),
             header,
             superblock,
             kept: Vec::new(),
         };
-        log.read_keys(file_len)?;
+        log.read_keys()?;
         Ok(log)
     }
 
-    fn read_keys(&mut self, file_len: u64) -> Result<(), UndoError> {
+    fn read_keys(&mut self) -> Result<(), UndoError> {
         let block_size = self.header.block_size;
         let mut left = self.header.keys;
         let mut at = self.header.key_block;
         while left > 0 {
             let byte = at.checked_mul(u64::from(block_size)).ok_or_else(|| self.broken(0))?;
-            let mut bytes = vec![0; block_size as usize];
-            self.read_at(byte, &mut bytes, byte)?;
             let count = left.min(self.header.keys_per_block() as u64);
+            // A key block that was cut off while it was rewritten has old and new bytes; each of
+            // its keys is judged by the checksum of its data.
+            let may_be_torn = left == count && !self.header.is_finished;
+            let mut bytes = vec![0; block_size as usize];
+            if may_be_torn && self.file_len.saturating_sub(byte) < u64::from(block_size) {
+                // The sync that made the file longer did not end, so nothing was overwritten.
+                break;
+            }
+            self.read_at(byte, &mut bytes, byte)?;
             // At most those of a block.
             let (keys, is_whole) = decode_keys(&bytes, count as usize);
             left -= count;
-            // A key block that was cut off while it was rewritten has old and new bytes; each of
-            // its keys is judged by the checksum of its data.
-            let may_be_torn = left == 0 && !self.header.is_finished;
             if !is_whole && !may_be_torn {
                 return Err(self.broken(byte));
             }
@@ -131,7 +137,7 @@ impl UndoLog {
                     let length = u64::from(key.length);
                     let is_possible = length > 0
                         && offset.checked_add(length).is_some()
-                        && begin.checked_add(length)? <= file_len;
+                        && (begin.checked_add(length)? <= self.file_len || may_be_torn);
                     is_possible.then_some(Kept { offset, length, at: begin, key })
                 });
                 let Some(kept) = kept else { return Err(self.broken(begin)) };
@@ -190,6 +196,9 @@ impl UndoLog {
 
     /// Whether the kept data are those that the key was made of.
     pub(super) fn is_whole(&self, kept: &Kept) -> Result<bool, UndoError> {
+        if kept.at + kept.length > self.file_len {
+            return Ok(false);
+        }
         let mut sum = Sum::new();
         self.chunks(kept, |_, bytes| {
             sum.update(bytes);

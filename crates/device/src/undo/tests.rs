@@ -221,6 +221,52 @@ fn a_file_cut_off_anywhere_puts_back_what_was_overwritten() {
     }
 }
 
+/// Of what is written between two syncs any part may be on the medium, and the file may be as long
+/// as before: where one key block is full, too.
+#[test]
+fn a_power_loss_between_any_two_syncs_loses_nothing_that_was_overwritten() {
+    let Setup { path, .. } = &setup();
+    let before: Vec<u8> = (0..10_000_000_u32).map(|at| (at / 1000 % 255) as u8 + 1).collect();
+    let memory = Arc::new(MemoryDevice::from_bytes(&before));
+    let device = keep(&memory, path).unwrap();
+    let mut states = vec![(std::fs::read(path).unwrap(), before.clone())];
+    for first in (0..128).step_by(4) {
+        let data = [9; 3];
+        let write = |piece: u64| Request::write(piece * 65_536 + 5, &data);
+        device.submit(&mut [first, first + 1, first + 2, first + 3].map(write)).unwrap();
+        // A sync between is followed by no write to the device.
+        let mut synced = std::mem::take(&mut *device.writer.lock().synced.lock().unwrap());
+        let last = synced.pop().unwrap();
+        let unchanged = states.last().unwrap().1.clone();
+        states.extend(synced.into_iter().map(|file| (file, unchanged.clone())));
+        states.push((last, memory.to_vec()));
+    }
+    let mut random = 7_u64;
+    for pair in states.windows(2) {
+        let [(old, device), (new, _)] = pair else { unreachable!("a window of two") };
+        for round in 0..12 {
+            let mut torn = old.clone();
+            let is_longer = round % 3 > 0;
+            if is_longer {
+                torn.resize(new.len(), 0);
+            }
+            for at in (0..torn.len().min(new.len())).step_by(512) {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                // The header comes first in most rounds, which is the worst order.
+                if random >> 63 == 1 || at == 0 && round > 2 {
+                    let end = (at + 512).min(torn.len());
+                    torn[at..end].copy_from_slice(&new[at..end]);
+                }
+            }
+            std::fs::write(path, &torn).unwrap();
+            let image = MemoryDevice::from_bytes(device);
+            let applied = forced(path, &image);
+            assert!(applied.is_ok(), "{} to {} bytes: {applied:?}", old.len(), new.len());
+            assert!(image.to_vec() == before, "{} to {} bytes", old.len(), new.len());
+        }
+    }
+}
+
 #[test]
 fn broken_data_in_the_middle_are_refused_before_anything_is_written() {
     let Setup { path, memory, .. } = &setup();
