@@ -506,6 +506,13 @@ fn trees_are_compared() {
     assert_eq!(found[0], serde_json::json!({"path": "new", "only_in": "second"}));
     let contents = serde_json::json!({"path": "sub/file", "differences": [{"what": "contents"}]});
     assert!(found.as_array().unwrap().contains(&contents), "{found}");
+    // Single files, and one that is an image by its name only.
+    let file = source.join("t/file");
+    let file = file.to_str().unwrap();
+    assert_eq!(diff(&[&format!("{one}/file"), file], 0), "");
+    assert!(diff(&[file, &format!("{one}/sub/file")], 1).contains("contents"));
+    assert!(diff(&[file, &one], 1).contains("is a file while"));
+    diff(&[file, &inside], 2);
     diff(&[&one, &format!("{inside}none")], 2);
     diff(&["/no-such-directory", &inside], 2);
 }

@@ -5,6 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use extant::rooms::device::FileDevice;
+use extant::rooms::image::mkfs::probe::is_ext;
 use extant::rooms::ondisk::inode::FileType;
 use extant::rooms::reader::Follow;
 use serde::Serialize;
@@ -49,7 +51,7 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// IMAGE, IMAGE:/path, or a directory of this machine
+    /// IMAGE, IMAGE:/path, or a file or directory of this machine
     #[arg(value_name = "FIRST")]
     first: OsString,
     /// The other tree
@@ -70,7 +72,7 @@ impl Args {
 
     /// Whether the trees are equal.
     fn compare(&self, session: &mut Session) -> Result<bool, Failure> {
-        let trees = [Operand::parse(&self.first)?, Operand::parse(&self.second)?];
+        let trees = Operand::both(&self.first, &self.second)?;
         let images: Vec<ImagePath> = trees.iter().filter_map(Operand::image).cloned().collect();
         let mut opened = match images.len() == trees.len() {
             true => Images::restricted(&images, self.no_sandbox)?,
@@ -103,6 +105,20 @@ enum Operand {
 }
 
 impl Operand {
+    /// Next to a file or directory below the root of an image, a file of this machine that holds no
+    /// volume is a file, too.
+    fn both(first: &OsStr, second: &OsStr) -> Result<[Self; 2], Failure> {
+        let mut both = [Self::parse(first)?, Self::parse(second)?];
+        for (at, text) in [first, second].into_iter().enumerate() {
+            let is_below_root = both[1 - at].image().is_some_and(|it| it.path != "/");
+            let is_whole = both[at].image().is_some_and(|it| !it.is_path_given);
+            if is_below_root && is_whole && is_no_volume(Path::new(text)) {
+                both[at] = Self::Host(text.into());
+            }
+        }
+        Ok(both)
+    }
+
     /// A directory of this machine is one; everything else names an image.
     fn parse(text: &OsStr) -> Result<Self, Failure> {
         match Path::new(text).is_dir() {
@@ -131,6 +147,12 @@ impl Operand {
             }
         })
     }
+}
+
+/// Whether this is a file of this machine without the superblock of a volume.
+fn is_no_volume(path: &Path) -> bool {
+    path.is_file()
+        && FileDevice::open(path).is_ok_and(|device| matches!(is_ext(&device), Ok(false)))
 }
 
 /// One of the two trees.

@@ -36,7 +36,7 @@ pub struct UndoWriter {
     end_block: u64,
     /// The file after each sync of keys.
     #[cfg(test)]
-    pub(super) synced: std::sync::Mutex<Vec<Vec<u8>>>,
+    pub(super) synced: Vec<Vec<u8>>,
 }
 
 impl UndoWriter {
@@ -75,7 +75,7 @@ impl UndoWriter {
             kept: RangeSet::new(),
             keys: Vec::new(),
             #[cfg(test)]
-            synced: std::sync::Mutex::default(),
+            synced: Vec::new(),
         };
         writer.write_keys()?;
         writer.write_head(device)?;
@@ -127,7 +127,7 @@ impl UndoWriter {
             keys,
             end_block,
             #[cfg(test)]
-            synced: std::sync::Mutex::default(),
+            synced: Vec::new(),
         };
         writer.with_path(writer.file.write_all_at(&writer.header.encode(), 0))?;
         writer.with_path(writer.file.sync_data())?;
@@ -177,12 +177,12 @@ impl UndoWriter {
     }
 
     /// Writes the last key block and the header; they and the data are on the medium afterwards.
-    fn sync_keys(&self) -> Result<(), UndoError> {
+    fn sync_keys(&mut self) -> Result<(), UndoError> {
         self.write_keys()?;
         self.with_path(self.file.write_all_at(&self.header.encode(), 0))?;
         self.with_path(self.file.sync_data())?;
         #[cfg(test)]
-        self.synced.lock().unwrap().extend(std::fs::read(&self.path));
+        self.synced.extend(std::fs::read(&self.path));
         Ok(())
     }
 

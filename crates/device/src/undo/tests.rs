@@ -235,7 +235,7 @@ fn a_power_loss_between_any_two_syncs_loses_nothing_that_was_overwritten() {
         let write = |piece: u64| Request::write(piece * 65_536 + 5, &data);
         device.submit(&mut [first, first + 1, first + 2, first + 3].map(write)).unwrap();
         // A sync between is followed by no write to the device.
-        let mut synced = std::mem::take(&mut *device.writer.lock().synced.lock().unwrap());
+        let mut synced = std::mem::take(&mut device.writer.lock().synced);
         let last = synced.pop().unwrap();
         let unchanged = states.last().unwrap().1.clone();
         states.extend(synced.into_iter().map(|file| (file, unchanged.clone())));
