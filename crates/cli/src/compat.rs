@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use crate::commands::{
-    chattr, debugfs, frag, freefrag, fsck, info, label, lsattr, mkfs, tune, undo,
+    chattr, clone, debugfs, frag, freefrag, fsck, info, label, lsattr, mkfs, tune, undo,
 };
 #[cfg(feature = "mount")]
 use crate::commands::{mount, umount};
@@ -21,7 +21,7 @@ pub(crate) struct CompatCommand {
     command: &'static str,
 }
 
-const COMMANDS: [CompatCommand; 20] = [
+const COMMANDS: [CompatCommand; 21] = [
     CompatCommand { name: "mke2fs", command: "mkfs" },
     CompatCommand { name: "mkfs.ext2", command: "mkfs" },
     CompatCommand { name: "mkfs.ext3", command: "mkfs" },
@@ -37,6 +37,7 @@ const COMMANDS: [CompatCommand; 20] = [
     CompatCommand { name: "chattr", command: "chattr" },
     CompatCommand { name: "lsattr", command: "lsattr" },
     CompatCommand { name: "e2freefrag", command: "freefrag" },
+    CompatCommand { name: "e2image", command: "clone" },
     CompatCommand { name: "e2label", command: "label" },
     CompatCommand { name: "e2mmpstatus", command: "mmp" },
     CompatCommand { name: "e2undo", command: "undo" },
@@ -98,6 +99,10 @@ impl CompatCommand {
                 }
             }
             "freefrag" => match parse::parse_compat::<freefrag::Args>(self.name, arguments) {
+                Some(args) => args.run(&mut session),
+                None => return USAGE,
+            },
+            "clone" => match parse::parse_compat::<clone::CompatArgs>(self.name, arguments) {
                 Some(args) => args.run(&mut session),
                 None => return USAGE,
             },

@@ -8,8 +8,8 @@ const GROUPS: [(&str, &[&str]); 7] = [
     (
         "Look into an image",
         &[
-            "ls", "cat", "stat", "tree", "find", "diff", "getfattr", "lsattr", "export", "info",
-            "frag", "map",
+            "ls", "cat", "stat", "tree", "find", "diff", "getfattr", "lsattr", "export", "clone",
+            "info", "frag", "map",
         ],
     ),
     (
@@ -26,7 +26,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// Examples of each command, by its words. `tests/help.rs` runs them.
-const EXAMPLES: [(&str, &[&str]); 50] = [
+const EXAMPLES: [(&str, &[&str]); 51] = [
     ("mkfs", &["extant mkfs new.img 64M", "extant mkfs -t ext3 -L data new.img 1G"]),
     (
         "build",
@@ -48,6 +48,13 @@ const EXAMPLES: [(&str, &[&str]); 50] = [
     ("getfattr", &["extant getfattr -d disk.img:/etc/hostname"]),
     ("lsattr", &["extant lsattr disk.img:/etc", "extant lsattr -d -l disk.img:/etc"]),
     ("export", &["extant export -o files.tar disk.img", "extant export disk.img:/etc | tar -tf -"]),
+    (
+        "clone",
+        &[
+            "extant clone disk.img copy.img",
+            "extant clone --metadata --format qcow2 disk.img report.qcow2",
+        ],
+    ),
     ("info", &["extant info disk.img", "extant info -h disk.img"]),
     ("frag", &["extant frag -v disk.img:/etc/passwd"]),
     ("map", &["extant map -o map.svg disk.img"]),

@@ -9,9 +9,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 #[cfg(feature = "lab")]
 use crate::commands::lab;
 use crate::commands::{
-    build, cat, chattr, chmod, completions, cp, debugfs, diff, export, find, frag, fsck, info,
-    install_links, ln, ls, lsattr, man, map, mkdir, mkfs, mknod, mv, rm, setfattr, stat, touch,
-    tree, trim, truncate, tune, undo,
+    build, cat, chattr, chmod, clone, completions, cp, debugfs, diff, export, find, frag, fsck,
+    info, install_links, ln, ls, lsattr, man, map, mkdir, mkfs, mknod, mv, rm, setfattr, stat,
+    touch, tree, trim, truncate, tune, undo,
 };
 #[cfg(feature = "mount")]
 use crate::commands::{mount, shutdown, umount};
@@ -60,6 +60,7 @@ pub(crate) enum Command {
     Getfattr(setfattr::GetArgs),
     Lsattr(lsattr::Args),
     Export(export::Args),
+    Clone(clone::Args),
     Info(info::Args),
     Frag(frag::Args),
     Map(map::Args),
@@ -130,6 +131,7 @@ impl Command {
             Self::Setfattr(_) => "setfattr",
             Self::Getfattr(_) => "getfattr",
             Self::Export(_) => "export",
+            Self::Clone(_) => "clone",
             #[cfg(feature = "mount")]
             Self::Mount(_) => "mount",
             #[cfg(feature = "mount")]
@@ -161,6 +163,7 @@ impl Command {
             Self::Stat(args) => args.run(session),
             Self::Tree(args) => args.run(session),
             Self::Trim(args) => args.run(session),
+            Self::Clone(args) => args.run(session),
             Self::Tune(args) => args.run(session),
             Self::Debugfs(args) => args.run(session),
             Self::Undo(args) => args.run(session),

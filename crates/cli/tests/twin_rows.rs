@@ -341,6 +341,9 @@ fn e2fsck_counts_as_theirs_does() {
             &["-fnv", &name],
             &["-fn", &name],
             &["-C", "-1", "-fn", &name],
+            &["-fn", "-N", "first", "-N", "shown", &name],
+            &["-n", "-N", "shown", &name],
+            &["-fn", "-I", "4", "-P", "16", &name],
             &["-E", "nonsense", "-fn", &name],
             &["-E", "fixes_only,bmap2extent", &name],
         ];
@@ -390,4 +393,38 @@ fn a_question_takes_one_key_at_a_terminal() {
         assert_eq!(answer("./e2fsck"), theirs, "{keys:?}");
         assert!(theirs.1.contains("<y>? "), "{theirs:?}");
     }
+}
+
+#[test]
+fn e2fsck_conf_is_followed_by_the_name_e2fsck() {
+    let Some(theirs) = tool("e2fsck") else { skip!("e2fsck is not installed") };
+    let scratch = Scratch::new();
+    links(&scratch, &["e2fsck"]);
+    let (image, conf) = (scratch.join("image"), scratch.join("conf"));
+    make(&image, &["-t", "ext4"], "8M");
+    let run = |mut program: Command, options: &str| {
+        fs::write(&conf, options).unwrap();
+        program.env("E2FSCK_CONFIG", &conf).args(["-fn"]).arg(&image).output().unwrap()
+    };
+    for options in ["", "[options]\n report_verbose = yes\n", "[options]\n report_time = 0\n"] {
+        let ours = run(Command::new(scratch.join("e2fsck")), options);
+        let theirs = run(theirs.command(), options);
+        assert_eq!(ours.status.code(), theirs.status.code(), "{ours:?}");
+        assert_eq!(text(&ours.stdout), text(&theirs.stdout), "{options}");
+    }
+    let timed = run(Command::new(scratch.join("e2fsck")), "[options]\n report_time = 1\n");
+    assert!(text(&timed.stdout).contains("Pass 5: time:"), "{timed:?}");
+    for (options, code, why) in [
+        ("[options]\n log_filename = x\n", 0, "log_filename: not supported"),
+        ("[problems]\n 0x040002 = {\n  force_no = 1\n }\n", 8, "[problems]: not supported"),
+        ("[options\n", 8, "line 1"),
+    ] {
+        let said = run(Command::new(scratch.join("e2fsck")), options);
+        assert_eq!(said.status.code(), Some(code), "{said:?}");
+        assert!(text(&said.stderr).contains(why), "{said:?}");
+    }
+    // By our own name nothing of the machine is read.
+    let mut extant = Command::new(env!("CARGO_BIN_EXE_extant"));
+    extant.arg("fsck");
+    assert_eq!(run(extant, "[options\n").status.code(), Some(0));
 }

@@ -86,6 +86,14 @@ pub fn is_kernel_ext_mount(path: &Path) -> bool {
             .is_some_and(|mount| ["ext2", "ext3", "ext4"].contains(&mount.kind.as_str()))
 }
 
+/// Whether the block device at `path` is mounted, and not read-only, under any of its names, in
+/// this mount namespace.
+pub fn is_mounted_for_writing(path: &Path) -> bool {
+    let Ok(found) = fs::metadata(path) else { return false };
+    found.file_type().is_block_device()
+        && mount_of(found.rdev()).is_some_and(|mount| !mount.is_read_only)
+}
+
 /// Reads bytes of a block device without a lock, and waits for no medium.
 ///
 /// # Errors

@@ -1,8 +1,9 @@
-//! Whole-image work: mkfs, build, export, tune.
+//! Whole-image work: mkfs, build, clone, export, tune.
 #![forbid(unsafe_code)]
 
 mod atomic_file;
 pub mod build;
+pub mod clone;
 pub mod export;
 pub mod mkfs;
 

@@ -4,6 +4,7 @@ pub(crate) mod build;
 pub(crate) mod cat;
 pub(crate) mod chattr;
 pub(crate) mod chmod;
+pub(crate) mod clone;
 pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod debugfs;

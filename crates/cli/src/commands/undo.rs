@@ -55,8 +55,19 @@ pub(crate) fn path(
     program: &str,
     is_compat: bool,
 ) -> Result<Option<PathBuf>, Failure> {
+    path_in(None, path, image, program, is_compat)
+}
+
+/// The same with the directory of a configuration file, which the environment's goes before.
+pub(crate) fn path_in(
+    configured: Option<&OsStr>,
+    path: &OsStr,
+    image: &OsStr,
+    program: &str,
+    is_compat: bool,
+) -> Result<Option<PathBuf>, Failure> {
     let directory = std::env::var_os(DIRECTORY_VARIABLE);
-    let directory = directory.as_deref();
+    let directory = directory.as_deref().or(configured);
     UndoRequest { path, directory, image, program, is_compat }.path().map_err(Failure::new)
 }
 

@@ -236,6 +236,8 @@ pub(crate) struct DeviceMount {
     pub(crate) place: PathBuf,
     /// The type of the file system, as the kernel names it.
     pub(crate) kind: String,
+    /// Whether the file system is read-only, whatever this mount of it is.
+    pub(crate) is_read_only: bool,
 }
 
 /// Where a block device is mounted in this mount namespace.
@@ -252,9 +254,11 @@ pub(crate) fn mount_of(number: u64) -> Option<DeviceMount> {
         let mut after = line.split_once(" - ")?.1.split(' ');
         // Some file systems have a number of their own.
         let (kind, source) = (after.next()?, after.next()?);
+        let is_read_only = after.next()?.split(',').any(|option| option == "ro");
         let is_there = device_number(device) == Some(number)
             || source.starts_with('/') && is_node_of(&unescaped(source), number);
-        is_there.then(|| DeviceMount { place: unescaped(place), kind: kind.to_owned() })
+        let mount = || DeviceMount { place: unescaped(place), kind: kind.to_owned(), is_read_only };
+        is_there.then(mount)
     })
 }
 

@@ -6,6 +6,7 @@
 //! [`DebugError`] are those of e2fsprogs, whose debugfs scripts read.
 
 mod blocks;
+mod blocks_to_copy;
 mod change;
 mod directory;
 mod error;
@@ -15,6 +16,7 @@ mod volume;
 mod xattrs;
 
 pub use blocks::{ExtentLine, MapStep, NodeKind};
+pub use blocks_to_copy::{BlocksToCopy, CopyContents};
 pub use directory::{DirItem, DirWalk};
 pub use error::DebugError;
 pub use inode::RawRecord;

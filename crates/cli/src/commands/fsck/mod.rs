@@ -1,5 +1,6 @@
 //! `extant fsck`: checks and repairs a volume, as e2fsck does.
 
+mod conf;
 mod console;
 mod extended;
 mod interrupt;
@@ -33,6 +34,7 @@ use crate::sandbox;
 use crate::session::Session;
 use crate::waiting::Waiting;
 use crate::{err_line, out_line};
+use conf::Conf;
 use console::{Answering, Console};
 use extended::Extended;
 use interrupt::Interrupts;
@@ -91,6 +93,15 @@ pub(crate) struct Args {
     /// Extended options, separated by commas
     #[arg(short = 'E', value_name = "OPTIONS")]
     extended: Vec<String>,
+    /// Buffer of the scan of inodes, in blocks; without effect: whole tables are read
+    #[arg(short = 'I', value_name = "BLOCKS", hide = true, allow_hyphen_values = true)]
+    scan_buffer: Option<i64>,
+    /// Name of the image in messages
+    #[arg(short = 'N', value_name = "NAME")]
+    name: Option<OsString>,
+    /// Inodes that are sorted at once; without effect: whole groups are
+    #[arg(short = 'P', value_name = "INODES", hide = true, allow_hyphen_values = true)]
+    scan_inodes: Option<i64>,
     /// Flush the image's pages from the cache first
     #[arg(short = 'F')]
     flush: bool,
@@ -171,6 +182,14 @@ impl Args {
             return Ok(());
         }
         session.out.flush()?;
+        // Like mke2fs.conf it is theirs: by our own name nothing of the machine is read.
+        let conf = match session.is_compat {
+            true => Conf::load().map_err(|error| Failure::new(error).with_code(OPERATIONAL))?,
+            false => Conf::default(),
+        };
+        for warning in &conf.warnings {
+            session.warn(warning)?;
+        }
         let extended =
             Extended::parse(&self.extended).map_err(|error| match session.is_compat {
                 // e2fsck's code for an extended option, not that of its usage.
@@ -190,14 +209,16 @@ impl Args {
                 .try_init();
         }
         let Some(image) = self.image.clone() else { return Err(usage("missing operand: image")) };
-        let shown = image.to_string_lossy().into_owned();
+        let shown = self.name.as_ref().unwrap_or(&image).to_string_lossy().into_owned();
         let code = CheckCommand {
             args: &self,
+            conf: &conf,
             extended: &extended,
             called: &session.called,
             is_compat: session.is_compat,
             draws: !session.is_compat && answering != Answering::Ask,
-            image: shown,
+            image: image.to_string_lossy().into_owned(),
+            shown,
         }
         .run(&image, answering)?;
         match code {
@@ -262,12 +283,15 @@ impl Args {
 /// One run, once the command line is understood.
 struct CheckCommand<'a> {
     args: &'a Args,
+    conf: &'a Conf,
     extended: &'a Extended,
     called: &'a str,
     is_compat: bool,
     /// Whether a bar is drawn without -C.
     draws: bool,
     image: String,
+    /// Its name in messages about what is in it.
+    shown: String,
 }
 
 /// A volume being checked: its device, and the undo file before it.
@@ -282,7 +306,7 @@ struct Opened {
 
 impl CheckCommand<'_> {
     fn run(&self, image: &OsString, answering: Answering) -> Result<u8, Failure> {
-        let meter = Meter::new(self.args.progress, &self.image, self.draws)
+        let meter = Meter::new(self.args.progress, &self.shown, self.draws)
             .map_err(|error| Failure::new(error).with_code(OPERATIONAL))?;
         let interrupts = Interrupts::take();
         let named = self.named_journal(answering)?;
@@ -321,10 +345,10 @@ impl CheckCommand<'_> {
             bad_blocks: self.bad_blocks().map_err(|error| self.failed(&error))?,
             discard: self.extended.discard,
         };
-        interrupts.cancel(&self.image, self.called);
-        let console = Console::new(answering, self.args.json, self.image.clone(), meter);
+        interrupts.cancel(&self.shown, self.called);
+        let console = Console::new(answering, self.args.json, self.shown.clone(), meter);
         if is_mounted {
-            console.say(&format!("Warning!  {} is mounted.", self.image));
+            console.say(&format!("Warning!  {} is mounted.", self.shown));
         }
         match run::run(&opened.device, &options, &console, &console) {
             Ok(report) => {
@@ -396,11 +420,13 @@ impl CheckCommand<'_> {
             }
             End::JournalReplayed | End::Checked => {}
         }
-        let summary = Summary { report, levels: self.args.times };
+        let levels = if self.conf.reports_time { 2 } else { self.args.times };
+        let summary = Summary { report, levels };
         if self.args.json {
             summary.print_json(&self.image)?;
         } else if report.end == End::Checked {
-            summary.print(&console.name(), self.args.preen, self.args.verbose);
+            let is_verbose = self.args.verbose || self.conf.is_verbose;
+            summary.print(&console.name(), self.args.preen, is_verbose);
         }
         Ok(report.exit_code())
     }
@@ -494,7 +520,9 @@ impl CheckCommand<'_> {
         // The undo file is made while paths can be opened; of the image only its partition table
         // and superblock are read before.
         let with_code = |failure: Failure| failure.with_code(OPERATIONAL);
-        let path = undo::path(path, image, "e2fsck", self.is_compat).map_err(with_code)?;
+        let undo_dir = self.conf.undo_dir.as_deref();
+        let path =
+            undo::path_in(undo_dir, path, image, "e2fsck", self.is_compat).map_err(with_code)?;
         let named = part()?;
         let undo = path.map(|path| {
             if self.is_compat && !self.args.json {
