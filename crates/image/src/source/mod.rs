@@ -2,6 +2,7 @@
 //! into one [`Tree`].
 
 mod acl;
+mod archive;
 mod blobs;
 mod builder;
 mod content;
@@ -21,7 +22,7 @@ mod xattr;
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
@@ -35,6 +36,7 @@ use tar::input::Input;
 use tar::{Flavor, archive_error};
 use unpack::Packing;
 
+pub use archive::{Archive, Contents, Halt, Halted, Member, MemberKind, Piece, Unpacking};
 pub use content::Content;
 pub use error::{AclError, EntryName, Flaw, SourceError};
 pub use node::{DeviceNumber, Dirent, FileTime, Node, NodeId, NodeKind, OtherTimes, Segment};
@@ -176,10 +178,8 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
                 read_archive(&mut builder, &name, file, holds, options)?;
             }
             Source::StandardInput => {
-                let name = EntryName(b"standard input".to_vec());
-                let stdin = io::stdin().as_fd().try_clone_to_owned();
-                let stdin = stdin.map_err(|error| SourceError::io(name.clone(), "use", error))?;
-                read_archive(&mut builder, &name, File::from(stdin), Holds::Any, options)?;
+                let (name, file) = standard_input()?;
+                read_archive(&mut builder, &name, file, Holds::Any, options)?;
             }
             Source::OciLayout { path, reference } => {
                 let blobs = Blobs::of_directory(path);
@@ -207,7 +207,39 @@ fn opened(path: &Path) -> Result<(EntryName, File), SourceError> {
     Ok((EntryName::from(path), file))
 }
 
-/// A plain archive that can be read by position stays where it is; any other is spooled.
+fn standard_input() -> Result<(EntryName, File), SourceError> {
+    let name = EntryName(b"standard input".to_vec());
+    let stdin = io::stdin().as_fd().try_clone_to_owned();
+    let stdin = stdin.map_err(|error| SourceError::io(name.clone(), "use", error))?;
+    Ok((name, File::from(stdin)))
+}
+
+/// Opens a file as an archive. A plain one that can be read by position stays where it is; of any
+/// other `stream` takes the unpacked bytes.
+fn input_of(
+    name: &EntryName,
+    file: File,
+    stream: impl FnOnce(Box<dyn Read + Send>) -> Result<Input, Flaw>,
+) -> Result<Input, SourceError> {
+    let failed = |action, error| SourceError::io(name.clone(), action, error);
+    let kind = file.metadata().map_err(|error| failed("access", error))?.file_type();
+    let is_seekable = kind.is_file() || kind.is_block_device();
+    let in_archive = |flaw| archive_error(&name.to_string(), None, 0, flaw);
+    let (start, reader) = unpack::peek(file.try_clone().map_err(|error| failed("use", error))?)
+        .map_err(|error| failed("read", error))?;
+    let packing = Packing::of(&start).map_err(in_archive)?;
+    // Standard input may be at an offset in the middle of a file.
+    match seekable_from_start(&file, start.len(), is_seekable) {
+        Some(size) if packing == Packing::Plain => Ok(Input::seekable(file, size)),
+        _ => {
+            // With little in the pipe both of its ends wait for each other most of the time. Not
+            // allowed, or no pipe: it stays as it is.
+            let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_SIZE);
+            unpack::unpacked(packing, reader).and_then(stream).map_err(in_archive)
+        }
+    }
+}
+
 fn read_archive(
     builder: &mut TreeBuilder,
     name: &EntryName,
@@ -215,26 +247,8 @@ fn read_archive(
     holds: Holds<'_>,
     options: &ReadOptions,
 ) -> Result<(), SourceError> {
-    let spool = &*options.spool;
-    let failed = |action, error| SourceError::io(name.clone(), action, error);
-    let kind = file.metadata().map_err(|error| failed("access", error))?.file_type();
-    let is_seekable = kind.is_file() || kind.is_block_device();
     let name_text = name.to_string();
-    let in_archive = |flaw| archive_error(&name_text, None, 0, flaw);
-    let (start, reader) = unpack::peek(file.try_clone().map_err(|error| failed("use", error))?)
-        .map_err(|error| failed("read", error))?;
-    let packing = Packing::of(&start).map_err(in_archive)?;
-    // Standard input may be at an offset in the middle of a file.
-    let mut input = match seekable_from_start(&file, start.len(), is_seekable) {
-        Some(size) if packing == Packing::Plain => Input::seekable(file, size),
-        _ => {
-            // With little in the pipe both of its ends wait for each other most of the time. Not
-            // allowed, or no pipe: it stays as it is.
-            let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_SIZE);
-            let unpacked = unpack::unpacked(packing, reader).map_err(in_archive)?;
-            Input::stream(unpacked, spool).map_err(in_archive)?
-        }
-    };
+    let mut input = input_of(name, file, |stream| Input::stream(stream, &options.spool))?;
     let images = Blobs::of_archive(&name_text, &mut input)?;
     match (images, holds) {
         (Some(images), Holds::Any) => oci::read(builder, images, None, options),
