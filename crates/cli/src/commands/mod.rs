@@ -14,6 +14,8 @@ pub(crate) mod format;
 pub(crate) mod frag;
 pub(crate) mod freefrag;
 pub(crate) mod fsck;
+#[cfg(feature = "mount")]
+pub(crate) mod fuse2fs;
 pub(crate) mod import;
 pub(crate) mod info;
 pub(crate) mod install_links;
