@@ -13,7 +13,7 @@ use extant_testkit::{
     LoopMount, Scratch, TempImage, assert_same_tree, copied, e2fsck_fn, is_root, skip, tool, tree,
 };
 
-/// What is in the volume before: below `in` files in the way of the archive's.
+/// Makes the files of the volume before: below `in` some in the way of the archive's.
 const BEFORE: &str = r#"
 mkdir -p in/over in/modes real
 echo victim > victim
@@ -63,7 +63,7 @@ fn packed(archive: &Path, packer: Option<&str>, to: &Path) {
 /// How an archive is made and unpacked.
 struct Way<'w> {
     mkfs: &'w [&'w str],
-    /// What makes the files that are in the volume before.
+    /// The script that makes the files of the volume before.
     before: &'w str,
     /// Options of tar about attributes.
     tar: &'w [&'w str],
@@ -256,7 +256,7 @@ impl Small {
         text(&extant(["cat".to_owned(), self.inside(path)]).stdout)
     }
 
-    /// What is said on standard error, without the program's and the image's name.
+    /// Standard error without the program's and the image's name.
     fn refused(&self, output: &Output) -> String {
         assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
         e2fsck_fn(&self.image).unwrap();
@@ -329,14 +329,14 @@ fn paths_that_leave_the_directory_are_refused_and_the_rest_is_unpacked() {
     let said = small.refused(&import(&["-q", &archive, &small.inside("/in")]));
     assert_eq!(
         said,
-        "/in/../escaped: path has a '..' component
-/in/dir/../../escaped: path has a '..' component
-/in/out/escaped: path leaves the directory through the symbolic link out
-/in/up/escaped: path leaves the directory through the symbolic link up
-/in/own/through: path goes through the symbolic link own, which this archive has made
-/in/hard: cannot hard link to out/none: path leaves the directory through the symbolic link out
-/in/passwd: cannot hard link to ../../etc/passwd: path has a '..' component
-/in/inside/later: path goes through the symbolic link inside, which this archive has made
+        "/in/../escaped: refused: path has a '..' component
+/in/dir/../../escaped: refused: path has a '..' component
+/in/out/escaped: refused: path leaves the directory through the symbolic link out
+/in/up/escaped: refused: path leaves the directory through the symbolic link up
+/in/own/through: refused: path goes through the symbolic link own, which this archive has made
+/in/hard: cannot hard link to out/none: refused: path leaves the directory through the symbolic link out
+/in/passwd: cannot hard link to ../../etc/passwd: refused: path has a '..' component
+/in/inside/later: refused: path goes through the symbolic link inside, which this archive has made
 "
     );
     let expected =
@@ -376,16 +376,16 @@ fn files_and_directories_do_not_replace_each_other() {
     assert_eq!(
         lines,
         [
-            "/.: archive has a file in place of its own root directory",
-            "/dir/: cannot overwrite directory with non-directory",
-            "/dir: cannot overwrite directory with non-directory",
+            "/.: refused: a file in place of the root directory of the archive",
+            "/dir/: cannot overwrite directory: the entry is not a directory",
+            "/dir: cannot overwrite directory: the entry is not a directory",
             "/file/below: parent file is not a directory",
-            "/file: cannot overwrite non-directory with directory",
+            "/file: cannot overwrite non-directory: the entry is a directory",
             "/hard: cannot hard link to dir: is a directory",
             "/hard: cannot hard link to missing: not found",
-            "/link/: cannot overwrite non-directory with directory",
+            "/link/: cannot overwrite non-directory: the entry is a directory",
             "/new/below: parent new is not a directory",
-            "/new: cannot overwrite non-directory with directory",
+            "/new: cannot overwrite non-directory: the entry is a directory",
         ]
     );
     assert_eq!(small.cat("/target"), "replaces the link\n");

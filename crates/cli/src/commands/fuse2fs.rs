@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn options_of_both_are_told_apart() {
         let lists = ["rw,use_ino,offset=1048576".to_owned(), "noatime,kernel".to_owned()];
-        let translated = Translated::of(&lists).ok().expect("all are known");
+        let Ok(translated) = Translated::of(&lists) else { panic!("all are known") };
         assert_eq!(translated.options, ["rw", "noatime", "allow_other,suid,dev"]);
         assert_eq!(translated.offset, Some(1 << 20));
         for refused in ["uid=5", "debug", "offset", "offset=1k", "use_ino=1", "max_read=7"] {

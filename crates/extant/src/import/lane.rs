@@ -56,7 +56,7 @@ impl<'e> Lane<'e> {
         Self { to, done, sent: 0, pending: VecDeque::new(), batch: Vec::new(), batch_bytes: 0 }
     }
 
-    /// The lane of a name, of so many.
+    /// The number of the lane of a name.
     pub(super) fn of(dir: InodeNo, name: &[u8], lanes: usize) -> usize {
         (hash(dir, name) % lanes as u64) as usize
     }

@@ -5,20 +5,20 @@
 //! name, which gets it at the end, and a file in its place is replaced by a rename.
 
 mod lane;
+mod outcome;
 mod place;
 mod worker;
 
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
-use std::{fmt, io};
 
 use extant_engine::{Credentials, Engine};
 use extant_image::source::{
-    Archive, Contents, EntryName, Flaw, Halt, Halted, Member, MemberKind, Owners, SourceError,
-    Unpacking,
+    Archive, Contents, EntryName, Flaw, Halt, Halted, Member, MemberKind, Owners, Unpacking,
 };
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::{DeviceNumber, FileType};
@@ -28,6 +28,10 @@ use extant_reader::{Error as Cause, Follow, VolumeRead};
 use crate::fs::FileSystem;
 use crate::path_error::PathError;
 use lane::{BATCHES, Lane};
+use outcome::is_of_path;
+pub use outcome::{
+    ExtractCause, ExtractError, Extracted, ExtractedCounts, MemberError, MemberProblem,
+};
 use place::{Found, Places};
 use worker::{Attributes, Content, Directory, Job, Leaf, Shared, Worker};
 
@@ -35,138 +39,6 @@ use worker::{Attributes, Content, Directory, Job, Leaf, Shared, Worker};
 const PIECE: usize = 256 * 1024;
 /// Most threads that make files by default.
 const MOST_THREADS: usize = 4;
-
-/// What was made of an archive.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct ExtractedCounts {
-    /// Number of regular files.
-    pub files: u64,
-    /// Number of directories that were made or were there.
-    pub directories: u64,
-    /// Number of symbolic links.
-    pub symlinks: u64,
-    /// Number of further names of files.
-    pub hard_links: u64,
-    /// Number of device files and named pipes.
-    pub special_files: u64,
-    /// Bytes of contents, without holes.
-    pub bytes: u64,
-}
-
-/// An archive that was read to its end.
-#[derive(Debug, Default)]
-pub struct Extracted {
-    /// What was made.
-    pub counts: ExtractedCounts,
-    /// Entries that were refused, and attributes that were left out.
-    pub problems: Vec<MemberProblem>,
-}
-
-/// An entry that is not in the file system as it is in the archive.
-#[derive(Debug)]
-pub struct MemberProblem {
-    /// Its path as the archive has it.
-    pub path: Vec<u8>,
-    /// Why.
-    pub why: MemberError,
-}
-
-/// Why an entry was refused, or something of it left out.
-#[derive(Debug, thiserror::Error)]
-pub enum MemberError {
-    /// A `..` in the path.
-    #[error("path has a '..' component")]
-    DotDot,
-    /// A path along a symbolic link that the archive made.
-    #[error("path goes through the symbolic link {0}, which this archive has made")]
-    OwnLink(EntryName),
-    /// A path along a symbolic link to a place that is not below the directory.
-    #[error("path leaves the directory through the symbolic link {0}")]
-    Outside(EntryName),
-    /// A path along something else than a directory.
-    #[error("parent {0} is not a directory")]
-    NotADirectory(EntryName),
-    /// A directory where another file is.
-    #[error("cannot overwrite non-directory with directory")]
-    OverFile,
-    /// Another file where a directory is.
-    #[error("cannot overwrite directory with non-directory")]
-    OverDirectory,
-    /// Another file in place of the directory that the archive is unpacked into.
-    #[error("archive has a file in place of its own root directory")]
-    Root,
-    /// A hard link whose target is not there.
-    #[error("cannot hard link to {target}: {why}")]
-    Link {
-        /// As the archive has it.
-        target: EntryName,
-        /// The error of its path.
-        why: Box<MemberError>,
-    },
-    /// A hard link to a directory.
-    #[error("is a directory")]
-    IsADirectory,
-    /// An attribute that the volume does not take.
-    #[error("extended attribute {name}: {cause}")]
-    Xattr {
-        /// Its name.
-        name: EntryName,
-        /// The error.
-        cause: Cause,
-    },
-    /// An attribute that ext4 has no place for.
-    #[error("extended attribute {0} ignored: ext4 cannot hold it in such a file")]
-    IgnoredXattr(EntryName),
-    /// A call of the volume failed.
-    #[error(transparent)]
-    Volume(#[from] Cause),
-}
-
-impl MemberError {
-    /// Whether the entry is missing, or less than it is in the archive.
-    pub fn is_loss(&self) -> bool {
-        !matches!(self, Self::IgnoredXattr(_))
-    }
-}
-
-/// Why an archive was not unpacked to its end.
-#[derive(Debug, thiserror::Error)]
-pub enum ExtractCause {
-    /// The archive cannot be read or is damaged.
-    #[error(transparent)]
-    Archive(SourceError),
-    /// The file system failed or is full.
-    #[error(transparent)]
-    Path(PathError),
-}
-
-/// An archive that was not unpacked to its end. Entries before the error are in the file system.
-#[derive(Debug, thiserror::Error)]
-#[error("{cause}")]
-pub struct ExtractError {
-    /// The error.
-    pub cause: ExtractCause,
-    /// What was unpacked before it.
-    pub extracted: Extracted,
-}
-
-impl ExtractError {
-    /// The number that a system call returns for it (`ENOENT` is 2).
-    pub fn errno(&self) -> i32 {
-        match &self.cause {
-            ExtractCause::Archive(error) => error.errno(),
-            ExtractCause::Path(error) => error.errno(),
-        }
-    }
-
-    /// The kind of error in std's words.
-    pub fn kind(&self) -> io::ErrorKind {
-        match &self.cause {
-            ExtractCause::Archive(error) => error.kind(),
-            ExtractCause::Path(error) => error.kind(),
-        }
-    }
-}
 
 type OnProgress = Arc<dyn Fn(u64) + Send + Sync>;
 
@@ -273,8 +145,8 @@ impl TarExtractor {
     pub fn extract(&self, archive: Archive) -> Result<Extracted, ExtractError> {
         let volume = self.fs.volume();
         let at_start = |cause| ExtractError {
-            cause: ExtractCause::Path(PathError::at(&self.into, cause)),
-            extracted: Extracted::default(),
+            cause: ExtractCause::Path(Box::new(PathError::at(&self.into, cause))),
+            extracted: Box::default(),
         };
         let engine = volume.engine().map_err(at_start)?;
         let into = volume.resolve(self.into.as_os_str().as_bytes(), Follow::Yes);
@@ -287,12 +159,12 @@ impl TarExtractor {
             (Some((path, cause)), _) => {
                 let path = Path::new(std::ffi::OsStr::from_bytes(&path));
                 let below = path.strip_prefix("/").unwrap_or(path);
-                ExtractCause::Path(PathError::at(&self.into.join(below), cause))
+                ExtractCause::Path(Box::new(PathError::at(&self.into.join(below), cause)))
             }
-            (None, Err(Halted::Archive(error))) => ExtractCause::Archive(error),
+            (None, Err(Halted::Archive(error))) => ExtractCause::Archive(Box::new(error)),
             (None, Ok(()) | Err(Halted::Caller(()))) => return Ok(extracted),
         };
-        Err(ExtractError { cause, extracted })
+        Err(ExtractError { cause, extracted: Box::new(extracted) })
     }
 
     fn run(
@@ -485,11 +357,11 @@ impl Extraction<'_> {
     /// The file of a path in the archive.
     fn target(&mut self, path: &[u8]) -> Result<InodeNo, MemberError> {
         let place = self.places.parent(path, &mut self.lanes, None)?;
-        let Found::Name(dir, name) = place else { return Err(MemberError::IsADirectory) };
+        let Found::Name(dir, name) = place else { return Err(Cause::IsADirectory.into()) };
         Lane::wait_for(&mut self.lanes, dir.inode, name);
         let found = self.shared.volume.lookup(dir.inode, name)?;
         match self.shared.volume.inode(found.inode)?.is_dir() {
-            true => Err(MemberError::IsADirectory),
+            true => Err(Cause::IsADirectory.into()),
             false => Ok(found.inode),
         }
     }
@@ -504,30 +376,4 @@ impl Extraction<'_> {
         }
         self.lanes.iter_mut().for_each(Lane::flush);
     }
-}
-
-/// Whether a cause is about one path, so that other entries may still succeed.
-fn is_of_path(cause: &Cause) -> bool {
-    matches!(
-        cause,
-        Cause::NotFound
-            | Cause::Exists
-            | Cause::NotADirectory
-            | Cause::IsADirectory
-            | Cause::FileTooLarge
-            | Cause::TooManyLinks
-            | Cause::NameTooLong
-            | Cause::XattrNameTooLong
-            | Cause::XattrTooLarge
-            | Cause::Invalid(_)
-            | Cause::NotSupported(_)
-            | Cause::NotPermitted(_)
-            | Cause::LinksDirectory
-            | Cause::WrongFileType
-            | Cause::SymlinkLoop
-            | Cause::Encrypted(_)
-            | Cause::CrossesBoundary
-            | Cause::NoXattrRoom
-            | Cause::DirectoryFull
-    )
 }

@@ -7,8 +7,8 @@ use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
 use extant_reader::{AclKind, Error as Cause, LoadedInode, VolumeRead};
 
-use super::MemberError;
 use super::lane::Lane;
+use super::outcome::MemberError;
 
 /// Symbolic links followed on one path, as on Linux.
 const MAX_LINKS: u32 = 40;
@@ -23,7 +23,7 @@ pub(super) struct Dir {
     pub(super) has_default_list: bool,
 }
 
-/// What a path of the archive leads to.
+/// The place that a path of the archive leads to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Found<'p> {
     /// The directory that is unpacked into.

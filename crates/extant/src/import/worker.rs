@@ -13,7 +13,7 @@ use extant_ondisk::inode::{DeviceNumber, FileType};
 use extant_ondisk::time::Timestamp;
 use extant_reader::{AclKind, Error as Cause, LoadedInode, VolumeRead};
 
-use super::{Extracted, ExtractedCounts, MemberError, MemberProblem, is_of_path};
+use super::outcome::{Extracted, ExtractedCounts, MemberError, MemberProblem, is_of_path};
 
 /// Attributes that a file is given.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ pub(super) struct Counts {
 /// The path of an entry, and why nothing after it can be made.
 type Stop = (Vec<u8>, Cause);
 
-/// What all threads of an extraction use.
+/// The volume, and the outcome so far, for all threads.
 pub(super) struct Shared<'v> {
     pub(super) volume: &'v OpenVolume,
     pub(super) engine: &'v Engine,
@@ -172,7 +172,7 @@ impl<'v> Shared<'v> {
         }
     }
 
-    /// What was made, and the error that ended it.
+    /// The outcome, and the error that ended it.
     pub(super) fn finish(self) -> (Extracted, Option<Stop>) {
         let Counts { files, directories, symlinks, hard_links, special_files, bytes } = self.counts;
         let counts = ExtractedCounts {

@@ -9,11 +9,11 @@ use super::builder::{Attributes, FILE_MAX, NewNode, check_target, device};
 use super::error::{EntryName, Flaw, SourceError};
 use super::file_type;
 use super::node::{DeviceNumber, FileTime, Segment};
+use super::open_archive::{input_of, opened, standard_input};
 use super::owner::Owners;
 use super::tar::input::Input;
-use super::tar::{Flavor, Sink, StoredFile, entries};
+use super::tar::{Flavor, Sink, StoredFile, archive_error, entries};
 use super::unpack::{self, Packing};
-use super::{input_of, opened, standard_input};
 
 /// A tar archive, plain or packed by gzip, zstd or xz, that is read once.
 pub struct Archive {
@@ -91,6 +91,9 @@ pub enum Halt<E> {
     Caller(E),
 }
 
+/// The function that is called for every entry.
+pub type Each<'c, E> = &'c mut dyn FnMut(Member<'_>, &mut Contents<'_>) -> Result<(), Halt<E>>;
+
 impl<E> From<Flaw> for Halt<E> {
     fn from(flaw: Flaw) -> Self {
         Self::Archive(flaw)
@@ -121,7 +124,7 @@ impl Archive {
         Ok(Self { name, input })
     }
 
-    /// What a reader gives, called `name` in messages.
+    /// The bytes of a reader, called `name` in messages.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -133,7 +136,7 @@ impl Archive {
         let input = Packing::of(&start)
             .and_then(|packing| unpack::unpacked(packing, reader))
             .and_then(Input::forward);
-        let input = input.map_err(|flaw| super::archive_error(&name.to_string(), None, 0, flaw))?;
+        let input = input.map_err(|flaw| archive_error(&name.to_string(), None, 0, flaw))?;
         Ok(Self { name, input })
     }
 
@@ -148,11 +151,7 @@ impl Archive {
     /// # Errors
     /// A [`SourceError`] that names the entry and the byte where the archive is damaged, or the
     /// error of `each`.
-    pub fn unpack<E>(
-        mut self,
-        options: &Unpacking,
-        each: &mut dyn FnMut(Member<'_>, &mut Contents<'_>) -> Result<(), Halt<E>>,
-    ) -> Result<(), Halted<E>> {
+    pub fn unpack<E>(mut self, options: &Unpacking, each: Each<'_, E>) -> Result<(), Halted<E>> {
         let name = self.name.to_string();
         let latest = options.latest.map(|seconds| FileTime { seconds, nanoseconds: 0 });
         let mut caller = Caller { owners: &options.owners, latest, each };
@@ -167,7 +166,7 @@ impl Archive {
         })?;
         let end = self.input.position();
         let finished = self.input.finish();
-        finished.map_err(|flaw| Halted::Archive(super::archive_error(&name, None, end, flaw)))
+        finished.map_err(|flaw| Halted::Archive(archive_error(&name, None, end, flaw)))
     }
 }
 
@@ -231,7 +230,7 @@ impl Contents<'_> {
 struct Caller<'c, E> {
     owners: &'c Owners,
     latest: Option<FileTime>,
-    each: &'c mut dyn FnMut(Member<'_>, &mut Contents<'_>) -> Result<(), Halt<E>>,
+    each: Each<'c, E>,
 }
 
 impl<E> Caller<'_, E> {

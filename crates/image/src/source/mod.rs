@@ -11,6 +11,7 @@ mod error;
 mod file_type;
 mod node;
 mod oci;
+mod open_archive;
 mod options;
 mod owner;
 mod prefetch;
@@ -22,21 +23,18 @@ mod xattr;
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use blobs::Blobs;
 use builder::TreeBuilder;
 use dir::OutputDirectories;
+use open_archive::{input_of, opened, standard_input};
+use tar::Flavor;
 use tar::input::Input;
-use tar::{Flavor, archive_error};
-use unpack::Packing;
 
-pub use archive::{Archive, Contents, Halt, Halted, Member, MemberKind, Piece, Unpacking};
+pub use archive::{Archive, Contents, Each, Halt, Halted, Member, MemberKind, Piece, Unpacking};
 pub use content::Content;
 pub use error::{AclError, EntryName, Flaw, SourceError};
 pub use node::{DeviceNumber, Dirent, FileTime, Node, NodeId, NodeKind, OtherTimes, Segment};
@@ -190,9 +188,6 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
     builder.finish()
 }
 
-/// Bytes that a pipe holds while it is read; the kernel allows every user this much.
-const PIPE_SIZE: usize = 1 << 20;
-
 /// Requirements on an archive.
 #[derive(Clone, Copy)]
 enum Holds<'r> {
@@ -200,44 +195,6 @@ enum Holds<'r> {
     Any,
     /// An image, of this name.
     Image(Option<&'r str>),
-}
-
-fn opened(path: &Path) -> Result<(EntryName, File), SourceError> {
-    let file = File::open(path).map_err(|error| SourceError::io(path, "open", error))?;
-    Ok((EntryName::from(path), file))
-}
-
-fn standard_input() -> Result<(EntryName, File), SourceError> {
-    let name = EntryName(b"standard input".to_vec());
-    let stdin = io::stdin().as_fd().try_clone_to_owned();
-    let stdin = stdin.map_err(|error| SourceError::io(name.clone(), "use", error))?;
-    Ok((name, File::from(stdin)))
-}
-
-/// Opens a file as an archive. A plain one that can be read by position stays where it is; of any
-/// other `stream` takes the unpacked bytes.
-fn input_of(
-    name: &EntryName,
-    file: File,
-    stream: impl FnOnce(Box<dyn Read + Send>) -> Result<Input, Flaw>,
-) -> Result<Input, SourceError> {
-    let failed = |action, error| SourceError::io(name.clone(), action, error);
-    let kind = file.metadata().map_err(|error| failed("access", error))?.file_type();
-    let is_seekable = kind.is_file() || kind.is_block_device();
-    let in_archive = |flaw| archive_error(&name.to_string(), None, 0, flaw);
-    let (start, reader) = unpack::peek(file.try_clone().map_err(|error| failed("use", error))?)
-        .map_err(|error| failed("read", error))?;
-    let packing = Packing::of(&start).map_err(in_archive)?;
-    // Standard input may be at an offset in the middle of a file.
-    match seekable_from_start(&file, start.len(), is_seekable) {
-        Some(size) if packing == Packing::Plain => Ok(Input::seekable(file, size)),
-        _ => {
-            // With little in the pipe both of its ends wait for each other most of the time. Not
-            // allowed, or no pipe: it stays as it is.
-            let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_SIZE);
-            unpack::unpacked(packing, reader).and_then(stream).map_err(in_archive)
-        }
-    }
 }
 
 fn read_archive(
@@ -262,15 +219,4 @@ fn read_archive(
             problem: "not an archive of images: neither index.json nor manifest.json".to_owned(),
         }),
     }
-}
-
-/// The size of a file of which `read` bytes have been read, if these are its first.
-fn seekable_from_start(mut file: &File, read: usize, is_seekable: bool) -> Option<u64> {
-    use std::io::{Seek, SeekFrom};
-    if !is_seekable || file.stream_position().ok()? != read as u64 {
-        return None;
-    }
-    let size = file.seek(SeekFrom::End(0)).ok()?;
-    file.seek(SeekFrom::Start(read as u64)).ok()?;
-    Some(size)
 }

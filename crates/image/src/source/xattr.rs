@@ -168,7 +168,7 @@ impl XattrSets {
     }
 }
 
-/// What ext4 stores of an attribute.
+/// The part of an attribute that ext4 stores.
 enum Stored<'v> {
     /// Nothing: it has no place for it.
     Never,
