@@ -7,7 +7,7 @@ use crate::commands::{
     chattr, clone, debugfs, frag, freefrag, fsck, info, label, lsattr, mkfs, tune, undo,
 };
 #[cfg(feature = "mount")]
-use crate::commands::{mount, umount};
+use crate::commands::{fuse2fs, mount, umount};
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::{parse, unimplemented};
@@ -21,7 +21,7 @@ pub(crate) struct CompatCommand {
     command: &'static str,
 }
 
-const COMMANDS: [CompatCommand; 21] = [
+const COMMANDS: [CompatCommand; 22] = [
     CompatCommand { name: "mke2fs", command: "mkfs" },
     CompatCommand { name: "mkfs.ext2", command: "mkfs" },
     CompatCommand { name: "mkfs.ext3", command: "mkfs" },
@@ -41,6 +41,7 @@ const COMMANDS: [CompatCommand; 21] = [
     CompatCommand { name: "e2label", command: "label" },
     CompatCommand { name: "e2mmpstatus", command: "mmp" },
     CompatCommand { name: "e2undo", command: "undo" },
+    CompatCommand { name: "fuse2fs", command: "mount" },
     CompatCommand { name: "mount.fuse.extant", command: "mount" },
     CompatCommand { name: "umount.fuse.extant", command: "umount" },
 ];
@@ -145,6 +146,13 @@ impl CompatCommand {
                 Some(args) => args.run(&mut session),
                 None => return USAGE,
             },
+            #[cfg(feature = "mount")]
+            "mount" if self.name == "fuse2fs" => {
+                match parse::parse_compat::<fuse2fs::Args>(self.name, arguments) {
+                    Some(args) => args.run(&mut session),
+                    None => return USAGE,
+                }
+            }
             #[cfg(feature = "mount")]
             "mount" => match parse::parse_compat::<mount::CompatArgs>(self.name, arguments) {
                 Some(args) => args.run(&mut session),

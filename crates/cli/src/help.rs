@@ -15,8 +15,8 @@ const GROUPS: [(&str, &[&str]); 7] = [
     (
         "Change an image",
         &[
-            "cp", "rm", "rmdir", "mkdir", "ln", "mv", "chattr", "chmod", "chown", "touch",
-            "truncate", "mknod", "setfattr", "tune", "trim", "debugfs",
+            "cp", "import", "rm", "rmdir", "mkdir", "ln", "mv", "chattr", "chmod", "chown",
+            "touch", "truncate", "mknod", "setfattr", "tune", "trim", "debugfs",
         ],
     ),
     ("Check an image", &["fsck", "undo"]),
@@ -26,7 +26,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// Examples of each command, by its words. `tests/help.rs` runs them.
-const EXAMPLES: [(&str, &[&str]); 51] = [
+const EXAMPLES: [(&str, &[&str]); 52] = [
     ("mkfs", &["extant mkfs new.img 64M", "extant mkfs -t ext3 -L data new.img 1G"]),
     (
         "build",
@@ -59,6 +59,13 @@ const EXAMPLES: [(&str, &[&str]); 51] = [
     ("frag", &["extant frag -v disk.img:/etc/passwd"]),
     ("map", &["extant map -o map.svg disk.img"]),
     ("cp", &["extant cp notes.txt disk.img:/home/", "extant cp -r disk.img:/etc copy"]),
+    (
+        "import",
+        &[
+            "extant import base.tar disk.img:/mnt",
+            "tar -C base -c . | extant import - disk.img:/srv -p",
+        ],
+    ),
     ("rm", &["extant rm disk.img:/etc/motd", "extant rm -r disk.img:/var/log"]),
     ("rmdir", &["extant rmdir disk.img:/mnt"]),
     ("mkdir", &["extant mkdir -p disk.img:/srv/www/html"]),

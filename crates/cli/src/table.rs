@@ -10,8 +10,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::commands::lab;
 use crate::commands::{
     build, cat, chattr, chmod, clone, completions, cp, debugfs, diff, export, find, frag, fsck,
-    info, install_links, ln, ls, lsattr, man, map, mkdir, mkfs, mknod, mv, rm, setfattr, stat,
-    touch, tree, trim, truncate, tune, undo,
+    import, info, install_links, ln, ls, lsattr, man, map, mkdir, mkfs, mknod, mv, rm, setfattr,
+    stat, touch, tree, trim, truncate, tune, undo,
 };
 #[cfg(feature = "mount")]
 use crate::commands::{mount, shutdown, umount};
@@ -65,6 +65,7 @@ pub(crate) enum Command {
     Frag(frag::Args),
     Map(map::Args),
     Cp(cp::Args),
+    Import(import::Args),
     Rm(rm::Args),
     Rmdir(rm::RmdirArgs),
     Mkdir(mkdir::Args),
@@ -116,6 +117,7 @@ impl Command {
             Self::Find(_) => "find",
             Self::Diff(_) => "diff",
             Self::Cp(_) => "cp",
+            Self::Import(_) => "import",
             Self::Rm(_) => "rm",
             Self::Rmdir(_) => "rmdir",
             Self::Mkdir(_) => "mkdir",
@@ -170,6 +172,7 @@ impl Command {
             Self::Find(args) => args.run(session),
             Self::Diff(args) => args.run(session),
             Self::Cp(args) => args.run(session),
+            Self::Import(args) => args.run(session),
             Self::Rm(args) => args.run(session),
             Self::Rmdir(args) => args.run(session),
             Self::Mkdir(args) => args.run(session),

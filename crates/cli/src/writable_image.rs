@@ -113,6 +113,11 @@ impl WritableImage {
         &*self.opened.device
     }
 
+    /// Whether the image is on a simulated drive, whose clock takes one thread at a time.
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.opened.is_simulated()
+    }
+
     /// `IMAGE:/path`, as messages begin.
     pub(crate) fn place(&self, path: &Path) -> String {
         let path = path.as_os_str().as_encoded_bytes();

@@ -15,6 +15,7 @@ use extant_storage::{FinishError, UrlError};
 
 use crate::builder::ImageError;
 use crate::export::ExportError;
+use crate::import::ExtractError;
 use crate::inspect::{ExtentsError, InspectError};
 #[cfg(feature = "mount")]
 use crate::mounter::MounterError;
@@ -95,6 +96,9 @@ pub enum Error {
     /// An archive that was not written.
     #[error(transparent)]
     Export(Box<ExportError>),
+    /// An archive was not unpacked.
+    #[error(transparent)]
+    Extract(Box<ExtractError>),
     /// The extents of a file.
     #[error(transparent)]
     Extents(Box<ExtentsError>),
@@ -127,8 +131,8 @@ macro_rules! from {
 from! {
     Path(PathError) Volume(Cause) Open(OpenError) Url(UrlError) Finish(FinishError)
     File(FileError) Device(DeviceError) Mkfs(MkfsError) Source(SourceError) Build(BuildError)
-    Image(ImageError) Check(RunError) Tune(TuneError) Export(ExportError) Extents(ExtentsError)
-    Inspect(InspectError)
+    Image(ImageError) Check(RunError) Tune(TuneError) Export(ExportError) Extract(ExtractError)
+    Extents(ExtentsError) Inspect(InspectError)
 }
 #[cfg(feature = "mount")]
 from! { Mount(MountError) Mounter(MounterError) }
@@ -161,6 +165,7 @@ impl Error {
             Self::Check(error) => (error.kind(), error.errno()),
             Self::Tune(error) => (error.kind(), error.errno()),
             Self::Export(error) => (error.kind(), error.errno()),
+            Self::Extract(error) => (error.kind(), error.errno()),
             Self::Extents(error) => (error.kind(), error.errno()),
             Self::Inspect(error) => (error.kind(), error.errno()),
             #[cfg(feature = "mount")]

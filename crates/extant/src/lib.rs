@@ -45,6 +45,7 @@ mod format;
 mod formatter;
 mod fs;
 mod image;
+mod import;
 pub mod inspect;
 mod metadata;
 #[cfg(feature = "mount")]
@@ -96,6 +97,10 @@ pub use format::{format, format_filled};
 pub use formatter::{Formatter, FsType};
 pub use fs::{FileSystem, open_device};
 pub use image::Image;
+pub use import::{
+    ExtractCause, ExtractError, Extracted, ExtractedCounts, MemberError, MemberProblem,
+    TarExtractor,
+};
 pub use metadata::Metadata;
 #[cfg(feature = "mount")]
 pub use mounter::{Mount, Mounter, MounterError};

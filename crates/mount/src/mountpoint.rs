@@ -226,11 +226,12 @@ fn mount_directly(
         return Err(failed(point, "invalid mount point", Errno::NOTDIR.into()));
     }
     let mut data = format!(
-        "fd={},rootmode={:o},user_id={},group_id={},default_permissions,max_read={MAX_REQUEST}",
+        "fd={},rootmode={:o},user_id={},group_id={}{},max_read={MAX_REQUEST}",
         connection.as_raw_fd(),
         metadata.permissions().mode(),
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw(),
+        kernel_checks(options),
     );
     if options.allow_other.unwrap_or(true) {
         data.push_str(",allow_other");
@@ -242,6 +243,11 @@ fn mount_directly(
     rustix::mount::mount(image, point, fs_type, options.mount_flags(true), &*data)
         .map_err(|errno| failed(point, "cannot be mounted on", errno.into()))?;
     Ok(Mounted { connection })
+}
+
+/// The option by which the kernel checks permissions.
+fn kernel_checks(options: &MountOptions) -> &'static str {
+    if options.fakeroot { "" } else { ",default_permissions" }
 }
 
 /// fusermount3 mounts and sends the connection through a socket whose number it finds in its
@@ -297,8 +303,8 @@ fn beyond_helper(options: &MountOptions) -> Option<&'static str> {
 }
 
 fn helper_options(image: &Path, options: &MountOptions) -> OsString {
-    let mut list =
-        OsString::from(format!("subtype=extant,default_permissions,max_read={MAX_REQUEST}"));
+    let checks = kernel_checks(options);
+    let mut list = OsString::from(format!("subtype=extant{checks},max_read={MAX_REQUEST}"));
     let flags = options.mount_flags(false);
     let words = [
         (MountFlags::RDONLY, "ro"),

@@ -156,7 +156,8 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
         .map_err(|source| not_opened(&image, source))?;
     let server = Arc::new(Server::new(volume, env, options));
     let (connection, writeback_cache) = (mounted.connection, options.writeback_cache);
-    let fuse = Fuse { connection, clones, writeback_cache, processors, rings, cpu_latency };
+    let checks = !options.fakeroot;
+    let fuse = Fuse { connection, clones, writeback_cache, checks, processors, rings, cpu_latency };
     let running = fuse.start(server.clone(), threads).map_err(failed)?;
 
     let (sender, events) = channel();

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use extant_testkit::{LoopMount, is_root, tool, tree::Random};
 
-use super::run::Side;
+use super::run::{Side, Step};
 use super::{Case, Pair, Setting};
 use crate::Failure;
 
@@ -62,6 +62,13 @@ pub(super) fn all() -> Vec<Case> {
             peer: "tar of a kernel mount",
             bar: Some(1.25),
             prepare: Box::new(export),
+        },
+        Case {
+            name: "import",
+            what: "tar of many small files into an image",
+            peer: "tar x into a kernel mount + sync",
+            bar: Some(1.0 / 3.0),
+            prepare: Box::new(import),
         },
     ]
 }
@@ -219,6 +226,56 @@ fn export(setting: &Setting) -> Result<Pair, Failure> {
     );
     pair._held.push(Box::new(mount));
     Ok(pair)
+}
+
+/// Small files in directories of a hundred, from an archive, into a volume that was there.
+fn import(setting: &Setting) -> Result<Pair, Failure> {
+    const VOLUME: u64 = 4 << 30;
+    if !is_root() {
+        return Err("a loop mount needs root".into());
+    }
+    let mke2fs = tool("mke2fs").ok_or("mke2fs is not installed")?;
+    let (archive, files) = (setting.dir.join("small.tar"), 100_000 / setting.shrink);
+    if !archive.exists() {
+        write_small_files(&mut std::io::BufWriter::new(File::create(&archive)?), files)?;
+    }
+    let (ours, theirs) = (setting.dir.join("ours.img"), setting.dir.join("theirs.img"));
+    File::create(&theirs)?.set_len(VOLUME)?;
+    must(Command::new(mke2fs.path()).args(["-q", "-F", "-t", "ext4"]).arg(&theirs))?;
+    let mount = LoopMount::new(&theirs, "")?;
+    let mut side = Side::of(
+        r#"exec "$1" import -q "$3" "$2:/""#,
+        &[&setting.extant, &ours, &archive],
+        Some(&ours),
+    );
+    side.sparse = Some(VOLUME);
+    side.before = vec![Step::of(r#"exec "$1" -q -F -t ext4 "$2""#, &[mke2fs.path(), &ours])];
+    let mut peer = Side::of(
+        r#"tar --numeric-owner -C "$1" -xf "$2" && sync -f "$1""#,
+        &[mount.path(), &archive],
+        None,
+    );
+    peer.before = vec![Step::of(
+        r#"find "$1" -mindepth 1 -maxdepth 1 ! -name lost+found -exec rm -rf {} + && sync -f "$1""#,
+        &[mount.path()],
+    )];
+    let mut pair = pair(side, Some(peer), format!("{files} files of 0 to 8 KiB"));
+    pair._held.push(Box::new(mount));
+    Ok(pair)
+}
+
+fn write_small_files(out: &mut impl Write, files: u64) -> Result<(), Failure> {
+    let mut random = Random::new(3);
+    for file in 0..files {
+        let bytes = random.bytes(8192);
+        let bytes = &bytes[..random.below(8193) as usize];
+        let path = format!("{:03}/{:02}/file-{file:06}", file / 10_000, file / 100 % 100);
+        out.write_all(&ustar_header(&path, None, bytes.len()))?;
+        out.write_all(bytes)?;
+        out.write_all(&vec![0; bytes.len().wrapping_neg() % 512])?;
+    }
+    out.write_all(&[0; 1024])?;
+    Ok(out.flush()?)
 }
 
 pub(super) fn pair(ours: Side, theirs: Option<Side>, input: String) -> Pair {

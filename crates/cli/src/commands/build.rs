@@ -10,12 +10,11 @@ use extant::rooms::image::mkfs::{
     Options,
     probe::{is_ext, probe},
 };
-use extant::rooms::image::source::{
-    OwnerMap, Owners, ReadOptions, Source, parse_owner, read_sources,
-};
+use extant::rooms::image::source::{ReadOptions, Source, read_sources};
 use extant::rooms::storage::{DeviceUrl, stat_host};
 
 use super::format::Format;
+use super::owner_args::OwnerArgs;
 use crate::failure::Failure;
 use crate::progress::Progress as Bar;
 use crate::say;
@@ -38,12 +37,8 @@ pub(crate) struct Args {
     size: String,
     #[command(flatten)]
     format: Format,
-    /// Owner and group of every file, as numbers or root; UID alone is the group too
-    #[arg(long, value_name = "UID[:GID]", conflicts_with = "map_owner")]
-    owner: Option<String>,
-    /// Map COUNT users (u:), groups (g:) or both (b:) from FROM on to TO; may be repeated
-    #[arg(long, value_name = "[u:|g:|b:]FROM:TO[:COUNT]")]
-    map_owner: Vec<String>,
+    #[command(flatten)]
+    owners: OwnerArgs,
     /// Image of this platform, if an OCI layout has several
     #[arg(long, value_name = "OS/ARCHITECTURE[/VARIANT]")]
     platform: Option<String>,
@@ -88,7 +83,7 @@ impl Args {
         let platform = self.platform.as_deref().map(str::parse).transpose();
         let reading = ReadOptions {
             schemes: extant::schemes().clone(),
-            owners: self.owners()?,
+            owners: self.owners.parse()?,
             latest: epoch,
             output: Some(self.output.clone()),
             spool: spool(&self.output),
@@ -177,15 +172,6 @@ impl Args {
         let found = probe(&device, 0).map_err(Failure::new)?;
         let found = found.unwrap_or_else(|| "unknown data".to_owned());
         Err(Failure::at(&self.output, format_args!("contains {found}: use -F to overwrite")))
-    }
-
-    fn owners(&self) -> Result<Owners, Failure> {
-        let mut map = OwnerMap::default();
-        for text in &self.map_owner {
-            map.extend(&text.parse().map_err(Failure::usage)?).map_err(Failure::usage)?;
-        }
-        let all = self.owner.as_deref().map(parse_owner).transpose().map_err(Failure::usage)?;
-        Ok(Owners { all, map })
     }
 
     fn progress(&self, what: &'static str, total: Option<u64>) -> Bar {

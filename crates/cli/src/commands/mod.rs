@@ -15,6 +15,9 @@ pub(crate) mod format;
 pub(crate) mod frag;
 pub(crate) mod freefrag;
 pub(crate) mod fsck;
+#[cfg(feature = "mount")]
+pub(crate) mod fuse2fs;
+pub(crate) mod import;
 pub(crate) mod info;
 pub(crate) mod install_links;
 #[cfg(feature = "lab")]
@@ -31,6 +34,7 @@ pub(crate) mod mknod;
 #[cfg(feature = "mount")]
 pub(crate) mod mount;
 pub(crate) mod mv;
+pub(crate) mod owner_args;
 pub(crate) mod rm;
 pub(crate) mod setfattr;
 #[cfg(feature = "mount")]

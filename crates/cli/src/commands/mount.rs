@@ -116,17 +116,7 @@ impl CompatArgs {
                 .map_err(Failure::new);
         }
         let told = format!("{} on {}", self.image.display(), self.point.display());
-        let args = Args {
-            options: self.options,
-            read_only: false,
-            foreground: false,
-            no_sandbox: false,
-            waiting: Waiting::default(),
-            role: None,
-            key_descriptor: None,
-            image: self.image,
-            point: self.point,
-        };
+        let args = Args::of(self.image, self.point, self.options, false);
         args.run(session).map_err(|failure| failure.with_code(MOUNT_FAILED))?;
         if self.verbose {
             session.warn(told)?;
@@ -136,6 +126,26 @@ impl CompatArgs {
 }
 
 impl Args {
+    /// The command by another name.
+    pub(super) fn of(
+        image: OsString,
+        point: PathBuf,
+        options: Vec<String>,
+        foreground: bool,
+    ) -> Self {
+        Self {
+            options,
+            read_only: false,
+            foreground,
+            no_sandbox: false,
+            waiting: Waiting::default(),
+            role: None,
+            key_descriptor: None,
+            image,
+            point,
+        }
+    }
+
     pub(crate) fn run(mut self, session: &mut Session) -> Result<(), Failure> {
         let lists = self.options.iter().map(String::as_str).chain(self.read_only.then_some("ro"));
         let mut options = parse_options(lists).map_err(Failure::new)?;

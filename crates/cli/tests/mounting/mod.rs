@@ -7,6 +7,7 @@ mod blocks;
 mod control;
 mod direct;
 mod failures;
+mod fuse2fs;
 mod hostile;
 mod kills;
 mod lazytime;

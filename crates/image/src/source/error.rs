@@ -159,6 +159,9 @@ pub enum Flaw {
     /// The first block is not a tar header.
     #[error("not a directory, tar archive (plain, gzip, zstd, xz) or OCI layout")]
     NotTar,
+    /// The first block is not a tar header, where nothing else is read.
+    #[error("unknown format: not a tar archive (plain, gzip, zstd, xz)")]
+    NotArchive,
     /// An image where an archive was expected.
     #[error("is an ext2, ext3 or ext4 image, not an archive (use extant export)")]
     FileSystem,

@@ -2,6 +2,7 @@
 //! into one [`Tree`].
 
 mod acl;
+mod archive;
 mod blobs;
 mod builder;
 mod content;
@@ -10,6 +11,7 @@ mod error;
 mod file_type;
 mod node;
 mod oci;
+mod open_archive;
 mod options;
 mod owner;
 mod prefetch;
@@ -21,20 +23,18 @@ mod xattr;
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use blobs::Blobs;
 use builder::TreeBuilder;
 use dir::OutputDirectories;
+use open_archive::{input_of, opened, standard_input};
+use tar::Flavor;
 use tar::input::Input;
-use tar::{Flavor, archive_error};
-use unpack::Packing;
 
+pub use archive::{Archive, Contents, Each, Halt, Halted, Member, MemberKind, Piece, Unpacking};
 pub use content::Content;
 pub use error::{AclError, EntryName, Flaw, SourceError};
 pub use node::{DeviceNumber, Dirent, FileTime, Node, NodeId, NodeKind, OtherTimes, Segment};
@@ -176,10 +176,8 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
                 read_archive(&mut builder, &name, file, holds, options)?;
             }
             Source::StandardInput => {
-                let name = EntryName(b"standard input".to_vec());
-                let stdin = io::stdin().as_fd().try_clone_to_owned();
-                let stdin = stdin.map_err(|error| SourceError::io(name.clone(), "use", error))?;
-                read_archive(&mut builder, &name, File::from(stdin), Holds::Any, options)?;
+                let (name, file) = standard_input()?;
+                read_archive(&mut builder, &name, file, Holds::Any, options)?;
             }
             Source::OciLayout { path, reference } => {
                 let blobs = Blobs::of_directory(path);
@@ -190,9 +188,6 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
     builder.finish()
 }
 
-/// Bytes that a pipe holds while it is read; the kernel allows every user this much.
-const PIPE_SIZE: usize = 1 << 20;
-
 /// Requirements on an archive.
 #[derive(Clone, Copy)]
 enum Holds<'r> {
@@ -202,12 +197,6 @@ enum Holds<'r> {
     Image(Option<&'r str>),
 }
 
-fn opened(path: &Path) -> Result<(EntryName, File), SourceError> {
-    let file = File::open(path).map_err(|error| SourceError::io(path, "open", error))?;
-    Ok((EntryName::from(path), file))
-}
-
-/// A plain archive that can be read by position stays where it is; any other is spooled.
 fn read_archive(
     builder: &mut TreeBuilder,
     name: &EntryName,
@@ -215,26 +204,8 @@ fn read_archive(
     holds: Holds<'_>,
     options: &ReadOptions,
 ) -> Result<(), SourceError> {
-    let spool = &*options.spool;
-    let failed = |action, error| SourceError::io(name.clone(), action, error);
-    let kind = file.metadata().map_err(|error| failed("access", error))?.file_type();
-    let is_seekable = kind.is_file() || kind.is_block_device();
     let name_text = name.to_string();
-    let in_archive = |flaw| archive_error(&name_text, None, 0, flaw);
-    let (start, reader) = unpack::peek(file.try_clone().map_err(|error| failed("use", error))?)
-        .map_err(|error| failed("read", error))?;
-    let packing = Packing::of(&start).map_err(in_archive)?;
-    // Standard input may be at an offset in the middle of a file.
-    let mut input = match seekable_from_start(&file, start.len(), is_seekable) {
-        Some(size) if packing == Packing::Plain => Input::seekable(file, size),
-        _ => {
-            // With little in the pipe both of its ends wait for each other most of the time. Not
-            // allowed, or no pipe: it stays as it is.
-            let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_SIZE);
-            let unpacked = unpack::unpacked(packing, reader).map_err(in_archive)?;
-            Input::stream(unpacked, spool).map_err(in_archive)?
-        }
-    };
+    let mut input = input_of(name, file, |stream| Input::stream(stream, &options.spool))?;
     let images = Blobs::of_archive(&name_text, &mut input)?;
     match (images, holds) {
         (Some(images), Holds::Any) => oci::read(builder, images, None, options),
@@ -248,15 +219,4 @@ fn read_archive(
             problem: "not an archive of images: neither index.json nor manifest.json".to_owned(),
         }),
     }
-}
-
-/// The size of a file of which `read` bytes have been read, if these are its first.
-fn seekable_from_start(mut file: &File, read: usize, is_seekable: bool) -> Option<u64> {
-    use std::io::{Seek, SeekFrom};
-    if !is_seekable || file.stream_position().ok()? != read as u64 {
-        return None;
-    }
-    let size = file.seek(SeekFrom::End(0)).ok()?;
-    file.seek(SeekFrom::Start(read as u64)).ok()?;
-    Some(size)
 }

@@ -1,5 +1,6 @@
 //! Extended attributes: which ext4 can hold, and sets of them stored once each.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
@@ -112,10 +113,7 @@ impl XattrSets {
         if list.0.is_empty() {
             return Ok(XattrSetId::NONE);
         }
-        let mut items = std::mem::take(&mut list.0);
-        items.reverse();
-        items.sort_by(|a, b| a.0.cmp(&b.0));
-        items.dedup_by(|later, first| later.0 == first.0);
+        let items = list.take_sorted();
         let start = self.bytes.len();
         for (name, value) in &items {
             if let Err(flaw) = self.push(name, value, mode, owners) {
@@ -133,31 +131,10 @@ impl XattrSets {
         mode: &mut u16,
         owners: &Owners,
     ) -> Result<(), Flaw> {
-        let broken = |problem| Flaw::Xattr { name: name.into(), problem };
-        if name.len() > NAME_MAX {
-            return Err(broken("the name is longer than 255 bytes"));
-        }
-        if value.len() > VALUE_MAX {
-            return Err(broken("the value is larger than 65536 bytes"));
-        }
-        if name.contains(&0) {
-            return Err(broken("the name has a NUL byte"));
-        }
-        if !is_storable(name, *mode) {
-            *self.ignored.entry(name.to_vec()).or_default() += 1;
-            return Ok(());
-        }
-        if name != ACL_ACCESS && name != ACL_DEFAULT {
-            append(&mut self.bytes, name, value);
-            return Ok(());
-        }
-        let Some(mut acl) = Acl::from_kernel(value)? else { return Ok(()) };
-        acl.map_owners(owners)?;
-        if name == ACL_ACCESS {
-            *mode = (*mode & !0o777) | acl.permissions();
-        }
-        if name == ACL_DEFAULT || !acl.is_minimal() {
-            append(&mut self.bytes, name, &acl.to_kernel());
+        match stored(name, value, mode, owners)? {
+            Stored::Never => *self.ignored.entry(name.to_vec()).or_default() += 1,
+            Stored::InMode => {}
+            Stored::Value(value) => append(&mut self.bytes, name, &value),
         }
         Ok(())
     }
@@ -191,6 +168,50 @@ impl XattrSets {
     }
 }
 
+/// The part of an attribute that ext4 stores.
+enum Stored<'v> {
+    /// Nothing: it has no place for it.
+    Never,
+    /// Nothing: the mode says the same.
+    InMode,
+    /// This value.
+    Value(Cow<'v, [u8]>),
+}
+
+/// Checks an attribute of a node of this mode. An access ACL sets the permission bits of `mode`.
+fn stored<'v>(
+    name: &[u8],
+    value: &'v [u8],
+    mode: &mut u16,
+    owners: &Owners,
+) -> Result<Stored<'v>, Flaw> {
+    let broken = |problem| Flaw::Xattr { name: name.into(), problem };
+    if name.len() > NAME_MAX {
+        return Err(broken("the name is longer than 255 bytes"));
+    }
+    if value.len() > VALUE_MAX {
+        return Err(broken("the value is larger than 65536 bytes"));
+    }
+    if name.contains(&0) {
+        return Err(broken("the name has a NUL byte"));
+    }
+    if !is_storable(name, *mode) {
+        return Ok(Stored::Never);
+    }
+    if name != ACL_ACCESS && name != ACL_DEFAULT {
+        return Ok(Stored::Value(value.into()));
+    }
+    let Some(mut acl) = Acl::from_kernel(value)? else { return Ok(Stored::InMode) };
+    acl.map_owners(owners)?;
+    if name == ACL_ACCESS {
+        *mode = (*mode & !0o777) | acl.permissions();
+    }
+    if name == ACL_DEFAULT || !acl.is_minimal() {
+        return Ok(Stored::Value(acl.to_kernel().into()));
+    }
+    Ok(Stored::InMode)
+}
+
 fn append(bytes: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     let [a, b, c, _] = (value.len() as u32).to_le_bytes();
     bytes.extend_from_slice(&[name.len() as u8, a, b, c]);
@@ -215,7 +236,40 @@ fn is_storable(name: &[u8], mode: u16) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct XattrList(Vec<(Vec<u8>, Vec<u8>)>);
 
+/// Names and values of attributes.
+pub(super) type NamesAndValues = Vec<(Vec<u8>, Vec<u8>)>;
+
 impl XattrList {
+    /// Takes the attributes out, sorted by name; of equal names the last one counts.
+    fn take_sorted(&mut self) -> NamesAndValues {
+        let mut items = std::mem::take(&mut self.0);
+        items.reverse();
+        items.sort_by(|a, b| a.0.cmp(&b.0));
+        items.dedup_by(|later, first| later.0 == first.0);
+        items
+    }
+
+    /// Takes out what ext4 stores, and the names of attributes that it has no place for. An access
+    /// ACL sets the permission bits of `mode`.
+    pub(super) fn take_stored(
+        &mut self,
+        mode: &mut u16,
+        owners: &Owners,
+    ) -> Result<(NamesAndValues, Vec<Vec<u8>>), Flaw> {
+        let (mut kept, mut ignored) = (Vec::new(), Vec::new());
+        for (name, value) in self.take_sorted() {
+            match stored(&name, &value, mode, owners)? {
+                Stored::Never => ignored.push(name),
+                Stored::InMode => {}
+                Stored::Value(value) => {
+                    let value = value.into_owned();
+                    kept.push((name, value));
+                }
+            }
+        }
+        Ok((kept, ignored))
+    }
+
     pub(super) fn add(&mut self, name: &[u8], value: &[u8]) {
         self.0.push((name.to_vec(), value.to_vec()));
     }

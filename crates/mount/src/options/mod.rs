@@ -143,6 +143,8 @@ pub struct MountOptions {
     pub errors: Option<ErrorPolicy>,
     /// Access control lists count.
     pub acl: bool,
+    /// Every user of the mount may do what root may (`fakeroot`): no permission is checked.
+    pub fakeroot: bool,
     /// Attributes of users are there.
     pub user_xattr: bool,
     /// statfs counts the blocks of metadata as blocks in use.
@@ -219,6 +221,7 @@ impl Default for MountOptions {
             norecovery: false,
             errors: None,
             acl: true,
+            fakeroot: false,
             user_xattr: true,
             minixdf: false,
             resuid: None,
@@ -391,6 +394,7 @@ impl MountOptions {
             "norecovery" | "noload" => self.norecovery = true,
             "acl" => self.acl = true,
             "noacl" => self.acl = false,
+            "fakeroot" => self.fakeroot = true,
             "user_xattr" => self.user_xattr = true,
             "nouser_xattr" => self.user_xattr = false,
             "bsddf" => self.minixdf = false,

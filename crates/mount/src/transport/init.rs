@@ -14,6 +14,8 @@ pub(super) struct InitOptions {
     pub(super) rings: bool,
     /// The kernel's cache keeps written data.
     pub(super) writeback_cache: bool,
+    /// The kernel checks permissions.
+    pub(super) checks: bool,
 }
 
 /// The result of INIT.
@@ -71,7 +73,8 @@ pub(super) fn negotiate(
         | init::SETXATTR_EXT
         | init::DIRECT_IO_ALLOW_MMAP
         | init::INIT_EXT;
-    if server.has_acls() {
+    // With lists the kernel checks permissions whatever the mount says.
+    if server.has_acls() && options.checks {
         wanted |= init::POSIX_ACL;
     }
     if options.writeback_cache {

@@ -86,6 +86,8 @@ pub struct Fuse {
     pub clones: bool,
     /// The kernel's cache may keep written data.
     pub writeback_cache: bool,
+    /// The kernel checks permissions.
+    pub checks: bool,
     /// Processors that this process may use.
     pub processors: usize,
     /// Rings for requests.
@@ -96,8 +98,11 @@ pub struct Fuse {
 
 impl Transport for Fuse {
     fn start(self, server: Arc<Server>, threads: usize) -> io::Result<JoinHandle<io::Result<()>>> {
-        let options =
-            InitOptions { rings: self.rings.is_some(), writeback_cache: self.writeback_cache };
+        let options = InitOptions {
+            rings: self.rings.is_some(),
+            writeback_cache: self.writeback_cache,
+            checks: self.checks,
+        };
         let Some(negotiated) = handshake(&self.connection, &server, options)? else {
             return thread::Builder::new().spawn(|| Ok(()));
         };

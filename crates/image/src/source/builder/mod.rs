@@ -27,7 +27,7 @@ const NAME_MAX: usize = 255;
 /// PATH_MAX without its NUL.
 const TARGET_MAX: usize = 4095;
 /// 2^32 - 1 blocks of the largest size that ext4 has.
-const FILE_MAX: u64 = (u32::MAX as u64) << 16;
+pub(super) const FILE_MAX: u64 = (u32::MAX as u64) << 16;
 
 /// A dirent that was replaced or removed.
 const REMOVED: NodeId = NodeId(u32::MAX);
@@ -390,18 +390,13 @@ impl TreeBuilder {
             NewNode::Fifo => (file_type::FIFO, 0, 0, 0),
             NewNode::Socket => (file_type::SOCKET, 0, 0, 0),
             NewNode::CharDevice { major, minor } => {
-                (file_type::CHAR, u64::from(device(major, minor)?), 0, 0)
+                (file_type::CHAR, device(major, minor)?.encoded().into(), 0, 0)
             }
             NewNode::BlockDevice { major, minor } => {
-                (file_type::BLOCK, u64::from(device(major, minor)?), 0, 0)
+                (file_type::BLOCK, device(major, minor)?.encoded().into(), 0, 0)
             }
             NewNode::Symlink(target) => {
-                if target.is_empty() || target.len() > TARGET_MAX {
-                    return Err(Flaw::TargetLength(target.len()));
-                }
-                if target.contains(&0) {
-                    return Err(Flaw::NulInName);
-                }
+                check_target(target)?;
                 let at = reserve_name(&self.tree.names, target.len())?;
                 self.tree.names.0.extend_from_slice(target);
                 (file_type::SYMLINK, target.len() as u64, at.into(), 0)
@@ -436,12 +431,24 @@ const fn spread(hash: u32) -> u64 {
     (hash as u64) << 32 | hash as u64
 }
 
-fn device(major: u64, minor: u64) -> Result<u32, Flaw> {
+/// Checks a device number.
+pub(super) fn device(major: u64, minor: u64) -> Result<DeviceNumber, Flaw> {
     let fits = major <= DeviceNumber::MAX_MAJOR.into() && minor <= DeviceNumber::MAX_MINOR.into();
     if !fits {
         return Err(Flaw::DeviceNumber { major, minor });
     }
-    Ok(DeviceNumber { major: major as u32, minor: minor as u32 }.encoded())
+    Ok(DeviceNumber { major: major as u32, minor: minor as u32 })
+}
+
+/// Checks the target of a symbolic link.
+pub(super) fn check_target(target: &[u8]) -> Result<(), Flaw> {
+    if target.is_empty() || target.len() > TARGET_MAX {
+        return Err(Flaw::TargetLength(target.len()));
+    }
+    if target.contains(&0) {
+        return Err(Flaw::NulInName);
+    }
+    Ok(())
 }
 
 fn check_name(name: &[u8]) -> Result<(), Flaw> {

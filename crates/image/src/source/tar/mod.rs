@@ -1,9 +1,10 @@
-//! Tar archives: POSIX (v7, ustar, pax), GNU (old and new) and star, read entry by entry into the
-//! tree.
+//! Tar archives: POSIX (v7, ustar, pax), GNU (old and new) and star, read entry by entry into a
+//! [`Sink`]: the tree of a build, or the caller of [`super::Archive::unpack`].
 //!
 //! The reader is our own, because a build needs positions, sparse maps of all formats and raw pax
 //! records of an archive, and ten million headers must pass in seconds.
 
+mod forward;
 mod header;
 pub(super) mod input;
 mod pax;
@@ -32,6 +33,130 @@ pub(super) enum Flavor {
     Layer,
 }
 
+/// Takes the entries of an archive in their order.
+pub(super) trait Sink {
+    type Error: From<Flaw>;
+
+    /// A regular file, whose stored bytes are next in `input`: they must be read or passed over.
+    fn put_file(
+        &mut self,
+        input: &mut Input,
+        path: &[u8],
+        attributes: &mut Attributes,
+        file: &StoredFile,
+    ) -> Result<(), Self::Error>;
+
+    /// A file of another type.
+    fn put(
+        &mut self,
+        input: &mut Input,
+        path: &[u8],
+        attributes: &mut Attributes,
+        new: NewNode<'_>,
+    ) -> Result<(), Self::Error>;
+
+    /// A further name of the file at `target`.
+    fn put_link(
+        &mut self,
+        input: &mut Input,
+        path: &[u8],
+        target: &[u8],
+        attributes: &mut Attributes,
+    ) -> Result<(), Self::Error>;
+
+    /// A whiteout of a layer: it hides a name of a directory, or without one all names.
+    fn hide(&mut self, directory: &[u8], name: Option<&[u8]>) -> Result<(), Self::Error>;
+}
+
+/// The contents of a regular file as an archive has them.
+#[derive(Clone, Debug)]
+pub(super) struct StoredFile {
+    /// Number of bytes in the archive.
+    pub(super) stored: u64,
+    /// Number of bytes of the file, with its holes.
+    pub(super) size: u64,
+    /// Offset and length of each segment, the holes left out; `None`: all of it is stored.
+    map: Option<Vec<(u64, u64)>>,
+}
+
+impl StoredFile {
+    /// The segments of a sparse file whose bytes are stored from `position` on; `None` where it has
+    /// no hole.
+    pub(super) fn segments(&self, position: u64) -> Result<Option<Vec<Segment>>, Flaw> {
+        let Some(map) = &self.map else { return Ok(None) };
+        let segments = segments_of(map, self.stored, self.size, position)?;
+        let is_dense = matches!(segments[..], [Segment { length, .. }] if length == self.size);
+        Ok((!is_dense && self.size > 0).then_some(segments))
+    }
+}
+
+impl Sink for TreeBuilder {
+    type Error = Flaw;
+
+    fn put_file(
+        &mut self,
+        input: &mut Input,
+        path: &[u8],
+        attributes: &mut Attributes,
+        file: &StoredFile,
+    ) -> Result<(), Flaw> {
+        let position = input.data(file.stored)?;
+        let segments = file.segments(position)?;
+        let data = DataPlace::Archive(position);
+        let new = NewNode::Regular { size: file.size, data, sparse: segments.as_deref() };
+        self.insert(path, attributes, new).map(drop)
+    }
+
+    fn put(
+        &mut self,
+        _: &mut Input,
+        path: &[u8],
+        attributes: &mut Attributes,
+        new: NewNode<'_>,
+    ) -> Result<(), Flaw> {
+        self.insert(path, attributes, new).map(drop)
+    }
+
+    fn put_link(
+        &mut self,
+        _: &mut Input,
+        path: &[u8],
+        target: &[u8],
+        attributes: &mut Attributes,
+    ) -> Result<(), Flaw> {
+        self.link(path, target, attributes)
+    }
+
+    fn hide(&mut self, directory: &[u8], name: Option<&[u8]>) -> Result<(), Flaw> {
+        self.whiteout(directory, name)
+    }
+}
+
+/// Why the reading of an archive stopped, and where.
+pub(super) struct Stopped<E> {
+    pub(super) error: E,
+    pub(super) place: Place,
+}
+
+/// How far an archive was read.
+pub(super) struct Place {
+    entry: Option<EntryName>,
+    /// Of the entry's first header block.
+    header: u64,
+    reached: u64,
+}
+
+impl Place {
+    /// The error of the archive, where `flaw` is what stopped it.
+    pub(super) fn error(self, archive: &str, flaw: Flaw) -> SourceError {
+        let position = match flaw {
+            Flaw::Truncated(_) | Flaw::Read(_) | Flaw::NoEnd => self.reached,
+            _ => self.header,
+        };
+        archive_error(archive, self.entry, position, flaw)
+    }
+}
+
 /// Reads an archive as the next layer of the tree.
 pub(super) fn read(
     builder: &mut TreeBuilder,
@@ -42,8 +167,20 @@ pub(super) fn read(
     let at_start = |flaw| archive_error(name, None, 0, flaw);
     let store = input.store(name).map_err(|error| at_start(Flaw::Read(error)))?;
     builder.add_store(store).map_err(at_start)?;
+    entries(builder, input, flavor).map_err(|stopped| stopped.place.error(name, stopped.error))?;
+    builder.end_layer();
+    let end = input.position();
+    input.finish().map_err(|flaw| archive_error(name, None, end, flaw))
+}
+
+/// Gives a sink all entries of an archive.
+pub(super) fn entries<S: Sink>(
+    sink: &mut S,
+    input: &mut Input,
+    flavor: Flavor,
+) -> Result<(), Stopped<S::Error>> {
     let mut reader = Reader {
-        builder,
+        sink,
         input,
         flavor,
         extended: Extended::default(),
@@ -54,18 +191,11 @@ pub(super) fn read(
     };
     let result = reader.run();
     let EntryState { path, position } = std::mem::take(&mut reader.entry);
-    let result = result.map_err(|flaw| {
-        let position = match flaw {
-            Flaw::Truncated(_) | Flaw::Read(_) | Flaw::NoEnd => input.position(),
-            _ => position,
-        };
+    let reached = reader.input.position();
+    result.map_err(|error| {
         let entry = (!path.is_empty()).then_some(EntryName(path));
-        archive_error(name, entry, position, flaw)
-    });
-    result?;
-    builder.end_layer();
-    let end = input.position();
-    input.finish().map_err(|flaw| archive_error(name, None, end, flaw))
+        Stopped { error, place: Place { entry, header: position, reached } }
+    })
 }
 
 /// The name of the first entry but the root directory, as its header has it: extended headers are
@@ -93,8 +223,8 @@ pub(super) fn archive_error(
     SourceError::Archive { archive: archive.to_owned(), entry, position, flaw }
 }
 
-struct Reader<'a> {
-    builder: &'a mut TreeBuilder,
+struct Reader<'a, S> {
+    sink: &'a mut S,
     input: &'a mut Input,
     flavor: Flavor,
     /// For the next entry.
@@ -116,8 +246,8 @@ struct EntryState {
     position: u64,
 }
 
-impl Reader<'_> {
-    fn run(&mut self) -> Result<(), Flaw> {
+impl<S: Sink> Reader<'_, S> {
+    fn run(&mut self) -> Result<(), S::Error> {
         loop {
             if !self.extended.present {
                 self.entry.position = self.input.position();
@@ -125,12 +255,12 @@ impl Reader<'_> {
             }
             let at = self.input.position();
             if !self.input.block(&mut self.header.0)? {
-                return self.end_without_block(at);
+                return Ok(self.end_without_block(at)?);
             }
             let checked = self.header.check();
             // The block of zeros has no checksum.
             if checked.is_err() && self.header.is_zero() {
-                return self.end();
+                return Ok(self.end()?);
             }
             match checked {
                 Ok(()) => {
@@ -138,8 +268,8 @@ impl Reader<'_> {
                     self.header_block()?;
                 }
                 Err(_) if self.link_data > 0 => self.skip_link_data()?,
-                Err(_) if at == 0 => return Err(Flaw::NotTar),
-                Err(flaw) => return Err(flaw),
+                Err(_) if at == 0 => return Err(Flaw::NotTar.into()),
+                Err(flaw) => return Err(flaw.into()),
             }
         }
     }
@@ -161,7 +291,7 @@ impl Reader<'_> {
         self.input.skip(size.saturating_sub(BLOCK as u64))
     }
 
-    fn header_block(&mut self) -> Result<(), Flaw> {
+    fn header_block(&mut self) -> Result<(), S::Error> {
         match self.header.type_flag() {
             b'x' | b'X' => {
                 let data = self.extension("pax header", EXTENDED_MAX)?;
@@ -232,7 +362,7 @@ impl Reader<'_> {
         Ok(data)
     }
 
-    fn entry(&mut self, extended: &mut Extended) -> Result<(), Flaw> {
+    fn entry(&mut self, extended: &mut Extended) -> Result<(), S::Error> {
         let path = match extended.sparse.name.take().or_else(|| extended.path.take()) {
             Some(path) => path,
             None => {
@@ -249,9 +379,9 @@ impl Reader<'_> {
         result
     }
 
-    fn entry_at(&mut self, path: &[u8], extended: &mut Extended) -> Result<(), Flaw> {
+    fn entry_at(&mut self, path: &[u8], extended: &mut Extended) -> Result<(), S::Error> {
         if path.is_empty() {
-            return Err(Flaw::NoName);
+            return Err(Flaw::NoName.into());
         }
         let flag = self.header.type_flag();
         let size = match extended.size {
@@ -259,18 +389,20 @@ impl Reader<'_> {
             None => self.header.size()?,
         };
         if self.flavor == Flavor::Layer && self.whiteout(path)? {
-            return self.input.skip(if flag == b'0' || flag == 0 { size } else { 0 });
+            return Ok(self.input.skip(if flag == b'0' || flag == 0 { size } else { 0 })?);
         }
         let mut attributes = self.attributes(extended)?;
         let new = match flag {
             b'0' | b'7' | 0 if path.ends_with(b"/") && size == 0 => NewNode::Directory,
-            b'0' | b'7' | 0 => return self.regular(path, &mut attributes, size, &extended.sparse),
+            b'0' | b'7' | 0 => {
+                return self.regular(path, &mut attributes, size, &mut extended.sparse);
+            }
             b'S' => return self.old_gnu_sparse(path, &mut attributes, size),
             b'1' => {
                 self.link_data = size;
                 let header = self.header.link_name();
                 let target = extended.link_path.as_deref().unwrap_or(header);
-                return self.builder.link(path, target, &attributes);
+                return self.sink.put_link(self.input, path, target, &mut attributes);
             }
             b'2' => {
                 let header = self.header.link_name();
@@ -292,14 +424,9 @@ impl Reader<'_> {
                 self.input.skip(size)?;
                 NewNode::Directory
             }
-            b'M' => return Err(Flaw::EntryType { flag, what: "continued from another volume" }),
-            b'N' => return Err(Flaw::EntryType { flag, what: "old GNU long names" }),
-            b'A' => return Err(Flaw::EntryType { flag, what: "Solaris ACL" }),
-            b'I' => return Err(Flaw::EntryType { flag, what: "inode without contents" }),
-            _ => return Err(Flaw::EntryType { flag, what: "unknown" }),
+            _ => return Err(Flaw::EntryType { flag, what: unsupported(flag) }.into()),
         };
-        self.builder.insert(path, &mut attributes, new)?;
-        Ok(())
+        self.sink.put(self.input, path, &mut attributes, new)
     }
 
     fn attributes(&self, extended: &mut Extended) -> Result<Attributes, Flaw> {
@@ -318,18 +445,18 @@ impl Reader<'_> {
     }
 
     /// Whether the entry is a whiteout; then it is noted.
-    fn whiteout(&mut self, path: &[u8]) -> Result<bool, Flaw> {
+    fn whiteout(&mut self, path: &[u8]) -> Result<bool, S::Error> {
         const MARK: &[u8] = b".wh.";
         const OPAQUE: &[u8] = b".wh..wh..opq";
         let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         let (directory, name) = path.split_at(start);
         let Some(hidden) = name.strip_prefix(MARK) else { return Ok(false) };
         match name {
-            OPAQUE => self.builder.whiteout(directory, None)?,
+            OPAQUE => self.sink.hide(directory, None)?,
             // Other names of this form are AUFS's own bookkeeping.
             _ if hidden.starts_with(MARK) => {}
-            _ if hidden.is_empty() => return Err(Flaw::Whiteout),
-            _ => self.builder.whiteout(directory, Some(hidden))?,
+            _ if hidden.is_empty() => return Err(Flaw::Whiteout.into()),
+            _ => self.sink.hide(directory, Some(hidden))?,
         }
         Ok(true)
     }
@@ -339,22 +466,21 @@ impl Reader<'_> {
         path: &[u8],
         attributes: &mut Attributes,
         size: u64,
-        sparse: &pax::SparseRecords,
-    ) -> Result<(), Flaw> {
-        if sparse.is_in_data()? {
+        sparse: &mut pax::SparseRecords,
+    ) -> Result<(), S::Error> {
+        let file = if sparse.is_in_data()? {
             let (map, taken) = self.map_in_data(size)?;
             let real_size = sparse.real_size.ok_or(Flaw::SparseMap("no GNU.sparse.realsize"))?;
-            let left = size.checked_sub(taken);
-            let left = left.ok_or(Flaw::SparseMap("it is longer than the entry"))?;
-            return self.sparse(path, attributes, left, real_size, &map);
-        }
-        if let Some(map) = &sparse.map {
+            let stored = size.checked_sub(taken);
+            let stored = stored.ok_or(Flaw::SparseMap("it is longer than the entry"))?;
+            StoredFile { stored, size: real_size, map: Some(map) }
+        } else if let Some(map) = sparse.map.take() {
             let real_size = sparse.real_size.ok_or(Flaw::SparseMap("no GNU.sparse.size"))?;
-            return self.sparse(path, attributes, size, real_size, map);
-        }
-        let data = DataPlace::Archive(self.input.data(size)?);
-        self.builder.insert(path, attributes, NewNode::Regular { size, data, sparse: None })?;
-        Ok(())
+            StoredFile { stored: size, size: real_size, map: Some(map) }
+        } else {
+            StoredFile { stored: size, size, map: None }
+        };
+        self.sink.put_file(self.input, path, attributes, &file)
     }
 
     /// Format 1.0: decimal numbers, one a line, first how many segments; filled up to a block.
@@ -373,37 +499,31 @@ impl Reader<'_> {
         &mut self,
         path: &[u8],
         attributes: &mut Attributes,
-        size: u64,
-    ) -> Result<(), Flaw> {
+        stored: u64,
+    ) -> Result<(), S::Error> {
         let mut map = Vec::new();
         let mut more = self.header.sparse(&mut map)?;
-        let real_size = self.header.real_size()?;
+        let size = self.header.real_size()?;
         let mut block = [0; BLOCK];
         while more {
             if !self.input.block(&mut block)? {
-                return Err(Flaw::Truncated("a sparse map"));
+                return Err(Flaw::Truncated("a sparse map").into());
             }
             more = more_sparse(&block, &mut map)?;
         }
-        self.sparse(path, attributes, size, real_size, &map)
+        let file = StoredFile { stored, size, map: Some(map) };
+        self.sink.put_file(self.input, path, attributes, &file)
     }
+}
 
-    /// A sparse file whose `stored` bytes lie one segment after the other.
-    fn sparse(
-        &mut self,
-        path: &[u8],
-        attributes: &mut Attributes,
-        stored: u64,
-        size: u64,
-        map: &[(u64, u64)],
-    ) -> Result<(), Flaw> {
-        let position = self.input.data(stored)?;
-        let segments = segments_of(map, stored, size, position)?;
-        let is_dense = matches!(segments[..], [Segment { length, .. }] if length == size);
-        let sparse = (!is_dense && size > 0).then_some(segments.as_slice());
-        let data = DataPlace::Archive(position);
-        self.builder.insert(path, attributes, NewNode::Regular { size, data, sparse })?;
-        Ok(())
+/// The meaning of a type flag that is not read.
+fn unsupported(flag: u8) -> &'static str {
+    match flag {
+        b'M' => "continued from another volume",
+        b'N' => "old GNU long names",
+        b'A' => "Solaris ACL",
+        b'I' => "inode without contents",
+        _ => "unknown",
     }
 }
 

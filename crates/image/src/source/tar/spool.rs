@@ -254,7 +254,7 @@ impl Writer {
 }
 
 /// Reads until the buffer is full, or the end; bytes before an error are valid.
-fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> (usize, io::Result<()>) {
+pub(super) fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> (usize, io::Result<()>) {
     let mut filled = 0;
     while filled < buffer.len() {
         match reader.read(&mut buffer[filled..]) {
