@@ -56,7 +56,7 @@ const EXAMPLES: [(&str, &[&str]); 51] = [
         "import",
         &[
             "extant import base.tar disk.img:/mnt",
-            "tar -C base -c . | extant import - disk.img:/srv -p",
+            "extant import -p --owner 0:0 base.tar disk.img:/srv/base",
         ],
     ),
     ("rm", &["extant rm disk.img:/etc/motd", "extant rm -r disk.img:/var/log"]),
