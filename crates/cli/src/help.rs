@@ -63,7 +63,7 @@ const EXAMPLES: [(&str, &[&str]); 52] = [
         "import",
         &[
             "extant import base.tar disk.img:/mnt",
-            "tar -C base -c . | extant import - disk.img:/srv -p",
+            "extant import -p --owner 0:0 base.tar disk.img:/srv/base",
         ],
     ),
     ("rm", &["extant rm disk.img:/etc/motd", "extant rm -r disk.img:/var/log"]),

@@ -221,18 +221,13 @@ impl<'e> Worker<'e> {
     pub(super) fn take(&mut self, job: Job) {
         match job {
             Job::Leaf(leaf) => {
-                if !self.shared.is_stopped()
-                    && let Err(why) = self.leaf(&leaf)
-                {
+                // One that came before the error of another worker is made after it, too.
+                if let Err(why) = self.leaf(&leaf) {
                     self.shared.failed(&leaf.path, why);
                 }
                 self.is_done();
             }
-            Job::Begin(leaf) => {
-                if !self.shared.is_stopped() {
-                    self.open = self.begin(leaf);
-                }
-            }
+            Job::Begin(leaf) => self.open = self.begin(leaf),
             Job::Piece(piece) => {
                 if let Some(open) = &mut self.open
                     && let Err(cause) = write(self.shared.engine, open, &piece)

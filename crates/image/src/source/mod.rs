@@ -1,5 +1,5 @@
-//! The input of `extant build`: directories, tar archives and OCI layouts, laid over each other
-//! into one [`Tree`].
+//! The input of `extant build`, and of `extant import` the archives: directories, tar archives and
+//! OCI layouts, laid over each other into one [`Tree`].
 
 mod acl;
 mod archive;

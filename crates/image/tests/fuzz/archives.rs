@@ -4,7 +4,7 @@
 use std::io::Write as _;
 
 use bolero::TypeGenerator;
-use extant_image::source::{NodeId, NodeKind, Tree};
+use extant_image::source::{Archive, Halt, NodeId, NodeKind, Tree, Unpacking};
 use extant_testkit::Scratch;
 use extant_testkit::fuzz::{Damage, FUZZ_TIME};
 
@@ -49,6 +49,32 @@ fn read_bytes(bytes: &[u8]) {
     if let Ok(tree) = read(&[file_of(&scratch, "a", bytes)]) {
         walk(&tree);
     }
+    let by_position = Archive::open(&scratch.join("a")).ok().map(unpacked);
+    let once = Archive::of_reader("a", std::io::Cursor::new(bytes.to_vec())).ok().map(unpacked);
+    assert_eq!(by_position, once);
+}
+
+/// All entries of an archive with their first contents, as text, and whether it is whole.
+fn unpacked(archive: Archive) -> (Vec<String>, bool) {
+    const MOST_BYTES: usize = 1 << 16;
+    let mut found = Vec::new();
+    let outcome = archive.unpack::<()>(&Unpacking::default(), &mut |member, contents| {
+        assert!(member.permissions < 0o10000);
+        let mut text = format!("{member:?}");
+        let (mut end, mut bytes) = (0, 0);
+        while let Some(piece) = contents.next(1000)? {
+            assert!(piece.offset >= end && !piece.bytes.is_empty());
+            end = piece.offset + piece.bytes.len() as u64;
+            bytes += piece.bytes.len();
+            text.push_str(&format!(" {} {:?}", piece.offset, piece.bytes));
+            if bytes > MOST_BYTES {
+                break;
+            }
+        }
+        found.push(text);
+        Ok::<(), Halt<()>>(())
+    });
+    (found, outcome.is_ok())
 }
 
 /// An entry of an archive: few names, so that entries meet.
