@@ -8,8 +8,8 @@ const GROUPS: [(&str, &[&str]); 7] = [
     (
         "Look into an image",
         &[
-            "ls", "cat", "stat", "tree", "find", "diff", "getfattr", "lsattr", "export", "info",
-            "frag", "map",
+            "ls", "cat", "stat", "tree", "find", "diff", "df", "du", "getfattr", "lsattr",
+            "export", "info", "frag", "map",
         ],
     ),
     (
@@ -26,7 +26,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// Examples of each command, by its words. `tests/help.rs` runs them.
-const EXAMPLES: [(&str, &[&str]); 50] = [
+const EXAMPLES: [(&str, &[&str]); 52] = [
     ("mkfs", &["extant mkfs new.img 64M", "extant mkfs -t ext3 -L data new.img 1G"]),
     (
         "build",
@@ -45,6 +45,8 @@ const EXAMPLES: [(&str, &[&str]); 50] = [
         ],
     ),
     ("diff", &["extant diff old.img disk.img", "extant diff --contents disk.img:/etc etc-copy"]),
+    ("df", &["extant df -h disk.img", "extant df -i disk.img"]),
+    ("du", &["extant du -s -h disk.img", "extant du -a -d 1 disk.img:/var"]),
     ("getfattr", &["extant getfattr -d disk.img:/etc/hostname"]),
     ("lsattr", &["extant lsattr disk.img:/etc", "extant lsattr -d -l disk.img:/etc"]),
     ("export", &["extant export -o files.tar disk.img", "extant export disk.img:/etc | tar -tf -"]),

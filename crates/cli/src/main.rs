@@ -4,6 +4,7 @@
 //! Each command is a module under `commands` with its arguments and its `run`.
 #![forbid(unsafe_code)]
 
+mod block_unit;
 mod commands;
 mod compat;
 mod describe;

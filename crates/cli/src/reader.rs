@@ -78,6 +78,17 @@ impl Image {
         format!("{}:{slash}{}", self.name, crate::output::printable(path))
     }
 
+    /// The same for a pipe: bytes as they are.
+    pub(crate) fn raw_place(&self, path: &[u8]) -> Vec<u8> {
+        let slash: &[u8] = if path.starts_with(b"/") { b"" } else { b"/" };
+        [self.name.as_bytes(), b":", slash, path].concat()
+    }
+
+    /// The image as it was named.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// A failure at a path of the image.
     pub(crate) fn failure(&self, path: &[u8], error: impl std::fmt::Display) -> Failure {
         Failure::new(format_args!("{}: {error}", self.place(path)))

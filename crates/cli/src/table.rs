@@ -9,9 +9,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 #[cfg(feature = "lab")]
 use crate::commands::lab;
 use crate::commands::{
-    build, cat, chattr, chmod, completions, cp, debugfs, diff, export, find, frag, fsck, info,
-    install_links, ln, ls, lsattr, man, map, mkdir, mkfs, mknod, mv, rm, setfattr, stat, touch,
-    tree, trim, truncate, tune, undo,
+    build, cat, chattr, chmod, completions, cp, debugfs, df, diff, du, export, find, frag, fsck,
+    info, install_links, ln, ls, lsattr, man, map, mkdir, mkfs, mknod, mv, rm, setfattr, stat,
+    touch, tree, trim, truncate, tune, undo,
 };
 #[cfg(feature = "mount")]
 use crate::commands::{mount, shutdown, umount};
@@ -57,6 +57,8 @@ pub(crate) enum Command {
     Tree(tree::Args),
     Find(find::Args),
     Diff(diff::Args),
+    Df(df::Args),
+    Du(du::Args),
     Getfattr(setfattr::GetArgs),
     Lsattr(lsattr::Args),
     Export(export::Args),
@@ -114,6 +116,8 @@ impl Command {
             Self::Undo(_) => "undo",
             Self::Find(_) => "find",
             Self::Diff(_) => "diff",
+            Self::Df(_) => "df",
+            Self::Du(_) => "du",
             Self::Cp(_) => "cp",
             Self::Rm(_) => "rm",
             Self::Rmdir(_) => "rmdir",
@@ -166,6 +170,8 @@ impl Command {
             Self::Undo(args) => args.run(session),
             Self::Find(args) => args.run(session),
             Self::Diff(args) => args.run(session),
+            Self::Df(args) => args.run(session),
+            Self::Du(args) => args.run(session),
             Self::Cp(args) => args.run(session),
             Self::Rm(args) => args.run(session),
             Self::Rmdir(args) => args.run(session),
