@@ -11,7 +11,6 @@ mod describe;
 mod failure;
 mod flagged_files;
 mod free_extents;
-mod glob;
 mod help;
 mod image_path;
 mod journal_device;

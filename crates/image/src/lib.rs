@@ -4,6 +4,7 @@
 mod atomic_file;
 pub mod build;
 pub mod export;
+pub mod glob;
 pub mod mkfs;
 
 pub mod source;
