@@ -47,13 +47,26 @@ const EXAMPLES: [(&str, &[&str]); 52] = [
     ("diff", &["extant diff old.img disk.img", "extant diff --contents disk.img:/etc etc-copy"]),
     ("df", &["extant df -h disk.img", "extant df -i disk.img"]),
     ("du", &["extant du -s -h disk.img", "extant du -a -d 1 disk.img:/var"]),
-    ("getfattr", &["extant getfattr -d disk.img:/etc/hostname"]),
+    (
+        "getfattr",
+        &[
+            "extant getfattr -d disk.img:/etc/hostname",
+            "extant getfattr -d -m '^user' disk.img:/etc",
+        ],
+    ),
     ("lsattr", &["extant lsattr disk.img:/etc", "extant lsattr -d -l disk.img:/etc"]),
     ("export", &["extant export -o files.tar disk.img", "extant export disk.img:/etc | tar -tf -"]),
     ("info", &["extant info disk.img", "extant info -h disk.img"]),
     ("frag", &["extant frag -v disk.img:/etc/passwd"]),
     ("map", &["extant map -o map.svg disk.img"]),
-    ("cp", &["extant cp notes.txt disk.img:/home/", "extant cp -r disk.img:/etc copy"]),
+    (
+        "cp",
+        &[
+            "extant cp notes.txt disk.img:/home/",
+            "extant cp -r disk.img:/etc copy",
+            "extant cp disk.img:/etc/motd -",
+        ],
+    ),
     ("rm", &["extant rm disk.img:/etc/motd", "extant rm -r disk.img:/var/log"]),
     ("rmdir", &["extant rmdir disk.img:/mnt"]),
     ("mkdir", &["extant mkdir -p disk.img:/srv/www/html"]),

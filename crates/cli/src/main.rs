@@ -12,6 +12,7 @@ mod failure;
 mod flagged_files;
 mod free_extents;
 mod help;
+mod image_glob;
 mod image_path;
 mod journal_device;
 mod mode;

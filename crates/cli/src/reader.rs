@@ -16,6 +16,7 @@ use extant::rooms::storage::{DeviceUrl, Files, Keys};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
+use crate::image_glob;
 use crate::image_path::ImagePath;
 use crate::journal_device::{self, Purpose};
 use crate::output_file::FileId;
@@ -313,23 +314,70 @@ impl Images {
     }
 }
 
+/// A file that an operand names, by its path or as one of those that its pattern matches.
+pub(crate) struct NamedFile {
+    pub(crate) image: Arc<Image>,
+    pub(crate) path: Vec<u8>,
+    /// Which of the operands it is from.
+    pub(crate) operand: usize,
+    /// Whether the operands name no other file.
+    pub(crate) is_only: bool,
+}
+
 impl Operands {
-    /// Runs `work` for each operand, in the sandbox. One that fails does not stop the next.
+    /// Runs `work` for each file that the operands name, in the sandbox. One that fails does not
+    /// stop the next.
     pub(crate) fn each(
         &self,
         session: &mut Session,
         mut work: impl FnMut(&Image, &[u8], &mut Session) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        self.each_named(session, |named, session| work(&named.image, &named.path, session))
+    }
+
+    /// As [`Self::each`], with where each file is from.
+    pub(crate) fn each_named(
+        &self,
+        session: &mut Session,
+        mut work: impl FnMut(&NamedFile, &mut Session) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let operands = self.inside()?;
         let mut images = Images::restricted(&operands, self.no_sandbox)?;
-        for inside in operands {
-            let outcome =
-                images.of(&inside).and_then(|image| work(&image, bytes_of(&inside.path), session));
+        let mut files = Vec::new();
+        for (operand, inside) in operands.iter().enumerate() {
+            match images.named(inside) {
+                Ok((image, paths)) => files.extend(paths.into_iter().map(|path| {
+                    let image = image.clone();
+                    Ok(NamedFile { image, path, operand, is_only: false })
+                })),
+                Err(failure) => files.push(Err(failure)),
+            }
+        }
+        let is_only = files.len() == 1;
+        for file in files {
+            let outcome = file.and_then(|named| work(&NamedFile { is_only, ..named }, session));
             if let Err(failure) = outcome {
                 session.error(failure)?;
             }
         }
         Ok(())
+    }
+}
+
+impl Images {
+    /// The image of an operand, and the paths that it names there: at least one.
+    pub(crate) fn named(
+        &mut self,
+        inside: &ImagePath,
+    ) -> Result<(Arc<Image>, Vec<Vec<u8>>), Failure> {
+        let image = self.of(inside)?;
+        let path = bytes_of(&inside.path);
+        let paths = image_glob::matches(&image.volume, path);
+        let paths = paths.map_err(|error| image.failure(path, error))?;
+        match paths.is_empty() {
+            true => Err(image.failure(path, "no such file or directory")),
+            false => Ok((image, paths)),
+        }
     }
 }
 

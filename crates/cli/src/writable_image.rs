@@ -1,7 +1,8 @@
 //! Images opened for changes, each locked exclusively.
 
-use std::ffi::OsStr;
-use std::path::Path;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use extant::{Credentials, FileSystem, PathError};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
+use crate::image_glob;
 use crate::image_path::ImagePath;
 use crate::journal_device::{self, Purpose};
 use crate::session::Session;
@@ -118,6 +120,17 @@ impl WritableImage {
         let path = path.as_os_str().as_encoded_bytes();
         let slash = if path.starts_with(b"/") { "" } else { "/" };
         format!("{}:{slash}{}", self.name, crate::output::printable(path))
+    }
+
+    /// The paths that one names, which may be a pattern: at least one.
+    pub(crate) fn named(&self, path: &Path) -> Result<Vec<PathBuf>, Failure> {
+        let bytes = path.as_os_str().as_bytes();
+        let paths = image_glob::matches(self.fs.volume(), bytes);
+        let paths = paths.map_err(|error| self.failure(path, error))?;
+        match paths.is_empty() {
+            true => Err(self.failure(path, "no such file or directory")),
+            false => Ok(paths.into_iter().map(|path| OsString::from_vec(path).into()).collect()),
+        }
     }
 
     /// A failure at a path of the image.
@@ -290,15 +303,61 @@ pub(crate) fn edit_each(
     outcome
 }
 
+/// As [`edit_each`] for files that are there: paths may be patterns. `work` is told whether its file
+/// is the only one.
+pub(crate) fn edit_each_named(
+    files: &[ImagePath],
+    open_args: OpenArgs,
+    session: &mut Session,
+    mut work: impl FnMut(&WritableImage, &Path, bool, &mut Session) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    files.iter().try_for_each(ImagePath::check_path_given)?;
+    let mut images = WritableImages::new(open_args);
+    let outcome = edit_named(files, &mut images, session, &mut work);
+    images.close(session)?;
+    outcome
+}
+
+/// All patterns are matched before the first change.
+fn edit_named(
+    files: &[ImagePath],
+    images: &mut WritableImages,
+    session: &mut Session,
+    work: &mut dyn FnMut(&WritableImage, &Path, bool, &mut Session) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut named = Vec::new();
+    for inside in files {
+        let path = Path::new(&inside.path);
+        if !image_glob::may_be_pattern(inside.path.as_bytes()) {
+            named.push((inside, path.to_owned()));
+            continue;
+        }
+        match images.of(inside).and_then(|image| image.named(path)) {
+            Ok(paths) => named.extend(paths.into_iter().map(|path| (inside, path))),
+            Err(failure) => session.error(failure)?,
+        }
+    }
+    let is_only = named.len() == 1;
+    for (inside, path) in named {
+        images
+            .of(inside)
+            .and_then(|image| work(image, &path, is_only, session))
+            .or_else(|failure| session.error(failure))?;
+    }
+    Ok(())
+}
+
 impl Operands {
-    /// Runs `work` for each operand, in images that are opened for changes.
+    /// Runs `work` for each file that the operands name, in images that are opened for changes.
     pub(crate) fn edit_each(
         &self,
         open_args: OpenArgs,
         session: &mut Session,
-        work: impl FnMut(&WritableImage, &Path, &mut Session) -> Result<(), Failure>,
+        mut work: impl FnMut(&WritableImage, &Path, &mut Session) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        edit_each(&self.inside()?, open_args, session, work)
+        edit_each_named(&self.inside()?, open_args, session, |image, path, _, session| {
+            work(image, path, session)
+        })
     }
 }
 

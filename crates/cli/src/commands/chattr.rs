@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use extant::InodeFlags;
 use extant::rooms::device::c_number;
@@ -207,7 +208,11 @@ impl Args {
             let changed = match inside {
                 Ok(Some(inside)) => images.of(&inside).and_then(|image| {
                     let files = OfImage::changed(&inside.name, image);
-                    self.change_operand(change, &files, inside.path.as_bytes(), session)
+                    let paths = image.named(Path::new(&inside.path))?;
+                    paths.iter().try_for_each(|path| {
+                        self.change_operand(change, &files, path.as_os_str().as_bytes(), session)
+                            .or_else(|failure| self.report(failure, session))
+                    })
                 }),
                 Ok(None) => self.change_operand(change, &OfHost, file.as_bytes(), session),
                 Err(failure) => Err(failure),

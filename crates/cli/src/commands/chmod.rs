@@ -11,7 +11,7 @@ use crate::image_path::image_paths;
 use crate::mode::ModeChange;
 use crate::owners::Owners;
 use crate::session::Session;
-use crate::writable_image::{In, OpenArgs, WritableImage, edit_each, umask};
+use crate::writable_image::{In, OpenArgs, WritableImage, edit_each_named, umask};
 
 /// Change file modes
 ///
@@ -39,7 +39,7 @@ impl Args {
         let mode = ModeChange::parse(&self.mode)?;
         let umask = umask();
         let files = image_paths(self.image.as_deref(), &self.files)?;
-        edit_each(&files, self.open_args, session, |image, path, session| {
+        edit_each_named(&files, self.open_args, session, |image, path, _, session| {
             let change = |path: &Path, found: &Metadata| {
                 if found.is_symlink() {
                     return Ok(());
@@ -88,7 +88,7 @@ impl ChownArgs {
             return Err(Failure::usage(format_args!("invalid owner: '{}'", self.owner)));
         }
         let files = image_paths(self.image.as_deref(), &self.files)?;
-        edit_each(&files, self.open_args, session, |image, path, session| {
+        edit_each_named(&files, self.open_args, session, |image, path, _, session| {
             let uid = number(image, Owners::Users, user)?;
             let gid = number(image, Owners::Groups, group)?;
             let change =

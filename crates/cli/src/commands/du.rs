@@ -79,16 +79,16 @@ struct Counting<'a> {
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        let is_one = self.operands.inside()?.len() == 1;
         let unit = if self.bytes { Unit::bytes() } else { self.unit.unit() };
         let (open, lines, seen) = (Vec::new(), Vec::new(), HashSet::new());
         let mut counting = Counting { args: &self, unit, open, lines, total: 0, seen };
-        self.operands.each(session, |image, path, session| {
+        self.operands.each_named(session, |named, session| {
+            let (image, path) = (&*named.image, &named.path[..]);
             let start = image.resolve(path, Follow::No)?;
             image.walk(start, path, session, &mut |walked, session| {
                 counting.close(walked.depth, session)?;
                 let file = &walked.file;
-                let may_recur = !is_one || (file.links > 1 && !file.is_dir());
+                let may_recur = !named.is_only || (file.links > 1 && !file.is_dir());
                 if may_recur && !counting.seen.insert((image.name().to_owned(), file.number)) {
                     return Ok(Descend::No);
                 }

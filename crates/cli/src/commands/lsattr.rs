@@ -67,9 +67,12 @@ impl Args {
         let mut images = Images::restricted(&of_images, no_sandbox)?;
         for (file, inside) in self.files.iter().zip(inside) {
             let listed = match inside {
-                Ok(Some(inside)) => images.of(&inside).and_then(|image| {
+                Ok(Some(inside)) => images.named(&inside).and_then(|(image, paths)| {
                     let files = OfImage::read(&inside.name, &image);
-                    self.list_operand(&files, inside.path.as_bytes(), session)
+                    paths.iter().try_for_each(|path| {
+                        self.list_operand(&files, path, session)
+                            .or_else(|failure| session.error(failure.with_usual_code(FAILED)))
+                    })
                 }),
                 Ok(None) => self.list_operand(&OfHost, file.as_bytes(), session),
                 Err(failure) => Err(failure),

@@ -54,7 +54,8 @@ pub(crate) struct Operands {
     /// Image; the operands are then paths in it
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: Option<OsString>,
-    /// File in an image; for commands that only read, IMAGE alone is its root directory
+    /// File in an image, or a pattern such as '/etc/*.conf'; for commands that only read, IMAGE
+    /// alone is its root directory
     #[arg(value_name = "IMAGE:/PATH", required_unless_present = "image")]
     pub(crate) files: Vec<OsString>,
     /// Do not restrict this process (landlock, seccomp)
