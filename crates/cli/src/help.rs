@@ -8,7 +8,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     (
         "Look into an image",
         &[
-            "ls", "cat", "stat", "tree", "find", "diff", "df", "du", "getfattr", "lsattr",
+            "ls", "cat", "stat", "tree", "find", "diff", "df", "du", "quota", "getfattr", "lsattr",
             "export", "info", "frag", "map",
         ],
     ),
@@ -26,7 +26,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// Examples of each command, by its words. `tests/help.rs` runs them.
-const EXAMPLES: [(&str, &[&str]); 52] = [
+const EXAMPLES: [(&str, &[&str]); 53] = [
     ("mkfs", &["extant mkfs new.img 64M", "extant mkfs -t ext3 -L data new.img 1G"]),
     (
         "build",
@@ -47,6 +47,13 @@ const EXAMPLES: [(&str, &[&str]); 52] = [
     ("diff", &["extant diff old.img disk.img", "extant diff --contents disk.img:/etc etc-copy"]),
     ("df", &["extant df -h disk.img", "extant df -i disk.img"]),
     ("du", &["extant du -s -h disk.img", "extant du -a -d 1 disk.img:/var"]),
+    (
+        "quota",
+        &[
+            "extant quota disk.img",
+            "extant quota --set user:1000 --block-soft 1G --block-hard 2G disk.img",
+        ],
+    ),
     (
         "getfattr",
         &[

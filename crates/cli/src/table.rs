@@ -10,8 +10,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::commands::lab;
 use crate::commands::{
     build, cat, chattr, chmod, completions, cp, debugfs, df, diff, du, export, find, frag, fsck,
-    info, install_links, ln, ls, lsattr, man, map, mkdir, mkfs, mknod, mv, rm, setfattr, stat,
-    touch, tree, trim, truncate, tune, undo,
+    info, install_links, ln, ls, lsattr, man, map, mkdir, mkfs, mknod, mv, quota, rm, setfattr,
+    stat, touch, tree, trim, truncate, tune, undo,
 };
 #[cfg(feature = "mount")]
 use crate::commands::{mount, shutdown, umount};
@@ -59,6 +59,7 @@ pub(crate) enum Command {
     Diff(diff::Args),
     Df(df::Args),
     Du(du::Args),
+    Quota(quota::Args),
     Getfattr(setfattr::GetArgs),
     Lsattr(lsattr::Args),
     Export(export::Args),
@@ -118,6 +119,7 @@ impl Command {
             Self::Diff(_) => "diff",
             Self::Df(_) => "df",
             Self::Du(_) => "du",
+            Self::Quota(_) => "quota",
             Self::Cp(_) => "cp",
             Self::Rm(_) => "rm",
             Self::Rmdir(_) => "rmdir",
@@ -172,6 +174,7 @@ impl Command {
             Self::Diff(args) => args.run(session),
             Self::Df(args) => args.run(session),
             Self::Du(args) => args.run(session),
+            Self::Quota(args) => args.run(session),
             Self::Cp(args) => args.run(session),
             Self::Rm(args) => args.run(session),
             Self::Rmdir(args) => args.run(session),

@@ -77,7 +77,8 @@ extant build -q --size 32M -o disk.img rootfs
 ";
 
 /// Work before and after the examples of some commands.
-const AROUND: [(&str, &str, &str); 8] = [
+const AROUND: [(&str, &str, &str); 9] = [
+    ("quota", "extant tune -O quota disk.img", ""),
     ("diff", "cp disk.img old.img; cp -r rootfs/etc etc-copy", ""),
     ("install-links", "mkdir bin", ""),
     ("undo", "extant tune -z tune.undo -L other disk.img", ""),

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{Fixture, extant, quiet, text};
-use extant_testkit::{LoopMount, Scratch, TempImage, skip, tool};
+use extant_testkit::{LoopMount, Scratch, TempImage, e2fsck_fn, skip, tool};
 
 macro_rules! made {
     ($made:expr) => {
@@ -206,4 +206,157 @@ fn du_counts_a_file_with_several_names_once() {
     let missing = extant(["du", &inside("/nothing"), &a]);
     assert_eq!(missing.status.code(), Some(1));
     assert_eq!(text(&missing.stdout), format!("44\t{a}\n"));
+}
+
+/// The records of a kind as debugfs lists them: the ID, and the other six columns.
+fn listed(image: &Path, kind: &str) -> std::collections::BTreeMap<u32, [u64; 6]> {
+    let said = extant_testkit::debugfs(image, &format!("list_quota {kind}")).unwrap();
+    let rows = said.lines().filter_map(|line| {
+        let numbers: Result<Vec<u64>, _> = line.split_whitespace().map(str::parse).collect();
+        let numbers = numbers.ok().filter(|it| it.len() == 7)?;
+        Some((u32::try_from(numbers[0]).unwrap(), std::array::from_fn(|at| numbers[at + 1])))
+    });
+    rows.collect()
+}
+
+fn json_of(words: &[&str]) -> serde_json::Value {
+    let output = extant(["quota", "--json"].iter().chain(words));
+    quiet(&output);
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// An image of mke2fs with quotas and files of some owners.
+fn with_quotas(features: &str) -> Result<(Scratch, TempImage), String> {
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    fs::create_dir_all(source.join("etc")).unwrap();
+    fs::write(source.join("etc/passwd"), "lisa:x:1000:100::/:/bin/sh\n").unwrap();
+    fs::write(source.join("etc/group"), "staff:x:50:\n").unwrap();
+    fs::write(source.join("large"), vec![5; 300_000]).unwrap();
+    let words = ["-t", "ext4", "-O", features, "-d", source.to_str().unwrap()];
+    let image = TempImage::by_mke2fs(64 << 20, &words)?;
+    // mke2fs does not count the files that it fills a volume with.
+    let e2fsck = tool("e2fsck").ok_or("no e2fsck here")?;
+    e2fsck.run(["-fy".as_ref(), image.path().as_os_str()]);
+    let inside = format!("{}:/large", image.path().display());
+    quiet(&extant(["chown", "lisa:staff", &inside]));
+    Ok((scratch, image))
+}
+
+#[test]
+fn quotas_are_reported_as_debugfs_lists_them() {
+    if tool("debugfs").is_none() {
+        skip!("no debugfs here");
+    }
+    let (_scratch, image) = made!(with_quotas("quota,project"));
+    let name = image.path().display().to_string();
+    let json = json_of(&[&name]);
+    let kinds: Vec<_> = json.as_array().unwrap().iter().map(|it| it["kind"].clone()).collect();
+    assert_eq!(kinds, ["user", "group", "project"]);
+    for report in json.as_array().unwrap() {
+        assert_eq!(report["block_grace"], 7 * 24 * 60 * 60);
+        let expected = listed(&image.path(), report["kind"].as_str().unwrap());
+        let number = |record: &serde_json::Value, key: &str| record[key].as_u64().unwrap();
+        let found: std::collections::BTreeMap<u32, [u64; 6]> = report["records"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| {
+                let limits = |soft, hard| [number(it, soft), number(it, hard)];
+                let [block_soft, block_hard] = limits("block_soft", "block_hard");
+                let [inode_soft, inode_hard] = limits("inode_soft", "inode_hard");
+                let row = [
+                    number(it, "space"),
+                    block_soft / 1024,
+                    block_hard / 1024,
+                    number(it, "inodes"),
+                    inode_soft,
+                    inode_hard,
+                ];
+                (u32::try_from(number(it, "id")).unwrap(), row)
+            })
+            .collect();
+        assert_eq!(found, expected, "{}", report["kind"]);
+    }
+    let user = extant(["quota", "-u", &name]);
+    quiet(&user);
+    let said = text(&user.stdout);
+    let used = listed(&image.path(), "user")[&1000][0].div_ceil(1024);
+    let line = said.lines().find(|line| line.starts_with("#1000")).expect("a line");
+    let row = format!("#1000     -- {used:>7}       0       0              1     0     0       ");
+    assert_eq!(line, row);
+    assert_eq!(said.lines().next(), Some(&*format!("*** Report for user quotas on device {name}")));
+    assert_eq!(said.lines().nth(1), Some("Block grace time: 7days; Inode grace time: 7days"));
+}
+
+#[test]
+fn limits_are_set_where_e2fsprogs_finds_them() {
+    if tool("debugfs").is_none() {
+        skip!("no debugfs here");
+    }
+    let (_scratch, image) = made!(with_quotas("quota,project"));
+    let path = image.path();
+    let name = path.display().to_string();
+    let set = |words: &[&str]| extant([&["quota"], words, &[&*name]].concat());
+    let before = listed(&path, "user");
+    quiet(&set(&["--set", "user:lisa", "--block-soft", "100K", "--block-hard", "1G"]));
+    quiet(&set(&["--set", "user:1000", "--inode-hard", "50"]));
+    // An ID without a record, and several at once.
+    let many: Vec<String> = (2000..2100).map(|id| format!("user:{id}")).collect();
+    let mut words = vec!["--inode-soft", "7", "--set", "group:staff", "--set", "project:3"];
+    words.extend(many.iter().flat_map(|it| ["--set", it]));
+    quiet(&set(&words));
+    e2fsck_fn(&path).unwrap();
+    let users = listed(&path, "user");
+    let [space, _, _, inodes, _, _] = before[&1000];
+    assert_eq!(users[&1000], [space, 100, 1 << 20, inodes, 0, 50]);
+    assert_eq!(users[&0], before[&0]);
+    assert_eq!(users.len(), before.len() + 100);
+    assert!((2000..2100).all(|id| users[&id] == [0, 0, 0, 0, 7, 0]));
+    assert_eq!(listed(&path, "group")[&50][4], 7);
+    assert_eq!(listed(&path, "project")[&3], [0, 0, 0, 0, 7, 0]);
+
+    // Above the soft limit the grace time runs, and the report says so.
+    let said = text(&set(&["-u"]).stdout);
+    let line = said.lines().find(|line| line.starts_with("#1000")).expect("a line");
+    assert!(line.starts_with("#1000     +-") && line.contains("7days"), "{line}");
+    quiet(&set(&["--set", "user:1000", "--block-soft", "0", "--block-hard", "0"]));
+    assert_eq!(listed(&path, "user")[&1000][1..3], [0, 0]);
+    e2fsck_fn(&path).unwrap();
+}
+
+#[test]
+fn quotas_that_cannot_be_set_are_refused() {
+    let (_scratch, image) = made!(with_quotas("quota"));
+    let plain = made!(TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-O", "^quota"]));
+    let name = image.path().display().to_string();
+    let plain = plain.path().display().to_string();
+    let before = fs::read(image.path()).unwrap();
+    for (words, code) in [
+        (&["--set", "user:1"][..], 2),
+        (&["--set", "user", "--inode-soft", "1"], 2),
+        (&["--set", "lisa:1", "--inode-soft", "1"], 2),
+        (&["--set", "user:4294967295", "--inode-soft", "1"], 2),
+        (&["--set", "project:x", "--inode-soft", "1"], 1),
+        (&["--set", "project:1", "--inode-soft", "1"], 1),
+        (&["--set", "user:1", "--set", "user:unknown", "--inode-soft", "1"], 1),
+        (&["--set", "user:1", "--inode-soft", "9", "--inode-hard", "8"], 1),
+        (&["--inode-soft", "9"], 2),
+        (&["--json", "--set", "user:1", "--inode-soft", "9"], 2),
+        (&["--wait"], 2),
+        (&["-P"], 1),
+    ] {
+        let refused = extant([&["quota"], words, &[&*name]].concat());
+        assert_eq!(refused.status.code(), Some(code), "{words:?}: {refused:?}");
+        assert!(!refused.stderr.is_empty() && refused.stdout.is_empty(), "{words:?}");
+    }
+    assert_eq!(json_of(&[&name]).as_array().unwrap().len(), 2);
+    let after = json_of(&[&name]);
+    assert!(!after.to_string().contains("\"id\":1,"), "{after}");
+    assert_eq!(before.len(), fs::read(image.path()).unwrap().len());
+    for words in [&["quota"][..], &["quota", "--set", "user:1", "--inode-soft", "1"]] {
+        let refused = extant([words, &[&*plain]].concat());
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        assert!(text(&refused.stderr).contains("tune -O quota"), "{refused:?}");
+    }
 }

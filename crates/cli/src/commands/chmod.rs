@@ -107,7 +107,11 @@ impl ChownArgs {
 
 /// The number of a user or group, by number or by a name that a file of the image knows; `None` for
 /// no name.
-fn number(image: &WritableImage, of: Owners, name: &str) -> Result<Option<u32>, Failure> {
+pub(super) fn number(
+    image: &WritableImage,
+    of: Owners,
+    name: &str,
+) -> Result<Option<u32>, Failure> {
     if name.is_empty() {
         return Ok(None);
     }

@@ -32,6 +32,7 @@ pub(crate) mod mknod;
 #[cfg(feature = "mount")]
 pub(crate) mod mount;
 pub(crate) mod mv;
+pub(crate) mod quota;
 pub(crate) mod rm;
 pub(crate) mod setfattr;
 #[cfg(feature = "mount")]
