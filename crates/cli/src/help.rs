@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         "Change an image",
         &[
             "cp", "rm", "rmdir", "mkdir", "ln", "mv", "chattr", "chmod", "chown", "touch",
-            "truncate", "mknod", "setfattr", "tune", "trim", "debugfs",
+            "truncate", "mknod", "setfattr", "sh", "tune", "trim", "debugfs",
         ],
     ),
     ("Check an image", &["fsck", "undo"]),
@@ -26,7 +26,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// Examples of each command, by its words. `tests/help.rs` runs them.
-const EXAMPLES: [(&str, &[&str]); 53] = [
+const EXAMPLES: [(&str, &[&str]); 54] = [
     ("mkfs", &["extant mkfs new.img 64M", "extant mkfs -t ext3 -L data new.img 1G"]),
     (
         "build",
@@ -89,6 +89,7 @@ const EXAMPLES: [(&str, &[&str]); 53] = [
     ("truncate", &["extant truncate -s 1G disk.img:/swapfile"]),
     ("mknod", &["extant mknod disk.img:/console c 5 1", "extant mknod disk.img:/queue p"]),
     ("setfattr", &["extant setfattr -n user.comment -v draft disk.img:/etc/motd"]),
+    ("sh", &["extant sh -c 'ls;df' disk.img", "extant sh -e disk.img < commands"]),
     ("tune", &["extant tune -L root -m 1 disk.img", "extant tune -z tune.undo -U random disk.img"]),
     ("trim", &["extant trim disk.img", "extant trim -n -m 1M disk.img"]),
     ("debugfs", &["extant debugfs -R list_requests disk.img", "extant debugfs -R stats disk.img"]),

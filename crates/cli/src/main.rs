@@ -15,6 +15,7 @@ mod help;
 mod image_glob;
 mod image_path;
 mod journal_device;
+mod lines;
 mod mode;
 mod named_view;
 mod output;

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use extant::rooms::device::Device;
@@ -22,6 +23,7 @@ use crate::journal_device::{self, Purpose};
 use crate::output_file::FileId;
 use crate::sandbox;
 use crate::session::Session;
+use crate::writable_image::HeldImage;
 
 /// An image opened for reading.
 pub(crate) struct Image {
@@ -53,6 +55,14 @@ impl Image {
         sandbox::enter(no_sandbox, &[])?;
         let opened = inside.image.device(&files, keys).map_err(Failure::new)?;
         Self::on(inside, opened.device, journal)
+    }
+
+    /// The image that `extant sh` has open, as its commands have left it.
+    fn of_held(inside: &ImagePath, held: &HeldImage) -> Result<Self, Failure> {
+        held.sync()?;
+        let (holders, device) = (inside.holders(), held.device());
+        let journal = journal_device::for_reading(&*device)?;
+        Ok(Self { holders, ..Self::on(inside, device, journal)? })
     }
 
     /// The image of an operand on its device.
@@ -258,14 +268,25 @@ pub(crate) struct Images {
     opened: Vec<(DeviceUrl, Arc<Image>)>,
     /// Files that were opened while paths could be.
     files: Vec<(DeviceUrl, HadBefore)>,
+    /// The image that is open already.
+    held: Option<Rc<HeldImage>>,
 }
 
 impl Images {
+    /// None yet, but for one that is held for the commands of the session.
+    pub(crate) fn new(session: &Session) -> Self {
+        Self { held: HeldImage::of_session(session), ..Self::default() }
+    }
+
     /// Opens the files of all operands, and restricts the process before it reads more of them than
-    /// superblocks.
-    pub(crate) fn restricted(operands: &[ImagePath], no_sandbox: bool) -> Result<Self, Failure> {
-        let mut images = Self::default();
-        if no_sandbox {
+    /// superblocks. A shell, whose image is open for changes, is not restricted.
+    pub(crate) fn restricted(
+        operands: &[ImagePath],
+        no_sandbox: bool,
+        session: &Session,
+    ) -> Result<Self, Failure> {
+        let mut images = Self::new(session);
+        if no_sandbox || images.held.is_some() {
             return Ok(images);
         }
         let had = |inside: &ImagePath| -> Result<_, Failure> {
@@ -307,7 +328,10 @@ impl Images {
                     Failure::new(why)
                 })?
             }
-            None => Image::open(inside)?,
+            None => match self.held.as_deref().filter(|held| held.is(inside)) {
+                Some(held) => Image::of_held(inside, held)?,
+                None => Image::open(inside)?,
+            },
         });
         self.opened.push((inside.image.clone(), image.clone()));
         Ok(image)
@@ -342,7 +366,7 @@ impl Operands {
         mut work: impl FnMut(&NamedFile, &mut Session) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let operands = self.inside()?;
-        let mut images = Images::restricted(&operands, self.no_sandbox)?;
+        let mut images = Images::restricted(&operands, self.no_sandbox, session)?;
         let mut files = Vec::new();
         for (operand, inside) in operands.iter().enumerate() {
             match images.named(inside) {

@@ -1,6 +1,6 @@
 //! The table of commands: arguments, help, man pages and completions all come from here.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -10,7 +10,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::commands::lab;
 use crate::commands::{
     build, cat, chattr, chmod, completions, cp, debugfs, df, diff, du, export, find, frag, fsck,
-    info, install_links, ln, ls, lsattr, man, map, mkdir, mkfs, mknod, mv, quota, rm, setfattr,
+    info, install_links, ln, ls, lsattr, man, map, mkdir, mkfs, mknod, mv, quota, rm, setfattr, sh,
     stat, touch, tree, trim, truncate, tune, undo,
 };
 #[cfg(feature = "mount")]
@@ -79,6 +79,7 @@ pub(crate) enum Command {
     Truncate(truncate::Args),
     Mknod(mknod::Args),
     Setfattr(setfattr::Args),
+    Sh(sh::Args),
     Tune(tune::Args),
     Trim(trim::Args),
     Debugfs(debugfs::Args),
@@ -134,6 +135,7 @@ impl Command {
             Self::Truncate(_) => "truncate",
             Self::Mknod(_) => "mknod",
             Self::Setfattr(_) => "setfattr",
+            Self::Sh(_) => "sh",
             Self::Getfattr(_) => "getfattr",
             Self::Export(_) => "export",
             #[cfg(feature = "mount")]
@@ -189,6 +191,7 @@ impl Command {
             Self::Truncate(args) => args.run(session),
             Self::Mknod(args) => args.run(session),
             Self::Setfattr(args) => args.run(session),
+            Self::Sh(args) => args.run(run_in_shell, session),
             Self::Getfattr(args) => args.run(session),
             Self::Export(args) => args.run(session),
             #[cfg(feature = "mount")]
@@ -274,6 +277,20 @@ fn run_by_table(mut arguments: Vec<OsString>) -> u8 {
             }
             _ => parse::refuse(&error),
         },
+    }
+}
+
+/// Runs a command of `extant sh` on its image.
+fn run_in_shell(words: Vec<OsString>, image: &OsStr, session: &mut Session) -> Result<(), Failure> {
+    let words = match words.get(1).and_then(|name| name.to_str()) {
+        Some("find") => find::with_long_options(words),
+        Some("chattr") => chattr::with_modes(words, 2),
+        _ => words,
+    };
+    match parsed(words) {
+        Ok(Extant { command: Command::Cp(args) }) => args.in_shell(image)?.run(session),
+        Ok(Extant { command }) => command.run(session),
+        Err(error) => Err(Failure::silent(parse::refuse(&error))),
     }
 }
 

@@ -1,8 +1,10 @@
 //! Images opened for changes, each locked exclusively.
 
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -172,6 +174,51 @@ impl WritableImage {
     }
 }
 
+/// An image that `extant sh` keeps open for all of its commands.
+pub(crate) struct HeldImage {
+    url: DeviceUrl,
+    image: WritableImage,
+    /// Whether a command may have changed it since it was put on the device.
+    is_changed: Cell<bool>,
+}
+
+impl HeldImage {
+    /// Opens the image.
+    pub(crate) fn open(inside: &ImagePath, open_args: OpenArgs) -> Result<Self, Failure> {
+        let image = WritableImage::open(inside, open_args, Changes::Kept)?;
+        Ok(Self { url: inside.image.clone(), image, is_changed: Cell::new(false) })
+    }
+
+    /// The image that is held for the commands of a session.
+    pub(crate) fn of_session(session: &Session) -> Option<Rc<Self>> {
+        session.held.clone()?.downcast().ok()
+    }
+
+    /// Whether it is the image of an operand.
+    pub(crate) fn is(&self, inside: &ImagePath) -> bool {
+        self.url == inside.image
+    }
+
+    /// Puts all that was changed on the device, where a reader of [`Self::device`] finds it.
+    pub(crate) fn sync(&self) -> Result<(), Failure> {
+        if self.is_changed.get() {
+            self.image.fs.sync().map_err(|cause| Failure::at(&self.image.name, cause))?;
+            self.is_changed.set(false);
+        }
+        Ok(())
+    }
+
+    /// The device that holds the volume.
+    pub(crate) fn device(&self) -> Arc<dyn Device> {
+        self.image.opened.device.clone()
+    }
+
+    /// Ends the image well.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        self.image.close()
+    }
+}
+
 /// The same for outcomes.
 pub(crate) trait In<T> {
     /// Names the image where the call failed.
@@ -241,21 +288,32 @@ pub(crate) struct WritableImages {
     open_args: OpenArgs,
     changes: Changes,
     opened: Vec<(DeviceUrl, WritableImage)>,
+    /// The image that is open already.
+    held: Option<Rc<HeldImage>>,
 }
 
 impl WritableImages {
-    /// None yet.
-    pub(crate) fn new(open_args: OpenArgs) -> Self {
-        Self { open_args, changes: Changes::Kept, opened: Vec::new() }
+    /// None yet, but for one that is held for the commands of the session.
+    pub(crate) fn new(open_args: OpenArgs, session: &Session) -> Self {
+        let held = HeldImage::of_session(session);
+        Self { open_args, changes: Changes::Kept, opened: Vec::new(), held }
     }
 
     /// None yet. What is changed in them stays in memory, and no image is written.
     pub(crate) fn in_memory(open_args: OpenArgs) -> Self {
-        Self { changes: Changes::Dropped, ..Self::new(open_args) }
+        Self { open_args, changes: Changes::Dropped, opened: Vec::new(), held: None }
     }
 
     /// The image of an operand.
     pub(crate) fn of(&mut self, inside: &ImagePath) -> Result<&WritableImage, Failure> {
+        if let Some(held) = self.held.as_deref().filter(|held| held.is(inside)) {
+            if let Some(option) = self.open_args.given() {
+                let why = "the image is open already: give it to 'extant sh'";
+                return Err(Failure::usage(format_args!("{option}: {why}")));
+            }
+            held.is_changed.set(true);
+            return Ok(&held.image);
+        }
         let known = self.opened.iter().position(|(url, _)| *url == inside.image);
         let at = match known {
             Some(at) => at,
@@ -287,7 +345,7 @@ pub(crate) fn edit_each(
     mut work: impl FnMut(&WritableImage, &Path, &mut Session) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     files.iter().try_for_each(ImagePath::check_path_given)?;
-    let mut images = WritableImages::new(open_args);
+    let mut images = WritableImages::new(open_args, session);
     let mut outcome = Ok(());
     for inside in files {
         let done = images
@@ -312,7 +370,7 @@ pub(crate) fn edit_each_named(
     mut work: impl FnMut(&WritableImage, &Path, bool, &mut Session) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     files.iter().try_for_each(ImagePath::check_path_given)?;
-    let mut images = WritableImages::new(open_args);
+    let mut images = WritableImages::new(open_args, session);
     let outcome = edit_named(files, &mut images, session, &mut work);
     images.close(session)?;
     outcome

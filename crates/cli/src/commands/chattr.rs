@@ -201,7 +201,7 @@ impl Args {
         if self.verbose > 0 {
             err_line!("{}", session.version());
         }
-        let mut images = WritableImages::new(self.open_args);
+        let mut images = WritableImages::new(self.open_args, session);
         let mut outcome = Ok(());
         for file in &self.files {
             let inside = inside_or_host(self.image.as_deref(), file);

@@ -71,7 +71,7 @@ impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let operands = image_paths(None, &self.images)?;
         operands.iter().try_for_each(ImagePath::check_is_image)?;
-        let mut images = Images::restricted(&operands, self.no_sandbox)?;
+        let mut images = Images::restricted(&operands, self.no_sandbox, session)?;
         let mut found = Vec::new();
         for inside in &operands {
             let stat = images.of(inside).and_then(|image| image.volume.stat_fs().at(&inside.name));

@@ -64,7 +64,7 @@ impl Args {
         let of_images: Vec<ImagePath> = inside.iter().flatten().flatten().cloned().collect();
         // The sandbox takes this machine's files away.
         let no_sandbox = self.no_sandbox || of_images.len() < self.files.len();
-        let mut images = Images::restricted(&of_images, no_sandbox)?;
+        let mut images = Images::restricted(&of_images, no_sandbox, session)?;
         for (file, inside) in self.files.iter().zip(inside) {
             let listed = match inside {
                 Ok(Some(inside)) => images.named(&inside).and_then(|(image, paths)| {

@@ -35,6 +35,7 @@ pub(crate) mod mv;
 pub(crate) mod quota;
 pub(crate) mod rm;
 pub(crate) mod setfattr;
+pub(crate) mod sh;
 #[cfg(feature = "mount")]
 pub(crate) mod shutdown;
 pub(crate) mod stat;

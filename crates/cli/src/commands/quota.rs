@@ -135,7 +135,7 @@ impl Args {
         if let Some(option) = self.open_args.given() {
             return Err(Failure::usage(format_args!("{option}: only valid with --set")));
         }
-        let mut images = Images::restricted(&operands, self.no_sandbox)?;
+        let mut images = Images::restricted(&operands, self.no_sandbox, session)?;
         let mut reports = Vec::new();
         for inside in &operands {
             let found = images.of(inside).and_then(|image| {
@@ -281,7 +281,7 @@ impl Args {
         let owners = self.set.iter().map(|text| parse_owner(text));
         let owners: Vec<(QuotaKind, &str)> = owners.collect::<Result<_, _>>()?;
         for inside in operands {
-            let mut images = WritableImages::new(self.open_args);
+            let mut images = WritableImages::new(self.open_args, session);
             let done = images.of(inside).and_then(|image| self.set_in(image, inside, &owners));
             let done = done.or_else(|failure| session.error(failure));
             images.close(session)?;

@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,7 +97,7 @@ impl Args {
         if self.sources.len() > 1 && !is_directory {
             return Err(Failure::at(target, "target is not a directory"));
         }
-        let mut images = Images::default();
+        let mut images = Images::new(session);
         let mut copies: Vec<(Arc<Image>, FirstCopies)> = Vec::new();
         // Files that were copied by the names of operands: a second one of the same name would
         // replace or, through a link that came from the image, overwrite something else.
@@ -133,6 +133,30 @@ impl Args {
         Ok(())
     }
 
+    /// The arguments of a command of `extant sh`: paths are in its image, and `host:PATH` is a file
+    /// of this machine.
+    pub(crate) fn in_shell(mut self, image: &OsStr) -> Result<Self, Failure> {
+        if self.image.is_some() {
+            return Err(Failure::usage("--image: the image is open already"));
+        }
+        let place = |path: &mut OsString| {
+            let bytes = path.as_bytes();
+            if bytes == STANDARD_INPUT.as_bytes() {
+                return;
+            }
+            *path = match bytes.strip_prefix(b"host:") {
+                Some(host) => OsStr::from_bytes(host).to_owned(),
+                None => {
+                    let slash: &[u8] = if bytes.starts_with(b"/") { b"" } else { b"/" };
+                    OsString::from_vec([image.as_bytes(), b":", slash, bytes].concat())
+                }
+            };
+        };
+        self.sources.iter_mut().for_each(place);
+        place(&mut self.target);
+        Ok(self)
+    }
+
     /// `cp IMAGE:/file -`: the contents of one file.
     fn copy_to_stdout(&self, session: &mut Session) -> Result<(), Failure> {
         let refused = [
@@ -153,7 +177,7 @@ impl Args {
         };
         let sources = image_paths(self.image.as_deref(), &self.sources)?;
         let [source] = &sources[..] else { return several() };
-        let mut images = Images::default();
+        let mut images = Images::new(session);
         let (image, paths) = images.named(source)?;
         let [path] = &paths[..] else { return several() };
         let file = image.resolve(path, Follow::Yes)?;
@@ -223,7 +247,7 @@ impl Args {
             return missing.into_iter().try_for_each(|failure| session.error(failure));
         }
         let is_recursive = self.recursive || self.archive;
-        let mut images = Images::default();
+        let mut images = Images::new(session);
         edit_each(
             std::slice::from_ref(&target),
             self.open_args,
