@@ -47,7 +47,7 @@ impl UnitArgs {
 pub(crate) enum Unit {
     /// In powers of 1024.
     Human,
-    /// Number of blocks of so many bytes, rounded up, with a text after it.
+    /// Number of blocks of `bytes` bytes, rounded up, with a text after it.
     Blocks { bytes: u64, suffix: String },
 }
 

@@ -361,8 +361,8 @@ pub(crate) fn edit_each(
     outcome
 }
 
-/// As [`edit_each`] for files that are there: paths may be patterns. `work` is told whether its file
-/// is the only one.
+/// As [`edit_each`] for files that are there: paths may be patterns. `work` is told whether its
+/// file is the only one.
 pub(crate) fn edit_each_named(
     files: &[ImagePath],
     open_args: OpenArgs,

@@ -139,8 +139,8 @@ fn the_rest_is_as_if_the_files_were_never_there() {
     assert!(fs::read(image("a.img")).unwrap() == fs::read(image("b.img")).unwrap());
 }
 
-/// What cannot be read does not matter where it is left out; a link to what is left out of an
-/// archive is the file.
+/// A file that is left out need not be readable; a link to a file that is left out of an archive is
+/// the file.
 #[test]
 fn what_is_left_out_is_not_needed() {
     let Some(tar) = tool("tar") else { skip!("no tar here") };

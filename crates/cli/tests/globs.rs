@@ -21,7 +21,7 @@ impl Made {
     fn new() -> Self {
         let scratch = Scratch::new();
         let source = scratch.join("source");
-        for dir in ["etc/conf.d", "etc/other.d", "star*dir", "home/a", "home/b", ".hidden"] {
+        for dir in ["etc/conf.d", "etc/other.d", "star*dir", "users/a", "users/b", ".hidden"] {
             fs::create_dir_all(source.join(dir)).unwrap();
         }
         for file in [
@@ -37,9 +37,9 @@ impl Made {
             "starrydir",
             "a*b",
             "aXb",
-            "home/a/.profile",
-            "home/b/.profile",
-            "home/a/note",
+            "users/a/.profile",
+            "users/b/.profile",
+            "users/a/note",
             "back\\slash",
         ] {
             fs::write(source.join(file), file).unwrap();
@@ -71,7 +71,7 @@ impl Made {
     }
 }
 
-/// What a shell makes of a pattern in the tree of the same files.
+/// The names that a shell makes of a pattern in the tree of the same files.
 fn by_shell(source: &Path, pattern: &str) -> Vec<String> {
     let script = format!("shopt -s failglob; printf '%s\\n' {pattern}");
     let output = Command::new("bash")
@@ -101,13 +101,13 @@ fn patterns_match_as_in_a_shell() {
         "etc/.*.conf",
         "*",
         "star*",
-        "home/*/.profile",
+        "users/*/.profile",
         "link/*.conf",
         "et[c]/readme",
         "*/",
         "etc/*/",
         "etc/d*",
-        "h*/[a-b]/n*",
+        "u*/[a-b]/n*",
         "none*",
         "etc/readme/*",
         "*/none",
@@ -155,7 +155,7 @@ fn a_name_with_a_star_is_reached() {
 fn commands_that_change_files_take_patterns() {
     let made = Made::new();
     quiet(&made.run(&["chmod", "600", "/etc/*.conf", "/etc/*/"]));
-    quiet(&made.run(&["chown", "7:8", "/home/*"]));
+    quiet(&made.run(&["chown", "7:8", "/users/*"]));
     quiet(&made.run(&["touch", "-d", "@5", "/etc/?.conf"]));
     quiet(&made.run(&["setfattr", "-n", "user.x", "-v", "1", "/etc/*.conf"]));
     quiet(&made.run(&["truncate", "-s", "3", "/etc/[ab].conf"]));
@@ -179,16 +179,16 @@ fn commands_that_change_files_take_patterns() {
     assert!(!names.contains("/etc/a.conf") && names.contains("/etc/.c.conf"), "{names:?}");
 
     // Several files are never moved over each other.
-    let refused = made.run(&["mv", "/home/a/*", "/home/b/.profile", "/home/one"]);
+    let refused = made.run(&["mv", "/users/a/*", "/users/b/.profile", "/users/one"]);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
-    let refused = made.run(&["mv", "/etc/*.d", "/home/one"]);
+    let refused = made.run(&["mv", "/etc/*.d", "/users/one"]);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     assert!(text(&refused.stderr).contains("target is not a directory"), "{refused:?}");
-    quiet(&made.run(&["mv", "/etc/*.d", "/home"]));
-    quiet(&made.run(&["rm", "-r", "/h*/*.d", "/star*"]));
+    quiet(&made.run(&["mv", "/etc/*.d", "/users"]));
+    quiet(&made.run(&["rm", "-r", "/u*/*.d", "/star*"]));
     quiet(&made.run(&["rmdir", "/.h*"]));
     let names = made.names();
-    let gone = ["/home/conf.d", "/home/other.d", "/starrydir", "/star*dir/s", "/.hidden"];
+    let gone = ["/users/conf.d", "/users/other.d", "/starrydir", "/star*dir/s", "/.hidden"];
     // The literal name comes first: `/star*` is not one.
     assert!(gone.iter().all(|name| !names.contains(*name)), "{names:?}");
     e2fsck_fn(Path::new(&made.image)).unwrap();

@@ -77,7 +77,8 @@ extant build -q --size 32M -o disk.img rootfs
 ";
 
 /// Work before and after the examples of some commands.
-const AROUND: [(&str, &str, &str); 9] = [
+const AROUND: [(&str, &str, &str); 10] = [
+    ("sh", "echo 'mkdir /new' > commands", ""),
     ("quota", "extant tune -O quota disk.img", ""),
     ("diff", "cp disk.img old.img; cp -r rootfs/etc etc-copy", ""),
     ("install-links", "mkdir bin", ""),

@@ -58,7 +58,7 @@ fn df_has_the_figures_of_a_mount() {
     }
 }
 
-/// What is in the journal alone counts.
+/// Changes that are in the journal alone count.
 #[test]
 fn df_counts_what_a_dirty_journal_has() {
     let image = made!(TempImage::by_mke2fs(64 << 20, &["-t", "ext4"]));

@@ -1,5 +1,5 @@
-//! Shell patterns on bytes, as find(1) and `tar --exclude` match names: `*` and `?` take slashes and
-//! leading dots too.
+//! Shell patterns on bytes, as find(1) and `tar --exclude` match names: `*` and `?` take slashes
+//! and leading dots too.
 
 /// Whether a pattern matches all of a text.
 pub fn matches(pattern: &[u8], text: &[u8], ignores_case: bool) -> bool {

@@ -29,9 +29,9 @@ pub enum Size {
 /// of the room, or each cluster where that is larger, in addition to those of the tree.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Room {
-    /// At least so many bytes.
+    /// At least this number of bytes.
     Bytes(u64),
-    /// At least so many hundredths of the smallest volume in which the tree fits.
+    /// At least this number of hundredths of the smallest volume in which the tree fits.
     Percent(u32),
 }
 
