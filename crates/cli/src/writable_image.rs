@@ -124,12 +124,12 @@ impl WritableImage {
         format!("{}:{slash}{}", self.name, crate::output::printable(path))
     }
 
-    /// The paths that one names, which may be a pattern: at least one.
-    pub(crate) fn named(&self, path: &Path) -> Result<Vec<PathBuf>, Failure> {
+    /// The paths that one names, which may be a pattern.
+    pub(crate) fn named(&self, path: &Path, no_match: NoMatch) -> Result<Vec<PathBuf>, Failure> {
         let bytes = path.as_os_str().as_bytes();
         let paths = image_glob::matches(self.fs.volume(), bytes);
         let paths = paths.map_err(|error| self.failure(path, error))?;
-        match paths.is_empty() {
+        match paths.is_empty() && no_match == NoMatch::Fails {
             true => Err(self.failure(path, "no such file or directory")),
             false => Ok(paths.into_iter().map(|path| OsString::from_vec(path).into()).collect()),
         }
@@ -361,17 +361,27 @@ pub(crate) fn edit_each(
     outcome
 }
 
-/// As [`edit_each`] for files that are there: paths may be patterns. `work` is told whether its
-/// file is the only one.
+/// What a pattern means that matches no file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum NoMatch {
+    /// It is an error, as a path of no file is.
+    Fails,
+    /// Nothing is done.
+    Ignored,
+}
+
+/// As [`edit_each`] for files that are there: paths may be patterns. `work` is told whether the
+/// operands name no other file.
 pub(crate) fn edit_each_named(
     files: &[ImagePath],
     open_args: OpenArgs,
+    no_match: NoMatch,
     session: &mut Session,
-    mut work: impl FnMut(&WritableImage, &Path, bool, &mut Session) -> Result<(), Failure>,
+    work: impl FnMut(&WritableImage, &Path, bool, &mut Session) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     files.iter().try_for_each(ImagePath::check_path_given)?;
     let mut images = WritableImages::new(open_args, session);
-    let outcome = edit_named(files, &mut images, session, &mut work);
+    let outcome = edit_named(files, no_match, &mut images, session, work);
     images.close(session)?;
     outcome
 }
@@ -379,9 +389,10 @@ pub(crate) fn edit_each_named(
 /// All patterns are matched before the first change.
 fn edit_named(
     files: &[ImagePath],
+    no_match: NoMatch,
     images: &mut WritableImages,
     session: &mut Session,
-    work: &mut dyn FnMut(&WritableImage, &Path, bool, &mut Session) -> Result<(), Failure>,
+    mut work: impl FnMut(&WritableImage, &Path, bool, &mut Session) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut named = Vec::new();
     for inside in files {
@@ -390,12 +401,12 @@ fn edit_named(
             named.push((inside, path.to_owned()));
             continue;
         }
-        match images.of(inside).and_then(|image| image.named(path)) {
+        match images.of(inside).and_then(|image| image.named(path, no_match)) {
             Ok(paths) => named.extend(paths.into_iter().map(|path| (inside, path))),
             Err(failure) => session.error(failure)?,
         }
     }
-    let is_only = named.len() == 1;
+    let is_only = named.len() == 1 && files.len() == 1;
     for (inside, path) in named {
         images
             .of(inside)
@@ -410,10 +421,12 @@ impl Operands {
     pub(crate) fn edit_each(
         &self,
         open_args: OpenArgs,
+        no_match: NoMatch,
         session: &mut Session,
         mut work: impl FnMut(&WritableImage, &Path, &mut Session) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        edit_each_named(&self.inside()?, open_args, session, |image, path, _, session| {
+        let files = self.inside()?;
+        edit_each_named(&files, open_args, no_match, session, |image, path, _, session| {
             work(image, path, session)
         })
     }

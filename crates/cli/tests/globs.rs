@@ -178,6 +178,16 @@ fn commands_that_change_files_take_patterns() {
     let names = made.names();
     assert!(!names.contains("/etc/a.conf") && names.contains("/etc/.c.conf"), "{names:?}");
 
+    // As rm -f of a name that no file has; touch -c and truncate -c too.
+    quiet(&made.run(&["rm", "-f", "/etc/*.none"]));
+    quiet(&made.run(&["touch", "-c", "/etc/*.none"]));
+    quiet(&made.run(&["truncate", "-c", "-s", "1", "/etc/*.none"]));
+    let refused = made.run(&["touch", "/etc/*.none"]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let refused = made.run(&["mv", "/none*", "/etc/readme", "/etc/x"]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(made.names().contains("/etc/readme"));
+
     // Several files are never moved over each other.
     let refused = made.run(&["mv", "/users/a/*", "/users/b/.profile", "/users/one"]);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
@@ -226,6 +236,19 @@ fn cp_takes_patterns_on_both_sides() {
         found.lines().collect::<BTreeSet<_>>(),
         ["/conf.d/d.conf", "/other.d/e.conf"].into()
     );
+}
+
+/// An operand that is not opened does not shift the others.
+#[test]
+fn find_deletes_in_the_image_that_it_searched() {
+    let made = Made::new();
+    let none = made.scratch.join("none.img");
+    fs::write(&none, vec![0; 8192]).unwrap();
+    let (none, etc) = (none.to_str().unwrap(), made.at("/u*"));
+    let found = extant(["find", &format!("{none}:/"), &etc, "-name", "note", "-delete"]);
+    assert_eq!(found.status.code(), Some(1), "{found:?}");
+    let names = made.names();
+    assert!(!names.contains("/users/a/note") && names.contains("/users/a/.profile"), "{names:?}");
 }
 
 fn piped(words: &[&str], input: &[u8]) -> Output {

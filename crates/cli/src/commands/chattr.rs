@@ -12,7 +12,7 @@ use crate::flagged_files::{ChangeableFiles, OfHost, OfImage, STAT, Step, walk};
 use crate::image_path::inside_or_host;
 use crate::parse;
 use crate::session::Session;
-use crate::writable_image::{OpenArgs, WritableImages};
+use crate::writable_image::{NoMatch, OpenArgs, WritableImages};
 use crate::{err_line, say};
 
 /// chattr's exit code for every failure.
@@ -208,7 +208,7 @@ impl Args {
             let changed = match inside {
                 Ok(Some(inside)) => images.of(&inside).and_then(|image| {
                     let files = OfImage::changed(&inside.name, image);
-                    let paths = image.named(Path::new(&inside.path))?;
+                    let paths = image.named(Path::new(&inside.path), NoMatch::Fails)?;
                     paths.iter().try_for_each(|path| {
                         self.change_operand(change, &files, path.as_os_str().as_bytes(), session)
                             .or_else(|failure| self.report(failure, session))

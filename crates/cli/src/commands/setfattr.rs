@@ -14,7 +14,7 @@ use crate::image_path::image_paths;
 use crate::output::printable;
 use crate::say;
 use crate::session::Session;
-use crate::writable_image::{In, OpenArgs, edit_each_named};
+use crate::writable_image::{In, NoMatch, OpenArgs, edit_each_named};
 
 /// Set and remove extended attributes
 ///
@@ -47,15 +47,19 @@ impl Args {
         let value = decoded(value)
             .ok_or_else(|| Failure::usage(format_args!("invalid value: '{}'", printable(value))))?;
         let files = image_paths(self.image.as_deref(), &self.files)?;
-        edit_each_named(&files, self.open_args, session, |image, path, _, _| {
-            match (&self.name, &self.remove) {
+        edit_each_named(
+            &files,
+            self.open_args,
+            NoMatch::Fails,
+            session,
+            |image, path, _, _| match (&self.name, &self.remove) {
                 (Some(name), _) => {
                     image.fs.set_xattr(path, name, &value, XattrSet::Any).within(image)
                 }
                 (None, Some(name)) => image.fs.remove_xattr(path, name).within(image),
                 (None, None) => Ok(()),
-            }
-        })
+            },
+        )
     }
 }
 
