@@ -304,9 +304,13 @@ fn parsed(words: Vec<OsString>) -> Result<Extant, clap::Error> {
 /// ends it.
 #[cfg(test)]
 pub(crate) fn parse_line(line: &str) {
-    let is_end = |word: &str| word.starts_with(['#', '|', '>', '&']) || word == "2>";
-    let words = line.split_whitespace().take_while(|word| !is_end(word));
-    let words: Vec<OsString> = words.map(|word| word.trim_matches('\'').into()).collect();
+    let is_end = |word: &OsString| {
+        let word = word.to_string_lossy();
+        word.starts_with(['|', '<', '>', '&']) || word == "2>"
+    };
+    let commands = sh::split(line.as_bytes()).unwrap_or_else(|why| panic!("{line}: {why}"));
+    let words = commands.into_iter().next().unwrap_or_default();
+    let words: Vec<OsString> = words.into_iter().take_while(|word| !is_end(word)).collect();
     let words = match words.get(1).and_then(|it| it.to_str()) {
         Some("mkfs") => {
             let read = extant::rooms::image::mkfs::Options::parse(words.into_iter().skip(2));

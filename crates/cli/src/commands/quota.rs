@@ -25,7 +25,7 @@ const DAY: u64 = 24 * 60 * 60;
 /// Bytes of the unit of limits of space.
 const KIB: u64 = 1024;
 
-/// Show and set quotas: what users, groups and projects use, and their limits
+/// Show and set quotas of users, groups and projects
 ///
 /// The report has the format of repquota -n: sizes in KiB, + for a soft limit that is exceeded, and
 /// the rest of its grace time. A volume has quotas after 'extant tune -O quota'.

@@ -244,7 +244,7 @@ impl Shell<'_> {
 
 /// The commands of a line, each as its words: blanks separate words, `;` and new lines commands.
 /// Quotes and backslashes are those of sh(1); `#` at the beginning of a word begins a comment.
-fn split(line: &[u8]) -> Result<Vec<Vec<OsString>>, &'static str> {
+pub(crate) fn split(line: &[u8]) -> Result<Vec<Vec<OsString>>, &'static str> {
     let mut commands = vec![Vec::new()];
     let mut word: Option<Vec<u8>> = None;
     let mut bytes = line.iter().copied().peekable();
