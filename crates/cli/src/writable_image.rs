@@ -361,7 +361,7 @@ pub(crate) fn edit_each(
     outcome
 }
 
-/// What a pattern means that matches no file.
+/// The meaning of a pattern that matches no file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum NoMatch {
     /// It is an error, as a path of no file is.
