@@ -8,15 +8,15 @@ const GROUPS: [(&str, &[&str]); 7] = [
     (
         "Look into an image",
         &[
-            "ls", "cat", "stat", "tree", "find", "diff", "getfattr", "lsattr", "export", "clone",
-            "info", "frag", "map",
+            "ls", "cat", "stat", "tree", "find", "diff", "df", "du", "quota", "getfattr", "lsattr",
+            "export", "clone", "info", "frag", "map",
         ],
     ),
     (
         "Change an image",
         &[
             "cp", "import", "rm", "rmdir", "mkdir", "ln", "mv", "chattr", "chmod", "chown",
-            "touch", "truncate", "mknod", "setfattr", "tune", "trim", "debugfs",
+            "touch", "truncate", "mknod", "setfattr", "sh", "tune", "trim", "debugfs",
         ],
     ),
     ("Check an image", &["fsck", "undo"]),
@@ -26,7 +26,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// Examples of each command, by its words. `tests/help.rs` runs them.
-const EXAMPLES: [(&str, &[&str]); 52] = [
+const EXAMPLES: [(&str, &[&str]); 56] = [
     ("mkfs", &["extant mkfs new.img 64M", "extant mkfs -t ext3 -L data new.img 1G"]),
     (
         "build",
@@ -45,7 +45,22 @@ const EXAMPLES: [(&str, &[&str]); 52] = [
         ],
     ),
     ("diff", &["extant diff old.img disk.img", "extant diff --contents disk.img:/etc etc-copy"]),
-    ("getfattr", &["extant getfattr -d disk.img:/etc/hostname"]),
+    ("df", &["extant df -h disk.img", "extant df -i disk.img"]),
+    ("du", &["extant du -s -h disk.img", "extant du -a -d 1 disk.img:/var"]),
+    (
+        "quota",
+        &[
+            "extant quota disk.img",
+            "extant quota --set user:1000 --block-soft 1G --block-hard 2G disk.img",
+        ],
+    ),
+    (
+        "getfattr",
+        &[
+            "extant getfattr -d disk.img:/etc/hostname",
+            "extant getfattr -d -m '^user' disk.img:/etc",
+        ],
+    ),
     ("lsattr", &["extant lsattr disk.img:/etc", "extant lsattr -d -l disk.img:/etc"]),
     ("export", &["extant export -o files.tar disk.img", "extant export disk.img:/etc | tar -tf -"]),
     (
@@ -58,7 +73,14 @@ const EXAMPLES: [(&str, &[&str]); 52] = [
     ("info", &["extant info disk.img", "extant info -h disk.img"]),
     ("frag", &["extant frag -v disk.img:/etc/passwd"]),
     ("map", &["extant map -o map.svg disk.img"]),
-    ("cp", &["extant cp notes.txt disk.img:/home/", "extant cp -r disk.img:/etc copy"]),
+    (
+        "cp",
+        &[
+            "extant cp notes.txt disk.img:/home/",
+            "extant cp -r disk.img:/etc copy",
+            "extant cp disk.img:/etc/motd -",
+        ],
+    ),
     (
         "import",
         &[
@@ -81,6 +103,7 @@ const EXAMPLES: [(&str, &[&str]); 52] = [
     ("truncate", &["extant truncate -s 1G disk.img:/swapfile"]),
     ("mknod", &["extant mknod disk.img:/console c 5 1", "extant mknod disk.img:/queue p"]),
     ("setfattr", &["extant setfattr -n user.comment -v draft disk.img:/etc/motd"]),
+    ("sh", &["extant sh -c 'ls;df' disk.img", "extant sh -e disk.img < commands"]),
     ("tune", &["extant tune -L root -m 1 disk.img", "extant tune -z tune.undo -U random disk.img"]),
     ("trim", &["extant trim disk.img", "extant trim -n -m 1M disk.img"]),
     ("debugfs", &["extant debugfs -R list_requests disk.img", "extant debugfs -R stats disk.img"]),

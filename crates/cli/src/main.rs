@@ -4,16 +4,18 @@
 //! Each command is a module under `commands` with its arguments and its `run`.
 #![forbid(unsafe_code)]
 
+mod block_unit;
 mod commands;
 mod compat;
 mod describe;
 mod failure;
 mod flagged_files;
 mod free_extents;
-mod glob;
 mod help;
+mod image_glob;
 mod image_path;
 mod journal_device;
+mod lines;
 mod mode;
 mod named_view;
 mod output;

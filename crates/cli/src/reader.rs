@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use extant::rooms::device::Device;
@@ -16,11 +17,13 @@ use extant::rooms::storage::{DeviceUrl, Files, Keys};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
+use crate::image_glob;
 use crate::image_path::ImagePath;
 use crate::journal_device::{self, Purpose};
 use crate::output_file::FileId;
 use crate::sandbox;
 use crate::session::Session;
+use crate::writable_image::HeldImage;
 
 /// An image opened for reading.
 pub(crate) struct Image {
@@ -54,6 +57,14 @@ impl Image {
         Self::on(inside, opened.device, journal)
     }
 
+    /// The image that `extant sh` has open, as its commands have left it.
+    fn of_held(inside: &ImagePath, held: &HeldImage) -> Result<Self, Failure> {
+        held.sync()?;
+        let (holders, device) = (inside.holders(), held.device());
+        let journal = journal_device::for_reading(&*device)?;
+        Ok(Self { holders, ..Self::on(inside, device, journal)? })
+    }
+
     /// The image of an operand on its device.
     fn on(inside: &ImagePath, device: Arc<dyn Device>, journal: Journal) -> Result<Self, Failure> {
         let name = inside.name.display().to_string();
@@ -76,6 +87,17 @@ impl Image {
     pub(crate) fn place(&self, path: &[u8]) -> String {
         let slash = if path.starts_with(b"/") { "" } else { "/" };
         format!("{}:{slash}{}", self.name, crate::output::printable(path))
+    }
+
+    /// The same for a pipe: bytes as they are.
+    pub(crate) fn raw_place(&self, path: &[u8]) -> Vec<u8> {
+        let slash: &[u8] = if path.starts_with(b"/") { b"" } else { b"/" };
+        [self.name.as_bytes(), b":", slash, path].concat()
+    }
+
+    /// The image as it was named.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// A failure at a path of the image.
@@ -246,14 +268,25 @@ pub(crate) struct Images {
     opened: Vec<(DeviceUrl, Arc<Image>)>,
     /// Files that were opened while paths could be.
     files: Vec<(DeviceUrl, HadBefore)>,
+    /// The image that is open already.
+    held: Option<Rc<HeldImage>>,
 }
 
 impl Images {
+    /// None yet, but for one that is held for the commands of the session.
+    pub(crate) fn new(session: &Session) -> Self {
+        Self { held: HeldImage::of_session(session), ..Self::default() }
+    }
+
     /// Opens the files of all operands, and restricts the process before it reads more of them than
-    /// superblocks.
-    pub(crate) fn restricted(operands: &[ImagePath], no_sandbox: bool) -> Result<Self, Failure> {
-        let mut images = Self::default();
-        if no_sandbox {
+    /// superblocks. A shell, whose image is open for changes, is not restricted.
+    pub(crate) fn restricted(
+        operands: &[ImagePath],
+        no_sandbox: bool,
+        session: &Session,
+    ) -> Result<Self, Failure> {
+        let mut images = Self::new(session);
+        if no_sandbox || images.held.is_some() {
             return Ok(images);
         }
         let had = |inside: &ImagePath| -> Result<_, Failure> {
@@ -295,30 +328,80 @@ impl Images {
                     Failure::new(why)
                 })?
             }
-            None => Image::open(inside)?,
+            None => match self.held.as_deref().filter(|held| held.is(inside)) {
+                Some(held) => Image::of_held(inside, held)?,
+                None => Image::open(inside)?,
+            },
         });
         self.opened.push((inside.image.clone(), image.clone()));
         Ok(image)
     }
 }
 
+/// A file that an operand names, by its path or as one of those that its pattern matches.
+pub(crate) struct NamedFile {
+    pub(crate) image: Arc<Image>,
+    pub(crate) path: Vec<u8>,
+    /// Which of the operands it is from.
+    pub(crate) operand: usize,
+    /// Whether the operands name no other file.
+    pub(crate) is_only: bool,
+}
+
 impl Operands {
-    /// Runs `work` for each operand, in the sandbox. One that fails does not stop the next.
+    /// Runs `work` for each file that the operands name, in the sandbox. One that fails does not
+    /// stop the next.
     pub(crate) fn each(
         &self,
         session: &mut Session,
         mut work: impl FnMut(&Image, &[u8], &mut Session) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        self.each_named(session, |named, session| work(&named.image, &named.path, session))
+    }
+
+    /// As [`Self::each`], with where each file is from.
+    pub(crate) fn each_named(
+        &self,
+        session: &mut Session,
+        mut work: impl FnMut(&NamedFile, &mut Session) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let operands = self.inside()?;
-        let mut images = Images::restricted(&operands, self.no_sandbox)?;
-        for inside in operands {
-            let outcome =
-                images.of(&inside).and_then(|image| work(&image, bytes_of(&inside.path), session));
+        let mut images = Images::restricted(&operands, self.no_sandbox, session)?;
+        let mut files = Vec::new();
+        for (operand, inside) in operands.iter().enumerate() {
+            match images.named(inside) {
+                Ok((image, paths)) => files.extend(paths.into_iter().map(|path| {
+                    let image = image.clone();
+                    Ok(NamedFile { image, path, operand, is_only: false })
+                })),
+                Err(failure) => files.push(Err(failure)),
+            }
+        }
+        let is_only = files.len() == 1;
+        for file in files {
+            let outcome = file.and_then(|named| work(&NamedFile { is_only, ..named }, session));
             if let Err(failure) = outcome {
                 session.error(failure)?;
             }
         }
         Ok(())
+    }
+}
+
+impl Images {
+    /// The image of an operand, and the paths that it names there: at least one.
+    pub(crate) fn named(
+        &mut self,
+        inside: &ImagePath,
+    ) -> Result<(Arc<Image>, Vec<Vec<u8>>), Failure> {
+        let image = self.of(inside)?;
+        let path = bytes_of(&inside.path);
+        let paths = image_glob::matches(&image.volume, path);
+        let paths = paths.map_err(|error| image.failure(path, error))?;
+        match paths.is_empty() {
+            true => Err(image.failure(path, "no such file or directory")),
+            false => Ok((image, paths)),
+        }
     }
 }
 

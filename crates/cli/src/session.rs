@@ -1,5 +1,8 @@
 //! The context of every command: its name in messages, standard output, and the exit code so far.
 
+use std::any::Any;
+use std::rc::Rc;
+
 use crate::err_line;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -15,13 +18,15 @@ pub(crate) struct Session {
     pub(crate) is_compat: bool,
     /// Standard output.
     pub(crate) out: Output,
+    /// The image that `extant sh` has open for its commands; `writable_image` knows its type.
+    pub(crate) held: Option<Rc<dyn Any>>,
     code: u8,
 }
 
 impl Session {
     /// A session of the command that is `called` so.
     pub(crate) fn new(called: impl Into<String>, is_compat: bool) -> Self {
-        Self { called: called.into(), is_compat, out: Output::new(), code: 0 }
+        Self { called: called.into(), is_compat, out: Output::new(), held: None, code: 0 }
     }
 
     /// Prints a failure and continues, as `ls` does with one of several operands. If the reader

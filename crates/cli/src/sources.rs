@@ -18,6 +18,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use crate::failure::{At, Failure};
+use crate::image_glob;
 use crate::reader::Image;
 use crate::session::Session;
 use crate::writable_image::WritableImage;
@@ -57,6 +58,11 @@ pub(crate) type Put<'p> = &'p mut dyn FnMut(&[u8], u64) -> Result<(), Failure>;
 pub(crate) trait Source {
     /// The file of a path; a link itself unless it is followed.
     fn attributes(&self, path: &Path, follow: Follow) -> Result<SourceAttributes, Failure>;
+
+    /// The paths that one names: at least one.
+    fn named(&self, path: &Path) -> Result<Vec<PathBuf>, Failure> {
+        Ok(vec![path.to_owned()])
+    }
 
     /// Whether contents of files that are no regular ones can be read.
     fn has_streams(&self) -> bool {
@@ -100,11 +106,39 @@ pub(crate) trait Source {
     }
 }
 
+/// The name of standard input among the files of this machine; `./-` is a file of that name.
+pub(crate) const STANDARD_INPUT: &str = "-";
+
 /// This machine.
 pub(crate) struct HostSource;
 
+fn is_standard_input(path: &Path) -> bool {
+    path.as_os_str() == STANDARD_INPUT
+}
+
+/// Standard input counts as a new file of the user, with the mode that a shell gives one.
+fn standard_input() -> SourceAttributes {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let never = Timestamp::new(0, 0);
+    SourceAttributes {
+        kind: FileType::Regular,
+        permissions: 0o666,
+        uid,
+        gid,
+        links: 1,
+        // Of no file.
+        identity: (u64::MAX, u64::MAX),
+        device: DeviceNumber { major: 0, minor: 0 },
+        atime: never,
+        mtime: never,
+    }
+}
+
 impl Source for HostSource {
     fn attributes(&self, path: &Path, follow: Follow) -> Result<SourceAttributes, Failure> {
+        if is_standard_input(path) {
+            return Ok(standard_input());
+        }
         let metadata = match follow {
             Follow::No => path.symlink_metadata().at(path)?,
             Follow::Yes => path.metadata().at(path)?,
@@ -149,6 +183,11 @@ impl Source for HostSource {
     }
 
     fn contents(&self, path: &Path, buffer: &mut [u8], put: Put<'_>) -> Result<u64, Failure> {
+        if is_standard_input(path) {
+            // From where it is, as a shell's other readers of it do.
+            let from = std::io::stdin().as_fd().try_clone_to_owned().at("standard input")?;
+            return stream(from.into(), Path::new("standard input"), buffer, put);
+        }
         let from = File::open(path).at(path)?;
         let metadata = from.metadata().at(path)?;
         if !metadata.is_file() {
@@ -368,6 +407,16 @@ impl ImageSource<'_> {
 }
 
 impl Source for ImageSource<'_> {
+    fn named(&self, path: &Path) -> Result<Vec<PathBuf>, Failure> {
+        let bytes = path.as_os_str().as_bytes();
+        let paths = with_volume!(self, volume => image_glob::matches(volume, bytes));
+        let paths = self.at(path, paths)?;
+        match paths.is_empty() {
+            true => Err(self.failure(path, &"no such file or directory")),
+            false => Ok(paths.into_iter().map(|path| OsString::from_vec(path).into()).collect()),
+        }
+    }
+
     fn attributes(&self, path: &Path, follow: Follow) -> Result<SourceAttributes, Failure> {
         with_volume!(self, volume => self.facts_in(volume, path, follow))
     }

@@ -1,6 +1,6 @@
 //! The table of commands: arguments, help, man pages and completions all come from here.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -9,9 +9,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 #[cfg(feature = "lab")]
 use crate::commands::lab;
 use crate::commands::{
-    build, cat, chattr, chmod, clone, completions, cp, debugfs, diff, export, find, frag, fsck,
-    import, info, install_links, ln, ls, lsattr, man, map, mkdir, mkfs, mknod, mv, rm, setfattr,
-    stat, touch, tree, trim, truncate, tune, undo,
+    build, cat, chattr, chmod, clone, completions, cp, debugfs, df, diff, du, export, find, frag,
+    fsck, import, info, install_links, ln, ls, lsattr, man, map, mkdir, mkfs, mknod, mv, quota, rm,
+    setfattr, sh, stat, touch, tree, trim, truncate, tune, undo,
 };
 #[cfg(feature = "mount")]
 use crate::commands::{mount, shutdown, umount};
@@ -57,6 +57,9 @@ pub(crate) enum Command {
     Tree(tree::Args),
     Find(find::Args),
     Diff(diff::Args),
+    Df(df::Args),
+    Du(du::Args),
+    Quota(quota::Args),
     Getfattr(setfattr::GetArgs),
     Lsattr(lsattr::Args),
     Export(export::Args),
@@ -78,6 +81,7 @@ pub(crate) enum Command {
     Truncate(truncate::Args),
     Mknod(mknod::Args),
     Setfattr(setfattr::Args),
+    Sh(sh::Args),
     Tune(tune::Args),
     Trim(trim::Args),
     Debugfs(debugfs::Args),
@@ -116,6 +120,9 @@ impl Command {
             Self::Undo(_) => "undo",
             Self::Find(_) => "find",
             Self::Diff(_) => "diff",
+            Self::Df(_) => "df",
+            Self::Du(_) => "du",
+            Self::Quota(_) => "quota",
             Self::Cp(_) => "cp",
             Self::Import(_) => "import",
             Self::Rm(_) => "rm",
@@ -131,6 +138,7 @@ impl Command {
             Self::Truncate(_) => "truncate",
             Self::Mknod(_) => "mknod",
             Self::Setfattr(_) => "setfattr",
+            Self::Sh(_) => "sh",
             Self::Getfattr(_) => "getfattr",
             Self::Export(_) => "export",
             Self::Clone(_) => "clone",
@@ -171,6 +179,9 @@ impl Command {
             Self::Undo(args) => args.run(session),
             Self::Find(args) => args.run(session),
             Self::Diff(args) => args.run(session),
+            Self::Df(args) => args.run(session),
+            Self::Du(args) => args.run(session),
+            Self::Quota(args) => args.run(session),
             Self::Cp(args) => args.run(session),
             Self::Import(args) => args.run(session),
             Self::Rm(args) => args.run(session),
@@ -186,6 +197,7 @@ impl Command {
             Self::Truncate(args) => args.run(session),
             Self::Mknod(args) => args.run(session),
             Self::Setfattr(args) => args.run(session),
+            Self::Sh(args) => args.run(run_in_shell, session),
             Self::Getfattr(args) => args.run(session),
             Self::Export(args) => args.run(session),
             #[cfg(feature = "mount")]
@@ -274,6 +286,20 @@ fn run_by_table(mut arguments: Vec<OsString>) -> u8 {
     }
 }
 
+/// Runs a command of `extant sh` on its image.
+fn run_in_shell(words: Vec<OsString>, image: &OsStr, session: &mut Session) -> Result<(), Failure> {
+    let words = match words.get(1).and_then(|name| name.to_str()) {
+        Some("find") => find::with_long_options(words),
+        Some("chattr") => chattr::with_modes(words, 2),
+        _ => words,
+    };
+    match parsed(words) {
+        Ok(Extant { command: Command::Cp(args) }) => args.in_shell(image)?.run(session),
+        Ok(Extant { command }) => command.run(session),
+        Err(error) => Err(Failure::silent(parse::refuse(&error))),
+    }
+}
+
 fn parsed(words: Vec<OsString>) -> Result<Extant, clap::Error> {
     let mut table = command();
     let matches = table.try_get_matches_from_mut(words)?;
@@ -284,9 +310,13 @@ fn parsed(words: Vec<OsString>) -> Result<Extant, clap::Error> {
 /// ends it.
 #[cfg(test)]
 pub(crate) fn parse_line(line: &str) {
-    let is_end = |word: &str| word.starts_with(['#', '|', '>', '&']) || word == "2>";
-    let words = line.split_whitespace().take_while(|word| !is_end(word));
-    let words: Vec<OsString> = words.map(|word| word.trim_matches('\'').into()).collect();
+    let is_end = |word: &OsString| {
+        let word = word.to_string_lossy();
+        word.starts_with(['|', '<', '>', '&']) || word == "2>"
+    };
+    let commands = sh::split(line.as_bytes()).unwrap_or_else(|why| panic!("{line}: {why}"));
+    let words = commands.into_iter().next().unwrap_or_default();
+    let words: Vec<OsString> = words.into_iter().take_while(|word| !is_end(word)).collect();
     let words = match words.get(1).and_then(|it| it.to_str()) {
         Some("mkfs") => {
             let read = extant::rooms::image::mkfs::Options::parse(words.into_iter().skip(2));

@@ -1,7 +1,10 @@
 //! Images opened for changes, each locked exclusively.
 
-use std::ffi::OsStr;
-use std::path::Path;
+use std::cell::Cell;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +19,7 @@ use extant::{Credentials, FileSystem, PathError};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
+use crate::image_glob;
 use crate::image_path::ImagePath;
 use crate::journal_device::{self, Purpose};
 use crate::session::Session;
@@ -125,6 +129,17 @@ impl WritableImage {
         format!("{}:{slash}{}", self.name, crate::output::printable(path))
     }
 
+    /// The paths that one names, which may be a pattern.
+    pub(crate) fn named(&self, path: &Path, no_match: NoMatch) -> Result<Vec<PathBuf>, Failure> {
+        let bytes = path.as_os_str().as_bytes();
+        let paths = image_glob::matches(self.fs.volume(), bytes);
+        let paths = paths.map_err(|error| self.failure(path, error))?;
+        match paths.is_empty() && no_match == NoMatch::Fails {
+            true => Err(self.failure(path, "no such file or directory")),
+            false => Ok(paths.into_iter().map(|path| OsString::from_vec(path).into()).collect()),
+        }
+    }
+
     /// A failure at a path of the image.
     pub(crate) fn failure(&self, path: &Path, why: impl std::fmt::Display) -> Failure {
         Failure::new(format_args!("{}: {why}", self.place(path)))
@@ -161,6 +176,51 @@ impl WritableImage {
         let name = self.name;
         self.fs.close().map_err(|cause| Failure::at(name, cause))?;
         self.opened.finish().map_err(Failure::new)
+    }
+}
+
+/// An image that `extant sh` keeps open for all of its commands.
+pub(crate) struct HeldImage {
+    url: DeviceUrl,
+    image: WritableImage,
+    /// Whether a command may have changed it since it was put on the device.
+    is_changed: Cell<bool>,
+}
+
+impl HeldImage {
+    /// Opens the image.
+    pub(crate) fn open(inside: &ImagePath, open_args: OpenArgs) -> Result<Self, Failure> {
+        let image = WritableImage::open(inside, open_args, Changes::Kept)?;
+        Ok(Self { url: inside.image.clone(), image, is_changed: Cell::new(false) })
+    }
+
+    /// The image that is held for the commands of a session.
+    pub(crate) fn of_session(session: &Session) -> Option<Rc<Self>> {
+        session.held.clone()?.downcast().ok()
+    }
+
+    /// Whether it is the image of an operand.
+    pub(crate) fn is(&self, inside: &ImagePath) -> bool {
+        self.url == inside.image
+    }
+
+    /// Puts all that was changed on the device, where a reader of [`Self::device`] finds it.
+    pub(crate) fn sync(&self) -> Result<(), Failure> {
+        if self.is_changed.get() {
+            self.image.fs.sync().map_err(|cause| Failure::at(&self.image.name, cause))?;
+            self.is_changed.set(false);
+        }
+        Ok(())
+    }
+
+    /// The device that holds the volume.
+    pub(crate) fn device(&self) -> Arc<dyn Device> {
+        self.image.opened.device.clone()
+    }
+
+    /// Ends the image well.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        self.image.close()
     }
 }
 
@@ -233,21 +293,32 @@ pub(crate) struct WritableImages {
     open_args: OpenArgs,
     changes: Changes,
     opened: Vec<(DeviceUrl, WritableImage)>,
+    /// The image that is open already.
+    held: Option<Rc<HeldImage>>,
 }
 
 impl WritableImages {
-    /// None yet.
-    pub(crate) fn new(open_args: OpenArgs) -> Self {
-        Self { open_args, changes: Changes::Kept, opened: Vec::new() }
+    /// None yet, but for one that is held for the commands of the session.
+    pub(crate) fn new(open_args: OpenArgs, session: &Session) -> Self {
+        let held = HeldImage::of_session(session);
+        Self { open_args, changes: Changes::Kept, opened: Vec::new(), held }
     }
 
     /// None yet. What is changed in them stays in memory, and no image is written.
     pub(crate) fn in_memory(open_args: OpenArgs) -> Self {
-        Self { changes: Changes::Dropped, ..Self::new(open_args) }
+        Self { open_args, changes: Changes::Dropped, opened: Vec::new(), held: None }
     }
 
     /// The image of an operand.
     pub(crate) fn of(&mut self, inside: &ImagePath) -> Result<&WritableImage, Failure> {
+        if let Some(held) = self.held.as_deref().filter(|held| held.is(inside)) {
+            if let Some(option) = self.open_args.given() {
+                let why = "the image is open already: give it to 'extant sh'";
+                return Err(Failure::usage(format_args!("{option}: {why}")));
+            }
+            held.is_changed.set(true);
+            return Ok(&held.image);
+        }
         let known = self.opened.iter().position(|(url, _)| *url == inside.image);
         let at = match known {
             Some(at) => at,
@@ -279,7 +350,7 @@ pub(crate) fn edit_each(
     mut work: impl FnMut(&WritableImage, &Path, &mut Session) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     files.iter().try_for_each(ImagePath::check_path_given)?;
-    let mut images = WritableImages::new(open_args);
+    let mut images = WritableImages::new(open_args, session);
     let mut outcome = Ok(());
     for inside in files {
         let done = images
@@ -295,15 +366,74 @@ pub(crate) fn edit_each(
     outcome
 }
 
+/// The meaning of a pattern that matches no file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum NoMatch {
+    /// It is an error, as a path of no file is.
+    Fails,
+    /// Nothing is done.
+    Ignored,
+}
+
+/// As [`edit_each`] for files that are there: paths may be patterns. `work` is told whether the
+/// operands name no other file.
+pub(crate) fn edit_each_named(
+    files: &[ImagePath],
+    open_args: OpenArgs,
+    no_match: NoMatch,
+    session: &mut Session,
+    work: impl FnMut(&WritableImage, &Path, bool, &mut Session) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    files.iter().try_for_each(ImagePath::check_path_given)?;
+    let mut images = WritableImages::new(open_args, session);
+    let outcome = edit_named(files, no_match, &mut images, session, work);
+    images.close(session)?;
+    outcome
+}
+
+/// All patterns are matched before the first change.
+fn edit_named(
+    files: &[ImagePath],
+    no_match: NoMatch,
+    images: &mut WritableImages,
+    session: &mut Session,
+    mut work: impl FnMut(&WritableImage, &Path, bool, &mut Session) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut named = Vec::new();
+    for inside in files {
+        let path = Path::new(&inside.path);
+        if !image_glob::may_be_pattern(inside.path.as_bytes()) {
+            named.push((inside, path.to_owned()));
+            continue;
+        }
+        match images.of(inside).and_then(|image| image.named(path, no_match)) {
+            Ok(paths) => named.extend(paths.into_iter().map(|path| (inside, path))),
+            Err(failure) => session.error(failure)?,
+        }
+    }
+    let is_only = named.len() == 1 && files.len() == 1;
+    for (inside, path) in named {
+        images
+            .of(inside)
+            .and_then(|image| work(image, &path, is_only, session))
+            .or_else(|failure| session.error(failure))?;
+    }
+    Ok(())
+}
+
 impl Operands {
-    /// Runs `work` for each operand, in images that are opened for changes.
+    /// Runs `work` for each file that the operands name, in images that are opened for changes.
     pub(crate) fn edit_each(
         &self,
         open_args: OpenArgs,
+        no_match: NoMatch,
         session: &mut Session,
-        work: impl FnMut(&WritableImage, &Path, &mut Session) -> Result<(), Failure>,
+        mut work: impl FnMut(&WritableImage, &Path, &mut Session) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        edit_each(&self.inside()?, open_args, session, work)
+        let files = self.inside()?;
+        edit_each_named(&files, open_args, no_match, session, |image, path, _, session| {
+            work(image, path, session)
+        })
     }
 }
 

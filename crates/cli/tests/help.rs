@@ -77,7 +77,9 @@ extant build -q --size 32M -o disk.img rootfs
 ";
 
 /// Work before and after the examples of some commands.
-const AROUND: [(&str, &str, &str); 8] = [
+const AROUND: [(&str, &str, &str); 10] = [
+    ("sh", "echo 'mkdir /new' > commands", ""),
+    ("quota", "extant tune -O quota disk.img", ""),
     ("diff", "cp disk.img old.img; cp -r rootfs/etc etc-copy", ""),
     ("install-links", "mkdir bin", ""),
     ("undo", "extant tune -z tune.undo -L other disk.img", ""),

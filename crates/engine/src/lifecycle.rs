@@ -28,7 +28,6 @@ use extant_ondisk::{
     CompatFeatures, FormatError, Geometry, IncompatFeatures, RoCompatFeatures, Uuid,
 };
 use extant_reader::read::ahead::FileReadAhead;
-use extant_reader::read::statfs::clusters_for_maps;
 use extant_reader::read::{group, inode_tables};
 use extant_reader::{Error, VolumeInfo, check_journal_device, check_size, torn};
 use extant_runtime::env::{Env, Next, Worker};
@@ -162,7 +161,7 @@ fn allocator_options(
         // Longer than a group is no stripe to a run.
         stripe: u32::try_from(stripe).unwrap_or(0) % geometry.clusters_per_group,
         kept_clusters: superblock.reserved_blocks / per_cluster,
-        map_clusters: options.reserved_clusters.unwrap_or_else(|| clusters_for_maps(geometry)),
+        map_clusters: options.reserved_clusters.unwrap_or_else(|| geometry.clusters_for_maps()),
         memory: options.memory / BUDDY_SHARE,
     }
 }

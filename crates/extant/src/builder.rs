@@ -128,6 +128,14 @@ impl ImageBuilder {
         self
     }
 
+    /// Leaves out the files that a pattern of `tar --exclude` matches, with all below them
+    /// ([`Excludes`](crate::source::Excludes)).
+    #[must_use]
+    pub fn exclude(mut self, pattern: impl AsRef<[u8]>) -> Self {
+        self.reading.excludes.add(pattern.as_ref());
+        self
+    }
+
     /// The platform of an OCI layout's image, where the layout has several.
     #[must_use]
     pub fn platform(mut self, platform: Platform) -> Self {

@@ -74,7 +74,7 @@ pub use extant_engine::{
     AllocatorKind, Credentials, DataMode, Engine, OpenVolume, RenameFlags, SetAttributes, Volume,
     VolumeOptions, XattrSet,
 };
-pub use extant_image::build::{BuildError, Progress, Report, Size};
+pub use extant_image::build::{BuildError, Progress, Report, Room, Size};
 pub use extant_image::export::{Problem, Summary};
 pub use extant_image::mkfs::{MkfsError, UuidChoice};
 pub use extant_image::source;

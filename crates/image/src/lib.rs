@@ -5,6 +5,7 @@ mod atomic_file;
 pub mod build;
 pub mod clone;
 pub mod export;
+pub mod glob;
 pub mod mkfs;
 
 pub mod source;

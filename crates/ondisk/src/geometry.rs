@@ -229,6 +229,19 @@ impl Geometry {
         self.block_size / u32::from(self.inode_size)
     }
 
+    /// Clusters that a mount keeps for maps, as the kernel does (`admin-guide/ext4.rst`,
+    /// "reserved_clusters"): a fiftieth of all, 4096 at most, where files may have extents. With
+    /// them a full volume can cut an extent that is punched or written in the middle.
+    pub fn clusters_for_maps(&self) -> u64 {
+        /// One cluster in this number is kept, and at most this number in total.
+        const SHARE: u64 = 50;
+        const MOST: u64 = 4096;
+        if !self.has_incompat(IncompatFeatures::EXTENTS) {
+            return 0;
+        }
+        (self.blocks_count / u64::from(self.blocks_per_cluster) / SHARE).min(MOST)
+    }
+
     /// Number of blocks of a group's inode table.
     pub fn itable_blocks(&self) -> u32 {
         self.inodes_per_group.div_ceil(self.inodes_per_block())

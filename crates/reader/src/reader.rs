@@ -9,7 +9,7 @@ use crate::read::dir_block::EntryTarget;
 use crate::read::inode::{self, LoadedInode};
 use crate::read::mapping::Mapping;
 use crate::read::seek::{Seek, seek};
-use crate::read::statfs::{Free, StatFs, clusters_for_maps, stat_fs};
+use crate::read::statfs::{Free, StatFs, stat_fs};
 use crate::read::xattr::{self, AclKind, XattrInfo};
 use crate::read::{data, group, inode_tables, runs, symlink};
 use crate::source::{BlockKind, DataPiece, MetadataRead};
@@ -196,7 +196,7 @@ impl VolumeRead for Reader {
 
     fn stat_fs(&self) -> Result<StatFs, Error> {
         let (clusters, inodes) = group::free_counts(self)?;
-        let for_maps = clusters_for_maps(self.geometry());
+        let for_maps = self.geometry().clusters_for_maps();
         stat_fs(self, Free { clusters, inodes, for_maps })
     }
 }

@@ -1,21 +1,22 @@
 //! `extant build`: an image from directories, archives and OCI layouts.
 
 use std::ffi::OsString;
+use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use extant::rooms::device::{ByteSize, FileDevice};
-use extant::rooms::image::build::{BuildOptions, Progress, Report, Size, build};
+use extant::rooms::image::build::{BuildOptions, Progress, Report, Room, Size, build};
 use extant::rooms::image::mkfs::{
     Options,
     probe::{is_ext, probe},
 };
-use extant::rooms::image::source::{ReadOptions, Source, read_sources};
+use extant::rooms::image::source::{Excludes, ReadOptions, Source, read_sources};
 use extant::rooms::storage::{DeviceUrl, stat_host};
 
 use super::format::Format;
 use super::owner_args::OwnerArgs;
-use crate::failure::Failure;
+use crate::failure::{At, Failure};
 use crate::progress::Progress as Bar;
 use crate::say;
 use crate::session::Session;
@@ -32,13 +33,23 @@ pub(crate) struct Args {
     #[arg(short, value_name = "IMAGE")]
     output: PathBuf,
     /// Size of the volume: bytes, or with a unit K, M, G, T; auto for an exact fit, which leaves no
-    /// room for changes; device for the whole block device
+    /// room for changes; auto+SIZE or auto+N% for the fit with at least so much available to every
+    /// user of a mount (N% of the fit), and an inode for each 16 KiB of it; device for the whole
+    /// block device
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     size: String,
     #[command(flatten)]
     format: Format,
     #[command(flatten)]
     owners: OwnerArgs,
+    /// Leave out files that the pattern matches, with all below them, as tar --exclude does with
+    /// names from ./ on: it matches the whole path or what follows any slash, and * matches slashes
+    /// too; one that begins with / begins at the root. May be repeated
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<OsString>,
+    /// Read such patterns from FILE (- is standard input), one on each line; may be repeated
+    #[arg(long, value_name = "FILE")]
+    exclude_from: Vec<PathBuf>,
     /// Image of this platform, if an OCI layout has several
     #[arg(long, value_name = "OS/ARCHITECTURE[/VARIANT]")]
     platform: Option<String>,
@@ -88,6 +99,7 @@ impl Args {
             output: Some(self.output.clone()),
             spool: spool(&self.output),
             platform: platform.map_err(Failure::usage)?,
+            excludes: self.excludes()?,
             ..ReadOptions::default()
         };
         let tree = {
@@ -137,15 +149,8 @@ impl Args {
         Ok(BuildOptions {
             output: self.output.clone(),
             schemes: extant::schemes().clone(),
-            size: match self.size.as_str() {
-                "auto" => Size::Auto,
-                "device" => Size::Device,
-                size => Size::Given(
-                    size.parse::<ByteSize>()
-                        .map_err(|why| Failure::usage(format_args!("--size {size}: {why}")))?
-                        .0,
-                ),
-            },
+            size: size(&self.size)
+                .map_err(|why| Failure::usage(format_args!("--size {}: {why}", self.size)))?,
             format,
             device: None,
             epoch,
@@ -174,9 +179,48 @@ impl Args {
         Err(Failure::at(&self.output, format_args!("contains {found}: use -F to overwrite")))
     }
 
+    fn excludes(&self) -> Result<Excludes, Failure> {
+        let mut excludes = Excludes::new(self.exclude.iter().map(|it| it.as_encoded_bytes()));
+        for file in &self.exclude_from {
+            let is_stdin = file.as_os_str() == "-";
+            if is_stdin && self.sources.iter().any(|source| source == "-") {
+                let why = "--exclude-from -: standard input is a source already";
+                return Err(Failure::usage(why));
+            }
+            let mut text = Vec::new();
+            match is_stdin {
+                true => std::io::stdin().lock().read_to_end(&mut text).map(drop),
+                false => std::fs::read(file).map(|read| text = read),
+            }
+            .at(file)?;
+            text.split(|&byte| byte == b'\n').for_each(|line| excludes.add(line));
+        }
+        Ok(excludes)
+    }
+
     fn progress(&self, what: &'static str, total: Option<u64>) -> Bar {
         if self.quiet || self.json { Bar::none() } else { Bar::of_bytes(what, total) }
     }
+}
+
+/// The value of `--size`.
+fn size(text: &str) -> Result<Size, String> {
+    let bytes = |text: &str| text.parse::<ByteSize>().map(|ByteSize(bytes)| bytes);
+    let Some(room) = text.strip_prefix("auto+") else {
+        return Ok(match text {
+            "auto" => Size::Auto,
+            "device" => Size::Device,
+            text => Size::Given(bytes(text).map_err(|why| why.to_string())?),
+        });
+    };
+    Ok(Size::AutoPlus(match room.strip_suffix('%') {
+        Some(percent) => {
+            let is_number = percent.bytes().all(|byte| byte.is_ascii_digit());
+            let percent = percent.parse().ok().filter(|_| is_number);
+            Room::Percent(percent.ok_or("invalid percentage")?)
+        }
+        None => Room::Bytes(bytes(room).map_err(|why| why.to_string())?),
+    }))
 }
 
 /// Unpacked archives are stored next to the image; the directory of a device file is not on a disk.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use extant::InodeFlags;
 use extant::rooms::device::c_number;
@@ -11,7 +12,7 @@ use crate::flagged_files::{ChangeableFiles, OfHost, OfImage, STAT, Step, walk};
 use crate::image_path::inside_or_host;
 use crate::parse;
 use crate::session::Session;
-use crate::writable_image::{OpenArgs, WritableImages};
+use crate::writable_image::{NoMatch, OpenArgs, WritableImages};
 use crate::{err_line, say};
 
 /// chattr's exit code for every failure.
@@ -200,14 +201,18 @@ impl Args {
         if self.verbose > 0 {
             err_line!("{}", session.version());
         }
-        let mut images = WritableImages::new(self.open_args);
+        let mut images = WritableImages::new(self.open_args, session);
         let mut outcome = Ok(());
         for file in &self.files {
             let inside = inside_or_host(self.image.as_deref(), file);
             let changed = match inside {
                 Ok(Some(inside)) => images.of(&inside).and_then(|image| {
                     let files = OfImage::changed(&inside.name, image);
-                    self.change_operand(change, &files, inside.path.as_bytes(), session)
+                    let paths = image.named(Path::new(&inside.path), NoMatch::Fails)?;
+                    paths.iter().try_for_each(|path| {
+                        self.change_operand(change, &files, path.as_os_str().as_bytes(), session)
+                            .or_else(|failure| self.report(failure, session))
+                    })
                 }),
                 Ok(None) => self.change_operand(change, &OfHost, file.as_bytes(), session),
                 Err(failure) => Err(failure),

@@ -11,7 +11,7 @@ use crate::image_path::image_paths;
 use crate::mode::ModeChange;
 use crate::owners::Owners;
 use crate::session::Session;
-use crate::writable_image::{In, OpenArgs, WritableImage, edit_each, umask};
+use crate::writable_image::{In, NoMatch, OpenArgs, WritableImage, edit_each_named, umask};
 
 /// Change file modes
 ///
@@ -39,20 +39,26 @@ impl Args {
         let mode = ModeChange::parse(&self.mode)?;
         let umask = umask();
         let files = image_paths(self.image.as_deref(), &self.files)?;
-        edit_each(&files, self.open_args, session, |image, path, session| {
-            let change = |path: &Path, found: &Metadata| {
-                if found.is_symlink() {
-                    return Ok(());
+        edit_each_named(
+            &files,
+            self.open_args,
+            NoMatch::Fails,
+            session,
+            |image, path, _, session| {
+                let change = |path: &Path, found: &Metadata| {
+                    if found.is_symlink() {
+                        return Ok(());
+                    }
+                    let permissions = mode.applied(found.permissions(), found.is_dir(), umask);
+                    image.fs.set_permissions(path, permissions).within(image)
+                };
+                if self.recursive {
+                    return each_below(image, path, session, change);
                 }
-                let permissions = mode.applied(found.permissions(), found.is_dir(), umask);
-                image.fs.set_permissions(path, permissions).within(image)
-            };
-            if self.recursive {
-                return each_below(image, path, session, change);
-            }
-            let found = image.fs.metadata(path).within(image)?;
-            change(path, &found)
-        })
+                let found = image.fs.metadata(path).within(image)?;
+                change(path, &found)
+            },
+        )
     }
 }
 
@@ -88,26 +94,36 @@ impl ChownArgs {
             return Err(Failure::usage(format_args!("invalid owner: '{}'", self.owner)));
         }
         let files = image_paths(self.image.as_deref(), &self.files)?;
-        edit_each(&files, self.open_args, session, |image, path, session| {
-            let uid = number(image, Owners::Users, user)?;
-            let gid = number(image, Owners::Groups, group)?;
-            let change =
-                |path: &Path, _: &Metadata| image.fs.set_owner(path, uid, gid).within(image);
-            if self.recursive {
-                return each_below(image, path, session, change);
-            }
-            if self.no_dereference {
-                return image.fs.set_owner(path, uid, gid).within(image);
-            }
-            let set = extant::SetAttributes { uid, gid, ..extant::SetAttributes::default() };
-            image.fs.set_attributes(path, extant::Follow::Yes, &set).within(image)
-        })
+        edit_each_named(
+            &files,
+            self.open_args,
+            NoMatch::Fails,
+            session,
+            |image, path, _, session| {
+                let uid = number(image, Owners::Users, user)?;
+                let gid = number(image, Owners::Groups, group)?;
+                let change =
+                    |path: &Path, _: &Metadata| image.fs.set_owner(path, uid, gid).within(image);
+                if self.recursive {
+                    return each_below(image, path, session, change);
+                }
+                if self.no_dereference {
+                    return image.fs.set_owner(path, uid, gid).within(image);
+                }
+                let set = extant::SetAttributes { uid, gid, ..extant::SetAttributes::default() };
+                image.fs.set_attributes(path, extant::Follow::Yes, &set).within(image)
+            },
+        )
     }
 }
 
 /// The number of a user or group, by number or by a name that a file of the image knows; `None` for
 /// no name.
-fn number(image: &WritableImage, of: Owners, name: &str) -> Result<Option<u32>, Failure> {
+pub(super) fn number(
+    image: &WritableImage,
+    of: Owners,
+    name: &str,
+) -> Result<Option<u32>, Failure> {
     if name.is_empty() {
         return Ok(None);
     }

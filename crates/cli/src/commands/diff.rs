@@ -75,9 +75,9 @@ impl Args {
         let trees = Operand::both(&self.first, &self.second)?;
         let images: Vec<ImagePath> = trees.iter().filter_map(Operand::image).cloned().collect();
         let mut opened = match images.len() == trees.len() {
-            true => Images::restricted(&images, self.no_sandbox)?,
+            true => Images::restricted(&images, self.no_sandbox, session)?,
             // Paths of this machine are opened all the while.
-            false => Images::default(),
+            false => Images::new(session),
         };
         let [first, second] = trees;
         let sides = [first.open(&mut opened)?, second.open(&mut opened)?];

@@ -70,9 +70,10 @@ impl Args {
         if self.json {
             return self.run_json(session);
         }
-        let has_titles = self.recursive || self.operands.inside()?.len() > 1;
         let mut is_first = true;
-        self.operands.each(session, |image, path, session| {
+        self.operands.each_named(session, |named, session| {
+            let has_titles = self.recursive || !named.is_only;
+            let (image, path) = (&*named.image, &named.path[..]);
             let start = image.resolve(path, self.follow())?;
             if !start.is_dir() || self.directory {
                 is_first = false;

@@ -64,12 +64,15 @@ impl Args {
         let of_images: Vec<ImagePath> = inside.iter().flatten().flatten().cloned().collect();
         // The sandbox takes this machine's files away.
         let no_sandbox = self.no_sandbox || of_images.len() < self.files.len();
-        let mut images = Images::restricted(&of_images, no_sandbox)?;
+        let mut images = Images::restricted(&of_images, no_sandbox, session)?;
         for (file, inside) in self.files.iter().zip(inside) {
             let listed = match inside {
-                Ok(Some(inside)) => images.of(&inside).and_then(|image| {
+                Ok(Some(inside)) => images.named(&inside).and_then(|(image, paths)| {
                     let files = OfImage::read(&inside.name, &image);
-                    self.list_operand(&files, inside.path.as_bytes(), session)
+                    paths.iter().try_for_each(|path| {
+                        self.list_operand(&files, path, session)
+                            .or_else(|failure| session.error(failure.with_usual_code(FAILED)))
+                    })
                 }),
                 Ok(None) => self.list_operand(&OfHost, file.as_bytes(), session),
                 Err(failure) => Err(failure),

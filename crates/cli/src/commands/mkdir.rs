@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::mode::ModeChange;
 use crate::say;
 use crate::session::Session;
-use crate::writable_image::{In, OpenArgs, WritableImage};
+use crate::writable_image::{In, OpenArgs, WritableImage, edit_each};
 
 /// Make directories
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let mode = self.mode.as_deref().map(ModeChange::parse).transpose()?;
-        self.operands.edit_each(self.open_args, session, |image, path, session| {
+        edit_each(&self.operands.inside()?, self.open_args, session, |image, path, session| {
             self.make(image, path, mode.as_ref(), session)
         })
     }

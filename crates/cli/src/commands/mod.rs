@@ -8,7 +8,9 @@ pub(crate) mod clone;
 pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod debugfs;
+pub(crate) mod df;
 pub(crate) mod diff;
+pub(crate) mod du;
 pub(crate) mod export;
 pub(crate) mod find;
 pub(crate) mod format;
@@ -35,8 +37,10 @@ pub(crate) mod mknod;
 pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod owner_args;
+pub(crate) mod quota;
 pub(crate) mod rm;
 pub(crate) mod setfattr;
+pub(crate) mod sh;
 #[cfg(feature = "mount")]
 pub(crate) mod shutdown;
 pub(crate) mod stat;
@@ -57,7 +61,8 @@ pub(crate) struct Operands {
     /// Image; the operands are then paths in it
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: Option<OsString>,
-    /// File in an image; for commands that only read, IMAGE alone is its root directory
+    /// File in an image, or a pattern such as '/etc/*.conf'; for commands that only read, IMAGE
+    /// alone is its root directory
     #[arg(value_name = "IMAGE:/PATH", required_unless_present = "image")]
     pub(crate) files: Vec<OsString>,
     /// Do not restrict this process (landlock, seccomp)

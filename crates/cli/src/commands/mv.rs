@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::image_path::image_paths;
 use crate::say;
 use crate::session::Session;
-use crate::writable_image::{In, OpenArgs, WritableImage, edit_each, one_image};
+use crate::writable_image::{In, NoMatch, OpenArgs, WritableImage, edit_each_named, one_image};
 
 /// Move and rename files
 ///
@@ -48,10 +48,13 @@ impl Args {
             one_image(source, &target[0])?;
         }
         let target = Path::new(&target[0].path);
-        let several = sources.len() > 1;
-        edit_each(&sources, self.open_args, session, |image, source, session| {
-            self.rename(image, source, target, several, session)
-        })
+        edit_each_named(
+            &sources,
+            self.open_args,
+            NoMatch::Fails,
+            session,
+            |image, source, is_only, session| self.rename(image, source, target, !is_only, session),
+        )
     }
 
     fn rename(

@@ -8,7 +8,7 @@ use super::Operands;
 use crate::failure::Failure;
 use crate::say;
 use crate::session::Session;
-use crate::writable_image::{In, OpenArgs, WritableImage};
+use crate::writable_image::{In, NoMatch, OpenArgs, WritableImage};
 
 /// Remove files
 #[derive(Debug, clap::Args)]
@@ -30,7 +30,8 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        self.operands.edit_each(self.open_args, session, |image, path, session| {
+        let no_match = if self.force { NoMatch::Ignored } else { NoMatch::Fails };
+        self.operands.edit_each(self.open_args, no_match, session, |image, path, session| {
             self.remove(image, path, session)
         })
     }
@@ -73,7 +74,8 @@ pub(crate) struct RmdirArgs {
 
 impl RmdirArgs {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        self.operands.edit_each(self.open_args, session, |image, path, session| {
+        let no_match = NoMatch::Fails;
+        self.operands.edit_each(self.open_args, no_match, session, |image, path, session| {
             check_is_not_root(image, path)?;
             image.fs.remove_dir(path).within(image)?;
             told(self.verbose, image, path, session)

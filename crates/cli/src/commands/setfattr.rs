@@ -6,13 +6,15 @@ use std::os::unix::ffi::OsStrExt;
 use extant::rooms::engine::XattrSet;
 use extant::rooms::reader::{Follow, VolumeRead};
 
+use regex::bytes::Regex;
+
 use super::Operands;
 use crate::failure::Failure;
 use crate::image_path::image_paths;
 use crate::output::printable;
 use crate::say;
 use crate::session::Session;
-use crate::writable_image::{In, OpenArgs, edit_each};
+use crate::writable_image::{In, NoMatch, OpenArgs, edit_each_named};
 
 /// Set and remove extended attributes
 ///
@@ -45,15 +47,19 @@ impl Args {
         let value = decoded(value)
             .ok_or_else(|| Failure::usage(format_args!("invalid value: '{}'", printable(value))))?;
         let files = image_paths(self.image.as_deref(), &self.files)?;
-        edit_each(&files, self.open_args, session, |image, path, _| {
-            match (&self.name, &self.remove) {
+        edit_each_named(
+            &files,
+            self.open_args,
+            NoMatch::Fails,
+            session,
+            |image, path, _, _| match (&self.name, &self.remove) {
                 (Some(name), _) => {
                     image.fs.set_xattr(path, name, &value, XattrSet::Any).within(image)
                 }
                 (None, Some(name)) => image.fs.remove_xattr(path, name).within(image),
                 (None, None) => Ok(()),
-            }
-        })
+            },
+        )
     }
 }
 
@@ -138,14 +144,24 @@ pub(crate) struct GetArgs {
     #[arg(short = 'd')]
     dump: bool,
     /// Print the attribute of this name, with its value
-    #[arg(short = 'n', value_name = "NAME")]
+    #[arg(short = 'n', value_name = "NAME", conflicts_with = "pattern")]
     name: Option<OsString>,
+    /// Print attributes whose names the regular expression matches, such as ^user; - is all of
+    /// them, which is also the default
+    #[arg(short = 'm', value_name = "PATTERN", allow_hyphen_values = true)]
+    pattern: Option<String>,
     #[command(flatten)]
     operands: Operands,
 }
 
 impl GetArgs {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let pattern = match self.pattern.as_deref() {
+            None | Some("-") => None,
+            Some(text) => Some(Regex::new(text).map_err(|_| {
+                Failure::usage(format_args!("-m {text}: invalid regular expression"))
+            })?),
+        };
         self.operands.each(session, |image, path, session| {
             let file = image.resolve(path, Follow::No)?;
             let failed = |error| image.failure(path, error);
@@ -154,6 +170,7 @@ impl GetArgs {
                 None => {
                     let found = image.volume.xattrs(file.number).map_err(failed)?;
                     let mut names: Vec<_> = found.into_iter().map(|info| info.name).collect();
+                    names.retain(|name| pattern.as_ref().is_none_or(|it| it.is_match(name)));
                     names.sort();
                     names
                 }

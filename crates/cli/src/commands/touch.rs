@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::image_path::image_paths;
 use crate::session::Session;
 use crate::time;
-use crate::writable_image::{In, OpenArgs, WritableImage, edit_each};
+use crate::writable_image::{In, NoMatch, OpenArgs, WritableImage, edit_each_named};
 
 /// Change file times, or make empty files
 ///
@@ -55,8 +55,11 @@ impl Args {
             }
             None => time::now()?,
         };
+        let no_match = if self.no_create { NoMatch::Ignored } else { NoMatch::Fails };
         let files = image_paths(self.image.as_deref(), &self.files)?;
-        edit_each(&files, self.open_args, session, |image, path, _| self.touch(image, path, moment))
+        edit_each_named(&files, self.open_args, no_match, session, |image, path, _, _| {
+            self.touch(image, path, moment)
+        })
     }
 
     fn touch(&self, image: &WritableImage, path: &Path, moment: SystemTime) -> Result<(), Failure> {

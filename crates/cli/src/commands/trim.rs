@@ -37,9 +37,11 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
-        let new = if self.dry_run { WritableImages::in_memory } else { WritableImages::new };
         for name in &self.images {
-            let mut images = new(self.open_args);
+            let mut images = match self.dry_run {
+                true => WritableImages::in_memory(self.open_args),
+                false => WritableImages::new(self.open_args, session),
+            };
             let done = ImagePath::parse(name).and_then(|inside| {
                 inside.check_is_image()?;
                 self.trim(&inside, images.of(&inside)?, session)

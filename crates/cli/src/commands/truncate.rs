@@ -9,7 +9,7 @@ use extant::rooms::device::{ByteSize, SizeGrammar};
 use crate::failure::Failure;
 use crate::image_path::image_paths;
 use crate::session::Session;
-use crate::writable_image::{In, OpenArgs, WritableImage, edit_each};
+use crate::writable_image::{In, NoMatch, OpenArgs, WritableImage, edit_each_named};
 
 /// Shrink or extend files
 ///
@@ -71,8 +71,9 @@ impl Wanted {
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let wanted = Wanted::parse(&self.size)?;
+        let no_match = if self.no_create { NoMatch::Ignored } else { NoMatch::Fails };
         let files = image_paths(self.image.as_deref(), &self.files)?;
-        edit_each(&files, self.open_args, session, |image, path, _| {
+        edit_each_named(&files, self.open_args, no_match, session, |image, path, _, _| {
             self.resize(image, path, wanted)
         })
     }

@@ -14,6 +14,7 @@ use crate::write::quota::{self, Owners, ReservedQuota};
 use crate::write::{value, xattr};
 use extant_journal::{Frame, FrameWrite, Handle, JournalError, Turn};
 use extant_ondisk::inode::{FileType, RawInode};
+use extant_ondisk::quota::{QuotaKind, QuotaRecord};
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{BlockNo, FormatError, Geometry, GroupNo, InodeNo, Tid};
 use extant_reader::read::inode::{self, LoadedInode};
@@ -315,6 +316,15 @@ impl<'e> Operation<'e> {
             let moved = quota::transfer_with_reserved(edit, reserved, file, to, limits)?;
             Ok([(to, moved), (from, moved.reversed())])
         })
+    }
+
+    /// Sets the limits of an ID; its use stays.
+    pub(crate) fn set_quota_limits(
+        &mut self,
+        kind: QuotaKind,
+        limits: &QuotaRecord,
+    ) -> Result<(), Error> {
+        self.with_quotas(|edit, _| quota::set_limits(edit, kind, limits).map(|()| []))
     }
 
     /// Runs a change of the quota files under their lock, where the volume has any: all of it or

@@ -13,6 +13,7 @@ mod flags;
 mod namespace;
 mod new_inode;
 mod orphan_replay;
+mod quotas;
 mod read_dir;
 mod rename;
 mod trim;

@@ -8,12 +8,13 @@ use super::mapping::{self, ExtentState};
 use crate::edit::{AllocationRequest, Edit, Limits, Purpose, Usage, write_inode};
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::quota::{
-    FoundRecord, QUOTA_BLOCK_SIZE, QUOTA_DEPTH, QuotaBlock, QuotaHeader, QuotaKind, QuotaPath,
-    QuotaRecord, QuotaTree, RECORDS_PER_LEAF, RawQuotaLeafHeader, slots,
+    FoundRecord, QUOTA_BLOCK_SIZE, QUOTA_DEPTH, QuotaHeader, QuotaKind, QuotaPath, QuotaRecord,
+    QuotaTree, RECORDS_PER_LEAF, RawQuotaLeafHeader, slots,
 };
-use extant_ondisk::{BlockNo, FileBlock, Flaw, InodeNo, Location};
+use extant_ondisk::{FileBlock, Flaw, InodeNo, Location};
 use extant_reader::read::inode::{LoadedInode, load};
 use extant_reader::read::mapping::map;
+use extant_reader::read::quota::{header, place, read_block};
 use extant_reader::{BlockKind, Error, MetadataRead};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -354,9 +355,7 @@ struct QuotaFile {
 impl QuotaFile {
     fn open<S: MetadataRead>(source: &S, kind: QuotaKind, number: InodeNo) -> Result<Self, Error> {
         let inode = load(source, number)?;
-        let blocks = u32::try_from(inode.size / QUOTA_BLOCK_SIZE as u64).unwrap_or(u32::MAX);
-        let first = read_block(source, &inode, 0)?;
-        let header = QuotaHeader::decode(&first, kind, number, blocks)?;
+        let header = header(source, kind, &inode)?;
         Ok(Self { kind, inode, header })
     }
 
@@ -507,35 +506,6 @@ impl QuotaFile {
             put(block, found.at, record.encode().as_bytes());
         })
     }
-}
-
-/// Where a block of a quota file lies: the volume's block and the byte in it.
-fn place<S: MetadataRead>(
-    source: &S,
-    file: &LoadedInode,
-    block: u32,
-) -> Result<(BlockNo, usize), Error> {
-    let byte = u64::from(block) * QUOTA_BLOCK_SIZE as u64;
-    let geometry = source.geometry();
-    let at = FileBlock(byte >> geometry.block_bits());
-    let physical = map(source, file, at)?.physical().ok_or_else(|| {
-        let flaw = Flaw::Rule("a quota file has holes");
-        flaw.at(Location::Quota(file.number, block))
-    })?;
-    // Less than a block.
-    Ok((physical, (byte % u64::from(geometry.block_size)) as usize))
-}
-
-fn read_block<S: MetadataRead>(
-    source: &S,
-    file: &LoadedInode,
-    block: u32,
-) -> Result<QuotaBlock, Error> {
-    let (physical, at) = place(source, file, block)?;
-    let bytes = source.metadata(physical, BlockKind::Contents)?;
-    let mut whole = [0; QUOTA_BLOCK_SIZE];
-    whole.copy_from_slice(&bytes[at..at + QUOTA_BLOCK_SIZE]);
-    Ok(whole)
 }
 
 fn change_block<E: Edit, R>(

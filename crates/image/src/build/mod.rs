@@ -31,7 +31,7 @@ use extant_ondisk::{BlockNo, Uuid};
 
 pub use as_mke2fs::mke2fs;
 pub use error::{BuildError, Limit};
-pub use options::{BuildOptions, Size};
+pub use options::{BuildOptions, Room, Size};
 
 use crate::mkfs::{DeviceInfo, WriteRules};
 use crate::source::{Node, NodeKind, Tree};

@@ -12,10 +12,27 @@ pub enum Size {
     /// As small as the tree admits.
     #[default]
     Auto,
+    /// The smallest volume in which the tree fits and this room is left.
+    AutoPlus(Room),
     /// A number of bytes, rounded down to whole blocks.
     Given(u64),
     /// The whole block device.
     Device,
+}
+
+/// Room that is left for more files.
+///
+/// When the volume is mounted so much is available to every user: the blocks that mkfs reserves for
+/// root (`-m`) and the clusters that the kernel keeps for extent trees (a fiftieth of the volume,
+/// 4096 at most) come on top. Files that are written into it need blocks for large extent trees and
+/// directories of their own. Unless options give the number of inodes there is one for each 16 KiB
+/// of the room, or each cluster where that is larger, in addition to those of the tree.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Room {
+    /// At least this number of bytes.
+    Bytes(u64),
+    /// At least this number of hundredths of the smallest volume in which the tree fits.
+    Percent(u32),
 }
 
 /// How an image is built.

@@ -11,7 +11,7 @@ use extant_ondisk::{CompatFeatures, Geometry, GroupNo, InodeNo, RoCompatFeatures
 use super::attributes::Divided;
 use super::error::BuildError;
 use super::identity::of_content;
-use super::options::{BuildOptions, Size};
+use super::options::{BuildOptions, Room, Size};
 use super::placement::{Mapping, Placement, dir_ranges};
 use super::requirements::{DirRequirements, Requirements, Storage};
 use super::space::Space;
@@ -25,6 +25,8 @@ use crate::source::{Node, NodeId, NodeKind, Tree, XattrSetId};
 const PROTOTYPE_BYTES: u64 = 1 << 36;
 /// From here on a file needs the feature large_file.
 const LARGE_FILE: u64 = 1 << 31;
+/// Bytes of the room for more files for which an inode is added: mke2fs's usual ratio.
+const ROOM_PER_INODE: u64 = 16 << 10;
 /// Steps of the search for the smallest volume, which takes about ten.
 const MAX_STEPS: u32 = 20_000;
 /// Volumes of fewer blocks get no journal.
@@ -70,6 +72,8 @@ struct Planner<'t> {
     least_clusters: u64,
     /// The number of inodes follows from the tree.
     counts_inodes: bool,
+    /// Inodes for files that are written later.
+    extra_inodes: u64,
 }
 
 /// The space and inodes that a tree takes on volumes of some features.
@@ -115,7 +119,8 @@ impl<'t> Plan<'t> {
     ) -> Result<Self, BuildError> {
         let mut planner = Planner::new(build, tree, info)?;
         let attempt = match &build.size {
-            Size::Auto => planner.smallest()?,
+            Size::Auto => planner.smallest(0)?,
+            Size::AutoPlus(room) => planner.with_room(*room)?,
             Size::Given(bytes) => {
                 let blocks = bytes / u64::from(planner.prototype.block_size);
                 planner.of_size(Some(blocks.to_string()))?
@@ -337,23 +342,45 @@ impl<'t> Planner<'t> {
             prototype,
             least_clusters,
             counts_inodes: false,
+            extra_inodes: 0,
         })
     }
 
-    /// The smallest volume in which everything fits.
-    fn smallest(&mut self) -> Result<Box<(Attempt, Placement)>, BuildError> {
+    /// The smallest volume in which everything fits, and more files.
+    fn with_room(&mut self, room: Room) -> Result<Box<(Attempt, Placement)>, BuildError> {
+        let block_size = u64::from(self.prototype.block_size);
+        let bytes = match room {
+            Room::Bytes(bytes) => bytes,
+            Room::Percent(percent) => {
+                let exact = self.smallest(0)?.0.volume.geometry.blocks_count;
+                let bytes = u128::from(exact * block_size) * u128::from(percent);
+                u64::try_from(bytes.div_ceil(100)).map_err(|_| BuildError::NoFittingSize)?
+            }
+        };
+        // A file takes a cluster at least.
+        let per_inode = ROOM_PER_INODE.max(self.needs.requirements.shape.cluster_size());
+        self.extra_inodes = bytes.div_ceil(per_inode);
+        self.smallest(bytes.div_ceil(block_size))
+    }
+
+    /// The smallest volume in which everything fits with `room` blocks available.
+    fn smallest(&mut self, room: u64) -> Result<Box<(Attempt, Placement)>, BuildError> {
         self.counts_inodes = self.options.inodes.is_none() && self.options.inode_ratio.is_none();
         let block_size = u64::from(self.prototype.block_size);
         let cluster_blocks = u64::from(self.prototype.blocks_per_cluster());
         // Data and inode tables are needed in any case.
         let tables = self.needs.inodes() * u64::from(self.prototype.inode_size) / block_size;
-        let mut blocks = self.least_clusters * cluster_blocks + tables;
+        let least = (self.least_clusters * cluster_blocks).checked_add(tables);
+        let least = least.and_then(|least| least.checked_add(room));
+        // More than any volume has.
+        let least = least.filter(|blocks| blocks.checked_mul(block_size).is_some());
+        let mut blocks = least.ok_or(BuildError::NoFittingSize)?;
         if self.prototype.features.compat.contains(CompatFeatures::HAS_JOURNAL) {
             blocks = blocks.max(MIN_JOURNAL_VOLUME);
         }
         let mut found = None;
         for _ in 0..MAX_STEPS {
-            match self.attempt_blocks(blocks)? {
+            match self.attempt_with_room(blocks, room)? {
                 Fit::Fits(fitting) => {
                     found = Some(fitting);
                     break;
@@ -366,11 +393,28 @@ impl<'t> Planner<'t> {
         // tried.
         loop {
             let less = fitting.0.volume.geometry.blocks_count.saturating_sub(1);
-            match self.attempt_blocks(less)? {
+            match self.attempt_with_room(less, room)? {
                 Fit::Fits(smaller) => fitting = smaller,
                 Fit::Short(_) => return Ok(fitting),
             }
         }
+    }
+
+    /// An attempt with a number of blocks, of which `room` are available after all else.
+    fn attempt_with_room(&self, blocks: u64, room: u64) -> Result<Fit, BuildError> {
+        let fit = self.attempt_blocks(blocks)?;
+        let Fit::Fits(fitting) = &fit else { return Ok(fit) };
+        let (attempt, placement) = &**fitting;
+        let geometry = &attempt.volume.geometry;
+        let per_cluster = u64::from(geometry.blocks_per_cluster);
+        let free = attempt.space.total().saturating_sub(placement.end) * per_cluster;
+        let kept =
+            attempt.volume.params.reserved_blocks + geometry.clusters_for_maps() * per_cluster;
+        let more = room.saturating_sub(free.saturating_sub(kept));
+        if room == 0 || more == 0 {
+            return Ok(fit);
+        }
+        Ok(Fit::Short(more))
     }
 
     /// An attempt with a number of blocks. A journal of a requested size must be less than half of
@@ -425,13 +469,13 @@ impl<'t> Planner<'t> {
             Err(MkfsError::TooSmall(_)) => 0,
             Err(error) => return Err(error.into()),
         };
-        let needed = self.smallest()?.0.volume.geometry.blocks_count;
+        let needed = self.smallest(0)?.0.volume.geometry.blocks_count;
         Err(BuildError::NoSpace { needed, room, block_size: self.prototype.block_size })
     }
 
     /// The parameters, with as many inodes as the tree needs unless an option gives the number.
     fn params(&self, options: &mut Options) -> Result<FsParams, MkfsError> {
-        let needed = self.needs.inodes();
+        let needed = self.needs.inodes() + self.extra_inodes;
         if self.counts_inodes {
             options.inodes = Some(needed);
         }

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 
 use super::builder::{Attributes, DataPlace, NewNode, TreeBuilder};
 use super::error::{Flaw, SourceError};
+use super::exclude::Excludes;
 use super::node::{FileTime, NameRef, Names, NodeId, Segment};
 use super::store::{HostDirectory, HostTree, Store, open_regular};
 use super::xattr::XattrList;
@@ -91,11 +92,12 @@ impl OutputDirectories {
     }
 }
 
-/// Reads the directory `path` into the tree.
+/// Reads the directory `path` into the tree, without what is excluded.
 pub(super) fn read(
     builder: &mut TreeBuilder,
     path: &Path,
     output: &OutputDirectories,
+    excludes: &Excludes,
 ) -> Result<(), SourceError> {
     let failed = |action, error: Errno| SourceError::io(path, action, error.into());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -113,7 +115,7 @@ pub(super) fn read(
         .and_then(|()| builder.insert(b"", &mut attributes(&stat, xattrs), NewNode::Directory))
         .map_err(|flaw| SourceError::path(path, flaw))?;
     check_output(&stat, output).map_err(|flaw| SourceError::path(path, flaw))?;
-    let mut walk = Walk { builder, links: HashMap::new(), open: VecDeque::new(), output };
+    let mut walk = Walk { builder, links: HashMap::new(), open: VecDeque::new(), output, excludes };
     walk.open.push_back(Pending { node: NodeId::ROOT, directory: 0 });
     walk.run()
 }
@@ -124,6 +126,7 @@ struct Walk<'b> {
     links: HashMap<Identity, NodeId>,
     open: VecDeque<Pending>,
     output: &'b OutputDirectories,
+    excludes: &'b Excludes,
 }
 
 impl Walk<'_> {
@@ -131,11 +134,12 @@ impl Walk<'_> {
         while !self.open.is_empty() {
             let count = self.open.len().min(BATCH_DIRECTORIES);
             let batch: Vec<Pending> = self.open.drain(..count).collect();
+            let excludes = self.excludes;
             let (host, names) = self.host();
             let listings: Vec<Listing> = batch
                 .par_iter()
                 .map(|&pending| {
-                    list(host, pending, names).map_err(|error| {
+                    list(host, pending, names, excludes).map_err(|error| {
                         let path = host.display(pending.directory, b"", names);
                         SourceError::io(path, "read directory", error)
                     })
@@ -266,15 +270,33 @@ fn attributes(stat: &Stat, xattrs: XattrList) -> Attributes {
     }
 }
 
-fn list(host: &HostTree, pending: Pending, names: &Names) -> io::Result<Listing> {
+fn list(
+    host: &HostTree,
+    pending: Pending,
+    names: &Names,
+    excludes: &Excludes,
+) -> io::Result<Listing> {
     let fd = host.open_directory(pending.directory, names)?;
+    let mut path = match excludes.is_empty() {
+        true => Vec::new(),
+        false => host.path_below_root(pending.directory, names),
+    };
+    let path_len = path.len();
     let mut found = Vec::new();
     for entry in Dir::read_from(&fd)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." {
-            found.push(Box::from(name));
+        if name == b"." || name == b".." {
+            continue;
         }
+        if !excludes.is_empty() {
+            path.truncate(path_len);
+            path.extend_from_slice(name);
+            if excludes.matches(&path) {
+                continue;
+            }
+        }
+        found.push(Box::from(name));
     }
     found.sort_unstable();
     Ok(Listing { pending, fd, names: found })

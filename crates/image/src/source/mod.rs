@@ -8,6 +8,7 @@ mod builder;
 mod content;
 mod dir;
 mod error;
+mod exclude;
 mod file_type;
 mod node;
 mod oci;
@@ -37,6 +38,7 @@ use tar::input::Input;
 pub use archive::{Archive, Contents, Each, Halt, Halted, Member, MemberKind, Piece, Unpacking};
 pub use content::Content;
 pub use error::{AclError, EntryName, Flaw, SourceError};
+pub use exclude::Excludes;
 pub use node::{DeviceNumber, Dirent, FileTime, Node, NodeId, NodeKind, OtherTimes, Segment};
 pub use options::{Platform, ReadOptions, RootAttributes};
 pub use owner::{OwnerMap, Owners, parse_owner};
@@ -165,7 +167,7 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
     let mut builder = TreeBuilder::new(options);
     for source in sources {
         match source {
-            Source::Directory(path) => dir::read(&mut builder, path, &output)?,
+            Source::Directory(path) => dir::read(&mut builder, path, &output, &options.excludes)?,
             Source::Archive(path) => {
                 let (name, file) = opened(path)?;
                 read_archive(&mut builder, &name, file, Holds::Any, options)?;
@@ -185,6 +187,7 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
             }
         }
     }
+    builder.exclude(&options.excludes);
     builder.finish()
 }
 

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use extant_storage::Schemes;
 
 use super::error::SourceError;
+use super::exclude::Excludes;
 use super::owner::Owners;
 
 /// How sources are read.
@@ -30,6 +31,9 @@ pub struct ReadOptions {
     pub root: Option<RootAttributes>,
     /// For which machine an OCI layout's image is to be, where it has several.
     pub platform: Option<Platform>,
+    /// Files that are left out, whichever source has them. In a directory they are not looked at;
+    /// those of archives are read and checked, and a hard link to one of them is a file of its own.
+    pub excludes: Excludes,
 }
 
 /// Attributes of the root directory that replace those of the source. Its other extended attributes

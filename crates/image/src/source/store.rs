@@ -75,6 +75,12 @@ impl HostTree {
         parts
     }
 
+    /// The path of a directory from the root on, each name with a slash after it.
+    pub(super) fn path_below_root(&self, directory: u32, names: &Names) -> Vec<u8> {
+        let parts = self.components(directory, names).into_iter();
+        parts.flat_map(|part| part.iter().copied().chain([b'/'])).collect()
+    }
+
     /// The path on the host, for messages.
     pub(super) fn display(&self, directory: u32, name: &[u8], names: &Names) -> EntryName {
         let mut path = self.path.as_os_str().as_encoded_bytes().to_vec();

@@ -147,6 +147,31 @@ fn whiteouts_hide_what_lower_layers_have_and_nothing_of_their_own() {
     assert_eq!(paths(&tree), expected);
 }
 
+/// They are left out of the whole image, whichever layer has them; a link to one is the file.
+#[test]
+fn files_of_layers_are_left_out() {
+    let lower = Written::default()
+        .file("etc/kept", b"1")
+        .file("etc/secret", b"1")
+        .file("cache/a", b"1")
+        .file("first", b"content");
+    let upper = Written::default()
+        .file("cache/b", b"2")
+        .file("srv/secret", b"2")
+        .hard_link("second", "first")
+        .file(".wh.etc", b"")
+        .file("etc/new", b"2");
+    let made = Made::new();
+    made.index(&[made.image(&[(lower, Pack::Gzip), (upper, Pack::Zstd)], "amd64")]);
+    let excludes = Excludes::new(["./cache", "secret", "/first"]);
+    let source = Source::OciLayout { path: made.path(), reference: None };
+    let options = ReadOptions { excludes, ..options() };
+    let tree = read_sources(&[source], &options).unwrap();
+    assert_eq!(paths(&tree), ["etc", "etc/new", "second", "srv"]);
+    assert_eq!(contents(&tree, find(&tree, "second")), b"content");
+    assert_eq!(tree.node(find(&tree, "second")).links(), 1);
+}
+
 #[test]
 fn layers_of_every_packing_replace_and_link_across_layers() {
     let layers = [

@@ -16,6 +16,7 @@ pub mod inode_tables;
 pub mod mapping;
 pub mod nokey;
 pub mod path;
+pub mod quota;
 pub mod runs;
 pub mod seek;
 pub mod statfs;

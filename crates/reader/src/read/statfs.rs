@@ -3,23 +3,8 @@
 use super::group;
 use crate::error::Error;
 use crate::source::MetadataRead;
+use extant_ondisk::Uuid;
 use extant_ondisk::dirent::MAX_NAME_LEN;
-use extant_ondisk::{Geometry, IncompatFeatures, Uuid};
-
-/// One cluster in this number is kept for maps that grow, and at most this number in total.
-const MAP_SHARE: u64 = 50;
-const MOST_FOR_MAPS: u64 = 4096;
-
-/// Clusters that are kept for maps, as the kernel keeps them (`admin-guide/ext4.rst`,
-/// "reserved_clusters"): a fiftieth of all, 4096 at most, where files may have extents. With them a
-/// full volume can cut an extent that is punched or written in the middle.
-pub fn clusters_for_maps(geometry: &Geometry) -> u64 {
-    if !geometry.has_incompat(IncompatFeatures::EXTENTS) {
-        return 0;
-    }
-    let clusters = geometry.blocks_count / u64::from(geometry.blocks_per_cluster);
-    (clusters / MAP_SHARE).min(MOST_FOR_MAPS)
-}
 
 /// The figures of statfs for a volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -63,6 +63,11 @@ impl<'i, S: Source> Importer<'i, S> {
         Self { image, source, rules, is_recursive, copies, seen, buffer: vec![0; PIECE] }
     }
 
+    /// The paths that one names, which may be a pattern: at least one.
+    pub(super) fn named(&self, path: &Path) -> Result<Vec<PathBuf>, Failure> {
+        self.source.named(path)
+    }
+
     /// Copies a file, and with `-r` all below it, to `place`.
     pub(super) fn copy(
         &mut self,

@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::image_path::{ImagePath, image_paths, inside_or_host, missing_slash};
 use crate::output_file::FileId;
 use crate::reader::{Image, Images};
 use crate::session::Session;
-use crate::sources::{HostSource, ImageSource, Source as _};
+use crate::sources::{HostSource, ImageSource, STANDARD_INPUT, Source as _};
 use crate::writable_image::{OpenArgs, WritableImage, edit_each};
 use copier::{Copier, FirstCopies, IS_THE_IMAGE, Rules};
 use importer::Importer;
@@ -56,10 +56,10 @@ pub(crate) struct Args {
     /// Image; the sources are then paths in it
     #[arg(long, value_name = "IMAGE")]
     image: Option<OsString>,
-    /// IMAGE:/path, or a file of this machine
+    /// IMAGE:/path, or a file of this machine; - is standard input
     #[arg(value_name = "SOURCE", required = true)]
     sources: Vec<OsString>,
-    /// IMAGE:/path, or a directory or new name on this machine
+    /// IMAGE:/path, or a directory or new name on this machine; - is standard output
     #[arg(value_name = "TARGET")]
     target: OsString,
     #[command(flatten)]
@@ -83,6 +83,9 @@ impl Args {
         if let Some(failure) = missing_slash(&self.target).filter(|_| !is_of_host) {
             return Err(failure);
         }
+        if self.target == "-" {
+            return self.copy_to_stdout(session);
+        }
         if let Some(option) = self.open_args.given() {
             let text = format_args!("{option}: only valid for copies into an image");
             return Err(Failure::usage(text));
@@ -94,29 +97,100 @@ impl Args {
         if self.sources.len() > 1 && !is_directory {
             return Err(Failure::at(target, "target is not a directory"));
         }
-        let mut images = Images::default();
+        let mut images = Images::new(session);
         let mut copies: Vec<(Arc<Image>, FirstCopies)> = Vec::new();
         // Files that were copied by the names of operands: a second one of the same name would
         // replace or, through a link that came from the image, overwrite something else.
         let mut made = HashSet::new();
+        let mut sources = Vec::new();
         for source in image_paths(self.image.as_deref(), &self.sources)? {
-            let outcome = images.of(&source).and_then(|image| {
+            match images.named(&source) {
+                Ok((image, paths)) => {
+                    sources.extend(paths.into_iter().map(|path| (image.clone(), path)));
+                }
+                Err(failure) => session.error(failure)?,
+            }
+        }
+        if sources.len() > 1 && !is_directory {
+            return Err(Failure::at(target, "target is not a directory"));
+        }
+        for (image, path) in sources {
+            let outcome = {
                 let known = copies.iter().position(|(of, _)| Arc::ptr_eq(of, &image));
                 let at = known.unwrap_or_else(|| {
                     copies.push((image, FirstCopies::new()));
                     copies.len() - 1
                 });
                 let (image, copies) = &mut copies[at];
-                let path = source.path.as_bytes();
-                let place = Destination { target, is_directory }.of(path);
+                let place = Destination { target, is_directory }.of(&path);
                 let copier = Copier::new(image, rules, copies);
-                self.copy_one(copier, image, path, &place, &mut made, session)
-            });
+                self.copy_one(copier, image, &path, &place, &mut made, session)
+            };
             if let Err(failure) = outcome {
                 session.error(failure)?;
             }
         }
         Ok(())
+    }
+
+    /// The arguments of a command of `extant sh`: paths are in its image, and `host:PATH` is a file
+    /// of this machine.
+    pub(crate) fn in_shell(mut self, image: &OsStr) -> Result<Self, Failure> {
+        if self.image.is_some() {
+            return Err(Failure::usage("--image: the image is open already"));
+        }
+        let place = |path: &mut OsString| {
+            let bytes = path.as_bytes();
+            if bytes == STANDARD_INPUT.as_bytes() {
+                return;
+            }
+            *path = match bytes.strip_prefix(b"host:") {
+                Some(host) => OsStr::from_bytes(host).to_owned(),
+                None => {
+                    let slash: &[u8] = if bytes.starts_with(b"/") { b"" } else { b"/" };
+                    OsString::from_vec([image.as_bytes(), b":", slash, bytes].concat())
+                }
+            };
+        };
+        self.sources.iter_mut().for_each(place);
+        place(&mut self.target);
+        Ok(self)
+    }
+
+    /// `cp IMAGE:/file -`: the contents of one file.
+    fn copy_to_stdout(&self, session: &mut Session) -> Result<(), Failure> {
+        let refused = [
+            (self.recursive, "-r"),
+            (self.preserve, "-p"),
+            (self.archive, "-a"),
+            (self.no_clobber, "-n"),
+            (self.verbose, "-v"),
+            (self.open_args.given().is_some(), "an option for changes"),
+        ];
+        if let Some((_, option)) = refused.iter().find(|(is_given, _)| *is_given) {
+            let why = format_args!("{option}: invalid for a copy to standard output");
+            return Err(Failure::usage(why));
+        }
+        let several = || {
+            let why = "standard output takes one file: use 'extant cat' for several";
+            Err(Failure::usage(format_args!("-: {why}")))
+        };
+        let sources = image_paths(self.image.as_deref(), &self.sources)?;
+        let [source] = &sources[..] else { return several() };
+        let mut images = Images::new(session);
+        let (image, paths) = images.named(source)?;
+        let [path] = &paths[..] else { return several() };
+        let file = image.resolve(path, Follow::Yes)?;
+        match file.file_type() {
+            FileType::Regular => {}
+            FileType::Directory => {
+                return Err(image.failure(path, "cannot copy a directory to standard output"));
+            }
+            _ => return Err(image.failure(path, "-r not specified; omitting special file")),
+        }
+        session.out.flush()?;
+        let out = std::io::stdout().as_fd().try_clone_to_owned().at("standard output")?;
+        write_to(&image, path, &file, out.into(), Path::new("standard output"))
     }
 
     /// `cp FILE disk.img`: meant is a copy into the image, whose root directory is to be named.
@@ -163,6 +237,7 @@ impl Args {
     /// Copies files of this machine, of other images, or of the same one into an image.
     fn copy_in(&self, rules: Rules, session: &mut Session) -> Result<(), Failure> {
         let target = ImagePath::parse(&self.target)?;
+        self.check_stdin(&target)?;
         // An image is changed by being opened: mistakes are told before.
         self.sources
             .iter()
@@ -172,25 +247,28 @@ impl Args {
             return missing.into_iter().try_for_each(|failure| session.error(failure));
         }
         let is_recursive = self.recursive || self.archive;
-        let mut images = Images::default();
+        let mut images = Images::new(session);
         edit_each(
             std::slice::from_ref(&target),
             self.open_args,
             session,
             |image, place, session| {
                 let is_directory = image.fs.metadata(place).is_ok_and(|found| found.is_dir());
+                let not_a_directory = || Err(image.failure(place, "target is not a directory"));
                 if self.sources.len() > 1 && !is_directory {
-                    return Err(image.failure(place, "target is not a directory"));
+                    return not_a_directory();
                 }
-                let place = Destination { target: place, is_directory };
+                if is_directory && self.has_stdin() {
+                    let why = "is a directory: standard input needs the name of a file";
+                    return Err(image.failure(place, why));
+                }
                 let mut of_host = Importer::new(image, HostSource, rules, is_recursive);
                 let mut of_images: Vec<(DeviceUrl, Importer<'_, ImageSource<'_>>)> = Vec::new();
+                // Each with the index of its importer; patterns are matched before the first copy.
+                let mut sources: Vec<(Option<usize>, PathBuf)> = Vec::new();
                 for source in &self.sources {
-                    let copied = match inside_or_host(self.image.as_deref(), source)? {
-                        None => {
-                            let source = Path::new(source);
-                            of_host.copy(source, &place.of(source.as_os_str().as_bytes()), session)
-                        }
+                    match inside_or_host(self.image.as_deref(), source)? {
+                        None => sources.push((None, source.into())),
                         Some(inside) => {
                             let known = of_images.iter().position(|(url, _)| *url == inside.image);
                             let at = match known {
@@ -203,10 +281,24 @@ impl Args {
                                     of_images.len() - 1
                                 }
                             };
-                            let path = Path::new(&inside.path);
-                            let place = place.of(inside.path.as_bytes());
-                            of_images[at].1.copy(path, &place, session)
+                            match of_images[at].1.named(Path::new(&inside.path)) {
+                                Ok(paths) => {
+                                    sources.extend(paths.into_iter().map(|it| (Some(at), it)));
+                                }
+                                Err(failure) => session.error(failure)?,
+                            }
                         }
+                    }
+                }
+                if sources.len() > 1 && !is_directory {
+                    return not_a_directory();
+                }
+                let place = Destination { target: place, is_directory };
+                for (importer, source) in sources {
+                    let place = place.of(source.as_os_str().as_bytes());
+                    let copied = match importer {
+                        None => of_host.copy(&source, &place, session),
+                        Some(at) => of_images[at].1.copy(&source, &place, session),
                     };
                     if let Err(failure) = copied {
                         session.error(failure)?;
@@ -215,6 +307,28 @@ impl Args {
                 Ok(())
             },
         )
+    }
+
+    /// Whether a source is standard input.
+    fn has_stdin(&self) -> bool {
+        self.image.is_none() && self.sources.iter().any(|source| source == STANDARD_INPUT)
+    }
+
+    /// Refuses standard input next to other sources, and with options about attributes that it
+    /// does not have.
+    fn check_stdin(&self, target: &ImagePath) -> Result<(), Failure> {
+        if !self.has_stdin() {
+            return Ok(());
+        }
+        let why = match () {
+            () if self.sources.len() > 1 => "standard input cannot be copied with other files",
+            () if self.preserve || self.archive => {
+                "-p and -a: standard input has no attributes to preserve"
+            }
+            () if !target.is_path_given => "standard input needs the name of a file",
+            () => return Ok(()),
+        };
+        Err(Failure::usage(format_args!("-: {why}")))
     }
 
     /// A failure for each source that this machine does not have.

@@ -133,7 +133,7 @@ fn delete(
     session: &mut Session,
 ) -> Result<(), Failure> {
     operands.iter().try_for_each(ImagePath::check_path_given)?;
-    let mut images = WritableImages::new(open_args);
+    let mut images = WritableImages::new(open_args, session);
     let mut outcome = Ok(());
     // The walk comes by a directory before it comes by what it holds.
     for it in found.into_iter().rev() {

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::UNIX_EPOCH;
 
+use extant::rooms::image::glob;
 use extant::rooms::ondisk::inode::FileType;
 use extant::rooms::ondisk::time::Timestamp;
 use extant::rooms::reader::{Follow, LoadedInode};
@@ -12,7 +13,7 @@ use extant::rooms::reader::{Follow, LoadedInode};
 use crate::failure::Failure;
 use crate::owners::Owners;
 use crate::reader::{Image, Walked};
-use crate::{glob, time};
+use crate::time;
 
 /// The tests of a command line.
 #[derive(Debug, clap::Args)]

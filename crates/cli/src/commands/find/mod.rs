@@ -102,10 +102,8 @@ impl Args {
         let criteria = Criteria::of(&self.tests)?;
         let is_shown = actions.is_none() || self.print || self.print0 || self.ls || self.json;
         let (mut shown, mut rows, mut found) = (Vec::new(), Vec::new(), Vec::new());
-        let mut operand = 0;
-        self.operands.each(session, |image, path, session| {
-            let at = operand;
-            operand += 1;
+        self.operands.each_named(session, |named, session| {
+            let (image, path) = (&*named.image, &named.path[..]);
             let compared = criteria.compared(image)?;
             let start = image.resolve(path, Follow::No)?;
             image.walk(start, path, session, &mut |walked, session| {
@@ -114,7 +112,7 @@ impl Args {
                 {
                     if actions.is_some() {
                         found.push(Found {
-                            operand: at,
+                            operand: named.operand,
                             path: walked.path.clone(),
                             number: walked.file.number,
                         });

@@ -92,7 +92,7 @@ impl TreeBuilder {
         self.remove(dirent);
     }
 
-    fn remove(&mut self, dirent: usize) {
+    pub(super) fn remove(&mut self, dirent: usize) {
         let Dirent { parent, name, .. } = self.tree.dirents[dirent];
         let hash = self.hash(parent, self.tree.names.get(name));
         let same = |&(_, index): &(u32, u32)| index as usize == dirent;
@@ -105,13 +105,13 @@ impl TreeBuilder {
 }
 
 /// All dirents of each directory while the tree grows, those of later layers too.
-struct Children {
+pub(super) struct Children {
     starts: Vec<u32>,
     dirents: Vec<u32>,
 }
 
 impl Children {
-    fn of(tree: &Tree) -> Self {
+    pub(super) fn of(tree: &Tree) -> Self {
         let mut starts = vec![0_u32; tree.nodes.len() + 1];
         for dirent in &tree.dirents {
             starts[dirent.parent.index() + 1] += 1;
@@ -129,7 +129,7 @@ impl Children {
         Self { starts, dirents }
     }
 
-    fn dirents(&self, directory: NodeId) -> &[u32] {
+    pub(super) fn dirents(&self, directory: NodeId) -> &[u32] {
         let range = |index: usize| self.starts[index] as usize;
         &self.dirents[range(directory.index())..range(directory.index() + 1)]
     }

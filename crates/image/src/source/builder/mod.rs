@@ -2,6 +2,7 @@
 //! constant time.
 
 mod caches;
+mod excluded;
 mod finish;
 mod layer;
 mod path;

@@ -1,8 +1,8 @@
-//! Shell patterns on bytes, as find(1) matches names: `*` and `?` take slashes and leading dots
-//! too.
+//! Shell patterns on bytes, as find(1) and `tar --exclude` match names: `*` and `?` take slashes
+//! and leading dots too.
 
 /// Whether a pattern matches all of a text.
-pub(crate) fn matches(pattern: &[u8], text: &[u8], ignores_case: bool) -> bool {
+pub fn matches(pattern: &[u8], text: &[u8], ignores_case: bool) -> bool {
     if ignores_case {
         return matches(&folded(pattern), &folded(text), false);
     }
@@ -71,6 +71,13 @@ fn class(pattern: &[u8], start: usize, byte: u8) -> Option<(usize, bool)> {
         if low == b']' && at > first {
             return Some((at + 1, is_in != is_negated));
         }
+        if low == b'['
+            && let Some((next, is_of_kind)) = kind(pattern, at, byte)
+        {
+            is_in |= is_of_kind;
+            at = next;
+            continue;
+        }
         if low == b'\\' {
             at += 1;
             low = *pattern.get(at)?;
@@ -83,13 +90,36 @@ fn class(pattern: &[u8], start: usize, byte: u8) -> Option<(usize, bool)> {
     }
 }
 
+/// `[:alpha:]` within a class, of ASCII: where it ends, and whether the byte is of that kind.
+fn kind(pattern: &[u8], start: usize, byte: u8) -> Option<(usize, bool)> {
+    let rest = pattern.get(start..)?.strip_prefix(b"[:")?;
+    let length = rest.windows(2).position(|end| end == b":]")?;
+    let is_of_kind = match &rest[..length] {
+        b"alnum" => byte.is_ascii_alphanumeric(),
+        b"alpha" => byte.is_ascii_alphabetic(),
+        b"blank" => matches!(byte, b' ' | b'\t'),
+        b"cntrl" => byte.is_ascii_control(),
+        b"digit" => byte.is_ascii_digit(),
+        b"graph" => byte.is_ascii_graphic(),
+        b"lower" => byte.is_ascii_lowercase(),
+        b"print" => byte.is_ascii_graphic() || byte == b' ',
+        b"punct" => byte.is_ascii_punctuation(),
+        b"space" => byte.is_ascii_whitespace() || byte == 0x0b,
+        b"upper" => byte.is_ascii_uppercase(),
+        b"xdigit" => byte.is_ascii_hexdigit(),
+        _ => return None,
+    };
+    // The opening, the name and the end.
+    Some((start + 2 + length + 2, is_of_kind))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn patterns_match_as_in_find() {
-        let cases: [(&str, &str, bool); 22] = [
+        let cases: [(&str, &str, bool); 27] = [
             ("*", "", true),
             ("*", ".hidden", true),
             ("a*b*c", "axxbyyc", true),
@@ -112,6 +142,11 @@ mod tests {
             ("", "a", false),
             ("a", "A", false),
             ("**a", "ba", true),
+            ("[[:digit:]_]", "7", true),
+            ("[[:digit:]_]", "_", true),
+            ("[![:digit:]]", "7", false),
+            ("[[:alpha:]]*", "x1", true),
+            ("[[:none:]x]", ":x]", true),
         ];
         for (pattern, text, expected) in cases {
             assert_eq!(
