@@ -58,12 +58,12 @@ impl DebugVolume {
                 add(&mut found, bitmap..bitmap.saturating_add(1));
             }
             if contents == CopyContents::All && self.has_bitmaps() {
-                for run in self.used_runs(group)? {
+                for run in self.used_runs(group).iter() {
                     add(&mut found, run);
                 }
             }
         }
-        for run in descriptors(&geometry) {
+        for run in descriptors(&geometry).iter() {
             add(&mut found, run);
         }
         if let Some(block) = self.editor().mmp_block() {
@@ -101,20 +101,23 @@ impl DebugVolume {
     }
 
     /// The runs that a group's block bitmap has in use.
-    fn used_runs(&mut self, group: GroupNo) -> Result<Vec<Range<u64>>, DebugError> {
+    fn used_runs(&mut self, group: GroupNo) -> RunSet {
         let geometry = self.geometry().clone();
         let per_cluster = u64::from(geometry.blocks_per_cluster);
         let start = geometry.group_start(group).0;
         let end = start + u64::from(geometry.group_blocks(group));
+        let mut runs = RunSet::new();
         let Ok(bits) = self.bitmap(BitmapKind::Block, group) else {
             // It lies outside the volume: any block may be in use.
-            return Ok(vec![start..end]);
+            runs.insert(start..end);
+            return runs;
         };
         let clusters = (end - start).div_ceil(per_cluster);
         // A group has fewer than 2^32 clusters.
         let used = (0..clusters).filter(|cluster| bitmap::test(bits, *cluster as u32));
         let first_block = |cluster: u64| start + cluster * per_cluster;
-        Ok(used.map(|it| first_block(it)..first_block(it + 1).min(end)).collect())
+        used.for_each(|it| runs.insert(first_block(it)..first_block(it + 1).min(end)));
+        runs
     }
 
     /// Numbers of the inodes that the bitmaps have in use.
@@ -193,14 +196,15 @@ fn without(blocks: &RunSet, left_out: &RunSet) -> RunSet {
 }
 
 /// The primary superblock and descriptors, and the blocks reserved for more of these.
-fn descriptors(geometry: &Geometry) -> Vec<Range<u64>> {
+fn descriptors(geometry: &Geometry) -> RunSet {
     let first = leading(geometry, GroupNo(0));
-    let mut runs = vec![0..first.descriptors.end];
+    let mut runs = RunSet::new();
+    runs.insert(0..first.descriptors.end);
     if geometry.has_compat(CompatFeatures::RESIZE_INODE) {
-        runs.push(first.reserved);
+        runs.insert(first.reserved);
     }
     let places = (0..geometry.desc_blocks())
         .filter_map(|at| desc_block_places(geometry, at).first().copied());
-    runs.extend(places.map(|BlockNo(at)| at..at + 1));
+    places.for_each(|BlockNo(at)| runs.insert(at..at + 1));
     runs
 }
