@@ -328,6 +328,35 @@ fn a_clean_volume_is_told_with_the_counts_after_its_orphans() {
     e2fsck_fn(&path).unwrap();
 }
 
+/// The kernel does not keep the counts of the superblock up to date; e2fsck sets them.
+#[test]
+fn a_clean_volume_gets_its_free_counts_from_its_groups() {
+    let Some(e2fsck) = tool("e2fsck") else { return skipped("e2fsck") };
+    for options in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "bigalloc"], &["-t", "ext2"]] {
+        let words = [&["-q", "-F"][..], options].concat();
+        let Ok(image) = TempImage::by_mke2fs(16 << 20, &words) else { return skipped("mke2fs") };
+        let path = image.path();
+        for field in ["free_blocks_count 100", "free_inodes_count 7"] {
+            spoil(&path, &format!("ssv {field}"));
+        }
+        let fsck = |how: &str| extant(["fsck".as_ref(), how.as_ref(), path.as_os_str()]);
+        let before = std::fs::read(&path).expect("an image");
+        let looked = fsck("-n");
+        assert_eq!(looked.status.code(), Some(0), "{looked:?}");
+        assert!(std::fs::read(&path).expect("an image") == before, "-n wrote");
+        let copy = copied(&path).expect("a copy");
+        let by_them = e2fsck.run(["-p".as_ref(), copy.path().as_os_str()]);
+        let by_us = fsck("-p");
+        assert_eq!(by_us.status.code(), by_them.status.code(), "{by_us:?}");
+        let counts = |output: &std::process::Output| {
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            said.split_once("clean, ").expect("the line of a clean volume").1.to_owned()
+        };
+        assert_eq!(counts(&by_us), counts(&by_them));
+        e2fsck_fn(&path).expect("nothing is left");
+    }
+}
+
 #[test]
 fn a_truncated_image_is_looked_at_and_not_repaired() {
     let Some(e2fsck) = tool("e2fsck").filter(|_| tool("mke2fs").is_some()) else {

@@ -23,7 +23,15 @@ pub enum Closing {
     /// The passes ran, or were stopped, and something is left.
     ErrorsLeft,
     /// The passes were not run: the volume says that it is clean.
+    TakenAsClean,
+    /// No more than pass 0 was asked for.
     Skipped,
+}
+
+impl Closing {
+    fn had_passes(self) -> bool {
+        matches!(self, Self::Clean | Self::ErrorsLeft)
+    }
 }
 
 /// Why a volume cannot be taken as clean without the passes; `None` when it can. `label` names it.
@@ -76,14 +84,15 @@ impl Prepared {
         if closing == Closing::Clean {
             restore(&mut volume, &state, recorder, now)?;
         }
-        if closing == Closing::Skipped && state.has_orphans {
-            // Without the passes nothing else repairs the old values of the superblock.
+        if closing == Closing::TakenAsClean || closing == Closing::Skipped && state.has_orphans {
+            // Nothing else sets the counts of the superblock, which the kernel does not keep up
+            // to date while a volume is mounted.
             volume.sum_free_counts();
         }
         if closing == Closing::Clean && was_changed {
             renew_journal_copy(&mut volume)?;
         }
-        if closing != Closing::Skipped {
+        if closing.had_passes() {
             stamp(&mut volume, closing, now)?;
         }
         volume.commit()?;

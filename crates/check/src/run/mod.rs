@@ -129,8 +129,8 @@ impl<'a> CheckRun<'a> {
 
     /// The volume's clean flag is accepted.
     fn close_clean(&self, ready: Prepared, before: Superblock) -> Result<Report, CheckError> {
-        ready.close(Closing::Skipped, self.recorder)?;
-        // Finished orphans were counted when the volume was closed.
+        ready.close(Closing::TakenAsClean, self.recorder)?;
+        // Free blocks and inodes were counted when the volume was closed.
         let closed = superblock_of(&**self.device).filter(|_| self.recorder.may_repair());
         let superblock = Some(closed.unwrap_or(before));
         let is_corrected = self.is_corrected(false);
