@@ -127,6 +127,16 @@ fn clones_have_every_block_in_use_and_take_no_more_room() {
     // A stream is the same bytes.
     let stream = clone(&[text(&image), "-"]);
     assert!(stream.stdout == fs::read(&copy).unwrap(), "{:?}", stream.status);
+    // Into a part of a file.
+    let whole = scratch.join("whole");
+    fs::write(&whole, vec![0xdd; 26 << 20]).unwrap();
+    let part = format!("{}?offset=1M&size=24M", text(&whole));
+    assert!(clone(&[text(&image), &part]).status.success());
+    assert_eq!(fs::metadata(&whole).unwrap().len(), 26 << 20);
+    let same = run(Path::new(PROGRAM), &["diff", "--contents", text(&image), &part]);
+    assert_eq!(same.status.code(), Some(0), "{same:?}");
+    let small = clone(&[text(&image), &format!("{}?offset=1M&size=23M", text(&whole))]);
+    assert!(String::from_utf8_lossy(&small.stderr).contains("do not fit"), "{small:?}");
     // In place: what is around it is kept, and equal blocks are left alone.
     let disk = scratch.join("disk");
     let around = vec![0xee; 30 << 20];

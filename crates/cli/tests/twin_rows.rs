@@ -428,3 +428,84 @@ fn e2fsck_conf_is_followed_by_the_name_e2fsck() {
     extant.arg("fsck");
     assert_eq!(run(extant, "[options\n").status.code(), Some(0));
 }
+
+#[test]
+fn mke2fs_takes_and_refuses_the_options_of_theirs() {
+    let (Some(_), Some(dumpe2fs)) = (tool("mke2fs"), tool("dumpe2fs")) else {
+        skip!("mke2fs or dumpe2fs is not installed")
+    };
+    let scratch = Scratch::new();
+    links(&scratch, &["mke2fs"]);
+    let path = scratch.path().to_owned();
+    let image = scratch.join("image");
+    let rows = [
+        "-E stride=0",
+        "-E stride=0,stripe_width=0",
+        "-O quota -E quotatype=usr",
+        "-O quota -E quotatype=usrquota:grp",
+        "-O quota -E quotatype=g",
+        "-O quota -E quotatype=usr:bogus",
+        "-E root_perms",
+        "-J location=100",
+        "-J fast_commit_size=64",
+        "-t ext2 -J location=100",
+        "-t ext2 -J fast_commit_size=64",
+        "-t ext2 -J size=4",
+        "-t ext2 -J size=4,location=100",
+        "-J bogus",
+    ];
+    for row in rows {
+        let words: Vec<_> = row.split(' ').collect();
+        let made = [Some(&*path), None].map(|links| {
+            drop(fs::remove_file(&image));
+            let twin = Twin { name: "mke2fs", links };
+            let words = [&["-q", "-F"], &words[..], &["image", "16M"]].concat();
+            let code = twin.run(&path, &words).status.code();
+            let shown = text(&dumpe2fs.run(["-h", image.to_str().unwrap()]).stdout);
+            let is_compared = |line: &&str| {
+                ["quota inode", "Overhead", "RAID"].iter().any(|name| line.contains(name))
+                    || line.starts_with("Total journal")
+            };
+            let lines: Vec<_> = shown.lines().filter(is_compared).map(str::to_owned).collect();
+            (code, lines)
+        });
+        assert_eq!(made[0], made[1], "{row}");
+    }
+}
+
+#[test]
+fn tune2fs_leaves_to_resize2fs_what_theirs_leaves() {
+    let Some(_) = tool("tune2fs") else { skip!("tune2fs is not installed") };
+    let scratch = Scratch::new();
+    links(&scratch, &["tune2fs"]);
+    let path = scratch.path().to_owned();
+    let (base, image) = (scratch.join("base"), scratch.join("image"));
+    for (kind, rows) in [
+        ("64bit", &["-O ^64bit", "-O 64bit", "-O ^64bit -L name", "-I 512", "-I 128"][..]),
+        ("^64bit", &["-O ^64bit", "-O 64bit", "-O 64bit,^dir_index", "-J fast_commit_size=64"]),
+    ] {
+        make(&base, &["-t", "ext4", "-O", kind], "16M");
+        for row in rows {
+            let done = [Some(&*path), None].map(|links| {
+                fs::copy(&base, &image).unwrap();
+                let words: Vec<_> = row.split(' ').chain(["image"]).collect();
+                let output = Twin { name: "tune2fs", links }.run(&path, &words);
+                let dumpe2fs = tool("dumpe2fs").expect("part of e2fsprogs, too");
+                let shown = text(&dumpe2fs.run(["-h", image.to_str().unwrap()]).stdout);
+                let lines: Vec<_> = shown
+                    .lines()
+                    .filter(|line| line.contains("features:") || line.contains("volume name"))
+                    .map(str::to_owned)
+                    .collect();
+                let said = [text(&output.stdout), text(&output.stderr)].concat();
+                let said: Vec<_> = said
+                    .lines()
+                    .filter(|line| line.starts_with("Please run"))
+                    .map(str::to_owned)
+                    .collect();
+                (output.status.code(), lines, said)
+            });
+            assert_eq!(done[0], done[1], "{kind} {row}");
+        }
+    }
+}

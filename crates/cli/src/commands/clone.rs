@@ -28,8 +28,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Copy the blocks of a volume that are in use
 ///
 /// Free blocks are not read: a sparse file is written, or the blocks of a device are. The journal
-/// is copied as it is. A file is replaced when the copy is whole; with --offset or --skip-equal it
-/// is written in place.
+/// is copied as it is. A file is replaced when the copy is whole; it is written in place with
+/// --offset or --skip-equal, and where TARGET names a part of it, such as disk.img#p1.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Copy what describes files, and no data of files: for reports of damage
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// File or block device
     #[arg(value_name = "SOURCE")]
     source: OsString,
-    /// File or block device, or - for standard output
+    /// File, block device or a part of one, or - for standard output
     #[arg(value_name = "TARGET")]
     target: OsString,
 }
@@ -352,13 +352,19 @@ impl Job<'_> {
 
     /// Refuses to write over what is read.
     fn check_target(&self, url: &DeviceUrl) -> Result<(), Failure> {
-        let target = Path::new(self.target);
-        let Ok(found) = target.metadata() else { return Ok(()) };
-        let sources = url.parts.iter().filter_map(|part| part.path.metadata().ok());
-        match sources.map(|source| FileId::of(&source)).any(|id| id == FileId::of(&found)) {
-            true => Err(Failure::at(target, "not overwriting the image being read")),
+        let ids = |url: &DeviceUrl| -> Vec<FileId> {
+            let found = url.parts.iter().filter_map(|part| part.path.metadata().ok());
+            found.map(|found| FileId::of(&found)).collect()
+        };
+        let sources = ids(url);
+        match !self.is_stream() && ids(&self.target_url()?).iter().any(|id| sources.contains(id)) {
+            true => Err(Failure::at(self.target, "not overwriting the image being read")),
             false => Ok(()),
         }
+    }
+
+    fn target_url(&self) -> Result<DeviceUrl, Failure> {
+        DeviceUrl::parse(self.target, extant::schemes(), stat_host).map_err(Failure::new)
     }
 
     /// Writes the copy: how many blocks the target had already.
@@ -375,7 +381,9 @@ impl Job<'_> {
                 .map_err(failed);
         }
         let target = Path::new(self.target);
-        let is_file = target.metadata().map_or(true, |metadata| metadata.is_file());
+        let url = self.target_url()?;
+        let is_file =
+            !url.is_part() && target.metadata().map_or(true, |metadata| metadata.is_file());
         if is_file && !self.is_in_place() {
             let new = OutputFile::create(target)?;
             let file = new.file();
@@ -395,9 +403,8 @@ impl Job<'_> {
         if is_file {
             grow(target, offset.saturating_add(found.size)).at(target)?;
         }
-        let url = DeviceUrl::plain(target);
-        let options = FileDeviceOptions::new();
-        let opened = url.open(Access::ReadWrite, &options).map_err(Failure::new)?;
+        let opened =
+            url.open(Access::ReadWrite, &FileDeviceOptions::new()).map_err(Failure::new)?;
         let equal = clone::clone_to_device(source, &*opened.device, offset, self.skips_equal);
         let equal = equal.map_err(failed)?;
         opened.finish().map_err(Failure::new)?;

@@ -127,11 +127,13 @@ impl Args {
         }
         let since = time::now()?.duration_since(UNIX_EPOCH);
         let now = since.map_or(0, |since| since.as_secs());
-        let request = self.request(now).map_err(|error| usage(error, session))?;
+        let mut request = self.request(now).map_err(|error| usage(error, session))?;
         if request.is_empty() && !self.list {
             return Err(usage("no option given (see --help)", session));
         }
         if !request.is_empty() {
+            let name = || image.display().to_string();
+            request.name_for_resize2fs = session.is_compat.then(name);
             self.change(image, &request, now, session)?;
         }
         match self.list {

@@ -79,12 +79,11 @@ impl Extended {
                 self.mmp_update_interval = Some(mmp_interval(needed(value)?).map_err(Some)?)
             }
             "stride" => {
-                let blocks = narrow(needed(value)?, "invalid stride parameter")?;
-                self.stride = Some(nonzero(blocks, "invalid stride parameter")?);
+                self.stride = Some(narrow(needed(value)?, "invalid stride parameter")?);
             }
             "stripe_width" | "stripe-width" => {
                 let blocks = narrow(needed(value)?, "invalid stripe-width parameter")?;
-                self.stripe_width = Some(nonzero(blocks, "invalid stripe-width parameter")?);
+                self.stripe_width = Some(blocks);
             }
             "offset" => {
                 let bytes = numbers::size(needed(value)?, 1).ok_or(Some("invalid offset"))?;
@@ -143,10 +142,6 @@ fn narrow(text: &str, wrong: &'static str) -> Result<u32, Option<&'static str>> 
     numbers::number(text).and_then(|value| u32::try_from(value).ok()).ok_or(Some(wrong))
 }
 
-fn nonzero(value: u32, wrong: &'static str) -> Result<u32, Option<&'static str>> {
-    if value == 0 { Err(Some(wrong)) } else { Ok(value) }
-}
-
 /// A switch alone is on; with a number it is on unless the number is 0.
 fn switch(value: Option<&str>) -> Result<bool, Option<&'static str>> {
     match value {
@@ -173,16 +168,16 @@ fn root_owner(value: Option<&str>) -> Result<RootOwner, Option<&'static str>> {
 }
 
 fn quota_types(text: &str) -> Result<Vec<QuotaKind>, Option<&'static str>> {
-    let name = |kind| match kind {
-        QuotaKind::User => "usrquota",
-        QuotaKind::Group => "grpquota",
-        QuotaKind::Project => "prjquota",
+    let kind_of = |word: &str| match word {
+        "usrquota" | "usr" => Some(QuotaKind::User),
+        "grpquota" | "grp" => Some(QuotaKind::Group),
+        "prjquota" | "prj" => Some(QuotaKind::Project),
+        _ => None,
     };
-    let names: Vec<_> = text.split(':').collect();
-    if names.iter().any(|word| !QuotaKind::ALL.into_iter().any(|kind| name(kind) == *word)) {
-        return Err(Some("quota types are usrquota, grpquota and prjquota, with : between"));
-    }
-    Ok(QuotaKind::ALL.into_iter().filter(|kind| names.contains(&name(*kind))).collect())
+    let wrong = "quota types are usrquota, grpquota and prjquota, with : between";
+    let asked: Option<Vec<_>> = text.split(':').map(kind_of).collect();
+    let asked = asked.ok_or(Some(wrong))?;
+    Ok(QuotaKind::ALL.into_iter().filter(|kind| asked.contains(kind)).collect())
 }
 
 #[cfg(test)]
@@ -214,7 +209,6 @@ mod tests {
             "bogus",
             "stride",
             "stride=x",
-            "stride=0",
             "desc_size=100",
             "hash_seed=x",
             "num_backup_sb=3",

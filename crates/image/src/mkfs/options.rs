@@ -380,7 +380,6 @@ impl Options {
 impl JournalOptions {
     /// Reads a list of `-J`.
     pub(crate) fn apply(&mut self, list: &OsStr) -> Result<(), MkfsError> {
-        self.wanted = true;
         for item in list.as_bytes().split(|byte| *byte == b',').filter(|item| !item.is_empty()) {
             let mut parts = item.splitn(2, |byte| *byte == b'=');
             let (name, value) = (parts.next().unwrap_or_default(), parts.next());
@@ -389,6 +388,8 @@ impl JournalOptions {
                 why,
             })?;
         }
+        // The other options are about a journal that is made in any case.
+        self.wanted |= self.device.is_some() || self.megabytes.is_some();
         if self.device.is_some() && self.megabytes.is_some() {
             return Err(MkfsError::BadJournal {
                 option: list.to_string_lossy().into_owned(),

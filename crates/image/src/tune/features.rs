@@ -97,7 +97,7 @@ fn refuse(change: FeatureChange, features: Features) -> TuneError {
 }
 
 impl Tune<'_> {
-    fn wanted(&self) -> Result<Wanted, TuneError> {
+    fn wanted(&mut self) -> Result<Wanted, TuneError> {
         let now = self.features();
         let mut wanted = Wanted {
             features: now,
@@ -118,13 +118,13 @@ impl Tune<'_> {
                 // A feature that is set already need not be changed, whatever it is.
                 Edit::Set(feature) if feature == incompat(IncompatFeatures::BIT64) => {
                     if !now.contains(feature) {
-                        return Err(refuse(FeatureChange::Set, feature));
+                        self.name_resize2fs(FeatureChange::Set, feature)?;
                     }
                 }
                 Edit::Set(feature) => return Err(refuse(FeatureChange::Set, feature)),
                 Edit::Clear(feature) if feature == incompat(IncompatFeatures::BIT64) => {
                     if now.contains(feature) {
-                        return Err(refuse(FeatureChange::Clear, feature));
+                        self.name_resize2fs(FeatureChange::Clear, feature)?;
                     }
                 }
                 Edit::Clear(feature) => return Err(refuse(FeatureChange::Clear, feature)),
@@ -154,6 +154,24 @@ impl Tune<'_> {
             wanted.features = wanted.features.union(compat(CompatFeatures::ORPHAN_FILE));
         }
         Ok(wanted)
+    }
+
+    /// Leaves a change of `64bit` to resize2fs, in tune2fs's words where these are wanted.
+    fn name_resize2fs(
+        &mut self,
+        change: FeatureChange,
+        feature: Features,
+    ) -> Result<(), TuneError> {
+        let Some(name) = &self.request.name_for_resize2fs else {
+            return Err(refuse(change, feature));
+        };
+        let (letter, verb) = match change {
+            FeatureChange::Set => ('b', "enable"),
+            FeatureChange::Clear => ('s', "disable"),
+        };
+        let text = format!("Please run `resize2fs -{letter} {name}' to {verb} 64-bit mode.");
+        self.say(&text);
+        Ok(())
     }
 
     /// The features that `-O` requests, and those that `-j`, `-J` and `-E` imply.

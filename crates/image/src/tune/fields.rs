@@ -36,6 +36,9 @@ impl Tune<'_> {
             let max = self.volume.geometry().block_size;
             return Err(ChangeError::InodeSize { size, max }.into());
         }
+        if self.features().incompat.contains(IncompatFeatures::FLEX_BG) {
+            return Err(ChangeError::InodeSizeWithFlexBg.into());
+        }
         Err(TuneError::Unsupported(Unsupported::InodeSize))
     }
 

@@ -85,6 +85,9 @@ pub struct Request {
     pub reserved_uid: Option<u32>,
     /// `-U`
     pub uuid: Option<UuidChoice>,
+    /// The image's name where a change of `64bit` is answered as by tune2fs: by naming resize2fs,
+    /// and without an error.
+    pub name_for_resize2fs: Option<String>,
 }
 
 fn bad<T>(what: &'static str, text: &str) -> Result<T, TuneError> {

@@ -68,6 +68,9 @@ pub enum ChangeError {
     /// Inodes have this size, in bytes.
     #[error("The inode size is already {0}")]
     SameInodeSize(u16),
+    /// Another inode size with `flex_bg`.
+    #[error("-I: the inode size of a volume with flex_bg cannot be changed")]
+    InodeSizeWithFlexBg,
     /// Inodes are larger.
     #[error("Shrinking inode size is not supported")]
     SmallerInodes,
