@@ -455,13 +455,15 @@ fn a_full_volume_is_named_and_stays_clean() {
     let large = vec![3; 6 << 20];
     let archive = small.archive(&[File("first", b"first\n"), File("large", &large)]);
     let said = small.refused(&import(&["-q", &archive, &small.inside("/")]));
-    assert_eq!(
-        said,
-        "/large: no space left on the volume
-/: unpacked before the error: 1 files with 6 bytes, 0 directories, 0 symbolic links, 0 hard links, 0 special files
-"
-    );
-    assert_eq!(small.find("/"), "/ /first");
+    // Both are made at once: the small one may be without room, too, and then it is named.
+    let (member, rest) = said.split_once(": no space left on the volume\n").expect("no room");
+    let one = "/: unpacked before the error: 1 files with 6 bytes, 0 directories, 0 symbolic links, 0 hard links, 0 special files\n";
+    let (expected, names) = match member {
+        "/first" => ("/: nothing was unpacked\n", "/"),
+        _ => (one, "/ /first"),
+    };
+    assert_eq!((rest, &*small.find("/")), (expected, names));
+    assert!(["/first", "/large"].contains(&member), "{said}");
     let names: Vec<String> = (0..3000).map(|number| format!("{number}")).collect();
     let members: Vec<Member<'_>> = names.iter().map(|name| File(name, b"")).collect();
     let few = Small::with(&["-N", "64", "8M"]);
