@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use extant_engine::{Credentials, OpenVolume};
+use extant_image::source::split_path;
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
 use extant_reader::{AclKind, Error as Cause, LoadedInode, VolumeRead};
@@ -93,7 +94,7 @@ impl<'v> Places<'v> {
         lanes: &mut [Lane<'_>],
         make: Option<&Credentials>,
     ) -> Result<Found<'p>, MemberError> {
-        let (above, name) = split(path)?;
+        let (above, name) = split_path(path).ok_or(MemberError::DotDot)?;
         let Some(name) = name else { return Ok(Found::Root(self.base_dir())) };
         if let Some((last, dir)) = &self.last
             && last == above
@@ -214,20 +215,6 @@ impl<'v> Places<'v> {
                 Some(found) if found.file_type() == FileType::Symlink => next = Some(found.number),
                 _ => return Err(MemberError::NotADirectory(path.into())),
             }
-        }
-    }
-}
-
-/// The last component, and the path before it; no component for the root.
-fn split(path: &[u8]) -> Result<(&[u8], Option<&[u8]>), MemberError> {
-    let mut end = path.len();
-    loop {
-        let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-        match &path[start..end] {
-            [] | b"." if start == 0 => return Ok((&[], None)),
-            [] | b"." => end = start - 1,
-            b".." => return Err(MemberError::DotDot),
-            name => return Ok((&path[..start], Some(name))),
         }
     }
 }

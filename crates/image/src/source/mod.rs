@@ -16,6 +16,7 @@ mod open_archive;
 mod options;
 mod owner;
 mod prefetch;
+mod split_path;
 mod store;
 mod tar;
 mod tree;
@@ -43,6 +44,7 @@ pub use node::{DeviceNumber, Dirent, FileTime, Node, NodeId, NodeKind, OtherTime
 pub use options::{Platform, ReadOptions, RootAttributes};
 pub use owner::{OwnerMap, Owners, parse_owner};
 pub use prefetch::SourcePrefetch;
+pub use split_path::split_path;
 pub use tree::Tree;
 pub use xattr::{ACL_ACCESS, ACL_DEFAULT, Xattr, XattrSetId, Xattrs};
 

@@ -5,6 +5,7 @@ use std::hash::BuildHasher;
 use super::super::error::Flaw;
 use super::super::file_type;
 use super::super::node::{FileTime, NodeId};
+use super::super::split_path::split_path;
 use super::{Attributes, NewNode, REMOVED, TreeBuilder};
 
 /// The kernel follows this many symlinks on one path.
@@ -13,7 +14,7 @@ const FOLLOW_MAX: usize = 40;
 impl TreeBuilder {
     pub(super) fn find_target(&mut self, target: &[u8]) -> Result<NodeId, Flaw> {
         let missing = || Flaw::MissingTarget(target.into());
-        let (parent, name) = split_path(target)?;
+        let (parent, name) = split(target)?;
         let name = name.ok_or_else(|| Flaw::LinkToDirectory(target.into()))?;
         let parent = self.directory(parent, None)?.ok_or_else(missing)?;
         let node = self.lookup_target(parent, name).ok_or_else(missing)?;
@@ -49,7 +50,7 @@ impl TreeBuilder {
         path: &'p [u8],
         attributes: &Attributes,
     ) -> Result<Option<(NodeId, &'p [u8])>, Flaw> {
-        let (directory, name) = split_path(path)?;
+        let (directory, name) = split(path)?;
         let Some(name) = name else { return Ok(None) };
         let parent = self.directory(directory, Some(attributes.mtime))?;
         let parent = parent.ok_or_else(|| Flaw::NotADirectory(directory.into()))?;
@@ -163,16 +164,7 @@ fn component(path: &[u8], from: usize) -> Result<Option<(&[u8], usize)>, Flaw> {
     Ok(None)
 }
 
-/// The last component, and the path before it; no component for the root.
-fn split_path(path: &[u8]) -> Result<(&[u8], Option<&[u8]>), Flaw> {
-    let mut end = path.len();
-    loop {
-        let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-        match &path[start..end] {
-            [] | b"." if start == 0 => return Ok((&[], None)),
-            [] | b"." => end = start - 1,
-            b".." => return Err(Flaw::DotDot(path.into())),
-            name => return Ok((&path[..start], Some(name))),
-        }
-    }
+/// As [`split_path`].
+fn split(path: &[u8]) -> Result<(&[u8], Option<&[u8]>), Flaw> {
+    split_path(path).ok_or_else(|| Flaw::DotDot(path.into()))
 }
