@@ -149,6 +149,33 @@ fn volumes_by_the_kernel_have_no_findings() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// e2fsck 1.47.0 sets the extents flag of such a file, and its contents are lost.
+#[test]
+fn an_inline_file_that_begins_as_an_extent_map_has_no_findings() {
+    if !is_root() {
+        skip!("a loop mount needs root");
+    }
+    let image = match TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-O", "inline_data"]) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let mount = match LoopMount::new(&image.path(), "rw") {
+        Ok(mount) => mount,
+        Err(why) => skip!("no loop mount here: {why}"),
+    };
+    // One extent of a root with room for four: logical block 0 lies in block 2048.
+    let map = [0x0001_f30a_u32, 4, 0, 0, 1, 2048].map(u32::to_le_bytes).concat();
+    std::fs::write(mount.path().join("file"), &map).expect("a file");
+    mount.unmount().expect("unmounts");
+    let report = scan(&image.path()).expect("it is scanned");
+    assert!(report.findings.is_empty(), "{}", findings(&report));
+    if let Some(e2fsck) = tool("e2fsck") {
+        let output = e2fsck.run(["-fn", image.path().to_str().expect("scratch paths are UTF-8")]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("Inode 12 missing EXTENT_FL, but is in extents format"), "{said}");
+    }
+}
+
 /// The same volume by one thread and by many: the same findings, in the same order.
 #[test]
 fn findings_do_not_depend_on_threads() {

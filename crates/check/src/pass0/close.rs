@@ -1,6 +1,7 @@
 //! Closing a volume that was checked: what waited for sound bitmaps is made, the check is stamped,
 //! backups are renewed.
 
+use super::orphan_file::empty_invalid_blocks;
 use super::{OpenState, Prepared};
 use crate::finding::{Code, Finding};
 use crate::recorder::Recorder;
@@ -83,6 +84,7 @@ impl Prepared {
         let mut volume = OfflineVolume::open(device.clone())?;
         if closing == Closing::Clean {
             restore(&mut volume, &state, recorder, now)?;
+            empty_invalid_blocks(&mut volume, &state)?;
         }
         if closing == Closing::TakenAsClean || closing == Closing::Skipped && state.has_orphans {
             // Nothing else sets the counts of the superblock, which the kernel does not keep up

@@ -10,7 +10,7 @@ use extant_layout::DescriptorTable;
 use extant_offline::{OfflineError, OfflineVolume, format_errno};
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::superblock::RawSuperblock;
-use extant_ondisk::{BlockNo, FormatError, GroupNo, IncompatFeatures, Uuid};
+use extant_ondisk::{BlockNo, FileBlock, FormatError, GroupNo, IncompatFeatures, Uuid};
 use extant_runtime::env::{Env, WallTime};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -154,7 +154,7 @@ impl From<DeviceError> for OpenError {
 }
 
 /// Facts about the volume found during opening, used for closing it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct OpenState {
     /// The superblock came from a backup.
     pub(super) from_backup: bool,
@@ -166,6 +166,8 @@ pub(super) struct OpenState {
     pub(super) needs_passes: bool,
     /// Orphans were finished.
     pub(super) has_orphans: bool,
+    /// Blocks of the orphan file that are to be emptied.
+    pub(super) invalid_orphan_blocks: Vec<FileBlock>,
     /// Something was repaired.
     pub(super) is_repaired: bool,
     /// Something that is worse than a note was not.

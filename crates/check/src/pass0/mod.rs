@@ -14,6 +14,7 @@ mod journal;
 mod log_head;
 mod mmp;
 mod moved;
+mod orphan_file;
 mod orphan_quota;
 mod orphans;
 mod places;
@@ -25,7 +26,7 @@ mod table_places;
 pub use close::{Closing, needs_check};
 pub use context::{CheckOpenOptions, OpenError, Prepared};
 pub(crate) use journal::forget_journal;
-pub(crate) use orphans::forget_orphan_file;
+pub(crate) use orphan_file::forget_orphan_file;
 pub use superblock_search::SuperblockChoice;
 
 use context::{OpenState, Pass0, backup_table, has};

@@ -1,6 +1,7 @@
 //! Orphans: inodes whose deletion or truncation was interrupted, in the list that starts in the
 //! superblock and in the orphan file. Finishing them is part of recovery, not a repair.
 
+use super::orphan_file::{forget_orphan_file, is_empty};
 use super::orphan_quota::{Freed, FreedByOwner, note_freed};
 use super::{OpenError, Pass0};
 use crate::finding::{Code, Finding};
@@ -10,14 +11,9 @@ use extant_ondisk::inode::{FileType, Inode};
 use extant_ondisk::orphan_file::{OrphanFileFormat, orphans, set_orphan};
 use extant_ondisk::superblock::State;
 use extant_ondisk::xattr::{RawXattrHeader, seal_block, verify_block};
-use extant_ondisk::{
-    BlockNo, CompatFeatures, FileBlock, IncompatFeatures, InodeNo, RoCompatFeatures,
-};
+use extant_ondisk::{CompatFeatures, IncompatFeatures, InodeNo, RoCompatFeatures};
 use std::collections::BTreeSet;
 use zerocopy::{FromBytes, IntoBytes};
-
-/// Logical blocks of a file and where they lie.
-type BlocksOfFile = Vec<(FileBlock, BlockNo)>;
 
 impl Pass0<'_> {
     /// Finishes what was cut off. Where nothing may be written, the passes see the inodes as they
@@ -90,95 +86,8 @@ impl Pass0<'_> {
             && self.state.lost_journal.is_none()
     }
 
-    fn forget_orphan_file(&mut self) -> Result<(), CheckError> {
+    pub(super) fn forget_orphan_file(&mut self) -> Result<(), CheckError> {
         Ok(self.volume.update_superblock(forget_orphan_file)?)
-    }
-
-    /// The orphan file: a regular file of whole blocks without holes, each with its magic number
-    /// and checksum.
-    fn check_orphan_file(&mut self) -> Result<(), CheckError> {
-        let features = self.volume.raw.features();
-        // The journal may hold a newer copy.
-        if !features.compat.contains(CompatFeatures::ORPHAN_FILE)
-            || features.incompat.contains(IncompatFeatures::RECOVER)
-        {
-            return Ok(());
-        }
-        let number = InodeNo(self.volume.raw.s_orphan_file_inum.get());
-        let (mut file, blocks) = match self.orphan_blocks(number) {
-            Ok(found) => found,
-            Err(flaw) => {
-                let finding =
-                    Finding::new(Code::OrphanFileInvalid).inode(number).detail(flaw.to_owned());
-                // The passes check the inode; the kernel works without such a file.
-                if self.should_fix(finding)? {
-                    self.state.needs_passes = true;
-                    self.forget_orphan_file()?;
-                }
-                return Ok(());
-            }
-        };
-        let block_size = u64::from(self.volume.geometry().block_size);
-        let whole = blocks.len() as u64 * block_size;
-        // Pass 1 checks whether the size is too small for the map.
-        if file.size > whole || file.size > whole - block_size && file.size != whole {
-            let detail = format!("its size is {}, not {whole}", file.size);
-            if self
-                .should_fix(Finding::new(Code::OrphanFileInvalid).inode(number).detail(detail))?
-            {
-                file.size = whole;
-                let mut record = self.volume.read_inode(number)?;
-                file.encode_into(&mut record, self.volume.geometry());
-                self.volume.write_inode(number, &mut record)?;
-            }
-        }
-        let generation = file.generation;
-        let format = OrphanFileFormat::new(self.volume.geometry(), number, generation);
-        let is_present = features.ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT);
-        for (at, block) in blocks {
-            let mut bytes = self.read(block)?;
-            let flaw = match format.verify(&bytes, at, block) {
-                Err(error) => Some(error.to_string()),
-                Ok(()) if !is_present && !is_empty(&format, &bytes, block) => {
-                    Some("not empty, but there are no orphans".to_owned())
-                }
-                Ok(()) => None,
-            };
-            let Some(flaw) = flaw else { continue };
-            let finding = Finding::new(Code::OrphanBlockInvalid)
-                .inode(number)
-                .file_block(at)
-                .block(block)
-                .detail(flaw);
-            if self.should_fix(finding)? {
-                // Inodes that it named have no name: pass 4 finds them.
-                self.state.needs_passes = true;
-                bytes.fill(0);
-                format.seal(&mut bytes, block);
-                self.volume.write(block, &bytes)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The orphan file, and the location of its blocks; or the flaw that makes it invalid.
-    fn orphan_blocks(&self, number: InodeNo) -> Result<(Inode, BlocksOfFile), &'static str> {
-        let (_, file) = self.orphan(number).ok_or("inode not in use")?;
-        if file.file_type() != Some(FileType::Regular) || file.links == 0 || file.is_inline() {
-            return Err("not a regular file");
-        }
-        let map = self.volume.read_map(number, &file).map_err(|_| "invalid block map")?;
-        let mut next = 0;
-        for extent in &map.extents {
-            if extent.block.0 != next || extent.is_unwritten {
-                return Err("has a hole");
-            }
-            next = extent.end().0;
-        }
-        if next == 0 {
-            return Err("has no blocks");
-        }
-        Ok((file, map.blocks().collect()))
     }
 
     fn release_list(&mut self, freed: &mut FreedByOwner) -> Result<(), CheckError> {
@@ -210,7 +119,7 @@ impl Pass0<'_> {
     }
 
     /// An inode that may be in an orphan list.
-    fn orphan(&self, number: InodeNo) -> Option<(Vec<u8>, Inode)> {
+    pub(super) fn orphan(&self, number: InodeNo) -> Option<(Vec<u8>, Inode)> {
         let geometry = self.volume.geometry();
         if number < geometry.first_inode || number.0 > geometry.inodes_count {
             return None;
@@ -391,20 +300,4 @@ impl Pass0<'_> {
         }
         clusters.len() as u64
     }
-}
-
-/// Whether a block lists no inode and is in its initial state.
-fn is_empty(format: &OrphanFileFormat, bytes: &[u8], block: BlockNo) -> bool {
-    let mut made = vec![0; bytes.len()];
-    format.seal(&mut made, block);
-    made == bytes
-}
-
-/// Takes the orphan file off a superblock: orphans are kept in a list then.
-pub(crate) fn forget_orphan_file(raw: &mut extant_ondisk::superblock::RawSuperblock) {
-    let mut features = raw.features();
-    features.compat -= CompatFeatures::ORPHAN_FILE;
-    features.ro_compat -= RoCompatFeatures::ORPHAN_PRESENT;
-    raw.set_features(features);
-    raw.s_orphan_file_inum.set(0);
 }

@@ -8,6 +8,7 @@ use crate::pass0::{forget_journal, forget_orphan_file};
 use crate::store::CheckError;
 use extant_ondisk::extent::Extent;
 use extant_ondisk::inode::Inode;
+use extant_ondisk::orphan_file::OrphanFileFormat;
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::{
     BlockNo, ClusterNo, CompatFeatures, FileBlock, GroupNo, InodeNo, RoCompatFeatures, xattr,
@@ -355,7 +356,7 @@ impl Check<'_> {
         let mut record = self.record(ino)?;
         let Ok(mut inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(false) };
         let old = self.read_map(ino, &inode)?;
-        let Some(new) = self.clone_data(&old, claims)? else { return Ok(false) };
+        let Some(new) = self.clone_data(ino, &inode, &old, claims)? else { return Ok(false) };
         let mut give_up = |block: BlockNo| {
             let cluster = self.blocks.cluster_of(block).0;
             match claims.get_mut(&cluster) {
@@ -393,10 +394,14 @@ impl Check<'_> {
     /// volume.
     fn clone_data(
         &self,
+        ino: InodeNo,
+        inode: &Inode,
         old: &FileMap,
         claims: &mut BTreeMap<u64, u32>,
     ) -> Result<Option<FileMap>, CheckError> {
         let per_cluster = u64::from(self.geometry.blocks_per_cluster);
+        let orphan_format = (self.orphan_file() == Some(ino))
+            .then(|| OrphanFileFormat::new(self.geometry, ino, inode.generation));
         let mut new = FileMap { extents: Vec::new(), nodes: old.nodes.clone() };
         // The copy of the current cluster: logical cluster, old cluster, first block of the copy.
         let mut moved: Option<(u64, u64, Option<BlockNo>)> = None;
@@ -435,7 +440,14 @@ impl Check<'_> {
                 let to = match base {
                     Some(base) => {
                         let to = BlockNo(base.0 + block % per_cluster);
-                        self.store.write(to, &self.read_claimed(from)?)?;
+                        let mut bytes = self.read_claimed(from)?;
+                        if let Some(format) = orphan_format {
+                            // The checksum covers the place of the block.
+                            if format.verify(&bytes, FileBlock(block), from).is_ok() {
+                                format.seal(&mut bytes, to);
+                            }
+                        }
+                        self.store.write(to, &bytes)?;
                         to
                     }
                     None => from,

@@ -14,6 +14,8 @@ mod rich;
 use common::{Walker, findings, fsck, open};
 use extant_check::{AutoPolicy, CheckOptions, Code, PassReport, Store, Subject};
 use extant_device::Device;
+use extant_ondisk::InodeNo;
+use extant_ondisk::inode::Inode;
 use extant_testkit::{Scratch, TempImage, e2fsck_fn, is_root, skip, tool, tree::Random};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -180,6 +182,27 @@ fn kept_by_e2fsck(image: &Path, copy: &Path) -> Option<BTreeSet<String>> {
     Some(files(copy))
 }
 
+/// Whether all that e2fsck 1.47.0 finds are inline files whose contents begin as an extent map
+/// does: it takes them for maps
+/// (`healthy::an_inline_file_that_begins_as_an_extent_map_has_no_findings`).
+fn is_false_positive(image: &Path, said: &str) -> bool {
+    let Ok(store) = Store::open(open(image, false)) else { return false };
+    let is_inline = |number: &str| {
+        let number = number.parse().ok().map(InodeNo)?;
+        let record = store.read_inode(number).ok()??;
+        Some(Inode::decode(&record, number, store.geometry()).ok()?.is_inline())
+    };
+    let mut found = said.lines().filter(|line| line.starts_with("Inode ")).peekable();
+    found.peek().is_some()
+        && said.matches("? no").count() == found.clone().count()
+        && found.all(|line| {
+            let number = line
+                .strip_prefix("Inode ")
+                .and_then(|rest| rest.strip_suffix(" missing EXTENT_FL, but is in extents format"));
+            number.and_then(is_inline) == Some(true)
+        })
+}
+
 /// The findings of a scan, without times of day.
 fn findings_of(report: &PassReport) -> Vec<(Code, Subject)> {
     let mut found: Vec<_> =
@@ -300,7 +323,9 @@ fn check_repair(image: &Path, scans: &Scans, healthy: &BTreeSet<String>) -> Opti
     if repaired.errors_left {
         return Some(format!("left, done\n{}", findings(&repaired)));
     }
-    if let Err(said) = e2fsck_fn(image) {
+    if let Err(said) = e2fsck_fn(image)
+        && !is_false_positive(image, &said)
+    {
         return Some(format!("{said}\ndone\n{}", findings(&repaired)));
     }
     match fsck(image, &with_threads(threads), AutoPolicy::No) {
@@ -353,8 +378,9 @@ fn rounds(damage: impl Fn(&Path, &aim::Targets, u64) -> String) {
     let many = source.join("many");
     std::fs::create_dir(&many).expect("a directory");
     for number in 0..150 {
-        std::fs::write(many.join(format!("{number} and a long name after it")), b"x")
-            .expect("a file");
+        // Each its own content: a file that got that of another is not the same.
+        let file = many.join(format!("{number} and a long name after it"));
+        std::fs::write(file, number.to_string()).expect("a file");
     }
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let usual = if std::env::var_os("EXTANT_SLOW").is_some() { MANY } else { FEW };
