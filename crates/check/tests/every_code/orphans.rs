@@ -1,11 +1,12 @@
 //! Orphans that are finished on a volume with quotas: what they used is taken off the quota files.
 
 use super::damages::Requested;
-use super::hand::{EA_INODE, Hand, PROJECT, device, fsck, put16, put32};
+use super::hand::{EA_INODE, Hand, ORPHAN_FILE, PROJECT, device, fsck, put16, put32, scan};
+use super::kept::repair;
 use extant_check::pass0::{self, CheckOpenOptions, Closing};
 use extant_check::{AutoPolicy, Code, Severity};
 use extant_device::Device;
-use extant_ondisk::InodeNo;
+use extant_ondisk::{BlockNo, InodeNo};
 use extant_sim::{Recorder, Sweep};
 use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
 use std::sync::Arc;
@@ -149,4 +150,70 @@ fn a_quota_file_that_lacks_the_owner_of_an_orphan_is_repaired_by_the_passes() {
         .expect("repaired");
     ready.close(Closing::Clean, &recorder).expect("writes");
     e2fsck_fn(&image.path()).expect("nothing to find");
+}
+
+/// Blocks of the orphan file that are those of other files are theirs: nothing is written to them.
+#[test]
+fn an_orphan_file_that_lies_on_other_files_leaves_them_their_contents() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    /// Where the location of the first extent lies.
+    const FIRST_EXTENT_AT: usize = 0x28 + 12 + 8;
+    let image = ORPHAN_FILE.make();
+    let contents = |hand: &Hand| -> Vec<Vec<u8>> {
+        let blocks = ["long", "file", "other"].map(|name| hand.blocks(hand.find(name)));
+        let read = |block: u64| hand.volume.read(BlockNo(block)).expect("reads");
+        blocks.iter().map(|blocks| blocks.iter().flat_map(|block| read(*block)).collect()).collect()
+    };
+    let hand = Hand::on(&image.path());
+    let before = contents(&hand);
+    let first = hand.blocks(hand.find("long"))[0];
+    let number = InodeNo(hand.volume.raw.s_orphan_file_inum.get());
+    let own = hand.blocks(number);
+    hand.inode(number, |record| put32(record, FIRST_EXTENT_AT, first as u32));
+    assert_eq!(hand.blocks(number)[0], first, "the first extent moved");
+    drop(hand);
+    let codes = repair(&image);
+    assert!(codes.contains(&Code::OrphanBlockInvalid), "{codes:?}");
+    assert!(codes.contains(&Code::MultiplyClaimed), "{codes:?}");
+    let hand = Hand::on(&image.path());
+    assert_eq!(contents(&hand), before);
+    assert_eq!(hand.blocks(number).len(), own.len());
+}
+
+/// Copies of sound blocks of the orphan file get the checksums of their places.
+#[test]
+fn a_copy_of_a_block_of_the_orphan_file_is_sealed_for_its_place() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = ORPHAN_FILE.make();
+    let mut hand = Hand::on(&image.path());
+    let number = InodeNo(hand.volume.raw.s_orphan_file_inum.get());
+    let first = hand.blocks(number)[0];
+    // A file of a smaller number stays where it is, and the orphan file gives way.
+    let file = hand.find("long");
+    hand.inode(file, |record| put32(record, 0x28 + 12 + 8, first as u32));
+    assert_eq!(hand.blocks(file)[0], first, "the first extent moved");
+    hand.superblock(|_| {});
+    drop(hand);
+    let codes = repair(&image);
+    assert!(codes.contains(&Code::MultiplyClaimed), "{codes:?}");
+    assert!(!codes.contains(&Code::OrphanBlockInvalid), "{codes:?}");
+    assert_eq!(scan(&image.path(), Requested::Nothing), Ok(Vec::new()));
+}
+
+#[test]
+fn clusters_of_more_than_a_kibibyte_begin_with_block_0() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let args = ["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "2048"];
+    let image = TempImage::by_mke2fs(64 << 20, &args).expect("mke2fs makes it");
+    let mut hand = Hand::on(&image.path());
+    hand.superblock(|raw| raw.s_first_data_block.set(1));
+    drop(hand);
+    let codes = repair(&image);
+    assert!(codes.contains(&Code::SuperblockInvalid), "{codes:?}");
 }
