@@ -21,12 +21,14 @@ pub(crate) struct Session {
     /// The image that `extant sh` has open for its commands; `writable_image` knows its type.
     pub(crate) held: Option<Rc<dyn Any>>,
     code: u8,
+    /// Failures that were printed.
+    errors: u64,
 }
 
 impl Session {
     /// A session of the command that is `called` so.
     pub(crate) fn new(called: impl Into<String>, is_compat: bool) -> Self {
-        Self { called: called.into(), is_compat, out: Output::new(), held: None, code: 0 }
+        Self { called: called.into(), is_compat, out: Output::new(), held: None, code: 0, errors: 0 }
     }
 
     /// Prints a failure and continues, as `ls` does with one of several operands. If the reader
@@ -38,7 +40,13 @@ impl Session {
         self.out.flush()?;
         failure.tell(&self.called);
         self.code = self.code.max(failure.code());
+        self.errors += 1;
         Ok(())
+    }
+
+    /// Number of failures that were printed.
+    pub(crate) fn errors(&self) -> u64 {
+        self.errors
     }
 
     /// Prints a warning, which does not change the exit code.

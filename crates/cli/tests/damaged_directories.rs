@@ -54,6 +54,9 @@ fn the_others_are_read(is_indexed: bool, at: u64, flaw: BadBlock, why: &str) {
         fails_with(&output, &line(command, "/d"));
         assert_eq!(last_parts(&output.stdout), damaged.good);
     }
+    let output = extant(["diff", &inside("/d"), &inside("/d")]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains(&line("diff", "/d")), "{}", text(&output.stderr));
     let scratch = Scratch::new();
     let output = extant(["cp", "-r", &inside("/d"), scratch.to_str().unwrap()]);
     fails_with(&output, &line("cp", "/d"));

@@ -153,3 +153,29 @@ fn sizes_that_do_not_fit_are_told_in_the_units_of_the_option() {
         )],
     );
 }
+
+/// A mistyped name of a disk is not the name of a new file.
+#[test]
+fn a_part_of_a_missing_file_is_not_made() {
+    let scratch = scratch!();
+    std::fs::create_dir(scratch.join("tree")).unwrap();
+    let missing = "gone.img: No such file or directory";
+    refused(
+        &scratch,
+        &[
+            ("build -o gone.img#p1 tree", 1, missing),
+            ("build -o gone.img#p1 --size device tree", 1, missing),
+            ("build -o gone.img?offset=1M&size=30M tree", 1, missing),
+            ("mkfs -q gone.img#p1 20M", 1, missing),
+            ("mkfs -q gone.img?offset=1M 20M", 1, missing),
+        ],
+    );
+}
+
+#[test]
+fn a_label_that_is_too_long_is_refused() {
+    let scratch = scratch!();
+    std::fs::create_dir(scratch.join("tree")).unwrap();
+    let line = ("build -o new.img -L a-label-that-is-long tree", 2, "-L a-label-that-is-long: longer than 16 bytes");
+    refused(&scratch, &[line]);
+}

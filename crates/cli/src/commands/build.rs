@@ -86,8 +86,9 @@ impl Args {
         let options = self.options(epoch)?;
         self.check_output()?;
         self.check_size()?;
-        if let Some(warning) = options.format.label_warning() {
-            session.warn(warning)?;
+        if let Some(label) = options.format.label.as_deref().filter(|label| label.len() > 16) {
+            let label = String::from_utf8_lossy(label);
+            return Err(Failure::usage(format!("-L {label}: longer than 16 bytes")));
         }
         let sources = self.sources.iter().map(|source| Source::of(source));
         let sources: Vec<Source> = sources.collect::<Result<_, _>>().map_err(Failure::new)?;

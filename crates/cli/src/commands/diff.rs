@@ -89,10 +89,14 @@ impl Args {
             first_of: HashMap::new(),
             compared: HashSet::new(),
         };
+        let errors = session.errors();
         comparison.trees(session)?;
         let found = comparison.found;
         if self.json {
             session.out.json_array(|element| found.iter().try_for_each(element))?;
+        }
+        if session.errors() > errors {
+            return Err(Failure::silent(TROUBLE));
         }
         Ok(found.is_empty())
     }

@@ -89,11 +89,10 @@ impl DeviceUrl {
             && matches!((&self.parts[..], &self.layers[..]), ([part], []) if part.partition.is_none() && part.run.is_none())
     }
 
-    /// Whether a part of what is there is meant, or what layers show: it keeps its size. A name
-    /// with `#` or `?` whose path does not exist is not a part: it may be the name of a file to be
-    /// made.
+    /// Whether a part of a file or device is meant, or what layers show: it keeps its size, and is
+    /// not made if the file is missing.
     pub fn is_part(&self) -> bool {
-        !self.is_whole() && (!self.layers.is_empty() || stat_host(self.path()) != HostFile::Nothing)
+        !self.is_whole()
     }
 
     pub(super) fn parse_plain(
