@@ -278,8 +278,8 @@ fn odd_field(raw: &RawSuperblock) -> Option<Flaw> {
     let (first, size) = (raw.s_first_data_block.get(), raw.s_desc_size.get());
     // Blocks of 1 KiB leave one to the boot sector; clusters of more than 1 KiB begin with it.
     let is_bigalloc = features.ro_compat.contains(RoCompatFeatures::BIGALLOC);
-    let has_boot_block = raw.s_log_block_size.get() == 0
-        && (!is_bigalloc || raw.s_log_cluster_size.get() == 0);
+    let has_boot_block =
+        raw.s_log_block_size.get() == 0 && (!is_bigalloc || raw.s_log_cluster_size.get() == 0);
     if first != u32::from(has_boot_block) {
         return Some(Flaw::bad_value("s_first_data_block", first));
     }
