@@ -219,21 +219,45 @@ impl Finding {
     }
 }
 
-impl fmt::Display for Finding {
+/// Tells the path of a directory, where it is known.
+pub type PathOf<'a> = &'a dyn Fn(InodeNo) -> Option<String>;
+
+/// A finding as it is shown with the paths of directories.
+struct WithPaths<'a>(&'a Finding, PathOf<'a>);
+
+impl fmt::Display for WithPaths<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.show(self.1, f)
+    }
+}
+
+impl Finding {
+    /// The text with paths where e2fsck has them, and with numbers of directories where no path is
+    /// known.
+    pub fn with_paths(&self, path_of: PathOf<'_>) -> String {
+        WithPaths(self, path_of).to_string()
+    }
+
+    fn show(&self, path_of: PathOf<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = self.code.row().text;
         while let Some((before, after)) = rest.split_once('{') {
             f.write_str(before)?;
             let (fact, after) = after.split_once('}').unwrap_or((after, ""));
-            self.subject.show(fact, f)?;
+            self.subject.show(fact, path_of, f)?;
             rest = after;
         }
         f.write_str(rest)
     }
 }
 
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.show(&|_| None, f)
+    }
+}
+
 impl Subject {
-    fn show(&self, fact: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn show(&self, fact: &str, path_of: PathOf<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fn or_unknown<T: fmt::Display>(fact: Option<T>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             match fact {
                 Some(fact) => fact.fmt(f),
@@ -243,6 +267,33 @@ impl Subject {
         match fact {
             "inode" => or_unknown(self.inode, f),
             "dir" => or_unknown(self.dir, f),
+            "where" => self.show_directory(self.dir, path_of, f),
+            "itself" => self.show_directory(self.inode, path_of, f),
+            "entry" => match self.dir.and_then(path_of) {
+                Some(path) => {
+                    f.write_str(path.trim_end_matches('/'))?;
+                    f.write_str("/")?;
+                    self.show("name", path_of, f)
+                }
+                None => {
+                    f.write_str("entry '")?;
+                    self.show("name", path_of, f)?;
+                    f.write_str("' of directory ")?;
+                    self.show("dir", path_of, f)
+                }
+            },
+            "old_dir" => match self.dir.and_then(path_of) {
+                Some(path) => f.write_str(&path),
+                None => self.show("dir", path_of, f),
+            },
+            "found_dir" | "expected_dir" => {
+                let number = if fact == "found_dir" { self.found } else { self.expected };
+                let inode = number.and_then(|number| u32::try_from(number).ok()).map(InodeNo);
+                match inode.and_then(|inode| Some((inode, path_of(inode)?))) {
+                    Some((inode, path)) => write!(f, "{path} ({inode})"),
+                    None => or_unknown(number, f),
+                }
+            }
             "block" => or_unknown(self.block, f),
             "file_block" => or_unknown(self.file_block, f),
             "group" => or_unknown(self.group, f),
@@ -251,6 +302,19 @@ impl Subject {
             "expected" => or_unknown(self.expected, f),
             "detail" => or_unknown(self.detail.as_deref(), f),
             other => unreachable!("the table of findings names no fact {other}"),
+        }
+    }
+
+    fn show_directory(
+        &self,
+        directory: Option<InodeNo>,
+        path_of: PathOf<'_>,
+        f: &mut fmt::Formatter<'_>,
+    ) -> fmt::Result {
+        match directory.map(|directory| (directory, path_of(directory))) {
+            Some((directory, Some(path))) => write!(f, "{path} ({directory})"),
+            Some((directory, None)) => write!(f, "directory {directory}"),
+            None => f.write_str("directory ?"),
         }
     }
 }
@@ -273,5 +337,34 @@ mod tests {
         let finding =
             Finding::new(Code::InodeSizeWrong).inode(InodeNo(13)).found(15360).expected(12288);
         assert_eq!(finding.to_string(), "Inode 13, i_size is 15360, should be 12288.");
+    }
+
+    #[test]
+    fn a_directory_has_its_path_where_that_is_known() {
+        let path_of = |directory: InodeNo| match directory.0 {
+            2 => Some("/".to_owned()),
+            12 => Some("/test".to_owned()),
+            _ => None,
+        };
+        let unused = Finding::new(Code::EntryUnusedInode).inode(InodeNo(14)).name(b"file".to_vec());
+        let text = |finding: &Finding| finding.with_paths(&path_of);
+        let end = "has deleted/unused inode 14.";
+        let known = unused.clone().dir(InodeNo(12));
+        assert_eq!(text(&known), format!("Entry 'file' in /test (12) {end}"));
+        assert_eq!(known.to_string(), format!("Entry 'file' in directory 12 {end}"));
+        let unknown = unused.dir(InodeNo(13));
+        assert_eq!(text(&unknown), format!("Entry 'file' in directory 13 {end}"));
+
+        let mode = Finding::new(Code::InodeModeInvalid).inode(InodeNo(14)).name(b"file".to_vec());
+        let mode = mode.detail("00".to_owned());
+        let end = "has invalid mode (00).";
+        let rows = [(2, "/file"), (12, "/test/file"), (13, "entry 'file' of directory 13")];
+        for (directory, place) in rows {
+            let finding = mode.clone().dir(InodeNo(directory));
+            assert_eq!(text(&finding), format!("Inode 14 ({place}) {end}"));
+        }
+        let up = Finding::new(Code::DotDotWrong).inode(InodeNo(12)).found(0).expected(2);
+        assert_eq!(text(&up), "'..' in /test (12) is 0, should be / (2).");
+        assert_eq!(up.to_string(), "'..' in directory 12 is 0, should be 2.");
     }
 }

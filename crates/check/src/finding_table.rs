@@ -324,25 +324,25 @@ findings! {
 
     // Pass 2: directories.
     /// An entry names an inode that cannot be.
-    EntryBadInode: 2, Damage, "Entry '{name}' in directory {dir} has invalid inode #: {found}.", "Clear", true;
+    EntryBadInode: 2, Damage, "Entry '{name}' in {where} has invalid inode #: {found}.", "Clear", true;
     /// An entry names an inode that is not in use.
-    EntryUnusedInode: 2, Safe, "Entry '{name}' in directory {dir} has deleted/unused inode {inode}.", "Clear", true;
+    EntryUnusedInode: 2, Safe, "Entry '{name}' in {where} has deleted/unused inode {inode}.", "Clear", true;
     /// An entry names an inode past the high-water mark of its group, and it is not in use.
-    EntryNeverUsedInode: 2, Damage, "Entry '{name}' in directory {dir} has never used inode {inode}.", "Clear", true;
+    EntryNeverUsedInode: 2, Damage, "Entry '{name}' in {where} has never used inode {inode}.", "Clear", true;
     /// An entry names its own directory.
-    EntryLinkToDot: 2, Damage, "Entry '{name}' in directory {dir} is a link to '.'", "Clear", true;
+    EntryLinkToDot: 2, Damage, "Entry '{name}' in {where} is a link to '.'", "Clear", true;
     /// An entry names an inode whose record lies in a bad block.
-    EntryInBadBlock: 2, Damage, "Entry '{name}' in directory {dir} points to inode ({inode}) located in a bad block.", "Clear", true;
+    EntryInBadBlock: 2, Damage, "Entry '{name}' in {where} points to inode ({inode}) located in a bad block.", "Clear", true;
     /// An entry names a directory that has a name already.
-    EntryLinkToDirectory: 2, Damage, "Entry '{name}' in directory {dir} is a link to directory {inode}.", "Clear", true;
+    EntryLinkToDirectory: 2, Damage, "Entry '{name}' in {where} is a link to directory {inode}.", "Clear", true;
     /// A directory has several entries.
     DirectoryLinkedTwice: 2, Damage, "Directory {inode} has more than one entry.", "", true;
     /// An entry names the root.
-    EntryLinkToRoot: 2, Damage, "Entry '{name}' in directory {dir} is a link to the root directory.", "Clear", true;
+    EntryLinkToRoot: 2, Damage, "Entry '{name}' in {where} is a link to the root directory.", "Clear", true;
     /// An entry names an inode that holds the value of an attribute.
-    EntryEaInode: 2, Damage, "Entry '{name}' in directory {dir} references EA inode {inode}.", "Clear", true;
+    EntryEaInode: 2, Damage, "Entry '{name}' in {where} references EA inode {inode}.", "Clear", true;
     /// A name contains an invalid byte.
-    EntryBadCharacters: 2, Damage, "Entry '{name}' in directory {dir} has illegal characters in its name.", "Fix", true;
+    EntryBadCharacters: 2, Damage, "Entry '{name}' in {where} has illegal characters in its name.", "Fix", true;
     /// The directory does not name itself.
     MissingDot: 2, Damage, "Missing '.' in directory inode {dir}.", "Fix", true;
     /// The directory does not name its parent.
@@ -358,58 +358,58 @@ findings! {
     /// `..` has bytes after its name that are not zero.
     DotDotNotTerminated: 2, Damage, "'..' directory entry in directory inode {dir} is not NULL terminated.", "Fix", true;
     /// The record of `.` takes more than it needs.
-    DotTooBig: 2, Safe, "Directory entry for '.' in directory {dir} is big.", "Split", true;
+    DotTooBig: 2, Safe, "Directory entry for '.' in {where} is big.", "Split", true;
     /// A second `.`.
-    DuplicateDot: 2, Damage, "Entry '{name}' in directory {dir} is duplicate '.' entry.", "Fix", true;
+    DuplicateDot: 2, Damage, "Entry '{name}' in {where} is duplicate '.' entry.", "Fix", true;
     /// A second `..`.
-    DuplicateDotDot: 2, Damage, "Entry '{name}' in directory {dir} is duplicate '..' entry.", "Fix", true;
+    DuplicateDotDot: 2, Damage, "Entry '{name}' in {where} is duplicate '..' entry.", "Fix", true;
     /// The chain of records is broken.
     DirectoryCorrupted: 2, Damage, "Directory inode {dir}, block #{file_block}, offset {found}: directory corrupted.", "Salvage", true;
     /// A record is shorter than its name.
     /// A name without length.
-    EntryEmptyName: 2, Damage, "Entry '{name}' in directory {dir} has a zero-length name.", "Clear", true;
+    EntryEmptyName: 2, Damage, "Entry '{name}' in {where} has a zero-length name.", "Clear", true;
     /// A directory has a hole.
     DirectoryBlockMissing: 2, Damage, "Directory inode {dir} has an unallocated block #{file_block}.", "Allocate", true;
     /// A file of a mode that means nothing.
-    InodeModeInvalid: 2, Damage, "Inode {inode} (entry '{name}' of directory {dir}) has invalid mode ({detail}).", "Clear", true;
+    InodeModeInvalid: 2, Damage, "Inode {inode} ({entry}) has invalid mode ({detail}).", "Clear", true;
     /// A device number that cannot be.
-    CharDeviceIllegal: 2, Damage, "Inode {inode} (entry '{name}' of directory {dir}) is an illegal character device.", "Clear", true;
+    CharDeviceIllegal: 2, Damage, "Inode {inode} ({entry}) is an illegal character device.", "Clear", true;
     /// A device number that cannot be.
-    BlockDeviceIllegal: 2, Damage, "Inode {inode} (entry '{name}' of directory {dir}) is an illegal block device.", "Clear", true;
+    BlockDeviceIllegal: 2, Damage, "Inode {inode} ({entry}) is an illegal block device.", "Clear", true;
     /// A FIFO with something in its block map.
-    FifoIllegal: 2, Damage, "Inode {inode} (entry '{name}' of directory {dir}) is an illegal FIFO.", "Clear", true;
+    FifoIllegal: 2, Damage, "Inode {inode} ({entry}) is an illegal FIFO.", "Clear", true;
     /// A socket with something in its block map.
-    SocketIllegal: 2, Damage, "Inode {inode} (entry '{name}' of directory {dir}) is an illegal socket.", "Clear", true;
+    SocketIllegal: 2, Damage, "Inode {inode} ({entry}) is an illegal socket.", "Clear", true;
     /// A symbolic link whose length, target or location is impossible.
-    SymlinkInvalid: 2, Damage, "Symlink (inode #{inode}, entry '{name}' of directory {dir}) is invalid.", "Clear", true;
+    SymlinkInvalid: 2, Damage, "Symlink (inode #{inode}, {entry}) is invalid.", "Clear", true;
     /// A field that must be zero is not.
-    FieldNotZero: 2, Damage, "{detail} for inode {inode} (entry '{name}' of directory {dir}) is {found}, should be zero.", "Clear", true;
+    FieldNotZero: 2, Damage, "{detail} for inode {inode} ({entry}) is {found}, should be zero.", "Clear", true;
     /// A high half that the volume does not have is not zero.
-    HighFieldNotZero: 2, Safe, "{detail} for inode {inode} (entry '{name}' of directory {dir}) is {found}, should be zero.", "Clear", true;
+    HighFieldNotZero: 2, Safe, "{detail} for inode {inode} ({entry}) is {found}, should be zero.", "Clear", true;
     /// The block of attributes lies off the volume.
-    EaBlockOffVolume: 2, Damage, "Extended attribute block for inode {inode} (entry '{name}' of directory {dir}) is invalid ({block}).", "Clear", true;
+    EaBlockOffVolume: 2, Damage, "Extended attribute block for inode {inode} ({entry}) is invalid ({block}).", "Clear", true;
     /// The entry says another type than the inode.
-    FileTypeWrong: 2, Damage, "Entry '{name}' in directory {dir} has an incorrect filetype (was {found}, should be {expected}).", "Fix", true;
+    FileTypeWrong: 2, Damage, "Entry '{name}' in {where} has an incorrect filetype (was {found}, should be {expected}).", "Fix", true;
     /// The entry lacks the type.
-    FileTypeMissing: 2, Safe, "Setting filetype for entry '{name}' in directory {dir} to {expected}.", "Fix", true;
+    FileTypeMissing: 2, Safe, "Setting filetype for entry '{name}' in {where} to {expected}.", "Fix", true;
     /// The entry has a type on a volume whose entries have none.
-    FileTypeUnexpected: 2, Safe, "Entry '{name}' in directory {dir} has filetype set.", "Clear", true;
+    FileTypeUnexpected: 2, Safe, "Entry '{name}' in {where} has filetype set.", "Clear", true;
     /// An inode past its group's high-water mark is named.
-    EntryPastHighWater: 2, Safe, "Entry '{name}' in directory {dir} references inode {inode} found in group {group}'s unused inodes area.", "Fix", true;
+    EntryPastHighWater: 2, Safe, "Entry '{name}' in {where} references inode {inode} found in group {group}'s unused inodes area.", "Fix", true;
     /// An inode is named in a group whose inodes were never initialised.
-    EntryInUninitGroup: 2, Safe, "Entry '{name}' in directory {dir} references inode {inode} in group {group} where _INODE_UNINIT is set.", "Fix", true;
+    EntryInUninitGroup: 2, Safe, "Entry '{name}' in {where} references inode {inode} in group {group} where _INODE_UNINIT is set.", "Fix", true;
     /// Two entries of one name.
-    DuplicateEntry: 2, Damage, "Duplicate entry '{name}' found in directory {dir}.", "Rebuild directory", true;
+    DuplicateEntry: 2, Damage, "Duplicate entry '{name}' found in {where}.", "Rebuild directory", true;
     /// A name occurs twice with different inodes.
-    NameNotUnique: 2, Damage, "Entry '{name}' in directory {dir} has a non-unique filename, and could be called '{detail}'.", "Rename", true;
+    NameNotUnique: 2, Damage, "Entry '{name}' in {where} has a non-unique filename, and could be called '{detail}'.", "Rename", true;
     /// A name that is not valid in the volume's encoding.
-    NameNotUtf8: 2, Damage, "Entry '{name}' in directory {dir} has illegal UTF-8 characters in its name.", "Fix", true;
+    NameNotUtf8: 2, Damage, "Entry '{name}' in {where} has illegal UTF-8 characters in its name.", "Fix", true;
     /// A record of an encrypted directory that is too short for a name.
-    EncryptedNameTooShort: 2, Damage, "Encrypted entry '{name}' in directory {dir} is too short.", "Clear", true;
+    EncryptedNameTooShort: 2, Damage, "Encrypted entry '{name}' in {where} is too short.", "Clear", true;
     /// An encrypted directory names an unencrypted file.
-    EncryptedNamesPlain: 2, Damage, "Encrypted entry '{name}' in directory {dir} references unencrypted inode {inode}.", "Clear", true;
+    EncryptedNamesPlain: 2, Damage, "Encrypted entry '{name}' in {where} references unencrypted inode {inode}.", "Clear", true;
     /// An encrypted directory names a file of another policy.
-    EncryptionPolicyDiffers: 2, Damage, "Encrypted entry '{name}' in directory {dir} references inode {inode}, which has a different encryption policy.", "Clear", true;
+    EncryptionPolicyDiffers: 2, Damage, "Encrypted entry '{name}' in {where} references inode {inode}, which has a different encryption policy.", "Clear", true;
     /// A block is sound but for its checksum.
     DirBlockChecksum: 2, Safe, "Directory inode {dir}, block #{file_block}: directory passes checks but fails checksum.", "Fix", true;
     /// A block has no tail for its checksum.
@@ -431,7 +431,7 @@ findings! {
     /// The root directory is missing.
     RootMissing: 3, Damage, "Root inode not allocated.", "Allocate", true;
     /// A directory that nothing leads to.
-    UnconnectedDirectory: 3, Damage, "Unconnected directory inode {inode} (was in {dir}).", "Connect to /lost+found", true;
+    UnconnectedDirectory: 3, Damage, "Unconnected directory inode {inode} (was in {old_dir}).", "Connect to /lost+found", true;
     /// lost+found is missing.
     LostFoundMissing: 3, Note, "/lost+found not found.", "Create", true;
     /// lost+found is something else than a directory.
@@ -443,7 +443,7 @@ findings! {
     /// There is no room for what lost+found needs.
     NoRoomForLostFound: 3, Damage, "Cannot allocate space for /lost+found: {detail}.", "", true;
     /// `..` names another directory than the parent.
-    DotDotWrong: 3, Damage, "'..' in directory {inode} is {found}, should be {expected}.", "Fix", true;
+    DotDotWrong: 3, Damage, "'..' in {itself} is {found_dir}, should be {expected_dir}.", "Fix", true;
     /// A directory is packed again.
     DirectoryOptimized: 3, Note, "Optimizing directory {inode}.", "Optimize", true;
 

@@ -175,7 +175,9 @@ pub struct VolumeStatistics {
     pub links: u64,
     /// Files of 2 GiB and more.
     pub large: u64,
-    /// Files of more than one run of blocks.
+    /// The same of the resize inode.
+    pub own_large: u64,
+    /// Files of more than one run of blocks, the list of bad blocks left out.
     pub fragmented: u64,
     /// Directories of more than one run of blocks, which are files here, too.
     pub fragmented_directories: u64,
@@ -183,7 +185,8 @@ pub struct VolumeStatistics {
     pub bad_blocks: u64,
     /// Clusters in use, in blocks.
     pub blocks: u64,
-    /// Inodes whose map has single, double and triple indirect blocks.
+    /// Inodes whose map has single, double and triple indirect blocks, the journal and the list of
+    /// bad blocks left out.
     pub indirect: [u64; 3],
     /// Number of inodes by the number of levels of their extent tree below the root.
     pub extent_depth: [u64; 6],
@@ -202,6 +205,7 @@ impl VolumeStatistics {
         self.fast_symlinks += other.fast_symlinks;
         self.links += other.links;
         self.large += other.large;
+        self.own_large += other.own_large;
         self.fragmented += other.fragmented;
         self.bad_blocks += other.bad_blocks;
         self.fragmented_directories += other.fragmented_directories;

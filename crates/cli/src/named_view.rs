@@ -88,19 +88,22 @@ const IS_DIRECTORY: u8 = 21;
 const BAD_MAGIC: u8 = 19;
 /// A device that ends before the superblock does.
 const SHORT_READ: u8 = 36;
+/// A block size that is not the one asked for.
+const OTHER_BLOCK_SIZE: u8 = 34;
 /// A superblock whose figures are not those of a volume.
-const CORRUPT_SUPERBLOCK: u8 = 60;
+pub(crate) const CORRUPT_SUPERBLOCK: u8 = 60;
 /// A feature that is not known.
 pub(crate) const UNSUPPORTED_FEATURE: u8 = 67;
 /// A superblock that fails its checksum.
-const BAD_CHECKSUM: u8 = 152;
+pub(crate) const BAD_CHECKSUM: u8 = 152;
 
 fn twin_code(error: &InspectError, device: &dyn Device) -> u8 {
     let (InspectError::Superblock(OfflineError::Format(error)) | InspectError::Format(error)) =
         error
     else {
         return match error {
-            InspectError::NoSuperblock(_) => BAD_MAGIC,
+            InspectError::NoSuperblock(_) => SHORT_READ,
+            InspectError::BlockSize { .. } => OTHER_BLOCK_SIZE,
             error => u8::try_from(error.errno()).unwrap_or(1),
         };
     };

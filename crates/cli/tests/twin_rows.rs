@@ -453,21 +453,31 @@ fn mke2fs_takes_and_refuses_the_options_of_theirs() {
         "-t ext2 -J size=4",
         "-t ext2 -J size=4,location=100",
         "-J bogus",
+        "-S",
+        "-F -S",
+        "-r 1",
+        "-r 2",
+        "-t ext2 -l bad",
+        "-t ext4 -b 1024 -l bad",
     ];
+    fs::write(scratch.join("bad"), "3000\n3001\n4000\n").unwrap();
     for row in rows {
+        let is_only_superblocks = row.contains("-S");
+        let force: &[&str] = if is_only_superblocks { &["-q"] } else { &["-q", "-F"] };
         let words: Vec<_> = row.split(' ').collect();
         let made = [Some(&*path), None].map(|links| {
             drop(fs::remove_file(&image));
             let twin = Twin { name: "mke2fs", links };
-            let words = [&["-q", "-F"], &words[..], &["image", "16M"]].concat();
+            let words = [force, &words[..], &["image", "16M"]].concat();
             let code = twin.run(&path, &words).status.code();
             let shown = text(&dumpe2fs.run(["-h", image.to_str().unwrap()]).stdout);
             let is_compared = |line: &&str| {
                 ["quota inode", "Overhead", "RAID"].iter().any(|name| line.contains(name))
                     || line.starts_with("Total journal")
             };
-            let lines: Vec<_> = shown.lines().filter(is_compared).map(str::to_owned).collect();
-            (code, lines)
+            // With -S the rest is left to a check.
+            let lines = shown.lines().filter(|line| !is_only_superblocks && is_compared(line));
+            (code, lines.map(str::to_owned).collect::<Vec<_>>())
         });
         assert_eq!(made[0], made[1], "{row}");
     }
@@ -507,5 +517,219 @@ fn tune2fs_leaves_to_resize2fs_what_theirs_leaves() {
             });
             assert_eq!(done[0], done[1], "{kind} {row}");
         }
+    }
+}
+
+/// A command line of tune2fs on a copy of an image, by our link and by theirs.
+struct Tuning {
+    code: Option<i32>,
+    /// Whether the image has other bytes than before.
+    is_changed: bool,
+    stdout: String,
+    fields: Vec<String>,
+}
+
+fn tune_both(scratch: &Scratch, base: &Path, words: &[&str], fields: &[&str]) -> [Tuning; 2] {
+    let (path, image) = (scratch.path(), scratch.join("image"));
+    [Some(path), None].map(|links| {
+        fs::copy(base, &image).unwrap();
+        let words = [words, &["image"]].concat();
+        let output = Twin { name: "tune2fs", links }.run(path, &words);
+        let dumpe2fs = tool("dumpe2fs").expect("part of e2fsprogs, too");
+        let shown = text(&dumpe2fs.run(["-h".as_ref(), image.as_os_str()]).stdout);
+        let is_wanted = |line: &&str| fields.iter().any(|field| line.contains(field));
+        Tuning {
+            code: output.status.code(),
+            is_changed: fs::read(&image).unwrap() != fs::read(base).unwrap(),
+            stdout: text(&output.stdout),
+            fields: shown.lines().filter(is_wanted).map(str::to_owned).collect(),
+        }
+    })
+}
+
+/// An image whose last mount was after its last check.
+fn mounted_after_its_check(image: &Path, features: &str) {
+    make(image, &["-t", "ext4", "-O", features], "16M");
+    let debugfs = tool("debugfs").expect("part of e2fsprogs, too");
+    let set = ["-w".as_ref(), "-R".as_ref(), "ssv mtime 20300101".as_ref(), image.as_os_str()];
+    assert!(debugfs.run(set).status.success());
+}
+
+#[test]
+fn tune2fs_asks_for_a_check_after_the_last_mount() {
+    let Some(_) = tool("tune2fs") else { skip!("tune2fs is not installed") };
+    let scratch = Scratch::new();
+    links(&scratch, &["tune2fs"]);
+    let base = scratch.join("base");
+    for features in ["metadata_csum", "^metadata_csum,uninit_bg", "metadata_csum_seed"] {
+        mounted_after_its_check(&base, features);
+        for row in [
+            "-O metadata_csum",
+            "-O ^metadata_csum",
+            "-f -O ^metadata_csum",
+            "-U random",
+            "-f -U clear",
+            "-O ^dir_index",
+            "-O quota",
+            "-O ^uninit_bg",
+            "-O ^has_journal",
+            "-O metadata_csum_seed",
+            "-I 512",
+        ] {
+            let words: Vec<_> = row.split(' ').collect();
+            let [ours, theirs] = tune_both(&scratch, &base, &words, &[]);
+            assert_eq!(ours.code, theirs.code, "{features} {row}");
+            assert!(ours.code == Some(0) || !ours.is_changed, "{features} {row}");
+        }
+    }
+}
+
+#[test]
+fn tune2fs_writes_nothing_where_nothing_changes() {
+    let Some(_) = tool("tune2fs") else { skip!("tune2fs is not installed") };
+    let scratch = Scratch::new();
+    links(&scratch, &["tune2fs"]);
+    let base = scratch.join("base");
+    make(&base, &["-t", "ext4", "-O", "quota"], "16M");
+    for row in [
+        "-O ^mmp",
+        "-O has_journal,dir_index,quota",
+        "-O ^casefold,^orphan_file",
+        "-O ^64bit",
+        "-s 1",
+        "-J fast_commit_size=64",
+        "-Q usr",
+        "-Q ^prj",
+        "-O ^mmp -o acl",
+        "-E ^test_fs",
+        "-m 5",
+        "-O ^quota",
+    ] {
+        let words: Vec<_> = row.split(' ').collect();
+        let [ours, theirs] = tune_both(&scratch, &base, &words, &[]);
+        assert_eq!((ours.code, ours.is_changed), (theirs.code, theirs.is_changed), "{row}");
+    }
+}
+
+#[test]
+fn tune2fs_reads_quotas_and_times_as_theirs_does() {
+    let Some(_) = tool("tune2fs") else { skip!("tune2fs is not installed") };
+    let scratch = Scratch::new();
+    links(&scratch, &["tune2fs"]);
+    let base = scratch.join("base");
+    make(&base, &["-t", "ext4"], "16M");
+    for list in [
+        "usr",
+        "usrquota,grp",
+        "usrquota:grpquota",
+        "a:b",
+        "usr:grp,prj",
+        "^usr:b",
+        "usrx",
+        "us",
+        "USR",
+        "",
+        ",",
+        ":",
+        "usr,,grp",
+        "^",
+        "prjquota:usr",
+        "\u{e4}\u{e4}\u{e4}",
+    ] {
+        let [ours, theirs] = tune_both(&scratch, &base, &["-Q", list], &["quota"]);
+        assert_eq!((ours.code, ours.fields), (theirs.code, theirs.fields), "-Q {list}");
+    }
+    for time in ["20200102", "2020010203", "20380119031408"] {
+        let [ours, theirs] = tune_both(&scratch, &base, &["-T", time], &["Last checked"]);
+        let said = |tuning: &Tuning| tuning.stdout.split_once('\n').unwrap().1.to_owned();
+        assert_eq!(said(&ours), said(&theirs), "-T {time}");
+        assert_eq!(ours.fields, theirs.fields, "-T {time}");
+    }
+}
+
+/// A refused request leaves no undo file and reports nothing as done.
+#[test]
+fn tune2fs_leaves_nothing_of_a_refused_request() {
+    let Some(_) = tool("mke2fs") else { skip!("mke2fs is not installed") };
+    let scratch = Scratch::new();
+    links(&scratch, &["tune2fs"]);
+    make(&scratch.join("image"), &["-t", "ext4", "-O", "mmp"], "16M");
+    let twin = Twin { name: "tune2fs", links: Some(scratch.path()) };
+    let refused = |words: &[&str]| {
+        let output = twin.run(scratch.path(), words);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
+        text(&output.stdout)
+    };
+    refused(&["-z", "undo", "-I", "512", "-f", "-E", "clear_mmp", "image"]);
+    make(&scratch.join("plain"), &["-t", "ext4"], "16M");
+    refused(&["-z", "undo_of_plain", "-I", "512", "plain"]);
+    assert!(!scratch.join("undo_of_plain").exists());
+    let said = refused(&["-f", "-E", "clear_mmp", "-I", "512", "image"]);
+    assert!(!said.contains("Resetting"), "{said}");
+    let done = twin.run(scratch.path(), &["-f", "-E", "clear_mmp", "image"]);
+    assert!(text(&done.stdout).contains("Resetting the MMP block"), "{done:?}");
+}
+
+#[test]
+fn tune2fs_attaches_a_journal_on_another_device() {
+    if !is_root() {
+        skip!("loop devices need root");
+    }
+    let tools = ["mke2fs", "tune2fs", "dumpe2fs", "e2fsck"];
+    if tools.iter().any(|name| tool(name).is_none()) {
+        skip!("{tools:?} are not all installed");
+    }
+    let scratch = Scratch::new();
+    links(&scratch, &["tune2fs"]);
+    let (base, journal) = (scratch.join("base"), scratch.join("journal"));
+    make(&base, &["-t", "ext4", "-O", "^has_journal", "-b", "1024"], "16M");
+    make(&journal, &["-O", "journal_dev", "-b", "1024"], "4M");
+    let device = match LoopDevice::new(&journal) {
+        Ok(device) => device,
+        Err(why) => skip!("no loop device here: {why}"),
+    };
+    let name = device.path().display().to_string();
+    let option = format!("device={name}");
+    let fields = ["ournal", "Filesystem features", "state"];
+    let [ours, theirs] = tune_both(&scratch, &base, &["-J", &option], &fields);
+    assert_eq!((ours.code, &ours.fields), (theirs.code, &theirs.fields));
+    let said = |tuning: &Tuning| tuning.stdout.split_once('\n').unwrap().1.trim_end().to_owned();
+    assert_eq!(said(&ours), said(&theirs));
+    // The last of both was theirs: ours once more, on a journal without users.
+    make(&journal, &["-O", "journal_dev", "-b", "1024"], "4M");
+    let image = scratch.join("image");
+    fs::copy(&base, &image).unwrap();
+    let ours = Twin { name: "tune2fs", links: Some(scratch.path()) };
+    let done = ours.run(scratch.path(), &["-J", &option, "image"]);
+    assert!(done.status.success(), "{done:?}");
+    let users = tool("dumpe2fs").expect("there").run(["-h", &name]);
+    let uuid =
+        text(&tool("dumpe2fs").expect("there").run(["-h".as_ref(), image.as_os_str()]).stdout);
+    let uuid = uuid.lines().find_map(|line| line.strip_prefix("Filesystem UUID:")).unwrap();
+    let is_user = text(&users.stdout)
+        .lines()
+        .any(|line| line.starts_with("Journal users:") && line.contains(uuid.trim()));
+    assert!(is_user, "{users:?}");
+    let words = ["-fn".as_ref(), "-j".as_ref(), device.path().as_os_str(), image.as_os_str()];
+    let checked = tool("e2fsck").expect("there").run(words);
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    let taken_off = ours.run(scratch.path(), &["-O", "^has_journal", "image"]);
+    assert!(taken_off.status.success(), "{taken_off:?}");
+
+    // Refusals, which change neither.
+    make(&scratch.join("other"), &["-O", "journal_dev", "-b", "4096"], "8M");
+    make(&scratch.join("inside"), &["-t", "ext4", "-b", "1024"], "16M");
+    for (words, why) in [
+        (&["-J", &option, "inside"], "already has a journal"),
+        (&["-J", "device=other", "image"], "blocks have 4096 bytes"),
+        (&["-J", "device=inside", "image"], "not a journal device"),
+        (&["-J", "device=nothing", "image"], "nothing"),
+    ] {
+        let volume = scratch.join(words[2]);
+        let before = fs::read(&volume).unwrap();
+        let refused = ours.run(scratch.path(), words);
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        assert!(text(&refused.stderr).contains(why), "{refused:?}");
+        assert!(fs::read(&volume).unwrap() == before, "{words:?}");
     }
 }

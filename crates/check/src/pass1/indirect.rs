@@ -90,7 +90,7 @@ impl Check<'_> {
             self.need_restart();
         }
         for (count, nodes) in local.statistics.indirect.iter_mut().zip(walk.nodes) {
-            *count += u64::from(nodes > 0);
+            *count += u64::from(nodes > 0 && self.has_counted_map(visit.ino));
         }
         let code = if self.geometry.blocks_per_cluster > 1 {
             (walk.counts.clusters > 0 && !walk.is_bad_blocks).then_some(Code::BlockMappedOnBigalloc)

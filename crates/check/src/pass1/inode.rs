@@ -323,6 +323,8 @@ impl Check<'_> {
             if !visit.cleared && self.is_spare(visit.ino) {
                 self.check_spare_space(visit, local)?;
             }
+            let is_resize = visit.ino == InodeNo::RESIZE && !visit.cleared;
+            local.statistics.own_large += u64::from(is_resize && is_large(&visit.inode));
             self.note_inode(visit, local);
             return Ok(());
         }
@@ -515,13 +517,11 @@ impl Check<'_> {
                 }
             }
         }
-        if visit.inode.file_type() == Some(FileType::Regular) && visit.inode.size > 0x7fff_ffff {
-            local.statistics.large += 1;
-        }
+        local.statistics.large += u64::from(is_large(&visit.inode));
         if visit.ino == InodeNo::BAD_BLOCKS {
             local.statistics.bad_blocks = counts.end;
         }
-        if counts.runs > 1 {
+        if counts.runs > 1 && visit.ino != InodeNo::BAD_BLOCKS {
             local.statistics.fragmented += 1;
             let is_dir = visit.inode.file_type() == Some(FileType::Directory);
             local.statistics.fragmented_directories += u64::from(is_dir);
@@ -532,6 +532,11 @@ impl Check<'_> {
             *count += 1;
         }
         Ok(())
+    }
+
+    /// Whether the statistics of -v have the shape of an inode's map: e2fsck leaves out two.
+    pub(super) fn has_counted_map(&self, ino: InodeNo) -> bool {
+        ino != InodeNo::BAD_BLOCKS && self.superblock.journal_inode != Some(ino)
     }
 
     /// Reserved inodes, except for the root, have no owner, and the inodes that refer to a value of
@@ -592,4 +597,9 @@ impl Check<'_> {
 /// Whether a link has its target among inline data.
 fn is_inline_link(inode: &Inode) -> bool {
     inode.is_inline() && inode.file_type() == Some(FileType::Symlink)
+}
+
+/// Whether it is a file of 2 GiB or more, for which there is a feature.
+fn is_large(inode: &Inode) -> bool {
+    inode.file_type() == Some(FileType::Regular) && inode.size > 0x7fff_ffff
 }

@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// Add a journal
     #[arg(short = 'j')]
     journal: bool,
-    /// Journal options: size=MiB, fast_commit_size=KiB, location=BLOCK
+    /// Journal options: size=MiB, fast_commit_size=KiB, location=BLOCK, device=DEVICE
     #[arg(short = 'J', value_name = "OPTIONS", allow_hyphen_values = true)]
     journal_options: Vec<OsString>,
     /// List the superblock
@@ -134,6 +134,10 @@ impl Args {
         if !request.is_empty() {
             let name = || image.display().to_string();
             request.name_for_resize2fs = session.is_compat.then(name);
+            request.last_check_text = request.last_check.map(|seconds| {
+                let end = if session.is_compat { "\n" } else { "" };
+                time::ctime(seconds.cast_signed()) + end
+            });
             self.change(image, &request, now, session)?;
         }
         match self.list {
@@ -213,7 +217,11 @@ impl Args {
                 let kept = Arc::new(undo::keep(&opened, path)?);
                 let device: Arc<dyn Device> = kept.clone();
                 let outcome = apply(&device, on, request, now, image, session);
-                outcome.and(kept.finish().map_err(Failure::new))
+                let finished = match &outcome {
+                    Ok(()) => kept.finish(),
+                    Err(_) => kept.finish_refused(),
+                };
+                outcome.and(finished.map_err(Failure::new))
             }
         };
         outcome.and(opened.finish().map_err(Failure::new))

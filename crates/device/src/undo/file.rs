@@ -25,6 +25,8 @@ pub struct UndoWriter {
     path: PathBuf,
     file: File,
     header: Header,
+    /// Whether it was made by this writer.
+    is_new: bool,
     /// Where the file system begins on the device.
     start: u64,
     /// File system blocks that are kept already.
@@ -49,6 +51,7 @@ impl UndoWriter {
         let mut options = OpenOptions::new();
         let opened = options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let with_path = |source| UndoError::Io { path: path.clone(), source };
+        let is_new = !path.exists();
         let file = opened.open(&path).map_err(with_path)?;
         if file.metadata().map_err(with_path)?.len() > 0 {
             return Self::continued(UndoLog::read(&path, file)?, path, device, volume);
@@ -68,6 +71,7 @@ impl UndoWriter {
         let mut writer = Self {
             path,
             file,
+            is_new,
             key_block: header.key_block,
             end_block: header.key_block + 1,
             header,
@@ -120,6 +124,7 @@ impl UndoWriter {
         let writer = Self {
             path,
             file,
+            is_new: false,
             header,
             start,
             kept,
@@ -260,6 +265,17 @@ impl UndoWriter {
         self.header.is_finished = true;
         self.write_head(device)?;
         self.with_path(self.file.sync_all())
+    }
+
+    /// Removes the file if this writer made it and nothing is kept in it: nothing was changed.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub fn remove_if_empty(&self) -> Result<(), UndoError> {
+        match self.is_new && self.header.keys == 0 {
+            true => self.with_path(std::fs::remove_file(&self.path)),
+            false => Ok(()),
+        }
     }
 }
 

@@ -193,6 +193,16 @@ impl UndoDevice {
         self.writer.lock().finish(&*self.inner)
     }
 
+    /// Ends the undo file of a command that was refused: a new one in which nothing is kept is
+    /// removed.
+    ///
+    /// # Errors
+    /// The file or the device failed.
+    pub fn finish_refused(&self) -> Result<(), UndoError> {
+        self.finish()?;
+        self.writer.lock().remove_if_empty()
+    }
+
     fn keep(&self, batch: &[Request<'_>]) -> Result<(), DeviceError> {
         let changes = batch.iter().filter(|request| request.is_change() && request.length() > 0);
         let ranges: Vec<Range<u64>> =

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use extant_device::{Device, DeviceError, errno};
 use extant_journal::{JournalError, JournalLocation};
 use extant_layout::groups::leading;
-use extant_offline::{OfflineError, format_errno, read_primary_superblock};
+use extant_offline::{OfflineError, format_errno, read_primary_superblock, read_superblock};
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{self, GroupDesc, GroupFlags, RawGroupDesc};
 use extant_ondisk::jbd2::RawJournalSuperblock;
 use extant_ondisk::mmp::RawMmp;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
-use extant_ondisk::{BlockNo, Features, FormatError, Geometry, GroupNo, IncompatFeatures, InodeNo};
+use extant_ondisk::{
+    BlockNo, Features, Flaw, FormatError, Geometry, GroupNo, IncompatFeatures, InodeNo,
+};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// The superblock that a view shows.
@@ -22,6 +24,8 @@ pub struct SuperblockChoice {
     pub block: Option<u64>,
     /// Bytes of a block; every possible size is tried otherwise.
     pub block_size: Option<u32>,
+    /// Whether a primary superblock is shown although it fails its checksum.
+    pub keeps_bad_checksum: bool,
 }
 
 /// A structure cannot be shown.
@@ -42,6 +46,14 @@ pub enum InspectError {
     /// There is no superblock in that block, whatever the block size.
     #[error("no superblock in block {0}")]
     NoSuperblock(u64),
+    /// The primary superblock has another block size than the one asked for.
+    #[error("the block size is {found}, not {wanted}")]
+    BlockSize {
+        /// The superblock's, in bytes.
+        found: u64,
+        /// The one asked for.
+        wanted: u32,
+    },
     /// A bitmap that its descriptor places off the volume.
     #[error("bitmap of group {group}: block {block} is past the end of the volume")]
     BitmapOffVolume {
@@ -63,6 +75,7 @@ impl InspectError {
             Self::Format(error) => format_errno(error),
             Self::Superblock(error) => error.errno(),
             Self::Journal(error) => error.errno(),
+            Self::BlockSize { .. } => errno::EINVAL,
             Self::NoSuperblock(_) | Self::BitmapOffVolume { .. } | Self::MmpOffVolume(_) => {
                 errno::EUCLEAN
             }
@@ -84,6 +97,8 @@ pub struct RawView {
     pub raw: RawSuperblock,
     /// Their values.
     pub superblock: Superblock,
+    /// The checksum that the superblock fails, where it is shown all the same.
+    pub bad_checksum: Option<FormatError>,
 }
 
 impl RawView {
@@ -92,9 +107,9 @@ impl RawView {
     /// # Errors
     /// There is no superblock, or the device failed.
     pub fn new(device: Arc<dyn Device>, choice: SuperblockChoice) -> Result<Self, InspectError> {
-        let raw = find_superblock(&*device, choice)?;
+        let (raw, bad_checksum) = find_superblock(&*device, choice)?;
         let superblock = Superblock::decode(&raw);
-        Ok(Self { device, raw, superblock })
+        Ok(Self { device, raw, superblock, bad_checksum })
     }
 
     /// Whether this is a journal device and no file system.
@@ -159,7 +174,13 @@ impl RawView {
         stored: &[u8],
     ) -> Result<Described, InspectError> {
         let raw = RawGroupDesc::from_bytes(stored, group, geometry)?;
-        let flaw = group_desc::verify(stored, group, geometry).err();
+        let verified = group_desc::verify(stored, group, geometry);
+        let wanted_checksum = match &verified {
+            Err(FormatError::Corrupt { flaw: Flaw::Checksum { computed, .. }, .. }) => {
+                Some(*computed)
+            }
+            _ => None,
+        };
         let mut desc = GroupDesc::unchecked(&raw);
         if !geometry.has_uninit_groups() {
             desc.flags = GroupFlags::empty();
@@ -168,7 +189,8 @@ impl RawView {
         Ok(Described {
             group,
             checksum: raw.bg_checksum.get(),
-            is_checksum_good: flaw.is_none(),
+            is_checksum_good: verified.is_ok(),
+            wanted_checksum,
             desc,
         })
     }
@@ -263,14 +285,16 @@ pub struct Described {
     pub checksum: u16,
     /// Whether the checksum is right.
     pub is_checksum_good: bool,
+    /// The right checksum, where another is stored.
+    pub wanted_checksum: Option<u32>,
 }
 
 /// Tries the primary superblock, or a backup with each block size that is possible.
 fn find_superblock(
     device: &dyn Device,
     choice: SuperblockChoice,
-) -> Result<RawSuperblock, InspectError> {
-    let Some(block) = choice.block else { return Ok(read_primary_superblock(device)?) };
+) -> Result<(RawSuperblock, Option<FormatError>), InspectError> {
+    let Some(block) = choice.block else { return primary(device, choice) };
     let sizes = match choice.block_size {
         Some(size) => vec![size],
         None => (0..=6).map(|log| 1024_u32 << log).collect(),
@@ -280,17 +304,38 @@ fn find_superblock(
         let Some(at) = block.checked_mul(u64::from(size)) else { continue };
         let mut raw = RawSuperblock::new_zeroed();
         if device.read_at(at, raw.as_mut_bytes()).is_err() {
+            why = InspectError::NoSuperblock(block);
             continue;
         }
         match raw.verify(GroupNo(u32::from(raw.s_block_group_nr.get()))) {
             Ok(()) if 1024_u32.checked_shl(raw.s_log_block_size.get()) == Some(size) => {
-                return Ok(raw);
+                return Ok((raw, None));
             }
             Ok(()) => {}
             Err(error) => why = error.into(),
         }
     }
     Err(why)
+}
+
+/// The primary superblock, and the checksum that it fails.
+fn primary(
+    device: &dyn Device,
+    choice: SuperblockChoice,
+) -> Result<(RawSuperblock, Option<FormatError>), InspectError> {
+    let found = match read_primary_superblock(device) {
+        Err(OfflineError::Format(
+            error @ FormatError::Corrupt { flaw: Flaw::Checksum { .. }, .. },
+        )) if choice.keeps_bad_checksum => {
+            (read_superblock(device, SUPERBLOCK_OFFSET)?, Some(error))
+        }
+        found => (found?, None),
+    };
+    let size = 1024_u64.checked_shl(found.0.s_log_block_size.get()).unwrap_or(0);
+    match choice.block_size.filter(|wanted| u64::from(*wanted) != size) {
+        Some(wanted) => Err(InspectError::BlockSize { found: size, wanted }),
+        None => Ok(found),
+    }
 }
 
 /// Sets the bits of what a group's geometry and descriptor put into it.

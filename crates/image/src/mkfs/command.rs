@@ -274,6 +274,7 @@ impl MkfsCommand {
         if program == Program::Extant || asks {
             command.confirm_overwrite(prompt)?;
         }
+        command.confirm_superblocks(prompt)?;
         Ok(command)
     }
 
@@ -338,6 +339,22 @@ impl MkfsCommand {
         }
         let question = format!("{} contains {found}\nProceed anyway? (y,N) ", path.display());
         if prompt.confirm(&question) { Ok(()) } else { Err(MkfsError::Occupied { path, found }) }
+    }
+
+    /// With -S files stay, and are lost if the new superblock is not the one that they had.
+    fn confirm_superblocks(&self, prompt: &mut dyn Prompt) -> Result<(), MkfsError> {
+        if !self.options.super_only || self.options.dry_run || self.options.force > 0 {
+            return Ok(());
+        }
+        let path = self.options.device.clone();
+        let question = format!(
+            "{} may be further corrupted by superblock rewrite\nProceed anyway? (y,N) ",
+            path.display()
+        );
+        match prompt.confirm(&question) {
+            true => Ok(()),
+            false => Err(MkfsError::OnlySuperblocks { path }),
+        }
     }
 
     /// Whether blocks of the device may be discarded first.
@@ -432,7 +449,7 @@ impl MkfsCommand {
     /// The journal's device, where an option names one.
     pub(crate) fn external_journal(&self) -> Result<Option<ExternalJournal>, MkfsError> {
         let name = self.options.journal.device.as_deref();
-        name.map(|name| external_journal::find(name, &self.params)).transpose()
+        name.map(|name| external_journal::find(name, self.params.block_size)).transpose()
     }
 
     /// Says what is made.
@@ -453,7 +470,7 @@ impl MkfsCommand {
     ) -> Result<(), MkfsError> {
         target.finish()?;
         if let Some(journal) = journal {
-            journal.add_user(self.identity.uuid)?;
+            journal.add_user(&journal.open()?, self.identity.uuid)?;
         }
         if !self.options.quiet {
             let has_files = self.options.source.is_some();

@@ -51,15 +51,18 @@ pub(super) fn make(
 /// A journal device that was found and fits.
 #[derive(Debug)]
 pub(crate) struct ExternalJournal {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     block_size: u32,
-    uuid: Uuid,
+    pub(crate) uuid: Uuid,
     /// As `s_journal_dev` stores it; 0 for a file.
-    device_number: u32,
+    pub(crate) device_number: u32,
 }
 
 /// Finds the device that `-J device=` names, by path, `UUID=` or `LABEL=`.
-pub(super) fn find(name: &OsStr, params: &FsParams) -> Result<ExternalJournal, MkfsError> {
+///
+/// # Errors
+/// It cannot be read, or is not a journal with blocks of `wanted` bytes.
+pub(crate) fn find(name: &OsStr, wanted: u32) -> Result<ExternalJournal, MkfsError> {
     let path = path_of(name);
     let not_one = |problem| MkfsError::JournalDevice { path: path.clone(), problem };
     let device = FileDevice::open(&path)?;
@@ -72,11 +75,8 @@ pub(super) fn find(name: &OsStr, params: &FsParams) -> Result<ExternalJournal, M
         return Err(not_one(JournalDeviceError::FileSystem));
     }
     let block_size = 1024_u32.checked_shl(raw.s_log_block_size.get()).unwrap_or(0);
-    if block_size != params.block_size {
-        return Err(not_one(JournalDeviceError::BlockSize {
-            journal: block_size,
-            volume: params.block_size,
-        }));
+    if block_size != wanted {
+        return Err(not_one(JournalDeviceError::BlockSize { journal: block_size, volume: wanted }));
     }
     let device_number = block_devices::number_of(&path).unwrap_or(0);
     Ok(ExternalJournal { block_size, uuid: Uuid(raw.s_uuid), device_number, path })
@@ -102,9 +102,13 @@ impl ExternalJournal {
         volume.superblock.journal_dev = self.device_number;
     }
 
+    /// Opens its device for writing.
+    pub(crate) fn open(&self) -> Result<FileDevice, MkfsError> {
+        Ok(FileDeviceOptions::new().write(true).open(&self.path)?)
+    }
+
     /// Enters a volume into the journal's list of users.
-    pub(crate) fn add_user(&self, volume: Uuid) -> Result<(), MkfsError> {
-        let device = FileDeviceOptions::new().write(true).open(&self.path)?;
+    pub(crate) fn add_user(&self, device: &dyn Device, volume: Uuid) -> Result<(), MkfsError> {
         let at = journal_block(self.block_size) * u64::from(self.block_size);
         let mut bytes = [0; 1024];
         device.read_at(at, &mut bytes)?;

@@ -5,7 +5,7 @@ pub mod command;
 pub mod config;
 mod error;
 pub(crate) mod extended;
-mod external_journal;
+pub(crate) mod external_journal;
 pub(crate) mod features;
 mod fill;
 mod huge_files;

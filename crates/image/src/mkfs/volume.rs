@@ -86,7 +86,9 @@ impl NewVolume {
         let mut superblock = Superblock::decode(&raw);
         let mut inodes = RunSet::new();
         inodes.insert(1..u64::from(geometry.first_inode.0));
-        let overhead = used.count() / u64::from(geometry.blocks_per_cluster) + origin;
+        // Bad blocks are the files' loss, as with mke2fs; with clusters there are none.
+        let own = used.count() - bad.count();
+        let overhead = own / u64::from(geometry.blocks_per_cluster) + origin;
         superblock.overhead_clusters = u32::try_from(overhead).unwrap_or(0);
         Ok(Self {
             params,

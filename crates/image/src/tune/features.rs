@@ -323,7 +323,10 @@ impl Tune<'_> {
             || off.ro_compat.intersects(RoCompatFeatures::LARGE_FILE | RoCompatFeatures::HUGE_FILE);
         let is_unindexed = off.compat.contains(CompatFeatures::DIR_INDEX);
         if is_unindexed {
-            self.need_sound_volume(Work::ClearDirIndex)?;
+            match self.features().checksum() {
+                MetadataChecksum::Crc32c => self.need_check_since_mount(Work::ClearDirIndex)?,
+                _ => self.need_sound_volume(Work::ClearDirIndex)?,
+            }
         }
         let plain = off.difference(checksum_features());
         self.change(|raw| raw.set_features(raw.features().difference(plain)))?;
@@ -369,7 +372,10 @@ impl Tune<'_> {
             return self.change(changed);
         }
         self.need_unmounted("the metadata_csum feature")?;
-        self.need_sound_volume(Work::ChangeChecksums)?;
+        match [now.checksum(), after.checksum()].contains(&MetadataChecksum::Crc32c) {
+            true => self.need_check_since_mount(Work::ChangeChecksums)?,
+            false => self.need_sound_volume(Work::ChangeChecksums)?,
+        }
         if after.checksum() == MetadataChecksum::Crc32c
             && now.checksum() != MetadataChecksum::Crc32c
             && !now.incompat.contains(IncompatFeatures::EXTENTS)

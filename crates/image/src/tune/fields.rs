@@ -68,7 +68,8 @@ impl Tune<'_> {
             self.change(|raw| raw.s_checkinterval.set(seconds))?;
         }
         if let Some(time) = request.last_check {
-            self.say(&format!("Setting time filesystem last checked to {time}"));
+            let text = request.last_check_text.clone().unwrap_or_else(|| time.to_string());
+            self.say(&format!("Setting time filesystem last checked to {text}"));
             self.change(|raw| raw.set_check_time(time))?;
         }
         Ok(())
@@ -213,7 +214,10 @@ impl Tune<'_> {
         let rests = rests_on_uuid(&features);
         if rests {
             self.need_unmounted("the UUID")?;
-            self.need_sound_volume(Work::ChangeUuid)?;
+            match features.checksum() {
+                MetadataChecksum::Crc32c => self.need_check_since_mount(Work::ChangeUuid)?,
+                _ => self.need_sound_volume(Work::ChangeUuid)?,
+            }
         }
         self.change_journal_user(Some(uuid))?;
         if !rests {

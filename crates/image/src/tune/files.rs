@@ -21,6 +21,7 @@ use zerocopy::FromBytes;
 use super::error::{ChangeError, RequestError, TuneError, Work};
 use super::records;
 use super::work::Tune;
+use crate::mkfs::external_journal::ExternalJournal as AttachedJournal;
 use crate::mkfs::numbers;
 use crate::mkfs::params::journal;
 
@@ -30,6 +31,9 @@ type Usage = BTreeMap<u32, (u64, u64)>;
 impl Tune<'_> {
     pub(super) fn add_journal(&mut self) -> Result<(), TuneError> {
         self.need_sound_volume(Work::AddJournal)?;
+        if let Some(attached) = self.attached {
+            return self.attach_journal(attached);
+        }
         let geometry = self.volume.geometry().clone();
         let has_fast_commits = geometry.has_compat(CompatFeatures::FAST_COMMIT);
         let options = &self.request.journal;
@@ -52,6 +56,25 @@ impl Tune<'_> {
         let clusters = u64::from(blocks).div_ceil(u64::from(geometry.blocks_per_cluster));
         self.add_overhead(clusters.cast_signed())?;
         self.say("Creating journal inode: done");
+        Ok(())
+    }
+
+    /// Makes the volume a user of a journal on another device.
+    fn attach_journal(&mut self, attached: &AttachedJournal) -> Result<(), TuneError> {
+        let Some(device) = self.journal else {
+            return Err(JournalError::ExternalJournalNeeded(attached.uuid).into());
+        };
+        attached.add_user(device, Uuid(self.volume.raw.s_uuid))?;
+        self.upgrade_revision()?;
+        self.change(|raw| {
+            let mut features = raw.features();
+            features.compat |= CompatFeatures::HAS_JOURNAL;
+            raw.set_features(features);
+            raw.s_journal_inum.set(0);
+            raw.s_journal_uuid = attached.uuid.0;
+            raw.s_journal_dev.set(attached.device_number);
+        })?;
+        self.say(&format!("Creating journal on device {}: done", attached.path.display()));
         Ok(())
     }
 
@@ -195,7 +218,17 @@ impl Tune<'_> {
 
     /// `-Q`: files made and removed; the feature follows them.
     pub(super) fn edit_quotas(&mut self) -> Result<(), TuneError> {
-        for (kind, is_on) in self.quota_words()? {
+        let words = self.quota_words()?;
+        let list = self.request.quota.as_deref().unwrap_or_default();
+        for word in list.split(',').filter(|word| !word.is_empty()) {
+            let name = word.strip_prefix('^').unwrap_or(word);
+            // The letters that were read.
+            let (kind, rest) = name.split_at(3);
+            if !["", "quota"].contains(&rest) {
+                self.prompt.warn(&format!("-Q {word}: taken as {kind}quota"));
+            }
+        }
+        for (kind, is_on) in words {
             self.need_unmounted("the quota feature")?;
             if is_on {
                 self.add_quota(kind)?;
@@ -210,15 +243,19 @@ impl Tune<'_> {
     pub(super) fn quota_words(&self) -> Result<Vec<(QuotaKind, bool)>, TuneError> {
         let list = self.request.quota.as_deref().unwrap_or_default();
         let mut words = Vec::new();
-        for word in list.split(',').filter(|word| !word.is_empty()) {
+        if list.is_empty() {
+            return Ok(words);
+        }
+        for word in list.split(',') {
             let (name, clear) = match word.strip_prefix('^') {
                 Some(name) => (name, true),
                 None => (word, false),
             };
-            let kind = match name {
-                "usr" | "usrquota" => QuotaKind::User,
-                "grp" | "grpquota" => QuotaKind::Group,
-                "prj" | "prjquota" => QuotaKind::Project,
+            // As tune2fs reads it: the letters after these say nothing.
+            let kind = match name.get(..3) {
+                Some("usr") => QuotaKind::User,
+                Some("grp") => QuotaKind::Group,
+                Some("prj") => QuotaKind::Project,
                 _ => {
                     return Err(RequestError::Quota(word.to_owned()).into());
                 }

@@ -40,7 +40,7 @@ pub(super) fn claim(
     let raw = volume.read_mmp(block)?;
     let mut mmp = Mmp::decode(&raw);
     if request.extended.clear_mmp {
-        prompt.say("Resetting the MMP block\n");
+        // It is reset once the request is done.
     } else {
         raw.verify(block, volume.geometry())?;
         if mmp.sequence != MmpSequence::Clean {

@@ -35,11 +35,12 @@ use extant_device::Device;
 use extant_journal::{Finish, recover_volume};
 use extant_offline::{OfflineVolume, read_primary_superblock};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
-use extant_ondisk::{Features, Geometry, IncompatFeatures};
+use extant_ondisk::{CompatFeatures, Features, Geometry, IncompatFeatures};
 use extant_runtime::env::Env;
 use zerocopy::IntoBytes;
 
 use crate::mkfs::Prompt;
+use crate::mkfs::external_journal::{self, ExternalJournal};
 use pending::Pending;
 use work::{Mounted, Tune};
 
@@ -66,10 +67,17 @@ pub fn run(
     let mut volume = OfflineVolume::open_strict(device.clone())?;
     refuse_foreign(&volume.raw.features())?;
     request.check()?;
+    let attached = attached(&volume, request)?;
+    let opened = attached.as_ref().map(ExternalJournal::open).transpose()?;
+    let journal = opened.as_ref().map(|device| device as &dyn Device).or(journal);
     let before = mmp::bytes(&volume)?;
     mmp::claim(&mut volume, env, request, now, prompt)?;
     let mut held = DelayedReports { prompt, lines: Vec::new() };
-    let changed = Changed::by(device, journal, request, now, &mut held);
+    if request.extended.clear_mmp {
+        held.say("Resetting the MMP block\n");
+    }
+    let journals = Journals { device: journal, attached: attached.as_ref() };
+    let changed = Changed::by(device, journals, request, now, &mut held);
     let outcome = match (changed, before) {
         (Ok(changed), _) => changed.write(device, journal).map(|()| held.release()),
         (Err(error), Some((block, bytes))) => {
@@ -82,6 +90,33 @@ pub fn run(
     // The volume is no longer in use by this process, failed or not.
     let released = OfflineVolume::open(device.clone()).and_then(|volume| volume.release_mmp(now));
     outcome.and(released.map_err(TuneError::from))
+}
+
+/// The journal that `-J device=` names, for a volume without one; a volume that has one is refused
+/// later.
+fn attached(
+    volume: &OfflineVolume,
+    request: &Request,
+) -> Result<Option<ExternalJournal>, TuneError> {
+    let Some(name) = request.journal.device.as_deref() else { return Ok(None) };
+    if !volume.raw.features().compat.contains(CompatFeatures::HAS_JOURNAL) {
+        return Ok(Some(external_journal::find(name, volume.geometry().block_size)?));
+    }
+    // Taking off one and attaching another are two changes of devices.
+    let is_replaced = |list: &str| list.contains("^has_journal");
+    match request.features.as_deref().is_some_and(is_replaced) {
+        true => Err(TuneError::Unsupported(Unsupported::ExternalJournal)),
+        false => Err(ChangeError::HasJournal.into()),
+    }
+}
+
+/// A journal that is not inside the volume.
+#[derive(Clone, Copy)]
+struct Journals<'a> {
+    /// Its device.
+    device: Option<&'a dyn Device>,
+    /// The journal, where the volume is to get it.
+    attached: Option<&'a ExternalJournal>,
 }
 
 /// Keeps reports of changes until these are written: after a refusal none of them is true.
@@ -129,12 +164,12 @@ struct Changed<'a> {
 impl<'a> Changed<'a> {
     fn by(
         device: &Arc<dyn Device>,
-        journal: Option<&'a dyn Device>,
+        journals: Journals<'a>,
         request: &Request,
         now: u64,
         prompt: &mut DelayedReports<'_>,
     ) -> Result<Self, TuneError> {
-        let journal = journal.map(Pending::new);
+        let journal = journals.device.map(Pending::new);
         let mut base = device.clone();
         let mut is_replayed = false;
         if read_primary_superblock(device)?.features().incompat.contains(IncompatFeatures::RECOVER)
@@ -150,7 +185,8 @@ impl<'a> Changed<'a> {
             }
         }
         let mounted = Mounted::No;
-        let pending = changes(base, as_device(&journal), mounted, request, now, prompt)?;
+        let journals = Journals { device: as_device(&journal), attached: journals.attached };
+        let pending = changes(base, journals, mounted, request, now, prompt)?;
         Ok(Self { volume: pending, journal, is_replayed })
     }
 
@@ -162,10 +198,13 @@ impl<'a> Changed<'a> {
         if self.is_replayed {
             recover_volume(&**device, journal, Finish::Reset)?;
         }
+        let external = self.journal.as_ref().filter(|journal| !journal.is_empty());
+        if self.volume.is_empty() && external.is_none() {
+            return Ok(device.flush()?);
+        }
         let changed = read_primary_superblock(&self.volume)?;
         let mut superblock = read_primary_superblock(self.volume.base())?;
         let geometry = Geometry::new(&superblock)?;
-        let external = self.journal.as_ref().filter(|journal| !journal.is_empty());
         let is_plain = external.is_none() && lies_in_superblocks(&self.volume, &geometry);
         let is_clean = State::from_bits_retain(superblock.s_state.get()).contains(State::CLEAN);
         if is_clean && !is_plain {
@@ -197,7 +236,7 @@ fn lies_in_superblocks<D: Device>(changes: &Pending<D>, geometry: &Geometry) -> 
 /// The changes that a request makes to a device, in memory.
 fn changes(
     base: Arc<dyn Device>,
-    journal: Option<&dyn Device>,
+    journals: Journals<'_>,
     mounted: Mounted,
     request: &Request,
     now: u64,
@@ -205,12 +244,19 @@ fn changes(
 ) -> Result<Arc<Pending<Arc<dyn Device>>>, TuneError> {
     let pending = Arc::new(Pending::new(base));
     let volume = OfflineVolume::open_strict(pending.clone() as Arc<dyn Device>)?;
-    let mut tune = Tune { volume, journal, request, mounted, now, prompt, wants_check: false };
+    let Journals { device: journal, attached } = journals;
+    let wants_check = false;
+    let mut tune = Tune { volume, journal, attached, request, mounted, now, prompt, wants_check };
     tune.set_fields()?;
     tune.edit_features()?;
     tune.edit_quotas()?;
     tune.set_uuid()?;
-    tune.finish()?;
+    tune.volume.commit()?;
+    // As with tune2fs, features that are there already change nothing, not even the time.
+    let is_changed = !request.is_about_features() || tune.wants_check || !pending.is_empty();
+    if is_changed {
+        tune.finish()?;
+    }
     Ok(pending)
 }
 

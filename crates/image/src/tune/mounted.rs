@@ -16,7 +16,7 @@ use zerocopy::IntoBytes;
 use super::error::{ChangeError, TuneError};
 use super::request::Request;
 use super::work::{Mounted, Tune};
-use super::{DelayedReports, PRIMARY, changes, lies_in_superblocks, refuse_foreign};
+use super::{DelayedReports, Journals, PRIMARY, changes, lies_in_superblocks, refuse_foreign};
 use crate::mkfs::Prompt;
 
 /// Number of tries to leave a checksum that fits a superblock which the kernel changes, too.
@@ -41,7 +41,8 @@ pub fn run_mounted(
         return Err(ChangeError::OnlyUnmounted("the multiple mount protection block").into());
     }
     let mut held = DelayedReports { prompt, lines: Vec::new() };
-    let changed = changes(device.clone(), None, Mounted::ByKernel, request, now, &mut held)?;
+    let journals = Journals { device: None, attached: None };
+    let changed = changes(device.clone(), journals, Mounted::ByKernel, request, now, &mut held)?;
     if !lies_in_superblocks(&changed, &Geometry::new(&superblock)?) {
         return Err(ChangeError::OnlyUnmounted("more than the superblock").into());
     }

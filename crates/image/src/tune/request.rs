@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use extant_ondisk::superblock::ErrorPolicy;
 
-use super::error::{ExtendedError, RequestError, TuneError, Unsupported};
+use super::error::{ExtendedError, RequestError, TuneError};
 use super::names::{id_of, parse_time};
 use crate::mkfs::extended::mmp_interval;
 use crate::mkfs::numbers;
@@ -81,6 +81,8 @@ pub struct Request {
     pub reserved_blocks: Option<u64>,
     /// `-T`, seconds since 1970.
     pub last_check: Option<u64>,
+    /// `-T` as it is reported; without this the number is.
+    pub last_check_text: Option<String>,
     /// `-u`
     pub reserved_uid: Option<u32>,
     /// `-U`
@@ -99,6 +101,20 @@ impl Request {
     pub fn is_empty(&self) -> bool {
         let empty = Self { force: self.force, ..Self::default() };
         *self == empty
+    }
+
+    /// Whether only features, the journal and quotas are requested, which may be there already.
+    pub(super) fn is_about_features(&self) -> bool {
+        let list = |text: &Option<String>| text.as_deref().is_none_or(|text| !text.contains('^'));
+        let only = Self {
+            force: self.force,
+            features: self.features.clone(),
+            journal: self.journal.clone(),
+            quota: self.quota.clone().filter(|_| list(&self.quota)),
+            name_for_resize2fs: self.name_for_resize2fs.clone(),
+            ..Self::default()
+        };
+        *self == only
     }
 
     /// Takes an option by its letter, with its value as the command line has it.
@@ -186,9 +202,6 @@ impl Request {
         }
         if extended.encoding_flags.is_some() && extended.encoding.is_none() {
             return Err(RequestError::EncodingFlagsAlone.into());
-        }
-        if self.journal.device.is_some() {
-            return Err(TuneError::Unsupported(Unsupported::ExternalJournal));
         }
         Ok(())
     }

@@ -3,11 +3,12 @@
 use extant_device::Device;
 use extant_offline::OfflineVolume;
 use extant_ondisk::Features;
-use extant_ondisk::superblock::{RawSuperblock, State};
+use extant_ondisk::superblock::{RawSuperblock, State, Superblock};
 
 use super::error::{TuneError, Work};
 use super::request::Request;
 use crate::mkfs::Prompt;
+use crate::mkfs::external_journal::ExternalJournal;
 
 /// Whether the kernel has the volume mounted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -23,6 +24,8 @@ pub(super) struct Tune<'a> {
     pub(super) volume: OfflineVolume,
     /// The device of a journal that is not inside the volume.
     pub(super) journal: Option<&'a dyn Device>,
+    /// That journal, where it is one that the volume is to get.
+    pub(super) attached: Option<&'a ExternalJournal>,
     pub(super) request: &'a Request,
     pub(super) mounted: Mounted,
     /// Seconds since 1970.
@@ -56,6 +59,16 @@ impl Tune<'_> {
             return Err(TuneError::NeedsCheck(work));
         }
         Ok(())
+    }
+
+    /// Checksums of metadata are written again on a volume that was checked after its last mount.
+    pub(super) fn need_check_since_mount(&self, work: Work) -> Result<(), TuneError> {
+        self.need_sound_volume(work)?;
+        let superblock = Superblock::decode(&self.volume.raw);
+        match superblock.last_check < superblock.mount_time {
+            true => Err(TuneError::NeedsCheck(work)),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn finish(mut self) -> Result<(), TuneError> {

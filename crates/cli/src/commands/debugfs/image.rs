@@ -249,7 +249,8 @@ impl OpenImage {
     pub(super) fn view(&self) -> NamedView {
         let raw = *self.volume.raw();
         let superblock = Superblock::decode(&raw);
-        NamedView::of(&self.name, RawView { device: self.device.clone(), raw, superblock })
+        let device = self.device.clone();
+        NamedView::of(&self.name, RawView { device, raw, superblock, bad_checksum: None })
     }
 
     /// Ends it well.

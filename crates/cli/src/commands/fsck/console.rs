@@ -2,6 +2,7 @@
 //! shown as e2fsck shows its own.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use extant::rooms::check::finding::Pass;
 use extant::rooms::check::policy::{preen_decision, yes_decision};
@@ -9,11 +10,13 @@ use extant::rooms::check::{
     BlockTest, Code, Decision, Discontinuity, Finding, HandledFinding, Observer, RepairPolicy,
     Severity,
 };
+use extant::rooms::device::Device;
 use extant::rooms::ondisk::superblock::Superblock;
 use extant::rooms::runtime::sync::Mutex;
 
 use super::interrupt::uninterrupted;
 use super::keyboard;
+use super::paths::Paths;
 use super::progress::Meter;
 use crate::output::printable;
 
@@ -35,6 +38,7 @@ pub(super) struct Console {
     answering: Answering,
     is_json: bool,
     meter: Meter,
+    paths: Paths,
     state: Mutex<State>,
 }
 
@@ -66,7 +70,12 @@ pub(super) fn put(text: &str) {
 impl Console {
     pub(super) fn new(answering: Answering, is_json: bool, name: String, meter: Meter) -> Self {
         let state = State { name, pass: 0, all_yes: false, was_asked: false };
-        Self { answering, is_json, meter, state: Mutex::new(state) }
+        Self { answering, is_json, meter, paths: Paths::default(), state: Mutex::new(state) }
+    }
+
+    /// Names directories by the paths that they have on a device.
+    pub(super) fn with_paths_on(self, device: Arc<dyn Device>) -> Self {
+        Self { paths: Paths::on(device), ..self }
     }
 
     /// How messages name the volume.
@@ -157,14 +166,17 @@ impl Console {
     fn show(&self, finding: &Finding) {
         let (row, name) = (finding.code.row(), self.name());
         let is_asked = self.asks() && !row.prompt.is_empty();
+        if self.is_json {
+            return;
+        }
+        let text = finding.with_paths(&|directory| self.paths.of(directory));
         let _quiet = self.meter.pause();
         match self.answering {
-            _ if self.is_json => {}
             // Preening says nothing of what is not worth a word.
-            Answering::Preen => put(&format!("{name}: {finding}")),
-            _ if finding.code == Code::JournalRecovered => put(&format!("{name}: {finding}")),
-            _ if is_asked => put(&format!("{finding}  ")),
-            _ => put(&finding.to_string()),
+            Answering::Preen => put(&format!("{name}: {text}")),
+            _ if finding.code == Code::JournalRecovered => put(&format!("{name}: {text}")),
+            _ if is_asked => put(&format!("{text}  ")),
+            _ => put(&text),
         }
     }
 

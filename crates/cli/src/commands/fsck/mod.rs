@@ -5,6 +5,7 @@ mod console;
 mod extended;
 mod interrupt;
 mod keyboard;
+mod paths;
 mod progress;
 mod summary;
 
@@ -347,6 +348,7 @@ impl CheckCommand<'_> {
         };
         interrupts.cancel(&self.shown, self.called);
         let console = Console::new(answering, self.args.json, self.shown.clone(), meter);
+        let console = console.with_paths_on(opened.device.clone());
         if is_mounted {
             console.say(&format!("Warning!  {} is mounted.", self.shown));
         }

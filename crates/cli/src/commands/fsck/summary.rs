@@ -275,7 +275,7 @@ fn print_statistics(superblock: &Superblock, statistics: &VolumeStatistics) {
         percent(blocks, superblock.blocks_count),
         superblock.blocks_count
     );
-    let (bad, large) = (statistics.bad_blocks, statistics.large);
+    let (bad, large) = (statistics.bad_blocks, statistics.large + statistics.own_large);
     out_line!("{bad:12} bad {}", plural(bad, "block", "blocks"));
     out_line!("{large:12} large {}", plural(large, "file", "files"));
     out_line!();

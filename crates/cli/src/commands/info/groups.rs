@@ -12,6 +12,10 @@ use crate::named_view::NamedView;
 use crate::say;
 use crate::session::Session;
 
+/// The exit codes of dumpe2fs for bitmaps that fail their checksums.
+const BAD_BLOCK_BITMAP: u8 = 156;
+const BAD_INODE_BITMAP: u8 = 147;
+
 /// How block and inode numbers are written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers {
@@ -51,13 +55,14 @@ pub(super) fn list(
     numbers: Numbers,
     session: &mut Session,
 ) -> Result<(), Failure> {
-    let mut failure = None;
+    let mut failures = [None, None];
     for described in view.descriptors(geometry) {
         let described = described.at(&view.name)?;
         head(&described, geometry, numbers, session)?;
         places(&described, geometry, numbers, session)?;
         counts(&described, geometry, session)?;
-        for kind in [BitmapKind::Block, BitmapKind::Inode] {
+        for (kind, failure) in [BitmapKind::Block, BitmapKind::Inode].into_iter().zip(&mut failures)
+        {
             let bits = match view.bitmap(kind, &described, geometry) {
                 Ok(bits) => bits,
                 Err(error) => {
@@ -71,7 +76,12 @@ pub(super) fn list(
             free(kind, &bits, &described, geometry, numbers, session)?;
         }
     }
-    failure.map_or(Ok(()), |error| Err(error).at(&view.name))
+    let [block, inode] = failures;
+    let codes = if session.is_compat { [BAD_BLOCK_BITMAP, BAD_INODE_BITMAP] } else { [1, 1] };
+    let [block, inode] = [block.zip(Some(codes[0])), inode.zip(Some(codes[1]))];
+    block.or(inode).map_or(Ok(()), |(error, code)| {
+        Err(error).at(&view.name).map_err(|failure| failure.with_code(code))
+    })
 }
 
 fn head(
@@ -86,8 +96,8 @@ fn head(
     let mut line = format!("Group {group}: (Blocks {})", numbers.range(&blocks));
     if geometry.has_uninit_groups() {
         line += &format!(" csum {:#06x}", described.checksum);
-        if !described.is_checksum_good {
-            line += " (EXPECTED another)";
+        if let Some(wanted) = described.wanted_checksum {
+            line += &format!(" (EXPECTED {wanted:#06x})");
         }
     }
     let names = flag_names(described.desc.flags);
@@ -139,7 +149,9 @@ fn places(
     say!(session, "  Inode bitmap at {}{}{inode_csum}", number(bitmap), place(bitmap))?;
     let first = desc.inode_table;
     let table = first.0..first.0.saturating_add(geometry.itable_blocks().into());
-    say!(session, "  Inode table at {}{}", numbers.range(&table), place(first))
+    // A table at the start of its group has no offset, a bitmap there has.
+    let place = if first == geometry.group_start(group) { String::new() } else { place(first) };
+    say!(session, "  Inode table at {}{place}", numbers.range(&table))
 }
 
 /// Whether the group keeps its part of the descriptor table itself.
@@ -197,14 +209,24 @@ fn free(
     say!(session, "  Free {name}: {}", numbers.runs(runs))
 }
 
+/// Whether a failure is that of a bitmap, by the exit code of dumpe2fs.
+pub(super) fn is_of_bitmap(failure: &Failure) -> bool {
+    [BAD_BLOCK_BITMAP, BAD_INODE_BITMAP].contains(&failure.code())
+}
+
+/// The names of the values of [`list_for_programs`].
+pub(super) fn head_for_programs(session: &mut Session) -> Result<(), Failure> {
+    say!(session, "")?;
+    say!(session, "group:block:super:gdt:bbitmap:ibitmap:itable")
+}
+
 /// The groups as values separated by colons.
 pub(super) fn list_for_programs(
     view: &NamedView,
     geometry: &Geometry,
     session: &mut Session,
 ) -> Result<(), Failure> {
-    say!(session, "")?;
-    say!(session, "group:block:super:gdt:bbitmap:ibitmap:itable")?;
+    head_for_programs(session)?;
     for described in view.descriptors(geometry) {
         let Described { group, desc, .. } = described.at(&view.name)?;
         let leading = leading(geometry, group);

@@ -5,6 +5,7 @@ mod header;
 mod summary;
 
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 use extant::inspect::{InspectError, SuperblockChoice, VolumeSummary};
 use extant::rooms::ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
@@ -15,13 +16,17 @@ use extant::rooms::ondisk::{
 use extant::rooms::reader::{Error, Journal, ReaderOptions, VolumeRead};
 
 use crate::failure::{At, Failure};
-use crate::named_view::{NamedView, UNSUPPORTED_FEATURE};
+use crate::journal_device::{self, Purpose};
+use crate::named_view::{BAD_CHECKSUM, CORRUPT_SUPERBLOCK, NamedView, UNSUPPORTED_FEATURE};
 use crate::session::Session;
 use crate::{err_line, say};
 use groups::Numbers;
 
 /// The exit code of dumpe2fs -m and e2mmpstatus for a volume that is not safe to mount.
 const MMP_FAILED: u8 = 2;
+
+/// The mark of a block of multiple mount protection that fails its checksum, which ends with 1.
+const BAD_MMP: u8 = 3;
 
 /// Show a summary, or the superblock and groups as dumpe2fs does
 #[derive(Debug, clap::Args)]
@@ -79,11 +84,31 @@ impl Args {
         }
         let Some(image) = self.image.as_deref() else { return Ok(()) };
         let view = self.open(image, session)?;
-        if self.mmp {
-            let checked = self.check_mmp(&view, session);
-            return checked.map_err(|failure| failure.with_code(MMP_FAILED));
+        let shown = match self.mmp {
+            true => self.check_mmp(&view, session).map_err(|failure| match failure.code() {
+                BAD_MMP => failure.with_code(1),
+                _ => failure.with_code(MMP_FAILED),
+            }),
+            false => self.show(&view, session),
+        };
+        if !session.is_compat {
+            return shown;
         }
-        self.show(&view, session)
+        let shown = match (shown, &view.bad_checksum) {
+            (Ok(()), Some(why)) => Err(bad_superblock(&view, why)),
+            (shown, Some(why)) => {
+                session.error(bad_superblock(&view, why))?;
+                shown
+            }
+            (shown, None) => shown,
+        };
+        let is_damaged = shown
+            .as_ref()
+            .is_err_and(|failure| view.bad_checksum.is_some() || groups::is_of_bitmap(failure));
+        if is_damaged {
+            say!(session, "*** Run e2fsck now!\n")?;
+        }
+        shown
     }
 
     fn open(&self, image: &OsStr, session: &mut Session) -> Result<NamedView, Failure> {
@@ -95,12 +120,16 @@ impl Args {
             });
         }
         let source = self.source().map_err(|failure| failure.with_code(1))?;
+        let source = SuperblockChoice { keeps_bad_checksum: true, ..source };
         let view = NamedView::open_as_dumpe2fs(image, source).and_then(|view| {
             match view.geometry(self.force) {
                 Err(InspectError::Format(why @ FormatError::Unsupported(_)))
                     if !view.is_journal_device() =>
                 {
                     Err(Failure::at(image, why).with_code(UNSUPPORTED_FEATURE))
+                }
+                Err(why) if view.bad_checksum.is_some() && !view.is_journal_device() => {
+                    Err(Failure::at(image, why).with_code(CORRUPT_SUPERBLOCK))
                 }
                 _ => Ok(view),
             }
@@ -134,15 +163,17 @@ impl Args {
                 }
             }
         }
-        if source.block_size.is_some() && source.block.is_none() {
-            return Err(Failure::usage("-o blocksize: requires -o superblock"));
-        }
         Ok(source)
     }
 
     fn show(&self, view: &NamedView, session: &mut Session) -> Result<(), Failure> {
         if view.is_journal_device() {
-            return self.show_journal_device(view, session);
+            // It has neither bad blocks nor groups.
+            return match (self.bad_blocks, self.groups) {
+                (true, _) => session.warn("-b: a journal device has no list of bad blocks"),
+                (_, true) => groups::head_for_programs(session),
+                _ => self.show_journal_device(view, session),
+            };
         }
         let geometry = view.geometry(self.force).at(&view.name);
         if self.json {
@@ -202,8 +233,13 @@ impl Args {
             }
         }
         if let Some(mmp) = view.mmp(&geometry).at(&view.name)? {
-            for line in header::mmp(&mmp).lines {
-                say!(session, "{line}")?;
+            match mmp.verify(view.superblock.mmp_block, &geometry) {
+                Ok(()) => {
+                    for line in header::mmp(&mmp).lines {
+                        say!(session, "{line}")?;
+                    }
+                }
+                Err(why) => session.warn(format_args!("{}: {why}", view.name.display()))?,
             }
         }
         say!(session, "")?;
@@ -255,6 +291,13 @@ impl Args {
         }
         session.out.json(&volume)
     }
+}
+
+/// The failure that a superblock with a wrong checksum ends with after it was shown.
+fn bad_superblock(view: &NamedView, why: &FormatError) -> Failure {
+    let place = Path::new(&view.name);
+    let failure = journal_device::not_a_volume(place, &*view.device, why, Purpose::Reading);
+    failure.unwrap_or_else(|| Failure::at(place, why)).with_code(BAD_CHECKSUM)
 }
 
 /// The superblock's fields, as tune2fs lists them.
@@ -318,7 +361,8 @@ fn check_mmp(view: &NamedView, geometry: &Geometry, session: &mut Session) -> Re
     let Some(raw) = view.mmp(geometry).at(&view.name)? else {
         return Err(no_mmp(view));
     };
-    raw.verify(view.superblock.mmp_block, geometry).at(name)?;
+    let verified = raw.verify(view.superblock.mmp_block, geometry).at(name);
+    verified.map_err(|failure| failure.with_code(BAD_MMP))?;
     let sequence = |raw| Mmp::decode(raw).sequence;
     let in_use = |by: &str| {
         let node = String::from_utf8_lossy(header::until_zero(&raw.mmp_nodename)).into_owned();

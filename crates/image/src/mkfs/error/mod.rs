@@ -92,6 +92,12 @@ pub enum MkfsError {
         /// The existing data.
         found: String,
     },
+    /// `-S` without permission: files that do not fit the new superblock are lost.
+    #[error("-S may damage {path} further: not done without -F")]
+    OnlySuperblocks {
+        /// The device.
+        path: PathBuf,
+    },
     /// The file system does not fit: not even its own structures.
     #[error("not enough space to build the proposed file system: {0}")]
     TooSmall(#[from] Shortage),
@@ -134,7 +140,7 @@ impl MkfsError {
             Self::SourceDirectory | Self::NotOnOpenDevice => errno::EOPNOTSUPP,
             Self::JournalDevice { problem, .. } => problem.errno(),
             Self::Format(error) => format_errno(error),
-            Self::Occupied { .. } => errno::EEXIST,
+            Self::Occupied { .. } | Self::OnlySuperblocks { .. } => errno::EEXIST,
             Self::TooSmall(_) | Self::TooManyInodes => errno::ENOSPC,
             Self::Device(error) => error.errno(),
             Self::Undo(error) => error.errno(),

@@ -115,7 +115,7 @@ pub enum Unsupported {
     Bit64(FeatureChange),
     /// A change of a journal device.
     JournalDevice,
-    /// A journal on another device.
+    /// A journal on another device for a volume that has one.
     ExternalJournal,
     /// A change of the inode size.
     InodeSize,
@@ -128,7 +128,9 @@ impl fmt::Display for Unsupported {
         match self {
             Self::Bit64(change) => write!(f, "{change} 64bit, which is resize2fs's,"),
             Self::JournalDevice => f.write_str("changing a journal device"),
-            Self::ExternalJournal => f.write_str("a journal on a device of its own"),
+            Self::ExternalJournal => {
+                f.write_str("replacing a journal by one on a device of its own (-J device=)")
+            }
             Self::InodeSize => f.write_str("changing the inode size (-I)"),
             Self::BigallocDirectory(directory) => {
                 write!(f, "room for checksums in directory {directory} of a volume with bigalloc")
