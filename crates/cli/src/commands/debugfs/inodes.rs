@@ -244,7 +244,9 @@ pub(super) fn kill_file(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         let mut record = volume.inode(inode)?;
         volume.kill_inode(&mut record, now)
     });
-    killed.map_err(|why| refuse(words, why))
+    killed.map_err(|why| refuse(words, why))?;
+    // As theirs.
+    shell.print("\n")
 }
 
 pub(super) fn clri(shell: &mut Shell<'_>, words: &[Word]) -> Done {

@@ -393,10 +393,14 @@ pub(super) fn rm(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         Seen::Unknown | Seen::Other => {}
     }
     let (volume, dir, name) = shell.live_name(words, path)?;
+    let record = volume.lookup(dir, name).and_then(|found| volume.inode(found.inode));
+    let is_last = record.is_ok_and(|record| record.links <= 1);
     volume.unlink(dir, name).map_err(|error| match error {
         Error::IsADirectory => refuse(words, "file is a directory"),
         error => missing(&error),
-    })
+    })?;
+    // As theirs, for a file that is freed.
+    if is_last { shell.print("\n") } else { Ok(()) }
 }
 
 pub(super) fn rmdir(shell: &mut Shell<'_>, words: &[Word]) -> Done {
@@ -413,7 +417,9 @@ pub(super) fn rmdir(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         Error::NotEmpty => refuse(words, "directory not empty"),
         Error::NotADirectory => refuse(words, "file is not a directory"),
         error => failed(words, engine_text(&error), "trying to resolve filename"),
-    })
+    })?;
+    // As theirs, for a file that is freed.
+    shell.print("\n")
 }
 
 /// `fallocate`: holes get unwritten blocks. The size of the file stays.
