@@ -13,18 +13,29 @@ pub(crate) fn for_each_line(
     mut run: impl FnMut(&[u8]) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
     let mut line = Vec::new();
-    loop {
-        line.clear();
-        let read = io::Read::take(&mut *from, MAX_LINE).read_until(b'\n', &mut line);
-        if read.map_err(|error| Failure::at("standard input", error))? == 0 {
-            return Ok(());
-        }
-        let end = line.iter().position(|byte| [b'\n', b'\r'].contains(byte));
-        line.truncate(end.unwrap_or(line.len()));
-        if !run(&line)? {
-            return Ok(());
-        }
+    while next_line(from, &mut line)? && run(&line)? {}
+    Ok(())
+}
+
+/// The same for standard input, of which `run` may read lines too.
+pub(crate) fn for_each_typed_line(
+    mut run: impl FnMut(&[u8]) -> Result<bool, Failure>,
+) -> Result<(), Failure> {
+    let mut line = Vec::new();
+    while next_line(&mut io::stdin().lock(), &mut line)? && run(&line)? {}
+    Ok(())
+}
+
+/// Reads a line, without its end, into `line`; false after the last one.
+pub(crate) fn next_line(from: &mut dyn BufRead, line: &mut Vec<u8>) -> Result<bool, Failure> {
+    line.clear();
+    let read = io::Read::take(&mut *from, MAX_LINE).read_until(b'\n', line);
+    if read.map_err(|error| Failure::at("standard input", error))? == 0 {
+        return Ok(false);
     }
+    let end = line.iter().position(|byte| [b'\n', b'\r'].contains(byte));
+    line.truncate(end.unwrap_or(line.len()));
+    Ok(true)
 }
 
 /// Asks a user, with the lines before at hand, until `run` returns false. `run` flushes what it
@@ -65,7 +76,7 @@ pub(crate) fn ask(
         crate::output::written(out.write_all(prompt.as_bytes()).and_then(|()| out.flush()))
     };
     show()?;
-    for_each_line(&mut io::stdin().lock(), |line| {
+    for_each_typed_line(|line| {
         let goes_on = run(line)?;
         if goes_on {
             show()?;

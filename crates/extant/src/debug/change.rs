@@ -1,6 +1,6 @@
 //! Changes of single structures, whatever that makes of the volume.
 
-use std::ops::{ControlFlow, RangeInclusive};
+use std::ops::{ControlFlow, Range, RangeInclusive};
 
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::inode::FileType;
@@ -45,11 +45,25 @@ impl DebugVolume {
     /// # Errors
     /// Its map is damaged, or the device failed.
     pub fn kill_inode(&mut self, record: &mut RawRecord, now: u32) -> Result<(), DebugError> {
-        let mut runs = Vec::new();
+        let mut runs = self.mapped_runs(record)?;
         let geometry = self.geometry().clone();
+        let attributes = record.file_acl(&geometry);
+        if attributes.0 != 0 && self.drop_xattr_block(attributes)? {
+            runs.push(attributes.0..attributes.0 + 1);
+        }
+        self.editor.free_blocks_of(runs)?;
+        record.set_bytes(DTIME_AT, &now.to_le_bytes());
+        self.write_inode(record)?;
+        Ok(self.editor.free_inode(record.number, record.is_dir())?)
+    }
+
+    /// The blocks of a file's map, those of its nodes too.
+    fn mapped_runs(&self, record: &RawRecord) -> Result<Vec<Range<u64>>, DebugError> {
+        let mut runs = Vec::new();
+        let geometry = self.geometry();
         let has_blocks = match record.file_type() {
             Some(FileType::Regular | FileType::Directory) | None => true,
-            Some(FileType::Symlink) => !record.is_fast_symlink(&geometry),
+            Some(FileType::Symlink) => !record.is_fast_symlink(geometry),
             Some(_) => false,
         };
         if has_blocks {
@@ -70,14 +84,20 @@ impl DebugVolume {
                 return Err(DebugError::Loop);
             }
         }
-        let attributes = record.file_acl(&geometry);
-        if attributes.0 != 0 && self.drop_xattr_block(attributes)? {
-            runs.push(attributes.0..attributes.0 + 1);
-        }
-        self.editor.free_blocks_of(runs)?;
-        record.set_bytes(DTIME_AT, &now.to_le_bytes());
+        Ok(runs)
+    }
+
+    /// Marks a deleted inode and its blocks in use again, and gives it a link.
+    ///
+    /// # Errors
+    /// Its map is damaged, or the device failed.
+    pub fn undelete(&mut self, record: &mut RawRecord) -> Result<(), DebugError> {
+        let runs = self.mapped_runs(record)?;
+        record.set_links(1);
+        record.set_bytes(DTIME_AT, &[0; 4]);
         self.write_inode(record)?;
-        Ok(self.editor.free_inode(record.number, record.is_dir())?)
+        self.editor.claim_blocks(runs)?;
+        Ok(self.editor.mark_inode(record.number, record.is_dir())?)
     }
 
     /// Takes a user from a block of attributes; whether it was the last one.

@@ -91,6 +91,12 @@ pub enum DebugError {
     /// The entries of a directory are in its inode.
     #[error("entries of a directory with inline data are not changed")]
     InlineDirectory,
+    /// The data of a file are in its inode.
+    #[error("No block for an inode with inline data")]
+    InlineFile,
+    /// A logical block is past what the map can have.
+    #[error("Ext2 file too big")]
+    TooBig,
     /// Another error of the format.
     #[error(transparent)]
     Format(#[from] FormatError),

@@ -12,6 +12,7 @@ mod directory;
 mod error;
 mod file;
 mod inode;
+mod map;
 mod volume;
 mod xattrs;
 

@@ -207,6 +207,17 @@ impl DebugVolume {
         Ok(self.editor.write_inode(record.number, &mut record.bytes)?)
     }
 
+    /// Writes a record as it is, with the checksum that it has.
+    ///
+    /// # Errors
+    /// There is no such inode, or the device failed.
+    pub fn write_inode_unsealed(&mut self, record: &RawRecord) -> Result<(), DebugError> {
+        let Some(at) = self.editor.inode_offset(record.number) else {
+            return Err(DebugError::MissingTable);
+        };
+        Ok(self.editor.device().write_at(at, &record.bytes)?)
+    }
+
     /// A group's bitmap: as stored, or as an uninitialized group implies it.
     ///
     /// # Errors

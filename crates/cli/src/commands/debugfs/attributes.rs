@@ -210,6 +210,16 @@ pub(super) fn ea_rm(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     if names.is_empty() {
         return Err(refuse(words, "Usage: ea_rm <file> <attrs>..."));
     }
+    let image = shell.writable_live(words)?;
+    // One that is not there is told before the engine opens the volume, which writes.
+    if !image.is_live()
+        && let Ok(inode) = image.inode_of(spec)
+        && let Ok(held) = image.volume.inode(inode).and_then(|it| image.volume.xattrs(&it))
+        && let Some(name) = names.first().filter(|name| held.iter().all(|it| it.name() != **name))
+    {
+        let doing = format!("removing extended attribute {}", text(name));
+        return Err(failed(words, DebugError::XattrNotFound, doing));
+    }
     let (volume, inode) = shell.live_inode(words, spec)?;
     for name in names {
         let removed = volume.remove_xattr(inode, name);

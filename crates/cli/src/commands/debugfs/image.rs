@@ -7,6 +7,7 @@ use extant::debug::{DebugChoice, DebugError, DebugVolume};
 use extant::inspect::RawView;
 use extant::rooms::device::undo::UndoDevice;
 use extant::rooms::device::{Device, FileDeviceOptions, OverlayDevice};
+use extant::rooms::ondisk::IncompatFeatures;
 use extant::rooms::ondisk::superblock::{RawSuperblock, Superblock};
 use extant::rooms::runtime::env::{Env, WallTime};
 use extant::rooms::storage::{Access, DeviceUrl, Opened, stat_host};
@@ -101,7 +102,16 @@ impl OpenImage {
         }
         let is_writable = request.is_writable && !request.is_catastrophic;
         let access = if is_writable { Access::ReadWrite } else { Access::ReadOnly };
-        let opened = open_device(name, access, request)?;
+        Self::open_on(open_device(name, access, request)?, name, request)
+    }
+
+    /// The same on a device that is open.
+    pub(super) fn open_on(
+        opened: Opened,
+        name: &OsStr,
+        request: &OpenRequest,
+    ) -> Result<(Self, OpenNotices), NotOpened> {
+        let is_writable = request.is_writable && !request.is_catastrophic;
         let choice = DebugChoice {
             block_size: request.block_size,
             superblock: request.superblock,
@@ -171,6 +181,16 @@ impl OpenImage {
         self.settle()?;
         self.now = now;
         Ok(())
+    }
+
+    /// Whether the engine has the volume.
+    pub(super) fn is_live(&self) -> bool {
+        self.live.is_some()
+    }
+
+    /// Whether names in some directories are the same in either case.
+    pub(super) fn folds_case(&self) -> bool {
+        self.volume.geometry().has_incompat(IncompatFeatures::CASEFOLD)
     }
 
     /// The volume in the engine's hands: for changes that files see.

@@ -154,8 +154,20 @@ pub(super) fn set_inode_field(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     let image = shell.writable(words)?;
     let now = image.seconds();
     let name = text(name);
-    if ["checksum", "checksum_lo", "checksum_hi"].contains(&&*name) || name.starts_with("bmap[") {
-        return Err(refuse(words, format_args!("{name} is not supported by extant")));
+    if let Some(index) = name.strip_prefix("bmap[").and_then(|rest| rest.strip_suffix(']')) {
+        let unknown = || refuse(words, format_args!("invalid field specifier: {name}"));
+        let logical = number(index.as_bytes()).ok_or_else(unknown)?;
+        let physical = fields::number_of(value, "bmap", 64).map_err(Refusal::Line)?;
+        let inode = image.inode_of(spec).map_err(|error| at_file(spec, error))?;
+        let changed = image.change(|volume| {
+            let mut record = volume.inode(inode)?;
+            volume.set_block(&mut record, logical, physical)
+        });
+        return changed
+            .map_err(|why| Refusal::Line(format!("set_inode: {why} while setting block map")));
+    }
+    if let Some((_, part)) = CHECKSUM.iter().find(|(known, _)| *known == name) {
+        return set_checksum(shell, words, spec, (*part, value));
     }
     let parts = parts_of(&name, value, now).map_err(|why| match why.starts_with("invalid") {
         true => refuse(words, why),
@@ -177,6 +189,52 @@ pub(super) fn set_inode_field(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     changed.map_err(|why| refuse(words, why))
 }
 
+/// The halves of an inode's checksum, and both of them.
+const CHECKSUM: [(&str, (u32, u32)); 3] =
+    [("checksum", (0, 32)), ("checksum_lo", (0, 16)), ("checksum_hi", (16, 16))];
+/// Where the halves are: in the first part of the record, and in the fields after it.
+const CHECKSUM_AT: (usize, usize) = (0x7c, 0x82);
+
+/// Stores a checksum, right or wrong; `calc` stores the right one and shows it.
+fn set_checksum(
+    shell: &mut Shell<'_>,
+    words: &[Word],
+    spec: &[u8],
+    ((shift, bits), value): ((u32, u32), &[u8]),
+) -> Done {
+    let image = shell.writable(words)?;
+    let is_right = value == b"calc";
+    let value = match is_right {
+        true => 0,
+        false => fields::number_of(value, "checksum", bits).map_err(Refusal::Line)?,
+    };
+    let inode = image.inode_of(spec).map_err(|error| at_file(spec, error))?;
+    let changed = image.change(|volume| {
+        let mut record = volume.inode_unverified(inode)?;
+        if is_right {
+            volume.write_inode(&mut record)?;
+        } else {
+            for half in 0..bits / 16 {
+                let at = if shift + 16 * half == 0 { CHECKSUM_AT.0 } else { CHECKSUM_AT.1 };
+                if at + 2 <= BASE || record.has_extra(at + 2 - BASE) {
+                    record.set_bytes(at, &(value >> (16 * half)).to_le_bytes()[..2]);
+                }
+            }
+            volume.write_inode_unsealed(&record)?;
+        }
+        let part = |at: usize| {
+            let stored = record.bytes.get(at..at + 2).unwrap_or(&[0; 2]);
+            u32::from(u16::from_le_bytes([stored[0], stored[1]]))
+        };
+        Ok(part(CHECKSUM_AT.0) | part(CHECKSUM_AT.1) << 16)
+    });
+    let stored = changed.map_err(|why| refuse(words, why))?;
+    match is_right {
+        true => shell.print(format!("Checksum set to {stored:#010x}\n")),
+        false => Ok(()),
+    }
+}
+
 pub(super) fn kill_file(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     let [_, spec] = words else { return Err(refuse(words, "Usage: kill_file <file>")) };
     let image = shell.writable(words)?;
@@ -186,7 +244,9 @@ pub(super) fn kill_file(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         let mut record = volume.inode(inode)?;
         volume.kill_inode(&mut record, now)
     });
-    killed.map_err(|why| refuse(words, why))
+    killed.map_err(|why| refuse(words, why))?;
+    // As theirs.
+    shell.print("\n")
 }
 
 pub(super) fn clri(shell: &mut Shell<'_>, words: &[Word]) -> Done {
@@ -264,16 +324,45 @@ fn mark_blocks(shell: &mut Shell<'_>, words: &[Word], is_used: bool) -> Done {
     shell.writable(words)?;
     let (first, count) = blocks_of(words, "<block> [count]")?;
     let image = shell.writable(words)?;
-    let changed = image.change(|volume| volume.mark_blocks(first, count, is_used));
+    let end = image.volume.geometry().blocks_count;
+    let inside = end.saturating_sub(first).min(count);
+    let outside = count - inside;
+    if outside > MANY {
+        return Err(refuse(words, "too many blocks past the end of the volume"));
+    }
+    let changed = match inside {
+        0 => Ok(Vec::new()),
+        inside => image.change(|volume| volume.mark_blocks(first, inside, is_used)),
+    };
     let state = if is_used { "set" } else { "clear" };
     let name = text(&words[0]);
+    shell.session.out.flush()?;
     for block in changed.map_err(|why| refuse(words, why))? {
         // As theirs: a warning, and no failure.
-        shell.session.out.flush()?;
         crate::err_line!("{name}: Warning: block {block} already {state}");
+    }
+    let volume = shell.name().display().to_string();
+    let wrong = |function: &str, block: u64| {
+        let what = format!("ext2fs_{function}_block_bitmap #{block} for block bitmap for {volume}");
+        format!("Illegal block number passed to {what}")
+    };
+    let from = first.saturating_add(inside);
+    for block in from..from.saturating_add(outside) {
+        let tested = wrong("test", block);
+        let lines = match is_used {
+            true => format!("{tested}\n{}", wrong("mark", block)),
+            false => {
+                let warning = format!("{name}: Warning: block {block} already {state}");
+                format!("{tested}\n{warning}\n{}", wrong("unmark", block))
+            }
+        };
+        shell.complain_and_go_on(Refusal::Line(lines))?;
     }
     Ok(())
 }
+
+/// Blocks past the end of the volume that are still told one by one.
+const MANY: u64 = 1 << 10;
 
 pub(super) fn setb(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     mark_blocks(shell, words, true)

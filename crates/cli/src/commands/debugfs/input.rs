@@ -1,30 +1,19 @@
 //! Where requests come from: a script, standard input, or a user at a terminal.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal};
+use std::io::{self, BufReader, IsTerminal};
 use std::path::Path;
 
 use super::host::host_error;
 use super::shell::{Refusal, Shell};
 use crate::failure::Failure;
-use crate::lines::{ask, for_each_line};
+use crate::lines::{ask, for_each_line, for_each_typed_line};
 
 /// The prompt.
 const PROMPT: &str = "debugfs:  ";
 /// Runs a script. Its lines are shown before what they do; those that begin with `#` are comments.
 pub(super) fn script(shell: &mut Shell<'_>, path: &Path) -> Result<(), Failure> {
-    let mut from: Box<dyn BufRead> = if path == Path::new("-") {
-        Box::new(io::stdin().lock())
-    } else {
-        match File::open(path) {
-            Ok(file) => Box::new(BufReader::new(file)),
-            Err(error) => {
-                let what = format!("{}: {}", path.display(), host_error(&error));
-                return shell.report(Refusal::Line(what));
-            }
-        }
-    };
-    for_each_line(&mut *from, |line| {
+    let run = |line: &[u8]| {
         let is_comment = line.starts_with(b"#");
         let before: &[u8] = if is_comment { b"" } else { b"debugfs: " };
         shell.session.out.bytes(before)?;
@@ -35,7 +24,18 @@ pub(super) fn script(shell: &mut Shell<'_>, path: &Path) -> Result<(), Failure> 
         }
         // `quit` ends no script.
         Ok(true)
-    })
+    };
+    if path == Path::new("-") {
+        return for_each_typed_line(run);
+    }
+    let opened = File::open(path);
+    match opened {
+        Ok(file) => for_each_line(&mut BufReader::new(file), run),
+        Err(error) => {
+            let what = format!("{}: {}", path.display(), host_error(&error));
+            shell.report(Refusal::Line(what))
+        }
+    }
 }
 
 /// Runs the lines of standard input, of which a terminal is asked for each.
@@ -44,7 +44,7 @@ pub(super) fn standard_input(shell: &mut Shell<'_>) -> Result<(), Failure> {
         return at_terminal(shell);
     }
     shell.session.out.bytes(PROMPT.as_bytes())?;
-    for_each_line(&mut io::stdin().lock(), |line| {
+    for_each_typed_line(|line| {
         shell.session.out.bytes(line)?;
         shell.session.out.bytes(b"\n")?;
         shell.run_line(line, true)?;

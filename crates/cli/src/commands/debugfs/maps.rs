@@ -37,20 +37,39 @@ pub(super) fn bmap(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     let usage = "Usage: bmap [-a] <file> logical_blk [physical_blk]";
     let options = Options::read(words, "a", usage)?;
     shell.image(words)?;
-    let (spec, logical) = match options.operands[..] {
-        [spec, logical] if !options.has('a') => (spec, logical),
-        [_, _] | [_, _, _] => {
-            return Err(refuse(words, "changing a map is not supported by extant"));
-        }
+    let (spec, logical, physical) = match options.operands[..] {
+        [spec, logical] => (spec, logical, None),
+        [spec, logical, physical] => (spec, logical, Some(physical)),
         _ => return Err(Refusal::Line(usage.to_owned())),
     };
-    let wrong = || refuse(words, format_args!("Bad logical block - {}", text(logical)));
+    let block = |name: &str, word: &[u8]| {
+        let wrong = || refuse(words, format_args!("Bad {name} block - {}", text(word)));
+        number(word).ok_or_else(wrong)
+    };
     let inode = shell.inode_of(words, spec)?;
-    let logical = number(logical).ok_or_else(wrong)?;
-    let record = shell.record(words, inode)?;
-    let found = shell.volume(words)?.map_block(&record, logical);
-    let found = found
-        .map_err(|error| failed(words, error, format_args!("mapping logical block {logical}")))?;
+    let logical = block("logical", logical)?;
+    let physical = physical.map(|word| block("physical", word)).transpose()?;
+    if options.has('a') && physical.is_some() {
+        return Err(Refusal::Line("Can't set and allocate a block".to_owned()));
+    }
+    let doing = format!("mapping logical block {logical}");
+    let found = if options.has('a') || physical.is_some() {
+        let image = shell.writable(words)?;
+        image.change(|volume| {
+            let mut record = volume.inode(inode)?;
+            match physical {
+                Some(0) => volume.set_block(&mut record, logical, 0).map(|()| None),
+                Some(to) => volume.set_block(&mut record, logical, to).map(|()| Some((to, false))),
+                None => volume.allocate_block(&mut record, logical).map(Some),
+            }
+        })
+    } else {
+        let record = shell.record(words, inode)?;
+        let volume = shell.volume(words)?;
+        volume.map_block(&record, logical).map_err(|error| error.to_string())
+    };
+    // The empty line is theirs.
+    let found = found.map_err(|error| failed(words, error, doing + "\n"))?;
     shell.print(match found {
         Some((block, true)) => format!("{block} (uninit)\n"),
         Some((block, false)) => format!("{block}\n"),

@@ -15,10 +15,13 @@ mod input;
 mod journal;
 mod list;
 mod maps;
+mod modify;
 mod names;
 mod navigate;
 mod options;
 mod place;
+#[cfg(test)]
+mod power_cuts;
 mod raw;
 mod records;
 mod run;

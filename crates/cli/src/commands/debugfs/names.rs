@@ -4,10 +4,11 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 
-use extant::debug::DebugError;
+use extant::debug::{DebugError, DirWalk};
 use extant::rooms::engine::ops::FallocateMode;
 use extant::rooms::ondisk::inode::{DeviceNumber, FileType};
 use extant::rooms::reader::Error;
@@ -74,6 +75,12 @@ impl Shell<'_> {
     ) -> Result<(&Volume, InodeNo), Refusal> {
         let image = self.writable_live(words)?;
         let numbered = image.numbered(spec);
+        if !image.is_live()
+            && let Err(DebugError::NotFound) = image.inode_of(spec)
+            && !image.folds_case()
+        {
+            return Err(at_file(spec, DebugError::NotFound));
+        }
         let places = (image.root, image.cwd);
         let volume = image.live().map_err(|why| refuse(words, why))?;
         let inode = match numbered {
@@ -84,18 +91,22 @@ impl Shell<'_> {
         Ok((volume, inode))
     }
 
+    /// The inode that a word names, whether or not the engine has the volume.
+    fn open_inode(&mut self, words: &[Word], spec: &[u8]) -> Result<InodeNo, Refusal> {
+        let image = self.writable_live(words)?;
+        match image.is_live() || image.folds_case() {
+            true => Ok(self.live_inode(words, spec)?.1),
+            false => image.inode_of(spec).map_err(|error| at_file(spec, error)),
+        }
+    }
+
     /// The volume in the engine's hands, the directory of a new or old name, and the name in it.
     fn live_name<'w>(
         &mut self,
         words: &[Word],
         path: &'w [u8],
     ) -> Result<(&Volume, InodeNo, &'w [u8]), Refusal> {
-        let end = path.iter().rposition(|byte| *byte == b'/');
-        let (dir, name) = match end {
-            Some(0) => (&b"/"[..], &path[1..]),
-            Some(end) => (&path[..end], &path[end + 1..]),
-            None => (&b"."[..], path),
-        };
+        let (dir, name) = split_path(path);
         if dir == b"." {
             let image = self.writable_live(words)?;
             let cwd = image.cwd;
@@ -104,6 +115,73 @@ impl Shell<'_> {
         }
         let (volume, dir) = self.live_inode(words, dir)?;
         Ok((volume, dir, name))
+    }
+}
+
+/// What a path leads to, as far as that is known before the engine opens the volume.
+enum Seen {
+    Unknown,
+    Absent,
+    /// A directory, or something else.
+    Directory,
+    Other,
+}
+
+impl Shell<'_> {
+    /// Looks for a name before the engine has the volume: a request that cannot be done then
+    /// writes nothing. What is not sure is for the engine.
+    fn seen(&mut self, words: &[Word], path: &[u8]) -> Result<Seen, Refusal> {
+        let image = self.writable_live(words)?;
+        if image.is_live() || image.folds_case() {
+            return Ok(Seen::Unknown);
+        }
+        let (dir, name) = split_path(path);
+        let dir = match dir {
+            b"." => Ok(image.cwd),
+            dir => image.inode_of(dir),
+        };
+        let volume = &image.volume;
+        let found = match dir.and_then(|dir| volume.lookup(dir, name)) {
+            Ok(found) => found,
+            Err(DebugError::NotFound) => return Ok(Seen::Absent),
+            Err(_) => return Ok(Seen::Unknown),
+        };
+        Ok(match volume.inode(found) {
+            Ok(record) if record.is_dir() => Seen::Directory,
+            Ok(_) => Seen::Other,
+            Err(_) => Seen::Unknown,
+        })
+    }
+
+    /// Whether a directory is known to have names, before the engine has the volume.
+    fn has_names(&mut self, words: &[Word], path: &[u8]) -> Result<bool, Refusal> {
+        let image = self.writable_live(words)?;
+        let mut has_names = false;
+        let walked = image.inode_of(path).and_then(|inode| image.volume.inode(inode));
+        let walked = walked.and_then(|record| {
+            image.volume.walk_dir(&record, DirWalk::default(), &mut |item| {
+                has_names |= item.inode != 0 && item.name != b"." && item.name != b"..";
+                ControlFlow::Continue(())
+            })
+        });
+        Ok(walked.is_ok() && has_names)
+    }
+
+    /// Refuses a name that is there.
+    fn expect_new(&mut self, words: &[Word], path: &[u8]) -> Done {
+        match self.seen(words, path)? {
+            Seen::Directory | Seen::Other => Err(refused(words, &Error::Exists)),
+            Seen::Unknown | Seen::Absent => Ok(()),
+        }
+    }
+}
+
+/// The directory of a path, and the name in it.
+fn split_path(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(0) => (b"/", &path[1..]),
+        Some(end) => (&path[..end], &path[end + 1..]),
+        None => (b".", path),
     }
 }
 
@@ -117,15 +195,16 @@ pub(super) fn write(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     let [_, source, target] = words else {
         return Err(refuse(words, "Usage: write <native file> <new file>"));
     };
-    let (volume, dir, name) = shell.live_name(words, target)?;
-    if volume.lookup(dir, name).is_ok() {
-        return Err(refused(words, &Error::Exists));
-    }
+    shell.expect_new(words, target)?;
     let path = OsStr::from_bytes(source);
     let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
     let (found, file) = opened.map_err(|error| {
         failed(words, host_error(&error), format_args!("opening \"{}\" to copy", text(source)))
     })?;
+    let (volume, dir, name) = shell.live_name(words, target)?;
+    if volume.lookup(dir, name).is_ok() {
+        return Err(refused(words, &Error::Exists));
+    }
     // Mode bits are twelve.
     let permissions = (found.permissions().mode() & 0o7777) as u16;
     let number =
@@ -196,10 +275,14 @@ fn copy(volume: &Volume, number: InodeNo, mut file: File) -> Result<(), Copied> 
 
 pub(super) fn mkdir(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     let [_, path] = words else { return Err(refuse(words, "Usage: mkdir <file>")) };
+    let there = || refuse(words, "Ext2 directory already exists ");
+    if let Seen::Directory | Seen::Other = shell.seen(words, path)? {
+        return Err(there());
+    }
     let (volume, dir, name) = shell.live_name(words, path)?;
     let made = volume.mkdir(dir, name, 0o755, &OWNER);
     made.map(drop).map_err(|error| match error {
-        Error::Exists => refuse(words, "Ext2 directory already exists "),
+        Error::Exists => there(),
         error => refused(words, &error),
     })
 }
@@ -208,6 +291,7 @@ pub(super) fn symlink(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     let [_, path, target] = words else {
         return Err(refuse(words, "Usage: symlink <filename> <target>"));
     };
+    shell.expect_new(words, path)?;
     let (volume, dir, name) = shell.live_name(words, path)?;
     let made = volume.symlink(dir, name, target, &OWNER);
     made.map(drop).map_err(|error| refused(words, &error))
@@ -231,6 +315,7 @@ pub(super) fn mknod(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         }
         _ => return Err(usage()),
     };
+    shell.expect_new(words, path)?;
     let (volume, dir, name) = shell.live_name(words, path)?;
     let made = volume.mknod(dir, name, kind.mode(), device, &OWNER);
     let number = made.map_err(|error| refused(words, &error))?.number;
@@ -242,8 +327,30 @@ pub(super) fn ln(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     let [_, source, target] = words else {
         return Err(refuse(words, "Usage: ln <source_file> <dest_name>"));
     };
-    let (_, number) = shell.live_inode(words, source)?;
-    let (volume, dir, name) = shell.live_name(words, target)?;
+    let number = shell.open_inode(words, source)?;
+    add_name(shell, words, (number, source), target)
+}
+
+/// Gives an inode one more name, and no link. In a directory that is there it is the last name of
+/// the word that the inode was found by.
+pub(super) fn add_name(
+    shell: &mut Shell<'_>,
+    words: &[Word],
+    (number, source): (InodeNo, &[u8]),
+    target: &[u8],
+) -> Done {
+    if let Seen::Other = shell.seen(words, target)? {
+        return Err(Refusal::Line(format!("make_link: {} ", DebugError::NotADirectory)));
+    }
+    let (volume, mut dir, mut name) = shell.live_name(words, target)?;
+    let found = match name {
+        [] => Some(dir),
+        name => volume.lookup(dir, name).ok().map(|found| found.inode),
+    };
+    if let Some(found) = found {
+        dir = found;
+        name = source.rsplit(|byte| *byte == b'/').next().unwrap_or(source);
+    }
     volume
         .link(number, dir, name)
         .map_err(|error| Refusal::Line(format!("make_link: {} ", engine_text(&error))))?;
@@ -280,21 +387,39 @@ pub(super) fn rm(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     if path.starts_with(b"<") {
         return Err(refuse(words, "a path is needed, not an inode"));
     }
+    match shell.seen(words, path)? {
+        Seen::Absent => return Err(missing(&Error::NotFound)),
+        Seen::Directory => return Err(refuse(words, "file is a directory")),
+        Seen::Unknown | Seen::Other => {}
+    }
     let (volume, dir, name) = shell.live_name(words, path)?;
+    let record = volume.lookup(dir, name).and_then(|found| volume.inode(found.inode));
+    let is_last = record.is_ok_and(|record| record.links <= 1);
     volume.unlink(dir, name).map_err(|error| match error {
         Error::IsADirectory => refuse(words, "file is a directory"),
         error => missing(&error),
-    })
+    })?;
+    // As theirs, for a file that is freed.
+    if is_last { shell.print("\n") } else { Ok(()) }
 }
 
 pub(super) fn rmdir(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     let [_, path] = words else { return Err(refuse(words, "Usage: rmdir <filename>")) };
+    match shell.seen(words, path)? {
+        Seen::Other => return Err(refuse(words, "file is not a directory")),
+        Seen::Directory if shell.has_names(words, path)? => {
+            return Err(refuse(words, "directory not empty"));
+        }
+        _ => {}
+    }
     let (volume, dir, name) = shell.live_name(words, path)?;
     volume.rmdir(dir, name).map_err(|error| match error {
         Error::NotEmpty => refuse(words, "directory not empty"),
         Error::NotADirectory => refuse(words, "file is not a directory"),
         error => failed(words, engine_text(&error), "trying to resolve filename"),
-    })
+    })?;
+    // As theirs, for a file that is freed.
+    shell.print("\n")
 }
 
 /// `fallocate`: holes get unwritten blocks. The size of the file stays.
@@ -317,24 +442,27 @@ fn change_range(shell: &mut Shell<'_>, words: &[Word], mode: FallocateMode, doin
             return Err(refuse(words, format_args!("Usage: {name} <file> start_blk [end_blk]")));
         }
     };
-    let (volume, inode) = shell.live_inode(words, spec)?;
     let block = |word: &Word| {
         let wrong = || refuse(words, format_args!("Bad logical block - {}", text(word)));
         number(word).ok_or_else(wrong)
     };
-    let first = block(first)?;
-    let last = last.map_or(Ok(u64::MAX), block)?;
+    let inode = shell.open_inode(words, spec)?;
+    let (first, last) = (block(first)?, last.map_or(Ok(u64::MAX), block)?);
+    if last < first {
+        let doing = format_args!("{doing} inode {inode} from {first} to {last}\n");
+        return Err(failed(words, "Invalid argument", doing));
+    }
+    let (volume, inode) = shell.live_inode(words, spec)?;
     let block_size = u64::from(volume.geometry().block_size);
     let start = first.saturating_mul(block_size);
-    let end = if last < first { 0 } else { last.saturating_add(1).saturating_mul(block_size) };
+    let end = last.saturating_add(1).saturating_mul(block_size);
     // To the end of what a file may have: that is no error for a hole.
     let end = match mode {
         FallocateMode::PunchHole if end > start => end.min(volume.max_file_size()).max(start),
         _ => end,
     };
     let changed = match end.checked_sub(start) {
-        None => Err("Invalid argument".to_owned()),
-        Some(0) => Ok(()),
+        None | Some(0) => Ok(()),
         Some(length) => volume
             .fallocate_by(inode, mode, start, length, &OWNER)
             .map_err(|error| engine_text(&error)),

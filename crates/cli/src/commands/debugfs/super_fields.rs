@@ -257,7 +257,7 @@ pub(super) fn set_current_time(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         || refuse(words, format_args!("Couldn't parse argument as a time: {}\n", text(value)));
     let seconds = seconds.ok_or_else(wrong)?;
     image.set_now(Some(seconds)).map_err(|why| refuse(words, why))?;
-    shell.print(format!("Setting current time to {}\n", time::ctime(seconds)))
+    shell.print(format!("Setting current time to {}\n\n", time::ctime(seconds)))
 }
 
 pub(super) fn dirty(shell: &mut Shell<'_>, words: &[Word]) -> Done {

@@ -5,7 +5,7 @@ use Handler::{Does, Helps, Lists, Refused};
 use super::shell::{Done, Shell};
 use super::words::Word;
 use super::{
-    attributes, bits, checks, dump, free_space, index, inodes, journal, list, maps, names,
+    attributes, bits, checks, dump, free_space, index, inodes, journal, list, maps, modify, names,
     navigate, raw, records, stat, stats, super_fields,
 };
 
@@ -129,7 +129,11 @@ pub(super) const REQUESTS: [Request; 78] = [
     Request { names: &["freeb"], about: "Clear a block's in-use flag", run: Does(inodes::freeb) },
     Request { names: &["setb"], about: "Set a block's in-use flag", run: Does(inodes::setb) },
     Request { names: &["testb"], about: "Test a block's in-use flag", run: Does(bits::testb) },
-    Request { names: &["modify_inode", "mi"], about: "Modify an inode by structure", run: Refused },
+    Request {
+        names: &["modify_inode", "mi"],
+        about: "Modify an inode by structure",
+        run: Does(modify::modify_inode),
+    },
     Request {
         names: &["find_free_block", "ffb"],
         about: "Find free block(s)",
@@ -145,14 +149,18 @@ pub(super) const REQUESTS: [Request; 78] = [
         about: "Print current working directory",
         run: Does(navigate::pwd),
     },
-    Request { names: &["expand_dir", "expand"], about: "Expand directory", run: Refused },
+    Request {
+        names: &["expand_dir", "expand"],
+        about: "Expand directory",
+        run: Does(modify::expand_dir),
+    },
     Request { names: &["mknod"], about: "Create a special file", run: Does(names::mknod) },
     Request {
         names: &["list_deleted_inodes", "lsdel"],
         about: "List deleted inodes",
         run: Does(checks::lsdel),
     },
-    Request { names: &["undelete", "undel"], about: "Undelete file", run: Refused },
+    Request { names: &["undelete", "undel"], about: "Undelete file", run: Does(modify::undelete) },
     Request {
         names: &["write"],
         about: "Copy a file from your native filesystem",
@@ -246,7 +254,11 @@ pub(super) const REQUESTS: [Request; 78] = [
         run: Does(stats::supported_features),
     },
     Request { names: &["dump_mmp"], about: "Dump MMP information", run: Does(records::dump_mmp) },
-    Request { names: &["set_mmp_value", "smmp"], about: "Set MMP value", run: Refused },
+    Request {
+        names: &["set_mmp_value", "smmp"],
+        about: "Set MMP value",
+        run: Does(modify::set_mmp_value),
+    },
     Request {
         names: &["extent_open", "eo"],
         about: "Open inode for extent manipulation",
