@@ -136,6 +136,28 @@ impl ImageBuilder {
         self
     }
 
+    /// Gives the files the SELinux labels of a file_contexts file, as setfiles would.
+    #[must_use]
+    pub fn file_contexts(mut self, file: impl Into<PathBuf>) -> Self {
+        self.reading.file_contexts = Some(file.into());
+        self
+    }
+
+    /// Gives the files the owners, modes and capabilities of Android's fs_config in its text form.
+    #[must_use]
+    pub fn fs_config(mut self, file: impl Into<PathBuf>) -> Self {
+        self.reading.fs_config = Some(file.into());
+        self
+    }
+
+    /// Where the volume will be mounted: the paths of [`Self::file_contexts`] and
+    /// [`Self::fs_config`] begin with it. It is the root unless it is set.
+    #[must_use]
+    pub fn mount_point(mut self, path: impl AsRef<Path>) -> Self {
+        self.reading.mount_point = path.as_ref().as_os_str().as_encoded_bytes().to_vec();
+        self
+    }
+
     /// The platform of an OCI layout's image, where the layout has several.
     #[must_use]
     pub fn platform(mut self, platform: Platform) -> Self {

@@ -42,6 +42,18 @@ pub(crate) struct Args {
     format: Format,
     #[command(flatten)]
     owners: OwnerArgs,
+    /// SELinux labels: each file gets that of the specification that setfiles would use, in place
+    /// of that of its source. FILE.homedirs, FILE.local, FILE.subs and FILE.subs_dist are read too
+    #[arg(long, value_name = "FILE")]
+    file_contexts: Option<PathBuf>,
+    /// Owners, modes and capabilities from Android's fs_config: lines of PATH UID GID MODE
+    /// [capabilities=MASK] [selabel=LABEL]
+    #[arg(long, value_name = "FILE")]
+    fs_config: Option<PathBuf>,
+    /// Directory where the volume will be mounted: the paths of --file-contexts and --fs-config
+    /// begin with it
+    #[arg(long, value_name = "DIRECTORY")]
+    mount_point: Option<OsString>,
     /// Leave out files that the pattern matches, with all below them, as tar --exclude does with
     /// names from ./ on: it matches the whole path or what follows any slash, and * matches slashes
     /// too; one that begins with / begins at the root. May be repeated
@@ -101,6 +113,9 @@ impl Args {
             spool: spool(&self.output),
             platform: platform.map_err(Failure::usage)?,
             excludes: self.excludes()?,
+            file_contexts: self.file_contexts.clone(),
+            fs_config: self.fs_config.clone(),
+            mount_point: self.mount_point()?,
             ..ReadOptions::default()
         };
         let tree = {
@@ -178,6 +193,23 @@ impl Args {
         let found = probe(&device, 0).map_err(Failure::new)?;
         let found = found.unwrap_or_else(|| "unknown data".to_owned());
         Err(Failure::at(&self.output, format_args!("contains {found}: use -F to overwrite")))
+    }
+
+    fn mount_point(&self) -> Result<Vec<u8>, Failure> {
+        let Some(path) = &self.mount_point else { return Ok(Vec::new()) };
+        if self.file_contexts.is_none() && self.fs_config.is_none() {
+            let why = "--mount-point: neither --file-contexts nor --fs-config is given";
+            return Err(Failure::usage(why));
+        }
+        let is_absolute = path.as_encoded_bytes().starts_with(b"/");
+        let is_plain = Path::new(path).components().all(|part| {
+            matches!(part, std::path::Component::RootDir | std::path::Component::Normal(_))
+        });
+        if !is_absolute || !is_plain {
+            let path = path.display();
+            return Err(Failure::usage(format_args!("--mount-point {path}: not an absolute path")));
+        }
+        Ok(path.as_encoded_bytes().to_vec())
     }
 
     fn excludes(&self) -> Result<Excludes, Failure> {

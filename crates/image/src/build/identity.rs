@@ -41,6 +41,9 @@ pub(super) fn of_content(tree: &Tree, params: &FsParams, label: &[u8], time: u64
         }
         hash.number(u64::MAX);
     }
+    if let Some(label) = tree.lost_found_label() {
+        hash.text(label);
+    }
     hash.finish()
 }
 

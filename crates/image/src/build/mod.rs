@@ -184,7 +184,7 @@ fn write(
 /// Warnings about files that are not in the image as they are in the sources.
 fn tree_warnings(plan: &Plan<'_>) -> Vec<String> {
     let (volume, tree) = (&plan.volume, plan.requirements.tree);
-    let mut warnings = Vec::new();
+    let mut warnings = tree.warnings().to_vec();
     for (name, count) in tree.ignored_xattrs() {
         let name = crate::source::EntryName::from(name);
         warnings.push(format!(

@@ -623,7 +623,9 @@ fn identity(
         }
     };
     let given = prototype.extended.hash_seed.map(|seed| extant_ondisk::Uuid(seed.into_bytes()));
-    Ok(Identity::given(options, uuid, given.unwrap_or(hash_seed), time))
+    let mut identity = Identity::given(options, uuid, given.unwrap_or(hash_seed), time);
+    identity.lost_found_selinux = tree.lost_found_label().map(<[u8]>::to_vec);
+    Ok(identity)
 }
 
 /// Options of mkfs that an image from sources has no use for.

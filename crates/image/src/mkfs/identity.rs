@@ -37,6 +37,8 @@ pub struct Identity {
     pub root_perms: u16,
     /// The root directory's security.selinux.
     pub root_selinux: Option<String>,
+    /// The security.selinux of lost+found.
+    pub lost_found_selinux: Option<Vec<u8>>,
     /// For `s_max_mnt_count` with periodic checks: 20 to 39, spread so that not all volumes are
     /// checked at once.
     pub max_mount_count: u16,
@@ -77,6 +79,7 @@ impl Identity {
             ),
             root_perms: params.extended.root_perms.unwrap_or(0o755),
             root_selinux: params.extended.root_selinux.clone(),
+            lost_found_selinux: None,
             max_mount_count: 20 + u16::from(random::<1>()?[0]) % 20,
         })
     }
@@ -93,6 +96,7 @@ impl Identity {
             made_by: ([0; 64], [0; 32]),
             root_perms: 0o755,
             root_selinux: None,
+            lost_found_selinux: None,
             max_mount_count: 20,
         }
     }

@@ -7,7 +7,7 @@ use extant_layout::pack::{MappingTree, dense_runs};
 use extant_layout::tables::journal_goal;
 use extant_ondisk::dirent::{DirFormat, FileType, NewEntry};
 use extant_ondisk::indirect::{self, DIRECT_BLOCKS};
-use extant_ondisk::inode::{GOOD_OLD_INODE_SIZE, InodeFlags};
+use extant_ondisk::inode::{GOOD_OLD_INODE_SIZE, Inode, InodeFlags};
 use extant_ondisk::jbd2::{
     JournalCompat, JournalIncompat, JournalRoCompat, JournalSuperblock, RawJournalSuperblock,
 };
@@ -110,24 +110,9 @@ impl NewVolume {
         (inode.uid, inode.gid) = self.identity.root_owner;
         inode.size = u64::from(self.geometry.block_size);
         self.set_map(&mut inode, &map);
-        let mut space = map.space_blocks;
-        let at = usize::from(inode.extra_isize) + usize::from(GOOD_OLD_INODE_SIZE);
-        let mut area = vec![0; usize::from(self.geometry.inode_size).saturating_sub(at)];
-        if let Some(label) = &self.identity.root_selinux {
-            let name = XattrName { index: NameIndex::SECURITY, suffix: b"selinux".to_vec() };
-            let xattr = [Xattr::new(name, label.clone().into_bytes())];
-            if xattr::encode_inode(&xattr, &mut area).is_err() {
-                let mut bytes = vec![0; self.geometry.block_len()];
-                xattr::encode_block(&xattr, 1, &mut bytes).map_err(|_| ValueError::RootSelinux)?;
-                let block = BlockNo(self.take_block(self.group_start(0))?);
-                xattr::seal_block(&mut bytes, block, &self.geometry);
-                self.put_contents(block.0, bytes);
-                inode.file_acl = block;
-                space += u64::from(self.geometry.blocks_per_cluster);
-                inode.set_space(&self.geometry, space);
-            }
-        }
-        self.put_inode(InodeNo::ROOT, &inode, |record| record[at..].copy_from_slice(&area));
+        let label = self.identity.root_selinux.clone().map(String::into_bytes);
+        let space =
+            map.space_blocks + self.put_labelled(InodeNo::ROOT, inode, label, map.space_blocks)?;
         self.keep_root(map);
         Ok(space * u64::from(self.geometry.block_size))
     }
@@ -149,8 +134,43 @@ impl NewVolume {
         let mut inode = self.new_inode(DIRECTORY | 0o700, 2);
         inode.size = blocks * u64::from(block_size);
         self.set_map(&mut inode, &map);
-        self.put_inode(number, &inode, |_| ());
-        Ok(map.space_blocks * u64::from(block_size))
+        let label = self.identity.lost_found_selinux.clone();
+        let space = map.space_blocks + self.put_labelled(number, inode, label, map.space_blocks)?;
+        Ok(space * u64::from(block_size))
+    }
+
+    /// Stores an inode with the attribute security.selinux, in the inode or else in a block of its
+    /// own. `space` is what the inode's data take; returns what the attribute takes, in blocks.
+    fn put_labelled(
+        &mut self,
+        number: InodeNo,
+        mut inode: Inode,
+        label: Option<Vec<u8>>,
+        space: u64,
+    ) -> Result<u64, MkfsError> {
+        let at = usize::from(inode.extra_isize) + usize::from(GOOD_OLD_INODE_SIZE);
+        let mut area = vec![0; usize::from(self.geometry.inode_size).saturating_sub(at)];
+        let mut more = 0;
+        if let Some(label) = label {
+            let name = XattrName { index: NameIndex::SECURITY, suffix: b"selinux".to_vec() };
+            let xattr = [Xattr::new(name, label)];
+            if xattr::encode_inode(&xattr, &mut area).is_err() {
+                let mut bytes = vec![0; self.geometry.block_len()];
+                let too_long = |_| match number {
+                    InodeNo::ROOT => ValueError::RootSelinux,
+                    _ => ValueError::LostFoundSelinux,
+                };
+                xattr::encode_block(&xattr, 1, &mut bytes).map_err(too_long)?;
+                let block = BlockNo(self.take_block(self.group_start(0))?);
+                xattr::seal_block(&mut bytes, block, &self.geometry);
+                self.put_contents(block.0, bytes);
+                inode.file_acl = block;
+                more = u64::from(self.geometry.blocks_per_cluster);
+                inode.set_space(&self.geometry, space + more);
+            }
+        }
+        self.put_inode(number, &inode, |record| record[at..].copy_from_slice(&area));
+        Ok(more)
     }
 
     fn take_block(&mut self, goal: u64) -> Result<u64, MkfsError> {

@@ -84,7 +84,7 @@ impl Blobs {
         builder.begin_source();
         tar::read(&mut builder, name, input, Flavor::Archive)?;
         input.rewind();
-        let blobs = Self::Archive(name.to_owned(), Arc::new(builder.finish()?));
+        let blobs = Self::Archive(name.to_owned(), Arc::new(builder.finish(None)?));
         Ok(blobs.form().map(|_| blobs))
     }
 

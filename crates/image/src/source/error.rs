@@ -46,6 +46,16 @@ pub enum SourceError {
         /// One sentence.
         problem: String,
     },
+    /// A line of a file of labels or owners.
+    #[error("{path}: line {line}: {problem}")]
+    Line {
+        /// The file.
+        path: EntryName,
+        /// From 1.
+        line: usize,
+        /// One sentence.
+        problem: String,
+    },
     /// The text of a platform.
     #[error("invalid platform '{0}' (expected OS/ARCHITECTURE[/VARIANT])")]
     Platform(String),
@@ -67,6 +77,7 @@ impl SourceError {
             Self::Archive { flaw, .. } | Self::Path { flaw, .. } => flaw.errno(),
             Self::Io { source, .. } => errno::of_io(source),
             Self::Oci { .. }
+            | Self::Line { .. }
             | Self::Platform(_)
             | Self::Owner(_)
             | Self::OwnerMap(_)

@@ -6,10 +6,13 @@ mod archive;
 mod blobs;
 mod builder;
 mod content;
+mod contexts;
 mod dir;
 mod error;
 mod exclude;
 mod file_type;
+mod fs_config;
+mod lines;
 mod node;
 mod oci;
 mod open_archive;
@@ -30,7 +33,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use blobs::Blobs;
-use builder::TreeBuilder;
+use builder::{Assignments, TreeBuilder};
 use dir::OutputDirectories;
 use open_archive::{input_of, opened, standard_input};
 use tar::Flavor;
@@ -166,6 +169,7 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
         .map(|output| OutputDirectories::of(output, &options.schemes))
         .transpose()?
         .unwrap_or_default();
+    let assignments = Assignments::of(options)?;
     let mut builder = TreeBuilder::new(options);
     for source in sources {
         match source {
@@ -190,7 +194,7 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
         }
     }
     builder.exclude(&options.excludes);
-    builder.finish()
+    builder.finish(assignments.as_ref())
 }
 
 /// Requirements on an archive.

@@ -34,6 +34,16 @@ pub struct ReadOptions {
     /// Files that are left out, whichever source has them. In a directory they are not looked at;
     /// those of archives are read and checked, and a hard link to one of them is a file of its own.
     pub excludes: Excludes,
+    /// A file_contexts file (selabel_file(5)): the label of each file that a specification of it
+    /// gives one, in place of that of the source. Files next to it with the same name and
+    /// `.homedirs`, `.local`, `.subs` or `.subs_dist` are read too.
+    pub file_contexts: Option<PathBuf>,
+    /// Android's list of owners, modes and capabilities, in its text form: they replace those of
+    /// the source, and what `owners` makes of them.
+    pub fs_config: Option<PathBuf>,
+    /// Where the volume will be mounted, for the paths of `file_contexts` and `fs_config`; empty
+    /// for the root.
+    pub mount_point: Vec<u8>,
 }
 
 /// Attributes of the root directory that replace those of the source. Its other extended attributes

@@ -31,6 +31,10 @@ pub struct Tree {
     /// Sparse maps: ranges of `segments`.
     pub(super) maps: Vec<Range<u32>>,
     pub(super) stores: Vec<Store>,
+    /// The attribute `security.selinux` of the lost+found that the image gets, where the tree has
+    /// none.
+    pub(super) lost_found_label: Option<Vec<u8>>,
+    pub(super) warnings: Vec<String>,
 }
 
 impl Tree {
@@ -112,6 +116,17 @@ impl Tree {
     /// were left out.
     pub fn ignored_xattrs(&self) -> impl Iterator<Item = (&[u8], u64)> {
         self.xattrs.ignored()
+    }
+
+    /// The label of the lost+found that an image gets where the tree has none: the value of its
+    /// attribute `security.selinux`.
+    pub fn lost_found_label(&self) -> Option<&[u8]> {
+        self.lost_found_label.as_deref()
+    }
+
+    /// Warnings about the files that gave labels and owners.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// The parts of a regular file that have data, in order; empty for any other node.

@@ -102,6 +102,11 @@ impl XattrSets {
         self.ignored.iter().map(|(name, count)| (name.as_slice(), *count))
     }
 
+    /// Takes over the names that `other` had no place for.
+    pub(super) fn take_ignored(&mut self, other: &mut Self) {
+        self.ignored = std::mem::take(&mut other.ignored);
+    }
+
     /// The number of the set of `list`, which is left empty. Sorts by name; of equal names the last
     /// one counts. An access ACL sets the permission bits of `mode`, as it does in the kernel.
     pub(super) fn intern(

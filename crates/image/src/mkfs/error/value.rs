@@ -104,6 +104,9 @@ pub enum ValueError {
     /// `-E root_selinux=` with a label that no block of attributes can hold.
     #[error("root_selinux is too long")]
     RootSelinux,
+    /// A label of lost+found that no block of attributes can hold.
+    #[error("lost+found: the label is too long")]
+    LostFoundSelinux,
     /// `-J location=` that is not a number.
     #[error("invalid journal location: {0}")]
     JournalLocation(String),

@@ -10,14 +10,18 @@ use super::super::options::RootAttributes;
 use super::super::owner::Owners;
 use super::super::tree::Tree;
 use super::super::xattr::XattrList;
-use super::{REMOVED, TreeBuilder};
+use super::{Assignments, REMOVED, TreeBuilder};
 
 /// ext4 counts at most this many names of one inode (directories have a way round it).
 const LINKS_MAX: u32 = 65_000;
 
 impl TreeBuilder {
-    /// Sorts, counts links, and drops what is out of reach.
-    pub(in crate::source) fn finish(self) -> Result<Tree, SourceError> {
+    /// Sorts, counts links, drops what is out of reach, and gives the files the attributes that are
+    /// assigned to their paths.
+    pub(in crate::source) fn finish(
+        self,
+        assignments: Option<&Assignments>,
+    ) -> Result<Tree, SourceError> {
         let Self {
             mut tree, owners, root, disturbed, index, directory_cache, target_cache, ..
         } = self;
@@ -25,7 +29,6 @@ impl TreeBuilder {
         if let Some(given) = root {
             set_root(&mut tree, given, &owners)?;
         }
-        tree.xattrs.finish();
         if disturbed {
             tree.dirents.retain(|dirent| dirent.node != REMOVED);
         }
@@ -38,6 +41,10 @@ impl TreeBuilder {
             siblings.sort_unstable_by(|a, b| names.get(a.name).cmp(names.get(b.name)));
         });
         count_links(&mut tree)?;
+        if let Some(assignments) = assignments {
+            assignments.apply(&mut tree)?;
+        }
+        tree.xattrs.finish();
         tree.names.0.shrink_to_fit();
         Ok(tree)
     }

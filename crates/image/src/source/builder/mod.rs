@@ -1,6 +1,7 @@
 //! The tree while it grows: sources and layers laid over each other, entry by entry, each in
 //! constant time.
 
+mod assign;
 mod caches;
 mod excluded;
 mod finish;
@@ -9,6 +10,7 @@ mod path;
 
 use std::hash::{BuildHasher, RandomState};
 
+pub(super) use assign::Assignments;
 use caches::{DirectoryCache, TargetCache, Whiteout};
 use hashbrown::HashTable;
 
@@ -138,6 +140,8 @@ impl TreeBuilder {
             segments: Vec::new(),
             maps: Vec::new(),
             stores: Vec::new(),
+            lost_found_label: None,
+            warnings: Vec::new(),
         };
         Self {
             tree,
