@@ -28,7 +28,14 @@ pub(crate) struct Session {
 impl Session {
     /// A session of the command that is `called` so.
     pub(crate) fn new(called: impl Into<String>, is_compat: bool) -> Self {
-        Self { called: called.into(), is_compat, out: Output::new(), held: None, code: 0, errors: 0 }
+        Self {
+            called: called.into(),
+            is_compat,
+            out: Output::new(),
+            held: None,
+            code: 0,
+            errors: 0,
+        }
     }
 
     /// Prints a failure and continues, as `ls` does with one of several operands. If the reader

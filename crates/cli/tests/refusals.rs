@@ -176,6 +176,10 @@ fn a_part_of_a_missing_file_is_not_made() {
 fn a_label_that_is_too_long_is_refused() {
     let scratch = scratch!();
     std::fs::create_dir(scratch.join("tree")).unwrap();
-    let line = ("build -o new.img -L a-label-that-is-long tree", 2, "-L a-label-that-is-long: longer than 16 bytes");
+    let line = (
+        "build -o new.img -L a-label-that-is-long tree",
+        2,
+        "-L a-label-that-is-long: longer than 16 bytes",
+    );
     refused(&scratch, &[line]);
 }
