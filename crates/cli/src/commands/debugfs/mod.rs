@@ -20,8 +20,6 @@ mod names;
 mod navigate;
 mod options;
 mod place;
-#[cfg(test)]
-mod power_cuts;
 mod raw;
 mod records;
 mod run;
@@ -30,6 +28,8 @@ mod stat;
 mod stats;
 mod super_fields;
 mod table;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::ffi::OsString;

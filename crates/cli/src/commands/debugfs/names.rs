@@ -118,7 +118,7 @@ impl Shell<'_> {
     }
 }
 
-/// What a path leads to, as far as that is known before the engine opens the volume.
+/// The kind of file at a path, as far as that is known before the engine opens the volume.
 enum Seen {
     Unknown,
     Absent,

@@ -75,7 +75,7 @@ fn run(device: Arc<dyn Device>, lines: &[&str]) {
     assert!(shell.image.take().unwrap().close().is_ok(), "{lines:?}");
 }
 
-/// What a volume holds after the mount that follows a power cut.
+/// The contents of a volume after the mount that follows a power cut.
 fn state(device: Arc<MemoryDevice>) -> String {
     let opened = Volume::open(device.clone(), &Env::threads(), &VolumeOptions::default());
     opened.unwrap().close().unwrap();
