@@ -442,3 +442,66 @@ fn a_file_of_several_names_gets_the_label_of_the_last_specification() {
     let label = attribute(&mount.path().join("z"), "security.selinux");
     assert_eq!(label.as_deref(), Some(&b"u:r:last\0"[..]));
 }
+
+#[test]
+fn files_are_as_under_fakeroot() {
+    let Some(fakeroot) = tool("fakeroot") else { skip!("no fakeroot here") };
+    if !is_root() {
+        skip!("another user and a loop mount need root");
+    }
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    fs::create_dir(&source).unwrap();
+    rustix::fs::chown(
+        &source,
+        Some(rustix::fs::Uid::from_raw(1234)),
+        Some(rustix::fs::Gid::from_raw(1234)),
+    )
+    .unwrap();
+    rustix::fs::chmod(scratch.path(), rustix::fs::Mode::from_raw_mode(0o777)).unwrap();
+    let database = scratch.join("database");
+    let script = "umask 022; mkdir d; echo text > d/file; chown 5:6 d/file; chmod 4751 d/file; \
+                  mknod d/char c 300 70000; mknod d/block b 8 1; mknod d/pipe p; ln -s file d/link; \
+                  chown -h 7:8 d/link; echo x > plain; ln d/file same; chown 9:10 d; chmod 1777 d";
+    let shown = "stat -c '%n %u %g %f %t %T' . d d/* plain same";
+    let output = Command::new("setpriv")
+        .args(["--reuid=1234", "--regid=1234", "--clear-groups"])
+        .arg(fakeroot.path())
+        .arg("-s")
+        .arg(&database)
+        .args(["sh", "-c", &format!("{script}; {shown}")])
+        .current_dir(&source)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let expected = text(&output.stdout);
+    let image = built(&scratch, &source, &["--fakeroot", database.to_str().unwrap()]);
+    e2fsck_fn(&image).unwrap();
+    let mount = LoopMount::new(&image, "ro").unwrap();
+    let found = Command::new("sh").args(["-c", shown]).current_dir(mount.path()).output().unwrap();
+    assert_eq!(text(&found.stdout), expected);
+    assert_eq!(fs::read(mount.path().join("same")).unwrap(), b"text\n");
+    mount.unmount().unwrap();
+
+    let copy = scratch.join("copy");
+    let copied = Command::new("cp").arg("-a").args([&source, &copy]).status().unwrap();
+    assert!(copied.success());
+    let other = scratch.join("other.img");
+    let words = |source: &Path| {
+        let words = ["build", "-q", "-o", other.to_str().unwrap(), "--fakeroot"];
+        let more = [database.to_str().unwrap(), source.to_str().unwrap()];
+        extant(words.into_iter().chain(more))
+    };
+    let said = text(&words(&copy).stderr);
+    let why = "no file of the sources is in the database: they may be copies\n";
+    assert!(said.ends_with(why), "{said}");
+
+    fs::write(source.join("d/char"), "contents").unwrap();
+    let said = text(&words(&source).stderr);
+    let why = "d/char: wrong type: the fakeroot database has another one for this file\n";
+    assert!(said.ends_with(why), "{said}");
+
+    fs::write(&database, "dev=1,ino=2,mode=100644,uid=0,gid=0,nlink=1,rdev=0\ndev=1\n").unwrap();
+    let said = text(&words(&source).stderr);
+    assert!(said.ends_with("database: line 2: no field nlink\n"), "{said}");
+}

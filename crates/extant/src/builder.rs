@@ -150,6 +150,14 @@ impl ImageBuilder {
         self
     }
 
+    /// Gives the files of source directories the owners, modes, types and device numbers that they
+    /// have under fakeroot, by a database that `fakeroot -s` has saved.
+    #[must_use]
+    pub fn fakeroot(mut self, database: impl Into<PathBuf>) -> Self {
+        self.reading.fakeroot = Some(database.into());
+        self
+    }
+
     /// Where the volume will be mounted: the paths of [`Self::file_contexts`] and
     /// [`Self::fs_config`] begin with it. It is the root unless it is set.
     #[must_use]

@@ -50,6 +50,10 @@ pub(crate) struct Args {
     /// [capabilities=MASK] [selabel=LABEL]
     #[arg(long, value_name = "FILE")]
     fs_config: Option<PathBuf>,
+    /// Owners, modes, types and device numbers of the files of directories as under fakeroot, from
+    /// a database that fakeroot -s has saved; files that it does not have belong to root
+    #[arg(long, value_name = "FILE")]
+    fakeroot: Option<PathBuf>,
     /// Directory where the volume will be mounted: the paths of --file-contexts and --fs-config
     /// begin with it
     #[arg(long, value_name = "DIRECTORY")]
@@ -104,6 +108,10 @@ impl Args {
         }
         let sources = self.sources.iter().map(|source| Source::of(source));
         let sources: Vec<Source> = sources.collect::<Result<_, _>>().map_err(Failure::new)?;
+        let is_directory = |source: &Source| matches!(source, Source::Directory(_));
+        if self.fakeroot.is_some() && !sources.iter().any(is_directory) {
+            return Err(Failure::usage("--fakeroot: no source is a directory"));
+        }
         let platform = self.platform.as_deref().map(str::parse).transpose();
         let reading = ReadOptions {
             schemes: extant::schemes().clone(),
@@ -116,6 +124,7 @@ impl Args {
             file_contexts: self.file_contexts.clone(),
             fs_config: self.fs_config.clone(),
             mount_point: self.mount_point()?,
+            fakeroot: self.fakeroot.clone(),
             ..ReadOptions::default()
         };
         let tree = {

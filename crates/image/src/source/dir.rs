@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use super::builder::{Attributes, DataPlace, NewNode, TreeBuilder};
 use super::error::{Flaw, SourceError};
 use super::exclude::Excludes;
+use super::fakeroot::Fakeroot;
 use super::node::{FileTime, NameRef, Names, NodeId, Segment};
 use super::store::{HostDirectory, HostTree, Store, open_regular};
 use super::xattr::XattrList;
@@ -92,17 +93,27 @@ impl OutputDirectories {
     }
 }
 
+/// Rules for the walk of a directory.
+#[derive(Clone, Copy)]
+pub(super) struct Rules<'r> {
+    pub(super) output: &'r OutputDirectories,
+    pub(super) excludes: &'r Excludes,
+    /// Owners, modes and types that the files have under fakeroot.
+    pub(super) faked: Option<&'r Fakeroot>,
+}
+
 /// Reads the directory `path` into the tree, without what is excluded.
 pub(super) fn read(
     builder: &mut TreeBuilder,
     path: &Path,
-    output: &OutputDirectories,
-    excludes: &Excludes,
+    rules: Rules<'_>,
 ) -> Result<(), SourceError> {
     let failed = |action, error: Errno| SourceError::io(path, action, error.into());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = open(path, flags, Mode::empty()).map_err(|error| failed("open", error))?;
-    let stat = fstat(&root).map_err(|error| failed("access", error))?;
+    let mut stat = fstat(&root).map_err(|error| failed("access", error))?;
+    let faked = rules.faked.map_or(Ok(()), |faked| faked.apply(&mut stat));
+    faked.map_err(|flaw| SourceError::path(path, flaw))?;
     let mut xattrs = XattrList::default();
     read_xattrs(&format!("/proc/self/fd/{}/.", root.as_raw_fd()).into_bytes(), &mut xattrs)
         .map_err(|error| failed("read extended attributes", error))?;
@@ -114,8 +125,8 @@ pub(super) fn read(
         .add_store(Store::Directory(host))
         .and_then(|()| builder.insert(b"", &mut attributes(&stat, xattrs), NewNode::Directory))
         .map_err(|flaw| SourceError::path(path, flaw))?;
-    check_output(&stat, output).map_err(|flaw| SourceError::path(path, flaw))?;
-    let mut walk = Walk { builder, links: HashMap::new(), open: VecDeque::new(), output, excludes };
+    check_output(&stat, rules.output).map_err(|flaw| SourceError::path(path, flaw))?;
+    let mut walk = Walk { builder, links: HashMap::new(), open: VecDeque::new(), rules };
     walk.open.push_back(Pending { node: NodeId::ROOT, directory: 0 });
     walk.run()
 }
@@ -125,8 +136,7 @@ struct Walk<'b> {
     /// Files with several names.
     links: HashMap<Identity, NodeId>,
     open: VecDeque<Pending>,
-    output: &'b OutputDirectories,
-    excludes: &'b Excludes,
+    rules: Rules<'b>,
 }
 
 impl Walk<'_> {
@@ -134,7 +144,7 @@ impl Walk<'_> {
         while !self.open.is_empty() {
             let count = self.open.len().min(BATCH_DIRECTORIES);
             let batch: Vec<Pending> = self.open.drain(..count).collect();
-            let excludes = self.excludes;
+            let excludes = self.rules.excludes;
             let (host, names) = self.host();
             let listings: Vec<Listing> = batch
                 .par_iter()
@@ -198,7 +208,10 @@ impl Walk<'_> {
     }
 
     fn add(&mut self, parent: Pending, name: &[u8], found: DirListing) -> Result<(), Flaw> {
-        let DirListing { stat, known, xattrs, target, sparse } = found;
+        let DirListing { mut stat, known, xattrs, target, sparse } = found;
+        if let Some(faked) = self.rules.faked {
+            faked.apply(&mut stat)?;
+        }
         let kind = FileType::from_raw_mode(stat.st_mode);
         let has_links = stat.st_nlink > 1 && kind != FileType::Directory;
         // The file may have occurred earlier in this very piece.
@@ -214,7 +227,7 @@ impl Walk<'_> {
                 NewNode::Regular { size: stat.st_size as u64, data, sparse: sparse.as_deref() }
             }
             FileType::Directory => {
-                check_output(&stat, self.output)?;
+                check_output(&stat, self.rules.output)?;
                 NewNode::Directory
             }
             FileType::Symlink => NewNode::Symlink(&target),

@@ -316,6 +316,9 @@ pub enum Flaw {
     /// The file is not of the type it was.
     #[error("file was replaced as we read it")]
     Replaced,
+    /// A database of fakeroot has another type for a file.
+    #[error("wrong type: the fakeroot database has another one for this file")]
+    FakerootType,
     /// The image would become part of itself.
     #[error("output image is inside source directory; choose another path")]
     OutputInside,

@@ -10,6 +10,7 @@ mod contexts;
 mod dir;
 mod error;
 mod exclude;
+mod fakeroot;
 mod file_type;
 mod fs_config;
 mod lines;
@@ -35,6 +36,7 @@ use std::str::FromStr;
 use blobs::Blobs;
 use builder::{Assignments, TreeBuilder};
 use dir::OutputDirectories;
+use fakeroot::Fakeroot;
 use open_archive::{input_of, opened, standard_input};
 use tar::Flavor;
 use tar::input::Input;
@@ -170,10 +172,18 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
         .transpose()?
         .unwrap_or_default();
     let assignments = Assignments::of(options)?;
+    let faked = options.fakeroot.as_deref().map(Fakeroot::read).transpose()?;
     let mut builder = TreeBuilder::new(options);
     for source in sources {
         match source {
-            Source::Directory(path) => dir::read(&mut builder, path, &output, &options.excludes)?,
+            Source::Directory(path) => {
+                let rules = dir::Rules {
+                    output: &output,
+                    excludes: &options.excludes,
+                    faked: faked.as_ref(),
+                };
+                dir::read(&mut builder, path, rules)?;
+            }
             Source::Archive(path) => {
                 let (name, file) = opened(path)?;
                 read_archive(&mut builder, &name, file, Holds::Any, options)?;
@@ -192,6 +202,9 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
                 oci::read(&mut builder, blobs, reference.as_deref(), options)?;
             }
         }
+    }
+    if let Some(warning) = faked.as_ref().and_then(Fakeroot::warning) {
+        builder.warn(warning);
     }
     builder.exclude(&options.excludes);
     builder.finish(assignments.as_ref())

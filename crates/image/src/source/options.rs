@@ -41,6 +41,9 @@ pub struct ReadOptions {
     /// Android's list of owners, modes and capabilities, in its text form: they replace those of
     /// the source, and what `owners` makes of them.
     pub fs_config: Option<PathBuf>,
+    /// A database of fakeroot: owners, modes, types and device numbers of the files of source
+    /// directories are as under fakeroot.
+    pub fakeroot: Option<PathBuf>,
     /// Where the volume will be mounted, for the paths of `file_contexts` and `fs_config`; empty
     /// for the root.
     pub mount_point: Vec<u8>,

@@ -183,6 +183,11 @@ impl TreeBuilder {
         Ok(())
     }
 
+    /// Adds a warning for the user.
+    pub(super) fn warn(&mut self, warning: String) {
+        self.tree.warnings.push(warning);
+    }
+
     /// The store that was added last, and its names.
     pub(super) fn last_store(&self) -> (Option<&Store>, &Names) {
         (self.tree.stores.last(), &self.tree.names)
