@@ -157,6 +157,7 @@ fn errors_of_new_file_systems() {
         MkfsError::Config { .. } => MkfsError::Config { path: path(), flaw: config() }, EINVAL, InvalidInput;
         MkfsError::UnknownType(_) => MkfsError::UnknownType(text()), EINVAL, InvalidInput;
         MkfsError::Occupied { .. } => MkfsError::Occupied { path: path(), found: text() }, EEXIST, AlreadyExists;
+        MkfsError::OnlySuperblocks { .. } => MkfsError::OnlySuperblocks { path: path() }, EEXIST, AlreadyExists;
         MkfsError::TooSmall(_) => MkfsError::TooSmall(Shortage::Inode), ENOSPC, StorageFull;
         MkfsError::TooManyInodes => MkfsError::TooManyInodes, ENOSPC, StorageFull;
         MkfsError::Device(_) => MkfsError::Device(device()), EACCES, PermissionDenied;
@@ -195,6 +196,7 @@ fn errors_of_built_images() {
         SourceError::Path { .. } => SourceError::Path { path: name(), flaw: extant::source::Flaw::Read(denied()) }, EACCES, PermissionDenied;
         SourceError::Io { .. } => SourceError::Io { path: name(), action: "read", source: denied() }, EACCES, PermissionDenied;
         SourceError::Oci { .. } => SourceError::Oci { layout: name(), problem: text() }, EINVAL, InvalidInput;
+        SourceError::Line { .. } => SourceError::Line { path: name(), line: 1, problem: text() }, EINVAL, InvalidInput;
         SourceError::Platform(_) => SourceError::Platform(text()), EINVAL, InvalidInput;
         SourceError::Owner(_) => SourceError::Owner(text()), EINVAL, InvalidInput;
         SourceError::OwnerMap(_) => SourceError::OwnerMap(text()), EINVAL, InvalidInput;
@@ -312,6 +314,7 @@ fn errors_of_volumes() {
         InspectError::Format(_) => InspectError::Format(format()), EUCLEAN, InvalidData;
         InspectError::Superblock(_) => InspectError::Superblock(OfflineError::Format(format())), EUCLEAN, InvalidData;
         InspectError::Journal(_) => InspectError::Journal(JournalError::NoJournal), ENOENT, NotFound;
+        InspectError::BlockSize { .. } => InspectError::BlockSize { found: 1024, wanted: 4096 }, EINVAL, InvalidInput;
         InspectError::NoSuperblock(_) => InspectError::NoSuperblock(1), EUCLEAN, InvalidData;
         InspectError::BitmapOffVolume { .. } => off(), EUCLEAN, InvalidData;
         InspectError::MmpOffVolume(_) => InspectError::MmpOffVolume(BlockNo(1)), EUCLEAN, InvalidData;
