@@ -1,4 +1,4 @@
-//! What our programs print by the names of e2fsprogs, next to the programs themselves: on volumes
+//! The output of our programs by the names of e2fsprogs, next to the programs themselves: on volumes
 //! of every option set of mke2fs, and for damaged ones.
 
 use std::fs;
@@ -13,7 +13,7 @@ const STEP: usize = 9;
 /// Larger volumes are left out.
 const MAX_SIZE: u64 = 1 << 30;
 
-/// What is compared of each volume.
+/// The parts of the output that are compared for each volume.
 const PRINTED: [&[&str]; 6] = [
     &["dumpe2fs"],
     &["dumpe2fs", "-x"],

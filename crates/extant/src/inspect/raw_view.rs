@@ -47,7 +47,7 @@ pub enum InspectError {
     #[error("no superblock in block {0}")]
     NoSuperblock(u64),
     /// The primary superblock has another block size than the one asked for.
-    #[error("the block size is {found}, not {wanted}")]
+    #[error("block size {wanted}: the superblock has {found}")]
     BlockSize {
         /// The superblock's, in bytes.
         found: u64,
