@@ -1,5 +1,5 @@
-//! The output of our programs by the names of e2fsprogs, next to the programs themselves: on volumes
-//! of every option set of mke2fs, and for damaged ones.
+//! The output of our programs by the names of e2fsprogs, next to the programs themselves: on
+//! volumes of every option set of mke2fs, and for damaged ones.
 
 use std::fs;
 use std::os::unix::fs::symlink;
