@@ -174,7 +174,8 @@ impl Check<'_> {
             self.descs[group.0 as usize].clone()
         };
         let clusters = self.geometry.group_clusters(group);
-        let mut free_clusters = clusters - self.blocks.count(group).min(clusters);
+        let free_clusters = clusters - self.blocks.count(group).min(clusters);
+        sums.free_clusters += u64::from(free_clusters);
         let mut used = 0;
         let mut directories = 0;
         let mut highest = 0;
@@ -198,18 +199,11 @@ impl Check<'_> {
             }
         }
         highest = highest.max(reserved);
-        let mut free_inodes =
-            self.geometry.inodes_per_group - used.min(self.geometry.inodes_per_group);
-        let [expected, found] = buffers;
-        // Where a bitmap stays as it is, the counts are to be those of that bitmap.
-        if let Some(left) = self.check_block_bitmap(group, &desc, expected, found)? {
-            free_clusters = left;
-        }
-        if let Some(left) = self.check_inode_bitmap(group, &desc, highest, expected, found)? {
-            free_inodes = left;
-        }
-        sums.free_clusters += u64::from(free_clusters);
+        let free_inodes = self.geometry.inodes_per_group - used.min(self.geometry.inodes_per_group);
         sums.free_inodes += u64::from(free_inodes);
+        let [expected, found] = buffers;
+        self.check_block_bitmap(group, &desc, expected, found)?;
+        self.check_inode_bitmap(group, &desc, highest, expected, found)?;
         self.check_counts(group, &desc, free_clusters, free_inodes, directories)
     }
 
@@ -220,23 +214,22 @@ impl Check<'_> {
         reserved.saturating_sub(first).min(u64::from(self.geometry.inodes_per_group)) as u32
     }
 
-    /// The number of free clusters of a bitmap that stays as it is, although it is wrong.
     fn check_block_bitmap(
         &self,
         group: GroupNo,
         desc: &GroupDesc,
         expected: &mut [u8],
         found: &mut [u8],
-    ) -> Result<Option<u32>, CheckError> {
+    ) -> Result<(), CheckError> {
         let is_last = group.0 + 1 == self.geometry.groups_count;
         let is_uninit = self.geometry.has_uninit_groups()
             && desc.flags.contains(GroupFlags::BLOCK_UNINIT)
             && self.store.desc_checksum_matches(group);
         if is_uninit && !is_last && self.blocks.is_system_only(group) {
-            return Ok(None);
+            return Ok(());
         }
         if !self.geometry.contains(desc.block_bitmap, 1) {
-            return Ok(None);
+            return Ok(());
         }
         let clusters = self.geometry.group_clusters(group);
         self.blocks.fill_bitmap(group, expected);
@@ -244,12 +237,12 @@ impl Check<'_> {
         if is_uninit {
             if self.should_fix(Finding::new(Code::BlockUninitInUse).group(group))? {
                 self.store.write(desc.block_bitmap, expected)?;
-                self.store.update_desc(group, |desc| {
+                return self.store.update_desc(group, |desc| {
                     desc.flags.remove(GroupFlags::BLOCK_UNINIT);
                     bitmap::seal(expected, BitmapKind::Block, desc, self.geometry);
-                })?;
+                });
             }
-            return Ok(None);
+            return Ok(());
         }
         self.store.read_into(desc.block_bitmap, found)?;
         let codes = [Code::BlockBitmapWrong, Code::BlockBitmapPadding, Code::BlockBitmapChecksum];
@@ -264,7 +257,6 @@ impl Check<'_> {
         )
     }
 
-    /// The same of inodes.
     fn check_inode_bitmap(
         &self,
         group: GroupNo,
@@ -272,14 +264,14 @@ impl Check<'_> {
         highest: u32,
         expected: &mut [u8],
         found: &mut [u8],
-    ) -> Result<Option<u32>, CheckError> {
+    ) -> Result<(), CheckError> {
         let per_group = self.geometry.inodes_per_group;
         if self.geometry.has_uninit_groups() {
             let unused = desc.itable_unused;
             let is_uninit = desc.flags.contains(GroupFlags::INODE_UNINIT);
             let mark = per_group.checked_sub(unused);
             if is_uninit && highest == 0 && unused <= per_group {
-                return Ok(None);
+                return Ok(());
             }
             if is_uninit && highest > 0 {
                 if self.should_fix(Finding::new(Code::InodeUninitInUse).group(group))? {
@@ -300,7 +292,7 @@ impl Check<'_> {
             }
         }
         if !self.geometry.contains(desc.inode_bitmap, 1) {
-            return Ok(None);
+            return Ok(());
         }
         expected.fill(0);
         bitmap::set_range(expected, 0..self.reserved_in(group));
@@ -312,7 +304,7 @@ impl Check<'_> {
         bitmap::pad(expected, per_group);
         self.store.read_into(desc.inode_bitmap, found)?;
         if self.check_bits_past_mark(group, desc, found)? {
-            return Ok(None);
+            return Ok(());
         }
         let codes = [Code::InodeBitmapWrong, Code::InodeBitmapPadding, Code::InodeBitmapChecksum];
         self.compare_bitmaps(
@@ -374,20 +366,17 @@ impl Check<'_> {
         [wrong, padding, checksum]: [Code; 3],
         expected: &[u8],
         found: &[u8],
-    ) -> Result<Option<u32>, CheckError> {
+    ) -> Result<(), CheckError> {
         let used_bits = kind.used_bits(group, self.geometry);
         let sum_is_wrong = bitmap::verify(found, kind, group, desc, self.geometry).is_err();
         if expected == found && !sum_is_wrong {
-            return Ok(None);
+            return Ok(());
         }
         let mut write = false;
         let mut found_wrong = false;
-        let mut left = None;
         if differs(expected, found, used_bits) {
             let detail = self.differences(group, kind, expected, found, used_bits);
-            let is_fixed = self.should_fix(Finding::new(wrong).group(group).detail(detail))?;
-            left = (!is_fixed).then(|| used_bits - bitmap::count_set(found, 0..used_bits));
-            write |= is_fixed;
+            write |= self.should_fix(Finding::new(wrong).group(group).detail(detail))?;
             found_wrong = true;
         }
         if !bitmap::is_padded(found, used_bits) {
@@ -401,9 +390,8 @@ impl Check<'_> {
             self.store.write(place, expected)?;
             self.store
                 .update_desc(group, |desc| bitmap::seal(expected, kind, desc, self.geometry))?;
-            left = None;
         }
-        Ok(left)
+        Ok(())
     }
 
     /// The differences as e2fsck shows them: `+` in use but free in the bitmap, `-` the other way

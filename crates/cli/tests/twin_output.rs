@@ -157,26 +157,6 @@ fn e2fsck_names_directories_by_their_paths() {
     }
 }
 
-/// After a bitmap is left as it is, the counts that fit it are right.
-#[test]
-fn e2fsck_asks_for_no_counts_of_a_bitmap_that_stays() {
-    let names = ["mke2fs", "e2fsck", "debugfs"];
-    let Some(scratch) = with_links(&names) else { skip!("e2fsprogs is not installed") };
-    let bin = scratch.join("bin");
-    let wrong_count =
-        ["clri /test/file", "set_bg 0 free_blocks_count 77", "set_bg 0 checksum calc"];
-    for requests in [&wrong_count[..1], &wrong_count] {
-        let image = damaged(&scratch, requests);
-        let [ours, theirs] = [Some(&*bin), None].map(|links| {
-            let said = text(&run(links, &["e2fsck", "-fn"], &image).stdout);
-            let counts = said.lines().filter(|line| line.contains("count wrong"));
-            let counts = counts.map(|line| line.split("  ").next().unwrap_or_default().to_owned());
-            counts.collect::<Vec<_>>()
-        });
-        assert_eq!(ours, theirs, "{requests:?}");
-    }
-}
-
 #[test]
 fn dumpe2fs_shows_damaged_volumes_as_theirs_does() {
     let Some(scratch) = with_links(&["mke2fs", "debugfs", "dumpe2fs"]) else {
