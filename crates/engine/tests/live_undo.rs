@@ -11,8 +11,8 @@ use extant_ondisk::superblock::{ErrorPolicy, State};
 use extant_ondisk::{BlockNo, InodeNo};
 use extant_reader::{Error, Reader, VolumeRead};
 use extant_runtime::env::Env;
+use extant_runtime::sync::Mutex;
 use extant_runtime::sync::thread::scope;
-use extant_runtime::sync::{Condvar, Mutex};
 use extant_testkit::{TempImage, TreeSnapshot, differences, skip, tool};
 use std::ops::Range;
 use std::sync::{Arc, mpsc};
@@ -183,14 +183,12 @@ fn what_cannot_be_taken_back_is_never_committed() {
 struct Gate {
     inner: Arc<dyn Device>,
     state: Mutex<GateState>,
-    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct GateState {
-    /// Lets the next read pass.
-    pass: Option<mpsc::Receiver<()>>,
-    has_arrived: bool,
+    /// For the next read: tells that it has arrived, and lets it pass.
+    pass: Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>,
     was_left: bool,
 }
 
@@ -202,9 +200,8 @@ impl Device for Gate {
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
         let reads = batch.iter().any(|it| matches!(it.kind, RequestKind::Read { .. }));
         let pass = if reads { self.state.lock().pass.take() } else { None };
-        if let Some(pass) = pass {
-            self.state.lock().has_arrived = true;
-            self.changed.notify_all();
+        if let Some((arrived, pass)) = pass {
+            arrived.send(()).expect("the test waits for it");
             // Where nothing lets it through the test ends, and fails.
             let was_left = pass.recv_timeout(Duration::from_secs(20)).is_err();
             self.state.lock().was_left = was_left;
@@ -230,21 +227,18 @@ fn a_link_to_a_directory_is_refused_while_another_has_it_locked() {
     let volume = open(&device);
     let dir = volume.mkdir(ROOT, b"dir", 0o755, &Credentials::ROOT).unwrap().number;
     volume.close().unwrap();
-    let gate = Arc::new(Gate { inner: device, state: Mutex::default(), changed: Condvar::new() });
+    let gate = Arc::new(Gate { inner: device, state: Mutex::default() });
     let device: Arc<dyn Device> = gate.clone();
     let volume = open(&device);
     // All but the directory's block is in memory.
     assert_eq!(volume.lookup(ROOT, b"dir").unwrap().inode, dir);
     volume.inode(dir).unwrap();
-    let (opens, pass) = mpsc::channel();
-    gate.state.lock().pass = Some(pass);
+    let ((opens, pass), (tells, arrived)) = (mpsc::channel(), mpsc::channel());
+    gate.state.lock().pass = Some((tells, pass));
     scope(|threads| {
         let reader = threads.spawn(|| volume.lookup(dir, b"none"));
-        let mut state = gate.state.lock();
-        while !state.has_arrived {
-            gate.changed.wait(&mut state);
-        }
-        drop(state);
+        // Not by a condition: to this thread, which runs the workers, only they can change one.
+        arrived.recv().expect("it reads the directory's block");
         let answer = volume.link(dir, ROOT, b"again");
         assert!(matches!(answer, Err(Error::LinksDirectory)), "{answer:?}");
         opens.send(()).expect("the link has not waited for the directory");
