@@ -71,11 +71,9 @@ impl Test {
         }
         tally.cargo_test(tests)?;
         // The same locks and threads under shuttle's scheduler: tests named `shuttle_tests`.
-        let schedules = "test --package extant-runtime --lib --features shuttle shuttle_tests";
-        tally.cargo_test(cargo(schedules))?;
-        let schedules = "test --package extant-journal --lib --features shuttle shuttle_tests";
-        tally.cargo_test(cargo(schedules))?;
-        let schedules = "test --package extant-engine --lib --features shuttle shuttle_tests";
+        let schedules = "test --package extant-runtime --package extant-journal \
+                         --package extant-engine --features extant-engine/shuttle --lib \
+                         shuttle_tests";
         tally.cargo_test(cargo(schedules))?;
         if self.full {
             rest::run(&mut tally)?;
