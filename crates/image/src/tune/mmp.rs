@@ -39,9 +39,7 @@ pub(super) fn claim(
     };
     let raw = volume.read_mmp(block)?;
     let mut mmp = Mmp::decode(&raw);
-    if request.extended.clear_mmp {
-        // It is reset once the request is done.
-    } else {
+    if !request.extended.clear_mmp {
         raw.verify(block, volume.geometry())?;
         if mmp.sequence != MmpSequence::Clean {
             return Err(in_use(&mmp));

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use extant::inspect::{InspectError, SuperblockChoice, VolumeSummary};
 use extant::rooms::ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
-use extant::rooms::ondisk::mmp::{Mmp, MmpSequence};
+use extant::rooms::ondisk::mmp::{Mmp, MmpSequence, RawMmp};
 use extant::rooms::ondisk::{
     FileBlock, Flaw, FormatError, Geometry, IncompatFeatures, InodeNo, MAX_FILE_BLOCKS,
 };
@@ -24,9 +24,6 @@ use groups::Numbers;
 
 /// The exit code of dumpe2fs -m and e2mmpstatus for a volume that is not safe to mount.
 const MMP_FAILED: u8 = 2;
-
-/// The mark of a block of multiple mount protection that fails its checksum, which ends with 1.
-const BAD_MMP: u8 = 3;
 
 /// Show a summary, or the superblock and groups as dumpe2fs does
 #[derive(Debug, clap::Args)]
@@ -85,10 +82,7 @@ impl Args {
         let Some(image) = self.image.as_deref() else { return Ok(()) };
         let view = self.open(image, session)?;
         let shown = match self.mmp {
-            true => self.check_mmp(&view, session).map_err(|failure| match failure.code() {
-                BAD_MMP => failure.with_code(1),
-                _ => failure.with_code(MMP_FAILED),
-            }),
+            true => self.check_mmp(&view, session),
             false => self.show(&view, session),
         };
         if !session.is_compat {
@@ -196,15 +190,19 @@ impl Args {
 
     /// Of a volume in use, or without such protection, it is an error.
     fn check_mmp(&self, view: &NamedView, session: &mut Session) -> Result<(), Failure> {
-        let geometry = view.geometry(self.force).at(&view.name)?;
-        if !self.image_file {
-            return check_mmp(view, &geometry, session);
+        let not_safe = |failure: Failure| failure.with_code(MMP_FAILED);
+        let geometry = view.geometry(self.force).at(&view.name).map_err(not_safe)?;
+        let found = view.mmp(&geometry).at(&view.name).map_err(not_safe)?;
+        let mmp = found.ok_or_else(|| not_safe(no_mmp(view)))?;
+        if self.image_file {
+            for line in header::mmp(&mmp).lines {
+                say!(session, "{line}")?;
+            }
+            return say!(session, "    mmp_block_number: {}", view.superblock.mmp_block);
         }
-        let Some(mmp) = view.mmp(&geometry).at(&view.name)? else { return Err(no_mmp(view)) };
-        for line in header::mmp(&mmp).lines {
-            say!(session, "{line}")?;
-        }
-        say!(session, "    mmp_block_number: {}", view.superblock.mmp_block)
+        // A block that fails its checksum says nothing of hosts: theirs ends with 1 there, too.
+        mmp.verify(view.superblock.mmp_block, &geometry).at(&view.name)?;
+        check_mmp(view, &geometry, &mmp, session).map_err(not_safe)
     }
 
     /// The superblock's fields come even where nothing else can be believed.
@@ -351,18 +349,18 @@ fn show_bad_blocks(view: &NamedView, session: &mut Session) -> Result<(), Failur
     Ok(())
 }
 
-/// Whether the volume is open on a host, as shown by e2mmpstatus(8).
 fn no_mmp(view: &NamedView) -> Failure {
     Failure::at(&view.name, "MMP feature not enabled.")
 }
 
-fn check_mmp(view: &NamedView, geometry: &Geometry, session: &mut Session) -> Result<(), Failure> {
+/// Whether the volume is open on a host, as shown by e2mmpstatus(8).
+fn check_mmp(
+    view: &NamedView,
+    geometry: &Geometry,
+    raw: &RawMmp,
+    session: &mut Session,
+) -> Result<(), Failure> {
     let name: &OsStr = &view.name;
-    let Some(raw) = view.mmp(geometry).at(&view.name)? else {
-        return Err(no_mmp(view));
-    };
-    let verified = raw.verify(view.superblock.mmp_block, geometry).at(name);
-    verified.map_err(|failure| failure.with_code(BAD_MMP))?;
     let sequence = |raw| Mmp::decode(raw).sequence;
     let in_use = |by: &str| {
         let node = String::from_utf8_lossy(header::until_zero(&raw.mmp_nodename)).into_owned();
@@ -371,11 +369,11 @@ fn check_mmp(view: &NamedView, geometry: &Geometry, session: &mut Session) -> Re
             format_args!("{by} on node {node}, MMP says it is not safe to mount"),
         ))
     };
-    match sequence(&raw) {
+    match sequence(raw) {
         MmpSequence::Fsck => return in_use("e2fsck is running"),
         MmpSequence::Mounted(_) => {
             // A mount that lives writes within its interval.
-            let interval = u64::from(Mmp::decode(&raw).check_interval.clamp(5, 300));
+            let interval = u64::from(Mmp::decode(raw).check_interval.clamp(5, 300));
             std::thread::sleep(std::time::Duration::from_secs(2 * interval + 1));
             let again = view.mmp(geometry).at(&view.name)?;
             if again.is_none_or(|again| again.mmp_seq != raw.mmp_seq) {
