@@ -135,3 +135,22 @@ fn no_comment_is_wider_than_100_columns() {
     let found: usize = rust.map(|it| it.1.lines().filter(is_wide).count()).sum();
     assert_eq!(found, 0, "comment lines are wider than 100 columns");
 }
+
+/// Words that once named up to twelve types each: a type says of what it is the place or the part.
+const NO_TYPE: [&str; 4] = ["Found", "Outcome", "Piece", "Place"];
+
+#[test]
+fn no_type_has_a_name_that_fits_any() {
+    let rust = texts().into_iter().filter(|it| it.0.extension().is_some_and(|it| it == "rs"));
+    let mut found = Vec::new();
+    for (path, text) in rust {
+        let mut words = text.split(|it: char| !it.is_alphanumeric() && it != '_').peekable();
+        while let Some(word) = words.next() {
+            let is_type = ["struct", "enum", "trait", "type"].contains(&word);
+            if let Some(name) = words.peek().filter(|name| is_type && NO_TYPE.contains(name)) {
+                found.push(format!("{}: {word} {name}", path.display()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}

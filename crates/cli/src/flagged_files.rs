@@ -22,7 +22,7 @@ use crate::writable_image::WritableImage;
 
 /// The file of a name. A link is not followed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FlaggedFile {
     pub(crate) is_dir: bool,
     /// Whether it can have flags at all.
     has_flags: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Found {
     id: (u64, u64),
 }
 
-impl Found {
+impl FlaggedFile {
     /// Refuses a file that has no flags, with the error that the kernel has for it.
     fn check_has_flags(self) -> io::Result<()> {
         if self.has_flags { Ok(()) } else { Err(Errno::OPNOTSUPP.into()) }
@@ -40,7 +40,7 @@ impl Found {
 /// Files whose attributes can be read.
 pub(crate) trait FlaggedFiles {
     /// The file of a path.
-    fn find(&self, path: &[u8]) -> io::Result<Found>;
+    fn find(&self, path: &[u8]) -> io::Result<FlaggedFile>;
 
     /// All names of a directory in its own order, `.` and `..` too.
     fn names(&self, path: &[u8]) -> io::Result<Vec<Vec<u8>>>;
@@ -90,9 +90,9 @@ impl OfHost {
 }
 
 impl FlaggedFiles for OfHost {
-    fn find(&self, path: &[u8]) -> io::Result<Found> {
+    fn find(&self, path: &[u8]) -> io::Result<FlaggedFile> {
         let found = fs::symlink_metadata(OsStr::from_bytes(path))?;
-        Ok(Found {
+        Ok(FlaggedFile {
             is_dir: found.is_dir(),
             has_flags: found.is_dir() || found.is_file(),
             id: (found.dev(), found.ino()),
@@ -183,15 +183,15 @@ impl<V: VolumeRead> OfImage<'_, V> {
     }
 }
 
-fn found(file: &LoadedInode) -> Found {
+fn found(file: &LoadedInode) -> FlaggedFile {
     let is_dir = file.is_dir();
     let has_flags = is_dir || file.file_type() == FileType::Regular;
     let InodeNo(number) = file.number;
-    Found { is_dir, has_flags, id: (0, number.into()) }
+    FlaggedFile { is_dir, has_flags, id: (0, number.into()) }
 }
 
 impl<V: VolumeRead> FlaggedFiles for OfImage<'_, V> {
-    fn find(&self, path: &[u8]) -> io::Result<Found> {
+    fn find(&self, path: &[u8]) -> io::Result<FlaggedFile> {
         Ok(found(&self.inode(path)?))
     }
 
@@ -243,7 +243,7 @@ impl ChangeableFiles for OfImage<'_, OpenVolume> {
 pub(crate) enum Step<'s> {
     /// A file of a directory, by its path, name and kind. The reply is whether a directory is
     /// entered.
-    File { path: &'s [u8], name: &'s [u8], found: Found },
+    File { path: &'s [u8], name: &'s [u8], found: FlaggedFile },
     /// The files of a directory follow.
     Enter(&'s [u8]),
     /// They are through.

@@ -6,7 +6,7 @@ use crate::path_error::PathError;
 use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::inode::FileType;
-use extant_reader::{DirEntry as Found, Error as Cause, VolumeRead};
+use extant_reader::{DirEntry as RawEntry, Error as Cause, VolumeRead};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -25,7 +25,7 @@ pub struct ReadDir {
     inner: Arc<Inner>,
     dir: InodeNo,
     path: Arc<Path>,
-    waiting: VecDeque<Result<Found, Cause>>,
+    waiting: VecDeque<Result<RawEntry, Cause>>,
     /// Where the next batch begins; `None` at the end.
     next: Option<u64>,
 }
@@ -62,7 +62,7 @@ impl Iterator for ReadDir {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(found) = self.waiting.pop_front() {
-                let named = |found: Found| DirEntry {
+                let named = |found: RawEntry| DirEntry {
                     inner: self.inner.clone(),
                     dir: self.path.clone(),
                     inode: found.inode,

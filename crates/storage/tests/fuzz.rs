@@ -29,13 +29,13 @@ mod tables;
 
 /// A piece of a name.
 #[derive(Clone, Debug, TypeGenerator)]
-enum Piece {
+enum NamePart {
     Known(u8),
     Number(u64),
     Bytes(Vec<u8>),
 }
 
-const PIECES: [&str; 24] = [
+const KNOWN_PARTS: [&str; 24] = [
     "disk.img",
     "/",
     ":/",
@@ -62,10 +62,10 @@ const PIECES: [&str; 24] = [
     "a",
 ];
 
-impl Piece {
+impl NamePart {
     fn bytes(&self) -> Vec<u8> {
         match self {
-            Self::Known(piece) => PIECES[usize::from(*piece) % PIECES.len()].into(),
+            Self::Known(piece) => KNOWN_PARTS[usize::from(*piece) % KNOWN_PARTS.len()].into(),
             Self::Number(number) => number.to_string().into(),
             // No path of a host holds a NUL.
             Self::Bytes(bytes) => bytes.iter().copied().filter(|byte| *byte != 0).collect(),
@@ -116,12 +116,12 @@ impl BackendUrl for Drive {
 
 #[test]
 fn image_url() {
-    type Input = (Vec<Piece>, Vec<u8>, bool);
+    type Input = (Vec<NamePart>, Vec<u8>, bool);
     bolero::check!().with_type::<Input>().with_test_time(FUZZ_TIME).for_each(
         |(pieces, there, is_any_there)| {
             let mut schemes = Schemes::default();
             schemes.add(Arc::new(Drive));
-            let text = pieces.iter().flat_map(Piece::bytes).collect::<Vec<u8>>();
+            let text = pieces.iter().flat_map(NamePart::bytes).collect::<Vec<u8>>();
             let text = OsStr::from_bytes(&text);
             // The host's file kind follows from the name's length.
             let stat_host = |path: &Path| match path.as_os_str().len() {

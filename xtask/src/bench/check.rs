@@ -12,7 +12,7 @@ use std::time::Instant;
 use extant_testkit::tool;
 
 use super::cases::{must, usr_like, ustar_header, write_pool};
-use super::run::{Outcome, Side, Step};
+use super::run::{Measurement, Side, Step};
 use super::{Setting, median, median_of};
 use crate::Failure;
 
@@ -164,12 +164,13 @@ fn row(
     cache: &str,
     threads: &str,
     bar: f64,
-    (ours, theirs): (&[Outcome], &[Outcome]),
+    (ours, theirs): (&[Measurement], &[Measurement]),
     direct: Option<f64>,
 ) -> String {
     let peak =
-        |outcomes: &[Outcome]| outcomes.iter().map(|it| it.peak_bytes).max().unwrap_or(0) >> 20;
-    let cpu = |outcomes: &[Outcome]| median_of(outcomes.iter().map(|it| it.cpu_seconds).collect());
+        |outcomes: &[Measurement]| outcomes.iter().map(|it| it.peak_bytes).max().unwrap_or(0) >> 20;
+    let cpu =
+        |outcomes: &[Measurement]| median_of(outcomes.iter().map(|it| it.cpu_seconds).collect());
     let (our_time, their_time) = (median(ours), median(theirs));
     let allowed = (their_time * bar).max(direct.map_or(0.0, |direct| direct * COLD_BAR));
     let verdict = if our_time <= allowed { "met" } else { "missed" };

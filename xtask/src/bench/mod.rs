@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::{Failure, machine};
-use run::{Latency, Outcome, Side};
+use run::{Latency, Measurement, Side};
 
 /// Measure next to a peer in the same run: interleaved pairs, medians, the ratio
 #[derive(clap::Args)]
@@ -194,16 +194,16 @@ fn measure(case: &Case, setting: &Setting, rounds: usize) -> Result<String, Fail
     ))
 }
 
-fn median(outcomes: &[Outcome]) -> f64 {
+fn median(outcomes: &[Measurement]) -> f64 {
     median_of(outcomes.iter().map(|outcome| outcome.seconds).collect())
 }
 
-fn median_cpu(outcomes: &[Outcome]) -> f64 {
+fn median_cpu(outcomes: &[Measurement]) -> f64 {
     median_of(outcomes.iter().map(|outcome| outcome.cpu_seconds).collect())
 }
 
 /// `None` where no side told.
-fn median_latency(outcomes: &[Outcome]) -> Option<Latency> {
+fn median_latency(outcomes: &[Measurement]) -> Option<Latency> {
     let told: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.latency).collect();
     let of = |which: fn(&Latency) -> f64| median_of(told.iter().map(which).collect());
     (!told.is_empty()).then(|| Latency { p50: of(|it| it.p50), p99: of(|it| it.p99) })
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn the_median_of_an_even_count_lies_between_the_middle_two() {
         let outcomes = |seconds: &[f64]| {
-            let outcome = |seconds: &f64| Outcome {
+            let outcome = |seconds: &f64| Measurement {
                 seconds: *seconds,
                 peak_bytes: 0,
                 cpu_seconds: 0.0,

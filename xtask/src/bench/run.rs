@@ -12,7 +12,7 @@ use crate::Failure;
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The cost of a run.
-pub(crate) struct Outcome {
+pub(crate) struct Measurement {
     /// From start to end, with the final fsync where the side writes a file.
     pub(crate) seconds: f64,
     /// The largest resident set seen.
@@ -84,7 +84,7 @@ impl Side {
     }
 
     /// Runs it once.
-    pub(crate) fn run(&self) -> Result<Outcome, Failure> {
+    pub(crate) fn run(&self) -> Result<Measurement, Failure> {
         if let Some(output) = &self.output {
             match std::fs::remove_file(output) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -117,7 +117,7 @@ impl Side {
             false => started.elapsed().as_secs_f64(),
         };
         let cpu_seconds = busy_seconds() - busy;
-        Ok(Outcome { seconds, peak_bytes, cpu_seconds, latency: Latency::of_fio(&said) })
+        Ok(Measurement { seconds, peak_bytes, cpu_seconds, latency: Latency::of_fio(&said) })
     }
 }
 

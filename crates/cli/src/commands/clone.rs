@@ -133,7 +133,7 @@ struct Job<'a> {
 }
 
 /// A volume to be copied.
-struct Found {
+struct OpenedSource {
     device: Arc<dyn Device>,
     block_size: u32,
     size: u64,
@@ -304,8 +304,8 @@ impl CompatArgs {
             let told = clone::list_clone(found.source(&|_| ()), &mut tell);
             return told.map_err(|error| not_written(source, OsStr::new("-"), error));
         }
-        let new_figures = || Figures::new(found.list.blocks.count(), found.block_size);
-        let figures = self.progress.then(new_figures);
+        let new_progress = || CopyProgress::new(found.list.blocks.count(), found.block_size);
+        let figures = self.progress.then(new_progress);
         let equal = job.write(&found, &|done| figures.iter().for_each(|it| it.at(done)))?;
         if let Some(figures) = figures {
             figures.close();
@@ -328,7 +328,7 @@ impl Job<'_> {
     }
 
     /// Opens the volume, and finds its blocks.
-    fn find(&self) -> Result<Found, NotCopied> {
+    fn find(&self) -> Result<OpenedSource, NotCopied> {
         let url = DeviceUrl::parse(self.source, extant::schemes(), stat_host);
         let url = url.map_err(Failure::new)?;
         if !self.forces && url.is_whole() && block_devices::is_mounted_for_writing(url.path()) {
@@ -347,7 +347,12 @@ impl Job<'_> {
         let list = volume.blocks_to_copy(self.contents).map_err(NotCopied::Opening)?;
         let geometry = volume.geometry();
         let block_size = geometry.block_size;
-        Ok(Found { device, block_size, size: geometry.blocks_count * u64::from(block_size), list })
+        Ok(OpenedSource {
+            device,
+            block_size,
+            size: geometry.blocks_count * u64::from(block_size),
+            list,
+        })
     }
 
     /// Refuses to write over what is read.
@@ -368,7 +373,7 @@ impl Job<'_> {
     }
 
     /// Writes the copy: how many blocks the target had already.
-    fn write(&self, found: &Found, on_progress: &dyn Fn(u64)) -> Result<u64, Failure> {
+    fn write(&self, found: &OpenedSource, on_progress: &dyn Fn(u64)) -> Result<u64, Failure> {
         let source = found.source(on_progress);
         let failed = |error| not_written(self.source, self.target, error);
         if self.is_stream() {
@@ -412,7 +417,7 @@ impl Job<'_> {
     }
 }
 
-impl Found {
+impl OpenedSource {
     fn source<'a>(&'a self, on_progress: &'a dyn Fn(u64)) -> CloneSource<'a> {
         CloneSource {
             device: &*self.device,
@@ -445,14 +450,14 @@ fn not_written(source: &OsStr, target: &OsStr, error: CloneError) -> Failure {
 }
 
 /// The figures of `e2image -p` on standard error.
-struct Figures {
+struct CopyProgress {
     total: u64,
     block_size: u32,
     start: Instant,
     last: Cell<Instant>,
 }
 
-impl Figures {
+impl CopyProgress {
     fn new(total: u64, block_size: u32) -> Self {
         eprint!("Copying 0 / {total} blocks (0%)");
         let start = Instant::now();

@@ -258,7 +258,7 @@ impl ContentsHash {
 
 /// A path at which the trees differ.
 #[derive(Serialize)]
-struct Found {
+struct PathDifference {
     /// Below the roots.
     path: JsonName,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -301,7 +301,7 @@ impl Difference {
 struct Comparison<'a> {
     args: &'a Args,
     sides: [Side; 2],
-    found: Vec<Found>,
+    found: Vec<PathDifference>,
     /// The file of the second tree that has the names of one of the first, and the other way round:
     /// of files with several names.
     second_of: HashMap<(u64, u64), (u64, u64)>,
@@ -356,7 +356,7 @@ impl Comparison<'_> {
                 let [one, other] = kinds.map(type_name);
                 say!(session, "File {first} is a {one} while file {second} is a {other}")?;
             }
-            self.found.push(Found { path: json(path), only_in: None, differences });
+            self.found.push(PathDifference { path: json(path), only_in: None, differences });
             return Ok(false);
         }
         let mut differences = Vec::new();
@@ -370,7 +370,7 @@ impl Comparison<'_> {
                 let texts: Vec<_> = differences.iter().map(Difference::text).collect();
                 say!(session, "Files {first} and {second} differ: {}", texts.join("; "))?;
             }
-            self.found.push(Found { path: json(path), only_in: None, differences });
+            self.found.push(PathDifference { path: json(path), only_in: None, differences });
         }
         Ok(kinds[0] == FileType::Directory)
     }
@@ -466,7 +466,11 @@ impl Comparison<'_> {
             say!(session, "Only in {}: {}", side.shown(dir), shown(Path::new(name)))?;
         }
         let only_in = Some(["first", "second"][at]);
-        self.found.push(Found { path: json(&dir.join(name)), only_in, differences: Vec::new() });
+        self.found.push(PathDifference {
+            path: json(&dir.join(name)),
+            only_in,
+            differences: Vec::new(),
+        });
         Ok(())
     }
 }

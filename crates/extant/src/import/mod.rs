@@ -1,7 +1,7 @@
 //! A tar archive unpacked into a file system.
 //!
 //! One thread reads the archive and finds the directories, which it makes itself; several make the
-//! files. What has a name is whole: contents of more than one piece are written to a file without a
+//! files. What has a name is whole: contents of more than one chunk are written to a file without a
 //! name, which gets it at the end, and a file in its place is replaced by a rename.
 
 mod lane;
@@ -32,7 +32,7 @@ use outcome::is_of_path;
 pub use outcome::{
     ExtractCause, ExtractError, Extracted, ExtractedCounts, MemberError, MemberProblem,
 };
-use place::{Found, Places};
+use place::{Places, ResolvedPath};
 use worker::{Attributes, Content, Directory, Job, Leaf, Shared, Worker};
 
 /// Bytes that are handed on at once; a file up to this size is made in one step.
@@ -268,13 +268,13 @@ impl Extraction<'_> {
             MemberKind::HardLink(target) => {
                 return self.hard_link(place, target).map_err(Halt::Caller);
             }
-            MemberKind::Regular { size } => Content::File { size, pieces: Vec::new() },
+            MemberKind::Regular { size } => Content::File { size, chunks: Vec::new() },
             MemberKind::Symlink(target) => Content::Symlink(target.to_vec()),
             MemberKind::CharDevice(number) => Content::node(FileType::CharDevice, number),
             MemberKind::BlockDevice(number) => Content::node(FileType::BlockDevice, number),
             MemberKind::Fifo => Content::Node(FileType::Fifo, DeviceNumber { major: 0, minor: 0 }),
         };
-        let Found::Name(dir, name) = place else {
+        let ResolvedPath::Name(dir, name) = place else {
             return Err(Halt::Caller(MemberError::Root));
         };
         self.places.note(dir.inode, name, matches!(content, Content::Symlink(_)));
@@ -290,7 +290,7 @@ impl Extraction<'_> {
         Ok(self.send(leaf, contents)?)
     }
 
-    /// Hands a file to a lane, and its contents piece by piece.
+    /// Hands a file to a lane, and its contents chunk by chunk.
     fn send(&mut self, mut leaf: Leaf, contents: &mut Contents<'_>) -> Result<(), Flaw> {
         let lane = Lane::of(leaf.dir, &leaf.name, self.lanes.len());
         let lane = &mut self.lanes[lane];
@@ -299,16 +299,16 @@ impl Extraction<'_> {
             Some(_) => contents.next(PIECE)?,
             None => None,
         };
-        if let Content::File { pieces, .. } = &mut leaf.content {
-            pieces.extend(first);
+        if let Content::File { chunks, .. } = &mut leaf.content {
+            chunks.extend(first);
         }
         if next.is_none() {
             lane.send_leaf(Job::Leaf(Box::new(leaf)));
             return Ok(());
         }
         lane.send_leaf(Job::Begin(Box::new(leaf)));
-        while let Some(piece) = next {
-            lane.send(Job::Piece(piece));
+        while let Some(chunk) = next {
+            lane.send(Job::Chunk(chunk));
             next = contents.next(PIECE).inspect_err(|_| lane.send(Job::Abandon))?;
         }
         lane.send(Job::End);
@@ -319,12 +319,12 @@ impl Extraction<'_> {
     fn directory(
         &mut self,
         path: &[u8],
-        place: Found<'_>,
+        place: ResolvedPath<'_>,
         attributes: Attributes,
     ) -> Result<(), MemberError> {
         let inode = match place {
-            Found::Root(inode) => inode,
-            Found::Name(dir, name) => {
+            ResolvedPath::Root(inode) => inode,
+            ResolvedPath::Name(dir, name) => {
                 Lane::wait_for(&mut self.lanes, dir.inode, name);
                 let by = attributes.credentials(&self.by);
                 match self.engine.mkdir(dir.inode, name, attributes.permissions, &by) {
@@ -343,8 +343,8 @@ impl Extraction<'_> {
         Ok(())
     }
 
-    fn hard_link(&mut self, place: Found<'_>, target: &[u8]) -> Result<(), MemberError> {
-        let Found::Name(dir, name) = place else { return Err(MemberError::Root) };
+    fn hard_link(&mut self, place: ResolvedPath<'_>, target: &[u8]) -> Result<(), MemberError> {
+        let ResolvedPath::Name(dir, name) = place else { return Err(MemberError::Root) };
         let file = self.target(target).map_err(|why| match why {
             MemberError::Volume(cause) if !is_of_path(&cause) => MemberError::Volume(cause),
             why => MemberError::Link { target: target.into(), why: Box::new(why) },
@@ -357,7 +357,7 @@ impl Extraction<'_> {
     /// The file of a path in the archive.
     fn target(&mut self, path: &[u8]) -> Result<InodeNo, MemberError> {
         let place = self.places.parent(path, &mut self.lanes, None)?;
-        let Found::Name(dir, name) = place else { return Err(Cause::IsADirectory.into()) };
+        let ResolvedPath::Name(dir, name) = place else { return Err(Cause::IsADirectory.into()) };
         Lane::wait_for(&mut self.lanes, dir.inode, name);
         let found = self.shared.volume.lookup(dir.inode, name)?;
         match self.shared.volume.inode(found.inode)?.is_dir() {

@@ -26,7 +26,7 @@ pub(super) struct Dir {
 
 /// The place that a path of the archive leads to.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Found<'p> {
+pub(super) enum ResolvedPath<'p> {
     /// The directory that is unpacked into.
     Root(InodeNo),
     /// A name in a directory.
@@ -93,13 +93,13 @@ impl<'v> Places<'v> {
         path: &'p [u8],
         lanes: &mut [Lane<'_>],
         make: Option<&Credentials>,
-    ) -> Result<Found<'p>, MemberError> {
+    ) -> Result<ResolvedPath<'p>, MemberError> {
         let (above, name) = split_path(path).ok_or(MemberError::DotDot)?;
-        let Some(name) = name else { return Ok(Found::Root(self.base_dir())) };
+        let Some(name) = name else { return Ok(ResolvedPath::Root(self.base_dir())) };
         if let Some((last, dir)) = &self.last
             && last == above
         {
-            return Ok(Found::Name(*dir, name));
+            return Ok(ResolvedPath::Name(*dir, name));
         }
         let dir = match self.known.get(above) {
             Some(dir) => *dir,
@@ -112,7 +112,7 @@ impl<'v> Places<'v> {
             }
         };
         self.last = Some((above.to_vec(), dir));
-        Ok(Found::Name(dir, name))
+        Ok(ResolvedPath::Name(dir, name))
     }
 
     fn base_dir(&self) -> InodeNo {

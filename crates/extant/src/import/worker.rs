@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use extant_engine::{Credentials, Engine, OpenVolume, RenameFlags, SetAttributes, XattrSet};
 use extant_image::source::{
-    ACL_ACCESS, ACL_DEFAULT, DeviceNumber as ArchiveDevice, EntryName, Piece,
+    ACL_ACCESS, ACL_DEFAULT, ContentChunk, DeviceNumber as ArchiveDevice, EntryName,
 };
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::{DeviceNumber, FileType};
@@ -57,7 +57,7 @@ pub(super) enum Content {
     /// Size with the holes, and the first contents.
     File {
         size: u64,
-        pieces: Vec<Piece>,
+        chunks: Vec<ContentChunk>,
     },
     Symlink(Vec<u8>),
     Node(FileType, DeviceNumber),
@@ -84,7 +84,7 @@ pub(super) enum Job {
     /// A regular file with its first contents.
     Begin(Box<Leaf>),
     /// More of its contents.
-    Piece(Piece),
+    Chunk(ContentChunk),
     /// It is whole.
     End,
     /// It will not be whole.
@@ -99,10 +99,10 @@ impl Job {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Leaf(leaf) | Self::Begin(leaf) => match &leaf.content {
-                Content::File { pieces, .. } => pieces.iter().map(|piece| piece.bytes.len()).sum(),
+                Content::File { chunks, .. } => chunks.iter().map(|chunk| chunk.bytes.len()).sum(),
                 Content::Symlink(_) | Content::Node(..) => 0,
             },
-            Self::Piece(piece) => piece.bytes.len(),
+            Self::Chunk(chunk) => chunk.bytes.len(),
             Self::End | Self::Abandon | Self::Directory(_) | Self::Tell(_) => 0,
         }
     }
@@ -228,9 +228,9 @@ impl<'e> Worker<'e> {
                 self.is_done();
             }
             Job::Begin(leaf) => self.open = self.begin(leaf),
-            Job::Piece(piece) => {
+            Job::Chunk(chunk) => {
                 if let Some(open) = &mut self.open
-                    && let Err(cause) = write(self.shared.engine, open, &piece)
+                    && let Err(cause) = write(self.shared.engine, open, &chunk)
                 {
                     self.shared.failed(&open.leaf.path, cause.into());
                     self.abandon();
@@ -274,12 +274,12 @@ impl<'e> Worker<'e> {
         let by = leaf.attributes.credentials(&leaf.by);
         let permissions = leaf.attributes.permissions;
         match &leaf.content {
-            Content::File { size, pieces } => {
+            Content::File { size, chunks } => {
                 let made = match engine.create(leaf.dir, &leaf.name, permissions, &by) {
                     Err(Cause::Exists) => return self.over_another(leaf),
                     made => made?,
                 };
-                let bytes = self.whole(leaf, &made, *size, pieces).inspect_err(|_| {
+                let bytes = self.whole(leaf, &made, *size, chunks).inspect_err(|_| {
                     // The first error is the one reported.
                     let _ = engine.unlink(leaf.dir, &leaf.name);
                 })?;
@@ -363,14 +363,14 @@ impl<'e> Worker<'e> {
         leaf: &Leaf,
         made: &LoadedInode,
         size: u64,
-        pieces: &[Piece],
+        chunks: &[ContentChunk],
     ) -> Result<u64, Cause> {
         let engine = self.shared.engine;
         let by = leaf.attributes.credentials(&leaf.by);
         let (mut end, mut bytes) = (0, 0);
-        for piece in pieces {
-            end = write_all(engine, made.number, piece, &by)?;
-            bytes += piece.bytes.len() as u64;
+        for chunk in chunks {
+            end = write_all(engine, made.number, chunk, &by)?;
+            bytes += chunk.bytes.len() as u64;
         }
         if end < size {
             engine.truncate_by(made.number, size, &by)?;
@@ -385,10 +385,10 @@ impl<'e> Worker<'e> {
     /// Makes a file without a name, which takes the place of another when it is whole.
     fn over_another(&mut self, leaf: &Leaf) -> Result<(), MemberError> {
         self.check_replaceable(leaf.dir, &leaf.name)?;
-        let Content::File { size, pieces } = &leaf.content else { return Ok(()) };
+        let Content::File { size, chunks } = &leaf.content else { return Ok(()) };
         let by = leaf.attributes.credentials(&leaf.by);
         let made = self.shared.engine.tmpfile(leaf.dir, leaf.attributes.permissions, &by)?;
-        let bytes = self.whole(leaf, &made, *size, pieces).map_err(MemberError::from);
+        let bytes = self.whole(leaf, &made, *size, chunks).map_err(MemberError::from);
         let outcome = bytes.and_then(|bytes| self.put_in_place(leaf, made.number, bytes));
         self.release(made.number);
         outcome
@@ -415,11 +415,11 @@ impl<'e> Worker<'e> {
         };
         let mut open = Open { leaf, made, end: 0, bytes: 0 };
         let first = match &mut open.leaf.content {
-            Content::File { pieces, .. } => std::mem::take(pieces),
+            Content::File { chunks, .. } => std::mem::take(chunks),
             Content::Symlink(_) | Content::Node(..) => Vec::new(),
         };
-        for piece in first {
-            if let Err(cause) = write(engine, &mut open, &piece) {
+        for chunk in first {
+            if let Err(cause) = write(engine, &mut open, &chunk) {
                 self.shared.failed(&open.leaf.path, cause.into());
                 self.release(open.made.number);
                 return None;
@@ -523,22 +523,22 @@ impl<'e> Worker<'e> {
     }
 }
 
-fn write(engine: &Engine, open: &mut Open, piece: &Piece) -> Result<(), Cause> {
+fn write(engine: &Engine, open: &mut Open, chunk: &ContentChunk) -> Result<(), Cause> {
     let by = open.leaf.attributes.credentials(&open.leaf.by);
-    open.end = write_all(engine, open.made.number, piece, &by)?;
-    open.bytes += piece.bytes.len() as u64;
+    open.end = write_all(engine, open.made.number, chunk, &by)?;
+    open.bytes += chunk.bytes.len() as u64;
     Ok(())
 }
 
-/// Writes a piece; where it ends in the file.
+/// Writes a chunk; where it ends in the file.
 fn write_all(
     engine: &Engine,
     inode: InodeNo,
-    piece: &Piece,
+    chunk: &ContentChunk,
     by: &Credentials,
 ) -> Result<u64, Cause> {
-    let mut at = piece.offset;
-    let mut left = &piece.bytes[..];
+    let mut at = chunk.offset;
+    let mut left = &chunk.bytes[..];
     while !left.is_empty() {
         let count = engine.write_by(inode, at, left, by)?;
         left = &left[count..];

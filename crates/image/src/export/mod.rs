@@ -66,8 +66,8 @@ pub fn export<V: VolumeRead>(
     let threads = options.threads.get();
     // Chunks in the order of the archive, each as the place where its bytes will be. Its capacity
     // bounds the memory.
-    let (to_writer, planned) = bounded::<Receiver<Ready>>(2 * threads + 2);
-    let (to_readers, tasks) = bounded::<(Chunk, Sender<Ready>)>(2 * threads + 2);
+    let (to_writer, planned) = bounded::<Receiver<ReadChunk>>(2 * threads + 2);
+    let (to_readers, tasks) = bounded::<(Chunk, Sender<ReadChunk>)>(2 * threads + 2);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             let tasks = tasks.clone();
@@ -91,14 +91,14 @@ pub fn export<V: VolumeRead>(
 }
 
 /// A chunk with its bytes.
-struct Ready {
+struct ReadChunk {
     bytes: Vec<u8>,
     members: u64,
     problems: Vec<Problem>,
 }
 
 fn write_all(
-    planned: Receiver<Receiver<Ready>>,
+    planned: Receiver<Receiver<ReadChunk>>,
     out: &mut dyn Write,
     on_problem: &mut dyn FnMut(Problem),
 ) -> io::Result<Summary> {
@@ -124,7 +124,7 @@ fn write_all(
 }
 
 /// Reads the data of a chunk. Unreadable data become zeros.
-fn fill<V: VolumeRead>(volume: &V, chunk: Chunk) -> Ready {
+fn fill<V: VolumeRead>(volume: &V, chunk: Chunk) -> ReadChunk {
     let mut bytes = vec![0; chunk.len];
     let mut problems = chunk.problems;
     let mut at = 0;
@@ -150,5 +150,5 @@ fn fill<V: VolumeRead>(volume: &V, chunk: Chunk) -> Ready {
             }
         }
     }
-    Ready { bytes, members: chunk.members, problems }
+    ReadChunk { bytes, members: chunk.members, problems }
 }

@@ -194,7 +194,7 @@ impl fmt::Debug for Contents<'_> {
 
 /// A part of a file's contents.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Piece {
+pub struct ContentChunk {
     /// Where it begins in the file.
     pub offset: u64,
     /// Its bytes: at least one.
@@ -206,7 +206,7 @@ impl Contents<'_> {
     ///
     /// # Errors
     /// The archive ends, or cannot be read.
-    pub fn next(&mut self, most: usize) -> Result<Option<Piece>, Flaw> {
+    pub fn next(&mut self, most: usize) -> Result<Option<ContentChunk>, Flaw> {
         let Some(segment) = self.segments.last_mut() else { return Ok(None) };
         let len = segment.length.min(most as u64);
         let mut bytes = vec![0; len as usize];
@@ -217,7 +217,7 @@ impl Contents<'_> {
         if segment.length == 0 {
             self.segments.pop();
         }
-        Ok(Some(Piece { offset, bytes }))
+        Ok(Some(ContentChunk { offset, bytes }))
     }
 
     /// Bytes of the unpacked archive that have been read.

@@ -47,7 +47,7 @@ pub(super) struct ActionArgs {
 }
 
 /// A file that an action is done with.
-pub(super) struct Found {
+pub(super) struct MatchedFile {
     /// The index of the operand.
     pub(super) operand: usize,
     pub(super) path: Vec<u8>,
@@ -83,7 +83,7 @@ impl Actions {
     pub(super) fn run(
         self,
         operands: &[ImagePath],
-        found: Vec<Found>,
+        found: Vec<MatchedFile>,
         session: &mut Session,
     ) -> Result<(), Failure> {
         match self {
@@ -116,7 +116,7 @@ impl Actions {
     }
 }
 
-impl Found {
+impl MatchedFile {
     /// `IMAGE:/path`.
     fn name(&self, operands: &[ImagePath]) -> OsString {
         let image = operands[self.operand].name.as_bytes();
@@ -128,7 +128,7 @@ impl Found {
 /// Deletes them, what a directory holds first. One that cannot be deleted does not stop the next.
 fn delete(
     operands: &[ImagePath],
-    found: Vec<Found>,
+    found: Vec<MatchedFile>,
     open_args: OpenArgs,
     session: &mut Session,
 ) -> Result<(), Failure> {

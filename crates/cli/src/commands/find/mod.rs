@@ -13,7 +13,7 @@ use crate::describe::JsonFile;
 use crate::failure::Failure;
 use crate::reader::Descend;
 use crate::session::Session;
-use actions::{ActionArgs, Found};
+use actions::{ActionArgs, MatchedFile};
 use criteria::{Criteria, CriteriaArgs};
 use rows::{row, show_rows};
 
@@ -111,7 +111,7 @@ impl Args {
                     && criteria.hold(image, walked, &compared)
                 {
                     if actions.is_some() {
-                        found.push(Found {
+                        found.push(MatchedFile {
                             operand: named.operand,
                             path: walked.path.clone(),
                             number: walked.file.number,

@@ -19,7 +19,7 @@ const AFTER_KILL: Duration = Duration::from_secs(30);
 const UNSERVED_CALL: Duration = Duration::from_secs(2);
 
 /// How a program ended.
-pub(super) enum Outcome {
+pub(super) enum ProgramEnd {
     Exited(ExitStatus),
     /// It was ended by signals: what its processes did until then.
     Late(String),
@@ -48,7 +48,7 @@ impl Family {
 
     /// Waits until the program has ended, at most `limit`, then ends by signals what is left of its
     /// processes. `is_served`: whether the mount has its server.
-    pub(super) fn wait(&mut self, limit: Duration, is_served: bool) -> Outcome {
+    pub(super) fn wait(&mut self, limit: Duration, is_served: bool) -> ProgramEnd {
         let start = Instant::now();
         // Processes whose parents end are found while these run.
         while !self.has_exited() && start.elapsed() < limit {
@@ -58,12 +58,12 @@ impl Family {
         let exited = self.status;
         let left = told(&self.tasks());
         if !is_served && let Some(why) = self.waits_in_kernel() {
-            return Outcome::Stuck(why);
+            return ProgramEnd::Stuck(why);
         }
         if !self.ends_by(Signal::TERM, AFTER_TERM) && !self.ends_by(Signal::KILL, AFTER_KILL) {
-            return Outcome::Stuck(told(&self.tasks()));
+            return ProgramEnd::Stuck(told(&self.tasks()));
         }
-        exited.map_or(Outcome::Late(left), Outcome::Exited)
+        exited.map_or(ProgramEnd::Late(left), ProgramEnd::Exited)
     }
 
     fn leader(&self) -> i32 {
@@ -239,7 +239,9 @@ fn processes_that_wait_for_each_other_are_ended_with_their_descendants() {
     while family.tasks().into_iter().filter(is_sleep).count() < 3 {
         thread::sleep(PAUSE);
     }
-    let Outcome::Late(why) = family.wait(Duration::ZERO, true) else { panic!("it has not ended") };
+    let ProgramEnd::Late(why) = family.wait(Duration::ZERO, true) else {
+        panic!("it has not ended")
+    };
     assert_eq!(why.matches(" sleep in state ").count(), 3, "{why}");
     let left = family.tasks();
     assert!(left.is_empty(), "{}", told(&left));
@@ -248,5 +250,5 @@ fn processes_that_wait_for_each_other_are_ended_with_their_descendants() {
     command.args(["-c", "exit 3"]).process_group(0);
     let mut family = Family::new(command.spawn().expect("bash runs"));
     let exited = family.wait(Duration::from_secs(60), false);
-    assert!(matches!(exited, Outcome::Exited(status) if status.code() == Some(3)));
+    assert!(matches!(exited, ProgramEnd::Exited(status) if status.code() == Some(3)));
 }

@@ -11,7 +11,7 @@ use extant_testkit::Scratch;
 
 use super::super::programs::missing;
 use super::super::suites::program;
-use super::family::{Family, Outcome};
+use super::family::{Family, ProgramEnd};
 
 /// A program's work. Its scripts run in a directory of their own on the mount; $1 is a tree, $2 the
 /// file whose being ends the work, $3 the file that takes what was made durable, $4 a directory of
@@ -226,15 +226,15 @@ impl Running {
     ) -> (Result<(), Failure>, Durable) {
         let name = self.work.name;
         let ended = match self.family.wait(limit, is_served) {
-            Outcome::Exited(status) if status.success() => Ok(()),
-            Outcome::Exited(status) => {
+            ProgramEnd::Exited(status) if status.success() => Ok(()),
+            ProgramEnd::Exited(status) => {
                 let said = fs::read(self.paths.host.join("said")).unwrap_or_default();
                 Err(Failure::Ended(format!("{name}: {status}: {}", String::from_utf8_lossy(&said))))
             }
-            Outcome::Late(left) => {
+            ProgramEnd::Late(left) => {
                 Err(Failure::Ended(format!("{name}: not ended in {limit:?}:\n{left}")))
             }
-            Outcome::Stuck(left) => {
+            ProgramEnd::Stuck(left) => {
                 Err(Failure::Stuck(format!("{name}: it waits in the kernel:\n{left}")))
             }
         };

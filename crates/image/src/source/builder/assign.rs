@@ -33,7 +33,7 @@ pub(in crate::source) struct Assignments {
 
 /// Findings for a node by its names.
 #[derive(Clone, Copy, Default)]
-struct Found<'a> {
+struct Assignment<'a> {
     spec: Option<u32>,
     config: Option<&'a Config>,
 }
@@ -66,7 +66,7 @@ impl Assignments {
 
     /// Applies them to a tree whose names are sorted.
     pub(super) fn apply(&self, tree: &mut Tree) -> Result<(), SourceError> {
-        let mut found = vec![Found::default(); tree.node_count()];
+        let mut found = vec![Assignment::default(); tree.node_count()];
         let mut used = HashSet::new();
         let mut conflicts = HashSet::new();
         let all = Rc::new(self.contexts.as_ref().map(FileContexts::all).unwrap_or_default());
@@ -124,7 +124,7 @@ impl Assignments {
         path: &[u8],
         aliased: &[u8],
         candidates: &[u32],
-        found: &mut [Found<'a>],
+        found: &mut [Assignment<'a>],
     ) -> bool {
         let mut differs = false;
         let found = &mut found[node.index()];
@@ -142,7 +142,7 @@ impl Assignments {
         differs
     }
 
-    fn label_of<'a>(&'a self, found: Found<'a>) -> Option<&'a [u8]> {
+    fn label_of<'a>(&'a self, found: Assignment<'a>) -> Option<&'a [u8]> {
         let by_path = || self.contexts.as_ref()?.label(found.spec?);
         by_path().or_else(|| found.config?.label.as_deref())
     }
@@ -169,7 +169,7 @@ impl Assignments {
         let aliased = self.aliased(&path);
         let spec =
             self.contexts.as_ref().and_then(|it| it.find(all, &aliased, NodeKind::Directory));
-        let found = Found { spec, config: config.map(|(_, config)| config) };
+        let found = Assignment { spec, config: config.map(|(_, config)| config) };
         tree.lost_found_label = self.label_of(found).map(<[u8]>::to_vec);
         Ok(())
     }
@@ -206,7 +206,7 @@ impl Assignments {
 
     /// Gives the nodes what was found. Sets of attributes that no node has any more are dropped:
     /// the UUID is made from those that are there.
-    fn set(&self, tree: &mut Tree, found: &[Found<'_>]) -> Result<(), SourceError> {
+    fn set(&self, tree: &mut Tree, found: &[Assignment<'_>]) -> Result<(), SourceError> {
         let mut sets = XattrSets::default();
         sets.take_ignored(&mut tree.xattrs);
         let mut known = HashMap::new();

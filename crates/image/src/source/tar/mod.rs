@@ -135,18 +135,18 @@ impl Sink for TreeBuilder {
 /// Why the reading of an archive stopped, and where.
 pub(super) struct Stopped<E> {
     pub(super) error: E,
-    pub(super) place: Place,
+    pub(super) place: TarPosition,
 }
 
 /// How far an archive was read.
-pub(super) struct Place {
+pub(super) struct TarPosition {
     entry: Option<EntryName>,
     /// Of the entry's first header block.
     header: u64,
     reached: u64,
 }
 
-impl Place {
+impl TarPosition {
     /// The error of the archive, where `flaw` is what stopped it.
     pub(super) fn error(self, archive: &str, flaw: Flaw) -> SourceError {
         let position = match flaw {
@@ -194,7 +194,7 @@ pub(super) fn entries<S: Sink>(
     let reached = reader.input.position();
     result.map_err(|error| {
         let entry = (!path.is_empty()).then_some(EntryName(path));
-        Stopped { error, place: Place { entry, header: position, reached } }
+        Stopped { error, place: TarPosition { entry, header: position, reached } }
     })
 }
 
