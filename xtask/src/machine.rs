@@ -9,7 +9,7 @@ use extant_testkit::{is_root, tool};
 use crate::Failure;
 
 /// Debian packages that tests use, with a program, or another file, that each is known by.
-const PACKAGES: [(&str, &str); 22] = [
+const PACKAGES: [(&str, &str); 26] = [
     ("e2fsprogs", "mke2fs"),
     ("fdisk", "sfdisk"),
     ("fuse3", "fusermount3"),
@@ -31,6 +31,10 @@ const PACKAGES: [(&str, &str); 22] = [
     ("qemu-utils", "qemu-img"),
     ("qemu-system-x86", "qemu-system-x86_64"),
     ("lvm2", "lvm"),
+    ("genimage", "genimage"),
+    ("fsarchiver", "fsarchiver"),
+    ("policycoreutils", "setfiles"),
+    ("fakeroot", "fakeroot"),
     // Build dependencies of pjdfstest.
     ("libacl1-dev", "/usr/include/sys/acl.h"),
 ];

@@ -16,11 +16,17 @@ struct Part {
 const SLOW: &[(&str, &str)] = &[("EXTANT_SLOW", "1")];
 
 /// The longest last. Seeds differ from those of an ordinary run.
-const PARTS: [Part; 17] = [
+const PARTS: [Part; 18] = [
     Part {
         name: "every feature alone",
         suite: "features",
         test: "every_feature_alone",
+        environment: SLOW,
+    },
+    Part {
+        name: "what mmdebstrap makes",
+        suite: "packages",
+        test: "mke2fs_d_takes_what_mmdebstrap_makes",
         environment: SLOW,
     },
     Part {
