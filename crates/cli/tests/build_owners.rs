@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,6 +33,21 @@ fn refused(scratch: &Scratch, source: &Path, words: &[&str]) -> String {
     let output = extant(all);
     assert!(!output.status.success() && !image.exists(), "{output:?}");
     text(&output.stderr)
+}
+
+/// Each line after `before`, which is sound, is refused with its number and reason.
+fn lines_are_refused(
+    scratch: &Scratch,
+    (option, list): (&str, &Path),
+    before: &str,
+    cases: &[(&str, &str)],
+) {
+    let number = before.lines().count() + 1;
+    for (line, why) in cases {
+        fs::write(list, format!("{before}{line}\n")).unwrap();
+        let said = refused(scratch, &scratch.join("source"), &[option, list.to_str().unwrap()]);
+        assert_eq!(said, format!("extant build: {}: line {number}: {why}\n", list.display()));
+    }
 }
 
 /// An attribute of a file as the kernel shows it, in hexadecimal or empty.
@@ -218,7 +233,7 @@ fn contexts_that_cannot_be_used_are_refused_by_their_lines() {
     fs::create_dir(&source).unwrap();
     let contexts = scratch.join("contexts");
     let words = ["--file-contexts", contexts.to_str().unwrap()];
-    for (line, why) in [
+    let cases = [
         ("/a", "1 fields instead of PATH [TYPE] LABEL"),
         ("/a -- u:r:t:s0 more", "4 fields instead of PATH [TYPE] LABEL"),
         ("/a -q u:r:t:s0", "unknown type -q (expected --, -b, -c, -d, -l, -p or -s)"),
@@ -226,12 +241,8 @@ fn contexts_that_cannot_be_used_are_refused_by_their_lines() {
         ("/a(?!b).* u:r:t", "groups of the form (?...) are not supported, except (?:"),
         ("/(a u:r:t", "unmatched ("),
         ("/one -d u:r:t", "another label than in line 1"),
-    ] {
-        fs::write(&contexts, format!("/one u:r:one:s0\n\n{line}\n")).unwrap();
-        let said = refused(&scratch, &source, &words);
-        let expected = format!("extant build: {}: line 3: {why}\n", contexts.display());
-        assert_eq!(said, expected);
-    }
+    ];
+    lines_are_refused(&scratch, (words[0], &contexts), "/one u:r:one:s0\n\n", &cases);
     fs::write(&contexts, [0x8a, 0xff, 0x7c, 0xf9, 5]).unwrap();
     let said = refused(&scratch, &source, &words);
     assert!(said.ends_with("is compiled (use the text file that it was made from)\n"), "{said}");
@@ -394,8 +405,7 @@ fn lines_of_android_lists_that_cannot_be_used_are_refused() {
     let source = scratch.join("source");
     fs::create_dir(&source).unwrap();
     let list = scratch.join("list");
-    let words = ["--fs-config", list.to_str().unwrap()];
-    for (line, why) in [
+    let cases = [
         ("a 0 0", "3 fields instead of PATH UID GID MODE"),
         ("a root 0 755", "invalid UID root"),
         ("a 0 0 799", "invalid mode 799"),
@@ -406,11 +416,8 @@ fn lines_of_android_lists_that_cannot_be_used_are_refused() {
             "lost+found of the image is 0 0 0700 without capabilities (for another one, make that \
              directory in a source)",
         ),
-    ] {
-        fs::write(&list, format!("/one 0 0 0755\n{line}\n")).unwrap();
-        let said = refused(&scratch, &source, &words);
-        assert_eq!(said, format!("extant build: {}: line 2: {why}\n", list.display()));
-    }
+    ];
+    lines_are_refused(&scratch, ("--fs-config", &list), "/one 0 0 0755\n", &cases);
 }
 
 #[test]
@@ -504,4 +511,128 @@ fn files_are_as_under_fakeroot() {
     fs::write(&database, "dev=1,ino=2,mode=100644,uid=0,gid=0,nlink=1,rdev=0\ndev=1\n").unwrap();
     let said = text(&words(&source).stderr);
     assert!(said.ends_with("database: line 2: no field nlink\n"), "{said}");
+}
+
+#[test]
+fn files_are_as_in_the_containers_of_ordinary_users() {
+    if !is_root() {
+        skip!("a loop mount needs root");
+    }
+    let scratch = Scratch::new();
+    let source = scratch.join("source");
+    fs::create_dir_all(source.join("dir")).unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::lsetxattr(&source, "user.a", b"b", flags).is_err() {
+        skip!("no extended attributes of users in TMPDIR");
+    }
+    for (name, contents, value) in [
+        ("dir/file", "text", "5:6:04751"),
+        ("dir/by-mode", "text", "5:6:0100700"),
+        ("dir/char", "", "0:0:0620:char-300-70000"),
+        ("dir/block", "", "0:6:0660:block-8-1"),
+        ("dir/pipe", "", "7:8:0600:pipe"),
+        ("dir/plain", "text", ""),
+        ("dir", "", "9:10:01777:dir"),
+        ("", "", "0:0:0555"),
+    ] {
+        let path = source.join(name);
+        if !path.is_dir() {
+            fs::write(&path, contents).unwrap();
+            fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        }
+        set_override(&path, value);
+    }
+    fs::hard_link(source.join("dir/file"), source.join("dir/same")).unwrap();
+    let image = built(&scratch, &source, &["--override-stat"]);
+    e2fsck_fn(&image).unwrap();
+    let mount = LoopMount::new(&image, "ro").unwrap();
+    let shown = "stat -c '%n %u %g %f %t %T' . dir dir/*; cat dir/same";
+    let found = Command::new("sh").args(["-c", shown]).current_dir(mount.path()).output().unwrap();
+    let expected = ". 0 0 416d 0 0\ndir 9 10 43ff 0 0\ndir/block 0 6 61b0 8 1\n\
+                    dir/by-mode 5 6 81c0 0 0\ndir/char 0 0 2190 12c 11170\n\
+                    dir/file 5 6 89e9 0 0\ndir/pipe 7 8 1180 0 0\ndir/plain 0 0 8180 0 0\n\
+                    dir/same 5 6 89e9 0 0\ntext";
+    assert_eq!(text(&found.stdout), expected);
+    assert_eq!(attribute(&mount.path().join("dir/file"), OVERRIDE), None);
+    mount.unmount().unwrap();
+
+    let invalid = "invalid value (expected UID:GID:MODE[:TYPE])";
+    for (name, value, why) in [
+        ("dir/file", "5:6", format!("{OVERRIDE}: {invalid}")),
+        (
+            "dir/file",
+            "5:6:04751:pipe",
+            format!("wrong type: {OVERRIDE} has another one for this file"),
+        ),
+        ("dir", "5:6:0755:file", format!("wrong type: {OVERRIDE} has another one for this file")),
+    ] {
+        let path = source.join(name);
+        let before = attribute(&path, OVERRIDE).unwrap();
+        set_override(&path, value);
+        let said = refused(&scratch, &source, &["--override-stat"]);
+        assert_eq!(said, format!("extant build: {}: {why}\n", path.display()));
+        set_override(&path, &text(&before));
+    }
+    let archive = scratch.join("archive.tar");
+    let tar = Command::new("tar").arg("-cf").args([&archive, &source]).status().unwrap();
+    assert!(tar.success());
+    let said = refused(&scratch, &archive, &["--override-stat"]);
+    assert!(said.contains("--override-stat: no source is a directory"), "{said}");
+}
+
+/// The attribute of containers.
+const OVERRIDE: &str = "user.containers.override_stat";
+
+/// Sets it; an empty value sets none.
+fn set_override(path: &Path, value: &str) {
+    if !value.is_empty() {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::lsetxattr(path, OVERRIDE, value.as_bytes(), flags).unwrap();
+    }
+}
+
+/// The mode does not let their owner read them, who builds the image.
+#[test]
+fn own_files_are_read_whatever_their_mode() {
+    if !is_root() {
+        skip!("another user and a loop mount need root");
+    }
+    const USER: u32 = 1234;
+    let scratch = Scratch::new();
+    fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let source = scratch.join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("shadow"), "secret").unwrap();
+    fs::write(source.join("written"), "only").unwrap();
+    let sparse = fs::File::create(source.join("sparse")).unwrap();
+    sparse.set_len(1 << 20).unwrap();
+    sparse.write_all_at(b"end", (1 << 20) - 3).unwrap();
+    fs::hard_link(source.join("sparse"), source.join("sparse-2")).unwrap();
+    let modes = [("shadow", 0), ("written", 0o200), ("sparse", 0o4000)];
+    for (name, mode) in modes {
+        chown(source.join(name), Some(USER), Some(USER)).unwrap();
+        fs::set_permissions(source.join(name), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let build = |image: &str| {
+        let words = [env!("CARGO_BIN_EXE_extant"), "build", "-q", "-o", image];
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=1234", "--regid=1234", "--clear-groups"]).args(words);
+        command.arg(&source).current_dir(scratch.path()).output().unwrap()
+    };
+    quiet(&build("disk.img"));
+    let mount = LoopMount::new(&scratch.join("disk.img"), "ro").unwrap();
+    for root in [mount.path(), &source] {
+        for (name, mode) in modes {
+            let found = fs::metadata(root.join(name)).unwrap();
+            assert_eq!((found.mode() & 0o7777, found.uid()), (mode, USER), "{name}");
+        }
+        assert_eq!(fs::read(root.join("shadow")).unwrap(), b"secret");
+        assert!(fs::read(root.join("sparse-2")).unwrap().ends_with(b"\0end"));
+    }
+    mount.unmount().unwrap();
+    // Another user's stay closed.
+    chown(source.join("written"), Some(USER + 1), Some(USER)).unwrap();
+    let said = text(&build("other.img").stderr);
+    assert!(said.ends_with("written: cannot open: Permission denied\n"), "{said}");
+    assert!(!scratch.join("other.img").exists());
 }

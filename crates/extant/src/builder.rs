@@ -85,6 +85,7 @@ impl ImageBuilder {
             output: Some(output.clone()),
             spool: directory_of(&output),
             schemes: schemes().clone(),
+            reads_own_files: true,
             ..ReadOptions::default()
         };
         let options =
@@ -93,6 +94,8 @@ impl ImageBuilder {
     }
 
     /// Adds a source. It is laid over those before it: files replace files, directories join.
+    /// Regular files of a directory that belong to the caller are read even where their mode does
+    /// not allow it: it is changed for the moment in which they are opened.
     #[must_use]
     pub fn source(mut self, source: Source) -> Self {
         self.sources.push(source);
@@ -155,6 +158,14 @@ impl ImageBuilder {
     #[must_use]
     pub fn fakeroot(mut self, database: impl Into<PathBuf>) -> Self {
         self.reading.fakeroot = Some(database.into());
+        self
+    }
+
+    /// Gives the files of source directories the owners, modes, types and device numbers of their
+    /// attribute `user.containers.override_stat`, which is left out itself.
+    #[must_use]
+    pub fn override_stat(mut self) -> Self {
+        self.reading.override_stat = true;
         self
     }
 

@@ -54,6 +54,10 @@ pub(crate) struct Args {
     /// a database that fakeroot -s has saved; files that it does not have belong to root
     #[arg(long, value_name = "FILE")]
     fakeroot: Option<PathBuf>,
+    /// Owners, modes, types and device numbers of the files of directories as in the containers of
+    /// ordinary users, from the attribute user.containers.override_stat, which is left out
+    #[arg(long, conflicts_with = "fakeroot")]
+    override_stat: bool,
     /// Directory where the volume will be mounted: the paths of --file-contexts and --fs-config
     /// begin with it
     #[arg(long, value_name = "DIRECTORY")]
@@ -112,6 +116,9 @@ impl Args {
         if self.fakeroot.is_some() && !sources.iter().any(is_directory) {
             return Err(Failure::usage("--fakeroot: no source is a directory"));
         }
+        if self.override_stat && !sources.iter().any(is_directory) {
+            return Err(Failure::usage("--override-stat: no source is a directory"));
+        }
         let platform = self.platform.as_deref().map(str::parse).transpose();
         let reading = ReadOptions {
             schemes: extant::schemes().clone(),
@@ -125,6 +132,8 @@ impl Args {
             fs_config: self.fs_config.clone(),
             mount_point: self.mount_point()?,
             fakeroot: self.fakeroot.clone(),
+            override_stat: self.override_stat,
+            reads_own_files: true,
             ..ReadOptions::default()
         };
         let tree = {

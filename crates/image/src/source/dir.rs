@@ -23,6 +23,8 @@ use super::error::{Flaw, SourceError};
 use super::exclude::Excludes;
 use super::fakeroot::Fakeroot;
 use super::node::{FileTime, NameRef, Names, NodeId, Segment};
+use super::override_stat;
+use super::own_file::with_stable_modes;
 use super::store::{HostDirectory, HostTree, Store, open_regular};
 use super::xattr::XattrList;
 
@@ -100,6 +102,25 @@ pub(super) struct Rules<'r> {
     pub(super) excludes: &'r Excludes,
     /// Owners, modes and types that the files have under fakeroot.
     pub(super) faked: Option<&'r Fakeroot>,
+    /// Whether they are as the attribute of containers says.
+    pub(super) override_stat: bool,
+    /// Whether modes are changed for a moment to open files of the caller.
+    pub(super) reads_own_files: bool,
+}
+
+impl Rules<'_> {
+    /// Changes the attributes of a file into those that it has in the image.
+    fn apply(&self, stat: &mut Stat, xattrs: &mut XattrList) -> Result<(), Flaw> {
+        if let Some(faked) = self.faked {
+            faked.apply(stat)?;
+        }
+        if self.override_stat
+            && let Some(value) = xattrs.take(override_stat::NAME)
+        {
+            override_stat::apply(&value, stat)?;
+        }
+        Ok(())
+    }
 }
 
 /// Reads the directory `path` into the tree, without what is excluded.
@@ -112,14 +133,15 @@ pub(super) fn read(
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = open(path, flags, Mode::empty()).map_err(|error| failed("open", error))?;
     let mut stat = fstat(&root).map_err(|error| failed("access", error))?;
-    let faked = rules.faked.map_or(Ok(()), |faked| faked.apply(&mut stat));
-    faked.map_err(|flaw| SourceError::path(path, flaw))?;
     let mut xattrs = XattrList::default();
     read_xattrs(&format!("/proc/self/fd/{}/.", root.as_raw_fd()).into_bytes(), &mut xattrs)
         .map_err(|error| failed("read extended attributes", error))?;
+    let applied = rules.apply(&mut stat, &mut xattrs);
+    applied.map_err(|flaw| SourceError::path(path, flaw))?;
     // The root's own name is not used.
     let directories = vec![HostDirectory { parent: 0, name: NameRef(0) }];
-    let host = HostTree { path: path.to_owned(), root, directories };
+    let reads_own_files = rules.reads_own_files;
+    let host = HostTree { path: path.to_owned(), root, directories, reads_own_files };
     builder.begin_source();
     builder
         .add_store(Store::Directory(host))
@@ -185,12 +207,12 @@ impl Walk<'_> {
         listings: &[Listing],
         piece: &[(usize, usize)],
     ) -> Result<(), SourceError> {
-        let links = &self.links;
+        let (links, reads_own_files) = (&self.links, self.rules.reads_own_files);
         let found: Vec<Result<DirListing, (&'static str, Errno)>> = piece
             .par_iter()
             .map(|&(list, name)| {
                 let listing = &listings[list];
-                read_entry(listing.fd.as_fd(), &listing.names[name], links)
+                read_entry(listing.fd.as_fd(), &listing.names[name], links, reads_own_files)
             })
             .collect();
         for (&(list, name), found) in piece.iter().zip(found) {
@@ -208,10 +230,8 @@ impl Walk<'_> {
     }
 
     fn add(&mut self, parent: Pending, name: &[u8], found: DirListing) -> Result<(), Flaw> {
-        let DirListing { mut stat, known, xattrs, target, sparse } = found;
-        if let Some(faked) = self.rules.faked {
-            faked.apply(&mut stat)?;
-        }
+        let DirListing { mut stat, known, mut xattrs, target, sparse } = found;
+        self.rules.apply(&mut stat, &mut xattrs)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         let has_links = stat.st_nlink > 1 && kind != FileType::Directory;
         // The file may have occurred earlier in this very piece.
@@ -319,9 +339,10 @@ fn read_entry(
     directory: BorrowedFd<'_>,
     name: &[u8],
     links: &HashMap<Identity, NodeId>,
+    reads_own_files: bool,
 ) -> Result<DirListing, (&'static str, Errno)> {
-    let stat =
-        statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| ("access", error))?;
+    let stat = with_stable_modes(|| statat(directory, name, AtFlags::SYMLINK_NOFOLLOW))
+        .map_err(|error| ("access", error))?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     let has_links = stat.st_nlink > 1 && kind != FileType::Directory;
     let known = has_links.then(|| links.get(&identity(&stat)).copied()).flatten();
@@ -342,28 +363,24 @@ fn read_entry(
     // Fewer blocks than the size needs: there may be holes.
     let allocated = (stat.st_blocks as u64).saturating_mul(512);
     if kind == FileType::RegularFile && allocated < stat.st_size as u64 {
-        let map = sparse_map(directory, name, stat.st_size as u64);
+        let file = open_regular(directory, name, reads_own_files);
+        let map = file.and_then(|file| sparse_map(&file, stat.st_size as u64));
         found.sparse = map.map_err(|error| ("find holes", error))?;
     }
     Ok(found)
 }
 
 /// The data of a file; `None` if it has no holes.
-fn sparse_map(
-    directory: BorrowedFd<'_>,
-    name: &[u8],
-    size: u64,
-) -> Result<Option<Vec<Segment>>, Errno> {
-    let file = open_regular(directory, name)?;
+fn sparse_map(file: &OwnedFd, size: u64) -> Result<Option<Vec<Segment>>, Errno> {
     let mut segments = Vec::new();
     let mut at = 0;
     while at < size {
-        let start = match seek(&file, SeekFrom::Data(at)) {
+        let start = match seek(file, SeekFrom::Data(at)) {
             Ok(start) if start < size => start,
             Ok(_) | Err(Errno::NXIO) => break,
             Err(error) => return Err(error),
         };
-        let end = match seek(&file, SeekFrom::Hole(start)) {
+        let end = match seek(file, SeekFrom::Hole(start)) {
             Ok(end) => end.min(size),
             Err(Errno::NXIO) => size,
             Err(error) => return Err(error),

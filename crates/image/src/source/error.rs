@@ -316,9 +316,15 @@ pub enum Flaw {
     /// The file is not of the type it was.
     #[error("file was replaced as we read it")]
     Replaced,
-    /// A database of fakeroot has another type for a file.
-    #[error("wrong type: the fakeroot database has another one for this file")]
-    FakerootType,
+    /// A record of another program has another type for a file.
+    #[error("wrong type: {record} has another one for this file")]
+    OtherType {
+        /// The record.
+        record: &'static str,
+    },
+    /// An attribute of containers is not valid.
+    #[error("user.containers.override_stat: invalid value (expected UID:GID:MODE[:TYPE])")]
+    OverrideStat,
     /// The image would become part of itself.
     #[error("output image is inside source directory; choose another path")]
     OutputInside,

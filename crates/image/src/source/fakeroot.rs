@@ -8,9 +8,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{FileType, Stat};
+use rustix::fs::Stat;
 
 use super::error::{EntryName, Flaw, SourceError};
+use super::faked_type::set_mode;
 use super::lines;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -48,16 +49,7 @@ impl Fakeroot {
             return Ok(());
         };
         self.is_used.store(true, Ordering::Relaxed);
-        let found = FileType::from_raw_mode(stat.st_mode);
-        let faked = FileType::from_raw_mode(record.mode);
-        // fakeroot makes an empty regular file for what only root can make.
-        let is_stand_in = found == FileType::RegularFile
-            && stat.st_size == 0
-            && !matches!(faked, FileType::Directory | FileType::Symlink | FileType::Unknown);
-        if found != faked && !is_stand_in {
-            return Err(Flaw::FakerootType);
-        }
-        stat.st_mode = record.mode;
+        set_mode(stat, record.mode, "the fakeroot database")?;
         (stat.st_uid, stat.st_gid, stat.st_rdev) = (record.uid, record.gid, record.rdev);
         Ok(())
     }

@@ -10,6 +10,7 @@ mod contexts;
 mod dir;
 mod error;
 mod exclude;
+mod faked_type;
 mod fakeroot;
 mod file_type;
 mod fs_config;
@@ -18,6 +19,8 @@ mod node;
 mod oci;
 mod open_archive;
 mod options;
+mod override_stat;
+mod own_file;
 mod owner;
 mod prefetch;
 mod split_path;
@@ -41,7 +44,9 @@ use open_archive::{input_of, opened, standard_input};
 use tar::Flavor;
 use tar::input::Input;
 
-pub use archive::{Archive, Contents, Each, Halt, Halted, Member, MemberKind, Piece, Unpacking};
+pub use archive::{
+    Archive, ContentChunk, Contents, Each, Halt, Halted, Member, MemberKind, Unpacking,
+};
 pub use content::Content;
 pub use error::{AclError, EntryName, Flaw, SourceError};
 pub use exclude::Excludes;
@@ -181,6 +186,8 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
                     output: &output,
                     excludes: &options.excludes,
                     faked: faked.as_ref(),
+                    override_stat: options.override_stat,
+                    reads_own_files: options.reads_own_files,
                 };
                 dir::read(&mut builder, path, rules)?;
             }

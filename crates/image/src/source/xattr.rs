@@ -279,6 +279,12 @@ impl XattrList {
         self.0.push((name.to_vec(), value.to_vec()));
     }
 
+    /// Takes an attribute out.
+    pub(super) fn take(&mut self, name: &[u8]) -> Option<Vec<u8>> {
+        let at = self.0.iter().position(|item| item.0 == name)?;
+        Some(self.0.swap_remove(at).1)
+    }
+
     /// Adds an ACL that is given as text; an empty text adds nothing.
     pub(super) fn add_acl_text(&mut self, name: &[u8], text: &[u8]) -> Result<(), Flaw> {
         if let Some(acl) = acl::from_text(text)? {
