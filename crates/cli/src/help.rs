@@ -9,7 +9,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         "Look into an image",
         &[
             "ls", "cat", "stat", "tree", "find", "diff", "df", "du", "quota", "getfattr", "lsattr",
-            "export", "clone", "info", "frag", "map",
+            "export", "clone", "info", "journal", "frag", "map",
         ],
     ),
     (
@@ -26,7 +26,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// Examples of each command, by its words. `tests/help.rs` runs them.
-const EXAMPLES: [(&str, &[&str]); 56] = [
+const EXAMPLES: [(&str, &[&str]); 57] = [
     ("mkfs", &["extant mkfs new.img 64M", "extant mkfs -t ext3 -L data new.img 1G"]),
     (
         "build",
@@ -71,6 +71,7 @@ const EXAMPLES: [(&str, &[&str]); 56] = [
         ],
     ),
     ("info", &["extant info disk.img", "extant info -h disk.img"]),
+    ("journal", &["extant journal disk.img", "extant journal --json disk.img"]),
     ("frag", &["extant frag -v disk.img:/etc/passwd"]),
     ("map", &["extant map -o map.svg disk.img"]),
     (

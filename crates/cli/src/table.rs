@@ -10,8 +10,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::commands::lab;
 use crate::commands::{
     build, cat, chattr, chmod, clone, completions, cp, debugfs, df, diff, du, export, find, frag,
-    fsck, import, info, install_links, ln, ls, lsattr, man, map, mkdir, mkfs, mknod, mv, quota, rm,
-    setfattr, sh, stat, touch, tree, trim, truncate, tune, undo,
+    fsck, import, info, install_links, journal, ln, ls, lsattr, man, map, mkdir, mkfs, mknod, mv,
+    quota, rm, setfattr, sh, stat, touch, tree, trim, truncate, tune, undo,
 };
 #[cfg(feature = "mount")]
 use crate::commands::{mount, shutdown, umount};
@@ -65,6 +65,7 @@ pub(crate) enum Command {
     Export(export::Args),
     Clone(clone::Args),
     Info(info::Args),
+    Journal(journal::Args),
     Frag(frag::Args),
     Map(map::Args),
     Cp(cp::Args),
@@ -154,6 +155,7 @@ impl Command {
             Self::Thaw(_) => "thaw",
             Self::Fsck(_) => "fsck",
             Self::Info(_) => "info",
+            Self::Journal(_) => "journal",
             Self::Frag(_) => "frag",
             Self::Map(_) => "map",
             #[cfg(feature = "lab")]
@@ -212,6 +214,7 @@ impl Command {
             Self::Thaw(args) => args.run(session),
             Self::Fsck(args) => args.run(session),
             Self::Info(args) => args.run(session),
+            Self::Journal(args) => args.run(session),
             Self::Frag(args) => args.run(session),
             Self::Map(args) => args.run(session),
             #[cfg(feature = "lab")]

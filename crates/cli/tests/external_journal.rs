@@ -693,6 +693,21 @@ fn tune_replays_renames_and_leaves_the_journal() {
     pair.assert_well(&["kernel"]);
 }
 
+#[test]
+fn transactions_on_a_journals_device_are_listed() {
+    let _turn = turn();
+    let pair = match Pair::dirty() {
+        Ok(pair) => pair,
+        Err(why) => skip!("{why}"),
+    };
+    let before = pair.bytes();
+    let said = succeeds(&["journal", &pair.image.display().to_string()]);
+    assert!(said.contains("transactions must be replayed") && said.contains("replay"), "{said}");
+    let (code, said) = extant(&["journal"], &[&pair.journal]);
+    assert!(code != 0 && said.contains("name the volume that uses it"), "{code}: {said}");
+    assert!(pair.bytes() == before, "something was written");
+}
+
 /// Whom the journal lists.
 fn users(pair: &Pair) -> Option<String> {
     dumpe2fs_h(pair.device()).expect("dumpe2fs").remove("Journal users")

@@ -314,6 +314,7 @@ fn errors_of_volumes() {
         InspectError::Format(_) => InspectError::Format(format()), EUCLEAN, InvalidData;
         InspectError::Superblock(_) => InspectError::Superblock(OfflineError::Format(format())), EUCLEAN, InvalidData;
         InspectError::Journal(_) => InspectError::Journal(JournalError::NoJournal), ENOENT, NotFound;
+        InspectError::JournalDevice(_) => InspectError::JournalDevice(FileError::NotADevice { path: path() }), EINVAL, InvalidInput;
         InspectError::BlockSize { .. } => InspectError::BlockSize { found: 1024, wanted: 4096 }, EINVAL, InvalidInput;
         InspectError::NoSuperblock(_) => InspectError::NoSuperblock(1), EUCLEAN, InvalidData;
         InspectError::BitmapOffVolume { .. } => off(), EUCLEAN, InvalidData;

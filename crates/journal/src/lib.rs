@@ -4,6 +4,7 @@
 //!   reader.
 //! - [`Journal`] is the live journal: [`Frame`]s of blocks, changed through [`Handle`]s, committed
 //!   in transactions.
+//! - [`LogHistory`] lists the transactions that a log still holds.
 //! - [`JournalLocation`] is the location of a journal: in an inode of the volume or on an external
 //!   device, which [`ExternalJournal`] finds.
 #![forbid(unsafe_code)]
@@ -14,6 +15,7 @@ mod fast_commit;
 mod home;
 mod live;
 mod log;
+mod log_history;
 mod place;
 mod recovery;
 mod runs;
@@ -27,6 +29,7 @@ pub use live::{
     Phase, Seal, Snapshot,
 };
 pub use log::Log;
+pub use log_history::{LogHistory, LoggedCopy, LoggedTransaction};
 pub use place::JournalLocation;
 pub use recovery::{Damage, Finish, Recovered, recover, recover_volume};
 pub use runs::{BlockRange, BlockRuns};

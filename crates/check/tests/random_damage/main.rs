@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 const FEW: u64 = 3;
-const MANY: u64 = 400;
+const MANY: u64 = 100;
 /// One repair in this number may be incomplete, if at least [`CHECKED_FROM`] are tried; none of
 /// fewer.
 const INCOMPLETE_IN: usize = 200;

@@ -22,6 +22,7 @@ pub(crate) mod fuse2fs;
 pub(crate) mod import;
 pub(crate) mod info;
 pub(crate) mod install_links;
+pub(crate) mod journal;
 #[cfg(feature = "lab")]
 pub(crate) mod lab;
 pub(crate) mod label;

@@ -23,12 +23,14 @@
 //! ```
 
 mod extents;
+mod journal;
 mod map;
 mod name;
 mod raw_view;
 mod summary;
 
 pub use extents::{Extent, ExtentsError, data_extents, fragments, xattr_extents};
+pub use journal::{BlockKind, JournalReport, TransactionSummary, journal_report};
 pub use map::{BlockUse, CLASSES, Counts, KINDS, VolumeMap};
 pub use name::JsonName;
 pub use raw_view::{Described, InspectError, RawView, SuperblockChoice};

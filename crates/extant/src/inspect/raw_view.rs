@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use extant_device::{Device, DeviceError, errno};
+use extant_device::{Device, DeviceError, FileError, errno};
 use extant_journal::{JournalError, JournalLocation};
 use extant_layout::groups::leading;
 use extant_offline::{OfflineError, format_errno, read_primary_superblock, read_superblock};
@@ -46,6 +46,9 @@ pub enum InspectError {
     /// There is no superblock in that block, whatever the block size.
     #[error("no superblock in block {0}")]
     NoSuperblock(u64),
+    /// The device of an external journal cannot be opened.
+    #[error("external journal: {0}")]
+    JournalDevice(FileError),
     /// The primary superblock has another block size than the one asked for.
     #[error("block size {wanted}: the superblock has {found}")]
     BlockSize {
@@ -75,6 +78,7 @@ impl InspectError {
             Self::Format(error) => format_errno(error),
             Self::Superblock(error) => error.errno(),
             Self::Journal(error) => error.errno(),
+            Self::JournalDevice(error) => error.errno(),
             Self::BlockSize { .. } => errno::EINVAL,
             Self::NoSuperblock(_) | Self::BitmapOffVolume { .. } | Self::MmpOffVolume(_) => {
                 errno::EUCLEAN

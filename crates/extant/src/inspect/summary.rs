@@ -115,6 +115,22 @@ pub struct JournalSummary {
     pub errno: i32,
 }
 
+impl JournalSummary {
+    pub(super) fn new(journal: &JournalSuperblock) -> Self {
+        let mut features = journal.compat.names();
+        features.extend(journal.incompat.names());
+        Self {
+            features,
+            block_size: journal.block_size,
+            blocks: journal.blocks_count,
+            fast_commit_blocks: journal.fast_commit_blocks,
+            sequence: journal.sequence.0,
+            start: journal.start,
+            errno: journal.errno,
+        }
+    }
+}
+
 /// A group and its descriptor.
 #[derive(Clone, Debug, Serialize)]
 pub struct GroupSummary {
@@ -208,17 +224,7 @@ impl VolumeSummary {
 
     /// Adds the journal.
     pub fn add_journal(&mut self, journal: &JournalSuperblock) {
-        let mut features = journal.compat.names();
-        features.extend(journal.incompat.names());
-        self.journal = Some(JournalSummary {
-            features,
-            block_size: journal.block_size,
-            blocks: journal.blocks_count,
-            fast_commit_blocks: journal.fast_commit_blocks,
-            sequence: journal.sequence.0,
-            start: journal.start,
-            errno: journal.errno,
-        });
+        self.journal = Some(JournalSummary::new(journal));
     }
 
     /// Adds all groups.

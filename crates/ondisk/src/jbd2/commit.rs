@@ -53,8 +53,7 @@ impl CommitBlock {
     ///
     /// # Errors
     /// [`Flaw::Truncated`], [`Flaw::Checksum`]; with checksum v1 a checksum of unknown type or
-    /// size. [`Flaw::Truncated`], [`Flaw::Checksum`]; with checksum v1 a checksum of unknown type
-    /// or size.
+    /// size.
     pub fn decode(block: &[u8], format: &LogFormat) -> Result<Self, Flaw> {
         let needed = format.block_len().max(size_of::<RawCommitBlock>());
         let short = || Flaw::truncated(block.len(), needed);

@@ -134,6 +134,18 @@ pub enum JournalChecksum {
     V3,
 }
 
+impl JournalChecksum {
+    /// The version, as the kernel's documentation counts them.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::V1 => "v1",
+            Self::V2 => "v2",
+            Self::V3 => "v3",
+        }
+    }
+}
+
 /// Format of the blocks of a log, from the journal's superblock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LogFormat {
