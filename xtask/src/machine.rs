@@ -9,7 +9,7 @@ use extant_testkit::{is_root, tool};
 use crate::Failure;
 
 /// Debian packages that tests use, with a program, or another file, that each is known by.
-const PACKAGES: [(&str, &str); 26] = [
+const PACKAGES: [(&str, &str); 27] = [
     ("e2fsprogs", "mke2fs"),
     ("fdisk", "sfdisk"),
     ("fuse3", "fusermount3"),
@@ -35,6 +35,7 @@ const PACKAGES: [(&str, &str); 26] = [
     ("fsarchiver", "fsarchiver"),
     ("policycoreutils", "setfiles"),
     ("fakeroot", "fakeroot"),
+    ("mmdebstrap", "mmdebstrap"),
     // Build dependencies of pjdfstest.
     ("libacl1-dev", "/usr/include/sys/acl.h"),
 ];

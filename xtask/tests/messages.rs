@@ -1,17 +1,18 @@
-//! The catalogue of messages: every text of the sources that a user may read, in one file.
+//! The messages of the catalogue: every text of the sources that a user may read.
 //!
-//! `EXTANT_BLESS=1 cargo test --package xtask --test messages` writes the file; without the
-//! variable the test compares. Help texts have a catalogue of their own (`help` of the command
-//! line's tests).
+//! `EXTANT_BLESS=1 cargo test --package xtask --test messages` writes them; without the
+//! variable the test compares. The help texts in the catalogue come from `help` of the command
+//! line's tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use extant_testkit::CataloguePart;
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, Lit, Macro};
 
-const CATALOGUE: &str = "docs/messages.txt";
+const COMMAND: &str = "cargo test --package xtask --test messages";
 
 /// Crates whose texts no user reads.
 const SILENT: [&str; 1] = ["testkit"];
@@ -158,9 +159,10 @@ fn catalogue() -> String {
         .filter(|it| !SILENT.iter().any(|name| it.ends_with(name)))
         .collect();
     crates.sort();
-    let mut page = "Texts of the program that users may read, by the file that holds them.\n\
-        Written by `EXTANT_BLESS=1 cargo test --package xtask --test messages`.\n"
-        .to_owned();
+    let mut page = format!(
+        "Texts of the program that users may read, by the file that holds them.\n\
+         Written by `EXTANT_BLESS=1 {COMMAND}`.\n"
+    );
     for path in crates.iter().flat_map(|it| rust_files(&it.join("src"))) {
         let text = fs::read_to_string(&path).expect("text");
         // A file that is included as an expression is no module.
@@ -178,15 +180,5 @@ fn catalogue() -> String {
 
 #[test]
 fn the_catalogue_has_every_message() {
-    let (path, page) = (workspace().join(CATALOGUE), catalogue());
-    if std::env::var_os("EXTANT_BLESS").is_some() {
-        fs::write(&path, page).expect("the catalogue is written");
-        return;
-    }
-    let kept = fs::read_to_string(&path).unwrap_or_default();
-    let changed = page.lines().zip(kept.lines()).find(|(new, old)| new != old);
-    assert!(
-        page == kept,
-        "{CATALOGUE} is not up to date, first at {changed:?}: EXTANT_BLESS=1 cargo test -p xtask --test messages"
-    );
+    CataloguePart::Messages.check(&catalogue(), COMMAND);
 }

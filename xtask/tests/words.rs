@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use extant_testkit::CataloguePart;
+
 /// A line of `words.txt`.
 struct Word {
     word: String,
@@ -82,17 +84,15 @@ fn words_that_are_not_used_become_fewer() {
 /// and why it stays.
 const STAYS: [(&str, &str, &str); 0] = [];
 
-/// The pages of the book, the README, and the catalogues of messages and help.
+/// The pages of the book, the README, and the catalogue of messages and help.
 fn texts_for_users() -> Vec<(String, String)> {
     let is_page = |path: &Path| path.starts_with("docs/src") || path == Path::new("README.md");
     let pages = texts().into_iter().filter_map(|(path, text)| {
         let path = path.strip_prefix(workspace()).ok()?.to_owned();
         is_page(&path).then(|| (path.display().to_string(), text))
     });
-    let catalogues = ["docs/messages.txt", "docs/help.txt"].map(|name| {
-        let text = fs::read_to_string(workspace().join(name)).expect("a catalogue");
-        (name.to_owned(), text)
-    });
+    let catalogues = [CataloguePart::Help, CataloguePart::Messages]
+        .map(|part| (format!("{part:?} of the catalogue"), part.text()));
     pages.chain(catalogues).collect()
 }
 
@@ -102,7 +102,7 @@ fn users_read_none_of_the_words() {
     let (mut complaints, mut stays) = (Vec::new(), vec![false; STAYS.len()]);
     for (name, text) in texts_for_users() {
         // In the catalogue of messages a line that is not indented is the name of a source file.
-        let is_name = |line: &str| name.ends_with("messages.txt") && !line.starts_with(' ');
+        let is_name = |line: &str| name.starts_with("Messages") && !line.starts_with(' ');
         for (number, line) in (1..).zip(text.lines()).filter(|it| !is_name(it.1)) {
             let lower = line.to_lowercase();
             for word in words.iter().filter(|it| count(&lower, &it.word) > 0) {

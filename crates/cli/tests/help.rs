@@ -1,17 +1,14 @@
-//! Help texts: the catalogue of what every command prints for `--help`, in one file, and the
-//! examples, which run.
+//! Help texts: what every command prints for `--help`, in the catalogue of texts, and the examples,
+//! which run.
 //!
-//! `EXTANT_BLESS=1 cargo test --workspace --test help` writes the file; without the variable the
-//! test compares. Messages have a catalogue of their own (`messages` of xtask's tests).
+//! `EXTANT_BLESS=1 cargo test --workspace --test help` writes them; without the variable the test
+//! compares. The messages in the catalogue come from `messages` of xtask's tests.
 #![cfg(all(feature = "lab", feature = "mount"))]
 
-use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use extant_testkit::{Scratch, is_root, skip, tool};
-
-const CATALOGUE: &str = "docs/help.txt";
+use extant_testkit::{CataloguePart, Scratch, is_root, skip, tool};
 
 fn help(words: &[String]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_extant"));
@@ -44,22 +41,10 @@ fn add(words: &[String], page: &mut String) {
 
 #[test]
 fn the_catalogue_has_every_help_text() {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a workspace");
-    let path = workspace.join(CATALOGUE);
-    let mut page = "Help texts of the program.\n\
-        Written by `EXTANT_BLESS=1 cargo test --workspace --test help`.\n"
-        .to_owned();
+    let command = "cargo test --workspace --test help";
+    let mut page = format!("Help texts of the program.\nWritten by `EXTANT_BLESS=1 {command}`.\n");
     add(&[], &mut page);
-    if std::env::var_os("EXTANT_BLESS").is_some() {
-        fs::write(&path, page).expect("the catalogue is written");
-        return;
-    }
-    let kept = fs::read_to_string(&path).unwrap_or_default();
-    let changed = page.lines().zip(kept.lines()).find(|(new, old)| new != old);
-    assert!(
-        page == kept,
-        "{CATALOGUE} is not up to date, first at {changed:?}: EXTANT_BLESS=1 cargo test --workspace --test help"
-    );
+    CataloguePart::Help.check(&page, command);
 }
 
 /// Makes the files that examples name.

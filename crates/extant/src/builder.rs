@@ -85,7 +85,6 @@ impl ImageBuilder {
             output: Some(output.clone()),
             spool: directory_of(&output),
             schemes: schemes().clone(),
-            reads_own_files: true,
             ..ReadOptions::default()
         };
         let options =
@@ -94,8 +93,6 @@ impl ImageBuilder {
     }
 
     /// Adds a source. It is laid over those before it: files replace files, directories join.
-    /// Regular files of a directory that belong to the caller are read even where their mode does
-    /// not allow it: it is changed for the moment in which they are opened.
     #[must_use]
     pub fn source(mut self, source: Source) -> Self {
         self.sources.push(source);

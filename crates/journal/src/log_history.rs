@@ -6,7 +6,7 @@
 //! commit; whether it was changed later is known only as far as [`LogHistory::complete_from`] goes,
 //! and as the log itself is not damaged.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use extant_ondisk::checksum::crc32_be;
@@ -27,7 +27,8 @@ pub struct LogHistory {
     /// By their numbers, the oldest first.
     pub transactions: Vec<LoggedTransaction>,
     /// The transaction from which on the log holds all, up to the last that was committed; `None`
-    /// where it does not hold that one whole.
+    /// where it does not hold that one whole, and with fast commits, which are not listed. Changes
+    /// that were not made by way of the journal, as by a check, are not among them.
     pub complete_from: Option<Tid>,
 }
 
@@ -53,6 +54,9 @@ pub struct LoggedTransaction {
     pub revoked: u64,
     /// Whether a recovery would read it: its blocks may not be home yet.
     pub needs_replay: bool,
+    /// Whether a recovery ends before it: the checksum of the whole transaction differs, or with
+    /// asynchronous commits that of a copy. It does so too where its first blocks are missing.
+    pub ends_replay: bool,
 }
 
 /// A copy of a block in the log.
@@ -91,17 +95,16 @@ impl LogHistory {
     /// The device failed, or the journal has fewer blocks than its superblock says.
     pub fn read(log: &Log<'_>, superblock: &JournalSuperblock) -> Result<Self, JournalError> {
         let range = superblock.log();
-        let mut reader = LogReader::new(*log, range.end);
-        let format = superblock.log_format();
+        let mut parser = Parser {
+            reader: LogReader::new(*log, range.end),
+            format: superblock.log_format(),
+            range: range.clone(),
+            broken: HashMap::new(),
+        };
         let mut found: Vec<LoggedTransaction> = Vec::new();
-        let mut broken = HashMap::new();
         let mut at = range.start;
         while at < range.end {
-            let parsed = Parser { reader: &mut reader, format, range: &range }.transaction(at)?;
-            let Some(transaction) = parsed else {
-                if let Some(header) = Header::of(reader.block(at)?) {
-                    broken.insert(at, header.tid);
-                }
+            let Some(transaction) = parser.transaction(at)? else {
                 at += 1;
                 continue;
             };
@@ -114,7 +117,7 @@ impl LogHistory {
             at = u32::try_from(end).unwrap_or(range.end).min(range.end);
             found.push(transaction);
         }
-        Ok(Self::of_found(found, &broken, superblock))
+        Ok(Self::of_found(found, &parser.broken, superblock))
     }
 
     fn of_found(
@@ -123,71 +126,102 @@ impl LogHistory {
         superblock: &JournalSuperblock,
     ) -> Self {
         let range = &superblock.log();
-        let ends: HashMap<Tid, u32> =
-            found.iter().map(|it| (it.tid.next(), around(range, it.start, it.len))).collect();
+        let end_of = |it: &LoggedTransaction| around(range, it.start, it.len);
+        // Numbers wrap around: their order is that of their distance from the superblock's.
+        let distance = |tid: Tid| tid.0.wrapping_sub(superblock.sequence.0).cast_signed();
+        found.sort_by_key(|it| (distance(it.tid), it.start));
+        let ends: HashMap<Tid, u32> = found.iter().map(|it| (it.tid.next(), end_of(it))).collect();
+        let has_broken: HashSet<Tid> = broken.values().copied().collect();
         for transaction in &mut found {
-            let start = transaction.start;
+            let (tid, start) = (transaction.tid, transaction.start);
             // After the one before it, or, of a later mount, at the start of the log.
-            let follows = |end: &u32| *end == start || start == range.start;
-            transaction.is_whole =
-                start == superblock.start || ends.get(&transaction.tid).is_some_and(follows);
+            let follows =
+                |end: &u32| *end == start || start == range.start && !has_broken.contains(&tid);
+            let is_first = start == superblock.start && tid == superblock.sequence;
+            transaction.is_whole = is_first || ends.get(&tid).is_some_and(follows);
         }
-        found.retain(|it| !it.copies.is_empty() || it.bad_copies > 0 || it.revoked > 0);
-        found.sort_by(|one, other| match one.tid == other.tid {
-            true => one.start.cmp(&other.start),
-            false if one.tid.is_before(other.tid) => std::cmp::Ordering::Less,
-            false => std::cmp::Ordering::Greater,
-        });
         let mut next = superblock.sequence;
-        for transaction in &mut found {
-            if superblock.start != 0 && transaction.tid == next && transaction.is_whole {
+        for transaction in found.iter_mut().filter(|_| superblock.start != 0) {
+            if transaction.tid == next && transaction.is_whole && !transaction.ends_replay {
                 transaction.needs_replay = true;
                 next = next.next();
             }
         }
-        // The kernel passes over a number when it unmounts.
-        let is_last = |it: &&LoggedTransaction| match superblock.start {
-            0 => it.tid.next() == next || it.tid.next().next() == next,
-            _ => it.tid.next() == next,
+        // After a recovery that ended at damage, later transactions are in the log: so are those of
+        // a file system that was here before.
+        let has_later = found.iter().any(|it| distance(it.tid) >= distance(next));
+        let complete_from = match superblock.fast_commit_blocks {
+            0 if !has_later => complete_from(&found, next, superblock, |last| {
+                broken.get(&end_of(last)) != Some(&last.tid.next())
+            }),
+            // A fast commit is replayed in place.
+            _ => None,
         };
-        let ends_log = |it: &&LoggedTransaction| {
-            broken.get(&around(range, it.start, it.len)) != Some(&it.tid.next())
-        };
-        let last = found.iter().rev().find(is_last).filter(ends_log).map(|last| last.tid);
-        let mut complete_from: Option<Tid> = None;
-        for transaction in found.iter().rev() {
-            let is_next = match complete_from {
-                None => Some(transaction.tid) == last,
-                Some(later) => transaction.tid.next() == later,
-            };
-            if is_next && (!transaction.is_whole || transaction.bad_copies > 0) {
-                break;
-            }
-            if is_next {
-                complete_from = Some(transaction.tid);
-            }
-        }
+        // The commit block alone is left of a transaction that was written over.
+        found.retain(|it| it.is_whole || it.len > 1);
         Self { transactions: found, complete_from }
     }
 }
 
-/// Reads one transaction.
-struct Parser<'p, 'l> {
-    reader: &'p mut LogReader<'l>,
-    format: LogFormat,
-    range: &'p Range<u32>,
+/// The first of the transactions without a gap up to the last one, which is before `next`.
+/// `ends_log`: whether no more of the log follows that one.
+fn complete_from(
+    found: &[LoggedTransaction],
+    next: Tid,
+    superblock: &JournalSuperblock,
+    ends_log: impl Fn(&LoggedTransaction) -> bool,
+) -> Option<Tid> {
+    let is_complete = |it: &LoggedTransaction| it.is_whole && it.bad_copies == 0 && !it.ends_replay;
+    let last = |next: Tid| found.iter().rposition(|it| it.tid.next() == next);
+    // The kernel passes over a number when it unmounts.
+    let skipped = || last(Tid(next.0.wrapping_sub(1))).filter(|_| superblock.start == 0);
+    let at = last(next).or_else(skipped).filter(|at| ends_log(&found[*at]))?;
+    let mut complete = None;
+    for transaction in found[..=at].iter().rev().take_while(|it| is_complete(it)) {
+        if complete.is_some_and(|later| transaction.tid.next() != later) {
+            break;
+        }
+        complete = Some(transaction.tid);
+    }
+    complete
 }
 
-impl Parser<'_, '_> {
+/// Reads one transaction.
+struct Parser<'l> {
+    reader: LogReader<'l>,
+    format: LogFormat,
+    range: Range<u32>,
+    /// Blocks that belong to a transaction by their headers and are not part of a valid one.
+    broken: HashMap<u32, Tid>,
+}
+
+impl Parser<'_> {
     fn next(&self, at: u32) -> u32 {
-        around(self.range, at, 1)
+        around(&self.range, at, 1)
     }
 
     /// The rest of a transaction from a descriptor or revoke block on; `None` where no commit block
     /// follows or a block is not valid.
     fn transaction(&mut self, start: u32) -> Result<Option<LoggedTransaction>, JournalError> {
         let Some(first) = Header::of(self.reader.block(start)?) else { return Ok(None) };
-        let tid = first.tid;
+        if self.broken.contains_key(&start) {
+            return Ok(None);
+        }
+        let mut headers = Vec::new();
+        let found = self.read(start, first.tid, &mut headers)?;
+        if found.is_none() {
+            // A transaction from each of them on would not be valid either.
+            self.broken.extend(headers.into_iter().map(|at| (at, first.tid)));
+        }
+        Ok(found)
+    }
+
+    fn read(
+        &mut self,
+        start: u32,
+        tid: Tid,
+        headers: &mut Vec<u32>,
+    ) -> Result<Option<LoggedTransaction>, JournalError> {
         let mut found = LoggedTransaction {
             tid,
             start,
@@ -198,12 +232,14 @@ impl Parser<'_, '_> {
             bad_copies: 0,
             revoked: 0,
             needs_replay: false,
+            ends_replay: false,
         };
         let (mut at, mut checksum) = (start, !0);
         let blocks = self.range.end - self.range.start;
         while found.len < blocks {
             let header = Header::of(self.reader.block(at)?).filter(|it| it.tid == tid);
             let Some(header) = header else { return Ok(None) };
+            headers.push(at);
             found.len += 1;
             let is_read = match header.block_type {
                 BlockType::Descriptor => self.copies(&mut at, &mut found, &mut checksum)?,
@@ -247,6 +283,10 @@ impl Parser<'_, '_> {
                 return Ok(false);
             }
             let bytes = self.reader.block(*at)?;
+            // A copy has zeros in place of the magic number: this block is of a later use.
+            if Header::of(bytes).is_some() {
+                return Ok(false);
+            }
             let has_checksum = self.format.has_block_checksums();
             if self.format.checksum == JournalChecksum::V1 {
                 *checksum = crc32_be(*checksum, bytes);
@@ -273,12 +313,13 @@ impl Parser<'_, '_> {
         let Ok(commit) = CommitBlock::decode(self.reader.block(at)?, &self.format) else {
             return Ok(None);
         };
-        // The checksum of a transaction without its first blocks cannot be compared.
-        if let Some(stored) = commit.transaction_checksum
-            && stored == checksum
-        {
+        // Of a transaction without its first blocks it cannot be compared.
+        let is_equal = commit.transaction_checksum.map(|stored| stored == checksum);
+        if is_equal == Some(true) {
             found.copies.iter_mut().for_each(|copy| copy.is_verified = true);
         }
+        let is_incomplete = self.format.is_async_commit && found.bad_copies > 0;
+        found.ends_replay = is_equal == Some(false) || is_incomplete;
         found.committed = WallTime {
             seconds: i64::try_from(commit.seconds).unwrap_or(0),
             nanoseconds: commit.nanoseconds,
@@ -402,13 +443,17 @@ mod tests {
                     history.transactions.iter().find(|it| it.is_whole).map(|it| it.tid),
                 );
                 for transaction in &history.transactions {
+                    let (copies, revoked) = (transaction.copies.len(), transaction.revoked);
+                    if transaction.is_whole {
+                        assert!(matches!((copies, revoked), (8, 0) | (7, 2)), "{transaction:?}");
+                    }
                     let value = transaction.tid.0 as u8;
                     assert_eq!(transaction.committed.seconds, 1000 + i64::from(value));
                     assert_eq!((transaction.bad_copies, transaction.needs_replay), (0, false));
                     for copy in &transaction.copies {
                         let is_proven = match checksum {
                             JournalChecksum::None => false,
-                            JournalChecksum::V1 => transaction.is_whole || copy.is_verified,
+                            JournalChecksum::V1 => !transaction.ends_replay,
                             _ => true,
                         };
                         assert_eq!(copy.is_verified, is_proven);
@@ -439,6 +484,36 @@ mod tests {
         assert_eq!(needed, [false, true, true]);
         // The first transaction may have lost blocks.
         assert_eq!(history.complete_from, Some(sequence));
+    }
+
+    /// A transaction may have a commit block alone.
+    #[test]
+    fn empty_transactions_are_part_of_the_sequence() {
+        let (compat, incompat) = formats()[3];
+        let mut journal = Journal::new(compat, incompat);
+        let sequence = journal.superblock.sequence;
+        for count in [3, 0, 3] {
+            journal.commit(count, &[]);
+        }
+        let end = journal.superblock.sequence;
+        assert_eq!(journal.history().complete_from, Some(sequence.next()));
+        (journal.superblock.start, journal.superblock.sequence) = (1, sequence);
+        let history = journal.history();
+        let copies: Vec<_> = history.transactions.iter().map(|it| it.copies.len()).collect();
+        assert_eq!(copies, [3, 0, 3]);
+        assert!(history.transactions.iter().all(|it| it.needs_replay && it.is_whole));
+        assert_eq!(history.complete_from, Some(sequence));
+        // A later transaction without the one before it: a recovery ends too soon.
+        journal.flip(6, 500);
+        let history = journal.history();
+        let needed: Vec<_> = history.transactions.iter().map(|it| it.needs_replay).collect();
+        assert_eq!((needed, history.complete_from), (vec![true, false], None));
+        // The journal after that recovery.
+        (journal.superblock.start, journal.superblock.sequence) = (0, sequence.next().next());
+        assert_eq!(journal.history().complete_from, None);
+        journal.flip(6, 500);
+        (journal.superblock.start, journal.superblock.sequence) = (0, end);
+        assert_eq!(journal.history().complete_from, Some(sequence.next()));
     }
 
     #[test]

@@ -27,7 +27,7 @@ mod lvm_format;
 #[path = "common/tables.rs"]
 mod tables;
 
-/// A piece of a name.
+/// A part of a name.
 #[derive(Clone, Debug, TypeGenerator)]
 enum NamePart {
     Known(u8),
@@ -65,7 +65,7 @@ const KNOWN_PARTS: [&str; 24] = [
 impl NamePart {
     fn bytes(&self) -> Vec<u8> {
         match self {
-            Self::Known(piece) => KNOWN_PARTS[usize::from(*piece) % KNOWN_PARTS.len()].into(),
+            Self::Known(part) => KNOWN_PARTS[usize::from(*part) % KNOWN_PARTS.len()].into(),
             Self::Number(number) => number.to_string().into(),
             // No path of a host holds a NUL.
             Self::Bytes(bytes) => bytes.iter().copied().filter(|byte| *byte != 0).collect(),
@@ -118,10 +118,10 @@ impl BackendUrl for Drive {
 fn image_url() {
     type Input = (Vec<NamePart>, Vec<u8>, bool);
     bolero::check!().with_type::<Input>().with_test_time(FUZZ_TIME).for_each(
-        |(pieces, there, is_any_there)| {
+        |(parts, there, is_any_there)| {
             let mut schemes = Schemes::default();
             schemes.add(Arc::new(Drive));
-            let text = pieces.iter().flat_map(NamePart::bytes).collect::<Vec<u8>>();
+            let text = parts.iter().flat_map(NamePart::bytes).collect::<Vec<u8>>();
             let text = OsStr::from_bytes(&text);
             // The host's file kind follows from the name's length.
             let stat_host = |path: &Path| match path.as_os_str().len() {

@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod bad_directory;
+mod catalogue;
 pub mod fuzz;
 pub mod history;
 mod loop_mount;
@@ -32,6 +33,7 @@ mod tool;
 pub mod tree;
 
 pub use bad_directory::{BadBlock, BadDirectory};
+pub use catalogue::CataloguePart;
 pub use loop_mount::{Flush, LoopDevice, LoopMount, copied, left_dirty};
 pub use scratch::{Scratch, TempImage, corpora, gunzip, gunzip_sparse, own_corpus, own_corpus_dir};
 pub use snapshot::{

@@ -74,7 +74,7 @@ impl TempImage {
 }
 
 /// The project's directory.
-fn workspace() -> &'static Path {
+pub(crate) fn workspace() -> &'static Path {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     crates.and_then(Path::parent).expect("this crate lies two directories down")
 }

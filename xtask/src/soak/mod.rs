@@ -46,7 +46,7 @@ fn hours(text: &str) -> Result<f64, String> {
 }
 
 /// How a slice ended.
-enum UnitEnd {
+enum SliceEnd {
     Counted(Sums),
     /// It has no counts: a tool is missing, or root.
     Skipped,
@@ -127,9 +127,9 @@ impl Run {
         command.env_remove("TMPDIR");
         let seconds = before.elapsed().as_secs_f64();
         *self.seconds.entry(unit.kind.name).or_default() += seconds;
-        let goes_on = matches!(outcome, UnitEnd::Counted(_));
+        let goes_on = matches!(outcome, SliceEnd::Counted(_));
         let said = match outcome {
-            UnitEnd::Counted(sums) => {
+            SliceEnd::Counted(sums) => {
                 let counted = sums::in_words(&sums.counts);
                 self.state.add(&unit.name, seconds, sums);
                 // Images of trials that went worse; most slices have none.
@@ -137,11 +137,11 @@ impl Run {
                 let all = sums::in_words(&self.state.progress(&unit.name).counts);
                 format!("{counted}; in all {all}")
             }
-            UnitEnd::Skipped => {
+            SliceEnd::Skipped => {
                 drop(fs::remove_dir(&kept));
                 format!("skipped, see {}", output.display())
             }
-            UnitEnd::Failed(why) => {
+            SliceEnd::Failed(why) => {
                 keep(unit, &command, &output, &kept)?;
                 self.state.add(&unit.name, seconds, unit.sums(&read(&output)?).unwrap_or_default());
                 self.state.fail(&unit.name, seed, name);
@@ -165,16 +165,16 @@ impl Run {
 }
 
 /// Runs a slice, its output into a file that can be read while it runs.
-fn outcome(unit: &Unit, command: &mut Command, output: &Path) -> Result<UnitEnd, Failure> {
+fn outcome(unit: &Unit, command: &mut Command, output: &Path) -> Result<SliceEnd, Failure> {
     fs::create_dir_all(output.parent().ok_or("no place for the output")?)?;
     let file = File::create(output)?;
     let status = command.stdout(file.try_clone()?).stderr(file).status()?;
     Ok(match (status.code(), unit.sums(&read(output)?)) {
-        (Some(0), Some(sums)) => UnitEnd::Counted(sums),
-        (Some(0), None) => UnitEnd::Skipped,
-        (Some(124 | 137), _) => UnitEnd::Failed("it did not end in time".into()),
-        (Some(code), _) => UnitEnd::Failed(format!("exit code {code}")),
-        (None, _) => UnitEnd::Failed(status.to_string()),
+        (Some(0), Some(sums)) => SliceEnd::Counted(sums),
+        (Some(0), None) => SliceEnd::Skipped,
+        (Some(124 | 137), _) => SliceEnd::Failed("it did not end in time".into()),
+        (Some(code), _) => SliceEnd::Failed(format!("exit code {code}")),
+        (None, _) => SliceEnd::Failed(status.to_string()),
     })
 }
 

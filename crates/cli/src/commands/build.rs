@@ -133,7 +133,6 @@ impl Args {
             mount_point: self.mount_point()?,
             fakeroot: self.fakeroot.clone(),
             override_stat: self.override_stat,
-            reads_own_files: true,
             ..ReadOptions::default()
         };
         let tree = {

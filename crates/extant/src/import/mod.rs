@@ -36,7 +36,7 @@ use place::{Places, ResolvedPath};
 use worker::{Attributes, Content, Directory, Job, Leaf, Shared, Worker};
 
 /// Bytes that are handed on at once; a file up to this size is made in one step.
-const PIECE: usize = 256 * 1024;
+const CHUNK: usize = 256 * 1024;
 /// Most threads that make files by default.
 const MOST_THREADS: usize = 4;
 
@@ -294,9 +294,9 @@ impl Extraction<'_> {
     fn send(&mut self, mut leaf: Leaf, contents: &mut Contents<'_>) -> Result<(), Flaw> {
         let lane = Lane::of(leaf.dir, &leaf.name, self.lanes.len());
         let lane = &mut self.lanes[lane];
-        let first = contents.next(PIECE)?;
+        let first = contents.next(CHUNK)?;
         let mut next = match first {
-            Some(_) => contents.next(PIECE)?,
+            Some(_) => contents.next(CHUNK)?,
             None => None,
         };
         if let Content::File { chunks, .. } = &mut leaf.content {
@@ -309,7 +309,7 @@ impl Extraction<'_> {
         lane.send_leaf(Job::Begin(Box::new(leaf)));
         while let Some(chunk) = next {
             lane.send(Job::Chunk(chunk));
-            next = contents.next(PIECE).inspect_err(|_| lane.send(Job::Abandon))?;
+            next = contents.next(CHUNK).inspect_err(|_| lane.send(Job::Abandon))?;
         }
         lane.send(Job::End);
         Ok(())

@@ -10,10 +10,10 @@ use extant_journal::{
 };
 use extant_layout::groups::leading;
 use extant_ondisk::dirent::DirFormat;
-use extant_ondisk::extent::EXTENT_MAGIC;
+use extant_ondisk::extent::{self, EXTENT_MAGIC};
 use extant_ondisk::orphan_file::ORPHAN_BLOCK_MAGIC;
 use extant_ondisk::xattr::XATTR_MAGIC;
-use extant_ondisk::{BlockNo, FileBlock, Geometry, InodeNo};
+use extant_ondisk::{BlockNo, FileBlock, Geometry, IncompatFeatures, InodeNo};
 use serde::Serialize;
 
 use super::raw_view::{InspectError, RawView};
@@ -30,7 +30,7 @@ pub struct JournalReport {
     /// Whether transactions must be replayed.
     pub needs_replay: bool,
     /// The transaction from which on the journal holds all up to the last one; `None` where it does
-    /// not hold the last one whole.
+    /// not hold the last one whole, and with fast commits.
     pub complete_from: Option<u32>,
     /// The transactions, the oldest first.
     pub transactions: Vec<TransactionSummary>,
@@ -113,7 +113,10 @@ impl BlockKind {
 pub fn journal_report(view: &RawView, geometry: &Geometry) -> Result<JournalReport, InspectError> {
     let (device, place) = locate(view, geometry)?;
     let log = Log { device: &*device, place: &place };
-    let (_, superblock) = log.superblock()?;
+    let (_, mut superblock) = log.superblock()?;
+    if !view.superblock.features.incompat.contains(IncompatFeatures::RECOVER) {
+        superblock.start = 0;
+    }
     let history = LogHistory::read(&log, &superblock)?;
     let by_place = KnownPlaces::of(view, geometry, &history);
     let transactions = history.transactions.iter().map(|transaction| {
@@ -129,7 +132,7 @@ pub fn journal_report(view: &RawView, geometry: &Geometry) -> Result<JournalRepo
     });
     Ok(JournalReport {
         checksums: superblock.checksum().name(),
-        needs_replay: superblock.start != 0,
+        needs_replay: history.transactions.iter().any(|it| it.needs_replay),
         complete_from: history.complete_from.map(|tid| tid.0),
         transactions: transactions.collect::<Result<_, InspectError>>()?,
         journal: JournalSummary::new(&superblock),
@@ -189,7 +192,7 @@ impl KnownPlaces {
         homes.sort_unstable_by_key(|home| home.0);
         homes.dedup_by_key(|home| home.0);
         let mut places = Self { homes };
-        for described in view.descriptors(geometry).map_while(Result::ok) {
+        for described in view.descriptors(geometry).filter_map(Result::ok) {
             let (group, desc) = (described.group, described.desc);
             let leading = leading(geometry, group);
             let table = desc.inode_table.0;
@@ -229,7 +232,9 @@ fn kind_of(block: &[u8], geometry: &Geometry) -> BlockKind {
     };
     // The magic number of a block of the orphan file is before its checksum, at the end.
     let tail = block.len().saturating_sub(8);
-    if word(0) & 0xffff == u32::from(EXTENT_MAGIC) {
+    // A directory may begin with the same number: that of its inode.
+    let has_capacity = word(4) & 0xffff == u32::from(extent::capacity(block.len()));
+    if word(0) & 0xffff == u32::from(EXTENT_MAGIC) && has_capacity {
         BlockKind::Extents
     } else if word(0) == XATTR_MAGIC {
         BlockKind::Xattrs

@@ -24,7 +24,6 @@ use super::exclude::Excludes;
 use super::fakeroot::Fakeroot;
 use super::node::{FileTime, NameRef, Names, NodeId, Segment};
 use super::override_stat;
-use super::own_file::with_stable_modes;
 use super::store::{HostDirectory, HostTree, Store, open_regular};
 use super::xattr::XattrList;
 
@@ -104,8 +103,6 @@ pub(super) struct Rules<'r> {
     pub(super) faked: Option<&'r Fakeroot>,
     /// Whether they are as the attribute of containers says.
     pub(super) override_stat: bool,
-    /// Whether modes are changed for a moment to open files of the caller.
-    pub(super) reads_own_files: bool,
 }
 
 impl Rules<'_> {
@@ -118,6 +115,7 @@ impl Rules<'_> {
             && let Some(value) = xattrs.take(override_stat::NAME)
         {
             override_stat::apply(&value, stat)?;
+            xattrs.set_permissions((stat.st_mode & 0o7777) as u16);
         }
         Ok(())
     }
@@ -140,8 +138,7 @@ pub(super) fn read(
     applied.map_err(|flaw| SourceError::path(path, flaw))?;
     // The root's own name is not used.
     let directories = vec![HostDirectory { parent: 0, name: NameRef(0) }];
-    let reads_own_files = rules.reads_own_files;
-    let host = HostTree { path: path.to_owned(), root, directories, reads_own_files };
+    let host = HostTree { path: path.to_owned(), root, directories };
     builder.begin_source();
     builder
         .add_store(Store::Directory(host))
@@ -207,12 +204,12 @@ impl Walk<'_> {
         listings: &[Listing],
         piece: &[(usize, usize)],
     ) -> Result<(), SourceError> {
-        let (links, reads_own_files) = (&self.links, self.rules.reads_own_files);
+        let links = &self.links;
         let found: Vec<Result<DirListing, (&'static str, Errno)>> = piece
             .par_iter()
             .map(|&(list, name)| {
                 let listing = &listings[list];
-                read_entry(listing.fd.as_fd(), &listing.names[name], links, reads_own_files)
+                read_entry(listing.fd.as_fd(), &listing.names[name], links)
             })
             .collect();
         for (&(list, name), found) in piece.iter().zip(found) {
@@ -339,10 +336,9 @@ fn read_entry(
     directory: BorrowedFd<'_>,
     name: &[u8],
     links: &HashMap<Identity, NodeId>,
-    reads_own_files: bool,
 ) -> Result<DirListing, (&'static str, Errno)> {
-    let stat = with_stable_modes(|| statat(directory, name, AtFlags::SYMLINK_NOFOLLOW))
-        .map_err(|error| ("access", error))?;
+    let stat =
+        statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| ("access", error))?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     let has_links = stat.st_nlink > 1 && kind != FileType::Directory;
     let known = has_links.then(|| links.get(&identity(&stat)).copied()).flatten();
@@ -363,24 +359,28 @@ fn read_entry(
     // Fewer blocks than the size needs: there may be holes.
     let allocated = (stat.st_blocks as u64).saturating_mul(512);
     if kind == FileType::RegularFile && allocated < stat.st_size as u64 {
-        let file = open_regular(directory, name, reads_own_files);
-        let map = file.and_then(|file| sparse_map(&file, stat.st_size as u64));
+        let map = sparse_map(directory, name, stat.st_size as u64);
         found.sparse = map.map_err(|error| ("find holes", error))?;
     }
     Ok(found)
 }
 
 /// The data of a file; `None` if it has no holes.
-fn sparse_map(file: &OwnedFd, size: u64) -> Result<Option<Vec<Segment>>, Errno> {
+fn sparse_map(
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    size: u64,
+) -> Result<Option<Vec<Segment>>, Errno> {
+    let file = open_regular(directory, name)?;
     let mut segments = Vec::new();
     let mut at = 0;
     while at < size {
-        let start = match seek(file, SeekFrom::Data(at)) {
+        let start = match seek(&file, SeekFrom::Data(at)) {
             Ok(start) if start < size => start,
             Ok(_) | Err(Errno::NXIO) => break,
             Err(error) => return Err(error),
         };
-        let end = match seek(file, SeekFrom::Hole(start)) {
+        let end = match seek(&file, SeekFrom::Hole(start)) {
             Ok(end) => end.min(size),
             Err(Errno::NXIO) => size,
             Err(error) => return Err(error),

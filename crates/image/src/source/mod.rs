@@ -20,7 +20,6 @@ mod oci;
 mod open_archive;
 mod options;
 mod override_stat;
-mod own_file;
 mod owner;
 mod prefetch;
 mod split_path;
@@ -187,7 +186,6 @@ pub fn read_sources(sources: &[Source], options: &ReadOptions) -> Result<Tree, S
                     excludes: &options.excludes,
                     faked: faked.as_ref(),
                     override_stat: options.override_stat,
-                    reads_own_files: options.reads_own_files,
                 };
                 dir::read(&mut builder, path, rules)?;
             }

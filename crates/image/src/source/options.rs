@@ -47,9 +47,6 @@ pub struct ReadOptions {
     /// The attribute `user.containers.override_stat` of the files of source directories gives their
     /// owners, modes, types and device numbers, and is left out itself.
     pub override_stat: bool,
-    /// Regular files of source directories that belong to the caller are read even where their mode
-    /// does not allow it: the mode allows it for the moment in which they are opened.
-    pub reads_own_files: bool,
     /// Where the volume will be mounted, for the paths of `file_contexts` and `fs_config`; empty
     /// for the root.
     pub mount_point: Vec<u8>,

@@ -49,6 +49,9 @@ impl Record {
         let (file_type, device) = match fields.next() {
             Some(name) => {
                 let (file_type, device) = named_type(name)?;
+                if by_mode.is_some_and(|by_mode| by_mode != file_type) {
+                    return None;
+                }
                 (Some(file_type), device)
             }
             // The numbers of a device are needed.
@@ -128,6 +131,7 @@ mod tests {
             "0:0:0020666",
             "0:0:0170666",
             "0:0:0200755",
+            "0:0:0100755:dir",
         ] {
             assert_eq!(Record::parse(value.as_bytes()), None, "{value}");
         }

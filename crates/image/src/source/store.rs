@@ -10,7 +10,6 @@ use rustix::io::Errno;
 
 use super::error::EntryName;
 use super::node::{NameRef, Names};
-use super::own_file::open_own_file;
 
 /// Something that holds contents.
 #[derive(Debug)]
@@ -33,8 +32,6 @@ pub(super) struct HostTree {
     pub(super) root: OwnedFd,
     /// The first is the root, which has no name.
     pub(super) directories: Vec<HostDirectory>,
-    /// Whether modes are changed for a moment to open files of the caller.
-    pub(super) reads_own_files: bool,
 }
 
 /// A directory's own name and the directory that holds it.
@@ -104,18 +101,8 @@ impl HostTree {
 
     pub(super) fn open_file(&self, name: HostName, names: &Names) -> io::Result<OwnedFd> {
         let mut parts = self.components(name.directory, names);
-        let name = names.get(name.name);
-        parts.push(name);
-        match self.open_below(parts.clone(), FILE_FLAGS) {
-            Err(error)
-                if self.reads_own_files && error.kind() == io::ErrorKind::PermissionDenied =>
-            {
-                parts.pop();
-                let directory = self.open_below(parts, DIRECTORY_FLAGS)?;
-                Ok(open_regular(directory.as_fd(), name, true)?)
-            }
-            opened => opened,
-        }
+        parts.push(names.get(name.name));
+        self.open_below(parts, FILE_FLAGS)
     }
 
     /// Opens the file at the path of these components, never through a symlink, in as few steps as
@@ -159,14 +146,7 @@ fn open_beneath(from: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<Owne
     }
 }
 
-/// Opens a file of a directory; where `is_own` says so, by a change of its mode for a moment.
-pub(super) fn open_regular(
-    directory: BorrowedFd<'_>,
-    name: &[u8],
-    is_own: bool,
-) -> Result<OwnedFd, Errno> {
-    match openat(directory, name, FILE_FLAGS, Mode::empty()) {
-        Err(Errno::ACCESS) if is_own => open_own_file(directory, name, FILE_FLAGS),
-        opened => opened,
-    }
+/// Opens a file of a directory.
+pub(super) fn open_regular(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+    openat(directory, name, FILE_FLAGS, Mode::empty())
 }

@@ -39,6 +39,12 @@ pub struct Xattr<'a> {
     pub value: &'a [u8],
 }
 
+/// An access ACL after chmod(2); one that is not valid stays as it is.
+pub(super) fn acl_with_mode(value: &[u8], mode: u16) -> Vec<u8> {
+    let acl = extant_ondisk::acl::Acl::decode_xattr(value).ok().flatten();
+    acl.map_or_else(|| value.to_vec(), |acl| acl.with_mode(mode).encode_xattr())
+}
+
 /// The attributes of one set, by the bytes of their names.
 #[derive(Clone, Debug)]
 pub struct Xattrs<'a>(&'a [u8]);
@@ -277,6 +283,13 @@ impl XattrList {
 
     pub(super) fn add(&mut self, name: &[u8], value: &[u8]) {
         self.0.push((name.to_vec(), value.to_vec()));
+    }
+
+    /// Changes the access ACL with the permission bits, as chmod(2) does.
+    pub(super) fn set_permissions(&mut self, permissions: u16) {
+        if let Some(value) = self.take(ACL_ACCESS) {
+            self.add(ACL_ACCESS, &acl_with_mode(&value, permissions));
+        }
     }
 
     /// Takes an attribute out.

@@ -4,8 +4,6 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use extant_ondisk::acl::Acl;
-
 use super::super::contexts::{Candidates, FileContexts};
 use super::super::error::{EntryName, Flaw, SourceError};
 use super::super::file_type;
@@ -14,7 +12,7 @@ use super::super::node::{NodeId, NodeKind, path_of};
 use super::super::options::ReadOptions;
 use super::super::owner::Owners;
 use super::super::tree::Tree;
-use super::super::xattr::{ACL_ACCESS, XattrList, XattrSetId, XattrSets};
+use super::super::xattr::{ACL_ACCESS, XattrList, XattrSetId, XattrSets, acl_with_mode};
 
 const SELINUX: &[u8] = b"security.selinux";
 const CAPABILITY: &[u8] = b"security.capability";
@@ -256,9 +254,7 @@ fn changed(
         }
         match mode.filter(|_| xattr.name == ACL_ACCESS) {
             Some(mode) => {
-                let acl = Acl::decode_xattr(xattr.value).ok().flatten();
-                let acl = acl.map(|acl| acl.with_mode(mode).encode_xattr());
-                list.add(xattr.name, acl.as_deref().unwrap_or(xattr.value));
+                list.add(xattr.name, &acl_with_mode(xattr.value, mode));
             }
             None => list.add(xattr.name, xattr.value),
         }
