@@ -73,9 +73,9 @@ struct Refused {
     this_round: HashSet<(Code, Subject)>,
 }
 
-/// A finding that is the same in the next round. Pass 5 has one finding of each code for a group;
-/// its numbers follow from the repairs of other passes.
-fn question(finding: &Finding) -> (Code, Subject) {
+/// The parts of a finding that are the same in the next round. Pass 5 has one finding of each code
+/// for a group; its numbers follow from the repairs of other passes.
+fn identity(finding: &Finding) -> (Code, Subject) {
     let Subject { group, .. } = finding.subject;
     match finding.code.row().pass {
         5 => (finding.code, Subject { group, ..Subject::default() }),
@@ -131,7 +131,7 @@ impl<'a> Recorder<'a> {
         let has_repair = !finding.code.row().prompt.is_empty();
         let repaired = decision == Decision::Fix && has_repair && self.may_repair();
         if decision == Decision::Skip && has_repair && self.may_repair() {
-            self.refused.lock().this_round.insert(question(&finding));
+            self.refused.lock().this_round.insert(identity(&finding));
         }
         let outcome = HandledFinding { finding, repaired };
         self.observer.decided(&outcome, decision);
@@ -141,7 +141,7 @@ impl<'a> Recorder<'a> {
 
     fn was_refused(&self, finding: &Finding) -> bool {
         let refused = self.refused.lock();
-        !refused.earlier.is_empty() && refused.earlier.contains(&question(finding))
+        !refused.earlier.is_empty() && refused.earlier.contains(&identity(finding))
     }
 
     pub(crate) fn observer(&self) -> &'a dyn Observer {

@@ -151,10 +151,10 @@ impl OpenVolume {
         self.changing().map_or(Ok(()), |engine| engine.release(inode, count))
     }
 
-    /// As [`Engine::closed`].
-    pub fn closed(&self, file: InodeNo) {
+    /// As [`Engine::on_close`].
+    pub fn on_close(&self, file: InodeNo) {
         if let Some(engine) = self.changing() {
-            engine.closed(file);
+            engine.on_close(file);
         }
     }
 

@@ -196,7 +196,7 @@ fn a_volume_that_is_only_read_refuses_changes_and_has_nothing_to_be_made_durable
     assert!(volume.is_read_only());
     let root = InodeNo::ROOT;
     assert_eq!(volume.acquire(root).unwrap(), volume.inode(root).unwrap());
-    volume.closed(root);
+    volume.on_close(root);
     volume.last_writer_closed(root);
     volume.release(root, 1).unwrap();
     assert_eq!(volume.open_unlinked_count(), 0);

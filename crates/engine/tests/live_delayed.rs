@@ -308,7 +308,7 @@ fn replacing_a_file_writes_its_data_early() {
         volume.truncate(new, 0).unwrap();
         volume.write(new, 0, &[9; 9000]).unwrap();
         assert_eq!(data_writes(&recorder, 9), 0);
-        volume.closed(new);
+        volume.on_close(new);
         assert_eq!(data_writes(&recorder, 9), expected, "by truncation");
         volume.close().unwrap();
     }
@@ -437,7 +437,7 @@ fn every_open_file_gets_the_error_of_lost_data_once() {
     volume.fdatasync_open(shared, &mut one).unwrap();
     let mut late = open(shared);
     volume.fsync_open(shared, &mut late).unwrap();
-    volume.closed(shared);
+    volume.on_close(shared);
     assert!(matches!(volume.fdatasync_open(shared, &mut two), Err(Error::Io(_))));
     assert!(matches!(volume.fsync_open(shared, &mut three), Err(Error::Io(_))));
     for sample in [&mut one, &mut two, &mut three, &mut late] {

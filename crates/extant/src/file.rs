@@ -345,7 +345,7 @@ impl Drop for File {
     fn drop(&mut self) {
         let volume = self.inner.volume();
         if self.writes {
-            volume.closed(self.inode);
+            volume.on_close(self.inode);
         }
         if let Err(error) = volume.release(self.inode, 1) {
             tracing::warn!("{}: {error}", self.path.display());

@@ -45,7 +45,7 @@ impl Engine {
     /// Must be called when a file that may have been written is closed: delayed data of a file that
     /// was emptied before are written, so that soon after there is either its old or its new
     /// content (`auto_da_alloc`).
-    pub fn closed(&self, file: InodeNo) {
+    pub fn on_close(&self, file: InodeNo) {
         let inode = self.inodes.get(file);
         if inode.is_replaced() {
             self.write_back_file(&inode);
