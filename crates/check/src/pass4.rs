@@ -146,7 +146,8 @@ impl Check<'_> {
         let Ok(inode) = Inode::decode(&record, ino, self.geometry) else { return Ok(false) };
         let (found, met) = (inode.ea_inode_references(), self.ea_inodes.references(ino));
         let names = self.inodes.state(ino).map_or(0, |state| state.names());
-        if met == 0 && names == 0 && inode.mtime.seconds < i64::from(self.geometry.inodes_count) {
+        let numbers = 1..=i64::from(self.geometry.inodes_count);
+        if met == 0 && names == 0 && numbers.contains(&inode.mtime.seconds) {
             // Lustre's form: its owner is named, not counted.
             return Ok(false);
         }

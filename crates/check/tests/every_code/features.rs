@@ -282,6 +282,14 @@ pub(crate) const DAMAGES: &[Damage] = &[
         hand.file("sub", |record| flag(record, 0x20_0000))
     }),
     on(Code::EaInodeIsFile, EA_INODE, |hand| hand.file("file", |record| flag(record, 0x20_0000))),
+    // A time before 1970 is not the number of an owner.
+    with(Code::UnattachedEmpty, EXT4, &[Code::EaInodeIsFile], |hand| {
+        hand.file("dir/name-123", |record| {
+            flag(record, 0x20_0000);
+            put32(record, 0x10, 0x8772_4963);
+        });
+        hand.entry("dir", "name-123", |entry| put32(entry, 0, 0));
+    }),
     // Encryption and names.
     on(Code::EncryptWithoutContext, ENCRYPT, |hand| {
         hand.file("file", |record| flag(record, 0x800));
