@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use crate::commands::{
-    chattr, clone, debugfs, frag, freefrag, fsck, info, label, lsattr, mkfs, tune, undo,
+    chattr, clone, debugfs, defrag, frag, freefrag, fsck, info, label, lsattr, mkfs, tune, undo,
 };
 #[cfg(feature = "mount")]
 use crate::commands::{fuse2fs, mount, umount};
@@ -21,7 +21,7 @@ pub(crate) struct CompatCommand {
     command: &'static str,
 }
 
-const COMMANDS: [CompatCommand; 22] = [
+const COMMANDS: [CompatCommand; 23] = [
     CompatCommand { name: "mke2fs", command: "mkfs" },
     CompatCommand { name: "mkfs.ext2", command: "mkfs" },
     CompatCommand { name: "mkfs.ext3", command: "mkfs" },
@@ -41,6 +41,7 @@ const COMMANDS: [CompatCommand; 22] = [
     CompatCommand { name: "e2label", command: "label" },
     CompatCommand { name: "e2mmpstatus", command: "mmp" },
     CompatCommand { name: "e2undo", command: "undo" },
+    CompatCommand { name: "e4defrag", command: "defrag" },
     CompatCommand { name: "fuse2fs", command: "mount" },
     CompatCommand { name: "mount.fuse.extant", command: "mount" },
     CompatCommand { name: "umount.fuse.extant", command: "umount" },
@@ -104,6 +105,10 @@ impl CompatCommand {
                 None => return USAGE,
             },
             "clone" => match parse::parse_compat::<clone::CompatArgs>(self.name, arguments) {
+                Some(args) => args.run(&mut session),
+                None => return USAGE,
+            },
+            "defrag" => match parse::parse_compat::<defrag::Args>(self.name, arguments) {
                 Some(args) => args.run(&mut session),
                 None => return USAGE,
             },

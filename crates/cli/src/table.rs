@@ -9,9 +9,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 #[cfg(feature = "lab")]
 use crate::commands::lab;
 use crate::commands::{
-    build, cat, chattr, chmod, clone, completions, cp, debugfs, df, diff, du, export, find, frag,
-    fsck, import, info, install_links, journal, ln, ls, lsattr, man, map, mkdir, mkfs, mknod, mv,
-    quota, rm, setfattr, sh, stat, touch, tree, trim, truncate, tune, undo,
+    build, cat, chattr, chmod, clone, completions, cp, debugfs, defrag, df, diff, du, export, find,
+    frag, fsck, import, info, install_links, journal, ln, ls, lsattr, man, map, mkdir, mkfs, mknod,
+    mv, quota, rm, setfattr, sh, stat, touch, tree, trim, truncate, tune, undo,
 };
 #[cfg(feature = "mount")]
 use crate::commands::{mount, shutdown, umount};
@@ -85,6 +85,7 @@ pub(crate) enum Command {
     Sh(sh::Args),
     Tune(tune::Args),
     Trim(trim::Args),
+    Defrag(defrag::Args),
     Debugfs(debugfs::Args),
     Fsck(fsck::Args),
     Undo(undo::Args),
@@ -117,6 +118,7 @@ impl Command {
             Self::Tree(_) => "tree",
             Self::Tune(_) => "tune",
             Self::Trim(_) => "trim",
+            Self::Defrag(_) => "defrag",
             Self::Debugfs(_) => "debugfs",
             Self::Undo(_) => "undo",
             Self::Find(_) => "find",
@@ -175,6 +177,7 @@ impl Command {
             Self::Stat(args) => args.run(session),
             Self::Tree(args) => args.run(session),
             Self::Trim(args) => args.run(session),
+            Self::Defrag(args) => args.run(session),
             Self::Clone(args) => args.run(session),
             Self::Tune(args) => args.run(session),
             Self::Debugfs(args) => args.run(session),

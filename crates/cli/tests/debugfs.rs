@@ -393,6 +393,56 @@ fn a_request_that_fails_ends_the_program_with_1() {
 
 /// Requests from standard input have a prompt, and `quit` ends them.
 #[test]
+fn init_filesys_makes_a_volume_with_the_counts_of_debugfs() {
+    let Some(pair) = Pair::new() else { skip!("debugfs is not installed") };
+    let image = pair.scratch.join("new.img");
+    let fields = |program: &mut Command| {
+        fs::File::create(&image).unwrap().set_len(20 << 20).unwrap();
+        let request = format!("init_filesys {} 10000", image.display());
+        let output = program.args(["-R", &request]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let said = pair.theirs(&["-R", "stats -h"], &image).stdout;
+        let counts = [
+            "Block count:",
+            "Block size:",
+            "Inode count:",
+            "Inodes per group:",
+            "Reserved block count:",
+            "Filesystem features:",
+            "Filesystem revision #:",
+        ];
+        let is_count = |line: &&str| counts.iter().any(|count| line.starts_with(count));
+        let said = String::from_utf8(said).unwrap();
+        let lines: Vec<String> = said.lines().filter(is_count).map(str::to_owned).collect();
+        assert_eq!(lines.len(), counts.len(), "{said}");
+        lines
+    };
+    let ours = || Command::new(pair.scratch.join("debugfs"));
+    assert_eq!(fields(&mut ours()), fields(&mut pair.theirs.command()));
+    fields(&mut ours());
+    extant_testkit::e2fsck_fn(&image).unwrap();
+
+    for (requests, why) in [
+        (format!("init_filesys {} 5", image.display()), "while initializing filesystem"),
+        (format!("init_filesys {} 40000", image.display()), "while initializing filesystem"),
+        (format!("init_filesys {} x", image.display()), "Bad blocks count - x"),
+        ("init_filesys nosuch 8192".to_owned(), "while initializing filesystem"),
+    ] {
+        let before = fs::read(&image).unwrap();
+        let output = ours().args(["-R", &requests]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(why) && output.status.code() == Some(1), "{requests}: {output:?}");
+        assert_eq!(fs::read(&image).unwrap(), before, "{requests}");
+    }
+    let script = format!("init_filesys {} 10000\nwrite /etc/hostname a\nls\n", image.display());
+    let file = pair.scratch.join("script");
+    fs::write(&file, script).unwrap();
+    let output = ours().arg("-f").arg(&file).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    extant_testkit::e2fsck_fn(&image).unwrap();
+}
+
+#[test]
 fn standard_input_is_a_script_with_prompts() {
     let image = match TempImage::by_mke2fs(16 << 20, &["-t", "ext4"]) {
         Ok(image) => image,

@@ -29,7 +29,7 @@ pub use engine::faults::Step;
 pub use engine::lost::ErrorSample;
 pub use extant_journal::BatchTime;
 pub use open_volume::{OpenReadDir, OpenVolume};
-pub use ops::{Credentials, EngineReadDir, RenameFlags, SetAttributes, TimesOfUse};
+pub use ops::{Credentials, Defragmented, EngineReadDir, RenameFlags, SetAttributes, TimesOfUse};
 pub use options::{DataMode, VolumeOptions};
 pub use shutdown::Shutdown;
 pub use volume::Volume;

@@ -8,6 +8,7 @@ pub(crate) mod clone;
 pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod debugfs;
+pub(crate) mod defrag;
 pub(crate) mod df;
 pub(crate) mod diff;
 pub(crate) mod du;

@@ -20,7 +20,7 @@ mod trim;
 mod xattrs;
 
 pub use attributes::{SetAttributes, TimesOfUse};
-pub use data::FallocateMode;
+pub use data::{Defragmented, FallocateMode};
 pub use read_dir::EngineReadDir;
 pub use rename::RenameFlags;
 

@@ -388,6 +388,19 @@ pub fn unwritten_extent<S: MetadataRead>(
     Ok(extent.filter(|extent| extent.is_unwritten))
 }
 
+/// The block after those that the leaf of a block's extent may map.
+///
+/// # Errors
+/// A broken tree, or the device failed.
+pub fn leaf_end<S: MetadataRead>(
+    source: &S,
+    file: &LoadedInode,
+    at: FileBlock,
+) -> Result<FileBlock, Error> {
+    let path = extents::path_to(source, file, at)?;
+    Ok(FileBlock(path.last().map_or(MAX_FILE_BLOCKS, |leaf| leaf.limits.blocks.end)))
+}
+
 /// Runs of the file that are mapped, in a range: for callers that write to them.
 ///
 /// # Errors

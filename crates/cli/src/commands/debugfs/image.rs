@@ -291,7 +291,12 @@ fn fixed_time() -> Result<Option<i64>, NotOpened> {
     Ok(ours.or(theirs))
 }
 
-fn open_device(name: &OsStr, access: Access, request: &OpenRequest) -> Result<Opened, NotOpened> {
+/// Opens the device of a volume.
+pub(super) fn open_device(
+    name: &OsStr,
+    access: Access,
+    request: &OpenRequest,
+) -> Result<Opened, NotOpened> {
     let url = DeviceUrl::parse(name, extant::schemes(), stat_host).map_err(NotOpened::line)?;
     // The file's own error has the words of the system.
     if let Err(error) = std::fs::metadata(url.path())

@@ -10,6 +10,7 @@ mod free_space;
 mod host;
 mod image;
 mod index;
+mod init_filesys;
 mod inodes;
 mod input;
 mod journal;

@@ -70,11 +70,7 @@ pub(super) fn open(shell: &mut Shell<'_>, words: &[Word]) -> Done {
             return Err(refuse(words, format_args!("-{letter} {why}")));
         }
     }
-    if let Some(image) = &shell.image {
-        let open = image.name.display();
-        let what = format!("Filesystem {open} is still open.  Close it first.\n");
-        return Err(refuse(words, what));
-    }
+    shell.none_is_open(words)?;
     let block_size = options
         .value('b')
         .map(|word| {

@@ -93,6 +93,13 @@ impl<'s> Shell<'s> {
         Ok(image)
     }
 
+    /// Refuses where a volume is open.
+    pub(super) fn none_is_open(&self, words: &[Word]) -> Done {
+        let Some(image) = &self.image else { return Ok(()) };
+        let open = image.name.display();
+        Err(refuse(words, format_args!("Filesystem {open} is still open.  Close it first.\n")))
+    }
+
     fn open_image(&mut self, words: &[Word]) -> Result<&mut OpenImage, Refusal> {
         self.image.as_mut().ok_or_else(|| refuse(words, "Filesystem not open"))
     }

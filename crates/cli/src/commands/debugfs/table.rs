@@ -5,8 +5,8 @@ use Handler::{Does, Helps, Lists, Refused};
 use super::shell::{Done, Shell};
 use super::words::Word;
 use super::{
-    attributes, bits, checks, dump, free_space, index, inodes, journal, list, maps, modify, names,
-    navigate, raw, records, stat, stats, super_fields,
+    attributes, bits, checks, dump, free_space, index, init_filesys, inodes, journal, list, maps,
+    modify, names, navigate, raw, records, stat, stats, super_fields,
 };
 
 /// The function of a request.
@@ -67,7 +67,7 @@ pub(super) const REQUESTS: [Request; 78] = [
     Request {
         names: &["init_filesys"],
         about: "Initialize a filesystem (DESTROYS DATA)",
-        run: Refused,
+        run: Does(init_filesys::init_filesys),
     },
     Request {
         names: &["show_super_stats", "stats"],

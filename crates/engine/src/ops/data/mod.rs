@@ -10,6 +10,7 @@
 //!
 //! [`Claim`]: crate::alloc::Claim
 
+mod defragment;
 mod delayed;
 mod fallocate;
 mod journalled;
@@ -19,6 +20,7 @@ mod truncate;
 mod write;
 mod write_plan;
 
+pub use defragment::Defragmented;
 pub use fallocate::FallocateMode;
 pub(crate) use write_plan::WritePlan;
 
