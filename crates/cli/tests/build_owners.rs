@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -448,6 +448,73 @@ fn a_file_of_several_names_gets_the_label_of_the_last_specification() {
     let mount = LoopMount::new(&image, "ro").unwrap();
     let label = attribute(&mount.path().join("z"), "security.selinux");
     assert_eq!(label.as_deref(), Some(&b"u:r:last\0"[..]));
+}
+
+/// The mode of a file that nobody may read is not changed, not even for a moment.
+#[test]
+fn files_that_their_owner_may_not_read_are_read() {
+    if !is_root() {
+        skip!("another user and a loop mount need root");
+    }
+    let as_user = |program: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=1234", "--regid=1234", "--clear-groups", program]);
+        command
+    };
+    let spaces = as_user("unshare").args(["--user", "--map-root-user", "true"]).status();
+    if !spaces.is_ok_and(|status| status.success()) {
+        skip!("no user namespaces for ordinary users here");
+    }
+    let scratch = Scratch::new();
+    let mode = |path: &Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode));
+    let belongs = |path: &Path, uid, gid| {
+        let [uid, gid] = [uid, gid].map(Some);
+        std::os::unix::fs::chown(path, uid, gid).unwrap();
+    };
+    mode(scratch.path(), 0o777).unwrap();
+    let program = scratch.join("extant");
+    fs::copy(env!("CARGO_BIN_EXE_extant"), &program).unwrap();
+    let source = scratch.join("source");
+    fs::create_dir(&source).unwrap();
+    belongs(&source, 1234, 1234);
+    let contents: Vec<u8> = (0..70_000_u32).map(|at| at as u8).collect();
+    let files = [("plain", 0), ("-dash", 0o2000), ("no owner's", 0o055), ("sparse", 0)];
+    for (name, bits) in files {
+        let path = source.join(name);
+        fs::write(&path, &contents).unwrap();
+        if name == "sparse" {
+            fs::File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+        }
+        belongs(&path, 1234, 1234);
+        mode(&path, bits).unwrap();
+    }
+    let before = files.map(|(name, _)| fs::metadata(source.join(name)).unwrap().ctime_nsec());
+    let image = scratch.join("user.img");
+    let build = || {
+        let program = program.to_str().unwrap();
+        as_user(program).args(["build", "-q", "-o"]).args([&image, &source]).output().unwrap()
+    };
+    let output = build();
+    assert!(output.status.success(), "{output:?}");
+    e2fsck_fn(&image).unwrap();
+    let after = files.map(|(name, _)| fs::metadata(source.join(name)).unwrap().ctime_nsec());
+    assert_eq!(after, before);
+    let mount = LoopMount::new(&image, "ro").unwrap();
+    for (name, bits) in files {
+        let found = mount.path().join(name);
+        assert_eq!(fs::metadata(&found).unwrap().mode() & 0o7777, bits, "{name}");
+        let length = fs::metadata(source.join(name)).unwrap().len();
+        let mut expected = contents.clone();
+        expected.resize(length as usize, 0);
+        assert!(fs::read(found).unwrap() == expected, "{name}");
+    }
+    mount.unmount().unwrap();
+
+    // A group that is not the caller's is none of the namespace.
+    belongs(&source.join("plain"), 1234, 4321);
+    let output = build();
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("plain: "), "{output:?}");
 }
 
 #[test]

@@ -22,6 +22,13 @@ pub(super) fn all() -> Vec<Case> {
             prepare: Box::new(build_dir),
         },
         Case {
+            name: "mke2fs-dir",
+            what: "the same by the name mke2fs",
+            peer: "mke2fs -d",
+            bar: Some(1.0 / 3.0),
+            prepare: Box::new(mke2fs_dir),
+        },
+        Case {
             name: "build-tar",
             what: "image from a seekable tar",
             peer: "cat + fsync",
@@ -74,21 +81,43 @@ pub(super) fn all() -> Vec<Case> {
 }
 
 fn build_dir(setting: &Setting) -> Result<Pair, Failure> {
+    let script = r#"exec "$1" build -o "$2" "$3""#;
+    next_to_mke2fs(setting, |tree, ours| {
+        Side::of(script, &[&setting.extant, ours, tree], Some(ours))
+    })
+}
+
+fn mke2fs_dir(setting: &Setting) -> Result<Pair, Failure> {
+    let script = r#"exec -a mke2fs "$1" -q -F -t ext4 -d "$3" "$2""#;
+    next_to_mke2fs(setting, |tree, ours| {
+        let mut side = Side::of(script, &[&setting.extant, ours, tree], Some(ours));
+        side.sparse = sparse_size(tree).ok();
+        side
+    })
+}
+
+/// Bytes of an image that has room for a tree.
+fn sparse_size(tree: &Path) -> Result<u64, Failure> {
+    let bytes = apparent_bytes(tree)?;
+    Ok(bytes + bytes / 4 + (512 << 20))
+}
+
+/// An image of a tree like /usr by a command of ours, which gets the tree and the image, and by
+/// mke2fs.
+fn next_to_mke2fs(
+    setting: &Setting,
+    ours: impl FnOnce(&Path, &Path) -> Side,
+) -> Result<Pair, Failure> {
     let (tree, input) = usr_like(setting)?;
     let mke2fs = tool("mke2fs").ok_or("mke2fs is not installed")?;
-    let (ours, theirs) = (setting.dir.join("ours.img"), setting.dir.join("theirs.img"));
-    let bytes = apparent_bytes(&tree)?;
+    let image = setting.dir.join("theirs.img");
     let mut theirs = Side::of(
         r#"exec "$1" -q -F -t ext4 -d "$2" "$3""#,
-        &[mke2fs.path(), &tree, &theirs],
-        Some(&theirs),
+        &[mke2fs.path(), &tree, &image],
+        Some(&image),
     );
-    theirs.sparse = Some(bytes + bytes / 4 + (512 << 20));
-    Ok(pair(
-        Side::of(r#"exec "$1" build -o "$2" "$3""#, &[&setting.extant, &ours, &tree], Some(&ours)),
-        Some(theirs),
-        input,
-    ))
+    theirs.sparse = Some(sparse_size(&tree)?);
+    Ok(pair(ours(&tree, &setting.dir.join("ours.img")), Some(theirs), input))
 }
 
 fn build_tar(setting: &Setting) -> Result<Pair, Failure> {

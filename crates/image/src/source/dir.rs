@@ -25,6 +25,7 @@ use super::fakeroot::Fakeroot;
 use super::node::{FileTime, NameRef, Names, NodeId, Segment};
 use super::override_stat;
 use super::store::{HostDirectory, HostTree, Store, open_regular};
+use super::unreadable;
 use super::xattr::XattrList;
 
 /// Directories whose names are held at a time, each with a descriptor.
@@ -359,8 +360,11 @@ fn read_entry(
     // Fewer blocks than the size needs: there may be holes.
     let allocated = (stat.st_blocks as u64).saturating_mul(512);
     if kind == FileType::RegularFile && allocated < stat.st_size as u64 {
-        let map = sparse_map(directory, name, stat.st_size as u64);
-        found.sparse = map.map_err(|error| ("find holes", error))?;
+        found.sparse = match sparse_map(directory, name, stat.st_size as u64) {
+            // It is copied when it is read, without holes.
+            Err(Errno::ACCESS) if unreadable::is_own(directory, name) => None,
+            map => map.map_err(|error| ("find holes", error))?,
+        };
     }
     Ok(found)
 }

@@ -27,6 +27,7 @@ mod store;
 mod tar;
 mod tree;
 mod unpack;
+mod unreadable;
 mod xattr;
 
 use std::ffi::OsStr;

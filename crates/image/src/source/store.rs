@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::error::EntryName;
 use super::node::{NameRef, Names};
+use super::unreadable;
 
 /// Something that holds contents.
 #[derive(Debug)]
@@ -100,9 +101,16 @@ impl HostTree {
     }
 
     pub(super) fn open_file(&self, name: HostName, names: &Names) -> io::Result<OwnedFd> {
+        let own = names.get(name.name);
         let mut parts = self.components(name.directory, names);
-        parts.push(names.get(name.name));
-        self.open_below(parts, FILE_FLAGS)
+        parts.push(own);
+        match self.open_below(parts, FILE_FLAGS) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let directory = self.open_directory(name.directory, names)?;
+                unreadable::open(directory.as_fd(), own)
+            }
+            result => result,
+        }
     }
 
     /// Opens the file at the path of these components, never through a symlink, in as few steps as
