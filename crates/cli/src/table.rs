@@ -11,7 +11,7 @@ use crate::commands::lab;
 use crate::commands::{
     build, cat, chattr, chmod, clone, completions, cp, debugfs, defrag, df, diff, du, export, find,
     frag, fsck, import, info, install_links, journal, ln, ls, lsattr, man, map, mkdir, mkfs, mknod,
-    mv, quota, rm, setfattr, sh, stat, touch, tree, trim, truncate, tune, undo,
+    mv, quota, rm, setfattr, sh, stat, touch, tree, trim, truncate, tune, undelete, undo,
 };
 #[cfg(feature = "mount")]
 use crate::commands::{mount, shutdown, umount};
@@ -63,6 +63,7 @@ pub(crate) enum Command {
     Getfattr(setfattr::GetArgs),
     Lsattr(lsattr::Args),
     Export(export::Args),
+    Undelete(undelete::Args),
     Clone(clone::Args),
     Info(info::Args),
     Journal(journal::Args),
@@ -144,6 +145,7 @@ impl Command {
             Self::Sh(_) => "sh",
             Self::Getfattr(_) => "getfattr",
             Self::Export(_) => "export",
+            Self::Undelete(_) => "undelete",
             Self::Clone(_) => "clone",
             #[cfg(feature = "mount")]
             Self::Mount(_) => "mount",
@@ -205,6 +207,7 @@ impl Command {
             Self::Sh(args) => args.run(run_in_shell, session),
             Self::Getfattr(args) => args.run(session),
             Self::Export(args) => args.run(session),
+            Self::Undelete(args) => args.run(session),
             #[cfg(feature = "mount")]
             Self::Mount(args) => args.run(session),
             #[cfg(feature = "mount")]

@@ -53,6 +53,7 @@ mod mounter;
 mod open_error;
 mod path;
 mod path_error;
+pub mod rescue;
 pub mod rooms;
 mod schemes;
 #[cfg(feature = "sim")]

@@ -53,6 +53,7 @@ pub(crate) mod truncate;
 pub(crate) mod tune;
 #[cfg(feature = "mount")]
 pub(crate) mod umount;
+pub(crate) mod undelete;
 pub(crate) mod undo;
 
 use std::ffi::OsString;

@@ -111,7 +111,7 @@ impl BlockKind {
 /// # Errors
 /// The volume has no journal, the journal is not found or not valid, or a device failed.
 pub fn journal_report(view: &RawView, geometry: &Geometry) -> Result<JournalReport, InspectError> {
-    let (device, place) = locate(view, geometry)?;
+    let (device, place) = locate_journal(view, geometry)?;
     let log = Log { device: &*device, place: &place };
     let (_, mut superblock) = log.superblock()?;
     if !view.superblock.features.incompat.contains(IncompatFeatures::RECOVER) {
@@ -140,7 +140,7 @@ pub fn journal_report(view: &RawView, geometry: &Geometry) -> Result<JournalRepo
 }
 
 /// The device that holds the journal, and where.
-fn locate(
+pub(crate) fn locate_journal(
     view: &RawView,
     geometry: &Geometry,
 ) -> Result<(Arc<dyn Device>, JournalLocation), InspectError> {

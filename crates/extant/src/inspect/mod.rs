@@ -30,6 +30,7 @@ mod raw_view;
 mod summary;
 
 pub use extents::{Extent, ExtentsError, data_extents, fragments, xattr_extents};
+pub(crate) use journal::locate_journal;
 pub use journal::{BlockKind, JournalReport, TransactionSummary, journal_report};
 pub use map::{BlockUse, CLASSES, Counts, KINDS, VolumeMap};
 pub use name::JsonName;

@@ -1,0 +1,326 @@
+//! `extant undelete`: deleted files found in the log and on the disk, and copied out.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use extant::FileType;
+use extant::inspect::JsonName;
+use extant::rescue::{Content, DeletedFile, DeletedFiles};
+use serde::Serialize;
+
+use crate::describe::type_name;
+use crate::failure::{At as _, Failure};
+use crate::image_path::ImagePath;
+use crate::session::Session;
+use crate::{say, time};
+
+/// Bytes that are copied at a time.
+const COPIED_AT_ONCE: usize = 1 << 20;
+/// The exit code where some of what was asked for is not whole.
+const PARTLY: u8 = 1;
+
+/// Find deleted files, and copy them out
+///
+/// The journal's old copies of directories and inodes tell what was deleted lately, and the disk
+/// still holds the contents of blocks that were not used again. Without -o the files are listed:
+/// whole, partly (some bytes are in blocks that were used again), name only, or inode only (the
+/// contents are not found). A file of which no name is known is shown as <INODE>. The image is only
+/// read.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Copy the files that were chosen into this directory, which is made or is empty
+    #[arg(short, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    output: Option<PathBuf>,
+    /// Choose all
+    #[arg(long)]
+    all: bool,
+    #[arg(
+        long,
+        value_name = "TIME",
+        allow_hyphen_values = true,
+        help = "Choose those deleted at this time or later: @SECONDS since 1970, or \
+                'YYYY-MM-DD[ HH:MM[:SS]]' in UTC"
+    )]
+    since: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Image
+    #[arg(value_name = "IMAGE")]
+    image: OsString,
+    /// Choose this file or <INODE>, or what was below this directory
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
+}
+
+/// A deleted file, as `--json` shows it.
+#[derive(Serialize)]
+struct Line {
+    path: Option<JsonName>,
+    inode: u32,
+    state: &'static str,
+    /// Whether the log holds every commit since the deletion.
+    is_certain: bool,
+    #[serde(rename = "type")]
+    file_type: Option<&'static str>,
+    size: Option<u64>,
+    mode: Option<u16>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    mtime: Option<i64>,
+    deleted: Option<i64>,
+    /// Ranges of bytes, from and to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lost: Vec<(u64, u64)>,
+    /// Where it was copied to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    copy: Option<JsonName>,
+}
+
+impl Args {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        let since = self.since.as_deref().map(|text| {
+            let invalid = || Failure::usage(format_args!("invalid date: '{text}'"));
+            time::parse(text).map(|(seconds, _)| seconds).ok_or_else(invalid)
+        });
+        let since = since.transpose()?;
+        let chooses = self.all || since.is_some() || !self.paths.is_empty();
+        if self.output.is_some() && !chooses {
+            return Err(Failure::usage("-o: choose files: PATH, --since TIME or --all"));
+        }
+        let inside = ImagePath::parse(&self.image)?;
+        inside.check_is_image()?;
+        let deleted = DeletedFiles::find(inside.open()?).at(&inside.name)?;
+        let mut is_partly = false;
+        let chosen: Vec<_> =
+            deleted.files().iter().filter(|file| self.is_chosen(file, since)).collect();
+        if chosen.is_empty() && !self.paths.is_empty() {
+            return Err(Failure::at(&inside.name, "no deleted file of that name is known"));
+        }
+        let mut copies = match &self.output {
+            Some(dir) => Some(Copies::new(dir)?),
+            None => None,
+        };
+        let mut lines = Vec::new();
+        for (is_link, file) in [false, true].into_iter().flat_map(|it| {
+            // Links last: nothing is written through one.
+            let is_link = |file: &&DeletedFile| file.file_type() == Some(FileType::Symlink);
+            chosen.iter().filter(move |file| is_link(file) == it).map(move |file| (it, *file))
+        }) {
+            let copy = match &mut copies {
+                Some(copies) => match copies.copy(&deleted, file, is_link) {
+                    Ok(copy) => copy,
+                    Err(failure) => {
+                        session.error(failure)?;
+                        None
+                    }
+                },
+                None => None,
+            };
+            is_partly |= copies.is_some() && (copy.is_none() || file.content != Content::Whole);
+            match self.json {
+                true => lines.push(Line::of(file, copy.as_deref())),
+                false => show(file, session)?,
+            }
+        }
+        if self.json {
+            session.out.json_array(|element| lines.iter().try_for_each(element))?;
+        }
+        if let Some(copies) = copies {
+            copies.finish()?;
+        }
+        match is_partly {
+            true => Err(Failure::new("not all of it is whole").with_code(PARTLY)),
+            false => Ok(()),
+        }
+    }
+
+    fn is_chosen(&self, file: &DeletedFile, since: Option<i64>) -> bool {
+        if since.is_some_and(|since| file.deleted.is_none_or(|deleted| deleted < since)) {
+            return false;
+        }
+        let is_named = |path: &OsString| {
+            let wanted = path.as_bytes();
+            let wanted = wanted.strip_suffix(b"/").unwrap_or(wanted);
+            let wanted = wanted.strip_prefix(b"/").unwrap_or(wanted);
+            if wanted == format!("<{}>", file.inode.0).as_bytes() {
+                return true;
+            }
+            let Some(found) = file.path.as_deref().and_then(|path| path.strip_prefix(b"/")) else {
+                return false;
+            };
+            let below = found.strip_prefix(wanted);
+            wanted.is_empty() || below.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        };
+        self.paths.is_empty() || self.paths.iter().any(is_named)
+    }
+}
+
+/// The name of a file: its path, or its number.
+fn name(file: &DeletedFile) -> Vec<u8> {
+    file.path.clone().unwrap_or_else(|| format!("<{}>", file.inode.0).into_bytes())
+}
+
+fn state(file: &DeletedFile) -> &'static str {
+    match (&file.content, &file.attributes) {
+        (Content::Whole, _) => "whole",
+        (Content::Partly(_), _) => "partly",
+        (Content::Gone, None) => "name only",
+        (Content::Gone, Some(_)) => "inode only",
+    }
+}
+
+fn show(file: &DeletedFile, session: &mut Session) -> Result<(), Failure> {
+    let size = file.attributes.as_ref().map_or("-".to_owned(), |it| it.size.to_string());
+    let deleted = file.deleted.map_or("-".to_owned(), time::short);
+    session.out.bytes(format!("{:<10}  {size:>12}  {deleted:<16}  ", state(file)).as_bytes())?;
+    session.out.name(&name(file))?;
+    session.out.bytes(b"\n")?;
+    if let Content::Partly(lost) = &file.content {
+        let shown: Vec<_> = lost.iter().map(|it| format!("{}-{}", it.start, it.end - 1)).collect();
+        say!(session, "            lost bytes: {}", shown.join(", "))?;
+    }
+    Ok(())
+}
+
+impl Line {
+    fn of(file: &DeletedFile, copy: Option<&Path>) -> Self {
+        let inode = file.attributes.as_ref();
+        let ranges = |lost: &Vec<Range<u64>>| lost.iter().map(|it| (it.start, it.end)).collect();
+        Self {
+            path: file.path.as_deref().map(JsonName::from),
+            inode: file.inode.0,
+            state: state(file),
+            is_certain: file.is_certain,
+            file_type: file.file_type().map(type_name),
+            size: inode.map(|it| it.size),
+            mode: inode.map(|it| it.permissions()),
+            uid: inode.map(|it| it.uid),
+            gid: inode.map(|it| it.gid),
+            mtime: inode.map(|it| it.mtime.seconds),
+            deleted: file.deleted,
+            lost: match &file.content {
+                Content::Partly(lost) => ranges(lost),
+                _ => Vec::new(),
+            },
+            copy: copy.map(|path| JsonName::from(path.as_os_str().as_bytes())),
+        }
+    }
+}
+
+/// The directory that files are copied into.
+struct Copies<'a> {
+    dir: &'a Path,
+    /// Directories, and their modes: set at the end, since one may not be writable.
+    modes: Vec<(PathBuf, u32)>,
+}
+
+impl<'a> Copies<'a> {
+    fn new(dir: &'a Path) -> Result<Self, Failure> {
+        fs::create_dir_all(dir).at(dir)?;
+        match fs::read_dir(dir).at(dir)?.next() {
+            None => Ok(Self { dir, modes: Vec::new() }),
+            Some(_) => Err(Failure::at(dir, "directory not empty")),
+        }
+    }
+
+    /// Copies a file; `None` where there is nothing to copy.
+    fn copy(
+        &mut self,
+        deleted: &DeletedFiles,
+        file: &DeletedFile,
+        is_link: bool,
+    ) -> Result<Option<PathBuf>, Failure> {
+        let Some(attributes) = file.attributes.as_ref().filter(|_| file.content != Content::Gone)
+        else {
+            return Ok(None);
+        };
+        let path = match &file.path {
+            // It begins with a slash.
+            Some(path) => self.dir.join(OsStr::from_bytes(&path[1..])),
+            None => self.dir.join(format!("inode-{}", file.inode.0)),
+        };
+        let path = free_name(path, file.inode.0);
+        if let Some(above) = path.parent() {
+            fs::create_dir_all(above).at(above)?;
+        }
+        match file.file_type() {
+            Some(FileType::Directory) => {
+                fs::create_dir_all(&path).at(&path)?;
+                self.modes.push((path.clone(), attributes.permissions().into()));
+            }
+            Some(FileType::Regular) => {
+                let copy = fs::File::create_new(&path).at(&path)?;
+                self.fill(deleted, file, &copy).at(&path)?;
+                let moment = time::moment(attributes.mtime.seconds, attributes.mtime.nanoseconds);
+                copy.set_modified(moment.unwrap_or(SystemTime::UNIX_EPOCH)).at(&path)?;
+                let mode = u32::from(attributes.permissions() & 0o777);
+                copy.set_permissions(fs::Permissions::from_mode(mode)).at(&path)?;
+            }
+            Some(FileType::Symlink) if is_link => {
+                let target = deleted.read_link(file).at(&path)?;
+                symlink(OsStr::from_bytes(&target), &path).at(&path)?;
+            }
+            _ => return Ok(None),
+        }
+        Ok(Some(path))
+    }
+
+    /// Writes the contents; lost bytes are left as holes.
+    fn fill(
+        &self,
+        deleted: &DeletedFiles,
+        file: &DeletedFile,
+        copy: &fs::File,
+    ) -> Result<(), io::Error> {
+        let lost = match &file.content {
+            Content::Partly(lost) => &lost[..],
+            _ => &[],
+        };
+        let size = file.attributes.as_ref().map_or(0, |it| it.size);
+        copy.set_len(size)?;
+        let mut buffer = vec![0; COPIED_AT_ONCE];
+        let mut at = 0;
+        while at < size {
+            let count = deleted.read(file, at, &mut buffer).map_err(io::Error::other)?;
+            if count == 0 {
+                break;
+            }
+            let bytes = &mut buffer[..count];
+            let end = at + count as u64;
+            for lost in lost.iter().filter(|it| it.start < end && it.end > at) {
+                let from = lost.start.max(at) - at;
+                let to = lost.end.min(end) - at;
+                bytes[from as usize..to as usize].fill(0);
+            }
+            if bytes.iter().any(|byte| *byte != 0) {
+                copy.write_all_at(bytes, at)?;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        for (path, mode) in self.modes.iter().rev() {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o777)).at(path)?;
+        }
+        Ok(())
+    }
+}
+
+/// A path that no file has yet: several deleted files may have had the same one.
+fn free_name(path: PathBuf, inode: u32) -> PathBuf {
+    if path.symlink_metadata().is_err() {
+        return path;
+    }
+    let mut other = path.into_os_string();
+    other.push(format!(".inode-{inode}"));
+    other.into()
+}

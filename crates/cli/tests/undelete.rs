@@ -1,0 +1,212 @@
+//! `extant undelete`: files that the kernel or this program deleted, next to what they held.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use extant_testkit::tree::Random;
+use extant_testkit::{LoopMount, Scratch, TempImage, is_root, skip, tool};
+
+const EXTANT: &str = env!("CARGO_BIN_EXE_extant");
+
+fn extant(args: &[&str]) -> Output {
+    Command::new(EXTANT).args(args).output().unwrap()
+}
+
+fn content(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    (0..len).map(|_| random.below(256) as u8).collect()
+}
+
+/// The state of each file, by its path or number, and where it was copied to.
+fn undeleted(image: &Path, output: &Path) -> BTreeMap<String, serde_json::Value> {
+    let (image, output) = (image.to_str().unwrap(), output.to_str().unwrap());
+    let before = fs::read(image).unwrap();
+    let done = extant(&["undelete", "--all", "--json", "-o", output, image]);
+    assert!(fs::read(image).unwrap() == before, "the image was written");
+    let lines: Vec<serde_json::Value> =
+        serde_json::from_slice(&done.stdout).unwrap_or_else(|error| panic!("{error}: {done:?}"));
+    let name = |line: &serde_json::Value| match line["path"].as_str() {
+        Some(path) => path.to_owned(),
+        None => format!("<{}>", line["inode"]),
+    };
+    lines.into_iter().map(|line| (name(&line), line)).collect()
+}
+
+const KINDS: [&[&str]; 5] = [
+    &["-t", "ext4", "-b", "1024"],
+    &["-t", "ext4", "-b", "4096"],
+    &["-t", "ext4", "-b", "4096", "-O", "inline_data"],
+    &["-t", "ext3", "-b", "1024"],
+    &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^64bit"],
+];
+
+#[test]
+fn what_was_deleted_is_copied_out_as_it_was() {
+    if !is_root() || tool("mke2fs").is_none() {
+        skip!("a loop mount needs root, and e2fsprogs");
+    }
+    for options in KINDS {
+        let image = TempImage::by_mke2fs(64 << 20, options).unwrap();
+        let path = image.path();
+        let mounted = LoopMount::new(&path, "").unwrap();
+        let top = mounted.path().to_owned();
+        fs::create_dir_all(top.join("kept/below")).unwrap();
+        fs::create_dir_all(top.join("gone/deep")).unwrap();
+        let mut files = BTreeMap::new();
+        for (at, name) in
+            ["kept/a", "kept/below/b", "gone/c", "gone/deep/d", "e"].iter().enumerate()
+        {
+            for (size, len) in [("tiny", 40), ("some", 5000), ("large", 700_000)] {
+                let bytes = content(at as u64 * 3 + len as u64, len);
+                fs::write(top.join(format!("{name}-{size}")), &bytes).unwrap();
+                files.insert(format!("/{name}-{size}"), bytes);
+            }
+        }
+        std::os::unix::fs::symlink("kept/a-tiny", top.join("gone/link")).unwrap();
+        rustix::fs::sync();
+        fs::remove_dir_all(top.join("gone")).unwrap();
+        fs::remove_file(top.join("kept/a-large")).unwrap();
+        fs::remove_file(top.join("kept/below/b-some")).unwrap();
+        rustix::fs::sync();
+        drop(mounted);
+        let scratch = Scratch::new();
+        let found = undeleted(&path, &scratch.join("found"));
+        // Maps of pointers to pointers are in blocks that a deletion leaves alone.
+        let expected = [
+            "/gone/c-tiny",
+            "/gone/c-some",
+            "/gone/c-large",
+            "/gone/deep/d-tiny",
+            "/gone/deep/d-some",
+            "/gone/deep/d-large",
+            "/kept/a-large",
+            "/kept/below/b-some",
+        ];
+        for name in expected {
+            let line = found.get(name).unwrap_or_else(|| panic!("{options:?}: {name}: {found:?}"));
+            assert_eq!(line["state"], "whole", "{options:?}: {line}");
+            let copy = PathBuf::from(line["copy"].as_str().unwrap());
+            assert!(fs::read(copy).unwrap() == files[name], "{options:?}: {name}");
+            assert!(line["deleted"].as_i64().unwrap() > 1_700_000_000, "{line}");
+        }
+        let link = fs::read_link(scratch.join("found/gone/link")).unwrap();
+        assert_eq!(link, Path::new("kept/a-tiny"));
+        for name in found.keys() {
+            assert!(!files.contains_key(name) || expected.contains(&&name[..]), "{name} is there");
+        }
+    }
+}
+
+/// Files are made and deleted at random, and space is used again: what is said to be whole is what
+/// the file held, and of the rest so are the bytes that are not said to be lost.
+#[test]
+fn no_other_content_is_given_to_a_deleted_file() {
+    if !is_root() || tool("mke2fs").is_none() {
+        skip!("a loop mount needs root, and e2fsprogs");
+    }
+    let rounds = if std::env::var_os("EXTANT_SLOW").is_some() { 60 } else { 4 };
+    let (mut whole, mut partly) = (0, 0);
+    for round in 0..rounds {
+        let options = KINDS[round as usize % KINDS.len()];
+        let journal = ["-J", "size=2"];
+        let words = [options, if round % 2 == 0 { &journal[..] } else { &[] }].concat();
+        // Little space, so that it is used again.
+        let image = match TempImage::by_mke2fs(24 << 20, &words) {
+            Ok(image) => image,
+            Err(_) => TempImage::by_mke2fs(24 << 20, options).unwrap(),
+        };
+        let path = image.path();
+        let mut random = Random::new(700 + round);
+        let mounted = LoopMount::new(&path, "").unwrap();
+        let top = mounted.path().to_owned();
+        // Every content that a name had when it was synced.
+        let mut contents: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
+        for step in 0..120 {
+            let name = format!("file-{}", random.below(30));
+            let file = top.join(&name);
+            match random.below(5) {
+                0 | 1 if file.exists() => fs::remove_file(&file).unwrap(),
+                2 => rustix::fs::sync(),
+                _ => {
+                    let most = 1 << (4 + random.below(17));
+                    let len = 1 + random.below(most) as usize;
+                    let bytes = content(round * 1000 + step, len);
+                    drop(fs::remove_file(&file));
+                    if fs::write(&file, &bytes).is_ok() {
+                        contents.entry(format!("/{name}")).or_default().push(bytes);
+                    }
+                }
+            }
+        }
+        rustix::fs::sync();
+        drop(mounted);
+        let scratch = Scratch::new();
+        for (name, line) in undeleted(&path, &scratch.join("found")) {
+            let Some(copy) = line["copy"].as_str() else { continue };
+            let Some(contents) = contents.get(&name) else {
+                // Without a name nothing tells which file it was.
+                assert!(name.starts_with('<') || name == "/lost+found", "{name}");
+                continue;
+            };
+            let found = fs::read(copy).unwrap();
+            let lost: Vec<(usize, usize)> =
+                serde_json::from_value(line["lost"].clone()).unwrap_or_default();
+            let is_lost = |at: usize| lost.iter().any(|(from, to)| (*from..*to).contains(&at));
+            // Data that were still in the kernel's memory when the file was deleted are not on the
+            // disk: the file ends before them.
+            let is_it = |bytes: &Vec<u8>| {
+                bytes.len() >= found.len()
+                    && (0..found.len()).all(|at| is_lost(at) || found[at] == bytes[at])
+            };
+            assert!(contents.iter().any(is_it), "round {round}, {options:?}: {line}");
+            match line["state"].as_str().unwrap() {
+                "whole" => whole += 1,
+                _ => partly += 1,
+            }
+        }
+    }
+    println!("{whole} whole, {partly} partly");
+    assert!(whole > 10, "{whole} whole, {partly} partly");
+}
+
+#[test]
+fn the_choice_is_checked_before_anything_is_written() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    let scratch = Scratch::new();
+    let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4"]).unwrap();
+    let name = image.path().to_str().unwrap().to_owned();
+    let file = scratch.join("file");
+    fs::write(&file, content(1, 20_000)).unwrap();
+    for target in ["one", "two"] {
+        let target = format!("{name}:/{target}");
+        assert!(extant(&["cp", file.to_str().unwrap(), &target]).status.success());
+    }
+    assert!(extant(&["rm", &format!("{name}:/two")]).status.success());
+    let found = scratch.join("found");
+    let found = found.to_str().unwrap();
+    let full = scratch.join("full");
+    fs::create_dir(&full).unwrap();
+    fs::write(full.join("x"), "x").unwrap();
+    for (words, code, why) in [
+        (vec!["undelete", "-o", found, &name], 2, "choose files"),
+        (vec!["undelete", "-o", found, "--since", "x", &name], 2, "invalid date"),
+        (vec!["undelete", "-o", found, &name, "/none"], 1, "no deleted file of that name"),
+        (vec!["undelete", "-o", full.to_str().unwrap(), "--all", &name], 1, "not empty"),
+    ] {
+        let output = extant(&words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(code) && said.contains(why), "{words:?}: {output:?}");
+        assert!(!Path::new(found).exists());
+    }
+    let listed = extant(&["undelete", &name]);
+    let said = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(listed.status.success() && said.contains("/two"), "{listed:?}");
+    assert!(!said.contains("/one"), "{said}");
+    let output = extant(&["undelete", "-o", found, &name, "two"]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(fs::read(Path::new(found).join("two")).unwrap() == fs::read(&file).unwrap());
+}
