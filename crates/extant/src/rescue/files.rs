@@ -373,7 +373,9 @@ impl<'a> Search<'a> {
             runs += 1;
             own.push(start.0..start.0 + run.len);
             for block in start.0..start.0 + run.len {
-                if taken.contains(&block) || self.is_used(BlockNo(block)) {
+                let was_metadata =
+                    file.before.is_some_and(|it| past.copies.has_since(BlockNo(block), it));
+                if was_metadata || taken.contains(&block) || self.is_used(BlockNo(block)) {
                     let at = (run.block.0 + (block - start.0)) * block_size;
                     lost.insert(at..(at + block_size).min(loaded.size));
                 }

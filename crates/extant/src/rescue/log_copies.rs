@@ -57,6 +57,11 @@ impl LogCopies {
         self.by_home.get(&home).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether a block was part of the metadata in this commit or a later one.
+    pub(super) fn has_since(&self, home: BlockNo, commit: Commit) -> bool {
+        self.of(home).last().is_some_and(|(last, _)| *last >= commit)
+    }
+
     pub(super) fn bytes(&self, copy: &LoggedCopy) -> Result<Vec<u8>, RescueError> {
         match &self.log {
             Some((device, place)) => Ok(copy.read(&Log { device: &**device, place })?),
