@@ -31,6 +31,7 @@ const PACKAGES: [(&str, &str); 27] = [
     ("qemu-utils", "qemu-img"),
     ("qemu-system-x86", "qemu-system-x86_64"),
     ("lvm2", "lvm"),
+    ("sleuthkit", "fls"),
     ("genimage", "genimage"),
     ("fsarchiver", "fsarchiver"),
     ("policycoreutils", "setfiles"),

@@ -10,9 +10,12 @@ use crate::reader::{Image, type_letter};
 
 /// `drwxr-xr-x`.
 pub(crate) fn mode_text(file: &LoadedInode) -> String {
-    let bits = file.permissions();
-    let mut text = String::with_capacity(10);
-    text.push(type_letter(file.file_type()));
+    format!("{}{}", type_letter(file.file_type()), permissions_text(file.permissions()))
+}
+
+/// `rwxr-xr-x`.
+pub(crate) fn permissions_text(bits: u16) -> String {
+    let mut text = String::with_capacity(9);
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
         let may = |bit: u16| bits >> shift & bit != 0;
         text.push(if may(4) { 'r' } else { '-' });

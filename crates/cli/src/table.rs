@@ -11,7 +11,7 @@ use crate::commands::lab;
 use crate::commands::{
     build, cat, chattr, chmod, clone, completions, cp, debugfs, defrag, df, diff, du, export, find,
     frag, fsck, import, info, install_links, journal, ln, ls, lsattr, man, map, mkdir, mkfs, mknod,
-    mv, quota, rm, setfattr, sh, stat, touch, tree, trim, truncate, tune, undelete, undo,
+    mv, quota, rm, setfattr, sh, stat, timeline, touch, tree, trim, truncate, tune, undelete, undo,
 };
 #[cfg(feature = "mount")]
 use crate::commands::{mount, shutdown, umount};
@@ -64,6 +64,7 @@ pub(crate) enum Command {
     Lsattr(lsattr::Args),
     Export(export::Args),
     Undelete(undelete::Args),
+    Timeline(timeline::Args),
     Clone(clone::Args),
     Info(info::Args),
     Journal(journal::Args),
@@ -146,6 +147,7 @@ impl Command {
             Self::Getfattr(_) => "getfattr",
             Self::Export(_) => "export",
             Self::Undelete(_) => "undelete",
+            Self::Timeline(_) => "timeline",
             Self::Clone(_) => "clone",
             #[cfg(feature = "mount")]
             Self::Mount(_) => "mount",
@@ -208,6 +210,7 @@ impl Command {
             Self::Getfattr(args) => args.run(session),
             Self::Export(args) => args.run(session),
             Self::Undelete(args) => args.run(session),
+            Self::Timeline(args) => args.run(session),
             #[cfg(feature = "mount")]
             Self::Mount(args) => args.run(session),
             #[cfg(feature = "mount")]

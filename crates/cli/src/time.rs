@@ -158,6 +158,12 @@ pub(crate) fn short(seconds: i64) -> String {
     format!("{:04}-{:02}-{:02} {hour:02}:{minute:02}", civil.year, civil.month + 1, civil.day)
 }
 
+/// `2026-11-21 22:08:27`.
+pub(crate) fn to_second(seconds: i64) -> String {
+    let (_, _, second) = Civil::of(seconds).clock();
+    format!("{}:{second:02}", short(seconds))
+}
+
 /// `2026-11-21 22:08:27.123456789 +0000`, as `stat` shows it.
 pub(crate) fn long(seconds: i64, nanoseconds: u32) -> String {
     let civil = Civil::of(seconds);

@@ -1,6 +1,6 @@
 //! `extant undelete`: files that the kernel or this program deleted, next to what they held.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -209,4 +209,123 @@ fn the_choice_is_checked_before_anything_is_written() {
     let output = extant(&["undelete", "-o", found, &name, "two"]);
     assert!(output.status.success(), "{output:?}");
     assert!(fs::read(Path::new(found).join("two")).unwrap() == fs::read(&file).unwrap());
+}
+
+#[test]
+fn the_body_file_has_the_lines_of_fls_and_the_deleted_names_that_the_log_has() {
+    let Some(fls) = tool("fls") else { skip!("no fls (The Sleuth Kit) here") };
+    if !is_root() || tool("mke2fs").is_none() {
+        skip!("a loop mount needs root, and e2fsprogs");
+    }
+    for options in [&["-t", "ext4", "-b", "1024"][..], &["-t", "ext3", "-I", "128"]] {
+        let image = TempImage::by_mke2fs(32 << 20, options).unwrap();
+        let path = image.path();
+        let mounted = LoopMount::new(&path, "").unwrap();
+        let script = "mkdir -p etc/sub; echo hello > etc/hostname; ln -s hostname etc/link; \
+                      ln etc/hostname etc/hard; mknod char c 5 1; mkfifo pipe; echo x > 'a|b'; \
+                      chmod 4755 etc/hostname; chown 1000:1001 etc/sub; chmod 1777 etc/sub; \
+                      mkdir gone; echo x > gone/x; echo y > y; sync; rm -r gone y; sync";
+        let done = Command::new("sh").args(["-c", script]).current_dir(mounted.path()).status();
+        assert!(done.unwrap().success());
+        drop(mounted);
+        let output = extant(&["timeline", "--bodyfile", path.to_str().unwrap()]);
+        assert!(output.status.success(), "{output:?}");
+        let ours = String::from_utf8(output.stdout).unwrap();
+        let theirs = Command::new(fls.path()).args(["-r", "-m", "/"]).arg(&path).output().unwrap();
+        let theirs = String::from_utf8(theirs.stdout).unwrap();
+        let is_there = |line: &&str| !line.contains("(deleted)") && !line.contains("$OrphanFiles");
+        let lines = |text: &str| {
+            let mut lines: Vec<String> = text.lines().filter(is_there).map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(lines(&ours), lines(&theirs), "{options:?}");
+        for name in ["|/gone (deleted)|", "|/gone/x (deleted)|", "|/y (deleted)|"] {
+            assert!(ours.contains(name), "{options:?}: {name}: {ours}");
+        }
+        let listed = extant(&["timeline", path.to_str().unwrap()]);
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        assert!(listed.contains("  mac"), "{listed}");
+        assert!(listed.lines().is_sorted_by_key(|line| line[..19].to_owned()), "{listed}");
+    }
+}
+
+/// The share of deleted files that each tool finds whole. `EXTANT_SLOW=1 cargo test --test undelete
+/// -- share --nocapture` prints the table of the book.
+#[test]
+fn the_share_of_deleted_files_that_is_found_next_to_other_tools() {
+    if std::env::var_os("EXTANT_SLOW").is_none() {
+        skip!("a comparison that takes minutes: EXTANT_SLOW=1");
+    }
+    if !is_root() || tool("mke2fs").is_none() {
+        skip!("a loop mount needs root, and e2fsprogs");
+    }
+    println!("| volume | work after the deletion | deleted | extant | extundelete | ext4magic |");
+    println!("|---|---|---|---|---|---|");
+    let work = [("none", 0), ("100 files of 20 KB", 100), ("2,000 files of 20 KB", 2000)];
+    let kinds =
+        [("ext4", "dir_index"), ("ext4 without 64bit and metadata_csum", "^64bit,^metadata_csum")];
+    for ((volume, features), (what, later)) in
+        kinds.into_iter().flat_map(|kind| work.map(|work| (kind, work)))
+    {
+        let image = TempImage::by_mke2fs(256 << 20, &["-t", "ext4", "-O", features]).unwrap();
+        let path = image.path();
+        let mounted = LoopMount::new(&path, "").unwrap();
+        let top = mounted.path();
+        let mut files = BTreeMap::new();
+        for at in 0..600_u64 {
+            let dir = top.join(format!("dir-{}", at % 12));
+            fs::create_dir_all(&dir).unwrap();
+            let len = 500 + (at * 7919 % 90_000) as usize;
+            let bytes = content(at, len);
+            fs::write(dir.join(format!("file-{at}")), &bytes).unwrap();
+            files.insert(at, bytes);
+        }
+        rustix::fs::sync();
+        let gone: Vec<u64> = (0..600).filter(|at| at % 3 == 0).collect();
+        for at in &gone {
+            fs::remove_file(top.join(format!("dir-{}/file-{at}", at % 12))).unwrap();
+        }
+        rustix::fs::sync();
+        for at in 0..later {
+            fs::write(top.join(format!("later-{at}")), content(5000 + at, 20_000)).unwrap();
+        }
+        rustix::fs::sync();
+        drop(mounted);
+        let scratch = Scratch::new();
+        undeleted(&path, &scratch.join("extant"));
+        for (name, words) in [
+            ("extundelete", vec!["--restore-all", "-o", "extundelete"]),
+            ("ext4magic", vec!["-a", "1700000000", "-R", "-d", "ext4magic"]),
+        ] {
+            let Some(program) = tool(name) else { continue };
+            let mut command = Command::new(program.path());
+            let command = command.current_dir(scratch.path());
+            match name {
+                "ext4magic" => command.arg(&path).args(words),
+                _ => command.args(words).arg(&path),
+            };
+            drop(command.output());
+        }
+        let mut row = format!("| {volume} | {what} | {}", gone.len());
+        for name in ["extant", "extundelete", "ext4magic"] {
+            // extundelete gives no names.
+            let found = files_below(&scratch.join(name));
+            let found: HashSet<Vec<u8>> = found.iter().filter_map(|it| fs::read(it).ok()).collect();
+            let is_whole = |at: &&u64| found.contains(&files[*at]);
+            row += &format!(" | {}", gone.iter().filter(is_whole).count());
+        }
+        println!("{row} |");
+    }
+}
+
+fn files_below(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok) {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => found.extend(files_below(&entry.path())),
+            _ => found.push(entry.path()),
+        }
+    }
+    found
 }

@@ -46,6 +46,7 @@ pub(crate) mod sh;
 #[cfg(feature = "mount")]
 pub(crate) mod shutdown;
 pub(crate) mod stat;
+pub(crate) mod timeline;
 pub(crate) mod touch;
 pub(crate) mod tree;
 pub(crate) mod trim;

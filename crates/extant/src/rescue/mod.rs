@@ -8,8 +8,10 @@ mod files;
 mod log_copies;
 mod names;
 mod past;
+mod timeline;
 
 pub use files::{Content, DeletedFile, DeletedFiles};
+pub use timeline::{TimelineEntry, timeline};
 
 use extant_device::DeviceError;
 use extant_journal::JournalError;
