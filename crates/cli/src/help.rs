@@ -9,7 +9,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         "Look into an image",
         &[
             "ls", "cat", "stat", "tree", "find", "diff", "df", "du", "quota", "getfattr", "lsattr",
-            "export", "undelete", "timeline", "clone", "info", "journal", "frag", "map",
+            "export", "undelete", "history", "timeline", "clone", "info", "journal", "frag", "map",
         ],
     ),
     (
@@ -26,7 +26,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// Examples of each command, by its words. `tests/help.rs` runs them.
-const EXAMPLES: [(&str, &[&str]); 60] = [
+const EXAMPLES: [(&str, &[&str]); 61] = [
     ("mkfs", &["extant mkfs new.img 64M", "extant mkfs -t ext3 -L data new.img 1G"]),
     (
         "build",
@@ -64,6 +64,7 @@ const EXAMPLES: [(&str, &[&str]); 60] = [
     ("lsattr", &["extant lsattr disk.img:/etc", "extant lsattr -d -l disk.img:/etc"]),
     ("export", &["extant export -o files.tar disk.img", "extant export disk.img:/etc | tar -tf -"]),
     ("undelete", &["extant undelete disk.img", "extant undelete --all -o found disk.img"]),
+    ("history", &["extant history disk.img:/etc/hostname"]),
     ("timeline", &["extant timeline disk.img", "extant timeline --bodyfile disk.img"]),
     (
         "clone",

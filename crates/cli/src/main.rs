@@ -7,6 +7,7 @@
 mod block_unit;
 mod commands;
 mod compat;
+mod deleted;
 mod describe;
 mod failure;
 mod flagged_files;

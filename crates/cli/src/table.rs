@@ -10,8 +10,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::commands::lab;
 use crate::commands::{
     build, cat, chattr, chmod, clone, completions, cp, debugfs, defrag, df, diff, du, export, find,
-    frag, fsck, import, info, install_links, journal, ln, ls, lsattr, man, map, mkdir, mkfs, mknod,
-    mv, quota, rm, setfattr, sh, stat, timeline, touch, tree, trim, truncate, tune, undelete, undo,
+    frag, fsck, history, import, info, install_links, journal, ln, ls, lsattr, man, map, mkdir,
+    mkfs, mknod, mv, quota, rm, setfattr, sh, stat, timeline, touch, tree, trim, truncate, tune,
+    undelete, undo,
 };
 #[cfg(feature = "mount")]
 use crate::commands::{mount, shutdown, umount};
@@ -64,6 +65,7 @@ pub(crate) enum Command {
     Lsattr(lsattr::Args),
     Export(export::Args),
     Undelete(undelete::Args),
+    History(history::Args),
     Timeline(timeline::Args),
     Clone(clone::Args),
     Info(info::Args),
@@ -147,6 +149,7 @@ impl Command {
             Self::Getfattr(_) => "getfattr",
             Self::Export(_) => "export",
             Self::Undelete(_) => "undelete",
+            Self::History(_) => "history",
             Self::Timeline(_) => "timeline",
             Self::Clone(_) => "clone",
             #[cfg(feature = "mount")]
@@ -210,6 +213,7 @@ impl Command {
             Self::Getfattr(args) => args.run(session),
             Self::Export(args) => args.run(session),
             Self::Undelete(args) => args.run(session),
+            Self::History(args) => args.run(session),
             Self::Timeline(args) => args.run(session),
             #[cfg(feature = "mount")]
             Self::Mount(args) => args.run(session),

@@ -250,6 +250,52 @@ fn the_body_file_has_the_lines_of_fls_and_the_deleted_names_that_the_log_has() {
     }
 }
 
+#[test]
+fn the_history_of_a_file_is_its_inode_at_each_commit() {
+    if !is_root() || tool("mke2fs").is_none() {
+        skip!("a loop mount needs root, and e2fsprogs");
+    }
+    let image = TempImage::by_mke2fs(32 << 20, &["-t", "ext4"]).unwrap();
+    let path = image.path();
+    let mounted = LoopMount::new(&path, "").unwrap();
+    let file = mounted.path().join("file");
+    fs::write(&file, "one").unwrap();
+    rustix::fs::sync();
+    let mut expected = vec![(3, 0o644)];
+    for (text, mode) in [("the second", 0o600), ("the third text", 0o640), ("", 0o400)] {
+        use std::os::unix::fs::PermissionsExt;
+        fs::write(&file, text).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        rustix::fs::sync();
+        expected.push((text.len() as u64, u64::from(mode)));
+    }
+    fs::remove_file(&file).unwrap();
+    fs::write(mounted.path().join("other"), "x").unwrap();
+    fs::write(&file, "new").unwrap();
+    rustix::fs::sync();
+    drop(mounted);
+    let name = path.to_str().unwrap();
+    // The file of that inode number now may be either of the two.
+    let lines = ["file", "other"].map(|file| {
+        let output = extant(&["history", "--json", &format!("{name}:/{file}")]);
+        let lines: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+        lines
+    });
+    let of =
+        |line: &serde_json::Value| (line["size"].as_u64().unwrap(), line["mode"].as_u64().unwrap());
+    let versions = lines.iter().find(|lines| lines.len() > 3).expect("the inode was used again");
+    let mut found: Vec<_> = versions.iter().map(of).collect();
+    found.dedup();
+    let mut rest = found.iter();
+    assert!(expected.iter().all(|it| rest.any(|found| found == it)), "{expected:?} {found:?}");
+    for lines in &lines {
+        assert!(lines.last().is_some_and(|last| last["is_present"] == true), "{lines:?}");
+    }
+    let listed = extant(&["ls", "--deleted", &format!("{name}:/")]);
+    let said = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(listed.status.success() && said.contains("/file"), "{listed:?}");
+}
+
 /// The share of deleted files that each tool finds whole. `EXTANT_SLOW=1 cargo test --test undelete
 /// -- share --nocapture` prints the table of the book.
 #[test]

@@ -1,12 +1,14 @@
 //! `extant ls`: names in directories of an image.
 use std::cmp::Reverse;
 
+use extant::rescue::DeletedFiles;
 use extant::rooms::ondisk::inode::FileType;
 use extant::rooms::reader::{AclKind, Follow, LoadedInode, VolumeRead};
 
 use super::Operands;
+use crate::deleted::{self, DeletedLine};
 use crate::describe::{JsonFile, device_of, mode_text};
-use crate::failure::Failure;
+use crate::failure::{At as _, Failure};
 use crate::output::{human_size, printable};
 use crate::reader::{Descend, Image, join};
 use crate::say;
@@ -51,6 +53,10 @@ pub(crate) struct Args {
     /// Reverse the order
     #[arg(short)]
     reverse: bool,
+    /// List deleted files, as 'extant undelete' does: those of the directory, or with -R those below
+    /// it too
+    #[arg(long)]
+    deleted: bool,
     /// Print all fields as JSON
     #[arg(long)]
     json: bool,
@@ -67,6 +73,9 @@ struct Listed {
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        if self.deleted {
+            return self.list_deleted(session);
+        }
         if self.json {
             return self.run_json(session);
         }
@@ -128,6 +137,34 @@ impl Args {
             })
         })?;
         session.out.json_array(|element| found.iter().try_for_each(element))
+    }
+
+    fn list_deleted(&self, session: &mut Session) -> Result<(), Failure> {
+        let mut lines = Vec::new();
+        for inside in self.operands.inside()? {
+            let deleted = DeletedFiles::find(inside.open()?).at(&inside.name)?;
+            let path = inside.path.as_encoded_bytes();
+            let dir = path.strip_suffix(b"/").unwrap_or(path);
+            for file in deleted.files() {
+                // A file without a name is shown for the whole volume only.
+                let is_below = match &file.path {
+                    None => dir.is_empty(),
+                    Some(path) => path.strip_prefix(dir).is_some_and(|rest| {
+                        rest.is_empty()
+                            || rest[0] == b'/' && (self.recursive || !rest[1..].contains(&b'/'))
+                    }),
+                };
+                match is_below {
+                    true if self.json => lines.push(DeletedLine::of(file, None)),
+                    true => deleted::show(file, session)?,
+                    false => {}
+                }
+            }
+        }
+        match self.json {
+            true => session.out.json_array(|element| lines.iter().try_for_each(element)),
+            false => Ok(()),
+        }
     }
 
     fn is_shown(&self, name: &[u8]) -> bool {

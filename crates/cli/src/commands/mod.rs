@@ -20,6 +20,7 @@ pub(crate) mod freefrag;
 pub(crate) mod fsck;
 #[cfg(feature = "mount")]
 pub(crate) mod fuse2fs;
+pub(crate) mod history;
 pub(crate) mod import;
 pub(crate) mod info;
 pub(crate) mod install_links;

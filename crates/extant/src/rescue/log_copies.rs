@@ -69,6 +69,11 @@ impl LogCopies {
         }
     }
 
+    /// The number of the transaction of a commit.
+    pub(super) fn tid(&self, commit: Commit) -> Option<u32> {
+        self.history.transactions.get(commit.0).map(|transaction| transaction.tid.0)
+    }
+
     /// When a commit was made, in seconds since 1970; `None` where that was not stored.
     pub(super) fn time(&self, commit: Commit) -> Option<i64> {
         let committed = self.history.transactions.get(commit.0)?.committed.seconds;

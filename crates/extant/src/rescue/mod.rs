@@ -5,12 +5,14 @@
 //! The log holds what was changed lately alone, as far back as its size allows.
 
 mod files;
+mod history;
 mod log_copies;
 mod names;
 mod past;
 mod timeline;
 
 pub use files::{Content, DeletedFile, DeletedFiles};
+pub use history::{InodeVersion, history};
 pub use timeline::{TimelineEntry, timeline};
 
 use extant_device::DeviceError;
