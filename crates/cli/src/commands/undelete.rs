@@ -109,7 +109,10 @@ impl Args {
             copies.finish()?;
         }
         match is_partly {
-            true => Err(Failure::new("not all of it is whole").with_code(PARTLY)),
+            true => {
+                let why = "files that are not whole (see their states)";
+                Err(Failure::at(&inside.name, why).with_code(PARTLY))
+            }
             false => Ok(()),
         }
     }

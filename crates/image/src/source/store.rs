@@ -107,7 +107,7 @@ impl HostTree {
         match self.open_below(parts, FILE_FLAGS) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let directory = self.open_directory(name.directory, names)?;
-                unreadable::open(directory.as_fd(), own)
+                unreadable::copy(directory.as_fd(), own).ok_or(error)
             }
             result => result,
         }

@@ -6,27 +6,12 @@
 //! whose owner and group are the caller's.
 
 use std::fs::File;
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 
 use rustix::fs::{AtFlags, FileType, Stat, fstat, statat};
-use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
-
-use super::store::open_regular;
-
-/// Opens a file of a directory for reading. One that the caller's permissions do not let it read,
-/// and that belongs to the caller, is copied to a file without a name.
-pub(super) fn open(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
-    match open_regular(directory, name) {
-        Err(Errno::ACCESS) if is_own(directory, name) => {
-            copy(directory, name).ok_or_else(|| Errno::ACCESS.into())
-        }
-        result => Ok(result?),
-    }
-}
 
 /// Whether the caller, an ordinary user, owns a regular file, by its group too.
 pub(super) fn is_own(directory: BorrowedFd<'_>, name: &[u8]) -> bool {
@@ -37,9 +22,12 @@ pub(super) fn is_own(directory: BorrowedFd<'_>, name: &[u8]) -> bool {
     !geteuid().is_root() && statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_own)
 }
 
-/// The contents of a file in a file without a name; `None` where the system has no user
-/// namespaces, or does not give them to this user.
-fn copy(directory: BorrowedFd<'_>, name: &[u8]) -> Option<OwnedFd> {
+/// The contents of a file of the caller's in a file without a name; `None` where it is not the
+/// caller's, and where the system has no user namespaces, or does not give them to this user.
+pub(super) fn copy(directory: BorrowedFd<'_>, name: &[u8]) -> Option<OwnedFd> {
+    if !is_own(directory, name) {
+        return None;
+    }
     let copy = tempfile::tempfile().ok()?;
     // The name may begin with a dash.
     let path = [b"./", name].concat();
