@@ -450,7 +450,7 @@ fn a_file_of_several_names_gets_the_label_of_the_last_specification() {
     assert_eq!(label.as_deref(), Some(&b"u:r:last\0"[..]));
 }
 
-/// The mode of a file that nobody may read is not changed, not even for a moment.
+/// The mode of a file that no user may read is not changed, not even for a moment.
 #[test]
 fn files_that_their_owner_may_not_read_are_read() {
     if !is_root() {
@@ -510,7 +510,7 @@ fn files_that_their_owner_may_not_read_are_read() {
     }
     mount.unmount().unwrap();
 
-    // A group that is not the caller's is none of the namespace.
+    // A group that is not the caller's is not part of the namespace.
     belongs(&source.join("plain"), 1234, 4321);
     let output = build();
     let said = text(&output.stderr);

@@ -214,7 +214,7 @@ fn a_step_that_fails_leaves_a_file_whole() {
         let inodes = fragmented(&volume);
         let mut failures = 0;
         for inode in inodes {
-            // What was moved before the failure stays moved: the next try goes on.
+            // The next try goes on after the blocks that were moved before the failure.
             for passes in 0.. {
                 volume.fail_steps(None, passes, 1);
                 let done = volume.defragment(inode);

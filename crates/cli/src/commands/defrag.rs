@@ -57,7 +57,7 @@ struct Line {
     left: Option<String>,
 }
 
-/// What was found and done in all of an image's files.
+/// The sums of all files.
 #[derive(Default)]
 struct Totals {
     looked_at: u64,
@@ -130,7 +130,7 @@ impl Work<'_> {
             if !is_new || !found.is_dir() && !found.is_file() {
                 continue;
             }
-            // What an operand names is an error if it cannot be moved.
+            // An operand that cannot be moved is an error.
             let is_operand = path == top && !found.is_dir();
             match self.look_at(image, &path, found.inode(), is_operand, session) {
                 Ok(()) => {}

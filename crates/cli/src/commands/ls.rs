@@ -53,8 +53,7 @@ pub(crate) struct Args {
     /// Reverse the order
     #[arg(short)]
     reverse: bool,
-    /// List deleted files, as 'extant undelete' does: those of the directory, or with -R those below
-    /// it too
+    /// List deleted files, as 'extant undelete' does: those of the directory, with -R those below it
     #[arg(long)]
     deleted: bool,
     /// Print all fields as JSON

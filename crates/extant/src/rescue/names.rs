@@ -76,7 +76,7 @@ pub(super) fn walk(
     let (mut seen, mut waiting) = (HashSet::from([InodeNo::ROOT]), vec![root]);
     while let Some(dir) = waiting.pop() {
         visit(&dir);
-        // What cannot be read of a damaged directory is left out.
+        // A damaged directory is passed over.
         let Ok(entries) = reader.read_dir(dir.number, 0) else { continue };
         for entry in entries.filter_map(Result::ok) {
             if matches!(&entry.name[..], b"." | b"..") || seen.contains(&entry.inode) {

@@ -1,4 +1,4 @@
-//! Files that belong to the caller but have a mode that lets nobody read them, such as 0000.
+//! Files that belong to the caller but have a mode that lets no user read them, such as 0000.
 //!
 //! Their mode is not changed: that would lose a set-group-ID bit, show in other programs, and stay
 //! if the program is stopped. They are read as by the superuser of a user namespace of its own, in

@@ -58,7 +58,7 @@ impl Stretch {
         self.runs.last().map_or(FileBlock(0), Mapping::end)
     }
 
-    /// Its first runs that have at most so many blocks in all.
+    /// Its first runs that have at most `most` blocks in all.
     fn within(&self, most: u64) -> &[Mapping] {
         let mut blocks = 0;
         let count = self.runs.iter().take_while(|run| {
@@ -113,7 +113,7 @@ impl Engine {
         })
     }
 
-    /// The number of runs that the blocks of a file or a directory are in; 0 where it has none. Data
+    /// The number of runs that the blocks of a file or a directory are in; 0 without blocks. Data
     /// that have no blocks yet are written first.
     ///
     /// # Errors
