@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// Reverse the order
     #[arg(short)]
     reverse: bool,
-    /// List deleted files, as 'extant undelete' does: those of the directory, with -R those below it
+    /// List deleted files, as 'extant undelete' does: of the directory, with -R below it too
     #[arg(long)]
     deleted: bool,
     /// Print all fields as JSON
