@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// Every room from the bottom up, with exactly the rooms that it uses. Rooms side by side do not
 /// use each other: a checker that trusts the writer checks nothing.
-const ROOMS: [(&str, &[&str]); 18] = [
+const ROOMS: [(&str, &[&str]); 19] = [
     ("extant-ondisk", &[]),
     ("extant-layout", &["extant-ondisk"]),
     ("extant-runtime", &[]),
@@ -19,6 +19,10 @@ const ROOMS: [(&str, &[&str]); 18] = [
     (
         "extant-journal",
         &["extant-ondisk", "extant-layout", "extant-runtime", "extant-device", "extant-offline"],
+    ),
+    (
+        "extant-evidence",
+        &["extant-ondisk", "extant-runtime", "extant-device", "extant-offline", "extant-journal"],
     ),
     ("extant-reader", BELOW_READER),
     (
@@ -33,7 +37,18 @@ const ROOMS: [(&str, &[&str]); 18] = [
         ],
     ),
     // Neither the checker nor the image tools know the engine.
-    ("extant-check", BELOW_READER),
+    (
+        "extant-check",
+        &[
+            "extant-ondisk",
+            "extant-layout",
+            "extant-runtime",
+            "extant-device",
+            "extant-offline",
+            "extant-journal",
+            "extant-evidence",
+        ],
+    ),
     // `reader` for export only: see `image_uses_reader_for_export_only`.
     (
         "extant-image",
@@ -77,9 +92,8 @@ const ROOMS: [(&str, &[&str]); 18] = [
             "extant-mount",
         ],
     ),
-    // Rooms to come: ("extant-evidence", below check, above journal: the log's newest copies, read
-    // only), ("extant-nbd", &["extant-device"]), bindings for Python and C (each on "extant"
-    // alone).
+    // Rooms to come: ("extant-nbd", &["extant-device"]), bindings for Python and C (each on
+    // "extant" alone).
     ("extant-lab", &["extant"]),
     ("extant-cli", &["extant", "extant-lab"]),
     ("extant-testkit", &[]),

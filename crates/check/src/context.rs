@@ -10,7 +10,7 @@ use crate::tables::{
     PolicyTable, SharedClusters, Stored, Usage, Window, XattrBlocks,
 };
 use extant_ondisk::group_desc::GroupDesc;
-use extant_ondisk::superblock::{State, Superblock};
+use extant_ondisk::superblock::Superblock;
 use extant_ondisk::{Geometry, GroupNo, InodeNo};
 use extant_runtime::sync::Mutex;
 use std::collections::BTreeSet;
@@ -143,7 +143,7 @@ impl<'a> Check<'a> {
     pub(crate) fn should_fix(&self, finding: Finding) -> Result<bool, CheckError> {
         let repaired = self.recorder.should_fix(finding)?;
         if repaired && self.repairs.fetch_add(1, Relaxed) == 0 {
-            self.mark_unclean()?;
+            self.store.mark_unclean()?;
         }
         Ok(repaired)
     }
@@ -151,18 +151,6 @@ impl<'a> Check<'a> {
     /// Reports a finding that needs no decision.
     pub(crate) fn report(&self, finding: Finding) -> Result<(), CheckError> {
         self.should_fix(finding).map(|_| ())
-    }
-
-    /// After a crash from here on, the next check does not skip the volume.
-    fn mark_unclean(&self) -> Result<(), CheckError> {
-        let is_clean = self.store.superblock().state.contains(State::CLEAN);
-        if is_clean {
-            self.store.update_superblock(|raw| {
-                raw.s_state.set(raw.s_state.get() & !State::CLEAN.bits());
-            })?;
-            self.store.flush()?;
-        }
-        Ok(())
     }
 
     /// A repair changed what the tables should contain: the round ends with this pass, and another

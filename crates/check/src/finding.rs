@@ -93,11 +93,14 @@ impl Code {
     }
 
     /// Whether preening reports it and does not repair it: it is harmless, or may be intended by
-    /// the user.
+    /// the user. What is lost without an old copy from the log is found again, and ends the run.
     pub fn is_left_by_preening(self) -> bool {
         matches!(
             self,
-            Self::SpecialImmutable | Self::ExtentTreeTooDeep | Self::ExtentTreeBeyondLimit
+            Self::SpecialImmutable
+                | Self::ExtentTreeTooDeep
+                | Self::ExtentTreeBeyondLimit
+                | Self::LogCopyPossiblyOlder
         )
     }
 

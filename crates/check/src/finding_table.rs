@@ -3,6 +3,11 @@ findings! {
     // Pass 0: before the passes.
     /// No primary superblock, or an invalid one.
     SuperblockInvalid: 0, Damage, "Superblock invalid, trying backup blocks... ({detail})", "Fix", true;
+    /// A damaged block of metadata whose last content the journal's log still holds.
+    LogCopyCertain: 0, Safe, "Block {block} is corrupt; the journal holds its last content ({detail}, transaction {found}).", "Restore", true;
+    /// A damaged block of metadata of which the journal's log holds a copy that may be older than
+    /// its last content.
+    LogCopyPossiblyOlder: 0, Damage, "Block {block} is corrupt; the journal holds a copy that is possibly older ({detail}, transaction {found}).", "Restore", true;
     /// The superblock is valid except for its checksum, and there is no backup.
     SuperblockChecksum: 0, Damage, "Superblock checksum does not match superblock.", "Fix", true;
     /// The count of inodes is not that of the groups.

@@ -13,6 +13,7 @@
 
 mod clear;
 mod context;
+mod evidence;
 pub mod finding;
 mod map;
 mod order;

@@ -1,6 +1,7 @@
 //! Rounds of a check: scans window by window, and repairs until nothing is left to do.
 
 use crate::context::Check;
+use crate::evidence;
 use crate::finding::{Finding, Severity};
 use crate::policy::AutoPolicy;
 use crate::recorder::Recorder;
@@ -173,10 +174,13 @@ pub fn repair(
     let mut windows = Windows::plan(store, options);
     let mut report = scan_within(store, options, &mut windows)?;
     let found_errors = report.found_errors;
+    let before = recorder.count();
+    if evidence::is_wanted(&report) && evidence::restore(store, options, recorder)? > 0 {
+        report = scan_within(store, options, &mut windows)?;
+    }
     if !recorder.may_repair() {
         return Ok(report);
     }
-    let before = recorder.count();
     let (mut rounds, mut restarts, mut unseen) = (0, 0, 0); // unseen: repairs since the last scan
     let mut forced =
         options.optimize_directories || options.unshare_blocks || options.bmap_to_extent;

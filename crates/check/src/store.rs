@@ -68,6 +68,13 @@ pub struct Traffic {
     pub written: u64,
 }
 
+/// Where copies of damaged blocks may come from: the log of the volume's journal.
+#[derive(Clone)]
+pub(crate) struct EvidenceSource {
+    /// The device of an external journal.
+    pub(crate) external: Option<Arc<dyn Device>>,
+}
+
 /// Blocks of one volume, its superblock and its group descriptors.
 pub struct Store {
     device: Arc<dyn Device>,
@@ -82,6 +89,8 @@ pub struct Store {
     lost_journal: AtomicU32,
     /// A scan went over the whole volume.
     is_scanned: AtomicBool,
+    /// Where copies of damaged blocks may come from.
+    evidence: Option<EvidenceSource>,
     read: AtomicU64,
     written: AtomicU64,
 }
@@ -132,6 +141,7 @@ impl Store {
             changed: AtomicBool::new(false),
             lost_journal: AtomicU32::new(0),
             is_scanned: AtomicBool::new(false),
+            evidence: None,
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
         })
@@ -181,6 +191,26 @@ impl Store {
     /// Records that a scan has gone over the whole volume.
     pub(crate) fn note_scan(&self) {
         self.is_scanned.store(true, Relaxed);
+    }
+
+    /// Lets damaged blocks be restored from the log of the journal.
+    pub(crate) fn use_evidence(&mut self, source: EvidenceSource) {
+        self.evidence = Some(source);
+    }
+
+    pub(crate) fn evidence_source(&self) -> Option<&EvidenceSource> {
+        self.evidence.as_ref()
+    }
+
+    /// After a crash from here on, the next check does not skip the volume.
+    pub(crate) fn mark_unclean(&self) -> Result<(), CheckError> {
+        if self.superblock().state.contains(State::CLEAN) {
+            self.update_superblock(|raw| {
+                raw.s_state.set(raw.s_state.get() & !State::CLEAN.bits());
+            })?;
+            self.flush()?;
+        }
+        Ok(())
     }
 
     /// The traffic so far.

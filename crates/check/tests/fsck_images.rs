@@ -21,6 +21,7 @@ const OTHER_CHOICES: &[(&str, &str)] = &[
         "f_dupsuper",
         "the file's copy of the superblock was made after the volume was marked as not clean",
     ),
+    ("f_dir_bad_csum", "the log still holds a directory's block, and its file keeps its name"),
     ("f_ind_inode_collision", "a file whose map lies on metadata keeps its name"),
     ("f_lotsbad", "a file keeps its direct blocks next to an invalid indirect block"),
     ("f_write_ea_no_extra_isize", "a directory without a block gets one and keeps its name"),

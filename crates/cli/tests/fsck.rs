@@ -4,18 +4,21 @@
 mod common;
 
 use std::ffi::OsStr;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
 use common::{EXTANT, extant, text};
 use extant_testkit::{
-    Scratch, TempImage, copied, corpora, debugfs, e2fsck_fn, gunzip_sparse, is_root, skip, skipped,
-    tool,
+    LoopMount, Scratch, TempImage, copied, corpora, debugfs, e2fsck_fn, gunzip_sparse, is_root,
+    skip, skipped, tool,
 };
 
 /// Where our exit code is another than e2fsck 1.47.4's, with which option, and why.
 const OTHER_CODES: &[(&str, &str, &str)] = &[
     ("f_badcluster", "-fy again", "e2fsck has to correct its own repair; ours is whole"),
+    ("f_extent_int_bad_extent", "-fp", "the log still holds the damaged block"),
+    ("f_htree_bad_csum", "-fp", "the log still holds the damaged block"),
     ("f_holedir4", "-fy again", "e2fsck has to correct its own repair; ours is whole"),
 ];
 
@@ -554,4 +557,55 @@ fn a_directory_with_more_than_65000_subdirectories_sets_the_feature() {
         let features = debugfs(&image, "features").expect("it opens");
         assert!(features.contains("dir_nlink"), "{links}, {feature}: {features}");
     }
+}
+
+/// The root directory of a volume that the kernel filled: what the log still holds is proposed as a
+/// finding of its own, and a repair with it can be undone.
+#[test]
+fn the_log_gives_back_the_root_directory() {
+    if !is_root() {
+        skip!("a loop mount needs root");
+    }
+    let image = match TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-b", "1024"]) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    match LoopMount::new(&image.path(), "") {
+        Ok(mount) => {
+            std::fs::write(mount.path().join("file"), "content\n").unwrap();
+            mount.unmount().unwrap();
+        }
+        Err(why) => skip!("{why}"),
+    }
+    let root = debugfs(&image.path(), "blocks <2>").unwrap();
+    let root: u64 = root.trim().parse().unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(image.path()).unwrap();
+    file.write_all_at(&[0; 1024], root * 1024).unwrap();
+    let before = std::fs::read(image.path()).unwrap();
+    let path = image.path();
+    let path = path.to_str().unwrap();
+    let codes = |options: &[&str]| -> Vec<(String, u64)> {
+        let output = extant(["fsck", "-fn", "--json"].iter().chain(options).chain([&path]));
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let findings = found["findings"].as_array().unwrap().iter();
+        let of = |it: &serde_json::Value| {
+            let is_copy = it["code"].as_str().unwrap().starts_with("LogCopy");
+            assert_eq!(it["transaction"].as_u64().is_some(), is_copy, "{it}");
+            (it["code"].as_str().unwrap().to_owned(), it["block"].as_u64().unwrap_or(0))
+        };
+        findings.map(of).filter(|(code, _)| code.starts_with("LogCopy")).collect()
+    };
+    assert_eq!(codes(&[]), [("LogCopyCertain".to_owned(), root)]);
+    assert_eq!(codes(&["-E", "journal_evidence=off"]), []);
+    let scratch = Scratch::new();
+    let undo = scratch.join("undo");
+    let undo = undo.to_str().unwrap();
+    let output = extant(["fsck", "-fp", "-z", undo, path]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("its last content (block 0 of directory 2, committed at"), "{said}");
+    e2fsck_fn(&image.path()).unwrap();
+    assert_eq!(text(&extant(["cat", &format!("{path}:/file")]).stdout), "content\n");
+    assert_eq!(extant(["undo", undo, path]).status.code(), Some(0));
+    assert!(std::fs::read(image.path()).unwrap() == before, "every byte is back");
 }

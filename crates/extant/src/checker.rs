@@ -82,6 +82,14 @@ impl Checker {
         self
     }
 
+    /// Whether damaged metadata is restored from the copies that the journal's log still holds, as
+    /// it is unless this is set to false.
+    #[must_use]
+    pub fn journal_evidence(mut self, uses: bool) -> Self {
+        self.options.open.journal_evidence = uses;
+        self
+    }
+
     /// A function that is called for each finding, before it is repaired.
     #[must_use]
     pub fn on_finding(mut self, call: impl Fn(&Finding) + Send + Sync + 'static) -> Self {

@@ -41,8 +41,8 @@ pub struct LoggedTransaction {
     pub start: u32,
     /// Number of its journal blocks, from `start` on, around the end of the log.
     pub len: u32,
-    /// Whether it is known that none of its blocks is missing. Of the oldest one it is not: its
-    /// first blocks may have been written over.
+    /// Whether it is known that none of its blocks is missing. Of the oldest one it is only where
+    /// the log has not come to its second half: else its first blocks may have been written over.
     pub is_whole: bool,
     /// The time of its commit; 0 where that was not stored.
     pub committed: WallTime,
@@ -50,8 +50,8 @@ pub struct LoggedTransaction {
     pub copies: Vec<LoggedCopy>,
     /// Number of copies that fail their checksums.
     pub bad_copies: u32,
-    /// Number of its revoke records.
-    pub revoked: u64,
+    /// The blocks of its revoke records: no copy of this transaction or an earlier one counts.
+    pub revoked: Vec<BlockNo>,
     /// Whether a recovery would read it: its blocks may not be home yet.
     pub needs_replay: bool,
     /// Whether a recovery ends before it: the checksum of the whole transaction differs, or with
@@ -131,6 +131,8 @@ impl LogHistory {
         let distance = |tid: Tid| tid.0.wrapping_sub(superblock.sequence.0).cast_signed();
         found.sort_by_key(|it| (distance(it.tid), it.start));
         let ends: HashMap<Tid, u32> = found.iter().map(|it| (it.tid.next(), end_of(it))).collect();
+        let mounts: HashMap<Tid, u32> =
+            found.iter().map(|it| (next_mount(it.tid), end_of(it))).collect();
         let has_broken: HashSet<Tid> = broken.values().copied().collect();
         for transaction in &mut found {
             let (tid, start) = (transaction.tid, transaction.start);
@@ -138,7 +140,11 @@ impl LogHistory {
             let follows =
                 |end: &u32| *end == start || start == range.start && !has_broken.contains(&tid);
             let is_first = start == superblock.start && tid == superblock.sequence;
-            transaction.is_whole = is_first || ends.get(&tid).is_some_and(follows);
+            transaction.is_whole =
+                is_first || ends.get(&tid).is_some_and(follows) || mounts.get(&tid) == Some(&start);
+        }
+        if let Some(at) = first_of_young_log(&found, broken, range, distance) {
+            found[at].is_whole = true;
         }
         let mut next = superblock.sequence;
         for transaction in found.iter_mut().filter(|_| superblock.start != 0) {
@@ -151,7 +157,7 @@ impl LogHistory {
         // a file system that was here before.
         let has_later = found.iter().any(|it| distance(it.tid) >= distance(next));
         let complete_from = match superblock.fast_commit_blocks {
-            0 if !has_later => complete_from(&found, next, superblock, |last| {
+            0 if !has_later => complete_from(&found, next, superblock, end_of, |last| {
                 broken.get(&end_of(last)) != Some(&last.tid.next())
             }),
             // A fast commit is replayed in place.
@@ -163,12 +169,35 @@ impl LogHistory {
     }
 }
 
+/// The transaction at the start of a log whose other transactions are in its first half.
+///
+/// A transaction that is found there may be the end of one that began at the log's end. Its first
+/// blocks would have been found, unless later transactions were written over them. No transaction
+/// takes half of the log, so that these would be found in its second half.
+fn first_of_young_log(
+    found: &[LoggedTransaction],
+    broken: &HashMap<u32, Tid>,
+    log: &Range<u32>,
+    distance: impl Fn(Tid) -> i32,
+) -> Option<usize> {
+    let half = u64::from(log.start) + u64::from(log.end - log.start) / 2;
+    let at = found.iter().position(|it| it.start == log.start)?;
+    let tid = found[at].tid;
+    let end = |it: &LoggedTransaction| u64::from(it.start) + u64::from(it.len);
+    let is_young = found[at..].iter().all(|it| end(it) <= half);
+    let is_found = broken.iter().all(|(block, of)| {
+        *of != tid && (distance(*of) < distance(tid) || u64::from(*block) < half)
+    });
+    (is_young && is_found).then_some(at)
+}
+
 /// The first of the transactions without a gap up to the last one, which is before `next`.
 /// `ends_log`: whether no more of the log follows that one.
 fn complete_from(
     found: &[LoggedTransaction],
     next: Tid,
     superblock: &JournalSuperblock,
+    end_of: impl Fn(&LoggedTransaction) -> u32,
     ends_log: impl Fn(&LoggedTransaction) -> bool,
 ) -> Option<Tid> {
     let is_complete = |it: &LoggedTransaction| it.is_whole && it.bad_copies == 0 && !it.ends_replay;
@@ -176,14 +205,25 @@ fn complete_from(
     // The kernel passes over a number when it unmounts.
     let skipped = || last(Tid(next.0.wrapping_sub(1))).filter(|_| superblock.start == 0);
     let at = last(next).or_else(skipped).filter(|at| ends_log(&found[*at]))?;
-    let mut complete = None;
+    let mut complete: Option<&LoggedTransaction> = None;
     for transaction in found[..=at].iter().rev().take_while(|it| is_complete(it)) {
-        if complete.is_some_and(|later| transaction.tid.next() != later) {
+        let is_before = |later: &LoggedTransaction| {
+            later.tid == transaction.tid.next()
+                || later.tid == next_mount(transaction.tid) && later.start == end_of(transaction)
+        };
+        if complete.is_some_and(|later| !is_before(later)) {
             break;
         }
-        complete = Some(transaction.tid);
+        complete = Some(transaction);
     }
-    complete
+    complete.map(|it| it.tid)
+}
+
+/// The number of a transaction that is the first after an unmount and a mount, where `last` was the
+/// last one before them. If it starts where that one ends, none of those in between was written:
+/// its blocks would be there.
+fn next_mount(last: Tid) -> Tid {
+    last.next().next().next()
 }
 
 /// Reads one transaction.
@@ -230,7 +270,7 @@ impl Parser<'_> {
             committed: WallTime { seconds: 0, nanoseconds: 0 },
             copies: Vec::new(),
             bad_copies: 0,
-            revoked: 0,
+            revoked: Vec::new(),
             needs_replay: false,
             ends_replay: false,
         };
@@ -246,7 +286,7 @@ impl Parser<'_> {
                 BlockType::Revoke => {
                     let records = revoke_records(self.reader.block(at)?, &self.format);
                     records.is_ok_and(|records| {
-                        found.revoked += records.count() as u64;
+                        found.revoked.extend(records);
                         true
                     })
                 }
@@ -443,7 +483,7 @@ mod tests {
                     history.transactions.iter().find(|it| it.is_whole).map(|it| it.tid),
                 );
                 for transaction in &history.transactions {
-                    let (copies, revoked) = (transaction.copies.len(), transaction.revoked);
+                    let (copies, revoked) = (transaction.copies.len(), transaction.revoked.len());
                     if transaction.is_whole {
                         assert!(matches!((copies, revoked), (8, 0) | (7, 2)), "{transaction:?}");
                     }
@@ -474,6 +514,7 @@ mod tests {
     fn transactions_that_need_a_replay_are_told_apart() {
         let (compat, incompat) = formats()[3];
         let mut journal = Journal::new(compat, incompat);
+        let first = journal.superblock.sequence;
         journal.commit(3, &[]);
         let (start, sequence) = (journal.head, journal.superblock.sequence);
         journal.commit(3, &[]);
@@ -482,8 +523,8 @@ mod tests {
         let history = journal.history();
         let needed: Vec<_> = history.transactions.iter().map(|it| it.needs_replay).collect();
         assert_eq!(needed, [false, true, true]);
-        // The first transaction may have lost blocks.
-        assert_eq!(history.complete_from, Some(sequence));
+        // The first transaction is whole: the log is young.
+        assert_eq!(history.complete_from, Some(first));
     }
 
     /// A transaction may have a commit block alone.
@@ -496,7 +537,7 @@ mod tests {
             journal.commit(count, &[]);
         }
         let end = journal.superblock.sequence;
-        assert_eq!(journal.history().complete_from, Some(sequence.next()));
+        assert_eq!(journal.history().complete_from, Some(sequence));
         (journal.superblock.start, journal.superblock.sequence) = (1, sequence);
         let history = journal.history();
         let copies: Vec<_> = history.transactions.iter().map(|it| it.copies.len()).collect();
@@ -513,7 +554,35 @@ mod tests {
         assert_eq!(journal.history().complete_from, None);
         journal.flip(6, 500);
         (journal.superblock.start, journal.superblock.sequence) = (0, end);
-        assert_eq!(journal.history().complete_from, Some(sequence.next()));
+        assert_eq!(journal.history().complete_from, Some(sequence));
+    }
+
+    /// A mount that goes on where the one before it ended passes over two numbers.
+    #[test]
+    fn a_log_is_complete_over_mounts_that_go_on_in_it() {
+        let (compat, incompat) = formats()[3];
+        for (passed_over, is_known) in [(1, false), (2, true), (3, false)] {
+            let mut journal = Journal::new(compat, incompat);
+            let first = journal.superblock.sequence;
+            journal.commit(3, &[]);
+            journal.commit(4, &[]);
+            let sequence = journal.superblock.sequence;
+            journal.superblock.sequence = Tid(sequence.0.wrapping_add(passed_over));
+            let later = journal.superblock.sequence;
+            journal.commit(5, &[]);
+            let history = journal.history();
+            assert_eq!(history.transactions[2].is_whole, is_known);
+            let expected = if is_known { Some(first) } else { None };
+            assert_eq!(history.complete_from, expected, "{passed_over}: {history:?}");
+            // One that begins again at the start of the log leaves transactions that may not be
+            // the last ones before it.
+            journal.head = 1;
+            journal.superblock.sequence =
+                Tid(journal.superblock.sequence.0.wrapping_add(passed_over));
+            let last = journal.superblock.sequence;
+            journal.commit(1, &[]);
+            assert_eq!(journal.history().complete_from, Some(last), "{later:?}");
+        }
     }
 
     #[test]

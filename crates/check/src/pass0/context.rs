@@ -36,6 +36,8 @@ pub struct CheckOpenOptions {
     /// Seconds that a time of the superblock may lie in the future: a machine's clock may tick
     /// local time.
     pub time_fudge: u64,
+    /// Whether damaged blocks are restored from copies that the log of the journal still holds.
+    pub journal_evidence: bool,
     /// Called with seconds while a volume that may be in use elsewhere is watched.
     pub waiting: Option<Arc<dyn Fn(u64) + Send + Sync>>,
 }
@@ -50,6 +52,7 @@ impl Default for CheckOpenOptions {
             env: Env::threads(),
             checks_times: true,
             time_fudge: 24 * 60 * 60,
+            journal_evidence: true,
             waiting: None,
         }
     }
@@ -160,6 +163,9 @@ pub(super) struct OpenState {
     pub(super) from_backup: bool,
     /// So did the descriptors.
     pub(super) is_table_backup: bool,
+    /// The superblock was lost, or the descriptors contradict themselves: the log may have what was
+    /// there.
+    pub(super) is_doubtful: bool,
     /// Blocks of the journal that was taken off: a new one is due.
     pub(super) lost_journal: Option<u32>,
     /// Something was found that only the passes can put right.

@@ -11,6 +11,7 @@ mod context;
 mod fields;
 mod groups;
 mod journal;
+mod log_copies;
 mod log_head;
 mod mmp;
 mod moved;
@@ -35,7 +36,7 @@ use superblock_search::SuperblockCandidate;
 
 use crate::finding::{Code, Finding, Severity};
 use crate::recorder::Recorder;
-use crate::store::Store;
+use crate::store::{EvidenceSource, Store};
 use extant_device::Device;
 use extant_offline::{OfflineVolume, read_table};
 use extant_ondisk::{FormatError, GroupNo};
@@ -59,6 +60,9 @@ pub fn open(
     let is_log_first = pass0.is_log_known()?;
     if is_log_first {
         pass0.check_journal()?;
+    }
+    if pass0.state.is_doubtful {
+        pass0.restore_from_log()?;
     }
     pass0.check_moved_tables()?;
     if pass0.may_repair() {
@@ -95,7 +99,10 @@ pub fn open(
         table.put(GroupNo(*group), desc, pass0.volume.geometry());
     }
     let device = pass0.volume.device().clone();
-    let store = Store::new(device.clone(), pass0.volume.raw, table)?;
+    let mut store = Store::new(device.clone(), pass0.volume.raw, table)?;
+    if options.journal_evidence {
+        store.use_evidence(EvidenceSource { external: options.journal.clone() });
+    }
     let mut state = pass0.state;
     state.is_repaired = recorder.any_since(start, |it| it.repaired);
     state.has_errors_left = recorder
@@ -113,17 +120,21 @@ impl<'a> Pass0<'a> {
         if recorder.may_repair() && short_device::replay(&device, &found, recorder)? {
             found = Self::found(&*device, options)?; // the log may have held the superblock
         }
+        let device = short_device::to_the_end(device, &found.geometry, recorder)?;
+        let is_restored = log_copies::restore_superblock(&device, &found, options, recorder)?;
+        if is_restored {
+            found = Self::found(&*device, options)?;
+        }
         let geometry = &found.geometry;
-        let device = short_device::to_the_end(device, geometry, recorder)?;
         let before = recorder.count();
         let is_backup = found.group.0 != 0;
         let is_named = options.superblock.superblock.is_some();
-        let Chosen { found, table, is_table_backup } = if is_backup {
+        let Chosen { found, table, is_table_backup, is_doubtful } = if is_backup {
             let table = backup_table(&*device, geometry, found.group)?;
-            Chosen { found, table, is_table_backup: true }
+            Chosen { found, table, is_table_backup: true, is_doubtful: true }
         } else if is_named || found.is_checksum_wrong {
             let table = read_table(&*device, geometry)?;
-            Chosen { found, table, is_table_backup: false }
+            Chosen { found, table, is_table_backup: false, is_doubtful: true }
         } else {
             superblock_choice::choose(&*device, found, options.superblock.block_size)?
         };
@@ -136,7 +147,13 @@ impl<'a> Pass0<'a> {
             recorder,
             options,
             patches: BTreeMap::new(),
-            state: OpenState { from_backup: is_backup, is_table_backup, ..OpenState::default() },
+            state: OpenState {
+                from_backup: is_backup,
+                is_table_backup,
+                is_doubtful: is_doubtful || is_restored,
+                needs_passes: is_restored,
+                ..OpenState::default()
+            },
             #[cfg(test)]
             desc_reads: std::cell::Cell::new(0),
         };
@@ -233,6 +250,8 @@ impl<'a> Pass0<'a> {
         self.volume = again.volume;
         self.state.from_backup |= again.state.from_backup;
         self.state.is_table_backup |= again.state.is_table_backup;
+        self.state.is_doubtful = again.state.is_doubtful;
+        self.state.needs_passes |= again.state.needs_passes;
         Ok(())
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Chosen {
     pub(super) table: DescriptorTable,
     /// The descriptors come from a backup, whose marks are those of the time of mkfs.
     pub(super) is_table_backup: bool,
+    /// The descriptors may be damaged, or lead to no root directory or journal.
+    pub(super) is_doubtful: bool,
 }
 
 /// How well a superblock fits the device; what weighs most first.
@@ -49,8 +51,9 @@ pub(super) fn choose(
 ) -> Result<Chosen, CheckError> {
     let table = read_table(device, &found.geometry)?;
     let own = fit(device, &found.raw, &found.geometry, &table);
+    let is_doubtful = own.is_doubtful() || own.wrong_sums.0 > 0 || !own.has_journal;
     if !own.is_doubtful() {
-        return Ok(Chosen { found, table, is_table_backup: false });
+        return Ok(Chosen { found, table, is_table_backup: false, is_doubtful });
     }
     let mut best: Option<(Fit, Chosen)> = None;
     for (raw, geometry, group) in backups(device, &found.raw, block_size)? {
@@ -75,7 +78,7 @@ pub(super) fn choose(
                     is_checksum_wrong: false,
                     counted: None,
                 };
-                best = Some((fit, Chosen { found, table, is_table_backup }));
+                best = Some((fit, Chosen { found, table, is_table_backup, is_doubtful }));
             }
         }
     }
@@ -84,9 +87,9 @@ pub(super) fn choose(
     }
     Ok(match with_reserved_blocks(&found, &table) {
         Some(counted) if fit(device, &counted.raw, &counted.geometry, &table) > own => {
-            Chosen { found: counted, table, is_table_backup: false }
+            Chosen { found: counted, table, is_table_backup: false, is_doubtful }
         }
-        _ => Chosen { found, table, is_table_backup: false },
+        _ => Chosen { found, table, is_table_backup: false, is_doubtful },
     })
 }
 

@@ -130,6 +130,10 @@ const ELSEWHERE: &[(&str, &[Code])] = &[
     ),
     ("asked when the repair before it was declined", answers::SECOND_QUESTIONS),
     (
+        "the kernel fills the log of the journal: see the tests of evidence",
+        &[Code::LogCopyCertain, Code::LogCopyPossiblyOlder],
+    ),
+    (
         "a journal on a device of its own: see mod ends and the tests of the command",
         &[Code::JournalExternal, Code::JournalDeviceNumber],
     ),

@@ -171,7 +171,7 @@ impl TransactionSummary {
             // No more than the journal has blocks.
             copies: transaction.copies.len() as u32,
             bad_copies: transaction.bad_copies,
-            revoked: transaction.revoked,
+            revoked: transaction.revoked.len() as u64,
             kinds,
         }
     }

@@ -12,6 +12,8 @@ pub(super) struct Extended {
     pub(super) list_discontinuities: bool,
     pub(super) in_parts: bool,
     no_optimize_extents: bool,
+    /// Damaged blocks are not restored from the log.
+    without_evidence: bool,
     /// Bytes to be fetched before they are checked.
     pub(super) read_ahead: Option<u64>,
 }
@@ -42,6 +44,8 @@ impl Extended {
             ("nodiscard", None) => self.discard = false,
             ("no_optimize_extents", None) => self.no_optimize_extents = true,
             ("optimize_extents", None) => self.no_optimize_extents = false,
+            ("journal_evidence", Some("on")) => self.without_evidence = false,
+            ("journal_evidence", Some("off")) => self.without_evidence = true,
             ("bmap2extent", None) => self.bmap_to_extent = true,
             ("unshare_blocks", None) => self.unshare_blocks = true,
             ("fixes_only", None) => self.fixes_only = true,
@@ -59,6 +63,11 @@ impl Extended {
             _ => return Err(format!("-E {name}: unknown option or invalid value")),
         }
         Ok(())
+    }
+
+    /// Whether damaged blocks are restored from copies in the log.
+    pub(super) fn journal_evidence(&self) -> bool {
+        !self.without_evidence
     }
 
     /// Whether extent trees are left as they are.
@@ -84,6 +93,8 @@ mod tests {
             "nodiscard",
             "no_optimize_extents",
             "optimize_extents",
+            "journal_evidence=off",
+            "journal_evidence=on",
             "bmap2extent",
             "fixes_only",
             "unshare_blocks",
@@ -97,7 +108,14 @@ mod tests {
         for option in works {
             assert!(parse(option).is_ok(), "{option}");
         }
-        let refused = ["ea_ver=1", "readahead_kb", "readahead_kb=many", "nonsense", "discard=1"];
+        let refused = [
+            "ea_ver=1",
+            "readahead_kb",
+            "readahead_kb=many",
+            "nonsense",
+            "discard=1",
+            "journal_evidence",
+        ];
         for option in refused {
             let name = option.split('=').next().unwrap();
             assert!(parse(option).unwrap_err().contains(name), "{option}");

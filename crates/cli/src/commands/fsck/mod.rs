@@ -576,6 +576,7 @@ impl CheckCommand<'_> {
             journal: journal.map(|journal| journal.device),
             fresh_uuid: extant::random_uuid().map_err(|error| failed(&error))?,
             checks_times: self.args.force,
+            journal_evidence: self.extended.journal_evidence(),
             waiting: Some(Arc::new(move |seconds| {
                 err_line!("{called}: MMP: the volume may be in use; waiting {seconds} seconds");
             })),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use extant::rooms::check::finding::Pass;
 use extant::rooms::check::store::Traffic;
 use extant::rooms::check::{
-    Discontinuity, DiscontinuityTarget, HandledFinding, Report, Severity, VolumeStatistics,
+    Code, Discontinuity, DiscontinuityTarget, HandledFinding, Report, Severity, VolumeStatistics,
 };
 use extant::rooms::ondisk::superblock::Superblock;
 use serde::Serialize;
@@ -42,6 +42,9 @@ struct JsonFinding {
     group: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<JsonName>,
+    /// The transaction of a copy in the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transaction: Option<u64>,
     /// The repair that was proposed; none where there is nothing to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     repair: Option<&'static str>,
@@ -64,6 +67,9 @@ impl JsonFinding {
             file_block: subject.file_block.map(|block| block.0),
             group: subject.group.map(|group| group.0),
             name: subject.name.as_deref().map(JsonName::from),
+            transaction: subject.found.filter(|_| {
+                matches!(outcome.finding.code, Code::LogCopyCertain | Code::LogCopyPossiblyOlder)
+            }),
             repair: Some(row.prompt).filter(|question| !question.is_empty()),
             done: outcome.repaired,
             counts,
