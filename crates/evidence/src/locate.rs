@@ -85,13 +85,13 @@ fn backups<'a>(
 }
 
 /// The parts of the device that are searched.
-fn parts(geometry: &Geometry) -> Vec<Range<u64>> {
+fn parts(geometry: &Geometry) -> [Range<u64>; 2] {
     let size = geometry.byte_of(BlockNo(geometry.blocks_count));
     if size <= 2 * SEARCHED {
-        return vec![0..size];
+        return [0..size, 0..0];
     }
     let middle = (size / 2 - SEARCHED / 2) / CHUNK * CHUNK;
-    vec![middle..middle + SEARCHED, 0..SEARCHED.min(middle)]
+    [middle..middle + SEARCHED, 0..SEARCHED.min(middle)]
 }
 
 /// The log that a search of the device finds. It is taken for that of the volume if it holds a copy
@@ -106,6 +106,9 @@ fn searched(
     let mut left = MOST_LOGS;
     for part in parts(geometry) {
         let part = part.start..part.end.min(device.size());
+        if part.is_empty() {
+            continue;
+        }
         for run in data_runs(&**device, part).map_while(Result::ok) {
             let start = run.start / CHUNK * CHUNK;
             for at in (start..run.end).step_by(CHUNK as usize) {

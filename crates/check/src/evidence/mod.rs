@@ -25,6 +25,7 @@ use maps::Walked;
 use records::Merged;
 use restorer::Restorer;
 use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -238,10 +239,11 @@ impl Restorer<'_> {
         candidates.sort_by_key(|it| (Reverse(it.copy.committed.seconds), it.copy.home));
         let mut bitmaps: HashMap<GroupNo, Option<Vec<u8>>> = HashMap::new();
         for Candidate { copy, group, first } in candidates {
-            if !bitmaps.contains_key(&group) {
-                bitmaps.insert(group, self.inode_bitmap(group)?);
-            }
-            let Some(Some(used)) = bitmaps.get(&group) else { continue };
+            let used = match bitmaps.entry(group) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(self.inode_bitmap(group)?),
+            };
+            let Some(used) = used else { continue };
             let in_place = self.block(copy.home)?;
             let Ok(bytes) = self.evidence.read(&copy) else { continue };
             let is_used = |number: InodeNo| {
