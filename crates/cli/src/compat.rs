@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use crate::commands::{
-    chattr, clone, debugfs, defrag, frag, freefrag, fsck, info, label, lsattr, mkfs, tune, undo,
+    chattr, clone, debugfs, defrag, frag, freefrag, fsck, info, label, lsattr, mkfs, resize, tune, undo,
 };
 #[cfg(feature = "mount")]
 use crate::commands::{fuse2fs, mount, umount};
@@ -33,6 +33,7 @@ const COMMANDS: [CompatCommand; 23] = [
     CompatCommand { name: "dumpe2fs", command: "info" },
     CompatCommand { name: "filefrag", command: "frag" },
     CompatCommand { name: "tune2fs", command: "tune" },
+    CompatCommand { name: "resize2fs", command: "resize" },
     CompatCommand { name: "debugfs", command: "debugfs" },
     CompatCommand { name: "chattr", command: "chattr" },
     CompatCommand { name: "lsattr", command: "lsattr" },
@@ -140,6 +141,10 @@ impl CompatCommand {
                 None => return USAGE,
             },
             "tune" => match parse::parse_compat::<tune::Args>(self.name, arguments) {
+                Some(args) => args.run(&mut session),
+                None => return USAGE,
+            },
+            "resize" => match parse::parse_compat::<resize::Args>(self.name, arguments) {
                 Some(args) => args.run(&mut session),
                 None => return USAGE,
             },

@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         "Change an image",
         &[
             "cp", "import", "rm", "rmdir", "mkdir", "ln", "mv", "chattr", "chmod", "chown",
-            "touch", "truncate", "mknod", "setfattr", "sh", "tune", "trim", "defrag", "debugfs",
+            "touch", "truncate", "mknod", "setfattr", "sh", "tune", "resize", "trim", "defrag", "debugfs",
         ],
     ),
     ("Check an image", &["fsck", "undo"]),
@@ -26,7 +26,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// Examples of each command, by its words. `tests/help.rs` runs them.
-const EXAMPLES: [(&str, &[&str]); 61] = [
+const EXAMPLES: [(&str, &[&str]); 62] = [
     ("mkfs", &["extant mkfs new.img 64M", "extant mkfs -t ext3 -L data new.img 1G"]),
     (
         "build",
@@ -109,6 +109,7 @@ const EXAMPLES: [(&str, &[&str]); 61] = [
     ("setfattr", &["extant setfattr -n user.comment -v draft disk.img:/etc/motd"]),
     ("sh", &["extant sh -c 'ls;df' disk.img", "extant sh -e disk.img < commands"]),
     ("tune", &["extant tune -L root -m 1 disk.img", "extant tune -z tune.undo -U random disk.img"]),
+    ("resize", &["extant resize disk.img 1G", "extant resize -P disk.img"]),
     ("trim", &["extant trim disk.img", "extant trim -n -m 1M disk.img"]),
     ("defrag", &["extant defrag disk.img", "extant defrag -c -v disk.img:/etc"]),
     ("debugfs", &["extant debugfs -R list_requests disk.img", "extant debugfs -R stats disk.img"]),

@@ -11,7 +11,7 @@ use crate::commands::lab;
 use crate::commands::{
     build, cat, chattr, chmod, clone, completions, cp, debugfs, defrag, df, diff, du, export, find,
     frag, fsck, history, import, info, install_links, journal, ln, ls, lsattr, man, map, mkdir,
-    mkfs, mknod, mv, quota, rm, setfattr, sh, stat, timeline, touch, tree, trim, truncate, tune,
+    mkfs, mknod, mv, quota, resize, rm, setfattr, sh, stat, timeline, touch, tree, trim, truncate, tune,
     undelete, undo,
 };
 #[cfg(feature = "mount")]
@@ -88,6 +88,7 @@ pub(crate) enum Command {
     Setfattr(setfattr::Args),
     Sh(sh::Args),
     Tune(tune::Args),
+    Resize(resize::Args),
     Trim(trim::Args),
     Defrag(defrag::Args),
     Debugfs(debugfs::Args),
@@ -121,6 +122,7 @@ impl Command {
             Self::Stat(_) => "stat",
             Self::Tree(_) => "tree",
             Self::Tune(_) => "tune",
+            Self::Resize(_) => "resize",
             Self::Trim(_) => "trim",
             Self::Defrag(_) => "defrag",
             Self::Debugfs(_) => "debugfs",
@@ -183,6 +185,7 @@ impl Command {
             Self::Cat(args) => args.run(session),
             Self::Stat(args) => args.run(session),
             Self::Tree(args) => args.run(session),
+            Self::Resize(args) => args.run(session),
             Self::Trim(args) => args.run(session),
             Self::Defrag(args) => args.run(session),
             Self::Clone(args) => args.run(session),

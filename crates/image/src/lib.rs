@@ -1,4 +1,4 @@
-//! Whole-image work: mkfs, build, clone, export, tune.
+//! Whole-image work: mkfs, build, clone, export, tune, resize.
 #![forbid(unsafe_code)]
 
 mod atomic_file;
@@ -8,6 +8,7 @@ pub mod export;
 pub mod glob;
 pub mod mkfs;
 
+pub mod resize;
 pub mod source;
 pub mod tune;
 

@@ -4,6 +4,7 @@
 //!   reader.
 //! - [`Journal`] is the live journal: [`Frame`]s of blocks, changed through [`Handle`]s, committed
 //!   in transactions.
+//! - [`OneTransaction`] changes a volume that nobody has open, in one step.
 //! - [`LogHistory`] lists the transactions that a log still holds.
 //! - [`JournalLocation`] is the location of a journal: in an inode of the volume or on an external
 //!   device, which [`ExternalJournal`] finds.
@@ -16,6 +17,7 @@ mod home;
 mod live;
 mod log;
 mod log_history;
+mod one_transaction;
 mod place;
 mod recovery;
 mod runs;
@@ -30,6 +32,7 @@ pub use live::{
 };
 pub use log::Log;
 pub use log_history::{LogHistory, LoggedCopy, LoggedTransaction};
+pub use one_transaction::OneTransaction;
 pub use place::JournalLocation;
 pub use recovery::{Damage, Finish, Recovered, recover, recover_volume};
 pub use runs::{BlockRange, BlockRuns};

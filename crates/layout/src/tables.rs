@@ -50,8 +50,19 @@ pub fn place_tables(
     rules: TableRules,
     barred: &RunSet,
 ) -> Result<Tables, NoRoom> {
+    place_tables_from(geometry, GroupNo(0), rules, barred)
+}
+
+/// Places the tables of the groups from `first` on, which are added to a volume whose other blocks
+/// in use are `barred`. [`Tables::groups`] begins with that of `first`.
+pub fn place_tables_from(
+    geometry: &Geometry,
+    first: GroupNo,
+    rules: TableRules,
+    barred: &RunSet,
+) -> Result<Tables, NoRoom> {
     let mut used = barred.clone();
-    for group in (0..geometry.groups_count).map(GroupNo) {
+    for group in (first.0..geometry.groups_count).map(GroupNo) {
         let leading = leading(geometry, group).blocks();
         // Block 0 of a volume whose superblock is in block 1 belongs to it, too.
         let start = if group.0 == 0 { geometry.group_start(group).0 } else { leading.start };
@@ -59,13 +70,13 @@ pub fn place_tables(
     }
     let mut tables = Tables { groups: Vec::new(), used };
     if rules.packed {
-        tables.place_packed(geometry)?;
+        tables.place_packed(geometry, first)?;
         return Ok(tables);
     }
     let flex = flex_bg_size(geometry);
-    for group in (0..geometry.groups_count).map(GroupNo) {
+    for group in (first.0..geometry.groups_count).map(GroupNo) {
         let placed = if flex > 1 {
-            tables.place_in_flex_group(geometry, group, flex)
+            tables.place_in_flex_group(geometry, group, first, flex)
         } else {
             tables.place_in_group(geometry, group, rules.stride)
         };
@@ -102,11 +113,11 @@ impl Tables {
 
     /// Packed layout at the volume's start: the block bitmaps of all groups, then all inode
     /// bitmaps, then all inode tables, around superblocks and descriptors.
-    fn place_packed(&mut self, geometry: &Geometry) -> Result<(), NoRoom> {
+    fn place_packed(&mut self, geometry: &Geometry, first: GroupNo) -> Result<(), NoRoom> {
         let volume = geometry.first_data_block.0..geometry.blocks_count;
         let mut goal = volume.start;
         let mut row = |length: u64| -> Result<Vec<BlockNo>, NoRoom> {
-            let groups = (0..geometry.groups_count).map(GroupNo);
+            let groups = (first.0..geometry.groups_count).map(GroupNo);
             groups
                 .map(|group| {
                     let place =
@@ -161,15 +172,17 @@ impl Tables {
     }
 
     /// In the flex group: its block bitmaps in a row, then its inode bitmaps, then its inode
-    /// tables.
+    /// tables. Those of its groups before `from` are elsewhere.
     fn place_in_flex_group(
         &mut self,
         geometry: &Geometry,
         group: GroupNo,
+        from: GroupNo,
         flex: u32,
     ) -> Option<GroupTables> {
-        let first = GroupNo(group.0 - group.0 % flex);
-        let last = GroupNo(first.0.saturating_add(flex - 1).min(geometry.groups_count - 1));
+        let start = group.0 - group.0 % flex;
+        let first = GroupNo(start.max(from.0));
+        let last = GroupNo(start.saturating_add(flex - 1).min(geometry.groups_count - 1));
         let range = geometry.group_start(first).0..group_range(geometry, last).end;
         // Rows have room for each group of a flex group, even if it has one group only.
         let members = last.0 - first.0 + 1;

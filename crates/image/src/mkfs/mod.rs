@@ -32,4 +32,5 @@ pub use options::{BlockSize, JournalOptions, Options, Program, UuidChoice, wait_
 pub use params::{DeviceInfo, FsParams};
 pub use superblock::raw_superblock;
 pub use volume::{MappedFile, NewVolume};
+pub(crate) use write::Batch;
 pub use write::WriteRules;

@@ -41,7 +41,7 @@ pub struct WriteRules {
 }
 
 /// Writes that wait to be sorted and merged.
-struct Batch<'a> {
+pub(crate) struct Batch<'a> {
     device: &'a dyn Device,
     offset: u64,
     waiting: Vec<(u64, Vec<u8>)>,
@@ -50,18 +50,18 @@ struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    fn new(device: &'a dyn Device, offset: u64) -> Self {
+    pub(crate) fn new(device: &'a dyn Device, offset: u64) -> Self {
         Self { device, offset, waiting: Vec::new(), bytes: 0, written: 0 }
     }
 
-    fn put(&mut self, at: u64, bytes: Vec<u8>) -> Result<(), DeviceError> {
+    pub(crate) fn put(&mut self, at: u64, bytes: Vec<u8>) -> Result<(), DeviceError> {
         self.bytes += bytes.len();
         self.waiting.push((at, bytes));
         if self.bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }
 
     /// Sends everything: neighbours as one vectored write.
-    fn flush(&mut self) -> Result<(), DeviceError> {
+    pub(crate) fn flush(&mut self) -> Result<(), DeviceError> {
         /// Vectors that one system call takes.
         const MAX_VECTORS: usize = 1024;
         self.waiting.sort_unstable_by_key(|(at, _)| *at);

@@ -140,7 +140,7 @@ impl LiveLog {
 }
 
 /// Sets the journal's features for a volume and mount options, as the kernel does on mount.
-trait SetFeatures {
+pub(crate) trait SetFeatures {
     fn set_features(&mut self, geometry: &Geometry, options: &JournalOptions);
 }
 

@@ -32,6 +32,7 @@ pub use frame::{Frame, FrameWrite, Seal, Snapshot};
 pub use handle::Handle;
 pub use hooks::{CommitHooks, NoHooks};
 pub use live_log::OpenLog;
+pub(crate) use live_log::SetFeatures;
 pub use options::{BatchTime, JournalOptions};
 pub use phase::Phase;
 

@@ -1,0 +1,271 @@
+//! `extant resize`: gives a volume another size in place, as resize2fs does.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use extant::rooms::device::{Device, FileDeviceOptions, block_devices};
+use extant::rooms::image::resize::{Resize, ResizeError, VolumeSize, needs_check, size_for};
+use extant::rooms::storage::{Access, DeviceUrl, Opened, stat_host};
+
+use super::undo;
+use crate::failure::Failure;
+use crate::journal_device;
+use crate::session::Session;
+use crate::waiting::Waiting;
+use crate::{err_line, say};
+
+/// Size of a page in bytes, whose multiple a volume is that takes all of its device.
+const PAGE: u64 = 4096;
+
+/// Grow or shrink a volume in place, as resize2fs does
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "SIZE is a number of blocks of the file system, or of sectors (s), KiB (K), MiB (M), GiB (G) or TiB (T). \
+    Without it the volume takes all of the file or device. A file is made longer or shorter with the volume."
+)]
+pub(crate) struct Args {
+    /// Debugging flags; not supported
+    #[arg(short = 'd', value_name = "FLAGS", hide = true)]
+    debug: Option<OsString>,
+    /// Resize a volume that was not checked since its last mount
+    #[arg(short)]
+    force: bool,
+    /// Write out the buffers of the device first
+    #[arg(short = 'F')]
+    flush: bool,
+    /// Shrink to the minimum size
+    #[arg(short = 'M', conflicts_with = "size")]
+    to_minimum: bool,
+    /// Print the minimum size; the image is not written
+    #[arg(short = 'P')]
+    print_minimum: bool,
+    /// Print what is done
+    #[arg(short)]
+    progress: bool,
+    /// Switch 64bit on; not supported
+    #[arg(short = 'b', hide = true)]
+    to_64bit: bool,
+    /// Switch 64bit off; not supported
+    #[arg(short = 's', hide = true)]
+    from_64bit: bool,
+    /// RAID stride in blocks, by which bitmaps of new groups are placed
+    #[arg(short = 'S', value_name = "BLOCKS")]
+    stride: Option<u32>,
+    /// Save overwritten blocks in an undo file, for extant undo
+    #[arg(short = 'z', value_name = "UNDO_FILE")]
+    undo: Option<OsString>,
+    #[command(flatten)]
+    waiting: Waiting,
+    /// File or block device
+    #[arg(value_name = "IMAGE")]
+    image: OsString,
+    /// New size
+    #[arg(value_name = "SIZE")]
+    size: Option<OsString>,
+}
+
+/// The image as it is named and opened.
+struct Image<'a> {
+    url: DeviceUrl,
+    options: FileDeviceOptions,
+    name: &'a Path,
+}
+
+impl Image<'_> {
+    fn open(&self, access: Access) -> Result<Opened, Failure> {
+        self.url.open(access, &self.options).map_err(Failure::new)
+    }
+
+    /// The image with another length in bytes.
+    fn open_with_length(&self, bytes: u64) -> Result<Opened, Failure> {
+        let options = self.options.clone().size(bytes);
+        self.url.open(Access::ReadWrite, &options).map_err(Failure::new)
+    }
+
+    /// Whether the image is a file that can be made longer or shorter.
+    fn is_file(&self) -> bool {
+        self.url.is_whole() && fs::metadata(self.url.path()).is_ok_and(|found| found.is_file())
+    }
+}
+
+impl Args {
+    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+        if session.is_compat {
+            err_line!("{}", session.version());
+        }
+        let refused = [
+            (self.debug.is_some(), "-d"),
+            (self.to_64bit, "-b: switching 64bit on"),
+            (self.from_64bit, "-s: switching 64bit off"),
+        ];
+        if let Some((_, what)) = refused.iter().find(|(is_given, _)| *is_given) {
+            return Err(Failure::not_built(what));
+        }
+        let url =
+            DeviceUrl::parse(&self.image, extant::schemes(), stat_host).map_err(Failure::new)?;
+        let name = Path::new(&self.image);
+        if url.is_whole() && block_devices::is_kernel_ext_mount(url.path()) {
+            return Err(Failure::at(name, "resizing a mounted volume is not supported yet"));
+        }
+        let image = Image { url, options: self.waiting.on(FileDeviceOptions::new()), name };
+        if self.print_minimum {
+            return self.print_minimum(&image, session);
+        }
+        self.resize(&image, session)
+    }
+
+    fn print_minimum(&self, image: &Image<'_>, _: &mut Session) -> Result<(), Failure> {
+        Err(Failure::at(image.name, "-P: the minimum size is not supported yet"))
+    }
+
+    fn resize(&self, image: &Image<'_>, session: &mut Session) -> Result<(), Failure> {
+        let opened = image.open(Access::ReadWrite)?;
+        if self.flush {
+            opened.device.flush().map_err(Failure::new)?;
+        }
+        let at = |error: ResizeError| failure(error, image.name, session.is_compat);
+        let size = VolumeSize::of(&*opened.device).map_err(at)?;
+        if !self.force && needs_check(&*opened.device).map_err(at)? {
+            return Err(at(ResizeError::NeedsCheck));
+        }
+        if self.to_minimum {
+            return Err(Failure::at(image.name, "-M: the minimum size is not supported yet"));
+        }
+        let wanted = self.wanted(&*opened.device, size)?;
+        let unit = size.block_size / 1024;
+        if wanted == size.blocks {
+            say!(
+                session,
+                "The filesystem is already {wanted} ({unit}k) blocks long.  Nothing to do!\n"
+            )?;
+            return opened.finish().map_err(Failure::new);
+        }
+        let blocks = size_for(&*opened.device, wanted).map_err(at)?;
+        let held = opened.device.size();
+        let bytes = blocks * u64::from(size.block_size);
+        let is_longer = bytes > held;
+        if is_longer && !image.is_file() {
+            let held = held / u64::from(size.block_size);
+            return Err(Failure::new(format_args!(
+                "The containing partition (or device) is only {held} ({unit}k) blocks.\nYou requested a new size of {wanted} blocks.\n"
+            )));
+        }
+        say!(
+            session,
+            "Resizing the filesystem on {} to {wanted} ({unit}k) blocks.",
+            image.name.display()
+        )?;
+        session.out.flush()?;
+        let opened = if is_longer {
+            drop(opened);
+            image.open_with_length(bytes)?
+        } else {
+            opened
+        };
+        let outcome = self.change(&opened, blocks, image, session);
+        let finished = opened.finish().map_err(Failure::new);
+        match outcome.and_then(|blocks| finished.map(|()| blocks)) {
+            Ok(blocks) => {
+                let bytes = blocks * u64::from(size.block_size);
+                if bytes < held && image.is_file() {
+                    image.open_with_length(bytes)?.finish().map_err(Failure::new)?;
+                }
+                say!(
+                    session,
+                    "The filesystem on {} is now {blocks} ({unit}k) blocks long.\n",
+                    image.name.display()
+                )
+            }
+            Err(failure) => {
+                if is_longer && is_size(image, size) {
+                    image.open_with_length(held)?.finish().map_err(Failure::new)?;
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// The size asked for, in blocks.
+    fn wanted(&self, device: &dyn Device, size: VolumeSize) -> Result<u64, Failure> {
+        if let Some(text) = &self.size {
+            let parsed = text.to_str().and_then(|text| size.parse(text));
+            let wrong = || Failure::new(format_args!("Invalid new size: {}\n", text.display()));
+            return parsed.ok_or_else(wrong);
+        }
+        let block = u64::from(size.block_size);
+        let held = device.size() / block;
+        Ok(held - held % (PAGE / block).max(1))
+    }
+
+    fn change(
+        &self,
+        opened: &Opened,
+        blocks: u64,
+        image: &Image<'_>,
+        session: &mut Session,
+    ) -> Result<u64, Failure> {
+        let options = image.options.clone().write(true);
+        let (journal, why) = journal_device::of(&*opened.device, &options)?;
+        let is_compat = session.is_compat;
+        let run = |device: &Arc<dyn Device>| {
+            let resize = Resize {
+                device,
+                journal: journal.as_deref(),
+                env: &opened.env,
+                force: self.force,
+                stride: self.stride,
+            };
+            resize.to(blocks).map_err(|error| {
+                let missing = match &error {
+                    ResizeError::Journal(error) => {
+                        let why = why.as_ref().filter(|_| error.wants_device()).unwrap_or(error);
+                        journal_device::missing(image.name, why)
+                    }
+                    _ => None,
+                };
+                missing.unwrap_or_else(|| failure(error, image.name, is_compat))
+            })
+        };
+        let Some(path) = self.undo_path(session)? else { return run(&opened.device) };
+        let kept = Arc::new(undo::keep(opened, path)?);
+        let device: Arc<dyn Device> = kept.clone();
+        let outcome = run(&device);
+        let finished = match &outcome {
+            Ok(_) => kept.finish(),
+            Err(_) => kept.finish_refused(),
+        };
+        outcome.and_then(|blocks| finished.map(|()| blocks).map_err(Failure::new))
+    }
+
+    /// The undo file of -z.
+    fn undo_path(&self, session: &mut Session) -> Result<Option<PathBuf>, Failure> {
+        let Some(asked) = &self.undo else { return Ok(None) };
+        let path = undo::path(asked, &self.image, "resize2fs", session.is_compat)?;
+        if let Some(path) = path.as_ref().filter(|_| session.is_compat) {
+            say!(session, "{}", undo::announcement(path, &self.image))?;
+        }
+        Ok(path)
+    }
+}
+
+/// Whether the volume still has this size.
+fn is_size(image: &Image<'_>, size: VolumeSize) -> bool {
+    let Ok(opened) = image.open(Access::ReadOnly) else { return false };
+    VolumeSize::of(&*opened.device).is_ok_and(|now| now == size)
+}
+
+/// The failure of a resize, in resize2fs's words where scripts may read them.
+fn failure(error: ResizeError, name: &Path, is_compat: bool) -> Failure {
+    match error {
+        ResizeError::NeedsCheck if is_compat => {
+            let name = name.display();
+            Failure::new(format_args!("Please run 'e2fsck -f {name}' first.\n"))
+        }
+        ResizeError::TooSmall { least, .. } if is_compat => {
+            Failure::new(format_args!("New size smaller than minimum ({least})\n"))
+        }
+        error => Failure::at(name, error),
+    }
+}

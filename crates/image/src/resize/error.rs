@@ -1,0 +1,97 @@
+//! Why a volume is not resized.
+
+use extant_device::{DeviceError, errno};
+use extant_journal::JournalError;
+use extant_layout::tables::NoRoom;
+use extant_offline::{OfflineError, format_errno};
+use extant_ondisk::FormatError;
+
+/// A refusal or a failure of a resize.
+#[derive(Debug, thiserror::Error)]
+pub enum ResizeError {
+    /// The volume was not checked since it was last mounted, or is not clean.
+    #[error("the volume must be checked first: run extant fsck -f")]
+    NeedsCheck,
+    /// The volume's features do not admit the size.
+    #[error("{blocks} blocks are too many: at most {most} fit")]
+    TooLarge {
+        /// The size asked for, in blocks.
+        blocks: u64,
+        /// The largest size, in blocks.
+        most: u64,
+    },
+    /// The size has less room than what is there needs.
+    #[error("{blocks} blocks are too few: at least {least} are needed")]
+    TooSmall {
+        /// The size asked for, in blocks.
+        blocks: u64,
+        /// The smallest size, in blocks.
+        least: u64,
+    },
+    /// The device is shorter than the size asked for.
+    #[error("the device has {held} blocks only, and {blocks} were asked for")]
+    DeviceTooShort {
+        /// The size asked for, in blocks.
+        blocks: u64,
+        /// Size of the device, in blocks.
+        held: u64,
+    },
+    /// A feature bars the change.
+    #[error("a volume with {0} cannot be made smaller")]
+    Barred(&'static str),
+    /// A part of resize2fs that this version lacks.
+    #[error("{0} is not supported yet")]
+    Unsupported(&'static str),
+    /// Another program has the volume open, or did not close it (multiple-mount protection).
+    #[error("MMP: the volume is in use on {node:?}, or was not closed there; run extant fsck")]
+    InUse {
+        /// Name of the host as the MMP block stores it, escaped.
+        node: String,
+    },
+    /// The tables of a new block group find no room.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+    /// The journal cannot be replayed or written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The volume cannot be opened or changed.
+    #[error(transparent)]
+    Volume(OfflineError),
+    /// Bytes of the volume are broken.
+    #[error("{0}: run extant fsck -f first")]
+    Broken(#[from] FormatError),
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+impl From<OfflineError> for ResizeError {
+    fn from(error: OfflineError) -> Self {
+        match error {
+            OfflineError::Format(error @ FormatError::Corrupt { .. }) => Self::Broken(error),
+            other => Self::Volume(other),
+        }
+    }
+}
+
+impl ResizeError {
+    /// The number that a system call returns for it (`ENOSPC` is 28).
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NeedsCheck => errno::EUCLEAN,
+            Self::TooLarge { .. } => errno::EFBIG,
+            Self::TooSmall { .. } | Self::DeviceTooShort { .. } | Self::NoRoom(_) => errno::ENOSPC,
+            Self::Barred(_) | Self::Unsupported(_) => errno::EOPNOTSUPP,
+            Self::InUse { .. } => errno::EBUSY,
+            Self::Journal(error) => error.errno(),
+            Self::Volume(error) => error.errno(),
+            Self::Broken(error) => format_errno(error),
+            Self::Device(error) => error.errno(),
+        }
+    }
+
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> std::io::ErrorKind {
+        errno::kind(self.errno())
+    }
+}

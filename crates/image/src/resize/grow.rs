@@ -1,0 +1,186 @@
+//! Growth: block groups are added after the last one.
+//!
+//! Everything that lies beyond the old end is written first. The changes of the old part (the
+//! superblock, descriptors, the resize inode, the bitmap of the last group) are the switch, and
+//! backups are written after it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use extant_device::Device;
+use extant_layout::groups::leading;
+use extant_layout::tables::{TableRules, Tables, place_tables_from};
+use extant_layout::{DescriptorTable, RunSet};
+use extant_offline::OfflineVolume;
+use extant_ondisk::bitmap::{self, BitmapKind};
+use extant_ondisk::{BlockNo, Geometry, GroupNo};
+
+use super::Resize;
+use super::error::ResizeError;
+use super::resize_inode;
+use super::size::Resized;
+use super::staged::Staged;
+use crate::mkfs::Batch;
+use crate::mkfs::summary::{Usage, summarize};
+
+impl Resize<'_> {
+    pub(super) fn grow(
+        &self,
+        volume: &mut OfflineVolume,
+        resized: Resized,
+    ) -> Result<(), ResizeError> {
+        let old = volume.geometry().clone();
+        let Resized { mut raw, geometry } = resized;
+        // Verified, as its bitmap changes.
+        let last = GroupNo(old.groups_count - 1);
+        volume.bitmap(BitmapKind::Block, last)?;
+        let staged = Arc::new(Staged::new(self.device.clone(), &old));
+        staged.add_unused(old.blocks_count..geometry.blocks_count);
+
+        let tables = place(&geometry, &old, self.stride.unwrap_or(raw.s_raid_stride.get().into()))?;
+        let table = self.write_groups(volume, &geometry, &tables)?;
+        let new_part = old.blocks_count..geometry.blocks_count;
+        let ratio = u64::from(geometry.blocks_per_cluster);
+        let lost = lost_backup(&old, &geometry);
+        if raw.s_overhead_blocks.get() > 0 {
+            let added = tables.used.count_in(new_part) / ratio;
+            let lost = lost.as_ref().map_or(0, |run| (run.end - run.start).div_ceil(ratio));
+            let now = (u64::from(raw.s_overhead_blocks.get()) + added).saturating_sub(lost);
+            raw.s_overhead_blocks.set(u32::try_from(now).unwrap_or(0));
+        }
+
+        let mut grown = OfflineVolume::of_parts(staged.clone(), raw, geometry.clone(), table);
+        extend_last_group(&mut grown, &old, &tables.used, lost)?;
+        resize_inode::update(&mut grown, &old)?;
+        grown.sum_free_counts();
+        self.set_write_time(&mut grown)?;
+        grown.touch_all_descs();
+        grown.commit()?;
+        self.switch(staged.take_changes()?, None)?;
+        self.write_backups()
+    }
+
+    /// Writes the bitmaps of the new groups, and clears their inode tables where these must read as
+    /// zero. Returns the descriptors of all groups.
+    fn write_groups(
+        &self,
+        volume: &OfflineVolume,
+        geometry: &Geometry,
+        tables: &Tables,
+    ) -> Result<DescriptorTable, ResizeError> {
+        let first = volume.geometry().groups_count;
+        let blocks = u64::from(geometry.itable_blocks());
+        let places: Vec<Range<u64>> = tables
+            .groups
+            .iter()
+            .map(|group| {
+                let end = BlockNo(group.inode_table.0 + blocks);
+                geometry.byte_of(group.inode_table)..geometry.byte_of(end)
+            })
+            .collect();
+        let mut zeroed = are_holes(&**self.device, &places)?;
+        if !zeroed && !geometry.has_uninit_groups() {
+            for place in places {
+                for run in extant_device::data_runs(&**self.device, place) {
+                    self.device.write_zeroes(run?)?;
+                }
+            }
+            zeroed = true;
+        }
+        let inodes = RunSet::new();
+        let usage = Usage { blocks: &tables.used, inodes: &inodes, tables_zeroed: zeroed };
+        let mut table = DescriptorTable::zeroed(geometry);
+        let before = volume.table().bytes();
+        table.bytes_mut()[..before.len()].copy_from_slice(before);
+        let mut batch = Batch::new(&**self.device, 0);
+        for (group, places) in (first..geometry.groups_count).zip(&tables.groups) {
+            let group = GroupNo(group);
+            let summary = summarize(geometry, group, places, 0, usage);
+            table.put(group, &summary.desc, geometry);
+            if let Some(bits) = summary.block_bitmap {
+                batch.put(geometry.byte_of(places.block_bitmap), bits)?;
+            }
+            if let Some(bits) = summary.inode_bitmap {
+                batch.put(geometry.byte_of(places.inode_bitmap), bits)?;
+            }
+        }
+        batch.flush()?;
+        Ok(table)
+    }
+
+    /// Writes the backups of superblock and descriptors: from the volume as it is now.
+    pub(super) fn write_backups(&self) -> Result<(), ResizeError> {
+        Ok(OfflineVolume::open(self.device.clone())?.write_backups()?)
+    }
+}
+
+/// Places the tables of new groups in the new part of the volume. The used blocks are in whole
+/// clusters; the old part counts as used.
+fn place(geometry: &Geometry, old: &Geometry, stride: u32) -> Result<Tables, ResizeError> {
+    let ratio = u64::from(geometry.blocks_per_cluster);
+    let mut barred = RunSet::new();
+    barred.insert(0..old.blocks_count);
+    let rules = TableRules { stride, packed: false };
+    let first = GroupNo(old.groups_count);
+    let mut tables = place_tables_from(geometry, first, rules, &barred)?;
+    tables.used = tables.used.in_clusters(geometry.first_data_block.0, ratio);
+    Ok(tables)
+}
+
+/// The backup in the last group of before, where the new last group has it instead.
+fn lost_backup(old: &Geometry, geometry: &Geometry) -> Option<Range<u64>> {
+    let last = GroupNo(old.groups_count - 1);
+    let is_lost = old.has_super(last) && !geometry.has_super(last);
+    is_lost.then(|| {
+        let own = leading(old, last).blocks();
+        // Blocks that stay: descriptors of its meta group.
+        own.start.max(leading(geometry, last).blocks().end)..own.end
+    })
+}
+
+/// The last group of before has more blocks, or has lost its backup.
+fn extend_last_group(
+    volume: &mut OfflineVolume,
+    old: &Geometry,
+    used: &RunSet,
+    lost: Option<Range<u64>>,
+) -> Result<(), ResizeError> {
+    let geometry = volume.geometry().clone();
+    let last = GroupNo(old.groups_count - 1);
+    let ratio = u64::from(geometry.blocks_per_cluster);
+    let start = geometry.group_start(last).0;
+    let old_end = start + u64::from(old.group_blocks(last)).next_multiple_of(ratio);
+    let end = start + u64::from(geometry.group_blocks(last));
+    if old_end >= end && lost.is_none() {
+        return Ok(());
+    }
+    volume.free_blocks_of(lost)?;
+    if old_end < end {
+        volume.free_blocks_of([old_end..end])?;
+        volume.claim_blocks(used.runs_in(old_end..end).collect::<Vec<_>>())?;
+    }
+    volume.store_bitmap(BitmapKind::Block, last)?;
+    // The padding of the bitmap was not counted as free before.
+    let bits = 0..geometry.group_clusters(last);
+    let in_use = bitmap::count_set(volume.bitmap(BitmapKind::Block, last)?, bits.clone());
+    volume.update_desc(last, |desc| desc.free_clusters = bits.end - in_use);
+    Ok(())
+}
+
+/// Whether nothing is stored in these ranges of a device: they read as zeroes.
+fn are_holes(device: &dyn Device, ranges: &[Range<u64>]) -> Result<bool, ResizeError> {
+    let mut hole = 0..0;
+    for range in ranges {
+        if hole.contains(&range.start) && range.end <= hole.end {
+            continue;
+        }
+        // One question covers every table up to the next data.
+        let rest = range.start..device.size().max(range.end);
+        match device.next_data(rest.clone())? {
+            None => hole = rest,
+            Some(data) if data.start < range.end => return Ok(false),
+            Some(data) => hole = rest.start..data.start,
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,223 @@
+//! `extant resize`: a volume that is not mounted gets another size, as resize2fs does it.
+//!
+//! The changes to blocks that the volume uses are collected in memory (`staged.rs`); blocks that it
+//! does not use are written at once. Then one transaction in the volume's own journal switches to
+//! the new size, so that after a power cut the volume has the old size or the new one. Without a
+//! journal, or with one that is too small for the transaction, the blocks are written in place while
+//! the superblock says "not clean", so that a check follows an interruption; an undo file takes it
+//! back.
+
+mod error;
+mod grow;
+mod resize_inode;
+mod size;
+mod staged;
+
+pub use error::ResizeError;
+
+use std::sync::Arc;
+
+use extant_device::Device;
+use extant_journal::{Finish, OneTransaction, recover_volume};
+use extant_journal::JournalLocation;
+use extant_offline::mmp::{MmpBlock, Taken, interval};
+use extant_offline::{OfflineVolume, read_primary_superblock};
+use extant_ondisk::mmp::{Mmp, MmpSequence};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State, Superblock};
+use extant_ondisk::{BlockNo, Geometry, GroupNo, IncompatFeatures};
+use extant_runtime::env::Env;
+use zerocopy::IntoBytes;
+
+use size::Resized;
+
+/// A volume to be resized.
+#[derive(Clone, Copy, Debug)]
+pub struct Resize<'a> {
+    /// Its device. For growth it has the new size already.
+    pub device: &'a Arc<dyn Device>,
+    /// The device of an external journal.
+    pub journal: Option<&'a dyn Device>,
+    /// The clock.
+    pub env: &'a Env,
+    /// Resizes a volume that should be checked first.
+    pub force: bool,
+    /// RAID stride in blocks, by which the bitmaps of new groups are placed; `None` for the
+    /// superblock's.
+    pub stride: Option<u32>,
+}
+
+/// The size of a volume.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct VolumeSize {
+    /// Block size in bytes.
+    pub block_size: u32,
+    /// Number of blocks.
+    pub blocks: u64,
+}
+
+impl VolumeSize {
+    /// Reads the size of the volume on a device.
+    ///
+    /// # Errors
+    /// There is no volume, its superblock is not valid, or the device failed.
+    pub fn of(device: &dyn Device) -> Result<Self, ResizeError> {
+        let geometry = Geometry::new(&read_primary_superblock(device)?)?;
+        Ok(Self { block_size: geometry.block_size, blocks: geometry.blocks_count })
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.blocks * u64::from(self.block_size)
+    }
+
+    /// A size as resize2fs reads it, in blocks of the volume: a number of blocks, or of sectors of
+    /// 512 bytes (s), KiB (K), MiB (M), GiB (G) or TiB (T). `None` if it is invalid.
+    pub fn parse(&self, text: &str) -> Option<u64> {
+        crate::mkfs::numbers::size(text, self.block_size)
+    }
+}
+
+/// The number of blocks that a volume gets if a size is asked for: parts of clusters are cut off,
+/// and a last group that would be too small for its metadata.
+///
+/// # Errors
+/// A size that the volume cannot have, or the device failed.
+pub fn size_for(device: &dyn Device, blocks: u64) -> Result<u64, ResizeError> {
+    let raw = read_primary_superblock(device)?;
+    Ok(Resized::new(&raw, blocks)?.geometry.blocks_count)
+}
+
+/// Whether the volume must be checked before it is resized: it is not clean, has errors, or was
+/// mounted after its last check.
+///
+/// # Errors
+/// There is no volume, or the device failed.
+pub fn needs_check(device: &dyn Device) -> Result<bool, ResizeError> {
+    let superblock = Superblock::decode(&read_primary_superblock(device)?);
+    Ok(!superblock.state.contains(State::CLEAN)
+        || superblock.state.contains(State::ERRORS)
+        || superblock.last_check < superblock.mount_time)
+}
+
+impl Resize<'_> {
+    /// Gives the volume another size in blocks. Returns the number of blocks that it has then: see
+    /// [`size_for`].
+    ///
+    /// # Errors
+    /// A size that the volume cannot have, a volume that is in use or damaged, and failures of a
+    /// device. After a refusal the volume is as it was.
+    pub fn to(&self, blocks: u64) -> Result<u64, ResizeError> {
+        if !self.force && needs_check(&**self.device)? {
+            return Err(ResizeError::NeedsCheck);
+        }
+        let features = read_primary_superblock(&**self.device)?.features();
+        if features.incompat.contains(IncompatFeatures::RECOVER) {
+            recover_volume(&**self.device, self.journal, Finish::Reset)?;
+        }
+        let now = u64::try_from(self.env.now().seconds).unwrap_or_default();
+        self.claim_mmp(now)?;
+        let outcome = self.change(blocks);
+        let released = OfflineVolume::open(self.device.clone())
+            .and_then(|volume| volume.release_mmp(now));
+        let blocks = outcome?;
+        released?;
+        Ok(blocks)
+    }
+
+    fn change(&self, blocks: u64) -> Result<u64, ResizeError> {
+        let mut volume = OfflineVolume::open_strict(self.device.clone())?;
+        let geometry = volume.geometry().clone();
+        for group in (0..geometry.groups_count).map(GroupNo) {
+            volume.table().verify(group, &geometry)?;
+            volume.desc(group).check_places(group, &geometry)?;
+        }
+        let resized = Resized::new(&volume.raw, blocks)?;
+        let blocks = resized.geometry.blocks_count;
+        let held = self.device.size() / u64::from(geometry.block_size);
+        if blocks > held {
+            return Err(ResizeError::DeviceTooShort { blocks, held });
+        }
+        if blocks > geometry.blocks_count {
+            self.grow(&mut volume, resized)?;
+        } else if blocks < geometry.blocks_count {
+            return Err(ResizeError::Unsupported("shrinking a volume"));
+        }
+        Ok(blocks)
+    }
+
+    /// Marks the volume as in use in its MMP block.
+    fn claim_mmp(&self, now: u64) -> Result<(), ResizeError> {
+        let volume = OfflineVolume::open(self.device.clone())?;
+        let Some(block) = volume.mmp_block() else { return Ok(()) };
+        let geometry = volume.geometry();
+        let on_device = MmpBlock { device: &**self.device, geometry, block };
+        let (raw, mut mmp) = on_device.read()?;
+        if mmp.sequence != MmpSequence::Clean {
+            return Err(in_use(&mmp));
+        }
+        let check_interval = interval(volume.raw.s_mmp_interval.get(), mmp.check_interval);
+        let ours = Mmp { time: now, check_interval, ..mmp.clone() };
+        if let Taken::Theirs(other) = on_device.take(&ours, self.env, &mut |_| ())? {
+            return Err(in_use(&other));
+        }
+        (mmp.sequence, mmp.time) = (MmpSequence::Fsck, now);
+        Ok(volume.write_mmp(block, raw, &mmp)?)
+    }
+
+    fn set_write_time(&self, volume: &mut OfflineVolume) -> Result<(), ResizeError> {
+        let seconds = u64::try_from(self.env.now().seconds).unwrap_or_default();
+        Ok(volume.update_superblock(|raw| {
+            let mut superblock = Superblock::decode(raw);
+            superblock.write_time = seconds;
+            superblock.encode_into(raw);
+        })?)
+    }
+
+    /// Makes the changes to blocks that the volume uses, in one step if it has a journal with room
+    /// for them. `moved_to` is the place of the journal afterwards, where these move it.
+    fn switch(
+        &self,
+        mut changes: Vec<(BlockNo, Vec<u8>)>,
+        moved_to: Option<&JournalLocation>,
+    ) -> Result<(), ResizeError> {
+        let device = &**self.device;
+        if let Some(journal) = OneTransaction::open(device, self.journal)?
+            && changes.len() as u64 <= u64::from(journal.capacity()?)
+        {
+            return Ok(journal.change(changes, self.env.now(), moved_to)?);
+        }
+        device.flush()?;
+        let mut raw = read_primary_superblock(device)?;
+        let geometry = Geometry::new(&raw)?;
+        let state = raw.s_state.get();
+        raw.s_state.set(state & !State::CLEAN.bits());
+        raw.seal();
+        write_superblock(device, &raw)?;
+        let primary = geometry.superblock_block();
+        let last = changes.iter().position(|(block, _)| *block == primary);
+        let last = last.map(|index| changes.remove(index));
+        for (block, bytes) in changes {
+            device.write_at(geometry.byte_of(block), &bytes)?;
+        }
+        device.flush()?;
+        match last {
+            Some((block, bytes)) => device.write_at(geometry.byte_of(block), &bytes)?,
+            None => {
+                raw.s_state.set(state);
+                raw.seal();
+                write_superblock(device, &raw)?;
+            }
+        }
+        Ok(device.flush()?)
+    }
+}
+
+fn write_superblock(device: &dyn Device, raw: &RawSuperblock) -> Result<(), ResizeError> {
+    device.write_at(SUPERBLOCK_OFFSET, raw.as_bytes())?;
+    Ok(device.flush()?)
+}
+
+fn in_use(mmp: &Mmp) -> ResizeError {
+    let end = mmp.node_name.iter().position(|byte| *byte == 0).unwrap_or(mmp.node_name.len());
+    ResizeError::InUse { node: mmp.node_name[..end].escape_ascii().to_string() }
+}
