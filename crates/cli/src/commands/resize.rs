@@ -116,8 +116,26 @@ impl Args {
         self.resize(&image, session)
     }
 
-    fn print_minimum(&self, image: &Image<'_>, _: &mut Session) -> Result<(), Failure> {
-        Err(Failure::at(image.name, "-P: the minimum size is not supported yet"))
+    fn print_minimum(&self, image: &Image<'_>, session: &mut Session) -> Result<(), Failure> {
+        let opened = image.open(Access::ReadOnly)?;
+        let blocks = self.minimum(&opened, image, session)?;
+        say!(session, "Estimated minimum size of the filesystem: {blocks}")
+    }
+
+    fn minimum(
+        &self,
+        opened: &Opened,
+        image: &Image<'_>,
+        session: &Session,
+    ) -> Result<u64, Failure> {
+        let resize = Resize {
+            device: &opened.device,
+            journal: None,
+            env: &opened.env,
+            force: self.force,
+            stride: None,
+        };
+        resize.minimum().map_err(|error| failure(error, image.name, session.is_compat))
     }
 
     fn resize(&self, image: &Image<'_>, session: &mut Session) -> Result<(), Failure> {
@@ -130,10 +148,10 @@ impl Args {
         if !self.force && needs_check(&*opened.device).map_err(at)? {
             return Err(at(ResizeError::NeedsCheck));
         }
-        if self.to_minimum {
-            return Err(Failure::at(image.name, "-M: the minimum size is not supported yet"));
-        }
-        let wanted = self.wanted(&*opened.device, size)?;
+        let wanted = match self.to_minimum {
+            true => self.minimum(&opened, image, session)?,
+            false => self.wanted(&*opened.device, size)?,
+        };
         let unit = size.block_size / 1024;
         if wanted == size.blocks {
             say!(

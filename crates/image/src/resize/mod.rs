@@ -9,7 +9,12 @@
 
 mod error;
 mod grow;
+mod moves;
+mod plan;
+mod renumber;
 mod resize_inode;
+mod scan;
+mod shrink;
 mod size;
 mod staged;
 
@@ -124,6 +129,14 @@ impl Resize<'_> {
         Ok(blocks)
     }
 
+    /// The smallest number of blocks that the volume can have. Nothing is written.
+    ///
+    /// # Errors
+    /// A volume that is damaged or cannot be made smaller, or the device failed.
+    pub fn minimum(&self) -> Result<u64, ResizeError> {
+        self.least()
+    }
+
     fn change(&self, blocks: u64) -> Result<u64, ResizeError> {
         let mut volume = OfflineVolume::open_strict(self.device.clone())?;
         let geometry = volume.geometry().clone();
@@ -140,7 +153,7 @@ impl Resize<'_> {
         if blocks > geometry.blocks_count {
             self.grow(&mut volume, resized)?;
         } else if blocks < geometry.blocks_count {
-            return Err(ResizeError::Unsupported("shrinking a volume"));
+            self.shrink(blocks)?;
         }
         Ok(blocks)
     }

@@ -9,7 +9,7 @@ use extant_ondisk::{BlockNo, CompatFeatures, Geometry, GroupNo, InodeNo};
 use super::error::ResizeError;
 
 /// The slot of `i_block` with the double indirect block.
-const DOUBLE_SLOT: usize = 13;
+pub(super) const DOUBLE_SLOT: usize = 13;
 
 /// Maps the reserved blocks of the volume and of its backups; `old` is the geometry of before. If
 /// the volume has lost the feature, the inode is cleared.

@@ -126,7 +126,8 @@ fn set_descriptor_blocks(raw: &mut RawSuperblock, old: &Geometry, groups: u32) {
     raw.s_first_meta_bg.set(before + reserved);
 }
 
-/// With sparse_super2 the first backup is in group 1, the second in the last group.
+/// With sparse_super2 the first backup is in group 1, the second in the last group. A volume that
+/// gets smaller loses the second one: the start of the group that is last then is in use.
 fn set_backup_groups(raw: &mut RawSuperblock, old: &Geometry, groups: u32) {
     if !old.has_compat(CompatFeatures::SPARSE_SUPER2) {
         return;
@@ -139,8 +140,12 @@ fn set_backup_groups(raw: &mut RawSuperblock, old: &Geometry, groups: u32) {
     if groups == 1 {
         first = 0;
     }
-    if second == was_last || second >= groups || (second == 0 && old.groups_count <= 2) {
-        second = if groups > 2 && first != 0 { groups - 1 } else { 0 };
+    if second >= groups {
+        second = 0;
+    }
+    let is_missing = second == 0 && old.groups_count <= 2;
+    if groups > old.groups_count && groups > 2 && first != 0 && (second == was_last || is_missing) {
+        second = groups - 1;
     }
     for (stored, group) in raw.s_backup_bgs.iter_mut().zip([first, second]) {
         stored.set(group);

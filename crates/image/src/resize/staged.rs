@@ -38,6 +38,11 @@ impl Staged {
         self.state.write().unused.insert(blocks);
     }
 
+    /// All blocks that were unused are used from now on.
+    pub(super) fn clear_unused(&self) {
+        self.state.write().unused = RunSet::new();
+    }
+
     /// Number of blocks that are in memory.
     pub(super) fn held(&self) -> usize {
         self.state.read().blocks.len()

@@ -1,0 +1,385 @@
+//! What a smaller size takes: which tables, blocks and inodes move where.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use extant_layout::RunSet;
+use extant_layout::groups::leading;
+use extant_layout::pack::MappingTree;
+use extant_layout::tables::GroupTables;
+use extant_offline::OfflineVolume;
+use extant_ondisk::bitmap::{self, BitmapKind};
+use extant_ondisk::extent::Extent;
+use extant_ondisk::{BlockNo, Geometry, GroupNo, IncompatFeatures, InodeNo};
+
+use super::error::ResizeError;
+use super::moves::{FreeRuns, Moves};
+use super::scan::{Scan, ScannedFile};
+use super::size::Resized;
+
+/// A file whose blocks move.
+#[derive(Clone, Debug)]
+pub(super) struct MovedFile {
+    pub(super) number: InodeNo,
+    /// Blocks that it leaves and their new places.
+    pub(super) moved: Vec<(Range<u64>, u64)>,
+    /// The map after the move, where extents were split.
+    pub(super) split: Option<SplitMap>,
+}
+
+/// A map that is written again.
+#[derive(Clone, Debug)]
+pub(super) struct SplitMap {
+    pub(super) extents: Vec<Extent>,
+    /// The nodes of after; the first ones are those of before at their new places.
+    pub(super) nodes: Vec<BlockNo>,
+    /// Nodes that are no longer needed, at their new places.
+    pub(super) gone: Vec<BlockNo>,
+    /// Number of nodes before.
+    pub(super) had: usize,
+}
+
+/// How a volume gets a smaller size.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) blocks: u64,
+    /// New places of tables.
+    pub(super) tables: BTreeMap<u32, GroupTables>,
+    pub(super) moves: Moves,
+    pub(super) files: Vec<MovedFile>,
+    pub(super) xattr_blocks: Vec<BlockNo>,
+    pub(super) moves_mmp: bool,
+    /// Inode numbers of before and of after.
+    pub(super) renumbered: BTreeMap<u32, u32>,
+}
+
+/// The blocks of the metadata of groups below the volume's end of after.
+pub(super) fn metadata(
+    volume: &OfflineVolume,
+    geometry: &Geometry,
+    moved: &BTreeMap<u32, GroupTables>,
+) -> RunSet {
+    let mut fixed = RunSet::new();
+    fixed.insert(0..geometry.first_data_block.0);
+    for group in (0..geometry.groups_count).map(GroupNo) {
+        let own = leading(geometry, group).blocks();
+        let start = if group.0 == 0 { geometry.group_start(group).0 } else { own.start };
+        fixed.insert(start..own.end);
+        let tables = moved.get(&group.0).copied().unwrap_or_else(|| tables_of(volume, group));
+        for run in runs_of(&tables, geometry) {
+            fixed.insert(run);
+        }
+    }
+    fixed
+}
+
+fn tables_of(volume: &OfflineVolume, group: GroupNo) -> GroupTables {
+    let desc = volume.desc(group);
+    GroupTables {
+        block_bitmap: desc.block_bitmap,
+        inode_bitmap: desc.inode_bitmap,
+        inode_table: desc.inode_table,
+    }
+}
+
+/// The blocks of a group's tables.
+pub(super) fn runs_of(tables: &GroupTables, geometry: &Geometry) -> [Range<u64>; 3] {
+    let length = u64::from(geometry.itable_blocks());
+    [
+        tables.block_bitmap.0..tables.block_bitmap.0 + 1,
+        tables.inode_bitmap.0..tables.inode_bitmap.0 + 1,
+        tables.inode_table.0..tables.inode_table.0 + length,
+    ]
+}
+
+impl Plan {
+    /// Plans a size in blocks. `None` if what is there does not fit.
+    pub(super) fn new(
+        volume: &mut OfflineVolume,
+        scan: &Scan,
+        blocks: u64,
+    ) -> Result<Option<Self>, ResizeError> {
+        let geometry = match Resized::new(&volume.raw, blocks) {
+            Ok(resized) => resized.geometry,
+            Err(ResizeError::TooSmall { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let old = volume.geometry().clone();
+        if geometry.inodes_count < geometry.first_inode.0
+            || scan.inodes > geometry.inodes_count - (geometry.first_inode.0 - 1)
+        {
+            return Ok(None);
+        }
+        let Some(tables) = place_tables(volume, &geometry)? else { return Ok(None) };
+        let mut planner = Planner::new(volume, &geometry, &tables)?;
+        let Some(files) = planner.files(volume, scan) else { return Ok(None) };
+        let moves_mmp = volume.mmp_block().is_some_and(|block| planner.moves.block(block) != block);
+        let is_moved = |block: &&BlockNo| planner.moves.block(**block) != **block;
+        let xattr_blocks = scan.xattr_blocks.keys().filter(is_moved).copied().collect();
+        let renumbered = match old.inodes_count > geometry.inodes_count {
+            true => renumber(volume, &geometry)?,
+            false => Some(BTreeMap::new()),
+        };
+        let Some(renumbered) = renumbered else { return Ok(None) };
+        Ok(Some(Self {
+            blocks: geometry.blocks_count,
+            tables,
+            moves: planner.moves,
+            files,
+            xattr_blocks,
+            moves_mmp,
+            renumbered,
+        }))
+    }
+}
+
+/// New places of the tables that the cut takes from groups that stay.
+fn place_tables(
+    volume: &mut OfflineVolume,
+    geometry: &Geometry,
+) -> Result<Option<BTreeMap<u32, GroupTables>>, ResizeError> {
+    let end = geometry.blocks_count;
+    let mut places = BTreeMap::new();
+    let is_cut = |group: &GroupNo| {
+        let tables = tables_of(volume, *group);
+        runs_of(&tables, geometry).iter().any(|run| run.end > end)
+    };
+    let cut: Vec<GroupNo> =
+        (0..geometry.groups_count).map(GroupNo).filter(|group| is_cut(group)).collect();
+    if cut.is_empty() {
+        return Ok(Some(places));
+    }
+    let mut fixed = metadata(volume, geometry, &places);
+    let mut used = fixed.clone();
+    for group in (0..geometry.groups_count).map(GroupNo) {
+        let start = geometry.group_start(group).0;
+        let ratio = u64::from(geometry.blocks_per_cluster);
+        let bits = 0..geometry.group_clusters(group);
+        for run in bitmap::runs(volume.bitmap(BitmapKind::Block, group)?, bits) {
+            if run.is_set {
+                let bits = u64::from(run.bits.start)..u64::from(run.bits.end);
+                used.insert(start + bits.start * ratio..start + bits.end * ratio);
+            }
+        }
+    }
+    for group in cut {
+        let mut tables = tables_of(volume, group);
+        let start = geometry.group_start(group).0;
+        let own = start..start + u64::from(geometry.group_blocks(group));
+        let ranges = match geometry.has_incompat(IncompatFeatures::FLEX_BG) {
+            true => vec![own, geometry.first_data_block.0..end],
+            false => vec![own],
+        };
+        let length = u64::from(geometry.itable_blocks());
+        for (place, length) in [
+            (&mut tables.block_bitmap, 1),
+            (&mut tables.inode_bitmap, 1),
+            (&mut tables.inode_table, length),
+        ] {
+            if place.0 + length <= end {
+                continue;
+            }
+            let fits = |set: &RunSet| {
+                ranges.iter().find_map(|range| set.first_fit(range.clone(), length))
+            };
+            let Some(found) = fits(&used).or_else(|| fits(&fixed)) else { return Ok(None) };
+            fixed.insert(found..found + length);
+            used.insert(found..found + length);
+            *place = BlockNo(found);
+        }
+        places.insert(group.0, tables);
+    }
+    Ok(Some(places))
+}
+
+/// Assigns new places.
+struct Planner {
+    /// Blocks that files must leave: above the new end, or where tables come.
+    vacated: RunSet,
+    free: FreeRuns,
+    moves: Moves,
+}
+
+impl Planner {
+    fn new(
+        volume: &mut OfflineVolume,
+        geometry: &Geometry,
+        tables: &BTreeMap<u32, GroupTables>,
+    ) -> Result<Self, ResizeError> {
+        let moves = Moves::new(geometry);
+        let mut vacated = RunSet::new();
+        let end = geometry.blocks_count;
+        for (group, tables) in tables {
+            let before = runs_of(&tables_of(volume, GroupNo(*group)), geometry);
+            for (run, before) in runs_of(tables, geometry).into_iter().zip(before) {
+                if run != before {
+                    vacated.insert(moves.blocks(&moves.clusters(&run)));
+                }
+            }
+        }
+        let mut free = FreeRuns::default();
+        for group in (0..geometry.groups_count).map(GroupNo) {
+            let first = moves.clusters(&(geometry.group_start(group).0..end)).start;
+            let bits = 0..geometry.group_clusters(group);
+            for run in bitmap::clear_runs(volume.bitmap(BitmapKind::Block, group)?, bits) {
+                let run = first + u64::from(run.start)..first + u64::from(run.end);
+                let mut at = run.start;
+                for barred in vacated.runs_in(moves.blocks(&run)) {
+                    let barred = moves.clusters(&barred);
+                    free.insert(at..barred.start);
+                    at = barred.end;
+                }
+                free.insert(at..run.end);
+            }
+        }
+        vacated.insert(end..volume.geometry().blocks_count.max(end));
+        Ok(Self { vacated, free, moves })
+    }
+
+    /// The clusters of a run that must move.
+    fn cut(&self, run: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let whole = self.moves.blocks(&self.moves.clusters(&run));
+        self.vacated.runs_in(whole).map(|run| self.moves.clusters(&run))
+    }
+
+    /// Moves what must move. `None` if it has no room.
+    fn files(&mut self, volume: &OfflineVolume, scan: &Scan) -> Option<Vec<MovedFile>> {
+        let mut wanted = RunSet::new();
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        let mut add = |run: Range<u64>, joins: bool| {
+            // With bigalloc several extents of a file may share a cluster.
+            let mut at = run.start;
+            let known: Vec<_> = wanted.runs_in(run.clone()).collect();
+            for part in known.into_iter().chain([run.end..run.end]) {
+                if at < part.start {
+                    match runs.last_mut() {
+                        Some(last) if joins && last.end == at => last.end = part.start,
+                        _ => runs.push(at..part.start),
+                    }
+                }
+                at = part.end;
+            }
+            wanted.insert(run);
+        };
+        for file in &scan.files {
+            let mut end = None;
+            for extent in &file.extents {
+                let run = extent.start.0..extent.start.0 + u64::from(extent.len);
+                for part in self.cut(run.clone()) {
+                    add(part, end == Some((extent.block.0, run.start)));
+                }
+                end = Some((extent.end().0, run.end));
+            }
+            for node in &file.nodes {
+                self.cut(node.0..node.0 + 1).for_each(|part| add(part, false));
+            }
+        }
+        let single = scan.xattr_blocks.keys().copied().chain(volume.mmp_block());
+        for block in single {
+            self.cut(block.0..block.0 + 1).for_each(|part| add(part, false));
+        }
+        // The longest first: they are split least.
+        runs.sort_by_key(|run| (std::cmp::Reverse(run.end - run.start), run.start));
+        for run in runs {
+            let places = self.free.take(run.end - run.start)?;
+            self.moves.insert(run, places);
+        }
+        if self.moves.is_empty() {
+            return Some(Vec::new());
+        }
+        let mut moved = Vec::new();
+        for file in &scan.files {
+            if let Some(file) = self.file(file, volume.geometry())? {
+                moved.push(file);
+            }
+        }
+        Some(moved)
+    }
+
+    /// The move of one file, if it moves.
+    fn file(&mut self, file: &ScannedFile, geometry: &Geometry) -> Option<Option<MovedFile>> {
+        let mut moved = Vec::new();
+        let mut seen = RunSet::new();
+        let data = file.extents.iter().map(|it| it.start.0..it.start.0 + u64::from(it.len));
+        for run in data.chain(file.nodes.iter().map(|node| node.0..node.0 + 1)) {
+            let whole = self.moves.blocks(&self.moves.clusters(&run));
+            for (part, to) in self.moves.parts(whole) {
+                if seen.is_free(part.clone()) {
+                    seen.insert(part.clone());
+                    moved.push((part, to));
+                }
+            }
+        }
+        if moved.is_empty() {
+            return Some(None);
+        }
+        let parts: Vec<Vec<Extent>> =
+            file.extents.iter().map(|extent| self.moves.extent(extent)).collect();
+        let mut split = None;
+        // Maps of indirect blocks have an entry for each block.
+        if file.is_extents && parts.iter().any(|parts| parts.len() > 1) {
+            let mut extents: Vec<Extent> = Vec::new();
+            for part in parts.into_iter().flatten() {
+                match extents.last_mut() {
+                    Some(last) if last.is_continued_by(&part) => last.len += part.len,
+                    _ => extents.push(part),
+                }
+            }
+            let tree = MappingTree::from_extents(&extents, true);
+            let needed = usize::try_from(tree.blocks(geometry.block_size)?).ok()?;
+            let mut nodes: Vec<BlockNo> =
+                file.nodes.iter().map(|node| self.moves.block(*node)).collect();
+            let gone = nodes.split_off(needed.min(nodes.len()));
+            while nodes.len() < needed {
+                let [cluster] = &self.free.take(1)?[..] else { return None };
+                nodes.push(BlockNo(self.moves.blocks(cluster).start));
+            }
+            split = Some(SplitMap { extents, nodes, gone, had: file.nodes.len() });
+        }
+        Some(Some(MovedFile { number: file.number, moved, split }))
+    }
+}
+
+/// New numbers for the inodes of groups that are cut off. `None` if there are too few.
+fn renumber(
+    volume: &mut OfflineVolume,
+    geometry: &Geometry,
+) -> Result<Option<BTreeMap<u32, u32>>, ResizeError> {
+    let old = volume.geometry().clone();
+    let per_group = old.inodes_per_group;
+    let mut renumbered = BTreeMap::new();
+    let mut next = geometry.first_inode.0;
+    for group in (geometry.groups_count..old.groups_count).map(GroupNo) {
+        if volume.desc(group).free_inodes == per_group {
+            continue;
+        }
+        let bits = volume.bitmap(BitmapKind::Inode, group)?.to_vec();
+        let mut at = 0;
+        while let Some(bit) = bitmap::next_set(&bits, at..per_group) {
+            at = bit + 1;
+            let Some(free) = next_free(volume, geometry, next)? else { return Ok(None) };
+            renumbered.insert(group.0 * per_group + bit + 1, free);
+            next = free + 1;
+        }
+    }
+    Ok(Some(renumbered))
+}
+
+/// The first free inode from a number on.
+fn next_free(
+    volume: &mut OfflineVolume,
+    geometry: &Geometry,
+    from: u32,
+) -> Result<Option<u32>, ResizeError> {
+    let per_group = geometry.inodes_per_group;
+    let mut from = from;
+    while from <= geometry.inodes_count {
+        let (group, index) = ((from - 1) / per_group, (from - 1) % per_group);
+        let bits = volume.bitmap(BitmapKind::Inode, GroupNo(group))?;
+        if let Some(bit) = bitmap::next_clear(bits, index..per_group) {
+            return Ok(Some(group * per_group + bit + 1));
+        }
+        from = (group + 1) * per_group + 1;
+    }
+    Ok(None)
+}

@@ -1,0 +1,238 @@
+//! Inodes that get other numbers, and everything that names them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use extant_offline::OfflineVolume;
+use extant_ondisk::dirent::DirFormat;
+use extant_ondisk::htree::{HtreeFormat, IndexKind};
+use extant_ondisk::inode::{self, Inode, InodeFlags};
+use extant_ondisk::orphan_file::OrphanFileFormat;
+use extant_ondisk::xattr::{self, RawXattrEntry, ValueRef};
+use extant_ondisk::{BlockNo, Geometry, IncompatFeatures, InodeNo};
+
+use super::error::ResizeError;
+use super::scan::each_inode;
+use super::shrink::{has_stored_hashes, reseal_nodes};
+
+/// Where `i_block` begins in a record.
+const I_BLOCK_AT: usize = 40;
+/// Bytes of the header of attributes in a block, and in an inode.
+const BLOCK_HEADER: usize = 32;
+const INODE_HEADER: usize = 4;
+/// Where an entry of an attribute names the inode of its value.
+const VALUE_INODE_AT: usize = 4;
+
+/// Gives inodes new numbers, whose inodes are free. `numbers_only`: names and attributes still have
+/// the old ones.
+pub(super) fn inodes(
+    volume: &mut OfflineVolume,
+    pairs: &BTreeMap<u32, u32>,
+    numbers_only: bool,
+) -> Result<(), ResizeError> {
+    for (&old, &new) in pairs {
+        move_record(volume, InodeNo(old), InodeNo(new))?;
+    }
+    volume.update_superblock(|raw| {
+        let fields = [
+            &mut raw.s_orphan_file_inum,
+            &mut raw.s_usr_quota_inum,
+            &mut raw.s_grp_quota_inum,
+            &mut raw.s_prj_quota_inum,
+            &mut raw.s_lpf_ino,
+            &mut raw.s_journal_inum,
+        ];
+        for field in fields {
+            if let Some(new) = pairs.get(&field.get()) {
+                field.set(*new);
+            }
+        }
+    })?;
+    if numbers_only {
+        return Ok(());
+    }
+    let renumbered: BTreeSet<u32> = pairs.values().copied().collect();
+    let has_ea_inodes = volume.geometry().has_incompat(IncompatFeatures::EA_INODE);
+    let mut blocks = BTreeSet::new();
+    each_inode(volume, |volume, number, mut record| {
+        let geometry = volume.geometry().clone();
+        let inode = Inode::decode(&record, number, &geometry)?;
+        let mut is_changed = false;
+        if inode.is_dir() {
+            is_changed |= match inode.is_inline() {
+                true => inline_directory(&mut record, number, &inode, pairs, &geometry)?,
+                false => {
+                    directory(volume, number, &inode, pairs, renumbered.contains(&number.0))?;
+                    false
+                }
+            };
+        }
+        if has_ea_inodes {
+            is_changed |= values_in_inode(&mut record, number, pairs, &geometry)?;
+            if inode.file_acl.0 != 0 && blocks.insert(inode.file_acl) {
+                values_in_block(volume, inode.file_acl, pairs)?;
+            }
+        }
+        if is_changed {
+            volume.write_inode(number, &mut record)?;
+        }
+        Ok(())
+    })
+}
+
+fn move_record(
+    volume: &mut OfflineVolume,
+    old: InodeNo,
+    new: InodeNo,
+) -> Result<(), ResizeError> {
+    let geometry = volume.geometry().clone();
+    let mut record = volume.read_inode(old)?;
+    let inode = Inode::decode(&record, old, &geometry)?;
+    inode::verify(&record, old, &geometry)?;
+    volume.mark_inode(new, inode.is_dir())?;
+    volume.write_inode(new, &mut record)?;
+    reseal_nodes(volume, new, &inode)?;
+    if volume.raw.s_orphan_file_inum.get() == old.0 {
+        let format = OrphanFileFormat::new(&geometry, new, inode.generation);
+        for (_, block) in volume.read_map(new, &inode)?.blocks() {
+            let mut bytes = volume.read(block)?;
+            format.seal(&mut bytes, block);
+            volume.write(block, &bytes)?;
+        }
+    }
+    record.fill(0);
+    volume.write_inode(old, &mut record)?;
+    Ok(volume.free_inode(old, inode.is_dir())?)
+}
+
+/// The numbers in the blocks of a directory.
+fn directory(
+    volume: &OfflineVolume,
+    number: InodeNo,
+    inode: &Inode,
+    pairs: &BTreeMap<u32, u32>,
+    is_renumbered: bool,
+) -> Result<(), ResizeError> {
+    let geometry = volume.geometry();
+    let format = DirFormat::new(geometry, number, inode.generation);
+    let format = if has_stored_hashes(inode) { format.with_stored_hashes() } else { format };
+    let index = HtreeFormat::new(geometry, number, inode.generation);
+    let is_indexed = inode.flags.contains(InodeFlags::INDEX);
+    for (at, block) in volume.read_map(number, inode)?.blocks() {
+        let mut bytes = volume.read(block)?;
+        let mut named: Vec<(usize, u32)> = Vec::new();
+        for entry in format.entries(&bytes, at) {
+            let entry = entry?;
+            if let Some(new) = entry.inode.and_then(|inode| pairs.get(&inode.0)) {
+                named.push((entry.at, *new));
+            }
+        }
+        if named.is_empty() && !is_renumbered {
+            continue;
+        }
+        for (at, new) in named {
+            bytes[at..at + 4].copy_from_slice(&new.to_le_bytes());
+        }
+        if is_indexed && at.0 == 0 {
+            index.seal(&mut bytes, IndexKind::Root);
+        } else if is_indexed && geometry.has_metadata_csum() && !format.has_tail(&bytes) {
+            index.seal(&mut bytes, IndexKind::Node);
+        } else {
+            format.seal(&mut bytes);
+        }
+        volume.write(block, &bytes)?;
+    }
+    Ok(())
+}
+
+/// The numbers in a directory inside its inode. Returns whether any has changed.
+fn inline_directory(
+    record: &mut [u8],
+    number: InodeNo,
+    inode: &Inode,
+    pairs: &BTreeMap<u32, u32>,
+    geometry: &Geometry,
+) -> Result<bool, ResizeError> {
+    /// After the parent's number.
+    const FIRST_ENTRY: usize = 4;
+    let area = inode::xattr_area(record, number, geometry)?;
+    let area_at = record.len() - area.len();
+    let found = xattr::decode_inode(area, number, geometry)?;
+    let value = found.iter().find_map(|xattr| match xattr.value {
+        ValueRef::Stored(value) if xattr.name.is_inline_data() => {
+            let at = value.as_ptr() as usize - area.as_ptr() as usize;
+            Some(area_at + at..area_at + at + value.len())
+        }
+        _ => None,
+    });
+    let format = DirFormat::new(geometry, number, inode.generation);
+    let format = if has_stored_hashes(inode) { format.with_stored_hashes() } else { format };
+    let first = I_BLOCK_AT + FIRST_ENTRY..I_BLOCK_AT + inode::I_BLOCK_SIZE;
+    let mut changes: Vec<(usize, u32)> = Vec::new();
+    let parent = record[I_BLOCK_AT..].first_chunk::<4>().map_or(0, |it| u32::from_le_bytes(*it));
+    changes.extend(pairs.get(&parent).map(|new| (I_BLOCK_AT, *new)));
+    for part in std::iter::once(first).chain(value) {
+        if part.is_empty() {
+            continue;
+        }
+        let bytes = &record[part.clone()];
+        for entry in format.inline(bytes.len()).entries(bytes, extant_ondisk::FileBlock(0)) {
+            let entry = entry?;
+            if let Some(new) = entry.inode.and_then(|inode| pairs.get(&inode.0)) {
+                changes.push((part.start + entry.at, *new));
+            }
+        }
+    }
+    for (at, new) in &changes {
+        record[*at..at + 4].copy_from_slice(&new.to_le_bytes());
+    }
+    Ok(!changes.is_empty())
+}
+
+/// The inodes of values, in the attributes of an inode. Returns whether any has changed.
+fn values_in_inode(
+    record: &mut [u8],
+    number: InodeNo,
+    pairs: &BTreeMap<u32, u32>,
+    geometry: &Geometry,
+) -> Result<bool, ResizeError> {
+    let area = inode::xattr_area(record, number, geometry)?;
+    // Also verifies that the entries lie in the area.
+    if xattr::decode_inode(area, number, geometry)?.is_empty() {
+        return Ok(false);
+    }
+    let start = record.len() - area.len() + INODE_HEADER;
+    Ok(change_values(&mut record[start..], pairs))
+}
+
+fn values_in_block(
+    volume: &OfflineVolume,
+    block: BlockNo,
+    pairs: &BTreeMap<u32, u32>,
+) -> Result<(), ResizeError> {
+    let mut bytes = volume.read(block)?;
+    xattr::decode_block(&bytes, block, volume.geometry())?;
+    if change_values(&mut bytes[BLOCK_HEADER..], pairs) {
+        xattr::seal_block(&mut bytes, block, volume.geometry());
+        volume.write(block, &bytes)?;
+    }
+    Ok(())
+}
+
+/// Changes the entries from the start of `bytes` on.
+fn change_values(bytes: &mut [u8], pairs: &BTreeMap<u32, u32>) -> bool {
+    let (mut at, mut is_changed) = (0, false);
+    // The list ends with four bytes of zero.
+    while bytes.get(at..at + 4).is_some_and(|end| end != [0; 4])
+        && bytes.len() >= at + size_of::<RawXattrEntry>()
+    {
+        let field = at + VALUE_INODE_AT..at + VALUE_INODE_AT + 4;
+        let stored = bytes[field.clone()].first_chunk::<4>().map_or(0, |it| u32::from_le_bytes(*it));
+        if let Some(new) = pairs.get(&stored) {
+            bytes[field].copy_from_slice(&new.to_le_bytes());
+            is_changed = true;
+        }
+        let name = usize::from(bytes[at]).next_multiple_of(4);
+        at += size_of::<RawXattrEntry>() + name;
+    }
+    is_changed
+}
