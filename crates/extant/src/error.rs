@@ -6,6 +6,7 @@ use extant_check::run::RunError;
 use extant_device::{DeviceError, FileError, errno};
 use extant_image::build::BuildError;
 use extant_image::mkfs::MkfsError;
+use extant_image::resize::ResizeError;
 use extant_image::source::SourceError;
 use extant_image::tune::TuneError;
 #[cfg(feature = "mount")]
@@ -93,6 +94,9 @@ pub enum Error {
     /// A change of features or fields.
     #[error(transparent)]
     Tune(Box<TuneError>),
+    /// A change of a volume's size.
+    #[error(transparent)]
+    Resize(Box<ResizeError>),
     /// An archive that was not written.
     #[error(transparent)]
     Export(Box<ExportError>),
@@ -131,7 +135,8 @@ macro_rules! from {
 from! {
     Path(PathError) Volume(Cause) Open(OpenError) Url(UrlError) Finish(FinishError)
     File(FileError) Device(DeviceError) Mkfs(MkfsError) Source(SourceError) Build(BuildError)
-    Image(ImageError) Check(RunError) Tune(TuneError) Export(ExportError) Extract(ExtractError)
+    Image(ImageError) Check(RunError) Tune(TuneError) Resize(ResizeError)
+    Export(ExportError) Extract(ExtractError)
     Extents(ExtentsError) Inspect(InspectError)
 }
 #[cfg(feature = "mount")]
@@ -164,6 +169,7 @@ impl Error {
             Self::Image(error) => (error.kind(), error.errno()),
             Self::Check(error) => (error.kind(), error.errno()),
             Self::Tune(error) => (error.kind(), error.errno()),
+            Self::Resize(error) => (error.kind(), error.errno()),
             Self::Export(error) => (error.kind(), error.errno()),
             Self::Extract(error) => (error.kind(), error.errno()),
             Self::Extents(error) => (error.kind(), error.errno()),

@@ -54,6 +54,7 @@ mod open_error;
 mod path;
 mod path_error;
 pub mod rescue;
+mod resizer;
 pub mod rooms;
 mod schemes;
 #[cfg(feature = "sim")]
@@ -78,6 +79,7 @@ pub use extant_engine::{
 pub use extant_image::build::{BuildError, Progress, Report, Room, Size};
 pub use extant_image::export::{Problem, Summary};
 pub use extant_image::mkfs::{MkfsError, UuidChoice};
+pub use extant_image::resize::ResizeError;
 pub use extant_image::source;
 pub use extant_image::tune::TuneError;
 #[cfg(feature = "mount")]
@@ -107,6 +109,7 @@ pub use metadata::Metadata;
 pub use mounter::{Mount, Mounter, MounterError};
 pub use open_error::OpenError;
 pub use path_error::PathError;
+pub use resizer::Resizer;
 pub use schemes::schemes;
 pub use tuner::Tuner;
 

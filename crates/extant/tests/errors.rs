@@ -16,9 +16,10 @@ use extant::rooms::image::mkfs::{
 };
 use extant::rooms::image::tune::{ChangeError, RequestError, Unsupported, Work};
 use extant::rooms::journal::JournalError;
+use extant::rooms::layout::tables::NoRoom;
 use extant::rooms::mount::{OptionError, sandbox::SandboxError};
 use extant::rooms::offline::OfflineError;
-use extant::rooms::ondisk::{Flaw, FormatError, IncompatFeatures, Location};
+use extant::rooms::ondisk::{Flaw, FormatError, GroupNo, IncompatFeatures, Location};
 use extant::rooms::storage::KeyError;
 use extant::rooms::storage::crypt::CryptError;
 use extant::rooms::storage::lvm::LvmError;
@@ -26,7 +27,7 @@ use extant::rooms::storage::partition::PartitionError;
 use extant::source::{EntryName, SourceError};
 use extant::{
     BuildError, Cause, DeviceError, ExportError, FileError, FinishError, ImageError, MkfsError,
-    MountError, MounterError, OpenError, RunError, TuneError, UrlError, inspect,
+    MountError, MounterError, OpenError, ResizeError, RunError, TuneError, UrlError, inspect,
 };
 
 const EPERM: i32 = 1;
@@ -169,6 +170,20 @@ fn errors_of_new_file_systems() {
 
 #[test]
 fn errors_of_changes_in_place() {
+    every_variant_as_one_error! { ResizeError {
+        ResizeError::NeedsCheck => ResizeError::NeedsCheck, EUCLEAN, InvalidData;
+        ResizeError::TooLarge { .. } => ResizeError::TooLarge { blocks: 2, most: 1 }, EFBIG, FileTooLarge;
+        ResizeError::TooSmall { .. } => ResizeError::TooSmall { blocks: 1, least: 2 }, ENOSPC, StorageFull;
+        ResizeError::DeviceTooShort { .. } => ResizeError::DeviceTooShort { blocks: 2, held: 1 }, ENOSPC, StorageFull;
+        ResizeError::Barred(_) => ResizeError::Barred("a feature"), EOPNOTSUPP, Unsupported;
+        ResizeError::JournalDevice(_) => ResizeError::JournalDevice(FileError::Open { path: path(), source: denied() }), EACCES, PermissionDenied;
+        ResizeError::InUse { .. } => ResizeError::InUse { node: text() }, EBUSY, ResourceBusy;
+        ResizeError::NoRoom(_) => ResizeError::NoRoom(NoRoom(GroupNo(1))), ENOSPC, StorageFull;
+        ResizeError::Journal(_) => ResizeError::Journal(JournalError::NoJournal), ENOENT, NotFound;
+        ResizeError::Volume(_) => ResizeError::Volume(OfflineError::Device(device())), EACCES, PermissionDenied;
+        ResizeError::Broken(_) => ResizeError::Broken(format()), EUCLEAN, InvalidData;
+        ResizeError::Device(_) => ResizeError::Device(device()), EACCES, PermissionDenied;
+    } }
     every_variant_as_one_error! { TuneError {
         TuneError::Request(_) => TuneError::Request(RequestError::ClearAll), EINVAL, InvalidInput;
         TuneError::Change(_) => TuneError::Change(ChangeError::HasJournal), EEXIST, AlreadyExists;

@@ -3,8 +3,8 @@
 use extant::inspect::{RawView, VolumeMap, VolumeSummary};
 use extant::{
     CheckReport, Checker, Device, DirEntry, Error, File, FileSystem, Formatter, Image,
-    ImageBuilder, Metadata, OpenOptions, Opened, PathError, ReadDir, Report, Schemes, TarWriter,
-    Tuner,
+    ImageBuilder, Metadata, OpenOptions, Opened, PathError, ReadDir, Report, Resizer, Schemes,
+    TarWriter, Tuner,
 };
 
 fn is_owned<T: Send + 'static>() {}
@@ -26,6 +26,7 @@ fn handles_have_no_lifetime_and_move_between_threads() {
     is_owned::<Checker>();
     is_owned::<CheckReport>();
     is_owned::<Tuner>();
+    is_owned::<Resizer>();
     is_owned::<TarWriter>();
     is_owned::<RawView>();
     is_owned::<VolumeMap>();

@@ -90,8 +90,7 @@ impl<'a> OneTransaction<'a> {
             return Err(JournalError::NotRecovered);
         }
         superblock.set_features(&self.geometry, &JournalOptions::default());
-        let (format, range, tid) =
-            (superblock.log_format(), superblock.log(), superblock.sequence);
+        let (format, range, tid) = (superblock.log_format(), superblock.log(), superblock.sequence);
         self.mark_needs_recovery(&mut blocks);
         let built = Built::new(&format, tid, time, &blocks, &[]);
         let capacity = self.capacity()?;

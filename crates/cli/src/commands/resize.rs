@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extant::rooms::device::{Device, FileDeviceOptions, block_devices};
-use extant::rooms::image::resize::{Resize, ResizeError, VolumeSize, needs_check, size_for};
+use extant::rooms::image::resize::{
+    Resize, ResizeError, ResizeProgress, ResizeStep, VolumeSize, needs_check, size_for,
+};
 use extant::rooms::storage::{Access, DeviceUrl, Opened, stat_host};
 
 use super::undo;
@@ -64,6 +66,23 @@ pub(crate) struct Args {
     /// New size
     #[arg(value_name = "SIZE")]
     size: Option<OsString>,
+}
+
+/// Prints the passes of `-p`, with resize2fs's names.
+#[derive(Debug)]
+struct Passes;
+
+impl ResizeProgress for Passes {
+    fn begin(&self, step: ResizeStep, count: u64) {
+        let (pass, name) = match step {
+            ResizeStep::AddGroups => (1, "Extending the inode table"),
+            ResizeStep::MoveBlocks => (2, "Relocating blocks"),
+            ResizeStep::MoveInodes => (3, "Scanning inode table"),
+            ResizeStep::MoveTables => (4, "Moving inode table"),
+        };
+        err_line!("Begin pass {pass} (max = {count})");
+        err_line!("{name}");
+    }
 }
 
 /// The image as it is named and opened.
@@ -128,13 +147,10 @@ impl Args {
         image: &Image<'_>,
         session: &Session,
     ) -> Result<u64, Failure> {
-        let resize = Resize {
-            device: &opened.device,
-            journal: None,
-            env: &opened.env,
-            force: self.force,
-            stride: None,
-        };
+        let options = image.options.clone();
+        let (journal, _) = journal_device::of(&*opened.device, &options)?;
+        let resize = Resize::new(&opened.device, &opened.env);
+        let resize = Resize { journal: journal.as_deref(), ..resize };
         resize.minimum().map_err(|error| failure(error, image.name, session.is_compat))
     }
 
@@ -187,7 +203,8 @@ impl Args {
         match outcome.and_then(|blocks| finished.map(|()| blocks)) {
             Ok(blocks) => {
                 let bytes = blocks * u64::from(size.block_size);
-                if bytes < held && image.is_file() {
+                // What lies in the part that is cut off is not in the undo file.
+                if bytes < held && image.is_file() && self.undo.is_none() {
                     image.open_with_length(bytes)?.finish().map_err(Failure::new)?;
                 }
                 say!(
@@ -229,11 +246,11 @@ impl Args {
         let is_compat = session.is_compat;
         let run = |device: &Arc<dyn Device>| {
             let resize = Resize {
-                device,
                 journal: journal.as_deref(),
-                env: &opened.env,
                 force: self.force,
                 stride: self.stride,
+                progress: self.progress.then_some(&Passes as &dyn ResizeProgress),
+                ..Resize::new(device, &opened.env)
             };
             resize.to(blocks).map_err(|error| {
                 let missing = match &error {

@@ -1,6 +1,6 @@
 //! Why a volume is not resized.
 
-use extant_device::{DeviceError, errno};
+use extant_device::{DeviceError, FileError, errno};
 use extant_journal::JournalError;
 use extant_layout::tables::NoRoom;
 use extant_offline::{OfflineError, format_errno};
@@ -39,9 +39,9 @@ pub enum ResizeError {
     /// A feature bars the change.
     #[error("a volume with {0} cannot be made smaller")]
     Barred(&'static str),
-    /// A part of resize2fs that this version lacks.
-    #[error("{0} is not supported yet")]
-    Unsupported(&'static str),
+    /// The device of the journal cannot be opened.
+    #[error(transparent)]
+    JournalDevice(#[from] FileError),
     /// Another program has the volume open, or did not close it (multiple-mount protection).
     #[error("MMP: the volume is in use on {node:?}, or was not closed there; run extant fsck")]
     InUse {
@@ -81,7 +81,8 @@ impl ResizeError {
             Self::NeedsCheck => errno::EUCLEAN,
             Self::TooLarge { .. } => errno::EFBIG,
             Self::TooSmall { .. } | Self::DeviceTooShort { .. } | Self::NoRoom(_) => errno::ENOSPC,
-            Self::Barred(_) | Self::Unsupported(_) => errno::EOPNOTSUPP,
+            Self::Barred(_) => errno::EOPNOTSUPP,
+            Self::JournalDevice(error) => error.errno(),
             Self::InUse { .. } => errno::EBUSY,
             Self::Journal(error) => error.errno(),
             Self::Volume(error) => error.errno(),

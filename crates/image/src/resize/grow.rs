@@ -15,11 +15,11 @@ use extant_offline::OfflineVolume;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::{BlockNo, Geometry, GroupNo};
 
-use super::Resize;
 use super::error::ResizeError;
 use super::resize_inode;
 use super::size::Resized;
 use super::staged::Staged;
+use super::{Resize, ResizeStep};
 use crate::mkfs::Batch;
 use crate::mkfs::summary::{Usage, summarize};
 
@@ -37,6 +37,8 @@ impl Resize<'_> {
         let staged = Arc::new(Staged::new(self.device.clone(), &old));
         staged.add_unused(old.blocks_count..geometry.blocks_count);
 
+        let added = geometry.groups_count - old.groups_count;
+        self.begin(ResizeStep::AddGroups, added.into());
         let tables = place(&geometry, &old, self.stride.unwrap_or(raw.s_raid_stride.get().into()))?;
         let table = self.write_groups(volume, &geometry, &tables)?;
         let new_part = old.blocks_count..geometry.blocks_count;

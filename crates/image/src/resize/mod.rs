@@ -23,8 +23,8 @@ pub use error::ResizeError;
 use std::sync::Arc;
 
 use extant_device::Device;
-use extant_journal::{Finish, OneTransaction, recover_volume};
 use extant_journal::JournalLocation;
+use extant_journal::{Finish, OneTransaction, recover_volume};
 use extant_offline::mmp::{MmpBlock, Taken, interval};
 use extant_offline::{OfflineVolume, read_primary_superblock};
 use extant_ondisk::mmp::{Mmp, MmpSequence};
@@ -49,6 +49,28 @@ pub struct Resize<'a> {
     /// RAID stride in blocks, by which the bitmaps of new groups are placed; `None` for the
     /// superblock's.
     pub stride: Option<u32>,
+    /// Is told what is done.
+    pub progress: Option<&'a dyn ResizeProgress>,
+}
+
+/// A part of a resize.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ResizeStep {
+    /// Adds block groups.
+    AddGroups,
+    /// Moves runs of blocks.
+    MoveBlocks,
+    /// Gives inodes other numbers.
+    MoveInodes,
+    /// Moves the tables of block groups.
+    MoveTables,
+}
+
+/// Is told what a resize does.
+pub trait ResizeProgress: std::fmt::Debug {
+    /// A step begins, with this number of groups, runs or inodes. A step that has nothing to do is
+    /// not reported.
+    fn begin(&self, step: ResizeStep, count: u64);
 }
 
 /// The size of a volume.
@@ -104,7 +126,20 @@ pub fn needs_check(device: &dyn Device) -> Result<bool, ResizeError> {
         || superblock.last_check < superblock.mount_time)
 }
 
+impl<'a> Resize<'a> {
+    /// A volume without an external journal, by the clock of `env`.
+    pub fn new(device: &'a Arc<dyn Device>, env: &'a Env) -> Self {
+        Self { device, journal: None, env, force: false, stride: None, progress: None }
+    }
+}
+
 impl Resize<'_> {
+    fn begin(&self, step: ResizeStep, count: u64) {
+        if let Some(progress) = self.progress.filter(|_| count > 0) {
+            progress.begin(step, count);
+        }
+    }
+
     /// Gives the volume another size in blocks. Returns the number of blocks that it has then: see
     /// [`size_for`].
     ///
@@ -122,8 +157,8 @@ impl Resize<'_> {
         let now = u64::try_from(self.env.now().seconds).unwrap_or_default();
         self.claim_mmp(now)?;
         let outcome = self.change(blocks);
-        let released = OfflineVolume::open(self.device.clone())
-            .and_then(|volume| volume.release_mmp(now));
+        let released =
+            OfflineVolume::open(self.device.clone()).and_then(|volume| volume.release_mmp(now));
         let blocks = outcome?;
         released?;
         Ok(blocks)

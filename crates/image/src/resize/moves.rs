@@ -163,14 +163,11 @@ mod tests {
     fn an_extent_is_split_where_its_clusters_part() {
         let mut moves = Moves { runs: BTreeMap::new(), ratio: 4, origin: 0 };
         moves.insert(10..12, vec![2..3, 7..8]);
-        let extent = Extent {
-            block: FileBlock(2),
-            len: 8,
-            start: BlockNo(38),
-            is_unwritten: false,
-        };
+        let extent =
+            Extent { block: FileBlock(2), len: 8, start: BlockNo(38), is_unwritten: false };
         let parts = moves.extent(&extent);
-        let places: Vec<_> = parts.iter().map(|part| (part.block.0, part.start.0, part.len)).collect();
+        let places: Vec<_> =
+            parts.iter().map(|part| (part.block.0, part.start.0, part.len)).collect();
         assert_eq!(places, [(2, 38, 2), (4, 8, 4), (8, 28, 2)]);
         assert_eq!(moves.parts(36..46), [(40..44, 8), (44..46, 28)]);
         assert_eq!(moves.block(BlockNo(45)), BlockNo(29));

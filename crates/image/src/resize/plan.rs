@@ -179,9 +179,8 @@ fn place_tables(
             if place.0 + length <= end {
                 continue;
             }
-            let fits = |set: &RunSet| {
-                ranges.iter().find_map(|range| set.first_fit(range.clone(), length))
-            };
+            let fits =
+                |set: &RunSet| ranges.iter().find_map(|range| set.first_fit(range.clone(), length));
             let Some(found) = fits(&used).or_else(|| fits(&fixed)) else { return Ok(None) };
             fixed.insert(found..found + length);
             used.insert(found..found + length);

@@ -79,11 +79,7 @@ pub(super) fn inodes(
     })
 }
 
-fn move_record(
-    volume: &mut OfflineVolume,
-    old: InodeNo,
-    new: InodeNo,
-) -> Result<(), ResizeError> {
+fn move_record(volume: &mut OfflineVolume, old: InodeNo, new: InodeNo) -> Result<(), ResizeError> {
     let geometry = volume.geometry().clone();
     let mut record = volume.read_inode(old)?;
     let inode = Inode::decode(&record, old, &geometry)?;
@@ -158,7 +154,7 @@ fn inline_directory(
     let area_at = record.len() - area.len();
     let found = xattr::decode_inode(area, number, geometry)?;
     let value = found.iter().find_map(|xattr| match xattr.value {
-        ValueRef::Stored(value) if xattr.name.is_inline_data() => {
+        ValueRef::Stored(value) if xattr.name.is_inline_data() && !value.is_empty() => {
             let at = value.as_ptr() as usize - area.as_ptr() as usize;
             Some(area_at + at..area_at + at + value.len())
         }
@@ -226,7 +222,8 @@ fn change_values(bytes: &mut [u8], pairs: &BTreeMap<u32, u32>) -> bool {
         && bytes.len() >= at + size_of::<RawXattrEntry>()
     {
         let field = at + VALUE_INODE_AT..at + VALUE_INODE_AT + 4;
-        let stored = bytes[field.clone()].first_chunk::<4>().map_or(0, |it| u32::from_le_bytes(*it));
+        let stored =
+            bytes[field.clone()].first_chunk::<4>().map_or(0, |it| u32::from_le_bytes(*it));
         if let Some(new) = pairs.get(&stored) {
             bytes[field].copy_from_slice(&new.to_le_bytes());
             is_changed = true;

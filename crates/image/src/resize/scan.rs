@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use extant_offline::OfflineVolume;
 use extant_ondisk::bitmap::{self, BitmapKind};
-use extant_ondisk::inode::{self, Inode};
 use extant_ondisk::extent::Extent;
+use extant_ondisk::inode::{self, Inode};
 use extant_ondisk::{BlockNo, CompatFeatures, GroupNo, InodeNo, indirect};
 
 use super::error::ResizeError;

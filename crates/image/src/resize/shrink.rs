@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use extant_device::{Device, OverlayDevice};
-use extant_journal::{JournalLocation, OneTransaction};
+use extant_journal::{Finish, JournalLocation, OneTransaction, recover_volume};
 use extant_layout::DescriptorTable;
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
-use extant_offline::{OfflineVolume, back_up_journal};
+use extant_offline::{OfflineVolume, back_up_journal, read_primary_superblock};
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::extent::{self, ExtentNode, NodeEntries, NodeLimits, NodeOwner, OwnedNode};
 use extant_ondisk::indirect;
@@ -20,11 +20,11 @@ use extant_ondisk::orphan_file::OrphanFileFormat;
 use extant_ondisk::quota::{QUOTA_BLOCK_SIZE, QuotaHeader, QuotaKind, QuotaTree};
 use extant_ondisk::superblock::Superblock;
 use extant_ondisk::{
-    BlockNo, CompatFeatures, FormatError, Geometry, GroupNo, InodeNo, RoCompatFeatures, xattr,
+    BlockNo, CompatFeatures, FormatError, Geometry, GroupNo, IncompatFeatures, InodeNo,
+    RoCompatFeatures, xattr,
 };
 use zerocopy::IntoBytes;
 
-use super::Resize;
 use super::error::ResizeError;
 use super::moves::Moves;
 use super::plan::{MovedFile, Plan, metadata, runs_of};
@@ -33,6 +33,7 @@ use super::resize_inode::{self, DOUBLE_SLOT};
 use super::scan::Scan;
 use super::size::Resized;
 use super::staged::Staged;
+use super::{Resize, ResizeStep};
 
 /// The mode of the change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -62,7 +63,11 @@ impl Resize<'_> {
     /// The smallest size in blocks.
     pub(super) fn least(&self) -> Result<u64, ResizeError> {
         let overlay: Arc<dyn Device> = Arc::new(OverlayDevice::new(self.device.clone()));
-        let on_overlay = Resize { device: &overlay, ..*self };
+        let features = read_primary_superblock(&overlay)?.features();
+        if features.incompat.contains(IncompatFeatures::RECOVER) {
+            recover_volume(&overlay, self.journal, Finish::Leave)?;
+        }
+        let on_overlay = Resize { device: &overlay, progress: None, ..*self };
         on_overlay.shrink_stepwise(0, Contents::Ignored)
     }
 
@@ -104,6 +109,7 @@ impl Resize<'_> {
         let mut volume = OfflineVolume::open_strict(self.device.clone())?;
         let geometry = volume.geometry().clone();
         if contents == Contents::Copied {
+            self.begin(ResizeStep::MoveBlocks, plan.moves.iter().count() as u64);
             self.copy(plan, &geometry)?;
         }
         let staged = Arc::new(Staged::new(self.device.clone(), &geometry));
@@ -242,18 +248,28 @@ impl Work<'_> {
 
     /// Makes the changes so far.
     pub(super) fn flush(&mut self) -> Result<(), ResizeError> {
+        self.volume.sum_free_counts();
         self.volume.commit()?;
-        let moved = match self.has_moved_journal {
-            true => {
-                let geometry = self.volume.geometry();
-                Some(JournalLocation::internal(&*self.staged, &self.volume.raw, geometry)?)
-            }
-            false => None,
-        };
+        self.switch(&self.volume)?;
         self.has_moved_journal = false;
-        self.resize.switch(self.staged.take_changes()?, moved.as_ref())?;
         self.staged.clear_unused();
         Ok(())
+    }
+
+    /// Makes the changes in memory; `after` is the volume with them.
+    fn switch(&self, after: &OfflineVolume) -> Result<(), ResizeError> {
+        if self.contents == Contents::Ignored {
+            for (block, bytes) in self.staged.take_changes()? {
+                self.resize.device.write_at(after.geometry().byte_of(block), &bytes)?;
+            }
+            return Ok(());
+        }
+        // The new map of the journal is among the changes.
+        let moved = match self.has_moved_journal {
+            true => Some(JournalLocation::internal(&*self.staged, &after.raw, after.geometry())?),
+            false => None,
+        };
+        self.resize.switch(self.staged.take_changes()?, moved.as_ref())
     }
 
     /// Makes the changes so far if they could be too many for the journal.
@@ -317,8 +333,10 @@ impl Work<'_> {
             let before = inode.space(&geometry) / u64::from(geometry.block_size);
             let change = (split.nodes.len() as i64 - split.had as i64) * ratio.cast_signed();
             inode.set_space(&geometry, before.saturating_add_signed(change));
-            let owners = (inode.uid, inode.gid, inode.project.unwrap_or(0));
-            *self.space.entry(owners).or_default() += change;
+            if self.counts_for_quota(number, &inode) {
+                let owners = (inode.uid, inode.gid, inode.project.unwrap_or(0));
+                *self.space.entry(owners).or_default() += change;
+            }
         } else if inode.is_extent_mapped() {
             let mut root = inode.i_block;
             self.move_node(number, &inode, None, &mut root, &NodeLimits::ROOT)?;
@@ -343,6 +361,20 @@ impl Work<'_> {
             self.seal_orphan_file(number, &inode)?;
         }
         Ok(())
+    }
+
+    /// Whether the blocks of an inode are in the quota of its owners.
+    fn counts_for_quota(&self, number: InodeNo, inode: &Inode) -> bool {
+        let superblock = Superblock::decode(&self.volume.raw);
+        let own = [
+            superblock.usr_quota_inode,
+            superblock.grp_quota_inode,
+            superblock.prj_quota_inode,
+            superblock.orphan_file_inode,
+            superblock.journal_inode,
+        ];
+        let is_reserved = number < self.volume.geometry().first_inode && number != InodeNo::ROOT;
+        !is_reserved && !own.contains(&Some(number)) && !inode.flags.contains(InodeFlags::EA_INODE)
     }
 
     /// Checksums of the orphan file depend on the places of its blocks.
@@ -383,8 +415,7 @@ impl Work<'_> {
                     let end =
                         indexes.get(position + 1).map_or(limits.blocks.end, |next| next.block.0);
                     let index = &mut indexes[position];
-                    let limits =
-                        NodeLimits { depth: Some(*below), blocks: index.block.0..end };
+                    let limits = NodeLimits { depth: Some(*below), blocks: index.block.0..end };
                     let mut child = self.volume.read(index.leaf)?;
                     let place = self.moves.block(index.leaf);
                     self.move_node(number, inode, Some(index.leaf), &mut child, &limits)?;
@@ -540,6 +571,7 @@ impl Work<'_> {
     }
 
     fn renumber(&mut self, plan: &Plan) -> Result<(), ResizeError> {
+        self.resize.begin(ResizeStep::MoveInodes, plan.renumbered.len() as u64);
         let mut left: Vec<(u32, u32)> =
             plan.renumbered.iter().map(|(old, new)| (*old, *new)).collect();
         let capacity = self.capacity()?;
@@ -577,7 +609,11 @@ impl Work<'_> {
     /// The switch to the new size.
     fn cut(&mut self, plan: &Plan) -> Result<(), ResizeError> {
         let old = self.volume.geometry().clone();
-        if !plan.tables.is_empty() {
+        self.resize.begin(ResizeStep::MoveTables, plan.tables.len() as u64);
+        // Descriptors and the resize inode's blocks come in addition.
+        let more = old.desc_blocks() as usize + usize::from(old.reserved_gdt_blocks);
+        let is_many = |capacity: usize| self.staged.held() + more > capacity / 2;
+        if !plan.tables.is_empty() || self.capacity()?.is_some_and(is_many) {
             // The new places of tables may have held what has moved.
             self.flush()?;
         }
@@ -615,11 +651,7 @@ impl Work<'_> {
         self.resize.set_write_time(&mut cut)?;
         cut.touch_all_descs();
         cut.commit()?;
-        let moved = match self.has_moved_journal {
-            true => Some(JournalLocation::internal(&*staged, &cut.raw, &geometry)?),
-            false => None,
-        };
-        self.resize.switch(staged.take_changes()?, moved.as_ref())
+        self.switch(&cut)
     }
 
     /// Copies the tables of a group to their new places.
@@ -657,11 +689,7 @@ impl Work<'_> {
 
 /// Marks the metadata of groups that are gone as free, that of moved tables as in use, and counts
 /// the groups that this concerns, with the last one, which may be shorter.
-fn free_metadata(
-    cut: &mut OfflineVolume,
-    freed: &RunSet,
-    plan: &Plan,
-) -> Result<(), ResizeError> {
+fn free_metadata(cut: &mut OfflineVolume, freed: &RunSet, plan: &Plan) -> Result<(), ResizeError> {
     let geometry = cut.geometry().clone();
     let ratio = u64::from(geometry.blocks_per_cluster);
     let mut changed = RunSet::new();

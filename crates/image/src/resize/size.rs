@@ -1,8 +1,8 @@
 //! The superblock of another size: groups, descriptor blocks, backups, reserved blocks.
 
 use extant_layout::groups::leading;
-use extant_ondisk::superblock::{RawSuperblock, Superblock};
 use extant_ondisk::MAX_BLOCKS;
+use extant_ondisk::superblock::{RawSuperblock, Superblock};
 use extant_ondisk::{CompatFeatures, FormatError, Geometry, GroupNo, IncompatFeatures};
 
 use super::error::ResizeError;
@@ -54,11 +54,7 @@ impl Resized {
         }
     }
 
-    fn of_blocks(
-        raw: &RawSuperblock,
-        old: &Geometry,
-        blocks: u64,
-    ) -> Result<Self, FormatError> {
+    fn of_blocks(raw: &RawSuperblock, old: &Geometry, blocks: u64) -> Result<Self, FormatError> {
         let mut raw = *raw;
         let before = Superblock::decode(&raw);
         let grouped = blocks - old.first_data_block.0;

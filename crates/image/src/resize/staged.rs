@@ -87,7 +87,8 @@ impl Staged {
     fn parts(&self, range: Range<u64>) -> Vec<(bool, Range<u64>)> {
         let blocks = range.start / self.block_size..range.end.div_ceil(self.block_size);
         let bytes = |run: Range<u64>| {
-            (run.start * self.block_size).max(range.start)..(run.end * self.block_size).min(range.end)
+            (run.start * self.block_size).max(range.start)
+                ..(run.end * self.block_size).min(range.end)
         };
         let (mut parts, mut at) = (Vec::new(), blocks.start);
         for run in self.state.read().unused.runs_in(blocks.clone()) {

@@ -1,0 +1,280 @@
+//! `extant resize`, next to resize2fs: sizes, messages, and files that stay what they were.
+
+use extant_testkit::{
+    LoopMount, TempImage, assert_same_tree, dumpe2fs_h, e2fsck_fn, is_root, skip, tool, tree,
+};
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Instant;
+
+mod common;
+use common::{EXTANT, Fixture, extant, text};
+
+fn resize(image: &Path, words: &[&str]) -> Output {
+    let words = words.iter().copied();
+    extant(["resize", "-f"].into_iter().chain([image.to_str().unwrap()]).chain(words))
+}
+
+fn resized(image: &Path, words: &[&str]) {
+    let done = resize(image, words);
+    assert!(done.status.success(), "{words:?}: {done:?}");
+}
+
+fn blocks(image: &Path) -> u64 {
+    dumpe2fs_h(image).unwrap()["Block count"].parse().unwrap()
+}
+
+/// The number at the end of what `-P` prints.
+fn minimum(image: &Path) -> u64 {
+    let said = extant(["resize", "-P", image.to_str().unwrap()]);
+    assert!(said.status.success(), "{said:?}");
+    text(&said.stdout).trim().rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+/// Sets of options, and the block size of their trees.
+const KINDS: [(&[&str], usize); 8] = [
+    (&["-t", "ext4", "-b", "4096"], 4096),
+    (&["-t", "ext4", "-b", "1024", "-O", "^resize_inode"], 1024),
+    (&["-t", "ext2", "-b", "1024"], 1024),
+    (&["-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode,inline_data"], 1024),
+    (&["-t", "ext4", "-b", "2048", "-O", "^flex_bg,^metadata_csum,uninit_bg"], 2048),
+    (&["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "16384"], 4096),
+    (&["-t", "ext4", "-b", "1024", "-O", "sparse_super2,orphan_file,ea_inode"], 1024),
+    (&["-t", "ext3", "-b", "1024", "-O", "^sparse_super,^resize_inode"], 1024),
+];
+
+/// Resizes to sizes of a random walk between the minimum and 700 MiB. After each step e2fsck finds
+/// nothing, and the kernel reads all files as before.
+fn walk(args: &[&str], block: usize, seed: u64, steps: usize) -> Result<(), String> {
+    let fixture = Fixture::by_kernel(args, seed, block)?;
+    let image = fixture.image.path();
+    let expected = fixture.mounted_snapshot()?;
+    let mut random = tree::Random::new(seed);
+    for _ in 0..steps {
+        let least = minimum(&image);
+        let most = (700 << 20) / block as u64;
+        let size = match random.below(4) {
+            0 => least,
+            1 => (least + random.below(2000)).min(most),
+            _ => least + random.below(most - least),
+        };
+        resized(&image, &[&size.to_string()]);
+        assert!(blocks(&image) <= size, "{args:?}: {size}");
+        let checked = e2fsck_fn(&image);
+        assert!(checked.is_ok(), "{args:?} {size}: {checked:?}");
+        assert_same_tree(&expected, &fixture.mounted_snapshot()?);
+    }
+    Ok(())
+}
+
+#[test]
+fn files_stay_what_they_were_through_sizes_of_a_random_walk() {
+    let is_slow = std::env::var_os("EXTANT_SLOW").is_some();
+    let (seeds, steps) = if is_slow { (6, 12) } else { (1, 2) };
+    for seed in 0..seeds {
+        for (args, block) in KINDS {
+            if let Err(why) = walk(args, block, 40 + seed, steps) {
+                skip!("{why}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_minimum_is_never_above_resize2fs_and_one_block_less_is_refused() {
+    let Some(resize2fs) = tool("resize2fs") else { skip!("no resize2fs here") };
+    for (args, block) in &KINDS[..3] {
+        let fixture = match Fixture::by_kernel(args, 7, *block) {
+            Ok(fixture) => fixture,
+            Err(why) => skip!("{why}"),
+        };
+        let image = fixture.image.path();
+        let theirs = fixture.scratch.join("theirs.img");
+        fs::copy(&image, &theirs).unwrap();
+        let mut before = u64::MAX;
+        while blocks(&theirs) < before {
+            before = blocks(&theirs);
+            resize2fs.text(["-f", "-M", theirs.to_str().unwrap()]).unwrap();
+        }
+        let least = minimum(&image);
+        assert!(least <= before, "{args:?}: {least}, resize2fs {before}");
+        resized(&image, &["-M"]);
+        assert_eq!(blocks(&image), least);
+        let length = fs::metadata(&image).unwrap().len();
+        assert_eq!(length, least * *block as u64, "the file has the volume's size");
+        e2fsck_fn(&image).unwrap();
+        let refused = resize(&image, &[&(least - 1).to_string()]);
+        let expected = format!("at least {least} are needed\n");
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(text(&refused.stderr).ends_with(&expected), "{refused:?}");
+        assert_eq!(fs::metadata(&image).unwrap().len(), length);
+    }
+}
+
+/// Fields that are the same after the same growth by resize2fs.
+#[test]
+fn a_volume_grows_to_the_fields_that_resize2fs_gives_it() {
+    let Some(resize2fs) = tool("resize2fs") else { skip!("no resize2fs here") };
+    for args in [
+        &["-t", "ext4", "-b", "4096"][..],
+        &["-t", "ext4", "-b", "1024"],
+        &["-t", "ext4", "-O", "sparse_super2"],
+        &["-t", "ext2"],
+    ] {
+        let ours = match TempImage::by_mke2fs(100 << 20, args) {
+            Ok(image) => image,
+            Err(why) => skip!("{why}"),
+        };
+        let theirs = TempImage::of_size(0).unwrap();
+        fs::copy(ours.path(), theirs.path()).unwrap();
+        resize2fs.text(["-f", theirs.path().to_str().unwrap(), "900M"]).unwrap();
+        let done = extant(["resize", ours.path().to_str().unwrap(), "900M"]);
+        assert!(done.status.success(), "{done:?}");
+        e2fsck_fn(&ours.path()).unwrap();
+        let (ours, theirs) = (dumpe2fs_h(&ours.path()), dumpe2fs_h(&theirs.path()));
+        let (ours, theirs) = (ours.unwrap(), theirs.unwrap());
+        for field in [
+            "Filesystem features",
+            "Filesystem state",
+            "Inode count",
+            "Block count",
+            "Reserved block count",
+            "Free blocks",
+            "Free inodes",
+            "Reserved GDT blocks",
+            "Blocks per group",
+            "Inodes per group",
+            "Backup block groups",
+        ] {
+            assert_eq!(ours.get(field), theirs.get(field), "{args:?}: {field}");
+        }
+    }
+}
+
+/// Growth by any factor: reserved descriptors first, then meta_bg.
+#[test]
+fn eight_mebibytes_become_fifteen_tebibytes_in_a_sparse_file() {
+    let args = ["-t", "ext4", "-b", "4096", "-O", "^metadata_csum,uninit_bg,^64bit"];
+    let image = match TempImage::by_mke2fs(8 << 20, &args) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let path = image.path();
+    let started = Instant::now();
+    let grown = resize(&path, &["15T"]);
+    if text(&grown.stderr).contains("File too large") {
+        skip!("the file system for scratch files has no such sizes");
+    }
+    assert!(grown.status.success(), "{grown:?}");
+    assert!(started.elapsed().as_secs() < 30, "{:?}", started.elapsed());
+    let fields = dumpe2fs_h(&path).unwrap();
+    assert_eq!(fields["Block count"], "4026531840");
+    assert!(fields["Filesystem features"].contains("meta_bg"));
+    assert!(!fields["Filesystem features"].contains("resize_inode"));
+    if is_root() {
+        let mount = LoopMount::new(&path, "").unwrap();
+        fs::write(mount.path().join("file"), "text").unwrap();
+        mount.unmount().unwrap();
+    }
+    let refused = resize(&path, &["20T"]);
+    let expected = "5368709120 blocks are too many: at most 4294967295 fit\n";
+    assert!(text(&refused.stderr).ends_with(expected), "{refused:?}");
+}
+
+#[test]
+fn messages_and_exit_codes_are_those_of_resize2fs() {
+    let image = match TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-b", "1024"]) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let path = image.path();
+    let name = path.to_str().unwrap();
+    let run = |words: &[&str]| Command::new(EXTANT).arg0("resize2fs").args(words).output().unwrap();
+    let same = run(&[name]);
+    let expected = "The filesystem is already 16384 (1k) blocks long.  Nothing to do!\n\n";
+    assert_eq!((same.status.code(), text(&same.stdout)), (Some(0), expected.to_owned()));
+    assert!(text(&same.stderr).starts_with("resize2fs 1.47.4 ("), "{same:?}");
+    let grown = run(&[name, "20M"]);
+    let expected = format!(
+        "Resizing the filesystem on {name} to 20480 (1k) blocks.\nThe filesystem on {name} is now 20480 (1k) blocks long.\n\n"
+    );
+    assert_eq!((grown.status.code(), text(&grown.stdout)), (Some(0), expected));
+    for (words, code, says) in [
+        (&[name, "10X"][..], 1, "Invalid new size: 10X"),
+        (&[name, "10"], 1, "New size smaller than minimum ("),
+        (&["-b", name], 1, "64bit on is not supported yet"),
+        (&["-s", name], 1, "64bit off is not supported yet"),
+        (&["-M", name, "5M"], 1, "cannot be used with"),
+        (&["nothing.img"], 1, "nothing.img"),
+    ] {
+        let refused = run(words);
+        assert_eq!(refused.status.code(), Some(code), "{words:?}: {refused:?}");
+        assert!(text(&refused.stderr).contains(says), "{words:?}: {refused:?}");
+    }
+    // A mount makes a check necessary; -f does without it.
+    if is_root() {
+        drop(LoopMount::new(&path, "").unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+        LoopMount::new(&path, "").unwrap().unmount().unwrap();
+        let refused = run(&[name, "24M"]);
+        assert_eq!(refused.status.code(), Some(1));
+        let expected = format!("Please run 'e2fsck -f {name}' first.");
+        assert!(text(&refused.stderr).contains(&expected), "{refused:?}");
+        let steps = run(&["-f", "-p", name, "40M"]);
+        assert!(steps.status.success(), "{steps:?}");
+        assert!(text(&steps.stderr).contains("Begin pass 1 (max = "), "{steps:?}");
+    }
+    e2fsck_fn(&path).unwrap();
+}
+
+/// `-z` keeps what a resize overwrites, also for e2undo.
+#[test]
+fn an_undo_file_takes_a_resize_back() {
+    let image = match TempImage::by_mke2fs(32 << 20, &["-t", "ext2", "-b", "1024"]) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let path = image.path();
+    let before = fs::read(&path).unwrap();
+    let undo = path.with_extension("undo");
+    resized(&path, &["-z", undo.to_str().unwrap(), "24M"]);
+    e2fsck_fn(&path).unwrap();
+    assert_eq!(blocks(&path), 24 << 10);
+    assert_eq!(fs::read(&path).unwrap().len(), before.len(), "the file is not cut");
+    let undone = extant(["undo", undo.to_str().unwrap(), path.to_str().unwrap()]);
+    assert!(undone.status.success(), "{undone:?}");
+    assert!(fs::read(&path).unwrap() == before, "the volume of before");
+}
+
+/// Quota files count the blocks of maps that get longer.
+#[test]
+fn quotas_are_right_after_a_volume_shrinks() {
+    let args = ["-t", "ext4", "-b", "1024", "-O", "quota"];
+    let image = match TempImage::by_mke2fs(96 << 20, &args) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let path = image.path();
+    let name = path.to_str().unwrap();
+    let scratch = extant_testkit::Scratch::new();
+    // Small files whose every second is removed leave room that splits large ones.
+    for at in 0..200 {
+        fs::write(scratch.join(format!("small{at}")), vec![b's'; 3000]).unwrap();
+    }
+    for at in 0..6 {
+        fs::write(scratch.join(format!("large{at}")), vec![b'l'; 4 << 20]).unwrap();
+    }
+    let root = format!("{name}:/");
+    let copied = extant(["cp", "-r", scratch.path().to_str().unwrap(), &root]);
+    assert!(copied.status.success(), "{copied:?}");
+    let dir = scratch.path().file_name().unwrap().to_str().unwrap();
+    let gone = (0..200).step_by(2).map(|at| format!("{name}:/{dir}/small{at}"));
+    let removed = extant(std::iter::once("rm".to_owned()).chain(gone));
+    assert!(removed.status.success(), "{removed:?}");
+    resized(&path, &["-M"]);
+    e2fsck_fn(&path).unwrap();
+    let read = extant(["cat", &format!("{name}:/{dir}/large5")]);
+    assert_eq!(read.stdout.len(), 4 << 20);
+}

@@ -1,0 +1,178 @@
+//! Resize, and a power cut while it is done: the volume has the old size or the new one.
+
+use std::fs;
+use std::sync::Arc;
+
+use extant_device::{Device, MemoryDevice};
+use extant_image::resize::{Resize, ResizeError, VolumeSize};
+use extant_runtime::env::Env;
+use extant_sim::{Recorder, Sweep};
+use extant_testkit::{LoopMount, TempImage, debugfs, is_root, skip, tool};
+
+const MIB: usize = 1 << 20;
+
+/// A volume with directories, hard links and files in all of its groups, made by the kernel.
+fn volume(size: usize, args: &[&str]) -> Result<Vec<u8>, String> {
+    if !is_root() {
+        return Err("needs root".to_owned());
+    }
+    let image = TempImage::by_mke2fs(size as u64, args)?;
+    let mount = LoopMount::new(&image.path(), "")?;
+    let fill = || -> std::io::Result<()> {
+        let root = mount.path();
+        for dir in 0..12_u32 {
+            let dir = root.join(format!("directory{dir}"));
+            fs::create_dir_all(dir.join("below/it"))?;
+            for file in 0..6_u32 {
+                let text = format!("{} {file}\n", dir.display());
+                fs::write(dir.join(format!("file{file}")), text.repeat(40 * file as usize))?;
+            }
+            fs::hard_link(dir.join("file1"), dir.join("below/link"))?;
+        }
+        fs::write(root.join("directory11/large"), "line of a large file\n".repeat(60_000))
+    };
+    fill().map_err(|error| error.to_string())?;
+    mount.unmount()?;
+    fs::read(image.path()).map_err(|error| error.to_string())
+}
+
+fn resized(device: &Arc<dyn Device>, blocks: u64) -> Result<u64, ResizeError> {
+    let env = Env::threads();
+    Resize { force: true, ..Resize::new(device, &env) }.to(blocks)
+}
+
+fn minimum(device: &Arc<dyn Device>) -> Result<u64, ResizeError> {
+    let env = Env::threads();
+    Resize { force: true, ..Resize::new(device, &env) }.minimum()
+}
+
+/// The file's contents as debugfs reads them.
+fn large(image: &TempImage) -> Result<String, String> {
+    debugfs(&image.path(), "cat /directory11/large")
+}
+
+/// Cuts the power at writes of a resize to `blocks`, replays the journal with e2fsck or the kernel,
+/// and checks.
+fn sweep(before: &[u8], length: usize, blocks: u64, sweep: Sweep) -> Result<usize, String> {
+    let e2fsck = tool("e2fsck").ok_or("no e2fsck")?;
+    let mut bytes = before.to_vec();
+    bytes.resize(length.max(before.len()), 0);
+    let base: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&bytes));
+    let old = VolumeSize::of(&*base).unwrap().blocks;
+    let recorder = Arc::new(Recorder::new(base));
+    let device: Arc<dyn Device> = recorder.clone();
+    let new = resized(&device, blocks).unwrap();
+    assert_ne!(old, new);
+    let (mut cuts, mut seen) = (0, [0, 0]);
+    let mut contents = None;
+    for cut in recorder.cuts(sweep) {
+        let mut bytes = vec![0; length.max(before.len())];
+        cut.image.read_at(0, &mut bytes).unwrap();
+        let image = TempImage::of_size(bytes.len() as u64).map_err(|error| error.to_string())?;
+        fs::write(image.path(), &bytes).unwrap();
+        let path = image.path();
+        // The kernel replays some of them.
+        if cuts % 3 == 2 {
+            LoopMount::new(&path, "")?.unmount()?;
+        } else {
+            let replayed = e2fsck.run(["-p", "-E", "journal_only", path.to_str().unwrap()]);
+            assert!(matches!(replayed.status.code(), Some(0 | 1)), "{cut}: {replayed:?}");
+        }
+        let checked = e2fsck.run(["-f", "-n", path.to_str().unwrap()]);
+        assert!(checked.status.success(), "{cut}: {checked:?}");
+        let found = large(&image)?;
+        assert_eq!(contents.get_or_insert_with(|| found.clone()), &found, "{cut}");
+        let file = MemoryDevice::from_bytes(&fs::read(&path).unwrap());
+        let now = VolumeSize::of(&file).unwrap().blocks;
+        assert!(now == old || now == new, "{cut}: {now} blocks");
+        seen[usize::from(now == new)] += 1;
+        cuts += 1;
+    }
+    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+    assert!(contents.is_some_and(|text| text.len() > MIB), "the large file");
+    Ok(cuts)
+}
+
+/// How many cuts to try. The superblock is not torn: it has two sectors, and e2fsck -p does not
+/// take a backup.
+fn cuts(seed: u64) -> Sweep {
+    match std::env::var_os("EXTANT_SLOW") {
+        Some(_) => Sweep { seed, prefixes: 200, subsets: 4, torn: 0 },
+        None => Sweep { seed, prefixes: 2, subsets: 1, torn: 0 },
+    }
+}
+
+/// The features with which each kind of change is tried.
+const KINDS: [&[&str]; 3] = [
+    &["-t", "ext4", "-b", "1024", "-g", "2048"],
+    &["-t", "ext4", "-b", "1024", "-g", "2048", "-O", "^resize_inode,inline_data", "-I", "256"],
+    &["-t", "ext3", "-b", "1024", "-g", "2048"],
+];
+
+#[test]
+fn a_volume_that_grows_has_the_old_size_or_the_new_one_after_a_power_cut() {
+    let cuts = cuts(3);
+    for kind in KINDS {
+        let done = volume(16 * MIB, kind).and_then(|it| sweep(&it, 40 * MIB, 40 << 10, cuts));
+        match done {
+            Ok(cuts) => assert!(cuts > 10, "{cuts} cuts"),
+            Err(why) => skip!("{why}"),
+        }
+    }
+}
+
+#[test]
+fn a_volume_that_shrinks_has_the_old_size_or_the_new_one_after_a_power_cut() {
+    let cuts = cuts(4);
+    for kind in KINDS {
+        let done = volume(24 * MIB, kind).and_then(|it| sweep(&it, 0, 14 << 10, cuts));
+        match done {
+            Ok(cuts) => assert!(cuts > 10, "{cuts} cuts"),
+            Err(why) => skip!("{why}"),
+        }
+    }
+}
+
+/// One block less does not fit, and a refusal leaves every byte.
+#[test]
+fn less_than_the_minimum_is_refused_and_leaves_the_volume() {
+    let before = match volume(24 * MIB, KINDS[0]) {
+        Ok(before) => before,
+        Err(why) => skip!("{why}"),
+    };
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&before));
+    let least = minimum(&device).unwrap();
+    let refused = resized(&device, least - 1);
+    assert!(
+        matches!(refused, Err(ResizeError::TooSmall { blocks, least: found })
+            if blocks < least && found == least),
+        "{refused:?}"
+    );
+    let mut now = vec![0; before.len()];
+    device.read_at(0, &mut now).unwrap();
+    assert!(now == before, "the volume has changed");
+    assert_eq!(resized(&device, least).unwrap(), least);
+    assert_eq!(minimum(&device).unwrap(), least);
+}
+
+#[test]
+fn a_size_past_what_the_features_can_number_is_refused_with_the_largest() {
+    let image = match TempImage::by_mke2fs(8 << 20, &["-t", "ext4", "-b", "4096", "-O", "^64bit"]) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let device: Arc<dyn Device> =
+        Arc::new(MemoryDevice::from_bytes(&fs::read(image.path()).unwrap()));
+    let refused = resized(&device, 1 << 33);
+    let most = u64::from(u32::MAX);
+    assert!(
+        matches!(refused, Err(ResizeError::TooLarge { blocks, most: found })
+            if blocks == 1 << 33 && found == most),
+        "{refused:?}"
+    );
+    let refused = resized(&device, 4096);
+    assert!(
+        matches!(refused, Err(ResizeError::DeviceTooShort { blocks: 4096, held: 2048 })),
+        "{refused:?}"
+    );
+}
