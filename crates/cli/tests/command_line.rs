@@ -17,10 +17,10 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn what_is_not_built_is_refused_by_name() {
-    let resize = extant(&["resize", "disk.img", "10G"]);
+    let resize = extant(&["resize", "-b", "disk.img"]);
     assert_eq!(resize.status.code(), Some(1));
     let said = text(&resize.stderr);
-    assert_eq!(said, "extant resize: growing and shrinking a volume is not supported yet\n");
+    assert_eq!(said, "extant resize: -b: switching 64bit on is not supported yet\n");
     // 1 would tell a script that errors were corrected.
     assert_eq!(extant(&["fsck", "-p", "disk.img"]).status.code(), Some(8));
 }

@@ -1,7 +1,8 @@
 //! `extant resize`, next to resize2fs: sizes, messages, and files that stay what they were.
 
 use extant_testkit::{
-    LoopMount, TempImage, assert_same_tree, dumpe2fs_h, e2fsck_fn, is_root, skip, tool, tree,
+    LoopDevice, LoopMount, TempImage, assert_same_tree, dumpe2fs_h, e2fsck_fn, is_root, skip, tool,
+    tree,
 };
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -277,4 +278,41 @@ fn quotas_are_right_after_a_volume_shrinks() {
     e2fsck_fn(&path).unwrap();
     let read = extant(["cat", &format!("{name}:/{dir}/large5")]);
     assert_eq!(read.stdout.len(), 4 << 20);
+}
+
+/// The kernel grows what it has mounted.
+#[test]
+fn a_mounted_device_grows_by_the_kernel() {
+    if !is_root() {
+        skip!("a loop mount needs root");
+    }
+    let image = match TempImage::by_mke2fs(64 << 20, &["-t", "ext4", "-b", "1024"]) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let path = image.path();
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(128 << 20).unwrap();
+    let device = match LoopDevice::new(&path) {
+        Ok(device) => device,
+        Err(why) => skip!("{why}"),
+    };
+    let point = extant_testkit::Scratch::new();
+    let mount = |words: &[&std::ffi::OsStr], program: &str| {
+        Command::new(program).args(words).status().is_ok_and(|status| status.success())
+    };
+    assert!(mount(&[device.path().as_os_str(), point.path().as_os_str()], "mount"));
+    let name = device.path().to_str().unwrap();
+    let grown = extant(["resize", name]);
+    let smaller = extant(["resize", name, "32M"]);
+    assert!(mount(&[point.path().as_os_str()], "umount"));
+    if text(&grown.stderr).contains("Operation not permitted") {
+        skip!("CAP_SYS_RESOURCE is missing");
+    }
+    assert!(grown.status.success(), "{grown:?}");
+    assert!(text(&grown.stdout).contains("is now 131072 (1k) blocks long"), "{grown:?}");
+    assert_eq!(smaller.status.code(), Some(1));
+    assert!(text(&smaller.stderr).contains("on-line shrinking not supported"), "{smaller:?}");
+    drop(device);
+    assert_eq!(blocks(&path), 128 << 10);
+    e2fsck_fn(&path).unwrap();
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use crate::file::mount_of;
+use crate::file::{grow_mounted, mount_of};
 
 /// Where all of them are listed by name, partitions too.
 const BY_NAME: &str = "/sys/class/block";
@@ -84,6 +84,17 @@ pub fn is_kernel_ext_mount(path: &Path) -> bool {
     found.file_type().is_block_device()
         && mount_of(found.rdev())
             .is_some_and(|mount| ["ext2", "ext3", "ext4"].contains(&mount.kind.as_str()))
+}
+
+/// Lets the kernel grow the ext4 volume that it has mounted from the block device at `path` to a
+/// number of blocks. Returns where it is mounted.
+///
+/// # Errors
+/// It is not mounted, or the kernel refused.
+pub fn grow_kernel_mount(path: &Path, blocks: u64) -> io::Result<PathBuf> {
+    let mount = mount_of(fs::metadata(path)?.rdev()).ok_or(io::ErrorKind::NotFound)?;
+    grow_mounted(&mount.place, blocks)?;
+    Ok(mount.place)
 }
 
 /// Whether the block device at `path` is mounted, and not read-only, under any of its names, in

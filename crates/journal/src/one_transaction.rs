@@ -3,7 +3,7 @@
 
 use extant_device::Device;
 use extant_offline::read_primary_superblock;
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::{BlockNo, CompatFeatures, Geometry, IncompatFeatures, Uuid};
 use extant_runtime::env::WallTime;
 use zerocopy::{FromBytes, IntoBytes};
@@ -91,7 +91,7 @@ impl<'a> OneTransaction<'a> {
         }
         superblock.set_features(&self.geometry, &JournalOptions::default());
         let (format, range, tid) = (superblock.log_format(), superblock.log(), superblock.sequence);
-        self.mark_needs_recovery(&mut blocks);
+        let is_smaller = self.mark_needs_recovery(&mut blocks);
         let built = Built::new(&format, tid, time, &blocks, &[]);
         let capacity = self.capacity()?;
         assert!(blocks.len() as u64 <= u64::from(capacity), "{} blocks", blocks.len());
@@ -108,10 +108,17 @@ impl<'a> OneTransaction<'a> {
         log.write_superblock(&mut raw, &superblock)?;
         self.device.flush()?;
         built.write(&log, &range, range.start, &blocks, Flushes::Both)?;
-        for (block, bytes) in &blocks {
-            self.volume.write_at(self.geometry.byte_of(*block), bytes)?;
+        // The kernel reads the superblock and the descriptors of all its groups before it replays:
+        // none of them may be missing.
+        let primary = self.geometry.superblock_block();
+        let (first, then): (Vec<_>, Vec<_>) =
+            blocks.iter().partition(|(block, _)| (*block == primary) == is_smaller);
+        for part in [first, then] {
+            for (block, bytes) in part {
+                self.volume.write_at(self.geometry.byte_of(*block), bytes)?;
+            }
+            self.volume.flush()?;
         }
-        self.volume.flush()?;
         (superblock.start, superblock.sequence) = (0, tid.next());
         let now_at = self.log(moved_to.unwrap_or(&self.place));
         now_at.write_superblock(&mut raw, &superblock)?;
@@ -119,8 +126,10 @@ impl<'a> OneTransaction<'a> {
         set_needs_recovery(self.volume, false)
     }
 
-    /// The superblock in the log has needs_recovery set, as in the log of a mounted volume.
-    fn mark_needs_recovery(&self, blocks: &mut [(BlockNo, Vec<u8>)]) {
+    /// Sets needs_recovery in the superblock of the log, as in the log of a mounted volume. Returns
+    /// whether the volume gets fewer blocks.
+    fn mark_needs_recovery(&self, blocks: &mut [(BlockNo, Vec<u8>)]) -> bool {
+        let mut is_smaller = false;
         let at = SUPERBLOCK_OFFSET - self.geometry.byte_of(self.geometry.superblock_block());
         let primary = self.geometry.superblock_block();
         for (_, bytes) in blocks.iter_mut().filter(|(block, _)| *block == primary) {
@@ -132,6 +141,8 @@ impl<'a> OneTransaction<'a> {
             raw.set_features(features);
             raw.seal();
             bytes.copy_from_slice(raw.as_bytes());
+            is_smaller |= Superblock::decode(&raw).blocks_count < self.geometry.blocks_count;
         }
+        is_smaller
     }
 }

@@ -125,10 +125,10 @@ impl Args {
         let url =
             DeviceUrl::parse(&self.image, extant::schemes(), stat_host).map_err(Failure::new)?;
         let name = Path::new(&self.image);
-        if url.is_whole() && block_devices::is_kernel_ext_mount(url.path()) {
-            return Err(Failure::at(name, "resizing a mounted volume is not supported yet"));
-        }
         let image = Image { url, options: self.waiting.on(FileDeviceOptions::new()), name };
+        if image.url.is_whole() && block_devices::is_kernel_ext_mount(image.url.path()) {
+            return self.grow_mounted(&image, session);
+        }
         if self.print_minimum {
             return self.print_minimum(&image, session);
         }
@@ -220,6 +220,51 @@ impl Args {
                 Err(failure)
             }
         }
+    }
+
+    /// Lets the kernel grow a device that it has mounted.
+    fn grow_mounted(&self, image: &Image<'_>, session: &mut Session) -> Result<(), Failure> {
+        let refused = [
+            (self.to_minimum, "-M"),
+            (self.print_minimum, "-P"),
+            (self.stride.is_some(), "-S"),
+            (self.undo.is_some(), "-z"),
+        ];
+        if let Some((_, option)) = refused.iter().find(|(is_given, _)| *is_given) {
+            return Err(Failure::at(image.name, format_args!("{option}: the device is mounted")));
+        }
+        let read = || {
+            let options = image.options.clone().claimed(true);
+            image.url.open(Access::ReadOnly, &options).map_err(Failure::new)
+        };
+        let at = |error: ResizeError| failure(error, image.name, session.is_compat);
+        let opened = read()?;
+        let size = VolumeSize::of(&*opened.device).map_err(at)?;
+        let wanted = self.wanted(&*opened.device, size)?;
+        let held = opened.device.size() / u64::from(size.block_size);
+        let unit = size.block_size / 1024;
+        if wanted == size.blocks {
+            return say!(
+                session,
+                "The filesystem is already {wanted} ({unit}k) blocks long.  Nothing to do!\n"
+            );
+        }
+        if wanted < size.blocks {
+            return Err(Failure::at(image.name, "on-line shrinking not supported"));
+        }
+        if wanted > held {
+            return Err(Failure::new(format_args!(
+                "The containing partition (or device) is only {held} ({unit}k) blocks.\nYou requested a new size of {wanted} blocks.\n"
+            )));
+        }
+        let path = image.url.path();
+        let point = block_devices::grow_kernel_mount(path, wanted).map_err(|error| {
+            Failure::at(image.name, format_args!("the kernel cannot grow the volume: {error}"))
+        })?;
+        let blocks = VolumeSize::of(&*read()?.device).map_err(at)?.blocks;
+        let (name, point) = (image.name.display(), point.display());
+        say!(session, "Filesystem at {name} is mounted on {point}; on-line resizing required")?;
+        say!(session, "The filesystem on {name} is now {blocks} ({unit}k) blocks long.\n")
     }
 
     /// The size asked for, in blocks.

@@ -15,6 +15,10 @@ const BLKDISCARD: Opcode = opcode::none(0x12, 119);
 /// `_IO(0x12, 127)`: zero a range, given as two 64-bit numbers.
 const BLKZEROOUT: Opcode = opcode::none(0x12, 127);
 
+/// `_IOW('f', 16, __u64)` of `admin-guide/ext4.rst`, EXT4_IOC_RESIZE_FS: the number of blocks that
+/// a mounted volume grows to.
+const EXT4_RESIZE: Opcode = opcode::write::<u64>(b'f', 16);
+
 /// Bytes on a block device.
 #[allow(unsafe_code)]
 pub(super) fn size(device: impl AsFd) -> Result<u64> {
@@ -45,4 +49,12 @@ pub(super) fn zero_out(device: impl AsFd, offset: u64, length: u64) -> Result<()
     // SAFETY: BLKZEROOUT reads two u64 (start, length) where its argument points and changes no
     // memory of ours.
     unsafe { ioctl(device, Setter::<BLKZEROOUT, [u64; 2]>::new([offset, length])) }
+}
+
+/// Grows the ext4 volume that is mounted at a directory.
+#[allow(unsafe_code)]
+pub(super) fn grow_mounted(directory: impl AsFd, blocks: u64) -> Result<()> {
+    // SAFETY: EXT4_IOC_RESIZE_FS reads one u64 where its argument points and changes no memory of
+    // ours.
+    unsafe { ioctl(directory, Setter::<EXT4_RESIZE, u64>::new(blocks)) }
 }

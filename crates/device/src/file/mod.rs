@@ -30,6 +30,11 @@ pub use lock::Holder;
 pub(crate) use lock::mount_of;
 pub use open::{Direct, FileDeviceOptions, FileError, LoopBacking};
 
+/// Grows the ext4 volume that the kernel has mounted at a directory to a number of blocks.
+pub(crate) fn grow_mounted(directory: &std::path::Path, blocks: u64) -> std::io::Result<()> {
+    Ok(ioctl::grow_mounted(std::fs::File::open(directory)?, blocks)?)
+}
+
 impl Device for FileDevice {
     fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)

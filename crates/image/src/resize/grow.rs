@@ -158,7 +158,7 @@ fn extend_last_group(
     }
     volume.free_blocks_of(lost)?;
     if old_end < end {
-        volume.free_blocks_of([old_end..end])?;
+        volume.free_blocks_of(std::iter::once(old_end..end))?;
         volume.claim_blocks(used.runs_in(old_end..end).collect::<Vec<_>>())?;
     }
     volume.store_bitmap(BitmapKind::Block, last)?;

@@ -154,7 +154,7 @@ mod tests {
         for run in [0..10, 20..25, 30..33] {
             free.insert(run);
         }
-        assert_eq!(free.take(4), Some(vec![20..24]));
+        assert_eq!(free.take(4).as_deref(), Some(&[Range { start: 20, end: 24 }][..]));
         assert_eq!(free.take(12), Some(vec![0..10, 30..32]));
         assert_eq!(free.take(3), None);
     }

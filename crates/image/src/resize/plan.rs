@@ -14,7 +14,7 @@ use extant_ondisk::{BlockNo, Geometry, GroupNo, IncompatFeatures, InodeNo};
 
 use super::error::ResizeError;
 use super::moves::{FreeRuns, Moves};
-use super::scan::{Scan, ScannedFile};
+use super::scan::{Scan, ScannedFile, has_no_inodes};
 use super::size::Resized;
 
 /// A file whose blocks move.
@@ -249,7 +249,7 @@ impl Planner {
             // With bigalloc several extents of a file may share a cluster.
             let mut at = run.start;
             let known: Vec<_> = wanted.runs_in(run.clone()).collect();
-            for part in known.into_iter().chain([run.end..run.end]) {
+            for part in known.into_iter().chain(std::iter::once(run.end..run.end)) {
                 if at < part.start {
                     match runs.last_mut() {
                         Some(last) if joins && last.end == at => last.end = part.start,
@@ -312,6 +312,11 @@ impl Planner {
         if moved.is_empty() {
             return Some(None);
         }
+        // Indirect blocks hold numbers of 32 bits.
+        let end = |(run, to): &(Range<u64>, u64)| to + (run.end - run.start);
+        if !file.is_extents && moved.iter().any(|it| end(it) > u64::from(u32::MAX)) {
+            return None;
+        }
         let parts: Vec<Vec<Extent>> =
             file.extents.iter().map(|extent| self.moves.extent(extent)).collect();
         let mut split = None;
@@ -349,7 +354,7 @@ fn renumber(
     let mut renumbered = BTreeMap::new();
     let mut next = geometry.first_inode.0;
     for group in (geometry.groups_count..old.groups_count).map(GroupNo) {
-        if volume.desc(group).free_inodes == per_group {
+        if has_no_inodes(volume, group) {
             continue;
         }
         let bits = volume.bitmap(BitmapKind::Inode, group)?.to_vec();

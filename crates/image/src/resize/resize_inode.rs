@@ -24,7 +24,7 @@ pub(super) fn update(volume: &mut OfflineVolume, old: &Geometry) -> Result<(), R
         .filter(|block| geometry.contains(*block, 1))
         .ok_or(ResizeError::NeedsCheck)?;
     if !geometry.has_compat(CompatFeatures::RESIZE_INODE) {
-        volume.free_blocks_of([double.0..double.0 + 1])?;
+        volume.free_blocks_of(std::iter::once(double.0..double.0 + 1))?;
         record.fill(0);
         return Ok(volume.write_inode(InodeNo::RESIZE, &mut record)?);
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use extant_offline::OfflineVolume;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::extent::Extent;
+use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::inode::{self, Inode};
 use extant_ondisk::{BlockNo, CompatFeatures, GroupNo, InodeNo, indirect};
 
@@ -32,6 +33,12 @@ pub(super) struct Scan {
     pub(super) inodes: u32,
 }
 
+/// Whether a group's inodes were never used.
+pub(super) fn has_no_inodes(volume: &OfflineVolume, group: GroupNo) -> bool {
+    volume.geometry().has_uninit_groups()
+        && volume.desc(group).flags.contains(GroupFlags::INODE_UNINIT)
+}
+
 /// Calls `visit` for every inode in use, with its record.
 pub(super) fn each_inode(
     volume: &mut OfflineVolume,
@@ -40,7 +47,7 @@ pub(super) fn each_inode(
     let geometry = volume.geometry().clone();
     let per_group = geometry.inodes_per_group;
     for group in (0..geometry.groups_count).map(GroupNo) {
-        if volume.desc(group).free_inodes == per_group {
+        if has_no_inodes(volume, group) {
             continue;
         }
         let bits = volume.bitmap(BitmapKind::Inode, group)?.to_vec();

@@ -32,6 +32,14 @@ impl Resized {
             return Err(ResizeError::TooSmall { blocks, least });
         }
         loop {
+            // The reserved inodes need their groups.
+            let per_group = u64::from(old.blocks_per_group);
+            let groups = (blocks - old.first_data_block.0).div_ceil(per_group);
+            let reserved = u64::from(old.first_inode.0.div_ceil(old.inodes_per_group));
+            if groups < reserved {
+                let least = old.first_data_block.0 + (reserved - 1) * per_group + 1;
+                return Err(ResizeError::TooSmall { blocks, least });
+            }
             let resized = Self::of_blocks(raw, &old, blocks)?;
             let geometry = &resized.geometry;
             let last = GroupNo(geometry.groups_count - 1);
