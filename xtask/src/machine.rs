@@ -9,7 +9,7 @@ use extant_testkit::{is_root, tool};
 use crate::Failure;
 
 /// Debian packages that tests use, with a program, or another file, that each is known by.
-const PACKAGES: [(&str, &str); 28] = [
+const PACKAGES: [(&str, &str); 30] = [
     ("e2fsprogs", "mke2fs"),
     ("fdisk", "sfdisk"),
     ("fuse3", "fusermount3"),
@@ -37,12 +37,17 @@ const PACKAGES: [(&str, &str); 28] = [
     ("policycoreutils", "setfiles"),
     ("fakeroot", "fakeroot"),
     ("mmdebstrap", "mmdebstrap"),
+    ("valgrind", "valgrind"),
+    ("python3-venv", "/usr/share/doc/python3-venv"),
     // Build dependencies of pjdfstest.
     ("libacl1-dev", "/usr/include/sys/acl.h"),
 ];
 
 /// Programs that tests use and that come from crates.io, with the versions that were tried.
 const CRATES: [(&str, &str); 2] = [("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
+
+/// Packages of Python that tests use, with the versions that were tried.
+const PYTHON_PACKAGES: [&str; 3] = ["pytest==9.2.0", "fsspec==2026.9.0", "mypy==2.4.1"];
 
 /// The workspace's root: of the checkout that cargo runs us in, which may be a copy of the one that
 /// we were built in.
@@ -172,6 +177,45 @@ pub(crate) fn install_tool(
     install.arg(&root).args(features).arg(name).stdin(Stdio::null());
     install.status()?;
     is_there().ok_or_else(|| format!("{name} {version} was not built").into())
+}
+
+/// Makes an environment of Python with the packages of [`PYTHON_PACKAGES`], in a directory that
+/// stays with what cargo builds, unless it is there; gives what is still missing.
+pub(crate) fn install_python() -> Option<&'static str> {
+    let missing = "an environment of Python with pytest, fsspec and mypy";
+    python_environment(&PYTHON_PACKAGES).is_err().then_some(missing)
+}
+
+/// The programs of the environment of Python, with packages given as pip takes them. A file in it
+/// names each that was installed.
+pub(crate) fn python_environment(packages: &[&str]) -> Result<PathBuf, Failure> {
+    let root = target_dir().join("python");
+    let (programs, list) = (root.join("bin"), root.join("installed"));
+    let installed = std::fs::read_to_string(&list).unwrap_or_default();
+    let is_missing = |package: &&&str| !installed.lines().any(|line| line == **package);
+    let wanted: Vec<&str> = packages.iter().filter(is_missing).copied().collect();
+    if wanted.is_empty() {
+        return Ok(programs);
+    }
+    let python = tool("python3").ok_or("python3 is not installed")?;
+    println!("installing {}", wanted.join(" "));
+    let succeeds = |mut command: Command, what: &str| -> Result<(), Failure> {
+        match command.stdin(Stdio::null()).status()?.success() {
+            true => Ok(()),
+            false => Err(format!("{what} failed").into()),
+        }
+    };
+    if !programs.join("python").is_file() {
+        let mut make = Command::new(python.path());
+        make.args(["-m", "venv"]).arg(&root);
+        succeeds(make, "python3 -m venv")?;
+    }
+    let mut install = Command::new(programs.join("python"));
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(&wanted);
+    succeeds(install, "pip install")?;
+    let lines = wanted.iter().map(|package| format!("{package}\n"));
+    std::fs::write(&list, installed + &lines.collect::<String>())?;
+    Ok(programs)
 }
 
 /// Free bytes for us where `path` lies.

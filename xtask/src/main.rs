@@ -1,7 +1,9 @@
-//! Chores of the project: `cargo xtask demo | test | bench | fuzz | soak | corpora | book`.
+//! Chores of the project: `cargo xtask demo | test | bench | fuzz | soak | corpora | book | wheel |
+//! libextant`.
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bindings;
 mod book;
 mod corpora;
 mod demo;
@@ -38,6 +40,10 @@ enum Chore {
     Corpora(corpora::Corpora),
     /// Build the book of docs/src with mdBook, and check its links
     Book(book::Book),
+    /// Build the wheel for Python
+    Wheel(bindings::Wheel),
+    /// Build the library for C, and install it with header and pkg-config file
+    Libextant(bindings::Libextant),
 }
 
 /// The reason that ends a chore early, as one line for a person.
@@ -52,6 +58,8 @@ fn main() -> ExitCode {
         Chore::Soak(soak) => soak.run(),
         Chore::Corpora(corpora) => corpora.run(),
         Chore::Book(book) => book.run(),
+        Chore::Wheel(wheel) => wheel.run(),
+        Chore::Libextant(libextant) => libextant.run(),
     };
     outcome.unwrap_or_else(|failure| {
         eprintln!("xtask: {failure}");

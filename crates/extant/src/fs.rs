@@ -156,7 +156,10 @@ impl FileSystem {
         let files = extant_device::FileDeviceOptions::default().direct(direct);
         let opened = url.without_superblock().open(Access::ReadOnly, &files)?;
         let superblock = url.superblock.map_or(SuperblockAt::Primary, SuperblockAt::Block);
-        let device = opened.device;
+        Self::read_only_at(opened.device, superblock)
+    }
+
+    fn read_only_at(device: Arc<dyn Device>, superblock: SuperblockAt) -> Result<Self, OpenError> {
         let files = extant_device::FileDeviceOptions::default();
         let journal = journal_device(ExternalJournal::needed_to_read(&*device), &files)?;
         let journal = journal.map_or(Journal::Replay, Journal::ReplayExternal);
@@ -173,6 +176,15 @@ impl FileSystem {
     pub fn on_device(device: Arc<dyn Device>) -> Result<Self, Cause> {
         let volume = Volume::open(device, &Env::threads(), &VolumeOptions::default())?;
         Ok(Self::of_volume(volume))
+    }
+
+    /// Opens the volume on a device for reading: it is never written, as with
+    /// [`Self::open_read_only`].
+    ///
+    /// # Errors
+    /// No volume that can be read, or the device failed.
+    pub fn on_device_read_only(device: Arc<dyn Device>) -> Result<Self, OpenError> {
+        Self::read_only_at(device, SuperblockAt::Primary)
     }
 
     /// The file system of a volume that was opened with options of its own.

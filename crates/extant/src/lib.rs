@@ -60,6 +60,7 @@ mod schemes;
 #[cfg(feature = "sim")]
 mod simulated;
 mod tuner;
+mod verdict;
 
 pub use builder::{ImageBuilder, ImageError};
 pub use checker::{Checker, random_uuid};
@@ -67,7 +68,7 @@ pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
 pub use export::{ExportError, Exported, TarWriter};
 pub use extant_check::run::{Report as CheckReport, RunError};
-pub use extant_check::{AutoPolicy as Repairs, Finding};
+pub use extant_check::{AutoPolicy as Repairs, Finding, HandledFinding, Severity};
 pub use extant_device::{
     AlignedBuffer, ByteSize, Device, DeviceError, Direct, FileDevice, FileDeviceOptions, FileError,
     MemoryDevice, SizeGrammar,
@@ -112,6 +113,7 @@ pub use path_error::PathError;
 pub use resizer::Resizer;
 pub use schemes::schemes;
 pub use tuner::Tuner;
+pub use verdict::Verdict;
 
 /// The examples of the book's page on the library are tests.
 #[cfg(all(doctest, feature = "mount"))]

@@ -44,7 +44,8 @@ impl Test {
         let mut tally = Tally::default();
         if !self.no_install {
             let packages = machine::install_packages();
-            for missing in packages.into_iter().chain(machine::install_crates()) {
+            let others = machine::install_crates().into_iter().chain(machine::install_python());
+            for missing in packages.into_iter().chain(others) {
                 println!("not installed: {missing}");
             }
         }
@@ -72,8 +73,8 @@ impl Test {
         tally.cargo_test(tests)?;
         // The same locks and threads under shuttle's scheduler: tests named `shuttle_tests`.
         let schedules = "test --package extant-runtime --package extant-journal \
-                         --package extant-engine --features extant-engine/shuttle --lib \
-                         shuttle_tests";
+                         --package extant-engine --package extant-c \
+                         --features extant-engine/shuttle,extant-c/shuttle --lib shuttle_tests";
         tally.cargo_test(cargo(schedules))?;
         if self.full {
             rest::run(&mut tally)?;

@@ -16,7 +16,7 @@ struct Part {
 const SLOW: &[(&str, &str)] = &[("EXTANT_SLOW", "1")];
 
 /// The longest last. Seeds differ from those of an ordinary run.
-const PARTS: [Part; 18] = [
+const PARTS: [Part; 20] = [
     Part {
         name: "every feature alone",
         suite: "features",
@@ -41,6 +41,8 @@ const PARTS: [Part; 18] = [
         test: "sweep::",
         environment: SLOW,
     },
+    Part { name: "threads and memory of libextant", suite: "c", test: "", environment: SLOW },
+    Part { name: "the wheel for Python", suite: "python", test: "a_wheel", environment: SLOW },
     Part { name: "every feature by tune", suite: "tune", test: "features_of", environment: SLOW },
     Part {
         name: "every row of mkfs options",

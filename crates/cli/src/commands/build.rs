@@ -5,8 +5,8 @@ use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use extant::rooms::device::{ByteSize, FileDevice};
-use extant::rooms::image::build::{BuildOptions, Progress, Report, Room, Size, build};
+use extant::rooms::device::FileDevice;
+use extant::rooms::image::build::{BuildOptions, Progress, Report, Size, build};
 use extant::rooms::image::mkfs::{
     Options,
     probe::{is_ext, probe},
@@ -182,7 +182,9 @@ impl Args {
         Ok(BuildOptions {
             output: self.output.clone(),
             schemes: extant::schemes().clone(),
-            size: size(&self.size)
+            size: self
+                .size
+                .parse()
                 .map_err(|why| Failure::usage(format_args!("--size {}: {why}", self.size)))?,
             format,
             device: None,
@@ -251,26 +253,6 @@ impl Args {
     fn progress(&self, what: &'static str, total: Option<u64>) -> Bar {
         if self.quiet || self.json { Bar::none() } else { Bar::of_bytes(what, total) }
     }
-}
-
-/// The value of `--size`.
-fn size(text: &str) -> Result<Size, String> {
-    let bytes = |text: &str| text.parse::<ByteSize>().map(|ByteSize(bytes)| bytes);
-    let Some(room) = text.strip_prefix("auto+") else {
-        return Ok(match text {
-            "auto" => Size::Auto,
-            "device" => Size::Device,
-            text => Size::Given(bytes(text).map_err(|why| why.to_string())?),
-        });
-    };
-    Ok(Size::AutoPlus(match room.strip_suffix('%') {
-        Some(percent) => {
-            let is_number = percent.bytes().all(|byte| byte.is_ascii_digit());
-            let percent = percent.parse().ok().filter(|_| is_number);
-            Room::Percent(percent.ok_or("invalid percentage")?)
-        }
-        None => Room::Bytes(bytes(room).map_err(|why| why.to_string())?),
-    }))
 }
 
 /// Unpacked archives are stored next to the image; the directory of a device file is not on a disk.

@@ -1,7 +1,9 @@
 //! Options of a build.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
+use extant_device::ByteSize;
 use extant_storage::{Opened, Schemes};
 
 use crate::mkfs::Options;
@@ -18,6 +20,30 @@ pub enum Size {
     Given(u64),
     /// The whole block device.
     Device,
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    /// Reads `auto`, `device`, a number of bytes with or without a unit, `auto+SIZE` or `auto+N%`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bytes = |text: &str| text.parse::<ByteSize>().map(|ByteSize(bytes)| bytes);
+        let Some(room) = text.strip_prefix("auto+") else {
+            return Ok(match text {
+                "auto" => Self::Auto,
+                "device" => Self::Device,
+                text => Self::Given(bytes(text).map_err(|why| why.to_string())?),
+            });
+        };
+        Ok(Self::AutoPlus(match room.strip_suffix('%') {
+            Some(percent) => {
+                let is_number = percent.bytes().all(|byte| byte.is_ascii_digit());
+                let percent = percent.parse().ok().filter(|_| is_number);
+                Room::Percent(percent.ok_or("invalid percentage")?)
+            }
+            None => Room::Bytes(bytes(room).map_err(|why| why.to_string())?),
+        }))
+    }
 }
 
 /// Room that is left for more files.

@@ -1,0 +1,211 @@
+//! Handles: numbers for objects that threads use and close at any time.
+//!
+//! A number is never used twice, so a handle of something closed cannot become one of something
+//! else. A call holds a copy of what the table holds, an `Arc`, so closing it does not
+//! take it away from a call that runs. No lock of a table is held during a call.
+
+use std::collections::HashMap;
+
+use extant::rooms::runtime::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use extant::rooms::runtime::sync::{Arc, RwLock};
+
+use crate::error::Failure;
+
+/// Parts of a table, each with a lock of its own.
+const SHARDS: usize = 16;
+
+/// The open objects of one kind.
+pub(crate) struct Table<T> {
+    shards: [RwLock<HashMap<u64, T>>; SHARDS],
+    /// 0 is no handle.
+    next: AtomicU64,
+}
+
+impl<T: Clone> Table<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            shards: std::array::from_fn(|_| RwLock::new(HashMap::new())),
+            next: AtomicU64::new(1),
+        }
+    }
+
+    fn shard(&self, handle: u64) -> &RwLock<HashMap<u64, T>> {
+        &self.shards[(handle % SHARDS as u64) as usize]
+    }
+
+    /// Gives an object a handle.
+    pub(crate) fn insert(&self, object: T) -> u64 {
+        // One a nanosecond would last for 584 years.
+        let handle = self.next.fetch_add(1, Ordering::Relaxed);
+        self.shard(handle).write().insert(handle, object);
+        handle
+    }
+
+    /// The object of a handle.
+    pub(crate) fn get(&self, handle: u64) -> Result<T, Failure> {
+        self.shard(handle).read().get(&handle).cloned().ok_or_else(Failure::closed)
+    }
+
+    /// Takes the handle away. Exactly one of the threads that close it gets the object.
+    pub(crate) fn remove(&self, handle: u64) -> Result<T, Failure> {
+        self.shard(handle).write().remove(&handle).ok_or_else(Failure::closed)
+    }
+}
+
+/// An object that others are opened from, and that is closed after all of them.
+pub(crate) struct Parent<T> {
+    /// `None` once it is closed. Calls hold it for reading, the one that closes it for writing.
+    object: RwLock<Option<T>>,
+    /// Number of open children.
+    children: AtomicUsize,
+}
+
+impl<T> Parent<T> {
+    pub(crate) fn new(object: T) -> Self {
+        Self { object: RwLock::new(Some(object)), children: AtomicUsize::new(0) }
+    }
+
+    /// Runs a call on the object.
+    pub(crate) fn with<R>(
+        &self,
+        call: impl FnOnce(&T) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        let object = self.object.read();
+        call(object.as_ref().ok_or_else(Failure::closed)?)
+    }
+
+    /// Opens a child, which keeps the object open.
+    pub(crate) fn child<C>(
+        self: &Arc<Self>,
+        open: impl FnOnce(&T) -> Result<C, Failure>,
+    ) -> Result<Child<T, C>, Failure> {
+        self.with(|object| {
+            let child = open(object)?;
+            // The object cannot be closed in between: this call holds it for reading.
+            self.children.fetch_add(1, Ordering::Relaxed);
+            Ok(Child { child: Some(child), parent: self.clone() })
+        })
+    }
+
+    /// Closes the object, unless it has children: then it stays as it is. Waits for calls that run.
+    pub(crate) fn close<R>(&self, close: impl FnOnce(T) -> R) -> Result<R, Failure> {
+        let mut object = self.object.write();
+        // A child that goes has dropped what it holds of the object before it is counted.
+        if object.is_some() && self.children.load(Ordering::Acquire) > 0 {
+            return Err(Failure::new(libc::EBUSY, "files or directories are still open"));
+        }
+        object.take().map(close).ok_or_else(Failure::closed)
+    }
+}
+
+/// An object that keeps its parent open.
+pub(crate) struct Child<T, C> {
+    /// There until it is dropped.
+    child: Option<C>,
+    parent: Arc<Parent<T>>,
+}
+
+impl<T, C> Child<T, C> {
+    pub(crate) fn get(&self) -> Result<&C, Failure> {
+        self.child.as_ref().ok_or_else(Failure::closed)
+    }
+}
+
+impl<T, C> Drop for Child<T, C> {
+    fn drop(&mut self) {
+        drop(self.child.take());
+        self.parent.children.fetch_sub(1, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_of_something_closed_is_refused_forever() {
+        let table = Table::new();
+        let first = table.insert("first");
+        assert_eq!(table.get(first).ok(), Some("first"));
+        assert_eq!(table.remove(first).ok(), Some("first"));
+        assert!(table.remove(first).is_err());
+        for _ in 0..3 * SHARDS {
+            let other = table.insert("other");
+            assert!(other != first && other != 0);
+            assert!(table.get(first).is_err());
+        }
+        assert!(table.get(0).is_err());
+    }
+
+    #[test]
+    fn a_parent_is_closed_after_its_children() {
+        let parent = Arc::new(Parent::new(5));
+        let child = parent.child(|number| Ok(number + 1)).ok().expect("a child");
+        assert_eq!(child.get().ok(), Some(&6));
+        assert!(parent.close(|_| ()).is_err());
+        assert_eq!(parent.with(|number| Ok(*number)).ok(), Some(5));
+        drop(child);
+        assert_eq!(parent.close(|number| number).ok(), Some(5));
+        assert!(parent.close(|_| ()).is_err());
+        assert!(parent.child(|_| Ok(())).is_err());
+    }
+}
+
+#[cfg(all(test, feature = "shuttle"))]
+mod shuttle_tests {
+    use super::*;
+    use extant::rooms::runtime::sync::thread;
+
+    /// Two threads close a handle while others use it: one of them closes it, and what is used is
+    /// there to the end of the call.
+    #[test]
+    fn a_handle_is_closed_once_whatever_the_schedule() {
+        let run = || {
+            let table = Arc::new(Table::new());
+            let handle = table.insert(Arc::new(7));
+            let close = |table: Arc<Table<Arc<i32>>>| move || table.remove(handle).is_ok();
+            let closers =
+                [thread::spawn(close(table.clone())), thread::spawn(close(table.clone()))];
+            let other = table.clone();
+            let user = thread::spawn(move || other.get(handle).ok().map(|found| *found));
+            let fresh = table.insert(Arc::new(8));
+            assert!(user.join().expect("it ends").is_none_or(|found| found == 7));
+            let closed = closers.map(|closer| closer.join().expect("it ends"));
+            assert_eq!(closed.into_iter().filter(|closed| *closed).count(), 1);
+            assert_eq!(table.get(fresh).ok().as_deref(), Some(&8));
+            assert!(table.get(handle).is_err());
+        };
+        shuttle::check_dfs(run, Some(20_000));
+        shuttle::check_random(run, 2_000);
+    }
+
+    /// A child is opened, used and closed while its parent is closed: the parent is closed with no
+    /// child, or stays.
+    #[test]
+    fn a_parent_never_closes_under_a_child() {
+        let run = || {
+            let parent = Arc::new(Parent::new(Arc::new(5)));
+            let other = parent.clone();
+            let user = thread::spawn(move || {
+                let child = other.child(|number| Ok(number.clone()));
+                child.ok().map(|child| {
+                    let number = child.get().ok().cloned();
+                    number.map(|number| (*number, Arc::strong_count(&number)))
+                })
+            });
+            let closed = parent.close(|number| Arc::strong_count(&number));
+            let used = user.join().expect("it ends");
+            match closed {
+                // Nothing but this thread held the object when it was closed.
+                Ok(holders) => assert_eq!(holders, 1),
+                Err(_) => assert!(used.is_some()),
+            }
+            if let Some(used) = used {
+                assert_eq!(used.map(|(number, _)| number), Some(5));
+            }
+            assert_eq!(parent.close(|_| ()).is_ok(), closed.is_err());
+        };
+        shuttle::check_dfs(run, Some(20_000));
+        shuttle::check_random(run, 2_000);
+    }
+}

@@ -1,0 +1,122 @@
+//! The Python package by pytest, in an environment that `cargo xtask test` makes: the module that
+//! cargo has built for this test, with the package's own modules next to it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use extant_testkit::{Scratch, skip};
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The directory with the module: that of this program.
+fn built() -> PathBuf {
+    let program = std::env::current_exe().expect("a program has a path");
+    program.parent().expect("it is in a directory").to_owned()
+}
+
+/// The interpreter of the environment, if it was made.
+fn python() -> Option<PathBuf> {
+    let target = built().ancestors().nth(2)?.to_owned();
+    Some(target.join("python/bin/python")).filter(|python| python.is_file())
+}
+
+/// The package as a wheel installs it.
+fn package() -> Scratch {
+    let scratch = Scratch::new();
+    let package = scratch.join("extant_ext4");
+    fs::create_dir(&package).expect("a directory");
+    for file in fs::read_dir(here().join("python/extant_ext4")).expect("the package's modules") {
+        let path = file.expect("an entry").path();
+        if path.is_file() {
+            let name = path.file_name().expect("a name");
+            fs::copy(&path, package.join(name)).expect("a copy");
+        }
+    }
+    let module = built().join("libextant_python.so");
+    fs::copy(module, package.join("_native.abi3.so")).expect("cargo builds it");
+    let about = scratch.join("extant_ext4-0.dist-info");
+    fs::create_dir(&about).expect("a directory");
+    fs::write(about.join("METADATA"), "Metadata-Version: 2.1\nName: extant_ext4\nVersion: 0\n")
+        .expect("it is written");
+    let project = fs::read_to_string(here().join("pyproject.toml")).expect("the project");
+    let (_, entry) = project.split_once("entry-points.\"fsspec.specs\"]\next4 = \"").expect("it");
+    let (entry, _) = entry.split_once('"').expect("its end");
+    fs::write(about.join("entry_points.txt"), format!("[fsspec.specs]\next4 = {entry}\n"))
+        .expect("it is written");
+    scratch
+}
+
+/// Runs a module of Python in a directory with the package; what it prints.
+fn run(python: &Path, package: &Scratch, args: &[&str]) -> String {
+    let mut run = Command::new("timeout");
+    run.args(["-k", "5", "580"]).arg(python).arg("-m").args(args);
+    run.env("PYTHONPATH", package.path()).env("PYTHONDONTWRITEBYTECODE", "1");
+    run.env("MYPYPATH", package.path()).current_dir(package.path());
+    let output = run.output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{said}\n{complaint}", output.status);
+    said
+}
+
+#[test]
+fn pytest_passes_and_skips_nothing() {
+    let Some(python) = python() else { skip!("target/python is missing: cargo xtask test") };
+    let package = package();
+    let tests = here().join("tests/py");
+    let args = ["pytest", "-q", "-rs", "-p", "no:cacheprovider", tests.to_str().expect("text")];
+    let said = run(&python, &package, &args);
+    assert!(!said.contains("skipped") && said.contains("passed"), "{said}");
+}
+
+#[test]
+fn the_readme_is_a_test() {
+    let Some(python) = python() else { skip!("target/python is missing: cargo xtask test") };
+    let package = package();
+    let readme = here().join("README.md");
+    run(&python, &package, &["doctest", readme.to_str().expect("text")]);
+}
+
+#[test]
+fn the_types_are_strict() {
+    let Some(python) = python() else { skip!("target/python is missing: cargo xtask test") };
+    let package = package();
+    let config = here().join("pyproject.toml");
+    let config = format!("--config-file={}", config.display());
+    let said = run(&python, &package, &["mypy", &config, "--cache-dir=/dev/null", "extant_ext4"]);
+    assert!(said.contains("no issues found"), "{said}");
+}
+
+/// The wheel as `cargo xtask wheel` builds it, in an environment with nothing but fsspec.
+#[test]
+fn a_wheel_installs_and_runs_the_readme() {
+    if std::env::var_os("EXTANT_SLOW").is_none() {
+        skip!("builds for release: EXTANT_SLOW=1");
+    }
+    let Some(python) = python() else { skip!("target/python is missing: cargo xtask test") };
+    let scratch = Scratch::new();
+    let (wheels, fresh) = (scratch.join("wheels"), scratch.join("fresh"));
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["xtask", "wheel", "--out"]).arg(&wheels).current_dir(here());
+    succeeds(&mut build);
+    let mut make = Command::new(&python);
+    succeeds(make.args(["-m", "venv"]).arg(&fresh));
+    let fresh_python = fresh.join("bin/python");
+    let wheel = fs::read_dir(&wheels).expect("wheels").next().expect("a wheel").expect("one");
+    assert!(wheel.file_name().to_string_lossy().contains("-cp311-abi3-"), "{wheel:?}");
+    let mut install = Command::new(&fresh_python);
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    succeeds(install.arg(format!("{}[fsspec]", wheel.path().display())));
+    let mut readme = Command::new(&fresh_python);
+    readme.args(["-m", "doctest"]).arg(here().join("README.md")).current_dir(scratch.path());
+    succeeds(&mut readme);
+}
+
+fn succeeds(command: &mut Command) {
+    let output = command.output().expect("it runs");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{complaint}", output.status);
+}
