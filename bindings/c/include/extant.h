@@ -77,13 +77,13 @@ enum extant_verdict {
 
 // A volume that is open.
 struct extant_fs {
-  // The handle; 0 is none.
+  // The handle; 0 is never one.
   uint64_t handle;
 };
 
 // A directory that is read.
 struct extant_dir {
-  // The handle; 0 is none.
+  // The handle; 0 is never one.
   uint64_t handle;
 };
 
@@ -101,7 +101,7 @@ struct extant_dirent {
 
 // A file that is open.
 struct extant_file {
-  // The handle; 0 is none.
+  // The handle; 0 is never one.
   uint64_t handle;
 };
 
@@ -293,12 +293,9 @@ int extant_link(struct extant_fs fs, const char *file, const char *name);
 // Makes a symbolic link.
 int extant_symlink(struct extant_fs fs, const char *target, const char *name);
 
-// The target of a symbolic link, without a 0 at its end: its length. As much of it as fits is in the
-// buffer; size 0 asks for the length alone.
-int64_t extant_readlink(struct extant_fs fs,
-                        const char *path,
-                        uint8_t *buffer,
-                        size_t size);
+// The target of a symbolic link, without a 0 at its end: its length. As much of it as fits is in
+// the buffer; size 0 asks for the length alone.
+int64_t extant_readlink(struct extant_fs fs, const char *path, uint8_t *buffer, size_t size);
 
 // Makes a device file, a named pipe or a socket: the type is in the mode, as with mknod.
 int extant_mknod(struct extant_fs fs,

@@ -8,12 +8,12 @@ use std::ffi::{c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::LazyLock;
 
+use extant::rooms::runtime::handles::{Child, Table};
 use extant::rooms::runtime::sync::{Arc, Mutex};
 use extant::{FileSystem, ReadDir};
 
-use crate::error::call;
+use crate::error::{Failure, call};
 use crate::fs::{extant_fs, volume};
-use crate::handles::{Child, Table};
 use crate::memory;
 use crate::stat::entry_type;
 
@@ -22,7 +22,7 @@ use crate::stat::entry_type;
 #[derive(Clone, Copy, Debug)]
 #[allow(non_camel_case_types)]
 pub struct extant_dir {
-    /// The handle; 0 is none.
+    /// The handle; 0 is never one.
     pub handle: u64,
 }
 
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn extant_dir_open(
         memory::is_there(dir)?;
         // SAFETY: the caller's promise.
         let path = unsafe { memory::path(path) }?;
-        let opened = volume(fs)?.child(|fs| Ok(Mutex::new(fs.read_dir(path)?)))?;
+        let opened = volume(fs)?.child(|fs| Ok::<_, Failure>(Mutex::new(fs.read_dir(path)?)))?;
         let handle = DIRS.insert(Arc::new(opened));
         // SAFETY: the caller's promise.
         unsafe { memory::put(dir, extant_dir { handle }) }?;
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn extant_dir_read(dir: extant_dir, entry: *mut extant_dir
     call(|| {
         memory::is_there(entry)?;
         let open = DIRS.get(dir.handle)?;
-        let Some(found) = open.get()?.lock().next() else { return Ok(0) };
+        let Some(found) = open.get().lock().next() else { return Ok(0) };
         let found = found?;
         let bytes = found.file_name().as_bytes();
         let mut name = [0; 256];
@@ -93,5 +93,5 @@ pub unsafe extern "C" fn extant_dir_read(dir: extant_dir, entry: *mut extant_dir
 /// Closes a directory.
 #[unsafe(no_mangle)]
 pub extern "C" fn extant_dir_close(dir: extant_dir) -> c_int {
-    call(|| DIRS.remove(dir.handle).map(|_| 0))
+    call(|| Ok(DIRS.remove(dir.handle).map(|_| 0)?))
 }

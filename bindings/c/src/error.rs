@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use extant::rooms::runtime::handles::HandleError;
+
 /// A failed call: the number that it returns, and the text.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -14,11 +16,6 @@ pub(crate) struct Failure {
 impl Failure {
     pub(crate) fn new(errno: c_int, text: impl Into<String>) -> Self {
         Self { errno, text: text.into() }
-    }
-
-    /// A handle of nothing that is open.
-    pub(crate) fn closed() -> Self {
-        Self::new(libc::EBADF, "bad handle: never opened, or closed")
     }
 
     pub(crate) fn invalid(text: impl Into<String>) -> Self {
@@ -52,6 +49,16 @@ through_error!(
     extant::MkfsError,
     extant::RunError
 );
+
+impl From<HandleError> for Failure {
+    fn from(error: HandleError) -> Self {
+        let errno = match error {
+            HandleError::Closed => libc::EBADF,
+            HandleError::Busy => libc::EBUSY,
+        };
+        Self::new(errno, error.to_string())
+    }
+}
 
 impl From<std::io::Error> for Failure {
     /// Reading, writing and seeking by the traits of `std::io` wrap a path's error.

@@ -8,12 +8,12 @@ use std::ffi::{c_char, c_int};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::sync::LazyLock;
 
+use extant::rooms::runtime::handles::{Child, Table};
 use extant::rooms::runtime::sync::Arc;
 use extant::{File, FileSystem, OpenOptions};
 
 use crate::error::{Failure, call};
 use crate::fs::{extant_fs, known, permissions, volume};
-use crate::handles::{Child, Table};
 use crate::memory;
 use crate::stat::extant_stat;
 
@@ -22,7 +22,7 @@ use crate::stat::extant_stat;
 #[derive(Clone, Copy, Debug)]
 #[allow(non_camel_case_types)]
 pub struct extant_file {
-    /// The handle; 0 is none.
+    /// The handle; 0 is never one.
     pub handle: u64,
 }
 
@@ -44,7 +44,7 @@ type Open = Arc<Child<FileSystem, File>>;
 static FILES: LazyLock<Table<Open>> = LazyLock::new(Table::new);
 
 fn on<T>(file: extant_file, work: impl FnOnce(&File) -> Result<T, Failure>) -> Result<T, Failure> {
-    work(FILES.get(file.handle)?.get()?)
+    work(FILES.get(file.handle)?.get())
 }
 
 /// Opens a regular file. flags: EXTANT_READ and others; mode: the permissions of a new file, from
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn extant_file_open(
             .mode(permissions(mode));
         // SAFETY: the caller's promise.
         let path = unsafe { memory::path(path) }?;
-        let opened = volume(fs)?.child(|fs| Ok(options.open(fs, path)?))?;
+        let opened = volume(fs)?.child(|fs| Ok::<_, Failure>(options.open(fs, path)?))?;
         let handle = FILES.insert(Arc::new(opened));
         // SAFETY: the caller's promise.
         unsafe { memory::put(file, extant_file { handle }) }?;
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn extant_file_open(
 /// Closes a file. Calls on it that run come to their end.
 #[unsafe(no_mangle)]
 pub extern "C" fn extant_file_close(file: extant_file) -> c_int {
-    call(|| FILES.remove(file.handle).map(|_| 0))
+    call(|| Ok(FILES.remove(file.handle).map(|_| 0)?))
 }
 
 /// Reads bytes at the position and moves it: how many there were, 0 at the end.

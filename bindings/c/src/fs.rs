@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use extant::rooms::runtime::handles::{Parent, Table};
 use extant::rooms::runtime::sync::Arc;
 use extant::{
     DeviceNumber, FileSystem, FileType, Follow, Image, OpenOptions, RenameFlags, SetAttributes,
@@ -17,7 +18,6 @@ use extant::{
 };
 
 use crate::error::{Failure, call};
-use crate::handles::{Parent, Table};
 use crate::memory;
 use crate::stat::{extant_stat, extant_statfs, extant_time};
 
@@ -26,7 +26,7 @@ use crate::stat::{extant_stat, extant_statfs, extant_time};
 #[derive(Clone, Copy, Debug)]
 #[allow(non_camel_case_types)]
 pub struct extant_fs {
-    /// The handle; 0 is none.
+    /// The handle; 0 is never one.
     pub handle: u64,
 }
 
@@ -50,7 +50,7 @@ static VOLUMES: LazyLock<Table<Volume>> = LazyLock::new(Table::new);
 type Volume = Arc<Parent<FileSystem>>;
 
 pub(crate) fn volume(fs: extant_fs) -> Result<Volume, Failure> {
-    VOLUMES.get(fs.handle)
+    Ok(VOLUMES.get(fs.handle)?)
 }
 
 /// A call on a volume that returns 0.
@@ -249,8 +249,8 @@ pub unsafe extern "C" fn extant_symlink(
     unsafe { at(fs, target, work) }
 }
 
-/// The target of a symbolic link, without a 0 at its end: its length. As much of it as fits is in the
-/// buffer; size 0 asks for the length alone.
+/// The target of a symbolic link, without a 0 at its end: its length. As much of it as fits is in
+/// the buffer; size 0 asks for the length alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_readlink(
     fs: extant_fs,

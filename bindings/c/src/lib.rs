@@ -4,15 +4,14 @@
 //! that a handle of something closed is refused and not followed. Results are those of system
 //! calls: a negative number of errno for a failure, with its text in [`extant_last_error`].
 //!
-//! Pointers of the caller are read and written in `memory.rs` alone; the exported calls pass on
-//! what the caller has to promise, and have names that no other symbol has.
+//! Pointers of the caller are read and written in `memory.rs` alone; the exported calls pass the
+//! caller's promise on, and have names that no other symbol has.
 #![deny(unsafe_code)]
 
 mod dir;
 mod error;
 mod file;
 mod fs;
-mod handles;
 mod image;
 mod memory;
 mod stat;

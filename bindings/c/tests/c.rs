@@ -37,8 +37,9 @@ impl Programs {
         Some(Self { scratch, compiler })
     }
 
+    /// A source is one of this directory unless it has a path.
     fn compile(&self, source: &str, link: &[&str]) -> PathBuf {
-        let program = self.scratch.join(source.trim_end_matches(".c"));
+        let program = self.scratch.join("program");
         let mut compile = self.compiler.command();
         compile.args(["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE"]);
         compile.arg("-I").arg(here().join("include")).arg(here().join("tests").join(source));
@@ -157,6 +158,20 @@ fn the_installed_library_has_versions_of_its_symbols() {
     assert!(symbols().count() > 30);
     symbols().for_each(|line| assert!(line.ends_with("@@EXTANT_0.1"), "{line}"));
     programs.run(&[], &programs.shared("calls.c"), &[]);
+}
+
+#[test]
+fn the_program_of_the_book_runs() {
+    let Some(programs) = Programs::new() else { skip!("no C compiler is installed") };
+    let page = fs::read_to_string(here().join("../../docs/src/guide/c.md")).expect("the page");
+    let (_, rest) = page.split_once("```c\n").expect("a program");
+    let (source, _) = rest.split_once("```").expect("its end");
+    let path = programs.scratch.join("book.c");
+    fs::write(&path, source).expect("it is written");
+    let program = programs.shared(path.to_str().expect("text"));
+    let mut run = Command::new(program);
+    run.current_dir(programs.scratch.path()).env("LD_LIBRARY_PATH", programs.scratch.path());
+    assert_eq!(succeeds(&run.output().expect("it runs")), "welcome\nclean\n");
 }
 
 /// Contents are judged by what each thread wrote, and the volume by e2fsck.

@@ -159,7 +159,7 @@ impl FileSystem {
                     found.free_blocks,
                     found.available_blocks,
                     found.inodes.into(),
-                    found.free_inodes.into(),
+                    found.free_inodes,
                 )
             })
         })

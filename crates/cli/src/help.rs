@@ -19,14 +19,14 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "touch", "truncate", "mknod", "setfattr", "sh", "tune", "resize", "trim", "defrag", "debugfs",
         ],
     ),
-    ("Check an image", &["fsck", "undo"]),
+    ("Check an image", &["fsck", "recover", "undo"]),
     ("Mount an image", &["mount", "umount", "shutdown", "freeze", "thaw"]),
     ("Measure file systems", &["lab"]),
     ("Set up extant", &["install-links", "man", "completions"]),
 ];
 
 /// Examples of each command, by its words. `tests/help.rs` runs them.
-const EXAMPLES: [(&str, &[&str]); 62] = [
+const EXAMPLES: [(&str, &[&str]); 63] = [
     ("mkfs", &["extant mkfs new.img 64M", "extant mkfs -t ext3 -L data new.img 1G"]),
     (
         "build",
@@ -114,6 +114,7 @@ const EXAMPLES: [(&str, &[&str]); 62] = [
     ("defrag", &["extant defrag disk.img", "extant defrag -c -v disk.img:/etc"]),
     ("debugfs", &["extant debugfs -R list_requests disk.img", "extant debugfs -R stats disk.img"]),
     ("fsck", &["extant fsck -p disk.img", "extant fsck -f -n disk.img"]),
+    ("recover", &["extant recover disk.img", "extant recover --json disk.img"]),
     ("undo", &["extant undo tune.undo disk.img"]),
     ("mount", &["extant mount disk.img mnt", "extant mount -o ro disk.img mnt"]),
     ("umount", &["extant umount mnt"]),

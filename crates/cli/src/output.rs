@@ -54,6 +54,13 @@ impl Output {
         self.bytes(b"\n")
     }
 
+    /// One JSON document on a line of its own, which the reader has at once.
+    pub(crate) fn json_line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        written(serde_json::to_writer(&mut self.writer, value).map_err(io::Error::from))?;
+        self.bytes(b"\n")?;
+        self.flush()
+    }
+
     /// A JSON array whose elements come one by one, each on a line of its own. `elements` is handed
     /// the function that writes one.
     pub(crate) fn json_array<T: Serialize>(

@@ -11,7 +11,7 @@ use crate::commands::lab;
 use crate::commands::{
     build, cat, chattr, chmod, clone, completions, cp, debugfs, defrag, df, diff, du, export, find,
     frag, fsck, history, import, info, install_links, journal, ln, ls, lsattr, man, map, mkdir,
-    mkfs, mknod, mv, quota, resize, rm, setfattr, sh, stat, timeline, touch, tree, trim, truncate, tune,
+    mkfs, mknod, mv, quota, recover, resize, rm, setfattr, sh, stat, timeline, touch, tree, trim, truncate, tune,
     undelete, undo,
 };
 #[cfg(feature = "mount")]
@@ -93,6 +93,7 @@ pub(crate) enum Command {
     Defrag(defrag::Args),
     Debugfs(debugfs::Args),
     Fsck(fsck::Args),
+    Recover(recover::Args),
     Undo(undo::Args),
     #[cfg(feature = "mount")]
     Mount(mount::Args),
@@ -165,6 +166,7 @@ impl Command {
             #[cfg(feature = "mount")]
             Self::Thaw(_) => "thaw",
             Self::Fsck(_) => "fsck",
+            Self::Recover(_) => "recover",
             Self::Info(_) => "info",
             Self::Journal(_) => "journal",
             Self::Frag(_) => "frag",
@@ -229,6 +231,7 @@ impl Command {
             #[cfg(feature = "mount")]
             Self::Thaw(args) => args.run(session),
             Self::Fsck(args) => args.run(session),
+            Self::Recover(args) => args.run(session),
             Self::Info(args) => args.run(session),
             Self::Journal(args) => args.run(session),
             Self::Frag(args) => args.run(session),

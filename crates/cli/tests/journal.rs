@@ -4,6 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,7 +12,9 @@ use common::{extant, text};
 use extant::inspect::{RawView, SuperblockChoice};
 use extant::rooms::device::{Device, FileDevice};
 use extant::rooms::journal::{JournalLocation, Log, LogHistory};
-use extant_testkit::{LoopMount, TempImage, debugfs, is_root, left_dirty, skip, tool};
+use extant_testkit::{
+    LoopMount, TempImage, debugfs, dumpe2fs_h, e2fsck_fn, is_root, left_dirty, skip, tool,
+};
 use serde_json::Value;
 
 /// Options of mke2fs: checksums of logs, block sizes, and a log that wraps soon.
@@ -186,4 +189,72 @@ fn volumes_without_a_journal_and_damaged_ones_are_refused() {
     assert!(extant(["mkdir", &format!("{path}:/dir")]).status.success());
     let said = text(&extant(["journal", path]).stdout);
     assert!(said.contains("2 directory"), "{said}");
+}
+
+/// The transactions that the kernel left are on the volume then, as e2fsck sees it.
+#[test]
+fn recover_replays_what_the_kernel_left() {
+    if let Some(why) = missing() {
+        skip!("{why}");
+    }
+    for options in VOLUMES {
+        let image = TempImage::by_mke2fs(24 << 20, options).unwrap();
+        let dirty = left_dirty(&image.path(), "", |root| grow(root, 12)).unwrap();
+        let (path, other) = (dirty.path(), image.path());
+        let (path, other) = (path.to_str().unwrap(), other.to_str().unwrap());
+        let verdict = |how: &str| {
+            let output = extant(["fsck", how, "--json", path]);
+            let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+            report["verdict"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(verdict("-fn"), "needs_journal", "{options:?}");
+        let output = extant(["recover", "--json", path, other, "missing.img"]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let lines: Vec<Value> = String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(lines.len(), 3);
+        assert!(number(&lines[0], "transactions") >= 12, "{lines:?}");
+        assert_eq!((number(&lines[0], "damage"), &lines[0]["error"]), (0, &Value::Null));
+        assert_eq!(number(&lines[1], "transactions"), 0);
+        assert!(lines[2]["error"].as_str().unwrap().contains("missing.img"));
+        assert_ne!(verdict("-fn"), "needs_journal");
+        // The kernel writes the superblock's counts when it unmounts: they are put right unasked.
+        let preened = tool("e2fsck").unwrap().run(["-fp", path]);
+        assert!(matches!(preened.status.code(), Some(0 | 1)), "{options:?}: {preened:?}");
+        e2fsck_fn(&dirty.path()).unwrap();
+        let listed = debugfs(&dirty.path(), "ls -p /").unwrap();
+        assert!(listed.contains("/dir-11/"), "{listed}");
+        let said = text(&extant(["recover", path]).stdout);
+        assert!(said.ends_with(": nothing to replay\n"), "{said}");
+    }
+}
+
+/// Another host that has the volume keeps it, and a volume without a journal is left alone.
+#[test]
+fn recover_leaves_a_volume_in_use_alone() {
+    if tool("mke2fs").is_none() || tool("debugfs").is_none() {
+        skip!("e2fsprogs are needed");
+    }
+    let plain = TempImage::by_mke2fs(8 << 20, &["-t", "ext2"]).unwrap();
+    let said = text(&extant(["recover", plain.path().to_str().unwrap()]).stdout);
+    assert!(said.ends_with(": no journal\n"), "{said}");
+    // Without checksums, so that the number alone says that a host has the volume.
+    let options = ["-t", "ext4", "-O", "mmp,^metadata_csum"];
+    let image = TempImage::by_mke2fs(16 << 20, &options).unwrap();
+    let path = image.path();
+    let block: u64 = dumpe2fs_h(&path).unwrap()["MMP block number"].parse().unwrap();
+    let size: u64 = dumpe2fs_h(&path).unwrap()["Block size"].parse().unwrap();
+    let sequence = 0x1234_u32.to_le_bytes();
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&sequence, block * size + 4).unwrap();
+    drop(file);
+    let path = path.to_str().unwrap();
+    let before = fs::read(image.path()).unwrap();
+    let output = extant(["recover", path]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("the volume is in use"), "{said}");
+    assert!(fs::read(image.path()).unwrap() == before);
 }

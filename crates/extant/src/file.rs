@@ -308,7 +308,7 @@ impl File {
         let size = self.inner.metadata(self.inode)?.len();
         // A size from the disk is no reason to ask for memory: holes cost nothing there.
         let mut bytes = Vec::new();
-        let mut piece = vec![0; 1 << 20];
+        let mut piece = vec![0; size.min(1 << 20) as usize];
         while (bytes.len() as u64) < size {
             let count = self.get(&mut piece, bytes.len() as u64)?;
             if count == 0 {

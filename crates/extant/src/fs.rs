@@ -777,7 +777,7 @@ pub fn open_device(
 }
 
 /// The device of a journal that is not inside the volume, opened; `None` where it is not found.
-fn journal_device(
+pub(crate) fn journal_device(
     journal: Option<ExternalJournal>,
     options: &extant_device::FileDeviceOptions,
 ) -> Result<Option<Arc<dyn Device>>, OpenError> {

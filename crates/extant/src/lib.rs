@@ -55,6 +55,7 @@ mod path;
 mod path_error;
 pub mod rescue;
 mod resizer;
+mod recovery;
 pub mod rooms;
 mod schemes;
 #[cfg(feature = "sim")]
@@ -83,6 +84,7 @@ pub use extant_image::mkfs::{MkfsError, UuidChoice};
 pub use extant_image::resize::ResizeError;
 pub use extant_image::source;
 pub use extant_image::tune::TuneError;
+pub use extant_journal::Recovered;
 #[cfg(feature = "mount")]
 pub use extant_mount::MountError;
 pub use extant_ondisk::InodeNo;
@@ -111,6 +113,7 @@ pub use mounter::{Mount, Mounter, MounterError};
 pub use open_error::OpenError;
 pub use path_error::PathError;
 pub use resizer::Resizer;
+pub use recovery::recover;
 pub use schemes::schemes;
 pub use tuner::Tuner;
 pub use verdict::Verdict;

@@ -4,9 +4,10 @@ use extant_check::finding::Code;
 use extant_check::pass0::OpenError;
 use extant_check::run::{End, OPERATIONAL, Report, RunError, RunFailure};
 use extant_ondisk::IncompatFeatures;
+use extant_ondisk::superblock::State;
 
-/// The state of a volume after a check, in one word. Programs that check many images decide by it
-/// what they do with each.
+/// The state of a volume after a check, in one word: by it a program that checks many images
+/// decides about each.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Verdict {
     /// No error was found.
@@ -48,10 +49,15 @@ impl Verdict {
         let waits = report.superblock.as_ref().is_some_and(|superblock| {
             superblock.features.incompat.contains(IncompatFeatures::RECOVER)
         });
+        let has_errors = report
+            .superblock
+            .as_ref()
+            .is_some_and(|superblock| superblock.state.contains(State::ERRORS));
         match report.end {
             End::NotOpened if report.exit_code() & OPERATIONAL != 0 => Self::Unreadable,
             End::NotOpened | End::Stopped => Self::Damaged,
             _ if waits => Self::NeedsJournal,
+            End::JournalReplayed if has_errors => Self::Damaged,
             _ if report.errors_left => Self::Damaged,
             _ if report.is_corrected => Self::Repaired,
             _ => Self::Clean,
@@ -85,52 +91,4 @@ impl Verdict {
 /// Whether a finding says more than that the superblock is not one.
 fn is_error(code: Code) -> bool {
     code != Code::SuperblockInvalid && code.counts_when_left()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Checker, FileSystem, Formatter, Repairs};
-    use extant_device::{Device, MemoryDevice};
-    use std::sync::Arc;
-
-    fn verdict(device: &MemoryDevice, repairs: Repairs) -> Verdict {
-        let checker = Checker::new().repair(repairs).force(true);
-        Verdict::of(&checker.check(Arc::new(device.fork())))
-    }
-
-    /// A copy of the device at a moment when the journal holds a committed transaction.
-    #[test]
-    fn a_log_that_waits_is_no_damage() {
-        let device = Arc::new(MemoryDevice::new(8 << 20));
-        Formatter::new().format(&*device).expect("it is made");
-        assert_eq!(verdict(&device, Repairs::No), Verdict::Clean);
-        let fs = FileSystem::on_device(device.clone()).expect("it is opened");
-        fs.write("/file", "text").expect("it is written");
-        fs.sync().expect("it is committed");
-        let waiting = device.fork();
-        assert_eq!(verdict(&waiting, Repairs::No), Verdict::NeedsJournal);
-        assert_eq!(verdict(&waiting, Repairs::Preen), Verdict::Clean);
-    }
-
-    /// The inode table of group 0 begins with the inodes 1 to 10; the root directory is 2.
-    #[test]
-    fn damage_is_damage_until_it_is_repaired() {
-        let device = Arc::new(MemoryDevice::new(8 << 20));
-        Formatter::new().format(&*device).expect("it is made");
-        let summary = crate::inspect::summary(device.clone()).expect("it is read");
-        let table = summary.groups.expect("groups")[0].inode_table * summary.block_size;
-        device.write_at(table + 256, &[0x5a; 128]).expect("it is damaged");
-        assert_eq!(verdict(&device, Repairs::No), Verdict::Damaged);
-        assert_eq!(verdict(&device, Repairs::Preen), Verdict::Damaged);
-        assert_eq!(verdict(&device, Repairs::Yes), Verdict::Repaired);
-    }
-
-    #[test]
-    fn a_device_without_a_superblock_is_unreadable() {
-        let device = MemoryDevice::new(8 << 20);
-        for repairs in [Repairs::No, Repairs::Preen, Repairs::Yes] {
-            assert_eq!(verdict(&device, repairs), Verdict::Unreadable);
-        }
-    }
 }

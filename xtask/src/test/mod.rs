@@ -73,8 +73,8 @@ impl Test {
         tally.cargo_test(tests)?;
         // The same locks and threads under shuttle's scheduler: tests named `shuttle_tests`.
         let schedules = "test --package extant-runtime --package extant-journal \
-                         --package extant-engine --package extant-c \
-                         --features extant-engine/shuttle,extant-c/shuttle --lib shuttle_tests";
+                         --package extant-engine --features extant-engine/shuttle --lib \
+                         shuttle_tests";
         tally.cargo_test(cargo(schedules))?;
         if self.full {
             rest::run(&mut tally)?;

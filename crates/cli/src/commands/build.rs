@@ -6,7 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use extant::rooms::device::FileDevice;
-use extant::rooms::image::build::{BuildOptions, Progress, Report, Size, build};
+use extant::rooms::image::build::{BuildOptions, Progress, Report, build};
 use extant::rooms::image::mkfs::{
     Options,
     probe::{is_ext, probe},

@@ -41,6 +41,7 @@ pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod owner_args;
 pub(crate) mod quota;
+pub(crate) mod recover;
 pub(crate) mod resize;
 pub(crate) mod rm;
 pub(crate) mod setfattr;

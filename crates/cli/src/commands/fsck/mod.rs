@@ -14,6 +14,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use extant::Verdict;
 use extant::rooms::check::pass0::{CheckOpenOptions, OpenError, SuperblockChoice};
 use extant::rooms::check::run::{
     self, BadBlocks, End, JournalDevice, RunError, RunFailure, RunOptions,
@@ -410,8 +411,9 @@ impl CheckCommand<'_> {
                 err_line!("\t(i.e., without -a or -p options)");
                 if self.args.json {
                     let counts = |outcome: &HandledFinding| report.counts(outcome);
-                    let code = report.exit_code();
-                    summary::print_json_alone(&self.image, code, &report.findings, &counts);
+                    let (code, verdict) = (report.exit_code(), Verdict::of_report(report));
+                    let findings = &report.findings;
+                    summary::print_json_alone(&self.image, code, verdict, findings, &counts);
                 }
                 return Ok(report.exit_code());
             }
@@ -436,7 +438,8 @@ impl CheckCommand<'_> {
     fn not_finished(&self, error: &RunError, opened: &Opened) -> Failure {
         let RunFailure::Open(failure) = &error.failure else { return self.failed(error) };
         if self.args.json {
-            summary::print_json_alone(&self.image, OPERATIONAL, &error.findings, &|_| false);
+            let (verdict, findings) = (Verdict::of_error(error), &error.findings);
+            summary::print_json_alone(&self.image, OPERATIONAL, verdict, findings, &|_| false);
         }
         match failure {
             OpenError::Journal(error) if error.wants_device() => {
@@ -460,7 +463,8 @@ impl CheckCommand<'_> {
         match other_content(Path::new(&self.image), device) {
             Some(failure) => {
                 if self.args.json {
-                    summary::print_json_alone(&self.image, OPERATIONAL, &[], &|_| false);
+                    let verdict = Verdict::Unreadable;
+                    summary::print_json_alone(&self.image, OPERATIONAL, verdict, &[], &|_| false);
                 }
                 Err(failure.with_code(OPERATIONAL))
             }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use extant::Verdict;
 use extant::rooms::check::finding::Pass;
 use extant::rooms::check::store::Traffic;
 use extant::rooms::check::{
@@ -88,12 +89,14 @@ fn json_findings(
 pub(super) fn print_json_alone(
     image: &str,
     code: u8,
+    verdict: Verdict,
     findings: &[HandledFinding],
     counts: &dyn Fn(&HandledFinding) -> bool,
 ) {
     let document = json!({
         "image": image,
         "exit_code": code,
+        "verdict": verdict.name(),
         "finished": false,
         "modified": findings.iter().any(|outcome| outcome.repaired),
         "findings": json_findings(findings, counts),
@@ -197,6 +200,7 @@ impl Summary<'_> {
         let document = json!({
             "image": image,
             "exit_code": report.exit_code(),
+            "verdict": Verdict::of_report(report).name(),
             "finished": true,
             "modified": report.is_modified(),
             "errors_left": report.errors_left,

@@ -1,28 +1,61 @@
-//! Handles: numbers for objects that threads use and close at any time.
+//! Handles: numbers for objects that threads use and close at any time, for programs in other
+//! languages.
 //!
 //! A number is never used twice, so a handle of something closed cannot become one of something
 //! else. A call holds a copy of what the table holds, an `Arc`, so closing it does not
 //! take it away from a call that runs. No lock of a table is held during a call.
 
 use std::collections::HashMap;
+use std::fmt;
 
-use extant::rooms::runtime::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use extant::rooms::runtime::sync::{Arc, RwLock};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Arc, RwLock};
 
-use crate::error::Failure;
+/// Why a handle is refused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum HandleError {
+    /// It was never given out, or its object was closed.
+    Closed,
+    /// The object has open children.
+    Busy,
+}
+
+impl fmt::Display for HandleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Closed => "bad handle: never opened, or closed",
+            Self::Busy => "files or directories are still open",
+        })
+    }
+}
+
+impl std::error::Error for HandleError {}
 
 /// Parts of a table, each with a lock of its own.
 const SHARDS: usize = 16;
 
 /// The open objects of one kind.
-pub(crate) struct Table<T> {
+pub struct Table<T> {
     shards: [RwLock<HashMap<u64, T>>; SHARDS],
     /// 0 is no handle.
     next: AtomicU64,
 }
 
+impl<T: Clone> Default for Table<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> fmt::Debug for Table<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").finish_non_exhaustive()
+    }
+}
+
 impl<T: Clone> Table<T> {
-    pub(crate) fn new() -> Self {
+    /// An empty table.
+    pub fn new() -> Self {
         Self {
             shards: std::array::from_fn(|_| RwLock::new(HashMap::new())),
             next: AtomicU64::new(1),
@@ -34,7 +67,7 @@ impl<T: Clone> Table<T> {
     }
 
     /// Gives an object a handle.
-    pub(crate) fn insert(&self, object: T) -> u64 {
+    pub fn insert(&self, object: T) -> u64 {
         // One a nanosecond would last for 584 years.
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
         self.shard(handle).write().insert(handle, object);
@@ -42,18 +75,24 @@ impl<T: Clone> Table<T> {
     }
 
     /// The object of a handle.
-    pub(crate) fn get(&self, handle: u64) -> Result<T, Failure> {
-        self.shard(handle).read().get(&handle).cloned().ok_or_else(Failure::closed)
+    ///
+    /// # Errors
+    /// The handle is closed.
+    pub fn get(&self, handle: u64) -> Result<T, HandleError> {
+        self.shard(handle).read().get(&handle).cloned().ok_or(HandleError::Closed)
     }
 
     /// Takes the handle away. Exactly one of the threads that close it gets the object.
-    pub(crate) fn remove(&self, handle: u64) -> Result<T, Failure> {
-        self.shard(handle).write().remove(&handle).ok_or_else(Failure::closed)
+    ///
+    /// # Errors
+    /// The handle is closed.
+    pub fn remove(&self, handle: u64) -> Result<T, HandleError> {
+        self.shard(handle).write().remove(&handle).ok_or(HandleError::Closed)
     }
 }
 
 /// An object that others are opened from, and that is closed after all of them.
-pub(crate) struct Parent<T> {
+pub struct Parent<T> {
     /// `None` once it is closed. Calls hold it for reading, the one that closes it for writing.
     object: RwLock<Option<T>>,
     /// Number of open children.
@@ -61,24 +100,31 @@ pub(crate) struct Parent<T> {
 }
 
 impl<T> Parent<T> {
-    pub(crate) fn new(object: T) -> Self {
+    /// An open object without children.
+    pub fn new(object: T) -> Self {
         Self { object: RwLock::new(Some(object)), children: AtomicUsize::new(0) }
     }
 
     /// Runs a call on the object.
-    pub(crate) fn with<R>(
+    ///
+    /// # Errors
+    /// The object is closed, or the call failed.
+    pub fn with<R, E: From<HandleError>>(
         &self,
-        call: impl FnOnce(&T) -> Result<R, Failure>,
-    ) -> Result<R, Failure> {
+        call: impl FnOnce(&T) -> Result<R, E>,
+    ) -> Result<R, E> {
         let object = self.object.read();
-        call(object.as_ref().ok_or_else(Failure::closed)?)
+        call(object.as_ref().ok_or(HandleError::Closed)?)
     }
 
     /// Opens a child, which keeps the object open.
-    pub(crate) fn child<C>(
+    ///
+    /// # Errors
+    /// The object is closed, or the child was not opened.
+    pub fn child<C, E: From<HandleError>>(
         self: &Arc<Self>,
-        open: impl FnOnce(&T) -> Result<C, Failure>,
-    ) -> Result<Child<T, C>, Failure> {
+        open: impl FnOnce(&T) -> Result<C, E>,
+    ) -> Result<Child<T, C>, E> {
         self.with(|object| {
             let child = open(object)?;
             // The object cannot be closed in between: this call holds it for reading.
@@ -88,26 +134,30 @@ impl<T> Parent<T> {
     }
 
     /// Closes the object, unless it has children: then it stays as it is. Waits for calls that run.
-    pub(crate) fn close<R>(&self, close: impl FnOnce(T) -> R) -> Result<R, Failure> {
+    ///
+    /// # Errors
+    /// The object is closed already, or has children.
+    pub fn close<R>(&self, close: impl FnOnce(T) -> R) -> Result<R, HandleError> {
         let mut object = self.object.write();
         // A child that goes has dropped what it holds of the object before it is counted.
         if object.is_some() && self.children.load(Ordering::Acquire) > 0 {
-            return Err(Failure::new(libc::EBUSY, "files or directories are still open"));
+            return Err(HandleError::Busy);
         }
-        object.take().map(close).ok_or_else(Failure::closed)
+        object.take().map(close).ok_or(HandleError::Closed)
     }
 }
 
 /// An object that keeps its parent open.
-pub(crate) struct Child<T, C> {
+pub struct Child<T, C> {
     /// There until it is dropped.
     child: Option<C>,
     parent: Arc<Parent<T>>,
 }
 
 impl<T, C> Child<T, C> {
-    pub(crate) fn get(&self) -> Result<&C, Failure> {
-        self.child.as_ref().ok_or_else(Failure::closed)
+    /// The object itself.
+    pub fn get(&self) -> &C {
+        self.child.as_ref().expect("it is there until it is dropped")
     }
 }
 
@@ -140,21 +190,21 @@ mod tests {
     #[test]
     fn a_parent_is_closed_after_its_children() {
         let parent = Arc::new(Parent::new(5));
-        let child = parent.child(|number| Ok(number + 1)).ok().expect("a child");
-        assert_eq!(child.get().ok(), Some(&6));
-        assert!(parent.close(|_| ()).is_err());
-        assert_eq!(parent.with(|number| Ok(*number)).ok(), Some(5));
+        let child = parent.child(|number| Ok::<_, HandleError>(number + 1)).expect("a child");
+        assert_eq!(*child.get(), 6);
+        assert_eq!(parent.close(|_| ()), Err(HandleError::Busy));
+        assert_eq!(parent.with(|number| Ok::<_, HandleError>(*number)), Ok(5));
         drop(child);
-        assert_eq!(parent.close(|number| number).ok(), Some(5));
-        assert!(parent.close(|_| ()).is_err());
-        assert!(parent.child(|_| Ok(())).is_err());
+        assert_eq!(parent.close(|number| number), Ok(5));
+        assert_eq!(parent.close(|_| ()), Err(HandleError::Closed));
+        assert!(parent.child(|_| Ok::<_, HandleError>(())).is_err());
     }
 }
 
 #[cfg(all(test, feature = "shuttle"))]
 mod shuttle_tests {
     use super::*;
-    use extant::rooms::runtime::sync::thread;
+    use crate::sync::thread;
 
     /// Two threads close a handle while others use it: one of them closes it, and what is used is
     /// there to the end of the call.
@@ -187,11 +237,8 @@ mod shuttle_tests {
             let parent = Arc::new(Parent::new(Arc::new(5)));
             let other = parent.clone();
             let user = thread::spawn(move || {
-                let child = other.child(|number| Ok(number.clone()));
-                child.ok().map(|child| {
-                    let number = child.get().ok().cloned();
-                    number.map(|number| (*number, Arc::strong_count(&number)))
-                })
+                let child = other.child(|number| Ok::<_, HandleError>(number.clone()));
+                child.ok().map(|child| **child.get())
             });
             let closed = parent.close(|number| Arc::strong_count(&number));
             let used = user.join().expect("it ends");
@@ -200,9 +247,7 @@ mod shuttle_tests {
                 Ok(holders) => assert_eq!(holders, 1),
                 Err(_) => assert!(used.is_some()),
             }
-            if let Some(used) = used {
-                assert_eq!(used.map(|(number, _)| number), Some(5));
-            }
+            assert!(used.is_none_or(|used| used == 5));
             assert_eq!(parent.close(|_| ()).is_ok(), closed.is_err());
         };
         shuttle::check_dfs(run, Some(20_000));
