@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         "Change an image",
         &[
             "cp", "import", "rm", "rmdir", "mkdir", "ln", "mv", "chattr", "chmod", "chown",
-            "touch", "truncate", "mknod", "setfattr", "sh", "tune", "resize", "trim", "defrag", "debugfs",
+            "touch", "truncate", "mknod", "setfattr", "sh", "tune", "resize", "trim", "defrag", "commit", "debugfs",
         ],
     ),
     ("Check an image", &["fsck", "recover", "undo"]),
@@ -26,7 +26,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// Examples of each command, by its words. `tests/help.rs` runs them.
-const EXAMPLES: [(&str, &[&str]); 63] = [
+const EXAMPLES: [(&str, &[&str]); 64] = [
     ("mkfs", &["extant mkfs new.img 64M", "extant mkfs -t ext3 -L data new.img 1G"]),
     (
         "build",
@@ -112,6 +112,7 @@ const EXAMPLES: [(&str, &[&str]); 63] = [
     ("resize", &["extant resize disk.img 1G", "extant resize -P disk.img"]),
     ("trim", &["extant trim disk.img", "extant trim -n -m 1M disk.img"]),
     ("defrag", &["extant defrag disk.img", "extant defrag -c -v disk.img:/etc"]),
+    ("commit", &["extant commit 'overlay:disk.img?upper=changes'"]),
     ("debugfs", &["extant debugfs -R list_requests disk.img", "extant debugfs -R stats disk.img"]),
     ("fsck", &["extant fsck -p disk.img", "extant fsck -f -n disk.img"]),
     ("recover", &["extant recover disk.img", "extant recover --json disk.img"]),

@@ -93,8 +93,8 @@ impl ImagePath {
 impl ImagePath {
     /// The files and devices that the image lies in; those that are not there are left out.
     pub(crate) fn holders(&self) -> Vec<FileId> {
-        let parts = self.image.parts.iter();
-        parts.filter_map(|part| part.path.metadata().ok()).map(|found| FileId::of(&found)).collect()
+        let files = self.image.files_read();
+        files.filter_map(|path| path.metadata().ok()).map(|found| FileId::of(&found)).collect()
     }
 
     /// Refuses the image as a place for what comes out of it, by any of its names.
@@ -105,6 +105,13 @@ impl ImagePath {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The same file in the base of an overlay; `None` for an image that is not one.
+    pub(crate) fn in_base(&self) -> Option<Self> {
+        self.image.overlay()?;
+        let image = self.image.base();
+        Some(Self { name: image.path().as_os_str().to_owned(), image, ..self.clone() })
     }
 
     /// Opens the files or devices that the image lies in, for reading, and reads nothing of them. A

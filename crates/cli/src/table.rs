@@ -9,7 +9,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 #[cfg(feature = "lab")]
 use crate::commands::lab;
 use crate::commands::{
-    build, cat, chattr, chmod, clone, completions, cp, debugfs, defrag, df, diff, du, export, find,
+    build, cat, chattr, chmod, clone, commit, completions, cp, debugfs, defrag, df, diff, du, export, find,
     frag, fsck, history, import, info, install_links, journal, ln, ls, lsattr, man, map, mkdir,
     mkfs, mknod, mv, quota, recover, resize, rm, setfattr, sh, stat, timeline, touch, tree, trim, truncate, tune,
     undelete, undo,
@@ -29,6 +29,7 @@ IMAGE is a file, a block device or a device URL; IMAGE:/path is a file inside it
   linear:A,B?offset=N          parts joined
   lvm:A,B?vg=NAME&lv=NAME      a linear logical volume of LVM2
   crypt:PATH?key-file=FILE     a LUKS container; with cipher=NAME, plain dm-crypt
+  overlay:PATH?upper=FILE      changes are kept in FILE, or in memory without it
 
 'extant help COMMAND' shows the options of a command, and examples.";
 
@@ -91,6 +92,7 @@ pub(crate) enum Command {
     Resize(resize::Args),
     Trim(trim::Args),
     Defrag(defrag::Args),
+    Commit(commit::Args),
     Debugfs(debugfs::Args),
     Fsck(fsck::Args),
     Recover(recover::Args),
@@ -126,6 +128,7 @@ impl Command {
             Self::Resize(_) => "resize",
             Self::Trim(_) => "trim",
             Self::Defrag(_) => "defrag",
+            Self::Commit(_) => "commit",
             Self::Debugfs(_) => "debugfs",
             Self::Undo(_) => "undo",
             Self::Find(_) => "find",
@@ -190,6 +193,7 @@ impl Command {
             Self::Resize(args) => args.run(session),
             Self::Trim(args) => args.run(session),
             Self::Defrag(args) => args.run(session),
+            Self::Commit(args) => args.run(session),
             Self::Clone(args) => args.run(session),
             Self::Tune(args) => args.run(session),
             Self::Debugfs(args) => args.run(session),

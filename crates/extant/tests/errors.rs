@@ -24,6 +24,7 @@ use extant::rooms::storage::KeyError;
 use extant::rooms::storage::crypt::CryptError;
 use extant::rooms::storage::lvm::LvmError;
 use extant::rooms::storage::partition::PartitionError;
+use extant::rooms::storage::{KeyError, OverlayError};
 use extant::source::{EntryName, SourceError};
 use extant::{
     BuildError, Cause, DeviceError, ExportError, FileError, FinishError, ImageError, MkfsError,
@@ -113,6 +114,7 @@ fn errors_of_names_and_devices() {
         UrlError::Key(_) => UrlError::Key(KeyError::NoTerminal), ENOKEY, PermissionDenied;
         UrlError::Crypt { .. } => UrlError::Crypt { path: path(), error: CryptError::WrongKey }, EKEYREJECTED, PermissionDenied;
         UrlError::Lvm { .. } => UrlError::Lvm { path: path(), error: LvmError::NoLabel }, EINVAL, InvalidInput;
+        UrlError::Overlay { .. } => UrlError::Overlay { path: path(), error: OverlayError::IsBase }, EINVAL, InvalidInput;
         UrlError::LeftOut { .. } => UrlError::LeftOut { scheme: "s:", feature: "s" }, EOPNOTSUPP, Unsupported;
         UrlError::Backend(_) => UrlError::Backend(Box::new(denied())), EACCES, PermissionDenied;
         UrlError::Finish(_) => UrlError::Finish(FinishError::Flush(device())), EACCES, PermissionDenied;
@@ -137,6 +139,10 @@ fn errors_of_names_and_devices() {
     let number = |error: LvmError| error.errno();
     let missing = LvmError::MissingDevice { volume: text(), id: text(), hint: text() };
     assert_eq!(number(missing), ENODEV);
+    let number = |error: OverlayError| error.errno();
+    assert_eq!(number(OverlayError::BaseChanged { difference: "its size" }), EUCLEAN);
+    assert_eq!(number(OverlayError::CommitInterrupted), EBUSY);
+    assert_eq!(number(OverlayError::ExternalJournal), EOPNOTSUPP);
 }
 
 #[test]

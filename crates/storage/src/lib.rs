@@ -4,6 +4,7 @@
 //!   it.
 //! - [`Opened`] is a device that was opened by its name, with the clock that it runs on.
 //! - [`Schemes`] are the schemes that URLs may have; other crates add a [`Backend`].
+//! - An [overlay](OverlayError) keeps changes in a file of its own.
 //! - [`partition`], [`lvm`] and `crypt` (feature `crypt`) find what lies on other devices:
 //!   partitions, logical volumes, what LUKS and dm-crypt encrypt.
 #![forbid(unsafe_code)]
@@ -13,12 +14,14 @@ pub mod crypt;
 mod key;
 pub mod lvm;
 mod opened;
+mod overlay;
 pub mod partition;
 mod schemes;
 mod url;
 
 pub use key::{KeyError, KeySource, Secret};
 pub use opened::{FinishError, Opened};
+pub use overlay::{Committed, OverlayError};
 pub use schemes::{Backend, BackendUrl, OpenBackend, Schemes};
 pub use url::{
     Access, Backed, ByteRange, DeviceUrl, Files, HostFile, Keys, Layer, Part, PathTarget, UrlError,

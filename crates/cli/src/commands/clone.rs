@@ -357,12 +357,11 @@ impl Job<'_> {
 
     /// Refuses to write over what is read.
     fn check_target(&self, url: &DeviceUrl) -> Result<(), Failure> {
-        let ids = |url: &DeviceUrl| -> Vec<FileId> {
-            let found = url.parts.iter().filter_map(|part| part.path.metadata().ok());
-            found.map(|found| FileId::of(&found)).collect()
-        };
-        let sources = ids(url);
-        match !self.is_stream() && ids(&self.target_url()?).iter().any(|id| sources.contains(id)) {
+        let id = |path: &Path| path.metadata().ok().map(|found| FileId::of(&found));
+        let sources: Vec<FileId> = url.files_read().filter_map(id).collect();
+        let target = self.target_url()?;
+        let is_read = target.files_written().filter_map(id).any(|id| sources.contains(&id));
+        match !self.is_stream() && is_read {
             true => Err(Failure::at(self.target, "not overwriting the image being read")),
             false => Ok(()),
         }

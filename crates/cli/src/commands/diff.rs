@@ -54,9 +54,9 @@ pub(crate) struct Args {
     /// IMAGE, IMAGE:/path, or a file or directory of this machine
     #[arg(value_name = "FIRST")]
     first: OsString,
-    /// The other tree
+    /// The other tree; with an overlay alone, its base is compared with it
     #[arg(value_name = "SECOND")]
-    second: OsString,
+    second: Option<OsString>,
     /// Do not restrict this process (landlock, seccomp)
     #[arg(long)]
     no_sandbox: bool,
@@ -72,7 +72,10 @@ impl Args {
 
     /// Whether the trees are equal.
     fn compare(&self, session: &mut Session) -> Result<bool, Failure> {
-        let trees = Operand::both(&self.first, &self.second)?;
+        let trees = match &self.second {
+            Some(second) => Operand::both(&self.first, second)?,
+            None => Operand::base_and_overlay(&self.first)?,
+        };
         let images: Vec<ImagePath> = trees.iter().filter_map(Operand::image).cloned().collect();
         let mut opened = match images.len() == trees.len() {
             true => Images::restricted(&images, self.no_sandbox, session)?,
@@ -121,6 +124,19 @@ impl Operand {
             }
         }
         Ok(both)
+    }
+
+    /// The base of an overlay, and the overlay.
+    fn base_and_overlay(text: &OsStr) -> Result<[Self; 2], Failure> {
+        let overlay = ImagePath::parse(text)?;
+        match overlay.in_base() {
+            Some(base) => Ok([Self::Image(base), Self::Image(overlay)]),
+            None => {
+                let text = text.display();
+                let why = "missing operand: only an overlay is compared with its own base";
+                Err(Failure::usage(format_args!("{text}: {why}")))
+            }
+        }
     }
 
     /// A directory of this machine is one; everything else names an image.

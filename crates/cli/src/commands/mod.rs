@@ -5,6 +5,7 @@ pub(crate) mod cat;
 pub(crate) mod chattr;
 pub(crate) mod chmod;
 pub(crate) mod clone;
+pub(crate) mod commit;
 pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod debugfs;

@@ -90,8 +90,8 @@ impl Args {
 /// Bytes that the files of an image take on the host; `None` for a block device.
 fn allocated(inside: &ImagePath) -> Result<Option<u64>, Failure> {
     let mut bytes = 0;
-    for part in &inside.image.parts {
-        let found = fs::metadata(&part.path).at(&part.path)?;
+    for path in inside.image.files_written() {
+        let found = fs::metadata(path).at(path)?;
         if !found.is_file() {
             return Ok(None);
         }

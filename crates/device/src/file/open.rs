@@ -44,6 +44,7 @@ pub struct FileDeviceOptions {
     reads_around: bool,
     shared_lock: bool,
     claimed: bool,
+    keeps_times: bool,
     loop_backing: LoopBacking,
     patience: Duration,
     wait: Duration,
@@ -247,6 +248,13 @@ impl FileDeviceOptions {
     /// does for a mount.
     pub fn claimed(mut self, claimed: bool) -> Self {
         self.claimed = claimed;
+        self
+    }
+
+    /// Opens without changing the times of a regular file: whether its file system can punch holes
+    /// is seen at the first hole, and not before.
+    pub fn keeps_times(mut self, keeps_times: bool) -> Self {
+        self.keeps_times = keeps_times;
         self
     }
 
@@ -480,7 +488,7 @@ impl FileDeviceOptions {
             Some(direct) if self.write => Ring::new(direct.alignment()).map(Box::new),
             _ => None,
         };
-        let punches = !is_block && self.write && can_punch(&file, size);
+        let punches = !is_block && self.write && (self.keeps_times || can_punch(&file, size));
         Ok(FileDevice {
             file,
             path: path.to_owned(),

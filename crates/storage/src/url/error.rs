@@ -10,6 +10,7 @@ use crate::crypt::CryptError;
 use crate::key::KeyError;
 use crate::lvm::LvmError;
 use crate::opened::FinishError;
+use crate::overlay::OverlayError;
 use crate::partition::PartitionError;
 
 /// A name that leads nowhere.
@@ -106,6 +107,14 @@ pub enum UrlError {
         /// Why not.
         error: LvmError,
     },
+    /// The changes of an overlay cannot be used.
+    #[error("{}: {error}", path.display())]
+    Overlay {
+        /// The file of the changes, or the base where it has none.
+        path: PathBuf,
+        /// Why not.
+        error: OverlayError,
+    },
     /// A scheme of a part of the program that this build lacks.
     #[error("{scheme} not included in this build of extant (cargo feature {feature})")]
     LeftOut {
@@ -148,6 +157,7 @@ impl UrlError {
             #[cfg(feature = "crypt")]
             Self::Crypt { error, .. } => error.errno(),
             Self::Lvm { error, .. } => error.errno(),
+            Self::Overlay { error, .. } => error.errno(),
             Self::Backend(error) => errno::of_source(&**error),
             Self::Finish(error) => error.errno(),
         }

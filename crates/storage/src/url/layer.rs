@@ -1,5 +1,6 @@
 //! A layer between the files of a URL and its device.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 #[cfg(feature = "crypt")]
@@ -11,6 +12,11 @@ use crate::schemes::BackendUrl;
 /// A layer between the files and the device.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Layer {
+    /// `overlay:`, changes that are kept apart from everything below, which is never written.
+    Overlay {
+        /// The file with the changes; they are dropped in the end if it is not given.
+        upper: Option<PathBuf>,
+    },
     /// `linear:`, the files' runs joined.
     Linear,
     /// `lvm:`, a logical volume on physical volumes.

@@ -1,10 +1,9 @@
-//! The layers of a device URL: `crypt:`, `linear:`, `lvm:`, and those of backends; and their
-//! options.
+//! The layers of a device URL: `overlay:`, `crypt:`, `linear:`, `lvm:`, and those of backends; and
+//! their options.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-#[cfg(feature = "crypt")]
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,6 +19,7 @@ use crate::schemes::{Backend, Schemes};
 
 #[derive(Clone, Debug)]
 pub(super) enum Scheme<'s> {
+    Overlay,
     #[cfg(feature = "crypt")]
     Crypt,
     Linear,
@@ -30,9 +30,9 @@ pub(super) enum Scheme<'s> {
 
 impl<'s> Scheme<'s> {
     #[cfg(feature = "crypt")]
-    const OWN: [Self; 3] = [Self::Crypt, Self::Linear, Self::Lvm];
+    const OWN: [Self; 4] = [Self::Overlay, Self::Crypt, Self::Linear, Self::Lvm];
     #[cfg(not(feature = "crypt"))]
-    const OWN: [Self; 2] = [Self::Linear, Self::Lvm];
+    const OWN: [Self; 3] = [Self::Overlay, Self::Linear, Self::Lvm];
 
     /// Takes the first scheme off, with the backend's name.
     fn take(text: &'s [u8], schemes: &'s Schemes) -> Option<(Self, &'s [u8])> {
@@ -65,6 +65,7 @@ impl<'s> Scheme<'s> {
 
     fn text(&self) -> &'static str {
         match self {
+            Self::Overlay => "overlay:",
             #[cfg(feature = "crypt")]
             Self::Crypt => "crypt:",
             Self::Linear => "linear:",
@@ -75,6 +76,7 @@ impl<'s> Scheme<'s> {
 
     fn options(&self) -> &'static str {
         match self {
+            Self::Overlay => "upper=FILE",
             #[cfg(feature = "crypt")]
             Self::Crypt => {
                 "key-file=FILE, key-fd=N, allow-discards, kdf-memory=SIZE, cipher=NAME, key-size=BITS, hash=NAME, \
@@ -107,6 +109,10 @@ pub(super) fn parse(
     stat_host: &impl Fn(&Path) -> HostFile,
 ) -> Result<DeviceUrl, UrlError> {
     let malformed = |problem| UrlError::Malformed { text: text.to_owned(), problem };
+    if schemes.iter().skip(1).any(|scheme| matches!(scheme, Scheme::Overlay)) {
+        let problem = "overlay: must be the outermost layer (for example overlay:linear:A,B)";
+        return Err(malformed(problem.to_owned()));
+    }
     for (index, scheme) in schemes.iter().enumerate() {
         if schemes[..index].iter().any(|before| before.text() == scheme.text()) {
             return Err(malformed(format!("{} given more than once", scheme.text())));
@@ -209,6 +215,12 @@ impl UrlOptions<'_> {
 
     fn layer(&mut self, scheme: &Scheme<'_>) -> Result<Layer, String> {
         match scheme {
+            Scheme::Overlay => {
+                let upper = self.value("upper")?;
+                Ok(Layer::Overlay {
+                    upper: upper.map(|upper| PathBuf::from(OsStr::from_bytes(upper))),
+                })
+            }
             Scheme::Linear => Ok(Layer::Linear),
             Scheme::Lvm => Ok(Layer::Lvm {
                 group: self.text("vg")?.map(str::to_owned),

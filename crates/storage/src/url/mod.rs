@@ -4,7 +4,8 @@
 //! bytes; `k`, `M`, `G` and `T` multiply by powers of 1024), or by both, the partition first.
 //! Layers are named before it, the outermost first: `linear:A?offset=N&size=N,B` joins runs,
 //! `lvm:A,B?vg=NAME&lv=NAME` is a linear logical volume, and `crypt:PATH?key-file=F` is deciphered,
-//! by its LUKS header or, with `cipher=NAME`, as a plain device; `sb=N` reads the volume by the
+//! by its LUKS header or, with `cipher=NAME`, as a plain device; `overlay:PATH?upper=FILE` is
+//! changed in a file of its own; `sb=N` reads the volume by the
 //! backup superblock in block N; a backend of another crate
 //! ([`Schemes`]) replaces a file: `model:NAME:PATH`. Their options follow the last path. Other
 //! schemes (`qcow2:`, `s3://`, `https://`) are known by name and refused until they are built.
@@ -38,9 +39,11 @@ use crate::crypt::CryptDevice;
 use crate::key::{KeySource, Secret};
 use crate::lvm;
 use crate::opened::Opened;
+use crate::overlay::{self, Committed, FileOverlay, OverlayError};
 use crate::partition;
 use crate::schemes::{OpenBackend, Schemes};
 use extant_device::Device;
+use extant_device::OverlayDevice;
 use extant_device::SliceDevice;
 use extant_device::{FileDevice, FileDeviceOptions};
 use extant_device::{LinearDevice, LinearPart};
@@ -79,6 +82,10 @@ pub struct Files {
     parts: Vec<Arc<FileDevice>>,
     /// For a backend, which has one part.
     held: Option<Arc<dyn OpenBackend>>,
+    /// The changes of an overlay; none are read where the file is not there yet.
+    upper: Option<Arc<FileDevice>>,
+    /// Whether the device is written.
+    write: bool,
 }
 
 /// The key of a URL that needs one. Wiped when it is dropped.
@@ -155,9 +162,16 @@ impl DeviceUrl {
             true => options.clone(),
             false => options.clone().without_changes(),
         };
+        let write = options.writes();
+        let upper = self.open_upper(&options)?;
+        // The base of an overlay is not written, and does not change while the overlay is.
+        let options = match self.overlay() {
+            Some(_) => options.write(false).shared_lock(write),
+            None => options,
+        };
         if let Some(backed) = self.backed() {
             let held = backed.place.open(self.path(), &options)?;
-            return Ok(Files { parts: vec![held.file().clone()], held: Some(held) });
+            return Ok(Files { parts: vec![held.file().clone()], held: Some(held), upper, write });
         }
         let mut opened: Vec<(Option<Identity>, Arc<FileDevice>)> = Vec::new();
         for part in &self.parts {
@@ -171,7 +185,61 @@ impl DeviceUrl {
             opened.push((identity, file));
         }
         let parts = opened.into_iter().map(|(_, file)| file).collect();
-        Ok(Files { parts, held: None })
+        Ok(Files { parts, held: None, upper, write })
+    }
+
+    /// The file with an overlay's changes. One that is not there is made to be written, and is not
+    /// needed to be read.
+    fn open_upper(&self, options: &FileDeviceOptions) -> Result<Option<Arc<FileDevice>>, UrlError> {
+        let Some(Some(path)) = self.overlay() else { return Ok(None) };
+        let identity = Identity::of(path);
+        let error = match identity {
+            Some(Identity::Block { .. }) => Some(OverlayError::NotAFile),
+            Some(_) if self.parts.iter().any(|part| Identity::of(&part.path) == identity) => {
+                Some(OverlayError::IsBase)
+            }
+            None if !options.writes() && stat_host(path) == HostFile::Nothing => return Ok(None),
+            _ => None,
+        };
+        match error {
+            Some(error) => Err(UrlError::Overlay { path: path.to_owned(), error }),
+            None => Ok(Some(Arc::new(options.clone().create(options.writes()).open(path)?))),
+        }
+    }
+
+    /// Brings the changes of an overlay into its base, which is written for that, and empties its
+    /// file. `on_progress` is called with the number of bytes so far. One that was interrupted is
+    /// repeated.
+    ///
+    /// # Errors
+    /// It is not an overlay with a file, or its base is another, has changed or cannot be written;
+    /// or a device failed, and the changes are still in the file.
+    pub fn commit(
+        &self,
+        options: &FileDeviceOptions,
+        on_progress: &mut dyn FnMut(u64),
+    ) -> Result<Committed, UrlError> {
+        let path = self.overlay().flatten().unwrap_or(self.path()).to_owned();
+        let failed = |error| UrlError::Overlay { path: path.clone(), error };
+        if self.overlay().flatten().is_none() {
+            return Err(failed(OverlayError::NoFile));
+        }
+        let options = options.clone().without_changes().write(true);
+        if Identity::of(&path).is_none() {
+            // The error of a file that is not there, before the base is locked.
+            options.open(&path)?;
+        }
+        let Some(upper) = self.open_upper(&options)? else {
+            return Err(failed(OverlayError::NoFile));
+        };
+        let (base, keys) = (self.base(), self.keys()?);
+        let files = base.open_files(&options.keeps_times(true))?;
+        let opened = base.device(&files, keys)?;
+        let times = || times_of(&files.parts);
+        let committed = overlay::commit(&*opened.device, &times, &*upper, on_progress);
+        let committed = committed.map_err(failed)?;
+        opened.finish()?;
+        Ok(committed)
     }
 
     /// The layer that a backend has read.
@@ -236,9 +304,17 @@ impl DeviceUrl {
         if self.layers.contains(&Layer::Linear) {
             refuse_overlaps(&runs)?;
         }
-        let write = files.parts.iter().all(|file| !file.is_read_only());
+        let write = files.write && self.overlay().is_none();
         for layer in self.layers.iter().rev() {
-            devices = vec![self.layer(layer, devices, &keys, write)?];
+            devices = vec![match layer {
+                Layer::Overlay { upper } => {
+                    let path = upper.as_deref().unwrap_or(self.path());
+                    let opened = overlaid(devices.swap_remove(0), files);
+                    let path = || path.to_owned();
+                    opened.map_err(|error| UrlError::Overlay { path: path(), error })?
+                }
+                layer => self.layer(layer, devices, &keys, write)?,
+            }];
         }
         // Only layers that join have several parts, all of them on the machine's clock.
         let device = devices.swap_remove(0);
@@ -305,10 +381,41 @@ impl DeviceUrl {
                 let opened = opened.map_err(|error| UrlError::Crypt { path: path(), error })?;
                 Arc::new(opened.pass_discards(*passes_discards))
             }
-            // Below the partition table already.
-            Layer::Backend(_) => devices.swap_remove(0),
+            // Below the partition table already; above everything.
+            Layer::Backend(_) | Layer::Overlay { .. } => devices.swap_remove(0),
         })
     }
+}
+
+/// The overlay of files on its base.
+fn overlaid(base: Arc<dyn Device>, files: &Files) -> Result<Arc<dyn Device>, OverlayError> {
+    if files.write {
+        overlay::refuse_external_journal(&*base)?;
+    }
+    let Some(upper) = &files.upper else {
+        return Ok(match files.write {
+            true => Arc::new(OverlayDevice::new(base)),
+            false => base,
+        });
+    };
+    let times = times_of(&files.parts);
+    if overlay::is_new(&**upper)? {
+        if !files.write {
+            return Ok(base);
+        }
+        upper.set_len(overlay::new_file_size(&*base, &times)?)?;
+    }
+    Ok(Arc::new(FileOverlay::open(base, &times, upper.clone())?))
+}
+
+/// The sizes and modification times of regular files.
+fn times_of(files: &[Arc<FileDevice>]) -> Vec<u8> {
+    let files = files.iter().filter(|file| !file.is_block_device());
+    let found = files.filter_map(|file| file.file().metadata().ok());
+    let numbers = found.flat_map(|found| {
+        [found.len(), found.mtime().cast_unsigned(), found.mtime_nsec().cast_unsigned()]
+    });
+    numbers.flat_map(u64::to_le_bytes).collect()
 }
 
 impl Files {

@@ -95,6 +95,33 @@ impl DeviceUrl {
         !self.is_whole()
     }
 
+    /// The overlay that is meant: the file with its changes, if they are kept. `None` if none is.
+    pub fn overlay(&self) -> Option<Option<&Path>> {
+        match self.layers.first() {
+            Some(Layer::Overlay { upper }) => Some(upper.as_deref()),
+            _ => None,
+        }
+    }
+
+    /// The device below the overlay, or the device itself where none is meant.
+    #[must_use]
+    pub fn base(&self) -> Self {
+        let skipped = usize::from(self.overlay().is_some());
+        Self { layers: self.layers[skipped..].to_vec(), ..self.clone() }
+    }
+
+    /// The files and block devices that are read, and that of an overlay's changes.
+    pub fn files_read(&self) -> impl Iterator<Item = &Path> {
+        let parts = self.parts.iter().map(|part| &*part.path);
+        parts.chain(self.overlay().flatten())
+    }
+
+    /// The files and block devices that a change of the device changes.
+    pub fn files_written(&self) -> impl Iterator<Item = &Path> {
+        let parts = self.overlay().is_none().then_some(&self.parts).into_iter().flatten();
+        parts.map(|part| &*part.path).chain(self.overlay().flatten())
+    }
+
     pub(super) fn parse_plain(
         text: &OsStr,
         stat_host: &impl Fn(&Path) -> HostFile,

@@ -419,12 +419,9 @@ fn within<'i>(
     if source.image == target.image {
         return Ok(ImageSource::Same(image));
     }
-    let real = |inside: &ImagePath| -> Vec<PathBuf> {
-        let parts = inside.image.parts.iter();
-        parts.filter_map(|part| std::fs::canonicalize(&part.path).ok()).collect()
-    };
-    let changed = real(target);
-    if real(source).iter().any(|path| changed.contains(path)) {
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    let changed: Vec<PathBuf> = target.image.files_written().filter_map(real).collect();
+    if source.image.files_read().filter_map(real).any(|path| changed.contains(&path)) {
         // An image that is being changed cannot also be read.
         return Err(Failure::at(&source.name, "source and target are the same image"));
     }
