@@ -9,7 +9,7 @@ use extant_testkit::{is_root, tool};
 use crate::Failure;
 
 /// Debian packages that tests use, with a program, or another file, that each is known by.
-const PACKAGES: [(&str, &str); 30] = [
+const PACKAGES: [(&str, &str); 32] = [
     ("e2fsprogs", "mke2fs"),
     ("fdisk", "sfdisk"),
     ("fuse3", "fusermount3"),
@@ -29,6 +29,8 @@ const PACKAGES: [(&str, &str); 30] = [
     ("fuse2fs", "fuse2fs"),
     ("cryptsetup-bin", "cryptsetup"),
     ("qemu-utils", "qemu-img"),
+    ("nbdkit", "nbdkit"),
+    ("libnbd-bin", "nbdinfo"),
     ("qemu-system-x86", "qemu-system-x86_64"),
     ("lvm2", "lvm"),
     ("sleuthkit", "fls"),

@@ -8,13 +8,14 @@ use serde_json::Value;
 
 /// Every room from the bottom up, with exactly the rooms that it uses. Rooms side by side do not
 /// use each other: a checker that trusts the writer checks nothing.
-const ROOMS: [(&str, &[&str]); 21] = [
+const ROOMS: [(&str, &[&str]); 22] = [
     ("extant-ondisk", &[]),
     ("extant-layout", &["extant-ondisk"]),
     ("extant-runtime", &[]),
     ("extant-device", &["extant-runtime"]),
     ("extant-sim", &["extant-runtime", "extant-device"]),
-    ("extant-storage", &["extant-runtime", "extant-device"]),
+    ("extant-nbd", &["extant-runtime", "extant-device"]),
+    ("extant-storage", &["extant-runtime", "extant-device", "extant-nbd"]),
     ("extant-offline", &["extant-ondisk", "extant-layout", "extant-runtime", "extant-device"]),
     (
         "extant-journal",
@@ -82,6 +83,7 @@ const ROOMS: [(&str, &[&str]); 21] = [
             "extant-runtime",
             "extant-device",
             "extant-sim",
+            "extant-nbd",
             "extant-storage",
             "extant-offline",
             "extant-journal",
@@ -92,7 +94,6 @@ const ROOMS: [(&str, &[&str]); 21] = [
             "extant-mount",
         ],
     ),
-    // A room to come: ("extant-nbd", &["extant-device"]).
     ("extant-c", &["extant"]),
     ("extant-python", &["extant"]),
     ("extant-lab", &["extant"]),

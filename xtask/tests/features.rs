@@ -10,9 +10,9 @@ use extant_testkit::skip;
 
 /// Packages with features, and the features that each has.
 const FEATURES: [(&str, &[&str]); 3] = [
-    ("extant-storage", &["crypt"]),
-    ("extant", &["crypt", "mount", "sandbox", "sim"]),
-    ("extant-cli", &["crypt", "lab", "mount", "prompt", "sim"]),
+    ("extant-storage", &["crypt", "vm"]),
+    ("extant", &["crypt", "mount", "sandbox", "sim", "vm"]),
+    ("extant-cli", &["crypt", "lab", "mount", "prompt", "sim", "vm"]),
 ];
 
 /// The page with the number of crates below each package.

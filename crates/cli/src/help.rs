@@ -3,7 +3,7 @@
 use clap::{Arg, ArgAction, Command};
 
 /// The commands by what people do with them: a heading, and names in the order of the table.
-const GROUPS: [(&str, &[&str]); 7] = [
+const GROUPS: [(&str, &[&str]); 8] = [
     ("Make an image", &["mkfs", "build"]),
     (
         "Look into an image",
@@ -21,12 +21,13 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ),
     ("Check an image", &["fsck", "recover", "undo"]),
     ("Mount an image", &["mount", "umount", "shutdown", "freeze", "thaw"]),
+    ("Serve an image", &["serve"]),
     ("Measure file systems", &["lab"]),
     ("Set up extant", &["install-links", "man", "completions"]),
 ];
 
 /// Examples of each command, by its words. `tests/help.rs` runs them.
-const EXAMPLES: [(&str, &[&str]); 64] = [
+const EXAMPLES: [(&str, &[&str]); 65] = [
     ("mkfs", &["extant mkfs new.img 64M", "extant mkfs -t ext3 -L data new.img 1G"]),
     (
         "build",
@@ -122,6 +123,13 @@ const EXAMPLES: [(&str, &[&str]); 64] = [
     ("shutdown", &["extant shutdown mnt"]),
     ("freeze", &["extant freeze mnt"]),
     ("thaw", &["extant thaw mnt"]),
+    (
+        "serve nbd",
+        &[
+            "extant serve nbd --socket disk.sock disk.img",
+            "extant serve nbd --read-only --listen 127.0.0.1:10809 disk.img:/srv/inner.img",
+        ],
+    ),
     ("lab list", &["extant lab list"]),
     ("lab run", &["extant lab run --sizes 0.1 --counts 0.1 --targets engine,ext4 copy-remove"]),
     ("lab quick", &["extant lab quick --targets engine,ext4"]),

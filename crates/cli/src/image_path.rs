@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use extant::rooms::device::{Device, FileDeviceOptions};
 use extant::rooms::reader::SuperblockAt;
-use extant::rooms::storage::{
-    Access, DeviceUrl, Files, HostFile, Keys, Part, PathTarget, stat_host,
-};
+use extant::rooms::storage::{Access, DeviceUrl, Files, Keys, PathTarget, stat_host};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
@@ -135,8 +133,7 @@ pub(crate) fn missing_slash(text: &OsStr) -> Option<Failure> {
         .map(|at| (OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..])))
         .find(|(image, _)| {
             let image = DeviceUrl::parse(image, extant::schemes(), stat_host);
-            let is_there = |part: &Part| stat_host(&part.path) == HostFile::Device;
-            image.is_ok_and(|image| image.parts.iter().all(is_there))
+            image.is_ok_and(|image| !image.is_remote() && image.is_there(stat_host))
         })?;
     let (whole, image, path) = (text.display(), image.display(), path.display());
     let why = "path in an image does not begin with a slash";

@@ -11,7 +11,7 @@ use crate::commands::lab;
 use crate::commands::{
     build, cat, chattr, chmod, clone, commit, completions, cp, debugfs, defrag, df, diff, du, export, find,
     frag, fsck, history, import, info, install_links, journal, ln, ls, lsattr, man, map, mkdir,
-    mkfs, mknod, mv, quota, recover, resize, rm, setfattr, sh, stat, timeline, touch, tree, trim, truncate, tune,
+    mkfs, mknod, mv, quota, recover, resize, rm, serve, setfattr, sh, stat, timeline, touch, tree, trim, truncate, tune,
     undelete, undo,
 };
 #[cfg(feature = "mount")]
@@ -29,6 +29,8 @@ IMAGE is a file, a block device or a device URL; IMAGE:/path is a file inside it
   linear:A,B?offset=N          parts joined
   lvm:A,B?vg=NAME&lv=NAME      a linear logical volume of LVM2
   crypt:PATH?key-file=FILE     a LUKS container; with cipher=NAME, plain dm-crypt
+  qcow2:PATH, vmdk:PATH        a virtual disk, only read
+  nbd://HOST:PORT/EXPORT       a network block device; nbd+unix:///EXPORT?socket=PATH
   overlay:PATH?upper=FILE      changes are kept in FILE, or in memory without it
 
 'extant help COMMAND' shows the options of a command, and examples.";
@@ -107,6 +109,7 @@ pub(crate) enum Command {
     Freeze(shutdown::FreezeArgs),
     #[cfg(feature = "mount")]
     Thaw(shutdown::ThawArgs),
+    Serve(serve::Args),
     #[cfg(feature = "lab")]
     Lab(lab::Args),
     InstallLinks(install_links::Args),
@@ -128,6 +131,7 @@ impl Command {
             Self::Resize(_) => "resize",
             Self::Trim(_) => "trim",
             Self::Defrag(_) => "defrag",
+            Self::Serve(_) => "serve",
             Self::Commit(_) => "commit",
             Self::Debugfs(_) => "debugfs",
             Self::Undo(_) => "undo",
@@ -193,6 +197,7 @@ impl Command {
             Self::Resize(args) => args.run(session),
             Self::Trim(args) => args.run(session),
             Self::Defrag(args) => args.run(session),
+            Self::Serve(args) => args.run(session),
             Self::Commit(args) => args.run(session),
             Self::Clone(args) => args.run(session),
             Self::Tune(args) => args.run(session),

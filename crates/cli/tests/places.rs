@@ -1,10 +1,15 @@
-//! Images wherever they lie: changes in a file of their own (`overlay:`), judged by e2fsck and the
-//! kernel.
+//! Images wherever they lie: changes in a file of their own (`overlay:`), disk images of virtual
+//! machines, network block devices; judged by e2fsck, qemu and the kernel.
 
 mod common;
 
+#[path = "places/nbd.rs"]
+mod nbd;
 #[path = "places/overlay.rs"]
 mod overlay;
+#[cfg(feature = "vm")]
+#[path = "places/vm.rs"]
+mod vm;
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -4,6 +4,7 @@ use crate::fs::{FileSystem, Inner};
 use crate::metadata::Metadata;
 use crate::path;
 use crate::path_error::PathError;
+use extant_engine::ops::FallocateMode;
 use extant_engine::{Credentials, ErrorSample, OpenVolume};
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
@@ -272,6 +273,30 @@ impl File {
     /// The device failed, now or before.
     pub fn sync_data(&self) -> Result<(), PathError> {
         self.synced(OpenVolume::fdatasync_open)
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writes
+    }
+
+    pub(crate) fn allocate(
+        &self,
+        mode: FallocateMode,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), PathError> {
+        let engine = self.may_write().and_then(|()| self.inner.volume().engine());
+        let done = engine
+            .and_then(|engine| engine.fallocate_by(self.inode, mode, offset, length, &self.by));
+        self.named(done)
+    }
+
+    pub(crate) fn seek_data(&self, offset: u64) -> Result<Option<u64>, PathError> {
+        self.named(self.inner.volume().seek_data(self.inode, offset))
+    }
+
+    pub(crate) fn seek_hole(&self, offset: u64) -> Result<Option<u64>, PathError> {
+        self.named(self.inner.volume().seek_hole(self.inode, offset))
     }
 
     fn synced(

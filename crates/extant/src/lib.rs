@@ -36,6 +36,7 @@
 
 mod builder;
 mod checker;
+mod content_device;
 pub mod debug;
 mod dir;
 mod error;
@@ -65,6 +66,7 @@ mod verdict;
 
 pub use builder::{ImageBuilder, ImageError};
 pub use checker::{Checker, random_uuid};
+pub use content_device::ContentDevice;
 pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
 pub use export::{ExportError, Exported, TarWriter};

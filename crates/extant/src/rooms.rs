@@ -10,6 +10,7 @@ pub use extant_journal as journal;
 pub use extant_layout as layout;
 #[cfg(feature = "sandbox")]
 pub use extant_mount as mount;
+pub use extant_nbd as nbd;
 pub use extant_offline as offline;
 pub use extant_ondisk as ondisk;
 pub use extant_reader as reader;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use extant_device::{Device, Direct, FileDevice, FileDeviceOptions};
 use extant_runtime::sync::Mutex;
 use extant_sim::model::{ModelDevice, ModelOptions, PatternFile, PatternFileError, Preset};
-use extant_storage::{Backend, BackendUrl, OpenBackend, Opened, UrlError, UrlOptions};
+use extant_storage::{Backend, BackendUrl, Location, OpenBackend, Opened, UrlError, UrlOptions};
 
 /// The scheme.
 #[derive(Debug)]
@@ -35,6 +35,10 @@ struct Image {
 impl Backend for Model {
     fn scheme(&self) -> &'static str {
         "model:"
+    }
+
+    fn location(&self) -> Location {
+        Location::NamedFile
     }
 
     fn knows(&self, name: &str) -> bool {
@@ -98,8 +102,8 @@ impl BackendUrl for Drive {
 }
 
 impl OpenBackend for Image {
-    fn file(&self) -> &Arc<FileDevice> {
-        &self.file
+    fn files(&self) -> Vec<Arc<FileDevice>> {
+        vec![self.file.clone()]
     }
 
     fn device(&self) -> Result<Opened, UrlError> {

@@ -18,13 +18,14 @@ use extant::rooms::image::tune::{ChangeError, RequestError, Unsupported, Work};
 use extant::rooms::journal::JournalError;
 use extant::rooms::layout::tables::NoRoom;
 use extant::rooms::mount::{OptionError, sandbox::SandboxError};
+use extant::rooms::nbd::NbdError;
 use extant::rooms::offline::OfflineError;
 use extant::rooms::ondisk::{Flaw, FormatError, GroupNo, IncompatFeatures, Location};
 use extant::rooms::storage::KeyError;
 use extant::rooms::storage::crypt::CryptError;
 use extant::rooms::storage::lvm::LvmError;
 use extant::rooms::storage::partition::PartitionError;
-use extant::rooms::storage::{KeyError, OverlayError};
+use extant::rooms::storage::{KeyError, OverlayError, VmImageError};
 use extant::source::{EntryName, SourceError};
 use extant::{
     BuildError, Cause, DeviceError, ExportError, FileError, FinishError, ImageError, MkfsError,
@@ -115,6 +116,8 @@ fn errors_of_names_and_devices() {
         UrlError::Crypt { .. } => UrlError::Crypt { path: path(), error: CryptError::WrongKey }, EKEYREJECTED, PermissionDenied;
         UrlError::Lvm { .. } => UrlError::Lvm { path: path(), error: LvmError::NoLabel }, EINVAL, InvalidInput;
         UrlError::Overlay { .. } => UrlError::Overlay { path: path(), error: OverlayError::IsBase }, EINVAL, InvalidInput;
+        UrlError::VmImage { .. } => UrlError::VmImage { path: path(), error: VmImageError::OtherFormat { format: "qcow2" } }, EINVAL, InvalidInput;
+        UrlError::Nbd { .. } => UrlError::Nbd { path: path(), error: NbdError::Tls }, EOPNOTSUPP, Unsupported;
         UrlError::LeftOut { .. } => UrlError::LeftOut { scheme: "s:", feature: "s" }, EOPNOTSUPP, Unsupported;
         UrlError::Backend(_) => UrlError::Backend(Box::new(denied())), EACCES, PermissionDenied;
         UrlError::Finish(_) => UrlError::Finish(FinishError::Flush(device())), EACCES, PermissionDenied;
@@ -143,6 +146,14 @@ fn errors_of_names_and_devices() {
     assert_eq!(number(OverlayError::BaseChanged { difference: "its size" }), EUCLEAN);
     assert_eq!(number(OverlayError::CommitInterrupted), EBUSY);
     assert_eq!(number(OverlayError::ExternalJournal), EOPNOTSUPP);
+    let number = |error: NbdError| error.errno();
+    assert_eq!(number(NbdError::ReadOnly), EROFS);
+    assert_eq!(number(NbdError::NoExport { name: text(), message: text() }), ENOENT);
+    assert_eq!(number(NbdError::Io(denied())), EACCES);
+    let number = |error: VmImageError| error.errno();
+    assert_eq!(number(VmImageError::ReadOnly { scheme: "qcow2:" }), EROFS);
+    assert_eq!(number(VmImageError::LongChain { limit: 64 }), EUCLEAN);
+    assert_eq!(number(VmImageError::NeedsFile { what: "a", name: text(), option: "b" }), EPERM);
 }
 
 #[test]

@@ -88,8 +88,8 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     }
     let image = url.path().canonicalize().unwrap_or_else(|_| url.path().to_owned());
     // The kernel holds one device for a mount.
-    let is_base = url.overlay().is_some();
-    let holds = url.parts.len() == 1 && !is_base && mountpoint::can_hold(&image);
+    let has_base = url.overlay().is_some();
+    let holds = url.parts.len() == 1 && !has_base && mountpoint::can_hold(&image);
     let mut files = open_files(&url, options, holds)?;
     let keys = match request.key_descriptor {
         Some(number) => url.keys_from(&KeySource::Descriptor(number))?,
@@ -104,7 +104,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let journal = found
         .map(|path| open_files(&DeviceUrl::plain(&path), options, false))
         .transpose()?
-        .map(|files| files.first().clone());
+        .and_then(|files| files.first().cloned());
     let failed = |source| MountError::System {
         path: request.point.clone(),
         what: "cannot be served",

@@ -4,26 +4,34 @@
 //!   it.
 //! - [`Opened`] is a device that was opened by its name, with the clock that it runs on.
 //! - [`Schemes`] are the schemes that URLs may have; other crates add a [`Backend`].
+//! - `qcow2:` and `vmdk:` (feature `vm`) read disk images of virtual machines.
+//! - `nbd://` and `nbd+unix:///` are exports of NBD servers.
 //! - An [overlay](OverlayError) keeps changes in a file of its own.
 //! - [`partition`], [`lvm`] and `crypt` (feature `crypt`) find what lies on other devices:
 //!   partitions, logical volumes, what LUKS and dm-crypt encrypt.
 #![forbid(unsafe_code)]
 
+mod built_in;
 #[cfg(feature = "crypt")]
 pub mod crypt;
 mod key;
 pub mod lvm;
+mod nbd;
 mod opened;
 mod overlay;
 pub mod partition;
 mod schemes;
 mod url;
+#[cfg(feature = "vm")]
+mod vm;
 
 pub use key::{KeyError, KeySource, Secret};
 pub use opened::{FinishError, Opened};
 pub use overlay::{Committed, OverlayError};
-pub use schemes::{Backend, BackendUrl, OpenBackend, Schemes};
+pub use schemes::{Backend, BackendUrl, Location, OpenBackend, Schemes};
 pub use url::{
     Access, Backed, ByteRange, DeviceUrl, Files, HostFile, Keys, Layer, Part, PathTarget, UrlError,
     UrlOptions, open, stat_host,
 };
+#[cfg(feature = "vm")]
+pub use vm::error::VmImageError;

@@ -1,9 +1,9 @@
 //! The schemes of device URLs that other crates add.
 //!
-//! Layers on files (`crypt:`, `linear:`, `lvm:`) are part of this crate. A scheme in place of a
-//! file is a [`Backend`]: its name and options are read with the URL, its files are opened before
-//! the process restricts itself ([`BackendUrl::open`]), and its device is made after that
-//! ([`OpenBackend::device`]).
+//! Layers on files (`overlay:`, `crypt:`, `linear:`, `lvm:`) are part of this crate. A scheme in
+//! place of a file is a [`Backend`]: its location and options are read with the URL, its files are
+//! opened before the process restricts itself ([`BackendUrl::open`]), and its device is made after
+//! that ([`OpenBackend::device`]).
 
 use std::fmt;
 use std::path::Path;
@@ -14,16 +14,36 @@ use extant_device::{FileDevice, FileDeviceOptions};
 use crate::opened::Opened;
 use crate::url::{UrlError, UrlOptions};
 
+/// The text between the scheme of a [`Backend`] and the options.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Location {
+    /// `NAME:PATH`, with a name that the backend knows and a path of this machine.
+    NamedFile,
+    /// A path of this machine.
+    File,
+    /// A place that is no path of this machine, perhaps empty.
+    Remote,
+}
+
 /// A scheme that replaces a file and is the innermost of a URL: `model:NAME:PATH`.
 pub trait Backend: fmt::Debug + Send + Sync {
     /// The scheme with its colon.
     fn scheme(&self) -> &'static str;
 
-    /// Whether a URL may have this name between the scheme and the path.
-    fn knows(&self, name: &str) -> bool;
+    /// The text after the scheme.
+    fn location(&self) -> Location;
+
+    /// Whether a URL may have this name between the scheme and the path: see
+    /// [`Location::NamedFile`].
+    fn knows(&self, name: &str) -> bool {
+        let _ = name;
+        false
+    }
 
     /// The error text for a URL without a known name.
-    fn name_is_missing(&self) -> String;
+    fn name_is_missing(&self) -> String {
+        String::new()
+    }
 
     /// The error text for a URL that has another scheme below this one.
     fn comes_last(&self) -> &'static str;
@@ -31,8 +51,8 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// The options that [`Self::read`] takes, as messages list them.
     fn options(&self) -> &'static str;
 
-    /// Reads the options of a URL with a name that is known. Options that it does not take belong
-    /// to another scheme, or are mistakes.
+    /// Reads the options of a URL with a name that is known, or an empty one. Options that it does
+    /// not take belong to another scheme, or are mistakes.
     ///
     /// # Errors
     /// A value that is wrong, in a sentence.
@@ -43,9 +63,12 @@ pub trait Backend: fmt::Debug + Send + Sync {
 /// The location of a [`Backend`]'s bytes, from one URL.
 pub trait BackendUrl: fmt::Debug + Send + Sync {
     /// Whether its device runs on a clock of its own and is used by one thread.
-    fn is_simulated(&self) -> bool;
+    fn is_simulated(&self) -> bool {
+        false
+    }
 
-    /// Opens the file at `path` and what belongs to it. The file's contents are not read.
+    /// Opens the file at `path` and what belongs to it. Of the contents no more is read than which
+    /// other files belong to it. A remote path has the scheme in front.
     ///
     /// # Errors
     /// A file was not opened.
@@ -58,8 +81,8 @@ pub trait BackendUrl: fmt::Debug + Send + Sync {
 
 /// The file that a [`BackendUrl`] has opened, with what belongs to it.
 pub trait OpenBackend: fmt::Debug + Send + Sync {
-    /// The file.
-    fn file(&self) -> &Arc<FileDevice>;
+    /// The files of this machine: the one that the URL names is the first.
+    fn files(&self) -> Vec<Arc<FileDevice>>;
 
     /// The device; called once.
     ///
@@ -75,18 +98,12 @@ pub struct Schemes {
     left_out: Vec<(&'static str, &'static str)>,
 }
 
-impl Default for Schemes {
-    /// The schemes of this crate alone.
-    fn default() -> Self {
-        let mut schemes = Self { backends: Vec::new(), left_out: Vec::new() };
-        if cfg!(not(feature = "crypt")) {
-            schemes.leave_out("crypt:", "crypt");
-        }
-        schemes
-    }
-}
-
 impl Schemes {
+    /// Layers alone.
+    pub(crate) fn of_layers() -> Self {
+        Self { backends: Vec::new(), left_out: Vec::new() }
+    }
+
     /// Adds a backend. Its scheme is no other's.
     pub fn add(&mut self, backend: Arc<dyn Backend>) {
         self.backends.push(backend);

@@ -14,7 +14,7 @@ use extant_device::{Device, FileDeviceOptions, MemoryDevice};
 use extant_storage::crypt::CryptDevice;
 use extant_storage::partition::{self, PartitionTable};
 use extant_storage::{
-    Backend, BackendUrl, DeviceUrl, HostFile, OpenBackend, PathTarget, Schemes, UrlError,
+    Backend, BackendUrl, DeviceUrl, HostFile, Location, OpenBackend, PathTarget, Schemes, UrlError,
     UrlOptions,
 };
 use extant_testkit::Scratch;
@@ -35,7 +35,7 @@ enum NamePart {
     Bytes(Vec<u8>),
 }
 
-const KNOWN_PARTS: [&str; 24] = [
+const KNOWN_PARTS: [&str; 32] = [
     "disk.img",
     "/",
     ":/",
@@ -50,6 +50,14 @@ const KNOWN_PARTS: [&str; 24] = [
     "crypt:",
     "linear:",
     "lvm:",
+    "overlay:",
+    "upper=",
+    "qcow2:",
+    "vmdk:",
+    "backing=yes",
+    "nbd://",
+    "nbd+unix:///",
+    "socket=",
     ",",
     "cipher=aes-xts-plain64",
     "key-file=",
@@ -80,6 +88,10 @@ struct Drive;
 impl Backend for Drive {
     fn scheme(&self) -> &'static str {
         "model:"
+    }
+
+    fn location(&self) -> Location {
+        Location::NamedFile
     }
 
     fn knows(&self, name: &str) -> bool {
@@ -144,9 +156,7 @@ fn image_url() {
             match PathTarget::parse(text, &schemes, stat_host) {
                 Ok(PathTarget::Inside { image, path }) => {
                     assert!(is_part(&image));
-                    assert!(
-                        image.parts.iter().all(|part| stat_host(&part.path) == HostFile::Device)
-                    );
+                    assert!(image.is_there(stat_host));
                     assert!(path.as_bytes().starts_with(b"/"));
                     assert!(text.as_bytes().ends_with(path.as_bytes()));
                 }

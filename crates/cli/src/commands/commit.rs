@@ -40,7 +40,7 @@ impl Args {
                 let why = format_args!("{name}: sb= is for commands that only read the volume");
                 return Err(Failure::usage(why));
             }
-            match url.commit(&options, &mut |_| {}) {
+            match url.commit(&options) {
                 Ok(done) => {
                     let (copied, zeroed) = (human_size(done.copied), human_size(done.zeroed));
                     say!(session, "{name}: {copied} copied to the base, {zeroed} zeroed")?;

@@ -45,6 +45,7 @@ pub(crate) mod quota;
 pub(crate) mod recover;
 pub(crate) mod resize;
 pub(crate) mod rm;
+pub(crate) mod serve;
 pub(crate) mod setfattr;
 pub(crate) mod sh;
 #[cfg(feature = "mount")]

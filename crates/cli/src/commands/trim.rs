@@ -89,6 +89,9 @@ impl Args {
 
 /// Bytes that the files of an image take on the host; `None` for a block device.
 fn allocated(inside: &ImagePath) -> Result<Option<u64>, Failure> {
+    if inside.image.is_remote() {
+        return Ok(None);
+    }
     let mut bytes = 0;
     for path in inside.image.files_written() {
         let found = fs::metadata(path).at(path)?;

@@ -79,7 +79,7 @@ fn changes_go_to_a_file_of_their_own_and_come_into_the_base_by_commit() {
         assert!(!mount.path().join("file").exists());
     }
 
-    // What was committed is the base's, and the file begins again.
+    // The base has the changes now, and the file begins again.
     done("commit @", &url);
     assert_eq!(done("ls @:/new/dir", &overlay.plain()), "copy\n");
     assert_eq!(run("diff @", &url).status.code(), Some(0));

@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use extant_device::{Device, DeviceError};
 
-use super::OverlayError;
 use super::blocks::Blocks;
+use super::error::OverlayError;
 use super::header::{BITMAP_AT, BaseIdentity, Header, State};
 
 /// Bytes that are copied together.
 const COPY: u64 = 1 << 20;
 
-/// What a commit brought into the base.
+/// The result of a commit.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Committed {
     /// Bytes that were copied.
@@ -33,11 +33,10 @@ pub(crate) fn commit(
     base: &dyn Device,
     times: &dyn Fn() -> Vec<u8>,
     upper: &dyn Device,
-    on_progress: &mut dyn FnMut(u64),
 ) -> Result<Committed, OverlayError> {
     let Some(mut header) = Header::read(upper)? else { return Ok(Committed::default()) };
     match header.state {
-        State::InUse => super::check_base(base, &times(), &header)?,
+        State::InUse => header.check_base(base, &times())?,
         // The base is between the two states; its size cannot have changed.
         State::Committing if base.size() == header.base.size => {}
         State::Committing => {
@@ -52,7 +51,7 @@ pub(crate) fn commit(
     let mut committed = Committed::default();
     for run in blocks.runs() {
         let bytes = run.start * header.block_size..(run.end * header.block_size).min(base.size());
-        copy(base, upper, header.data_at(), bytes, &mut committed, on_progress)?;
+        copy(base, upper, header.data_at(), bytes, &mut committed)?;
     }
     base.flush()?;
 
@@ -74,7 +73,6 @@ fn copy(
     data_at: u64,
     bytes: Range<u64>,
     committed: &mut Committed,
-    on_progress: &mut dyn FnMut(u64),
 ) -> Result<(), DeviceError> {
     let mut at = bytes.start;
     let mut buffer = vec![0; COPY.min(bytes.end - bytes.start) as usize];
@@ -92,7 +90,6 @@ fn copy(
             base.write_at(at, piece)?;
             at += piece.len() as u64;
             committed.copied += piece.len() as u64;
-            on_progress(committed.copied + committed.zeroed);
         }
     }
     Ok(())

@@ -21,7 +21,7 @@
 use crc_fast::{CrcAlgorithm, checksum};
 use extant_device::{Device, DeviceError};
 
-use super::OverlayError;
+use super::error::OverlayError;
 
 const MAGIC: &[u8; 8] = b"EXTOVERL";
 const VERSION: u32 = 1;
@@ -42,7 +42,7 @@ const BLOCKS_MAX: u64 = 1 << 28;
 /// Bytes at either end of the base that its identity has.
 const END: u64 = 64 << 10;
 
-/// What a base is told by. The superblock of a volume is in the first 64 KiB: a mount by the
+/// The identity of a base. The superblock of a volume is in the first 64 KiB: a mount by the
 /// kernel changes it also on a block device, which has no time of its own.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct BaseIdentity {
@@ -78,7 +78,7 @@ impl BaseIdentity {
     }
 }
 
-/// What is done with an upper file.
+/// The use of an upper file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum State {
     InUse,
@@ -125,6 +125,15 @@ impl Header {
     /// Bytes of the whole file.
     pub(super) fn file_size(&self) -> u64 {
         self.data_at() + self.blocks() * self.block_size
+    }
+
+    /// Refuses a base that is not the one that the header names.
+    pub(super) fn check_base(&self, base: &dyn Device, times: &[u8]) -> Result<(), OverlayError> {
+        let difference = match base.size() == self.base.size {
+            true => BaseIdentity::of(base, times)?.difference(&self.base),
+            false => Some("its size is another"),
+        };
+        difference.map_or(Ok(()), |difference| Err(OverlayError::BaseChanged { difference }))
     }
 
     pub(super) fn write(&self, upper: &dyn Device) -> Result<(), DeviceError> {

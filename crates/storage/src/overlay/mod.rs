@@ -8,6 +8,7 @@
 
 mod blocks;
 mod commit;
+mod error;
 mod header;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use extant_device::{
-    Device, DeviceError, Request, RequestKind, check_batch, check_range, errno, run_batch,
+    Device, DeviceError, Request, RequestKind, check_batch, check_range, run_batch,
 };
 use extant_runtime::sync::{Mutex, RwLock};
 
@@ -27,72 +28,7 @@ use header::{BaseIdentity, Header, State};
 
 pub use commit::Committed;
 pub(crate) use commit::commit;
-
-/// Why an overlay cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum OverlayError {
-    /// The file holds something else.
-    #[error("not an overlay's file: the header is missing")]
-    NotAnOverlay,
-    /// The file is a block device.
-    #[error("the upper file of an overlay must be a regular file")]
-    NotAFile,
-    /// The overlay has no file.
-    #[error("the overlay has no file to take changes from: give upper=FILE")]
-    NoFile,
-    /// The file is the base itself.
-    #[error("the upper file of an overlay cannot be its base")]
-    IsBase,
-    /// The file was written by a later version.
-    #[error("overlay version {version} is not supported")]
-    Version {
-        /// The version.
-        version: u32,
-    },
-    /// The header is damaged.
-    #[error("damaged overlay: {what}")]
-    Corrupt {
-        /// The damage.
-        what: &'static str,
-    },
-    /// The base is not what the changes were made to: together they would be neither.
-    #[error("the base of the overlay has changed: {difference}")]
-    BaseChanged {
-        /// What is not as it was.
-        difference: &'static str,
-    },
-    /// A commit was interrupted: the base has some of the changes.
-    #[error("a commit of this overlay was interrupted: run extant commit again")]
-    CommitInterrupted,
-    /// The volume would be changed in part only.
-    #[error(
-        "the volume has its journal on another device, which no overlay keeps: it cannot be changed"
-    )]
-    ExternalJournal,
-    /// The base has more bytes than the format describes.
-    #[error("a base of {size} bytes is too large for an overlay")]
-    TooLarge {
-        /// Its bytes.
-        size: u64,
-    },
-    /// A device failed.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-}
-
-impl OverlayError {
-    /// The number that a system call returns for it.
-    pub fn errno(&self) -> i32 {
-        match self {
-            Self::NotAnOverlay | Self::NotAFile | Self::NoFile | Self::IsBase => errno::EINVAL,
-            Self::Version { .. } | Self::ExternalJournal => errno::EOPNOTSUPP,
-            Self::Corrupt { .. } | Self::BaseChanged { .. } => errno::EUCLEAN,
-            Self::CommitInterrupted => errno::EBUSY,
-            Self::TooLarge { .. } => errno::EFBIG,
-            Self::Device(error) => error.errno(),
-        }
-    }
-}
+pub use error::OverlayError;
 
 /// A device whose changes are in an upper file. See the [module](self).
 pub(crate) struct FileOverlay {
@@ -137,15 +73,6 @@ pub(crate) fn refuse_external_journal(device: &dyn Device) -> Result<(), Overlay
     if is_outside { Err(OverlayError::ExternalJournal) } else { Ok(()) }
 }
 
-/// Refuses a base that is not the one that the header names.
-fn check_base(base: &dyn Device, times: &[u8], header: &Header) -> Result<(), OverlayError> {
-    let difference = match base.size() == header.base.size {
-        true => BaseIdentity::of(base, times)?.difference(&header.base),
-        false => Some("its size is another"),
-    };
-    difference.map_or(Ok(()), |difference| Err(OverlayError::BaseChanged { difference }))
-}
-
 impl FileOverlay {
     /// The overlay of `upper` on `base`. `times` are the sizes and modification times of the base's
     /// files. A new file gets its header, and has [`new_file_size`] bytes already.
@@ -159,7 +86,7 @@ impl FileOverlay {
                 if header.state == State::Committing {
                     return Err(OverlayError::CommitInterrupted);
                 }
-                check_base(&*base, times, &header)?;
+                header.check_base(&*base, times)?;
                 header
             }
             None => {

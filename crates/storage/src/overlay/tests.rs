@@ -158,7 +158,7 @@ fn a_commit_that_is_interrupted_anywhere_is_done_again() {
     let recorder = Arc::new(Recorder::new(Arc::new(medium)));
     let [base, upper] =
         [0..SIZE as u64, at..recorder.size()].map(|range| recorder.part(range).expect("a part"));
-    let done = commit(&base, &|| TIMES.to_vec(), &upper, &mut |_| {}).expect("committed");
+    let done = commit(&base, &|| TIMES.to_vec(), &upper).expect("committed");
     assert!(done.copied > 0);
     assert!(bytes_of(&base) == expected);
 
@@ -183,7 +183,7 @@ fn a_commit_that_is_interrupted_anywhere_is_done_again() {
             }
             Err(error) => panic!("{what}: {error}"),
         }
-        commit(&*base, &|| TIMES.to_vec(), &*upper, &mut |_| {}).expect(&what);
+        commit(&*base, &|| TIMES.to_vec(), &*upper).expect(&what);
         assert!(bytes_of(&*base) == expected, "{what}");
         let overlay = FileOverlay::open(base, TIMES, upper).expect(&what);
         assert!(overlay.blocks.read().runs().next().is_none(), "{what}: it is not empty");
@@ -200,7 +200,7 @@ fn a_base_that_has_changed_is_refused() {
     overlay.flush().expect("flushed");
     drop(overlay);
     let refused = |base: Arc<dyn Device>, times: &[u8]| {
-        let committed = commit(&*base, &|| times.to_vec(), &*upper, &mut |_| {});
+        let committed = commit(&*base, &|| times.to_vec(), &*upper);
         let one = FileOverlay::open(base, times, upper.clone()).expect_err("refused").to_string();
         assert_eq!(committed.expect_err("refused").to_string(), one);
         one

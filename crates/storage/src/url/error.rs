@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use extant_device::{FileError, SliceError, errno};
+use extant_nbd::NbdError;
 
 #[cfg(feature = "crypt")]
 use crate::crypt::CryptError;
@@ -12,6 +13,8 @@ use crate::lvm::LvmError;
 use crate::opened::FinishError;
 use crate::overlay::OverlayError;
 use crate::partition::PartitionError;
+#[cfg(feature = "vm")]
+use crate::vm::error::VmImageError;
 
 /// A name that leads nowhere.
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +118,23 @@ pub enum UrlError {
         /// Why not.
         error: OverlayError,
     },
+    /// A disk image of a virtual machine is not read.
+    #[cfg(feature = "vm")]
+    #[error("{}: {error}", path.display())]
+    VmImage {
+        /// The image, or a file that it names.
+        path: PathBuf,
+        /// Why not.
+        error: VmImageError,
+    },
+    /// An NBD server was not reached, or does not have the export.
+    #[error("{}: {error}", path.display())]
+    Nbd {
+        /// The URL without its options, or the socket that was not reached.
+        path: PathBuf,
+        /// Why not.
+        error: NbdError,
+    },
     /// A scheme of a part of the program that this build lacks.
     #[error("{scheme} not included in this build of extant (cargo feature {feature})")]
     LeftOut {
@@ -158,6 +178,9 @@ impl UrlError {
             Self::Crypt { error, .. } => error.errno(),
             Self::Lvm { error, .. } => error.errno(),
             Self::Overlay { error, .. } => error.errno(),
+            Self::Nbd { error, .. } => error.errno(),
+            #[cfg(feature = "vm")]
+            Self::VmImage { error, .. } => error.errno(),
             Self::Backend(error) => errno::of_source(&**error),
             Self::Finish(error) => error.errno(),
         }

@@ -50,6 +50,8 @@ pub struct Backed {
     /// The options that it took, in the order of their names.
     pub(super) options: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     pub(super) place: Arc<dyn BackendUrl>,
+    /// Whether the path of the URL is no path of this machine.
+    pub(super) is_remote: bool,
 }
 
 impl PartialEq for Backed {

@@ -1,7 +1,7 @@
 //! The layers of a device URL: `overlay:`, `crypt:`, `linear:`, `lvm:`, and those of backends; and
 //! their options.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use super::options::UrlOptions;
 use crate::crypt::{CipherSpec, Hash, Limits, Plain};
 #[cfg(feature = "crypt")]
 use crate::key::KeySource;
-use crate::schemes::{Backend, Schemes};
+use crate::schemes::{Backend, Location, Schemes};
 
 #[derive(Clone, Debug)]
 pub(super) enum Scheme<'s> {
@@ -44,6 +44,9 @@ impl<'s> Scheme<'s> {
         let mut backends = schemes.backends();
         backends.find_map(|backend| {
             let after = strip(&Self::Backend(backend, None))?;
+            if backend.location() != Location::NamedFile {
+                return Some((Self::Backend(backend, Some("")), after));
+            }
             let end = after.iter().position(|byte| *byte == b':').unwrap_or(after.len());
             let name = str::from_utf8(&after[..end]).unwrap_or_default();
             let name = Some(name).filter(|name| end < after.len() && backend.knows(name));
@@ -74,6 +77,11 @@ impl<'s> Scheme<'s> {
         }
     }
 
+    /// Whether what follows is no path of this machine.
+    fn is_remote(&self) -> bool {
+        matches!(self, Self::Backend(backend, _) if backend.location() == Location::Remote)
+    }
+
     fn options(&self) -> &'static str {
         match self {
             Self::Overlay => "upper=FILE",
@@ -101,6 +109,11 @@ pub(super) fn take_schemes<'s>(text: &'s [u8], known: &'s Schemes) -> (Vec<Schem
     (schemes, rest)
 }
 
+/// Whether the innermost of the schemes is followed by something else than a path.
+pub(super) fn is_remote(schemes: &[Scheme<'_>]) -> bool {
+    schemes.last().is_some_and(Scheme::is_remote)
+}
+
 /// Reads what follows the schemes.
 pub(super) fn parse(
     text: &OsStr,
@@ -126,6 +139,11 @@ pub(super) fn parse(
             return Err(malformed(backend.name_is_missing()));
         }
     }
+    let remote = schemes.last().filter(|scheme| scheme.is_remote());
+    let stat_host = &|path: &Path| match remote {
+        Some(_) => HostFile::Nothing,
+        None => stat_host(path),
+    };
     let pieces = match schemes.last() {
         Some(Scheme::Linear | Scheme::Lvm) => split_at_commas(rest, stat_host)?,
         _ => vec![rest],
@@ -137,6 +155,11 @@ pub(super) fn parse(
     for (index, piece) in pieces.into_iter().enumerate() {
         let (path, query) = split_query(piece, stat_host)?;
         let (path, partition) = match DeviceUrl::parse_plain(path, stat_host)?.parts.pop() {
+            Some(Part { path, partition, .. }) if remote.is_some() => {
+                let mut whole = OsString::from(remote.map_or("", Scheme::text));
+                whole.push(path);
+                (PathBuf::from(whole), partition)
+            }
             Some(Part { path, partition, .. }) if !path.as_os_str().is_empty() => (path, partition),
             _ => return Err(malformed("missing file name".to_owned())),
         };
@@ -238,8 +261,9 @@ impl UrlOptions<'_> {
                 };
                 let mut options: Vec<_> = taken.map(owned).collect();
                 options.sort();
-                let (scheme, name) = (backend.scheme(), name.to_owned());
-                Ok(Layer::Backend(Backed { scheme, name, options, place }))
+                let (name, is_remote) = (name.to_owned(), scheme.is_remote());
+                let scheme = backend.scheme();
+                Ok(Layer::Backend(Backed { scheme, name, options, place, is_remote }))
             }
         }
     }

@@ -3,12 +3,12 @@
 //! A device is named by a path, by `PATH#p2` (partition 2) or by `PATH?offset=N&size=N` (a run of
 //! bytes; `k`, `M`, `G` and `T` multiply by powers of 1024), or by both, the partition first.
 //! Layers are named before it, the outermost first: `linear:A?offset=N&size=N,B` joins runs,
-//! `lvm:A,B?vg=NAME&lv=NAME` is a linear logical volume, and `crypt:PATH?key-file=F` is deciphered,
-//! by its LUKS header or, with `cipher=NAME`, as a plain device; `overlay:PATH?upper=FILE` is
-//! changed in a file of its own; `sb=N` reads the volume by the
-//! backup superblock in block N; a backend of another crate
-//! ([`Schemes`]) replaces a file: `model:NAME:PATH`. Their options follow the last path. Other
-//! schemes (`qcow2:`, `s3://`, `https://`) are known by name and refused until they are built.
+//! `lvm:A,B?vg=NAME&lv=NAME` is a linear logical volume, `crypt:PATH?key-file=F` is deciphered, by
+//! its LUKS header or, with `cipher=NAME`, as a plain device, and `overlay:PATH?upper=FILE` is
+//! changed in a file of its own. `sb=N` reads the volume by the backup superblock in block N. A
+//! backend ([`Schemes`]) replaces a file: `model:NAME:PATH`, `qcow2:PATH`, `nbd://HOST/EXPORT`.
+//! Options follow the last path. Other schemes (`s3://`, `https://`) are known by name and refused
+//! until they are built.
 //!
 //! `LABEL=NAME` and `UUID=...` name the block device whose file system has that label or UUID,
 //! where there is no file of that name.
@@ -80,7 +80,7 @@ pub enum Access {
 #[derive(Clone, Debug)]
 pub struct Files {
     parts: Vec<Arc<FileDevice>>,
-    /// For a backend, which has one part.
+    /// For a backend, which has one part and perhaps several files.
     held: Option<Arc<dyn OpenBackend>>,
     /// The changes of an overlay; none are read where the file is not there yet.
     upper: Option<Arc<FileDevice>>,
@@ -98,7 +98,7 @@ impl std::fmt::Debug for Keys {
 }
 
 /// Schemes that the design has and this version has not.
-const NOT_BUILT: [&[u8]; 3] = [b"qcow2:", b"s3://", b"https://"];
+const NOT_BUILT: [&[u8]; 4] = [b"s3://", b"https://", b"nbds://", b"nbds+unix://"];
 
 /// Opens the device named by `text`, which may have the `schemes`. `options` are used for the file;
 /// those that make a file or change its size hold for a plain path only.
@@ -171,7 +171,7 @@ impl DeviceUrl {
         };
         if let Some(backed) = self.backed() {
             let held = backed.place.open(self.path(), &options)?;
-            return Ok(Files { parts: vec![held.file().clone()], held: Some(held), upper, write });
+            return Ok(Files { parts: held.files(), held: Some(held), upper, write });
         }
         let mut opened: Vec<(Option<Identity>, Arc<FileDevice>)> = Vec::new();
         for part in &self.parts {
@@ -208,17 +208,12 @@ impl DeviceUrl {
     }
 
     /// Brings the changes of an overlay into its base, which is written for that, and empties its
-    /// file. `on_progress` is called with the number of bytes so far. One that was interrupted is
-    /// repeated.
+    /// file. One that was interrupted is repeated.
     ///
     /// # Errors
     /// It is not an overlay with a file, or its base is another, has changed or cannot be written;
     /// or a device failed, and the changes are still in the file.
-    pub fn commit(
-        &self,
-        options: &FileDeviceOptions,
-        on_progress: &mut dyn FnMut(u64),
-    ) -> Result<Committed, UrlError> {
+    pub fn commit(&self, options: &FileDeviceOptions) -> Result<Committed, UrlError> {
         let path = self.overlay().flatten().unwrap_or(self.path()).to_owned();
         let failed = |error| UrlError::Overlay { path: path.clone(), error };
         if self.overlay().flatten().is_none() {
@@ -236,7 +231,7 @@ impl DeviceUrl {
         let files = base.open_files(&options.keeps_times(true))?;
         let opened = base.device(&files, keys)?;
         let times = || times_of(&files.parts);
-        let committed = overlay::commit(&*opened.device, &times, &*upper, on_progress);
+        let committed = overlay::commit(&*opened.device, &times, &*upper);
         let committed = committed.map_err(failed)?;
         opened.finish()?;
         Ok(committed)
@@ -294,15 +289,18 @@ impl DeviceUrl {
     pub fn device(&self, files: &Files, keys: Keys) -> Result<Opened, UrlError> {
         let (mut devices, mut runs) = (Vec::new(), Vec::new());
         let mut innermost = None;
-        for (part, file) in self.parts.iter().zip(&files.parts) {
-            let held = self.held_by(file, files)?;
+        for (index, part) in self.parts.iter().enumerate() {
+            let held = match &files.held {
+                Some(held) => held.device()?,
+                None => Opened::real(files.parts[index].clone()),
+            };
             let (device, run) = part.of(held.device.clone())?;
             devices.push(device);
-            runs.push((part, file, run));
+            runs.push((part, index, run));
             innermost.get_or_insert(held);
         }
         if self.layers.contains(&Layer::Linear) {
-            refuse_overlaps(&runs)?;
+            refuse_overlaps(&runs, &files.parts)?;
         }
         let write = files.write && self.overlay().is_none();
         for layer in self.layers.iter().rev() {
@@ -337,14 +335,6 @@ impl DeviceUrl {
     pub fn plain_device(&self, files: &Files) -> Option<Result<Arc<dyn Device>, UrlError>> {
         let is_plain = self.layers.iter().all(|layer| *layer == Layer::Linear);
         is_plain.then(|| self.device(files, Keys(None)).map(|opened| opened.device))
-    }
-
-    /// The file itself, or what a backend has in its place.
-    fn held_by(&self, file: &Arc<FileDevice>, files: &Files) -> Result<Opened, UrlError> {
-        match &files.held {
-            Some(held) => held.device(),
-            None => Ok(Opened::real(file.clone())),
-        }
     }
 
     #[cfg_attr(not(feature = "crypt"), expect(unused_variables, reason = "no layer has keys"))]
@@ -419,9 +409,9 @@ fn times_of(files: &[Arc<FileDevice>]) -> Vec<u8> {
 }
 
 impl Files {
-    /// The first file.
-    pub fn first(&self) -> &Arc<FileDevice> {
-        &self.parts[0]
+    /// The first file; `None` where the device is remote.
+    pub fn first(&self) -> Option<&Arc<FileDevice>> {
+        self.parts.first()
     }
 }
 
@@ -512,9 +502,16 @@ impl PathTarget {
         schemes: &Schemes,
         stat_host: &impl Fn(&Path) -> HostFile,
     ) -> Result<Option<(DeviceUrl, OsString)>, UrlError> {
-        for at in colons(bytes, first).rev() {
+        let (taken, _) = layers::take_schemes(bytes, schemes);
+        let mut places: Vec<usize> = colons(bytes, first).collect();
+        // A remote image cannot be looked for: the first of them ends it.
+        match layers::is_remote(&taken) {
+            true => places.truncate(1),
+            false => places.reverse(),
+        }
+        for at in places {
             let image = DeviceUrl::parse(OsStr::from_bytes(&bytes[..at]), schemes, stat_host)?;
-            if image.parts.iter().all(|part| stat_host(&part.path) == HostFile::Device) {
+            if image.is_there(stat_host) {
                 return Ok(Some((image, OsString::from_vec(bytes[at + 1..].to_vec()))));
             }
         }
@@ -528,10 +525,15 @@ fn colons(bytes: &[u8], first: usize) -> impl DoubleEndedIterator<Item = usize> 
 }
 
 /// Refuses runs of one file that lie on each other: writing one would change the other.
-fn refuse_overlaps(runs: &[(&Part, &Arc<FileDevice>, Range<u64>)]) -> Result<(), UrlError> {
+fn refuse_overlaps(
+    runs: &[(&Part, usize, Range<u64>)],
+    files: &[Arc<FileDevice>],
+) -> Result<(), UrlError> {
     for (at, (part, file, run)) in runs.iter().enumerate() {
-        let lies_here = |(_, other, before): &&(_, &Arc<FileDevice>, Range<u64>)| {
-            Arc::ptr_eq(file, other) && before.start < run.end && run.start < before.end
+        let lies_here = |(_, other, before): &&(_, usize, Range<u64>)| {
+            Arc::ptr_eq(&files[*file], &files[*other])
+                && before.start < run.end
+                && run.start < before.end
         };
         if let Some((other, ..)) = runs[..at].iter().find(lies_here) {
             let (one, other) = (other.path.clone(), part.path.clone());

@@ -110,16 +110,31 @@ impl DeviceUrl {
         Self { layers: self.layers[skipped..].to_vec(), ..self.clone() }
     }
 
+    /// Whether the bytes are not in files of this machine: the paths of parts are texts then.
+    pub fn is_remote(&self) -> bool {
+        let remote = |layer: &Layer| matches!(layer, Layer::Backend(backed) if backed.is_remote);
+        self.layers.iter().any(remote)
+    }
+
+    /// Whether there are such files or block devices; of a remote device it is not known.
+    pub fn is_there(&self, stat_host: impl Fn(&Path) -> HostFile) -> bool {
+        self.host_parts().all(|path| stat_host(path) == HostFile::Device)
+    }
+
+    fn host_parts(&self) -> impl Iterator<Item = &Path> {
+        let parts = (!self.is_remote()).then_some(&self.parts).into_iter().flatten();
+        parts.map(|part| &*part.path)
+    }
+
     /// The files and block devices that are read, and that of an overlay's changes.
     pub fn files_read(&self) -> impl Iterator<Item = &Path> {
-        let parts = self.parts.iter().map(|part| &*part.path);
-        parts.chain(self.overlay().flatten())
+        self.host_parts().chain(self.overlay().flatten())
     }
 
     /// The files and block devices that a change of the device changes.
     pub fn files_written(&self) -> impl Iterator<Item = &Path> {
-        let parts = self.overlay().is_none().then_some(&self.parts).into_iter().flatten();
-        parts.map(|part| &*part.path).chain(self.overlay().flatten())
+        let parts = self.host_parts().filter(|_| self.overlay().is_none());
+        parts.chain(self.overlay().flatten())
     }
 
     pub(super) fn parse_plain(

@@ -30,7 +30,11 @@ impl<'a> UrlOptions<'a> {
         Some(self.given.swap_remove(at).1)
     }
 
-    pub(super) fn value(&mut self, name: &str) -> Result<Option<&'a [u8]>, String> {
+    /// The bytes of a value.
+    ///
+    /// # Errors
+    /// It is missing.
+    pub fn value(&mut self, name: &str) -> Result<Option<&'a [u8]>, String> {
         match self.take(name) {
             Some(Some(value)) if !value.is_empty() => Ok(Some(value)),
             Some(_) => Err(format!("`{name}` requires a value")),
@@ -38,7 +42,11 @@ impl<'a> UrlOptions<'a> {
         }
     }
 
-    pub(super) fn text(&mut self, name: &str) -> Result<Option<&'a str>, String> {
+    /// A value that is text.
+    ///
+    /// # Errors
+    /// It is not, or is missing.
+    pub fn text(&mut self, name: &str) -> Result<Option<&'a str>, String> {
         let Some(value) = self.value(name)? else { return Ok(None) };
         str::from_utf8(value).map(Some).map_err(|_| format!("`{name}`: not valid UTF-8"))
     }
@@ -61,6 +69,18 @@ impl<'a> UrlOptions<'a> {
         match self.take(name) {
             Some(Some(_)) => Err(format!("`{name}` takes no value")),
             given => Ok(given.is_some()),
+        }
+    }
+
+    /// Whether an option says `yes`; `no` is what it means if it is not given.
+    ///
+    /// # Errors
+    /// The value is another one, or is missing.
+    pub fn yes_or_no(&mut self, name: &str) -> Result<bool, String> {
+        match self.text(name)? {
+            Some("yes") => Ok(true),
+            Some("no") | None => Ok(false),
+            Some(_) => Err(format!("`{name}` is yes or no")),
         }
     }
 

@@ -301,6 +301,7 @@ pub(super) fn open_device(
     // The file's own error has the words of the system.
     if let Err(error) = std::fs::metadata(url.path())
         && !url.is_simulated()
+        && !url.is_remote()
     {
         return Err(NotOpened::Trying(host_error(&error)));
     }

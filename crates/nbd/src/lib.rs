@@ -1,0 +1,21 @@
+//! Network block devices (NBD): [`Client`] is a device that a server has, [`Server`] is a server of
+//! devices.
+//!
+//! The protocol is that of the NBD project's `doc/proto.md`: the fixed newstyle handshake with
+//! `NBD_OPT_GO`, structured replies, and the metadata context `base:allocation`. TLS and extended
+//! headers are not part of this crate.
+#![forbid(unsafe_code)]
+
+mod address;
+mod client;
+mod error;
+mod handshake;
+mod proto;
+mod server;
+mod stream;
+mod transmission;
+
+pub use address::{Address, AddressError};
+pub use client::{Client, ClientOptions};
+pub use error::NbdError;
+pub use server::{Export, Listener, Running, Server};

@@ -1,0 +1,321 @@
+//! Disk images of virtual machines, made and converted by qemu-img: the same bytes and the same
+//! holes; files that an image names; damaged images.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use extant_device::{Device, FileDeviceOptions, data_runs};
+use extant_runtime::Random;
+use extant_runtime::env::Env;
+use extant_storage::{Access, Opened, Schemes, UrlError, open};
+use extant_testkit::{Scratch, Tool, skip, tool};
+
+const SIZE: usize = 3 << 20;
+
+fn opened(name: impl AsRef<OsStr>) -> Result<Opened, UrlError> {
+    open(name, &Schemes::default(), Access::ReadOnly, &FileDeviceOptions::new())
+}
+
+fn refused(name: impl AsRef<OsStr>) -> String {
+    opened(name).expect_err("refused").to_string()
+}
+
+/// Bytes with runs of zeroes and of other bytes.
+fn disk(seed: u64) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let mut bytes = vec![0; SIZE];
+    for _ in 0..40 {
+        let start = random.below(SIZE / 512) * 512;
+        let length = (1 + random.below(200)) * 512;
+        let end = SIZE.min(start + length);
+        let is_noise = random.below(2) == 0;
+        for byte in &mut bytes[start..end] {
+            *byte = if is_noise { random.below(256) as u8 } else { 0x5a };
+        }
+    }
+    bytes
+}
+
+/// Compares the device with what it is to be: all bytes, parts of them, and holes.
+fn assert_holds(name: &str, expected: &[u8]) {
+    let device = opened(name).unwrap_or_else(|error| panic!("{name}: {error}")).device;
+    assert!(device.is_read_only());
+    assert_eq!(device.size(), expected.len() as u64, "{name}");
+    let mut found = vec![0xff; expected.len()];
+    device.read_at(0, &mut found).expect("read");
+    assert!(found == expected, "{name}: bytes differ");
+    let mut random = Random::new(7);
+    for _ in 0..50 {
+        let start = random.below(expected.len());
+        let end = expected.len().min(start + random.below(100_000));
+        let mut part = vec![0xff; end - start];
+        device.read_at(start as u64, &mut part).expect("read");
+        assert!(part == expected[start..end], "{name}: {start}..{end}");
+    }
+    let mut told = vec![0; expected.len()];
+    for run in data_runs(&device, 0..device.size()) {
+        let run = run.expect("told");
+        let run = run.start as usize..run.end as usize;
+        told[run.clone()].copy_from_slice(&expected[run]);
+    }
+    assert!(told == expected, "{name}: a hole that is told has data");
+}
+
+struct Images {
+    scratch: Scratch,
+    qemu: Tool,
+}
+
+impl Images {
+    fn new() -> Option<Self> {
+        Some(Self { scratch: Scratch::new(), qemu: tool("qemu-img")? })
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.scratch.join(name).display().to_string()
+    }
+
+    /// Runs qemu-img; `@NAME` is a file of the scratch directory.
+    fn qemu(&self, words: &str) -> String {
+        let words = words.split(' ').map(|word| match word.split_once('@') {
+            Some((before, name)) => format!("{before}{}", self.path(name)),
+            None => word.to_owned(),
+        });
+        self.qemu.text(words).unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+#[test]
+fn qcow2_images_of_qemu_read_as_it_converts_them() {
+    let Some(images) = Images::new() else { skip!("qemu-img is missing") };
+    fs::write(images.path("raw"), disk(1)).unwrap();
+    for options in [
+        "",
+        "-o cluster_size=512",
+        "-o cluster_size=4k,refcount_bits=1",
+        "-o cluster_size=2M",
+        "-o compat=0.10",
+        "-o compat=0.10,cluster_size=1k",
+        "-o preallocation=metadata",
+        "-c",
+        "-c -o cluster_size=512",
+        "-c -o compat=0.10",
+        "-S 0",
+    ] {
+        images.qemu(&format!("convert -f raw -O qcow2 {options} @raw @a.qcow2").replace("  ", " "));
+        assert_holds(&format!("qcow2:{}", images.path("a.qcow2")), &disk(1));
+    }
+    // No device is larger than the largest L1 table.
+    images.qemu("create -q -f qcow2 @large 64T");
+    let large = opened(format!("qcow2:{}", images.path("large"))).expect("opened").device;
+    assert_eq!((large.size(), large.next_data(0..64 << 40).expect("told")), (64 << 40, None));
+    large.read_at((64 << 40) - 1, &mut [0xff]).expect("read");
+}
+
+#[test]
+fn holes_are_told_as_qemu_maps_them() {
+    let Some(images) = Images::new() else { skip!("qemu-img is missing") };
+    fs::write(images.path("raw"), disk(2)).unwrap();
+    images.qemu("convert -f raw -O qcow2 -o cluster_size=4k @raw @a.qcow2");
+    let device = opened(format!("qcow2:{}", images.path("a.qcow2"))).expect("opened").device;
+    let mut found = Vec::new();
+    for run in device.data_ranges(0..device.size()).expect("told") {
+        found.push((run.start, run.end));
+    }
+    let map: serde_json::Value =
+        serde_json::from_str(&images.qemu("map --output=json -f qcow2 @a.qcow2")).expect("JSON");
+    let mut expected: Vec<(u64, u64)> = Vec::new();
+    for part in map.as_array().expect("a list") {
+        let number = |name: &str| part[name].as_u64().expect("a number");
+        if !part["zero"].as_bool().expect("a flag") {
+            let (start, end) = (number("start"), number("start") + number("length"));
+            match expected.last_mut() {
+                Some(last) if last.1 == start => last.1 = end,
+                _ => expected.push((start, end)),
+            }
+        }
+    }
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn files_that_an_image_names_are_opened_only_if_the_user_says_so() {
+    let Some(images) = Images::new() else { skip!("qemu-img is missing") };
+    let base = disk(3);
+    fs::write(images.path("base.raw"), &base).unwrap();
+    images.qemu("create -q -f qcow2 -F raw -b @base.raw @middle.qcow2");
+    images.qemu("create -q -f qcow2 -F qcow2 -b @middle.qcow2 -o cluster_size=4k @top.qcow2 4M");
+    let qemu_io = tool("qemu-io").expect("it comes with qemu-img");
+    let write = |name: &str, command: &str| {
+        let path = images.path(name);
+        qemu_io.text(["-f", "qcow2", "-c", command, &path]).expect("written");
+    };
+    write("middle.qcow2", "write -P 1 64k 128k");
+    write("top.qcow2", "write -P 2 128k 4k");
+    write("top.qcow2", "write -z 1M 256k");
+    images.qemu("convert -f qcow2 -O raw @top.qcow2 @expected");
+    let expected = fs::read(images.path("expected")).unwrap();
+    let url = format!("qcow2:{}", images.path("top.qcow2"));
+    let middle = images.path("middle.qcow2");
+    let said = refused(&url);
+    assert!(
+        said.contains(&format!("needs its backing file '{middle}': give backing=yes")),
+        "{said}"
+    );
+    assert!(refused(format!("{url}?backing=no")).contains("give backing=yes"));
+    assert!(refused(format!("{url}?backing=perhaps")).contains("`backing` is yes or no"));
+    assert_holds(&format!("{url}?backing=yes"), &expected);
+
+    fs::rename(images.path("base.raw"), images.path("moved")).unwrap();
+    assert!(refused(format!("{url}?backing=yes")).contains("base.raw: "));
+    // A circle of backing files; a backing file whose format is not named.
+    images.qemu("rebase -u -F qcow2 -b @top.qcow2 @middle.qcow2");
+    assert!(refused(format!("{url}?backing=yes")).contains("a circle"));
+    let mut bytes = fs::read(&middle).unwrap();
+    let kind = 0xe279_2aca_u32.to_be_bytes();
+    let at = bytes.windows(4).position(|run| run == kind).expect("the format of the backing file");
+    bytes[at] = 0;
+    fs::write(&middle, bytes).unwrap();
+    assert!(refused(format!("{url}?backing=yes")).contains("unknown format"));
+    images.qemu("rebase -u -F raw -b json:{} @middle.qcow2");
+    assert!(refused(format!("{url}?backing=yes")).contains("only paths of this machine"));
+
+    images.qemu("create -q -f qcow2 -o data_file=@data @apart.qcow2 3M");
+    write("apart.qcow2", "write -P 7 512k 1M");
+    images.qemu("convert -f qcow2 -O raw @apart.qcow2 @expected");
+    let url = format!("qcow2:{}", images.path("apart.qcow2"));
+    assert!(refused(&url).contains("needs its data file"));
+    assert_holds(&format!("{url}?data-file=yes"), &fs::read(images.path("expected")).unwrap());
+}
+
+#[test]
+fn what_is_not_read_of_qcow2_is_refused_by_name() {
+    let Some(images) = Images::new() else { skip!("qemu-img is missing") };
+    let url = format!("qcow2:{}", images.path("a"));
+    for (options, said) in [
+        ("-o extended_l2=on,cluster_size=64k", "not supported: extended L2 entries"),
+        ("-o compression_type=zstd", "not supported: compression by zstd"),
+    ] {
+        images.qemu(&format!("create -q -f qcow2 {options} @a 3M"));
+        assert!(refused(&url).contains(said), "{options}");
+    }
+    fs::write(images.path("a"), disk(1)).unwrap();
+    assert!(refused(&url).ends_with("a: not a qcow2 image"));
+    fs::write(images.path("a"), b"QFI").unwrap();
+    assert!(refused(&url).ends_with("a: not a qcow2 image"));
+    images.qemu("create -q -f qcow2 @a 3M");
+    let writing = open(&url, &Schemes::default(), Access::ReadWrite, &FileDeviceOptions::new());
+    let said = writing.expect_err("it is only read").to_string();
+    assert!(said.contains("write overlay:qcow2:PATH?upper=FILE to change one"), "{said}");
+}
+
+#[test]
+fn vmdk_extents_are_read() {
+    let Some(images) = Images::new() else { skip!("qemu-img is missing") };
+    fs::write(images.path("raw"), disk(4)).unwrap();
+    for subformat in ["monolithicFlat", "twoGbMaxExtentFlat"] {
+        images.qemu(&format!(
+            "convert -f raw -O vmdk -o subformat={subformat} @raw @{subformat}.vmdk"
+        ));
+        let url = format!("vmdk:{}", images.path(&format!("{subformat}.vmdk")));
+        assert!(refused(&url).contains("give extents=yes"), "{subformat}");
+        assert_holds(&format!("{url}?extents=yes"), &disk(4));
+    }
+    let descriptor = fs::read_to_string(images.path("monolithicFlat.vmdk")).unwrap();
+    let elsewhere = descriptor.replace("\"monolithicFlat", "\"../monolithicFlat");
+    fs::write(images.path("b.vmdk"), elsewhere).unwrap();
+    let url = format!("vmdk:{}?extents=yes", images.path("b.vmdk"));
+    assert!(refused(&url).contains("not in the directory of the descriptor"));
+    for subformat in ["monolithicSparse", "streamOptimized"] {
+        images.qemu(&format!(
+            "convert -f raw -O vmdk -o subformat={subformat} @raw @{subformat}.vmdk"
+        ));
+        assert_holds(&format!("vmdk:{}", images.path(&format!("{subformat}.vmdk"))), &disk(4));
+    }
+    images.qemu("convert -f raw -O vmdk -o subformat=twoGbMaxExtentSparse @raw @two.vmdk");
+    let url = format!("vmdk:{}", images.path("two.vmdk"));
+    assert!(refused(&url).contains("give extents=yes"));
+    assert_holds(&format!("{url}?extents=yes"), &disk(4));
+    images.qemu("create -q -f vmdk -F vmdk -b @monolithicSparse.vmdk @child.vmdk");
+    let said = refused(format!("vmdk:{}", images.path("child.vmdk")));
+    assert!(said.contains("not supported: a link to a parent disk"), "{said}");
+    assert!(refused(format!("vmdk:{}", images.path("raw"))).contains("not a vmdk image"));
+}
+
+/// Any bytes are refused or read, in bounded time and memory.
+#[test]
+fn damaged_images_give_errors() {
+    let Some(images) = Images::new() else { skip!("qemu-img is missing") };
+    fs::write(images.path("raw"), disk(5)).unwrap();
+    images.qemu("convert -c -f raw -O qcow2 -o cluster_size=4k @raw @a");
+    images.qemu("convert -f raw -O qcow2 -o cluster_size=512 @raw @b");
+    images.qemu("convert -f raw -O vmdk -o subformat=monolithicFlat @raw @c.vmdk");
+    images.qemu("convert -f raw -O vmdk @raw @d.vmdk");
+    images.qemu("convert -f raw -O vmdk -o subformat=streamOptimized @raw @e.vmdk");
+    let time = match std::env::var_os("EXTANT_SLOW") {
+        Some(_) => Duration::from_secs(60),
+        None => Duration::from_secs(1),
+    };
+    let (mut read, mut failed, mut refused) = (0, 0, 0);
+    for (name, scheme, metadata) in [
+        ("a", "qcow2", 64 << 10),
+        ("b", "qcow2", 64 << 10),
+        ("c.vmdk", "vmdk", 4 << 10),
+        ("d.vmdk", "vmdk", 64 << 10),
+        ("e.vmdk", "vmdk", 64 << 10),
+    ] {
+        let sound = fs::read(images.path(name)).unwrap();
+        let damaged = images.path("damaged.vmdk");
+        let url =
+            format!("{scheme}:{damaged}{}", if scheme == "vmdk" { "?extents=yes" } else { "" });
+        let (clock, mut random) = (Env::threads(), Random::new(11));
+        while clock.elapsed() < time {
+            let mut bytes = sound.clone();
+            for _ in 0..1 + random.below(4) {
+                // Headers and tables are at the beginning.
+                let limit = [112, metadata, bytes.len()][random.below(3)].min(bytes.len());
+                let at = random.below(limit);
+                bytes[at] = match random.below(3) {
+                    0 => bytes[at] ^ (1 << random.below(8)),
+                    1 => 0xff,
+                    _ => random.below(256) as u8,
+                };
+            }
+            if random.below(20) == 0 {
+                bytes.truncate(random.below(bytes.len()));
+            }
+            fs::write(&damaged, &bytes).unwrap();
+            match opened(&url) {
+                Ok(opened) if opened.device.size() <= 1 << 30 => match use_all(&*opened.device) {
+                    true => read += 1,
+                    false => failed += 1,
+                },
+                Ok(_) => {}
+                Err(error) => {
+                    assert!(!error.to_string().is_empty());
+                    refused += 1;
+                }
+            }
+        }
+    }
+    eprintln!("{read} read, {failed} failed while they were read, {refused} refused");
+    assert!(read > 0 && refused > 0);
+    assert!(peak_memory() < 1 << 30, "{} bytes of memory", peak_memory());
+}
+
+fn use_all(device: &dyn Device) -> bool {
+    let mut bytes = vec![0; (device.size() as usize).min(8 << 20)];
+    let read = device.read_at(0, &mut bytes).is_ok();
+    let told = data_runs(device, 0..device.size()).take(10_000).all(|run| run.is_ok());
+    read && told
+}
+
+/// Bytes of memory that the process had at most.
+fn peak_memory() -> u64 {
+    let status = fs::read_to_string(Path::new("/proc/self/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let number = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    number.unwrap_or(0) * 1024
+}
