@@ -4,7 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use crate::commands::{
-    chattr, clone, debugfs, defrag, frag, freefrag, fsck, info, label, lsattr, mkfs, resize, tune, undo,
+    chattr, clone, debugfs, defrag, frag, freefrag, fsck, info, label, lsattr, mkfs, resize, tune,
+    undo,
 };
 #[cfg(feature = "mount")]
 use crate::commands::{fuse2fs, mount, umount};
@@ -21,7 +22,7 @@ pub(crate) struct CompatCommand {
     command: &'static str,
 }
 
-const COMMANDS: [CompatCommand; 23] = [
+const COMMANDS: [CompatCommand; 24] = [
     CompatCommand { name: "mke2fs", command: "mkfs" },
     CompatCommand { name: "mkfs.ext2", command: "mkfs" },
     CompatCommand { name: "mkfs.ext3", command: "mkfs" },

@@ -16,7 +16,8 @@ const GROUPS: [(&str, &[&str]); 8] = [
         "Change an image",
         &[
             "cp", "import", "rm", "rmdir", "mkdir", "ln", "mv", "chattr", "chmod", "chown",
-            "touch", "truncate", "mknod", "setfattr", "sh", "tune", "resize", "trim", "defrag", "commit", "debugfs",
+            "touch", "truncate", "mknod", "setfattr", "sh", "tune", "resize", "trim", "defrag",
+            "commit", "debugfs",
         ],
     ),
     ("Check an image", &["fsck", "recover", "undo"]),

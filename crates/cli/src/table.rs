@@ -9,10 +9,10 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 #[cfg(feature = "lab")]
 use crate::commands::lab;
 use crate::commands::{
-    build, cat, chattr, chmod, clone, commit, completions, cp, debugfs, defrag, df, diff, du, export, find,
-    frag, fsck, history, import, info, install_links, journal, ln, ls, lsattr, man, map, mkdir,
-    mkfs, mknod, mv, quota, recover, resize, rm, serve, setfattr, sh, stat, timeline, touch, tree, trim, truncate, tune,
-    undelete, undo,
+    build, cat, chattr, chmod, clone, commit, completions, cp, debugfs, defrag, df, diff, du,
+    export, find, frag, fsck, history, import, info, install_links, journal, ln, ls, lsattr, man,
+    map, mkdir, mkfs, mknod, mv, quota, recover, resize, rm, serve, setfattr, sh, stat, timeline,
+    touch, tree, trim, truncate, tune, undelete, undo,
 };
 #[cfg(feature = "mount")]
 use crate::commands::{mount, shutdown, umount};
