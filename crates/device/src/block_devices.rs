@@ -93,7 +93,7 @@ pub fn is_kernel_ext_mount(path: &Path) -> bool {
 /// It is not mounted, or the kernel refused.
 pub fn grow_kernel_mount(path: &Path, blocks: u64) -> io::Result<PathBuf> {
     let mount = mount_of(fs::metadata(path)?.rdev()).ok_or(io::ErrorKind::NotFound)?;
-    grow_mounted(&mount.place, blocks)?;
+    grow_mounted(File::open(&mount.place)?, blocks)?;
     Ok(mount.place)
 }
 

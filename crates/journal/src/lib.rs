@@ -4,7 +4,7 @@
 //!   reader.
 //! - [`Journal`] is the live journal: [`Frame`]s of blocks, changed through [`Handle`]s, committed
 //!   in transactions.
-//! - [`OneTransaction`] changes a volume that nobody has open, in one step.
+//! - [`OneTransaction`] changes a volume that is not in use, in one step.
 //! - [`LogHistory`] lists the transactions that a log still holds.
 //! - [`JournalLocation`] is the location of a journal: in an inode of the volume or on an external
 //!   device, which [`ExternalJournal`] finds.

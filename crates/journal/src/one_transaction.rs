@@ -1,5 +1,5 @@
-//! Changes of a volume that nobody has open, made as one transaction: after a power cut either all
-//! of them are found or none, once the journal is replayed.
+//! Changes of a volume that is not in use, made as one transaction: after a power cut either all of
+//! them are found or none, once the journal is replayed.
 
 use extant_device::Device;
 use extant_offline::read_primary_superblock;

@@ -203,7 +203,7 @@ impl Args {
         match outcome.and_then(|blocks| finished.map(|()| blocks)) {
             Ok(blocks) => {
                 let bytes = blocks * u64::from(size.block_size);
-                // What lies in the part that is cut off is not in the undo file.
+                // The undo file does not have the part that is cut off.
                 if bytes < held && image.is_file() && self.undo.is_none() {
                     image.open_with_length(bytes)?.finish().map_err(Failure::new)?;
                 }

@@ -53,7 +53,7 @@ pub(super) fn zero_out(device: impl AsFd, offset: u64, length: u64) -> Result<()
 
 /// Grows the ext4 volume that is mounted at a directory.
 #[allow(unsafe_code)]
-pub(super) fn grow_mounted(directory: impl AsFd, blocks: u64) -> Result<()> {
+pub(crate) fn grow_mounted(directory: impl AsFd, blocks: u64) -> Result<()> {
     // SAFETY: EXT4_IOC_RESIZE_FS reads one u64 where its argument points and changes no memory of
     // ours.
     unsafe { ioctl(directory, Setter::<EXT4_RESIZE, u64>::new(blocks)) }

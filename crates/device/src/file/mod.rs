@@ -26,14 +26,10 @@ use extant_runtime::sync::atomic::Ordering;
 pub use access::FileDevice;
 pub use aligned::AlignedBuffer;
 pub use extents::{ExtentsQuery, FileExtent, block_size_of, device_block_of, file_extents};
+pub(crate) use ioctl::grow_mounted;
 pub use lock::Holder;
 pub(crate) use lock::mount_of;
 pub use open::{Direct, FileDeviceOptions, FileError, LoopBacking};
-
-/// Grows the ext4 volume that the kernel has mounted at a directory to a number of blocks.
-pub(crate) fn grow_mounted(directory: &std::path::Path, blocks: u64) -> std::io::Result<()> {
-    Ok(ioctl::grow_mounted(std::fs::File::open(directory)?, blocks)?)
-}
 
 impl Device for FileDevice {
     fn size(&self) -> u64 {

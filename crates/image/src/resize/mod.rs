@@ -3,9 +3,9 @@
 //! The changes to blocks that the volume uses are collected in memory (`staged.rs`); blocks that it
 //! does not use are written at once. Then one transaction in the volume's own journal switches to
 //! the new size, so that after a power cut the volume has the old size or the new one. Without a
-//! journal, or with one that is too small for the transaction, the blocks are written in place while
-//! the superblock says "not clean", so that a check follows an interruption; an undo file takes it
-//! back.
+//! journal, or with one that is too small for the transaction, the blocks are written in place
+//! while the superblock says "not clean", so that a check follows an interruption; an undo file
+//! takes it back.
 
 mod error;
 mod grow;

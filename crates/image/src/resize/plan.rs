@@ -1,4 +1,4 @@
-//! What a smaller size takes: which tables, blocks and inodes move where.
+//! The plan of a smaller size: which tables, blocks and inodes move where.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

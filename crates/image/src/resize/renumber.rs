@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use extant_offline::OfflineVolume;
 use extant_ondisk::dirent::DirFormat;
+use extant_ondisk::extent::{self, ExtentNode, NodeOwner};
 use extant_ondisk::htree::{HtreeFormat, IndexKind};
 use extant_ondisk::inode::{self, Inode, InodeFlags};
 use extant_ondisk::orphan_file::OrphanFileFormat;
@@ -12,7 +13,6 @@ use extant_ondisk::{BlockNo, Geometry, IncompatFeatures, InodeNo};
 
 use super::error::ResizeError;
 use super::scan::each_inode;
-use super::shrink::{has_stored_hashes, reseal_nodes};
 
 /// Where `i_block` begins in a record.
 const I_BLOCK_AT: usize = 40;
@@ -232,4 +232,25 @@ fn change_values(bytes: &mut [u8], pairs: &BTreeMap<u32, u32>) -> bool {
         at += size_of::<RawXattrEntry>() + name;
     }
     is_changed
+}
+
+/// Writes the extent nodes of a file again whose inode has another number.
+fn reseal_nodes(volume: &OfflineVolume, number: InodeNo, inode: &Inode) -> Result<(), ResizeError> {
+    let geometry = volume.geometry().clone();
+    if !inode.is_extent_mapped() || !volume.has_map(inode) {
+        return Ok(());
+    }
+    for block in volume.read_map(number, inode)?.nodes {
+        let mut bytes = volume.read(block)?;
+        let owner = NodeOwner { inode: number, generation: inode.generation, block: Some(block) };
+        ExtentNode::parse(&bytes).ok_or(ResizeError::NeedsCheck)?;
+        extent::seal(&mut bytes, &owner, &geometry);
+        volume.write(block, &bytes)?;
+    }
+    Ok(())
+}
+
+/// Whether the entries of a directory have stored hashes.
+fn has_stored_hashes(inode: &Inode) -> bool {
+    inode.flags.contains(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD)
 }

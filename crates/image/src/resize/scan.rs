@@ -1,4 +1,4 @@
-//! What the inodes of a volume use: read once, before sizes are tried.
+//! The blocks that the inodes of a volume use: read once, before sizes are tried.
 
 use std::collections::BTreeMap;
 

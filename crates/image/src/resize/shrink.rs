@@ -13,7 +13,7 @@ use extant_layout::RunSet;
 use extant_layout::groups::leading;
 use extant_offline::{OfflineVolume, back_up_journal, read_primary_superblock};
 use extant_ondisk::bitmap::{self, BitmapKind};
-use extant_ondisk::extent::{self, ExtentNode, NodeEntries, NodeLimits, NodeOwner, OwnedNode};
+use extant_ondisk::extent::{self, NodeEntries, NodeLimits, NodeOwner, OwnedNode};
 use extant_ondisk::indirect;
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::orphan_file::OrphanFileFormat;
@@ -51,7 +51,7 @@ impl Resize<'_> {
         if let Some(plan) = Plan::new(&mut volume, &scan, blocks)? {
             return self.carry_out(&plan, Contents::Copied);
         }
-        // What the groups that are cut off keep below the cut may give the room.
+        // The room may come from tables below the cut of groups that are cut off.
         let least = self.minimum()?;
         if blocks < least {
             return Err(ResizeError::TooSmall { blocks, least });
@@ -737,29 +737,4 @@ fn groups_of(geometry: &Geometry, run: &std::ops::Range<u64>) -> Vec<GroupNo> {
         (Some(first), Some(last)) => (first.0..=last.0).map(GroupNo).collect(),
         _ => Vec::new(),
     }
-}
-
-/// Writes the extent nodes of a file again whose inode has another number.
-pub(super) fn reseal_nodes(
-    volume: &OfflineVolume,
-    number: InodeNo,
-    inode: &Inode,
-) -> Result<(), ResizeError> {
-    let geometry = volume.geometry().clone();
-    if !inode.is_extent_mapped() || !volume.has_map(inode) {
-        return Ok(());
-    }
-    for block in volume.read_map(number, inode)?.nodes {
-        let mut bytes = volume.read(block)?;
-        let owner = NodeOwner { inode: number, generation: inode.generation, block: Some(block) };
-        ExtentNode::parse(&bytes).ok_or(ResizeError::NeedsCheck)?;
-        extent::seal(&mut bytes, &owner, &geometry);
-        volume.write(block, &bytes)?;
-    }
-    Ok(())
-}
-
-/// Whether the entries of a directory have stored hashes.
-pub(super) fn has_stored_hashes(inode: &Inode) -> bool {
-    inode.flags.contains(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD)
 }

@@ -173,7 +173,7 @@ impl Staged {
                     self.zero(*offset..*offset + *length)?;
                 }
             }
-            // What is in memory is written by the switch, which flushes.
+            // The switch writes the changes in memory, and flushes.
             RequestKind::Flush => {}
         }
         Ok(())
