@@ -71,12 +71,13 @@ fn succeeds(output: &Output) -> String {
     said
 }
 
-const VALGRIND: [&str; 6] = [
+const VALGRIND: [&str; 7] = [
     "valgrind",
     "--quiet",
     "--error-exitcode=9",
     "--leak-check=full",
     "--errors-for-leak-kinds=definite",
+    "--show-leak-kinds=definite",
     "--fair-sched=yes",
 ];
 

@@ -114,7 +114,7 @@ fn a_wheel_installs_and_runs_the_papers() {
     succeeds(install.arg(format!("{}[fsspec]", wheel.path().display())));
     for (number, paper) in ["../../README.md", "../../docs/src/guide/python.md"].iter().enumerate()
     {
-        let dir = scratch.join(&number.to_string());
+        let dir = scratch.join(number.to_string());
         fs::create_dir(&dir).expect("a directory");
         let mut run = Command::new(&fresh_python);
         succeeds(run.args(["-m", "doctest"]).arg(here().join(paper)).current_dir(dir));
