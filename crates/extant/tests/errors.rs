@@ -21,7 +21,6 @@ use extant::rooms::mount::{OptionError, sandbox::SandboxError};
 use extant::rooms::nbd::NbdError;
 use extant::rooms::offline::OfflineError;
 use extant::rooms::ondisk::{Flaw, FormatError, GroupNo, IncompatFeatures, Location};
-use extant::rooms::storage::KeyError;
 use extant::rooms::storage::crypt::CryptError;
 use extant::rooms::storage::lvm::LvmError;
 use extant::rooms::storage::partition::PartitionError;

@@ -348,7 +348,7 @@ fn copy_dir_blocks(
     for at in blocks.start.0..blocks.end.0 {
         let kind = block_kind(edit, dir, FileBlock(at));
         let Some(from) = map(edit, dir, FileBlock(at))?.physical() else { continue };
-        let bytes = edit.metadata(from, kind.clone())?.to_vec();
+        let bytes = edit.metadata(from, kind)?.to_vec();
         let to = BlockNo(to.0 + (at - blocks.start.0));
         edit.create(to, kind, |copy| copy.copy_from_slice(&bytes))?;
     }
