@@ -121,3 +121,31 @@ fn what_cannot_be_moved_is_an_error_where_it_was_named() {
     }
     e2fsck_fn(&image.path()).unwrap();
 }
+
+/// The root of an index that the kernel made has the tail of a leaf before its own.
+#[test]
+fn a_directory_with_an_index_of_the_kernel_is_moved_whole() {
+    if !is_root() || tool("mke2fs").is_none() {
+        skip!("a loop mount needs root, and e2fsprogs");
+    }
+    let image = TempImage::by_mke2fs(64 << 20, &["-t", "ext4", "-b", "4096"]).unwrap();
+    let path = image.path();
+    let mounted = LoopMount::new(&path, "").unwrap();
+    let dir = mounted.path().join("d");
+    fs::create_dir(&dir).unwrap();
+    for round in 0..20 {
+        for file in 0..50 {
+            fs::write(dir.join(format!("{round}-{file}-{}", "a".repeat(80))), "").unwrap();
+        }
+        fs::write(mounted.path().join(format!("between-{round}")), vec![1; 300_000]).unwrap();
+        rustix::fs::sync();
+    }
+    drop(mounted);
+    let operand = format!("{}:/d", path.display());
+    let moved = extant(&["defrag", &operand]);
+    assert!(moved.status.success() && text(&moved.stdout).contains(" -> 1\n"), "{moved:?}");
+    e2fsck_fn(&path).unwrap();
+    let mounted = LoopMount::new(&path, "ro").unwrap();
+    assert_eq!(fs::read_dir(mounted.path().join("d")).unwrap().count(), 1000);
+    assert!(mounted.path().join(format!("d/7-7-{}", "a".repeat(80))).exists());
+}

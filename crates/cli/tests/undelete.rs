@@ -296,6 +296,44 @@ fn the_history_of_a_file_is_its_inode_at_each_commit() {
     assert!(listed.status.success() && said.contains("/file"), "{listed:?}");
 }
 
+/// A new directory has the number of a deleted one: what was in that keeps its path. And a link
+/// that was deleted is not followed.
+#[test]
+fn paths_are_those_of_the_directory_that_was_there() {
+    if !is_root() || tool("mke2fs").is_none() || tool("debugfs").is_none() {
+        skip!("a loop mount needs root, and e2fsprogs");
+    }
+    let image = TempImage::by_mke2fs(32 << 20, &["-t", "ext4"]).unwrap();
+    let path = image.path();
+    let mounted = LoopMount::new(&path, "").unwrap();
+    let script = "mkdir -p t/projects; echo work > t/projects/report; sync; rm -r t/projects; sync; \
+                  mkdir t/live; sync";
+    let done = Command::new("sh").args(["-c", script]).current_dir(mounted.path()).status();
+    assert!(done.unwrap().success());
+    drop(mounted);
+    let scratch = Scratch::new();
+    let found = undeleted(&path, &scratch.join("found"));
+    assert!(found.contains_key("/t/projects/report"), "{found:?}");
+    let copy = scratch.join("found/t/projects/report");
+    assert_eq!(fs::read_to_string(copy).unwrap(), "work\n");
+
+    // Directories with two names each, forty levels deep.
+    let image = TempImage::by_mke2fs(16 << 20, &["-t", "ext4"]).unwrap();
+    let mut requests: String = (0..41).map(|at| format!("mkdir d{at}\n")).collect();
+    for at in 0..40 {
+        let next = at + 1;
+        requests += &format!("cd /d{at}\nln /d{next} a\nln /d{next} b\ncd /\n");
+    }
+    let file = scratch.join("requests");
+    fs::write(&file, requests).unwrap();
+    let debugfs = tool("debugfs").unwrap();
+    let words =
+        ["-w", "-f", file.to_str().unwrap(), image.path().to_str().unwrap()].map(str::to_owned);
+    drop(Command::new(debugfs.path()).args(words).output());
+    let output = extant(&["timeline", image.path().to_str().unwrap()]);
+    assert!(output.status.success() && output.stdout.len() < 1 << 20);
+}
+
 /// The share of deleted files that each tool finds whole. `EXTANT_SLOW=1 cargo test --test undelete
 /// -- share --nocapture` prints the table of the book.
 #[test]

@@ -122,6 +122,13 @@ impl Restorer<'_> {
         copy.is_after(inode.ctime.seconds, nanoseconds)
     }
 
+    /// Whether a copy was committed after the last check, which may have written the block without
+    /// the journal.
+    fn is_after_check(&self, copy: &BlockCopy) -> bool {
+        let last = self.store.superblock().last_check;
+        u64::try_from(copy.committed.seconds).is_ok_and(|at| at > last)
+    }
+
     /// Looks whether a block of a file is damaged, and whether its copy is sound: then it is
     /// proposed. The bytes that count, if any are sound.
     fn sound(
@@ -140,7 +147,7 @@ impl Restorer<'_> {
         let is_proven = copy.is_certain()
             || is_node
             || !file.is_current
-            || self.is_after_change(&copy, file.inode);
+            || self.is_after_change(&copy, file.inode) && self.is_after_check(&copy);
         if !is_proven || !is_sound(&bytes) {
             return Ok(None);
         }

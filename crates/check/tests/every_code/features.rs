@@ -283,7 +283,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
     }),
     on(Code::EaInodeIsFile, EA_INODE, |hand| hand.file("file", |record| flag(record, 0x20_0000))),
     // A time before 1970 is not the number of an owner.
-    with(Code::EaInodeIsFile, EXT4, &[Code::UnattachedEmpty], |hand| {
+    on(Code::UnattachedEmpty, EXT4, |hand| {
         hand.file("dir/name-123", |record| {
             flag(record, 0x20_0000);
             put32(record, 0x10, 0x8772_4963);

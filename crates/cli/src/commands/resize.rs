@@ -9,6 +9,9 @@ use extant::rooms::device::{Device, FileDeviceOptions, block_devices};
 use extant::rooms::image::resize::{
     Resize, ResizeError, ResizeProgress, ResizeStep, VolumeSize, needs_check, size_for,
 };
+use extant::rooms::offline::read_primary_superblock;
+use extant::rooms::ondisk::IncompatFeatures;
+use extant::rooms::ondisk::superblock::RawSuperblock;
 use extant::rooms::storage::{Access, DeviceUrl, Opened, stat_host};
 
 use super::undo;
@@ -330,10 +333,12 @@ impl Args {
     }
 }
 
-/// Whether the volume still has this size.
+/// Whether the volume still has this size, and no log would give it another.
 fn is_size(image: &Image<'_>, size: VolumeSize) -> bool {
     let Ok(opened) = image.open(Access::ReadOnly) else { return false };
-    VolumeSize::of(&*opened.device).is_ok_and(|now| now == size)
+    let waits = |raw: RawSuperblock| raw.features().incompat.contains(IncompatFeatures::RECOVER);
+    read_primary_superblock(&*opened.device).is_ok_and(|raw| !waits(raw))
+        && VolumeSize::of(&*opened.device).is_ok_and(|now| now == size)
 }
 
 /// The failure of a resize, in resize2fs's words where scripts may read them.

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -171,6 +172,7 @@ impl<'a> Copies<'a> {
             None => self.dir.join(format!("inode-{}", file.inode.0)),
         };
         let path = free_name(path, file.inode.0);
+        self.check_no_link_above(&path)?;
         if let Some(above) = path.parent() {
             fs::create_dir_all(above).at(above)?;
         }
@@ -196,6 +198,16 @@ impl<'a> Copies<'a> {
         Ok(Some(path))
     }
 
+    /// Refuses a path below a symbolic link that was copied out: it may lead anywhere.
+    fn check_no_link_above(&self, path: &Path) -> Result<(), Failure> {
+        let above = path.ancestors().skip(1).take_while(|above| *above != self.dir);
+        let is_link = |above: &&Path| above.is_symlink();
+        match above.into_iter().find(is_link) {
+            Some(link) => Err(Failure::at(path, format_args!("{} is a link", link.display()))),
+            None => Ok(()),
+        }
+    }
+
     /// Writes the contents; lost bytes are left as holes.
     fn fill(
         &self,
@@ -210,9 +222,25 @@ impl<'a> Copies<'a> {
         let size = file.attributes.as_ref().map_or(0, |it| it.size);
         copy.set_len(size)?;
         let mut buffer = vec![0; COPIED_AT_ONCE];
-        let mut at = 0;
-        while at < size {
-            let count = deleted.read(file, at, &mut buffer).map_err(io::Error::other)?;
+        for data in &file.data {
+            self.fill_range(deleted, file, copy, data.clone(), lost, &mut buffer)?;
+        }
+        Ok(())
+    }
+
+    fn fill_range(
+        &self,
+        deleted: &DeletedFiles,
+        file: &DeletedFile,
+        copy: &fs::File,
+        data: Range<u64>,
+        lost: &[Range<u64>],
+        buffer: &mut [u8],
+    ) -> Result<(), io::Error> {
+        let mut at = data.start;
+        while at < data.end {
+            let most = (data.end - at).min(buffer.len() as u64) as usize;
+            let count = deleted.read(file, at, &mut buffer[..most]).map_err(io::Error::other)?;
             if count == 0 {
                 break;
             }

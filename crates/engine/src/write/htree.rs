@@ -16,7 +16,7 @@ use extant_reader::{BlockKind, Error, MetadataRead};
 const MOST_SPLITS: usize = 16;
 
 /// The kind by which an index block is read and sealed.
-pub(super) fn block_kind(dir: &LoadedInode, at: FileBlock, kind: IndexKind) -> BlockKind {
+pub(crate) fn block_kind(dir: &LoadedInode, at: FileBlock, kind: IndexKind) -> BlockKind {
     BlockKind::HtreeBlock { inode: dir.number, generation: dir.generation, at, kind }
 }
 

@@ -9,7 +9,7 @@ pub mod acl;
 pub mod dir;
 mod dir_block;
 mod extents;
-mod htree;
+pub(crate) mod htree;
 mod indirect;
 pub mod inline;
 pub mod map_conversion;

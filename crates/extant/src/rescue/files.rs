@@ -19,6 +19,9 @@ use super::names::{Directories, OldName, OldNames, Owners, old_names, walk};
 use super::past::Past;
 use crate::inspect::{RawView, SuperblockChoice};
 
+/// Bytes that lie in an inode, at most, and in a block of its attributes.
+const SMALL: u64 = 1 << 17;
+
 /// The state of a deleted file's contents.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Content {
@@ -46,6 +49,8 @@ pub struct DeletedFile {
     /// Whether the log holds every commit since its deletion: then it would show later use of its
     /// blocks, but for blocks that one commit both took and gave back.
     pub is_certain: bool,
+    /// Where its bytes are data, in order; the rest reads as zeros.
+    pub data: Vec<Range<u64>>,
     loaded: Option<LoadedInode>,
     before: Option<Commit>,
 }
@@ -165,9 +170,9 @@ impl<'a> Search<'a> {
             if known.contains(number) || self.now.reader.inode(*number).is_ok() {
                 continue;
             }
-            files.extend(old.last().map(|old| {
-                self.name_only(*number, directories.path(&names, old.dir, &old.name), old)
-            }));
+            files.extend(
+                old.last().map(|old| self.name_only(*number, directories.path(&names, old), old)),
+            );
         }
         self.find_lost(&mut files);
         files.sort_by(|one, other| {
@@ -265,7 +270,7 @@ impl<'a> Search<'a> {
                     && old.gone.is_none_or(|gone| gone >= first)
             };
             let old = names.get(&number).and_then(|names| names.iter().rfind(is_its));
-            let path = old.and_then(|old| directories.path(names, old.dir, &old.name));
+            let path = old.and_then(|old| directories.path(names, old));
             // A stored time of deletion; the same field chains the inodes of the orphan list.
             let stored = dead.filter(|dead| dead.loaded.links == 0).map(|it| it.loaded.dtime);
             let stored = stored.filter(|time| *time > self.now.reader.geometry().inodes_count);
@@ -277,6 +282,7 @@ impl<'a> Search<'a> {
                 attributes: Some(version.loaded.inode.clone()),
                 deleted,
                 content: Content::Whole,
+                data: Vec::new(),
                 is_certain: before.is_some_and(|it| self.now.copies.is_complete_from(it)),
                 loaded: Some(version.loaded.clone()),
                 before,
@@ -309,12 +315,13 @@ impl<'a> Search<'a> {
                 }
                 let old = names.get(&number).and_then(|names| names.last());
                 files.push(DeletedFile {
-                    path: old.and_then(|old| directories.path(names, old.dir, &old.name)),
+                    path: old.and_then(|old| directories.path(names, old)),
                     inode: number,
                     attributes: Some(loaded.inode.clone()),
                     deleted: Some(i64::from(loaded.dtime)),
                     content: Content::Gone,
                     is_certain: false,
+                    data: Vec::new(),
                     loaded: None,
                     before: None,
                 });
@@ -331,6 +338,7 @@ impl<'a> Search<'a> {
             deleted: old.gone.and_then(|gone| self.now.copies.time(gone)),
             content: Content::Gone,
             is_certain: false,
+            data: Vec::new(),
             loaded: None,
             before: None,
         }
@@ -345,18 +353,25 @@ impl<'a> Search<'a> {
             if file.content == Content::Gone {
                 continue;
             }
-            file.content = self.content(file, &mut taken);
+            (file.content, file.data) = self.content(file, &mut taken);
         }
     }
 
-    fn content(&mut self, file: &DeletedFile, taken: &mut rangemap::RangeSet<u64>) -> Content {
-        let Some(loaded) = &file.loaded else { return Content::Gone };
+    /// The state of a file's contents, and where its data are.
+    fn content(
+        &mut self,
+        file: &DeletedFile,
+        taken: &mut rangemap::RangeSet<u64>,
+    ) -> (Content, Vec<Range<u64>>) {
+        let gone = (Content::Gone, Vec::new());
+        let Some(loaded) = &file.loaded else { return gone };
+        let mut data = Vec::new();
         let geometry = self.now.reader.geometry().clone();
         if loaded.is_inline()
             || loaded.is_fast_symlink(&geometry)
             || !matches!(file.file_type(), Some(FileType::Regular | FileType::Symlink))
         {
-            return Content::Whole;
+            return (Content::Whole, vec![0..loaded.size.min(SMALL)]);
         }
         let past = Past { before: file.before, ..self.now };
         let block_size = u64::from(geometry.block_size);
@@ -364,11 +379,13 @@ impl<'a> Search<'a> {
         let (mut lost, mut mapped, mut runs) = (rangemap::RangeSet::new(), 0, 0);
         let mut own = Vec::new();
         for run in extents(&past, loaded.clone(), FileBlock(0), end) {
-            let Ok(run) = run else { return Content::Gone };
+            let Ok(run) = run else { return gone };
             let MappingTarget::Written(start) = run.target else { continue };
             if !geometry.contains(start, run.len) {
-                return Content::Gone;
+                return gone;
             }
+            let from = run.block.0 * block_size;
+            data.push(from..(run.end().0 * block_size).min(loaded.size));
             mapped += run.len;
             runs += 1;
             own.push(start.0..start.0 + run.len);
@@ -386,12 +403,12 @@ impl<'a> Search<'a> {
         let others = 8 + runs + (mapped >> 8);
         if geometry.blocks_per_cluster == 1 && counted > mapped + others + unwritten(&past, loaded)
         {
-            return Content::Gone;
+            return gone;
         }
         taken.extend(own);
         match lost.is_empty() {
-            true => Content::Whole,
-            false => Content::Partly(lost.iter().cloned().collect()),
+            true => (Content::Whole, data),
+            false => (Content::Partly(lost.iter().cloned().collect()), data),
         }
     }
 

@@ -16,6 +16,8 @@ use super::past::Past;
 #[derive(Clone, Debug)]
 pub(super) struct OldName {
     pub(super) dir: InodeNo,
+    /// The generation of that directory: another one may have the number now.
+    generation: u32,
     pub(super) name: Vec<u8>,
     /// The last commit in which the directory had it.
     pub(super) seen: Commit,
@@ -27,7 +29,16 @@ pub(super) struct OldName {
 #[derive(Debug, Default)]
 pub(super) struct Directories {
     /// The directory above, and the name in it.
-    above: HashMap<InodeNo, (InodeNo, Vec<u8>)>,
+    above: HashMap<InodeNo, Above>,
+}
+
+/// The name of a directory that is there.
+#[derive(Debug)]
+struct Above {
+    dir: InodeNo,
+    name: Vec<u8>,
+    /// The directory's own generation, and that of the one above.
+    generations: (u32, u32),
 }
 
 /// A directory that may have owned a block, and which of its blocks it was.
@@ -86,7 +97,9 @@ pub(super) fn walk(
                 && inode.is_dir()
             {
                 seen.insert(entry.inode);
-                found.above.insert(entry.inode, (dir.number, entry.name));
+                let generations = (inode.generation, dir.generation);
+                let above = Above { dir: dir.number, name: entry.name, generations };
+                found.above.insert(entry.inode, above);
                 waiting.push(inode);
             }
         }
@@ -95,29 +108,36 @@ pub(super) fn walk(
 }
 
 impl Directories {
-    /// The path of a name in a directory, from the root; a directory that is gone has the path that
-    /// it had. `None` where nothing tells it.
-    pub(super) fn path(&self, names: &OldNames, dir: InodeNo, name: &[u8]) -> Option<Vec<u8>> {
-        let mut parts = vec![name];
-        let (mut at, mut seen) = (dir, HashSet::new());
+    /// The path of an old name, from the root; a directory that is gone has the path that it had.
+    /// `None` where nothing tells it.
+    pub(super) fn path(&self, names: &OldNames, old: &OldName) -> Option<Vec<u8>> {
+        let mut parts = vec![&old.name[..]];
+        let (mut at, mut generation, mut seen) = (old.dir, old.generation, old.seen);
+        let mut met = HashSet::new();
         while at != InodeNo::ROOT {
-            if !seen.insert(at) {
+            if !met.insert((at, generation)) {
                 return None;
             }
-            let old = || names.get(&at).and_then(|names| names.last());
-            let (above, name) = match self.above.get(&at) {
-                Some((above, name)) => (*above, &name[..]),
-                None => old().map(|old| (old.dir, &old.name[..]))?,
-            };
-            parts.push(name);
-            at = above;
+            match self.above.get(&at).filter(|above| above.generations.0 == generation) {
+                Some(above) => {
+                    parts.push(&above.name);
+                    (at, generation) = (above.dir, above.generations.1);
+                }
+                None => {
+                    // The name that the directory had at that commit, of all with its number.
+                    let is_its = |it: &&OldName| it.gone.is_none_or(|gone| gone > seen);
+                    let old = names.get(&at)?.iter().find(is_its)?;
+                    parts.push(&old.name);
+                    (at, generation, seen) = (old.dir, old.generation, old.seen);
+                }
+            }
         }
         Some(parts.iter().rev().flat_map(|part| [b"/", *part].concat()).collect())
     }
 }
 
-/// An entry: directory, name and inode.
-type Entry = (InodeNo, Vec<u8>, InodeNo);
+/// An entry: directory with its generation, name and inode.
+type Entry = ((InodeNo, u32), Vec<u8>, InodeNo);
 
 /// The entries that the copies of one part of a directory had, in the order of their commits.
 #[derive(Default)]
@@ -168,7 +188,8 @@ pub(super) fn old_names(
             let Some((dir, at)) = owners.iter().find(is_of) else { continue };
             let format = DirFormat::new(geometry, dir.number, dir.generation);
             let all = format.entries(&bytes, *at).filter_map(Result::ok);
-            let used = all.filter_map(|it| Some((dir.number, it.name.to_vec(), it.inode?)));
+            let used = all
+                .filter_map(|it| Some(((dir.number, dir.generation), it.name.to_vec(), it.inode?)));
             entries.next(*commit, used.filter(is_name).collect(), &mut found);
         }
         entries.finish(&mut found);
@@ -176,14 +197,18 @@ pub(super) fn old_names(
     let mut inline: BTreeMap<(InodeNo, u32), Entries> = BTreeMap::new();
     for (commit, dir) in inline_dirs {
         let Ok(all) = read_dir(now, dir.clone(), 0) else { continue };
-        let all = all.filter_map(Result::ok).map(|it| (dir.number, it.name, it.inode));
+        let all =
+            all.filter_map(Result::ok).map(|it| ((dir.number, dir.generation), it.name, it.inode));
         let entries = inline.entry((dir.number, dir.generation)).or_default();
         entries.next(*commit, all.filter(is_name).collect(), &mut found);
     }
     inline.into_values().for_each(|entries| entries.finish(&mut found));
     for (inode, names) in &mut found {
         names.retain(|old| {
-            !now.reader.lookup(old.dir, &old.name).is_ok_and(|found| found.inode == *inode)
+            let is_there =
+                now.reader.inode(old.dir).is_ok_and(|dir| dir.generation == old.generation);
+            let found = now.reader.lookup(old.dir, &old.name);
+            !(is_there && found.is_ok_and(|found| found.inode == *inode))
         });
         names.sort_by(|one, other| (one.seen, &one.name).cmp(&(other.seen, &other.name)));
     }
@@ -198,11 +223,11 @@ fn is_name((_, name, _): &Entry) -> bool {
 
 fn note(
     found: &mut OldNames,
-    (dir, name, inode): Entry,
+    ((dir, generation), name, inode): Entry,
     seen: Option<Commit>,
     gone: Option<Commit>,
 ) {
     if let Some(seen) = seen {
-        found.entry(inode).or_default().push(OldName { dir, name, seen, gone });
+        found.entry(inode).or_default().push(OldName { dir, generation, name, seen, gone });
     }
 }

@@ -40,11 +40,10 @@ pub fn timeline(deleted: &DeletedFiles) -> Result<Vec<TimelineEntry>, RescueErro
     let reader = deleted.reader();
     let root = reader.inode(InodeNo::ROOT)?;
     let mut found = Vec::new();
-    let mut above = HashSet::from([InodeNo::ROOT]);
-    let mut stack = vec![(Vec::new(), InodeNo::ROOT, reader.read_dir(root.number, 0)?)];
-    while let Some((path, number, entries)) = stack.last_mut() {
+    let mut seen = HashSet::from([InodeNo::ROOT]);
+    let mut stack = vec![(Vec::new(), reader.read_dir(root.number, 0)?)];
+    while let Some((path, entries)) = stack.last_mut() {
         let Some(entry) = entries.next() else {
-            above.remove(number);
             stack.pop();
             continue;
         };
@@ -55,12 +54,12 @@ pub fn timeline(deleted: &DeletedFiles) -> Result<Vec<TimelineEntry>, RescueErro
         let path = [&path[..], b"/", &entry.name].concat();
         let Ok(file) = reader.inode(entry.inode) else { continue };
         found.push(entry_of(&path, &file, reader.read_link(entry.inode).ok()));
-        // A damaged volume may have a directory in itself.
+        // A damaged volume may have a directory in itself, or by several names.
         if file.is_dir()
             && let Ok(entries) = reader.read_dir(file.number, 0)
-            && above.insert(file.number)
+            && seen.insert(file.number)
         {
-            stack.push((path, file.number, entries));
+            stack.push((path, entries));
         }
     }
     for file in deleted.files() {

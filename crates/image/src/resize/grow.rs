@@ -4,6 +4,7 @@
 //! superblock, descriptors, the resize inode, the bitmap of the last group) are the switch, and
 //! backups are written after it.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -157,6 +158,9 @@ fn extend_last_group(
         return Ok(());
     }
     volume.free_blocks_of(lost)?;
+    // With clusters the last of them may hold other metadata of the group.
+    let kept = super::plan::metadata(volume, &geometry, &BTreeMap::new());
+    volume.claim_blocks(kept.runs_in(start..end).collect::<Vec<_>>())?;
     if old_end < end {
         volume.free_blocks_of(std::iter::once(old_end..end))?;
         volume.claim_blocks(used.runs_in(old_end..end).collect::<Vec<_>>())?;

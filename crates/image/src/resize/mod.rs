@@ -150,13 +150,10 @@ impl Resize<'_> {
         if !self.force && needs_check(&**self.device)? {
             return Err(ResizeError::NeedsCheck);
         }
-        let features = read_primary_superblock(&**self.device)?.features();
-        if features.incompat.contains(IncompatFeatures::RECOVER) {
-            recover_volume(&**self.device, self.journal, Finish::Reset)?;
-        }
         let now = u64::try_from(self.env.now().seconds).unwrap_or_default();
+        // First: the log of a volume that another host has open is not to be replayed.
         self.claim_mmp(now)?;
-        let outcome = self.change(blocks);
+        let outcome = self.recover().and_then(|()| self.change(blocks));
         let released =
             OfflineVolume::open(self.device.clone()).and_then(|volume| volume.release_mmp(now));
         let blocks = outcome?;
@@ -172,6 +169,19 @@ impl Resize<'_> {
         self.least()
     }
 
+    /// Replays a log that needs it.
+    fn recover(&self) -> Result<(), ResizeError> {
+        let features = read_primary_superblock(&**self.device)?.features();
+        if features.incompat.contains(IncompatFeatures::RECOVER) {
+            recover_volume(&**self.device, self.journal, Finish::Reset)?;
+            // The log may have said that there are errors.
+            if !self.force && needs_check(&**self.device)? {
+                return Err(ResizeError::NeedsCheck);
+            }
+        }
+        Ok(())
+    }
+
     fn change(&self, blocks: u64) -> Result<u64, ResizeError> {
         let mut volume = OfflineVolume::open_strict(self.device.clone())?;
         let geometry = volume.geometry().clone();
@@ -185,6 +195,7 @@ impl Resize<'_> {
         if blocks > held {
             return Err(ResizeError::DeviceTooShort { blocks, held });
         }
+        resize_inode::check(&mut volume, &resized.geometry)?;
         if blocks > geometry.blocks_count {
             self.grow(&mut volume, resized)?;
         } else if blocks < geometry.blocks_count {

@@ -150,6 +150,11 @@ fn place_tables(
         return Ok(Some(places));
     }
     let mut fixed = metadata(volume, geometry, &places);
+    // Those of groups that are cut off are in use until the switch.
+    let old = volume.geometry().clone();
+    for run in metadata(volume, &old, &places).runs_in(0..end) {
+        fixed.insert(run);
+    }
     let mut used = fixed.clone();
     for group in (0..geometry.groups_count).map(GroupNo) {
         let start = geometry.group_start(group).0;

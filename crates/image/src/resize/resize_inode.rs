@@ -11,6 +11,28 @@ use super::error::ResizeError;
 /// The slot of `i_block` with the double indirect block.
 pub(super) const DOUBLE_SLOT: usize = 13;
 
+/// Checks that [`update`] can map the reserved blocks for a new geometry, before anything changes.
+pub(super) fn check(volume: &mut OfflineVolume, geometry: &Geometry) -> Result<(), ResizeError> {
+    let old = volume.geometry().clone();
+    if !old.has_compat(CompatFeatures::RESIZE_INODE) {
+        return Ok(());
+    }
+    let record = volume.read_inode(InodeNo::RESIZE)?;
+    let inode = Inode::decode(&record, InodeNo::RESIZE, &old)?;
+    let double = indirect::pointer(&inode.i_block, DOUBLE_SLOT);
+    let has_double = double.is_some_and(|block| old.contains(block, 1));
+    let backups = geometry.backup_superblock_groups();
+    let last = backups.last().copied().unwrap_or(GroupNo(0));
+    let end = leading(geometry, GroupNo(0)).reserved.end;
+    let end = end + u64::from(last.0) * u64::from(geometry.blocks_per_group);
+    let has_room = backups.len() <= geometry.block_size as usize / 4 && end <= u64::from(u32::MAX);
+    let is_kept = geometry.has_compat(CompatFeatures::RESIZE_INODE);
+    match has_double && (has_room || !is_kept) {
+        true => Ok(()),
+        false => Err(ResizeError::NeedsCheck),
+    }
+}
+
 /// Maps the reserved blocks of the volume and of its backups; `old` is the geometry of before. If
 /// the volume has lost the feature, the inode is cleared.
 pub(super) fn update(volume: &mut OfflineVolume, old: &Geometry) -> Result<(), ResizeError> {

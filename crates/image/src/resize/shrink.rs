@@ -56,7 +56,10 @@ impl Resize<'_> {
         if blocks < least {
             return Err(ResizeError::TooSmall { blocks, least });
         }
-        self.shrink_stepwise(blocks, Contents::Copied)?;
+        let now = self.shrink_stepwise(blocks, Contents::Copied)?;
+        if now > blocks {
+            return Err(ResizeError::TooSmall { blocks, least: now });
+        }
         Ok(())
     }
 
@@ -613,7 +616,11 @@ impl Work<'_> {
         // Descriptors and the resize inode's blocks come in addition.
         let more = old.desc_blocks() as usize + usize::from(old.reserved_gdt_blocks);
         let is_many = |capacity: usize| self.staged.held() + more > capacity / 2;
-        if !plan.tables.is_empty() || self.capacity()?.is_some_and(is_many) {
+        // The smaller superblock is written first: no map may lead past its end by then.
+        if !plan.tables.is_empty()
+            || self.has_moved_journal
+            || self.capacity()?.is_some_and(is_many)
+        {
             // The new places of tables may have held what has moved.
             self.flush()?;
         }

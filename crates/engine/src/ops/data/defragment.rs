@@ -12,13 +12,15 @@ use crate::edit::{AllocationRequest, BlockRange, Edit, Purpose, default_goal, wr
 use crate::engine::Engine;
 use crate::engine::inodes::LockClass;
 use crate::engine::operation::Operation;
+use crate::write::htree;
 use crate::write::mapping::{self, ExtentState};
 use extant_ondisk::extent::Extent;
+use extant_ondisk::htree::IndexKind;
 use extant_ondisk::inode::FileType;
 use extant_ondisk::{
     BlockNo, CompatFeatures, FileBlock, Flaw, GroupNo, InodeNo, Location, MAX_FILE_BLOCKS,
 };
-use extant_reader::read::dir_block::block_kind;
+use extant_reader::read::dir_block::{block_kind, format, is_indexed};
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::mapping::{Mapping, MappingTarget, extents, map};
 use extant_reader::{Error, MetadataRead};
@@ -171,17 +173,23 @@ impl Engine {
     ) -> Result<FileBlock, Error> {
         let [first, _, ..] = &stretch.runs[..] else { return Ok(stretch.end()) };
         let per_cluster = u64::from(self.geometry().blocks_per_cluster);
-        let start = FileBlock(stretch.start().0.next_multiple_of(per_cluster));
-        if start != stretch.start() {
+        let start = stretch.start();
+        if !start.0.is_multiple_of(per_cluster) {
             // The cluster belongs to other blocks, too.
-            return Ok(start.min(first.end()).max(FileBlock(stretch.start().0 + 1)));
+            return Ok(first.end());
         }
         let free = match self.claim_run(file, stretch.end().0 - start.0, None) {
             Ok(claim) => claim.run(),
             Err(Error::NoSpace) => return Ok(stretch.end()),
             Err(error) => return Err(error),
         };
-        let runs = stretch.within(free.count);
+        let mut runs = stretch.within(free.count);
+        // A run is not cut within a cluster.
+        while let [before @ .., last] = runs
+            && !self.ends_cluster(file, last.end())?
+        {
+            runs = before;
+        }
         if runs.len() < 2 {
             return Ok(first.end());
         }
@@ -262,15 +270,22 @@ impl Engine {
             }
             end = run.end();
         }
-        let rest = end.0 % u64::from(geometry.blocks_per_cluster);
-        if rest > 0 {
-            let hole = map(self, file, end)?;
-            let left = u64::from(geometry.blocks_per_cluster) - rest;
-            if !hole.is_hole() || hole.len < left {
-                end = FileBlock(end.0 - rest).max(blocks.start);
-            }
+        if !self.ends_cluster(file, end)? {
+            let rest = end.0 % u64::from(geometry.blocks_per_cluster);
+            end = FileBlock(end.0 - rest).max(blocks.start);
         }
         Ok(blocks.start..end)
+    }
+
+    /// Whether no block from `end` on lies in the cluster of the block before it.
+    fn ends_cluster(&self, file: &LoadedInode, end: FileBlock) -> Result<bool, Error> {
+        let per_cluster = u64::from(self.geometry().blocks_per_cluster);
+        let rest = end.0 % per_cluster;
+        if rest == 0 {
+            return Ok(true);
+        }
+        let hole = map(self, file, end)?;
+        Ok(hole.is_hole() && hole.len >= per_cluster - rest)
     }
 
     /// Copies blocks to a free run, and maps them there.
@@ -338,6 +353,24 @@ impl Engine {
     }
 }
 
+/// The kind of an index block of a directory; `None` for one of records. Of a node the only record
+/// fills the block.
+fn index_kind(
+    edit: &Operation<'_>,
+    dir: &LoadedInode,
+    at: FileBlock,
+    bytes: &[u8],
+) -> Option<IndexKind> {
+    if !is_indexed(edit, dir) {
+        return None;
+    }
+    if at.0 == 0 {
+        return Some(IndexKind::Root);
+    }
+    let first = format(edit, dir).entries(bytes, at).next()?.ok()?;
+    (first.inode.is_none() && first.rec_len == bytes.len()).then_some(IndexKind::Node)
+}
+
 /// Copies the blocks of a directory to a run, through the journal.
 fn copy_dir_blocks(
     edit: &mut Operation<'_>,
@@ -350,6 +383,11 @@ fn copy_dir_blocks(
         let Some(from) = map(edit, dir, FileBlock(at))?.physical() else { continue };
         let bytes = edit.metadata(from, kind)?.to_vec();
         let to = BlockNo(to.0 + (at - blocks.start.0));
+        // An index block is sealed as what it is.
+        let kind = match index_kind(edit, dir, FileBlock(at), &bytes) {
+            Some(index) => htree::block_kind(dir, FileBlock(at), index),
+            None => kind,
+        };
         edit.create(to, kind, |copy| copy.copy_from_slice(&bytes))?;
     }
     Ok(())
