@@ -371,7 +371,8 @@ impl<'a> Search<'a> {
             || loaded.is_fast_symlink(&geometry)
             || !matches!(file.file_type(), Some(FileType::Regular | FileType::Symlink))
         {
-            return (Content::Whole, vec![0..loaded.size.min(SMALL)]);
+            let all = 0..loaded.size.min(SMALL);
+            return (Content::Whole, std::iter::once(all).collect());
         }
         let past = Past { before: file.before, ..self.now };
         let block_size = u64::from(geometry.block_size);
