@@ -73,7 +73,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
     with(
         Code::EaInodeFeatureMissing,
         EA_INODE,
-        &[Code::UnattachedInode, Code::EaInodeIsFile, Code::InodeBlocksWrong],
+        &[Code::UnattachedInode, Code::InodeBlocksWrong],
         |hand| {
             hand.superblock(|raw| {
                 super::damages::incompat(raw, extant_ondisk::IncompatFeatures::EA_INODE, false);

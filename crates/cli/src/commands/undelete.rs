@@ -28,8 +28,8 @@ const PARTLY: u8 = 1;
 /// The journal's old copies of directories and inodes tell what was deleted lately, and the disk
 /// still holds the contents of blocks that were not used again. Without -o the files are listed:
 /// whole, partly (some bytes are in blocks that were used again), name only, or inode only (the
-/// contents are not found). A file of which no name is known is shown as <INODE>. The image is only
-/// read.
+/// contents are not found). A file of which no name is known is shown by its inode, as <12>. The
+/// image is only read.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Copy the files that were chosen into this directory, which is made or is empty
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     /// Image
     #[arg(value_name = "IMAGE")]
     image: OsString,
-    /// Choose this file or <INODE>, or what was below this directory
+    /// Choose this file, <12> by its inode, or what was below this directory
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
 }
