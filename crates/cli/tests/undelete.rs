@@ -202,6 +202,13 @@ fn the_choice_is_checked_before_anything_is_written() {
         assert!(output.status.code() == Some(code) && said.contains(why), "{words:?}: {output:?}");
         assert!(!Path::new(found).exists());
     }
+    let output = extant(&["ls", "--deleted", &format!("{name}:/nosuch")]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("no such directory"), "{output:?}");
+    let output = extant(&["recover", "nosuch.img"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let expected = "extant recover: nosuch.img: No such file or directory\n";
+    assert!(output.status.code() == Some(1) && said == expected, "{output:?}");
     let listed = extant(&["undelete", &name]);
     let said = String::from_utf8_lossy(&listed.stdout).into_owned();
     assert!(listed.status.success() && said.contains("/two"), "{listed:?}");

@@ -107,7 +107,10 @@ impl Args {
         if self.json {
             return session.out.json_array(|element| lines.iter().try_for_each(element));
         }
-        totals.print(self.count, session)
+        match totals.looked_at {
+            0 => Ok(()),
+            _ => totals.print(self.count, session),
+        }
     }
 }
 

@@ -139,11 +139,12 @@ impl Args {
     }
 
     fn list_deleted(&self, session: &mut Session) -> Result<(), Failure> {
-        let mut lines = Vec::new();
+        let (mut lines, mut found) = (Vec::new(), 0);
         for inside in self.operands.inside()? {
             let deleted = DeletedFiles::find(inside.open()?).at(&inside.name)?;
             let path = inside.path.as_encoded_bytes();
             let dir = path.strip_suffix(b"/").unwrap_or(path);
+            let before = found;
             for file in deleted.files() {
                 // A file without a name is shown for the whole volume only.
                 let is_below = match &file.path {
@@ -153,11 +154,18 @@ impl Args {
                             || rest[0] == b'/' && (self.recursive || !rest[1..].contains(&b'/'))
                     }),
                 };
+                found += usize::from(is_below);
                 match is_below {
                     true if self.json => lines.push(DeletedLine::of(file, None)),
                     true => deleted::show(file, session)?,
                     false => {}
                 }
+            }
+            let is_there = deleted.reader().resolve(path, Follow::Yes).is_ok();
+            if found == before && !is_there {
+                let why = "no such directory, and no deleted file in it is known";
+                let place = format!("{}:{}", inside.name.display(), inside.path.display());
+                session.error(Failure::at(place, why))?;
             }
         }
         match self.json {

@@ -63,7 +63,9 @@ impl Args {
 }
 
 fn recover(image: &OsStr) -> Result<Option<Recovered>, Failure> {
-    let opened = Image::open(image).at(image)?.device(Access::ReadWrite).at(image)?;
+    // Errors of an open name the image already.
+    let opened = Image::open(image).map_err(Failure::new)?;
+    let opened = opened.device(Access::ReadWrite).map_err(Failure::new)?;
     let recovered = extant::recover(&opened).at(image)?;
     opened.finish().at(image)?;
     Ok(recovered)
