@@ -36,6 +36,8 @@ pub(crate) struct Suite {
     /// The crate's directory, without its path.
     pub(crate) room: String,
     pub(crate) name: String,
+    /// `test`, or what cargo calls the code whose unit tests these are: `lib`, `bin`.
+    kind: String,
     program: PathBuf,
     directory: PathBuf,
 }
@@ -59,9 +61,24 @@ pub(crate) fn build(names: &[&str], build: Build) -> Result<Vec<Suite>, Failure>
         return Err(format!("the suites {} do not build", names.join(", ")).into());
     }
     let messages = String::from_utf8(output.stdout)?;
-    let mut suites: Vec<_> = messages.lines().filter_map(|line| Suite::of(line, names)).collect();
-    suites.sort_by(|a, b| (&a.room, &a.name).cmp(&(&b.room, &b.name)));
-    Ok(suites)
+    let of_these = |suite: &Suite| suite.kind == "test" && names.contains(&&suite.name[..]);
+    Ok(sorted(messages.lines().filter_map(Suite::of).filter(of_these).collect()))
+}
+
+/// Builds all suites of the workspace, unit tests too, and gives those that build; the flag says
+/// whether all did.
+pub(crate) fn build_all() -> Result<(Vec<Suite>, bool), Failure> {
+    let mut cargo = machine::cargo();
+    cargo.args(["test", "--workspace", "--no-run", "--keep-going"]);
+    cargo.arg("--message-format=json-render-diagnostics");
+    let output = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    let messages = String::from_utf8(output.stdout)?;
+    Ok((sorted(messages.lines().filter_map(Suite::of).collect()), output.status.success()))
+}
+
+fn sorted(mut suites: Vec<Suite>) -> Vec<Suite> {
+    suites.sort_by(|a, b| (&a.room, &a.name, &a.kind).cmp(&(&b.room, &b.name, &b.kind)));
+    suites
 }
 
 /// The target triple that rustc builds for where nothing else is asked for.
@@ -74,20 +91,37 @@ fn host() -> Result<String, Failure> {
 
 impl Suite {
     /// The suite that a message of cargo is about.
-    pub(crate) fn of(message: &str, names: &[&str]) -> Option<Self> {
+    pub(crate) fn of(message: &str) -> Option<Self> {
         let message: Value = serde_json::from_str(message).ok()?;
-        let name = message["target"]["name"].as_str()?;
-        let is_test = message["target"]["kind"].as_array()?.iter().any(|kind| kind == "test");
-        if !is_test || !names.contains(&name) {
+        let target = &message["target"];
+        if message["profile"]["test"] != true {
             return None;
         }
         let directory = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
         Some(Self {
             room: directory.file_name()?.to_str()?.to_owned(),
-            name: name.to_owned(),
+            name: target["name"].as_str()?.to_owned(),
+            kind: target["kind"][0].as_str()?.to_owned(),
             program: message["executable"].as_str()?.into(),
             directory,
         })
+    }
+
+    /// Its name; of unit tests, that of their crate with the kind.
+    pub(crate) fn title(&self) -> String {
+        if self.kind == "test" {
+            self.name.clone()
+        } else {
+            format!("{} ({})", self.name, self.kind)
+        }
+    }
+
+    /// All its tests, as cargo runs them.
+    pub(crate) fn all_tests(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.current_dir(&self.directory).env("CARGO_MANIFEST_DIR", &self.directory);
+        command.stdin(Stdio::null());
+        command
     }
 
     /// The names of its tests.
@@ -125,12 +159,12 @@ mod tests {
     #[test]
     fn a_message_names_the_suite_that_was_built() {
         let message = r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/ondisk/Cargo.toml",
-            "target":{"kind":["test"],"name":"fuzz"},"executable":"/w/target/debug/deps/fuzz-12"}"#;
-        let suite = Suite::of(message, &["fuzz"]).expect("it is one");
-        assert_eq!((&suite.room[..], &suite.name[..]), ("ondisk", "fuzz"));
+            "target":{"kind":["test"],"name":"fuzz"},"profile":{"test":true},
+            "executable":"/w/target/debug/deps/fuzz-12"}"#;
+        let suite = Suite::of(message).expect("it is one");
+        assert_eq!((&suite.room[..], &suite.name[..], &suite.kind[..]), ("ondisk", "fuzz", "test"));
         assert_eq!(suite.program, Path::new("/w/target/debug/deps/fuzz-12"));
-        assert_eq!(Suite::of(message, &["histories"]), None);
-        assert_eq!(Suite::of(&message.replace("[\"test\"]", "[\"lib\"]"), &["fuzz"]), None);
-        assert_eq!(Suite::of("{\"reason\":\"build-finished\",\"success\":true}", &["fuzz"]), None);
+        assert_eq!(Suite::of(&message.replace("true", "false")), None);
+        assert_eq!(Suite::of("{\"reason\":\"build-finished\",\"success\":true}"), None);
     }
 }

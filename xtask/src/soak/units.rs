@@ -231,11 +231,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn units() -> Vec<Unit> {
-        let suite = |message: &str| Suite::of(message, &["fuzz"]).expect("it is one");
+        let suite = |message: &str| Suite::of(message).expect("it is one");
         let message = |room: &str| {
             format!(
                 r#"{{"manifest_path":"/w/crates/{room}/Cargo.toml","executable":"/w/fuzz",
-                    "target":{{"kind":["test"],"name":"fuzz"}}}}"#
+                    "target":{{"kind":["test"],"name":"fuzz"}},"profile":{{"test":true}}}}"#
             )
         };
         let suite = suite(&message("ondisk"));

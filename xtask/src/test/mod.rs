@@ -1,16 +1,14 @@
 //! `cargo xtask test`: everything that must hold, with one closing line that CI can read.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use crate::{Failure, corpora, machine};
 
+mod at_once;
 mod rest;
-
-/// How many trials the differential of repairs runs, or for how long: a few where it is not set.
-const DIFFERENTIAL: &str = "EXTANT_DIFFERENTIAL";
 
 /// How many lines of a failed test's output are printed again at the end.
 const LINES_OF_A_FAILURE: usize = 20;
@@ -66,11 +64,8 @@ impl Test {
             tally.part("the corpus", |_| corpora::make_own_where_missing())?;
         }
         corpora::make_where_missing()?;
-        let mut tests = cargo("test --workspace --no-fail-fast");
-        if std::env::var_os(DIFFERENTIAL).is_none() {
-            tests.env(DIFFERENTIAL, "120s");
-        }
-        tally.cargo_test(tests)?;
+        at_once::run(&mut tally)?;
+        tally.cargo_test(cargo("test --workspace --no-fail-fast --doc"))?;
         // The same locks and threads under shuttle's scheduler: tests named `shuttle_tests`.
         let schedules = "test --package extant-runtime --package extant-journal \
                          --package extant-engine --features extant-engine/shuttle --lib \
@@ -119,8 +114,19 @@ impl Tally {
             .env("CARGO_TERM_COLOR", "never")
             .spawn()?;
         drop(test); // and with it our ends of the pipe, or it would never end
-        let (mut suite, mut failures) = (String::new(), 0);
-        let mut lines_left = 0;
+        let failures = self.count(output, String::new())?;
+        // A suite that does not build, or dies, has no line of results.
+        if !running.wait()?.success() && failures == 0 {
+            self.failed.push("cargo test: a suite did not build or did not finish".into());
+        }
+        println!("tests took {:.0} s", started.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    /// Passes on what tests print and counts it; gives how many failed. `suite` is the one that the
+    /// lines are of until one of them names another.
+    fn count(&mut self, output: impl Read, mut suite: String) -> Result<u64, Failure> {
+        let (mut failures, mut lines_left) = (0, 0);
         for line in BufReader::new(output).split(b'\n') {
             let line = String::from_utf8_lossy(&line?).into_owned();
             println!("{line}");
@@ -147,12 +153,7 @@ impl Tally {
                 None => {}
             }
         }
-        // A suite that does not build, or dies, has no line of results.
-        if !running.wait()?.success() && failures == 0 {
-            self.failed.push("cargo test: a suite did not build or did not finish".into());
-        }
-        println!("tests took {:.0} s", started.elapsed().as_secs_f64());
-        Ok(())
+        Ok(failures)
     }
 
     /// Runs a part of a full run, and notes how long it took.

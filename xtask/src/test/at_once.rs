@@ -1,0 +1,165 @@
+//! All suites, some at a time: each is printed as a whole when it ends. A suite that takes too long
+//! is killed, and counts as failed.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::Tally;
+use crate::Failure;
+use crate::suites::{self, Suite};
+
+/// How many trials the differential of repairs runs, or for how long: a few where it is not set.
+const DIFFERENTIAL: &str = "EXTANT_DIFFERENTIAL";
+
+/// Suites that run at the same time: most of them wait for disks and for other programs.
+const AT_ONCE: usize = 2;
+
+/// The time that one suite has. The longest takes four to five minutes.
+const LIMIT_OF_A_SUITE: Duration = Duration::from_secs(20 * 60);
+
+/// The time that all suites have, together.
+const LIMIT_OF_ALL: Duration = Duration::from_secs(45 * 60);
+
+/// The time that a killed suite has to end: a process that waits in the kernel may never do so.
+const LIMIT_OF_A_KILL: Duration = Duration::from_secs(20);
+
+/// The suites that take longest, which begin first: none of them is then left to run alone at the
+/// end.
+const LONGEST: [&str; 12] = [
+    "histories",
+    "every_code",
+    "recovery",
+    "mount",
+    "differential",
+    "resize",
+    "fsck",
+    "random_damage",
+    "evidence",
+    "packages",
+    "build",
+    "lab",
+];
+
+/// A suite under way.
+struct Running {
+    name: String,
+    child: Child,
+    output: File,
+    since: Instant,
+}
+
+/// How a suite ended.
+enum End {
+    Exit(ExitStatus),
+    /// It was killed after its time.
+    Killed,
+}
+
+pub(super) fn run(tally: &mut Tally) -> Result<(), Failure> {
+    let started = Instant::now();
+    let (mut suites, all_build) = suites::build_all()?;
+    println!("{} suites were built in {:.0} s", suites.len(), started.elapsed().as_secs_f64());
+    if !all_build {
+        tally.failed.push("cargo test: a suite did not build".into());
+    }
+    // The next is taken from the end.
+    suites.reverse();
+    suites.sort_by_key(|suite| {
+        std::cmp::Reverse(LONGEST.iter().position(|name| *name == suite.name).unwrap_or(usize::MAX))
+    });
+    let deadline = Instant::now() + LIMIT_OF_ALL;
+    let mut running: Vec<Running> = Vec::new();
+    while !suites.is_empty() || !running.is_empty() {
+        while running.len() < AT_ONCE
+            && Instant::now() < deadline
+            && let Some(suite) = suites.pop()
+        {
+            running.push(Running::begin(&suite)?);
+        }
+        if running.is_empty() {
+            let late = suites.drain(..).map(|suite| format!("{}: no time was left", suite.name));
+            tally.failed.extend(late);
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        for at in (0..running.len()).rev() {
+            if let Some(end) = running[at].end(deadline)? {
+                running.swap_remove(at).close(&end, tally)?;
+            }
+        }
+    }
+    println!("suites took {:.0} s with their build", started.elapsed().as_secs_f64());
+    Ok(())
+}
+
+impl Running {
+    fn begin(suite: &Suite) -> Result<Self, Failure> {
+        let output = tempfile::tempfile()?;
+        let mut command = suite.all_tests();
+        command.stdout(output.try_clone()?).stderr(output.try_clone()?);
+        command.env("CARGO_TERM_COLOR", "never");
+        // A group of its own: what it has started can be killed with it.
+        command.process_group(0);
+        if std::env::var_os(DIFFERENTIAL).is_none() {
+            command.env(DIFFERENTIAL, "120s");
+        }
+        let child = command.spawn()?;
+        Ok(Self { name: suite.title(), child, output, since: Instant::now() })
+    }
+
+    /// How it ended; `None` while it runs.
+    fn end(&mut self, deadline: Instant) -> Result<Option<End>, Failure> {
+        if let Some(status) = self.child.try_wait()? {
+            return Ok(Some(End::Exit(status)));
+        }
+        if self.since.elapsed() < LIMIT_OF_A_SUITE && Instant::now() < deadline {
+            return Ok(None);
+        }
+        let group = Pid::from_child(&self.child);
+        print_processes_of(group);
+        // It may have ended since.
+        let _ = kill_process_group(group, Signal::KILL);
+        let killed = Instant::now();
+        while self.child.try_wait()?.is_none() && killed.elapsed() < LIMIT_OF_A_KILL {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(Some(End::Killed))
+    }
+
+    /// Prints and counts what it printed.
+    fn close(mut self, end: &End, tally: &mut Tally) -> Result<(), Failure> {
+        println!("     Running {}", self.name);
+        self.output.seek(SeekFrom::Start(0))?;
+        let failures = tally.count(self.output, self.name.clone())?;
+        let seconds = self.since.elapsed().as_secs_f64();
+        match end {
+            End::Exit(status) if status.success() || failures > 0 => {
+                println!("{} took {seconds:.0} s", self.name);
+            }
+            End::Exit(status) => tally.failed.push(format!("{}: {status}", self.name)),
+            End::Killed => {
+                tally.failed.push(format!("{}: killed after {seconds:.0} s", self.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Prints the processes of a group, what each waits for in the kernel, and the kernel's last
+/// messages.
+fn print_processes_of(group: Pid) {
+    println!("processes of a suite that does not end, and the last messages of the kernel:");
+    let group = group.as_raw_nonzero().to_string();
+    for args in [&["ps", "-o", "pid,stat,wchan:32,args", "--pgroup", &group][..], &["dmesg"]] {
+        // Where the program is missing, its part is.
+        let Ok(output) = Command::new(args[0]).args(&args[1..]).output() else { continue };
+        let text = String::from_utf8_lossy(&output.stdout);
+        let lines: Vec<_> = text.lines().collect();
+        lines[lines.len().saturating_sub(60)..].iter().for_each(|line| println!("  {line}"));
+    }
+}
