@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::Tally;
 use crate::Failure;
-use crate::suites::{self, Suite};
+use crate::suites;
 
 /// How many trials the differential of repairs runs, or for how long: a few where it is not set.
 const DIFFERENTIAL: &str = "EXTANT_DIFFERENTIAL";
@@ -51,6 +51,7 @@ struct Running {
     child: Child,
     output: File,
     since: Instant,
+    limit: Duration,
 }
 
 /// How a suite ended.
@@ -79,7 +80,8 @@ pub(super) fn run(tally: &mut Tally) -> Result<(), Failure> {
             && Instant::now() < deadline
             && let Some(suite) = suites.pop()
         {
-            running.push(Running::begin(&suite)?);
+            let limit = LIMIT_OF_A_SUITE.min(deadline.saturating_duration_since(Instant::now()));
+            running.push(Running::begin(suite.title(), suite.all_tests(), limit)?);
         }
         if running.is_empty() {
             let late = suites.drain(..).map(|suite| format!("{}: no time was left", suite.name));
@@ -88,7 +90,7 @@ pub(super) fn run(tally: &mut Tally) -> Result<(), Failure> {
         }
         std::thread::sleep(Duration::from_millis(50));
         for at in (0..running.len()).rev() {
-            if let Some(end) = running[at].end(deadline)? {
+            if let Some(end) = running[at].end()? {
                 running.swap_remove(at).close(&end, tally)?;
             }
         }
@@ -98,9 +100,8 @@ pub(super) fn run(tally: &mut Tally) -> Result<(), Failure> {
 }
 
 impl Running {
-    fn begin(suite: &Suite) -> Result<Self, Failure> {
+    fn begin(name: String, mut command: Command, limit: Duration) -> Result<Self, Failure> {
         let output = tempfile::tempfile()?;
-        let mut command = suite.all_tests();
         command.stdout(output.try_clone()?).stderr(output.try_clone()?);
         command.env("CARGO_TERM_COLOR", "never");
         // A group of its own: what it has started can be killed with it.
@@ -109,15 +110,15 @@ impl Running {
             command.env(DIFFERENTIAL, "120s");
         }
         let child = command.spawn()?;
-        Ok(Self { name: suite.title(), child, output, since: Instant::now() })
+        Ok(Self { name, child, output, since: Instant::now(), limit })
     }
 
     /// How it ended; `None` while it runs.
-    fn end(&mut self, deadline: Instant) -> Result<Option<End>, Failure> {
+    fn end(&mut self) -> Result<Option<End>, Failure> {
         if let Some(status) = self.child.try_wait()? {
             return Ok(Some(End::Exit(status)));
         }
-        if self.since.elapsed() < LIMIT_OF_A_SUITE && Instant::now() < deadline {
+        if self.since.elapsed() < self.limit {
             return Ok(None);
         }
         let group = Pid::from_child(&self.child);
@@ -161,5 +162,36 @@ fn print_processes_of(group: Pid) {
         let text = String::from_utf8_lossy(&output.stdout);
         let lines: Vec<_> = text.lines().collect();
         lines[lines.len().saturating_sub(60)..].iter().for_each(|line| println!("  {line}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end_of(script: &str, limit: Duration) -> Tally {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]);
+        let mut running = Running::begin("a_suite".into(), shell, limit).expect("sh is there");
+        let mut tally = Tally::default();
+        loop {
+            if let Some(end) = running.end().expect("it can be asked") {
+                running.close(&end, &mut tally).expect("its output can be read");
+                return tally;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn a_suite_counts_by_its_line_of_results_or_by_its_end() {
+        let minute = Duration::from_secs(60);
+        let passed = end_of("echo 'test result: ok. 3 passed; 0 failed; 0 ignored'", minute);
+        assert_eq!((passed.passed, passed.failed.len()), (3, 0));
+        let died = end_of("kill -9 $$", minute);
+        assert_eq!(died.failed, ["a_suite: signal: 9 (SIGKILL)"]);
+        let slow = end_of("echo 'test a ... FAILED'; sleep 600 & wait", Duration::from_millis(300));
+        assert_eq!(slow.failed[0], "a_suite: a");
+        assert!(slow.failed[1].starts_with("a_suite: killed after "), "{:?}", slow.failed);
     }
 }
