@@ -64,6 +64,23 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     COMMANDS.into_iter().filter(is_built).map(|command| command.name)
 }
 
+/// Programs of e2fsprogs that are not built, with what serves in their place.
+const NOT_BUILT: [(&str, &str); 6] = [
+    ("badblocks", "use e2fsck -c or mke2fs -c"),
+    ("logsave", "redirect the output to a file"),
+    ("e2scrub", "use e2fsck on a snapshot"),
+    ("e2scrub_all", "use e2fsck on snapshots"),
+    ("e4crypt", "use fscryptctl"),
+    ("mklost+found", "e2fsck creates the directory"),
+];
+
+/// The refusal of a link with the name of a program that is not built, whatever its arguments.
+pub(crate) fn not_built(program: Option<&OsString>) -> Option<(&'static str, Failure)> {
+    let called = Path::new(program?).file_name()?;
+    let (name, instead) = NOT_BUILT.into_iter().find(|(name, _)| called == *name)?;
+    Some((name, Failure::new(format_args!("not included in extant: {instead}"))))
+}
+
 /// The refusal of a link whose name means nothing: `None` where the program's own name is in it.
 pub(crate) fn unknown(program: Option<&OsString>) -> Option<Failure> {
     let name = Path::new(program?).file_name()?.to_string_lossy().into_owned();

@@ -273,6 +273,9 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
 
 fn run_by_table(mut arguments: Vec<OsString>) -> u8 {
     let program = arguments.first().cloned();
+    if let Some((name, refusal)) = compat::not_built(program.as_ref()) {
+        return Session::new(name, true).close(Err(refusal));
+    }
     // `extant help COMMAND` is `extant COMMAND --help`.
     if arguments.get(1).is_some_and(|word| word == "help") {
         arguments.remove(1);

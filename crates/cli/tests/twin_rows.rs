@@ -79,7 +79,15 @@ fn dumpe2fs_fails_with_the_codes_of_theirs() {
     let feature = File::options().write(true).open(at("feature.img")).unwrap();
     // An unknown bit of s_feature_incompat; the checksum is not right then either.
     feature.write_all_at(&[0x80], 1024 + 0x63).unwrap();
+    make(&at("bad.img"), &["-t", "ext4"], "16M");
+    fs::write(at("list"), "7000\n7001\n7002\n7010\n").unwrap();
+    let mut check = Command::new("e2fsck");
+    check.args(["-fy", "-L", "list", "bad.img"]).current_dir(scratch.path());
+    assert!(check.output().unwrap().status.success());
     let rows: &[&[&str]] = &[
+        &["bad.img"],
+        &["-h", "bad.img"],
+        &["-b", "bad.img"],
         &["none.img"],
         &["-h", "none.img"],
         &["-m", "none.img"],
@@ -350,6 +358,43 @@ fn e2fsck_counts_as_theirs_does() {
             &["-E", "fixes_only,bmap2extent", &name],
         ];
         same(&scratch, "e2fsck", scratch.path(), rows);
+    }
+}
+
+#[test]
+fn names_of_programs_that_are_not_built_are_refused() {
+    let scratch = Scratch::new();
+    let names = ["badblocks", "logsave", "e2scrub", "e2scrub_all", "e4crypt", "mklost+found"];
+    links(&scratch, &names);
+    for name in names {
+        for words in [&["-V"][..], &["a.img"], &[]] {
+            let twin = Twin { name, links: Some(scratch.path()) };
+            let output = twin.run(scratch.path(), words);
+            assert_eq!(
+                (output.status.code(), output.stdout.len()),
+                (Some(1), 0),
+                "{name} {words:?}"
+            );
+            let says = text(&output.stderr);
+            assert!(says.starts_with(&format!("{name}: not included in extant: ")), "{says}");
+        }
+    }
+}
+
+#[test]
+fn e2fsck_says_its_version_unless_it_preens() {
+    if tool("e2fsck").is_none() {
+        skip!("e2fsck is not installed");
+    }
+    let scratch = Scratch::new();
+    links(&scratch, &["e2fsck"]);
+    make(&scratch.join("a.img"), &["-t", "ext4"], "16M");
+    for words in [["-fn", "a.img"], ["-n", "a.img"], ["-y", "a.img"], ["-p", "a.img"]] {
+        let says = [None, Some(scratch.path())].map(|links| {
+            let output = Twin { name: "e2fsck", links }.run(scratch.path(), &words);
+            text(&output.stderr).starts_with("e2fsck 1.47.")
+        });
+        assert_eq!(says[0], says[1], "{words:?}");
     }
 }
 

@@ -184,6 +184,9 @@ impl Args {
             return Ok(());
         }
         session.out.flush()?;
+        if session.is_compat && !self.preen {
+            err_line!("{}", session.version());
+        }
         // Like mke2fs.conf it is theirs: by our own name nothing of the machine is read.
         let conf = match session.is_compat {
             true => Conf::load().map_err(|error| Failure::new(error).with_code(OPERATIONAL))?,

@@ -5,6 +5,7 @@ mod header;
 mod summary;
 
 use std::ffi::{OsStr, OsString};
+use std::ops::Range;
 use std::path::Path;
 
 use extant::inspect::{InspectError, SuperblockChoice, VolumeSummary};
@@ -240,7 +241,18 @@ impl Args {
                 Err(why) => session.warn(format_args!("{}: {why}", view.name.display()))?,
             }
         }
-        say!(session, "")?;
+        // A list that cannot be read leaves the rest of the output as it is.
+        match bad_blocks(view) {
+            Ok(list) if !list.is_empty() => {
+                let mut separator = "Bad blocks: ";
+                for block in list.into_iter().flatten() {
+                    session.out.bytes(format!("{separator}{block}").as_bytes())?;
+                    separator = ", ";
+                }
+                say!(session, "")?;
+            }
+            _ => say!(session, "")?,
+        }
         if self.header_only {
             return Ok(());
         }
@@ -332,21 +344,30 @@ pub(crate) fn journal_lines(
 
 /// The blocks that inode 1 maps, one a line.
 fn show_bad_blocks(view: &NamedView, session: &mut Session) -> Result<(), Failure> {
-    let options = ReaderOptions { journal: Journal::Ignore, ..ReaderOptions::default() };
-    let volume = options.open(view.device.clone()).at(&view.name)?;
-    let list = match volume.any_inode(InodeNo::BAD_BLOCKS) {
-        Ok(list) => list,
-        Err(Error::FreeInode(_)) => return Ok(()),
-        Err(error) => return Err(Failure::at(&view.name, error)),
-    };
-    for mapping in volume.extents_in(list, FileBlock(0)..FileBlock(MAX_FILE_BLOCKS)) {
-        let mapping = mapping.at(&view.name)?;
-        let Some(start) = mapping.physical() else { continue };
-        for block in start.0..start.0.saturating_add(mapping.len) {
+    for run in bad_blocks(view)? {
+        for block in run {
             say!(session, "{block}")?;
         }
     }
     Ok(())
+}
+
+/// The runs of blocks that inode 1 maps.
+fn bad_blocks(view: &NamedView) -> Result<Vec<Range<u64>>, Failure> {
+    let options = ReaderOptions { journal: Journal::Ignore, ..ReaderOptions::default() };
+    let volume = options.open(view.device.clone()).at(&view.name)?;
+    let list = match volume.any_inode(InodeNo::BAD_BLOCKS) {
+        Ok(list) => list,
+        Err(Error::FreeInode(_)) => return Ok(Vec::new()),
+        Err(error) => return Err(Failure::at(&view.name, error)),
+    };
+    let mut runs = Vec::new();
+    for mapping in volume.extents_in(list, FileBlock(0)..FileBlock(MAX_FILE_BLOCKS)) {
+        let mapping = mapping.at(&view.name)?;
+        let Some(start) = mapping.physical() else { continue };
+        runs.push(start.0..start.0.saturating_add(mapping.len));
+    }
+    Ok(runs)
 }
 
 fn no_mmp(view: &NamedView) -> Failure {
