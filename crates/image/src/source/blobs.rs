@@ -65,9 +65,14 @@ impl Blobs {
         }
     }
 
-    /// The files of an archive of images; `None` where the archive is something else. Only one
-    /// whose first entry may be such an archive's is read for that, and again from its start.
-    pub(super) fn of_archive(name: &str, input: &mut Input) -> Result<Option<Self>, SourceError> {
+    /// The files of an archive of images; `None` where the archive is something else. Unless it is
+    /// `expected` to be one, it is read for that only where its first entry may be such an
+    /// archive's, and again from its start.
+    pub(super) fn of_archive(
+        name: &str,
+        input: &mut Input,
+        expected: bool,
+    ) -> Result<Option<Self>, SourceError> {
         let in_archive = |flaw| tar::archive_error(name, None, 0, flaw);
         let first = match tar::first_name(input) {
             // Reported once: nothing would report it again.
@@ -77,7 +82,7 @@ impl Blobs {
             first => first.unwrap_or_default(),
         };
         input.rewind();
-        if !first.is_some_and(|first| begins_images(&first)) {
+        if !expected && !first.is_some_and(|first| begins_images(&first)) {
             return Ok(None);
         }
         let mut builder = TreeBuilder::new(&ReadOptions::default());
@@ -151,7 +156,9 @@ impl Blobs {
 fn begins_images(name: &[u8]) -> bool {
     let name = name.strip_prefix(b"./").unwrap_or(name);
     let first = name.split(|byte| *byte == b'/').next().unwrap_or_default();
-    let stem = first.split(|byte| *byte == b'.').next().unwrap_or_default();
+    // go-containerregistry writes the configuration first, as `sha256:DIGEST`.
+    let stem = first.strip_prefix(b"sha256:").unwrap_or(first);
+    let stem = stem.split(|byte| *byte == b'.').next().unwrap_or_default();
     let is_digest = stem.len() == 64 && stem.iter().all(u8::is_ascii_hexdigit);
     is_digest
         || matches!(

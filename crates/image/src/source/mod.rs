@@ -234,7 +234,8 @@ fn read_archive(
 ) -> Result<(), SourceError> {
     let name_text = name.to_string();
     let mut input = input_of(name, file, |stream| Input::stream(stream, &options.spool))?;
-    let images = Blobs::of_archive(&name_text, &mut input)?;
+    let expected = matches!(holds, Holds::Image(_));
+    let images = Blobs::of_archive(&name_text, &mut input, expected)?;
     match (images, holds) {
         (Some(images), Holds::Any) => oci::read(builder, images, None, options),
         (Some(images), Holds::Image(reference)) => oci::read(builder, images, reference, options),

@@ -126,6 +126,33 @@ fn an_archive_of_docker_is_one_of_its_images() {
             "{missing}"
         );
     }
+    // As go-containerregistry names and orders the files, and with any first name.
+    let config = json!({
+        "architecture": "amd64", "os": "linux",
+        "rootfs": {"type": "layers", "diff_ids": ids},
+    });
+    let config = config.to_string();
+    let config_name = format!("sha256:{}", hex(config.as_bytes()));
+    for first in [None, Some("layers/")] {
+        let names = ["layers/0.tar", "layers/1.tar"];
+        let manifest = json!([{"Config": config_name, "RepoTags": ["a:1"], "Layers": names}]);
+        let mut archive = Written::default();
+        if let Some(directory) = first {
+            archive = archive.directory(directory);
+        }
+        archive = archive.file(&config_name, config.as_bytes());
+        for (name, layer) in names.iter().zip(&layers) {
+            archive = archive.file(name, layer);
+        }
+        let bytes = archive.file("manifest.json", manifest.to_string().as_bytes()).ended();
+        let file = file_of(&scratch, "crane.tar", &bytes);
+        let path = scratch.path().join("crane.tar").display().to_string();
+        is_the_image(&read(&[of(&format!("docker-archive:{path}"))]).unwrap());
+        if first.is_none() {
+            is_the_image(&read(&[file]).unwrap());
+        }
+    }
+
     let two = json!([entry, entry]).to_string();
     let two = archive.file("manifest.json", two.as_bytes()).source(&scratch, "two.tar");
     let error = read(&[two]).unwrap_err().to_string();
