@@ -275,6 +275,12 @@ impl<'a> Check<'a> {
         if self.must_restart() {
             return Ok(());
         }
+        if self.may_find_directories() {
+            self.find_lost_directories()?;
+            if self.must_restart() {
+                return Ok(());
+            }
+        }
         self.fetch_first_bitmaps();
         self.timed(2, Self::pass2)?;
         if self.must_restart() {
@@ -284,6 +290,12 @@ impl<'a> Check<'a> {
         self.timed(4, Self::pass4)?;
         if self.must_restart() {
             return Ok(());
+        }
+        if self.options.carve {
+            self.carve()?;
+            if self.must_restart() {
+                return Ok(());
+            }
         }
         self.timed(5, Self::pass5)?;
         if !self.window.is_last {

@@ -108,6 +108,10 @@ findings! {
     JournalDataLeft: 0, Damage, "The journal still has data.", "Clear journal", true;
     /// The replay could not be done.
     JournalReplayFailed: 0, Damage, "The journal cannot be replayed ({detail}).", "Clear journal", true;
+    /// Fast commits hold inodes in use that their tables have lost.
+    FastCommitInode: 0, Damage, "The inode tables have lost {detail}, which fast commits of the journal hold.", "Restore", true;
+    /// Fast commits that cannot be replayed on the volume as it is.
+    FastCommitsLeftOut: 0, Damage, "The fast commits of {detail} cannot be replayed: changes that they alone hold are lost.", "Leave them out", true;
     /// A transaction of the journal does not verify.
     JournalTransactionCorrupt: 0, Note, "Journal transaction {found} was corrupt, replay was aborted.", "", true;
     /// A block in the journal does not verify.
@@ -326,6 +330,10 @@ findings! {
     MultiplyClaimedDelete: 1, Damage, "Inode {inode} has multiply-claimed blocks.", "Delete file", true;
     /// There was no room to clone.
     CloneFailed: 1, Damage, "Couldn't clone file (inode {inode}): {detail}.", "", true;
+    /// A directory whose inode is lost: its blocks are found among those that nothing claims.
+    DirectoryInodeLost: 1, Damage, "Directory {inode} has lost its inode; {found} of its blocks are found, the first at {block}.", "Restore", true;
+    /// Blocks of a directory whose map does not lead to them.
+    DirectoryBlocksLost: 1, Damage, "The map of directory {inode} has lost {found} of its blocks, the first at {block}.", "Append", true;
 
     // Pass 2: directories.
     /// An entry names an inode that cannot be.
@@ -431,6 +439,8 @@ findings! {
     HtreeNodeChecksum: 2, Safe, "Problem in HTREE directory inode {dir}: internal node fails checksum.", "Clear HTree index", true;
     /// The directory in an inode is invalid.
     InlineDirectoryCorrupted: 2, Damage, "Inline directory inode {dir} size ({found}) must be a multiple of 4.", "Fix", true;
+    /// A name whose inode is lost, where the options keep such names.
+    EntryPlaceholder: 2, Safe, "Entry '{name}' in {where} has lost inode {inode}.", "Keep the name with an empty file", true;
 
     // Pass 3: connectivity.
     /// The root directory is missing.
@@ -465,6 +475,8 @@ findings! {
     EaInodeRefcount: 4, Safe, "Extended attribute inode {inode} ref count is {found}, should be {expected}.", "Fix", true;
     /// A file with the flag of a value's inode, named like any other.
     EaInodeIsFile: 4, Damage, "Regular filesystem inode {inode} has EA_INODE flag set.", "Clear", true;
+    /// Blocks in use that nothing claims, where the options keep such blocks.
+    UnclaimedRun: 4, Safe, "{found} blocks from {block} on are in use, and nothing claims them.", "Make a file in /lost+found", true;
 
     // Pass 5: summaries.
     /// Clusters in use that the bitmap says are free, or the other way round.

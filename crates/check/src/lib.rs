@@ -11,10 +11,12 @@
 //! `Geometry` does; pass 0 has checked both.
 #![forbid(unsafe_code)]
 
+mod carve;
 mod clear;
 mod context;
 mod evidence;
 pub mod finding;
+mod lost_directories;
 mod map;
 mod order;
 pub mod pass0;
@@ -32,6 +34,7 @@ mod rounds;
 pub mod run;
 pub mod store;
 mod tables;
+mod unclaimed;
 
 pub use finding::{Code, Finding, Severity, Subject};
 pub use policy::{AutoPolicy, Decision, RepairPolicy};

@@ -42,6 +42,11 @@ pub struct CheckOptions {
     /// Names of casefolded directories must be UTF-8 even where the volume is not strict about it
     /// (`-E check_encoding`).
     pub check_encoding: bool,
+    /// A name whose inode is lost is kept with an empty file (`-E placeholders`).
+    pub placeholders: bool,
+    /// Runs of blocks that the bitmaps have in use and nothing claims become files in lost+found
+    /// (`-E carve`).
+    pub carve: bool,
     /// Bytes that are fetched before they are checked (`-E readahead_kb=`); 0 for none.
     pub read_ahead: u64,
     /// The report lists where files are not in one run (`-E fragcheck`).
@@ -68,6 +73,8 @@ impl Default for CheckOptions {
             bmap_to_extent: false,
             keep_extents: false,
             check_encoding: false,
+            placeholders: false,
+            carve: false,
             read_ahead: 4 << 20,
             list_discontinuities: false,
             progress: None,

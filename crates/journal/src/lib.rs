@@ -34,5 +34,5 @@ pub use log::Log;
 pub use log_history::{LogHistory, LoggedCopy, LoggedTransaction};
 pub use one_transaction::OneTransaction;
 pub use place::JournalLocation;
-pub use recovery::{Damage, Finish, Recovered, recover, recover_volume};
+pub use recovery::{Damage, Finish, Recovered, recover, recover_damaged, recover_volume};
 pub use runs::{BlockRange, BlockRuns};

@@ -59,6 +59,11 @@ impl Crc32c {
         Self(crc)
     }
 
+    /// The state from which feeding `bytes` leads to this one.
+    pub fn without(self, bytes: &[u8]) -> Self {
+        Self(self.0 ^ Self(0).bytes(bytes).0).without_zeros(bytes.len())
+    }
+
     /// The change (by `^`) of a checksum when a single bit changes. `bits_after` is the number of
     /// bits after it: those of later bytes, and the higher ones of its own byte.
     #[must_use]

@@ -371,6 +371,13 @@ impl Geometry {
         Crc32c::seeded(self.checksum_seed).le32(inode.0).le32(generation).value()
     }
 
+    /// The generation of an inode whose structures have checksums that start at `seed`.
+    #[must_use]
+    pub fn generation_of_seed(&self, inode: InodeNo, seed: u32) -> u32 {
+        let before = Crc32c::seeded(self.checksum_seed).le32(inode.0).value();
+        before ^ Crc32c::seeded(seed).without_zeros(4).value()
+    }
+
     /// Whether descriptors have checksums and may mark bitmaps and tables as uninitialized.
     pub fn has_uninit_groups(&self) -> bool {
         self.checksum() != MetadataChecksum::None

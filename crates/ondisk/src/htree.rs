@@ -202,6 +202,15 @@ impl HtreeFormat {
         Ok(())
     }
 
+    /// The seed from which the checksum in a block is right; `None` if the block is no index block
+    /// with a checksum.
+    pub fn seed_of(&self, block: &[u8], kind: IndexKind) -> Option<u32> {
+        let node = self.node(block, FileBlock(0), kind).ok()?;
+        let (used, tail) = tail_of(block, kind, node.entries.len(), node.limit)?;
+        let stored = Crc32c::seeded(tail.dt_checksum.get()).without_zeros(4);
+        Some(stored.without(tail.dt_reserved.as_bytes()).without(used).value())
+    }
+
     /// Sets the checksum; the last step before the bytes are written. A block with invalid counts
     /// is not changed.
     pub fn seal(&self, block: &mut [u8], kind: IndexKind) {

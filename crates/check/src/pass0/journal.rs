@@ -1,6 +1,7 @@
 //! The journal: finds it, checks it, replays it; repairs its superblock or its inode, or removes
 //! the journal.
 
+use super::fast_commits::{Replayed, is_of_volume};
 use super::log_head;
 use super::table_places::bad_places;
 use super::{OpenError, Pass0, has};
@@ -587,17 +588,23 @@ impl Pass0<'_> {
         }
         let device = self.volume.device().clone();
         let needs_passes = self.state.needs_passes;
-        let outcome = recover(&*device, log, Finish::Reset);
+        let outcome = match recover(&*device, log, Finish::Reset) {
+            Err(error) if is_of_volume(&error) => self.replay_damaged(log, error)?,
+            outcome => outcome.map(|recovered| Replayed { recovered, is_damaged: false }),
+        };
         match outcome {
-            Ok(recovered) => {
+            Ok(Replayed { recovered, is_damaged }) => {
                 self.reload()?;
-                self.state.needs_passes = needs_passes;
+                self.state.needs_passes = needs_passes || is_damaged;
+                if is_damaged {
+                    self.mark_unclean()?;
+                }
                 Ok(self.check_recovery(&recovered)?)
             }
-            Err(JournalError::Format(error)) => {
+            Err(error) if is_of_volume(&error) => {
                 let finding = Finding::new(Code::JournalReplayFailed).detail(error.to_string());
                 if !self.should_fix(finding)? {
-                    return Err(JournalError::Format(error).into());
+                    return Err(error.into());
                 }
                 self.reset_journal()
             }

@@ -8,6 +8,7 @@
 
 mod close;
 mod context;
+mod fast_commits;
 mod fields;
 mod groups;
 mod journal;

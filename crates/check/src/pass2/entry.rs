@@ -14,6 +14,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Shortest name in an encrypted directory: one block of the cipher.
 const ENCRYPTED_NAME: usize = 16;
+/// Mode of a file that keeps the name of a lost one.
+const PLACEHOLDER: u16 = 0o100_600;
 /// Bytes that a record of `.` or `..` needs.
 const DOT_LEN: usize = 12;
 
@@ -333,10 +335,43 @@ impl Check<'_> {
                 return self.check_mark(chain, bytes, record, group, end);
             }
         }
+        if self.options.placeholders {
+            return self.keep_name(chain, bytes, record, (group, at));
+        }
         let code = if is_past_mark { Code::EntryNeverUsedInode } else { Code::EntryUnusedInode };
         let finding = self.entry(chain, bytes, record, code);
         if self.should_fix(finding)? {
             self.clear_entry(chain, bytes, record);
+        }
+        Ok(())
+    }
+
+    /// A name whose inode is lost gets an empty file in its place.
+    fn keep_name(
+        &self,
+        chain: &mut Chain<'_>,
+        bytes: &mut [u8],
+        record: &mut Record,
+        (group, at): (GroupNo, u32),
+    ) -> Result<(), CheckError> {
+        let target = InodeNo(record.inode);
+        let finding = self.entry(chain, bytes, record, Code::EntryPlaceholder);
+        if !self.should_fix(finding)? {
+            return Ok(());
+        }
+        if at >= self.inodes.opened(group) {
+            self.raise_mark(group, at + 1, None)?;
+        }
+        let Some((mut fresh, inode)) = self.fresh_inode(target, PLACEHOLDER) else {
+            return Ok(());
+        };
+        inode.encode_into(&mut fresh, self.geometry);
+        self.store.write_inode(target, &mut fresh)?;
+        self.need_restart();
+        let kind = if chain.format.has_filetype { Kind::Regular.encode() } else { 0 };
+        if bytes[record.at + 7] != kind {
+            bytes[record.at + 7] = kind;
+            chain.changed = true;
         }
         Ok(())
     }

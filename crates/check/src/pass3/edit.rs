@@ -63,7 +63,7 @@ impl Check<'_> {
 
     /// Adds an entry to a directory, in a new block if no other has room. False on a full volume.
     /// An index does not cover the new entry: it is cleared.
-    pub(super) fn add_entry(
+    pub(crate) fn add_entry(
         &self,
         to: InodeNo,
         name: &[u8],
@@ -265,7 +265,7 @@ impl Check<'_> {
 
     /// A free inode within what was read of the tables, and in the window; none where all are
     /// taken.
-    fn free_inode(&self) -> Option<InodeNo> {
+    pub(crate) fn free_inode(&self) -> Option<InodeNo> {
         for group in (0..self.geometry.groups_count).map(GroupNo) {
             let first = group.0 * self.geometry.inodes_per_group + 1;
             for at in 0..self.inodes.opened(group) {
@@ -283,7 +283,7 @@ impl Check<'_> {
     }
 
     /// Lets the next inodes of some group be handed out; false when all are.
-    fn extend_tables(&self) -> Result<bool, CheckError> {
+    pub(crate) fn extend_tables(&self) -> Result<bool, CheckError> {
         let per_group = self.geometry.inodes_per_group;
         for group in (0..self.geometry.groups_count).map(GroupNo) {
             let opened = self.inodes.opened(group);

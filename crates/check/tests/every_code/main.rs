@@ -134,6 +134,10 @@ const ELSEWHERE: &[(&str, &[Code])] = &[
         &[Code::LogCopyCertain, Code::LogCopyPossiblyOlder],
     ),
     (
+        "the kernel makes fast commits: see the tests of fast_commits",
+        &[Code::FastCommitInode, Code::FastCommitsLeftOut],
+    ),
+    (
         "a journal on a device of its own: see mod ends and the tests of the command",
         &[Code::JournalExternal, Code::JournalDeviceNumber],
     ),

@@ -12,6 +12,8 @@ use crate::JournalError;
 
 /// Byte range of `i_block` in an inode record.
 const I_BLOCK: Range<usize> = 0x28..0x28 + I_BLOCK_SIZE;
+/// Bytes of an inode record before its extra fields.
+const FIELDS: usize = 128;
 
 pub(super) struct File {
     pub(super) number: InodeNo,
@@ -30,7 +32,37 @@ impl File {
         if !volume.is_inode_used(number)? {
             return Err(JournalError::FastCommit("record of an inode that is not in use"));
         }
+        if record.iter().all(|byte| *byte == 0) {
+            return Err(JournalError::FastCommit("inode in use that its table has lost"));
+        }
         extant_ondisk::inode::verify(&record, number, volume.geometry())?;
+        Self::of_record(volume, number, record)
+    }
+
+    /// The inode as a fast commit holds it, where its table has lost it.
+    pub(super) fn of_logged(
+        volume: &Volume<'_>,
+        number: InodeNo,
+        logged: &[u8],
+    ) -> Result<Self, JournalError> {
+        let mut record = vec![0; usize::from(volume.geometry().inode_size)];
+        let length = logged.len().min(record.len());
+        if length < FIELDS {
+            return Err(JournalError::FastCommit("a logged inode of less than 128 bytes"));
+        }
+        record[..length].copy_from_slice(&logged[..length]);
+        let file = Self::of_record(volume, number, record)?;
+        if file.inode.links == 0 || file.inode.file_type().is_none() {
+            return Err(JournalError::FastCommit("a logged inode that is not in use"));
+        }
+        Ok(file)
+    }
+
+    fn of_record(
+        volume: &Volume<'_>,
+        number: InodeNo,
+        record: Vec<u8>,
+    ) -> Result<Self, JournalError> {
         let inode = Inode::decode(&record, number, volume.geometry())?;
         let mut file = Self { number, record, inode, extents: Vec::new(), tree: Vec::new() };
         if file.inode.is_extent_mapped() {
@@ -50,7 +82,7 @@ impl File {
         logged: &[u8],
     ) -> Result<(), JournalError> {
         let length = logged.len().min(self.record.len());
-        if length < 128 {
+        if length < FIELDS {
             return Err(JournalError::FastCommit("a logged inode of less than 128 bytes"));
         }
         let before = self.record[I_BLOCK].to_vec();

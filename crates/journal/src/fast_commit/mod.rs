@@ -1,10 +1,12 @@
 //! Fast commits: changes of the running transaction, logged per inode and directory entry.
 
+mod damaged;
 mod file;
 mod names;
 mod replay;
 mod scan;
 mod volume;
 
-pub(crate) use replay::replay;
-pub(crate) use scan::scan;
+pub(crate) use damaged::Replayed;
+pub(crate) use replay::{replay, replay_possible};
+pub(crate) use scan::{FastCommits, scan};

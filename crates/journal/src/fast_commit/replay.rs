@@ -15,6 +15,7 @@ use extant_ondisk::jbd2::{FastCommitDentry, FastCommitRecord};
 use extant_ondisk::{BlockNo, Flaw, InodeNo};
 use zerocopy::FromBytes;
 
+use super::damaged::{Damaged, Replayed, inode_of, is_of_device};
 use super::file::File;
 use super::names::Names;
 use super::scan::FastCommits;
@@ -27,11 +28,29 @@ pub(crate) fn replay(
     target: &dyn Device,
     found: &FastCommits,
 ) -> Result<Vec<(BlockNo, Vec<u8>)>, JournalError> {
+    Ok(replay_records(target, found, None)?.changed)
+}
+
+/// Replays what can be replayed of complete fast commits on top of a damaged volume, which is only
+/// read. The bitmaps are not right afterwards: a check must follow.
+pub(crate) fn replay_possible(
+    target: &dyn Device,
+    found: &FastCommits,
+) -> Result<Replayed, JournalError> {
+    replay_records(target, found, Some(Damaged::new(found)))
+}
+
+fn replay_records(
+    target: &dyn Device,
+    found: &FastCommits,
+    damaged: Option<Damaged>,
+) -> Result<Replayed, JournalError> {
     let mut replay = Replay {
         volume: volume::open(target)?,
         files: BTreeMap::new(),
         names: BTreeMap::new(),
         freed: Vec::new(),
+        damaged,
     };
     let mut records = Vec::new();
     for record in found.records() {
@@ -48,6 +67,8 @@ struct Replay<'a> {
     files: BTreeMap<InodeNo, File>,
     names: BTreeMap<InodeNo, Names>,
     freed: Vec<(BlockNo, u64)>,
+    /// The volume is damaged: what cannot be replayed is left out.
+    damaged: Option<Damaged>,
 }
 
 /// Link counts in one fast commit: an inode that it logs already has the right count.
@@ -73,33 +94,74 @@ impl Replay<'_> {
             }
         }
         for record in records {
-            match *record {
-                FastCommitRecord::Inode(inode, logged) => self.inode(inode, logged)?,
-                FastCommitRecord::AddRange(inode, extent) => self.add_range(inode, &extent)?,
-                FastCommitRecord::DelRange(inode, first, count) => {
-                    let gone = self.file(inode)?.unmap(u64::from(first), u64::from(count));
-                    self.freed.extend(gone);
-                }
-                FastCommitRecord::Create(dentry) => {
-                    if let Some(count) = counted.to_come.get_mut(&dentry.inode) {
-                        *count -= 1;
-                    }
-                    self.create(&dentry, &counted)?;
-                }
-                FastCommitRecord::Link(dentry) => {
-                    self.link(&dentry, &counted)?;
-                }
-                FastCommitRecord::Unlink(dentry) => self.unlink(&dentry, &counted)?,
-                FastCommitRecord::Pad | FastCommitRecord::Tail(..) | FastCommitRecord::Head(..) => {
-                }
+            if let Err(error) = self.apply(record, &mut counted) {
+                self.leave_out(inode_of(record), error)?;
+                self.keep_range(record)?;
             }
         }
         Ok(())
     }
 
+    /// The blocks of a range that was left out are not given to others.
+    fn keep_range(&mut self, record: &FastCommitRecord<'_>) -> Result<(), JournalError> {
+        let FastCommitRecord::AddRange(_, extent) = record else { return Ok(()) };
+        let Ok(extent) = RawExtent::read_from_bytes(extent).map(|raw| raw.decode()) else {
+            return Ok(());
+        };
+        let len = u64::from(extent.len);
+        if !self.volume.geometry().contains(extent.start, len) {
+            return Ok(());
+        }
+        match self.volume.claim_blocks([run(extent.start, len)]).map_err(JournalError::from) {
+            Err(error) if is_of_device(&error) => Err(error),
+            _ => Ok(()), // a bitmap that cannot be read gives no blocks either
+        }
+    }
+
+    fn apply(
+        &mut self,
+        record: &FastCommitRecord<'_>,
+        counted: &mut Counted,
+    ) -> Result<(), JournalError> {
+        match *record {
+            FastCommitRecord::Inode(inode, logged) => self.inode(inode, logged),
+            FastCommitRecord::AddRange(inode, extent) => self.add_range(inode, &extent),
+            FastCommitRecord::DelRange(inode, first, count) => {
+                let gone = self.file(inode)?.unmap(u64::from(first), u64::from(count));
+                self.freed.extend(gone);
+                Ok(())
+            }
+            FastCommitRecord::Create(dentry) => {
+                if let Some(count) = counted.to_come.get_mut(&dentry.inode) {
+                    *count -= 1;
+                }
+                self.create(&dentry, counted)
+            }
+            FastCommitRecord::Link(dentry) => self.link(&dentry, counted),
+            FastCommitRecord::Unlink(dentry) => self.unlink(&dentry, counted),
+            FastCommitRecord::Pad | FastCommitRecord::Tail(..) | FastCommitRecord::Head(..) => {
+                Ok(())
+            }
+        }
+    }
+
+    /// On a damaged volume, a change that cannot be replayed is left out.
+    fn leave_out(&mut self, inode: InodeNo, error: JournalError) -> Result<(), JournalError> {
+        match &mut self.damaged {
+            Some(damaged) if !is_of_device(&error) => {
+                damaged.left_out.entry(inode).or_insert_with(|| error.to_string());
+                Ok(())
+            }
+            _ => Err(error),
+        }
+    }
+
     fn file(&mut self, inode: InodeNo) -> Result<&mut File, JournalError> {
         if !self.files.contains_key(&inode) {
-            let file = File::load(&mut self.volume, inode)?;
+            let file = match (File::load(&mut self.volume, inode), &mut self.damaged) {
+                (Err(error), Some(damaged)) => damaged.restore(&mut self.volume, inode, error)?,
+                (file, _) => file?,
+            };
             self.files.insert(inode, file);
         }
         Ok(self.files.get_mut(&inode).expect("inserted above"))
@@ -270,22 +332,60 @@ impl Replay<'_> {
         Ok(self.volume.free_inode(inode, is_dir)?)
     }
 
-    fn finish(mut self) -> Result<Vec<(BlockNo, Vec<u8>)>, JournalError> {
-        for (inode, names) in &self.names {
-            let file = self.files.get_mut(inode).expect("a directory's file is loaded before it");
-            self.freed.extend(names.shrink(&self.volume, file)?);
+    fn finish(mut self) -> Result<Replayed, JournalError> {
+        self.for_directories(|names, volume, file| names.shrink(volume, file))?;
+        // On a damaged volume another file may have the blocks: the check finds what is free.
+        if self.damaged.is_none() {
+            let freed = self.freed.iter().map(|(start, count)| run(*start, *count));
+            self.volume.free_blocks_of(freed)?;
         }
-        self.volume.free_blocks_of(self.freed.iter().map(|(start, count)| run(*start, *count)))?;
-        for file in self.files.values() {
-            file.claim(&mut self.volume)?;
+        self.for_files(|file, volume| file.claim(volume))?;
+        self.for_directories(|names, volume, file| names.store(volume, file).map(|()| Vec::new()))?;
+        self.for_files(|file, volume| file.store(volume))?;
+        let changed = volume::finish(self.volume, self.damaged.is_some())?;
+        let (restored, left_out) = match self.damaged {
+            Some(damaged) => (damaged.restored, damaged.left_out),
+            None => Default::default(),
+        };
+        let (restored, left_out) = (restored.into_iter().collect(), left_out.into_iter().collect());
+        Ok(Replayed { changed, restored, left_out })
+    }
+
+    /// Calls `work` for each directory whose names changed; the blocks that it returns become free.
+    fn for_directories(
+        &mut self,
+        mut work: impl FnMut(
+            &Names,
+            &mut Volume<'_>,
+            &mut File,
+        ) -> Result<Vec<(BlockNo, u64)>, JournalError>,
+    ) -> Result<(), JournalError> {
+        for (inode, names) in std::mem::take(&mut self.names) {
+            let Some(file) = self.files.get_mut(&inode) else { continue };
+            match work(&names, &mut self.volume, file) {
+                Ok(gone) => {
+                    self.freed.extend(gone);
+                    self.names.insert(inode, names);
+                }
+                Err(error) => {
+                    self.files.remove(&inode);
+                    self.leave_out(inode, error)?;
+                }
+            }
         }
-        for (inode, names) in &self.names {
-            let file = self.files.get_mut(inode).expect("a directory's file is loaded before it");
-            names.store(&mut self.volume, file)?;
+        Ok(())
+    }
+
+    fn for_files(
+        &mut self,
+        mut work: impl FnMut(&mut File, &mut Volume<'_>) -> Result<(), JournalError>,
+    ) -> Result<(), JournalError> {
+        for (inode, mut file) in std::mem::take(&mut self.files) {
+            match work(&mut file, &mut self.volume) {
+                Ok(()) => drop(self.files.insert(inode, file)),
+                Err(error) => self.leave_out(inode, error)?,
+            }
         }
-        for file in self.files.values_mut() {
-            file.store(&mut self.volume)?;
-        }
-        volume::finish(self.volume)
+        Ok(())
     }
 }

@@ -27,9 +27,16 @@ pub(super) fn allocate(volume: &mut Volume<'_>, goal: BlockNo) -> Result<BlockNo
 }
 
 /// Updates counts and checksums of all changed structures. Returns the blocks that differ from
-/// those on the device, in ascending order.
-pub(super) fn finish(mut volume: Volume<'_>) -> Result<Vec<(BlockNo, Vec<u8>)>, JournalError> {
-    volume.recount()?;
+/// those on the device, in ascending order. On a damaged volume, bitmaps that cannot be read are
+/// not counted.
+pub(super) fn finish(
+    mut volume: Volume<'_>,
+    is_damaged: bool,
+) -> Result<Vec<(BlockNo, Vec<u8>)>, JournalError> {
+    match volume.recount().map_err(JournalError::from) {
+        Err(error) if !is_damaged || matches!(error, JournalError::Device(_)) => return Err(error),
+        _ => {}
+    }
     volume.commit()?;
     let (overlay, geometry) = (volume.device(), volume.geometry());
     let size = u64::from(geometry.block_size);

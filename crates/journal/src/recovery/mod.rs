@@ -25,7 +25,7 @@ use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
 use extant_ondisk::{CompatFeatures, Geometry, IncompatFeatures, Uuid};
 use zerocopy::IntoBytes;
 
-use crate::fast_commit;
+use crate::fast_commit::{self, FastCommits, Replayed};
 use crate::{JournalError, JournalLocation, Log};
 
 /// The state of the journal after the replay.
@@ -50,6 +50,31 @@ pub fn recover(
     log: &Log<'_>,
     finish: Finish,
 ) -> Result<Recovered, JournalError> {
+    recover_with(target, log, finish, |target, fast| {
+        let changed = fast_commit::replay(target, fast)?;
+        Ok(Replayed { changed, restored: Vec::new(), left_out: Vec::new() })
+    })
+}
+
+/// Replays `log` as [`recover`], on a damaged volume: fast commits that cannot be replayed are left
+/// out, and inodes that their tables have lost are taken from fast commits. A check must follow.
+///
+/// # Errors
+/// As [`recover`].
+pub fn recover_damaged(
+    target: &dyn Device,
+    log: &Log<'_>,
+    finish: Finish,
+) -> Result<Recovered, JournalError> {
+    recover_with(target, log, finish, fast_commit::replay_possible)
+}
+
+fn recover_with(
+    target: &dyn Device,
+    log: &Log<'_>,
+    finish: Finish,
+    replay_fast: impl Fn(&dyn Device, &FastCommits) -> Result<Replayed, JournalError>,
+) -> Result<Recovered, JournalError> {
     let (mut raw, mut superblock) = log.superblock()?;
     let mut recovered = Recovered { errno: superblock.errno, ..Recovered::default() };
     let volume = read_primary_superblock(target)?;
@@ -65,13 +90,14 @@ pub fn recover(
         if recovered.damage.is_empty() {
             let fast = fast_commit::scan(log, &superblock, found.end)?;
             if fast.commits > 0 {
-                let changed = fast_commit::replay(target, &fast)?;
+                let Replayed { changed, restored, left_out } = replay_fast(target, &fast)?;
                 if finish == Finish::Reset {
                     fast_commits::log(target, log, (&mut raw, &mut superblock), &found, &changed)?;
                 }
                 fast_commits::write_home(target, log, &changed)?;
                 recovered.blocks += changed.len() as u64;
                 recovered.fast_commits = fast.commits;
+                (recovered.restored_inodes, recovered.left_out) = (restored, left_out);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The report of a recovery: what was replayed, and the damage found.
 
-use extant_ondisk::{FormatError, Tid};
+use extant_ondisk::{FormatError, InodeNo, Tid};
 
 /// Damage that recovery found in a log.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -23,6 +23,12 @@ pub struct Recovered {
     pub blocks: u64,
     /// Number of fast commits replayed after them.
     pub fast_commits: u32,
+    /// Inodes that their tables have lost, and that were taken from fast commits: only of
+    /// [`recover_damaged`](crate::recover_damaged).
+    pub restored_inodes: Vec<InodeNo>,
+    /// Inodes with changes in fast commits that could not be replayed, and why: only of
+    /// [`recover_damaged`](crate::recover_damaged).
+    pub left_out: Vec<(InodeNo, String)>,
     /// Number of logged blocks that were not written because of a revoke record.
     pub revoked: u64,
     /// The number of the next transaction, if the journal stores one.

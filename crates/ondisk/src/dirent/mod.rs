@@ -224,6 +224,13 @@ impl DirFormat {
         Ok(())
     }
 
+    /// The seed from which the checksum in the tail of a block is right; `None` without a tail.
+    pub fn seed_of(&self, block: &[u8]) -> Option<u32> {
+        let (records, tail) = RawDirTail::ref_from_suffix(block).ok()?;
+        let stored = Crc32c::seeded(tail.det_checksum.get());
+        tail.is_tail().then(|| stored.without(records).value())
+    }
+
     /// Sets the checksum; the last step before the block is written. A block without a tail (of an
     /// htree node) is not changed.
     pub fn seal(&self, block: &mut [u8]) {

@@ -1,0 +1,237 @@
+//! Directories whose inode is lost, or whose map does not lead to all of their blocks: found by
+//! their blocks among those that are in use and that nothing claims.
+//!
+//! The first block names the directory ('.') and its parent ('..'). With metadata_csum each block
+//! has a checksum that starts at a seed of the inode's number and generation: from a block and its
+//! checksum the seed follows, and with the number the generation. Blocks of one directory have the
+//! same seed.
+
+use crate::context::Check;
+use crate::finding::{Code, Finding};
+use crate::map::FileMap;
+use crate::store::CheckError;
+use crate::tables::DirFlags;
+use extant_ondisk::bitmap::{self, BitmapKind};
+use extant_ondisk::dirent::{DirFormat, FileType, NewEntry, dot_entries};
+use extant_ondisk::extent::Extent;
+use extant_ondisk::group_desc::GroupFlags;
+use extant_ondisk::htree::{HtreeFormat, IndexKind};
+use extant_ondisk::inode::Inode;
+use extant_ondisk::{BlockNo, FileBlock, GroupNo, IncompatFeatures, InodeNo};
+use std::collections::{BTreeMap, HashMap};
+
+/// Mode of a directory whose mode is lost.
+const MODE: u16 = 0o40_700;
+
+/// The first block of a directory.
+struct FirstBlock {
+    block: BlockNo,
+    parent: InodeNo,
+    /// Where its checksums start, if it has any.
+    seed: Option<u32>,
+    /// It is the root of an index, and holds no names.
+    is_index: bool,
+}
+
+/// Blocks of directories that nothing claims.
+#[derive(Default)]
+struct FoundBlocks {
+    /// By the directory's inode; those of one that is named twice are left out.
+    first: BTreeMap<InodeNo, Option<FirstBlock>>,
+    /// The other blocks, by the seed of their checksums, in ascending order.
+    others: HashMap<u32, Vec<BlockNo>>,
+}
+
+impl Check<'_> {
+    /// Proposes to restore directories from their blocks. Where one was restored, the round is
+    /// begun again.
+    pub(crate) fn find_lost_directories(&self) -> Result<(), CheckError> {
+        if !self.window.is_whole() {
+            return Ok(());
+        }
+        let mut found = FoundBlocks::default();
+        for group in (0..self.geometry.groups_count).map(GroupNo) {
+            let runs = self.unclaimed_in(group)?;
+            self.for_blocks(&runs, |block, bytes| self.sort_block(block, bytes, &mut found))?;
+        }
+        let mut is_restored = false;
+        for (inode, first) in std::mem::take(&mut found.first) {
+            let Some(first) = first else { continue };
+            if self.has_table_lost(inode)? {
+                is_restored |= self.restore_directory(inode, &first, &mut found)?;
+            }
+        }
+        if found.others.is_empty() {
+            return self.restart_if(is_restored);
+        }
+        let known = self.dirs.iter().filter(|dir| {
+            found.others.contains_key(&dir.checksum_seed)
+                && self.inodes.is_used(dir.inode)
+                && !dir.has(DirFlags::INLINE)
+        });
+        for dir in known.map(|dir| (dir.inode, dir.checksum_seed)).collect::<Vec<_>>() {
+            is_restored |= self.append_blocks(dir, &mut found)?;
+        }
+        self.restart_if(is_restored)
+    }
+
+    fn restart_if(&self, is_restored: bool) -> Result<(), CheckError> {
+        if is_restored {
+            self.store.flush()?;
+            self.need_restart();
+        }
+        Ok(())
+    }
+
+    /// Adds a block if it is one of a directory.
+    fn sort_block(&self, block: BlockNo, bytes: &[u8], found: &mut FoundBlocks) {
+        let format = self.format_of_any();
+        let is_chain = || format.entries(bytes, FileBlock(0)).all(|entry| entry.is_ok());
+        let has_dots = bytes.get(8) == Some(&b'.') && bytes.get(4..6) == Some(&[12, 0]);
+        let has_checksums = self.geometry.has_metadata_csum();
+        let dots = dot_entries(&format, bytes).ok().filter(|_| has_dots);
+        let Some((inode, parent)) = dots else {
+            if has_checksums
+                && format.has_tail(bytes)
+                && is_chain()
+                && let Some(seed) = format.seed_of(bytes)
+            {
+                found.others.entry(seed).or_default().push(block);
+            }
+            return;
+        };
+        let index = HtreeFormat::new(self.geometry, inode, 0);
+        let is_index = !format.has_tail(bytes) && index.root(bytes).is_ok();
+        let seed = match is_index {
+            true => index.seed_of(bytes, IndexKind::Root),
+            false => format.seed_of(bytes),
+        };
+        if !is_chain() || has_checksums && seed.is_none() {
+            return;
+        }
+        let seed = seed.filter(|_| has_checksums);
+        let first = FirstBlock { block, parent, seed, is_index };
+        let is_new = !found.first.contains_key(&inode);
+        found.first.insert(inode, Some(first).filter(|_| is_new));
+    }
+
+    fn format_of_any(&self) -> DirFormat {
+        DirFormat::new(self.geometry, InodeNo(0), 0)
+    }
+
+    /// Whether an inode is in use by the bitmap, and its table has lost it.
+    fn has_table_lost(&self, inode: InodeNo) -> Result<bool, CheckError> {
+        let is_directory = inode >= self.geometry.first_inode || inode == InodeNo::ROOT;
+        let Some((group, index)) = self.geometry.inode_place(inode) else { return Ok(false) };
+        if !is_directory || self.inodes.is_used(inode) || index >= self.inodes.opened(group) {
+            return Ok(false);
+        }
+        let desc = self.store.desc(group);
+        if desc.flags.contains(GroupFlags::INODE_UNINIT)
+            || !self.geometry.contains(desc.inode_bitmap, 1)
+        {
+            return Ok(false);
+        }
+        let bits = self.store.read(desc.inode_bitmap)?;
+        let is_sound =
+            bitmap::verify(&bits, BitmapKind::Inode, group, &desc, self.geometry).is_ok();
+        Ok(is_sound && bitmap::test(&bits, index))
+    }
+
+    fn restore_directory(
+        &self,
+        inode: InodeNo,
+        first: &FirstBlock,
+        found: &mut FoundBlocks,
+    ) -> Result<bool, CheckError> {
+        let others = first.seed.and_then(|seed| found.others.remove(&seed)).unwrap_or_default();
+        let count = 1 + others.len() as u64;
+        let finding = Finding::new(Code::DirectoryInodeLost)
+            .inode(inode)
+            .dir(first.parent)
+            .block(first.block)
+            .found(count);
+        if !self.should_fix(finding)? {
+            return Ok(false);
+        }
+        let Some((mut record, mut fresh)) = self.fresh_inode(inode, MODE) else {
+            return Ok(false);
+        };
+        if let Some(seed) = first.seed {
+            fresh.generation = self.geometry.generation_of_seed(inode, seed);
+        }
+        fresh.links = 2;
+        let mut map = FileMap::default();
+        append(&mut map, &[first.block]);
+        append(&mut map, &others);
+        fresh.size = count * u64::from(self.geometry.block_size);
+        if !self.write_map(inode, &mut fresh, &FileMap::default(), &map)? {
+            return Ok(false);
+        }
+        if first.is_index {
+            let mut bytes = vec![0; self.geometry.block_len()];
+            let format = DirFormat::new(self.geometry, inode, fresh.generation);
+            let mut packer = format.packer(&mut bytes);
+            packer.push(&NewEntry::new(inode, FileType::Directory, b"."));
+            packer.push(&NewEntry::new(first.parent, FileType::Directory, b".."));
+            packer.finish();
+            format.seal(&mut bytes);
+            self.store.write(first.block, &bytes)?;
+        }
+        fresh.encode_into(&mut record, self.geometry);
+        self.store.write_inode_ordered(inode, &mut record);
+        Ok(true)
+    }
+
+    /// Appends blocks to a directory whose map does not lead to them.
+    fn append_blocks(
+        &self,
+        (inode, seed): (InodeNo, u32),
+        found: &mut FoundBlocks,
+    ) -> Result<bool, CheckError> {
+        let Some(blocks) = found.others.remove(&seed) else { return Ok(false) };
+        let mut record = self.record(inode)?;
+        let Ok(mut stored) = Inode::decode(&record, inode, self.geometry) else {
+            return Ok(false);
+        };
+        let old = self.read_map(inode, &stored)?;
+        if old.physical(0).is_none() {
+            return Ok(false);
+        }
+        let finding = Finding::new(Code::DirectoryBlocksLost)
+            .inode(inode)
+            .block(blocks.first().copied().unwrap_or(BlockNo(0)))
+            .found(blocks.len() as u64);
+        if !self.should_fix(finding)? {
+            return Ok(false);
+        }
+        let mut new = old.clone();
+        append(&mut new, &blocks);
+        if !self.write_map(inode, &mut stored, &old, &new)? {
+            return Ok(false);
+        }
+        stored.size = new.end() * u64::from(self.geometry.block_size);
+        stored.encode_into(&mut record, self.geometry);
+        self.store.write_inode_ordered(inode, &mut record);
+        Ok(true)
+    }
+
+    /// Whether directories can be found by their blocks: names that are encrypted or compared
+    /// without case need what their inode said of them.
+    pub(crate) fn may_find_directories(&self) -> bool {
+        let needs_flags = IncompatFeatures::CASEFOLD | IncompatFeatures::ENCRYPT;
+        self.is_repair() && !self.geometry.features.incompat.intersects(needs_flags)
+    }
+}
+
+/// Appends blocks to a map.
+fn append(map: &mut FileMap, blocks: &[BlockNo]) {
+    let first = map.end();
+    map.extents.extend((first..).map(FileBlock).zip(blocks).map(|(block, start)| Extent {
+        block,
+        len: 1,
+        start: *start,
+        is_unwritten: false,
+    }));
+    map.join();
+}

@@ -1,0 +1,213 @@
+//! Fast commits that the kernel left on a volume, which is damaged before they are replayed.
+
+mod common;
+
+use common::{findings, open_options, options};
+use extant_check::{AutoPolicy, Code, HandledFinding, Recorder, Store, pass0};
+use extant_device::{Device, FileDevice, OverlayDevice};
+use extant_journal::{Finish, recover_volume};
+use extant_ondisk::GroupNo;
+use extant_testkit::tree::Random;
+use extant_testkit::{
+    LoopMount, TempImage, TreeSnapshot, copied, e2fsck_fn, is_root, left_dirty, skip, tool,
+};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+/// Files by their paths.
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// Writes files of random content and has each of them synced.
+struct Writer<'a> {
+    root: &'a Path,
+    files: &'a mut Files,
+    random: Random,
+}
+
+impl Writer<'_> {
+    fn write(&mut self, name: String) {
+        let content = self.random.bytes(3000 + 700 * self.files.len());
+        let mut file = File::create(self.root.join(&name)).unwrap();
+        file.write_all(&content).unwrap();
+        file.sync_all().unwrap();
+        self.files.insert(name, content);
+    }
+}
+
+/// Files that are in their places after the first mount.
+fn fill(root: &Path, files: &mut Files) {
+    // A copy is newer than the check that made the volume only in a later second.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    let mut writer = Writer { root, files, random: Random::new(27) };
+    for dir in 0..3 {
+        fs::create_dir(root.join(format!("d{dir}"))).unwrap();
+        (0..6).for_each(|file| writer.write(format!("d{dir}/old-{file}")));
+    }
+    writer.write("top".to_owned());
+}
+
+/// Files that fast commits alone hold.
+fn change(root: &Path, files: &mut Files) {
+    let mut writer = Writer { root, files, random: Random::new(72) };
+    for dir in 0..3 {
+        (0..6).for_each(|file| writer.write(format!("d{dir}/new-{file}")));
+    }
+    writer.write("new-top".to_owned());
+    writer.write("d1/old-3".to_owned());
+}
+
+/// A volume with fast commits that wait, and its files.
+fn dirty(features: &str) -> Result<(TempImage, Files), String> {
+    if !is_root() || tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        return Err("needs root, mke2fs and e2fsck".to_owned());
+    }
+    let args = ["-t", "ext4", "-b", "4096", "-O", features, "-J", "size=8,fast_commit_size=1024"];
+    let image = TempImage::by_mke2fs(96 << 20, &args)?;
+    let mut files = Files::new();
+    let mount = LoopMount::new(&image.path(), "")?;
+    fill(mount.path(), &mut files);
+    mount.unmount()?;
+    let copy = left_dirty(&image.path(), "", |root| change(root, &mut files))?;
+    let overlay = OverlayDevice::new(FileDevice::open(copy.path()).unwrap());
+    let recovered = recover_volume(&overlay, None, Finish::Leave).unwrap().unwrap();
+    match recovered.fast_commits {
+        0 => Err("the kernel made full commits".to_owned()),
+        _ => Ok((copy, files)),
+    }
+}
+
+/// The blocks of all inode tables.
+fn tables(image: &Path) -> Vec<u64> {
+    let store = Store::open(common::open(image, false)).unwrap();
+    let geometry = store.geometry();
+    let table = |group| store.desc(GroupNo(group)).inode_table.0;
+    let count = u64::from(geometry.itable_blocks());
+    (0..geometry.groups_count).flat_map(|group| table(group)..table(group) + count).collect()
+}
+
+fn overwrite(image: &Path, blocks: impl Iterator<Item = u64>, mut bytes: impl FnMut() -> Vec<u8>) {
+    let device = common::open(image, true);
+    blocks.for_each(|block| device.write_at(block * 4096, &bytes()).unwrap());
+}
+
+/// All of fsck; whether it came to its end.
+fn run(image: &Path, policy: AutoPolicy, has_evidence: bool) -> (bool, Vec<HandledFinding>) {
+    let recorder = Recorder::new(&policy);
+    let open = pass0::CheckOpenOptions { journal_evidence: has_evidence, ..open_options() };
+    let Ok(mut ready) = pass0::open(common::open(image, true), &open, &recorder) else {
+        return (false, recorder.findings());
+    };
+    let Ok(report) = extant_check::repair(&mut ready.store, &options(), &recorder) else {
+        ready.close(pass0::Closing::ErrorsLeft, &recorder).unwrap();
+        return (false, recorder.findings());
+    };
+    assert!(!report.errors_left, "{}", findings(&report));
+    ready.close(pass0::Closing::Clean, &recorder).unwrap();
+    (true, recorder.findings())
+}
+
+/// Files with their names and contents that are left. The image has no fast commits any more.
+fn kept(image: &Path, files: &Files) -> usize {
+    e2fsck_fn(image).unwrap_or_else(|said| panic!("{said}"));
+    let mount = LoopMount::new(image, "ro,noload").unwrap();
+    files
+        .iter()
+        .filter(|(name, it)| fs::read(mount.path().join(name)).ok() == Some((*it).clone()))
+        .count()
+}
+
+/// Contents that are left, under any name.
+fn contents(image: &Path, files: &Files) -> usize {
+    let mount = LoopMount::new(image, "ro,noload").unwrap();
+    let tree = TreeSnapshot::of_dir(mount.path()).unwrap();
+    let found: Vec<Vec<u8>> = tree
+        .entries
+        .keys()
+        .filter_map(|path| {
+            let path = std::str::from_utf8(path).ok()?;
+            fs::read(mount.path().join(path.trim_start_matches('/'))).ok()
+        })
+        .collect();
+    files.values().filter(|content| found.contains(content)).count()
+}
+
+fn text(found: &[HandledFinding]) -> String {
+    found
+        .iter()
+        .map(|it| format!("{} {:?} {}\n", it.repaired, it.finding.code, it.finding))
+        .collect()
+}
+
+fn has(found: &[HandledFinding], code: Code) -> bool {
+    found.iter().any(|it| it.finding.code == code)
+}
+
+#[test]
+fn fast_commits_are_replayed_on_tables_that_the_log_restores() {
+    for features in ["fast_commit", "fast_commit,^metadata_csum,uninit_bg"] {
+        let (image, files) = match dirty(features) {
+            Ok(made) => made,
+            Err(why) => skip!("{why}"),
+        };
+        let tables = tables(&image.path());
+        let zeros = |one_in: usize| {
+            let of = tables.iter().copied().step_by(one_in).collect::<Vec<_>>();
+            move |image: &Path| overwrite(image, of.iter().copied(), || vec![0; 4096])
+        };
+        let garbage = |image: &Path| {
+            let mut random = Random::new(5);
+            overwrite(image, tables.iter().copied(), || random.bytes(4096));
+        };
+        let damages: [(&str, Box<dyn Fn(&Path)>); 3] = [
+            ("no table", Box::new(zeros(1))),
+            ("every second block", Box::new(zeros(2))),
+            ("garbage", Box::new(garbage)),
+        ];
+        for (name, damage) in damages {
+            let ours = copied(&image.path()).unwrap();
+            damage(&ours.path());
+            let after_preening = copied(&ours.path()).unwrap();
+            let (is_done, found) = run(&ours.path(), AutoPolicy::Yes, true);
+            assert!(is_done && !has(&found, Code::JournalReplayFailed), "{name}: {}", text(&found));
+            assert_eq!(
+                kept(&ours.path(), &files),
+                files.len(),
+                "{features} {name}: {}",
+                text(&found)
+            );
+
+            run(&after_preening.path(), AutoPolicy::Preen, true);
+            let (is_done, found) = run(&after_preening.path(), AutoPolicy::Yes, true);
+            assert!(is_done, "{name}: {}", text(&found));
+            assert_eq!(
+                kept(&after_preening.path(), &files),
+                files.len(),
+                "{name}: {}",
+                text(&found)
+            );
+        }
+    }
+}
+
+/// Without the copies of the log, the fast commits alone give back what they hold, and are left out
+/// where they cannot be replayed.
+#[test]
+fn fast_commits_that_cannot_be_replayed_are_left_out_alone() {
+    let (image, files) = match dirty("fast_commit") {
+        Ok(made) => made,
+        Err(why) => skip!("{why}"),
+    };
+    let ours = copied(&image.path()).unwrap();
+    let tables = tables(&image.path());
+    overwrite(&ours.path(), tables.into_iter(), || vec![0; 4096]);
+    let (is_done, found) = run(&ours.path(), AutoPolicy::Yes, false);
+    assert!(is_done && !has(&found, Code::JournalReplayFailed), "{}", text(&found));
+    e2fsck_fn(&ours.path()).unwrap_or_else(|said| panic!("{said}\n{}", text(&found)));
+    let left = contents(&ours.path(), &files);
+    println!("{left} of {} contents\n{}", files.len(), text(&found));
+    assert!(has(&found, Code::FastCommitInode), "{}", text(&found));
+    assert!(has(&found, Code::FastCommitsLeftOut), "{}", text(&found));
+    assert!(left >= 20, "{left}: {}", text(&found));
+}
