@@ -90,6 +90,21 @@ impl Checker {
         self
     }
 
+    /// A name whose inode is lost is kept with an empty file.
+    #[must_use]
+    pub fn placeholders(mut self, keeps: bool) -> Self {
+        self.options.passes.placeholders = keeps;
+        self
+    }
+
+    /// Runs of blocks that the bitmaps have in use and nothing claims become files in
+    /// `lost+found`.
+    #[must_use]
+    pub fn carve(mut self, carves: bool) -> Self {
+        self.options.passes.carve = carves;
+        self
+    }
+
     /// A function that is called for each finding, before it is repaired.
     #[must_use]
     pub fn on_finding(mut self, call: impl Fn(&Finding) + Send + Sync + 'static) -> Self {

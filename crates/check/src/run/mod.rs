@@ -48,6 +48,8 @@ impl RunOptions {
             unshare_blocks,
             bmap_to_extent,
             check_encoding,
+            placeholders,
+            carve,
             ..
         } = self.passes;
         self.force
@@ -57,6 +59,8 @@ impl RunOptions {
             || unshare_blocks
             || bmap_to_extent
             || check_encoding
+            || placeholders
+            || carve
     }
 }
 

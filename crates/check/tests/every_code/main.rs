@@ -134,6 +134,15 @@ const ELSEWHERE: &[(&str, &[Code])] = &[
         &[Code::LogCopyCertain, Code::LogCopyPossiblyOlder],
     ),
     (
+        "directories of several blocks and options: see the tests of regain",
+        &[
+            Code::DirectoryInodeLost,
+            Code::DirectoryBlocksLost,
+            Code::EntryPlaceholder,
+            Code::UnclaimedRun,
+        ],
+    ),
+    (
         "the kernel makes fast commits: see the tests of fast_commits",
         &[Code::FastCommitInode, Code::FastCommitsLeftOut],
     ),

@@ -11,6 +11,8 @@ pub(super) struct Extended {
     pub(super) check_encoding: bool,
     pub(super) list_discontinuities: bool,
     pub(super) in_parts: bool,
+    pub(super) placeholders: bool,
+    pub(super) carve: bool,
     no_optimize_extents: bool,
     /// Damaged blocks are not restored from the log.
     without_evidence: bool,
@@ -46,6 +48,8 @@ impl Extended {
             ("optimize_extents", None) => self.no_optimize_extents = false,
             ("journal_evidence", Some("on")) => self.without_evidence = false,
             ("journal_evidence", Some("off")) => self.without_evidence = true,
+            ("placeholders", None) => self.placeholders = true,
+            ("carve", None) => self.carve = true,
             ("bmap2extent", None) => self.bmap_to_extent = true,
             ("unshare_blocks", None) => self.unshare_blocks = true,
             ("fixes_only", None) => self.fixes_only = true,
@@ -95,6 +99,8 @@ mod tests {
             "optimize_extents",
             "journal_evidence=off",
             "journal_evidence=on",
+            "placeholders",
+            "carve",
             "bmap2extent",
             "fixes_only",
             "unshare_blocks",
@@ -114,6 +120,7 @@ mod tests {
             "readahead_kb=many",
             "nonsense",
             "discard=1",
+            "carve=1",
             "journal_evidence",
         ];
         for option in refused {

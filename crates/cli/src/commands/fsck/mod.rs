@@ -379,6 +379,8 @@ impl CheckCommand<'_> {
             bmap_to_extent: self.extended.bmap_to_extent,
             keep_extents: self.extended.keep_extents(),
             check_encoding: self.extended.check_encoding,
+            placeholders: self.extended.placeholders,
+            carve: self.extended.carve,
             list_discontinuities: self.extended.list_discontinuities,
             read_ahead: self.extended.read_ahead.unwrap_or(defaults.read_ahead),
             #[cfg(feature = "sim")]

@@ -1,0 +1,186 @@
+//! Directories that have lost their inode or their map, names that have lost their inode, and blocks
+//! that have lost their file, on volumes that the kernel filled and without a journal.
+
+mod common;
+
+use common::{findings, fsck, options};
+use extant_check::{AutoPolicy, CheckOptions, Code, PassReport, Store};
+use extant_ondisk::InodeNo;
+use extant_ondisk::inode::Inode;
+use extant_testkit::tree::Random;
+use extant_testkit::{LoopMount, TempImage, copied, e2fsck_fn, is_root, skip, tool};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// Files by their paths, with their inodes.
+struct Volume {
+    image: TempImage,
+    files: BTreeMap<String, (InodeNo, Vec<u8>)>,
+    /// Inodes of directories, without the root and lost+found.
+    directories: BTreeSet<InodeNo>,
+    /// The one of several blocks.
+    large: InodeNo,
+}
+
+fn volume(args: &[&str]) -> Result<Volume, String> {
+    use std::os::unix::fs::MetadataExt;
+    if !is_root() || tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        return Err("needs root, mke2fs and e2fsck".to_owned());
+    }
+    let args = [&["-t", "ext4", "-O", "^has_journal"], args].concat();
+    let image = TempImage::by_mke2fs(48 << 20, &args)?;
+    let mount = LoopMount::new(&image.path(), "")?;
+    let inode = |path: &Path| InodeNo(fs::symlink_metadata(path).unwrap().ino() as u32);
+    let (mut files, mut directories) = (BTreeMap::new(), BTreeSet::new());
+    let (root, mut random) = (mount.path(), Random::new(8));
+    let names = |count: u32| (0..count).map(|at| format!("a-file-with-a-long-name-{at}"));
+    let dirs = ["a", "a/b", "a/b/c", "d", "large"];
+    for dir in dirs {
+        fs::create_dir(root.join(dir)).unwrap();
+        directories.insert(inode(&root.join(dir)));
+        for name in names(if dir == "large" { 400 } else { 9 }) {
+            let name = format!("{dir}/{name}");
+            let content = random.bytes(1 + random.clone().below(9000) as usize);
+            fs::write(root.join(&name), &content).unwrap();
+            files.insert(name.clone(), (inode(&root.join(&name)), content));
+        }
+    }
+    let large = inode(&root.join("large"));
+    mount.unmount()?;
+    Ok(Volume { image, files, directories, large })
+}
+
+/// Has the inode table lose the records.
+fn lose(image: &Path, inodes: impl IntoIterator<Item = InodeNo>) {
+    let (device, store) = (common::open(image, true), Store::open(common::open(image, false)));
+    let store = store.unwrap();
+    for inode in inodes {
+        let at = store.inode_offset(inode).unwrap();
+        let zeros = vec![0; usize::from(store.geometry().inode_size)];
+        device.write_at(at, &zeros).unwrap();
+    }
+}
+
+fn repaired(image: &Path, options: &CheckOptions) -> PassReport {
+    let report = fsck(image, options, AutoPolicy::Yes).unwrap();
+    e2fsck_fn(image).unwrap_or_else(|said| panic!("{said}\n{}", findings(&report)));
+    report
+}
+
+fn count(report: &PassReport, code: Code) -> usize {
+    report.findings.iter().filter(|it| it.finding.code == code && it.repaired).count()
+}
+
+/// Names that do not have their contents.
+fn wrong(image: &Path, files: &BTreeMap<String, (InodeNo, Vec<u8>)>) -> Vec<String> {
+    let mount = LoopMount::new(image, "ro").unwrap();
+    let is_wrong = |(name, (_, content)): &(&String, &(InodeNo, Vec<u8>))| {
+        fs::read(mount.path().join(name)).ok().as_ref() != Some(content)
+    };
+    files.iter().filter(is_wrong).map(|(name, _)| name.clone()).collect()
+}
+
+macro_rules! or_skip {
+    ($made:expr) => {
+        match $made {
+            Ok(made) => made,
+            Err(why) => skip!("{why}"),
+        }
+    };
+}
+
+#[test]
+fn a_directory_without_an_inode_is_found_by_its_blocks() {
+    for args in [&["-b", "4096"][..], &["-b", "1024"], &["-b", "4096", "-O", "^metadata_csum"]] {
+        let volume = or_skip!(volume(args));
+        let ours = copied(&volume.image.path()).unwrap();
+        lose(&ours.path(), volume.directories.iter().copied());
+        let report = repaired(&ours.path(), &options());
+        assert_eq!(count(&report, Code::DirectoryInodeLost), 5, "{}", findings(&report));
+        let mut wrong = wrong(&ours.path(), &volume.files);
+        if args.contains(&"^metadata_csum") {
+            // Blocks without a checksum do not say whose they are.
+            wrong.retain(|name| !name.starts_with("large/"));
+        }
+        assert!(wrong.is_empty(), "{args:?} {}\n{}", wrong.len(), findings(&report));
+    }
+}
+
+#[test]
+fn blocks_that_the_map_of_a_directory_has_lost_are_appended() {
+    for args in [&["-b", "4096"][..], &["-b", "1024"]] {
+        let volume = or_skip!(volume(args));
+        let image = volume.image.path();
+        let (device, store) =
+            (common::open(&image, true), Store::open(common::open(&image, false)).unwrap());
+        let mut record = store.read_inode(volume.large).unwrap().unwrap();
+        let inode = Inode::decode(&record, volume.large, store.geometry()).unwrap();
+        // One extent of one block: after the header, length and start.
+        let length = 0x28 + 12 + 4;
+        record[0x28 + 2] = 1;
+        record[length] = 1;
+        assert!(inode.size > 4 * u64::from(store.geometry().block_size));
+        extant_ondisk::inode::seal(&mut record, volume.large, store.geometry());
+        device.write_at(store.inode_offset(volume.large).unwrap(), &record).unwrap();
+        drop((device, store));
+        let report = repaired(&image, &options());
+        assert_eq!(count(&report, Code::DirectoryBlocksLost), 1, "{}", findings(&report));
+        let wrong = wrong(&image, &volume.files);
+        assert!(wrong.is_empty(), "{args:?} {}\n{}", wrong.len(), findings(&report));
+    }
+}
+
+#[test]
+fn names_without_an_inode_are_kept_on_request() {
+    let volume = or_skip!(volume(&["-b", "1024"]));
+    let lost: BTreeMap<_, _> =
+        volume.files.iter().step_by(7).map(|(name, (inode, _))| (name.clone(), *inode)).collect();
+    lose(&volume.image.path(), lost.values().copied());
+    let ours = copied(&volume.image.path()).unwrap();
+    let report = repaired(&ours.path(), &options());
+    let named = count(&report, Code::EntryUnusedInode) + count(&report, Code::EntryNeverUsedInode);
+    assert_eq!(named, lost.len(), "{}", findings(&report));
+
+    let options = CheckOptions { placeholders: true, ..options() };
+    let report = repaired(&volume.image.path(), &options);
+    assert_eq!(count(&report, Code::EntryPlaceholder), lost.len(), "{}", findings(&report));
+    let mount = LoopMount::new(&volume.image.path(), "ro").unwrap();
+    for (name, (_, content)) in &volume.files {
+        let expected: &[u8] = if lost.contains_key(name) { b"" } else { content };
+        assert!(fs::read(mount.path().join(name)).unwrap() == expected, "{name}");
+    }
+}
+
+#[test]
+fn blocks_that_nothing_claims_become_files_on_request() {
+    for args in [&["-b", "4096"][..], &["-b", "1024", "-O", "^metadata_csum,^extent,^64bit"]] {
+        let volume = or_skip!(volume(args));
+        let lost: Vec<_> = volume.files.values().step_by(50).collect();
+        lose(&volume.image.path(), lost.iter().map(|(inode, _)| *inode));
+        let options = CheckOptions { carve: true, ..options() };
+        let report = repaired(&volume.image.path(), &options);
+        assert!(count(&report, Code::UnclaimedRun) > 0, "{}", findings(&report));
+        let mount = LoopMount::new(&volume.image.path(), "ro").unwrap();
+        let mut carved = Vec::new();
+        for entry in fs::read_dir(mount.path().join("lost+found")).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            let mut parts = name.strip_prefix("blocks-").expect("no other file").split('-');
+            let (_, len): (u64, u64) =
+                (parts.next().unwrap().parse().unwrap(), parts.next().unwrap().parse().unwrap());
+            let bytes = fs::read(entry.path()).unwrap();
+            let block: u64 = args[1].parse().unwrap();
+            assert_eq!(bytes.len() as u64, len * block, "{name}");
+            carved.push(bytes);
+        }
+        let found = lost.iter().filter(|(_, content)| {
+            let part = &content[..content.len().min(1024)];
+            carved.iter().any(|bytes| bytes.chunks(1024).any(|chunk| chunk.starts_with(part)))
+        });
+        assert_eq!(found.count(), lost.len(), "{}", findings(&report));
+        drop(mount);
+        let again = fsck(&volume.image.path(), &options, AutoPolicy::Yes).unwrap();
+        assert_eq!(count(&again, Code::UnclaimedRun), 0);
+    }
+}
