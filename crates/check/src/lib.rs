@@ -18,6 +18,7 @@ mod evidence;
 pub mod finding;
 mod lost_directories;
 mod map;
+mod misplaced;
 mod order;
 pub mod pass0;
 mod pass1;

@@ -3,6 +3,7 @@
 use crate::context::Check;
 use crate::evidence;
 use crate::finding::{Finding, Severity};
+use crate::misplaced;
 use crate::policy::AutoPolicy;
 use crate::recorder::Recorder;
 use crate::report::{CheckOptions, HandledFinding, PassReport};
@@ -175,8 +176,11 @@ pub fn repair(
     let mut report = scan_within(store, options, &mut windows)?;
     let found_errors = report.found_errors;
     let before = recorder.count();
-    if evidence::is_wanted(&report) && evidence::restore(store, options, recorder)? > 0 {
-        report = scan_within(store, options, &mut windows)?;
+    if evidence::is_wanted(&report) {
+        let moved = misplaced::restore(store, recorder)?;
+        if moved + evidence::restore(store, options, recorder)? > 0 {
+            report = scan_within(store, options, &mut windows)?;
+        }
     }
     if !recorder.may_repair() {
         return Ok(report);

@@ -131,6 +131,43 @@ fn blocks_that_the_map_of_a_directory_has_lost_are_appended() {
     }
 }
 
+/// Swaps the contents of blocks.
+fn swap(image: &Path, one: u64, other: u64, len: usize) {
+    let device = common::open(image, true);
+    let (mut first, mut second) = (vec![0; len], vec![0; len]);
+    device.read_at(one * len as u64, &mut first).unwrap();
+    device.read_at(other * len as u64, &mut second).unwrap();
+    device.write_at(one * len as u64, &second).unwrap();
+    device.write_at(other * len as u64, &first).unwrap();
+}
+
+#[test]
+fn blocks_in_the_place_of_others_are_put_where_they_belong() {
+    let volume = or_skip!(volume(&["-b", "1024"]));
+    let image = volume.image.path();
+    let (tables, directories) = {
+        let store = Store::open(common::open(&image, false)).unwrap();
+        let table_of = |inode: InodeNo| store.inode_offset(inode).unwrap() / 1024;
+        let tables: BTreeSet<u64> =
+            volume.files.values().map(|(inode, _)| table_of(*inode)).collect();
+        let first = |inode: &InodeNo| {
+            let record = store.read_inode(*inode).unwrap().unwrap();
+            u64::from(u32::from_le_bytes(record[0x28 + 20..0x28 + 24].try_into().unwrap()))
+        };
+        let directories: Vec<u64> = volume.directories.iter().map(first).collect();
+        (tables.into_iter().collect::<Vec<_>>(), directories)
+    };
+    swap(&image, tables[5], tables[9], 1024);
+    swap(&image, directories[0], directories[3], 1024);
+    // A shift by one block: three of them.
+    swap(&image, tables[12], tables[13], 1024);
+    swap(&image, tables[13], tables[14], 1024);
+    let report = repaired(&image, &options());
+    assert_eq!(count(&report, Code::BlockMisplaced), 7, "{}", findings(&report));
+    let wrong = wrong(&image, &volume.files);
+    assert!(wrong.is_empty(), "{}\n{}", wrong.len(), findings(&report));
+}
+
 #[test]
 fn names_without_an_inode_are_kept_on_request() {
     let volume = or_skip!(volume(&["-b", "1024"]));

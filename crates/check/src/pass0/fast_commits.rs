@@ -35,6 +35,12 @@ impl Pass0<'_> {
         error: JournalError,
     ) -> Result<Result<Replayed, JournalError>, OpenError> {
         let device = self.volume.device().clone();
+        let overlay = OverlayDevice::new(&*device);
+        match recover_damaged(&overlay, log, Finish::Leave) {
+            Ok(planned) if planned.fast_commits > 0 => {}
+            Err(error) if !is_of_volume(&error) => return Err(error.into()),
+            _ => return Ok(Err(error)), // the transactions are what cannot be replayed
+        }
         if self.restore_before_replay()? {
             match recover(&*device, log, Finish::Reset) {
                 Err(error) if is_of_volume(&error) => {}

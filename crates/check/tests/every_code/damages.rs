@@ -645,7 +645,11 @@ pub(crate) const DAMAGES: &[Damage] = &[
             Code::GroupDirectoriesWrong,
             Code::FreeBlocksTotalWrong,
         ],
-        |hand| hand.inode(InodeNo::ROOT, |record| record.fill(0)),
+        |hand| {
+            let block = hand.blocks(InodeNo::ROOT)[0];
+            hand.inode(InodeNo::ROOT, |record| record.fill(0));
+            hand.block(block, |bytes| bytes[8] = b'x'); // the name "."
+        },
     ),
     with(Code::UnconnectedDirectory, PLAIN, &[Code::LinkCountWrong], |hand| {
         hand.entry("sub", "inner", |entry| put32(entry, 0, 0));

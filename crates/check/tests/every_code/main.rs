@@ -136,6 +136,7 @@ const ELSEWHERE: &[(&str, &[Code])] = &[
     (
         "directories of several blocks and options: see the tests of regain",
         &[
+            Code::BlockMisplaced,
             Code::DirectoryInodeLost,
             Code::DirectoryBlocksLost,
             Code::EntryPlaceholder,

@@ -1,0 +1,246 @@
+//! Blocks of inode tables and directories that are in each other's places, as after a swap or a
+//! shift: their checksums start at the numbers of inodes, so that they show where a block belongs.
+
+use crate::finding::{Code, Finding};
+use crate::recorder::Recorder;
+use crate::store::{CheckError, Store};
+use extant_layout::DescriptorTable;
+use extant_offline::{OfflineError, OfflineVolume};
+use extant_ondisk::dirent::{DirFormat, dot_entries};
+use extant_ondisk::htree::{HtreeFormat, IndexKind};
+use extant_ondisk::inode::{self, Inode};
+use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo, InodeNo};
+use std::ops::Range;
+
+/// Bytes of blocks that are kept at most.
+const MOST_BYTES: usize = 16 << 20;
+/// Blocks of an inode table that are read at once.
+const TABLE_BLOCKS_READ: u64 = 128;
+
+/// What a block in its place would hold.
+#[derive(Clone, Copy)]
+enum Content {
+    /// Records from that of an inode on.
+    Table(InodeNo),
+    /// A block of a directory whose checksums start at the seed.
+    Directory { inode: InodeNo, seed: u32, is_first: bool },
+}
+
+/// A place with a block of which nothing is right.
+struct Place {
+    block: BlockNo,
+    content: Content,
+    bytes: Vec<u8>,
+    is_taken: bool,
+}
+
+struct Search<'a> {
+    store: &'a Store,
+    geometry: &'a Geometry,
+    places: Vec<Place>,
+}
+
+/// Proposes to put blocks where they belong; how many were moved.
+///
+/// # Errors
+/// The device failed, or the policy ended the run.
+pub(crate) fn restore(store: &Store, recorder: &Recorder<'_>) -> Result<u64, CheckError> {
+    let geometry = store.geometry();
+    if !geometry.has_metadata_csum() {
+        return Ok(0);
+    }
+    let mut search = Search { store, geometry, places: Vec::new() };
+    search.look_at_tables()?;
+    search.look_at_directories()?;
+    let mut moved: Vec<(BlockNo, &[u8])> = Vec::new();
+    for (from, to) in search.matches() {
+        let (from, to) = (&search.places[from], &search.places[to]);
+        let finding = Finding::new(Code::BlockMisplaced).block(from.block).expected(to.block.0);
+        let finding = match to.content {
+            Content::Table(first) => finding.inode(first).detail("inodes".to_owned()),
+            Content::Directory { inode, .. } => finding.inode(inode).detail("names".to_owned()),
+        };
+        if recorder.should_fix(finding)? {
+            moved.push((to.block, &from.bytes));
+        }
+    }
+    if !moved.is_empty() {
+        store.mark_unclean()?;
+    }
+    for (block, bytes) in &moved {
+        store.write(*block, bytes)?;
+    }
+    store.flush()?;
+    Ok(moved.len() as u64)
+}
+
+impl Search<'_> {
+    fn has_room(&self) -> bool {
+        self.places.len() < MOST_BYTES / self.geometry.block_len()
+    }
+
+    fn add(&mut self, block: BlockNo, content: Content, bytes: &[u8]) {
+        if self.has_room() {
+            self.places.push(Place { block, content, bytes: bytes.to_vec(), is_taken: false });
+        }
+    }
+
+    /// Blocks of tables that have records, of which none has the right checksum.
+    fn look_at_tables(&mut self) -> Result<(), CheckError> {
+        let geometry = self.geometry;
+        let (len, per_block) = (geometry.block_len(), geometry.inodes_per_block());
+        for (group, desc) in (0..).map(GroupNo).zip(self.store.descs()) {
+            let whole = u64::from(geometry.itable_blocks());
+            if !self.store.desc_checksum_matches(group)
+                || !geometry.contains(desc.inode_table, whole)
+            {
+                continue;
+            }
+            let used = u64::from(desc.itable_used(geometry).div_ceil(per_block)).min(whole);
+            let table = desc.inode_table.0;
+            for at in (0..used).step_by(TABLE_BLOCKS_READ as usize) {
+                let blocks: Range<u64> = at..used.min(at + TABLE_BLOCKS_READ);
+                let mut bytes = vec![0; (blocks.end - blocks.start) as usize * len];
+                self.store.read_into(BlockNo(table + at), &mut bytes)?;
+                for (index, bytes) in blocks.zip(bytes.chunks_exact(len)) {
+                    let first = group.0 * geometry.inodes_per_group + index as u32 * per_block;
+                    let first = InodeNo(first + 1);
+                    if !is_zero(bytes) && sound_records(bytes, first, geometry).is_none() {
+                        self.add(BlockNo(table + index), Content::Table(first), bytes);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks of directories with sound inodes that do not have the right checksums.
+    fn look_at_directories(&mut self) -> Result<(), CheckError> {
+        let geometry = self.geometry;
+        let table = DescriptorTable::read(geometry, |index, block| {
+            self.store.read_into(geometry.desc_block(index), block)
+        })?;
+        let device = self.store.device().clone();
+        let volume =
+            OfflineVolume::of_parts(device, self.store.raw_superblock(), geometry.clone(), table);
+        let size = usize::from(geometry.inode_size);
+        for (group, desc) in (0..).map(GroupNo).zip(self.store.descs()) {
+            let count = desc.itable_used(geometry).min(geometry.inodes_per_group);
+            let blocks = u64::from(geometry.itable_blocks());
+            if !geometry.contains(desc.inode_table, blocks) {
+                continue;
+            }
+            let mut bytes = Vec::new();
+            let per_read = TABLE_BLOCKS_READ as u32 * geometry.inodes_per_block();
+            for start in (0..count).step_by(per_read as usize) {
+                let inodes = per_read.min(count - start);
+                let first = u64::from(start / geometry.inodes_per_block());
+                bytes.resize(inodes as usize * size, 0);
+                self.store.read_into(BlockNo(desc.inode_table.0 + first), &mut bytes)?;
+                let numbers = group.0 * geometry.inodes_per_group + start + 1..;
+                for (number, record) in numbers.map(InodeNo).zip(bytes.chunks_exact(size)) {
+                    if is_zero(record) || inode::verify(record, number, geometry).is_err() {
+                        continue;
+                    }
+                    let Ok(inode) = Inode::decode(record, number, geometry) else { continue };
+                    if inode.is_dir() && inode.links > 0 && self.has_room() {
+                        self.look_at_directory(&volume, number, &inode)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn look_at_directory(
+        &mut self,
+        volume: &OfflineVolume,
+        number: InodeNo,
+        inode: &Inode,
+    ) -> Result<(), CheckError> {
+        let map = match volume.read_map(number, inode) {
+            Ok(map) => map,
+            Err(OfflineError::Device(error)) => return Err(error.into()),
+            Err(_) => return Ok(()), // a damaged map
+        };
+        let format = DirFormat::new(self.geometry, number, inode.generation);
+        let index = HtreeFormat::new(self.geometry, number, inode.generation);
+        let Some(seed) = format.checksum_seed else { return Ok(()) };
+        for (at, block) in map.blocks() {
+            if !self.geometry.contains(block, 1) {
+                continue;
+            }
+            let bytes = self.store.read(block)?;
+            let kind = if at.0 == 0 { IndexKind::Root } else { IndexKind::Node };
+            let is_right =
+                format.verify(&bytes, at).is_ok() || index.verify(&bytes, at, kind).is_ok();
+            if !is_right {
+                let is_first = at.0 == 0;
+                let content = Content::Directory { inode: number, seed, is_first };
+                self.add(block, content, &bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Pairs of places: where a block is, and where it belongs.
+    fn matches(&mut self) -> Vec<(usize, usize)> {
+        let mut found = Vec::new();
+        for from in 0..self.places.len() {
+            let bytes = &self.places[from].bytes;
+            if is_zero(bytes) {
+                continue;
+            }
+            let seeds = self.seeds_of(bytes);
+            let belongs = |place: &Place| match place.content {
+                Content::Table(first) => sound_records(bytes, first, self.geometry) == Some(true),
+                Content::Directory { seed, is_first, .. } => seeds.contains(&(seed, is_first)),
+            };
+            let to = (0..self.places.len())
+                .find(|to| *to != from && !self.places[*to].is_taken && belongs(&self.places[*to]));
+            if let Some(to) = to {
+                self.places[to].is_taken = true;
+                found.push((from, to));
+            }
+        }
+        found
+    }
+
+    /// The seeds from which the checksum of a block of a directory is right, and whether it is a
+    /// first block.
+    fn seeds_of(&self, bytes: &[u8]) -> Vec<(u32, bool)> {
+        let format = DirFormat::new(self.geometry, InodeNo(0), 0);
+        let index = HtreeFormat::new(self.geometry, InodeNo(0), 0);
+        if !format.entries(bytes, FileBlock(0)).all(|entry| entry.is_ok()) {
+            return Vec::new();
+        }
+        let is_first = dot_entries(&format, bytes).is_ok();
+        let kind = if is_first { IndexKind::Root } else { IndexKind::Node };
+        let seeds = [format.seed_of(bytes), index.seed_of(bytes, kind)];
+        seeds.into_iter().flatten().map(|seed| (seed, is_first)).collect()
+    }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+/// Whether all records of a block have the right checksums where it begins with an inode; `None` if
+/// none of them has. Records of zeros do not count.
+fn sound_records(bytes: &[u8], first: InodeNo, geometry: &Geometry) -> Option<bool> {
+    let size = usize::from(geometry.inode_size);
+    let (mut right, mut wrong) = (false, false);
+    for (number, record) in (first.0..).map(InodeNo).zip(bytes.chunks_exact(size)) {
+        if is_zero(record) {
+            continue;
+        }
+        match inode::verify(record, number, geometry) {
+            Ok(()) => right = true,
+            Err(_) => wrong = true,
+        }
+        if right && wrong {
+            break;
+        }
+    }
+    right.then_some(!wrong)
+}
