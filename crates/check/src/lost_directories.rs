@@ -31,6 +31,8 @@ struct FirstBlock {
     seed: Option<u32>,
     /// It is the root of an index, and holds no names.
     is_index: bool,
+    /// It holds other names than '.' and '..'.
+    has_names: bool,
 }
 
 /// Blocks of directories that nothing claims.
@@ -46,7 +48,7 @@ impl Check<'_> {
     /// Proposes to restore directories from their blocks. Where one was restored, the round is
     /// begun again.
     pub(crate) fn find_lost_directories(&self) -> Result<(), CheckError> {
-        if !self.window.is_whole() {
+        if !self.window.is_whole() || self.has_bad_inodes {
             return Ok(());
         }
         let mut found = FoundBlocks::default();
@@ -113,7 +115,9 @@ impl Check<'_> {
             return;
         }
         let seed = seed.filter(|_| has_checksums);
-        let first = FirstBlock { block, parent, seed, is_index };
+        let mut names = format.entries(bytes, FileBlock(0)).flatten().skip(2);
+        let has_names = !is_index && names.any(|entry| entry.is_used());
+        let first = FirstBlock { block, parent, seed, is_index, has_names };
         let is_new = !found.first.contains_key(&inode);
         found.first.insert(inode, Some(first).filter(|_| is_new));
     }
@@ -148,6 +152,9 @@ impl Check<'_> {
         found: &mut FoundBlocks,
     ) -> Result<bool, CheckError> {
         let others = first.seed.and_then(|seed| found.others.remove(&seed)).unwrap_or_default();
+        if !first.has_names && others.is_empty() {
+            return Ok(false); // nothing would be kept
+        }
         let count = 1 + others.len() as u64;
         let finding = Finding::new(Code::DirectoryInodeLost)
             .inode(inode)

@@ -7,6 +7,7 @@ use extant_check::{AutoPolicy, Code, HandledFinding, Recorder, Store, pass0};
 use extant_device::{Device, FileDevice, OverlayDevice};
 use extant_journal::{Finish, recover_volume};
 use extant_ondisk::GroupNo;
+use extant_runtime::env::Env;
 use extant_testkit::tree::Random;
 use extant_testkit::{
     LoopMount, TempImage, TreeSnapshot, copied, e2fsck_fn, is_root, left_dirty, skip, tool,
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 /// Files by their paths.
 type Files = BTreeMap<String, Vec<u8>>;
@@ -39,7 +41,8 @@ impl Writer<'_> {
 /// Files that are in their places after the first mount.
 fn fill(root: &Path, files: &mut Files) {
     // A copy is newer than the check that made the volume only in a later second.
-    std::thread::sleep(std::time::Duration::from_millis(1100));
+    let env = Env::threads();
+    env.sleep_until(env.elapsed() + Duration::from_millis(1100));
     let mut writer = Writer { root, files, random: Random::new(27) };
     for dir in 0..3 {
         fs::create_dir(root.join(format!("d{dir}"))).unwrap();
@@ -57,6 +60,9 @@ fn change(root: &Path, files: &mut Files) {
     writer.write("new-top".to_owned());
     writer.write("d1/old-3".to_owned());
 }
+
+/// A damage by its name.
+type Damage = (&'static str, Box<dyn Fn(&Path)>);
 
 /// A volume with fast commits that wait, and its files.
 fn dirty(features: &str) -> Result<(TempImage, Files), String> {
@@ -156,11 +162,12 @@ fn fast_commits_are_replayed_on_tables_that_the_log_restores() {
             let of = tables.iter().copied().step_by(one_in).collect::<Vec<_>>();
             move |image: &Path| overwrite(image, of.iter().copied(), || vec![0; 4096])
         };
-        let garbage = |image: &Path| {
+        let all = tables.clone();
+        let garbage = move |image: &Path| {
             let mut random = Random::new(5);
-            overwrite(image, tables.iter().copied(), || random.bytes(4096));
+            overwrite(image, all.iter().copied(), || random.bytes(4096));
         };
-        let damages: [(&str, Box<dyn Fn(&Path)>); 3] = [
+        let damages: [Damage; 3] = [
             ("no table", Box::new(zeros(1))),
             ("every second block", Box::new(zeros(2))),
             ("garbage", Box::new(garbage)),

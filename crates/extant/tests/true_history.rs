@@ -47,6 +47,8 @@ struct History {
     random: Random,
     model: Model,
     has_checksums: bool,
+    /// The last mount ended in a crash: a damage to the log can undo commits.
+    is_dirty: bool,
 }
 
 impl History {
@@ -64,7 +66,8 @@ impl History {
         let start = Env::threads().now();
         let env = Env::stepped_at(seed, start);
         env.advance(Duration::from_secs(100));
-        let mut history = Self { device, env, random, model: Model::default(), has_checksums };
+        let mut history =
+            Self { device, env, random, model: Model::default(), has_checksums, is_dirty: false };
         let mounts = 1 + history.random.below(5);
         for mount in 0..mounts {
             history.mount(mount == 0);
@@ -77,6 +80,7 @@ impl History {
                     "{seed}: {findings:?}"
                 );
                 history.env.advance(Duration::from_secs(2));
+                history.is_dirty = false;
             }
         }
         history
@@ -105,7 +109,8 @@ impl History {
                 self.env.advance(Duration::from_millis(self.random.below(3000)));
             }
         }
-        if self.random.below(3) > 0 {
+        self.is_dirty = self.random.below(3) == 0;
+        if !self.is_dirty {
             fs.close().unwrap();
             return;
         }
@@ -274,7 +279,8 @@ fn damage_block(
     }
 }
 
-/// The inodes that findings of old copies name, and how many copies were restored: certain, older.
+/// The inodes that findings of old copies and of damaged inodes and directories name, and how many
+/// copies were restored: certain, older.
 fn named_old(found: &[HandledFinding]) -> (BTreeSet<u32>, u64, u64) {
     let (mut named, mut certain, mut older) = (BTreeSet::new(), 0, 0);
     for outcome in found.iter().filter(|it| it.repaired) {
@@ -290,6 +296,13 @@ fn named_old(found: &[HandledFinding]) -> (BTreeSet<u32>, u64, u64) {
                     let (first, last) = part.split_once(" to ").unwrap_or((part, part));
                     named.extend(first.parse::<u32>().unwrap()..=last.parse::<u32>().unwrap());
                 }
+            }
+            // Directories whose blocks are those of another.
+            Code::DotWrong | Code::DotTooBig | Code::MissingDot => {
+                named.extend(subject.dir.map(|inode| inode.0));
+            }
+            code if (1..=2).contains(&code.row().pass) => {
+                named.extend(subject.inode.map(|inode| inode.0));
             }
             _ => {}
         }
@@ -373,7 +386,10 @@ fn an_older_content_is_named_whatever_the_history() {
             break;
         }
         let mut history = History::new(seed);
-        let blocks = Blocks::of(&history.device);
+        let mut blocks = Blocks::of(&history.device);
+        if history.is_dirty {
+            blocks.log.clear();
+        }
         for trial in 0..DAMAGES.min(trials - counts.trials) {
             let device = Arc::new(history.device.fork());
             damage(&device, &blocks, history.has_checksums, &mut history.random);

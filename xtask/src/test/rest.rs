@@ -16,7 +16,7 @@ struct Part {
 const SLOW: &[(&str, &str)] = &[("EXTANT_SLOW", "1")];
 
 /// The longest last. Seeds differ from those of an ordinary run.
-const PARTS: [Part; 20] = [
+const PARTS: [Part; 21] = [
     Part {
         name: "every feature alone",
         suite: "features",
@@ -49,6 +49,12 @@ const PARTS: [Part; 20] = [
         suite: "mke2fs_rows",
         test: "volumes_of_the_table",
         environment: &[("EXTANT_ALL_ROWS", "1")],
+    },
+    Part {
+        name: "true histories of damaged volumes",
+        suite: "true_history",
+        test: "",
+        environment: &[("EXTANT_TRIALS", "10000"), ("EXTANT_SEED", "100000")],
     },
     Part {
         name: "bytes of reserved inodes",

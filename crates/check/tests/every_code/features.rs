@@ -209,15 +209,20 @@ pub(crate) const DAMAGES: &[Damage] = &[
             call_bad(hand, offset / 1024);
         },
     ),
-    // Two blocks of an inode table changed places.
+    // Two blocks of an inode table changed places, and a record of each is wrong in both: their
+    // checksums do not say where they belong.
     on(Code::InodeBlockChecksum, EXT4, |hand| {
         let blocks = ["dir/name-100", "dir/name-200"].map(|name| {
             let offset = hand.volume.inode_offset(hand.find(name)).expect("there is such an inode");
             offset / 1024
         });
         let [first, second] = blocks.map(|block| hand.volume.read(BlockNo(block)).expect("reads"));
-        hand.block(blocks[0], |bytes| bytes.copy_from_slice(&second));
-        hand.block(blocks[1], |bytes| bytes.copy_from_slice(&first));
+        for (block, other) in blocks.into_iter().zip([second, first]) {
+            hand.block(block, |bytes| {
+                bytes.copy_from_slice(&other);
+                bytes[8] ^= 1; // a time
+            });
+        }
     }),
     with(
         Code::InodeGarbage,
