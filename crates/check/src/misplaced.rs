@@ -17,7 +17,7 @@ const MOST_BYTES: usize = 16 << 20;
 /// Blocks of an inode table that are read at once.
 const TABLE_BLOCKS_READ: u64 = 128;
 
-/// What a block in its place would hold.
+/// The content that a block in its place would have.
 #[derive(Clone, Copy)]
 enum Content {
     /// Records from that of an inode on.
@@ -27,7 +27,7 @@ enum Content {
 }
 
 /// A place with a block of which nothing is right.
-struct Place {
+struct SuspectBlock {
     block: BlockNo,
     content: Content,
     bytes: Vec<u8>,
@@ -37,7 +37,7 @@ struct Place {
 struct Search<'a> {
     store: &'a Store,
     geometry: &'a Geometry,
-    places: Vec<Place>,
+    places: Vec<SuspectBlock>,
 }
 
 /// Proposes to put blocks where they belong; how many were moved.
@@ -81,7 +81,12 @@ impl Search<'_> {
 
     fn add(&mut self, block: BlockNo, content: Content, bytes: &[u8]) {
         if self.has_room() {
-            self.places.push(Place { block, content, bytes: bytes.to_vec(), is_taken: false });
+            self.places.push(SuspectBlock {
+                block,
+                content,
+                bytes: bytes.to_vec(),
+                is_taken: false,
+            });
         }
     }
 
@@ -192,7 +197,7 @@ impl Search<'_> {
                 continue;
             }
             let seeds = self.seeds_of(bytes);
-            let belongs = |place: &Place| match place.content {
+            let belongs = |place: &SuspectBlock| match place.content {
                 Content::Table(first) => sound_records(bytes, first, self.geometry) == Some(true),
                 Content::Directory { seed, is_first, .. } => seeds.contains(&(seed, is_first)),
             };

@@ -1,5 +1,5 @@
-//! Directories that have lost their inode or their map, names that have lost their inode, and blocks
-//! that have lost their file, on volumes that the kernel filled and without a journal.
+//! Directories that have lost their inode or their map, names that have lost their inode, and
+//! blocks that have lost their file, on volumes that the kernel filled and without a journal.
 
 mod common;
 

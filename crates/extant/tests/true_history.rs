@@ -1,6 +1,6 @@
-//! Repairs with the log as evidence, compared with the true history of a volume: a model keeps every
-//! content that was ever written under a name. After any damage a file has its last content, or the
-//! report says that it may be older.
+//! Repairs with the log as evidence, compared with the true history of a volume: a model keeps
+//! every content that was ever written under a name. After any damage a file has its last content,
+//! or the report says that it may be older.
 //!
 //! `EXTANT_TRIALS=N` and `EXTANT_SEED=S` choose other trials.
 
@@ -310,7 +310,7 @@ fn named_old(found: &[HandledFinding]) -> (BTreeSet<u32>, u64, u64) {
     (named, certain, older)
 }
 
-/// What a trial has shown.
+/// Results of the trials.
 #[derive(Debug, Default)]
 struct Counts {
     trials: u64,

@@ -73,7 +73,7 @@ impl Pass0<'_> {
         store.use_evidence(EvidenceSource { external: self.options.journal.clone() });
         let options = CheckOptions { env: self.options.env.clone(), ..CheckOptions::default() };
         let restored = evidence::restore(&store, &options, self.recorder)?;
-        // What was refused is not proposed again by the passes.
+        // The passes do not propose again a repair that was refused.
         self.recorder.begin_round();
         if restored > 0 {
             self.reload()?;
