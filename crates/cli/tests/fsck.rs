@@ -609,3 +609,40 @@ fn the_log_gives_back_the_root_directory() {
     assert_eq!(extant(["undo", undo, path]).status.code(), Some(0));
     assert!(std::fs::read(image.path()).unwrap() == before, "every byte is back");
 }
+
+/// A name and the blocks of a lost inode are findings of their own, are kept on request, and the
+/// repair can be undone.
+#[test]
+fn lost_names_and_blocks_are_kept_on_request() {
+    let source = Scratch::new();
+    std::fs::write(source.join("lost"), [b'x'; 5000]).unwrap();
+    let from = source.path().to_str().unwrap();
+    let args = ["-t", "ext4", "-b", "1024", "-O", "^has_journal", "-d", from];
+    let image = match TempImage::by_mke2fs(16 << 20, &args) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    debugfs(&image.path(), "stat /lost").expect("debugfs reads it");
+    spoil(&image.path(), "clri /lost\n");
+    let before = std::fs::read(image.path()).unwrap();
+    let path = image.path();
+    let path = path.to_str().unwrap();
+    let options = ["-E", "placeholders,carve"];
+    let output = extant(["fsck", "-fn", "--json"].iter().chain(&options).chain([&path]));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = found["findings"].as_array().unwrap();
+    let with = |code: &str| findings.iter().find(|it| it["code"] == code).cloned();
+    assert_eq!(with("EntryPlaceholder").expect("the name")["name"], "lost");
+    let run = with("UnclaimedRun").expect("the blocks");
+    let undo = source.join("undo");
+    let undo = undo.to_str().unwrap();
+    let output = extant(["fsck", "-fy", "-z", undo].iter().chain(&options).chain([&path]));
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    e2fsck_fn(&image.path()).unwrap();
+    assert_eq!(text(&extant(["cat", &format!("{path}:/lost")]).stdout), "");
+    let name = format!("{path}:/lost+found/blocks-{}-5", run["block"]);
+    let carved = extant(["cat", &name]);
+    assert!(carved.stdout.starts_with(&[b'x'; 5000]), "{name}: {}", text(&carved.stderr));
+    assert_eq!(extant(["undo", undo, path]).status.code(), Some(0));
+    assert!(std::fs::read(image.path()).unwrap() == before, "every byte is back");
+}
