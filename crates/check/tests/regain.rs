@@ -97,8 +97,8 @@ fn a_directory_without_an_inode_is_found_by_its_blocks() {
         let ours = copied(&volume.image.path()).unwrap();
         lose(&ours.path(), volume.directories.iter().copied());
         let report = repaired(&ours.path(), &options());
-        // Blocks without a checksum do not say whose they are, and the root of an index alone has no
-        // names.
+        // Blocks without a checksum do not say whose they are, and the root of an index alone has
+        // no names.
         let has_checksums = !args.contains(&"^metadata_csum");
         let restored = 4 + usize::from(has_checksums);
         assert_eq!(count(&report, Code::DirectoryInodeLost), restored, "{}", findings(&report));
