@@ -1,5 +1,5 @@
 //! Chores of the project: `cargo xtask demo | test | bench | fuzz | soak | corpora | book | wheel |
-//! libextant`.
+//! dist | libextant`.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -7,6 +7,7 @@ mod bindings;
 mod book;
 mod corpora;
 mod demo;
+mod dist;
 mod fuzz;
 mod machine;
 mod soak;
@@ -42,6 +43,8 @@ enum Chore {
     Book(book::Book),
     /// Build the wheel for Python
     Wheel(bindings::Wheel),
+    /// Make packages: a static binary, .deb files, an OCI layout, a bill of materials
+    Dist(dist::Dist),
     /// Build the library for C, and install it with header and pkg-config file
     Libextant(bindings::Libextant),
 }
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Chore::Corpora(corpora) => corpora.run(),
         Chore::Book(book) => book.run(),
         Chore::Wheel(wheel) => wheel.run(),
+        Chore::Dist(dist) => dist.run(),
         Chore::Libextant(libextant) => libextant.run(),
     };
     outcome.unwrap_or_else(|failure| {

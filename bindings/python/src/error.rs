@@ -59,7 +59,8 @@ through_error!(
     extant::MkfsError,
     extant::ImageError,
     extant::RunError,
-    extant::source::SourceError
+    extant::source::SourceError,
+    extant::rescue::RescueError
 );
 
 impl From<Failure> for PyErr {

@@ -88,7 +88,7 @@ fn permissions(mode: u32) -> u16 {
 }
 
 impl FileSystem {
-    fn new(fs: extant::FileSystem) -> Self {
+    pub(crate) fn new(fs: extant::FileSystem) -> Self {
         Self { fs: RwLock::new(Some(fs)) }
     }
 

@@ -3,19 +3,17 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use extant::source::Source;
 use extant::{
-    Access, CheckReport, Checker, Formatter, HandledFinding, Image, ImageBuilder, Repairs,
-    RunError, Severity, Size, Verdict,
+    Access, CheckReport, Checker, Formatter, Image, ImageBuilder, Repairs, RunError, Size, Verdict,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
-use crate::device::FileObject;
 use crate::error::Failure;
+use crate::findings::{FindingTuple, finding};
+use crate::target::Target;
 
 fn words(words: Vec<Vec<u8>>) -> impl Iterator<Item = OsString> {
     words.into_iter().map(OsString::from_vec)
@@ -52,29 +50,6 @@ pub(crate) fn mkfs(
     });
     Ok(made?)
 }
-
-/// The operand of a call on a whole image: a path or device URL, or a file object.
-enum Target {
-    Named(OsString),
-    Object(Arc<FileObject>),
-}
-
-impl Target {
-    fn of(image: &Bound<'_, PyAny>, write: bool) -> PyResult<Self> {
-        match image.cast::<PyBytes>() {
-            Ok(name) => Ok(Self::Named(OsStr::from_bytes(name.as_bytes()).to_owned())),
-            Err(_) => Ok(Self::Object(Arc::new(FileObject::new(image, write)?))),
-        }
-    }
-}
-
-/// A finding: code, pass, severity, text, proposed repair, whether it was repaired, whether it
-/// counts; inode, directory, block, block of the file, group, name, number found, number expected.
-type FindingTuple<'py> = (
-    (&'static str, u8, &'static str, String, &'static str, bool, bool),
-    (Option<u32>, Option<u32>, Option<u64>, Option<u64>, Option<u32>),
-    (Option<Bound<'py, PyBytes>>, Option<u64>, Option<u64>),
-);
 
 /// Verdict, exit code, whether anything was changed, whether errors are left, findings, error.
 type CheckTuple<'py> = (&'static str, u8, bool, bool, Vec<FindingTuple<'py>>, Option<String>);
@@ -135,42 +110,6 @@ fn findings<'py>(py: Python<'py>, report: &CheckReport) -> Vec<FindingTuple<'py>
 
 fn findings_before<'py>(py: Python<'py>, error: &RunError) -> Vec<FindingTuple<'py>> {
     error.findings.iter().map(|found| finding(py, found, false)).collect()
-}
-
-fn finding<'py>(py: Python<'py>, handled: &HandledFinding, counts: bool) -> FindingTuple<'py> {
-    let (row, subject) = (handled.finding.code.row(), &handled.finding.subject);
-    (
-        (
-            row.name,
-            row.pass,
-            severity_name(row.severity),
-            handled.finding.to_string(),
-            row.prompt,
-            handled.repaired,
-            counts,
-        ),
-        (
-            subject.inode.map(|inode| inode.0),
-            subject.dir.map(|inode| inode.0),
-            subject.block.map(|block| block.0),
-            subject.file_block.map(|block| block.0),
-            subject.group.map(|group| group.0),
-        ),
-        (
-            subject.name.as_deref().map(|name| PyBytes::new(py, name)),
-            subject.found,
-            subject.expected,
-        ),
-    )
-}
-
-fn severity_name(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Note => "note",
-        Severity::Safe => "safe",
-        Severity::Damage => "damage",
-        Severity::Fatal => "fatal",
-    }
 }
 
 /// Bytes, block size, blocks, free blocks, inodes, free inodes, files, directories, bytes of

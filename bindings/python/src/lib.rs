@@ -8,8 +8,11 @@
 mod device;
 mod error;
 mod file;
+mod findings;
 mod fs;
 mod image;
+mod rescue;
+mod target;
 
 use pyo3::prelude::*;
 
@@ -22,6 +25,8 @@ mod _native {
     use super::fs::FileSystem;
     #[pymodule_export]
     use super::image::{build, check, mkfs};
+    #[pymodule_export]
+    use super::rescue::{DeletedFiles, Salvage, history, timeline};
 
     use super::*;
 

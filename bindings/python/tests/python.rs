@@ -92,6 +92,55 @@ fn the_types_are_strict() {
     assert!(said.contains("no issues found"), "{said}");
 }
 
+/// An environment with packages of its own next to that of the tests.
+fn environment_with(scratch: &Scratch, python: &Path, packages: &[&str]) -> Option<PathBuf> {
+    let root = scratch.join("environment");
+    succeeds(Command::new(python).args(["-m", "venv"]).arg(&root));
+    let python = root.join("bin/python");
+    let mut install = Command::new(&python);
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    install.args(packages).output().expect("pip runs").status.success().then_some(python)
+}
+
+/// The example for Dask: a thousand images, and a worker that is killed half way.
+#[test]
+fn a_cluster_reports_each_image_once() {
+    if std::env::var_os("EXTANT_SLOW").is_none() {
+        skip!("checks a thousand images on a cluster: EXTANT_SLOW=1");
+    }
+    let Some(python) = python() else { skip!("target/python is missing: cargo xtask test") };
+    let (scratch, package) = (Scratch::new(), package());
+    let packages = ["dask==2026.8.0", "distributed==2026.8.0", "fsspec==2026.9.0"];
+    let Some(python) = environment_with(&scratch, &python, &packages) else {
+        skip!("Dask cannot be installed here")
+    };
+    let mut run = Command::new("timeout");
+    run.args(["-k", "5", "580"]).arg(python).arg(here().join("tests/cluster.py"));
+    run.env("PYTHONPATH", package.path()).env("PYTHONDONTWRITEBYTECODE", "1");
+    let said = succeeds(run.current_dir(scratch.path()));
+    assert!(said.contains("each of 1000 images was reported once"), "{said}");
+}
+
+/// The example for Kubernetes is a valid manifest.
+#[test]
+fn the_manifest_of_an_indexed_job_is_valid() {
+    if std::env::var_os("EXTANT_SLOW").is_none() {
+        skip!("installs kubernetes-validate: EXTANT_SLOW=1");
+    }
+    let Some(python) = python() else { skip!("target/python is missing: cargo xtask test") };
+    let scratch = Scratch::new();
+    let packages = ["kubernetes-validate==1.37.0"];
+    let Some(python) = environment_with(&scratch, &python, &packages) else {
+        skip!("kubernetes-validate cannot be installed here")
+    };
+    let validate = python.with_file_name("kubernetes-validate");
+    let manifest = here().join("examples/check-images.yaml");
+    succeeds(Command::new(validate).arg("--strict").arg(&manifest));
+    let text = fs::read_to_string(manifest).expect("the manifest");
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(text.contains(&format!("extant:{version}")), "another version");
+}
+
 /// The wheel as `cargo xtask wheel` builds it, in an environment with nothing but fsspec.
 #[test]
 fn a_wheel_installs_and_runs_the_papers() {

@@ -35,7 +35,7 @@ const EXAMPLES: [(&str, &[&str]); 65] = [
         &["extant build -o new.img rootfs", "extant build --size 256M -o new.img base.tar rootfs"],
     ),
     ("ls", &["extant ls -l disk.img:/etc", "extant ls -R disk.img"]),
-    ("cat", &["extant cat disk.img:/etc/hostname"]),
+    ("cat", &["extant cat disk.img:/etc/hostname", "extant cat --salvage disk.img:/etc/hostname"]),
     ("stat", &["extant stat disk.img:/etc/passwd", "extant stat --json disk.img:/etc"]),
     ("tree", &["extant tree -L 2 disk.img"]),
     (
@@ -64,7 +64,14 @@ const EXAMPLES: [(&str, &[&str]); 65] = [
         ],
     ),
     ("lsattr", &["extant lsattr disk.img:/etc", "extant lsattr -d -l disk.img:/etc"]),
-    ("export", &["extant export -o files.tar disk.img", "extant export disk.img:/etc | tar -tf -"]),
+    (
+        "export",
+        &[
+            "extant export -o files.tar disk.img",
+            "extant export disk.img:/etc | tar -tf -",
+            "extant export --salvage --salvage-report damage.json -o files.tar disk.img",
+        ],
+    ),
     ("undelete", &["extant undelete disk.img", "extant undelete --all -o found disk.img"]),
     ("history", &["extant history disk.img:/etc/hostname"]),
     ("timeline", &["extant timeline disk.img", "extant timeline --bodyfile disk.img"]),
@@ -85,6 +92,7 @@ const EXAMPLES: [(&str, &[&str]); 65] = [
             "extant cp notes.txt disk.img:/home/",
             "extant cp -r disk.img:/etc copy",
             "extant cp disk.img:/etc/motd -",
+            "extant cp -r --salvage disk.img:/etc salvaged",
         ],
     ),
     (
@@ -116,7 +124,14 @@ const EXAMPLES: [(&str, &[&str]); 65] = [
     ("defrag", &["extant defrag disk.img", "extant defrag -c -v disk.img:/etc"]),
     ("commit", &["extant commit 'overlay:disk.img?upper=changes'"]),
     ("debugfs", &["extant debugfs -R list_requests disk.img", "extant debugfs -R stats disk.img"]),
-    ("fsck", &["extant fsck -p disk.img", "extant fsck -f -n disk.img"]),
+    (
+        "fsck",
+        &[
+            "extant fsck -p disk.img",
+            "extant fsck -f -n disk.img",
+            "extant fsck -f -n --json --jobs 4 disk.img old.img",
+        ],
+    ),
     ("recover", &["extant recover disk.img", "extant recover --json disk.img"]),
     ("undo", &["extant undo tune.undo disk.img"]),
     ("mount", &["extant mount disk.img mnt", "extant mount -o ro disk.img mnt"]),

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use extant::rescue::{Salvage, SalvageReport};
 use extant::rooms::device::Device;
 use extant::rooms::ondisk::InodeNo;
 use extant::rooms::ondisk::inode::FileType;
@@ -13,7 +14,7 @@ use extant::rooms::reader::{
     BrokenIndex, Error, Follow, Journal, LoadedInode, Reader, ReaderOptions, VolumeRead,
 };
 use extant::rooms::runtime::sync::Mutex;
-use extant::rooms::storage::{DeviceUrl, Files, Keys};
+use extant::rooms::storage::{DeviceUrl, Files, Keys, Opened};
 
 use crate::commands::Operands;
 use crate::failure::Failure;
@@ -21,6 +22,7 @@ use crate::image_glob;
 use crate::image_path::ImagePath;
 use crate::journal_device::{self, Purpose};
 use crate::output_file::FileId;
+use crate::salvage::{self, SalvageArgs, Salvaging};
 use crate::sandbox;
 use crate::session::Session;
 use crate::writable_image::HeldImage;
@@ -34,6 +36,15 @@ pub(crate) struct Image {
     holders: Vec<FileId>,
     /// Directories with bad blocks that were reported.
     reported: Mutex<HashSet<InodeNo>>,
+    /// Where it is damaged and read by its repair.
+    salvage: Option<Salvaged>,
+}
+
+/// A salvage, and what was asked for of it.
+struct Salvaged {
+    salvage: Salvage,
+    /// The files that operands named.
+    named: Mutex<Vec<InodeNo>>,
 }
 
 impl Image {
@@ -44,17 +55,13 @@ impl Image {
         Ok(Self { holders, ..Self::on(inside, device, journal)? })
     }
 
-    /// Opens the image of an operand alone, and restricts the process before it reads more than the
-    /// superblock.
-    pub(crate) fn open_restricted(inside: &ImagePath, no_sandbox: bool) -> Result<Self, Failure> {
-        if no_sandbox {
-            return Self::open(inside);
-        }
+    /// Opens the image of an operand as its repair leaves it.
+    fn open_salvaged(inside: &ImagePath, salvaging: &Salvaging) -> Result<Self, Failure> {
         let (files, keys) = inside.open_files()?;
-        let journal = journal_device::for_reading_of(&inside.image, &files)?;
-        sandbox::enter(no_sandbox, &[])?;
-        let opened = inside.image.device(&files, keys).map_err(Failure::new)?;
-        Self::on(inside, opened.device, journal)
+        let journal = salvage::journal(&inside.image, &files);
+        let opened =
+            inside.image.without_superblock().device(&files, keys).map_err(Failure::new)?;
+        Self::salvaged(inside, &opened, journal, salvaging)
     }
 
     /// The image that `extant sh` has open, as its commands have left it.
@@ -75,7 +82,23 @@ impl Image {
         let volume = options.open(device.clone()).map_err(|error| {
             journal_device::not_opened(&name, &*device, &error, Purpose::Reading)
         })?;
-        Ok(Self { name, volume, holders: Vec::new(), reported: Mutex::default() })
+        Ok(Self { name, volume, holders: Vec::new(), reported: Mutex::default(), salvage: None })
+    }
+
+    /// The image of an operand on its device, which begins at a byte of its file, as its repair
+    /// leaves it.
+    fn salvaged(
+        inside: &ImagePath,
+        opened: &Opened,
+        journal: Journal,
+        salvaging: &Salvaging,
+    ) -> Result<Self, Failure> {
+        let salvage = salvaging.open(inside, opened, journal)?;
+        // The repair has renewed the superblock.
+        let image = ImagePath { image: inside.image.without_superblock(), ..inside.clone() };
+        let image = Self::on(&image, salvage.device(), Journal::Replay)?;
+        let salvage = Some(Salvaged { salvage, named: Mutex::default() });
+        Ok(Self { holders: inside.holders(), salvage, ..image })
     }
 
     /// Whether the image lies in this file of the machine: to write it would destroy what is read.
@@ -107,10 +130,23 @@ impl Image {
 
     /// The file of a path. Missing names read as the shell tells them.
     pub(crate) fn resolve(&self, path: &[u8], follow: Follow) -> Result<LoadedInode, Failure> {
-        self.volume.resolve(path, follow).map_err(|error| match error {
+        let found = self.volume.resolve(path, follow).map_err(|error| match error {
             Error::NotFound => self.failure(path, "no such file or directory"),
             error => self.failure(path, error),
-        })
+        })?;
+        if let Some(salvaged) = &self.salvage {
+            salvaged.named.lock().push(found.number);
+        }
+        Ok(found)
+    }
+
+    /// What the files that operands named lack; `None` where the image is not salvaged.
+    fn salvage_report(&self) -> Result<Option<SalvageReport>, Failure> {
+        let Some(salvaged) = &self.salvage else { return Ok(None) };
+        let named = salvaged.named.lock().clone();
+        let report =
+            salvaged.salvage.report(&named).map_err(|error| Failure::at(&self.name, error))?;
+        Ok(Some(report))
     }
 
     /// The names of a directory in byte order, without `.` and `..`, and a failure for each block
@@ -270,6 +306,7 @@ pub(crate) struct Images {
     files: Vec<(DeviceUrl, HadBefore)>,
     /// The image that is open already.
     held: Option<Rc<HeldImage>>,
+    salvaging: Option<Salvaging>,
 }
 
 impl Images {
@@ -285,13 +322,29 @@ impl Images {
         no_sandbox: bool,
         session: &Session,
     ) -> Result<Self, Failure> {
-        let mut images = Self::new(session);
+        Self::salvaging(operands, no_sandbox, &SalvageArgs::default(), session)
+    }
+
+    /// The same for a command with `--salvage`.
+    pub(crate) fn salvaging(
+        operands: &[ImagePath],
+        no_sandbox: bool,
+        salvage: &SalvageArgs,
+        session: &Session,
+    ) -> Result<Self, Failure> {
+        let images = Self::new(session);
+        let salvaging = salvage.prepare(operands, images.held.is_some())?;
+        let mut images = Self { salvaging, ..images };
         if no_sandbox || images.held.is_some() {
             return Ok(images);
         }
+        let is_salvaged = images.salvaging.is_some();
         let had = |inside: &ImagePath| -> Result<_, Failure> {
             let (files, keys) = inside.open_files()?;
-            let journal = journal_device::for_reading_of(&inside.image, &files)?;
+            let journal = match is_salvaged {
+                true => salvage::journal(&inside.image, &files),
+                false => journal_device::for_reading_of(&inside.image, &files)?,
+            };
             Ok((files, keys, journal))
         };
         for inside in operands {
@@ -320,8 +373,11 @@ impl Images {
                         return Err(Failure::new(why));
                     }
                 };
-                let opened = url.device(&files, keys).map_err(Failure::new);
-                let opened = opened.and_then(|opened| Image::on(inside, opened.device, journal));
+                let opened = url.without_superblock().device(&files, keys).map_err(Failure::new);
+                let opened = opened.and_then(|opened| match &self.salvaging {
+                    Some(salvaging) => Image::salvaged(inside, &opened, journal, salvaging),
+                    None => Image::on(inside, opened.device, journal),
+                });
                 opened.map_err(|failure| {
                     let why = failure.sentence();
                     *had = Err(why.clone());
@@ -330,12 +386,48 @@ impl Images {
             }
             None => match self.held.as_deref().filter(|held| held.is(inside)) {
                 Some(held) => Image::of_held(inside, held)?,
-                None => Image::open(inside)?,
+                None => match &self.salvaging {
+                    Some(salvaging) => Image::open_salvaged(inside, salvaging)?,
+                    None => Image::open(inside)?,
+                },
             },
         });
         self.opened.push((inside.image.clone(), image.clone()));
         Ok(image)
     }
+}
+
+impl Images {
+    /// Says what the files of salvaged images lack, and writes the report.
+    pub(crate) fn report_salvage(&mut self, session: &mut Session) -> Result<(), Failure> {
+        let Some(salvaging) = &mut self.salvaging else { return Ok(()) };
+        let mut reports = Vec::new();
+        for (_, image) in &self.opened {
+            if let Some(report) = image.salvage_report()? {
+                reports.push((image.clone(), report));
+            }
+        }
+        salvaging.write(reports.iter().map(|(image, report)| (image.name(), report)))?;
+        for (image, report) in &reports {
+            tell_lost(image, report, session)?;
+        }
+        Ok(())
+    }
+}
+
+/// Says what an image lacks: a failure for each file that may not be whole.
+fn tell_lost(image: &Image, report: &SalvageReport, session: &mut Session) -> Result<(), Failure> {
+    for file in &report.files {
+        session.error(image.failure(&file.path, salvage::describe(file)))?;
+    }
+    if !report.is_partly {
+        return Ok(());
+    }
+    for lost in &report.lost {
+        let path = join(lost.dir.as_deref().unwrap_or(b"?"), &lost.name);
+        session.error(image.failure(&path, "lost: its inode is damaged"))?;
+    }
+    Ok(())
 }
 
 /// A file that an operand names, by its path or as one of those that its pattern matches.
@@ -363,10 +455,20 @@ impl Operands {
     pub(crate) fn each_named(
         &self,
         session: &mut Session,
+        work: impl FnMut(&NamedFile, &mut Session) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        self.each_salvaged(&SalvageArgs::default(), session, work)
+    }
+
+    /// As [`Self::each_named`] for a command with `--salvage`.
+    pub(crate) fn each_salvaged(
+        &self,
+        salvage: &SalvageArgs,
+        session: &mut Session,
         mut work: impl FnMut(&NamedFile, &mut Session) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let operands = self.inside()?;
-        let mut images = Images::restricted(&operands, self.no_sandbox, session)?;
+        let mut images = Images::salvaging(&operands, self.no_sandbox, salvage, session)?;
         let mut files = Vec::new();
         for (operand, inside) in operands.iter().enumerate() {
             match images.named(inside) {
@@ -384,7 +486,7 @@ impl Operands {
                 session.error(failure)?;
             }
         }
-        Ok(())
+        images.report_salvage(session)
     }
 }
 

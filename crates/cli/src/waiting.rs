@@ -21,7 +21,6 @@ impl Waiting {
     }
 
     /// The option as it is given to another process.
-    #[cfg(feature = "mount")]
     pub(crate) fn word(self) -> Option<String> {
         let wait = self.wait?;
         Some(match wait {

@@ -5,6 +5,7 @@
 //! - [`FileDevice`] and [`MemoryDevice`] hold bytes; [`SliceDevice`] and [`OverlayDevice`] are
 //!   layers on another device.
 //! - [`LinearDevice`] joins runs of devices.
+//! - [`LossyDevice`] reads unreadable sectors as zeros and lists them.
 //! - [`undo`]: what is overwritten is kept in a file, from which it can be put back.
 //! - [`block_devices`]: the block devices of the machine.
 //! - [`host_attributes`]: what chattr sets on files of the machine.
@@ -17,6 +18,7 @@ mod error;
 mod file;
 pub mod host_attributes;
 mod linear;
+mod lossy;
 mod memory;
 mod overlay;
 mod size;
@@ -35,6 +37,7 @@ pub use file::{
     Holder, LoopBacking, block_size_of, device_block_of, file_extents,
 };
 pub use linear::{LinearDevice, LinearPart};
+pub use lossy::LossyDevice;
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 pub use size::{ByteSize, InvalidSize, SizeGrammar, c_number};

@@ -22,6 +22,7 @@ use crate::inspect::{ExtentsError, InspectError};
 use crate::mounter::MounterError;
 use crate::open_error::OpenError;
 use crate::path_error::{PathError, kind_of};
+use crate::rescue::RescueError;
 
 /// Any error of the library: `?` makes it of the error of each call. Its text is that of the call's
 /// error.
@@ -179,6 +180,21 @@ impl Error {
             #[cfg(feature = "mount")]
             Self::Mounter(error) => (error.kind(), error.errno()),
             Self::System(error) => (error.kind(), errno::of_io(error)),
+        }
+    }
+}
+
+impl From<RescueError> for Error {
+    /// The error of what the search or the salvage needed.
+    fn from(error: RescueError) -> Self {
+        match error {
+            RescueError::Volume(error) => error.into(),
+            RescueError::Structures(error) => error.into(),
+            RescueError::Journal(error) => Cause::from(error).into(),
+            RescueError::Device(error) => error.into(),
+            RescueError::Check(error) => Self::Check(error),
+            RescueError::JournalDevice(error) => error.into(),
+            RescueError::NoRandomness(error) => error.into(),
         }
     }
 }

@@ -16,7 +16,7 @@ struct Part {
 const SLOW: &[(&str, &str)] = &[("EXTANT_SLOW", "1")];
 
 /// The longest last. Seeds differ from those of an ordinary run.
-const PARTS: [Part; 21] = [
+const PARTS: [Part; 24] = [
     Part {
         name: "every feature alone",
         suite: "features",
@@ -43,6 +43,19 @@ const PARTS: [Part; 21] = [
     },
     Part { name: "threads and memory of libextant", suite: "c", test: "", environment: SLOW },
     Part { name: "the wheel for Python", suite: "python", test: "a_wheel", environment: SLOW },
+    Part {
+        name: "the clusters of the examples",
+        suite: "python",
+        test: "a_cluster",
+        environment: SLOW,
+    },
+    Part {
+        name: "the manifest of the examples",
+        suite: "python",
+        test: "the_manifest",
+        environment: SLOW,
+    },
+    Part { name: "the packages", suite: "dist", test: "", environment: SLOW },
     Part { name: "every feature by tune", suite: "tune", test: "features_of", environment: SLOW },
     Part {
         name: "every row of mkfs options",

@@ -4,6 +4,7 @@ use extant::rooms::reader::{Follow, LoadedInode, VolumeRead};
 use super::Operands;
 use crate::failure::Failure;
 use crate::reader::Image;
+use crate::salvage::SalvageArgs;
 use crate::session::Session;
 
 /// Bytes that are read at once.
@@ -14,12 +15,15 @@ const PIECE: usize = 1 << 20;
 pub(crate) struct Args {
     #[command(flatten)]
     operands: Operands,
+    #[command(flatten)]
+    salvage: SalvageArgs,
 }
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let mut buffer = vec![0; PIECE];
-        self.operands.each(session, |image, path, session| {
+        self.operands.each_salvaged(&self.salvage, session, |named, session| {
+            let (image, path) = (&*named.image, &named.path[..]);
             let file = image.resolve(path, Follow::Yes)?;
             write_out(image, path, &file, &mut buffer, session)
         })

@@ -15,7 +15,8 @@ use extant::rooms::reader::{Follow, LoadedInode};
 use crate::failure::{At, Failure};
 use crate::image_path::ImagePath;
 use crate::output_file::OutputFile;
-use crate::reader::Image;
+use crate::reader::{Image, Images};
+use crate::salvage::SalvageArgs;
 use crate::session::Session;
 
 /// Write the files as a tar archive
@@ -32,6 +33,8 @@ pub(crate) struct Args {
     /// Do not restrict this process (landlock, seccomp)
     #[arg(long)]
     no_sandbox: bool,
+    #[command(flatten)]
+    salvage: SalvageArgs,
     /// This process writes the archive of this name for another one of the same command, which
     /// keeps it if it is whole
     #[arg(long, hide = true, value_name = "FILE.tar")]
@@ -63,12 +66,15 @@ impl Args {
                 "standard output: refusing to write an archive to a terminal: use -o FILE",
             ));
         }
-        let image = Image::open_restricted(&inside, self.no_sandbox)?;
+        let operands = std::slice::from_ref(&inside);
+        let mut images = Images::salvaging(operands, self.no_sandbox, &self.salvage, session)?;
+        let image = images.of(&inside)?;
         let path = inside.path.as_bytes();
         let start = image.resolve(path, Follow::Yes)?;
         let outcome = write_archive(&image, path, start, &mut stdout()?, session)?;
         let archive = self.writes_for_another.as_deref().unwrap_or(Path::new("standard output"));
-        outcome.map(|_| ()).map_err(|error| not_written(archive, &error))
+        outcome.map(|_| ()).map_err(|error| not_written(archive, &error))?;
+        images.report_salvage(session)
     }
 
     /// A process of its own reads the image: this one must still give the archive its name.
@@ -78,6 +84,7 @@ impl Args {
         session.out.flush()?;
         let mut writer = Command::new("/proc/self/exe");
         writer.arg0("extant").args(["export", "--writes-for-another"]).arg(output);
+        writer.args(self.salvage.words());
         if self.no_sandbox {
             writer.arg("--no-sandbox");
         }

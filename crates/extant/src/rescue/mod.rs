@@ -3,24 +3,34 @@
 //! Old copies of directory blocks in the log give the names, those of inode tables give the inodes
 //! with their maps, and the disk still has the contents as far as their blocks were not used again.
 //! The log holds what was changed lately alone, as far back as its size allows.
+//!
+//! [`Salvager`] reads damaged volumes: it makes the checker's repairs in memory, passes over sectors
+//! that cannot be read, and reports what is missing.
 
+mod ddrescue;
 mod files;
 mod history;
 mod log_copies;
 mod names;
 mod past;
+mod salvage;
 mod timeline;
 
+pub use ddrescue::{MapFile, MapFileError};
 pub use files::{Content, DeletedFile, DeletedFiles};
 pub use history::{InodeVersion, history};
+pub use salvage::{DamagedFile, LostName, Salvage, SalvageReport, Salvager};
 pub use timeline::{TimelineEntry, timeline};
 
-use extant_device::DeviceError;
+use std::io;
+
+use extant_check::run::RunError;
+use extant_device::{DeviceError, FileError};
 use extant_journal::JournalError;
 
 use crate::inspect::InspectError;
 
-/// Deleted files cannot be looked for.
+/// Deleted files cannot be looked for, or a damaged volume cannot be salvaged.
 #[derive(Debug, thiserror::Error)]
 pub enum RescueError {
     /// The volume cannot be read.
@@ -35,4 +45,13 @@ pub enum RescueError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The volume cannot be checked.
+    #[error(transparent)]
+    Check(Box<RunError>),
+    /// The device of an external journal cannot be opened.
+    #[error(transparent)]
+    JournalDevice(FileError),
+    /// The system gives no random bytes.
+    #[error("cannot generate a UUID: {0}")]
+    NoRandomness(io::Error),
 }

@@ -24,6 +24,7 @@ use crate::failure::{At, Failure};
 use crate::image_path::{ImagePath, image_paths, inside_or_host, missing_slash};
 use crate::output_file::FileId;
 use crate::reader::{Image, Images};
+use crate::salvage::SalvageArgs;
 use crate::session::Session;
 use crate::sources::{HostSource, ImageSource, STANDARD_INPUT, Source as _};
 use crate::writable_image::{OpenArgs, WritableImage, edit_each};
@@ -64,6 +65,8 @@ pub(crate) struct Args {
     target: OsString,
     #[command(flatten)]
     open_args: OpenArgs,
+    #[command(flatten)]
+    salvage: SalvageArgs,
 }
 
 impl Args {
@@ -75,6 +78,9 @@ impl Args {
             verbose: self.verbose,
         };
         match PathTarget::parse(&self.target, extant::schemes(), stat_host) {
+            Ok(PathTarget::Inside { .. }) if self.salvage.salvage => {
+                return Err(Failure::usage("--salvage: only valid for copies out of an image"));
+            }
             Ok(PathTarget::Inside { .. }) => return self.copy_in(rules, session),
             Ok(PathTarget::Host(_)) => {}
             Err(error) => return Err(Failure::usage(error)),
@@ -97,14 +103,15 @@ impl Args {
         if self.sources.len() > 1 && !is_directory {
             return Err(Failure::at(target, "target is not a directory"));
         }
-        let mut images = Images::new(session);
+        let operands = image_paths(self.image.as_deref(), &self.sources)?;
+        let mut images = Images::salvaging(&operands, true, &self.salvage, session)?;
         let mut copies: Vec<(Arc<Image>, FirstCopies)> = Vec::new();
         // Files that were copied by the names of operands: a second one of the same name would
         // replace or, through a link that came from the image, overwrite something else.
         let mut made = HashSet::new();
         let mut sources = Vec::new();
-        for source in image_paths(self.image.as_deref(), &self.sources)? {
-            match images.named(&source) {
+        for source in &operands {
+            match images.named(source) {
                 Ok((image, paths)) => {
                     sources.extend(paths.into_iter().map(|path| (image.clone(), path)));
                 }
@@ -130,7 +137,7 @@ impl Args {
                 session.error(failure)?;
             }
         }
-        Ok(())
+        images.report_salvage(session)
     }
 
     /// The arguments of a command of `extant sh`: paths are in its image, and `host:PATH` is a file
@@ -177,7 +184,7 @@ impl Args {
         };
         let sources = image_paths(self.image.as_deref(), &self.sources)?;
         let [source] = &sources[..] else { return several() };
-        let mut images = Images::new(session);
+        let mut images = Images::salvaging(&sources, true, &self.salvage, session)?;
         let (image, paths) = images.named(source)?;
         let [path] = &paths[..] else { return several() };
         let file = image.resolve(path, Follow::Yes)?;
@@ -190,7 +197,8 @@ impl Args {
         }
         session.out.flush()?;
         let out = std::io::stdout().as_fd().try_clone_to_owned().at("standard output")?;
-        write_to(&image, path, &file, out.into(), Path::new("standard output"))
+        write_to(&image, path, &file, out.into(), Path::new("standard output"))?;
+        images.report_salvage(session)
     }
 
     /// `cp FILE disk.img`: meant is a copy into the image, whose root directory is to be named.

@@ -301,7 +301,7 @@ mod tests {
     use extant::rooms::check::Recorder;
 
     fn console(answering: Answering) -> Console {
-        let meter = Meter::new(Some(0), "x", false).expect("a bar");
+        let meter = Meter::new(Some(0), None, "x", false).expect("a bar");
         Console::new(answering, true, "x".into(), meter)
     }
 

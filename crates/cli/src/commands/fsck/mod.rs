@@ -5,12 +5,14 @@ mod console;
 mod extended;
 mod interrupt;
 mod keyboard;
+mod many;
 mod paths;
 mod progress;
 mod summary;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -40,7 +42,8 @@ use conf::Conf;
 use console::{Answering, Console};
 use extended::Extended;
 use interrupt::Interrupts;
-use progress::Meter;
+use many::Many;
+use progress::{Meter, ProgressFormat};
 use summary::Summary;
 
 pub(crate) use extant::rooms::check::run::OPERATIONAL;
@@ -85,7 +88,10 @@ pub(crate) struct Args {
     check_blocks: u8,
     /// Write progress to this file descriptor, with a minus from SIGUSR1 on; 0 draws a bar
     #[arg(short = 'C', value_name = "FD", allow_hyphen_values = true)]
-    progress: Option<i32>,
+    progress_fd: Option<i32>,
+    /// Write progress as lines of JSON to standard error, or to the file descriptor of -C
+    #[arg(long, value_name = "FORMAT")]
+    progress: Option<ProgressFormat>,
     /// Print debugging output
     #[arg(short)]
     debug: bool,
@@ -133,18 +139,22 @@ pub(crate) struct Args {
     /// Number of threads; by default the number of processors
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// Number of images that are checked at once; by default the number of processors
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
     /// Limit of memory for tables: bytes, or with K, M, G
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
-    /// Print all findings as one JSON document
+    /// Print all findings as one JSON document; for several images, or with --jobs, as a line of
+    /// JSON for each
     #[arg(long)]
     json: bool,
     /// Do not restrict this process (landlock, seccomp)
     #[arg(long)]
     no_sandbox: bool,
-    /// Image
+    /// Image; several need --json
     #[arg(value_name = "IMAGE", required_unless_present = "version")]
-    image: Option<OsString>,
+    images: Vec<OsString>,
 }
 
 /// Parses the words of a command line and runs it; the exit code. `name` is how we were called.
@@ -213,7 +223,19 @@ impl Args {
                 .with_writer(std::io::stderr)
                 .try_init();
         }
-        let Some(image) = self.image.clone() else { return Err(usage("missing operand: image")) };
+        let Some(image) = self.images.first().cloned() else {
+            return Err(usage("missing operand: image"));
+        };
+        if session.is_compat && self.images.len() > 1 {
+            let extra = self.images[1].display();
+            return Err(usage(&format!("unexpected argument '{extra}' found")));
+        }
+        if self.images.len() > 1 || self.jobs.is_some() {
+            return match Many::new(&self)?.run(session)? {
+                0 => Ok(()),
+                code => Err(Failure::silent(code)),
+            };
+        }
         let shown = self.name.as_ref().unwrap_or(&image).to_string_lossy().into_owned();
         let code = CheckCommand {
             args: &self,
@@ -311,7 +333,8 @@ struct Opened {
 
 impl CheckCommand<'_> {
     fn run(&self, image: &OsString, answering: Answering) -> Result<u8, Failure> {
-        let meter = Meter::new(self.args.progress, &self.shown, self.draws)
+        let (fd, format) = (self.args.progress_fd, self.args.progress);
+        let meter = Meter::new(fd, format, &self.shown, self.draws)
             .map_err(|error| Failure::new(error).with_code(OPERATIONAL))?;
         let interrupts = Interrupts::take();
         let named = self.named_journal(answering)?;

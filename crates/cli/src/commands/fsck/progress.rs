@@ -2,17 +2,26 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use extant::rooms::check::Progress;
 use extant::rooms::runtime::sync::Mutex;
+use serde_json::json;
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
 use crate::progress as bars;
 
 /// Maximum number of updates of one pass, so that a pipe is not flooded.
 const STEPS: u64 = 1000;
+
+/// The form of lines of progress.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub(super) enum ProgressFormat {
+    /// One object on each line.
+    Json,
+}
 
 /// A progress meter.
 pub(super) struct Meter {
@@ -42,9 +51,20 @@ impl Drop for Pause<'_> {
 
 impl Meter {
     /// `fd` is -C's number: 0 for a bar, else a file descriptor, with a negative number from the
-    /// signal SIGUSR1 on. Without it `draws` says whether a bar is drawn if a person looks.
-    pub(super) fn new(fd: Option<i32>, image: &str, draws: bool) -> std::io::Result<Self> {
+    /// signal SIGUSR1 on. Without it `draws` says whether a bar is drawn if a person looks. With a
+    /// `format` lines have it, and go to standard error unless a file descriptor is given.
+    pub(super) fn new(
+        fd: Option<i32>,
+        format: Option<ProgressFormat>,
+        image: &str,
+        draws: bool,
+    ) -> std::io::Result<Self> {
         match fd {
+            None | Some(0) if format.is_some() => {
+                let stderr = File::from(std::io::stderr().as_fd().try_clone_to_owned()?);
+                let is_on = Arc::new(AtomicUsize::new(1));
+                Ok(Self::lines(stderr, image.to_owned(), format, is_on))
+            }
             None if draws && std::io::stderr().is_terminal() => Ok(Self::bar()),
             None => Ok(Self { progress: None, bar: None }),
             Some(0) => Ok(Self::bar()),
@@ -52,7 +72,8 @@ impl Meter {
                 let is_on = Arc::new(AtomicUsize::new(usize::from(fd > 0)));
                 signal_hook::flag::register_usize(SIGUSR1, is_on.clone(), 1)?;
                 signal_hook::flag::register_usize(SIGUSR2, is_on.clone(), 0)?;
-                Ok(Self::numbers(descriptor(fd.unsigned_abs())?, image.to_owned(), is_on))
+                let file = descriptor(fd.unsigned_abs())?;
+                Ok(Self::lines(file, image.to_owned(), format, is_on))
             }
         }
     }
@@ -88,8 +109,13 @@ impl Meter {
         Pause(self.bar.as_deref())
     }
 
-    /// `PASS DONE WHOLE IMAGE` on lines of their own.
-    fn numbers(file: File, image: String, is_on: Arc<AtomicUsize>) -> Self {
+    /// `PASS DONE WHOLE IMAGE` on lines of their own, or the same in a format.
+    fn lines(
+        file: File,
+        image: String,
+        format: Option<ProgressFormat>,
+        is_on: Arc<AtomicUsize>,
+    ) -> Self {
         let state = Mutex::new((file, (0, u64::MAX)));
         let progress = move |pass: u8, done: u64, whole: u64| {
             if is_on.load(Ordering::Relaxed) == 0 {
@@ -101,8 +127,15 @@ impl Meter {
                 return;
             }
             state.1 = (pass, step);
-            // A closed pipe does not stop the check.
-            let _ = writeln!(state.0, "{pass} {done} {whole} {image}");
+            // A closed pipe does not stop the check. A line is written as a whole.
+            let line = match format {
+                None => format!("{pass} {done} {whole} {image}\n"),
+                Some(ProgressFormat::Json) => {
+                    let line = json!({"image": image, "pass": pass, "done": done, "whole": whole});
+                    format!("{line}\n")
+                }
+            };
+            let _ = state.0.write_all(line.as_bytes());
         };
         Self { progress: Some(Arc::new(progress)), bar: None }
     }

@@ -3,19 +3,18 @@
 use std::time::Duration;
 
 use extant::Verdict;
-use extant::rooms::check::finding::Pass;
 use extant::rooms::check::store::Traffic;
 use extant::rooms::check::{
-    Code, Discontinuity, DiscontinuityTarget, HandledFinding, Report, Severity, VolumeStatistics,
+    Discontinuity, DiscontinuityTarget, HandledFinding, Report, VolumeStatistics,
 };
 use extant::rooms::ondisk::superblock::Superblock;
-use serde::Serialize;
 use serde_json::json;
 
 use super::console::put;
 use crate::failure::Failure;
+use crate::finding_json::JsonFinding;
 use crate::out_line;
-use crate::output::{JsonName, Output};
+use crate::output::Output;
 
 /// How a check ended.
 pub(super) struct Summary<'a> {
@@ -24,65 +23,11 @@ pub(super) struct Summary<'a> {
     pub(super) levels: u8,
 }
 
-/// A finding as JSON shows it.
-#[derive(Serialize)]
-struct JsonFinding {
-    code: &'static str,
-    pass: Pass,
-    severity: Severity,
-    text: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    inode: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    directory: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    block: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file_block: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<JsonName>,
-    /// The transaction of a copy in the log.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    transaction: Option<u64>,
-    /// The repair that was proposed; none where there is nothing to do.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    repair: Option<&'static str>,
-    done: bool,
-    /// Whether the exit code tells it: as corrected, or as left.
-    counts: bool,
-}
-
-impl JsonFinding {
-    fn of(outcome: &HandledFinding, counts: bool) -> Self {
-        let (row, subject) = (outcome.finding.code.row(), &outcome.finding.subject);
-        Self {
-            code: row.name,
-            pass: row.pass,
-            severity: row.severity,
-            text: outcome.finding.to_string(),
-            inode: subject.inode.map(|inode| inode.0),
-            directory: subject.dir.map(|inode| inode.0),
-            block: subject.block.map(|block| block.0),
-            file_block: subject.file_block.map(|block| block.0),
-            group: subject.group.map(|group| group.0),
-            name: subject.name.as_deref().map(JsonName::from),
-            transaction: subject.found.filter(|_| {
-                matches!(outcome.finding.code, Code::LogCopyCertain | Code::LogCopyPossiblyOlder)
-            }),
-            repair: Some(row.prompt).filter(|question| !question.is_empty()),
-            done: outcome.repaired,
-            counts,
-        }
-    }
-}
-
 fn json_findings(
     findings: &[HandledFinding],
     counts: &dyn Fn(&HandledFinding) -> bool,
 ) -> Vec<JsonFinding> {
-    findings.iter().map(|outcome| JsonFinding::of(outcome, counts(outcome))).collect()
+    findings.iter().map(|outcome| JsonFinding::of(outcome, Some(counts(outcome)))).collect()
 }
 
 /// The document of a run that did not come to its end.

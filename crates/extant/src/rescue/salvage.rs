@@ -1,0 +1,433 @@
+//! Damaged volumes read as their repair would leave them, with what they lack.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use extant_check::pass0::SuperblockChoice;
+use extant_check::run::{RunOptions, find_journal, run};
+use extant_check::{AutoPolicy, Code, Finding, HandledFinding, Observer, Severity};
+use extant_device::{Device, FileDeviceOptions, LossyDevice, OverlayDevice};
+use extant_journal::NotOpened;
+use extant_offline::read_primary_superblock;
+use extant_ondisk::inode::FileType;
+use extant_ondisk::{FileBlock, Geometry, InodeNo};
+use extant_reader::read::mapping::{Mapping, MappingTarget, extents};
+use extant_reader::{BrokenIndex, Journal, LoadedInode, Reader, ReaderOptions, VolumeRead};
+use rangemap::RangeSet;
+
+use super::RescueError;
+use crate::checker::random_uuid;
+use crate::fs::FileSystem;
+
+/// Opens a damaged volume: the checker's repairs are made in memory, on the device nothing is
+/// written. Sectors that cannot be read are zeros.
+///
+/// ```
+/// use extant::rescue::Salvager;
+/// use extant::{Device, FileSystem, Formatter, MemoryDevice};
+/// use std::sync::Arc;
+///
+/// let device = Arc::new(MemoryDevice::new(64 << 20));
+/// Formatter::new().block_size(1024).format(&*device)?;
+/// let fs = FileSystem::on_device(device.clone())?;
+/// fs.write("/notes", "kept\n")?;
+/// fs.close()?;
+/// // The superblock and the first descriptors are lost.
+/// device.write_at(0, &[0; 4096])?;
+/// assert!(FileSystem::on_device_read_only(device.clone()).is_err());
+///
+/// let salvage = Salvager::new().open(device)?;
+/// assert_eq!(salvage.file_system()?.read_to_string("/notes")?, "kept\n");
+/// let report = salvage.report(&[])?;
+/// assert!(!report.findings.is_empty());
+/// assert!(report.files.is_empty() && !report.is_partly);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Salvager {
+    unread: Vec<Range<u64>>,
+    superblock: Option<u64>,
+    journal: Option<Arc<dyn Device>>,
+    threads: usize,
+}
+
+impl std::fmt::Debug for Salvager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { unread, superblock, threads, .. } = self;
+        let mut shown = f.debug_struct("Salvager");
+        shown.field("unread", unread).field("superblock", superblock);
+        shown.field("threads", threads).finish_non_exhaustive()
+    }
+}
+
+impl Salvager {
+    /// A salvage of all that can be read.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes of the device that were not read when it was copied: see
+    /// [`MapFile`](super::MapFile). They are zeros, whatever the copy has there.
+    #[must_use]
+    pub fn unread(mut self, ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
+        self.unread.extend(ranges);
+        self
+    }
+
+    /// The block of the backup superblock by which the volume is checked. Without it the checker
+    /// finds one.
+    #[must_use]
+    pub fn superblock(mut self, block: u64) -> Self {
+        self.superblock = Some(block);
+        self
+    }
+
+    /// The device of a journal that is not inside the volume; it is only read. Without it the
+    /// machine's block devices are searched.
+    #[must_use]
+    pub fn external_journal(mut self, device: Arc<dyn Device>) -> Self {
+        self.journal = Some(device);
+        self
+    }
+
+    /// Number of threads of the check; 0: one for each processor.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Checks the volume on a device and repairs it in memory.
+    ///
+    /// # Errors
+    /// No volume is found, it has features that are not supported, or the device is gone.
+    pub fn open(&self, device: Arc<dyn Device>) -> Result<Salvage, RescueError> {
+        let lossy = LossyDevice::new(device).with_unreadable(self.unread.iter().cloned());
+        let size = volume_size(&lossy);
+        let lossy = Arc::new(lossy.extended_to(size.unwrap_or(0)));
+        let device: Arc<dyn Device> = Arc::new(OverlayDevice::new(lossy.clone()));
+        let journal = self.journal(&lossy)?;
+        let findings = self.repair(&device, journal.clone())?;
+        let repaired = open(device.clone(), journal)?;
+        // A volume that cannot be opened as it is has nothing to be compared with.
+        let before = open(lossy.clone(), None).ok();
+        Ok(Salvage { lossy, device, before, repaired, findings })
+    }
+
+    /// The device of an external journal, changed in memory too.
+    fn journal(&self, volume: &LossyDevice) -> Result<Option<Arc<dyn Device>>, RescueError> {
+        let found = match &self.journal {
+            Some(device) => Some(device.clone()),
+            None => match find_journal(volume, &self.choice(), &FileDeviceOptions::new()) {
+                Ok(found) => found.map(|found| found.device),
+                // The checker says whether the volume needs it.
+                Err(NotOpened::Journal(_)) => None,
+                Err(NotOpened::File(error)) => return Err(RescueError::JournalDevice(error)),
+            },
+        };
+        let in_memory = |device| Arc::new(OverlayDevice::new(device)) as Arc<dyn Device>;
+        Ok(found.map(in_memory))
+    }
+
+    fn choice(&self) -> SuperblockChoice {
+        SuperblockChoice { superblock: self.superblock, block_size: None }
+    }
+
+    fn repair(
+        &self,
+        device: &Arc<dyn Device>,
+        journal: Option<Arc<dyn Device>>,
+    ) -> Result<Vec<HandledFinding>, RescueError> {
+        let mut options = RunOptions { force: true, ..RunOptions::default() };
+        options.passes.threads = self.threads;
+        options.open.superblock = self.choice();
+        options.open.journal = journal;
+        options.open.fresh_uuid = random_uuid().map_err(RescueError::NoRandomness)?;
+        let report = run(device, &options, &AutoPolicy::Yes, &Silent);
+        Ok(report.map_err(|error| RescueError::Check(Box::new(error)))?.findings)
+    }
+}
+
+/// Notes nothing: the findings are in the report.
+struct Silent;
+
+impl Observer for Silent {
+    fn found(&self, _: &Finding) {}
+}
+
+fn open(device: Arc<dyn Device>, journal: Option<Arc<dyn Device>>) -> Result<Reader, RescueError> {
+    let journal = journal.map_or(Journal::Replay, Journal::ReplayExternal);
+    let on_broken_index = BrokenIndex::Scan;
+    Ok(ReaderOptions { journal, on_broken_index, ..ReaderOptions::default() }.open(device)?)
+}
+
+/// The size that the primary superblock says; `None` where it is not one, or where the descriptors
+/// of such a volume have more bytes than the device.
+fn volume_size(device: &dyn Device) -> Option<u64> {
+    let raw = read_primary_superblock(device).ok()?;
+    let geometry = Geometry::new(&raw).ok()?;
+    let descriptors = u64::from(geometry.desc_blocks()) * u64::from(geometry.block_size);
+    let size = geometry.blocks_count.checked_mul(u64::from(geometry.block_size))?;
+    Some(size).filter(|_| descriptors <= device.size())
+}
+
+/// A damaged volume, repaired in memory.
+#[derive(Debug)]
+pub struct Salvage {
+    lossy: Arc<LossyDevice>,
+    /// With the repairs.
+    device: Arc<dyn Device>,
+    /// The volume as it is, if it can be opened.
+    before: Option<Reader>,
+    repaired: Reader,
+    findings: Vec<HandledFinding>,
+}
+
+/// What a salvaged volume lacks.
+#[derive(Clone, Debug)]
+pub struct SalvageReport {
+    /// Bytes of the device that could not be read so far: ranges in order. Contents are read when
+    /// they are copied, so a report that is made afterwards knows more.
+    pub unreadable: Vec<Range<u64>>,
+    /// All findings of the check, in the order in which they were reported.
+    pub findings: Vec<HandledFinding>,
+    /// The files, directories and others that may not be whole, in the order of the tree.
+    pub files: Vec<DamagedFile>,
+    /// Names that the check removed because their files are not there.
+    pub lost: Vec<LostName>,
+    /// Whether something of what the report is about may be missing: there are such files, or it
+    /// is about a directory and there are lost names.
+    pub is_partly: bool,
+}
+
+/// A file that may not be whole.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DamagedFile {
+    /// Its path from the root, begun by a slash.
+    pub path: Vec<u8>,
+    /// Its inode.
+    pub inode: InodeNo,
+    /// Its type.
+    pub file_type: FileType,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Bytes that read as zeros and are not known: those in sectors that cannot be read, and those
+    /// whose blocks the check had to give up.
+    pub missing: Vec<Range<u64>>,
+    /// Codes of the damage that was found in it, each once.
+    pub codes: Vec<Code>,
+}
+
+/// A name without a file.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LostName {
+    /// The path of its directory; `None` where that is not in the tree.
+    pub dir: Option<Vec<u8>>,
+    /// The name.
+    pub name: Vec<u8>,
+    /// The inode that it had.
+    pub inode: Option<InodeNo>,
+}
+
+impl Salvage {
+    /// The device with the repairs, which are in memory. A change of it stays there too.
+    pub fn device(&self) -> Arc<dyn Device> {
+        self.device.clone()
+    }
+
+    /// The repaired volume, for reading.
+    ///
+    /// # Errors
+    /// The repair left a volume that cannot be opened.
+    pub fn file_system(&self) -> Result<FileSystem, RescueError> {
+        Ok(FileSystem::of_volume(open(self.device(), None)?))
+    }
+
+    /// The repaired volume by inodes.
+    pub fn reader(&self) -> &Reader {
+        &self.repaired
+    }
+
+    /// All findings of the check, in the order in which they were reported.
+    pub fn findings(&self) -> &[HandledFinding] {
+        &self.findings
+    }
+
+    /// Bytes of the device that could not be read so far.
+    pub fn unreadable(&self) -> Vec<Range<u64>> {
+        self.lossy.unreadable()
+    }
+
+    /// What these files and the trees below them lack; without any, all of the volume.
+    ///
+    /// # Errors
+    /// The repaired volume cannot be read.
+    pub fn report(&self, starts: &[InodeNo]) -> Result<SalvageReport, RescueError> {
+        let unreadable = self.unreadable();
+        let areas: RangeSet<u64> = unreadable.iter().cloned().collect();
+        let codes = self.codes();
+        let (mut files, mut dirs, mut seen) = (Vec::new(), BTreeMap::new(), HashSet::new());
+        let mut has_dir = starts.is_empty();
+        self.walk(starts, &mut |path, file, is_chosen| {
+            if file.is_dir() {
+                dirs.insert(file.number, path.to_vec());
+                has_dir |= is_chosen;
+            }
+            if !is_chosen || !seen.insert(file.number) {
+                return;
+            }
+            let codes = codes.get(&file.number).cloned().unwrap_or_default();
+            let missing = self.missing(file, &areas, !codes.is_empty());
+            if !missing.is_empty() || !codes.is_empty() {
+                files.push(DamagedFile {
+                    path: path.to_vec(),
+                    inode: file.number,
+                    file_type: file.file_type(),
+                    size: file.size,
+                    missing,
+                    codes: codes.into_iter().collect(),
+                });
+            }
+        })?;
+        let lost = self.lost(&dirs);
+        let is_partly = !files.is_empty() || has_dir && !lost.is_empty();
+        let findings = self.findings.clone();
+        Ok(SalvageReport { unreadable, findings, files, lost, is_partly })
+    }
+
+    /// The damage of each inode. What the log restored to its last content is whole.
+    fn codes(&self) -> BTreeMap<InodeNo, BTreeSet<Code>> {
+        let mut found: BTreeMap<InodeNo, BTreeSet<Code>> = BTreeMap::new();
+        for finding in self.findings.iter().map(|handled| &handled.finding) {
+            if finding.code.row().severity < Severity::Damage {
+                continue;
+            }
+            let subject = &finding.subject;
+            // A name is the directory's.
+            let owner =
+                if subject.name.is_some() { subject.dir } else { subject.inode.or(subject.dir) };
+            if let Some(owner) = owner {
+                found.entry(owner).or_default().insert(finding.code);
+            }
+        }
+        found
+    }
+
+    /// Walks the repaired tree, names in the order of their bytes; `visit` is called with the path,
+    /// the file, and whether it is one of `starts` or below one.
+    fn walk(
+        &self,
+        starts: &[InodeNo],
+        visit: &mut dyn FnMut(&[u8], &LoadedInode, bool),
+    ) -> Result<(), RescueError> {
+        let is_start = |number: InodeNo| starts.is_empty() || starts.contains(&number);
+        let root = self.repaired.inode(InodeNo::ROOT)?;
+        let mut seen = HashSet::from([root.number]);
+        let is_chosen = is_start(root.number);
+        let mut waiting = vec![(b"/".to_vec(), root.number, is_chosen)];
+        while let Some((path, number, is_chosen)) = waiting.pop() {
+            let Ok(file) = self.repaired.inode(number) else { continue };
+            visit(&path, &file, is_chosen);
+            if !file.is_dir() {
+                continue;
+            }
+            let Ok(entries) = self.repaired.read_dir(number, 0) else { continue };
+            let mut entries: Vec<_> = entries.filter_map(Result::ok).collect();
+            entries.sort_by(|one, other| other.name.cmp(&one.name));
+            for entry in entries {
+                let is_dir = || self.repaired.inode(entry.inode).is_ok_and(|it| it.is_dir());
+                let is_own = matches!(&entry.name[..], b"." | b"..");
+                if is_own || (is_dir() && !seen.insert(entry.inode)) {
+                    continue;
+                }
+                let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
+                let below = [&path[..], slash, &entry.name].concat();
+                waiting.push((below, entry.inode, is_chosen || is_start(entry.inode)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of a file that are not known.
+    fn missing(
+        &self,
+        file: &LoadedInode,
+        areas: &RangeSet<u64>,
+        is_damaged: bool,
+    ) -> Vec<Range<u64>> {
+        let geometry = self.repaired.geometry();
+        let has_blocks = !file.is_inline() && !file.is_fast_symlink(geometry);
+        let has_contents =
+            matches!(file.file_type(), FileType::Regular | FileType::Directory | FileType::Symlink);
+        if !has_blocks || !has_contents || (areas.is_empty() && !is_damaged) {
+            return Vec::new();
+        }
+        let mut missing = RangeSet::new();
+        let end = FileBlock(file.size.div_ceil(u64::from(geometry.block_size)));
+        for run in extents(&self.repaired, file.clone(), FileBlock(0), end) {
+            // The check left no map that cannot be read.
+            let Ok(run) = run else { break };
+            match run.target {
+                MappingTarget::Written(_) => self.add_unreadable(&run, areas, &mut missing),
+                MappingTarget::Hole if is_damaged => self.add_given_up(file, &run, &mut missing),
+                _ => {}
+            }
+        }
+        missing.remove(file.size..u64::MAX);
+        missing.into_iter().collect()
+    }
+
+    /// The parts of a run that lie in areas which cannot be read.
+    fn add_unreadable(&self, run: &Mapping, areas: &RangeSet<u64>, missing: &mut RangeSet<u64>) {
+        let bits = self.repaired.geometry().block_bits();
+        let Some(start) = run.physical() else { return };
+        let on_device = start.0 << bits..(start.0 + run.len) << bits;
+        for area in areas.overlapping(&on_device) {
+            let from = area.start.max(on_device.start) - on_device.start;
+            let to = area.end.min(on_device.end) - on_device.start;
+            let in_file = run.block.0 << bits;
+            missing.insert(in_file + from..in_file + to);
+        }
+    }
+
+    /// The parts of a hole that were mapped before the repair, or for which the map could not be
+    /// read.
+    fn add_given_up(&self, file: &LoadedInode, hole: &Mapping, missing: &mut RangeSet<u64>) {
+        let bits = self.repaired.geometry().block_bits();
+        let Some(before) = &self.before else { return };
+        let Ok(old) = before.any_inode(file.number) else { return };
+        for run in extents(before, old, hole.block, hole.end()) {
+            let (from, to) = match run {
+                Ok(run) if run.is_hole() => continue,
+                Ok(run) => (run.block.0.max(hole.block.0), run.end().0.min(hole.end().0)),
+                Err(_) => (hole.block.0, hole.end().0),
+            };
+            if from < to {
+                missing.insert(from << bits..to << bits);
+            }
+        }
+    }
+
+    /// Names whose files are not there after the repair.
+    fn lost(&self, dirs: &BTreeMap<InodeNo, Vec<u8>>) -> Vec<LostName> {
+        let mut lost: Vec<LostName> = Vec::new();
+        for handled in &self.findings {
+            let subject = &handled.finding.subject;
+            let is_damage = handled.finding.code.row().severity >= Severity::Safe;
+            let Some(name) = subject.name.as_ref().filter(|_| is_damage && handled.repaired) else {
+                continue;
+            };
+            let is_there = subject.inode.is_some_and(|inode| self.repaired.inode(inode).is_ok());
+            if is_there || matches!(&name[..], b"." | b"..") {
+                continue;
+            }
+            let dir = subject.dir.and_then(|dir| dirs.get(&dir).cloned());
+            let found = LostName { dir, name: name.clone(), inode: subject.inode };
+            if !lost.contains(&found) {
+                lost.push(found);
+            }
+        }
+        lost
+    }
+}
