@@ -79,15 +79,20 @@ fn the_program_runs_in_an_empty_root() {
     }
     let scratch = Scratch::new();
     fs::copy(program(), scratch.join("extant")).expect("a copy");
-    fs::create_dir_all(scratch.join("tree/etc")).expect("a tree");
-    fs::write(scratch.join("tree/etc/hostname"), "empty\n").expect("a file");
+    fs::write(scratch.join("file"), "empty\n").expect("a file");
     let run = |words: &[&str]| {
         done(Command::new("chroot").arg(scratch.path()).arg("/extant").args(words))
     };
-    run(&["build", "-q", "-o", "/disk.img", "--size", "32M", "/tree"]);
-    assert_eq!(run(&["cat", "--no-sandbox", "/disk.img:/etc/hostname"]), "empty\n");
+    run(&["mkfs", "-q", "/disk.img", "32M"]);
+    run(&["mkdir", "/disk.img:/etc"]);
+    fs::write(scratch.join("passwd"), "root:x:0:0::/:/bin/sh\nuser:x:7:7::/:/bin/sh\n")
+        .expect("it");
+    run(&["cp", "/file", "/passwd", "/disk.img:/etc/"]);
+    // Names of users are those of the image.
+    run(&["chown", "user", "/disk.img:/etc/file"]);
+    assert_eq!(run(&["cat", "--no-sandbox", "/disk.img:/etc/file"]), "empty\n");
+    assert!(run(&["stat", "--json", "--no-sandbox", "/disk.img:/etc/file"]).contains("\"uid\":7,"));
     run(&["fsck", "-fn", "--no-sandbox", "/disk.img"]);
-    run(&["chown", "0:0", "/disk.img:/etc/hostname"]);
 }
 
 fn json(path: &Path) -> Value {
@@ -185,9 +190,12 @@ fn the_packages_take_the_names_over_and_give_them_back() {
     let scratch = Scratch::new();
     let root = scratch.join("root");
     let mut make = Command::new(mmdebstrap.path());
-    make.args(["--quiet", "--variant=essential", "--include=e2fsprogs", "stable"]).arg(&root);
-    if !make.output().expect("it runs").status.success() {
-        skip!("mmdebstrap cannot make a tree here");
+    // The mirror may be an old copy.
+    let old = r#"--aptopt=Acquire::Check-Valid-Until "false""#;
+    make.args(["--quiet", "--variant=essential", "--include=e2fsprogs", old, "stable"]).arg(&root);
+    let made = make.output().expect("it runs");
+    if !made.status.success() {
+        skip!("mmdebstrap: {}", String::from_utf8_lossy(&made.stderr));
     }
     for package in
         [format!("extant_{}_amd64", version()), format!("extant-e2fsprogs_{}_all", version())]

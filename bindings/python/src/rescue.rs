@@ -247,7 +247,7 @@ impl Salvage {
         Ok(FileSystem::new(self.salvage.file_system().map_err(Failure::from)?))
     }
 
-    /// What the files of these paths lack; without any, all of the volume.
+    /// The report on the files of these paths; without any, on all of the volume.
     fn report<'py>(&self, py: Python<'py>, paths: Vec<Vec<u8>>) -> PyResult<SalvageTuple<'py>> {
         let report = py.detach(|| -> Result<SalvageReport, Failure> {
             let resolve = |path: &Vec<u8>| {

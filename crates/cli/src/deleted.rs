@@ -8,8 +8,8 @@ use extant::inspect::JsonName;
 use extant::rescue::{Content, DeletedFile};
 use serde::Serialize;
 
-use crate::describe::type_name;
 use crate::failure::Failure;
+use crate::file_type::type_name;
 use crate::session::Session;
 use crate::{say, time};
 

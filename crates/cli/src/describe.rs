@@ -5,6 +5,7 @@ use extant::rooms::ondisk::time::Timestamp;
 use extant::rooms::reader::{LoadedInode, VolumeRead};
 use serde::Serialize;
 
+use crate::file_type::type_name;
 use crate::output::JsonName;
 use crate::reader::{Image, type_letter};
 
@@ -28,19 +29,6 @@ pub(crate) fn permissions_text(bits: u16) -> String {
         });
     }
     text
-}
-
-/// The name of a file type.
-pub(crate) fn type_name(file_type: FileType) -> &'static str {
-    match file_type {
-        FileType::Regular => "file",
-        FileType::Directory => "directory",
-        FileType::Symlink => "symlink",
-        FileType::BlockDevice => "block device",
-        FileType::CharDevice => "character device",
-        FileType::Fifo => "fifo",
-        FileType::Socket => "socket",
-    }
 }
 
 /// Numbers of a device file.

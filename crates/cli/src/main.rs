@@ -10,6 +10,7 @@ mod compat;
 mod deleted;
 mod describe;
 mod failure;
+mod file_type;
 mod finding_json;
 mod flagged_files;
 mod free_extents;

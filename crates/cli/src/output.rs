@@ -117,7 +117,7 @@ pub(crate) fn error_line(line: fmt::Arguments<'_>) {
 }
 
 /// A text without the ` (os error N)` that std appends to the system's own words.
-fn without_error_numbers(text: &str) -> String {
+pub(crate) fn without_error_numbers(text: &str) -> String {
     const NUMBER: &str = " (os error ";
     let mut parts = text.split(NUMBER);
     let mut kept = parts.next().unwrap_or_default().to_owned();

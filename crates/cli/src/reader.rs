@@ -140,7 +140,7 @@ impl Image {
         Ok(found)
     }
 
-    /// What the files that operands named lack; `None` where the image is not salvaged.
+    /// The report on the files that operands named; `None` where the image is not salvaged.
     fn salvage_report(&self) -> Result<Option<SalvageReport>, Failure> {
         let Some(salvaged) = &self.salvage else { return Ok(None) };
         let named = salvaged.named.lock().clone();

@@ -15,8 +15,8 @@ use extant::rooms::reader::Journal;
 use extant::rooms::storage::{DeviceUrl, Files, Opened};
 use serde::Serialize;
 
-use crate::describe::type_name;
 use crate::failure::{At as _, Failure};
+use crate::file_type::type_name;
 use crate::finding_json::JsonFinding;
 use crate::image_path::ImagePath;
 use crate::output::JsonName;
@@ -146,7 +146,7 @@ impl Salvaging {
     }
 }
 
-/// What is said of a file.
+/// The message about a file.
 pub(crate) fn describe(file: &DamagedFile) -> String {
     match &file.missing[..] {
         [] => {

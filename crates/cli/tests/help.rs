@@ -62,11 +62,12 @@ extant build -q --size 32M -o disk.img rootfs
 ";
 
 /// Work before and after the examples of some commands.
-const AROUND: [(&str, &str, &str); 11] = [
+const AROUND: [(&str, &str, &str); 12] = [
     ("sh", "echo 'mkdir /new' > commands", ""),
     ("quota", "extant tune -O quota disk.img", ""),
     ("diff", "cp disk.img old.img; cp -r rootfs/etc etc-copy", ""),
     ("install-links", "mkdir bin", ""),
+    ("fsck", "cp disk.img old.img", ""),
     ("commit", "extant mkdir 'overlay:disk.img?upper=changes:/new'", ""),
     ("undo", "extant tune -z tune.undo -L other disk.img", ""),
     ("mount", "", "extant umount mnt"),

@@ -145,7 +145,7 @@ fn a_sound_image_has_an_empty_report() {
     }
 }
 
-/// What ddrescue has not read is zeros, whatever the copy has there, and is listed by file.
+/// An area that ddrescue has not read is zeros, whatever the copy has there, and is listed by file.
 #[test]
 fn areas_that_ddrescue_has_not_read_are_missing() {
     if tool("mke2fs").is_none() {

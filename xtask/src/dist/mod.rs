@@ -1,5 +1,5 @@
-//! `cargo xtask dist`: the program as it is handed out: a static binary, two Debian packages, an OCI
-//! layout, a bill of materials and the licences. Two runs make the same bytes.
+//! `cargo xtask dist`: the packages of the program. They are a static binary, two Debian packages,
+//! an OCI layout, a bill of materials and the licences. Two runs make the same bytes.
 
 mod debian;
 mod materials;
@@ -36,7 +36,7 @@ pub(crate) struct Dist {
     deny: bool,
 }
 
-/// What all packages have in common.
+/// The facts that all packages have in common.
 struct Release {
     version: &'static str,
     /// Seconds since 1970 of everything in the packages.
@@ -131,7 +131,7 @@ fn succeeds(mut command: Command, what: &str) -> Result<(), Failure> {
     }
 }
 
-/// What a command prints.
+/// The standard output of a command.
 fn output_of(mut command: Command) -> Result<Vec<u8>, Failure> {
     let output = command.output()?;
     match output.status.success() {

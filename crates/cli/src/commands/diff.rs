@@ -12,8 +12,8 @@ use extant::rooms::reader::Follow;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::describe::type_name;
 use crate::failure::Failure;
+use crate::file_type::type_name;
 use crate::image_path::ImagePath;
 use crate::output::JsonName;
 use crate::reader::Images;

@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use super::Operands;
 use super::setfattr::encoded;
-use crate::describe::{JsonFile, device_of, mode_text, type_name};
+use crate::describe::{JsonFile, device_of, mode_text};
 use crate::failure::Failure;
+use crate::file_type::type_name;
 use crate::output::{JsonName, printable};
 use crate::reader::Image;
 use crate::say;

@@ -4,8 +4,8 @@
 //! with their maps, and the disk still has the contents as far as their blocks were not used again.
 //! The log holds what was changed lately alone, as far back as its size allows.
 //!
-//! [`Salvager`] reads damaged volumes: it makes the checker's repairs in memory, passes over sectors
-//! that cannot be read, and reports what is missing.
+//! [`Salvager`] reads damaged volumes: it makes the checker's repairs in memory, passes over
+//! sectors that cannot be read, and reports what is missing.
 
 mod ddrescue;
 mod files;

@@ -184,7 +184,7 @@ pub struct Salvage {
     findings: Vec<HandledFinding>,
 }
 
-/// What a salvaged volume lacks.
+/// A report on a salvaged volume: all that it lacks.
 #[derive(Clone, Debug)]
 pub struct SalvageReport {
     /// Bytes of the device that could not be read so far: ranges in order. Contents are read when
@@ -259,7 +259,7 @@ impl Salvage {
         self.lossy.unreadable()
     }
 
-    /// What these files and the trees below them lack; without any, all of the volume.
+    /// The report on these files and the trees below them; without any, on all of the volume.
     ///
     /// # Errors
     /// The repaired volume cannot be read.

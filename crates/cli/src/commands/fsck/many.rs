@@ -2,17 +2,17 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read};
-use std::num::NonZeroUsize;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
+use extant::rooms::check::run::OPERATIONAL;
 use serde_json::{Value, json};
 
-use super::{Args, OPERATIONAL, usage};
 use crate::err_line;
 use crate::failure::Failure;
+use crate::output::without_error_numbers;
 use crate::session::Session;
 
 /// How lines of progress begin.
@@ -20,10 +20,11 @@ const PROGRESS: &str = "{\"";
 
 /// Checks of several images.
 pub(super) struct Many<'a> {
-    args: &'a Args,
-    jobs: usize,
-    /// Threads of each check.
-    threads: usize,
+    pub(super) images: &'a [OsString],
+    /// Number of images that are checked at once.
+    pub(super) jobs: usize,
+    /// The words of a check of one image.
+    pub(super) words: Vec<OsString>,
 }
 
 /// A check that has ended.
@@ -34,34 +35,11 @@ struct Checked {
     said: Vec<String>,
 }
 
-impl<'a> Many<'a> {
-    /// # Errors
-    /// There are options that several images cannot share.
-    pub(super) fn new(args: &'a Args) -> Result<Self, Failure> {
-        if !args.json {
-            return Err(usage("several images and --jobs: --json is required"));
-        }
-        let for_one = [
-            (args.name.is_some(), "-N"),
-            (args.progress_fd.is_some(), "-C"),
-            (args.journal.is_some(), "-j"),
-            (args.lists_bad_blocks(), "-l and -L"),
-            (args.undo.is_some(), "-z"),
-        ];
-        if let Some((_, option)) = for_one.iter().find(|(is_given, _)| *is_given) {
-            return Err(usage(&format!("{option}: only valid for one image")));
-        }
-        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let jobs = args.jobs.map_or(processors, NonZeroUsize::get).min(args.images.len()).max(1);
-        let threads = args.threads.filter(|threads| *threads > 0);
-        let threads = threads.unwrap_or((processors / jobs).max(1));
-        Ok(Self { args, jobs, threads })
-    }
-
+impl Many<'_> {
     /// Checks all of them; the exit code is the union of theirs. The lines come in the order in
     /// which the checks end.
     pub(super) fn run(&self, session: &mut Session) -> Result<u8, Failure> {
-        let (next, images) = (&AtomicUsize::new(0), &self.args.images);
+        let (next, images) = (&AtomicUsize::new(0), self.images);
         let (results, checked) = mpsc::channel();
         std::thread::scope(|scope| {
             for _ in 0..self.jobs {
@@ -88,54 +66,21 @@ impl<'a> Many<'a> {
         })
     }
 
-    /// The words of a check of one image.
-    fn words(&self) -> Vec<OsString> {
-        let args = self.args;
-        let flags = [
-            (args.preen, "-p"),
-            (args.no, "-n"),
-            (args.yes, "-y"),
-            (args.force, "-f"),
-            (args.debug, "-d"),
-            (args.directories, "-D"),
-            (args.flush, "-F"),
-            (args.keep, "-k"),
-            (args.check_blocks == 1, "-c"),
-            (args.check_blocks > 1, "-cc"),
-            (args.no_sandbox, "--no-sandbox"),
-        ];
-        let given = flags.iter().filter(|(is_given, _)| *is_given);
-        let mut words: Vec<OsString> = vec!["fsck".into(), "--json".into()];
-        words.extend(given.map(|(_, flag)| OsString::from(flag)));
-        let mut value = |option: &str, value: Option<String>| {
-            if let Some(value) = value {
-                words.extend([option.into(), value.into()]);
-            }
-        };
-        value("--threads", Some(self.threads.to_string()));
-        value("-b", args.superblock.map(|block| block.to_string()));
-        value("-B", args.block_size.map(|bytes| bytes.to_string()));
-        value("--memory", args.memory.clone());
-        value("--progress", args.progress.map(|_| "json".to_owned()));
-        for options in &args.extended {
-            value("-E", Some(options.clone()));
-        }
-        words.extend(args.waiting.word().map(OsString::from));
-        words
-    }
-
     fn check(&self, image: &OsStr) -> Checked {
         let name = image.to_string_lossy();
         match self.output(image) {
             Ok((status, document, said)) => Checked::of(&name, status, &document, said),
-            Err(error) => Checked::failed(&name, OPERATIONAL, &format!("cannot start: {error}")),
+            Err(error) => {
+                let error = without_error_numbers(&error.to_string());
+                Checked::failed(&name, OPERATIONAL, &format!("cannot start: {error}"))
+            }
         }
     }
 
     /// Runs the check of an image: how it ended, its document, and the lines of standard error.
     fn output(&self, image: &OsStr) -> io::Result<(ExitStatus, Vec<u8>, Vec<String>)> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("extant").args(self.words()).arg("--").arg(image);
+        command.arg0("extant").args(&self.words).arg("--").arg(image);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());

@@ -231,7 +231,7 @@ impl Args {
             return Err(usage(&format!("unexpected argument '{extra}' found")));
         }
         if self.images.len() > 1 || self.jobs.is_some() {
-            return match Many::new(&self)?.run(session)? {
+            return match self.many()?.run(session)? {
                 0 => Ok(()),
                 code => Err(Failure::silent(code)),
             };
@@ -252,6 +252,61 @@ impl Args {
             0 => Ok(()),
             code => Err(Failure::silent(code)),
         }
+    }
+
+    /// Checks of several images, each by a process of its own.
+    fn many(&self) -> Result<Many<'_>, Failure> {
+        if !self.json {
+            return Err(usage("several images and --jobs: --json is required"));
+        }
+        let for_one = [
+            (self.name.is_some(), "-N"),
+            (self.progress_fd.is_some(), "-C"),
+            (self.journal.is_some(), "-j"),
+            (self.lists_bad_blocks(), "-l and -L"),
+            (self.undo.is_some(), "-z"),
+        ];
+        if let Some((_, option)) = for_one.iter().find(|(is_given, _)| *is_given) {
+            return Err(usage(&format!("{option}: only valid for one image")));
+        }
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let jobs = self.jobs.map_or(processors, NonZeroUsize::get).min(self.images.len()).max(1);
+        let threads = self.threads.filter(|threads| *threads > 0);
+        let threads = threads.unwrap_or((processors / jobs).max(1));
+        Ok(Many { images: &self.images, jobs, words: self.words_for_one(threads) })
+    }
+
+    /// The words of a check of one image by a number of threads.
+    fn words_for_one(&self, threads: usize) -> Vec<OsString> {
+        let flags = [
+            (self.preen, "-p"),
+            (self.no, "-n"),
+            (self.yes, "-y"),
+            (self.force, "-f"),
+            (self.debug, "-d"),
+            (self.directories, "-D"),
+            (self.flush, "-F"),
+            (self.keep, "-k"),
+            (self.check_blocks == 1, "-c"),
+            (self.check_blocks > 1, "-cc"),
+            (self.no_sandbox, "--no-sandbox"),
+        ];
+        let given = flags.iter().filter(|(is_given, _)| *is_given);
+        let mut words: Vec<OsString> = vec!["fsck".into(), "--json".into()];
+        words.extend(given.map(|(_, flag)| OsString::from(flag)));
+        let values = [
+            ("--threads", Some(threads.to_string())),
+            ("-b", self.superblock.map(|block| block.to_string())),
+            ("-B", self.block_size.map(|bytes| bytes.to_string())),
+            ("--memory", self.memory.clone()),
+            ("--progress", self.progress.map(|_| "json".to_owned())),
+        ];
+        let extended = self.extended.iter().map(|options| ("-E", Some(options.clone())));
+        for (option, value) in values.into_iter().chain(extended) {
+            words.extend(value.into_iter().flat_map(|value| [option.into(), value.into()]));
+        }
+        words.extend(self.waiting.word().map(OsString::from));
+        words
     }
 
     fn answering(&self) -> Result<Answering, Failure> {
