@@ -229,7 +229,7 @@ fn the_packages_take_the_names_over_and_give_them_back() {
     // Twice: the second time is an upgrade.
     for _ in 0..2 {
         run(&["dpkg", "-i", &program, &names]);
-        for command in ["mke2fs", "/sbin/mke2fs", "/usr/sbin/tune2fs", "/sbin/e2fsck"] {
+        for command in ["mke2fs", "/sbin/mke2fs", "/usr/sbin/dumpe2fs", "/sbin/e2fsck"] {
             assert!(run(&[command, "-V"]).contains("(extant "), "{command}");
         }
     }
