@@ -3,10 +3,15 @@
 
 mod common;
 
+#[path = "places/far.rs"]
+mod far;
 #[path = "places/nbd.rs"]
 mod nbd;
 #[path = "places/overlay.rs"]
 mod overlay;
+#[cfg(feature = "remote")]
+#[path = "places/remote.rs"]
+mod remote;
 #[cfg(feature = "vm")]
 #[path = "places/vm.rs"]
 mod vm;

@@ -102,7 +102,6 @@ macro_rules! every_variant_as_one_error {
 #[test]
 fn errors_of_names_and_devices() {
     every_variant_as_one_error! { UrlError {
-        UrlError::NotBuilt { .. } => UrlError::NotBuilt { scheme: text() }, EOPNOTSUPP, Unsupported;
         UrlError::UnknownScheme { .. } => UrlError::UnknownScheme { scheme: text() }, EINVAL, InvalidInput;
         UrlError::Malformed { .. } => UrlError::Malformed { text: text().into(), problem: text() }, EINVAL, InvalidInput;
         UrlError::Ambiguous { .. } => UrlError::Ambiguous { text: text().into(), one: path(), other: path() }, EINVAL, InvalidInput;
@@ -160,7 +159,7 @@ fn errors_of_new_file_systems() {
     let config = || Profile::parse("[").unwrap_err();
     every_variant_as_one_error! { MkfsError {
         MkfsError::Usage(_) => MkfsError::Usage(UsageError::NoDevice), EINVAL, InvalidInput;
-        MkfsError::Place(_) => MkfsError::Place(UrlError::NotBuilt { scheme: text() }), EOPNOTSUPP, Unsupported;
+        MkfsError::Place(_) => MkfsError::Place(UrlError::LeftOut { scheme: "s:", feature: "s" }), EOPNOTSUPP, Unsupported;
         MkfsError::Value(_) => MkfsError::Value(ValueError::RevisionZero), EINVAL, InvalidInput;
         MkfsError::Conflict(_) => MkfsError::Conflict(Conflict::ClusterBelowBlock), EINVAL, InvalidInput;
         MkfsError::Size(_) => MkfsError::Size(SizeError::BeyondDevice { end: 2, size: 1 }), ENOSPC, StorageFull;
@@ -236,7 +235,7 @@ fn errors_of_built_images() {
     every_variant_as_one_error! { BuildError {
         BuildError::Source(_) => BuildError::Source(SourceError::Owner(text())), EINVAL, InvalidInput;
         BuildError::Mkfs(_) => BuildError::Mkfs(MkfsError::TooManyInodes), ENOSPC, StorageFull;
-        BuildError::Place(_) => BuildError::Place(UrlError::NotBuilt { scheme: text() }), EOPNOTSUPP, Unsupported;
+        BuildError::Place(_) => BuildError::Place(UrlError::LeftOut { scheme: "s:", feature: "s" }), EOPNOTSUPP, Unsupported;
         BuildError::Limit { .. } => BuildError::Limit { path: name(), limit: Limit::HugeFile }, EFBIG, FileTooLarge;
         BuildError::XattrRoom { .. } => BuildError::XattrRoom { path: name(), name: text(), needed: 1, has_ea_inodes: true }, ENOSPC, StorageFull;
         BuildError::XattrName { .. } => BuildError::XattrName { path: name(), name: name() }, EINVAL, InvalidInput;
@@ -307,7 +306,7 @@ fn errors_of_mounts() {
         MountError::System { .. } => MountError::System { path: path(), what: "mount", source: denied() }, EACCES, PermissionDenied;
         MountError::Fusermount { .. } => MountError::Fusermount { path: path(), said: text() }, EPERM, PermissionDenied;
         MountError::BeyondFusermount(_) => MountError::BeyondFusermount("suid"), EPERM, PermissionDenied;
-        MountError::Image(_) => MountError::Image(UrlError::NotBuilt { scheme: text() }), EOPNOTSUPP, Unsupported;
+        MountError::Image(_) => MountError::Image(UrlError::LeftOut { scheme: "s:", feature: "s" }), EOPNOTSUPP, Unsupported;
         MountError::Volume { .. } => MountError::Volume { image: path(), source: Cause::ReadOnly }, EROFS, ReadOnlyFilesystem;
         MountError::JournalNotFound { .. } => MountError::JournalNotFound { image: path(), source: JournalError::NoJournal }, ENOENT, NotFound;
         MountError::JournalNumber { .. } => MountError::JournalNumber { number: 1, source: denied() }, EACCES, PermissionDenied;
@@ -332,7 +331,7 @@ fn errors_of_volumes() {
     use inspect::{ExtentsError, InspectError};
 
     every_variant_as_one_error! { OpenError {
-        OpenError::Device(_) => OpenError::Device(UrlError::NotBuilt { scheme: text() }), EOPNOTSUPP, Unsupported;
+        OpenError::Device(_) => OpenError::Device(UrlError::LeftOut { scheme: "s:", feature: "s" }), EOPNOTSUPP, Unsupported;
         OpenError::Volume(_) => OpenError::Volume(Cause::Format(format())), EUCLEAN, InvalidData;
     } }
     every_variant_as_one_error! { ExtentsError {

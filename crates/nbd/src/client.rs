@@ -17,6 +17,8 @@ use crate::error::NbdError;
 use crate::handshake::{self, ExportInfo};
 use crate::proto::{FLAG_FUA, command, errors, export};
 use crate::stream::Stream;
+#[cfg(feature = "tls")]
+use crate::tls::{Settings, Tls};
 use crate::transmission::{Connection, Extent, Transfer, TransferData};
 
 /// Bytes of one read or write on the wire: several are under way at the same time.
@@ -37,11 +39,20 @@ pub struct ClientOptions {
     pub timeout: Duration,
     /// Number of connections, where the server allows several.
     pub connections: usize,
+    /// How the connections are encrypted; `None` for those that are not.
+    #[cfg(feature = "tls")]
+    pub tls: Option<Tls>,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { read_only: true, timeout: Duration::from_secs(60), connections: 4 }
+        Self {
+            read_only: true,
+            timeout: Duration::from_secs(60),
+            connections: 4,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
     }
 }
 
@@ -88,9 +99,17 @@ impl Client {
         name: &str,
         options: &ClientOptions,
     ) -> Result<Self, NbdError> {
+        #[cfg(feature = "tls")]
+        let tls = options.tls.as_ref().map(Settings::read).transpose()?;
         let first = || -> Result<(Connection, ExportInfo), NbdError> {
             let mut stream = Stream::connect(address, options.timeout)?;
-            let info = handshake::run(StreamOf(&mut stream), name)?;
+            let flags = handshake::greet(StreamOf(&mut stream))?;
+            #[cfg(feature = "tls")]
+            if let Some(settings) = &tls {
+                handshake::start_tls(StreamOf(&mut stream))?;
+                stream = settings.encrypt(stream)?;
+            }
+            let info = handshake::run(StreamOf(&mut stream), flags, name)?;
             Ok((Connection::new(stream, info)?, info))
         };
         let (connection, info) = first()?;

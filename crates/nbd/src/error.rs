@@ -20,8 +20,17 @@ pub enum NbdError {
     #[error("the NBD server has the oldstyle handshake, which is not supported")]
     OldStyle,
     /// The server talks over TLS only.
-    #[error("the NBD server requires TLS, which is not supported")]
+    #[error("the NBD server requires TLS (use nbds:// or nbds+unix:///)")]
     Tls,
+    /// The server has no TLS.
+    #[error("the NBD server does not support TLS")]
+    NoTls,
+    /// A certificate was not read, or is of no use.
+    #[error("TLS: {what}")]
+    Certificate {
+        /// The mistake.
+        what: String,
+    },
     /// The server has no such export.
     #[error("the NBD server has no export '{name}'{}", with_message(message))]
     NoExport {
@@ -53,7 +62,8 @@ impl NbdError {
         match self {
             Self::Io(error) => errno::of_io(error),
             Self::Protocol { .. } => errno::EIO,
-            Self::OldStyle | Self::Tls => errno::EOPNOTSUPP,
+            Self::OldStyle | Self::Tls | Self::NoTls => errno::EOPNOTSUPP,
+            Self::Certificate { .. } => errno::EACCES,
             Self::NoExport { .. } => errno::ENOENT,
             Self::Refused { .. } => errno::EACCES,
             Self::ReadOnly => errno::EROFS,

@@ -43,10 +43,30 @@ struct Handshake<S> {
     stream: S,
 }
 
-/// Agrees with the server on an export.
-pub(crate) fn run<S: Read + Write>(stream: S, name: &str) -> Result<ExportInfo, NbdError> {
+/// Greets the server; returns the flags of both sides.
+pub(crate) fn greet(stream: impl Read + Write) -> Result<u16, NbdError> {
+    Handshake { stream }.greet()
+}
+
+/// Makes the server ready for an encrypted connection.
+#[cfg(feature = "tls")]
+pub(crate) fn start_tls(stream: impl Read + Write) -> Result<(), NbdError> {
     let mut handshake = Handshake { stream };
-    let flags = handshake.greet()?;
+    handshake.send(option::STARTTLS, &[])?;
+    match handshake.receive(option::STARTTLS)?.kind {
+        reply::ACK => Ok(()),
+        kind if kind >= reply::FIRST_ERROR => Err(NbdError::NoTls),
+        kind => Err(NbdError::protocol(format!("reply {kind} to NBD_OPT_STARTTLS"))),
+    }
+}
+
+/// Agrees with a server that was greeted on an export.
+pub(crate) fn run<S: Read + Write>(
+    stream: S,
+    flags: u16,
+    name: &str,
+) -> Result<ExportInfo, NbdError> {
+    let mut handshake = Handshake { stream };
     let is_structured = handshake.is_acknowledged(option::STRUCTURED_REPLY, &[])?;
     let allocation = if is_structured { handshake.allocation(name)? } else { None };
     let usual = ExportInfo {

@@ -2,8 +2,8 @@
 //! devices.
 //!
 //! The protocol is that of the NBD project's `doc/proto.md`: the fixed newstyle handshake with
-//! `NBD_OPT_GO`, structured replies, and the metadata context `base:allocation`. TLS and extended
-//! headers are not part of this crate.
+//! `NBD_OPT_GO`, structured replies, and the metadata context `base:allocation`; with the feature
+//! `tls` the client encrypts its connections. Extended headers are not part of this crate.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -13,9 +13,13 @@ mod handshake;
 mod proto;
 mod server;
 mod stream;
+#[cfg(feature = "tls")]
+mod tls;
 mod transmission;
 
 pub use address::{Address, AddressError};
 pub use client::{Client, ClientOptions};
 pub use error::NbdError;
 pub use server::{Export, Listener, Running, Server};
+#[cfg(feature = "tls")]
+pub use tls::Tls;

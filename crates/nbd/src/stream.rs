@@ -1,4 +1,4 @@
-//! A connection, over TCP or a socket of this machine.
+//! A connection, over TCP or a socket of this machine, perhaps encrypted.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -6,11 +6,15 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use crate::address::Address;
+#[cfg(feature = "tls")]
+use crate::tls::TlsStream;
 
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    #[cfg(feature = "tls")]
+    Tls(TlsStream),
 }
 
 impl Stream {
@@ -46,6 +50,9 @@ impl Stream {
             Self::Unix(stream) => {
                 stream.set_read_timeout(timeout).and_then(|()| stream.set_write_timeout(timeout))
             }
+            // Set before it was encrypted.
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => Ok(()),
         }
     }
 
@@ -53,6 +60,8 @@ impl Stream {
         Ok(match self {
             Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
             Self::Unix(stream) => Self::Unix(stream.try_clone()?),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Self::Tls(stream.clone()),
         })
     }
 
@@ -62,6 +71,11 @@ impl Stream {
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => {
+                stream.shut_down();
+                Ok(())
+            }
         };
     }
 }
@@ -71,6 +85,8 @@ impl Read for Stream {
         match self {
             Self::Tcp(stream) => stream.read(buffer),
             Self::Unix(stream) => stream.read(buffer),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.read(buffer),
         }
     }
 }
@@ -80,10 +96,16 @@ impl Write for Stream {
         match self {
             Self::Tcp(stream) => stream.write(buffer),
             Self::Unix(stream) => stream.write(buffer),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.write(buffer),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => Ok(()),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.flush(),
+        }
     }
 }

@@ -1,13 +1,17 @@
-//! `nbd://` and `nbd+unix:///`: exports of NBD servers, by the URLs of the NBD project.
+//! `nbd://` and `nbd+unix:///`: exports of NBD servers, by the URLs of the NBD project; `nbds://` and
+//! `nbds+unix:///` over TLS.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use extant_device::{FileDevice, FileDeviceOptions};
+use extant_device::{Device, FileDevice, FileDeviceOptions};
+#[cfg(feature = "remote")]
+use extant_nbd::Tls;
 use extant_nbd::{Address, Client, ClientOptions, NbdError};
 
+use crate::far::FarDevice;
 use crate::opened::Opened;
 use crate::schemes::{Backend, BackendUrl, Location, OpenBackend};
 use crate::url::{UrlError, UrlOptions};
@@ -20,6 +24,21 @@ const CONNECTIONS_MAX: usize = 16;
 pub(crate) enum Nbd {
     Tcp,
     Unix,
+    #[cfg(feature = "remote")]
+    TlsTcp,
+    #[cfg(feature = "remote")]
+    TlsUnix,
+}
+
+impl Nbd {
+    #[cfg(not(feature = "remote"))]
+    pub(crate) const ALL: [Self; 2] = [Self::Tcp, Self::Unix];
+    #[cfg(feature = "remote")]
+    pub(crate) const ALL: [Self; 4] = [Self::Tcp, Self::Unix, Self::TlsTcp, Self::TlsUnix];
+
+    fn is_unix(self) -> bool {
+        self.scheme().ends_with("unix:///")
+    }
 }
 
 /// A server as a URL names it.
@@ -31,13 +50,17 @@ struct ServerUrl {
 }
 
 #[derive(Debug)]
-struct Connected(Arc<Client>);
+struct Connected(Arc<dyn Device>);
 
 impl Backend for Nbd {
     fn scheme(&self) -> &'static str {
         match self {
             Self::Tcp => "nbd://",
             Self::Unix => "nbd+unix:///",
+            #[cfg(feature = "remote")]
+            Self::TlsTcp => "nbds://",
+            #[cfg(feature = "remote")]
+            Self::TlsUnix => "nbds+unix:///",
         }
     }
 
@@ -49,6 +72,10 @@ impl Backend for Nbd {
         match self {
             Self::Tcp => "nbd:// must be the innermost layer (for example crypt:nbd://HOST/EXPORT)",
             Self::Unix => "nbd+unix:// must be the innermost layer",
+            #[cfg(feature = "remote")]
+            Self::TlsTcp => "nbds:// must be the innermost layer",
+            #[cfg(feature = "remote")]
+            Self::TlsUnix => "nbds+unix:// must be the innermost layer",
         }
     }
 
@@ -56,6 +83,15 @@ impl Backend for Nbd {
         match self {
             Self::Tcp => "connections=N, timeout=SECONDS",
             Self::Unix => "socket=PATH, connections=N, timeout=SECONDS",
+            #[cfg(feature = "remote")]
+            Self::TlsTcp => {
+                "tls-certificates=DIRECTORY, tls-hostname=NAME, connections=N, timeout=SECONDS"
+            }
+            #[cfg(feature = "remote")]
+            Self::TlsUnix => {
+                "socket=PATH, tls-certificates=DIRECTORY, tls-hostname=NAME, connections=N, \
+                 timeout=SECONDS"
+            }
         }
     }
 
@@ -69,9 +105,17 @@ impl Backend for Nbd {
         if let Some(seconds) = given.number::<u32>("timeout")? {
             options.timeout = Duration::from_secs(seconds.max(1).into());
         }
-        let socket = match self {
-            Self::Tcp => None,
-            Self::Unix => {
+        #[cfg(feature = "remote")]
+        if matches!(self, Self::TlsTcp | Self::TlsUnix) {
+            let certificates = given.value("tls-certificates")?;
+            let path = |bytes| PathBuf::from(std::ffi::OsStr::from_bytes(bytes));
+            let certificates = certificates.map(path);
+            let hostname = given.text("tls-hostname")?.unwrap_or_default().to_owned();
+            options.tls = Some(Tls { certificates, hostname });
+        }
+        let socket = match self.is_unix() {
+            false => None,
+            true => {
                 let socket = given.value("socket")?.ok_or("`socket` is required: socket=PATH")?;
                 Some(PathBuf::from(std::ffi::OsStr::from_bytes(socket)))
             }
@@ -90,6 +134,18 @@ impl ServerUrl {
         let address = Address::tcp(host).map_err(|error| error.to_string())?;
         Ok((address, decoded(export)?))
     }
+}
+
+/// The name in the server's certificate is that of the URL, unless another one is given.
+#[cfg(feature = "remote")]
+fn with_hostname(mut options: ClientOptions, address: &Address) -> ClientOptions {
+    if let Some(tls) = options.tls.as_mut().filter(|tls| tls.hostname.is_empty()) {
+        tls.hostname = match address {
+            Address::Tcp { host, .. } => host.clone(),
+            Address::Unix(_) => "localhost".to_owned(),
+        };
+    }
+    options
 }
 
 /// A text in which `%41` stands for `A`.
@@ -123,7 +179,10 @@ impl BackendUrl for ServerUrl {
         let location = location.and_then(|bytes| str::from_utf8(bytes).ok());
         let location = location.ok_or_else(|| malformed("not valid UTF-8".to_owned()))?;
         let (address, export) = self.place(location).map_err(malformed)?;
-        let connect = ClientOptions { read_only: !options.writes(), ..self.options.clone() };
+        let read_only = !options.writes();
+        let connect = ClientOptions { read_only, ..self.options.clone() };
+        #[cfg(feature = "remote")]
+        let connect = with_hostname(connect, &address);
         let client = Client::connect(&address, &export, &connect).map_err(|error| {
             // The URL has no place of the server's socket.
             let path = match (&self.socket, &error) {
@@ -132,7 +191,12 @@ impl BackendUrl for ServerUrl {
             };
             UrlError::Nbd { path, error }
         })?;
-        Ok(Arc::new(Connected(Arc::new(client))))
+        let client = Arc::new(client);
+        // A device that is written is another client's too, whose changes must be seen (MMP).
+        Ok(Arc::new(Connected(match read_only {
+            true => Arc::new(FarDevice::new(client, &[])),
+            false => client,
+        })))
     }
 }
 

@@ -115,6 +115,66 @@ fn qcow2_images_of_qemu_read_as_it_converts_them() {
 }
 
 #[test]
+fn zstd_and_extended_entries_are_read() {
+    let Some(images) = Images::new() else { skip!("qemu-img is missing") };
+    fs::write(images.path("raw"), disk(1)).unwrap();
+    for options in [
+        "-c -o compression_type=zstd",
+        "-c -o compression_type=zstd,cluster_size=512",
+        "-c -o compression_type=zstd,cluster_size=2M",
+        "-o extended_l2=on",
+        "-o extended_l2=on,cluster_size=16k",
+        "-c -o extended_l2=on,compression_type=zstd",
+        "-o extended_l2=on,preallocation=metadata",
+    ] {
+        images.qemu(&format!("convert -f raw -O qcow2 {options} @raw @a.qcow2"));
+        assert_holds(&format!("qcow2:{}", images.path("a.qcow2")), &disk(1));
+    }
+    // On a backing file that is smaller, and with a data file.
+    let qemu_io = tool("qemu-io").expect("it comes with qemu-img");
+    let create = "create -q -f qcow2 -F qcow2 -b @a.qcow2 -o extended_l2=on";
+    images.qemu(&format!("{create} @top.qcow2 5M"));
+    images.qemu("create -q -f qcow2 -o extended_l2=on,data_file=@data @apart.qcow2 5M");
+    for name in ["top.qcow2", "apart.qcow2"] {
+        let path = images.path(name);
+        for write in ["write -P 1 6k 10k", "write -z 1M 6k", "write -P 2 4M 512", "discard 2M 64k"]
+        {
+            qemu_io.text(["-f", "qcow2", "-c", write, &path]).expect("written");
+        }
+        images.qemu(&format!("convert -f qcow2 -O raw @{name} @expected"));
+        let expected = fs::read(images.path("expected")).unwrap();
+        let url = format!("qcow2:{path}?backing=yes&data-file=yes");
+        let device = opened(&url).expect("opened").device;
+        let mut found = vec![0xff; expected.len()];
+        device.read_at(0, &mut found).expect("read");
+        assert!(found == expected, "{name}");
+    }
+}
+
+#[test]
+fn snapshots_are_read_by_their_names() {
+    let Some(images) = Images::new() else { skip!("qemu-img is missing") };
+    fs::write(images.path("raw"), disk(1)).unwrap();
+    let qemu_io = tool("qemu-io").expect("it comes with qemu-img");
+    for options in ["-o cluster_size=4k", "-c", "-o compat=0.10", "-o extended_l2=on"] {
+        images.qemu(&format!("convert -f raw -O qcow2 {options} @raw @a"));
+        images.qemu("snapshot -c first @a");
+        let path = images.path("a");
+        qemu_io.text(["-f", "qcow2", "-c", "write -P 1 64k 128k", &path]).expect("written");
+        images.qemu("snapshot -c second @a");
+        qemu_io.text(["-f", "qcow2", "-c", "write -P 2 1M 1M", &path]).expect("written");
+        for name in ["first", "second"] {
+            images.qemu(&format!("convert -l {name} -f qcow2 -O raw @a @expected"));
+            let expected = fs::read(images.path("expected")).unwrap();
+            assert_holds(&format!("qcow2:{path}?snapshot={name}"), &expected);
+        }
+        assert_holds(&format!("qcow2:{path}?snapshot=1"), &disk(1));
+        let said = refused(format!("qcow2:{path}?snapshot=third"));
+        assert!(said.ends_with("no snapshot 'third' (known: first, second)"), "{said}");
+    }
+}
+
+#[test]
 fn holes_are_told_as_qemu_maps_them() {
     let Some(images) = Images::new() else { skip!("qemu-img is missing") };
     fs::write(images.path("raw"), disk(2)).unwrap();
@@ -194,13 +254,6 @@ fn files_that_an_image_names_are_opened_only_if_the_user_says_so() {
 fn what_is_not_read_of_qcow2_is_refused_by_name() {
     let Some(images) = Images::new() else { skip!("qemu-img is missing") };
     let url = format!("qcow2:{}", images.path("a"));
-    for (options, said) in [
-        ("-o extended_l2=on,cluster_size=64k", "not supported: extended L2 entries"),
-        ("-o compression_type=zstd", "not supported: compression by zstd"),
-    ] {
-        images.qemu(&format!("create -q -f qcow2 {options} @a 3M"));
-        assert!(refused(&url).contains(said), "{options}");
-    }
     fs::write(images.path("a"), disk(1)).unwrap();
     assert!(refused(&url).ends_with("a: not a qcow2 image"));
     fs::write(images.path("a"), b"QFI").unwrap();
@@ -244,6 +297,139 @@ fn vmdk_extents_are_read() {
     assert!(refused(format!("vmdk:{}", images.path("raw"))).contains("not a vmdk image"));
 }
 
+#[test]
+fn vhd_and_vhdx_images_of_qemu_read_as_it_converts_them() {
+    let Some(images) = Images::new() else { skip!("qemu-img is missing") };
+    fs::write(images.path("raw"), disk(6)).unwrap();
+    for (scheme, format, options) in [
+        ("vhd", "vpc", "-o subformat=dynamic,force_size=on"),
+        ("vhd", "vpc", "-o subformat=fixed,force_size=on"),
+        // The size is rounded up to one of cylinders, heads and sectors.
+        ("vhd", "vpc", "-o subformat=dynamic"),
+        ("vhdx", "vhdx", "-o subformat=dynamic"),
+        ("vhdx", "vhdx", "-o subformat=fixed"),
+        ("vhdx", "vhdx", "-o subformat=dynamic,block_size=1M"),
+        ("vhdx", "vhdx", "-o subformat=dynamic,block_size=256M"),
+    ] {
+        images.qemu(&format!("convert -f raw -O {format} {options} @raw @a"));
+        images.qemu(&format!("convert -f {format} -O raw @a @expected"));
+        let expected = fs::read(images.path("expected")).unwrap();
+        assert!(expected.starts_with(&disk(6)), "{options}");
+        assert_holds(&format!("{scheme}:{}", images.path("a")), &expected);
+    }
+    // Tables that are not of one part: between the blocks of VHDX are entries of bitmaps.
+    images.qemu("create -q -f vhdx -o block_size=1M @far.vhdx 20G");
+    images.qemu("create -q -f vpc -o force_size=on @far.vhd 20G");
+    let qemu_io = tool("qemu-io").expect("it comes with qemu-img");
+    for (name, format, scheme) in [("far.vhdx", "vhdx", "vhdx"), ("far.vhd", "vpc", "vhd")] {
+        let path = images.path(name);
+        for write in ["write -P 3 9000M 64k", "write -P 4 20000M 64k", "write -P 5 512 512"] {
+            qemu_io.text(["-f", format, "-c", write, &path]).expect("written");
+        }
+        let device = opened(format!("{scheme}:{path}")).expect("opened").device;
+        for (at, byte) in [(9000 << 20, 3), (20_000 << 20, 4), (512, 5), (0, 0), (1 << 30, 0)] {
+            let mut found = [0xff; 512];
+            device.read_at(at, &mut found).expect("read");
+            assert_eq!(found, [byte; 512], "{name}: {at}");
+        }
+        let told = device.data_ranges(0..device.size()).expect("told");
+        assert!(told.len() == 3 && told[1].contains(&(9000 << 20)), "{name}: {told:?}");
+    }
+}
+
+#[test]
+fn what_is_not_read_of_vhd_and_vhdx_is_refused_by_name() {
+    let Some(images) = Images::new() else { skip!("qemu-img is missing") };
+    images.qemu("create -q -f vpc @a 3M");
+    let mut bytes = fs::read(images.path("a")).unwrap();
+    for footer in [0, bytes.len() - 512] {
+        // A differencing disk; the checksum is smaller by one.
+        bytes[footer + 63] += 1;
+        let sum = u32::from_be_bytes(bytes[footer + 64..footer + 68].try_into().unwrap()) - 1;
+        bytes[footer + 64..footer + 68].copy_from_slice(&sum.to_be_bytes());
+    }
+    fs::write(images.path("a"), &bytes).unwrap();
+    let url = format!("vhd:{}", images.path("a"));
+    assert!(refused(&url).contains("not supported: a differencing disk of VHD"));
+    for footer in [0, bytes.len() - 512] {
+        bytes[footer + 20] ^= 1;
+    }
+    fs::write(images.path("a"), &bytes).unwrap();
+    assert!(refused(&url).ends_with("damaged image: the checksum of the footer"));
+    images.qemu("create -q -f vhdx @a 3M");
+    assert!(refused(&url).ends_with("not a vhd image"));
+    let url = format!("vhdx:{}", images.path("a"));
+    let writing = open(&url, &Schemes::default(), Access::ReadWrite, &FileDeviceOptions::new());
+    assert!(writing.expect_err("only read").to_string().contains("write overlay:vhdx:PATH"));
+    fs::write(images.path("a"), disk(1)).unwrap();
+    assert!(refused(&url).ends_with("not a vhdx image"));
+    assert!(refused(format!("sparse:{}", images.path("a"))).ends_with("not a sparse image"));
+}
+
+/// A sparse image of Android with this disk, in chunks of each kind.
+fn sparse(disk: &[u8], block: usize) -> Vec<u8> {
+    let (mut chunks, mut count) = (Vec::new(), 0_u32);
+    let mut add = |kind: u16, blocks: usize, data: &[u8]| {
+        chunks.extend(kind.to_le_bytes());
+        chunks.extend([0; 2]);
+        chunks.extend((blocks as u32).to_le_bytes());
+        chunks.extend((12 + data.len() as u32).to_le_bytes());
+        chunks.extend(data);
+        count += 1;
+    };
+    let fill = |bytes: &[u8]| bytes.chunks(4).all(|part| part == &bytes[..4]);
+    let mut rest = disk;
+    while !rest.is_empty() {
+        let first = &rest[..block];
+        let is_alike = |other: &&[u8]| fill(first) && *other == first;
+        let alike = rest.chunks(block).take_while(is_alike).count();
+        match alike {
+            0 => {
+                let raw = rest.chunks(block).take(7).take_while(|bytes| !fill(bytes)).count();
+                add(0xcac1, raw, &rest[..raw * block]);
+                add(0xcac4, 0, &[1, 2, 3, 4]);
+                rest = &rest[raw * block..];
+            }
+            count => {
+                match first[..4] {
+                    [0, 0, 0, 0] if count > 1 => add(0xcac3, count, &[]),
+                    _ => add(0xcac2, count, &first[..4]),
+                }
+                rest = &rest[count * block..];
+            }
+        }
+    }
+    let mut image = 0xed26_ff3a_u32.to_le_bytes().to_vec();
+    for number in [1_u16, 0, 28, 12] {
+        image.extend(number.to_le_bytes());
+    }
+    for number in [block as u32, (disk.len() / block) as u32, count, 0] {
+        image.extend(number.to_le_bytes());
+    }
+    image.extend(chunks);
+    image
+}
+
+#[test]
+fn sparse_images_of_android_are_read() {
+    let Some(images) = Images::new() else { skip!("qemu-img is missing") };
+    let url = format!("sparse:{}", images.path("a"));
+    let mut pattern = disk(7);
+    for (at, byte) in pattern[1 << 20..2 << 20].iter_mut().enumerate() {
+        *byte = at as u8 % 4;
+    }
+    for (disk, block) in [(disk(7), 4096), (disk(8), 512), (pattern, 4096)] {
+        fs::write(images.path("a"), sparse(&disk, block)).unwrap();
+        assert_holds(&url, &disk);
+    }
+    // As simg2img makes it, where it is installed.
+    if let Some(simg2img) = tool("simg2img") {
+        let (from, to) = (images.path("a"), images.path("expected"));
+        simg2img.text([&from, &to]).expect("converted");
+        assert_holds(&url, &fs::read(&to).unwrap());
+    }
+}
+
 /// Any bytes are refused or read, in bounded time and memory.
 #[test]
 fn damaged_images_give_errors() {
@@ -254,6 +440,12 @@ fn damaged_images_give_errors() {
     images.qemu("convert -f raw -O vmdk -o subformat=monolithicFlat @raw @c.vmdk");
     images.qemu("convert -f raw -O vmdk @raw @d.vmdk");
     images.qemu("convert -f raw -O vmdk -o subformat=streamOptimized @raw @e.vmdk");
+    images.qemu("convert -f raw -O vpc @raw @f");
+    images.qemu("convert -f raw -O vhdx -o block_size=1M @raw @g");
+    fs::write(images.path("h"), sparse(&disk(5), 4096)).unwrap();
+    images.qemu("convert -c -f raw -O qcow2 -o extended_l2=on,compression_type=zstd @raw @i");
+    images.qemu("convert -f raw -O qcow2 -o cluster_size=4k @raw @j");
+    images.qemu("snapshot -c old @j");
     let time = match std::env::var_os("EXTANT_SLOW") {
         Some(_) => Duration::from_secs(60),
         None => Duration::from_secs(1),
@@ -265,11 +457,20 @@ fn damaged_images_give_errors() {
         ("c.vmdk", "vmdk", 4 << 10),
         ("d.vmdk", "vmdk", 64 << 10),
         ("e.vmdk", "vmdk", 64 << 10),
+        ("f", "vhd", 4 << 10),
+        ("g", "vhdx", 4 << 20),
+        ("h", "sparse", 64 << 10),
+        ("i", "qcow2", 256 << 10),
+        ("j", "qcow2", 64 << 10),
     ] {
         let sound = fs::read(images.path(name)).unwrap();
         let damaged = images.path("damaged.vmdk");
-        let url =
-            format!("{scheme}:{damaged}{}", if scheme == "vmdk" { "?extents=yes" } else { "" });
+        let options = match (scheme, name) {
+            ("vmdk", _) => "?extents=yes",
+            (_, "j") => "?snapshot=old",
+            _ => "",
+        };
+        let url = format!("{scheme}:{damaged}{options}");
         let (clock, mut random) = (Env::threads(), Random::new(11));
         while clock.elapsed() < time {
             let mut bytes = sound.clone();

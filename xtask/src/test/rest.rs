@@ -142,6 +142,13 @@ pub(super) fn run(tally: &mut Tally) -> Result<(), Failure> {
     let mut lean = machine::cargo();
     lean.args(["test", "--package", "extant-storage", "--no-default-features", "schemes::"]);
     tally.part("names of devices without encryption", |tally| tally.cargo_test(lean))?;
+    let mut remote = machine::cargo();
+    remote.args(["test", "--package", "extant-cli", "--features", "remote", "--test", "places"]);
+    remote.envs(SLOW.iter().copied());
+    tally.part("objects of servers, and TLS", |tally| tally.cargo_test(remote))?;
+    let mut remote = machine::cargo();
+    remote.args(["test", "--package", "extant-storage", "--features", "remote", "--lib"]);
+    tally.part("the cache of objects", |tally| tally.cargo_test(remote))?;
     for part in &PARTS {
         tally.forget_skipped(part.suite, part.test);
         let mut test = machine::cargo();

@@ -1,6 +1,6 @@
 //! Why a name leads nowhere.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use extant_device::{FileError, SliceError, errno};
@@ -13,18 +13,14 @@ use crate::lvm::LvmError;
 use crate::opened::FinishError;
 use crate::overlay::OverlayError;
 use crate::partition::PartitionError;
+#[cfg(feature = "remote")]
+use crate::remote::error::RemoteError;
 #[cfg(feature = "vm")]
 use crate::vm::error::VmImageError;
 
 /// A name that leads nowhere.
 #[derive(Debug, thiserror::Error)]
 pub enum UrlError {
-    /// A scheme of the design that this version does not have.
-    #[error("{scheme} is not supported yet")]
-    NotBuilt {
-        /// The scheme, with its colon.
-        scheme: String,
-    },
     /// The text before `://` is an unknown scheme.
     #[error("unknown scheme: {scheme}")]
     UnknownScheme {
@@ -32,7 +28,7 @@ pub enum UrlError {
         scheme: String,
     },
     /// The part after `#` or `?` has a mistake.
-    #[error("{}: {problem}", text.display())]
+    #[error("{}: {problem}", concealed(text))]
     Malformed {
         /// The name.
         text: OsString,
@@ -135,6 +131,15 @@ pub enum UrlError {
         /// Why not.
         error: NbdError,
     },
+    /// An object of a server is not read.
+    #[cfg(feature = "remote")]
+    #[error("{}: {error}", path.display())]
+    Remote {
+        /// The URL without its options.
+        path: PathBuf,
+        /// Why not.
+        error: RemoteError,
+    },
     /// A scheme of a part of the program that this build lacks.
     #[error("{scheme} not included in this build of extant (cargo feature {feature})")]
     LeftOut {
@@ -159,11 +164,25 @@ pub enum UrlError {
     },
 }
 
+/// A URL without the password or the signature that a user may have put into it.
+fn concealed(text: &OsStr) -> String {
+    let text = text.display().to_string();
+    let Some((scheme, rest)) = text.split_once("://") else { return text };
+    let host_end = rest.find('/').unwrap_or(rest.len());
+    let host_start = rest[..host_end].rfind('@').map_or(0, |at| at + 1);
+    let shown = match rest[host_start..].find('?') {
+        // The options of a server's URL are of no use in a message that names the wrong one.
+        Some(query) if !scheme.contains("nbd") => &rest[host_start..host_start + query],
+        _ => &rest[host_start..],
+    };
+    format!("{scheme}://{shown}")
+}
+
 impl UrlError {
     /// The number that a system call returns for it (`ENOENT` is 2).
     pub fn errno(&self) -> i32 {
         match self {
-            Self::NotBuilt { .. } | Self::LeftOut { .. } => errno::EOPNOTSUPP,
+            Self::LeftOut { .. } => errno::EOPNOTSUPP,
             Self::UnknownScheme { .. }
             | Self::Malformed { .. }
             | Self::Ambiguous { .. }
@@ -179,6 +198,8 @@ impl UrlError {
             Self::Lvm { error, .. } => error.errno(),
             Self::Overlay { error, .. } => error.errno(),
             Self::Nbd { error, .. } => error.errno(),
+            #[cfg(feature = "remote")]
+            Self::Remote { error, .. } => error.errno(),
             #[cfg(feature = "vm")]
             Self::VmImage { error, .. } => error.errno(),
             Self::Backend(error) => errno::of_source(&**error),

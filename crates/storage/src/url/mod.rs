@@ -7,8 +7,8 @@
 //! its LUKS header or, with `cipher=NAME`, as a plain device, and `overlay:PATH?upper=FILE` is
 //! changed in a file of its own. `sb=N` reads the volume by the backup superblock in block N. A
 //! backend ([`Schemes`]) replaces a file: `model:NAME:PATH`, `qcow2:PATH`, `nbd://HOST/EXPORT`.
-//! Options follow the last path. Other schemes (`s3://`, `https://`) are known by name and refused
-//! until they are built.
+//! Options follow the last path. A scheme that the build lacks is refused by the cargo feature that
+//! would add it.
 //!
 //! `LABEL=NAME` and `UUID=...` name the block device whose file system has that label or UUID,
 //! where there is no file of that name.
@@ -97,9 +97,6 @@ impl std::fmt::Debug for Keys {
     }
 }
 
-/// Schemes that the design has and this version has not.
-const NOT_BUILT: [&[u8]; 4] = [b"s3://", b"https://", b"nbds://", b"nbds+unix://"];
-
 /// Opens the device named by `text`, which may have the `schemes`. `options` are used for the file;
 /// those that make a file or change its size hold for a plain path only.
 ///
@@ -121,7 +118,7 @@ impl DeviceUrl {
     /// anything else as the name of a file to be made.
     ///
     /// # Errors
-    /// A scheme that is not built, a mistake after `#` or `?`, or an ambiguous name.
+    /// A scheme that the build lacks, a mistake after `#` or `?`, or an ambiguous name.
     pub fn parse(
         text: &OsStr,
         schemes: &Schemes,
@@ -230,7 +227,7 @@ impl DeviceUrl {
         let (base, keys) = (self.base(), self.keys()?);
         let files = base.open_files(&options.keeps_times(true))?;
         let opened = base.device(&files, keys)?;
-        let times = || times_of(&files.parts);
+        let times = || files.identity();
         let committed = overlay::commit(&*opened.device, &times, &*upper);
         let committed = committed.map_err(failed)?;
         opened.finish()?;
@@ -388,7 +385,7 @@ fn overlaid(base: Arc<dyn Device>, files: &Files) -> Result<Arc<dyn Device>, Ove
             false => base,
         });
     };
-    let times = times_of(&files.parts);
+    let times = files.identity();
     if overlay::is_new(&**upper)? {
         if !files.write {
             return Ok(base);
@@ -409,6 +406,13 @@ fn times_of(files: &[Arc<FileDevice>]) -> Vec<u8> {
 }
 
 impl Files {
+    /// What tells the contents of a base from others: times of files, the version of an object.
+    fn identity(&self) -> Vec<u8> {
+        let mut bytes = times_of(&self.parts);
+        bytes.extend(self.held.iter().flat_map(|held| held.identity()));
+        bytes
+    }
+
     /// The first file; `None` where the device is remote.
     pub fn first(&self) -> Option<&Arc<FileDevice>> {
         self.parts.first()
@@ -562,9 +566,6 @@ impl Identity {
 
 fn refuse_schemes(text: &[u8], schemes: &Schemes) -> Result<(), UrlError> {
     schemes.refuse_left_out(text)?;
-    if let Some(scheme) = NOT_BUILT.iter().find(|scheme| text.starts_with(scheme)) {
-        return Err(UrlError::NotBuilt { scheme: String::from_utf8_lossy(scheme).into_owned() });
-    }
     let name = text.iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
     if name > 0 && text[name..].starts_with(b"://") {
         let scheme = String::from_utf8_lossy(&text[..name + 3]).into_owned();

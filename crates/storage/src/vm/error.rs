@@ -38,6 +38,14 @@ pub enum VmImageError {
         /// The option that allows it.
         option: &'static str,
     },
+    /// The image has no such snapshot.
+    #[error("no snapshot '{}' (known: {})", printable(name), printable(known))]
+    NoSnapshot {
+        /// Its name or ID.
+        name: String,
+        /// The names of those that there are.
+        known: String,
+    },
     /// More files than a chain has, or a circle.
     #[error("more than {limit} backing files, or a circle of them")]
     LongChain {
@@ -66,6 +74,7 @@ impl VmImageError {
             Self::Unsupported { .. } => errno::EOPNOTSUPP,
             Self::Damaged { .. } | Self::LongChain { .. } => errno::EUCLEAN,
             Self::NeedsFile { .. } => errno::EPERM,
+            Self::NoSnapshot { .. } => errno::ENOENT,
             Self::ReadOnly { .. } => errno::EROFS,
             Self::Device(error) => error.errno(),
             Self::Image(error) => errno::of_io(error),

@@ -37,6 +37,8 @@ pub(super) enum Role {
     Descriptor,
     /// A sparse extent of VMDK.
     Sparse,
+    /// An image that names no other file.
+    Alone,
 }
 
 /// An opened image of imago's.

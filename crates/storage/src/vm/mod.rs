@@ -1,16 +1,21 @@
-//! `qcow2:` and `vmdk:`: disk images of virtual machines, read by imago; sparse extents of VMDK are
-//! read here.
+//! `qcow2:`, `vmdk:`, `vhd:`, `vhdx:` and `sparse:`: disk images of virtual machines and phones,
+//! only read. imago reads qcow2 and flat extents of VMDK; the rest is read here.
 //!
 //! An image may name other files: a backing file, a file with its data, extents. None of them is
 //! opened unless the user says so, since the image may come from a stranger and name any file of
 //! the machine. What is needed to know their names is read here; everything else is imago's.
 //! A panic of imago is an error of the request.
 
+mod android;
+mod clusters;
 mod device;
 pub(crate) mod error;
 mod files;
+mod mapped;
 mod qcow2;
 mod sparse;
+mod vhd;
+mod vhdx;
 mod vmdk;
 
 use std::fmt;
@@ -31,12 +36,23 @@ use files::{Allowed, NamedFile, Role};
 pub(crate) enum Format {
     Qcow2,
     Vmdk,
+    Vhd,
+    Vhdx,
+    /// The sparse images of Android.
+    Sparse,
+}
+
+impl Format {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Qcow2, Self::Vmdk, Self::Vhd, Self::Vhdx, Self::Sparse];
 }
 
 #[derive(Debug)]
 struct ImageUrl {
     format: Format,
     allowed: Allowed,
+    /// The name or ID of an internal snapshot.
+    snapshot: Option<String>,
 }
 
 /// An image with the files that belong to it, opened.
@@ -46,6 +62,7 @@ struct OpenImage {
     path: PathBuf,
     /// The image, its backing files from the first to the innermost one, or its extents.
     files: Vec<NamedFile>,
+    snapshot: Option<String>,
 }
 
 impl Backend for Format {
@@ -53,6 +70,9 @@ impl Backend for Format {
         match self {
             Self::Qcow2 => "qcow2:",
             Self::Vmdk => "vmdk:",
+            Self::Vhd => "vhd:",
+            Self::Vhdx => "vhdx:",
+            Self::Sparse => "sparse:",
         }
     }
 
@@ -64,26 +84,33 @@ impl Backend for Format {
         match self {
             Self::Qcow2 => "qcow2: must be the innermost layer (for example crypt:qcow2:A)",
             Self::Vmdk => "vmdk: must be the innermost layer (for example crypt:vmdk:A)",
+            Self::Vhd => "vhd: must be the innermost layer (for example crypt:vhd:A)",
+            Self::Vhdx => "vhdx: must be the innermost layer (for example crypt:vhdx:A)",
+            Self::Sparse => "sparse: must be the innermost layer (for example crypt:sparse:A)",
         }
     }
 
     fn options(&self) -> &'static str {
         match self {
-            Self::Qcow2 => "backing=yes, data-file=yes",
+            Self::Qcow2 => "backing=yes, data-file=yes, snapshot=NAME",
             Self::Vmdk => "extents=yes",
+            Self::Vhd | Self::Vhdx | Self::Sparse => "",
         }
     }
 
     fn read(&self, _: &str, options: &mut UrlOptions<'_>) -> Result<Arc<dyn BackendUrl>, String> {
         let mut allowed = Allowed::default();
+        let mut snapshot = None;
         match self {
             Self::Qcow2 => {
                 allowed.backing = options.yes_or_no("backing")?;
                 allowed.data_file = options.yes_or_no("data-file")?;
+                snapshot = options.text("snapshot")?.map(str::to_owned);
             }
             Self::Vmdk => allowed.extents = options.yes_or_no("extents")?,
+            Self::Vhd | Self::Vhdx | Self::Sparse => {}
         }
-        Ok(Arc::new(ImageUrl { format: *self, allowed }))
+        Ok(Arc::new(ImageUrl { format: *self, allowed, snapshot }))
     }
 }
 
@@ -102,8 +129,12 @@ impl BackendUrl for ImageUrl {
         let files = match self.format {
             Format::Qcow2 => qcow2::open_chain(path, file, self.allowed, &open),
             Format::Vmdk => vmdk::open_extents(path, file, self.allowed, &open),
+            Format::Vhd | Format::Vhdx | Format::Sparse => {
+                Ok(vec![NamedFile { path: path.to_owned(), file, role: Role::Alone }])
+            }
         }?;
-        Ok(Arc::new(OpenImage { format: self.format, path: path.to_owned(), files }))
+        let (path, snapshot) = (path.to_owned(), self.snapshot.clone());
+        Ok(Arc::new(OpenImage { format: self.format, path, files, snapshot }))
     }
 }
 
@@ -120,10 +151,20 @@ impl OpenBackend for OpenImage {
         if !sparse.is_empty() {
             return Ok(Opened::real(sparse::joined(sparse).map_err(failed)?));
         }
-        let opened = device::caught(|| match self.format {
-            Format::Qcow2 => qcow2::open(&self.files),
-            Format::Vmdk => vmdk::open(&self.files),
-        });
+        let is_ours = self.format == Format::Qcow2
+            && (self.snapshot.is_some() || qcow2::is_ours(&self.files).map_err(failed)?);
+        if is_ours {
+            let opened = clusters::open(&self.files, self.snapshot.as_deref());
+            return Ok(Opened::real(opened.map_err(failed)?));
+        }
+        let file = || self.files[0].file.clone();
+        let opened = match self.format {
+            Format::Qcow2 => device::caught(|| qcow2::open(&self.files)),
+            Format::Vmdk => device::caught(|| vmdk::open(&self.files)),
+            Format::Vhd => return Ok(Opened::real(vhd::open(file()).map_err(failed)?)),
+            Format::Vhdx => return Ok(Opened::real(vhdx::open(file()).map_err(failed)?)),
+            Format::Sparse => return Ok(Opened::real(android::open(file()).map_err(failed)?)),
+        };
         let image = opened.map_err(|error| failed(VmImageError::Image(error)))?;
         Ok(Opened::real(Arc::new(VmDevice::new(image, self.files()))))
     }

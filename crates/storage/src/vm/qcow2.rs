@@ -26,13 +26,14 @@ const L1_MAX: u64 = 32 << 20;
 /// Files of a chain.
 const CHAIN_MAX: usize = 64;
 /// Bits of `incompatible_features`.
-const FEATURES: [(u64, &str); 4] = [
+const FEATURES: [(u64, &str); 2] = [
     (1 << 0, "an image marked dirty (run qemu-img check -r leaks)"),
     (1 << 1, "an image marked corrupt (run qemu-img check)"),
-    (1 << 3, "compression by zstd (convert it: qemu-img convert -O qcow2)"),
-    (1 << 4, "extended L2 entries (convert it: qemu-img convert -O qcow2)"),
 ];
 const EXTERNAL_DATA: u64 = 1 << 2;
+const COMPRESSION: u64 = 1 << 3;
+const EXTENDED: u64 = 1 << 4;
+const ZSTD: u8 = 1;
 /// Types of header extensions.
 const END_OF_EXTENSIONS: u32 = 0;
 const BACKING_FORMAT: u32 = 0xe279_2aca;
@@ -47,20 +48,42 @@ struct References {
     data_file: Option<String>,
 }
 
-fn be32(bytes: &[u8], at: usize) -> u32 {
+/// The fields of a header that say how the disk is read.
+#[derive(Clone, Debug)]
+pub(super) struct Header {
+    pub(super) cluster_bits: u32,
+    pub(super) size: u64,
+    pub(super) l1_at: u64,
+    pub(super) l1_entries: u64,
+    pub(super) snapshots: u32,
+    pub(super) snapshots_at: u64,
+    pub(super) has_data_file: bool,
+    pub(super) is_extended: bool,
+    pub(super) is_zstd: bool,
+    /// Bytes of the header, and where the name of a backing file is.
+    header_size: u64,
+    backing: (u64, u32),
+}
+
+pub(super) fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes(bytes[at..at + 2].try_into().expect("2 bytes"))
+}
+
+pub(super) fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
 }
 
-fn be64(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn be64(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
 }
 
-impl References {
-    fn read(file: &dyn Device) -> Result<Self, VmImageError> {
+impl Header {
+    pub(super) fn read(file: &dyn Device) -> Result<Self, VmImageError> {
         let damaged = |what| VmImageError::Damaged { what };
         let unsupported = |what: &str| VmImageError::Unsupported { what: what.to_owned() };
-        let mut header = [0; HEADER_V3];
-        let length = file.size().min(HEADER_V3 as u64) as usize;
+        // One byte more: the type of compression.
+        let mut header = [0; HEADER_V3 + 1];
+        let length = file.size().min(header.len() as u64) as usize;
         file.read_at(0, &mut header[..length])?;
         if !header.starts_with(MAGIC) || length < HEADER_V2 {
             return Err(VmImageError::OtherFormat { format: "qcow2" });
@@ -70,29 +93,71 @@ impl References {
         if !(9..=21).contains(&cluster_bits) {
             return Err(damaged("invalid cluster size"));
         }
-        let cluster = 1 << cluster_bits;
-        let size = be64(&header, 24);
         if be32(&header, 32) != 0 {
             return Err(unsupported("encryption"));
         }
-        let l1_entries = u64::from(be32(&header, 36));
-        // An entry of the L1 table is for a cluster of entries of 8 bytes, each for a cluster.
-        let needed = size.div_ceil(cluster * (cluster / 8));
-        if l1_entries * 8 > L1_MAX || l1_entries < needed {
-            return Err(damaged("the L1 table does not fit the size of the disk"));
-        }
-        let mut found = Self::default();
         let (features, header_size) = match version {
             2 => (0, HEADER_V2 as u64),
-            3 if length == HEADER_V3 => (be64(&header, 72), u64::from(be32(&header, 100))),
+            3 if length >= HEADER_V3 => (be64(&header, 72), u64::from(be32(&header, 100))),
             3 => return Err(damaged("the header is cut off")),
             _ => return Err(unsupported(&format!("qcow2 version {version}"))),
         };
         if let Some((_, what)) = FEATURES.iter().find(|(bit, _)| features & bit != 0) {
             return Err(unsupported(what));
         }
-        found.has_data_file = features & EXTERNAL_DATA != 0;
-        let (name_at, name_length) = (be64(&header, 8), be32(&header, 16));
+        let compression = if features & COMPRESSION == 0 { 0 } else { header[HEADER_V3] };
+        if compression > ZSTD {
+            return Err(unsupported(&format!("compression of type {compression}")));
+        }
+        let found = Self {
+            cluster_bits,
+            size: be64(&header, 24),
+            l1_at: be64(&header, 40),
+            l1_entries: u64::from(be32(&header, 36)),
+            snapshots: be32(&header, 60),
+            snapshots_at: be64(&header, 64),
+            has_data_file: features & EXTERNAL_DATA != 0,
+            is_extended: features & EXTENDED != 0,
+            is_zstd: compression == ZSTD,
+            header_size,
+            backing: (be64(&header, 8), be32(&header, 16)),
+        };
+        if found.is_extended && cluster_bits < 14 {
+            return Err(damaged("invalid cluster size"));
+        }
+        found.check_l1(found.l1_entries, found.size)?;
+        Ok(found)
+    }
+
+    /// Refuses an L1 table that does not fit the size of its disk.
+    pub(super) fn check_l1(&self, entries: u64, size: u64) -> Result<(), VmImageError> {
+        let cluster = 1_u64 << self.cluster_bits;
+        // An entry of the L1 table is for a cluster of entries, each for a cluster.
+        let per_table = cluster / if self.is_extended { 16 } else { 8 };
+        let needed = size.div_ceil(cluster * per_table);
+        match entries * 8 > L1_MAX || entries < needed {
+            true => {
+                let what = "the L1 table does not fit the size of the disk";
+                Err(VmImageError::Damaged { what })
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Whether imago does not read the image.
+    pub(super) fn is_ours(&self) -> bool {
+        self.is_extended || self.is_zstd
+    }
+}
+
+impl References {
+    fn read(file: &dyn Device) -> Result<Self, VmImageError> {
+        let damaged = |what| VmImageError::Damaged { what };
+        let header = Header::read(file)?;
+        let cluster = 1_u64 << header.cluster_bits;
+        let mut found = Self { has_data_file: header.has_data_file, ..Self::default() };
+        let header_size = header.header_size;
+        let (name_at, name_length) = header.backing;
         // Header, extensions and name are in the first cluster.
         let mut first = vec![0; cluster.min(file.size()) as usize];
         file.read_at(0, &mut first)?;
@@ -193,6 +258,16 @@ pub(super) fn open_chain(
     }
 }
 
+/// Whether an image or one of its backing files is one that imago does not read.
+pub(super) fn is_ours(files: &[NamedFile]) -> Result<bool, VmImageError> {
+    for named in files.iter().filter(|named| named.role == Role::Qcow2) {
+        if Header::read(&*named.file)?.is_ours() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The image on its files, from the innermost backing file outwards.
 pub(super) fn open(files: &[NamedFile]) -> io::Result<Access> {
     let mut below: Option<Access> = None;
@@ -201,7 +276,7 @@ pub(super) fn open(files: &[NamedFile]) -> io::Result<Access> {
         let file = named.for_imago()?;
         match named.role {
             Role::DataFile => data_file = Some(file),
-            Role::Raw | Role::Descriptor | Role::Sparse => {
+            Role::Raw | Role::Descriptor | Role::Sparse | Role::Alone => {
                 let raw = Raw::builder(file).open(DenyImplicitOpenGate::default())?;
                 below = Some(FormatAccess::new(raw));
             }
