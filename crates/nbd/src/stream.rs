@@ -3,21 +3,48 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
+#[cfg(feature = "tls")]
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::address::Address;
 #[cfg(feature = "tls")]
-use crate::tls::TlsStream;
+use extant_runtime::sync::Mutex;
+
+use crate::address::Address;
 
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    /// A connection that is encrypted, whose two halves are used by one thread at a time.
     #[cfg(feature = "tls")]
-    Tls(TlsStream),
+    Encrypted(Encrypted),
+}
+
+/// A stream in another one.
+#[cfg(feature = "tls")]
+pub(crate) trait Layer: Read + Write + Send {}
+
+#[cfg(feature = "tls")]
+impl<S: Read + Write + Send> Layer for S {}
+
+#[cfg(feature = "tls")]
+#[derive(Clone)]
+pub(crate) struct Encrypted(Arc<Mutex<Box<dyn Layer>>>);
+
+#[cfg(feature = "tls")]
+impl std::fmt::Debug for Encrypted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Encrypted")
+    }
 }
 
 impl Stream {
+    #[cfg(feature = "tls")]
+    pub(crate) fn encrypted(layer: Box<dyn Layer>) -> Self {
+        Self::Encrypted(Encrypted(Arc::new(Mutex::new(layer))))
+    }
+
     pub(crate) fn connect(to: &Address, timeout: Duration) -> io::Result<Self> {
         let stream = match to {
             Address::Unix(path) => Self::Unix(UnixStream::connect(path)?),
@@ -52,7 +79,7 @@ impl Stream {
             }
             // Set before it was encrypted.
             #[cfg(feature = "tls")]
-            Self::Tls(_) => Ok(()),
+            Self::Encrypted(_) => Ok(()),
         }
     }
 
@@ -61,7 +88,7 @@ impl Stream {
             Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
             Self::Unix(stream) => Self::Unix(stream.try_clone()?),
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => Self::Tls(stream.clone()),
+            Self::Encrypted(stream) => Self::Encrypted(stream.clone()),
         })
     }
 
@@ -71,11 +98,9 @@ impl Stream {
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+            // Only the server ends connections so, which has no others.
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => {
-                stream.shut_down();
-                Ok(())
-            }
+            Self::Encrypted(_) => Ok(()),
         };
     }
 }
@@ -86,7 +111,7 @@ impl Read for Stream {
             Self::Tcp(stream) => stream.read(buffer),
             Self::Unix(stream) => stream.read(buffer),
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.read(buffer),
+            Self::Encrypted(stream) => stream.0.lock().read(buffer),
         }
     }
 }
@@ -97,7 +122,7 @@ impl Write for Stream {
             Self::Tcp(stream) => stream.write(buffer),
             Self::Unix(stream) => stream.write(buffer),
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.write(buffer),
+            Self::Encrypted(stream) => stream.0.lock().write(buffer),
         }
     }
 
@@ -105,7 +130,7 @@ impl Write for Stream {
         match self {
             Self::Tcp(_) | Self::Unix(_) => Ok(()),
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.flush(),
+            Self::Encrypted(stream) => stream.0.lock().flush(),
         }
     }
 }

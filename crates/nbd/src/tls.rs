@@ -1,11 +1,9 @@
 //! TLS: certificates as qemu, nbdkit and libnbd name them, and encrypted connections.
 
 use std::fmt;
-use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extant_runtime::sync::Mutex;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -74,8 +72,7 @@ impl Settings {
         while session.is_handshaking() {
             session.complete_io(&mut stream)?;
         }
-        let owned = StreamOwned::new(session, Box::new(stream));
-        Ok(Stream::Tls(TlsStream(Arc::new(Mutex::new(owned)))))
+        Ok(Stream::encrypted(Box::new(StreamOwned::new(session, stream))))
     }
 }
 
@@ -111,41 +108,5 @@ fn of_system() -> Result<RootCertStore, NbdError> {
                 .to_owned(),
         }),
         false => Ok(roots),
-    }
-}
-
-/// An encrypted connection, whose two halves are used by one thread at a time.
-#[derive(Clone)]
-pub(crate) struct TlsStream(Arc<Mutex<StreamOwned<ClientConnection, Box<Stream>>>>);
-
-impl TlsStream {
-    /// Ends the connection below.
-    pub(crate) fn shut_down(&self) {
-        // A thread that waits for the server has a limit of time.
-        if let Some(stream) = self.0.try_lock() {
-            stream.sock.shut_down();
-        }
-    }
-}
-
-impl Read for TlsStream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.lock().read(buffer)
-    }
-}
-
-impl Write for TlsStream {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.0.lock().write(buffer)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.lock().flush()
-    }
-}
-
-impl fmt::Debug for TlsStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TlsStream")
     }
 }

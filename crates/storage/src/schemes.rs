@@ -84,8 +84,7 @@ pub trait OpenBackend: fmt::Debug + Send + Sync {
     /// The files of this machine: the one that the URL names is the first.
     fn files(&self) -> Vec<Arc<FileDevice>>;
 
-    /// What tells the contents that were opened from others in the same place, where no file does:
-    /// the version of an object.
+    /// The version of the contents that were opened, where no file has it: an object's.
     fn identity(&self) -> Vec<u8> {
         Vec::new()
     }

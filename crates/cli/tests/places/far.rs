@@ -1,9 +1,13 @@
 //! Round trips: commands that only read ask a server few times.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::ops::Range;
-use std::sync::Arc;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use extant_device::{Device, DeviceError, FileDeviceOptions, Request};
@@ -11,31 +15,29 @@ use extant_testkit::{Scratch, skip};
 
 use extant::rooms::nbd::{Address, Export, Listener, Running, Server};
 
+use super::common::EXTANT;
 use super::{done, shell};
 
-/// A device that takes its time, and counts requests and bytes.
+/// A device that counts requests and bytes.
 #[derive(Debug)]
-struct Slow {
+struct Counted {
     inner: Arc<dyn Device>,
-    pause: Duration,
     requests: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Device for Slow {
+impl Device for Counted {
     fn size(&self) -> u64 {
         self.inner.size()
     }
 
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
-        std::thread::sleep(self.pause);
         self.requests.fetch_add(batch.len() as u64, Relaxed);
         self.bytes.fetch_add(batch.iter().map(Request::length).sum(), Relaxed);
         self.inner.submit(batch)
     }
 
     fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
-        std::thread::sleep(self.pause);
         self.requests.fetch_add(1, Relaxed);
         self.inner.next_data(range)
     }
@@ -47,21 +49,68 @@ impl Device for Slow {
 
 /// A server far away.
 struct Far {
-    device: Arc<Slow>,
+    device: Arc<Counted>,
     url: String,
     _server: Running,
 }
 
+/// Bytes of a second on the link: 1 Gbit.
+const BANDWIDTH: f64 = 125e6;
+
+/// A link that takes its time: what one side writes comes to the other one after half a round trip,
+/// and no faster than the link is.
+fn link(from: &Path, to: &Path, round_trip: Duration) {
+    let listener = UnixListener::bind(from).unwrap();
+    let to = to.to_owned();
+    let free = Arc::new([Mutex::new(Instant::now()), Mutex::new(Instant::now())]);
+    std::thread::spawn(move || {
+        for near in listener.incoming() {
+            let (near, far) = (near.unwrap(), UnixStream::connect(&to).unwrap());
+            let ways = [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)];
+            for (way, (input, output)) in ways.into_iter().enumerate() {
+                let free = free.clone();
+                std::thread::spawn(move || one_way(input, output, &free[way], round_trip / 2));
+            }
+        }
+    });
+}
+
+fn one_way(mut input: UnixStream, mut output: UnixStream, free: &Mutex<Instant>, delay: Duration) {
+    let (sender, receiver) = mpsc::channel::<(Instant, Vec<u8>)>();
+    let writer = std::thread::spawn(move || {
+        for (due, bytes) in receiver {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            if output.write_all(&bytes).is_err() {
+                return;
+            }
+        }
+        let _ = output.shutdown(std::net::Shutdown::Write);
+    });
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = input.read(&mut buffer) {
+        let mut free = free.lock().unwrap();
+        let sent = (*free).max(Instant::now()) + Duration::from_secs_f64(count as f64 / BANDWIDTH);
+        *free = sent;
+        drop(free);
+        if sender.send((sent + delay, buffer[..count].to_vec())).is_err() {
+            break;
+        }
+    }
+    drop(sender);
+    let _ = writer.join();
+}
+
 impl Far {
-    fn start(scratch: &Scratch, image: &str, pause: Duration) -> Self {
+    fn start(scratch: &Scratch, image: &str, round_trip: Duration) -> Self {
         let file = FileDeviceOptions::new().open(scratch.join(image)).unwrap();
         let (requests, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        let device = Arc::new(Slow { inner: Arc::new(file), pause, requests, bytes });
-        let socket = scratch.join("socket");
-        let listener = Listener::bind(&Address::Unix(socket.clone())).unwrap();
+        let device = Arc::new(Counted { inner: Arc::new(file), requests, bytes });
+        let (near, far) = (scratch.join("near"), scratch.join("far"));
+        let listener = Listener::bind(&Address::Unix(far.clone())).unwrap();
         let export = Export { name: String::new(), device: device.clone() as _, read_only: true };
         let server = Server::new(export, listener).start().unwrap();
-        Self { device, url: format!("nbd+unix:///?socket={}", socket.display()), _server: server }
+        link(&near, &far, round_trip);
+        Self { device, url: format!("nbd+unix:///?socket={}", near.display()), _server: server }
     }
 
     /// Runs a command; what it printed, and the number of requests.
@@ -92,7 +141,7 @@ fn commands_that_read_ask_a_server_few_times() {
     let scratch = Scratch::new();
     tree(&scratch, 4000);
     shell("extant build -q --size 2G -o disk.img tree", scratch.path());
-    let far = Far::start(&scratch, "disk.img", Duration::from_millis(1));
+    let far = Far::start(&scratch, "disk.img", Duration::from_millis(20));
     let (printed, requests) = far.count("cat @:/7/37/file99");
     assert_eq!(printed, "37 99\n");
     assert!(requests <= 12, "{requests}");
@@ -124,4 +173,50 @@ fn a_large_volume_is_checked_over_a_slow_link() {
     assert!(requests < 600, "{requests}");
     let (_, requests) = far.count("find @:/");
     assert!(requests < 600, "{requests}");
+}
+
+#[test]
+fn a_server_that_is_killed_is_an_error_and_never_wrong_bytes() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.join("tree")).unwrap();
+    let large: Vec<u8> = (0..24_000_000_u32).map(|at| (at / 3 + at / 1000) as u8).collect();
+    fs::write(scratch.join("tree/large"), &large).unwrap();
+    shell("extant build -q --size 64M -o disk.img tree", scratch.path());
+    let socket = scratch.join("socket");
+    let url = format!("nbd+unix:///?socket={}", socket.display());
+    let mut failed = 0;
+    for delay in [5, 10, 20, 40, 60, 90, 120] {
+        let mut server = Command::new(EXTANT)
+            .args(["serve", "nbd", "--socket", socket.to_str().unwrap()])
+            .arg(scratch.join("disk.img"))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let started = Instant::now();
+        while UnixStream::connect(&socket).is_err() {
+            assert!(started.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let child = Command::new(EXTANT)
+            .args(["cat", &format!("{url}:/large")])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(delay));
+            server.kill().unwrap();
+            server.wait().unwrap();
+        });
+        let ended = child.wait_with_output().unwrap();
+        killer.join().unwrap();
+        assert!(large.starts_with(&ended.stdout), "{delay}");
+        assert_eq!(ended.status.success(), ended.stdout.len() == large.len(), "{delay}");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        if !ended.status.success() {
+            failed += 1;
+            assert!(said.contains(socket.to_str().unwrap()), "{said}");
+        }
+    }
+    assert!(failed > 0);
 }

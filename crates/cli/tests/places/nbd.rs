@@ -130,7 +130,8 @@ fn an_image_and_a_file_in_an_image_are_served() {
     let mut server = Serving::start(&["--once", path]);
     assert_eq!(done("cat @:/file", &server.url), "inside\n");
     assert!(server.child.wait().unwrap().success());
-    assert!(refused("ls @:/", "nbds://host/disk").contains("nbds:// is not supported yet"));
+    #[cfg(not(feature = "remote"))]
+    assert!(refused("ls @:/", "nbds://host/disk").contains("(cargo feature remote)"));
     assert!(refused("ls @:/", "nbd+unix:///a").contains("`socket` is required"));
     assert!(refused("serve nbd @", "nbd://127.0.0.1/x").contains("--socket PATH or --listen"));
 }

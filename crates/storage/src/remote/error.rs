@@ -65,6 +65,7 @@ impl From<object_store::Error> for RemoteError {
         match error {
             object_store::Error::NotFound { .. } => Self::NotFound,
             object_store::Error::Precondition { .. } => Self::Changed,
+            object_store::Error::NotSupported { .. } => Self::NoRanges,
             object_store::Error::PermissionDenied { .. }
             | object_store::Error::Unauthenticated { .. } => Self::Denied,
             error => {

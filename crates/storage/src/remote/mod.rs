@@ -7,6 +7,7 @@
 mod device;
 mod disk_cache;
 pub(crate) mod error;
+mod scheme;
 mod store;
 
 use std::os::unix::ffi::OsStrExt;
@@ -23,45 +24,11 @@ use crate::url::{UrlError, UrlOptions};
 use device::{Network, RemoteDevice};
 use disk_cache::DiskCache;
 use error::RemoteError;
+pub(crate) use scheme::Scheme;
 use store::Object;
 
 /// How long a server may take for a request with its repetitions, if nothing else is said.
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// A scheme.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Scheme {
-    Https,
-    Http,
-    S3,
-    Gs,
-    Azure,
-}
-
-impl Scheme {
-    pub(crate) const ALL: [Self; 5] = [Self::Https, Self::Http, Self::S3, Self::Gs, Self::Azure];
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Https => "https://",
-            Self::Http => "http://",
-            Self::S3 => "s3://",
-            Self::Gs => "gs://",
-            Self::Azure => "az://",
-        }
-    }
-
-    /// The form of its URLs.
-    fn form(self) -> &'static str {
-        match self {
-            Self::Https => "https://HOST/PATH",
-            Self::Http => "http://HOST/PATH",
-            Self::S3 => "s3://BUCKET/KEY",
-            Self::Gs => "gs://BUCKET/KEY",
-            Self::Azure => "az://CONTAINER/KEY",
-        }
-    }
-}
 
 /// An object as a URL names it.
 #[derive(Debug)]
@@ -75,7 +42,7 @@ struct ObjectUrl {
 #[derive(Debug)]
 struct OpenObject {
     device: Arc<FarDevice>,
-    /// What tells its version from others.
+    /// The version of the object, as bytes.
     identity: Vec<u8>,
 }
 

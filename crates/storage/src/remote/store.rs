@@ -14,8 +14,8 @@ use object_store::{
     ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig,
 };
 
-use super::Scheme;
 use super::error::RemoteError;
+use super::scheme::Scheme;
 
 /// Attempts after the first one.
 const RETRIES: usize = 8;
@@ -29,7 +29,7 @@ pub(super) struct Object {
     path: Path,
 }
 
-/// What an object was when it was opened.
+/// The state of an object when it was opened.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Version {
     pub(super) size: u64,

@@ -406,7 +406,7 @@ fn times_of(files: &[Arc<FileDevice>]) -> Vec<u8> {
 }
 
 impl Files {
-    /// What tells the contents of a base from others: times of files, the version of an object.
+    /// The version of the contents: times of files, the version of an object.
     fn identity(&self) -> Vec<u8> {
         let mut bytes = times_of(&self.parts);
         bytes.extend(self.held.iter().flat_map(|held| held.identity()));

@@ -1,5 +1,5 @@
-//! What imago does not read of qcow2: clusters compressed by zstd, extended L2 entries, internal
-//! snapshots. By QEMU's `docs/interop/qcow2.rst`.
+//! Parts of qcow2 that imago does not read: clusters compressed by zstd, extended L2 entries,
+//! internal snapshots. By QEMU's `docs/interop/qcow2.rst`.
 
 use std::collections::HashMap;
 use std::io::{self, Read};

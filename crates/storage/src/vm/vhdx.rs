@@ -138,7 +138,7 @@ fn regions(file: &dyn Device) -> Result<(u64, u64), VmImageError> {
     blocks.zip(metadata).ok_or(wrong("a region is missing"))
 }
 
-/// What the metadata say of the disk.
+/// The disk by its metadata.
 #[derive(Default)]
 struct Metadata {
     size: u64,
