@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::ops::Range;
+use std::thread;
 use std::time::Duration;
 
 use extant_device::{
@@ -118,17 +119,21 @@ impl Client {
         }
         let mut connections = vec![Mutex::new(connection)];
         if info.flags & export::CAN_MULTI_CONN != 0 {
-            while connections.len() < options.connections {
-                match first() {
-                    Ok((connection, other)) if other == info => {
+            // At the same time: each costs several round trips.
+            let others: Vec<_> = thread::scope(|scope| {
+                let start = |_| scope.spawn(first);
+                let threads: Vec<_> = (1..options.connections).map(start).collect();
+                threads.into_iter().map(|thread| thread.join()).collect()
+            });
+            for other in others {
+                match other {
+                    Ok(Ok((connection, other))) if other == info => {
                         connections.push(Mutex::new(connection));
                     }
-                    Ok(_) => return Err(NbdError::protocol("the export is another each time")),
+                    Ok(Ok(_)) => return Err(NbdError::protocol("the export is another each time")),
                     // Servers have limits: one connection is enough.
-                    Err(error) => {
-                        tracing::debug!(%error, "no more connections");
-                        break;
-                    }
+                    Ok(Err(error)) => tracing::debug!(%error, "one connection less"),
+                    Err(_) => tracing::debug!("the thread of a connection has ended"),
                 }
             }
         }
