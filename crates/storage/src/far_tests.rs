@@ -1,3 +1,5 @@
+//! Pages of a device whose requests are counted, and fail.
+
 use super::*;
 use std::io;
 

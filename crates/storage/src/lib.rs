@@ -7,8 +7,8 @@
 //! - `qcow2:`, `vmdk:`, `vhd:`, `vhdx:` and `sparse:` (feature `vm`) read disk images of virtual
 //!   machines and phones.
 //! - `nbd://` and `nbd+unix:///` are exports of NBD servers; with the feature `remote`, `nbds://`
-//!   and `nbds+unix:///` are those over TLS, and `https://`, `http://`, `s3://`, `gs://` and `az://`
-//!   are objects of servers, only read.
+//!   and `nbds+unix:///` are those over TLS, and `https://`, `http://`, `s3://`, `gs://` and
+//!   `az://` are objects of servers, only read.
 //! - An [overlay](OverlayError) keeps changes in a file of its own.
 //! - [`partition`], [`lvm`] and `crypt` (feature `crypt`) find what lies on other devices:
 //!   partitions, logical volumes, what LUKS and dm-crypt encrypt.

@@ -1,5 +1,5 @@
-//! `nbd://` and `nbd+unix:///`: exports of NBD servers, by the URLs of the NBD project; `nbds://` and
-//! `nbds+unix:///` over TLS.
+//! `nbd://` and `nbd+unix:///`: exports of NBD servers, by the URLs of the NBD project; `nbds://`
+//! and `nbds+unix:///` over TLS.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -35,7 +35,7 @@ enum NamePart {
     Bytes(Vec<u8>),
 }
 
-const KNOWN_PARTS: [&str; 32] = [
+const KNOWN_PARTS: [&str; 35] = [
     "disk.img",
     "/",
     ":/",

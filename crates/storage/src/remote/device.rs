@@ -79,7 +79,7 @@ pub(super) struct RemoteDevice {
 }
 
 /// A part of a read.
-struct Piece {
+struct RangeRead {
     of: usize,
     range: Range<u64>,
 }
@@ -101,7 +101,7 @@ impl RemoteDevice {
         &self.version
     }
 
-    fn pieces(batch: &[Request<'_>]) -> Vec<Piece> {
+    fn pieces(batch: &[Request<'_>]) -> Vec<RangeRead> {
         let mut pieces = Vec::new();
         for (of, request) in batch.iter().enumerate() {
             if !matches!(request.kind, RequestKind::Read { .. }) {
@@ -110,7 +110,7 @@ impl RemoteDevice {
             let (mut at, end) = (request.offset(), request.offset() + request.length());
             while at < end {
                 let to = end.min(at + PIECE);
-                pieces.push(Piece { of, range: at..to });
+                pieces.push(RangeRead { of, range: at..to });
                 at = to;
             }
         }

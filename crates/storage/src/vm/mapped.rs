@@ -21,7 +21,7 @@ pub(super) enum Source {
     File(u64),
     /// In memory, from a byte on.
     Held(Arc<[u8]>, usize),
-    /// From this byte of the disk below on: zeroes where there is none, and past its end.
+    /// From this byte of the disk below on: zeroes without one, and past its end.
     Below(u64),
 }
 
