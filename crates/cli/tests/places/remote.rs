@@ -223,7 +223,7 @@ fn bytes_of_two_versions_are_never_mixed() {
     for ignores_conditions in [false, true] {
         server.behaviour.ignores_conditions.store(ignores_conditions, Relaxed);
         // It changes while the command reads from it.
-        server.behaviour.changes_at.store(server.requests() + 5, Relaxed);
+        server.behaviour.changes_at.store(server.requests() + 2, Relaxed);
         let ended = run("cat @:/a/b/large", &url);
         let said = String::from_utf8_lossy(&ended.stderr);
         assert!(!ended.status.success(), "{said}");
