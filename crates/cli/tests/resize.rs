@@ -205,8 +205,7 @@ fn messages_and_exit_codes_are_those_of_resize2fs() {
     for (words, code, says) in [
         (&[name, "10X"][..], 1, "Invalid new size: 10X"),
         (&[name, "10"], 1, "New size smaller than minimum ("),
-        (&["-b", name], 1, "64bit on is not supported yet"),
-        (&["-s", name], 1, "64bit off is not supported yet"),
+        (&["-b", "-s", name], 1, "Cannot set and unset 64bit feature."),
         (&["-M", name, "5M"], 1, "cannot be used with"),
         (&["nothing.img"], 1, "nothing.img"),
     ] {
@@ -315,4 +314,44 @@ fn a_mounted_device_grows_by_the_kernel() {
     drop(device);
     assert_eq!(blocks(&path), 128 << 10);
     e2fsck_fn(&path).unwrap();
+}
+
+/// `-b` and `-s` say what resize2fs says.
+#[test]
+fn switching_64bit_has_the_messages_of_resize2fs() {
+    let image = match TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-O", "^64bit"]) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let path = image.path();
+    let name = path.to_str().unwrap();
+    let run = |words: &[&str]| Command::new(EXTANT).arg0("resize2fs").args(words).output().unwrap();
+    let now = format!("The filesystem on {name} is now 16384 (1k) blocks long.\n\n");
+    for (words, out, err) in [
+        (&["-s", name][..], String::new(), "The filesystem is already 32-bit.\n"),
+        (&["-b", name], format!("Converting the filesystem to 64-bit.\n{now}"), ")\n"),
+        (&["-b", "-M", name], String::new(), "The filesystem is already 64-bit.\n"),
+        (&["-s", name, "9M"], format!("Converting the filesystem to 32-bit.\n{now}"), "the size\n"),
+    ] {
+        let done = run(words);
+        assert_eq!((done.status.code(), text(&done.stdout)), (Some(0), out), "{words:?}: {done:?}");
+        assert!(text(&done.stderr).ends_with(err), "{words:?}: {done:?}");
+        e2fsck_fn(&path).unwrap();
+    }
+    let both = extant(["resize", "-b", name, "9M"]);
+    assert_eq!(both.status.code(), Some(2), "{both:?}");
+    assert!(text(&both.stderr).contains("-b and SIZE are mutually exclusive"), "{both:?}");
+    // A journal that waits is replayed, but not by the name resize2fs.
+    let debugfs = tool("debugfs").unwrap();
+    debugfs.text(["-w", "-R", "feature needs_recovery", name]).unwrap();
+    let refused = run(&["-b", name]);
+    let expected = format!("Please run 'e2fsck -f {name}' first.");
+    assert!(text(&refused.stderr).contains(&expected), "{refused:?}");
+    let done = extant(["resize", "-b", name]);
+    assert!(done.status.success(), "{done:?}");
+    e2fsck_fn(&path).unwrap();
+    let old = TempImage::by_mke2fs(8 << 20, &["-t", "ext3"]).unwrap();
+    let refused = run(&["-b", old.path().to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("Please enable the extents feature"), "{refused:?}");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use extant_device::{Device, FileDeviceOptions};
-use extant_image::resize::{Resize, ResizeError, VolumeSize, size_for};
+use extant_image::resize::{Bit64, Resize, ResizeError, VolumeSize, size_for};
 use extant_journal::ExternalJournal;
 use extant_runtime::env::Env;
 
@@ -109,6 +109,30 @@ impl Resizer {
             return Err(ResizeError::TooLarge { blocks, most: size.blocks });
         }
         self.to(size, blocks)
+    }
+
+    /// Switches the feature `64bit` on or off: group descriptors of 64 bytes or of 32. Returns
+    /// whether the volume was changed. Where it was like that already, backups that an interruption
+    /// left with the other size are written.
+    ///
+    /// ```
+    /// use extant::{Formatter, MemoryDevice, Resizer};
+    /// use std::sync::Arc;
+    ///
+    /// let device = Arc::new(MemoryDevice::new(64 << 20));
+    /// Formatter::new().format(&*device)?;
+    /// let resizer = Resizer::new(device);
+    /// assert!(resizer.set_64bit(false)?);
+    /// assert!(!resizer.set_64bit(false)?);
+    /// assert!(resizer.set_64bit(true)?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A volume without extents, or with too many blocks for 32 bits; too few free blocks to move
+    /// what is in the way; a volume that is in use or damaged, or a device failed.
+    pub fn set_64bit(&self, is_on: bool) -> Result<bool, ResizeError> {
+        Ok(self.with(|resize| resize.set_64bit(is_on))? == Bit64::Changed)
     }
 
     fn to(&self, size: VolumeSize, blocks: u64) -> Result<u64, ResizeError> {

@@ -13,6 +13,16 @@ use crate::recovery::set_needs_recovery;
 use crate::transaction_blocks::{Built, Flushes, needed};
 use crate::{JournalError, JournalLocation, Log};
 
+/// The programs that may replay a transaction after a power cut.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ReplayBy {
+    /// The kernel and all others.
+    All,
+    /// All but the kernel, which refuses to mount the volume until then: it reads the size of the
+    /// descriptors before it replays a log, and would keep to it afterwards.
+    AllButKernel,
+}
+
 /// The journal of a volume, empty, that takes one transaction at a time.
 #[derive(Debug)]
 pub struct OneTransaction<'a> {
@@ -72,6 +82,11 @@ impl<'a> OneTransaction<'a> {
     /// before is flushed first. `moved_to` is the place of the journal after the changes, where
     /// these move it; its blocks must be free.
     ///
+    /// With [`ReplayBy::AllButKernel`] the superblock names a journal device in addition to the
+    /// journal's inode while the log is not empty. The kernel does not mount such a volume; e2fsck
+    /// and [`recover_volume`](crate::recover_volume) replay it, and the superblock in the log names
+    /// the inode alone. After a power cut before the log was found the name may be left over.
+    ///
     /// # Errors
     /// The log is not empty ([`JournalError::NotRecovered`]), or a device failed. If the
     /// transaction was written, the next recovery makes the changes.
@@ -83,6 +98,7 @@ impl<'a> OneTransaction<'a> {
         mut blocks: Vec<(BlockNo, Vec<u8>)>,
         time: WallTime,
         moved_to: Option<&JournalLocation>,
+        replay: ReplayBy,
     ) -> Result<(), JournalError> {
         let log = self.log(&self.place);
         let (mut raw, mut superblock) = log.superblock()?;
@@ -105,20 +121,17 @@ impl<'a> OneTransaction<'a> {
             built.write(&log, &range, range.start, &blocks, Flushes::Both)?;
         }
         set_needs_recovery(self.volume, true)?;
+        if replay == ReplayBy::AllButKernel {
+            // The log is complete when it is found, and the kernel is barred by then.
+            built.write(&log, &range, range.start, &blocks, Flushes::Both)?;
+            self.bar_kernel()?;
+        }
         log.write_superblock(&mut raw, &superblock)?;
         self.device.flush()?;
-        built.write(&log, &range, range.start, &blocks, Flushes::Both)?;
-        // The kernel reads the superblock and the descriptors of all its groups before it replays:
-        // none of them may be missing.
-        let primary = self.geometry.superblock_block();
-        let (first, then): (Vec<_>, Vec<_>) =
-            blocks.iter().partition(|(block, _)| (*block == primary) == is_smaller);
-        for part in [first, then] {
-            for (block, bytes) in part {
-                self.volume.write_at(self.geometry.byte_of(*block), bytes)?;
-            }
-            self.volume.flush()?;
+        if replay == ReplayBy::All {
+            built.write(&log, &range, range.start, &blocks, Flushes::Both)?;
         }
+        self.write_home(&blocks, is_smaller, replay)?;
         (superblock.start, superblock.sequence) = (0, tid.next());
         let now_at = self.log(moved_to.unwrap_or(&self.place));
         now_at.write_superblock(&mut raw, &superblock)?;
@@ -126,8 +139,55 @@ impl<'a> OneTransaction<'a> {
         set_needs_recovery(self.volume, false)
     }
 
+    /// Writes the blocks to their places. Whatever of them a cut leaves, the superblock and the
+    /// descriptors on the device lead to the journal.
+    fn write_home(
+        &self,
+        blocks: &[(BlockNo, Vec<u8>)],
+        is_smaller: bool,
+        replay: ReplayBy,
+    ) -> Result<(), JournalError> {
+        let primary = self.geometry.superblock_block();
+        // It has group 0's descriptor at the same place in either size. Other blocks may come where
+        // that group's tables were.
+        let first = self.geometry.desc_block(0);
+        // The kernel reads the superblock and the descriptors of all its groups before it replays:
+        // none of them may be missing.
+        let turn = |block: BlockNo| match block {
+            block if block == primary => {
+                if is_smaller {
+                    0
+                } else {
+                    3
+                }
+            }
+            block if block == first && replay == ReplayBy::AllButKernel => 1,
+            _ => 2,
+        };
+        for now in 0..=3 {
+            let mut part = blocks.iter().filter(|(block, _)| turn(*block) == now).peekable();
+            if part.peek().is_none() {
+                continue;
+            }
+            for (block, bytes) in part {
+                self.volume.write_at(self.geometry.byte_of(*block), bytes)?;
+            }
+            self.volume.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Names a journal device in the superblock.
+    fn bar_kernel(&self) -> Result<(), JournalError> {
+        let mut raw = read_primary_superblock(self.volume)?;
+        raw.s_journal_dev.set(1);
+        raw.seal();
+        self.volume.write_at(SUPERBLOCK_OFFSET, raw.as_bytes())?;
+        Ok(self.volume.flush()?)
+    }
+
     /// Sets needs_recovery in the superblock of the log, as in the log of a mounted volume. Returns
-    /// whether the volume gets fewer blocks.
+    /// whether the volume gets fewer blocks, or smaller descriptors.
     fn mark_needs_recovery(&self, blocks: &mut [(BlockNo, Vec<u8>)]) -> bool {
         let mut is_smaller = false;
         let at = SUPERBLOCK_OFFSET - self.geometry.byte_of(self.geometry.superblock_block());
@@ -141,7 +201,9 @@ impl<'a> OneTransaction<'a> {
             raw.set_features(features);
             raw.seal();
             bytes.copy_from_slice(raw.as_bytes());
-            is_smaller |= Superblock::decode(&raw).blocks_count < self.geometry.blocks_count;
+            is_smaller |= Superblock::decode(&raw).blocks_count < self.geometry.blocks_count
+                || self.geometry.has_incompat(IncompatFeatures::BIT64)
+                    && !features.incompat.contains(IncompatFeatures::BIT64);
         }
         is_smaller
     }

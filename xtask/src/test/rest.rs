@@ -16,7 +16,7 @@ struct Part {
 const SLOW: &[(&str, &str)] = &[("EXTANT_SLOW", "1")];
 
 /// The longest last. Seeds differ from those of an ordinary run.
-const PARTS: [Part; 24] = [
+const PARTS: [Part; 25] = [
     Part {
         name: "every feature alone",
         suite: "features",
@@ -79,6 +79,12 @@ const PARTS: [Part; 24] = [
         name: "repairs cut at every write",
         suite: "every_code",
         test: "cuts::",
+        environment: SLOW,
+    },
+    Part {
+        name: "64bit switched, cut at many writes",
+        suite: "bit64",
+        test: "a_power_cut",
         environment: SLOW,
     },
     kills(&[("EXTANT_SEED", "1")]),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use extant::rooms::device::{Device, FileDeviceOptions, block_devices};
 use extant::rooms::image::resize::{
-    Resize, ResizeError, ResizeProgress, ResizeStep, VolumeSize, needs_check, size_for,
+    Bit64, Resize, ResizeError, ResizeProgress, ResizeStep, VolumeSize, needs_check, size_for,
 };
 use extant::rooms::offline::read_primary_superblock;
 use extant::rooms::ondisk::IncompatFeatures;
@@ -49,11 +49,11 @@ pub(crate) struct Args {
     /// Print what is done
     #[arg(short)]
     progress: bool,
-    /// Switch 64bit on; not supported
-    #[arg(short = 'b', hide = true)]
+    /// Switch 64bit on: group descriptors of 64 bytes
+    #[arg(short = 'b')]
     to_64bit: bool,
-    /// Switch 64bit off; not supported
-    #[arg(short = 's', hide = true)]
+    /// Switch 64bit off: group descriptors of 32 bytes
+    #[arg(short = 's')]
     from_64bit: bool,
     /// RAID stride in blocks, by which bitmaps of new groups are placed
     #[arg(short = 'S', value_name = "BLOCKS")]
@@ -117,11 +117,7 @@ impl Args {
         if session.is_compat {
             err_line!("{}", session.version());
         }
-        let refused = [
-            (self.debug.is_some(), "-d"),
-            (self.to_64bit, "-b: switching 64bit on"),
-            (self.from_64bit, "-s: switching 64bit off"),
-        ];
+        let refused = [(self.debug.is_some(), "-d")];
         if let Some((_, what)) = refused.iter().find(|(is_given, _)| *is_given) {
             return Err(Failure::not_built(what));
         }
@@ -134,6 +130,9 @@ impl Args {
         }
         if self.print_minimum {
             return self.print_minimum(&image, session);
+        }
+        if self.to_64bit || self.from_64bit {
+            return self.set_64bit(&image, session);
         }
         self.resize(&image, session)
     }
@@ -155,6 +154,56 @@ impl Args {
         let resize = Resize::new(&opened.device, &opened.env);
         let resize = Resize { journal: journal.as_deref(), ..resize };
         resize.minimum().map_err(|error| failure(error, image.name, session.is_compat))
+    }
+
+    /// Switches 64bit on (-b) or off (-s).
+    fn set_64bit(&self, image: &Image<'_>, session: &mut Session) -> Result<(), Failure> {
+        let is_on = self.to_64bit;
+        let option = if is_on { "-b" } else { "-s" };
+        let opened = image.open(Access::ReadWrite)?;
+        let is_compat = session.is_compat;
+        let at = |error: ResizeError| failure(error, image.name, is_compat);
+        let raw = read_primary_superblock(&*opened.device)
+            .map_err(|error| Failure::at(image.name, error))?;
+        let features = raw.features().incompat;
+        let must_replay = features.contains(IncompatFeatures::RECOVER);
+        if !self.force
+            && (needs_check(&*opened.device).map_err(at)? || must_replay && session.is_compat)
+        {
+            return Err(at(ResizeError::NeedsCheck));
+        }
+        if is_on && self.from_64bit {
+            return Err(match session.is_compat {
+                true => Failure::new("Cannot set and unset 64bit feature."),
+                false => Failure::usage("-b and -s are mutually exclusive"),
+            });
+        }
+        for (is_given, what) in [(self.size.is_some(), "SIZE"), (self.to_minimum, "-M")] {
+            if is_given && !session.is_compat {
+                return Err(Failure::usage(format_args!(
+                    "{option} and {what} are mutually exclusive"
+                )));
+            }
+            if is_given {
+                err_line!("{what} is ignored: {option} keeps the size");
+            }
+        }
+        let bits = if is_on { 64 } else { 32 };
+        let is_change = features.contains(IncompatFeatures::BIT64) != is_on;
+        let lacks_extents = is_on && !features.contains(IncompatFeatures::EXTENTS);
+        if is_change && !lacks_extents {
+            say!(session, "Converting the filesystem to {bits}-bit.")?;
+            session.out.flush()?;
+        }
+        let changed = self.change(&opened, image, session, |resize| resize.set_64bit(is_on))?;
+        let size = VolumeSize::of(&*opened.device).map_err(at)?;
+        opened.finish().map_err(Failure::new)?;
+        if changed == Bit64::Already {
+            err_line!("The filesystem is already {bits}-bit.");
+            return Ok(());
+        }
+        let (name, unit) = (image.name.display(), size.block_size / 1024);
+        say!(session, "The filesystem on {name} is now {} ({unit}k) blocks long.\n", size.blocks)
     }
 
     fn resize(&self, image: &Image<'_>, session: &mut Session) -> Result<(), Failure> {
@@ -201,7 +250,7 @@ impl Args {
         } else {
             opened
         };
-        let outcome = self.change(&opened, blocks, image, session);
+        let outcome = self.change(&opened, image, session, |resize| resize.to(blocks));
         let finished = opened.finish().map_err(Failure::new);
         match outcome.and_then(|blocks| finished.map(|()| blocks)) {
             Ok(blocks) => {
@@ -228,6 +277,8 @@ impl Args {
     /// Lets the kernel grow a device that it has mounted.
     fn grow_mounted(&self, image: &Image<'_>, session: &mut Session) -> Result<(), Failure> {
         let refused = [
+            (self.to_64bit, "-b"),
+            (self.from_64bit, "-s"),
             (self.to_minimum, "-M"),
             (self.print_minimum, "-P"),
             (self.stride.is_some(), "-S"),
@@ -282,13 +333,13 @@ impl Args {
         Ok(held - held % (PAGE / block).max(1))
     }
 
-    fn change(
+    fn change<T>(
         &self,
         opened: &Opened,
-        blocks: u64,
         image: &Image<'_>,
         session: &mut Session,
-    ) -> Result<u64, Failure> {
+        change: impl Fn(&Resize<'_>) -> Result<T, ResizeError>,
+    ) -> Result<T, Failure> {
         let options = image.options.clone().write(true);
         let (journal, why) = journal_device::of(&*opened.device, &options)?;
         let is_compat = session.is_compat;
@@ -300,7 +351,7 @@ impl Args {
                 progress: self.progress.then_some(&Passes as &dyn ResizeProgress),
                 ..Resize::new(device, &opened.env)
             };
-            resize.to(blocks).map_err(|error| {
+            change(&resize).map_err(|error| {
                 let missing = match &error {
                     ResizeError::Journal(error) => {
                         let why = why.as_ref().filter(|_| error.wants_device()).unwrap_or(error);
@@ -319,7 +370,7 @@ impl Args {
             Ok(_) => kept.finish(),
             Err(_) => kept.finish_refused(),
         };
-        outcome.and_then(|blocks| finished.map(|()| blocks).map_err(Failure::new))
+        outcome.and_then(|done| finished.map(|()| done).map_err(Failure::new))
     }
 
     /// The undo file of -z.
@@ -348,6 +399,9 @@ fn failure(error: ResizeError, name: &Path, is_compat: bool) -> Failure {
             let name = name.display();
             Failure::new(format_args!("Please run 'e2fsck -f {name}' first.\n"))
         }
+        ResizeError::NoExtents if is_compat => Failure::new(
+            "Please enable the extents feature with tune2fs before enabling the 64bit feature.",
+        ),
         ResizeError::TooSmall { least, .. } if is_compat => {
             Failure::new(format_args!("New size smaller than minimum ({least})\n"))
         }

@@ -36,6 +36,22 @@ pub enum ResizeError {
         /// Size of the device, in blocks.
         held: u64,
     },
+    /// Descriptors of 64 bytes need the feature `extents`.
+    #[error("64bit requires the feature extents: set it first (extant tune -O extents)")]
+    NoExtents,
+    /// 64bit does not change with a journal on a device of its own.
+    #[error(
+        "64bit cannot be switched with an external journal: remove it first (extant tune -O ^has_journal)"
+    )]
+    ExternalJournal,
+    /// A group counts more than descriptors of 32 bytes can.
+    #[error("64bit cannot be switched off: groups of {0} clusters or inodes need it")]
+    GroupTooLarge(u32),
+    /// What lies where more descriptors come cannot move.
+    #[error(
+        "64bit cannot be switched on: too few free blocks to move what lies next to the descriptors"
+    )]
+    NoRoomToMove,
     /// A feature bars the change.
     #[error("a volume with {0} cannot be made smaller")]
     Barred(&'static str),
@@ -80,8 +96,13 @@ impl ResizeError {
         match self {
             Self::NeedsCheck => errno::EUCLEAN,
             Self::TooLarge { .. } => errno::EFBIG,
-            Self::TooSmall { .. } | Self::DeviceTooShort { .. } | Self::NoRoom(_) => errno::ENOSPC,
-            Self::Barred(_) => errno::EOPNOTSUPP,
+            Self::TooSmall { .. }
+            | Self::DeviceTooShort { .. }
+            | Self::NoRoom(_)
+            | Self::NoRoomToMove => errno::ENOSPC,
+            Self::Barred(_) | Self::NoExtents | Self::ExternalJournal | Self::GroupTooLarge(_) => {
+                errno::EOPNOTSUPP
+            }
             Self::JournalDevice(error) => error.errno(),
             Self::InUse { .. } => errno::EBUSY,
             Self::Journal(error) => error.errno(),

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use extant_device::Device;
+use extant_journal::ReplayBy;
 use extant_layout::groups::leading;
 use extant_layout::tables::{TableRules, Tables, place_tables_from};
 use extant_layout::{DescriptorTable, RunSet};
@@ -59,7 +60,7 @@ impl Resize<'_> {
         self.set_write_time(&mut grown)?;
         grown.touch_all_descs();
         grown.commit()?;
-        self.switch(staged.take_changes()?, None)?;
+        self.switch(staged.take_changes()?, None, ReplayBy::All)?;
         self.write_backups()
     }
 

@@ -7,6 +7,7 @@
 //! while the superblock says "not clean", so that a check follows an interruption; an undo file
 //! takes it back.
 
+mod bit64;
 mod error;
 mod grow;
 mod moves;
@@ -18,13 +19,14 @@ mod shrink;
 mod size;
 mod staged;
 
+pub use bit64::Bit64;
 pub use error::ResizeError;
 
 use std::sync::Arc;
 
 use extant_device::Device;
 use extant_journal::JournalLocation;
-use extant_journal::{Finish, OneTransaction, recover_volume};
+use extant_journal::{Finish, OneTransaction, ReplayBy, recover_volume};
 use extant_offline::mmp::{MmpBlock, Taken, interval};
 use extant_offline::{OfflineVolume, read_primary_superblock};
 use extant_ondisk::mmp::{Mmp, MmpSequence};
@@ -147,18 +149,26 @@ impl Resize<'_> {
     /// A size that the volume cannot have, a volume that is in use or damaged, and failures of a
     /// device. After a refusal the volume is as it was.
     pub fn to(&self, blocks: u64) -> Result<u64, ResizeError> {
+        self.claimed(|| self.change(blocks))
+    }
+
+    /// Makes a change while the volume is marked as in use, after its log was replayed.
+    fn claimed<T>(
+        &self,
+        change: impl FnOnce() -> Result<T, ResizeError>,
+    ) -> Result<T, ResizeError> {
         if !self.force && needs_check(&**self.device)? {
             return Err(ResizeError::NeedsCheck);
         }
         let now = u64::try_from(self.env.now().seconds).unwrap_or_default();
         // First: the log of a volume that another host has open is not to be replayed.
         self.claim_mmp(now)?;
-        let outcome = self.recover().and_then(|()| self.change(blocks));
+        let outcome = self.recover().and_then(|()| self.unbar_kernel()).and_then(|()| change());
         let released =
             OfflineVolume::open(self.device.clone()).and_then(|volume| volume.release_mmp(now));
-        let blocks = outcome?;
+        let done = outcome?;
         released?;
-        Ok(blocks)
+        Ok(done)
     }
 
     /// The smallest number of blocks that the volume can have. Nothing is written.
@@ -182,13 +192,21 @@ impl Resize<'_> {
         Ok(())
     }
 
-    fn change(&self, blocks: u64) -> Result<u64, ResizeError> {
-        let mut volume = OfflineVolume::open_strict(self.device.clone())?;
-        let geometry = volume.geometry().clone();
-        for group in (0..geometry.groups_count).map(GroupNo) {
-            volume.table().verify(group, &geometry)?;
-            volume.desc(group).check_places(group, &geometry)?;
+    /// A cut-off switch of 64bit may have left the name of a journal device: see
+    /// [`ReplayBy::AllButKernel`].
+    fn unbar_kernel(&self) -> Result<(), ResizeError> {
+        let mut raw = read_primary_superblock(&**self.device)?;
+        if raw.s_journal_inum.get() == 0 || raw.s_journal_dev.get() == 0 {
+            return Ok(());
         }
+        raw.s_journal_dev.set(0);
+        raw.seal();
+        write_superblock(&**self.device, &raw)
+    }
+
+    fn change(&self, blocks: u64) -> Result<u64, ResizeError> {
+        let mut volume = self.open_checked()?;
+        let geometry = volume.geometry().clone();
         let resized = Resized::new(&volume.raw, blocks)?;
         let blocks = resized.geometry.blocks_count;
         let held = self.device.size() / u64::from(geometry.block_size);
@@ -202,6 +220,17 @@ impl Resize<'_> {
             self.shrink(blocks)?;
         }
         Ok(blocks)
+    }
+
+    /// Opens the volume if its descriptors are valid.
+    fn open_checked(&self) -> Result<OfflineVolume, ResizeError> {
+        let volume = OfflineVolume::open_strict(self.device.clone())?;
+        let geometry = volume.geometry();
+        for group in (0..geometry.groups_count).map(GroupNo) {
+            volume.table().verify(group, geometry)?;
+            volume.desc(group).check_places(group, geometry)?;
+        }
+        Ok(volume)
     }
 
     /// Marks the volume as in use in its MMP block.
@@ -238,12 +267,13 @@ impl Resize<'_> {
         &self,
         mut changes: Vec<(BlockNo, Vec<u8>)>,
         moved_to: Option<&JournalLocation>,
+        replay: ReplayBy,
     ) -> Result<(), ResizeError> {
         let device = &**self.device;
         if let Some(journal) = OneTransaction::open(device, self.journal)?
             && changes.len() as u64 <= u64::from(journal.capacity()?)
         {
-            return Ok(journal.change(changes, self.env.now(), moved_to)?);
+            return Ok(journal.change(changes, self.env.now(), moved_to, replay)?);
         }
         device.flush()?;
         let mut raw = read_primary_superblock(device)?;

@@ -1,4 +1,4 @@
-//! The plan of a smaller size: which tables, blocks and inodes move where.
+//! The plan of a smaller size, or of a larger descriptor table: which tables, blocks and inodes move where.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use extant_ondisk::{BlockNo, Geometry, GroupNo, IncompatFeatures, InodeNo};
 use super::error::ResizeError;
 use super::moves::{FreeRuns, Moves};
 use super::scan::{Scan, ScannedFile, has_no_inodes};
-use super::size::Resized;
+use super::size::{Resized, Target};
 
 /// A file whose blocks move.
 #[derive(Clone, Debug)]
@@ -39,9 +39,11 @@ pub(super) struct SplitMap {
     pub(super) had: usize,
 }
 
-/// How a volume gets a smaller size.
+/// How a volume gets a smaller size, or other descriptors.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
+    pub(super) target: Target,
+    /// Number of blocks of after.
     pub(super) blocks: u64,
     /// New places of tables.
     pub(super) tables: BTreeMap<u32, GroupTables>,
@@ -92,14 +94,42 @@ pub(super) fn runs_of(tables: &GroupTables, geometry: &Geometry) -> [Range<u64>;
     ]
 }
 
+/// The blocks at the starts of groups that become metadata. A smaller size takes none.
+pub(super) fn taken(old: &Geometry, new: &Geometry) -> RunSet {
+    let mut taken = RunSet::new();
+    if old.desc_size == new.desc_size {
+        return taken;
+    }
+    for group in (0..new.groups_count).map(GroupNo) {
+        let (before, after) = (leading(old, group).blocks(), leading(new, group).blocks());
+        // Both begin with the group, or with its superblock.
+        taken.insert(before.end.max(after.start)..after.end);
+    }
+    taken
+}
+
 impl Plan {
-    /// Plans a size in blocks. `None` if what is there does not fit.
+    /// A plan that moves nothing.
+    pub(super) fn without_moves(target: Target, geometry: &Geometry) -> Self {
+        Self {
+            target,
+            blocks: geometry.blocks_count,
+            tables: BTreeMap::new(),
+            moves: Moves::new(geometry),
+            files: Vec::new(),
+            xattr_blocks: Vec::new(),
+            moves_mmp: false,
+            renumbered: BTreeMap::new(),
+        }
+    }
+
+    /// Plans a change. `None` if what is there does not fit.
     pub(super) fn new(
         volume: &mut OfflineVolume,
         scan: &Scan,
-        blocks: u64,
+        target: Target,
     ) -> Result<Option<Self>, ResizeError> {
-        let geometry = match Resized::new(&volume.raw, blocks) {
+        let geometry = match Resized::of(&volume.raw, target) {
             Ok(resized) => resized.geometry,
             Err(ResizeError::TooSmall { .. }) => return Ok(None),
             Err(error) => return Err(error),
@@ -110,8 +140,9 @@ impl Plan {
         {
             return Ok(None);
         }
-        let Some(tables) = place_tables(volume, &geometry)? else { return Ok(None) };
-        let mut planner = Planner::new(volume, &geometry, &tables)?;
+        let taken = taken(&old, &geometry);
+        let Some(tables) = place_tables(volume, &geometry, &taken)? else { return Ok(None) };
+        let mut planner = Planner::new(volume, &geometry, &tables, &taken)?;
         let Some(files) = planner.files(volume, scan) else { return Ok(None) };
         let moves_mmp = volume.mmp_block().is_some_and(|block| planner.moves.block(block) != block);
         let is_moved = |block: &&BlockNo| planner.moves.block(**block) != **block;
@@ -121,7 +152,12 @@ impl Plan {
             false => Some(BTreeMap::new()),
         };
         let Some(renumbered) = renumbered else { return Ok(None) };
+        let target = match target {
+            Target::Blocks(_) => Target::Blocks(geometry.blocks_count),
+            Target::Bit64(_) => target,
+        };
         Ok(Some(Self {
+            target,
             blocks: geometry.blocks_count,
             tables,
             moves: planner.moves,
@@ -133,16 +169,18 @@ impl Plan {
     }
 }
 
-/// New places of the tables that the cut takes from groups that stay.
+/// New places of the tables of groups that stay, where the cut or `taken` has their places.
 fn place_tables(
     volume: &mut OfflineVolume,
     geometry: &Geometry,
+    taken: &RunSet,
 ) -> Result<Option<BTreeMap<u32, GroupTables>>, ResizeError> {
     let end = geometry.blocks_count;
     let mut places = BTreeMap::new();
+    let must_move = |run: &Range<u64>| run.end > end || !taken.is_free(run.clone());
     let is_cut = |group: &GroupNo| {
         let tables = tables_of(volume, *group);
-        runs_of(&tables, geometry).iter().any(|run| run.end > end)
+        runs_of(&tables, geometry).iter().any(must_move)
     };
     let cut: Vec<GroupNo> =
         (0..geometry.groups_count).map(GroupNo).filter(|group| is_cut(group)).collect();
@@ -181,7 +219,7 @@ fn place_tables(
             (&mut tables.inode_bitmap, 1),
             (&mut tables.inode_table, length),
         ] {
-            if place.0 + length <= end {
+            if !must_move(&(place.0..place.0 + length)) {
                 continue;
             }
             let fits =
@@ -198,7 +236,7 @@ fn place_tables(
 
 /// Assigns new places.
 struct Planner {
-    /// Blocks that files must leave: above the new end, or where tables come.
+    /// Blocks that files must leave: above the new end, or where tables or descriptors come.
     vacated: RunSet,
     free: FreeRuns,
     moves: Moves,
@@ -209,9 +247,11 @@ impl Planner {
         volume: &mut OfflineVolume,
         geometry: &Geometry,
         tables: &BTreeMap<u32, GroupTables>,
+        taken: &RunSet,
     ) -> Result<Self, ResizeError> {
         let moves = Moves::new(geometry);
-        let mut vacated = RunSet::new();
+        let mut vacated =
+            taken.in_clusters(geometry.first_data_block.0, u64::from(geometry.blocks_per_cluster));
         let end = geometry.blocks_count;
         for (group, tables) in tables {
             let before = runs_of(&tables_of(volume, GroupNo(*group)), geometry);

@@ -1,14 +1,14 @@
-//! A smaller size: blocks and inodes of what is cut off move, then the switch cuts.
+//! A smaller size: blocks and inodes of what is cut off move, then the switch cuts. Descriptors of
+//! another size come in the same way.
 //!
 //! Data are copied to free blocks first. What leads to them changes in transactions that each leave
 //! a sound volume: all in one if the journal has room for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use extant_device::{Device, OverlayDevice};
-use extant_journal::{Finish, JournalLocation, OneTransaction, recover_volume};
-use extant_layout::DescriptorTable;
+use extant_journal::{Finish, JournalLocation, OneTransaction, ReplayBy, recover_volume};
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
 use extant_offline::{OfflineVolume, back_up_journal, read_primary_superblock};
@@ -25,13 +25,14 @@ use extant_ondisk::{
 };
 use zerocopy::IntoBytes;
 
+use super::bit64;
 use super::error::ResizeError;
 use super::moves::Moves;
-use super::plan::{MovedFile, Plan, metadata, runs_of};
+use super::plan::{MovedFile, Plan, metadata, runs_of, taken};
 use super::renumber;
 use super::resize_inode::{self, DOUBLE_SLOT};
 use super::scan::Scan;
-use super::size::Resized;
+use super::size::{Resized, Target};
 use super::staged::Staged;
 use super::{Resize, ResizeStep};
 
@@ -48,7 +49,7 @@ impl Resize<'_> {
     pub(super) fn shrink(&self, blocks: u64) -> Result<(), ResizeError> {
         let mut volume = self.open_to_shrink()?;
         let scan = Scan::of(&mut volume)?;
-        if let Some(plan) = Plan::new(&mut volume, &scan, blocks)? {
+        if let Some(plan) = Plan::new(&mut volume, &scan, Target::Blocks(blocks))? {
             return self.carry_out(&plan, Contents::Copied);
         }
         // The room may come from tables below the cut of groups that are cut off.
@@ -91,6 +92,15 @@ impl Resize<'_> {
     }
 
     fn open_to_shrink(&self) -> Result<OfflineVolume, ResizeError> {
+        let volume = self.open_to_move()?;
+        match volume.geometry().has_compat(CompatFeatures::STABLE_INODES) {
+            true => Err(ResizeError::Barred("the feature stable_inodes")),
+            false => Ok(volume),
+        }
+    }
+
+    /// The volume, if its blocks can move.
+    pub(super) fn open_to_move(&self) -> Result<OfflineVolume, ResizeError> {
         let volume = OfflineVolume::open_strict(self.device.clone())?;
         let geometry = volume.geometry();
         let superblock = Superblock::decode(&volume.raw);
@@ -99,16 +109,13 @@ impl Resize<'_> {
         {
             return Err(ResizeError::NeedsCheck);
         }
-        if geometry.has_compat(CompatFeatures::STABLE_INODES) {
-            return Err(ResizeError::Barred("the feature stable_inodes"));
-        }
         if geometry.has_ro_compat(RoCompatFeatures::SHARED_BLOCKS) {
             return Err(ResizeError::Barred("the feature shared_blocks"));
         }
         Ok(volume)
     }
 
-    fn carry_out(&self, plan: &Plan, contents: Contents) -> Result<(), ResizeError> {
+    pub(super) fn carry_out(&self, plan: &Plan, contents: Contents) -> Result<(), ResizeError> {
         let mut volume = OfflineVolume::open_strict(self.device.clone())?;
         let geometry = volume.geometry().clone();
         if contents == Contents::Copied {
@@ -131,6 +138,9 @@ impl Resize<'_> {
         work.move_mmp(plan)?;
         work.update_quotas()?;
         work.renumber(plan)?;
+        if plan.target == Target::Bit64(true) {
+            work.clear_high_halves()?;
+        }
         work.cut(plan)?;
         match contents {
             Contents::Copied => self.write_backups(),
@@ -193,7 +203,9 @@ fn smallest(
     // Sizes that fit are searched upwards, then the smallest of them between two tries.
     while low < high {
         let found = match at < high {
-            true => Plan::new(volume, scan, at)?.filter(|plan| plan.blocks >= least),
+            true => {
+                Plan::new(volume, scan, Target::Blocks(at))?.filter(|plan| plan.blocks >= least)
+            }
             false => None,
         };
         match found {
@@ -253,14 +265,14 @@ impl Work<'_> {
     pub(super) fn flush(&mut self) -> Result<(), ResizeError> {
         self.volume.sum_free_counts();
         self.volume.commit()?;
-        self.switch(&self.volume)?;
+        self.switch(&self.volume, ReplayBy::All)?;
         self.has_moved_journal = false;
         self.staged.clear_unused();
         Ok(())
     }
 
     /// Makes the changes in memory; `after` is the volume with them.
-    fn switch(&self, after: &OfflineVolume) -> Result<(), ResizeError> {
+    fn switch(&self, after: &OfflineVolume, replay: ReplayBy) -> Result<(), ResizeError> {
         if self.contents == Contents::Ignored {
             for (block, bytes) in self.staged.take_changes()? {
                 self.resize.device.write_at(after.geometry().byte_of(block), &bytes)?;
@@ -272,11 +284,11 @@ impl Work<'_> {
             true => Some(JournalLocation::internal(&*self.staged, &after.raw, after.geometry())?),
             false => None,
         };
-        self.resize.switch(self.staged.take_changes()?, moved.as_ref())
+        self.resize.switch(self.staged.take_changes()?, moved.as_ref(), replay)
     }
 
     /// Makes the changes so far if they could be too many for the journal.
-    fn flush_if_many(&mut self, capacity: Option<usize>) -> Result<(), ResizeError> {
+    pub(super) fn flush_if_many(&mut self, capacity: Option<usize>) -> Result<(), ResizeError> {
         // Bitmaps and descriptors come in addition.
         if capacity.is_some_and(|capacity| self.staged.held() > capacity / 2) {
             self.flush()?;
@@ -614,7 +626,9 @@ impl Work<'_> {
         let old = self.volume.geometry().clone();
         self.resize.begin(ResizeStep::MoveTables, plan.tables.len() as u64);
         // Descriptors and the resize inode's blocks come in addition.
-        let more = old.desc_blocks() as usize + usize::from(old.reserved_gdt_blocks);
+        let Resized { geometry, .. } = Resized::of(&self.volume.raw, plan.target)?;
+        let descriptors = old.desc_blocks().max(geometry.desc_blocks()) as usize;
+        let more = descriptors + usize::from(old.reserved_gdt_blocks);
         let is_many = |capacity: usize| self.staged.held() + more > capacity / 2;
         // The smaller superblock is written first: no map may lead past its end by then.
         if !plan.tables.is_empty()
@@ -625,7 +639,7 @@ impl Work<'_> {
             self.flush()?;
         }
         self.volume.commit()?;
-        let Resized { mut raw, geometry } = Resized::new(&self.volume.raw, plan.blocks)?;
+        let Resized { mut raw, geometry } = Resized::of(&self.volume.raw, plan.target)?;
         let before = metadata(&self.volume, &old, &BTreeMap::new());
         let after = metadata(&self.volume, &geometry, &plan.tables);
         let mut freed = RunSet::new();
@@ -644,21 +658,28 @@ impl Work<'_> {
             raw.s_overhead_blocks.set(u32::try_from(now.saturating_sub(before)).unwrap_or(0));
         }
 
-        let mut table = DescriptorTable::zeroed(&geometry);
-        let length = geometry.groups_count as usize * usize::from(geometry.desc_size);
-        table.bytes_mut()[..length].copy_from_slice(&self.volume.table().bytes()[..length]);
+        let table = bit64::descriptors(self.volume.table(), &old, &geometry);
         let staged = self.staged.clone();
         let mut cut = OfflineVolume::of_parts(staged.clone(), raw, geometry.clone(), table);
+        let replay = match old.desc_size == geometry.desc_size {
+            true => ReplayBy::All,
+            false => {
+                bit64::seal_bitmaps(&self.volume, &mut cut)?;
+                ReplayBy::AllButKernel
+            }
+        };
         for (group, tables) in &plan.tables {
             self.move_tables(&mut cut, GroupNo(*group), tables)?;
         }
-        free_metadata(&mut cut, &freed, plan)?;
+        let taken = taken(&old, &geometry);
+        cut.claim_blocks(taken.iter())?;
+        change_metadata(&mut cut, &freed, &taken, plan)?;
         resize_inode::update(&mut cut, &old)?;
         cut.sum_free_counts();
         self.resize.set_write_time(&mut cut)?;
         cut.touch_all_descs();
         cut.commit()?;
-        self.switch(&cut)
+        self.switch(&cut, replay)
     }
 
     /// Copies the tables of a group to their new places.
@@ -695,13 +716,21 @@ impl Work<'_> {
 }
 
 /// Marks the metadata of groups that are gone as free, that of moved tables as in use, and counts
-/// the groups that this concerns, with the last one, which may be shorter.
-fn free_metadata(cut: &mut OfflineVolume, freed: &RunSet, plan: &Plan) -> Result<(), ResizeError> {
+/// the groups that this or `taken` concerns, with the last one, which may be shorter.
+fn change_metadata(
+    cut: &mut OfflineVolume,
+    freed: &RunSet,
+    taken: &RunSet,
+    plan: &Plan,
+) -> Result<(), ResizeError> {
     let geometry = cut.geometry().clone();
     let ratio = u64::from(geometry.blocks_per_cluster);
     let mut changed = RunSet::new();
-    let mut concerned: std::collections::BTreeSet<GroupNo> =
-        [GroupNo(geometry.groups_count - 1)].into();
+    let mut concerned: BTreeSet<GroupNo> = match plan.target {
+        Target::Blocks(_) => [GroupNo(geometry.groups_count - 1)].into(),
+        Target::Bit64(_) => BTreeSet::new(),
+    };
+    concerned.extend(taken.iter().flat_map(|run| groups_of(&geometry, &run)));
     for run in freed.iter() {
         changed.insert(run);
     }

@@ -10,6 +10,15 @@ use super::error::ResizeError;
 /// A last group needs this many blocks beyond its own metadata, or it is dropped.
 const MIN_LAST_GROUP: u64 = 50;
 
+/// What a volume becomes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Target {
+    /// A number of blocks.
+    Blocks(u64),
+    /// 64bit on or off.
+    Bit64(bool),
+}
+
 /// A volume of another size: the superblock, but for its free counts, and the geometry.
 #[derive(Clone, Debug)]
 pub(super) struct Resized {
@@ -18,6 +27,39 @@ pub(super) struct Resized {
 }
 
 impl Resized {
+    pub(super) fn of(raw: &RawSuperblock, target: Target) -> Result<Self, ResizeError> {
+        match target {
+            Target::Blocks(blocks) => Self::new(raw, blocks),
+            Target::Bit64(is_on) => Ok(Self::with_64bit(raw, is_on)?),
+        }
+    }
+
+    /// The superblock with descriptors of 64 bytes, or of 32. Blocks that are added to the table
+    /// are taken from the reserved ones first.
+    fn with_64bit(raw: &RawSuperblock, is_on: bool) -> Result<Self, FormatError> {
+        let old = Geometry::new(raw)?;
+        let mut raw = *raw;
+        let mut features = raw.features();
+        features.incompat.set(IncompatFeatures::BIT64, is_on);
+        raw.set_features(features);
+        raw.s_desc_size.set(if is_on { 64 } else { 0 });
+        // Not used without 64bit, whatever they hold.
+        raw.s_blocks_count_hi.set(0);
+        raw.s_r_blocks_count_hi.set(0);
+        raw.s_free_blocks_count_hi.set(0);
+        let now = Geometry::new(&raw)?.desc_blocks();
+        let before = old.desc_blocks();
+        if features.incompat.contains(IncompatFeatures::META_BG) {
+            raw.s_first_meta_bg.set(raw.s_first_meta_bg.get().min(now));
+        } else if features.compat.contains(CompatFeatures::RESIZE_INODE) {
+            let reserved = u32::from(old.reserved_gdt_blocks);
+            let left = (reserved + before).saturating_sub(now).min(most_reserved(&old));
+            raw.s_reserved_gdt_blocks.set(left as u16); // at most u16::MAX
+        }
+        let geometry = Geometry::new(&raw)?;
+        Ok(Self { raw, geometry })
+    }
+
     /// The superblock for `blocks` blocks. Parts of clusters are cut off, and a last group that
     /// would be too small for its metadata.
     pub(super) fn new(raw: &RawSuperblock, blocks: u64) -> Result<Self, ResizeError> {
@@ -97,6 +139,11 @@ pub(super) fn largest(geometry: &Geometry) -> u64 {
     most - most % u64::from(geometry.blocks_per_cluster)
 }
 
+/// The blocks that the resize inode can map.
+fn most_reserved(geometry: &Geometry) -> u32 {
+    (geometry.block_size / 4).min(u32::from(u16::MAX))
+}
+
 /// Descriptor blocks that are added take the place of reserved ones. Where these are too few, the
 /// blocks after them are in their meta groups.
 fn set_descriptor_blocks(raw: &mut RawSuperblock, old: &Geometry, groups: u32) {
@@ -113,8 +160,7 @@ fn set_descriptor_blocks(raw: &mut RawSuperblock, old: &Geometry, groups: u32) {
     if now <= before {
         // Blocks that are no longer needed are reserved again, as far as these can be mapped.
         if has_reserved {
-            let most = (old.block_size / 4).min(u32::from(u16::MAX));
-            let freed = (reserved + before - now).min(most);
+            let freed = (reserved + before - now).min(most_reserved(old));
             raw.s_reserved_gdt_blocks.set(freed as u16); // at most u16::MAX
         }
         return;

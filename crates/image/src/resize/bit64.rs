@@ -1,0 +1,174 @@
+//! 64bit on or off: group descriptors of 64 bytes or of 32.
+//!
+//! What lies where more descriptors come moves first, as in a shrink. Then one transaction changes
+//! the superblock and all descriptors. The kernel must not replay it, as it reads the size of the
+//! descriptors before it replays: see [`ReplayBy`](extant_journal::ReplayBy).
+
+use extant_layout::DescriptorTable;
+use extant_offline::{OfflineVolume, read_superblock};
+use extant_ondisk::bitmap::{self, BitmapKind};
+use extant_ondisk::group_desc::GroupFlags;
+use extant_ondisk::{CompatFeatures, Geometry, GroupNo, IncompatFeatures};
+
+use super::error::ResizeError;
+use super::plan::{Plan, taken};
+use super::scan::{Scan, each_inode};
+use super::shrink::{Contents, Work};
+use super::size::{Resized, Target};
+use super::{Resize, resize_inode};
+
+/// Where an inode has the high half of its attribute block's number (`l_i_file_acl_high`).
+const FILE_ACL_HIGH_AT: usize = 0x76;
+/// The OS whose inodes have another field there.
+const CREATOR_HURD: u32 = 1;
+
+/// The outcome of a change of 64bit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Bit64 {
+    /// It was changed.
+    Changed,
+    /// The volume was like that already.
+    Already,
+}
+
+impl Resize<'_> {
+    /// Switches 64bit on or off. Where the volume is like that already, backups that an
+    /// interruption left with the other size of descriptors are written.
+    ///
+    /// # Errors
+    /// A volume without extents, or with too many blocks for 32 bits; too few free blocks to move
+    /// what is in the way; a volume that is in use or damaged; and failures of a device. After a
+    /// refusal the volume is as it was.
+    pub fn set_64bit(&self, is_on: bool) -> Result<Bit64, ResizeError> {
+        self.claimed(|| self.change_64bit(is_on))
+    }
+
+    fn change_64bit(&self, is_on: bool) -> Result<Bit64, ResizeError> {
+        let mut volume = self.open_checked()?;
+        let old = volume.geometry().clone();
+        if old.has_incompat(IncompatFeatures::BIT64) == is_on {
+            if self.has_other_backup(&volume)? {
+                self.write_backups()?;
+            }
+            return Ok(Bit64::Already);
+        }
+        check(&old, is_on)?;
+        // The kernel could replay it: see the module.
+        if old.has_compat(CompatFeatures::HAS_JOURNAL) && volume.raw.s_journal_inum.get() == 0 {
+            return Err(ResizeError::ExternalJournal);
+        }
+        let target = Target::Bit64(is_on);
+        let geometry = Resized::of(&volume.raw, target)?.geometry;
+        resize_inode::check(&mut volume, &geometry)?;
+        let plan = match taken(&old, &geometry).count() {
+            0 => Plan::without_moves(target, &geometry),
+            _ => {
+                let mut volume = self.open_to_move()?;
+                let scan = Scan::of(&mut volume)?;
+                Plan::new(&mut volume, &scan, target)?.ok_or(ResizeError::NoRoomToMove)?
+            }
+        };
+        self.carry_out(&plan, Contents::Copied)?;
+        Ok(Bit64::Changed)
+    }
+
+    /// Whether the first backup of the superblock is of a volume with descriptors of another size.
+    fn has_other_backup(&self, volume: &OfflineVolume) -> Result<bool, ResizeError> {
+        let geometry = volume.geometry();
+        let Some(group) = geometry.backup_superblock_groups().first().copied() else {
+            return Ok(false);
+        };
+        let at = geometry.byte_of(geometry.group_start(group));
+        let bit64 = |incompat: IncompatFeatures| incompat.contains(IncompatFeatures::BIT64);
+        let backup = read_superblock(&**self.device, at)?.features().incompat;
+        Ok(bit64(backup) != bit64(geometry.features.incompat))
+    }
+}
+
+fn check(geometry: &Geometry, is_on: bool) -> Result<(), ResizeError> {
+    if is_on {
+        return match geometry.has_incompat(IncompatFeatures::EXTENTS) {
+            true => Ok(()),
+            false => Err(ResizeError::NoExtents),
+        };
+    }
+    let (blocks, most) = (geometry.blocks_count, u64::from(u32::MAX));
+    if blocks > most {
+        return Err(ResizeError::TooLarge { blocks, most });
+    }
+    // Descriptors of 32 bytes count 16 bits.
+    let most = geometry.clusters_per_group.max(geometry.inodes_per_group);
+    match most > u32::from(u16::MAX) {
+        true => Err(ResizeError::GroupTooLarge(most)),
+        false => Ok(()),
+    }
+}
+
+/// The descriptors of `old` in the size of `new`.
+pub(super) fn descriptors(
+    before: &DescriptorTable,
+    old: &Geometry,
+    new: &Geometry,
+) -> DescriptorTable {
+    let mut table = DescriptorTable::zeroed(new);
+    let size = usize::from(new.desc_size);
+    let kept = usize::from(old.desc_size).min(size);
+    for group in (0..new.groups_count.min(old.groups_count)).map(GroupNo) {
+        let (index, at) = new.desc_place(group);
+        let start = index as usize * new.block_len() + at;
+        let stored = &before.stored(group, old)[..kept];
+        table.bytes_mut()[start..start + kept].copy_from_slice(stored);
+    }
+    table
+}
+
+/// Sets the checksums of all bitmaps in the descriptors of `after`, which have room for more or
+/// fewer bits of them.
+pub(super) fn seal_bitmaps(
+    before: &OfflineVolume,
+    after: &mut OfflineVolume,
+) -> Result<(), ResizeError> {
+    let (old, new) = (before.geometry(), after.geometry().clone());
+    if !new.has_metadata_csum() {
+        return Ok(());
+    }
+    for group in (0..new.groups_count).map(GroupNo) {
+        let desc = before.desc(group);
+        for (kind, block, uninit) in [
+            (BitmapKind::Block, desc.block_bitmap, GroupFlags::BLOCK_UNINIT),
+            (BitmapKind::Inode, desc.inode_bitmap, GroupFlags::INODE_UNINIT),
+        ] {
+            if desc.flags.contains(uninit) {
+                continue;
+            }
+            let bits = before.read(block)?;
+            bitmap::verify(&bits, kind, group, &desc, old)?;
+            after.update_desc(group, |desc| bitmap::seal(&bits, kind, desc, &new));
+        }
+    }
+    Ok(())
+}
+
+impl Work<'_> {
+    /// Clears the high halves of numbers of attribute blocks, which have no meaning without 64bit.
+    pub(super) fn clear_high_halves(&mut self) -> Result<(), ResizeError> {
+        if self.volume.geometry().creator_os == CREATOR_HURD {
+            return Ok(());
+        }
+        let mut found = Vec::new();
+        each_inode(&mut self.volume, |_, number, record| {
+            if record[FILE_ACL_HIGH_AT..FILE_ACL_HIGH_AT + 2] != [0; 2] {
+                found.push(number);
+            }
+            Ok(())
+        })?;
+        let capacity = self.capacity()?;
+        for number in found {
+            let mut record = self.volume.read_inode(number)?;
+            record[FILE_ACL_HIGH_AT..FILE_ACL_HIGH_AT + 2].fill(0);
+            self.volume.write_inode(number, &mut record)?;
+            self.flush_if_many(capacity)?;
+        }
+        Ok(())
+    }
+}
