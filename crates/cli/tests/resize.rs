@@ -355,3 +355,159 @@ fn switching_64bit_has_the_messages_of_resize2fs() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("Please enable the extents feature"), "{refused:?}");
 }
+
+/// PiShrink's commands, in its order and with its arithmetic, by the names of e2fsprogs.
+#[test]
+fn pishrink_shrinks_an_image() {
+    let args = ["-t", "ext4", "-b", "4096"];
+    let fixture = match Fixture::by_kernel(&args, 31, 4096) {
+        Ok(fixture) => fixture,
+        Err(why) => skip!("{why}"),
+    };
+    let expected = fixture.mounted_snapshot().unwrap();
+    let image = fixture.image.path();
+    let name = image.to_str().unwrap();
+    let run = |program: &str, words: &[&str]| {
+        let done = Command::new(EXTANT).arg0(program).args(words).output().unwrap();
+        assert!(done.status.success(), "{program} {words:?}: {done:?}");
+        text(&done.stdout)
+    };
+    run("e2fsck", &["-p", "-f", name]);
+    let listed = run("tune2fs", &["-l", name]);
+    let field = |label: &str| {
+        let line = listed.lines().find(|line| line.starts_with(label)).unwrap();
+        line.replace(' ', "").split(':').nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    let (now, block) = (field("Block count:"), field("Block size:"));
+    let said = run("resize2fs", &["-P", name]);
+    let least: u64 = said.split(':').nth(1).unwrap().replace(' ', "").trim().parse().unwrap();
+    let spare = [5000, 1000, 100].into_iter().find(|spare| now - least > *spare).unwrap_or(0);
+    let wanted = least + spare;
+    run("resize2fs", &["-p", name, &wanted.to_string()]);
+    assert_eq!(blocks(&image), wanted);
+    assert_eq!(fs::metadata(&image).unwrap().len(), wanted * block);
+    run("e2fsck", &["-p", "-f", name]);
+    run("resize2fs", &["-M", name]);
+    assert_eq!(blocks(&image), least);
+    e2fsck_fn(&image).unwrap();
+    assert_same_tree(&expected, &fixture.mounted_snapshot().unwrap());
+}
+
+/// The command lines of cloud-init and Kubernetes (the device alone), kiwi (`-f -p`), NixOS (`-f`),
+/// Incus (a size in KiB after a check) and Armbian (`-M`).
+#[test]
+fn command_lines_of_installers_and_clouds_resize() {
+    let image = match TempImage::by_mke2fs(64 << 20, &["-t", "ext4", "-b", "4096"]) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let path = image.path();
+    let name = path.to_str().unwrap();
+    let run = |program: &str, words: &[&str]| {
+        let done = Command::new(EXTANT).arg0(program).args(words).output().unwrap();
+        assert!(done.status.success(), "{program} {words:?}: {done:?}");
+    };
+    let lengthen = |bytes: u64| {
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(bytes).unwrap();
+    };
+    for (length, words) in [
+        (128_u64 << 20, &[name][..]),
+        (192 << 20, &["-f", "-p", name]),
+        (256 << 20, &["-f", name]),
+        (256 << 20, &["-F", name]),
+    ] {
+        lengthen(length);
+        run("resize2fs", words);
+        assert_eq!(blocks(&path), length / 4096, "{words:?}");
+        e2fsck_fn(&path).unwrap();
+    }
+    run("e2fsck", &["-f", "-y", name]);
+    run("resize2fs", &[name, "102400K"]);
+    assert_eq!(blocks(&path), 25_600);
+    run("resize2fs", &["-M", name]);
+    assert!(blocks(&path) < 25_600);
+    e2fsck_fn(&path).unwrap();
+}
+
+/// `--grow-partition` makes the last partition of a GPT longer, as sfdisk reads it, and refuses
+/// others.
+#[test]
+fn the_last_partition_of_a_gpt_grows_with_its_volume() {
+    let Some(sfdisk) = tool("sfdisk") else { skip!("no sfdisk here") };
+    let scratch = extant_testkit::Scratch::new();
+    let disk = scratch.join("disk.img");
+    let script = scratch.join("script");
+    fs::write(&script, "label: gpt\nsize=10MiB\nsize=40MiB\n").unwrap();
+    fs::File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+    let name = disk.to_str().unwrap();
+    let made = sfdisk.command().args(["-q", name]).stdin(fs::File::open(&script).unwrap()).status();
+    assert!(made.unwrap().success());
+    let part = format!("{name}#p2");
+    let run = |words: &[&str]| {
+        let done = extant(words);
+        assert!(done.status.success(), "{words:?}: {done:?}");
+        text(&done.stdout)
+    };
+    let first = format!("{name}#p1");
+    for part in [&first, &part] {
+        run(&["mkfs", "-q", "-t", "ext4", "-b", "4096", "-F", part]);
+    }
+    let sizes = || {
+        let checked = sfdisk.text(["--verify", name]).unwrap();
+        assert!(checked.contains("No errors detected"), "{checked}");
+        let dump = sfdisk.text(["-d", name]).unwrap();
+        let line = dump.lines().find(|line| line.starts_with(&format!("{name}2 "))).unwrap();
+        let field = |label: &str| -> u64 {
+            let rest = line.split_once(label).unwrap().1.trim_start_matches([' ', '=']);
+            rest.split(',').next().unwrap().trim().parse().unwrap()
+        };
+        (field("start") * 512, field("size") * 512)
+    };
+    let (start, _) = sizes();
+    // The whole disk first, which got longer; then a size that makes the file longer.
+    fs::OpenOptions::new().write(true).open(&disk).unwrap().set_len(128 << 20).unwrap();
+    let said = run(&["resize", "--grow-partition", &part]);
+    assert!(said.contains("Partition 2 reaches to the end of"), "{said}");
+    // The backup of the table has 33 sectors.
+    assert_eq!(sizes(), (start, (128 << 20) - 33 * 512 - start));
+    run(&["fsck", "-fn", &part]);
+    run(&["resize", "--grow-partition", &part, "300M"]);
+    assert!(sizes().1 >= 300 << 20, "{:?}", sizes());
+    assert!(run(&["info", &part]).contains("76800"), "300 MiB in blocks");
+    run(&["fsck", "-fn", &part]);
+    for (words, code, says) in [
+        (vec!["resize", "--grow-partition", name], 2, "IMAGE is not a partition"),
+        (vec!["resize", "--grow-partition", &first], 1, "cannot grow: partition 2 lies after it"),
+    ] {
+        let refused = extant(&words);
+        assert_eq!(refused.status.code(), Some(code), "{words:?}: {refused:?}");
+        assert!(text(&refused.stderr).contains(says), "{words:?}: {refused:?}");
+    }
+}
+
+/// `-d` prints the moves.
+#[test]
+fn debugging_flags_print_moves() {
+    let args = ["-t", "ext4", "-b", "1024", "-g", "1024", "-O", "^64bit,^resize_inode"];
+    let image = match TempImage::by_mke2fs(26 << 20, &args) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let path = image.path();
+    let name = path.to_str().unwrap();
+    let scratch = extant_testkit::Scratch::new();
+    fs::write(scratch.join("large"), vec![b'l'; 12 << 20]).unwrap();
+    let large = scratch.join("large");
+    let copied = extant(["cp", large.to_str().unwrap(), &format!("{name}:/large")]);
+    assert!(copied.status.success(), "{copied:?}");
+    let done = extant(["resize", "-f", "-b", "-d", "8", name]);
+    assert!(text(&done.stderr).contains("Table of group 0 moved 3->"), "{done:?}");
+    let done = extant(["resize", "-f", "-d", "50", "-M", name]);
+    assert!(done.status.success(), "{done:?}");
+    let said = text(&done.stderr);
+    for line in ["Moving ", " blocks fit, and ", "MoveBlocks: begins after "] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    assert_eq!(extant(["resize", "-d", "x", name]).status.code(), Some(2));
+    e2fsck_fn(&path).unwrap();
+}

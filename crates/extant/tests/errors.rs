@@ -191,6 +191,10 @@ fn errors_of_changes_in_place() {
         ResizeError::TooSmall { .. } => ResizeError::TooSmall { blocks: 1, least: 2 }, ENOSPC, StorageFull;
         ResizeError::DeviceTooShort { .. } => ResizeError::DeviceTooShort { blocks: 2, held: 1 }, ENOSPC, StorageFull;
         ResizeError::Barred(_) => ResizeError::Barred("a feature"), EOPNOTSUPP, Unsupported;
+        ResizeError::NoExtents => ResizeError::NoExtents, EOPNOTSUPP, Unsupported;
+        ResizeError::ExternalJournal => ResizeError::ExternalJournal, EOPNOTSUPP, Unsupported;
+        ResizeError::GroupTooLarge(_) => ResizeError::GroupTooLarge(1 << 16), EOPNOTSUPP, Unsupported;
+        ResizeError::NoRoomToMove => ResizeError::NoRoomToMove, ENOSPC, StorageFull;
         ResizeError::JournalDevice(_) => ResizeError::JournalDevice(FileError::Open { path: path(), source: denied() }), EACCES, PermissionDenied;
         ResizeError::InUse { .. } => ResizeError::InUse { node: text() }, EBUSY, ResourceBusy;
         ResizeError::NoRoom(_) => ResizeError::NoRoom(NoRoom(GroupNo(1))), ENOSPC, StorageFull;

@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use extant::rooms::device::{Device, FileDeviceOptions, block_devices};
 use extant::rooms::image::resize::{
@@ -12,7 +14,8 @@ use extant::rooms::image::resize::{
 use extant::rooms::offline::read_primary_superblock;
 use extant::rooms::ondisk::IncompatFeatures;
 use extant::rooms::ondisk::superblock::RawSuperblock;
-use extant::rooms::storage::{Access, DeviceUrl, Opened, stat_host};
+use extant::rooms::storage::partition::{PartitionError, grow_last, size_needed};
+use extant::rooms::storage::{Access, DeviceUrl, Opened, Part, stat_host};
 
 use super::undo;
 use crate::failure::Failure;
@@ -21,6 +24,7 @@ use crate::session::Session;
 use crate::waiting::Waiting;
 use crate::{err_line, say};
 
+const MIB: u64 = 1 << 20;
 /// Size of a page in bytes, whose multiple a volume is that takes all of its device.
 const PAGE: u64 = 4096;
 
@@ -31,8 +35,9 @@ const PAGE: u64 = 4096;
     Without it the volume takes all of the file or device. A file is made longer or shorter with the volume."
 )]
 pub(crate) struct Args {
-    /// Debugging flags; not supported
-    #[arg(short = 'd', value_name = "FLAGS", hide = true)]
+    /// Print moves: the sum of 2 (blocks), 4 (inodes), 8 (bitmaps and inode tables), 16 (times of
+    /// the steps) and 32 (the minimum size)
+    #[arg(short = 'd', value_name = "FLAGS")]
     debug: Option<OsString>,
     /// Resize a volume that was not checked since its last mount
     #[arg(short)]
@@ -55,6 +60,10 @@ pub(crate) struct Args {
     /// Switch 64bit off: group descriptors of 32 bytes
     #[arg(short = 's')]
     from_64bit: bool,
+    /// First let the partition reach to the end of the image file: the last one of a GPT, named as
+    /// in disk.img#p2
+    #[arg(long)]
+    grow_partition: bool,
     /// RAID stride in blocks, by which bitmaps of new groups are placed
     #[arg(short = 'S', value_name = "BLOCKS")]
     stride: Option<u32>,
@@ -71,12 +80,35 @@ pub(crate) struct Args {
     size: Option<OsString>,
 }
 
-/// Prints the passes of `-p`, with resize2fs's names.
+/// The flags of `-d`.
+const BLOCK_MOVES: u32 = 2;
+const INODE_MOVES: u32 = 4;
+const TABLE_MOVES: u32 = 8;
+const TIMES: u32 = 16;
+const MINIMUM: u32 = 32;
+
+/// Prints the passes of `-p`, with resize2fs's names, and what `-d` asks for.
 #[derive(Debug)]
-struct Passes;
+struct Passes {
+    shows_passes: bool,
+    debug: u32,
+    start: Instant,
+}
+
+impl Passes {
+    fn has(&self, flag: u32) -> bool {
+        self.debug & flag != 0
+    }
+}
 
 impl ResizeProgress for Passes {
     fn begin(&self, step: ResizeStep, count: u64) {
+        if self.has(TIMES) {
+            err_line!("{step:?}: begins after {:.2} s", self.start.elapsed().as_secs_f64());
+        }
+        if !self.shows_passes {
+            return;
+        }
         let (pass, name) = match step {
             ResizeStep::AddGroups => (1, "Extending the inode table"),
             ResizeStep::MoveBlocks => (2, "Relocating blocks"),
@@ -85,6 +117,24 @@ impl ResizeProgress for Passes {
         };
         err_line!("Begin pass {pass} (max = {count})");
         err_line!("{name}");
+    }
+
+    fn move_blocks(&self, run: Range<u64>, to: u64) {
+        if self.has(BLOCK_MOVES) {
+            err_line!("Moving {} blocks {}->{to}", run.end - run.start, run.start);
+        }
+    }
+
+    fn move_inode(&self, old: u32, new: u32) {
+        if self.has(INODE_MOVES) {
+            err_line!("Inode moved {old}->{new}");
+        }
+    }
+
+    fn move_table(&self, group: u32, from: u64, to: u64) {
+        if self.has(TABLE_MOVES) {
+            err_line!("Table of group {group} moved {from}->{to}");
+        }
     }
 }
 
@@ -117,10 +167,7 @@ impl Args {
         if session.is_compat {
             err_line!("{}", session.version());
         }
-        let refused = [(self.debug.is_some(), "-d")];
-        if let Some((_, what)) = refused.iter().find(|(is_given, _)| *is_given) {
-            return Err(Failure::not_built(what));
-        }
+        self.debug_flags(session.is_compat)?;
         let url =
             DeviceUrl::parse(&self.image, extant::schemes(), stat_host).map_err(Failure::new)?;
         let name = Path::new(&self.image);
@@ -131,10 +178,62 @@ impl Args {
         if self.print_minimum {
             return self.print_minimum(&image, session);
         }
+        if self.grow_partition {
+            self.grow_partition(&image, session)?;
+        }
         if self.to_64bit || self.from_64bit {
             return self.set_64bit(&image, session);
         }
         self.resize(&image, session)
+    }
+
+    /// The flags of `-d`; resize2fs takes what is not a number as 0.
+    fn debug_flags(&self, is_compat: bool) -> Result<u32, Failure> {
+        let Some(flags) = &self.debug else { return Ok(0) };
+        match flags.to_str().and_then(|flags| flags.parse().ok()) {
+            Some(flags) => Ok(flags),
+            None if is_compat => Ok(0),
+            None => Err(Failure::usage(format_args!("-d {}: invalid number", flags.display()))),
+        }
+    }
+
+    /// Lets the partition reach to the end of its file, which is made longer if SIZE needs it.
+    fn grow_partition(&self, image: &Image<'_>, session: &mut Session) -> Result<(), Failure> {
+        let ([Part { path, partition: Some(number), run: None }], []) =
+            (&image.url.parts[..], &image.url.layers[..])
+        else {
+            let what = "--grow-partition: IMAGE is not a partition: name one, as in disk.img#p2";
+            return Err(Failure::usage(what));
+        };
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            let what = "--grow-partition: not a file: the kernel would not see the new table (use growpart)";
+            return Err(Failure::at(path, what));
+        }
+        let at = |error: PartitionError| Failure::at(path, error);
+        let opened = image.open(Access::ReadOnly)?;
+        let size = VolumeSize::of(&*opened.device)
+            .map_err(|error| failure(error, image.name, session.is_compat))?;
+        let wanted = match &self.size {
+            Some(_) => self.wanted(&*opened.device, size)? * u64::from(size.block_size),
+            None => 0,
+        };
+        drop(opened);
+        let whole = DeviceUrl::plain(path.clone());
+        let open = |options: &FileDeviceOptions| {
+            whole.open(Access::ReadWrite, options).map_err(Failure::new)
+        };
+        let mut disk = open(&image.options)?;
+        let needed = size_needed(&*disk.device, *number, wanted).map_err(at)?;
+        if needed > disk.device.size() {
+            drop(disk);
+            disk = open(&image.options.clone().size(needed.next_multiple_of(MIB)))?;
+        }
+        let is_longer = grow_last(&*disk.device, *number).map_err(at)?;
+        disk.finish().map_err(Failure::new)?;
+        match is_longer {
+            true => say!(session, "Partition {number} reaches to the end of {}.", path.display()),
+            false => Ok(()),
+        }
     }
 
     fn print_minimum(&self, image: &Image<'_>, session: &mut Session) -> Result<(), Failure> {
@@ -153,7 +252,12 @@ impl Args {
         let (journal, _) = journal_device::of(&*opened.device, &options)?;
         let resize = Resize::new(&opened.device, &opened.env);
         let resize = Resize { journal: journal.as_deref(), ..resize };
-        resize.minimum().map_err(|error| failure(error, image.name, session.is_compat))
+        let blocks =
+            resize.minimum().map_err(|error| failure(error, image.name, session.is_compat))?;
+        if self.debug_flags(session.is_compat)? & MINIMUM != 0 {
+            err_line!("{blocks} blocks fit, and {} do not", blocks.saturating_sub(1));
+        }
+        Ok(blocks)
     }
 
     /// Switches 64bit on (-b) or off (-s).
@@ -343,12 +447,17 @@ impl Args {
         let options = image.options.clone().write(true);
         let (journal, why) = journal_device::of(&*opened.device, &options)?;
         let is_compat = session.is_compat;
+        let passes = Passes {
+            shows_passes: self.progress,
+            debug: self.debug_flags(is_compat)?,
+            start: Instant::now(),
+        };
         let run = |device: &Arc<dyn Device>| {
             let resize = Resize {
                 journal: journal.as_deref(),
                 force: self.force,
                 stride: self.stride,
-                progress: self.progress.then_some(&Passes as &dyn ResizeProgress),
+                progress: Some(&passes),
                 ..Resize::new(device, &opened.env)
             };
             change(&resize).map_err(|error| {

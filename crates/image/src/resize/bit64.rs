@@ -1,7 +1,7 @@
 //! 64bit on or off: group descriptors of 64 bytes or of 32.
 //!
-//! What lies where more descriptors come moves first, as in a shrink. Then one transaction changes
-//! the superblock and all descriptors. The kernel must not replay it, as it reads the size of the
+//! Blocks that lie where more descriptors come move first, as in a shrink. Then one transaction
+//! changes the superblock and all descriptors. The kernel must not replay it, as it reads the size of the
 //! descriptors before it replays: see [`ReplayBy`](extant_journal::ReplayBy).
 
 use extant_layout::DescriptorTable;

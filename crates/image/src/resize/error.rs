@@ -47,7 +47,7 @@ pub enum ResizeError {
     /// A group counts more than descriptors of 32 bytes can.
     #[error("64bit cannot be switched off: groups of {0} clusters or inodes need it")]
     GroupTooLarge(u32),
-    /// What lies where more descriptors come cannot move.
+    /// Blocks next to the descriptors cannot move.
     #[error(
         "64bit cannot be switched on: too few free blocks to move what lies next to the descriptors"
     )]

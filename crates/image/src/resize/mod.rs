@@ -22,6 +22,7 @@ mod staged;
 pub use bit64::Bit64;
 pub use error::ResizeError;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use extant_device::Device;
@@ -73,6 +74,15 @@ pub trait ResizeProgress: std::fmt::Debug {
     /// A step begins, with this number of groups, runs or inodes. A step that has nothing to do is
     /// not reported.
     fn begin(&self, step: ResizeStep, count: u64);
+
+    /// A run of blocks is copied, to the block `to` and those after it.
+    fn move_blocks(&self, _run: Range<u64>, _to: u64) {}
+
+    /// An inode gets another number.
+    fn move_inode(&self, _old: u32, _new: u32) {}
+
+    /// A bitmap or the inode table of a group moves: its first block.
+    fn move_table(&self, _group: u32, _from: u64, _to: u64) {}
 }
 
 /// The size of a volume.

@@ -154,6 +154,9 @@ impl Resize<'_> {
         const PIECE: u64 = 4 << 20;
         let mut buffer = Vec::new();
         for (run, to) in plan.moves.iter() {
+            if let Some(progress) = self.progress {
+                progress.move_blocks(run.clone(), to);
+            }
             let start = geometry.byte_of(BlockNo(run.start));
             let end = geometry.byte_of(BlockNo(run.end)).min(self.device.size());
             let target = geometry.byte_of(BlockNo(to));
@@ -589,6 +592,9 @@ impl Work<'_> {
         self.resize.begin(ResizeStep::MoveInodes, plan.renumbered.len() as u64);
         let mut left: Vec<(u32, u32)> =
             plan.renumbered.iter().map(|(old, new)| (*old, *new)).collect();
+        if let Some(progress) = self.resize.progress {
+            left.iter().for_each(|(old, new)| progress.move_inode(*old, *new));
+        }
         let capacity = self.capacity()?;
         let mut count = left.len();
         while !left.is_empty() {
@@ -699,6 +705,9 @@ impl Work<'_> {
         for (from, to) in runs_of(&before, &geometry).into_iter().zip(runs_of(tables, &geometry)) {
             if from == to {
                 continue;
+            }
+            if let Some(progress) = self.resize.progress {
+                progress.move_table(group.0, from.start, to.start);
             }
             self.staged.add_unused(to.clone());
             for (from, to) in from.zip(to) {

@@ -10,7 +10,7 @@ use super::error::ResizeError;
 /// A last group needs this many blocks beyond its own metadata, or it is dropped.
 const MIN_LAST_GROUP: u64 = 50;
 
-/// What a volume becomes.
+/// The change of a volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Target {
     /// A number of blocks.

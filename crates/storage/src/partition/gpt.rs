@@ -12,6 +12,14 @@ const SIGNATURE: &[u8; 8] = b"EFI PART";
 /// Bytes of the header that are defined; its size may be larger, up to a sector.
 const HEADER_SIZE: usize = 92;
 const HEADER_CRC_AT: usize = 16;
+const HEADER_SIZE_AT: usize = 12;
+const MY_LBA_AT: usize = 24;
+const OTHER_LBA_AT: usize = 32;
+const LAST_USABLE_AT: usize = 48;
+const ENTRIES_AT: usize = 72;
+const ENTRY_COUNT_AT: usize = 80;
+const ENTRY_SIZE_AT: usize = 84;
+const ENTRIES_CRC_AT: usize = 88;
 const ENTRY_SIZE_MIN: u32 = 128;
 /// Bytes of entries that are read: the usual table has 16 KiB.
 const ENTRIES_MAX: u64 = 4 << 20;
@@ -24,6 +32,70 @@ struct Header {
     entry_count: u32,
     entry_size: u32,
     entries_crc: u32,
+}
+
+/// One copy of the table, as stored.
+pub(super) struct Copy {
+    /// The sector of the header.
+    pub(super) header: Vec<u8>,
+    pub(super) entries: Vec<u8>,
+}
+
+impl Copy {
+    pub(super) fn sector_size(&self) -> u64 {
+        self.header.len() as u64
+    }
+
+    /// Number of sectors of the entries.
+    pub(super) fn entry_sectors(&self) -> u64 {
+        (self.entries.len() as u64).div_ceil(self.sector_size())
+    }
+
+    pub(super) fn entries_lba(&self) -> u64 {
+        le64(&self.header, ENTRIES_AT)
+    }
+
+    /// The entry of a partition.
+    pub(super) fn entry_mut(&mut self, number: u32) -> Option<&mut [u8]> {
+        let size = le32(&self.header, ENTRY_SIZE_AT) as usize;
+        let start = (number.checked_sub(1)? as usize).checked_mul(size)?;
+        self.entries.get_mut(start..start.checked_add(size)?)
+    }
+
+    /// Sets what is different in this copy, and the checksums.
+    pub(super) fn seal(&mut self, at: u64, other: u64, entries_lba: u64, last_usable: u64) {
+        for (place, value) in [
+            (MY_LBA_AT, at),
+            (OTHER_LBA_AT, other),
+            (LAST_USABLE_AT, last_usable),
+            (ENTRIES_AT, entries_lba),
+        ] {
+            self.header[place..place + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        let entries = crc32(&self.entries);
+        self.header[ENTRIES_CRC_AT..ENTRIES_CRC_AT + 4].copy_from_slice(&entries.to_le_bytes());
+        let size = (le32(&self.header, HEADER_SIZE_AT) as usize).min(self.header.len());
+        self.header[HEADER_CRC_AT..HEADER_CRC_AT + 4].fill(0);
+        let header = crc32(&self.header[..size]);
+        self.header[HEADER_CRC_AT..HEADER_CRC_AT + 4].copy_from_slice(&header.to_le_bytes());
+    }
+}
+
+/// The first copy of the table.
+pub(super) fn read_primary<D: Device + ?Sized>(
+    device: &D,
+    sector_size: u32,
+) -> Result<Copy, PartitionError> {
+    if read_copy(device, sector_size, 1)?.is_none() {
+        return Err(damaged("GPT header in sector 1", "not found"));
+    }
+    let mut header = vec![0; sector_size as usize];
+    device.read_at(u64::from(sector_size), &mut header)?;
+    // Checked above: at most ENTRIES_MAX bytes, on the device.
+    let bytes = le32(&header, ENTRY_COUNT_AT) as usize * le32(&header, ENTRY_SIZE_AT) as usize;
+    let mut entries = vec![0; bytes];
+    device.read_at(le64(&header, ENTRIES_AT) * u64::from(sector_size), &mut entries)?;
+    Ok(Copy { header, entries })
 }
 
 fn crc32(bytes: &[u8]) -> u32 {
@@ -114,7 +186,7 @@ impl Header {
         if !sector.starts_with(SIGNATURE) {
             return Ok(None);
         }
-        let size = le32(sector, 12) as usize;
+        let size = le32(sector, HEADER_SIZE_AT) as usize;
         if !(HEADER_SIZE..=sector.len()).contains(&size) {
             return Err(damaged(place, format!("header of {size} bytes")));
         }
@@ -128,11 +200,11 @@ impl Header {
             ));
         }
         let header = Self {
-            my_lba: le64(sector, 24),
-            entries_lba: le64(sector, 72),
-            entry_count: le32(sector, 80),
-            entry_size: le32(sector, 84),
-            entries_crc: le32(sector, 88),
+            my_lba: le64(sector, MY_LBA_AT),
+            entries_lba: le64(sector, ENTRIES_AT),
+            entry_count: le32(sector, ENTRY_COUNT_AT),
+            entry_size: le32(sector, ENTRY_SIZE_AT),
+            entries_crc: le32(sector, ENTRIES_CRC_AT),
         };
         if header.entry_size < ENTRY_SIZE_MIN || !header.entry_size.is_multiple_of(8) {
             return Err(damaged(place, format!("entries of {} bytes", header.entry_size)));

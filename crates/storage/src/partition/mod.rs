@@ -4,6 +4,7 @@
 //! device's end is used. Tables for sectors of 512 and of 4096 bytes are found.
 
 mod gpt;
+mod grow;
 mod mbr;
 mod table;
 
@@ -13,6 +14,8 @@ use extant_device::{Device, SliceDevice};
 
 use table::damaged;
 pub(crate) use table::{le32, le64};
+
+pub use grow::{grow_last, size_needed};
 
 pub use table::{Partition, PartitionContent, PartitionError, PartitionTable, TableKind};
 

@@ -76,6 +76,17 @@ pub enum PartitionError {
         /// Where it would lie.
         error: SliceError,
     },
+    /// A partition that grows is in a table of another kind.
+    #[error("only the last partition of a GPT can grow, and the table is an MBR")]
+    NotGpt,
+    /// Another partition lies after one that grows.
+    #[error("partition {number} cannot grow: partition {after} lies after it")]
+    NotLast {
+        /// The partition.
+        number: u32,
+        /// The other one.
+        after: u32,
+    },
     /// The table was not read.
     #[error("partition table: {0}")]
     Device(#[from] DeviceError),
@@ -87,6 +98,8 @@ impl PartitionError {
         match self {
             Self::NoTable | Self::NoPartition { .. } => errno::ENOENT,
             Self::Damaged { .. } | Self::OutOfDevice { .. } => errno::EUCLEAN,
+            Self::NotGpt => errno::EOPNOTSUPP,
+            Self::NotLast { .. } => errno::ENOSPC,
             Self::Device(error) => error.errno(),
         }
     }
