@@ -119,7 +119,10 @@ const EXAMPLES: [(&str, &[&str]); 65] = [
     ("setfattr", &["extant setfattr -n user.comment -v draft disk.img:/etc/motd"]),
     ("sh", &["extant sh -c 'ls;df' disk.img", "extant sh -e disk.img < commands"]),
     ("tune", &["extant tune -L root -m 1 disk.img", "extant tune -z tune.undo -U random disk.img"]),
-    ("resize", &["extant resize disk.img 1G", "extant resize -P disk.img"]),
+    (
+        "resize",
+        &["extant resize disk.img 1G", "extant resize -P disk.img", "extant resize -b disk.img"],
+    ),
     ("trim", &["extant trim disk.img", "extant trim -n -m 1M disk.img"]),
     ("defrag", &["extant defrag disk.img", "extant defrag -c -v disk.img:/etc"]),
     ("commit", &["extant commit 'overlay:disk.img?upper=changes'"]),

@@ -340,7 +340,7 @@ fn switching_64bit_has_the_messages_of_resize2fs() {
     }
     let both = extant(["resize", "-b", name, "9M"]);
     assert_eq!(both.status.code(), Some(2), "{both:?}");
-    assert!(text(&both.stderr).contains("-b and SIZE are mutually exclusive"), "{both:?}");
+    assert!(text(&both.stderr).contains("-b, SIZE: mutually exclusive"), "{both:?}");
     // A journal that waits is replayed, but not by the name resize2fs.
     let debugfs = tool("debugfs").unwrap();
     debugfs.text(["-w", "-R", "feature needs_recovery", name]).unwrap();

@@ -129,8 +129,8 @@ impl Resizer {
     /// ```
     ///
     /// # Errors
-    /// A volume without extents, or with too many blocks for 32 bits; too few free blocks to move
-    /// what is in the way; a volume that is in use or damaged, or a device failed.
+    /// A volume without extents, or with too many blocks for 32 bits; too few free blocks for those
+    /// that move; a volume that is in use or damaged, or a device failed.
     pub fn set_64bit(&self, is_on: bool) -> Result<bool, ResizeError> {
         Ok(self.with(|resize| resize.set_64bit(is_on))? == Bit64::Changed)
     }

@@ -168,6 +168,10 @@ impl Args {
             err_line!("{}", session.version());
         }
         self.debug_flags(session.is_compat)?;
+        if Path::new(&self.image).is_dir() {
+            let what = "a directory: a volume in use by extant mount cannot grow yet: unmount it, and name its image";
+            return Err(Failure::at(&self.image, what));
+        }
         let url =
             DeviceUrl::parse(&self.image, extant::schemes(), stat_host).map_err(Failure::new)?;
         let name = Path::new(&self.image);
@@ -279,14 +283,12 @@ impl Args {
         if is_on && self.from_64bit {
             return Err(match session.is_compat {
                 true => Failure::new("Cannot set and unset 64bit feature."),
-                false => Failure::usage("-b and -s are mutually exclusive"),
+                false => Failure::usage("-b, -s: mutually exclusive"),
             });
         }
         for (is_given, what) in [(self.size.is_some(), "SIZE"), (self.to_minimum, "-M")] {
             if is_given && !session.is_compat {
-                return Err(Failure::usage(format_args!(
-                    "{option} and {what} are mutually exclusive"
-                )));
+                return Err(Failure::usage(format_args!("{option}, {what}: mutually exclusive")));
             }
             if is_given {
                 err_line!("{what} is ignored: {option} keeps the size");

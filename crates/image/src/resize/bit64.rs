@@ -1,14 +1,11 @@
 //! 64bit on or off: group descriptors of 64 bytes or of 32.
 //!
 //! Blocks that lie where more descriptors come move first, as in a shrink. Then one transaction
-//! changes the superblock and all descriptors. The kernel must not replay it, as it reads the size of the
-//! descriptors before it replays: see [`ReplayBy`](extant_journal::ReplayBy).
+//! changes the superblock and all descriptors. The kernel must not replay it, as it reads the size
+//! of the descriptors before it replays: see [`ReplayBy`](extant_journal::ReplayBy).
 
-use extant_layout::DescriptorTable;
 use extant_offline::{OfflineVolume, read_superblock};
-use extant_ondisk::bitmap::{self, BitmapKind};
-use extant_ondisk::group_desc::GroupFlags;
-use extant_ondisk::{CompatFeatures, Geometry, GroupNo, IncompatFeatures};
+use extant_ondisk::{CompatFeatures, Geometry, IncompatFeatures};
 
 use super::error::ResizeError;
 use super::plan::{Plan, taken};
@@ -36,9 +33,9 @@ impl Resize<'_> {
     /// interruption left with the other size of descriptors are written.
     ///
     /// # Errors
-    /// A volume without extents, or with too many blocks for 32 bits; too few free blocks to move
-    /// what is in the way; a volume that is in use or damaged; and failures of a device. After a
-    /// refusal the volume is as it was.
+    /// A volume without extents, or with too many blocks for 32 bits; too few free blocks for those
+    /// that move; a volume that is in use or damaged; and failures of a device. After a refusal the
+    /// volume is as it was.
     pub fn set_64bit(&self, is_on: bool) -> Result<Bit64, ResizeError> {
         self.claimed(|| self.change_64bit(is_on))
     }
@@ -102,51 +99,6 @@ fn check(geometry: &Geometry, is_on: bool) -> Result<(), ResizeError> {
         true => Err(ResizeError::GroupTooLarge(most)),
         false => Ok(()),
     }
-}
-
-/// The descriptors of `old` in the size of `new`.
-pub(super) fn descriptors(
-    before: &DescriptorTable,
-    old: &Geometry,
-    new: &Geometry,
-) -> DescriptorTable {
-    let mut table = DescriptorTable::zeroed(new);
-    let size = usize::from(new.desc_size);
-    let kept = usize::from(old.desc_size).min(size);
-    for group in (0..new.groups_count.min(old.groups_count)).map(GroupNo) {
-        let (index, at) = new.desc_place(group);
-        let start = index as usize * new.block_len() + at;
-        let stored = &before.stored(group, old)[..kept];
-        table.bytes_mut()[start..start + kept].copy_from_slice(stored);
-    }
-    table
-}
-
-/// Sets the checksums of all bitmaps in the descriptors of `after`, which have room for more or
-/// fewer bits of them.
-pub(super) fn seal_bitmaps(
-    before: &OfflineVolume,
-    after: &mut OfflineVolume,
-) -> Result<(), ResizeError> {
-    let (old, new) = (before.geometry(), after.geometry().clone());
-    if !new.has_metadata_csum() {
-        return Ok(());
-    }
-    for group in (0..new.groups_count).map(GroupNo) {
-        let desc = before.desc(group);
-        for (kind, block, uninit) in [
-            (BitmapKind::Block, desc.block_bitmap, GroupFlags::BLOCK_UNINIT),
-            (BitmapKind::Inode, desc.inode_bitmap, GroupFlags::INODE_UNINIT),
-        ] {
-            if desc.flags.contains(uninit) {
-                continue;
-            }
-            let bits = before.read(block)?;
-            bitmap::verify(&bits, kind, group, &desc, old)?;
-            after.update_desc(group, |desc| bitmap::seal(&bits, kind, desc, &new));
-        }
-    }
-    Ok(())
 }
 
 impl Work<'_> {

@@ -8,6 +8,7 @@
 //! takes it back.
 
 mod bit64;
+mod descriptors;
 mod error;
 mod grow;
 mod moves;

@@ -1,4 +1,5 @@
-//! The plan of a smaller size, or of a larger descriptor table: which tables, blocks and inodes move where.
+//! The plan of a smaller size, or of a larger descriptor table: which tables, blocks and inodes
+//! move where.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

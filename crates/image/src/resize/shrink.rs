@@ -25,7 +25,7 @@ use extant_ondisk::{
 };
 use zerocopy::IntoBytes;
 
-use super::bit64;
+use super::descriptors;
 use super::error::ResizeError;
 use super::moves::Moves;
 use super::plan::{MovedFile, Plan, metadata, runs_of, taken};
@@ -664,13 +664,13 @@ impl Work<'_> {
             raw.s_overhead_blocks.set(u32::try_from(now.saturating_sub(before)).unwrap_or(0));
         }
 
-        let table = bit64::descriptors(self.volume.table(), &old, &geometry);
+        let table = descriptors::resized(self.volume.table(), &old, &geometry);
         let staged = self.staged.clone();
         let mut cut = OfflineVolume::of_parts(staged.clone(), raw, geometry.clone(), table);
         let replay = match old.desc_size == geometry.desc_size {
             true => ReplayBy::All,
             false => {
-                bit64::seal_bitmaps(&self.volume, &mut cut)?;
+                descriptors::seal_bitmaps(&self.volume, &mut cut)?;
                 ReplayBy::AllButKernel
             }
         };
