@@ -328,10 +328,7 @@ impl Args {
         };
         let unit = size.block_size / 1024;
         if wanted == size.blocks {
-            say!(
-                session,
-                "The filesystem is already {wanted} ({unit}k) blocks long.  Nothing to do!\n"
-            )?;
+            tell_already(session, wanted, unit)?;
             return opened.finish().map_err(Failure::new);
         }
         let blocks = size_for(&*opened.device, wanted).map_err(at)?;
@@ -404,10 +401,7 @@ impl Args {
         let held = opened.device.size() / u64::from(size.block_size);
         let unit = size.block_size / 1024;
         if wanted == size.blocks {
-            return say!(
-                session,
-                "The filesystem is already {wanted} ({unit}k) blocks long.  Nothing to do!\n"
-            );
+            return tell_already(session, wanted, unit);
         }
         if wanted < size.blocks {
             return Err(Failure::at(image.name, "on-line shrinking not supported"));
@@ -518,4 +512,15 @@ fn failure(error: ResizeError, name: &Path, is_compat: bool) -> Failure {
         }
         error => Failure::at(name, error),
     }
+}
+
+/// Says that nothing is to be done: by the name resize2fs on standard error, as there.
+fn tell_already(session: &mut Session, blocks: u64, unit: u32) -> Result<(), Failure> {
+    let what =
+        format!("The filesystem is already {blocks} ({unit}k) blocks long.  Nothing to do!\n");
+    if session.is_compat {
+        err_line!("{what}");
+        return Ok(());
+    }
+    say!(session, "{what}")
 }
