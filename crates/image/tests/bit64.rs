@@ -123,6 +123,12 @@ fn a_volume_gets_64bit_and_loses_it_as_by_resize2fs() {
     }
 }
 
+/// Whether e2fsck finds a log that another place had, too: the journal was moving. It replays one
+/// of them and does not empty the other one, which we do.
+fn has_two_logs(said: &std::process::Output) -> bool {
+    String::from_utf8_lossy(&said.stdout).contains("but journal has data")
+}
+
 /// Cuts the power at writes of a change. e2fsck, the kernel or we replay the log; then the volume
 /// is like before or like afterwards, and a second call completes it.
 fn sweep(before: &[u8], is_on: bool, sweep: Sweep) -> Result<usize, String> {
@@ -155,9 +161,15 @@ fn sweep(before: &[u8], is_on: bool, sweep: Sweep) -> Result<usize, String> {
             assert!(mended.is_ok(), "{cut}: {mended:?}");
         } else if must_replay {
             let replayed = e2fsck.run(["-p", "-E", "journal_only", name]);
-            assert!(matches!(replayed.status.code(), Some(0 | 1)), "{cut}: {replayed:?}");
+            let is_done = matches!(replayed.status.code(), Some(0 | 1));
+            assert!(is_done || has_two_logs(&replayed), "{cut}: {replayed:?}");
         }
-        let checked = e2fsck.run(["-f", "-n", name]);
+        let mut checked = e2fsck.run(["-f", "-n", name]);
+        if has_two_logs(&checked) {
+            fs::write(&path, &bytes).unwrap();
+            set_64bit(&self::device(&path), is_on).unwrap();
+            checked = e2fsck.run(["-f", "-n", name]);
+        }
         assert!(checked.status.success(), "{cut}: {checked:?}");
         let now = dumpe2fs_h(&path).unwrap()["Filesystem features"].contains("64bit");
         seen[usize::from(now)] += 1;
