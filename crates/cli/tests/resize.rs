@@ -476,13 +476,24 @@ fn the_last_partition_of_a_gpt_grows_with_its_volume() {
     assert!(sizes().1 >= 300 << 20, "{:?}", sizes());
     assert!(run(&["info", &part]).contains("76800"), "300 MiB in blocks");
     run(&["fsck", "-fn", &part]);
+    let before = sizes();
+    let undo = scratch.join("undo").display().to_string();
+    let grow = |rest: &[&'static str]| [&["resize", "--grow-partition", &part][..], rest].concat();
     for (words, code, says) in [
         (vec!["resize", "--grow-partition", name], 2, "IMAGE is not a partition"),
         (vec!["resize", "--grow-partition", &first], 1, "cannot grow: partition 2 lies after it"),
+        (grow(&["18446744073709551615"]), 1, "too many"),
+        (grow(&["18014398509481984"]), 1, "too many"),
+        (grow(&["1M"]), 1, "too few"),
+        (grow(&["-b"]), 2, "mutually exclusive"),
+        (grow(&["-M"]), 2, "mutually exclusive"),
+        (grow(&["-P"]), 2, "mutually exclusive"),
+        (vec!["resize", "-z", &undo, "--grow-partition", &part], 2, "mutually exclusive"),
     ] {
         let refused = extant(&words);
         assert_eq!(refused.status.code(), Some(code), "{words:?}: {refused:?}");
         assert!(text(&refused.stderr).contains(says), "{words:?}: {refused:?}");
+        assert_eq!(sizes(), before, "{words:?}");
     }
 }
 

@@ -80,6 +80,9 @@ pub(crate) struct Args {
     size: Option<OsString>,
 }
 
+/// The longest volume whose file can be opened: file offsets have 63 bits.
+const LONGEST: u64 = i64::MAX as u64 / 2;
+
 /// The flags of `-d`.
 const BLOCK_MOVES: u32 = 2;
 const INODE_MOVES: u32 = 4;
@@ -179,6 +182,11 @@ impl Args {
         if image.url.is_whole() && block_devices::is_kernel_ext_mount(image.url.path()) {
             return self.grow_mounted(&image, session);
         }
+        if let Some(option) = self.bars_growth().filter(|_| self.grow_partition) {
+            return Err(Failure::usage(format_args!(
+                "--grow-partition, {option}: mutually exclusive"
+            )));
+        }
         if self.print_minimum {
             return self.print_minimum(&image, session);
         }
@@ -189,6 +197,19 @@ impl Args {
             return self.set_64bit(&image, session);
         }
         self.resize(&image, session)
+    }
+
+    /// The first option that does not go with a partition that grows: an undo file would not have
+    /// the table, and the others do not make the volume longer.
+    fn bars_growth(&self) -> Option<&'static str> {
+        let options = [
+            (self.print_minimum, "-P"),
+            (self.to_minimum, "-M"),
+            (self.to_64bit, "-b"),
+            (self.from_64bit, "-s"),
+            (self.undo.is_some(), "-z"),
+        ];
+        options.into_iter().find(|(is_given, _)| *is_given).map(|(_, option)| option)
     }
 
     /// The flags of `-d`; resize2fs takes what is not a number as 0.
@@ -214,14 +235,7 @@ impl Args {
             return Err(Failure::at(path, what));
         }
         let at = |error: PartitionError| Failure::at(path, error);
-        let opened = image.open(Access::ReadOnly)?;
-        let size = VolumeSize::of(&*opened.device)
-            .map_err(|error| failure(error, image.name, session.is_compat))?;
-        let wanted = match &self.size {
-            Some(_) => self.wanted(&*opened.device, size)? * u64::from(size.block_size),
-            None => 0,
-        };
-        drop(opened);
+        let wanted = self.bytes_wanted(image, session.is_compat)?;
         let whole = DeviceUrl::plain(path.clone());
         let open = |options: &FileDeviceOptions| {
             whole.open(Access::ReadWrite, options).map_err(Failure::new)
@@ -238,6 +252,31 @@ impl Args {
             true => say!(session, "Partition {number} reaches to the end of {}.", path.display()),
             false => Ok(()),
         }
+    }
+
+    /// The bytes that the partition is to have at least. All that refuses the growth of the volume
+    /// is looked at first: the table is not changed for a volume that stays as it is.
+    fn bytes_wanted(&self, image: &Image<'_>, is_compat: bool) -> Result<u64, Failure> {
+        let opened = image.open(Access::ReadOnly)?;
+        let at = |error: ResizeError| failure(error, image.name, is_compat);
+        let size = VolumeSize::of(&*opened.device).map_err(at)?;
+        if !self.force && needs_check(&*opened.device).map_err(at)? {
+            return Err(at(ResizeError::NeedsCheck));
+        }
+        if self.size.is_none() {
+            return Ok(0);
+        }
+        let wanted = self.wanted(&*opened.device, size)?;
+        if wanted < size.blocks {
+            let least = size.blocks;
+            return Err(at(ResizeError::TooSmall { blocks: wanted, least }));
+        }
+        let blocks = size_for(&*opened.device, wanted).map_err(at)?;
+        let bytes = blocks.checked_mul(u64::from(size.block_size));
+        bytes.filter(|bytes| *bytes <= LONGEST).ok_or_else(|| {
+            let most = LONGEST / u64::from(size.block_size);
+            at(ResizeError::TooLarge { blocks, most })
+        })
     }
 
     fn print_minimum(&self, image: &Image<'_>, session: &mut Session) -> Result<(), Failure> {

@@ -49,7 +49,7 @@ pub enum ResizeError {
     GroupTooLarge(u32),
     /// Blocks next to the descriptors cannot move.
     #[error(
-        "64bit cannot be switched on: too few free blocks to move what lies next to the descriptors"
+        "64bit cannot be switched: too few free blocks to move what lies next to the descriptors"
     )]
     NoRoomToMove,
     /// A feature bars the change.

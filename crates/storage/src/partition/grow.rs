@@ -28,7 +28,9 @@ pub fn size_needed<D: Device + ?Sized>(
     let sector = u64::from(table.sector_size);
     let backup = (copy.entry_sectors() + 1) * sector;
     let start = table.partition(number)?.start;
-    Ok(start.saturating_add(size.next_multiple_of(sector)).saturating_add(backup))
+    let size = size.checked_next_multiple_of(sector);
+    let end = size.and_then(|size| start.checked_add(size)?.checked_add(backup));
+    end.ok_or_else(|| damaged("GPT", "no room for a partition of that size"))
 }
 
 /// Lets the partition `number`, the last one of a GPT, reach to the end of the device, and moves
