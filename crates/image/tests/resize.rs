@@ -1,13 +1,20 @@
 //! Resize, and a power cut while it is done: the volume has the old size or the new one.
 
+mod common;
+
 use std::fs;
 use std::sync::Arc;
 
-use extant_device::{Device, MemoryDevice};
+use extant_device::{Device, FileDeviceOptions, MemoryDevice};
 use extant_image::resize::{Resize, ResizeError, VolumeSize};
+use extant_journal::{Finish, recover_volume};
 use extant_runtime::env::Env;
 use extant_sim::{Recorder, Sweep};
-use extant_testkit::{LoopMount, Scratch, TempImage, debugfs, is_root, skip, tool, tree};
+use extant_testkit::{
+    LoopMount, Scratch, TempImage, assert_same_tree, debugfs, is_root, skip, tool, tree,
+};
+
+use common::{mounted, preen};
 
 const MIB: usize = 1 << 20;
 
@@ -51,9 +58,17 @@ fn large(image: &TempImage) -> Result<String, String> {
     debugfs(&image.path(), "cat /directory11/large")
 }
 
-/// Cuts the power at writes of a resize to `blocks`, replays the journal with e2fsck or the kernel,
-/// and checks.
-fn sweep(before: &[u8], length: usize, blocks: u64, sweep: Sweep) -> Result<usize, String> {
+/// The cuts of a sweep.
+#[derive(Debug)]
+struct Done {
+    cuts: usize,
+    /// Those that left a volume which is not clean: the journal was moving.
+    preened: usize,
+}
+
+/// Cuts the power at writes of a resize to `blocks`, replays the journal with e2fsck, the kernel or
+/// our recovery, and checks.
+fn sweep(before: &[u8], length: usize, blocks: u64, sweep: Sweep) -> Result<Done, String> {
     let e2fsck = tool("e2fsck").ok_or("no e2fsck")?;
     let mut bytes = before.to_vec();
     bytes.resize(length.max(before.len()), 0);
@@ -63,8 +78,8 @@ fn sweep(before: &[u8], length: usize, blocks: u64, sweep: Sweep) -> Result<usiz
     let device: Arc<dyn Device> = recorder.clone();
     let new = resized(&device, blocks).unwrap();
     assert_ne!(old, new);
-    let (mut cuts, mut seen) = (0, [0, 0]);
-    let mut contents = None;
+    let (mut cuts, mut seen, mut preened) = (0, [0, 0], 0);
+    let (mut contents, mut tree) = (None, None);
     for cut in recorder.cuts(sweep) {
         let mut bytes = vec![0; length.max(before.len())];
         cut.image.read_at(0, &mut bytes).unwrap();
@@ -76,14 +91,24 @@ fn sweep(before: &[u8], length: usize, blocks: u64, sweep: Sweep) -> Result<usiz
         if cuts % 3 == 2 {
             let mount = LoopMount::new(&path, "").or_else(|_| LoopMount::new(&path, ""))?;
             mount.unmount()?;
+        } else if cuts % 6 == 1 {
+            let options = FileDeviceOptions::new().write(true);
+            let device = options.open(&path).unwrap();
+            let recovered = recover_volume(&device, None, Finish::Reset);
+            assert!(recovered.is_ok(), "{cut}: {recovered:?}");
         } else {
             let replayed = e2fsck.run(["-p", "-E", "journal_only", path.to_str().unwrap()]);
             assert!(matches!(replayed.status.code(), Some(0 | 1)), "{cut}: {replayed:?}");
         }
+        preened += usize::from(preen(&path)?);
         let checked = e2fsck.run(["-f", "-n", path.to_str().unwrap()]);
         assert!(checked.status.success(), "{cut}: {checked:?}");
         let found = large(&image)?;
         assert_eq!(contents.get_or_insert_with(|| found.clone()), &found, "{cut}");
+        if cuts % 8 == 0 || is_slow() {
+            let found = mounted(&path)?;
+            assert_same_tree(tree.get_or_insert_with(|| found.clone()), &found);
+        }
         let file = MemoryDevice::from_bytes(&fs::read(&path).unwrap());
         let now = VolumeSize::of(&file).unwrap().blocks;
         assert!(now == old || now == new, "{cut}: {now} blocks");
@@ -92,15 +117,20 @@ fn sweep(before: &[u8], length: usize, blocks: u64, sweep: Sweep) -> Result<usiz
     }
     assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
     assert!(contents.is_some_and(|text| text.len() > MIB), "the large file");
-    Ok(cuts)
+    println!("{cuts} cuts, {preened} of them preened");
+    Ok(Done { cuts, preened })
+}
+
+fn is_slow() -> bool {
+    std::env::var_os("EXTANT_SLOW").is_some()
 }
 
 /// How many cuts to try. The superblock is not torn: it has two sectors, and e2fsck -p does not
 /// take a backup.
 fn cuts(seed: u64) -> Sweep {
-    match std::env::var_os("EXTANT_SLOW") {
-        Some(_) => Sweep { seed, prefixes: 200, subsets: 4, torn: 0 },
-        None => Sweep { seed, prefixes: 2, subsets: 1, torn: 0 },
+    match is_slow() {
+        true => Sweep { seed, prefixes: 200, subsets: 4, torn: 0 },
+        false => Sweep { seed, prefixes: 2, subsets: 1, torn: 0 },
     }
 }
 
@@ -117,7 +147,7 @@ fn a_volume_that_grows_has_the_old_size_or_the_new_one_after_a_power_cut() {
     for kind in KINDS {
         let done = volume(16 * MIB, kind).and_then(|it| sweep(&it, 40 * MIB, 40 << 10, cuts));
         match done {
-            Ok(cuts) => assert!(cuts > 10, "{cuts} cuts"),
+            Ok(done) => assert!(done.cuts > 10 && done.preened == 0, "{done:?}"),
             Err(why) => skip!("{why}"),
         }
     }
@@ -129,7 +159,65 @@ fn a_volume_that_shrinks_has_the_old_size_or_the_new_one_after_a_power_cut() {
     for kind in KINDS {
         let done = volume(24 * MIB, kind).and_then(|it| sweep(&it, 0, 14 << 10, cuts));
         match done {
-            Ok(cuts) => assert!(cuts > 10, "{cuts} cuts"),
+            Ok(done) => assert!(done.cuts > 10, "{done:?}"),
+            Err(why) => skip!("{why}"),
+        }
+    }
+}
+
+/// Volumes of which the journal moves when they shrink to 14 MiB: all of it or a part, with a map
+/// in the inode, with nodes, or with indirect blocks.
+const MOVING: [&[&str]; 4] = [
+    &["-t", "ext4", "-b", "1024", "-g", "2048", "-J", "size=1,location=20000"],
+    &["-t", "ext4", "-b", "1024", "-g", "1024", "-O", "^flex_bg", "-J", "size=4,location=13000"],
+    &["-t", "ext2", "-b", "1024", "-g", "2048"],
+    &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "4096", "-J", "size=2,location=20000"],
+];
+
+/// Gives a volume of ext2 a journal in the free blocks from `start` on: all others are marked in
+/// use for that time.
+fn add_journal(volume: &[u8], start: u64) -> Result<Vec<u8>, String> {
+    let image = TempImage::of_size(volume.len() as u64).map_err(|error| error.to_string())?;
+    let path = image.path();
+    fs::write(&path, volume).unwrap();
+    let said = tool("dumpe2fs").ok_or("no dumpe2fs")?.text([&path])?;
+    let free: Vec<(u64, u64)> = said
+        .lines()
+        .filter_map(|line| line.strip_prefix("  Free blocks: "))
+        .flat_map(|runs| runs.split(", "))
+        .filter_map(|run| {
+            let (first, last) = run.split_once('-').unwrap_or((run, run));
+            Some((first.parse().ok()?, last.parse::<u64>().ok()?.min(start - 1)))
+        })
+        .filter(|(first, last)| first <= last)
+        .collect();
+    let mark = |command: &str| -> Result<(), String> {
+        let line = |(first, last): &(u64, u64)| format!("{command} {first} {}\n", last - first + 1);
+        let scratch = Scratch::new();
+        fs::write(scratch.join("commands"), free.iter().map(line).collect::<String>()).unwrap();
+        let words = ["-w", "-f", scratch.join("commands").to_str().unwrap()].map(str::to_owned);
+        let words = words.into_iter().chain([path.to_str().unwrap().to_owned()]);
+        tool("debugfs").ok_or("no debugfs")?.text(words).map(drop)
+    };
+    mark("setb")?;
+    let tune2fs = tool("tune2fs").ok_or("no tune2fs")?;
+    tune2fs.text(["-J", "size=1", path.to_str().unwrap()])?;
+    mark("freeb")?;
+    extant_testkit::e2fsck_fn(&path)?;
+    fs::read(&path).map_err(|error| error.to_string())
+}
+
+/// A check of what is not clean is all that is needed.
+#[test]
+fn a_journal_that_moves_has_one_place_after_a_power_cut() {
+    let kinds = if is_slow() { &MOVING[..] } else { &MOVING[1..3] };
+    for kind in kinds {
+        let before = volume(24 * MIB, kind).and_then(|it| match kind.contains(&"ext2") {
+            true => add_journal(&it, 15 << 10),
+            false => Ok(it),
+        });
+        match before.and_then(|it| sweep(&it, 0, 14 << 10, cuts(6))) {
+            Ok(done) => assert!(done.cuts > 10 && done.preened > 0, "{kind:?}: {done:?}"),
             Err(why) => skip!("{why}"),
         }
     }
@@ -183,7 +271,7 @@ fn a_size_past_what_the_features_can_number_is_refused_with_the_largest() {
 #[test]
 fn damaged_volumes_are_resized_or_refused() {
     const BLOCKS: usize = 8 << 10;
-    let rounds = if std::env::var_os("EXTANT_SLOW").is_some() { 3000 } else { 20 };
+    let rounds = if is_slow() { 3000 } else { 20 };
     let mut random = tree::Random::new(5);
     let scratch = Scratch::new();
     let source = scratch.join("source");

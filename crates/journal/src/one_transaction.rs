@@ -78,9 +78,21 @@ impl<'a> OneTransaction<'a> {
         Log { device: self.device, place }
     }
 
+    /// Writes the journal superblock, of an empty log, to another place. Nothing is flushed.
+    ///
+    /// # Errors
+    /// The log is not empty ([`JournalError::NotRecovered`]), or the device failed.
+    pub fn copy_superblock(&self, to: &JournalLocation) -> Result<(), JournalError> {
+        let (raw, superblock) = self.log(&self.place).superblock()?;
+        if superblock.start != 0 {
+            return Err(JournalError::NotRecovered);
+        }
+        self.log(to).write_superblock_bytes(raw.as_bytes())
+    }
+
     /// Makes the changes: blocks of the volume with their new contents. Everything that was written
-    /// before is flushed first. `moved_to` is the place of the journal after the changes, where
-    /// these move it; its blocks must be free.
+    /// before is flushed first. The changes must not move the journal: a log is found and replayed
+    /// by the journal's inode as a power cut left it.
     ///
     /// With [`ReplayBy::AllButKernel`] the superblock names a journal device in addition to the
     /// journal's inode while the log is not empty. The kernel does not mount such a volume; e2fsck
@@ -97,7 +109,6 @@ impl<'a> OneTransaction<'a> {
         &self,
         mut blocks: Vec<(BlockNo, Vec<u8>)>,
         time: WallTime,
-        moved_to: Option<&JournalLocation>,
         replay: ReplayBy,
     ) -> Result<(), JournalError> {
         let log = self.log(&self.place);
@@ -113,13 +124,6 @@ impl<'a> OneTransaction<'a> {
         assert!(blocks.len() as u64 <= u64::from(capacity), "{} blocks", blocks.len());
         self.volume.flush()?;
         (superblock.start, superblock.head) = (range.start, 0);
-        // The new place has the same log: while the changes are written, either may be found.
-        if let Some(place) = moved_to {
-            let log = self.log(place);
-            log.write_superblock_bytes(raw.as_bytes())?;
-            log.write_superblock(&mut raw, &superblock)?;
-            built.write(&log, &range, range.start, &blocks, Flushes::Both)?;
-        }
         set_needs_recovery(self.volume, true)?;
         if replay == ReplayBy::AllButKernel {
             // The log is complete when it is found, and the kernel is barred by then.
@@ -133,8 +137,7 @@ impl<'a> OneTransaction<'a> {
         }
         self.write_home(&blocks, is_smaller, replay)?;
         (superblock.start, superblock.sequence) = (0, tid.next());
-        let now_at = self.log(moved_to.unwrap_or(&self.place));
-        now_at.write_superblock(&mut raw, &superblock)?;
+        log.write_superblock(&mut raw, &superblock)?;
         self.device.flush()?;
         set_needs_recovery(self.volume, false)
     }

@@ -60,7 +60,7 @@ impl Resize<'_> {
         self.set_write_time(&mut grown)?;
         grown.touch_all_descs();
         grown.commit()?;
-        self.switch(staged.take_changes()?, None, ReplayBy::All)?;
+        self.switch(staged.take_changes()?, ReplayBy::All)?;
         self.write_backups()
     }
 

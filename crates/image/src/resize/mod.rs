@@ -11,6 +11,7 @@ mod bit64;
 mod descriptors;
 mod error;
 mod grow;
+mod journal;
 mod moves;
 mod plan;
 mod renumber;
@@ -27,7 +28,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use extant_device::Device;
-use extant_journal::JournalLocation;
 use extant_journal::{Finish, OneTransaction, ReplayBy, recover_volume};
 use extant_offline::mmp::{MmpBlock, Taken, interval};
 use extant_offline::{OfflineVolume, read_primary_superblock};
@@ -273,18 +273,20 @@ impl Resize<'_> {
     }
 
     /// Makes the changes to blocks that the volume uses, in one step if it has a journal with room
-    /// for them. `moved_to` is the place of the journal afterwards, where these move it.
+    /// for them.
     fn switch(
         &self,
         mut changes: Vec<(BlockNo, Vec<u8>)>,
-        moved_to: Option<&JournalLocation>,
         replay: ReplayBy,
     ) -> Result<(), ResizeError> {
         let device = &**self.device;
+        if changes.is_empty() {
+            return Ok(device.flush()?);
+        }
         if let Some(journal) = OneTransaction::open(device, self.journal)?
             && changes.len() as u64 <= u64::from(journal.capacity()?)
         {
-            return Ok(journal.change(changes, self.env.now(), moved_to, replay)?);
+            return Ok(journal.change(changes, self.env.now(), replay)?);
         }
         device.flush()?;
         let mut raw = read_primary_superblock(device)?;

@@ -28,6 +28,22 @@ pub(super) struct MovedFile {
     pub(super) split: Option<SplitMap>,
 }
 
+impl MovedFile {
+    /// The runs that the file takes.
+    pub(super) fn taken(&self, ratio: u64) -> impl Iterator<Item = Range<u64>> + '_ {
+        let moved = self.moved.iter().map(|(from, to)| *to..to + (from.end - from.start));
+        let more = self.split.iter().flat_map(|split| split.nodes.iter().skip(split.had));
+        moved.chain(more.map(move |node| node.0..node.0 + ratio))
+    }
+
+    /// The runs that the file leaves: old places, and nodes that are no longer needed.
+    pub(super) fn left(&self, ratio: u64) -> impl Iterator<Item = Range<u64>> + '_ {
+        let gone = self.split.iter().flat_map(|split| &split.gone);
+        let moved = self.moved.iter().map(|(from, _)| from.clone());
+        moved.chain(gone.map(move |node| node.0..node.0 + ratio))
+    }
+}
+
 /// A map that is written again.
 #[derive(Clone, Debug)]
 pub(super) struct SplitMap {
@@ -306,17 +322,27 @@ impl Planner {
             }
             wanted.insert(run);
         };
+        let journal = volume.raw.s_journal_inum.get();
         for file in &scan.files {
-            let mut end = None;
+            let (mut end, mut is_moved) = (None, false);
             for extent in &file.extents {
                 let run = extent.start.0..extent.start.0 + u64::from(extent.len);
                 for part in self.cut(run.clone()) {
                     add(part, end == Some((extent.block.0, run.start)));
+                    is_moved = true;
                 }
                 end = Some((extent.end().0, run.end));
             }
             for node in &file.nodes {
-                self.cut(node.0..node.0 + 1).for_each(|part| add(part, false));
+                for part in self.cut(node.0..node.0 + 1) {
+                    add(part, false);
+                    is_moved = true;
+                }
+            }
+            // The old map of the journal stays whole until its inode leads to the new one.
+            if is_moved && file.number.0 == journal {
+                let nodes = file.nodes.iter().map(|node| node.0..node.0 + 1);
+                nodes.for_each(|run| add(self.moves.clusters(&run), false));
             }
         }
         let single = scan.xattr_blocks.keys().copied().chain(volume.mmp_block());

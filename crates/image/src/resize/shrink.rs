@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use extant_device::{Device, OverlayDevice};
-use extant_journal::{Finish, JournalLocation, OneTransaction, ReplayBy, recover_volume};
+use extant_journal::{Finish, OneTransaction, ReplayBy, recover_volume};
 use extant_layout::RunSet;
 use extant_layout::groups::leading;
-use extant_offline::{OfflineVolume, back_up_journal, read_primary_superblock};
+use extant_offline::{OfflineVolume, read_primary_superblock};
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::extent::{self, NodeEntries, NodeLimits, NodeOwner, OwnedNode};
 use extant_ondisk::indirect;
@@ -130,7 +130,6 @@ impl Resize<'_> {
             volume,
             moves: &plan.moves,
             contents,
-            has_moved_journal: false,
             space: BTreeMap::new(),
         };
         work.move_files(plan)?;
@@ -242,12 +241,11 @@ fn metadata_at_starts(geometry: &Geometry) -> u64 {
 
 /// A change under way. Between two files the volume on the staged device is sound.
 pub(super) struct Work<'a> {
-    resize: &'a Resize<'a>,
+    pub(super) resize: &'a Resize<'a>,
     pub(super) staged: Arc<Staged>,
     pub(super) volume: OfflineVolume,
     moves: &'a Moves,
     pub(super) contents: Contents,
-    has_moved_journal: bool,
     /// Blocks that files got in addition (or lost), by the file's owners.
     space: BTreeMap<(u32, u32, u32), i64>,
 }
@@ -269,7 +267,6 @@ impl Work<'_> {
         self.volume.sum_free_counts();
         self.volume.commit()?;
         self.switch(&self.volume, ReplayBy::All)?;
-        self.has_moved_journal = false;
         self.staged.clear_unused();
         Ok(())
     }
@@ -282,12 +279,7 @@ impl Work<'_> {
             }
             return Ok(());
         }
-        // The new map of the journal is among the changes.
-        let moved = match self.has_moved_journal {
-            true => Some(JournalLocation::internal(&*self.staged, &after.raw, after.geometry())?),
-            false => None,
-        };
-        self.resize.switch(self.staged.take_changes()?, moved.as_ref(), replay)
+        self.resize.switch(self.staged.take_changes()?, replay)
     }
 
     /// Makes the changes so far if they could be too many for the journal.
@@ -301,7 +293,12 @@ impl Work<'_> {
 
     fn move_files(&mut self, plan: &Plan) -> Result<(), ResizeError> {
         let capacity = self.capacity()?;
+        let journal = self.volume.raw.s_journal_inum.get();
         for file in &plan.files {
+            if file.number.0 == journal && self.contents == Contents::Copied {
+                self.move_journal(file)?;
+                continue;
+            }
             self.move_file(file)?;
             self.flush_if_many(capacity)?;
         }
@@ -323,8 +320,19 @@ impl Work<'_> {
     }
 
     fn move_file(&mut self, file: &MovedFile) -> Result<(), ResizeError> {
+        let ratio = u64::from(self.volume.geometry().blocks_per_cluster);
+        for run in file.taken(ratio) {
+            self.staged.add_unused(run.clone());
+            self.volume.claim_blocks([run])?;
+        }
+        self.volume.free_blocks_of(file.left(ratio))?;
+        self.write_file_map(file)?;
+        Ok(())
+    }
+
+    /// Writes the map of a file to its new places. Returns the inode with it.
+    pub(super) fn write_file_map(&mut self, file: &MovedFile) -> Result<Inode, ResizeError> {
         let number = file.number;
-        self.change_places(file.moved.iter().cloned())?;
         let geometry = self.volume.geometry().clone();
         let mut record = self.volume.read_inode(number)?;
         let mut inode = Inode::decode(&record, number, &geometry)?;
@@ -336,18 +344,11 @@ impl Work<'_> {
             indirect::set_pointer(&mut inode.i_block, DOUBLE_SLOT, place);
         } else if let Some(split) = &file.split {
             let ratio = u64::from(geometry.blocks_per_cluster);
-            for node in split.nodes.iter().skip(split.had) {
-                let run = node.0..node.0 + ratio;
-                self.staged.add_unused(run.clone());
-                self.volume.claim_blocks([run])?;
-            }
             let map = extant_offline::FileMap {
                 extents: split.extents.clone(),
                 nodes: split.nodes.clone(),
             };
             (inode.i_block, _) = self.volume.write_map(number, &inode, &map)?;
-            let gone = split.gone.iter().map(|node| node.0..node.0 + ratio);
-            self.volume.free_blocks_of(gone)?;
             let before = inode.space(&geometry) / u64::from(geometry.block_size);
             let change = (split.nodes.len() as i64 - split.had as i64) * ratio.cast_signed();
             inode.set_space(&geometry, before.saturating_add_signed(change));
@@ -369,16 +370,10 @@ impl Work<'_> {
         }
         inode.encode_into(&mut record, &geometry);
         self.volume.write_inode(number, &mut record)?;
-        if self.volume.raw.s_journal_inum.get() == number.0 {
-            self.has_moved_journal = true;
-            if self.volume.raw.s_jnl_backup_type == 1 {
-                self.volume.update_superblock(|raw| back_up_journal(raw, &inode))?;
-            }
-        }
         if self.volume.raw.s_orphan_file_inum.get() == number.0 {
             self.seal_orphan_file(number, &inode)?;
         }
-        Ok(())
+        Ok(inode)
     }
 
     /// Whether the blocks of an inode are in the quota of its owners.
@@ -637,10 +632,7 @@ impl Work<'_> {
         let more = descriptors + usize::from(old.reserved_gdt_blocks);
         let is_many = |capacity: usize| self.staged.held() + more > capacity / 2;
         // The smaller superblock is written first: no map may lead past its end by then.
-        if !plan.tables.is_empty()
-            || self.has_moved_journal
-            || self.capacity()?.is_some_and(is_many)
-        {
+        if !plan.tables.is_empty() || self.capacity()?.is_some_and(is_many) {
             // The new places of tables may have held what has moved.
             self.flush()?;
         }
