@@ -201,7 +201,8 @@ fn cuts(seed: u64) -> Sweep {
 
 #[test]
 fn a_power_cut_leaves_the_volume_with_64bit_or_without() {
-    let kinds = if is_slow() { &KINDS[1..11] } else { &KINDS[2..4] };
+    // The journal of the last one moves.
+    let kinds = if is_slow() { &KINDS[1..11] } else { &[KINDS[3], KINDS[9]] };
     for (seed, kind) in (20..).zip(kinds) {
         if kind.contains(&"-C") {
             continue; // The first backup is elsewhere.

@@ -1,4 +1,4 @@
-//! What is done after a power cut.
+//! Checks after a power cut.
 
 use std::path::Path;
 
