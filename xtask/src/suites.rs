@@ -69,7 +69,7 @@ pub(crate) fn build(names: &[&str], build: Build) -> Result<Vec<Suite>, Failure>
 /// whether all did.
 pub(crate) fn build_all() -> Result<(Vec<Suite>, bool), Failure> {
     let mut cargo = machine::cargo();
-    cargo.args(["test", "--workspace", "--no-run", "--keep-going"]);
+    cargo.args(["test", "--workspace", "--no-run", "--no-fail-fast"]);
     cargo.arg("--message-format=json-render-diagnostics");
     let output = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     let messages = String::from_utf8(output.stdout)?;
