@@ -347,6 +347,7 @@ impl<'a> Check<'a> {
                 marks
             },
             claimed_twice: roaring::RoaringTreemap::new(),
+            unclaimed: roaring::RoaringTreemap::new(),
             changed: self.store.is_changed(),
             errors_left: false,
             found_errors: false,

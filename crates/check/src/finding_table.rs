@@ -110,10 +110,10 @@ findings! {
     JournalDataLeft: 0, Damage, "The journal still has data.", "Clear journal", true;
     /// The replay could not be done.
     JournalReplayFailed: 0, Damage, "The journal cannot be replayed ({detail}).", "Clear journal", true;
-    /// Fast commits hold inodes in use that their tables have lost.
-    FastCommitInode: 0, Damage, "The inode tables have lost {detail}, which fast commits of the journal hold.", "Restore", true;
-    /// Fast commits that cannot be replayed on the volume as it is.
-    FastCommitsLeftOut: 0, Damage, "The fast commits of {detail} cannot be replayed: changes that they alone hold are lost.", "Leave them out", true;
+    /// Fast commits hold an inode in use that its table has lost.
+    FastCommitInode: 0, Damage, "The inode table has lost inode {inode}, which fast commits of the journal hold.", "Restore", true;
+    /// Fast commits of an inode that cannot be replayed on the volume as it is.
+    FastCommitsLeftOut: 0, Damage, "The fast commits of inode {inode} cannot be replayed ({detail}): changes that they alone hold are lost.", "Leave them out", true;
     /// A transaction of the journal does not verify.
     JournalTransactionCorrupt: 0, Note, "Journal transaction {found} was corrupt, replay was aborted.", "", true;
     /// A block in the journal does not verify.

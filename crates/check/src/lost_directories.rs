@@ -5,12 +5,16 @@
 //! has a checksum that starts at a seed of the inode's number and generation: from a block and its
 //! checksum the seed follows, and with the number the generation. Blocks of one directory have the
 //! same seed.
+//!
+//! A copy of a directory's block, or a block of another volume in a file, looks the same. Restored
+//! is only what the rest of the volume confirms: the parent names the directory, no name leads to an
+//! inode of another kind, and none is there twice.
 
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::map::FileMap;
 use crate::store::CheckError;
-use crate::tables::DirFlags;
+use crate::tables::{DirFlags, DirInfo};
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::dirent::{DirFormat, FileType, NewEntry, dot_entries};
 use extant_ondisk::extent::Extent;
@@ -18,7 +22,7 @@ use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::htree::{HtreeFormat, IndexKind};
 use extant_ondisk::inode::Inode;
 use extant_ondisk::{BlockNo, FileBlock, GroupNo, IncompatFeatures, InodeNo};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Mode of a directory whose mode is lost.
 const MODE: u16 = 0o40_700;
@@ -31,8 +35,20 @@ struct FirstBlock {
     seed: Option<u32>,
     /// It is the root of an index, and holds no names.
     is_index: bool,
-    /// It holds other names than '.' and '..'.
-    has_names: bool,
+}
+
+/// A name that was found.
+struct FoundName {
+    name: Vec<u8>,
+    inode: InodeNo,
+    kind: FileType,
+}
+
+/// A lost directory, with what was found of it.
+struct LostDirectory {
+    first: FirstBlock,
+    others: Vec<BlockNo>,
+    names: Vec<FoundName>,
 }
 
 /// Blocks of directories that nothing claims.
@@ -57,11 +73,9 @@ impl Check<'_> {
             self.for_blocks(&runs, |block, bytes| self.sort_block(block, bytes, &mut found))?;
         }
         let mut is_restored = false;
-        for (inode, first) in std::mem::take(&mut found.first) {
-            let Some(first) = first else { continue };
-            if self.has_table_lost(inode)? {
-                is_restored |= self.restore_directory(inode, &first, &mut found)?;
-            }
+        let lost = self.lost_directories(&mut found)?;
+        if !lost.is_empty() {
+            is_restored |= self.restore_named(lost)?;
         }
         if found.others.is_empty() {
             return self.restart_if(is_restored);
@@ -75,6 +89,130 @@ impl Check<'_> {
             is_restored |= self.append_blocks(dir, &mut found)?;
         }
         self.restart_if(is_restored)
+    }
+
+    /// The directories whose inodes are lost and whose names agree with the volume.
+    fn lost_directories(
+        &self,
+        found: &mut FoundBlocks,
+    ) -> Result<BTreeMap<InodeNo, LostDirectory>, CheckError> {
+        let garbage = self.garbage_inodes();
+        let mut lost = BTreeMap::new();
+        for (inode, first) in std::mem::take(&mut found.first) {
+            let Some(first) = first else { continue };
+            if !self.has_table_lost(inode, &garbage)? {
+                continue;
+            }
+            let others = first.seed.and_then(|seed| found.others.remove(&seed)).unwrap_or_default();
+            let mut blocks = others.clone();
+            if !first.is_index {
+                blocks.insert(0, first.block);
+            }
+            let names = self.names_in(&blocks)?;
+            if !names.is_empty() && self.are_plausible(&names)? {
+                lost.insert(inode, LostDirectory { first, others, names });
+            }
+        }
+        Ok(lost)
+    }
+
+    /// Restores the directories that are named by their parents: by one that the volume has, or by
+    /// one that was restored.
+    fn restore_named(
+        &self,
+        mut lost: BTreeMap<InodeNo, LostDirectory>,
+    ) -> Result<bool, CheckError> {
+        let mut by_parent: BTreeMap<InodeNo, Vec<InodeNo>> = BTreeMap::new();
+        for (inode, directory) in &lost {
+            by_parent.entry(directory.first.parent).or_default().push(*inode);
+        }
+        let mut named = Vec::new();
+        let parents: Vec<InodeNo> = by_parent.keys().copied().collect();
+        for parent in parents {
+            if let Some(names) = self.names_of(parent)? {
+                named.extend(named_among(by_parent.remove(&parent), &names));
+            }
+        }
+        let mut is_restored = false;
+        while let Some(inode) = named.pop() {
+            let Some(directory) = lost.remove(&inode) else { continue };
+            if !self.restore_directory(inode, &directory)? {
+                continue;
+            }
+            is_restored = true;
+            named.extend(named_among(by_parent.remove(&inode), &directory.names));
+        }
+        Ok(is_restored)
+    }
+
+    /// Inodes that this run cleared since nothing in them made sense.
+    fn garbage_inodes(&self) -> BTreeSet<InodeNo> {
+        let findings = self.recorder.findings();
+        let garbage =
+            findings.iter().filter(|it| it.repaired && it.finding.code == Code::InodeGarbage);
+        garbage.filter_map(|it| it.finding.subject.inode).collect()
+    }
+
+    /// The names in blocks of a directory, without '.' and '..'.
+    fn names_in(&self, blocks: &[BlockNo]) -> Result<Vec<FoundName>, CheckError> {
+        let format = self.format_of_any();
+        let mut names = Vec::new();
+        for block in blocks {
+            let bytes = self.store.read(*block)?;
+            for entry in format.entries(&bytes, FileBlock(0)).flatten() {
+                if let Some(inode) = entry.inode.filter(|_| !entry.is_dot()) {
+                    let (name, kind) = (entry.name.to_vec(), entry.file_type);
+                    names.push(FoundName { name, inode, kind });
+                }
+            }
+        }
+        Ok(names)
+    }
+
+    /// The names of a directory of the volume; `None` where it is none.
+    fn names_of(&self, inode: InodeNo) -> Result<Option<Vec<FoundName>>, CheckError> {
+        let is_known = |dir: &&DirInfo| dir.inode == inode && !dir.has(DirFlags::INLINE);
+        if !self.inodes.is_used(inode) || self.dirs.iter().find(is_known).is_none() {
+            return Ok(None);
+        }
+        let record = self.record(inode)?;
+        let Ok(stored) = Inode::decode(&record, inode, self.geometry) else { return Ok(None) };
+        let map = self.read_map(inode, &stored)?;
+        let format = DirFormat::new(self.geometry, inode, stored.generation);
+        let mut blocks = Vec::new();
+        for (at, block) in map.blocks() {
+            if self.geometry.contains(block, 1)
+                && format.verify(&self.store.read(block)?, FileBlock(at)).is_ok()
+            {
+                blocks.push(block);
+            }
+        }
+        Ok(Some(self.names_in(&blocks)?))
+    }
+
+    /// Whether no name is there twice, and none leads to an inode of another kind.
+    fn are_plausible(&self, names: &[FoundName]) -> Result<bool, CheckError> {
+        let mut met = HashSet::new();
+        for FoundName { name, inode, kind } in names {
+            let is_other = *kind != FileType::Unknown
+                && self.inodes.is_used(*inode)
+                && self.kind_of(*inode)? != Some(*kind);
+            if is_other || !met.insert(name) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether all names lead to inodes that are in use or lost. Others are those of an old copy.
+    fn are_current(&self, names: &[FoundName]) -> Result<bool, CheckError> {
+        let garbage = self.garbage_inodes();
+        for FoundName { inode, .. } in names {
+            if !self.inodes.is_used(*inode) && !self.has_table_lost(*inode, &garbage)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn restart_if(&self, is_restored: bool) -> Result<(), CheckError> {
@@ -115,9 +253,7 @@ impl Check<'_> {
             return;
         }
         let seed = seed.filter(|_| has_checksums);
-        let mut names = format.entries(bytes, FileBlock(0)).flatten().skip(2);
-        let has_names = !is_index && names.any(|entry| entry.is_used());
-        let first = FirstBlock { block, parent, seed, is_index, has_names };
+        let first = FirstBlock { block, parent, seed, is_index };
         let is_new = !found.first.contains_key(&inode);
         found.first.insert(inode, Some(first).filter(|_| is_new));
     }
@@ -126,11 +262,20 @@ impl Check<'_> {
         DirFormat::new(self.geometry, InodeNo(0), 0)
     }
 
-    /// Whether an inode is in use by the bitmap, and its table has lost it.
-    fn has_table_lost(&self, inode: InodeNo) -> Result<bool, CheckError> {
-        let is_directory = inode >= self.geometry.first_inode || inode == InodeNo::ROOT;
+    /// Whether an inode is in use by the bitmap, and its table has lost it: its record is zeros or
+    /// was garbage. A record that says deleted is not lost.
+    fn has_table_lost(
+        &self,
+        inode: InodeNo,
+        garbage: &BTreeSet<InodeNo>,
+    ) -> Result<bool, CheckError> {
+        let is_file = inode >= self.geometry.first_inode;
         let Some((group, index)) = self.geometry.inode_place(inode) else { return Ok(false) };
-        if !is_directory || self.inodes.is_used(inode) || index >= self.inodes.opened(group) {
+        if !is_file || self.inodes.is_used(inode) || index >= self.inodes.opened(group) {
+            return Ok(false);
+        }
+        let is_blank = self.record(inode)?.iter().all(|byte| *byte == 0);
+        if !is_blank && !garbage.contains(&inode) {
             return Ok(false);
         }
         let desc = self.store.desc(group);
@@ -148,13 +293,8 @@ impl Check<'_> {
     fn restore_directory(
         &self,
         inode: InodeNo,
-        first: &FirstBlock,
-        found: &mut FoundBlocks,
+        LostDirectory { first, others, .. }: &LostDirectory,
     ) -> Result<bool, CheckError> {
-        let others = first.seed.and_then(|seed| found.others.remove(&seed)).unwrap_or_default();
-        if !first.has_names && others.is_empty() {
-            return Ok(false); // nothing would be kept
-        }
         let count = 1 + others.len() as u64;
         let finding = Finding::new(Code::DirectoryInodeLost)
             .inode(inode)
@@ -173,7 +313,7 @@ impl Check<'_> {
         fresh.links = 2;
         let mut map = FileMap::default();
         append(&mut map, &[first.block]);
-        append(&mut map, &others);
+        append(&mut map, others);
         fresh.size = count * u64::from(self.geometry.block_size);
         if !self.write_map(inode, &mut fresh, &FileMap::default(), &map)? {
             return Ok(false);
@@ -205,8 +345,18 @@ impl Check<'_> {
             return Ok(false);
         };
         let old = self.read_map(inode, &stored)?;
-        if old.physical(0).is_none() {
+        let missing = self.missing_blocks(inode, stored.size, &old);
+        if old.physical(0).is_none() || blocks.len() as u64 > missing {
             return Ok(false);
+        }
+        let names = self.names_in(&blocks)?;
+        if names.is_empty() || !self.are_plausible(&names)? || !self.are_current(&names)? {
+            return Ok(false);
+        }
+        let found_names: HashSet<&[u8]> = names.iter().map(|it| &*it.name).collect();
+        let Some(kept) = self.names_of(inode)? else { return Ok(false) };
+        if kept.iter().any(|it| found_names.contains(&*it.name)) {
+            return Ok(false); // they are copies
         }
         let finding = Finding::new(Code::DirectoryBlocksLost)
             .inode(inode)
@@ -226,12 +376,40 @@ impl Check<'_> {
         Ok(true)
     }
 
+    /// Blocks that the size of a directory counts, also as it was before this run corrected it, and
+    /// that its map does not have.
+    fn missing_blocks(&self, inode: InodeNo, size: u64, map: &FileMap) -> u64 {
+        let findings = self.recorder.findings();
+        let sizes = findings
+            .iter()
+            .map(|it| &it.finding)
+            .filter(|it| it.code == Code::InodeSizeWrong && it.subject.inode == Some(inode));
+        let size = sizes.filter_map(|it| it.subject.found).fold(size, u64::max);
+        let mapped: u64 = map.extents.iter().map(|extent| u64::from(extent.len)).sum();
+        size.div_ceil(u64::from(self.geometry.block_size)).saturating_sub(mapped)
+    }
+
     /// Whether directories can be found by their blocks: names that are encrypted or compared
     /// without case need what their inode said of them.
     pub(crate) fn may_find_directories(&self) -> bool {
         let needs_flags = IncompatFeatures::CASEFOLD | IncompatFeatures::ENCRYPT;
         self.is_repair() && !self.geometry.features.incompat.intersects(needs_flags)
     }
+}
+
+/// The inodes to which one of the names leads, as to a directory, and no other.
+fn named_among(inodes: Option<Vec<InodeNo>>, names: &[FoundName]) -> Vec<InodeNo> {
+    let inodes = inodes.unwrap_or_default();
+    let mut leading: BTreeMap<InodeNo, (u32, bool)> =
+        inodes.into_iter().map(|inode| (inode, (0, true))).collect();
+    for FoundName { inode, kind, .. } in names {
+        if let Some((count, is_directory)) = leading.get_mut(inode) {
+            *count = count.saturating_add(1);
+            *is_directory &= matches!(kind, FileType::Directory | FileType::Unknown);
+        }
+    }
+    leading.retain(|_, (count, is_directory)| *count == 1 && *is_directory);
+    leading.into_keys().collect()
 }
 
 /// Appends blocks to a map.

@@ -534,6 +534,7 @@ impl Check<'_> {
         if cluster.is_none() && !self.window.is_whole() {
             cluster = self.allocate_elsewhere()?;
         }
+        cluster.inspect(|cluster| self.store.note_allocated(*cluster));
         Ok(cluster.map(|cluster| self.blocks.cluster_start(cluster)))
     }
 

@@ -1,5 +1,6 @@
 //! Blocks of inode tables and directories that are in each other's places, as after a swap or a
 //! shift: their checksums start at the numbers of inodes, so that they show where a block belongs.
+//! Only whole cycles are undone: a copy never overwrites what is readable.
 
 use crate::finding::{Code, Finding};
 use crate::recorder::Recorder;
@@ -10,6 +11,7 @@ use extant_ondisk::dirent::{DirFormat, dot_entries};
 use extant_ondisk::htree::{HtreeFormat, IndexKind};
 use extant_ondisk::inode::{self, Inode};
 use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo, InodeNo};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 /// Bytes of blocks that are kept at most.
@@ -31,13 +33,14 @@ struct SuspectBlock {
     block: BlockNo,
     content: Content,
     bytes: Vec<u8>,
-    is_taken: bool,
 }
 
 struct Search<'a> {
     store: &'a Store,
     geometry: &'a Geometry,
     places: Vec<SuspectBlock>,
+    /// The right blocks of directories that have wrong ones.
+    sound: HashMap<InodeNo, Vec<BlockNo>>,
 }
 
 /// Proposes to put blocks where they belong; how many were moved.
@@ -49,18 +52,23 @@ pub(crate) fn restore(store: &Store, recorder: &Recorder<'_>) -> Result<u64, Che
     if !geometry.has_metadata_csum() {
         return Ok(0);
     }
-    let mut search = Search { store, geometry, places: Vec::new() };
+    let mut search = Search { store, geometry, places: Vec::new(), sound: HashMap::new() };
     search.look_at_tables()?;
     search.look_at_directories()?;
     let mut moved: Vec<(BlockNo, &[u8])> = Vec::new();
-    for (from, to) in search.matches() {
-        let (from, to) = (&search.places[from], &search.places[to]);
-        let finding = Finding::new(Code::BlockMisplaced).block(from.block).expected(to.block.0);
-        let finding = match to.content {
-            Content::Table(first) => finding.inode(first).detail("inodes".to_owned()),
-            Content::Directory { inode, .. } => finding.inode(inode).detail("names".to_owned()),
-        };
-        if recorder.should_fix(finding)? {
+    for cycle in search.cycles()? {
+        let before = moved.len();
+        for (from, to) in cycle {
+            let (from, to) = (&search.places[from], &search.places[to]);
+            let finding = Finding::new(Code::BlockMisplaced).block(from.block).expected(to.block.0);
+            let finding = match to.content {
+                Content::Table(first) => finding.inode(first).detail("inodes".to_owned()),
+                Content::Directory { inode, .. } => finding.inode(inode).detail("names".to_owned()),
+            };
+            if !recorder.should_fix(finding)? {
+                moved.truncate(before); // all blocks of a cycle or none
+                break;
+            }
             moved.push((to.block, &from.bytes));
         }
     }
@@ -81,12 +89,7 @@ impl Search<'_> {
 
     fn add(&mut self, block: BlockNo, content: Content, bytes: &[u8]) {
         if self.has_room() {
-            self.places.push(SuspectBlock {
-                block,
-                content,
-                bytes: bytes.to_vec(),
-                is_taken: false,
-            });
+            self.places.push(SuspectBlock { block, content, bytes: bytes.to_vec() });
         }
     }
 
@@ -171,6 +174,7 @@ impl Search<'_> {
         let format = DirFormat::new(self.geometry, number, inode.generation);
         let index = HtreeFormat::new(self.geometry, number, inode.generation);
         let Some(seed) = format.checksum_seed else { return Ok(()) };
+        let (before, mut sound) = (self.places.len(), Vec::new());
         for (at, block) in map.blocks() {
             if !self.geometry.contains(block, 1) {
                 continue;
@@ -179,36 +183,104 @@ impl Search<'_> {
             let kind = if at.0 == 0 { IndexKind::Root } else { IndexKind::Node };
             let is_right =
                 format.verify(&bytes, at).is_ok() || index.verify(&bytes, at, kind).is_ok();
-            if !is_right {
+            if is_right {
+                sound.push(block);
+            } else {
                 let is_first = at.0 == 0;
                 let content = Content::Directory { inode: number, seed, is_first };
                 self.add(block, content, &bytes);
             }
         }
+        if self.places.len() > before {
+            self.sound.insert(number, sound);
+        }
         Ok(())
     }
 
-    /// Pairs of places: where a block is, and where it belongs.
-    fn matches(&mut self) -> Vec<(usize, usize)> {
-        let mut found = Vec::new();
-        for from in 0..self.places.len() {
-            let bytes = &self.places[from].bytes;
-            if is_zero(bytes) {
+    /// Cycles of places, each with the one where its content belongs: no content is overwritten
+    /// that is not moved itself.
+    fn cycles(&self) -> Result<Vec<Vec<(usize, usize)>>, CheckError> {
+        let found = self.candidates();
+        let mut is_met = vec![false; self.places.len()];
+        let mut cycles = Vec::new();
+        for start in 0..self.places.len() {
+            let mut cycle = Vec::new();
+            let mut at = start;
+            while !is_met[at] {
+                is_met[at] = true;
+                let Some(to) = found[at] else { break };
+                cycle.push((at, to));
+                at = to;
+            }
+            let is_closed = cycle.len() > 1 && cycle.last().is_some_and(|(_, to)| *to == start);
+            if is_closed && !self.has_copies(&cycle)? {
+                cycles.push(cycle);
+            }
+        }
+        Ok(cycles)
+    }
+
+    /// For each place the one where its content belongs. Contents of the same directory are taken
+    /// in order where there are as many places for them; else it is not known which belongs where.
+    fn candidates(&self) -> Vec<Option<usize>> {
+        let mut found = vec![None; self.places.len()];
+        let mut by_seed: BTreeMap<(u32, bool), [Vec<usize>; 2]> = BTreeMap::new();
+        let mut tables: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (at, place) in self.places.iter().enumerate() {
+            match place.content {
+                Content::Directory { seed, is_first, .. } => {
+                    by_seed.entry((seed, is_first)).or_default()[1].push(at);
+                }
+                Content::Table(_) => tables.entry(at).or_default().clear(),
+            }
+        }
+        for (from, place) in self.places.iter().enumerate() {
+            if is_zero(&place.bytes) {
                 continue;
             }
-            let seeds = self.seeds_of(bytes);
-            let belongs = |place: &SuspectBlock| match place.content {
-                Content::Table(first) => sound_records(bytes, first, self.geometry) == Some(true),
-                Content::Directory { seed, is_first, .. } => seeds.contains(&(seed, is_first)),
-            };
-            let to = (0..self.places.len())
-                .find(|to| *to != from && !self.places[*to].is_taken && belongs(&self.places[*to]));
-            if let Some(to) = to {
-                self.places[to].is_taken = true;
-                found.push((from, to));
+            for key in self.seeds_of(&place.bytes) {
+                if let Some([sources, _]) = by_seed.get_mut(&key) {
+                    sources.push(from);
+                }
+            }
+            for (to, sources) in &mut tables {
+                if let Content::Table(first) = self.places[*to].content
+                    && *to != from
+                    && sound_records(&place.bytes, first, self.geometry) == Some(true)
+                {
+                    sources.push(from);
+                }
+            }
+        }
+        let of_tables = tables.into_iter().map(|(to, sources)| [sources, vec![to]]);
+        for [sources, places] in by_seed.into_values().chain(of_tables) {
+            if sources.len() == places.len() {
+                sources.into_iter().zip(places).for_each(|(from, to)| found[from] = Some(to));
             }
         }
         found
+    }
+
+    /// Whether some content of a cycle is in its directory already.
+    fn has_copies(&self, cycle: &[(usize, usize)]) -> Result<bool, CheckError> {
+        for (from, to) in cycle {
+            let Content::Directory { inode, .. } = self.places[*to].content else { continue };
+            let format = DirFormat::new(self.geometry, InodeNo(0), 0);
+            let names = |bytes: &[u8]| -> HashSet<Vec<u8>> {
+                let entries = format.entries(bytes, FileBlock(0)).flatten();
+                let used = entries.filter(|entry| entry.is_used() && !entry.is_dot());
+                used.map(|entry| entry.name.to_vec()).collect()
+            };
+            let moved = &self.places[*from].bytes;
+            let moved_names = names(moved);
+            for block in self.sound.get(&inode).into_iter().flatten() {
+                let bytes = self.store.read(*block)?;
+                if bytes == *moved || !names(&bytes).is_disjoint(&moved_names) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// The seeds from which the checksum of a block of a directory is right, and whether it is a

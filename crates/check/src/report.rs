@@ -250,6 +250,8 @@ pub struct PassReport {
     pub(crate) reducible_marks: Vec<(extant_ondisk::GroupNo, u32)>,
     /// Clusters that a check without repairs found claimed more than once.
     pub(crate) claimed_twice: roaring::RoaringTreemap,
+    /// Clusters that it found in use by the bitmaps and claimed by nothing.
+    pub(crate) unclaimed: roaring::RoaringTreemap,
     /// Whether anything was written.
     pub changed: bool,
     /// Whether something is left that is worse than a note.

@@ -2,7 +2,7 @@
 
 use crate::context::Check;
 use crate::evidence;
-use crate::finding::{Finding, Severity};
+use crate::finding::{Code, Finding, Severity};
 use crate::misplaced;
 use crate::policy::AutoPolicy;
 use crate::recorder::Recorder;
@@ -12,6 +12,7 @@ use crate::tables::{Carry, SharedClusters, Windows};
 use extant_ondisk::GroupNo;
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::superblock::State;
+use roaring::RoaringTreemap;
 use std::cmp::Ordering;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -45,13 +46,16 @@ fn scan_windows(
 ) -> Result<PassReport, CheckError> {
     let mut found: Vec<Finding> = Vec::new();
     let mut whole: Option<PassReport> = None;
-    let mut carry = Carry::default();
+    let (mut carry, mut unclaimed) = (Carry::default(), RoaringTreemap::new());
     for at in 0..windows.count() {
         let found_here = Recorder::new(&AutoPolicy::No);
         let none = SharedClusters::default();
         let mut check = Check::new(store, &found_here, options, windows.get(at), carry, &none)?;
         check.run()?;
         carry = check.carry();
+        if found_here.any(|it| it.finding.code == Code::BlockBitmapWrong) {
+            check.note_unclaimed(&mut unclaimed)?;
+        }
         let report = check.into_report();
         found = match at {
             0 => found_here.into_sorted(),
@@ -65,6 +69,7 @@ fn scan_windows(
     store.note_scan();
     let mut report = whole.unwrap_or_default();
     report.claimed_twice = carry.twice;
+    report.unclaimed = unclaimed;
     report.windows = windows.count();
     report.findings =
         found.into_iter().map(|finding| HandledFinding { finding, repaired: false }).collect();
@@ -185,6 +190,7 @@ pub fn repair(
     if !recorder.may_repair() {
         return Ok(report);
     }
+    store.set_unclaimed(std::mem::take(&mut report.unclaimed));
     let (mut rounds, mut restarts, mut unseen) = (0, 0, 0); // unseen: repairs since the last scan
     let mut forced =
         options.optimize_directories || options.unshare_blocks || options.bmap_to_extent;

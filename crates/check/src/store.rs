@@ -9,8 +9,9 @@ use extant_layout::DescriptorTable;
 use extant_offline::{OfflineError, format_errno};
 use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State, Superblock};
-use extant_ondisk::{BlockNo, FormatError, Geometry, GroupNo, InodeNo, inode};
+use extant_ondisk::{BlockNo, ClusterNo, FormatError, Geometry, GroupNo, InodeNo, inode};
 use extant_runtime::sync::Mutex;
+use roaring::RoaringTreemap;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -91,6 +92,8 @@ pub struct Store {
     is_scanned: AtomicBool,
     /// Where copies of damaged blocks may come from.
     evidence: Option<EvidenceSource>,
+    /// Clusters that were in use and that nothing claimed before the repairs began.
+    unclaimed: Mutex<RoaringTreemap>,
     read: AtomicU64,
     written: AtomicU64,
 }
@@ -142,6 +145,7 @@ impl Store {
             lost_journal: AtomicU32::new(0),
             is_scanned: AtomicBool::new(false),
             evidence: None,
+            unclaimed: Mutex::default(),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
         })
@@ -196,6 +200,27 @@ impl Store {
     /// Lets damaged blocks be restored from the log of the journal.
     pub(crate) fn use_evidence(&mut self, source: EvidenceSource) {
         self.evidence = Some(source);
+    }
+
+    /// Notes the clusters that are in use and that nothing claims before the repairs begin.
+    pub(crate) fn set_unclaimed(&self, clusters: RoaringTreemap) {
+        *self.unclaimed.lock() = clusters;
+    }
+
+    /// Those of the noted clusters that lie in a range.
+    pub(crate) fn unclaimed_within(&self, clusters: Range<u64>) -> Vec<u64> {
+        let unclaimed = self.unclaimed.lock();
+        if unclaimed.is_empty() {
+            return Vec::new();
+        }
+        let mut noted = unclaimed.iter();
+        noted.advance_to(clusters.start);
+        noted.take_while(|cluster| *cluster < clusters.end).collect()
+    }
+
+    /// A repair takes a cluster for something new.
+    pub(crate) fn note_allocated(&self, cluster: ClusterNo) {
+        self.unclaimed.lock().remove(cluster.0);
     }
 
     pub(crate) fn evidence_source(&self) -> Option<&EvidenceSource> {

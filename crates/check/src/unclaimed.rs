@@ -5,21 +5,60 @@ use crate::store::CheckError;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::{BlockNo, GroupNo};
+use roaring::RoaringTreemap;
 use std::ops::Range;
 
 /// Bytes of one read.
 const AT_ONCE: u64 = 1 << 20;
 
 impl Check<'_> {
-    /// The runs of blocks of a group that its stored bitmap has in use and nothing claims, in whole
-    /// clusters. None where the bitmap cannot be relied on.
+    /// Notes the clusters of the window that the stored bitmaps have in use and nothing claims.
+    pub(crate) fn note_unclaimed(&self, noted: &mut RoaringTreemap) -> Result<(), CheckError> {
+        for group in self.window.groups.clone().map(GroupNo) {
+            let first = u64::from(group.0) * u64::from(self.geometry.clusters_per_group);
+            let Some(taken) = self.taken_in(group)? else { continue };
+            for run in bitmap::clear_runs(&taken, 0..self.geometry.group_clusters(group)) {
+                noted.insert_range(first + u64::from(run.start)..first + u64::from(run.end));
+            }
+        }
+        Ok(())
+    }
+
+    /// The runs of blocks of a group that its stored bitmap has in use and nothing claims, now and
+    /// in the scan before the repairs, in whole clusters. None where the bitmap cannot be relied on.
     pub(crate) fn unclaimed_in(&self, group: GroupNo) -> Result<Vec<Range<u64>>, CheckError> {
+        let clusters = self.geometry.group_clusters(group);
+        let first = u64::from(group.0) * u64::from(self.geometry.clusters_per_group);
+        let noted = self.store.unclaimed_within(first..first + u64::from(clusters));
+        if noted.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Some(mut taken) = self.taken_in(group)? else { return Ok(Vec::new()) };
+        let mut others = vec![0xff; taken.len()];
+        for cluster in noted {
+            let bit = (cluster - first) as usize; // of the group
+            others[bit / 8] &= !(1 << (bit % 8));
+        }
+        taken.iter_mut().zip(&others).for_each(|(taken, other)| *taken |= other);
+        let start = self.geometry.group_start(group).0;
+        let ratio = u64::from(self.geometry.blocks_per_cluster);
+        let end = start + u64::from(self.geometry.group_blocks(group));
+        let run = |bits: Range<u32>| {
+            let first = start + u64::from(bits.start) * ratio;
+            first..(start + u64::from(bits.end) * ratio).min(end)
+        };
+        Ok(bitmap::clear_runs(&taken, 0..clusters).map(run).collect())
+    }
+
+    /// A bitmap of a group in which the clusters that are in use and that nothing claims are clear;
+    /// `None` where the stored one cannot be relied on.
+    fn taken_in(&self, group: GroupNo) -> Result<Option<Vec<u8>>, CheckError> {
         let desc = self.store.desc(group);
         let is_stored = self.geometry.contains(desc.block_bitmap, 1)
             && !(self.geometry.has_uninit_groups()
                 && desc.flags.contains(GroupFlags::BLOCK_UNINIT));
         if !is_stored || !self.store.desc_checksum_matches(group) {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let mut used = self.store.read(desc.block_bitmap)?;
         let clusters = self.geometry.group_clusters(group);
@@ -28,7 +67,7 @@ impl Check<'_> {
             .is_ok()
             && clusters - count == desc.free_clusters;
         if !is_sound {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let mut claimed = vec![0; used.len()];
         self.blocks.fill_bitmap(group, &mut claimed);
@@ -36,14 +75,7 @@ impl Check<'_> {
         for (used, claimed) in used.iter_mut().zip(&claimed) {
             *used = !(*used & !claimed);
         }
-        let start = self.geometry.group_start(group).0;
-        let ratio = u64::from(self.geometry.blocks_per_cluster);
-        let end = start + u64::from(self.geometry.group_blocks(group));
-        let run = |bits: Range<u32>| {
-            let first = start + u64::from(bits.start) * ratio;
-            first..(start + u64::from(bits.end) * ratio).min(end)
-        };
-        Ok(bitmap::clear_runs(&used, 0..clusters).map(run).collect())
+        Ok(Some(used))
     }
 
     /// Visits the blocks of the runs, which are read in large pieces.

@@ -12,7 +12,7 @@ use extant_testkit::tree::Random;
 use extant_testkit::{
     LoopMount, TempImage, TreeSnapshot, copied, e2fsck_fn, is_root, left_dirty, skip, tool,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
@@ -216,5 +216,11 @@ fn fast_commits_that_cannot_be_replayed_are_left_out_alone() {
     println!("{left} of {} contents\n{}", files.len(), text(&found));
     assert!(has(&found, Code::FastCommitInode), "{}", text(&found));
     assert!(has(&found, Code::FastCommitsLeftOut), "{}", text(&found));
+    for code in [Code::FastCommitInode, Code::FastCommitsLeftOut] {
+        let of_code = || found.iter().filter(|it| it.finding.code == code);
+        let inodes: BTreeSet<_> = of_code().map(|it| it.finding.subject.inode).collect();
+        assert!(!inodes.contains(&None) && inodes.len() == of_code().count(), "{}", text(&found));
+        assert!(code == Code::FastCommitInode || inodes.len() > 1, "{}", text(&found));
+    }
     assert!(left >= 20, "{left}: {}", text(&found));
 }

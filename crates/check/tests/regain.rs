@@ -192,7 +192,11 @@ fn names_without_an_inode_are_kept_on_request() {
 
 #[test]
 fn blocks_that_nothing_claims_become_files_on_request() {
-    for args in [&["-b", "4096"][..], &["-b", "1024", "-O", "^metadata_csum,^extent,^64bit"]] {
+    for args in [
+        &["-b", "4096"][..],
+        &["-b", "1024", "-O", "^metadata_csum,^extent,^64bit"],
+        &["-b", "1024", "-O", "bigalloc", "-C", "16384"],
+    ] {
         let volume = or_skip!(volume(args));
         let lost: Vec<_> = volume.files.values().step_by(50).collect();
         lose(&volume.image.path(), lost.iter().map(|(inode, _)| *inode));
@@ -221,4 +225,153 @@ fn blocks_that_nothing_claims_become_files_on_request() {
         let again = fsck(&volume.image.path(), &options, AutoPolicy::Yes).unwrap();
         assert_eq!(count(&again, Code::UnclaimedRun), 0);
     }
+}
+
+/// The blocks of a directory whose extents lie in its inode.
+fn blocks_of(image: &Path, inode: InodeNo) -> Vec<u64> {
+    let store = Store::open(common::open(image, false)).unwrap();
+    let record = store.read_inode(inode).unwrap().unwrap();
+    let half = |at: usize| u16::from_le_bytes([record[at], record[at + 1]]);
+    let extents = 0x28 + 12..;
+    let extents = extents.step_by(12).take(usize::from(half(0x28 + 2)));
+    let run = |at: usize| {
+        let start = u64::from(half(at + 8)) | u64::from(half(at + 10)) << 16;
+        start..start + u64::from(half(at + 4))
+    };
+    extents.flat_map(run).collect()
+}
+
+fn read(image: &Path, at: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    common::open(image, false).read_at(at, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn a_copy_of_a_block_overwrites_no_names() {
+    let volume = or_skip!(volume(&["-b", "1024"]));
+    let image = volume.image.path();
+    let large = blocks_of(&image, volume.large);
+    let other = volume.directories.iter().find(|it| **it != volume.large).unwrap();
+    let other = blocks_of(&image, *other)[0];
+    let device = common::open(&image, true);
+    // Blocks 1 and 2 of the large one may be nodes of its index: leaves are later.
+    device.write_at(other * 1024, &read(&image, large[6] * 1024, 1024)).unwrap();
+    // One bit of a checksum.
+    let mut last = read(&image, large[9] * 1024 + 1023, 1);
+    last[0] ^= 1;
+    device.write_at(large[9] * 1024 + 1023, &last).unwrap();
+    drop(device);
+    let report = repaired(&image, &options());
+    assert_eq!(count(&report, Code::BlockMisplaced), 0, "{}", findings(&report));
+    let mut wrong = wrong(&image, &volume.files);
+    wrong.retain(|name| name.starts_with("large/"));
+    assert!(wrong.is_empty(), "{wrong:?}\n{}", findings(&report));
+}
+
+#[test]
+fn blocks_that_the_run_released_become_no_files() {
+    for args in [
+        &["-b", "1024"][..],
+        &["-b", "1024", "-O", "bigalloc", "-C", "4096"],
+        &["-b", "1024", "-O", "^metadata_csum,^extent,^64bit"],
+    ] {
+        let volume = or_skip!(volume(args));
+        let image = volume.image.path();
+        let mount = LoopMount::new(&image, "").unwrap();
+        for name in volume.files.keys().filter(|name| name.starts_with("large/")).step_by(2) {
+            fs::remove_file(mount.path().join(name)).unwrap();
+        }
+        mount.unmount().unwrap();
+        let options = CheckOptions {
+            carve: true,
+            optimize_directories: true,
+            bmap_to_extent: args.contains(&"^metadata_csum,^extent,^64bit"),
+            ..options()
+        };
+        let report = repaired(&image, &options);
+        assert_eq!(count(&report, Code::UnclaimedRun), 0, "{args:?} {}", findings(&report));
+    }
+}
+
+#[test]
+fn copies_of_the_blocks_of_a_directory_are_not_appended() {
+    use std::os::unix::fs::MetadataExt;
+    let mut volume = or_skip!(volume(&["-b", "1024"]));
+    let image = volume.image.path();
+    let large = blocks_of(&image, volume.large);
+    let copies: Vec<u8> = large.iter().flat_map(|at| read(&image, at * 1024, 1024)).collect();
+    let mount = LoopMount::new(&image, "").unwrap();
+    let backup = mount.path().join("backup");
+    fs::write(&backup, &copies).unwrap();
+    let lost = InodeNo(fs::metadata(&backup).unwrap().ino() as u32);
+    let removed: Vec<String> =
+        volume.files.keys().filter(|name| name.starts_with("large/")).cloned().collect();
+    for (at, name) in removed.iter().enumerate() {
+        let path = mount.path().join(name);
+        match at % 3 {
+            0 => fs::remove_file(path).unwrap(),
+            1 => fs::rename(path, mount.path().join(format!("moved-{at}"))).unwrap(),
+            _ => continue,
+        }
+        volume.files.remove(name);
+    }
+    mount.unmount().unwrap();
+    lose(&image, [lost]);
+    let report = repaired(&image, &options());
+    assert_eq!(count(&report, Code::DirectoryBlocksLost), 0, "{}", findings(&report));
+    let wrong = wrong(&image, &volume.files);
+    assert!(wrong.is_empty(), "{wrong:?}\n{}", findings(&report));
+    let mount = LoopMount::new(&image, "ro").unwrap();
+    let back = removed
+        .iter()
+        .filter(|name| !volume.files.contains_key(*name) && mount.path().join(name).exists());
+    assert_eq!(back.count(), 0, "{}", findings(&report));
+}
+
+#[test]
+fn directories_of_another_volume_in_a_file_are_not_restored() {
+    use std::os::unix::fs::MetadataExt;
+    for features in ["^has_journal", "^has_journal,^metadata_csum,^64bit"] {
+        let args = ["-b", "1024", "-O", features];
+        let volume = or_skip!(volume(&args));
+        let guest_args = [&["-t", "ext4", "-N", "4096"], &args[..]].concat();
+        let guest = TempImage::by_mke2fs(4 << 20, &guest_args).unwrap();
+        let mount = LoopMount::new(&guest.path(), "").unwrap();
+        for dir in 0..500 {
+            let dir = mount.path().join(format!("dir-{dir}"));
+            fs::create_dir(&dir).unwrap();
+            fs::write(dir.join("a-file"), "of the guest").unwrap();
+        }
+        mount.unmount().unwrap();
+        let image = volume.image.path();
+        let mount = LoopMount::new(&image, "").unwrap();
+        let copy = mount.path().join("guest.img");
+        fs::copy(guest.path(), &copy).unwrap();
+        let copy = InodeNo(fs::metadata(&copy).unwrap().ino() as u32);
+        mount.unmount().unwrap();
+        let numbers: BTreeSet<u32> = volume.files.values().map(|(inode, _)| inode.0).collect();
+        let below = numbers.into_iter().filter(|number| *number < 600).map(InodeNo);
+        lose(&image, below.chain([copy]));
+        let report = repaired(&image, &options());
+        assert_eq!(count(&report, Code::DirectoryInodeLost), 0, "{}", findings(&report));
+    }
+}
+
+#[test]
+fn a_deleted_directory_is_not_restored() {
+    let volume = or_skip!(volume(&["-b", "4096"]));
+    let image = volume.image.path();
+    let (device, store) =
+        (common::open(&image, true), Store::open(common::open(&image, false)).unwrap());
+    for inode in &volume.directories {
+        let mut record = store.read_inode(*inode).unwrap().unwrap();
+        record[0x14..0x18].copy_from_slice(&1_700_000_000_u32.to_le_bytes()); // time of deletion
+        record[0x1a..0x1c].fill(0); // names
+        extant_ondisk::inode::seal(&mut record, *inode, store.geometry());
+        device.write_at(store.inode_offset(*inode).unwrap(), &record).unwrap();
+    }
+    drop((device, store));
+    let report = repaired(&image, &options());
+    assert_eq!(count(&report, Code::DirectoryInodeLost), 0, "{}", findings(&report));
 }

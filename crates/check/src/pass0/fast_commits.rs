@@ -5,13 +5,12 @@
 //! logs the blocks that it changes, and a table that is whole in part would be the newest copy.
 
 use super::{OpenError, Pass0};
-use crate::evidence::{self, records};
+use crate::evidence;
 use crate::finding::{Code, Finding};
 use crate::report::CheckOptions;
 use crate::store::{CheckError, EvidenceSource, Store};
 use extant_device::OverlayDevice;
 use extant_journal::{Finish, JournalError, Log, Recovered, recover, recover_damaged};
-use extant_ondisk::InodeNo;
 use extant_ondisk::superblock::State;
 
 /// A log that was replayed.
@@ -84,18 +83,16 @@ impl Pass0<'_> {
     /// Whether the inodes that only fast commits hold are to be restored, and the fast commits that
     /// cannot be replayed to be left out.
     fn are_accepted(&mut self, planned: &Recovered) -> Result<bool, CheckError> {
-        let restored = &planned.restored_inodes;
-        if let Some(first) = restored.first() {
-            let finding = Finding::new(Code::FastCommitInode).inode(*first);
-            if !self.should_fix(finding.detail(records::list(restored)))? {
+        for inode in &planned.restored_inodes {
+            if !self.should_fix(Finding::new(Code::FastCommitInode).inode(*inode))? {
                 return Ok(false);
             }
         }
-        if let Some((first, why)) = planned.left_out.first() {
-            let inodes: Vec<InodeNo> = planned.left_out.iter().map(|(inode, _)| *inode).collect();
-            let detail = format!("{} ({why})", records::list(&inodes));
-            return self
-                .should_fix(Finding::new(Code::FastCommitsLeftOut).inode(*first).detail(detail));
+        for (inode, why) in &planned.left_out {
+            let finding = Finding::new(Code::FastCommitsLeftOut).inode(*inode);
+            if !self.should_fix(finding.detail(why.clone()))? {
+                return Ok(false);
+            }
         }
         Ok(true)
     }
