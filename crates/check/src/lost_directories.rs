@@ -7,14 +7,14 @@
 //! same seed.
 //!
 //! A copy of a directory's block, or a block of another volume in a file, looks the same. Restored
-//! is only what the rest of the volume confirms: the parent names the directory, no name leads to an
-//! inode of another kind, and none is there twice.
+//! is only what the rest of the volume confirms: the parent names the directory, no name leads to
+//! an inode of another kind, and none is there twice.
 
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::map::FileMap;
 use crate::store::CheckError;
-use crate::tables::{DirFlags, DirInfo};
+use crate::tables::DirFlags;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::dirent::{DirFormat, FileType, NewEntry, dot_entries};
 use extant_ondisk::extent::Extent;
@@ -169,10 +169,10 @@ impl Check<'_> {
         Ok(names)
     }
 
-    /// The names of a directory of the volume; `None` where it is none.
+    /// The names of a directory of the volume; `None` for another inode.
     fn names_of(&self, inode: InodeNo) -> Result<Option<Vec<FoundName>>, CheckError> {
-        let is_known = |dir: &&DirInfo| dir.inode == inode && !dir.has(DirFlags::INLINE);
-        if !self.inodes.is_used(inode) || self.dirs.iter().find(is_known).is_none() {
+        let known = self.dirs.get(inode).filter(|dir| !dir.has(DirFlags::INLINE));
+        if known.is_none() || !self.inodes.is_used(inode) {
             return Ok(None);
         }
         let record = self.record(inode)?;

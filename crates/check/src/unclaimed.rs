@@ -25,7 +25,7 @@ impl Check<'_> {
     }
 
     /// The runs of blocks of a group that its stored bitmap has in use and nothing claims, now and
-    /// in the scan before the repairs, in whole clusters. None where the bitmap cannot be relied on.
+    /// in the scan before the repairs, in whole clusters. None where the bitmap is not reliable.
     pub(crate) fn unclaimed_in(&self, group: GroupNo) -> Result<Vec<Range<u64>>, CheckError> {
         let clusters = self.geometry.group_clusters(group);
         let first = u64::from(group.0) * u64::from(self.geometry.clusters_per_group);
