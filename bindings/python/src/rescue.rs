@@ -199,9 +199,16 @@ type DamagedTuple<'py> = (Bound<'py, PyBytes>, u32, u16, u64, Vec<(u64, u64)>, V
 /// Path of the directory, name, inode.
 type LostTuple<'py> = (Option<Bound<'py, PyBytes>>, Bound<'py, PyBytes>, Option<u32>);
 
-/// Whether something is missing, unreadable ranges of the device, files, lost names, findings.
-type SalvageTuple<'py> =
-    (bool, Vec<(u64, u64)>, Vec<DamagedTuple<'py>>, Vec<LostTuple<'py>>, Vec<FindingTuple<'py>>);
+/// Whether something is missing, unreadable ranges of the device, codes of the damage of the
+/// journal, files, lost names, findings.
+type SalvageTuple<'py> = (
+    bool,
+    Vec<(u64, u64)>,
+    Vec<&'static str>,
+    Vec<DamagedTuple<'py>>,
+    Vec<LostTuple<'py>>,
+    Vec<FindingTuple<'py>>,
+);
 
 /// A damaged volume, repaired in memory.
 #[pyclass(frozen)]
@@ -276,7 +283,8 @@ impl Salvage {
         let shown = |found: &HandledFinding| finding(py, found, false);
         let findings = report.findings.iter().map(shown).collect();
         let unreadable = pairs(&report.unreadable);
-        Ok((report.is_partly, unreadable, files.collect(), lost.collect(), findings))
+        let journal = report.journal.iter().map(|code| code.row().name).collect();
+        Ok((report.is_partly, unreadable, journal, files.collect(), lost.collect(), findings))
     }
 }
 

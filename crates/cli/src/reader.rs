@@ -417,6 +417,10 @@ impl Images {
 
 /// Says what an image lacks: a failure for each file that may not be whole.
 fn tell_lost(image: &Image, report: &SalvageReport, session: &mut Session) -> Result<(), Failure> {
+    if !report.journal.is_empty() {
+        let what = salvage::describe_journal(&report.journal);
+        session.error(Failure::at(&image.name, what))?;
+    }
     for file in &report.files {
         session.error(image.failure(&file.path, salvage::describe(file)))?;
     }

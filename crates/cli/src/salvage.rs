@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use extant::rescue::{DamagedFile, LostName, MapFile, Salvage, SalvageReport, Salvager};
+use extant::rooms::check::Code;
 use extant::rooms::check::pass0::SuperblockChoice;
 use extant::rooms::check::run::find_journal;
 use extant::rooms::device::FileDeviceOptions;
@@ -20,6 +21,7 @@ use crate::file_type::type_name;
 use crate::finding_json::JsonFinding;
 use crate::image_path::ImagePath;
 use crate::output::JsonName;
+use crate::output_file::FileId;
 
 /// Options for damaged images.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -78,12 +80,20 @@ impl SalvageArgs {
         let report = match &self.salvage_report {
             Some(path) => {
                 operands.iter().try_for_each(|inside| inside.refuse_as_output(path))?;
+                if self.map.as_deref().is_some_and(|map| is_same_file(map, path)) {
+                    return Err(Failure::at(path, "not overwriting the map file being read"));
+                }
                 Some((path.clone(), File::create(path).at(path)?))
             }
             None => None,
         };
         Ok(Some(Salvaging { map, report }))
     }
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let id = |path: &Path| path.metadata().ok().map(|found| FileId::of(&found));
+    id(one).is_some_and(|one| id(other) == Some(one))
 }
 
 fn read_map(path: &Path, operands: &[ImagePath]) -> Result<MapFile, Failure> {
@@ -148,17 +158,29 @@ impl Salvaging {
 
 /// The message about a file.
 pub(crate) fn describe(file: &DamagedFile) -> String {
+    let damage = || format!("may be damaged ({})", names(&file.codes));
     match &file.missing[..] {
-        [] => {
-            let codes: Vec<_> = file.codes.iter().map(|code| code.row().name).collect();
-            format!("may be damaged ({})", codes.join(", "))
-        }
+        [] => damage(),
         missing => {
             let shown: Vec<_> =
                 missing.iter().map(|it| format!("{}-{}", it.start, it.end - 1)).collect();
-            format!("missing bytes: {}", shown.join(", "))
+            let missing = format!("missing bytes: {}", shown.join(", "));
+            match file.codes.is_empty() {
+                true => missing,
+                false => format!("{missing}; {}", damage()),
+            }
         }
     }
+}
+
+/// The message about a journal that was not replayed whole.
+pub(crate) fn describe_journal(codes: &[Code]) -> String {
+    let codes = names(codes);
+    format!("the journal was not replayed whole ({codes}): any file may have older contents")
+}
+
+fn names(codes: &[Code]) -> String {
+    codes.iter().map(|code| code.row().name).collect::<Vec<_>>().join(", ")
 }
 
 /// An image in the report.
@@ -167,6 +189,7 @@ struct JsonReport<'a> {
     image: &'a str,
     is_partly: bool,
     unreadable: Vec<(u64, u64)>,
+    journal: Vec<&'static str>,
     files: Vec<JsonFile>,
     lost: Vec<JsonLost>,
     findings: Vec<JsonFinding>,
@@ -200,6 +223,7 @@ impl<'a> JsonReport<'a> {
             image,
             is_partly: report.is_partly,
             unreadable: pairs(&report.unreadable),
+            journal: report.journal.iter().map(|code| code.row().name).collect(),
             files: report.files.iter().map(JsonFile::of).collect(),
             lost: report.lost.iter().map(JsonLost::of).collect(),
             findings: report.findings.iter().map(|it| JsonFinding::of(it, None)).collect(),

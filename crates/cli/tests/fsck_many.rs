@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
-use extant_testkit::Scratch;
+use extant_testkit::{Scratch, skip, tool};
 use serde_json::Value;
 
 const EXTANT: &str = env!("CARGO_BIN_EXE_extant");
@@ -108,4 +110,96 @@ fn options_for_one_image_are_refused_for_several() {
     std::os::unix::fs::symlink(EXTANT, &link).unwrap();
     let done = Command::new(link).args(["-n", "a.img", "b.img"]).output().unwrap();
     assert_eq!(done.status.code(), Some(16));
+}
+
+/// An image that is read slowly, and the checks of it that run.
+struct Slow {
+    server: Child,
+    inside: String,
+    socket: String,
+}
+
+impl Slow {
+    fn new(scratch: &Scratch, nbdkit: &std::path::Path) -> Self {
+        let (image, socket) = (&images(scratch)[0], scratch.join("socket"));
+        let read = format!(
+            "if [ $4 -gt 8192 ]; then sleep 1; fi; \
+             dd if={} iflag=skip_bytes,count_bytes skip=$4 count=$3 status=none bs=64k",
+            image.display()
+        );
+        let mut command = Command::new(nbdkit);
+        command.args(["-f", "-r", "-U"]).arg(&socket).arg("eval");
+        command.arg(format!("get_size=stat -c %s {}", image.display()));
+        let server = command.arg(format!("pread={read}")).spawn().unwrap();
+        until(|| socket.exists());
+        let inside = format!("nbd+unix:///?socket={}", socket.display());
+        Self { server, inside, socket: socket.display().to_string() }
+    }
+
+    /// Number of checks that run.
+    fn checks(&self) -> usize {
+        let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+        let words = processes.filter_map(|it| fs::read(it.path().join("cmdline")).ok());
+        let is_check = |words: &Vec<u8>| {
+            let words = text(words);
+            words.starts_with("extant\0fsck") && words.contains(&self.socket)
+        };
+        words.filter(is_check).count()
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+fn until(is_so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(20), "it takes too long");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The checks end with the process that has started them, by whatever signal.
+#[test]
+fn checks_end_with_the_process_that_has_started_them() {
+    let Some(nbdkit) = tool("nbdkit") else { skip!("nbdkit is missing") };
+    let scratch = Scratch::new();
+    let slow = Slow::new(&scratch, nbdkit.path());
+    for (signal, number) in [("TERM", 15), ("INT", 2), ("KILL", 9)] {
+        let mut command = Command::new(EXTANT);
+        command.args(["fsck", "-fn", "--json", "--jobs", "2", &slow.inside, &slow.inside]);
+        let mut command = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        until(|| slow.checks() == 2);
+        // The checks have begun.
+        std::thread::sleep(Duration::from_millis(500));
+        let sent = Command::new("kill").args(["-s", signal, &command.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+        let status = command.wait().unwrap();
+        match signal {
+            "INT" => assert_eq!(status.code(), Some(32)),
+            _ => assert_eq!(status.signal(), Some(number)),
+        }
+        if signal != "KILL" {
+            assert_eq!(slow.checks(), 0, "{signal}: the checks were not waited for");
+        }
+        until(|| slow.checks() == 0);
+    }
+}
+
+/// A report that cannot be written is no repair.
+#[test]
+fn a_full_output_is_an_operational_error() {
+    let scratch = Scratch::new();
+    let images = images(&scratch);
+    for more in [&[][..], &["--jobs", "2"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(EXTANT);
+        command.args(["fsck", "-fn", "--json"]).args(more).arg(&images[0]);
+        let status = command.stdout(full).stderr(Stdio::null()).status().unwrap();
+        assert_eq!(status.code(), Some(8), "{more:?}");
+    }
 }

@@ -28,7 +28,7 @@ _Version = tuple[int | None, int | None, bool, _Attributes]
 _Timeline = tuple[bytes | None, int, _Attributes | None, bytes | None, bool]
 _Damaged = tuple[bytes, int, int, int, _Ranges, list[str]]
 _Lost = tuple[bytes | None, bytes, int | None]
-_Salvage = tuple[bool, _Ranges, list[_Damaged], list[_Lost], list[_Finding]]
+_Salvage = tuple[bool, _Ranges, list[str], list[_Damaged], list[_Lost], list[_Finding]]
 
 @final
 class DeletedFiles:

@@ -178,6 +178,9 @@ class SalvageReport:
     partly: bool
     #: Ranges of the device that could not be read so far: start and end.
     unreadable: tuple[tuple[int, int], ...]
+    #: The rules' names of the damage for which the journal was not replayed whole: any file may
+    #: have older contents.
+    journal: tuple[str, ...]
     files: tuple[DamagedFile, ...]
     lost: tuple[LostName, ...]
     findings: tuple[Finding, ...]
@@ -195,12 +198,13 @@ class Salvage:
         """What the files of these paths and the trees below them lack; without any, all of the
         volume. Contents are read when they are used: a report that is made afterwards knows more
         of the sectors that cannot be read."""
-        partly, unreadable, files, lost, findings = self._native.report(
+        partly, unreadable, journal, files, lost, findings = self._native.report(
             [os.fsencode(path) for path in paths]
         )
         return SalvageReport(
             partly,
             tuple(unreadable),
+            tuple(journal),
             tuple(
                 DamagedFile(os.fsdecode(path), inode, kind, size, tuple(missing), tuple(codes))
                 for path, inode, kind, size, missing, codes in files

@@ -7,6 +7,7 @@
 //! [`Salvager`] reads damaged volumes: it makes the checker's repairs in memory, passes over
 //! sectors that cannot be read, and reports what is missing.
 
+mod damage;
 mod ddrescue;
 mod files;
 mod history;
@@ -15,6 +16,7 @@ mod names;
 mod past;
 mod salvage;
 mod timeline;
+mod unread_map;
 
 pub use ddrescue::{MapFile, MapFileError};
 pub use files::{Content, DeletedFile, DeletedFiles};

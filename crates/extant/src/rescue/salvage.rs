@@ -9,14 +9,18 @@ use extant_check::run::{RunOptions, find_journal, run};
 use extant_check::{AutoPolicy, Code, Finding, HandledFinding, Observer, Severity};
 use extant_device::{Device, FileDeviceOptions, LossyDevice, OverlayDevice};
 use extant_journal::NotOpened;
-use extant_offline::read_primary_superblock;
+use extant_offline::{read_primary_superblock, read_superblock};
 use extant_ondisk::inode::FileType;
-use extant_ondisk::{FileBlock, Geometry, InodeNo};
+use extant_ondisk::superblock::RawSuperblock;
+use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo, IncompatFeatures, InodeNo};
+use extant_reader::read::inode::place;
 use extant_reader::read::mapping::{Mapping, MappingTarget, extents};
 use extant_reader::{BrokenIndex, Journal, LoadedInode, Reader, ReaderOptions, VolumeRead};
 use rangemap::RangeSet;
 
 use super::RescueError;
+use super::damage::{self, Codes, Damage};
+use super::unread_map::UnreadMap;
 use crate::checker::random_uuid;
 use crate::fs::FileSystem;
 
@@ -104,7 +108,7 @@ impl Salvager {
     /// No volume is found, it has features that are not supported, or the device is gone.
     pub fn open(&self, device: Arc<dyn Device>) -> Result<Salvage, RescueError> {
         let lossy = LossyDevice::new(device).with_unreadable(self.unread.iter().cloned());
-        let size = volume_size(&lossy);
+        let size = volume_size(&lossy, self.superblock);
         let lossy = Arc::new(lossy.extended_to(size.unwrap_or(0)));
         let device: Arc<dyn Device> = Arc::new(OverlayDevice::new(lossy.clone()));
         let journal = self.journal(&lossy)?;
@@ -162,11 +166,42 @@ fn open(device: Arc<dyn Device>, journal: Option<Arc<dyn Device>>) -> Result<Rea
     Ok(ReaderOptions { journal, on_broken_index, ..ReaderOptions::default() }.open(device)?)
 }
 
-/// The size that the primary superblock says; `None` where it is not one, or where the descriptors
-/// of such a volume have more bytes than the device.
-fn volume_size(device: &dyn Device) -> Option<u64> {
-    let raw = read_primary_superblock(device).ok()?;
+/// Block sizes that a volume may have.
+const BLOCK_SIZES: [u64; 7] = [1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
+/// Groups whose backups are looked for.
+const BACKUP_GROUPS: [u32; 5] = [1, 3, 5, 7, 9];
+
+/// The size that the first valid superblock says: the one that is named, the primary one, or a
+/// backup at its usual place. `None` where there is none, or where the descriptors of such a volume
+/// have more bytes than the device.
+fn volume_size(device: &dyn Device, named: Option<u64>) -> Option<u64> {
+    let named = BLOCK_SIZES.iter().filter_map(|size| backup(device, named?, *size, None));
+    let primary = read_primary_superblock(device).ok();
+    let backups = BLOCK_SIZES.iter().flat_map(|&size| {
+        // A group has a bit for each block in one block; blocks of 1 KiB begin after the boot block.
+        let block = move |group| u64::from(group) * 8 * size + u64::from(size == 1024);
+        let backup = move |group| backup(device, block(group), size, Some(GroupNo(group)));
+        BACKUP_GROUPS.into_iter().filter_map(backup)
+    });
+    named.chain(primary).chain(backups).find_map(|raw| size_of_volume(device, &raw))
+}
+
+/// A valid backup superblock in a block; `group`: the group that it says it is of.
+fn backup(
+    device: &dyn Device,
+    block: u64,
+    block_size: u64,
+    group: Option<GroupNo>,
+) -> Option<RawSuperblock> {
+    let raw = read_superblock(device, block.checked_mul(block_size)?).ok()?;
+    let group = group.unwrap_or(GroupNo(u32::from(raw.s_block_group_nr.get())));
+    raw.verify(group).ok()?;
     let geometry = Geometry::new(&raw).ok()?;
+    (u64::from(geometry.block_size) == block_size).then_some(raw)
+}
+
+fn size_of_volume(device: &dyn Device, raw: &RawSuperblock) -> Option<u64> {
+    let geometry = Geometry::new(raw).ok()?;
     let descriptors = u64::from(geometry.desc_blocks()) * u64::from(geometry.block_size);
     let size = geometry.blocks_count.checked_mul(u64::from(geometry.block_size))?;
     Some(size).filter(|_| descriptors <= device.size())
@@ -192,12 +227,17 @@ pub struct SalvageReport {
     pub unreadable: Vec<Range<u64>>,
     /// All findings of the check, in the order in which they were reported.
     pub findings: Vec<HandledFinding>,
-    /// The files, directories and others that may not be whole, in the order of the tree.
+    /// The files, directories and others that may not be whole, in the order of the tree: one entry
+    /// for each name. Directories are listed too in which a file was found by a name that may be
+    /// another file's.
     pub files: Vec<DamagedFile>,
     /// Names that the check removed because their files are not there.
     pub lost: Vec<LostName>,
-    /// Whether something of what the report is about may be missing: there are such files, or it
-    /// is about a directory and there are lost names.
+    /// The damage for which the journal was not replayed whole: any file may have older contents.
+    /// Empty where nothing of it is lost.
+    pub journal: Vec<Code>,
+    /// Whether something of what the report is about may be missing: there are such files, the
+    /// journal was not replayed whole, or it is about a directory and there are lost names.
     pub is_partly: bool,
 }
 
@@ -265,70 +305,62 @@ impl Salvage {
     /// The repaired volume cannot be read.
     pub fn report(&self, starts: &[InodeNo]) -> Result<SalvageReport, RescueError> {
         let unreadable = self.unreadable();
-        let areas: RangeSet<u64> = unreadable.iter().cloned().collect();
-        let codes = self.codes();
-        let (mut files, mut dirs, mut seen) = (Vec::new(), BTreeMap::new(), HashSet::new());
-        let mut has_dir = starts.is_empty();
-        self.walk(starts, &mut |path, file, is_chosen| {
-            if file.is_dir() {
-                dirs.insert(file.number, path.to_vec());
-                has_dir |= is_chosen;
+        let mut found = Found::new(self, unreadable.iter().cloned().collect());
+        let (mut dirs, mut has_dir) = (BTreeMap::new(), starts.is_empty());
+        self.walk(starts, &mut |step| {
+            if step.file.is_dir() {
+                dirs.insert(step.file.number, step.path.to_vec());
+                has_dir |= step.is_chosen;
             }
-            if !is_chosen || !seen.insert(file.number) {
-                return;
-            }
-            let codes = codes.get(&file.number).cloned().unwrap_or_default();
-            let missing = self.missing(file, &areas, !codes.is_empty());
-            if !missing.is_empty() || !codes.is_empty() {
-                files.push(DamagedFile {
-                    path: path.to_vec(),
-                    inode: file.number,
-                    file_type: file.file_type(),
-                    size: file.size,
-                    missing,
-                    codes: codes.into_iter().collect(),
-                });
-            }
+            found.visit(step);
         })?;
+        let files = found.files;
         let lost = self.lost(&dirs);
-        let is_partly = !files.is_empty() || has_dir && !lost.is_empty();
+        let journal: Vec<_> = self.journal().into_iter().collect();
+        let is_partly = !files.is_empty() || !journal.is_empty() || has_dir && !lost.is_empty();
         let findings = self.findings.clone();
-        Ok(SalvageReport { unreadable, findings, files, lost, is_partly })
+        Ok(SalvageReport { unreadable, findings, files, lost, journal, is_partly })
     }
 
-    /// The damage of each inode. What the log restored to its last content is whole.
-    fn codes(&self) -> BTreeMap<InodeNo, BTreeSet<Code>> {
-        let mut found: BTreeMap<InodeNo, BTreeSet<Code>> = BTreeMap::new();
-        for finding in self.findings.iter().map(|handled| &handled.finding) {
-            if finding.code.row().severity < Severity::Damage {
-                continue;
-            }
-            let subject = &finding.subject;
-            // A name is the directory's.
-            let owner =
-                if subject.name.is_some() { subject.dir } else { subject.inode.or(subject.dir) };
-            if let Some(owner) = owner {
-                found.entry(owner).or_default().insert(finding.code);
-            }
+    fn all_findings(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().map(|handled| &handled.finding)
+    }
+
+    /// The damage for which the journal was not replayed whole.
+    fn journal(&self) -> Codes {
+        let needs =
+            |raw: RawSuperblock| raw.features().incompat.contains(IncompatFeatures::RECOVER);
+        // Backups do not tell it.
+        let is_needed = read_primary_superblock(&*self.lossy).map_or(true, needs);
+        damage::journal(self.all_findings(), is_needed)
+    }
+
+    /// Whether a record lies in one of these blocks and is not as it was before the repair.
+    fn is_replaced(&self, number: InodeNo, blocks: &BTreeSet<BlockNo>) -> bool {
+        let Ok(place) = place(&self.repaired, number) else { return false };
+        if !blocks.contains(&place.block) {
+            return false;
         }
-        found
+        let geometry = self.repaired.geometry();
+        let size = usize::from(geometry.inode_size);
+        let at = geometry.byte_of(place.block) + u64::from(place.index) * size as u64;
+        let record = |device: &dyn Device| {
+            let mut record = vec![0; size];
+            device.read_at(at, &mut record).is_ok().then_some(record)
+        };
+        record(&*self.lossy) != record(&*self.device)
     }
 
-    /// Walks the repaired tree, names in the order of their bytes; `visit` is called with the path,
-    /// the file, and whether it is one of `starts` or below one.
-    fn walk(
-        &self,
-        starts: &[InodeNo],
-        visit: &mut dyn FnMut(&[u8], &LoadedInode, bool),
-    ) -> Result<(), RescueError> {
+    /// Walks the repaired tree, names in the order of their bytes. `visit` is called for each name.
+    fn walk(&self, starts: &[InodeNo], visit: &mut dyn FnMut(Step<'_>)) -> Result<(), RescueError> {
         let is_start = |number: InodeNo| starts.is_empty() || starts.contains(&number);
         let root = self.repaired.inode(InodeNo::ROOT)?;
         let mut seen = HashSet::from([root.number]);
         let is_chosen = is_start(root.number);
-        let mut waiting = vec![(b"/".to_vec(), root.number, is_chosen)];
-        while let Some((path, number, is_chosen)) = waiting.pop() {
+        let mut waiting = vec![(b"/".to_vec(), root.number, None, is_chosen)];
+        while let Some((path, number, dir, is_chosen)) = waiting.pop() {
             let Ok(file) = self.repaired.inode(number) else { continue };
-            visit(&path, &file, is_chosen);
+            visit(Step { path: &path, file: &file, dir, is_chosen });
             if !file.is_dir() {
                 continue;
             }
@@ -343,7 +375,8 @@ impl Salvage {
                 }
                 let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
                 let below = [&path[..], slash, &entry.name].concat();
-                waiting.push((below, entry.inode, is_chosen || is_start(entry.inode)));
+                let is_chosen = is_chosen || is_start(entry.inode);
+                waiting.push((below, entry.inode, Some(number), is_chosen));
             }
         }
         Ok(())
@@ -365,17 +398,45 @@ impl Salvage {
         }
         let mut missing = RangeSet::new();
         let end = FileBlock(file.size.div_ceil(u64::from(geometry.block_size)));
+        let unknown = self.unread_map(file, areas, end);
         for run in extents(&self.repaired, file.clone(), FileBlock(0), end) {
             // The check left no map that cannot be read.
             let Ok(run) = run else { break };
             match run.target {
                 MappingTarget::Written(_) => self.add_unreadable(&run, areas, &mut missing),
-                MappingTarget::Hole if is_damaged => self.add_given_up(file, &run, &mut missing),
-                _ => {}
+                MappingTarget::Hole => {
+                    let bits = geometry.block_bits();
+                    let hole = run.block.0..run.end().0;
+                    for part in unknown.overlapping(&hole) {
+                        let (from, to) = (part.start.max(hole.start), part.end.min(hole.end));
+                        missing.insert(from << bits..to << bits);
+                    }
+                    if is_damaged {
+                        self.add_given_up(file, &run, &mut missing);
+                    }
+                }
+                MappingTarget::Unwritten(_) => {}
             }
         }
         missing.remove(file.size..u64::MAX);
         missing.into_iter().collect()
+    }
+
+    /// The blocks of a file whose pointers were not read.
+    fn unread_map(
+        &self,
+        file: &LoadedInode,
+        areas: &RangeSet<u64>,
+        end: FileBlock,
+    ) -> RangeSet<u64> {
+        if file.is_extent_mapped() || areas.is_empty() {
+            return RangeSet::new();
+        }
+        // The map as it was: the repair may have given up a part of it.
+        let old = self.before.as_ref().and_then(|before| before.any_inode(file.number).ok());
+        let old = old.filter(|old| !old.is_extent_mapped());
+        let map = old.as_ref().unwrap_or(file);
+        UnreadMap::new(&*self.lossy, self.repaired.geometry(), areas).blocks(&map.i_block, end)
     }
 
     /// The parts of a run that lie in areas which cannot be read.
@@ -429,5 +490,85 @@ impl Salvage {
             }
         }
         lost
+    }
+}
+
+/// A name of a walk over the tree.
+struct Step<'a> {
+    path: &'a [u8],
+    file: &'a LoadedInode,
+    /// The directory of the name; `None` for the root.
+    dir: Option<InodeNo>,
+    /// Whether the report is about it.
+    is_chosen: bool,
+}
+
+impl Step<'_> {
+    fn name(&self) -> Option<(InodeNo, &[u8])> {
+        Some((self.dir?, self.path.rsplit(|byte| *byte == b'/').next()?))
+    }
+}
+
+/// The damaged files of a walk.
+struct Found<'a> {
+    salvage: &'a Salvage,
+    areas: RangeSet<u64>,
+    damage: Damage,
+    files: Vec<DamagedFile>,
+    /// Directories whose names may be those of other files, by path; `None` where they are in
+    /// `files`.
+    uncertain: BTreeMap<Vec<u8>, Option<DamagedFile>>,
+}
+
+impl<'a> Found<'a> {
+    fn new(salvage: &'a Salvage, areas: RangeSet<u64>) -> Self {
+        let damage = Damage::of(salvage.all_findings());
+        Self { salvage, areas, damage, files: Vec::new(), uncertain: BTreeMap::new() }
+    }
+
+    fn visit(&mut self, step: Step<'_>) {
+        let file = step.file;
+        if !step.is_chosen && !file.is_dir() {
+            return;
+        }
+        let mut codes = self.damage.codes(file.number, step.name());
+        if self.salvage.is_replaced(file.number, &self.damage.older) {
+            codes.insert(Code::LogCopyPossiblyOlder);
+        }
+        let is_uncertain = file.is_dir() && damage::has_uncertain_names(&codes);
+        if !step.is_chosen && !is_uncertain {
+            return;
+        }
+        let missing = self.salvage.missing(file, &self.areas, !codes.is_empty());
+        if missing.is_empty() && codes.is_empty() {
+            self.list_dirs(step.path);
+            return;
+        }
+        let damaged = DamagedFile {
+            path: step.path.to_vec(),
+            inode: file.number,
+            file_type: file.file_type(),
+            size: file.size,
+            missing,
+            codes: codes.into_iter().collect(),
+        };
+        if step.is_chosen {
+            self.list_dirs(step.path);
+            self.files.push(damaged);
+        } else {
+            self.uncertain.insert(step.path.to_vec(), Some(damaged));
+        }
+    }
+
+    /// Lists the directories of a path in which its names may be those of other files.
+    fn list_dirs(&mut self, path: &[u8]) {
+        if self.uncertain.is_empty() {
+            return;
+        }
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        for (at, _) in slashes {
+            let dir = &path[..at.max(1)];
+            self.files.extend(self.uncertain.get_mut(dir).and_then(Option::take));
+        }
     }
 }

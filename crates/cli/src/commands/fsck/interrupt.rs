@@ -9,7 +9,7 @@ use super::keyboard;
 use crate::err_line;
 
 /// Exit code of e2fsck for a check that SIGINT ended.
-const CANCELLED: u8 = 32;
+pub(super) const CANCELLED: u8 = 32;
 
 /// Locked while blocks hold the pattern of a test; the program does not end then.
 static UNBROKEN: Mutex<()> = Mutex::new(());

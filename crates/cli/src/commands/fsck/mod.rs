@@ -149,6 +149,9 @@ pub(crate) struct Args {
     /// JSON for each
     #[arg(long)]
     json: bool,
+    /// Process that has started this one, and with which it ends
+    #[arg(long, value_name = "PID", hide = true)]
+    parent: Option<i32>,
     /// Do not restrict this process (landlock, seccomp)
     #[arg(long)]
     no_sandbox: bool,
@@ -197,6 +200,9 @@ impl Args {
         if session.is_compat && !self.preen {
             err_line!("{}", session.version());
         }
+        if let Some(parent) = self.parent {
+            many::end_with(parent)?;
+        }
         // Like mke2fs.conf it is theirs: by our own name nothing of the machine is read.
         let conf = match session.is_compat {
             true => Conf::load().map_err(|error| Failure::new(error).with_code(OPERATIONAL))?,
@@ -231,7 +237,9 @@ impl Args {
             return Err(usage(&format!("unexpected argument '{extra}' found")));
         }
         if self.images.len() > 1 || self.jobs.is_some() {
-            return match self.many()?.run(session)? {
+            let checked = self.many()?.run(session);
+            // The code of an ordinary failure is that of errors that were corrected.
+            return match checked.map_err(|failure| failure.with_usual_code(OPERATIONAL))? {
                 0 => Ok(()),
                 code => Err(Failure::silent(code)),
             };
@@ -296,6 +304,7 @@ impl Args {
         words.extend(given.map(|(_, flag)| OsString::from(flag)));
         let values = [
             ("--threads", Some(threads.to_string())),
+            ("--parent", Some(std::process::id().to_string())),
             ("-b", self.superblock.map(|block| block.to_string())),
             ("-B", self.block_size.map(|bytes| bytes.to_string())),
             ("--memory", self.memory.clone()),
@@ -510,7 +519,8 @@ impl CheckCommand<'_> {
         let levels = if self.conf.reports_time { 2 } else { self.args.times };
         let summary = Summary { report, levels };
         if self.args.json {
-            summary.print_json(&self.image)?;
+            let printed = summary.print_json(&self.image);
+            printed.map_err(|failure| failure.with_usual_code(OPERATIONAL))?;
         } else if report.end == End::Checked {
             let is_verbose = self.args.verbose || self.conf.is_verbose;
             summary.print(&console.name(), self.args.preen, is_verbose);
