@@ -135,7 +135,10 @@ impl Image {
             error => self.failure(path, error),
         })?;
         if let Some(salvaged) = &self.salvage {
-            salvaged.named.lock().push(found.number);
+            let mut named = salvaged.named.lock();
+            named.push(found.number);
+            // A link that leads to another file is damage too.
+            named.extend(self.volume.resolve(path, Follow::No).ok().map(|link| link.number));
         }
         Ok(found)
     }

@@ -1,4 +1,4 @@
-//! What the findings of a check say of the files: which of them may not be whole.
+//! The damage of files by the findings of a check: which of them may not be whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -172,13 +172,13 @@ const BLOCK_SIZES: [u64; 7] = [1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 
 const BACKUP_GROUPS: [u32; 5] = [1, 3, 5, 7, 9];
 
 /// The size that the first valid superblock says: the one that is named, the primary one, or a
-/// backup at its usual place. `None` where there is none, or where the descriptors of such a volume
-/// have more bytes than the device.
+/// backup at its usual place. `None` where no superblock is valid, or where the descriptors of such
+/// a volume have more bytes than the device.
 fn volume_size(device: &dyn Device, named: Option<u64>) -> Option<u64> {
     let named = BLOCK_SIZES.iter().filter_map(|size| backup(device, named?, *size, None));
     let primary = read_primary_superblock(device).ok();
     let backups = BLOCK_SIZES.iter().flat_map(|&size| {
-        // A group has a bit for each block in one block; blocks of 1 KiB begin after the boot block.
+        // A group has a bit for each block in one block; of 1 KiB they begin after the boot block.
         let block = move |group| u64::from(group) * 8 * size + u64::from(size == 1024);
         let backup = move |group| backup(device, block(group), size, Some(GroupNo(group)));
         BACKUP_GROUPS.into_iter().filter_map(backup)
@@ -305,7 +305,7 @@ impl Salvage {
     /// The repaired volume cannot be read.
     pub fn report(&self, starts: &[InodeNo]) -> Result<SalvageReport, RescueError> {
         let unreadable = self.unreadable();
-        let mut found = Found::new(self, unreadable.iter().cloned().collect());
+        let mut found = DamageList::new(self, unreadable.iter().cloned().collect());
         let (mut dirs, mut has_dir) = (BTreeMap::new(), starts.is_empty());
         self.walk(starts, &mut |step| {
             if step.file.is_dir() {
@@ -510,7 +510,7 @@ impl Step<'_> {
 }
 
 /// The damaged files of a walk.
-struct Found<'a> {
+struct DamageList<'a> {
     salvage: &'a Salvage,
     areas: RangeSet<u64>,
     damage: Damage,
@@ -520,7 +520,7 @@ struct Found<'a> {
     uncertain: BTreeMap<Vec<u8>, Option<DamagedFile>>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> DamageList<'a> {
     fn new(salvage: &'a Salvage, areas: RangeSet<u64>) -> Self {
         let damage = Damage::of(salvage.all_findings());
         Self { salvage, areas, damage, files: Vec::new(), uncertain: BTreeMap::new() }
