@@ -29,7 +29,6 @@ const HARMLESS: &[Code] = &[
     Code::EntryPastHighWater,
     Code::EntryInUninitGroup,
     // Forms that are valid, or that options ask for.
-    Code::SpecialImmutable,
     Code::ExtentTreeBeyondLimit,
     Code::ExtentTreeTooDeep,
     Code::MapToExtents,
@@ -38,7 +37,6 @@ const HARMLESS: &[Code] = &[
     Code::FileTypeUnexpected,
     Code::LostFoundMissing,
     // The index of a directory, which has no names: they are in blocks with checksums of their own.
-    Code::IndexFlagOnOther,
     Code::HtreeRootInvalid,
     Code::HtreeUnordered,
     Code::HtreeRootChecksum,
