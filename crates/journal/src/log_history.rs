@@ -204,7 +204,11 @@ fn complete_from(
     let last = |next: Tid| found.iter().rposition(|it| it.tid.next() == next);
     // The kernel passes over a number when it unmounts.
     let skipped = || last(Tid(next.0.wrapping_sub(1))).filter(|_| superblock.start == 0);
-    let at = last(next).or_else(skipped).filter(|at| ends_log(&found[*at]))?;
+    let ends_at_head = |last: &LoggedTransaction| {
+        superblock.start != 0 || superblock.head == 0 || end_of(last) == superblock.head
+    };
+    let at = last(next).or_else(skipped);
+    let at = at.filter(|at| ends_log(&found[*at]) && ends_at_head(&found[*at]))?;
     let mut complete: Option<&LoggedTransaction> = None;
     for transaction in found[..=at].iter().rev().take_while(|it| is_complete(it)) {
         let is_before = |later: &LoggedTransaction| {
@@ -609,6 +613,17 @@ mod tests {
         // The kernel passes over one number.
         journal.superblock.sequence = last.next();
         assert!(journal.history().complete_from.is_some());
+        // A transaction that has lost all of its headers is not such a number: the log ends later.
+        journal.superblock.sequence = last;
+        for block in [second, second + 4] {
+            journal.device.write_at(u64::from(block * BLOCK), &[0; BLOCK as usize]).unwrap();
+        }
+        assert!(journal.history().complete_from.is_some());
+        journal.superblock.head = journal.head;
+        assert_eq!(journal.history().complete_from, None);
+        journal.superblock.head = second;
+        assert!(journal.history().complete_from.is_some());
+        journal.superblock.head = 0;
         journal.superblock.sequence = last.next().next();
         assert_eq!(journal.history().complete_from, None);
     }

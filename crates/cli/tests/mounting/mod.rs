@@ -26,7 +26,7 @@ use std::{fs, thread};
 use extant_testkit::{Scratch, is_root, mke2fs, tool};
 
 /// Seconds that any command gets.
-const LIMIT: &str = "60";
+const LIMIT: &str = "180";
 
 /// Whether volumes can be mounted here; else why not.
 pub(crate) fn can_mount() -> Result<(), String> {
