@@ -93,7 +93,7 @@ pub struct Store {
     /// Where copies of damaged blocks may come from.
     evidence: Option<EvidenceSource>,
     /// Clusters that were in use and that nothing claimed before the repairs began.
-    unclaimed: Mutex<RoaringTreemap>,
+    unclaimed: Mutex<Option<RoaringTreemap>>,
     read: AtomicU64,
     written: AtomicU64,
 }
@@ -204,23 +204,23 @@ impl Store {
 
     /// Notes the clusters that are in use and that nothing claims before the repairs begin.
     pub(crate) fn set_unclaimed(&self, clusters: RoaringTreemap) {
-        *self.unclaimed.lock() = clusters;
+        *self.unclaimed.lock() = Some(clusters);
     }
 
-    /// Those of the noted clusters that lie in a range.
-    pub(crate) fn unclaimed_within(&self, clusters: Range<u64>) -> Vec<u64> {
+    /// Those of the noted clusters that lie in a range; `None` where none were noted, as nothing
+    /// is repaired yet.
+    pub(crate) fn unclaimed_within(&self, clusters: Range<u64>) -> Option<Vec<u64>> {
         let unclaimed = self.unclaimed.lock();
-        if unclaimed.is_empty() {
-            return Vec::new();
-        }
-        let mut noted = unclaimed.iter();
+        let mut noted = unclaimed.as_ref()?.iter();
         noted.advance_to(clusters.start);
-        noted.take_while(|cluster| *cluster < clusters.end).collect()
+        Some(noted.take_while(|cluster| *cluster < clusters.end).collect())
     }
 
     /// A repair takes a cluster for something new.
     pub(crate) fn note_allocated(&self, cluster: ClusterNo) {
-        self.unclaimed.lock().remove(cluster.0);
+        if let Some(noted) = self.unclaimed.lock().as_mut() {
+            noted.remove(cluster.0);
+        }
     }
 
     pub(crate) fn evidence_source(&self) -> Option<&EvidenceSource> {

@@ -24,22 +24,25 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The runs of blocks of a group that its stored bitmap has in use and nothing claims, now and
-    /// in the scan before the repairs, in whole clusters. None where the bitmap is not reliable.
+    /// The runs of blocks of a group that its stored bitmap has in use and nothing claims, now and,
+    /// during repairs, in the scan before them, in whole clusters. None where the bitmap is not
+    /// reliable.
     pub(crate) fn unclaimed_in(&self, group: GroupNo) -> Result<Vec<Range<u64>>, CheckError> {
         let clusters = self.geometry.group_clusters(group);
         let first = u64::from(group.0) * u64::from(self.geometry.clusters_per_group);
         let noted = self.store.unclaimed_within(first..first + u64::from(clusters));
-        if noted.is_empty() {
+        if noted.as_ref().is_some_and(Vec::is_empty) {
             return Ok(Vec::new());
         }
         let Some(mut taken) = self.taken_in(group)? else { return Ok(Vec::new()) };
-        let mut others = vec![0xff; taken.len()];
-        for cluster in noted {
-            let bit = (cluster - first) as usize; // of the group
-            others[bit / 8] &= !(1 << (bit % 8));
+        if let Some(noted) = noted {
+            let mut others = vec![0xff; taken.len()];
+            for cluster in noted {
+                let bit = (cluster - first) as usize; // of the group
+                others[bit / 8] &= !(1 << (bit % 8));
+            }
+            taken.iter_mut().zip(&others).for_each(|(taken, other)| *taken |= other);
         }
-        taken.iter_mut().zip(&others).for_each(|(taken, other)| *taken |= other);
         let start = self.geometry.group_start(group).0;
         let ratio = u64::from(self.geometry.blocks_per_cluster);
         let end = start + u64::from(self.geometry.group_blocks(group));

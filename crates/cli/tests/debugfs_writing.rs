@@ -546,7 +546,7 @@ fn deleted_files_come_back_as_by_debugfs() {
         ));
         both.checked();
         for request in ["stat full/back", "cat full/back", "stat full/file8", "stats -h"] {
-            both.same(request, &["ctime", "Lifetime", "Checksum"]);
+            both.same(request, &["ctime", "Lifetime", "Checksum", "Last write time"]);
         }
     }
 }
