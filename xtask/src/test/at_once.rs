@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::Tally;
 use crate::Failure;
-use crate::suites;
+use crate::suites::{self, Suite};
 
 /// How many trials the differential of repairs runs, or for how long: a few where it is not set.
 const DIFFERENTIAL: &str = "EXTANT_DIFFERENTIAL";
@@ -45,6 +45,13 @@ const LONGEST: [&str; 12] = [
     "lab",
 ];
 
+/// So many tests that failed are run once more, alone: one may have failed by the load of the
+/// machine. Where more fail, none is.
+const RUN_ONCE_MORE: usize = 4;
+
+/// The time that such a test has, in seconds.
+const LIMIT_OF_A_TEST: u64 = 300;
+
 /// A suite under way.
 struct Running {
     name: String,
@@ -68,6 +75,7 @@ pub(super) fn run(tally: &mut Tally) -> Result<(), Failure> {
     if !all_build {
         tally.failed.push("cargo test: a suite did not build".into());
     }
+    let all = suites.clone();
     // The next is taken from the end.
     suites.reverse();
     suites.sort_by_key(|suite| {
@@ -95,7 +103,38 @@ pub(super) fn run(tally: &mut Tally) -> Result<(), Failure> {
             }
         }
     }
+    run_failed_once_more(&all, tally)?;
     println!("suites took {:.0} s with their build", started.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Runs failed tests alone: one that passes then is listed as unsteady, and did not fail.
+fn run_failed_once_more(suites: &[Suite], tally: &mut Tally) -> Result<(), Failure> {
+    if tally.failed.len() > RUN_ONCE_MORE {
+        return Ok(());
+    }
+    for failed in std::mem::take(&mut tally.failed) {
+        let suite_and_test = failed.split_once(": ").and_then(|(title, test)| {
+            let has = |suite: &&Suite| {
+                suite.title() == title
+                    && suite.tests().is_ok_and(|all| all.iter().any(|it| it == test))
+            };
+            Some((suites.iter().find(has)?, test))
+        });
+        let passes = match suite_and_test {
+            Some((suite, test)) => {
+                println!("once more, alone: {failed}");
+                suite.command(test, LIMIT_OF_A_TEST).status()?.success()
+            }
+            None => false,
+        };
+        if passes {
+            tally.passed += 1;
+            tally.unsteady.push(failed);
+        } else {
+            tally.failed.push(failed);
+        }
+    }
     Ok(())
 }
 
@@ -193,5 +232,42 @@ mod tests {
         let slow = end_of("echo 'test a ... FAILED'; sleep 600 & wait", Duration::from_secs(3));
         assert_eq!(slow.failed[0], "a_suite: a");
         assert!(slow.failed[1].starts_with("a_suite: killed after "), "{:?}", slow.failed);
+    }
+
+    #[test]
+    fn a_failed_test_is_run_once_more_alone() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let directory = tempfile::tempdir().expect("it can be made");
+        let program = directory.path().join("suite");
+        let script = "#!/bin/sh\n\
+                      [ $1 = --list ] && printf 'steady: test\\nbroken: test\\n' && exit\n\
+                      [ $1 = steady ]\n";
+        std::fs::write(&program, script).expect("it can be written");
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("it is ours");
+        let message = serde_json::json!({
+            "profile": { "test": true },
+            "manifest_path": directory.path().join("Cargo.toml"),
+            "target": { "name": "a_suite", "kind": ["test"] },
+            "executable": program,
+        });
+        let suite = Suite::of(&message.to_string()).expect("it names a suite");
+        let names = ["a_suite: steady", "a_suite: broken", "a_suite: killed after 3 s"];
+        let failed = || names.map(String::from).to_vec();
+
+        let mut tally = Tally { failed: failed(), ..Tally::default() };
+        run_failed_once_more(&[suite.clone()], &mut tally).expect("they run");
+        assert_eq!(
+            (tally.passed, tally.unsteady, tally.failed),
+            (
+                1,
+                vec![names[0].to_owned()],
+                names[1..].iter().map(|&name| name.to_owned()).collect(),
+            )
+        );
+
+        let mut tally = Tally { failed: [failed(), failed()].concat(), ..Tally::default() };
+        run_failed_once_more(&[suite], &mut tally).expect("none runs");
+        assert_eq!((tally.unsteady.len(), tally.failed.len()), (0, 6));
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Test {
 struct Tally {
     passed: u64,
     failed: Vec<String>,
+    /// Tests that failed and then passed alone.
+    unsteady: Vec<String>,
     /// The first lines that each failed test printed.
     printed: Vec<String>,
     skipped: BTreeSet<String>,
@@ -184,6 +186,9 @@ impl Tally {
         self.parts.iter().for_each(|(name, seconds)| println!("part {name} took {seconds:.0} s"));
         self.skipped.iter().for_each(|what| println!("skipped {what}"));
         self.printed.iter().for_each(|line| println!("{line}"));
+        self.unsteady
+            .iter()
+            .for_each(|what| println!("unsteady {what}: failed, then passed alone"));
         self.failed.iter().for_each(|what| println!("failed {what}"));
         let (failed, skipped) = (self.failed.len(), self.skipped.len());
         // A test that says it was skipped returns like one that passed.
