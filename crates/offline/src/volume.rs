@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use extant_device::Device;
 use extant_layout::DescriptorTable;
@@ -30,6 +30,28 @@ pub struct OfflineVolume<D = Arc<dyn Device>> {
     dirty_descs: BTreeSet<u32>,
     unsealed: BTreeSet<u32>,
     pub(crate) is_superblock_dirty: bool,
+    /// Where bitmaps and inode tables are, once it was asked for.
+    metadata: OnceLock<MetadataRanges>,
+}
+
+/// The blocks of all bitmaps and inode tables.
+struct MetadataRanges {
+    /// First block and number of blocks, by first block.
+    ranges: Vec<(u64, u64)>,
+    /// The most blocks of a range.
+    longest: u64,
+}
+
+impl MetadataRanges {
+    /// The ranges that may have blocks in `blocks`.
+    fn near(&self, blocks: &Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let from = blocks.start.saturating_sub(self.longest);
+        let [first, end] = [from, blocks.end]
+            .map(|block| self.ranges.partition_point(|(start, _)| *start < block));
+        self.ranges[first..end.max(first)]
+            .iter()
+            .map(|(start, count)| *start..start.saturating_add(*count))
+    }
 }
 
 pub(crate) struct Bitmap {
@@ -40,6 +62,11 @@ pub(crate) struct Bitmap {
 /// Whether a bitmap is that of inodes: the key of the map.
 fn is_inode(kind: BitmapKind) -> bool {
     kind == BitmapKind::Inode
+}
+
+/// Where a group's bitmaps and inode table are.
+fn places(desc: &GroupDesc) -> [BlockNo; 3] {
+    [desc.block_bitmap, desc.inode_bitmap, desc.inode_table]
 }
 
 impl OfflineVolume {
@@ -99,6 +126,7 @@ impl<D: Device> OfflineVolume<D> {
             dirty_descs: BTreeSet::new(),
             unsealed: BTreeSet::new(),
             is_superblock_dirty: false,
+            metadata: OnceLock::new(),
         }
     }
 
@@ -136,6 +164,7 @@ impl<D: Device> OfflineVolume<D> {
             }
         }
         self.is_superblock_dirty = true;
+        self.metadata = OnceLock::new();
         Ok(())
     }
 
@@ -159,7 +188,11 @@ impl<D: Device> OfflineVolume<D> {
     /// Changes the descriptor of a group.
     pub fn update_desc(&mut self, group: GroupNo, change: impl FnOnce(&mut GroupDesc)) {
         let mut desc = self.desc(group);
+        let before = places(&desc);
         change(&mut desc);
+        if places(&desc) != before {
+            self.metadata = OnceLock::new();
+        }
         self.table.set(group, &desc, &self.geometry);
         self.dirty_descs.insert(self.geometry.desc_place(group).0);
         self.unsealed.insert(group.0);
@@ -225,6 +258,20 @@ impl<D: Device> OfflineVolume<D> {
         let mut record = vec![0; usize::from(self.geometry.inode_size)];
         self.device.read_at(offset, &mut record)?;
         Ok(record)
+    }
+
+    /// The records of several inodes of a group, which lie one after another.
+    ///
+    /// # Errors
+    /// There is no such inode, or the device failed.
+    pub fn read_inodes(&self, first: InodeNo, count: u32) -> Result<Vec<u8>, OfflineError> {
+        let offset = self.checked_inode_offset(first)?;
+        if let Some(last) = count.checked_sub(1) {
+            self.checked_inode_offset(InodeNo(first.0.saturating_add(last)))?;
+        }
+        let mut records = vec![0; count as usize * usize::from(self.geometry.inode_size)];
+        self.device.read_at(offset, &mut records)?;
+        Ok(records)
     }
 
     /// Writes the record of an inode with its checksum.
@@ -299,20 +346,31 @@ impl<D: Device> OfflineVolume<D> {
         let geometry = &self.geometry;
         let start = geometry.group_start(group).0;
         let end = start + u64::from(geometry.group_blocks(group));
-        let mut own = vec![leading(geometry, group).blocks()];
-        for other in (0..geometry.groups_count).map(GroupNo) {
-            let desc = self.trusted_desc(other)?;
-            let table = u64::from(geometry.itable_blocks());
-            let places =
-                [(desc.block_bitmap.0, 1), (desc.inode_bitmap.0, 1), (desc.inode_table.0, table)];
-            own.extend(places.map(|(first, count)| first..first.saturating_add(count)));
-        }
+        let metadata = match self.metadata.get() {
+            Some(metadata) => metadata,
+            None => {
+                let found = self.metadata_ranges()?;
+                self.metadata.get_or_init(|| found)
+            }
+        };
+        let own =
+            [leading(geometry, group).blocks()].into_iter().chain(metadata.near(&(start..end)));
         let own = own
-            .into_iter()
             .map(|range| range.start.max(start)..range.end.min(end))
             .filter(|range| range.start < range.end)
             .collect();
         Ok(own)
+    }
+
+    fn metadata_ranges(&self) -> Result<MetadataRanges, FormatError> {
+        let table = u64::from(self.geometry.itable_blocks());
+        let mut ranges = Vec::new();
+        for group in (0..self.geometry.groups_count).map(GroupNo) {
+            let [blocks, inodes, inode_table] = places(&self.trusted_desc(group)?);
+            ranges.extend([(blocks.0, 1), (inodes.0, 1), (inode_table.0, table)]);
+        }
+        ranges.sort_unstable();
+        Ok(MetadataRanges { ranges, longest: table.max(1) })
     }
 
     /// Sets the bits of blocks in the group.

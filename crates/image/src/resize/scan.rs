@@ -39,7 +39,10 @@ pub(super) fn has_no_inodes(volume: &OfflineVolume, group: GroupNo) -> bool {
         && volume.desc(group).flags.contains(GroupFlags::INODE_UNINIT)
 }
 
-/// Calls `visit` for every inode in use, with its record.
+/// Bytes of records that are read at a time.
+const READ: usize = 256 * 1024;
+
+/// Calls `visit` for every inode in use, with its record. It may change that record alone.
 pub(super) fn each_inode(
     volume: &mut OfflineVolume,
     mut visit: impl FnMut(&mut OfflineVolume, InodeNo, Vec<u8>) -> Result<(), ResizeError>,
@@ -51,12 +54,25 @@ pub(super) fn each_inode(
             continue;
         }
         let bits = volume.bitmap(BitmapKind::Inode, group)?.to_vec();
-        let mut at = 0;
+        let size = usize::from(geometry.inode_size);
+        let (mut at, mut read, mut records) = (0, 0..0, Vec::new());
         while let Some(bit) = bitmap::next_set(&bits, at..per_group) {
             at = bit + 1;
             let number = InodeNo(group.0 * per_group + bit + 1);
-            let record = volume.read_inode(number)?;
-            visit(volume, number, record)?;
+            if !read.contains(&bit) {
+                let count = u32::try_from(READ / size).map_or(1, |count| count.max(1));
+                read = bit..per_group.min(bit + count);
+                records = match volume.read_inodes(number, read.end - read.start) {
+                    Ok(records) => records,
+                    // A sector of records that are not in use may be bad.
+                    Err(_) => {
+                        read = bit..bit + 1;
+                        volume.read_inode(number)?
+                    }
+                };
+            }
+            let from = (bit - read.start) as usize * size;
+            visit(volume, number, records[from..from + size].to_vec())?;
         }
     }
     Ok(())
