@@ -45,7 +45,7 @@ const LONGEST: [&str; 12] = [
     "lab",
 ];
 
-/// So many tests that failed are run once more, alone: one may have failed by the load of the
+/// The most failed tests that are run once more, alone: one may have failed by the load of the
 /// machine. Where more fail, none is.
 const RUN_ONCE_MORE: usize = 4;
 
