@@ -14,6 +14,7 @@
 mod carve;
 mod clear;
 mod context;
+mod dry_run;
 mod evidence;
 pub mod finding;
 mod lost_directories;

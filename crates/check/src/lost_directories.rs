@@ -8,24 +8,32 @@
 //!
 //! A copy of a directory's block, or a block of another volume in a file, looks the same. Restored
 //! is only what the rest of the volume confirms: the parent names the directory, no name leads to
-//! an inode of another kind, and none is there twice.
+//! an inode of another kind, and none is there twice. Where the parent has lost the name, or is the
+//! directory itself as with the root, the directories below it must confirm it, and no other
+//! directory may have its names.
 
 use crate::context::Check;
-use crate::finding::{Code, Finding};
+use crate::finding::{Code, Finding, Severity};
 use crate::map::FileMap;
-use crate::store::CheckError;
-use crate::tables::DirFlags;
+use crate::store::{CheckError, Store};
+use crate::tables::{DirFlags, Kind};
+use crate::unclaimed::AT_ONCE;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::dirent::{DirFormat, FileType, NewEntry, dot_entries};
 use extant_ondisk::extent::Extent;
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::htree::{HtreeFormat, IndexKind};
 use extant_ondisk::inode::Inode;
-use extant_ondisk::{BlockNo, FileBlock, GroupNo, IncompatFeatures, InodeNo};
+use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo, IncompatFeatures, InodeNo};
+use roaring::RoaringTreemap;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Mode of a directory whose mode is lost.
 const MODE: u16 = 0o40_700;
+/// Mode of the root, as makers of volumes have it.
+const ROOT_MODE: u16 = 0o40_755;
+/// The inode that makers of volumes give to lost+found.
+const USUAL_LOST_FOUND: InodeNo = InodeNo(11);
 
 /// The first block of a directory.
 struct FirstBlock {
@@ -51,6 +59,13 @@ struct LostDirectory {
     names: Vec<FoundName>,
 }
 
+/// The names of a directory that the volume has.
+struct KnownNames {
+    names: Vec<FoundName>,
+    /// No part of the directory is damaged.
+    is_whole: bool,
+}
+
 /// Blocks of directories that nothing claims.
 #[derive(Default)]
 struct FoundBlocks {
@@ -58,6 +73,87 @@ struct FoundBlocks {
     first: BTreeMap<InodeNo, Option<FirstBlock>>,
     /// The other blocks, by the seed of their checksums, in ascending order.
     others: HashMap<u32, Vec<BlockNo>>,
+}
+
+impl FoundBlocks {
+    /// Adds a block if it is one of a directory.
+    fn sort(&mut self, block: BlockNo, bytes: &[u8], geometry: &Geometry) {
+        let format = format_of_any(geometry);
+        let is_chain = || format.entries(bytes, FileBlock(0)).all(|entry| entry.is_ok());
+        let has_dots = bytes.get(8) == Some(&b'.') && bytes.get(4..6) == Some(&[12, 0]);
+        let has_checksums = geometry.has_metadata_csum();
+        let dots = dot_entries(&format, bytes).ok().filter(|_| has_dots);
+        let Some((inode, parent)) = dots else {
+            if has_checksums
+                && format.has_tail(bytes)
+                && is_chain()
+                && let Some(seed) = format.seed_of(bytes)
+            {
+                self.others.entry(seed).or_default().push(block);
+            }
+            return;
+        };
+        let index = HtreeFormat::new(geometry, inode, 0);
+        // The record of '..' reaches to the end of an index's root, over what was a checksum there.
+        let mut records = format.entries(bytes, FileBlock(0)).flatten().skip(1);
+        let is_to_end = records.next().is_some_and(|it| it.at + it.rec_len == bytes.len());
+        let is_index = is_to_end && index.root(bytes).is_ok();
+        let seed = match is_index {
+            true => index.seed_of(bytes, IndexKind::Root),
+            false => format.seed_of(bytes),
+        };
+        if !is_chain() || has_checksums && seed.is_none() {
+            return;
+        }
+        let seed = seed.filter(|_| has_checksums);
+        let first = FirstBlock { block, parent, seed, is_index };
+        let is_new = !self.first.contains_key(&inode);
+        self.first.insert(inode, Some(first).filter(|_| is_new));
+    }
+}
+
+/// Whether one of the clusters has a block of a directory.
+pub(crate) fn has_directory_blocks(
+    store: &Store,
+    clusters: &RoaringTreemap,
+) -> Result<bool, CheckError> {
+    let geometry = store.geometry();
+    let ratio = u64::from(geometry.blocks_per_cluster);
+    let (start, end) = (geometry.group_start(GroupNo(0)).0, geometry.blocks_count);
+    let at_once = (AT_ONCE >> geometry.block_bits()).max(ratio);
+    let mut runs =
+        clusters.iter().map(|it| start + it * ratio..(start + (it + 1) * ratio).min(end));
+    let mut next = runs.next();
+    while let Some(mut run) = next.take() {
+        for more in runs.by_ref() {
+            if more.start != run.end || more.end - run.start > at_once {
+                next = Some(more);
+                break;
+            }
+            run.end = more.end;
+        }
+        let mut bytes = vec![0; ((run.end - run.start) << geometry.block_bits()) as usize];
+        store.read_into(BlockNo(run.start), &mut bytes)?;
+        let mut found = FoundBlocks::default();
+        for (block, bytes) in run.map(BlockNo).zip(bytes.chunks_exact(geometry.block_len())) {
+            found.sort(block, bytes, geometry);
+        }
+        if !found.first.is_empty() || !found.others.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether directories can be found by their blocks: names that are encrypted or compared without
+/// case need what their inode said of them.
+pub(crate) fn can_be_found(geometry: &Geometry) -> bool {
+    let needs_flags = IncompatFeatures::CASEFOLD | IncompatFeatures::ENCRYPT;
+    !geometry.features.incompat.intersects(needs_flags)
+}
+
+fn format_of_any(geometry: &Geometry) -> DirFormat {
+    DirFormat::new(geometry, InodeNo(0), 0)
 }
 
 impl Check<'_> {
@@ -70,9 +166,9 @@ impl Check<'_> {
         let mut found = FoundBlocks::default();
         for group in (0..self.geometry.groups_count).map(GroupNo) {
             let runs = self.unclaimed_in(group)?;
-            self.for_blocks(&runs, |block, bytes| self.sort_block(block, bytes, &mut found))?;
+            self.for_blocks(&runs, |block, bytes| found.sort(block, bytes, self.geometry))?;
         }
-        let mut is_restored = false;
+        let mut is_restored = self.restore_root(&mut found)?;
         let lost = self.lost_directories(&mut found)?;
         if !lost.is_empty() {
             is_restored |= self.restore_named(lost)?;
@@ -129,20 +225,161 @@ impl Check<'_> {
         let mut named = Vec::new();
         let parents: Vec<InodeNo> = by_parent.keys().copied().collect();
         for parent in parents {
-            if let Some(names) = self.names_of(parent)? {
-                named.extend(named_among(by_parent.remove(&parent), &names));
+            if let Some(known) = self.names_of(parent)? {
+                named.extend(named_among(by_parent.remove(&parent), &known.names));
             }
         }
         let mut is_restored = false;
-        while let Some(inode) = named.pop() {
-            let Some(directory) = lost.remove(&inode) else { continue };
-            if !self.restore_directory(inode, &directory)? {
+        loop {
+            while let Some(inode) = named.pop() {
+                let Some(directory) = lost.remove(&inode) else { continue };
+                if !self.restore_directory(inode, &directory)? {
+                    continue;
+                }
+                is_restored = true;
+                named.extend(named_among(by_parent.remove(&inode), &directory.names));
+            }
+            // A restored directory is a parent of known names.
+            if is_restored {
+                return Ok(true);
+            }
+            named = self.confirmed_from_below(&lost)?;
+            lost.retain(|inode, _| named.contains(inode));
+            if named.is_empty() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Directories whose parents have lost the blocks that named them: those whose names are known
+    /// to be current, and that no other directory has.
+    fn confirmed_from_below(
+        &self,
+        lost: &BTreeMap<InodeNo, LostDirectory>,
+    ) -> Result<Vec<InodeNo>, CheckError> {
+        let mut candidates = Vec::new();
+        for (inode, directory) in lost {
+            if directory.first.seed.is_some()
+                && self.has_lost_names(directory.first.parent, *inode, lost)?
+                && self.are_current(&directory.names)?
+                && self.lead_back(*inode, &directory.names)?
+            {
+                candidates.push(*inode);
+            }
+        }
+        if candidates.is_empty() {
+            return Ok(candidates);
+        }
+        let mut named = HashSet::new();
+        for dir in self.dirs.iter().filter(|dir| self.inodes.is_used(dir.inode)) {
+            let names = self.names_of(dir.inode)?.map_or_else(Vec::new, |known| known.names);
+            named.extend(names.into_iter().map(|it| it.inode));
+        }
+        candidates.retain(|inode| {
+            let names = &lost[inode].names;
+            let is_own = |it: &FoundName| !named.contains(&it.inode);
+            !named.contains(inode) && names.iter().all(is_own)
+        });
+        Ok(candidates)
+    }
+
+    /// Whether a directory may have named another one in a part of it that is lost.
+    fn has_lost_names(
+        &self,
+        parent: InodeNo,
+        inode: InodeNo,
+        lost: &BTreeMap<InodeNo, LostDirectory>,
+    ) -> Result<bool, CheckError> {
+        if let Some(above) = lost.get(&parent) {
+            return Ok(above.names.iter().filter(|it| it.inode == inode).count() == 1);
+        }
+        if let Some(known) = self.names_of(parent)? {
+            return Ok(!known.is_whole || self.was_damaged(parent));
+        }
+        Ok(!self.inodes.is_used(parent) && self.has_table_lost(parent, &self.garbage_inodes())?)
+    }
+
+    /// Whether this run has repaired damage to an inode or its map.
+    fn was_damaged(&self, inode: InodeNo) -> bool {
+        self.recorder.any(|it| {
+            let row = it.finding.code.row();
+            let is_damage = row.severity >= Severity::Damage && (1..=2).contains(&row.pass);
+            it.repaired && is_damage && it.finding.subject.inode == Some(inode)
+        })
+    }
+
+    /// Whether names lead to directories that name `inode` as their parent, or to files in use: one
+    /// at least.
+    fn lead_back(&self, inode: InodeNo, names: &[FoundName]) -> Result<bool, CheckError> {
+        let mut is_confirmed = false;
+        for name in names.iter().filter(|it| self.inodes.is_used(it.inode)) {
+            if self.kind_of(name.inode)? == Some(Kind::Directory)
+                && self.parent_of(name.inode)? != Some(inode)
+            {
+                return Ok(false);
+            }
+            is_confirmed = true;
+        }
+        Ok(is_confirmed)
+    }
+
+    /// The inode that '..' of a directory of the volume names.
+    fn parent_of(&self, inode: InodeNo) -> Result<Option<InodeNo>, CheckError> {
+        let Some(dir) = self.dirs.get(inode) else { return Ok(None) };
+        let record = self.record(inode)?;
+        if dir.has(DirFlags::INLINE) {
+            let content = self.inline_content(&record, inode)?;
+            let number = |first: [u8; 60]| [first[0], first[1], first[2], first[3]];
+            return Ok(content.map(|(first, _)| InodeNo(u32::from_le_bytes(number(first)))));
+        }
+        let Ok(stored) = Inode::decode(&record, inode, self.geometry) else { return Ok(None) };
+        let Some(first) = self.read_map(inode, &stored)?.physical(0) else { return Ok(None) };
+        if !self.geometry.contains(first, 1) {
+            return Ok(None);
+        }
+        let bytes = self.store.read(first)?;
+        Ok(dot_entries(&format_of_any(self.geometry), &bytes).ok().map(|(_, parent)| parent))
+    }
+
+    /// Proposes to restore the root directory, if its inode is lost. Its names must be those of all
+    /// directories that have it as their parent.
+    fn restore_root(&self, found: &mut FoundBlocks) -> Result<bool, CheckError> {
+        let root = InodeNo::ROOT;
+        if self.inodes.is_used(root) || !self.has_table_lost(root, &self.garbage_inodes())? {
+            return Ok(false);
+        }
+        let Some(Some(first)) = found.first.remove(&root) else { return Ok(false) };
+        let others = first.seed.and_then(|seed| found.others.remove(&seed)).unwrap_or_default();
+        let mut blocks = others.clone();
+        if !first.is_index {
+            blocks.insert(0, first.block);
+        }
+        let names = self.names_in(&blocks)?;
+        if first.parent != root
+            || names.is_empty()
+            || !self.are_plausible(&names)?
+            || !self.are_current(&names)?
+            || !self.lead_back(root, &names)?
+        {
+            return Ok(false);
+        }
+        let named: HashSet<InodeNo> = names.iter().map(|it| it.inode).collect();
+        let mut is_confirmed = false;
+        for dir in self.dirs.iter().filter(|dir| self.inodes.is_used(dir.inode)) {
+            if self.parent_of(dir.inode)? != Some(root) {
                 continue;
             }
-            is_restored = true;
-            named.extend(named_among(by_parent.remove(&inode), &directory.names));
+            if !named.contains(&dir.inode) {
+                return Ok(false); // it is an old copy, or that of another volume
+            }
+            // The root of any volume names that one.
+            is_confirmed |= dir.inode != USUAL_LOST_FOUND;
         }
-        Ok(is_restored)
+        let of_maker = first.seed.map(|seed| self.geometry.generation_of_seed(root, seed));
+        if !is_confirmed && of_maker != Some(0) {
+            return Ok(false);
+        }
+        self.restore_directory(root, &LostDirectory { first, others, names })
     }
 
     /// Inodes that this run cleared since nothing in them made sense.
@@ -155,7 +392,7 @@ impl Check<'_> {
 
     /// The names in blocks of a directory, without '.' and '..'.
     fn names_in(&self, blocks: &[BlockNo]) -> Result<Vec<FoundName>, CheckError> {
-        let format = self.format_of_any();
+        let format = format_of_any(self.geometry);
         let mut names = Vec::new();
         for block in blocks {
             let bytes = self.store.read(*block)?;
@@ -170,24 +407,60 @@ impl Check<'_> {
     }
 
     /// The names of a directory of the volume; `None` for another inode.
-    fn names_of(&self, inode: InodeNo) -> Result<Option<Vec<FoundName>>, CheckError> {
-        let known = self.dirs.get(inode).filter(|dir| !dir.has(DirFlags::INLINE));
-        if known.is_none() || !self.inodes.is_used(inode) {
+    fn names_of(&self, inode: InodeNo) -> Result<Option<KnownNames>, CheckError> {
+        let Some(dir) = self.dirs.get(inode).filter(|_| self.inodes.is_used(inode)) else {
             return Ok(None);
-        }
+        };
         let record = self.record(inode)?;
+        if dir.has(DirFlags::INLINE) {
+            return self.names_inside(inode, &record);
+        }
         let Ok(stored) = Inode::decode(&record, inode, self.geometry) else { return Ok(None) };
         let map = self.read_map(inode, &stored)?;
         let format = DirFormat::new(self.geometry, inode, stored.generation);
+        let index = HtreeFormat::new(self.geometry, inode, stored.generation);
         let mut blocks = Vec::new();
+        let mut is_whole = true;
         for (at, block) in map.blocks() {
-            if self.geometry.contains(block, 1)
-                && format.verify(&self.store.read(block)?, FileBlock(at)).is_ok()
-            {
+            if !self.geometry.contains(block, 1) {
+                is_whole = false;
+                continue;
+            }
+            let bytes = self.store.read(block)?;
+            if format.verify(&bytes, FileBlock(at)).is_ok() {
+                let entries = format.entries(&bytes, FileBlock(at));
+                is_whole &= entries.map(|entry| entry.is_ok()).fold(true, |all, it| all & it);
                 blocks.push(block);
+            } else {
+                let kind = if at == 0 { IndexKind::Root } else { IndexKind::Node };
+                is_whole &= index.verify(&bytes, FileBlock(at), kind).is_ok();
             }
         }
-        Ok(Some(self.names_in(&blocks)?))
+        Ok(Some(KnownNames { names: self.names_in(&blocks)?, is_whole }))
+    }
+
+    /// The names of a directory whose records lie in its inode.
+    fn names_inside(
+        &self,
+        inode: InodeNo,
+        record: &[u8],
+    ) -> Result<Option<KnownNames>, CheckError> {
+        let Some((first, second)) = self.inline_content(record, inode)? else { return Ok(None) };
+        let format = format_of_any(self.geometry);
+        let (mut names, mut is_whole) = (Vec::new(), true);
+        for part in [&first[4..], &second[..]] {
+            for entry in format.inline(part.len()).entries(part, FileBlock(0)) {
+                let Ok(entry) = entry else {
+                    is_whole = false;
+                    break;
+                };
+                if let Some(inode) = entry.inode {
+                    let (name, kind) = (entry.name.to_vec(), entry.file_type);
+                    names.push(FoundName { name, inode, kind });
+                }
+            }
+        }
+        Ok(Some(KnownNames { names, is_whole }))
     }
 
     /// Whether no name is there twice, and none leads to an inode of another kind.
@@ -223,45 +496,6 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Adds a block if it is one of a directory.
-    fn sort_block(&self, block: BlockNo, bytes: &[u8], found: &mut FoundBlocks) {
-        let format = self.format_of_any();
-        let is_chain = || format.entries(bytes, FileBlock(0)).all(|entry| entry.is_ok());
-        let has_dots = bytes.get(8) == Some(&b'.') && bytes.get(4..6) == Some(&[12, 0]);
-        let has_checksums = self.geometry.has_metadata_csum();
-        let dots = dot_entries(&format, bytes).ok().filter(|_| has_dots);
-        let Some((inode, parent)) = dots else {
-            if has_checksums
-                && format.has_tail(bytes)
-                && is_chain()
-                && let Some(seed) = format.seed_of(bytes)
-            {
-                found.others.entry(seed).or_default().push(block);
-            }
-            return;
-        };
-        let index = HtreeFormat::new(self.geometry, inode, 0);
-        // The record of '..' reaches to the end of an index's root, over what was a checksum there.
-        let mut records = format.entries(bytes, FileBlock(0)).flatten().skip(1);
-        let is_to_end = records.next().is_some_and(|it| it.at + it.rec_len == bytes.len());
-        let is_index = is_to_end && index.root(bytes).is_ok();
-        let seed = match is_index {
-            true => index.seed_of(bytes, IndexKind::Root),
-            false => format.seed_of(bytes),
-        };
-        if !is_chain() || has_checksums && seed.is_none() {
-            return;
-        }
-        let seed = seed.filter(|_| has_checksums);
-        let first = FirstBlock { block, parent, seed, is_index };
-        let is_new = !found.first.contains_key(&inode);
-        found.first.insert(inode, Some(first).filter(|_| is_new));
-    }
-
-    fn format_of_any(&self) -> DirFormat {
-        DirFormat::new(self.geometry, InodeNo(0), 0)
-    }
-
     /// Whether an inode is in use by the bitmap, and its table has lost it: its record is zeros or
     /// was garbage. A record that says deleted is not lost.
     fn has_table_lost(
@@ -269,7 +503,7 @@ impl Check<'_> {
         inode: InodeNo,
         garbage: &BTreeSet<InodeNo>,
     ) -> Result<bool, CheckError> {
-        let is_file = inode >= self.geometry.first_inode;
+        let is_file = inode >= self.geometry.first_inode || inode == InodeNo::ROOT;
         let Some((group, index)) = self.geometry.inode_place(inode) else { return Ok(false) };
         if !is_file || self.inodes.is_used(inode) || index >= self.inodes.opened(group) {
             return Ok(false);
@@ -296,6 +530,7 @@ impl Check<'_> {
         LostDirectory { first, others, .. }: &LostDirectory,
     ) -> Result<bool, CheckError> {
         let count = 1 + others.len() as u64;
+        let mode = if inode == InodeNo::ROOT { ROOT_MODE } else { MODE };
         let finding = Finding::new(Code::DirectoryInodeLost)
             .inode(inode)
             .dir(first.parent)
@@ -304,7 +539,7 @@ impl Check<'_> {
         if !self.should_fix(finding)? {
             return Ok(false);
         }
-        let Some((mut record, mut fresh)) = self.fresh_inode(inode, MODE) else {
+        let Some((mut record, mut fresh)) = self.fresh_inode(inode, mode) else {
             return Ok(false);
         };
         if let Some(seed) = first.seed {
@@ -355,7 +590,7 @@ impl Check<'_> {
         }
         let found_names: HashSet<&[u8]> = names.iter().map(|it| &*it.name).collect();
         let Some(kept) = self.names_of(inode)? else { return Ok(false) };
-        if kept.iter().any(|it| found_names.contains(&*it.name)) {
+        if kept.names.iter().any(|it| found_names.contains(&*it.name)) {
             return Ok(false); // they are copies
         }
         let finding = Finding::new(Code::DirectoryBlocksLost)
@@ -389,11 +624,9 @@ impl Check<'_> {
         size.div_ceil(u64::from(self.geometry.block_size)).saturating_sub(mapped)
     }
 
-    /// Whether directories can be found by their blocks: names that are encrypted or compared
-    /// without case need what their inode said of them.
+    /// Whether lost directories are restored in this round.
     pub(crate) fn may_find_directories(&self) -> bool {
-        let needs_flags = IncompatFeatures::CASEFOLD | IncompatFeatures::ENCRYPT;
-        self.is_repair() && !self.geometry.features.incompat.intersects(needs_flags)
+        self.is_repair() && can_be_found(self.geometry)
     }
 }
 

@@ -1,10 +1,13 @@
 //! Blocks of inode tables and directories that are in each other's places, as after a swap or a
 //! shift: their checksums start at the numbers of inodes, so that they show where a block belongs.
-//! Only whole cycles are undone: a copy never overwrites what is readable.
+//! Only whole cycles are undone: a copy never overwrites what is readable. On a volume with a
+//! journal the blocks of a cycle are one transaction, so that a power cut loses none of them.
 
 use crate::finding::{Code, Finding};
 use crate::recorder::Recorder;
+use crate::report::CheckOptions;
 use crate::store::{CheckError, Store};
+use extant_journal::{JournalError, OneTransaction};
 use extant_layout::DescriptorTable;
 use extant_offline::{OfflineError, OfflineVolume};
 use extant_ondisk::dirent::{DirFormat, dot_entries};
@@ -47,7 +50,11 @@ struct Search<'a> {
 ///
 /// # Errors
 /// The device failed, or the policy ended the run.
-pub(crate) fn restore(store: &Store, recorder: &Recorder<'_>) -> Result<u64, CheckError> {
+pub(crate) fn restore(
+    store: &Store,
+    options: &CheckOptions,
+    recorder: &Recorder<'_>,
+) -> Result<u64, CheckError> {
     let geometry = store.geometry();
     if !geometry.has_metadata_csum() {
         return Ok(0);
@@ -55,31 +62,60 @@ pub(crate) fn restore(store: &Store, recorder: &Recorder<'_>) -> Result<u64, Che
     let mut search = Search { store, geometry, places: Vec::new(), sound: HashMap::new() };
     search.look_at_tables()?;
     search.look_at_directories()?;
-    let mut moved: Vec<(BlockNo, &[u8])> = Vec::new();
+    let mut moved = 0;
     for cycle in search.cycles()? {
-        let before = moved.len();
-        for (from, to) in cycle {
-            let (from, to) = (&search.places[from], &search.places[to]);
+        let mut blocks: Vec<(BlockNo, Vec<u8>)> = Vec::new();
+        for (from, to) in &cycle {
+            let (from, to) = (&search.places[*from], &search.places[*to]);
             let finding = Finding::new(Code::BlockMisplaced).block(from.block).expected(to.block.0);
             let finding = match to.content {
                 Content::Table(first) => finding.inode(first).detail("inodes".to_owned()),
                 Content::Directory { inode, .. } => finding.inode(inode).detail("names".to_owned()),
             };
-            if !recorder.should_fix(finding)? {
-                moved.truncate(before); // all blocks of a cycle or none
+            if recorder.should_fix(finding)? {
+                blocks.push((to.block, from.bytes.clone()));
+            } else if recorder.may_repair() {
                 break;
             }
-            moved.push((to.block, &from.bytes));
+        }
+        // All blocks of a cycle or none.
+        if blocks.len() == cycle.len() {
+            store.mark_unclean()?;
+            moved += blocks.len() as u64;
+            write_together(store, options, blocks)?;
         }
     }
-    if !moved.is_empty() {
-        store.mark_unclean()?;
+    Ok(moved)
+}
+
+/// Writes blocks so that a power cut leaves all of them or none, if the volume has a journal.
+fn write_together(
+    store: &Store,
+    options: &CheckOptions,
+    blocks: Vec<(BlockNo, Vec<u8>)>,
+) -> Result<(), CheckError> {
+    store.flush()?;
+    let external = store.evidence_source().and_then(|source| source.external.clone());
+    let device = store.device().clone();
+    let journal = OneTransaction::open(&*device, external.as_deref()).ok().flatten();
+    let has_room = |journal: &OneTransaction<'_>| {
+        journal.capacity().is_ok_and(|most| blocks.len() as u64 <= u64::from(most))
+    };
+    if let Some(journal) = journal.filter(has_room) {
+        let bytes = blocks.len() as u64 * u64::from(store.geometry().block_size);
+        match journal.change_past_copies(blocks.clone(), options.env.now()) {
+            Ok(()) => {
+                store.note_written(bytes);
+                return Ok(());
+            }
+            Err(JournalError::Device(error)) => return Err(error.into()),
+            Err(error) => tracing::warn!(%error, "blocks are moved without the journal"),
+        }
     }
-    for (block, bytes) in &moved {
+    for (block, bytes) in &blocks {
         store.write(*block, bytes)?;
     }
-    store.flush()?;
-    Ok(moved.len() as u64)
+    store.flush()
 }
 
 impl Search<'_> {

@@ -1,6 +1,7 @@
 //! Rounds of a check: scans window by window, and repairs until nothing is left to do.
 
 use crate::context::Check;
+use crate::dry_run;
 use crate::evidence;
 use crate::finding::{Code, Finding, Severity};
 use crate::misplaced;
@@ -182,12 +183,13 @@ pub fn repair(
     let found_errors = report.found_errors;
     let before = recorder.count();
     if evidence::is_wanted(&report) {
-        let moved = misplaced::restore(store, recorder)?;
+        let moved = misplaced::restore(store, options, recorder)?;
         if moved + evidence::restore(store, options, recorder)? > 0 {
             report = scan_within(store, options, &mut windows)?;
         }
     }
     if !recorder.may_repair() {
+        dry_run::report_lost_directories(store, options, &report, recorder)?;
         return Ok(report);
     }
     store.set_unclaimed(std::mem::take(&mut report.unclaimed));

@@ -4,7 +4,7 @@
 //! thread, writes.
 
 use crate::prefetch::{CheckPrefetch, Taken};
-use extant_device::{Device, DeviceError, errno};
+use extant_device::{Device, DeviceError, OverlayDevice, errno};
 use extant_layout::DescriptorTable;
 use extant_offline::{OfflineError, format_errno};
 use extant_ondisk::group_desc::GroupDesc;
@@ -151,6 +151,23 @@ impl Store {
         })
     }
 
+    /// The same volume on another device, with the same superblock, descriptors and evidence: what
+    /// is written there, and to an external journal, leaves this one alone.
+    pub(crate) fn on(&self, device: Arc<dyn Device>) -> Result<Self, CheckError> {
+        let (superblock, table) = {
+            let meta = self.meta.lock();
+            (meta.superblock, meta.table.clone())
+        };
+        let mut store = Self::new(device, superblock, table)?;
+        store.evidence = self.evidence.as_ref().map(|source| {
+            let in_memory = |device: &Arc<dyn Device>| -> Arc<dyn Device> {
+                Arc::new(OverlayDevice::new(device.clone()))
+            };
+            EvidenceSource { external: source.external.as_ref().map(in_memory) }
+        });
+        Ok(store)
+    }
+
     /// Takes sizes and features from the superblock again, after a repair that changed them.
     pub(crate) fn reload(&mut self) -> Result<(), CheckError> {
         self.geometry = Geometry::new(&self.meta.lock().superblock)?;
@@ -179,6 +196,12 @@ impl Store {
         !self.is_scanned.load(Relaxed)
             && state.contains(State::CLEAN)
             && !state.contains(State::ERRORS)
+    }
+
+    /// Notes bytes that were written past this store.
+    pub(crate) fn note_written(&self, bytes: u64) {
+        self.written.fetch_add(bytes, Relaxed);
+        self.changed.store(true, Relaxed);
     }
 
     /// Notes that a journal of `blocks` blocks was discarded, so that a new one is made after the

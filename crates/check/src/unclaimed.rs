@@ -9,7 +9,7 @@ use roaring::RoaringTreemap;
 use std::ops::Range;
 
 /// Bytes of one read.
-const AT_ONCE: u64 = 1 << 20;
+pub(crate) const AT_ONCE: u64 = 1 << 20;
 
 impl Check<'_> {
     /// Notes the clusters of the window that the stored bitmaps have in use and nothing claims.

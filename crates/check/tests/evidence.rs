@@ -5,7 +5,7 @@ mod common;
 
 use common::{findings, fsck, open_options, options};
 use extant_check::{AutoPolicy, Code, PassReport, Recorder, Store, pass0};
-use extant_device::{Device, MemoryDevice};
+use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
 use extant_journal::JournalLocation;
 use extant_ondisk::extent::{ExtentNode, RawExtentIndex};
 use extant_ondisk::inode::{FileType, Inode};
@@ -14,9 +14,11 @@ use extant_ondisk::{BlockNo, Geometry, InodeNo, indirect};
 use extant_testkit::tree::{self, Random};
 use extant_testkit::{LoopMount, TempImage, TreeSnapshot, copied, e2fsck_fn, is_root, skip, tool};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use zerocopy::IntoBytes;
 
 /// Blocks by what they hold, of a volume that is whole.
@@ -316,6 +318,66 @@ fn certain_copies_are_safe_repairs() {
     let other =
         extant_testkit::differences(&original, &snapshot(&image.path()).without("lost+found"));
     assert!(other.is_empty(), "{other:#?}");
+}
+
+/// Counts what is read.
+#[derive(Debug)]
+struct Counting {
+    inner: Arc<dyn Device>,
+    reads: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Device for Counting {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        for request in batch.iter().filter(|it| matches!(it.kind, RequestKind::Read { .. })) {
+            self.reads.fetch_add(1, Relaxed);
+            self.bytes.fetch_add(request.length(), Relaxed);
+        }
+        self.inner.submit(batch)
+    }
+
+    fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
+        self.inner.next_data(range)
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+}
+
+/// The log is not read where nothing is damaged.
+#[test]
+fn a_clean_volume_is_read_as_without_the_log() {
+    let image = or_skip!(filled(160 << 20, &["-t", "ext4", "-b", "4096"], true));
+    let log = {
+        let store = Store::open(common::open(&image.path(), false)).unwrap();
+        let geometry = store.geometry();
+        let (device, raw) = (store.device().clone(), store.raw_superblock());
+        let place = JournalLocation::internal(&*device, &raw, geometry).unwrap();
+        u64::from(place.runs.blocks_count()) * u64::from(geometry.block_size)
+    };
+    let cost = |journal_evidence| {
+        let counting = Arc::new(Counting {
+            inner: common::open(&image.path(), false),
+            reads: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        });
+        let device: Arc<dyn Device> = counting.clone();
+        let open = pass0::CheckOpenOptions { journal_evidence, ..open_options() };
+        let passes = extant_check::CheckOptions { threads: 1, ..options() };
+        let run = extant_check::RunOptions { open, passes, force: true, ..Default::default() };
+        let report = extant_check::run::run(&device, &run, &AutoPolicy::No, &Quiet).unwrap();
+        assert_eq!(report.findings, []);
+        (counting.reads.load(Relaxed), counting.bytes.load(Relaxed))
+    };
+    let (with, without) = (cost(true), cost(false));
+    assert_eq!(with, without);
+    assert!(with.1 < log, "{with:?}, a log of {log} bytes");
 }
 
 /// The option, and volumes whose journal's log cannot be found.

@@ -3,15 +3,22 @@
 
 mod common;
 
-use common::{findings, fsck, options};
-use extant_check::{AutoPolicy, CheckOptions, Code, PassReport, Store};
+use common::{Walker, findings, fsck, open_options, options};
+use extant_check::run::{RunOptions, run};
+use extant_check::{
+    AutoPolicy, CheckOptions, Code, Decision, Finding, Observer, PassReport, RepairPolicy, Store,
+    pass0,
+};
+use extant_device::{Device, MemoryDevice};
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::Inode;
+use extant_sim::{Recorder, Sweep};
 use extant_testkit::tree::Random;
 use extant_testkit::{LoopMount, TempImage, copied, e2fsck_fn, is_root, skip, tool};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Files by their paths, with their inodes.
 struct Volume {
@@ -68,6 +75,18 @@ fn repaired(image: &Path, options: &CheckOptions) -> PassReport {
     report
 }
 
+/// The directories that a run without repairs and one with all of them report as lost.
+fn lost(image: &Path, answers: AutoPolicy) -> BTreeSet<String> {
+    let is_lost =
+        |code: Code| matches!(code, Code::DirectoryInodeLost | Code::DirectoryBlocksLost);
+    let options = RunOptions { open: open_options(), passes: options(), ..RunOptions::default() };
+    let options = RunOptions { force: true, ..options };
+    let device = common::open(image, answers != AutoPolicy::No);
+    let report = run(&device, &options, &answers, &Quiet).unwrap();
+    let lost = report.findings.iter().filter(|it| is_lost(it.finding.code));
+    lost.map(|it| it.finding.to_string()).collect()
+}
+
 fn count(report: &PassReport, code: Code) -> usize {
     report.findings.iter().filter(|it| it.finding.code == code && it.repaired).count()
 }
@@ -96,6 +115,12 @@ fn a_directory_without_an_inode_is_found_by_its_blocks() {
         let volume = or_skip!(volume(args));
         let ours = copied(&volume.image.path()).unwrap();
         lose(&ours.path(), volume.directories.iter().copied());
+        // Without repairs the same is found, and nothing is written.
+        let before = fs::read(ours.path()).unwrap();
+        let reported = lost(&ours.path(), AutoPolicy::No);
+        assert!(fs::read(ours.path()).unwrap() == before, "-n wrote");
+        let copy = copied(&ours.path()).unwrap();
+        assert_eq!(reported, lost(&copy.path(), AutoPolicy::Yes));
         let report = repaired(&ours.path(), &options());
         // Blocks without a checksum do not say whose they are, and the root of an index alone has
         // no names.
@@ -374,4 +399,167 @@ fn a_deleted_directory_is_not_restored() {
     drop((device, store));
     let report = repaired(&image, &options());
     assert_eq!(count(&report, Code::DirectoryInodeLost), 0, "{}", findings(&report));
+}
+
+#[test]
+fn the_root_is_found_by_its_blocks() {
+    for args in [&["-b", "4096"][..], &["-b", "1024"], &["-b", "4096", "-O", "^metadata_csum"]] {
+        let volume = or_skip!(volume(args));
+        let has_checksums = !args.contains(&"^metadata_csum");
+        // Without checksums the directories below confirm it; with them they may be lost too.
+        let others = volume.directories.iter().copied().filter(|_| has_checksums);
+        let image = volume.image.path();
+        lose(&image, others.chain([InodeNo::ROOT]));
+        let report = repaired(&image, &options());
+        assert_eq!(count(&report, Code::RootMissing), 0, "{}", findings(&report));
+        let restored = if has_checksums { 6 } else { 1 };
+        assert_eq!(count(&report, Code::DirectoryInodeLost), restored, "{}", findings(&report));
+        let wrong = wrong(&image, &volume.files);
+        assert!(wrong.is_empty(), "{args:?} {}\n{}", wrong.len(), findings(&report));
+    }
+}
+
+/// The block of a root that does not name all that call it their parent is an old one, or that of
+/// another volume.
+#[test]
+fn an_old_copy_of_the_root_is_not_restored() {
+    use std::os::unix::fs::MetadataExt;
+    for args in [&["-b", "1024"][..], &["-b", "1024", "-O", "^metadata_csum"]] {
+        let volume = or_skip!(volume(args));
+        let image = volume.image.path();
+        let old = blocks_of(&image, InodeNo::ROOT)[0];
+        let copy = read(&image, old * 1024, 1024);
+        let mount = LoopMount::new(&image, "").unwrap();
+        fs::write(mount.path().join("d/copy"), &copy).unwrap();
+        let holder = InodeNo(fs::metadata(mount.path().join("d/copy")).unwrap().ino() as u32);
+        fs::create_dir(mount.path().join("later")).unwrap();
+        fs::write(mount.path().join("later/file"), "content").unwrap();
+        mount.unmount().unwrap();
+        common::open(&image, true).write_at(old * 1024, &[0; 1024]).unwrap();
+        lose(&image, [InodeNo::ROOT, holder]);
+        let report = repaired(&image, &options());
+        assert_eq!(count(&report, Code::DirectoryInodeLost), 0, "{}", findings(&report));
+        assert_eq!(count(&report, Code::RootMissing), 1, "{}", findings(&report));
+    }
+}
+
+#[test]
+fn a_directory_that_a_directory_inside_an_inode_names_is_restored() {
+    use std::os::unix::fs::MetadataExt;
+    let mut volume = or_skip!(volume(&["-b", "1024", "-O", "^has_journal,inline_data"]));
+    let image = volume.image.path();
+    let mount = LoopMount::new(&image, "").unwrap();
+    fs::create_dir_all(mount.path().join("in/below")).unwrap();
+    for at in 0..9 {
+        let name = format!("in/below/a-file-with-a-long-name-{at}");
+        let content = Random::new(at).bytes(3000);
+        fs::write(mount.path().join(&name), &content).unwrap();
+        volume.files.insert(name, (InodeNo(0), content));
+    }
+    let inode = |name: &str| InodeNo(fs::metadata(mount.path().join(name)).unwrap().ino() as u32);
+    let (parent, below) = (inode("in"), inode("in/below"));
+    mount.unmount().unwrap();
+    let store = Store::open(common::open(&image, false)).unwrap();
+    let record = store.read_inode(parent).unwrap().unwrap();
+    assert!(Inode::decode(&record, parent, store.geometry()).unwrap().is_inline());
+    drop(store);
+    lose(&image, [below]);
+    let report = repaired(&image, &options());
+    assert_eq!(count(&report, Code::DirectoryInodeLost), 1, "{}", findings(&report));
+    let wrong = wrong(&image, &volume.files);
+    assert!(wrong.is_empty(), "{wrong:?}\n{}", findings(&report));
+}
+
+/// The directory hangs in lost+found then, with all of its names.
+#[test]
+fn a_directory_whose_parent_has_lost_the_name_is_restored() {
+    use std::os::unix::fs::MetadataExt;
+    let volume = or_skip!(volume(&["-b", "1024"]));
+    let image = volume.image.path();
+    let mount = LoopMount::new(&image, "ro").unwrap();
+    let inode = |name: &str| InodeNo(fs::metadata(mount.path().join(name)).unwrap().ino() as u32);
+    let (parent, lost) = (inode("a"), inode("a/b"));
+    mount.unmount().unwrap();
+    let at = blocks_of(&image, parent)[0] * 1024;
+    common::open(&image, true).write_at(at, &[0; 1024]).unwrap();
+    lose(&image, [lost]);
+    let report = repaired(&image, &options());
+    assert_eq!(count(&report, Code::DirectoryInodeLost), 1, "{}", findings(&report));
+    let below = volume.files.iter().filter_map(|(name, file)| {
+        let rest = name.strip_prefix("a/b/")?;
+        Some((format!("lost+found/#{lost}/{rest}"), file.clone()))
+    });
+    let below: BTreeMap<_, _> = below.collect();
+    assert_eq!(below.len(), 18);
+    let wrong = wrong(&image, &below);
+    assert!(wrong.is_empty(), "{wrong:?}\n{}", findings(&report));
+}
+
+/// Accepts moves of blocks, and ends the run at anything else.
+struct MovesAlone;
+
+impl RepairPolicy for MovesAlone {
+    fn decide(&self, finding: &Finding) -> Decision {
+        match finding.code {
+            Code::BlockMisplaced => Decision::Fix,
+            _ => Decision::Abort,
+        }
+    }
+
+    fn may_repair(&self) -> bool {
+        true
+    }
+}
+
+struct Quiet;
+impl Observer for Quiet {}
+
+#[test]
+fn a_power_cut_while_blocks_are_moved_loses_none() {
+    let volume = or_skip!(volume(&["-b", "1024", "-O", "has_journal"]));
+    let image = volume.image.path();
+    let tree = Walker::tree(&Store::open(common::open(&image, false)).unwrap());
+    let table_of = |inode: InodeNo| {
+        Store::open(common::open(&image, false)).unwrap().inode_offset(inode).unwrap() / 1024
+    };
+    let tables: BTreeSet<u64> = volume.files.values().map(|(inode, _)| table_of(*inode)).collect();
+    let tables: Vec<u64> = tables.into_iter().collect();
+    let directories: Vec<u64> =
+        volume.directories.iter().map(|inode| blocks_of(&image, *inode)[0]).collect();
+    swap(&image, tables[5], tables[9], 1024);
+    swap(&image, directories[0], directories[3], 1024);
+    let damaged: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&fs::read(&image).unwrap()));
+    // The log is no evidence: what a cut loses is not restored from it.
+    let options = RunOptions {
+        open: pass0::CheckOpenOptions { journal_evidence: false, ..open_options() },
+        passes: CheckOptions { threads: 1, ..options() },
+        force: true,
+        ..RunOptions::default()
+    };
+    let recorder = Arc::new(Recorder::new(damaged));
+    let device: Arc<dyn Device> = recorder.clone();
+    let report = run(&device, &options, &MovesAlone, &Quiet).unwrap();
+    let moves = report.findings.iter().filter(|it| it.finding.code == Code::BlockMisplaced);
+    assert_eq!(moves.filter(|it| it.repaired).count(), 4);
+    let mut cuts = 0;
+    for cut in recorder.cuts(Sweep { torn: 0, ..Sweep::seeded(3) }) {
+        let shown = cut.to_string();
+        let device: Arc<dyn Device> = Arc::new(cut.image);
+        let report = run(&device, &options, &AutoPolicy::Yes, &Quiet);
+        let report = report.unwrap_or_else(|error| panic!("{shown}: {error}"));
+        let found = Walker::tree(&Store::open(device).unwrap());
+        let codes: Vec<_> = report.findings.iter().map(|it| it.finding.code).collect();
+        assert!(found == tree, "{shown}: {codes:?}");
+        cuts += 1;
+    }
+    assert!(cuts > 20, "{cuts} cuts");
+    // The log holds what it held: nothing but the moves was found.
+    let log_blocks = |device: &dyn Device| {
+        let mut bytes = vec![0; device.size() as usize];
+        device.read_at(0, &mut bytes).unwrap();
+        let magic = [0xc0, 0x3b, 0x39, 0x98];
+        bytes.chunks(1024).filter(|block| block[..4] == magic).count()
+    };
+    let before = log_blocks(&MemoryDevice::from_bytes(&fs::read(&image).unwrap()));
+    assert_eq!(log_blocks(&*device), before);
 }

@@ -11,7 +11,7 @@ use extant::rescue::{DamagedFile, LostName, MapFile, Salvage, SalvageReport, Sal
 use extant::rooms::check::Code;
 use extant::rooms::check::pass0::SuperblockChoice;
 use extant::rooms::check::run::find_journal;
-use extant::rooms::device::FileDeviceOptions;
+use extant::rooms::device::{ByteSize, FileDeviceOptions};
 use extant::rooms::reader::Journal;
 use extant::rooms::storage::{DeviceUrl, Files, Opened};
 use serde::Serialize;
@@ -36,6 +36,9 @@ pub(crate) struct SalvageArgs {
     /// With --salvage: map file of GNU ddrescue; what it has not read is missing
     #[arg(long, value_name = "FILE", requires = "salvage")]
     map: Option<PathBuf>,
+    /// With --salvage: limit the memory of the repairs to this size, such as 500M (2G)
+    #[arg(long, value_name = "SIZE", requires = "salvage")]
+    salvage_memory: Option<ByteSize>,
 }
 
 /// A salvage whose files are open.
@@ -43,6 +46,7 @@ pub(crate) struct SalvageArgs {
 pub(crate) struct Salvaging {
     map: Option<MapFile>,
     report: Option<(PathBuf, File)>,
+    memory: Option<ByteSize>,
 }
 
 impl SalvageArgs {
@@ -56,6 +60,9 @@ impl SalvageArgs {
             if let Some(path) = path {
                 words.extend([name.into(), path.clone().into_os_string()]);
             }
+        }
+        if let Some(ByteSize(bytes)) = self.salvage_memory {
+            words.extend(["--salvage-memory".into(), bytes.to_string().into()]);
         }
         words
     }
@@ -87,7 +94,7 @@ impl SalvageArgs {
             }
             None => None,
         };
-        Ok(Some(Salvaging { map, report }))
+        Ok(Some(Salvaging { map, report, memory: self.salvage_memory }))
     }
 }
 
@@ -134,6 +141,9 @@ impl Salvaging {
         if let Some(map) = &self.map {
             let end = opened.start.saturating_add(device.size());
             salvager = salvager.unread(map.unread(opened.start..end));
+        }
+        if let Some(ByteSize(bytes)) = self.memory {
+            salvager = salvager.memory(bytes);
         }
         if let Some(block) = inside.image.superblock {
             salvager = salvager.superblock(block);

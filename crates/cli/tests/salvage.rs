@@ -286,6 +286,24 @@ fn blocks_that_a_repair_gives_up_are_missing() {
     assert_eq!(file["missing"], serde_json::json!([[0, 41_984]]), "{report}");
 }
 
+/// Repairs that would take more memory than allowed are refused, and nothing is copied.
+#[test]
+fn the_memory_of_the_repairs_has_a_limit() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    let small = Small::new();
+    write_at(&small.image.path(), 1024, &[0; 1024]);
+    let file = small.inside("/dir/whole");
+    let output = extant(&["cat", "--salvage", "--salvage-memory", "20K", &file]);
+    let said = text(&output.stderr);
+    let why = "out of memory: the repairs take more than 20480 bytes";
+    assert!(output.status.code() == Some(1) && said.contains(why), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    let output = extant(&["cat", "--salvage", "--salvage-memory", "64M", &file]);
+    assert_eq!(text(&output.stdout), "whole\n", "{output:?}");
+}
+
 #[test]
 fn options_that_do_not_fit_are_refused() {
     if tool("mke2fs").is_none() {

@@ -351,8 +351,9 @@ fn the_share_of_deleted_files_that_is_found_next_to_other_tools() {
     if !is_root() || tool("mke2fs").is_none() {
         skip!("a loop mount needs root, and e2fsprogs");
     }
-    println!("| volume | work after the deletion | deleted | extant | extundelete | ext4magic |");
-    println!("|---|---|---|---|---|---|");
+    let tools = ["extant", "extundelete", "ext4magic", "tsk_recover", "photorec"];
+    println!("| volume | work after the deletion | deleted | {} |", tools.join(" | "));
+    println!("|---|---|---|{}", "---|".repeat(tools.len()));
     let work = [("none", 0), ("100 files of 20 KB", 100), ("2,000 files of 20 KB", 2000)];
     let kinds =
         [("ext4", "dir_index"), ("ext4 without 64bit and metadata_csum", "^64bit,^metadata_csum")];
@@ -368,18 +369,18 @@ fn the_share_of_deleted_files_that_is_found_next_to_other_tools() {
             let dir = top.join(format!("dir-{}", at % 12));
             fs::create_dir_all(&dir).unwrap();
             let len = 500 + (at * 7919 % 90_000) as usize;
-            let bytes = content(at, len);
-            fs::write(dir.join(format!("file-{at}")), &bytes).unwrap();
+            let bytes = sound(at, len);
+            fs::write(dir.join(format!("file-{at}.wav")), &bytes).unwrap();
             files.insert(at, bytes);
         }
         rustix::fs::sync();
         let gone: Vec<u64> = (0..600).filter(|at| at % 3 == 0).collect();
         for at in &gone {
-            fs::remove_file(top.join(format!("dir-{}/file-{at}", at % 12))).unwrap();
+            fs::remove_file(top.join(format!("dir-{}/file-{at}.wav", at % 12))).unwrap();
         }
         rustix::fs::sync();
         for at in 0..later {
-            fs::write(top.join(format!("later-{at}")), content(5000 + at, 20_000)).unwrap();
+            fs::write(top.join(format!("later-{at}.wav")), sound(5000 + at, 20_000)).unwrap();
         }
         rustix::fs::sync();
         drop(mounted);
@@ -388,19 +389,29 @@ fn the_share_of_deleted_files_that_is_found_next_to_other_tools() {
         for (name, words) in [
             ("extundelete", vec!["--restore-all", "-o", "extundelete"]),
             ("ext4magic", vec!["-a", "1700000000", "-R", "-d", "ext4magic"]),
+            ("tsk_recover", vec!["tsk_recover"]),
+            ("photorec", vec!["/d", "photorec/found", "/cmd"]),
         ] {
             let Some(program) = tool(name) else { continue };
             let mut command = Command::new(program.path());
             let command = command.current_dir(scratch.path());
             match name {
-                "ext4magic" => command.arg(&path).args(words),
+                "ext4magic" | "tsk_recover" => command.arg(&path).args(words),
                 _ => command.args(words).arg(&path),
             };
+            if name == "photorec" {
+                fs::create_dir(scratch.join("photorec")).unwrap();
+                command.arg("partition_none,fileopt,everything,enable,freespace,search");
+            }
             drop(command.output());
         }
         let mut row = format!("| {volume} | {what} | {}", gone.len());
-        for name in ["extant", "extundelete", "ext4magic"] {
-            // extundelete gives no names.
+        for name in tools {
+            if name != "extant" && tool(name).is_none() {
+                row += " | not installed";
+                continue;
+            }
+            // Not all of them give names.
             let found = files_below(&scratch.join(name));
             let found: HashSet<Vec<u8>> = found.iter().filter_map(|it| fs::read(it).ok()).collect();
             let is_whole = |at: &&u64| found.contains(&files[*at]);
@@ -408,6 +419,22 @@ fn the_share_of_deleted_files_that_is_found_next_to_other_tools() {
         }
         println!("{row} |");
     }
+}
+
+/// A sound file of noise: a tool that searches for types of files finds its start and its length.
+fn sound(seed: u64, len: usize) -> Vec<u8> {
+    let data = (len as u32 - 44).to_le_bytes();
+    let all = (len as u32 - 8).to_le_bytes();
+    let header: [&[u8]; 6] = [
+        b"RIFF",
+        &all,
+        b"WAVEfmt ",
+        // Its length, PCM, one channel, 8000 bytes a second of one byte each.
+        &[16, 0, 0, 0, 1, 0, 1, 0, 0x40, 0x1f, 0, 0, 0x40, 0x1f, 0, 0, 1, 0, 8, 0],
+        b"data",
+        &data,
+    ];
+    [header.concat(), content(seed, len - 44)].concat()
 }
 
 fn files_below(dir: &Path) -> Vec<PathBuf> {

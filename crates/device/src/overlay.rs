@@ -1,14 +1,15 @@
 //! Writes kept in memory over a device that stays as it is.
 
 use std::fmt;
-use std::io::IoSliceMut;
+use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rangemap::RangeSet;
 
 use crate::device::{Device, Request, RequestKind, check_batch, check_range, run_batch};
-use crate::error::DeviceError;
+use crate::error::{DeviceError, Operation};
 use crate::sparse::{CHUNK, ChunkRange, SparseBytes, chunk_ranges};
 use extant_runtime::sync::RwLock;
 
@@ -19,12 +20,34 @@ pub struct OverlayDevice<D = Arc<dyn Device>> {
     changed: SparseBytes,
     /// Chunks that read as zeroes, where `changed` does not have them.
     zeroed: RwLock<RangeSet<u64>>,
+    /// Bytes that changes may take in memory.
+    limit: Option<u64>,
+    is_full: AtomicBool,
 }
 
 impl<D: Device> OverlayDevice<D> {
     /// An overlay without changes.
     pub fn new(base: D) -> Self {
-        Self { base, changed: SparseBytes::new(), zeroed: RwLock::default() }
+        Self {
+            base,
+            changed: SparseBytes::new(),
+            zeroed: RwLock::default(),
+            limit: None,
+            is_full: AtomicBool::new(false),
+        }
+    }
+
+    /// Lets changes take at most this many bytes of memory: a write that takes more fails with
+    /// [`io::ErrorKind::OutOfMemory`].
+    #[must_use]
+    pub fn with_limit(mut self, bytes: u64) -> Self {
+        self.limit = Some(bytes);
+        self
+    }
+
+    /// Whether a write failed since changes would have taken more memory than allowed.
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
     }
 
     /// The device below.
@@ -42,6 +65,8 @@ impl<D: Device> OverlayDevice<D> {
             base: self.base.clone(),
             changed: self.changed.fork(),
             zeroed: RwLock::new(self.zeroed.read().clone()),
+            limit: self.limit,
+            is_full: AtomicBool::new(self.is_full()),
         }
     }
 
@@ -98,6 +123,15 @@ impl<D: Device> OverlayDevice<D> {
     }
 
     fn write(&self, offset: u64, mut from: &[u8]) -> Result<(), DeviceError> {
+        let length = from.len() as u64;
+        if let Some(limit) = self.limit
+            && self.held().saturating_add(length) > limit
+        {
+            self.is_full.store(true, Ordering::Relaxed);
+            let why = format!("the changes take more than {limit} bytes of memory");
+            let error = io::Error::new(io::ErrorKind::OutOfMemory, why);
+            return Err(DeviceError::io(Operation::Write, offset, length, error));
+        }
         for piece in chunk_ranges(offset..offset + from.len() as u64) {
             let (part, rest) = from.split_at(piece.len());
             self.changed.write(&piece, part, |chunk| self.fill(&piece, chunk))?;

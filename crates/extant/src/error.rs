@@ -195,6 +195,9 @@ impl From<RescueError> for Error {
             RescueError::Check(error) => Self::Check(error),
             RescueError::JournalDevice(error) => error.into(),
             RescueError::NoRandomness(error) => error.into(),
+            error @ RescueError::Memory { .. } => {
+                io::Error::new(ErrorKind::OutOfMemory, error.to_string()).into()
+            }
         }
     }
 }

@@ -1,9 +1,15 @@
 //! The outcome of a check in one word, and the replay of a journal alone.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use extant::rooms::check::run::{End, RunOptions, run};
+use extant::rooms::check::{AutoPolicy, CheckOptions, Code, Observer};
+use extant::rooms::device::{DeviceError, Request};
+use extant::rooms::image::resize::Resize;
 use extant::{
-    Checker, Device, FileSystem, Formatter, MemoryDevice, Opened, Repairs, Verdict, inspect,
+    Checker, Device, Env, FileSystem, Formatter, MemoryDevice, Opened, Repairs, Verdict, inspect,
     recover,
 };
 
@@ -75,4 +81,99 @@ fn a_volume_that_is_only_read_is_not_written() {
     assert_eq!(fs.write("/other", "text").unwrap_err().errno(), 30);
     fs.close().expect("it is closed");
     assert!(waiting.to_vec() == before);
+}
+
+/// Carries out a number of changes, and loses those after them: a power cut.
+#[derive(Debug)]
+struct Cut {
+    inner: MemoryDevice,
+    left: AtomicUsize,
+}
+
+impl Cut {
+    fn new(inner: MemoryDevice, left: usize) -> Self {
+        Self { inner, left: AtomicUsize::new(left) }
+    }
+
+    fn is_cut(&self) -> bool {
+        self.left.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl Device for Cut {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        for request in batch {
+            let is_change = request.is_change();
+            if is_change && self.is_cut() {
+                continue;
+            }
+            if is_change {
+                self.left.fetch_sub(1, Ordering::Relaxed);
+            }
+            self.inner.submit(std::slice::from_mut(request))?;
+        }
+        Ok(())
+    }
+
+    fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
+        self.inner.next_data(range)
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+}
+
+struct Quiet;
+impl Observer for Quiet {}
+
+/// Descriptors of another size come with the log: until it is replayed, a backup does not take the
+/// place of the superblock.
+#[test]
+fn preening_replays_the_log_of_a_resize_that_was_cut() {
+    let words = ["-t", "ext4", "-b", "1024", "-g", "1024", "-O", "^resize_inode,^64bit"];
+    let formatter = Formatter::mke2fs_args(words).expect("valid words");
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    formatter.format(&*device).expect("it is made");
+    let fs = FileSystem::on_device(device.clone()).expect("it is opened");
+    for at in 0..40 {
+        fs.write(format!("/file-{at}"), vec![at; 3000]).expect("it is written");
+    }
+    fs.close().expect("it is closed");
+    let env = Env::threads();
+    for is_on in [true, false] {
+        let (mut cuts, mut replays) = (0, 0);
+        for left in 0.. {
+            let cut = Arc::new(Cut::new(device.fork(), left));
+            let shared: Arc<dyn Device> = cut.clone();
+            drop(Resize::new(&shared, &env).set_64bit(is_on));
+            let is_cut = cut.is_cut();
+            let left_over: Arc<dyn Device> = Arc::new(cut.inner.fork());
+            let options = RunOptions {
+                passes: CheckOptions { threads: 1, ..CheckOptions::default() },
+                force: true,
+                ..RunOptions::default()
+            };
+            let report = run(&left_over, &options, &AutoPolicy::Preen, &Quiet);
+            let report = report.unwrap_or_else(|error| panic!("{is_on}, {left}: {error}"));
+            let found: Vec<_> = report.findings.iter().map(|it| it.finding.code).collect();
+            assert_eq!(report.end, End::Checked, "{is_on}, {left}: {found:?}");
+            assert!(!report.errors_left, "{is_on}, {left}: {found:?}");
+            assert!(!found.contains(&Code::SuperblockInvalid), "{is_on}, {left}: {found:?}");
+            replays += usize::from(found.contains(&Code::JournalRecovered));
+            let again = run(&left_over, &options, &AutoPolicy::No, &Quiet).expect("it is checked");
+            assert!(again.findings.is_empty(), "{is_on}, {left}: {:?}", again.findings);
+            cuts += 1;
+            if !is_cut {
+                break;
+            }
+        }
+        assert!(cuts > 20 && replays > 5, "{cuts} cuts, {replays} replays");
+        let shared: Arc<dyn Device> = device.clone();
+        Resize::new(&shared, &env).set_64bit(is_on).expect("it is switched");
+    }
 }

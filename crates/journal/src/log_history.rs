@@ -11,12 +11,13 @@ use std::ops::Range;
 
 use extant_ondisk::checksum::crc32_be;
 use extant_ondisk::jbd2::{
-    BlockType, CommitBlock, Header, JournalChecksum, JournalSuperblock, LogFormat, TagFlags,
-    revoke_records, tags, unescape,
+    BlockType, CommitBlock, FastCommitRecord, FastCommitRecords, Header, JournalChecksum,
+    JournalSuperblock, LogFormat, TagFlags, revoke_records, tags, unescape,
 };
 use extant_ondisk::{BlockNo, Tid};
 use extant_runtime::env::WallTime;
 
+use crate::fast_commit::scan;
 use crate::log::LogReader;
 use crate::transaction_blocks::around;
 use crate::{JournalError, Log};
@@ -27,8 +28,11 @@ pub struct LogHistory {
     /// By their numbers, the oldest first.
     pub transactions: Vec<LoggedTransaction>,
     /// The transaction from which on the log holds all, up to the last that was committed; `None`
-    /// where it does not hold that one whole, and with fast commits, which are not listed. Changes
-    /// that were not made by way of the journal, as by a check, are not among them.
+    /// where it does not hold that one whole. Changes that were not made by way of the journal, as
+    /// by a check, are not among them.
+    ///
+    /// A replay of fast commits changes blocks in place. With fast commits the transactions are
+    /// those of the last mount alone, and `None` where there may have been a replay after them.
     pub complete_from: Option<Tid>,
 }
 
@@ -117,13 +121,15 @@ impl LogHistory {
             at = u32::try_from(end).unwrap_or(range.end).min(range.end);
             found.push(transaction);
         }
-        Ok(Self::of_found(found, &parser.broken, superblock))
+        let fast_commits = NewestFastCommit::read(log, superblock)?;
+        Ok(Self::of_found(found, &parser.broken, superblock, fast_commits))
     }
 
     fn of_found(
         mut found: Vec<LoggedTransaction>,
         broken: &HashMap<u32, Tid>,
         superblock: &JournalSuperblock,
+        fast_commits: NewestFastCommit,
     ) -> Self {
         let range = &superblock.log();
         let end_of = |it: &LoggedTransaction| around(range, it.start, it.len);
@@ -156,12 +162,12 @@ impl LogHistory {
         // After a recovery that ended at damage, later transactions are in the log: so are those of
         // a file system that was here before.
         let has_later = found.iter().any(|it| distance(it.tid) >= distance(next));
-        let complete_from = match superblock.fast_commit_blocks {
-            0 if !has_later => complete_from(&found, next, superblock, end_of, |last| {
-                broken.get(&end_of(last)) != Some(&last.tid.next())
+        let complete_from = match has_later {
+            false => complete_from(&found, next, superblock, end_of, |last| {
+                let is_before = |of: Tid| distance(of) <= distance(last.tid);
+                fast_commits.all(is_before) && broken.get(&end_of(last)) != Some(&last.tid.next())
             }),
-            // A fast commit is replayed in place.
-            _ => None,
+            true => None,
         };
         // The commit block alone is left of a transaction that was written over.
         found.retain(|it| it.is_whole || it.len > 1);
@@ -213,7 +219,9 @@ fn complete_from(
     for transaction in found[..=at].iter().rev().take_while(|it| is_complete(it)) {
         let is_before = |later: &LoggedTransaction| {
             later.tid == transaction.tid.next()
-                || later.tid == next_mount(transaction.tid) && later.start == end_of(transaction)
+                || later.tid == next_mount(transaction.tid)
+                    && later.start == end_of(transaction)
+                    && superblock.fast_commit_blocks == 0
         };
         if complete.is_some_and(|later| !is_before(later)) {
             break;
@@ -228,6 +236,48 @@ fn complete_from(
 /// its blocks would be there.
 fn next_mount(last: Tid) -> Tid {
     last.next().next().next()
+}
+
+/// The transaction of the newest fast commits that the log holds. Each transaction's begin at the
+/// start of the area, and a replay leaves them there: only those of a transaction after the last one
+/// in the log may have been replayed, and they have its next number.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum NewestFastCommit {
+    /// There are none.
+    None,
+    Of(Tid),
+    /// The start of the area is damaged.
+    Unknown,
+}
+
+impl NewestFastCommit {
+    fn read(log: &Log<'_>, superblock: &JournalSuperblock) -> Result<Self, JournalError> {
+        let area = superblock.fast_commit_area();
+        if area.is_empty() {
+            return Ok(Self::None);
+        }
+        let mut block = vec![0; log.block_size() as usize];
+        log.read(area.start, &mut block)?;
+        if block.iter().all(|byte| *byte == 0) {
+            return Ok(Self::None);
+        }
+        match FastCommitRecords::new(&block).next() {
+            Some(Ok((_, _, FastCommitRecord::Head(0, tid)))) => {
+                let is_whole = scan(log, superblock, tid)?.commits > 0;
+                Ok(if is_whole { Self::Of(tid) } else { Self::Unknown })
+            }
+            _ => Ok(Self::Unknown),
+        }
+    }
+
+    /// Whether all fast commits are of such transactions.
+    fn all(self, is_such: impl Fn(Tid) -> bool) -> bool {
+        match self {
+            Self::None => true,
+            Self::Of(tid) => is_such(tid),
+            Self::Unknown => false,
+        }
+    }
 }
 
 /// Reads one transaction.

@@ -10,8 +10,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::live::{JournalOptions, SetFeatures};
 use crate::recovery::set_needs_recovery;
-use crate::transaction_blocks::{Built, Flushes, needed};
-use crate::{JournalError, JournalLocation, Log};
+use crate::transaction_blocks::{Built, Flushes, around, needed};
+use crate::{JournalError, JournalLocation, Log, LogHistory};
 
 /// The programs that may replay a transaction after a power cut.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -107,10 +107,53 @@ impl<'a> OneTransaction<'a> {
     /// If there are more blocks than [`Self::capacity`].
     pub fn change(
         &self,
-        mut blocks: Vec<(BlockNo, Vec<u8>)>,
+        blocks: Vec<(BlockNo, Vec<u8>)>,
         time: WallTime,
         replay: ReplayBy,
     ) -> Result<(), JournalError> {
+        let (_, superblock) = self.log(&self.place).superblock()?;
+        self.change_at(superblock.log().start, blocks, time, replay).map(|_| ())
+    }
+
+    /// Makes the changes as [`Self::change`] does, and leaves the log as it was: the transaction
+    /// lies after those of which the log still holds copies, and is taken out again.
+    ///
+    /// # Errors
+    /// As of [`Self::change`].
+    ///
+    /// # Panics
+    /// If there are more blocks than [`Self::capacity`].
+    pub fn change_past_copies(
+        &self,
+        blocks: Vec<(BlockNo, Vec<u8>)>,
+        time: WallTime,
+    ) -> Result<(), JournalError> {
+        let log = self.log(&self.place);
+        let (before, superblock) = log.superblock()?;
+        let range = superblock.log();
+        let found = LogHistory::read(&log, &superblock)?.transactions;
+        let last = found.iter().rfind(|it| it.tid.is_before(superblock.sequence));
+        let start = last.map_or(range.start, |last| around(&range, last.start, last.len));
+        let count = self.change_at(start, blocks, time, ReplayBy::All)?;
+        let zeros = vec![0; log.block_size() as usize];
+        for at in (0..count).map(|at| around(&range, start, at)) {
+            self.device.submit(&mut log.writes(at, &[&zeros])?)?;
+        }
+        self.device.flush()?;
+        // Its number is free again.
+        log.write_superblock_bytes(before.as_bytes())?;
+        Ok(self.device.flush()?)
+    }
+
+    /// Makes the changes with the transaction at a place of the log; how many blocks of the log it
+    /// takes.
+    fn change_at(
+        &self,
+        start: u32,
+        mut blocks: Vec<(BlockNo, Vec<u8>)>,
+        time: WallTime,
+        replay: ReplayBy,
+    ) -> Result<u32, JournalError> {
         let log = self.log(&self.place);
         let (mut raw, mut superblock) = log.superblock()?;
         if superblock.start != 0 {
@@ -120,26 +163,28 @@ impl<'a> OneTransaction<'a> {
         let (format, range, tid) = (superblock.log_format(), superblock.log(), superblock.sequence);
         let is_smaller = self.mark_needs_recovery(&mut blocks);
         let built = Built::new(&format, tid, time, &blocks, &[]);
+        let count = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
         let capacity = self.capacity()?;
         assert!(blocks.len() as u64 <= u64::from(capacity), "{} blocks", blocks.len());
         self.volume.flush()?;
-        (superblock.start, superblock.head) = (range.start, 0);
+        (superblock.start, superblock.head) = (start, 0);
         set_needs_recovery(self.volume, true)?;
         if replay == ReplayBy::AllButKernel {
             // The log is complete when it is found, and the kernel is barred by then.
-            built.write(&log, &range, range.start, &blocks, Flushes::Both)?;
+            built.write(&log, &range, start, &blocks, Flushes::Both)?;
             self.bar_kernel()?;
         }
         log.write_superblock(&mut raw, &superblock)?;
         self.device.flush()?;
         if replay == ReplayBy::All {
-            built.write(&log, &range, range.start, &blocks, Flushes::Both)?;
+            built.write(&log, &range, start, &blocks, Flushes::Both)?;
         }
         self.write_home(&blocks, is_smaller, replay)?;
         (superblock.start, superblock.sequence) = (0, tid.next());
         log.write_superblock(&mut raw, &superblock)?;
         self.device.flush()?;
-        set_needs_recovery(self.volume, false)
+        set_needs_recovery(self.volume, false)?;
+        Ok(needed(&format, count, 0))
     }
 
     /// Writes the blocks to their places. Whatever of them a cut leaves, the superblock and the

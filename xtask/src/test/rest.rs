@@ -16,7 +16,7 @@ struct Part {
 const SLOW: &[(&str, &str)] = &[("EXTANT_SLOW", "1")];
 
 /// The longest last. Seeds differ from those of an ordinary run.
-const PARTS: [Part; 25] = [
+const PARTS: [Part; 26] = [
     Part {
         name: "every feature alone",
         suite: "features",
@@ -107,6 +107,12 @@ const PARTS: [Part; 25] = [
         suite: "histories",
         test: "stress::",
         environment: &[("EXTANT_HISTORIES", "20"), ("EXTANT_SEED", "1")],
+    },
+    Part {
+        name: "deleted files next to other tools",
+        suite: "undelete",
+        test: "",
+        environment: SLOW,
     },
     Part {
         name: "the differential of repairs",

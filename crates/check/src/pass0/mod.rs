@@ -137,27 +137,28 @@ impl<'a> Pass0<'a> {
             let table = read_table(&*device, geometry)?;
             Chosen { found, table, is_table_backup: false, is_doubtful: true }
         } else {
-            superblock_choice::choose(&*device, found, options.superblock.block_size)?
+            let primary = found.clone();
+            let chosen =
+                superblock_choice::choose(&*device, found, options.superblock.block_size)?;
+            if chosen.found.geometry != primary.geometry
+                && let Some(pass0) = Self::waiting_for_log(&device, primary, options, recorder)?
+            {
+                return Ok(pass0);
+            }
+            chosen
         };
         let is_backup = found.group.0 != 0;
+        let state = OpenState {
+            from_backup: is_backup,
+            is_table_backup,
+            is_doubtful: is_doubtful || is_restored,
+            needs_passes: is_restored,
+            ..OpenState::default()
+        };
         let mut raw = found.raw;
         raw.s_block_group_nr.set(0);
         let volume = OfflineVolume::of_parts(device, raw, found.geometry, table);
-        let mut pass0 = Self {
-            volume,
-            recorder,
-            options,
-            patches: BTreeMap::new(),
-            state: OpenState {
-                from_backup: is_backup,
-                is_table_backup,
-                is_doubtful: is_doubtful || is_restored,
-                needs_passes: is_restored,
-                ..OpenState::default()
-            },
-            #[cfg(test)]
-            desc_reads: std::cell::Cell::new(0),
-        };
+        let mut pass0 = Self::of_volume(volume, options, recorder, state);
         if is_table_backup {
             pass0.mark_all_suspect();
         }
@@ -196,6 +197,40 @@ impl<'a> Pass0<'a> {
             pass0.volume.commit()?;
         }
         Ok(pass0)
+    }
+
+    fn of_volume(
+        volume: OfflineVolume,
+        options: &'a CheckOpenOptions,
+        recorder: &'a Recorder<'a>,
+        state: OpenState,
+    ) -> Self {
+        Self {
+            volume,
+            recorder,
+            options,
+            patches: BTreeMap::new(),
+            state,
+            #[cfg(test)]
+            desc_reads: std::cell::Cell::new(0),
+        }
+    }
+
+    /// The volume by its primary superblock, if its log is known and waits: the log may hold the
+    /// descriptors that the superblock does not fit, as after a power cut in a resize.
+    fn waiting_for_log(
+        device: &Arc<dyn Device>,
+        primary: SuperblockCandidate,
+        options: &'a CheckOpenOptions,
+        recorder: &'a Recorder<'a>,
+    ) -> Result<Option<Self>, OpenError> {
+        let table = read_table(&**device, &primary.geometry)?;
+        let volume =
+            OfflineVolume::of_parts(device.clone(), primary.raw, primary.geometry, table);
+        let state = OpenState { is_doubtful: true, ..OpenState::default() };
+        let pass0 = Self::of_volume(volume, options, recorder, state);
+        let is_waiting = pass0.is_log_known()?;
+        Ok(is_waiting.then_some(pass0))
     }
 
     /// A superblock of features that this version knows; where the primary one has others, a backup

@@ -56,4 +56,10 @@ pub enum RescueError {
     /// The system gives no random bytes.
     #[error("cannot generate a UUID: {0}")]
     NoRandomness(io::Error),
+    /// The repairs that are made in memory take too much of it.
+    #[error("out of memory: the repairs take more than {limit} bytes")]
+    Memory {
+        /// The limit, in bytes.
+        limit: u64,
+    },
 }

@@ -48,24 +48,40 @@ use crate::fs::FileSystem;
 /// assert!(report.files.is_empty() && !report.is_partly);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Salvager {
     unread: Vec<Range<u64>>,
     superblock: Option<u64>,
     journal: Option<Arc<dyn Device>>,
     threads: usize,
+    memory: u64,
+}
+
+impl Default for Salvager {
+    fn default() -> Self {
+        Self {
+            unread: Vec::new(),
+            superblock: None,
+            journal: None,
+            threads: 0,
+            memory: Self::MEMORY,
+        }
+    }
 }
 
 impl std::fmt::Debug for Salvager {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { unread, superblock, threads, .. } = self;
+        let Self { unread, superblock, threads, memory, .. } = self;
         let mut shown = f.debug_struct("Salvager");
         shown.field("unread", unread).field("superblock", superblock);
-        shown.field("threads", threads).finish_non_exhaustive()
+        shown.field("threads", threads).field("memory", memory).finish_non_exhaustive()
     }
 }
 
 impl Salvager {
+    /// Bytes of memory that the repairs take at most, unless [`Salvager::memory`] says otherwise.
+    pub const MEMORY: u64 = 2 << 30;
+
     /// A salvage of all that can be read.
     pub fn new() -> Self {
         Self::default()
@@ -102,17 +118,30 @@ impl Salvager {
         self
     }
 
+    /// Bytes of memory that the repairs may take: the blocks that they change.
+    #[must_use]
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory = bytes;
+        self
+    }
+
     /// Checks the volume on a device and repairs it in memory.
     ///
     /// # Errors
-    /// No volume is found, it has features that are not supported, or the device is gone.
+    /// No volume is found, it has features that are not supported, the device is gone, or the
+    /// repairs take more memory than allowed ([`RescueError::Memory`]).
     pub fn open(&self, device: Arc<dyn Device>) -> Result<Salvage, RescueError> {
         let lossy = LossyDevice::new(device).with_unreadable(self.unread.iter().cloned());
         let size = volume_size(&lossy, self.superblock);
         let lossy = Arc::new(lossy.extended_to(size.unwrap_or(0)));
-        let device: Arc<dyn Device> = Arc::new(OverlayDevice::new(lossy.clone()));
+        let overlay = Arc::new(OverlayDevice::new(lossy.clone()).with_limit(self.memory));
+        let device: Arc<dyn Device> = overlay.clone();
         let journal = self.journal(&lossy)?;
-        let findings = self.repair(&device, journal.clone())?;
+        let findings = self.repair(&device, journal.clone());
+        if overlay.is_full() {
+            return Err(RescueError::Memory { limit: self.memory });
+        }
+        let findings = findings?;
         let repaired = open(device.clone(), journal)?;
         // A volume that cannot be opened as it is has nothing to be compared with.
         let before = open(lossy.clone(), None).ok();
