@@ -36,7 +36,7 @@ pub(crate) struct SalvageArgs {
     /// With --salvage: map file of GNU ddrescue; what it has not read is missing
     #[arg(long, value_name = "FILE", requires = "salvage")]
     map: Option<PathBuf>,
-    /// With --salvage: limit the memory of the repairs to this size, such as 500M (2G)
+    /// With --salvage: limit the memory of the repairs to this size, such as 500M (default: 2G)
     #[arg(long, value_name = "SIZE", requires = "salvage")]
     salvage_memory: Option<ByteSize>,
 }
