@@ -1,4 +1,4 @@
-//! What a repair would find while it repairs, where nothing may be written: it is made in memory.
+//! Findings of a repair where nothing may be written: it is made in memory.
 
 use crate::finding::Code;
 use crate::lost_directories::{can_be_found, has_directory_blocks};

@@ -77,8 +77,7 @@ fn repaired(image: &Path, options: &CheckOptions) -> PassReport {
 
 /// The directories that a run without repairs and one with all of them report as lost.
 fn lost(image: &Path, answers: AutoPolicy) -> BTreeSet<String> {
-    let is_lost =
-        |code: Code| matches!(code, Code::DirectoryInodeLost | Code::DirectoryBlocksLost);
+    let is_lost = |code: Code| matches!(code, Code::DirectoryInodeLost | Code::DirectoryBlocksLost);
     let options = RunOptions { open: open_options(), passes: options(), ..RunOptions::default() };
     let options = RunOptions { force: true, ..options };
     let device = common::open(image, answers != AutoPolicy::No);

@@ -566,14 +566,14 @@ fn kept_by_e2fsck(damaged: &MemoryDevice, model: &Model) -> u64 {
     counts.kept
 }
 
-/// Damages blocks of which the log holds the content, on volumes of both kinds. Where the log proves
-/// that the copies are the last ones, nearly all is kept; never less than e2fsck keeps.
+/// Damages blocks of which the log holds the content, on volumes of both kinds. Where the log
+/// proves that the copies are the last ones, nearly all is kept; never less than e2fsck keeps.
 #[test]
 fn what_the_log_holds_is_kept() {
     if !is_root() || tool("e2fsck").is_none() {
         skip!("needs root and e2fsck");
     }
-    let (trials, first) = (number("EXTANT_TRIALS", 400) / 10, number("EXTANT_SEED", 1));
+    let (trials, first) = (number("EXTANT_TRIALS", 200) / 10, number("EXTANT_SEED", 1));
     let mut sums = [Counts::default(), Counts::default()];
     let mut by_e2fsck = [0, 0];
     for seed in first.. {
@@ -611,7 +611,8 @@ fn what_the_log_holds_is_kept() {
             let codes: BTreeSet<String> =
                 found.iter().map(|it| format!("{:?}", it.finding.code)).collect();
             assert!(wrong.is_empty(), "seed {seed}, {of}: {wrong:?} {codes:?}");
-            let (kept, floor) = (sums[of].kept - before.0, kept_by_e2fsck(&damaged, &history.model));
+            let (kept, floor) =
+                (sums[of].kept - before.0, kept_by_e2fsck(&damaged, &history.model));
             assert!(kept >= floor, "seed {seed}, {of}: {kept} of {floor}, {codes:?}");
             if std::env::var_os("EXTANT_VERBOSE").is_some() {
                 let files = sums[of].files - before.1;

@@ -239,8 +239,8 @@ fn next_mount(last: Tid) -> Tid {
 }
 
 /// The transaction of the newest fast commits that the log holds. Each transaction's begin at the
-/// start of the area, and a replay leaves them there: only those of a transaction after the last one
-/// in the log may have been replayed, and they have its next number.
+/// start of the area, and a replay leaves them there: only those of a transaction after the last
+/// one in the log may have been replayed, and they have its next number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum NewestFastCommit {
     /// There are none.

@@ -138,8 +138,7 @@ impl<'a> Pass0<'a> {
             Chosen { found, table, is_table_backup: false, is_doubtful: true }
         } else {
             let primary = found.clone();
-            let chosen =
-                superblock_choice::choose(&*device, found, options.superblock.block_size)?;
+            let chosen = superblock_choice::choose(&*device, found, options.superblock.block_size)?;
             if chosen.found.geometry != primary.geometry
                 && let Some(pass0) = Self::waiting_for_log(&device, primary, options, recorder)?
             {
@@ -225,8 +224,7 @@ impl<'a> Pass0<'a> {
         recorder: &'a Recorder<'a>,
     ) -> Result<Option<Self>, OpenError> {
         let table = read_table(&**device, &primary.geometry)?;
-        let volume =
-            OfflineVolume::of_parts(device.clone(), primary.raw, primary.geometry, table);
+        let volume = OfflineVolume::of_parts(device.clone(), primary.raw, primary.geometry, table);
         let state = OpenState { is_doubtful: true, ..OpenState::default() };
         let pass0 = Self::of_volume(volume, options, recorder, state);
         let is_waiting = pass0.is_log_known()?;
