@@ -135,45 +135,59 @@ impl Observer for Quiet {}
 /// place of the superblock.
 #[test]
 fn preening_replays_the_log_of_a_resize_that_was_cut() {
-    let words = ["-t", "ext4", "-b", "1024", "-g", "1024", "-O", "^resize_inode,^64bit"];
-    let formatter = Formatter::mke2fs_args(words).expect("valid words");
-    let device = Arc::new(MemoryDevice::new(16 << 20));
-    formatter.format(&*device).expect("it is made");
-    let fs = FileSystem::on_device(device.clone()).expect("it is opened");
-    for at in 0..40 {
-        fs.write(format!("/file-{at}"), vec![at; 3000]).expect("it is written");
-    }
-    fs.close().expect("it is closed");
-    let env = Env::threads();
-    for is_on in [true, false] {
-        let (mut cuts, mut replays) = (0, 0);
-        for left in 0.. {
-            let cut = Arc::new(Cut::new(device.fork(), left));
-            let shared: Arc<dyn Device> = cut.clone();
-            drop(Resize::new(&shared, &env).set_64bit(is_on));
-            let is_cut = cut.is_cut();
-            let left_over: Arc<dyn Device> = Arc::new(cut.inner.fork());
-            let options = RunOptions {
-                passes: CheckOptions { threads: 1, ..CheckOptions::default() },
-                force: true,
-                ..RunOptions::default()
-            };
-            let report = run(&left_over, &options, &AutoPolicy::Preen, &Quiet);
-            let report = report.unwrap_or_else(|error| panic!("{is_on}, {left}: {error}"));
-            let found: Vec<_> = report.findings.iter().map(|it| it.finding.code).collect();
-            assert_eq!(report.end, End::Checked, "{is_on}, {left}: {found:?}");
-            assert!(!report.errors_left, "{is_on}, {left}: {found:?}");
-            assert!(!found.contains(&Code::SuperblockInvalid), "{is_on}, {left}: {found:?}");
-            replays += usize::from(found.contains(&Code::JournalRecovered));
-            let again = run(&left_over, &options, &AutoPolicy::No, &Quiet).expect("it is checked");
-            assert!(again.findings.is_empty(), "{is_on}, {left}: {:?}", again.findings);
-            cuts += 1;
-            if !is_cut {
-                break;
-            }
+    let kinds: [&[&str]; 5] = [
+        &["-b", "1024", "-g", "1024", "-O", "^resize_inode,^64bit"],
+        &["-b", "1024", "-g", "1024", "-O", "^resize_inode,^flex_bg,^64bit"],
+        &["-b", "1024", "-g", "1024", "-O", "^resize_inode,meta_bg,^64bit"],
+        &["-b", "1024", "-g", "1024", "-O", "^resize_inode,^sparse_super,^64bit"],
+        &["-b", "1024", "-g", "1024", "-O", "^resize_inode,^metadata_csum,uninit_bg,^64bit"],
+    ];
+    for kind in kinds {
+        let words = ["-t", "ext4"].iter().chain(kind);
+        let formatter = Formatter::mke2fs_args(words).expect("valid words");
+        let device = Arc::new(MemoryDevice::new(16 << 20));
+        formatter.format(&*device).expect("it is made");
+        let fs = FileSystem::on_device(device.clone()).expect("it is opened");
+        for at in 0..40 {
+            fs.write(format!("/file-{at}"), vec![at; 3000]).expect("it is written");
         }
-        assert!(cuts > 20 && replays > 5, "{cuts} cuts, {replays} replays");
-        let shared: Arc<dyn Device> = device.clone();
-        Resize::new(&shared, &env).set_64bit(is_on).expect("it is switched");
+        fs.close().expect("it is closed");
+        for is_on in [true, false] {
+            let (cuts, replays) = preened_at_cuts(&device, is_on, kind);
+            assert!(cuts > 20 && replays > 5, "{kind:?}: {cuts} cuts, {replays} replays");
+            let shared: Arc<dyn Device> = device.clone();
+            Resize::new(&shared, &Env::threads()).set_64bit(is_on).expect("it is switched");
+        }
     }
+}
+
+/// Cuts a switch of 64bit at each change and preens: numbers of cuts, and of logs that waited.
+fn preened_at_cuts(device: &MemoryDevice, is_on: bool, kind: &[&str]) -> (usize, usize) {
+    let (env, mut cuts, mut replays) = (Env::threads(), 0, 0);
+    for left in 0.. {
+        let shown = format!("{kind:?}, {is_on}, {left}");
+        let cut = Arc::new(Cut::new(device.fork(), left));
+        let shared: Arc<dyn Device> = cut.clone();
+        drop(Resize::new(&shared, &env).set_64bit(is_on));
+        let left_over: Arc<dyn Device> = Arc::new(cut.inner.fork());
+        let options = RunOptions {
+            passes: CheckOptions { threads: 1, ..CheckOptions::default() },
+            force: true,
+            ..RunOptions::default()
+        };
+        let report = run(&left_over, &options, &AutoPolicy::Preen, &Quiet);
+        let report = report.unwrap_or_else(|error| panic!("{shown}: {error}"));
+        let found: Vec<_> = report.findings.iter().map(|it| it.finding.code).collect();
+        assert_eq!(report.end, End::Checked, "{shown}: {found:?}");
+        assert!(!report.errors_left, "{shown}: {found:?}");
+        assert!(!found.contains(&Code::SuperblockInvalid), "{shown}: {found:?}");
+        replays += usize::from(found.contains(&Code::JournalRecovered));
+        let again = run(&left_over, &options, &AutoPolicy::No, &Quiet).expect("it is checked");
+        assert!(again.findings.is_empty(), "{shown}: {:?}", again.findings);
+        cuts += 1;
+        if !cut.is_cut() {
+            break;
+        }
+    }
+    (cuts, replays)
 }
