@@ -438,8 +438,8 @@ fn named_old(found: &[HandledFinding]) -> (BTreeSet<u32>, u64, u64) {
                     named.extend(first.parse::<u32>().unwrap()..=last.parse::<u32>().unwrap());
                 }
             }
-            // Directories whose blocks are those of another, or have changed bytes: a name may lead to
-            // another file.
+            // Directories whose blocks are those of another, or have changed bytes: a name may lead
+            // to another file.
             Code::DotWrong | Code::DotTooBig | Code::MissingDot | Code::DirBlockChecksum => {
                 named.extend(subject.dir.map(|inode| inode.0));
             }
