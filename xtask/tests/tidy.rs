@@ -246,7 +246,8 @@ fn every_crate_takes_the_lints_and_versions_of_the_workspace() {
                 complaints.push(format!("{}: {wanted:?} is missing", shown(&path)));
             }
         }
-        let own = text.lines().find(|line| {
+        // A crate that depends on this one is named without a version: packages leave it out.
+        let own = text.lines().filter(|line| !line.starts_with("extant-sim.path")).find(|line| {
             line.contains("version = \"")
                 || line.contains("git = \"")
                 || line.contains("path = \"..")

@@ -55,6 +55,12 @@ const PARTS: [Part; 26] = [
         test: "the_manifest",
         environment: SLOW,
     },
+    Part {
+        name: "the crates as packages",
+        suite: "package",
+        test: "each_package",
+        environment: SLOW,
+    },
     Part { name: "the packages", suite: "dist", test: "", environment: SLOW },
     Part { name: "every feature by tune", suite: "tune", test: "features_of", environment: SLOW },
     Part {
