@@ -1,7 +1,8 @@
-//! Chores of the project: `cargo xtask demo | test | bench | fuzz | soak | corpora | book | wheel |
-//! dist | libextant`.
+//! Chores of the project: `cargo xtask demo | test | bench | fuzz | soak | corpora | book | api |
+//! wheel | dist | libextant`.
 #![forbid(unsafe_code)]
 
+mod api;
 mod bench;
 mod bindings;
 mod book;
@@ -41,6 +42,8 @@ enum Chore {
     Corpora(corpora::Corpora),
     /// Build the book of docs/src with mdBook, and check its links
     Book(book::Book),
+    /// Write the public API of the library, of libextant and of the Python package to docs/api
+    Api(api::Api),
     /// Build the wheel for Python
     Wheel(bindings::Wheel),
     /// Make packages: a static binary, .deb files, an OCI layout, a bill of materials
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Chore::Soak(soak) => soak.run(),
         Chore::Corpora(corpora) => corpora.run(),
         Chore::Book(book) => book.run(),
+        Chore::Api(api) => api.run(),
         Chore::Wheel(wheel) => wheel.run(),
         Chore::Dist(dist) => dist.run(),
         Chore::Libextant(libextant) => libextant.run(),
