@@ -161,6 +161,49 @@ fn the_installed_library_has_versions_of_its_symbols() {
     programs.run(&[], &programs.shared("calls.c"), &[]);
 }
 
+/// A program finds the library by `pkg-config`, as a shared one and as a static one.
+#[test]
+fn pkg_config_says_how_to_compile_and_link() {
+    let Some(programs) = Programs::new() else { skip!("no C compiler is installed") };
+    let Some(pkg_config) = tool("pkg-config") else { skip!("pkg-config is not installed") };
+    let prefix = programs.scratch.path();
+    for dir in ["lib/pkgconfig", "include"] {
+        fs::create_dir_all(prefix.join(dir)).expect("a directory");
+    }
+    let shared = prefix.join("libextant.so.0");
+    symlink(&shared, prefix.join("lib/libextant.so")).expect("a link");
+    symlink(static_library(), prefix.join("lib/libextant.a")).expect("a link");
+    fs::copy(here().join(HEADER), prefix.join("include/extant.h")).expect("a copy");
+    let about = fs::read_to_string(here().join("extant.pc.in")).expect("it is there");
+    let about = about.replace("@PREFIX@", prefix.to_str().expect("text"));
+    let about = about.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
+    fs::write(prefix.join("lib/pkgconfig/extant.pc"), about).expect("it is written");
+    let asked = |words: &[&str]| {
+        let mut ask = pkg_config.command();
+        ask.args(words).arg("extant").env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+        succeeds(&ask.output().expect("it runs"))
+    };
+    assert_eq!(asked(&["--modversion"]).trim(), env!("CARGO_PKG_VERSION"));
+    for words in [&["--cflags", "--libs"][..], &["--cflags", "--libs", "--static"]] {
+        let said = asked(words);
+        let mut link: Vec<&str> = said.split_whitespace().collect();
+        if words.contains(&"--static") {
+            // The linker would take the shared library where it has both.
+            fs::remove_file(prefix.join("lib/libextant.so")).expect("the link is removed");
+        }
+        // The header is that of the prefix: the directory of the sources is not searched.
+        let source = prefix.join("calls.c");
+        fs::copy(here().join("tests/calls.c"), &source).expect("a copy");
+        link.insert(0, source.to_str().expect("text"));
+        let program = prefix.join("program");
+        let mut compile = programs.compiler.command_within(300);
+        compile.args(["-std=c11", "-D_GNU_SOURCE", "-o"]).arg(&program).args(link);
+        succeeds(&compile.output().expect("the compiler runs"));
+        programs.run(&[], &program, &[]);
+        fs::remove_file(prefix.join("disk.img")).expect("the program has made it");
+    }
+}
+
 #[test]
 fn the_program_of_the_book_runs() {
     let Some(programs) = Programs::new() else { skip!("no C compiler is installed") };
@@ -198,5 +241,9 @@ fn memory_is_used_as_it_should_be() {
     }
     programs.run(&VALGRIND, &programs.shared("calls.c"), &[]);
     let _ = fs::remove_file(programs.scratch.join("disk.img"));
-    programs.run(&VALGRIND, &programs.shared("threads.c"), &["8", "20"]);
+    let said = programs.run(&VALGRIND, &programs.shared("threads.c"), &["24", "60"]);
+    assert!(said.contains("handles refused"), "{said}");
+    if tool("e2fsck").is_some() {
+        e2fsck_fn(&programs.scratch.join("disk.img")).expect("e2fsck finds nothing");
+    }
 }

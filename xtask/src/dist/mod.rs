@@ -5,8 +5,10 @@ mod debian;
 mod materials;
 mod oci;
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -31,6 +33,9 @@ pub(crate) struct Dist {
     /// Pack this static program instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
+    /// Build it a second time in another directory, and fail unless all bytes are the same
+    #[arg(long, conflicts_with = "binary")]
+    twice: bool,
     /// Check the licences and sources of all dependencies with cargo-deny first
     #[arg(long)]
     deny: bool,
@@ -54,7 +59,7 @@ impl Dist {
         }
         let program = match self.binary {
             Some(binary) => fs::canonicalize(binary)?,
-            None => built()?,
+            None => built(machine::workspace(), &machine::target_dir())?,
         };
         let out = &self.out;
         if out.exists() {
@@ -62,20 +67,30 @@ impl Dist {
         }
         fs::create_dir_all(out)?;
         let out = fs::canonicalize(out)?;
-        let version = env!("CARGO_PKG_VERSION");
-        let materials = materials::Materials::read()?;
-        let licences = materials.licences()?;
-        let release = Release { version, epoch: epoch()?, program, licences };
-        install(&release.program, &out.join(format!("extant-{version}-x86_64-linux")), 0o755)?;
-        fs::write(out.join("LICENCES.txt"), &release.licences)?;
-        let bill = serde_json::to_vec_pretty(&materials.bill(release.epoch)?)?;
-        fs::write(out.join(format!("extant-{version}.cdx.json")), bill)?;
-        oci::make(&release, &out.join(format!("extant-{version}.oci")))?;
-        debian::make(&release, &out)?;
-        write_sums(&out)?;
+        pack(program, &out)?;
+        if self.twice {
+            let again = tempfile::tempdir()?;
+            pack(built_elsewhere()?, again.path())?;
+            same_sums(&out, again.path())?;
+        }
         println!("packages in {}", out.display());
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Makes all packages of a program.
+fn pack(program: PathBuf, out: &Path) -> Result<(), Failure> {
+    let version = env!("CARGO_PKG_VERSION");
+    let materials = materials::Materials::read()?;
+    let licences = materials.licences()?;
+    let release = Release { version, epoch: epoch()?, program, licences };
+    install(&release.program, &out.join(format!("extant-{version}-x86_64-linux")), 0o755)?;
+    fs::write(out.join("LICENCES.txt"), &release.licences)?;
+    let bill = serde_json::to_vec_pretty(&materials.bill(release.epoch)?)?;
+    fs::write(out.join(format!("extant-{version}.cdx.json")), bill)?;
+    oci::make(&release, &out.join(format!("extant-{version}.oci")))?;
+    debian::make(&release, out)?;
+    write_sums(out)
 }
 
 fn deny() -> Result<(), Failure> {
@@ -88,20 +103,59 @@ fn deny() -> Result<(), Failure> {
 }
 
 /// Builds the program, linked statically and without traces of where it was built.
-fn built() -> Result<PathBuf, Failure> {
+fn built(source: &Path, target: &Path) -> Result<PathBuf, Failure> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
     let remap = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
     let mut flags = vec!["-Ctarget-feature=+crt-static".to_owned(), "-Cstrip=symbols".to_owned()];
-    flags.push(remap(machine::workspace(), "/extant"));
+    flags.push(remap(source, "/extant"));
     flags.extend(home.map(|home| remap(&home, "/cargo")));
     let mut build = machine::cargo();
     build.args(["build", "--release", "--locked", "--package", "extant-cli", "--target", TARGET]);
-    build.args(FEATURES);
+    build.args(FEATURES).current_dir(source).env("CARGO_TARGET_DIR", target);
     // The separator of arguments that may have spaces.
     build.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     succeeds(build, "cargo build")?;
-    Ok(machine::target_dir().join(TARGET).join("release/extant"))
+    Ok(target.join(TARGET).join("release/extant"))
+}
+
+/// Builds the program again, of a copy of the sources and with nothing that was built before.
+fn built_elsewhere() -> Result<PathBuf, Failure> {
+    let dir = machine::target_dir().join("twice");
+    let (source, target) = (dir.join("another/directory"), dir.join("target"));
+    if source.exists() {
+        fs::remove_dir_all(&source)?;
+    }
+    let mut list = Command::new("git");
+    list.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+    list.current_dir(machine::workspace());
+    for name in output_of(list)?.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let name = Path::new(OsStr::from_bytes(name));
+        let from = machine::workspace().join(name);
+        // A file that was removed is in the list until the next commit.
+        if from.is_file() {
+            let to = source.join(name);
+            fs::create_dir_all(to.parent().unwrap_or(&source))?;
+            fs::copy(from, to)?;
+        }
+    }
+    if target.exists() {
+        fs::remove_dir_all(&target)?;
+    }
+    built(&source, &target)
+}
+
+/// Fails unless two directories of packages have the same bytes.
+fn same_sums(one: &Path, other: &Path) -> Result<(), Failure> {
+    let read = |dir: &Path| fs::read_to_string(dir.join("SHA256SUMS"));
+    let (one, other) = (read(one)?, read(other)?);
+    let differs = one.lines().filter(|line| !other.lines().any(|it| it == *line));
+    let names: Vec<_> = differs.filter_map(|line| line.split("  ").nth(1)).collect();
+    if one == other {
+        println!("two builds in two directories: {} files are the same", one.lines().count());
+        return Ok(());
+    }
+    Err(format!("two builds in two directories differ: {}", names.join(", ")).into())
 }
 
 /// `SOURCE_DATE_EPOCH`, or the time of the last commit.

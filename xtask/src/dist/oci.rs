@@ -29,6 +29,7 @@ pub(super) fn make(release: &Release, dir: &Path) -> Result<(), Failure> {
             "Labels": {"org.opencontainers.image.licenses": "MIT OR Apache-2.0"},
         },
         "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
+        "history": [{"created": time_of(release.epoch)?, "created_by": "cargo xtask dist"}],
     });
     let config = store("application/vnd.oci.image.config.v1+json", &serde_json::to_vec(&config)?)?;
     let media_type = "application/vnd.oci.image.manifest.v1+json";
