@@ -7,7 +7,9 @@
 //!
 //! Costs: the image is written once, by one thread for each processor, and its contents are not
 //! kept in memory. A change opens the volume, commits once and closes it: milliseconds, whatever
-//! the size of the image. To grow takes the time of a check, to set a UUID that of the descriptors.
+//! the size of the image. To grow takes the time of a check. To set a UUID takes the time to write
+//! all metadata, whose checksums start from it; with the feature `metadata_csum_seed` only the
+//! superblock is written.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
 //! Images built from directories, archives and OCI layouts.
 
+use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, io};
@@ -10,8 +11,10 @@ use extant_image::source::{
     OwnerMap, Owners, Platform, ReadOptions, Source, SourceError, read_sources,
 };
 
+use crate::entry::{Entry, write_end};
 use crate::formatter::Formatter;
 use crate::schemes::schemes;
+use tempfile::NamedTempFile;
 
 /// An image was not built.
 #[derive(Debug, thiserror::Error)]
@@ -39,10 +42,19 @@ impl ImageError {
     }
 }
 
+/// Bytes of an archive that are written at once.
+const SPOOL_BUFFER: usize = 1 << 20;
+
 type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
 
 /// Builds an image: the same sources and settings give the same bytes, whatever the threads and the
 /// machine. The file gets its name when it is whole.
+///
+/// # Costs
+/// Each block of the image is written once, and holes are not. [`Self::threads`] threads read and
+/// write, one for each processor unless that is set. Contents stay in their sources: memory grows
+/// with the number of files, names and extents, 71 MiB for 138,000 files of 5.8 GB. A compressed or
+/// streamed archive is unpacked next to the image first, and needs room there.
 ///
 /// ```
 /// use extant::{FileSystem, ImageBuilder};
@@ -66,6 +78,8 @@ pub struct ImageBuilder {
     options: BuildOptions,
     reading: ReadOptions,
     sources: Vec<Source>,
+    /// Archives among the sources that were made for this builder, and go with it.
+    spools: Vec<Arc<NamedTempFile>>,
     on_progress: Option<OnProgress>,
 }
 
@@ -89,7 +103,8 @@ impl ImageBuilder {
         };
         let options =
             BuildOptions { output, schemes: schemes().clone(), ..BuildOptions::default() };
-        Self { options, reading, sources: Vec::new(), on_progress: None }
+        let (sources, spools) = (Vec::new(), Vec::new());
+        Self { options, reading, sources, spools, on_progress: None }
     }
 
     /// Adds a source. It is laid over those before it: files replace files, directories join.
@@ -97,6 +112,74 @@ impl ImageBuilder {
     pub fn source(mut self, source: Source) -> Self {
         self.sources.push(source);
         self
+    }
+
+    /// Adds the files that a program describes: a tree in memory, or an iterator that makes one. Their
+    /// contents are read one after the other and wait in a file next to the image, not in memory.
+    ///
+    /// ```
+    /// use extant::{Entry, FileSystem, ImageBuilder};
+    /// use std::fs::File;
+    ///
+    /// let dir = tempfile::tempdir()?;
+    /// let image = dir.path().join("init.img");
+    /// let program = std::env::current_exe()?;
+    /// let length = program.metadata()?.len();
+    /// let entries = [
+    ///     Entry::file("/etc/hostname", "example\n"),
+    ///     Entry::file_with("/sbin/init", length, move || File::open(program)).permissions(0o755),
+    ///     Entry::symlink("/init", "sbin/init"),
+    /// ];
+    /// ImageBuilder::new(&image).entries(entries)?.build()?;
+    ///
+    /// let fs = FileSystem::open_read_only(&image)?;
+    /// assert_eq!(fs.read_to_string("/etc/hostname")?, "example\n");
+    /// assert_eq!(fs.metadata("/init")?.len(), length);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Contents cannot be read or do not have their length, or there is no room for them. The paths
+    /// themselves are checked by [`Self::build`].
+    pub fn entries(self, entries: impl IntoIterator<Item = Entry>) -> Result<Self, ImageError> {
+        self.spooled(|file| {
+            for entry in entries {
+                let path = entry.path().to_owned();
+                entry.write_to(file).map_err(|error| (path, error))?;
+            }
+            write_end(file).map_err(|error| (PathBuf::from("/"), error))
+        })
+    }
+
+    /// Adds a tar archive that a program has open, plain or packed. It is copied to a file next to
+    /// the image first.
+    ///
+    /// # Errors
+    /// It cannot be read, or there is no room for it. Its contents are checked by [`Self::build`].
+    pub fn archive(self, mut archive: impl Read) -> Result<Self, ImageError> {
+        self.spooled(|file| {
+            let copied = io::copy(&mut archive, file).map(drop);
+            copied.map_err(|error| (PathBuf::from("(archive)"), error))
+        })
+    }
+
+    /// Adds an archive that a call writes.
+    fn spooled(
+        mut self,
+        write: impl FnOnce(&mut BufWriter<&NamedTempFile>) -> Result<(), (PathBuf, io::Error)>,
+    ) -> Result<Self, ImageError> {
+        let failed =
+            |path: &Path, action, source| SourceError::Io { path: path.into(), action, source };
+        let dir = &self.reading.spool;
+        let file = NamedTempFile::new_in(dir).map_err(|error| failed(dir, "write", error))?;
+        let mut buffered = BufWriter::with_capacity(SPOOL_BUFFER, &file);
+        let written = write(&mut buffered);
+        written.map_err(|(path, error)| failed(&path, "read", error))?;
+        buffered.flush().map_err(|error| failed(dir, "write", error))?;
+        drop(buffered);
+        self.sources.push(Source::Archive(file.path().to_owned()));
+        self.spools.push(Arc::new(file));
+        Ok(self)
     }
 
     /// The file system's settings. Its UUID and hash seed come from the content unless they are

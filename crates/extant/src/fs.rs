@@ -3,6 +3,7 @@
 use crate::dir::ReadDir;
 use crate::file::{File, OpenOptions};
 use crate::metadata::{Metadata, timestamp};
+use crate::named_device::journal_device;
 use crate::open_error::OpenError;
 use crate::path::{self, ParentAndName};
 use crate::path_error::PathError;
@@ -15,7 +16,7 @@ use extant_ondisk::InodeNo;
 use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::{DeviceNumber, FileType};
 use extant_reader::{
-    AclKind, BrokenIndex, Error as Cause, ExternalJournal, Follow, Journal, LoadedInode, NotOpened,
+    AclKind, BrokenIndex, Error as Cause, ExternalJournal, Follow, Journal, LoadedInode,
     ReaderOptions, StatFs, SuperblockAt, VolumeRead, XattrInfo,
 };
 use extant_runtime::env::Env;
@@ -36,7 +37,7 @@ const DIR_PERMISSIONS: u16 = 0o777;
 pub(crate) struct Inner {
     /// There until the last user is gone.
     volume: Option<OpenVolume>,
-    /// The device below, opened by name. where that was opened here.
+    /// The device below, where it was opened by its name.
     opened: Option<Opened>,
 }
 
@@ -73,6 +74,21 @@ impl Drop for Inner {
 ///
 /// Changes are on the device after [`Self::sync`], [`File::sync_all`] or [`Self::close`];
 /// after power loss each call has happened as a whole or not at all.
+///
+/// # Costs
+/// - To open reads the superblock and what the journal holds, whatever the size of the volume; the
+///   groups' metadata are read when they are needed.
+/// - A volume that is opened for changes has three threads of its own, which commit, write back and
+///   empty the journal; a call runs in the thread of its caller. It has at most
+///   [`VolumeOptions::memory`] of metadata and of data that wait, 256 MiB unless that is set.
+/// - A volume that is opened for reading has no thread, 64 MiB of cached metadata at most, and the
+///   blocks that a replay of its journal changes.
+/// - A call looks up each name of its path in memory, or reads a block or two for it from the
+///   device. Contents of files are not cached: the host's page cache has them, or the device.
+/// - Writing copies the bytes into memory; they get their blocks later, so that it takes no time of
+///   the device unless the memory is used up. A call on names changes blocks in memory alone.
+/// - [`Self::sync`], [`File::sync_all`] and [`Self::close`] wait for the data, a commit of the
+///   journal and two flushes of the device; calls that run at once share a commit.
 ///
 /// ```
 /// use extant::{FileSystem, MemoryDevice};
@@ -759,33 +775,4 @@ impl FileSystem {
         let file = self.found(path, Follow::Yes)?;
         self.at(path, |volume| volume.engine()?.set_acl(file.number, kind, list))
     }
-}
-
-/// Opens the device that a path or device URL names, for reading and, if so asked, for writing;
-/// then exclusively. [`Opened::finish`] ends its use.
-///
-/// # Errors
-/// The device is not there or in use.
-pub fn open_device(
-    image: impl AsRef<OsStr>,
-    write: bool,
-    direct: Direct,
-) -> Result<Opened, OpenError> {
-    let access = if write { Access::ReadWrite } else { Access::ReadOnly };
-    let options = extant_device::FileDeviceOptions::default().direct(direct);
-    Ok(DeviceUrl::parse(image.as_ref(), schemes(), stat_host)?.open(access, &options)?)
-}
-
-/// The device of a journal that is not inside the volume, opened; `None` where it is not found.
-pub(crate) fn journal_device(
-    journal: Option<ExternalJournal>,
-    options: &extant_device::FileDeviceOptions,
-) -> Result<Option<Arc<dyn Device>>, OpenError> {
-    let found = journal.map(|journal| journal.open(options)).transpose();
-    let found = found.map_err(|error| match error {
-        NotOpened::Journal(error) => OpenError::Volume(error.into()),
-        NotOpened::File(error) => OpenError::Device(error.into()),
-    })?;
-    let found = found.flatten();
-    Ok(found.map(|device| device as Arc<dyn Device>))
 }

@@ -39,6 +39,7 @@ mod checker;
 mod content_device;
 pub mod debug;
 mod dir;
+mod entry;
 mod error;
 mod export;
 mod file;
@@ -51,6 +52,7 @@ pub mod inspect;
 mod metadata;
 #[cfg(feature = "mount")]
 mod mounter;
+mod named_device;
 mod open_error;
 mod path;
 mod path_error;
@@ -68,6 +70,7 @@ pub use builder::{ImageBuilder, ImageError};
 pub use checker::{Checker, random_uuid};
 pub use content_device::ContentDevice;
 pub use dir::{DirEntry, ReadDir};
+pub use entry::Entry;
 pub use error::Error;
 pub use export::{ExportError, Exported, TarWriter};
 pub use extant_check::run::{Report as CheckReport, RunError};
@@ -103,7 +106,7 @@ pub use extant_storage::{Access, FinishError, Opened, Schemes, UrlError};
 pub use file::{File, OpenOptions};
 pub use format::{format, format_filled};
 pub use formatter::{Formatter, FsType};
-pub use fs::{FileSystem, open_device};
+pub use fs::FileSystem;
 pub use image::Image;
 pub use import::{
     ExtractCause, ExtractError, Extracted, ExtractedCounts, MemberError, MemberProblem,
@@ -112,6 +115,7 @@ pub use import::{
 pub use metadata::Metadata;
 #[cfg(feature = "mount")]
 pub use mounter::{Mount, Mounter, MounterError};
+pub use named_device::open_device;
 pub use open_error::OpenError;
 pub use path_error::PathError;
 pub use recovery::recover;

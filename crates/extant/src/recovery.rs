@@ -9,7 +9,7 @@ use extant_ondisk::{BlockNo, Geometry, IncompatFeatures};
 use extant_reader::{Error as Cause, OtherHost};
 use extant_storage::Opened;
 
-use crate::fs::journal_device;
+use crate::named_device::journal_device;
 use crate::open_error::OpenError;
 
 /// Replays the journal of the volume on an opened image, and marks it empty. Besides what the

@@ -10,6 +10,12 @@ use extant_runtime::env::Env;
 /// Gives a volume another size, as resize2fs does. The device keeps its size: make a file longer
 /// before its volume grows, and shorter afterwards.
 ///
+/// # Costs
+/// To grow writes the metadata of the new groups and all descriptors, and reads the bitmaps. To
+/// shrink moves what lies past the new end, in pieces of 4 MiB, after a look at all inodes in use;
+/// [`Self::minimum`] does the same without the contents, on copies of the metadata in memory. The
+/// thread is that of the caller; memory is that of the descriptors, and of the maps that are moved.
+///
 /// ```
 /// use extant::{Formatter, MemoryDevice, Resizer};
 /// use std::sync::Arc;

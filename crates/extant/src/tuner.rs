@@ -11,6 +11,12 @@ use extant_runtime::env::Env;
 
 /// Changes a volume as tune2fs does. Nothing is written before [`Self::apply`].
 ///
+/// # Costs
+/// A field of the superblock costs some reads and a write of each of its copies that has the field.
+/// A feature costs what it changes: a journal its blocks, quotas a look at each inode. Metadata
+/// checksums, and a UUID that they start from, cost a look at all metadata, which are written again
+/// and are in memory until then. The thread is that of the caller.
+///
 /// ```
 /// use extant::{Formatter, MemoryDevice, Tuner, inspect};
 /// use std::sync::Arc;

@@ -49,6 +49,11 @@ type OnProgress = Arc<dyn Fn(u64) + Send + Sync>;
 /// of the archive, or along one that leads out of the directory is refused; the entries after it
 /// are unpacked.
 ///
+/// # Costs
+/// The archive is read once, from its beginning to its end, by the caller; [`Self::threads`] others
+/// make the files, as many as processors and four at most unless that is set. Between them are up
+/// to 4 MiB for each thread. Contents reach the device as those of [`FileSystem::write`] do.
+///
 /// ```
 /// use extant::source::Archive;
 /// use extant::{FileSystem, Formatter, MemoryDevice, TarExtractor, TarWriter};
