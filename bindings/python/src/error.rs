@@ -59,6 +59,7 @@ through_error!(
     extant::MkfsError,
     extant::ImageError,
     extant::RunError,
+    extant::ResizeError,
     extant::source::SourceError,
     extant::rescue::RescueError
 );

@@ -1,12 +1,14 @@
-//! Whole images: made, built, checked.
+//! Whole images: made, built, checked, resized.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use extant::source::Source;
 use extant::{
-    Access, CheckReport, Checker, Formatter, Image, ImageBuilder, Repairs, RunError, Size, Verdict,
+    Access, CheckReport, Checker, Device, Formatter, Image, ImageBuilder, Repairs, Resizer,
+    RunError, Size, Verdict,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -43,7 +45,7 @@ pub(crate) fn mkfs(
             }
             (Target::Object(device), _) => {
                 formatter.format(&*device)?;
-                extant::Device::flush(&*device)?;
+                device.flush()?;
             }
         }
         Ok(())
@@ -168,4 +170,51 @@ pub(crate) fn build(
         report.features,
         report.warnings,
     ))
+}
+
+/// Gives a volume another size in bytes, or that of its device; its size then.
+#[pyfunction]
+pub(crate) fn resize(
+    py: Python<'_>,
+    image: &Bound<'_, PyAny>,
+    size: Option<u64>,
+    force: bool,
+) -> PyResult<u64> {
+    on_device(py, image, true, move |device| {
+        let wanted = size.unwrap_or_else(|| device.size());
+        let resizer = Resizer::new(device).force(force);
+        match wanted >= resizer.size()? {
+            true => resizer.grow(wanted),
+            false => resizer.shrink(wanted),
+        }
+    })
+}
+
+/// The smallest size in bytes that a volume can have.
+#[pyfunction]
+pub(crate) fn minimum_size(py: Python<'_>, image: &Bound<'_, PyAny>) -> PyResult<u64> {
+    on_device(py, image, false, |device| Resizer::new(device).minimum())
+}
+
+/// Runs a call on the device of an image.
+fn on_device<T: Send, E: Into<Failure>>(
+    py: Python<'_>,
+    image: &Bound<'_, PyAny>,
+    write: bool,
+    call: impl FnOnce(Arc<dyn Device>) -> Result<T, E> + Send,
+) -> PyResult<T> {
+    let target = Target::of(image, write)?;
+    let outcome = py.detach(|| -> Result<T, Failure> {
+        match target {
+            Target::Object(device) => call(device).map_err(Into::into),
+            Target::Named(name) => {
+                let access = if write { Access::ReadWrite } else { Access::ReadOnly };
+                let opened = Image::open(name)?.device(access)?;
+                let found = call(opened.device.clone()).map_err(Into::into)?;
+                opened.finish()?;
+                Ok(found)
+            }
+        }
+    });
+    Ok(outcome?)
 }

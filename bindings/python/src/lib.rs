@@ -24,7 +24,7 @@ mod _native {
     #[pymodule_export]
     use super::fs::FileSystem;
     #[pymodule_export]
-    use super::image::{build, check, mkfs};
+    use super::image::{build, check, minimum_size, mkfs, resize};
     #[pymodule_export]
     use super::rescue::{DeletedFiles, Salvage, history, timeline};
 

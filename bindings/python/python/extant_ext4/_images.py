@@ -1,4 +1,4 @@
-"""Whole images: made, built, checked."""
+"""Whole images: made, built, checked, resized."""
 
 from __future__ import annotations
 
@@ -175,3 +175,22 @@ def build(
         _options(fs_type, block_size, label, uuid, features, options),
     )
     return BuildReport(*numbers, *counts, found_uuid, tuple(found_features), tuple(warnings))
+
+
+def resize(image: Image, size: int | None = None, *, force: bool = False) -> int:
+    """Gives a volume another size in bytes, as resize2fs does; without `size` that of its device.
+
+    The size that it has then is returned: whole blocks, without a last block group that would be
+    too small. The image keeps its length: make a file longer (`os.truncate`) before its volume
+    grows, and shorter afterwards. A volume that should be checked first is refused unless `force`.
+    """
+    return _native.resize(_operand(image), size, force)
+
+
+def minimum_size(image: Image) -> int:
+    """The smallest size in bytes that a volume can have. Nothing is written."""
+    return _native.minimum_size(_operand(image))
+
+
+def _operand(image: Image) -> object:
+    return os.fsencode(image) if _is_path(image) else image  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import io
+import os
 
 import pytest
 
@@ -51,6 +52,32 @@ def test_build_is_exact_and_the_same_each_time(tmp_path):
         extant_ext4.build(images[0], tmp_path / "missing")
     with pytest.raises(ValueError):
         extant_ext4.build(images[0], tree, size="auto+x%")
+
+
+def test_a_volume_gets_another_size(tmp_path):
+    image = tmp_path / "sized.img"
+    extant_ext4.mkfs(image, 16 << 20)
+    with extant_ext4.open(image, "r+") as fs:
+        fs.write_bytes("/kept", b"x" * 100_000)
+    with pytest.raises(OSError) as raised:
+        extant_ext4.resize(image, 64 << 20)
+    assert raised.value.errno == errno.EINVAL and extant_ext4.check(image).verdict == "clean"
+    extant_ext4.check(image, repair="preen")
+    os.truncate(image, 64 << 20)
+    assert extant_ext4.resize(image) == 64 << 20
+    least = extant_ext4.minimum_size(image)
+    assert 0 < least < 16 << 20
+    with pytest.raises(OSError):
+        extant_ext4.resize(image, least - 4096)
+    with open(image, "r+b") as device:
+        assert extant_ext4.resize(device, 32 << 20) == 32 << 20
+        assert extant_ext4.minimum_size(device) == least
+    os.truncate(image, 32 << 20)
+    assert extant_ext4.check(image).verdict == "clean"
+    with extant_ext4.open(image) as fs:
+        assert fs.read_bytes("/kept") == b"x" * 100_000
+    with pytest.raises(FileNotFoundError):
+        extant_ext4.resize(tmp_path / "missing.img")
 
 
 def test_a_check_says_what_it_found(image):
