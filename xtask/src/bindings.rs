@@ -21,14 +21,19 @@ pub(crate) struct Wheel {
 
 impl Wheel {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let programs = machine::python_environment(&[MATURIN])?;
-        let mut build = Command::new(programs.join("maturin"));
-        build.current_dir(machine::workspace());
-        build.args(["build", "--release", "--locked", "--manifest-path"]);
-        build.args(["bindings/python/Cargo.toml", "--out"]).arg(&self.out);
-        succeeds(build, "maturin")?;
+        build_wheel(&self.out)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Builds the wheel in a directory.
+pub(crate) fn build_wheel(out: &Path) -> Result<(), Failure> {
+    let programs = machine::python_environment(&[MATURIN])?;
+    let mut build = Command::new(programs.join("maturin"));
+    build.current_dir(machine::workspace());
+    build.args(["build", "--release", "--locked", "--manifest-path"]);
+    build.args(["bindings/python/Cargo.toml", "--out"]).arg(out);
+    succeeds(build, "maturin")
 }
 
 /// Build the library for C, and install it with header and pkg-config file

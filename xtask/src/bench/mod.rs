@@ -7,6 +7,7 @@ mod check;
 mod data;
 mod live;
 mod mounted;
+mod python;
 mod run;
 
 use std::path::PathBuf;
@@ -93,10 +94,8 @@ pub(crate) struct Pair {
 
 impl Bench {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let cases: Vec<Case> = [cases::all(), live::all(), data::all(), mounted::all()]
-            .into_iter()
-            .flatten()
-            .collect();
+        let all = [cases::all(), live::all(), data::all(), mounted::all(), python::all()];
+        let cases: Vec<Case> = all.into_iter().flatten().collect();
         if self.list {
             cases.iter().for_each(|case| println!("{:<20} {}", case.name, case.what));
             check::names().for_each(|(name, what)| println!("{name:<20} {what}"));
