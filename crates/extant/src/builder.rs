@@ -114,8 +114,9 @@ impl ImageBuilder {
         self
     }
 
-    /// Adds the files that a program describes: a tree in memory, or an iterator that makes one. Their
-    /// contents are read one after the other and wait in a file next to the image, not in memory.
+    /// Adds the files that a program describes: a tree in memory, or an iterator that makes one.
+    /// Their contents are read one after the other and wait in a file next to the image, not in
+    /// memory.
     ///
     /// ```
     /// use extant::{Entry, FileSystem, ImageBuilder};

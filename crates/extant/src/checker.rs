@@ -18,9 +18,9 @@ type OnFinding = Arc<dyn Fn(&Finding) + Send + Sync>;
 /// # Costs
 /// A volume that says that it is clean costs a few reads, unless [`Self::force`] is set. A check
 /// reads all metadata in use once, none of the contents, by one thread for each processor unless
-/// [`Self::threads`] is set. It has bits for each block and inode and some bytes for each directory,
-/// 15 MiB for a million files; [`Self::memory`] bounds them, and the passes are run for a part of
-/// the groups at a time then.
+/// [`Self::threads`] is set. It has bits for each block and inode and some bytes for each
+/// directory, 15 MiB for a million files; [`Self::memory`] bounds them, and the passes are run for
+/// a part of the groups at a time then.
 ///
 /// ```
 /// use extant::{Checker, Formatter, MemoryDevice, Repairs};

@@ -60,8 +60,8 @@ impl Entry {
         Self::file_with(path, length, move || Ok(Cursor::new(contents)))
     }
 
-    /// A regular file of `length` bytes, rw-r--r--, whose contents a function opens when it is their
-    /// turn. They must have that length.
+    /// A regular file of `length` bytes, rw-r--r--. A function opens its contents when it is their
+    /// turn; they must have that length.
     pub fn file_with<R: Read + 'static>(
         path: impl Into<PathBuf>,
         length: u64,
@@ -131,8 +131,8 @@ impl Entry {
         &self.path
     }
 
-    /// Adds the entry to an archive. Names and attributes are in records of pax: they have no limits
-    /// there.
+    /// Adds the entry to an archive. Names and attributes are in records of pax, where they have no
+    /// limits.
     pub(crate) fn write_to(self, archive: &mut impl Write) -> io::Result<()> {
         // The root is `./` in archives.
         let name = self.path.strip_prefix("/").unwrap_or(&self.path);

@@ -53,9 +53,9 @@ pub struct Exported {
 /// Writes a tree as tar, with extended attributes, access control lists, hard links and holes.
 ///
 /// # Costs
-/// Contents are read once, holes are not, by as many threads as processors, four at most; the caller
-/// writes. The archive is not kept in memory: some pieces for each thread are, and an entry for
-/// each file with several names. A tree of 138,000 files, 5.8 GB, takes 100 MiB.
+/// Contents are read once, holes are not, by as many threads as processors, four at most; the
+/// caller writes. The archive is not kept in memory: some pieces for each thread are, and an entry
+/// for each file with several names. A tree of 138,000 files, 5.8 GB, takes 100 MiB.
 ///
 /// ```
 /// use extant::{FileSystem, Formatter, MemoryDevice, TarWriter};

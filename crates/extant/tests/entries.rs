@@ -21,7 +21,7 @@ fn entries() -> Vec<Entry> {
     let time = UNIX_EPOCH + Duration::from_secs(1_600_000_000);
     vec![
         Entry::directory("/").permissions(0o750),
-        Entry::directory("/home/user").owner(3_000_000_000, 70_000).permissions(0o2700),
+        Entry::directory("/srv/user").owner(3_000_000_000, 70_000).permissions(0o2700),
         Entry::file("/etc/hostname", "example\n").modified(time),
         Entry::file("etc/empty", ""),
         Entry::file_with("/data", 3_000_000, || Ok(io::repeat(7).take(3_000_000))),
@@ -48,7 +48,7 @@ fn every_kind_of_entry_is_in_the_image() {
     let fs = FileSystem::open_read_only(&image).expect("it opens");
     let of = |path: &str| fs.symlink_metadata(path).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((of("/").permissions(), of("/etc").permissions()), (0o750, 0o755));
-    let home = of("/home/user");
+    let home = of("/srv/user");
     let owner = (home.uid(), home.gid(), home.permissions());
     assert_eq!(owner, (3_000_000_000, 70_000, 0o2700));
     assert_eq!(fs.read_to_string("/link").expect("it is read"), "example\n");

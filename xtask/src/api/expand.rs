@@ -9,7 +9,7 @@ use syn::parse::Parser;
 
 use crate::Failure;
 
-/// What a metavariable stands for.
+/// The tokens that a metavariable stands for.
 #[derive(Clone, Debug)]
 enum Bound {
     One(TokenStream),
@@ -116,7 +116,7 @@ impl Rules {
         Self { arms: arms.map(arm).collect() }
     }
 
-    /// What a call is replaced by.
+    /// The tokens that replace a call.
     ///
     /// # Errors
     /// No arm takes the call.
@@ -210,7 +210,7 @@ fn names(pattern: &[Part]) -> Vec<String> {
     found
 }
 
-/// What a kind of fragment takes of the input, and how many tokens.
+/// The part of the input that a kind of fragment takes, and its number of tokens.
 fn fragment(kind: &str, input: &[TokenTree]) -> Option<(TokenStream, usize)> {
     let stream = || input.iter().cloned().collect::<TokenStream>();
     fn parsed<T: ToTokens>(

@@ -1,5 +1,5 @@
-//! `cargo xtask api`: the public API as text, read from the sources, so that a change of it shows in
-//! a diff. docs/api has what the library, its header and the Python package offer.
+//! `cargo xtask api`: the public API as text, read from the sources, so that a change of it shows
+//! in a diff. docs/api has what the library, its header and the Python package offer.
 
 mod c;
 mod expand;

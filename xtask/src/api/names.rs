@@ -1,4 +1,4 @@
-//! What a path of a source names: an item of the workspace, or one of another crate.
+//! The target of a path of a source: an item of the workspace, or one of another crate.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(super) struct ItemId {
     pub(super) name: String,
 }
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Target {
     Module(String, ModulePath),
@@ -114,7 +114,7 @@ impl Names {
         Self { scopes }
     }
 
-    /// What a path leads to, as the module sees it; a name may be that of a module and that of
+    /// The targets of a path, as the module sees it; a name may be that of a module and that of
     /// something else.
     pub(super) fn resolved(&self, of: &str, module: &[String], path: &[String]) -> Vec<Target> {
         self.resolved_at(of, module, path, DEEPEST)
@@ -156,7 +156,7 @@ impl Names {
             }
         }
         for name in rest {
-            // Types and modules share their names: what else has the name of a module is a function.
+            // Types and modules share their names: anything else of a module's name is a function.
             if targets.iter().any(|it| matches!(it, Target::Module(..))) {
                 targets.retain(|it| matches!(it, Target::Module(..)));
             }
@@ -173,8 +173,8 @@ impl Names {
         targets
     }
 
-    /// What a name is in a module. `path` is that of the import that asks: an import is not looked
-    /// for through itself.
+    /// The targets of a name in a module. `path` is that of the import that asks: an import is not
+    /// looked for through itself.
     fn found(
         &self,
         of: &str,

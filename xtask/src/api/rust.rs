@@ -457,7 +457,7 @@ impl<'a> Lister<'a> {
     /// Traits that are derived.
     fn add_derived(&self, id: &ItemId, attributes: &[Attribute], entry: &mut Entry) {
         for attribute in attributes.iter().filter(|it| it.path().is_ident("derive")) {
-            // What is not a list of paths does not compile.
+            // A derive that is not a list of paths does not compile.
             let _ = attribute.parse_nested_meta(|meta| {
                 let path = self.shown(&id.of, &id.module, meta.path.to_token_stream());
                 let named = DERIVED.iter().find(|(short, _)| *short == path).map(|(_, long)| *long);

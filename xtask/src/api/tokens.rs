@@ -163,7 +163,7 @@ pub(super) fn with_paths(
             path.push(name.clone());
             end += 2;
         }
-        // What follows a path, and the name of a function.
+        // A name that follows a path, and that of a function.
         let follows = made.last().is_some_and(|it: &Token| {
             it.is("::") || it.is(".") || matches!(it, Token::Name(name) if name == "fn")
         });

@@ -8,7 +8,7 @@ use super::*;
 use crate::sync::atomic::AtomicBool;
 use crate::sync::thread;
 
-/// A search that tries so many schedules has not ended.
+/// A search that has tried this number of schedules has not ended.
 const MOST: usize = 1_000_000;
 
 /// Runs under every schedule there is.
@@ -42,7 +42,7 @@ fn one_of_two_threads_closes_a_handle() {
     });
 }
 
-/// What a call has taken out of the table is there to its end.
+/// An object that a call has taken out of the table is there to the end of the call.
 #[test]
 fn a_handle_is_used_while_it_is_closed() {
     every_schedule(|| {
