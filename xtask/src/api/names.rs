@@ -164,9 +164,11 @@ impl Names {
                 Target::Module(of, module) => self.found(&of, &module, name, deepest, None),
                 Target::Item(item) => vec![Target::Below(item, vec![name.clone()])],
                 Target::Below(item, path) => {
-                    vec![Target::Below(item, [&path[..], &[name.clone()]].concat())]
+                    vec![Target::Below(item, [&path[..], std::slice::from_ref(name)].concat())]
                 }
-                Target::Other(path) => vec![Target::Other([&path[..], &[name.clone()]].concat())],
+                Target::Other(path) => {
+                    vec![Target::Other([&path[..], std::slice::from_ref(name)].concat())]
+                }
             };
             targets = targets.into_iter().flat_map(step).collect();
         }

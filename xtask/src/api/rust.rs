@@ -266,7 +266,8 @@ impl<'a> Lister<'a> {
                 let listed =
                     self.path_of(item).map(|it| it.split("::").map(str::to_owned).collect());
                 let listed = listed.unwrap_or_else(|| {
-                    [&[item.of.clone()][..], &item.module, &[item.name.clone()]].concat()
+                    [&[item.of.clone()][..], &item.module, std::slice::from_ref(&item.name)]
+                        .concat()
                 });
                 return Some([&listed[..], rest].concat());
             }
