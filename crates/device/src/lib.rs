@@ -4,6 +4,7 @@
 //!   `Arc<dyn Device>`.
 //! - [`FileDevice`] and [`MemoryDevice`] hold bytes; [`SliceDevice`] and [`OverlayDevice`] are
 //!   layers on another device.
+//! - [`AtomicFile`] is a file that gets its name when it is complete.
 //! - [`LinearDevice`] joins runs of devices.
 //! - [`LossyDevice`] reads unreadable sectors as zeros and lists them.
 //! - [`undo`]: what is overwritten is kept in a file, from which it can be put back.
@@ -33,8 +34,8 @@ pub use device::{
 };
 pub use error::{Cause, DeviceError, Operation};
 pub use file::{
-    AlignedBuffer, Direct, ExtentsQuery, FileDevice, FileDeviceOptions, FileError, FileExtent,
-    Holder, LoopBacking, block_size_of, device_block_of, file_extents,
+    AlignedBuffer, AtomicFile, Direct, ExtentsQuery, FileDevice, FileDeviceOptions, FileError, FileExtent,
+    Holder, LoopBacking, block_size_of, device_block_of, file_extents, new_name,
 };
 pub use linear::{LinearDevice, LinearPart};
 pub use lossy::LossyDevice;

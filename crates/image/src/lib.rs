@@ -1,7 +1,6 @@
 //! Whole-image work: mkfs, build, clone, export, tune, resize.
 #![forbid(unsafe_code)]
 
-mod atomic_file;
 pub mod build;
 pub mod clone;
 pub mod export;
@@ -12,4 +11,4 @@ pub mod resize;
 pub mod source;
 pub mod tune;
 
-pub use atomic_file::{AtomicFile, new_name};
+pub use extant_device::{AtomicFile, new_name};

@@ -4,8 +4,8 @@
 //!   it.
 //! - [`Opened`] is a device that was opened by its name, with the clock that it runs on.
 //! - [`Schemes`] are the schemes that URLs may have; other crates add a [`Backend`].
-//! - `qcow2:`, `vmdk:`, `vhd:`, `vhdx:` and `sparse:` (feature `vm`) read disk images of virtual
-//!   machines and phones.
+//! - `qcow2:`, `vmdk:`, `vhd:`, `vhdx:` and `sparse:` (feature `vm`) are disk images of virtual
+//!   machines and phones: all are read, qcow2 images are written, and sparse images are made.
 //! - `nbd://` and `nbd+unix:///` are exports of NBD servers; with the feature `remote`, `nbds://`
 //!   and `nbds+unix:///` are those over TLS, and `https://`, `http://`, `s3://`, `gs://` and
 //!   `az://` are objects of servers, only read.
@@ -42,4 +42,4 @@ pub use url::{
     UrlOptions, open, stat_host,
 };
 #[cfg(feature = "vm")]
-pub use vm::error::VmImageError;
+pub use vm::{error::VmImageError, open_qcow2_on};

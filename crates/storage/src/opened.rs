@@ -6,7 +6,7 @@ use std::sync::Arc;
 use extant_device::{Device, DeviceError, errno};
 use extant_runtime::env::Env;
 
-/// Writes the contents of a simulated drive to its image.
+/// Writes the contents of a device to its image.
 type Finish = dyn Fn() -> Result<(), DeviceError> + Send + Sync;
 
 /// An opened device, with the clock and the background work for its user.
@@ -18,14 +18,16 @@ pub struct Opened {
     pub env: Env,
     /// Where the device begins in its file, in bytes; 0 on layers, which have no such place.
     pub start: u64,
-    /// For a simulated drive.
-    drive: Option<Arc<Finish>>,
+    /// Whether the clock is that of a simulated drive.
+    is_simulated: bool,
+    /// For a simulated drive, and for an image that is written at the end.
+    finish: Option<Arc<Finish>>,
 }
 
 /// Why a device was not ended well.
 #[derive(Debug, thiserror::Error)]
 pub enum FinishError {
-    /// It was not flushed.
+    /// It was not flushed, or its image was not written.
     #[error(transparent)]
     Flush(DeviceError),
     /// The image of a simulated drive was not written.
@@ -59,7 +61,7 @@ impl FinishError {
 impl Opened {
     /// A device on the clock of the machine.
     pub fn real(device: Arc<dyn Device>) -> Self {
-        Self { device, env: Env::threads(), start: 0, drive: None }
+        Self { device, env: Env::threads(), start: 0, is_simulated: false, finish: None }
     }
 
     /// A device on a clock of its own. One thread uses it, the one that `env` runs on. `finish`
@@ -69,12 +71,21 @@ impl Opened {
         env: Env,
         finish: impl Fn() -> Result<(), DeviceError> + Send + Sync + 'static,
     ) -> Self {
-        Self { device, env, start: 0, drive: Some(Arc::new(finish)) }
+        Self { device, env, start: 0, is_simulated: true, finish: Some(Arc::new(finish)) }
+    }
+
+    /// A device on the clock of the machine whose contents `finish` stores at the end. Without
+    /// [`Self::finish`] nothing is stored.
+    pub fn staged(
+        device: Arc<dyn Device>,
+        finish: impl Fn() -> Result<(), DeviceError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { finish: Some(Arc::new(finish)), ..Self::real(device) }
     }
 
     /// Whether the device runs on a clock of its own and is used by one thread.
     pub fn is_simulated(&self) -> bool {
-        self.drive.is_some()
+        self.is_simulated
     }
 
     /// The same clock with a device that is a layer on this one.
@@ -82,9 +93,9 @@ impl Opened {
         Self { device, ..self }
     }
 
-    /// Flushes a device that was opened for writing, and makes a simulated drive write its contents
-    /// to its image. Without this call the drive does so when it is dropped, and its failure is
-    /// only logged.
+    /// Flushes a device that was opened for writing, makes a simulated drive write its contents to
+    /// its image, and stores an image that is written at the end. Without this call the drive does
+    /// so when it is dropped, and its failure is only logged.
     ///
     /// # Errors
     /// The device failed.
@@ -92,7 +103,8 @@ impl Opened {
         if !self.device.is_read_only() {
             self.device.flush().map_err(FinishError::Flush)?;
         }
-        self.drive.map_or(Ok(()), |finish| finish()).map_err(FinishError::Lost)
+        let Some(finish) = self.finish else { return Ok(()) };
+        finish().map_err(if self.is_simulated { FinishError::Lost } else { FinishError::Flush })
     }
 }
 

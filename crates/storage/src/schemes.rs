@@ -67,6 +67,11 @@ pub trait BackendUrl: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether it makes a file that is not there, in the size that the options give.
+    fn makes_files(&self) -> bool {
+        false
+    }
+
     /// Opens the file at `path` and what belongs to it. Of the contents no more is read than which
     /// other files belong to it. A remote path has the scheme in front.
     ///

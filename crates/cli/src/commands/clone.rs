@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use extant::debug::{BlocksToCopy, CopyContents, DebugChoice, DebugError, DebugVolume};
 use extant::rooms::device::{ByteSize, Device, FileDeviceOptions, SliceDevice, block_devices};
 use extant::rooms::image::clone::{self, CloneError, CloneSource};
-use extant::rooms::storage::{Access, DeviceUrl, stat_host};
+use extant::rooms::storage::{Access, DeviceUrl, HostFile, stat_host};
 use serde::Serialize;
 
 use crate::failure::{At, Failure};
@@ -407,8 +407,14 @@ impl Job<'_> {
         if is_file {
             grow(target, offset.saturating_add(found.size)).at(target)?;
         }
-        let opened =
-            url.open(Access::ReadWrite, &FileDeviceOptions::new()).map_err(Failure::new)?;
+        // An image in a file, where that is missing, is made as long as the copy.
+        let options = match url.can_be_made() && stat_host(url.path()) == HostFile::Nothing {
+            true => {
+                FileDeviceOptions::new().create(true).size(offset.saturating_add(found.size))
+            }
+            false => FileDeviceOptions::new(),
+        };
+        let opened = url.open(Access::ReadWrite, &options).map_err(Failure::new)?;
         let equal = clone::clone_to_device(source, &*opened.device, offset, self.skips_equal);
         let equal = equal.map_err(failed)?;
         opened.finish().map_err(Failure::new)?;

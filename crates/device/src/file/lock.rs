@@ -22,6 +22,10 @@ const OURS_AT: i64 = i64::MAX - 1;
 /// A byte that is locked for a short time, so that the kernel shows by which name it lists the
 /// locks of a file.
 const NAME_AT: i64 = i64::MAX - 2;
+/// The bytes on which QEMU has record locks (F_OFD_SETLK): from 100 on for what a process does with
+/// an image, from 200 on for what it does not want of others.
+const QEMU_AT: i64 = 100;
+const QEMU_BYTES: i64 = 200;
 /// Number of ancestors that are examined at most.
 const MOST_ANCESTORS: usize = 1000;
 
@@ -70,7 +74,7 @@ pub(super) fn take(file: &File, mode: Mode) -> Result<(), Errno> {
         Mode::Shared => (libc::F_RDLCK, FlockOperation::NonBlockingLockShared),
         Mode::Exclusive => (libc::F_WRLCK, FlockOperation::NonBlockingLockExclusive),
     };
-    let excludes_ours = match record_lock(file, byte, OURS_AT) {
+    let excludes_ours = match record_lock(file, byte, OURS_AT, 1) {
         Ok(()) => true,
         Err(Errno::WOULDBLOCK | Errno::ACCESS) => return Err(Errno::WOULDBLOCK),
         // A file system without record locks: flock alone decides.
@@ -89,19 +93,30 @@ pub(super) fn take(file: &File, mode: Mode) -> Result<(), Errno> {
 /// Releases both locks explicitly: a process that another thread is just starting holds a copy of
 /// the descriptor for a short time, and with it the locks. A file without locks does not mind.
 pub(super) fn release(file: &File) {
-    let _ = record_lock(file, libc::F_UNLCK, OURS_AT);
+    let _ = record_lock(file, libc::F_UNLCK, OURS_AT, 1);
+    let _ = record_lock(file, libc::F_UNLCK, QEMU_AT, QEMU_BYTES);
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
 }
 
-/// Sets or clears the record lock on one byte for the open file description.
+/// Locks the bytes of a file by which QEMU's processes exclude each other. The error is
+/// [`Errno::WOULDBLOCK`] where one of them has opened the image to be written.
+pub(super) fn take_for_qemu(file: &File) -> Result<(), Errno> {
+    match record_lock(file, libc::F_WRLCK, QEMU_AT, QEMU_BYTES) {
+        Err(Errno::WOULDBLOCK | Errno::ACCESS) => Err(Errno::WOULDBLOCK),
+        // A file system without record locks: QEMU has none there either.
+        _ => Ok(()),
+    }
+}
+
+/// Sets or clears a record lock on some bytes for the open file description.
 #[allow(unsafe_code)]
-fn record_lock(file: &File, kind: libc::c_int, at: i64) -> Result<(), Errno> {
+fn record_lock(file: &File, kind: libc::c_int, at: i64, length: i64) -> Result<(), Errno> {
     let lock = libc::flock {
         // The constants are 0, 1 and 2, SEEK_SET is 0.
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: at,
-        l_len: 1,
+        l_len: length,
         l_pid: 0,
     };
     let lock: *const libc::flock = &raw const lock;
@@ -120,9 +135,9 @@ fn record_lock(file: &File, kind: libc::c_int, at: i64) -> Result<(), Errno> {
 /// The name by which the kernel lists a file's locks: its device and inode as the kernel has them,
 /// which need not be those that stat(2) gives.
 fn listed_as(file: &File) -> Option<String> {
-    record_lock(file, libc::F_RDLCK, NAME_AT).ok()?;
+    record_lock(file, libc::F_RDLCK, NAME_AT, 1).ok()?;
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()));
-    let _ = record_lock(file, libc::F_UNLCK, NAME_AT);
+    let _ = record_lock(file, libc::F_UNLCK, NAME_AT, 1);
     info.ok()?.lines().find_map(|line| Some(Listed::parse(line)?.name.to_owned()))
 }
 

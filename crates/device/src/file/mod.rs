@@ -2,6 +2,7 @@
 
 mod access;
 mod aligned;
+mod atomic;
 mod around;
 mod batch;
 mod direct;
@@ -25,6 +26,7 @@ use extant_runtime::sync::atomic::Ordering;
 
 pub use access::FileDevice;
 pub use aligned::AlignedBuffer;
+pub use atomic::{AtomicFile, new_name};
 pub use extents::{ExtentsQuery, FileExtent, block_size_of, device_block_of, file_extents};
 pub(crate) use ioctl::grow_mounted;
 pub use lock::Holder;

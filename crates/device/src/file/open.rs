@@ -43,6 +43,7 @@ pub struct FileDeviceOptions {
     direct: Direct,
     reads_around: bool,
     shared_lock: bool,
+    locks_for_qemu: bool,
     claimed: bool,
     keeps_times: bool,
     loop_backing: LoopBacking,
@@ -244,6 +245,13 @@ impl FileDeviceOptions {
         self
     }
 
+    /// Also takes the lock by which QEMU excludes other users of an image that it writes: an image
+    /// that a virtual machine runs on is in use, and none is started on this one.
+    pub fn locks_for_qemu(mut self, locks_for_qemu: bool) -> Self {
+        self.locks_for_qemu = locks_for_qemu;
+        self
+    }
+
     /// Opens a block device without O_EXCL: another program claims it for the caller, as the kernel
     /// does for a mount.
     pub fn claimed(mut self, claimed: bool) -> Self {
@@ -289,6 +297,16 @@ impl FileDeviceOptions {
     /// Whether the file is to be written.
     pub fn writes(&self) -> bool {
         self.write
+    }
+
+    /// Whether a file that is not there is made.
+    pub fn makes(&self) -> bool {
+        self.write && (self.create || self.create_new)
+    }
+
+    /// The size that a file is given, in bytes.
+    pub fn new_size(&self) -> Option<u64> {
+        self.size
     }
 
     /// Without what makes a file or changes its size.
@@ -433,7 +451,11 @@ impl FileDeviceOptions {
             (false, true) => Mode::Shared,
             (false, false) => return Ok(()),
         };
-        match lock::take(file, mode) {
+        let for_qemu = || match self.write && self.locks_for_qemu {
+            true => lock::take_for_qemu(file),
+            false => Ok(()),
+        };
+        match lock::take(file, mode).and_then(|()| for_qemu()) {
             Ok(()) => Ok(()),
             Err(Errno::WOULDBLOCK) => Err(FileError::in_use(path, false)),
             // A file system without locks cannot protect the image; the work is not refused for

@@ -98,7 +98,7 @@ pub fn build(
     };
     let device_size = match &kind {
         output::OutputKind::There(opened) => Some(opened.device.size()),
-        output::OutputKind::File => None,
+        output::OutputKind::Missing(_) | output::OutputKind::File => None,
     };
     if let (Size::Given(wanted), Some(room)) = (&options.size, device_size)
         && *wanted > room
@@ -116,13 +116,13 @@ pub fn build(
             block_size,
         });
     }
-    let is_there = device_size.is_some();
+    let is_hole = matches!(kind, output::OutputKind::File);
     let output = Output::new(&options.output, plan.bytes(), kind, wait)?;
     reserve(&plan, &output)?;
     // A new file is one hole.
     let rules = WriteRules {
         discard: plan.volume.params.discard,
-        prezeroed: !is_there,
+        prezeroed: is_hole,
         one_thread: output.is_simulated(),
         ..WriteRules::default()
     };

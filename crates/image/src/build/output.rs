@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use extant_device::{Device, Direct, FileDevice, FileDeviceOptions};
-use extant_storage::{Access, DeviceUrl, Opened, Schemes, UrlError, stat_host};
+use extant_storage::{Access, DeviceUrl, HostFile, Opened, Schemes, UrlError, stat_host};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
@@ -18,6 +18,8 @@ use crate::AtomicFile;
 pub(super) enum Output {
     /// A block device, a partition, a slice, or a layered device.
     There(Opened),
+    /// An image in a file that was made for it.
+    Made(Opened, Partial),
     /// A new file.
     New {
         /// Its name at the end.
@@ -29,11 +31,32 @@ pub(super) enum Output {
     },
 }
 
+/// The file of an image that is not complete: removed, unless it is kept.
+#[derive(Debug)]
+pub(super) struct Partial(Option<PathBuf>);
+
+impl Partial {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // A failure to remove it is ignored.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
 /// The kind of the output.
 #[derive(Debug)]
 pub(super) enum OutputKind {
     /// Written where it is; it keeps its size.
     There(Opened),
+    /// An image in a file that is made, in the size of the volume.
+    Missing(DeviceUrl),
     /// Made, or replaced at the end.
     File,
 }
@@ -55,6 +78,9 @@ pub(super) fn kind(
     if !url.is_part() && !is_block(path) {
         return Ok(OutputKind::File);
     }
+    if url.can_be_made() && stat_host(url.path()) == HostFile::Nothing {
+        return Ok(OutputKind::Missing(url));
+    }
     let options = FileDeviceOptions::new().direct(Direct::WherePossible).wait(wait);
     Ok(OutputKind::There(url.open(Access::ReadWrite, &options)?))
 }
@@ -67,8 +93,14 @@ impl Output {
         kind: OutputKind,
         wait: Duration,
     ) -> Result<Self, BuildError> {
-        if let OutputKind::There(opened) = kind {
-            return Ok(Self::There(opened));
+        match kind {
+            OutputKind::There(opened) => return Ok(Self::There(opened)),
+            OutputKind::Missing(url) => {
+                let options = FileDeviceOptions::new().create(true).size(bytes);
+                let opened = url.open(Access::ReadWrite, &options)?;
+                return Ok(Self::Made(opened, Partial(Some(url.path().to_owned()))));
+            }
+            OutputKind::File => {}
         }
         let options = FileDeviceOptions::new().write(true).direct(Direct::WherePossible);
         // An existing file is replaced at the end; one in use is refused.
@@ -85,7 +117,7 @@ impl Output {
     /// The device to write to.
     pub(super) fn device(&self) -> &dyn Device {
         match self {
-            Self::There(opened) => &*opened.device,
+            Self::There(opened) | Self::Made(opened, _) => &*opened.device,
             Self::New { device, .. } => device,
         }
     }
@@ -112,6 +144,11 @@ impl Output {
     pub(super) fn finish(self) -> Result<(), BuildError> {
         let (path, device, new) = match self {
             Self::There(opened) => return Ok(opened.finish().map_err(UrlError::from)?),
+            Self::Made(opened, partial) => {
+                opened.finish().map_err(UrlError::from)?;
+                partial.keep();
+                return Ok(());
+            }
             Self::New { path, device, unnamed } => (path, device, unnamed),
         };
         let path = &path;

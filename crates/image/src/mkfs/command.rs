@@ -14,7 +14,7 @@ use extant_layout::RunSet;
 use extant_layout::groups::leading;
 use extant_offline::bad_blocks::{by_reading, by_writing};
 use extant_ondisk::{GroupNo, MetadataChecksum};
-use extant_storage::{Access, DeviceUrl, Opened, Schemes, UrlError, stat_host};
+use extant_storage::{Access, DeviceUrl, HostFile, Opened, Schemes, UrlError, stat_host};
 
 use super::config::{CONFIG_VARIABLE, Config};
 use super::error::{Conflict, MkfsError, SizeError, ValueError};
@@ -182,6 +182,8 @@ enum Existing {
         /// written.
         opened: Opened,
     },
+    /// An image in a file that is to be made.
+    Missing { url: DeviceUrl },
 }
 
 impl Existing {
@@ -189,6 +191,9 @@ impl Existing {
         let url = DeviceUrl::parse(options.device.as_os_str(), schemes, stat_host)?;
         if !url.is_part() {
             return Ok(Self::Whole);
+        }
+        if url.can_be_made() && stat_host(url.path()) == HostFile::Nothing {
+            return Ok(Self::Missing { url });
         }
         let access = if options.dry_run { Access::ReadOnly } else { Access::ReadWrite };
         Ok(Self::Part { opened: url.open(access, &to_write(options))? })
@@ -281,8 +286,12 @@ impl MkfsCommand {
     /// Removes the file that a failed command made: a partial image is useless.
     pub(crate) fn clean_up<E>(&self, outcome: &Result<(), E>) {
         if outcome.is_err() && self.is_made_here() {
+            let path = match &self.existing {
+                Existing::Missing { url } => url.path(),
+                _ => &self.options.device,
+            };
             // A failure to remove it is ignored.
-            let _ = fs::remove_file(&self.options.device);
+            let _ = fs::remove_file(path);
         }
     }
 
@@ -327,6 +336,7 @@ impl MkfsCommand {
         }
         let device: Arc<dyn Device> = match &self.existing {
             Existing::Part { opened } => opened.device.clone(),
+            Existing::Missing { .. } => return Ok(()),
             Existing::Whole => Arc::new(FileDevice::open(&self.options.device)?),
         };
         let Some(found) = probe::probe(&device, self.offset())? else { return Ok(()) };
@@ -368,6 +378,10 @@ impl MkfsCommand {
         let end = self.end()?;
         let opened = match &self.existing {
             Existing::Part { opened } => opened.clone(),
+            Existing::Missing { url } => {
+                let options = to_write(&self.options).create(true).size(end);
+                url.open(Access::ReadWrite, &options)?
+            }
             Existing::Whole => {
                 let options = to_write(&self.options).create(self.info.size.is_none());
                 let device = options.open(&self.options.device)?;

@@ -155,7 +155,7 @@ impl DeviceUrl {
         if let Some(block) = self.superblock {
             return Err(UrlError::Superblock { path: self.path().to_owned(), block });
         }
-        let options = match self.is_whole() {
+        let options = match self.is_whole() || self.can_be_made() {
             true => options.clone(),
             false => options.clone().without_changes(),
         };

@@ -89,6 +89,16 @@ impl DeviceUrl {
             && matches!((&self.parts[..], &self.layers[..]), ([part], []) if part.partition.is_none() && part.run.is_none())
     }
 
+    /// Whether an image in a file is meant that is made where the file is missing: with the options
+    /// that make a file and give it a size, which is that of the disk.
+    pub fn can_be_made(&self) -> bool {
+        let [part] = &self.parts[..] else { return false };
+        let is_whole =
+            self.superblock.is_none() && part.partition.is_none() && part.run.is_none();
+        let [Layer::Backend(backed)] = &self.layers[..] else { return false };
+        is_whole && backed.place.makes_files()
+    }
+
     /// Whether a part of a file or device is meant, or what layers show: it keeps its size, and is
     /// not made if the file is missing.
     pub fn is_part(&self) -> bool {

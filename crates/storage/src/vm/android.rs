@@ -8,12 +8,12 @@ use extant_device::{Device, DeviceError};
 use super::error::VmImageError;
 use super::mapped::{Map, MappedDevice, Source};
 
-const MAGIC: u32 = 0xed26_ff3a;
-const HEADER: u64 = 28;
-const CHUNK_HEADER: u64 = 12;
-const RAW: u16 = 0xcac1;
-const FILL: u16 = 0xcac2;
-const DONT_CARE: u16 = 0xcac3;
+pub(super) const MAGIC: u32 = 0xed26_ff3a;
+pub(super) const HEADER: u64 = 28;
+pub(super) const CHUNK_HEADER: u64 = 12;
+pub(super) const RAW: u16 = 0xcac1;
+pub(super) const FILL: u16 = 0xcac2;
+pub(super) const DONT_CARE: u16 = 0xcac3;
 const CHECKSUM: u16 = 0xcac4;
 /// The most chunks that are kept in memory.
 const CHUNKS_MAX: usize = 1 << 22;

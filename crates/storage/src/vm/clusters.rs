@@ -116,24 +116,8 @@ impl Clusters {
         if let Some((_, bytes)) = last.as_ref().filter(|(known, _)| *known == entry) {
             return Ok(bytes.clone());
         }
-        let bits = 62 - (self.header.cluster_bits - 8);
-        let at = entry & ((1 << bits) - 1);
-        let sectors = ((entry & (COMPRESSED - 1)) >> bits) + 1;
-        let length = sectors * 512 - at % 512;
-        let length = length.min(file.size().saturating_sub(at));
-        let mut packed = vec![0; length as usize];
-        file.read_at(at, &mut packed)?;
-        let mut bytes = vec![0; self.cluster() as usize];
-        let done: io::Result<()> = match self.header.is_zstd {
-            false => DeflateDecoder::new(&packed[..]).read_exact(&mut bytes),
-            true => zstd::Decoder::with_buffer(&packed[..]).and_then(|decoder| {
-                let mut decoder = decoder.single_frame();
-                decoder.window_log_max(WINDOW_LOG_MAX)?;
-                decoder.read_exact(&mut bytes)
-            }),
-        };
-        done.map_err(|_| damaged(at, "a compressed cluster"))?;
-        let bytes: Arc<[u8]> = bytes.into();
+        let (bits, is_zstd) = (self.header.cluster_bits, self.header.is_zstd);
+        let bytes: Arc<[u8]> = decompress(file, bits, is_zstd, entry)?.into();
         *last = Some((entry, bytes.clone()));
         Ok(bytes)
     }
@@ -145,6 +129,33 @@ impl Clusters {
         let alike = (first..PARTS).take_while(|part| kind(*part) == kind(first)).count() as u64;
         (is_allocated, is_zero, alike)
     }
+}
+
+/// The bytes of a compressed cluster, which has an entry of an L2 table.
+pub(super) fn decompress(
+    file: &dyn Device,
+    cluster_bits: u32,
+    is_zstd: bool,
+    entry: u64,
+) -> Result<Vec<u8>, DeviceError> {
+    let bits = 62 - (cluster_bits - 8);
+    let at = entry & ((1 << bits) - 1);
+    let sectors = ((entry & (COMPRESSED - 1)) >> bits) + 1;
+    let length = sectors * 512 - at % 512;
+    let length = length.min(file.size().saturating_sub(at));
+    let mut packed = vec![0; length as usize];
+    file.read_at(at, &mut packed)?;
+    let mut bytes = vec![0; 1 << cluster_bits];
+    let done: io::Result<()> = match is_zstd {
+        false => DeflateDecoder::new(&packed[..]).read_exact(&mut bytes),
+        true => zstd::Decoder::with_buffer(&packed[..]).and_then(|decoder| {
+            let mut decoder = decoder.single_frame();
+            decoder.window_log_max(WINDOW_LOG_MAX)?;
+            decoder.read_exact(&mut bytes)
+        }),
+    };
+    done.map_err(|_| damaged(at, "a compressed cluster"))?;
+    Ok(bytes)
 }
 
 impl Map for Clusters {

@@ -58,6 +58,12 @@ pub enum VmImageError {
         /// The scheme.
         scheme: &'static str,
     },
+    /// A sparse image of Android is made, and not changed.
+    #[error(
+        "a sparse image is not changed in place: make a new one (clone, build -o, mkfs with a size), or \
+         write overlay:sparse:PATH?upper=FILE"
+    )]
+    NotChanged,
     /// The file was not read.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -75,7 +81,7 @@ impl VmImageError {
             Self::Damaged { .. } | Self::LongChain { .. } => errno::EUCLEAN,
             Self::NeedsFile { .. } => errno::EPERM,
             Self::NoSnapshot { .. } => errno::ENOENT,
-            Self::ReadOnly { .. } => errno::EROFS,
+            Self::ReadOnly { .. } | Self::NotChanged => errno::EROFS,
             Self::Device(error) => error.errno(),
             Self::Image(error) => errno::of_io(error),
         }

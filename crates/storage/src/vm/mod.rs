@@ -1,5 +1,6 @@
-//! `qcow2:`, `vmdk:`, `vhd:`, `vhdx:` and `sparse:`: disk images of virtual machines and phones,
-//! only read. imago reads qcow2 and flat extents of VMDK; the rest is read here.
+//! `qcow2:`, `vmdk:`, `vhd:`, `vhdx:` and `sparse:`: disk images of virtual machines and phones.
+//! imago reads qcow2 and flat extents of VMDK; the rest is read here. qcow2 images are written
+//! ([`write`]), and new sparse images are made; the others are only read.
 //!
 //! An image may name other files: a backing file, a file with its data, extents. None of them is
 //! opened unless the user says so, since the image may come from a stranger and name any file of
@@ -7,6 +8,7 @@
 //! A panic of imago is an error of the request.
 
 mod android;
+mod android_write;
 mod clusters;
 mod device;
 pub(crate) mod error;
@@ -17,12 +19,13 @@ mod sparse;
 mod vhd;
 mod vhdx;
 mod vmdk;
+mod write;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extant_device::{Device, FileDevice, FileDeviceOptions};
+use extant_device::{Device, Direct, FileDevice, FileDeviceOptions};
 
 use crate::opened::Opened;
 use crate::schemes::{Backend, BackendUrl, Location, OpenBackend};
@@ -30,6 +33,8 @@ use crate::url::{UrlError, UrlOptions};
 use device::VmDevice;
 use error::VmImageError;
 use files::{Allowed, NamedFile, Role};
+
+pub use write::open_qcow2_on;
 
 /// A format.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -63,6 +68,22 @@ struct OpenImage {
     /// The image, its backing files from the first to the innermost one, or its extents.
     files: Vec<NamedFile>,
     snapshot: Option<String>,
+    /// Whether the image is written.
+    writes: bool,
+}
+
+/// A sparse image that is made.
+#[derive(Debug)]
+struct NewImage(Opened);
+
+impl OpenBackend for NewImage {
+    fn files(&self) -> Vec<Arc<FileDevice>> {
+        Vec::new()
+    }
+
+    fn device(&self) -> Result<Opened, UrlError> {
+        Ok(self.0.clone())
+    }
 }
 
 impl Backend for Format {
@@ -114,15 +135,59 @@ impl Backend for Format {
     }
 }
 
-impl BackendUrl for ImageUrl {
-    fn open(
+impl ImageUrl {
+    /// Opens an image to be written, or makes it.
+    fn open_to_write(
         &self,
         path: &Path,
         options: &FileDeviceOptions,
     ) -> Result<Arc<dyn OpenBackend>, UrlError> {
         let failed = |error| UrlError::VmImage { path: path.to_owned(), error };
-        if options.writes() {
+        let size = options.new_size().filter(|_| options.makes() && !path.exists());
+        let options = options.clone().without_changes();
+        if self.format == Format::Sparse {
+            let error = VmImageError::NotChanged;
+            let size = size.ok_or(error).map_err(failed)?;
+            return Ok(Arc::new(NewImage(android_write::create(path, size).map_err(failed)?)));
+        }
+        if self.format != Format::Qcow2 {
             return Err(failed(VmImageError::ReadOnly { scheme: self.format.scheme() }));
+        }
+        if self.snapshot.is_some() {
+            return Err(failed(VmImageError::Unsupported {
+                what: "writing a snapshot".to_owned(),
+            }));
+        }
+        // The file grows, and its writes are short.
+        let options = options.direct(Direct::Off).locks_for_qemu(true);
+        let file = Arc::new(match size {
+            Some(_) => options.clone().create_new(true).open(path)?,
+            None => options.open(path)?,
+        });
+        if let Some(size) = size {
+            write::create(file.clone(), size).map_err(failed)?;
+        }
+        // The backing files stay as they are.
+        let below = options.write(false).locks_for_qemu(false).shared_lock(true);
+        let open = |path: &Path| Ok(Arc::new(below.open(path)?));
+        let files = qcow2::open_chain(path, file, self.allowed, &open)?;
+        let (path, format) = (path.to_owned(), self.format);
+        Ok(Arc::new(OpenImage { format, path, files, snapshot: None, writes: true }))
+    }
+}
+
+impl BackendUrl for ImageUrl {
+    fn makes_files(&self) -> bool {
+        matches!(self.format, Format::Qcow2 | Format::Sparse)
+    }
+
+    fn open(
+        &self,
+        path: &Path,
+        options: &FileDeviceOptions,
+    ) -> Result<Arc<dyn OpenBackend>, UrlError> {
+        if options.writes() {
+            return self.open_to_write(path, options);
         }
         let file = Arc::new(options.open(path)?);
         let open = |path: &Path| Ok(Arc::new(options.open(path)?));
@@ -134,7 +199,7 @@ impl BackendUrl for ImageUrl {
             }
         }?;
         let (path, snapshot) = (path.to_owned(), self.snapshot.clone());
-        Ok(Arc::new(OpenImage { format: self.format, path, files, snapshot }))
+        Ok(Arc::new(OpenImage { format: self.format, path, files, snapshot, writes: false }))
     }
 }
 
@@ -145,6 +210,9 @@ impl OpenBackend for OpenImage {
 
     fn device(&self) -> Result<Opened, UrlError> {
         let failed = |error| UrlError::VmImage { path: self.path.clone(), error };
+        if self.writes {
+            return Ok(Opened::real(write::open(&self.files).map_err(failed)?));
+        }
         let is_sparse = |named: &&NamedFile| named.role == Role::Sparse;
         let sparse = self.files.iter().filter(is_sparse).map(|named| named.file.clone() as _);
         let sparse: Vec<Arc<dyn Device>> = sparse.collect();

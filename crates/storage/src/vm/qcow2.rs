@@ -33,6 +33,11 @@ const FEATURES: [(u64, &str); 2] = [
 const EXTERNAL_DATA: u64 = 1 << 2;
 const COMPRESSION: u64 = 1 << 3;
 const EXTENDED: u64 = 1 << 4;
+const KNOWN: u64 = (1 << 5) - 1;
+/// The width of a count in version 2: 16 bits.
+const COUNTS_ORDER_V2: u32 = 4;
+/// The bit of `autoclear_features` that says that the bitmaps of the image are as its data.
+const BITMAPS: u64 = 1;
 const ZSTD: u8 = 1;
 /// Types of header extensions.
 const END_OF_EXTENSIONS: u32 = 0;
@@ -60,6 +65,12 @@ pub(super) struct Header {
     pub(super) has_data_file: bool,
     pub(super) is_extended: bool,
     pub(super) is_zstd: bool,
+    pub(super) version: u32,
+    /// Where the table of reference counts is, its clusters, and the width of a count.
+    pub(super) counts_at: u64,
+    pub(super) counts_clusters: u32,
+    pub(super) counts_order: u32,
+    autoclear: u64,
     /// Bytes of the header, and where the name of a backing file is.
     header_size: u64,
     backing: (u64, u32),
@@ -102,6 +113,10 @@ impl Header {
             3 => return Err(damaged("the header is cut off")),
             _ => return Err(unsupported(&format!("qcow2 version {version}"))),
         };
+        if features & !KNOWN != 0 {
+            let unknown = features & !KNOWN;
+            return Err(unsupported(&format!("unknown features of qcow2 ({unknown:#x})")));
+        }
         if let Some((_, what)) = FEATURES.iter().find(|(bit, _)| features & bit != 0) {
             return Err(unsupported(what));
         }
@@ -119,6 +134,11 @@ impl Header {
             has_data_file: features & EXTERNAL_DATA != 0,
             is_extended: features & EXTENDED != 0,
             is_zstd: compression == ZSTD,
+            version,
+            counts_at: be64(&header, 48),
+            counts_clusters: be32(&header, 56),
+            counts_order: if version == 2 { COUNTS_ORDER_V2 } else { be32(&header, 96) },
+            autoclear: if version == 2 { 0 } else { be64(&header, 88) },
             header_size,
             backing: (be64(&header, 8), be32(&header, 16)),
         };
@@ -142,6 +162,17 @@ impl Header {
             }
             false => Ok(()),
         }
+    }
+
+    /// Refuses an image that is not written.
+    pub(super) fn check_writable(&self) -> Result<(), VmImageError> {
+        let what = match self.autoclear {
+            _ if self.has_data_file => "writing an image with a data file",
+            0 => return Ok(()),
+            BITMAPS => "writing an image with bitmaps (remove them: qemu-img bitmap --remove)",
+            _ => "writing an image with unknown features",
+        };
+        Err(VmImageError::Unsupported { what: what.to_owned() })
     }
 
     /// Whether imago does not read the image.
