@@ -29,6 +29,7 @@ const PACKAGES: [(&str, &str); 35] = [
     ("fuse2fs", "fuse2fs"),
     ("cryptsetup-bin", "cryptsetup"),
     ("qemu-utils", "qemu-img"),
+    ("android-sdk-libsparse-utils", "simg2img"),
     ("nbdkit", "nbdkit"),
     ("libnbd-bin", "nbdinfo"),
     ("qemu-system-x86", "qemu-system-x86_64"),

@@ -34,8 +34,8 @@ pub use device::{
 };
 pub use error::{Cause, DeviceError, Operation};
 pub use file::{
-    AlignedBuffer, AtomicFile, Direct, ExtentsQuery, FileDevice, FileDeviceOptions, FileError, FileExtent,
-    Holder, LoopBacking, block_size_of, device_block_of, file_extents, new_name,
+    AlignedBuffer, AtomicFile, Direct, ExtentsQuery, FileDevice, FileDeviceOptions, FileError,
+    FileExtent, Holder, LoopBacking, block_size_of, device_block_of, file_extents, new_name,
 };
 pub use linear::{LinearDevice, LinearPart};
 pub use lossy::LossyDevice;

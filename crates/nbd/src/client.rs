@@ -3,24 +3,26 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::thread;
 use std::time::Duration;
 
 use extant_device::{
     Cause, Device, DeviceError, Operation, Request, RequestKind, RequestStatus, check_batch,
     check_range,
 };
-use extant_runtime::sync::Mutex;
-use extant_runtime::sync::atomic::{AtomicUsize, Ordering};
+use extant_runtime::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use extant_runtime::sync::{Mutex, RwLock};
 
 use crate::address::Address;
 use crate::error::NbdError;
-use crate::handshake::{self, ExportInfo};
+use crate::handshake::ExportInfo;
+use crate::link::{Connector, Established};
+use crate::pool::Pool;
 use crate::proto::{FLAG_FUA, command, errors, export};
 use crate::stream::Stream;
 #[cfg(feature = "tls")]
-use crate::tls::{Settings, Tls};
-use crate::transmission::{Connection, Extent, Transfer, TransferData};
+use crate::tls::Tls;
+use crate::transmission::{Extent, Transfer, TransferData};
+use crate::unflushed::Unflushed;
 
 /// Bytes of one read or write on the wire: several are under way at the same time.
 const PIECE: u32 = 1 << 20;
@@ -40,6 +42,8 @@ pub struct ClientOptions {
     pub timeout: Duration,
     /// Number of connections, where the server allows several.
     pub connections: usize,
+    /// How long a server is waited for after a connection was lost; zero for not at all.
+    pub reconnect: Duration,
     /// How the connections are encrypted; `None` for those that are not.
     #[cfg(feature = "tls")]
     pub tls: Option<Tls>,
@@ -51,22 +55,35 @@ impl Default for ClientOptions {
             read_only: true,
             timeout: Duration::from_secs(60),
             connections: 4,
+            reconnect: Duration::from_secs(5),
             #[cfg(feature = "tls")]
             tls: None,
         }
     }
 }
 
-/// An export, connected. After a connection is lost every request fails: writes that were not
-/// flushed may be lost.
+/// An export, connected.
+///
+/// **A connection that is lost** is made again, for as long as [`ClientOptions::reconnect`] allows:
+/// to the same export with the same size and flags, or every later request fails. Then requests
+/// that were under way are repeated. The protocol's document says that a server may lose what it
+/// has confirmed and not flushed when it ends, and nothing tells a client whether the server that
+/// answers is the same process: the changes since the last flush are kept, 32 MiB of them and then
+/// the server is asked to flush, and they are carried out again in their order before anything
+/// else. A change whose repetition fails, or a server that has no flush, is an error (EIO) of the
+/// next flush: no write is lost without one.
 pub struct Client {
     name: String,
-    info: ExportInfo,
+    pub(crate) info: ExportInfo,
     read_only: bool,
-    connections: Vec<Mutex<Connection>>,
-    next: AtomicUsize,
-    /// Why the server is of no use any more.
-    lost: Mutex<Option<String>>,
+    pub(crate) reconnect: Duration,
+    pub(crate) wanted: usize,
+    pub(crate) connector: Connector,
+    pub(crate) pool: RwLock<Pool>,
+    pub(crate) next: AtomicUsize,
+    pub(crate) unflushed: Mutex<Unflushed>,
+    /// Whether a change was confirmed that is not kept, as the server has no flush.
+    pub(crate) has_changes: AtomicBool,
     /// The last block status; dropped by every change.
     status: Mutex<Option<Status>>,
     /// Held while a block is read, changed and written: for servers with large blocks.
@@ -100,42 +117,10 @@ impl Client {
         name: &str,
         options: &ClientOptions,
     ) -> Result<Self, NbdError> {
-        #[cfg(feature = "tls")]
-        let tls = options.tls.as_ref().map(Settings::read).transpose()?;
-        let first = || -> Result<(Connection, ExportInfo), NbdError> {
-            let mut stream = Stream::connect(address, options.timeout)?;
-            let flags = handshake::greet(StreamOf(&mut stream))?;
-            #[cfg(feature = "tls")]
-            if let Some(settings) = &tls {
-                handshake::start_tls(StreamOf(&mut stream))?;
-                stream = settings.encrypt(stream)?;
-            }
-            let info = handshake::run(StreamOf(&mut stream), flags, name)?;
-            Ok((Connection::new(stream, info)?, info))
-        };
-        let (connection, info) = first()?;
+        let connector = Connector::start(address, name, options)?;
+        let Established { connections, info } = connector.establish(options.connections)?;
         if info.flags & export::READ_ONLY != 0 && !options.read_only {
             return Err(NbdError::ReadOnly);
-        }
-        let mut connections = vec![Mutex::new(connection)];
-        if info.flags & export::CAN_MULTI_CONN != 0 {
-            // At the same time: each costs several round trips.
-            let others: Vec<_> = thread::scope(|scope| {
-                let start = |_| scope.spawn(first);
-                let threads: Vec<_> = (1..options.connections).map(start).collect();
-                threads.into_iter().map(|thread| thread.join()).collect()
-            });
-            for other in others {
-                match other {
-                    Ok(Ok((connection, other))) if other == info => {
-                        connections.push(Mutex::new(connection));
-                    }
-                    Ok(Ok(_)) => return Err(NbdError::protocol("the export is another each time")),
-                    // Servers have limits: one connection is enough.
-                    Ok(Err(error)) => tracing::debug!(%error, "one connection less"),
-                    Err(_) => tracing::debug!("the thread of a connection has ended"),
-                }
-            }
         }
         if !options.read_only && info.flags & (export::SEND_FLUSH | export::SEND_FUA) == 0 {
             tracing::warn!("the NBD server has no flush: when data are durable is not known");
@@ -144,9 +129,13 @@ impl Client {
             name: format!("{address}/{name}"),
             info,
             read_only: options.read_only,
-            connections,
+            reconnect: options.reconnect,
+            wanted: options.connections,
+            connector,
+            pool: RwLock::new(Pool::new(connections)),
             next: AtomicUsize::new(0),
-            lost: Mutex::new(None),
+            unflushed: Mutex::default(),
+            has_changes: AtomicBool::new(false),
             status: Mutex::new(None),
             partial: Mutex::new(()),
         })
@@ -154,31 +143,11 @@ impl Client {
 
     /// Number of connections.
     pub fn connections(&self) -> usize {
-        self.connections.len()
+        self.pool.read().connections.len()
     }
 
     fn has(&self, flag: u16) -> bool {
         self.info.flags & flag != 0
-    }
-
-    /// Uses a connection that is free, or waits for one.
-    fn with<T>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> Result<T, NbdError>,
-    ) -> Result<T, io::Error> {
-        if let Some(why) = &*self.lost.lock() {
-            return Err(io::Error::new(io::ErrorKind::NotConnected, why.clone()));
-        }
-        let free = self.connections.iter().find_map(Mutex::try_lock);
-        let mut connection = free.unwrap_or_else(|| {
-            let at = self.next.fetch_add(1, Ordering::Relaxed) % self.connections.len();
-            self.connections[at].lock()
-        });
-        work(&mut connection).map_err(|error| {
-            let why = format!("the connection to the NBD server is lost: {error}");
-            self.lost.lock().get_or_insert(why);
-            error.into_io()
-        })
     }
 
     /// Whether a range is of whole blocks of the server.
@@ -306,29 +275,68 @@ impl Client {
         }
     }
 
-    fn send(&self, pieces: Vec<Transfer<'_, '_>>, outcomes: &mut [Result<(), io::Error>]) {
+    fn send(&self, mut pieces: Vec<Transfer<'_, '_>>, outcomes: &mut [Result<(), io::Error>]) {
         let is_change = pieces.iter().any(|piece| !matches!(piece.data, TransferData::Read(_)));
         // A server without a flush makes each change durable.
         let is_sure = is_change && !self.has(export::SEND_FLUSH) && self.has(export::SEND_FUA);
         let flags = if is_sure { FLAG_FUA } else { 0 };
-        let mut waiting: Vec<usize> = vec![0; outcomes.len()];
-        for piece in &pieces {
-            waiting[piece.of] += 1;
-        }
-        let sent = self.with(|connection| {
-            connection.run(pieces, flags, &mut |of, error| {
-                waiting[of] -= 1;
-                if error != 0 && outcomes[of].is_ok() {
-                    outcomes[of] = Err(server_error(error));
-                }
-            })
-        });
-        if let Err(error) = sent {
-            for (outcome, waiting) in outcomes.iter_mut().zip(waiting) {
-                if waiting > 0 && outcome.is_ok() {
-                    *outcome = Err(io::Error::new(error.kind(), error.to_string()));
+        let mut waiting: Vec<usize> = (0..pieces.len()).collect();
+        let mut failed = None;
+        // After a loss each piece is alone: a server may hang up on one of them.
+        let mut is_alone = false;
+        while !waiting.is_empty() && failed.is_none() {
+            let which = match is_alone {
+                true => waiting[..1].to_vec(),
+                false => waiting.clone(),
+            };
+            let sent = self.with(|connection, number| {
+                is_alone |= number > 0;
+                let which: Vec<usize> =
+                    which.iter().copied().filter(|index| waiting.contains(index)).collect();
+                let which = if is_alone { &which[..which.len().min(1)] } else { &which[..] };
+                connection.run(&mut pieces, which, flags, &mut |index, piece, error| {
+                    waiting.retain(|other| *other != index);
+                    if error != 0 && outcomes[piece.of].is_ok() {
+                        outcomes[piece.of] = Err(server_error(error));
+                    }
+                    if is_change && error == 0 && !is_sure {
+                        self.keep(piece);
+                    }
+                })
+            });
+            if let Err(error) = sent {
+                match is_alone && !self.is_down() {
+                    // This one fails at each try: the others are tried.
+                    true => {
+                        let index = waiting.remove(0);
+                        let outcome = &mut outcomes[pieces[index].of];
+                        if outcome.is_ok() {
+                            *outcome = Err(error);
+                        }
+                    }
+                    false => failed = Some(error),
                 }
             }
+        }
+        for index in waiting {
+            let outcome = &mut outcomes[pieces[index].of];
+            if let (Some(error), true) = (&failed, outcome.is_ok()) {
+                *outcome = Err(io::Error::new(error.kind(), error.to_string()));
+            }
+        }
+        if is_change && self.unflushed.lock().is_much() {
+            // A failure is that of the next flush.
+            let flushed = self.flush_server();
+            self.unflushed.lock().is_uncertain |= flushed.is_err();
+        }
+    }
+
+    /// Keeps a change that the server has confirmed and may lose.
+    fn keep(&self, piece: &Transfer<'_, '_>) {
+        match (self.has(export::SEND_FLUSH), piece.data.is_flush()) {
+            (_, true) => {}
+            (true, false) if !self.reconnect.is_zero() => self.unflushed.lock().add(piece),
+            _ => self.has_changes.store(true, Ordering::Relaxed),
         }
     }
 
@@ -410,14 +418,36 @@ impl Client {
     }
 
     fn flush_all(&self) -> Result<(), io::Error> {
-        if self.read_only || !self.has(export::SEND_FLUSH) {
+        if self.read_only {
             return Ok(());
         }
-        let data = TransferData::Command(command::FLUSH);
-        let mut outcomes = [Ok(())];
-        self.send(vec![Transfer { of: 0, offset: 0, length: 0, data }], &mut outcomes);
-        let [outcome] = outcomes;
-        outcome
+        let flushed = self.flush_server();
+        match std::mem::take(&mut self.unflushed.lock().is_uncertain) {
+            true => Err(io::Error::other(
+                "writes since the last flush may be lost: the connection to the NBD server was lost",
+            )),
+            false => flushed,
+        }
+    }
+
+    fn flush_server(&self) -> Result<(), io::Error> {
+        if !self.has(export::SEND_FLUSH) {
+            return Ok(());
+        }
+        let mark = self.unflushed.lock().mark();
+        let failed = self.with(|connection, _| {
+            let data = TransferData::Command(command::FLUSH);
+            let mut pieces = [Transfer { of: 0, offset: 0, length: 0, data }];
+            let mut failed = 0;
+            connection.run(&mut pieces, &[0], 0, &mut |_, _, error| failed = error)?;
+            Ok(failed)
+        })?;
+        // Of a flush that fails, the caller is told.
+        self.unflushed.lock().drop_to(mark);
+        match failed {
+            0 => Ok(()),
+            error => Err(server_error(error)),
+        }
     }
 
     /// Whether the bytes from `at` on are zeroes, and where that ends, by the last block status.
@@ -437,7 +467,7 @@ impl Client {
         if length == 0 {
             return Ok(None);
         }
-        let answer = self.with(|connection| connection.block_status(start, length as u32))?;
+        let answer = self.with(|connection, _| connection.block_status(start, length as u32))?;
         let Ok(extents) = answer else { return Ok(None) };
         *self.status.lock() = Some(Status::new(start, &extents));
         Ok(self.known(at))
@@ -573,7 +603,7 @@ impl Device for Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        for connection in &mut self.connections {
+        for connection in &mut self.pool.get_mut().connections {
             connection.get_mut().disconnect();
         }
     }
@@ -584,13 +614,13 @@ impl fmt::Debug for Client {
         f.debug_struct("Client")
             .field("name", &self.name)
             .field("size", &self.info.size)
-            .field("connections", &self.connections.len())
+            .field("connections", &self.connections())
             .finish_non_exhaustive()
     }
 }
 
 /// A borrowed stream, for the handshake.
-struct StreamOf<'s>(&'s mut Stream);
+pub(crate) struct StreamOf<'s>(pub(crate) &'s mut Stream);
 
 impl io::Read for StreamOf<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -3,19 +3,23 @@
 //!
 //! The protocol is that of the NBD project's `doc/proto.md`: the fixed newstyle handshake with
 //! `NBD_OPT_GO`, structured replies, and the metadata context `base:allocation`; with the feature
-//! `tls` the client encrypts its connections. Extended headers are not part of this crate.
+//! `tls` the client encrypts its connections. A connection that is lost is made again, and what a
+//! server may have lost is sent again ([`Client`]). Extended headers are not part of this crate.
 #![forbid(unsafe_code)]
 
 mod address;
 mod client;
 mod error;
 mod handshake;
+mod link;
+mod pool;
 mod proto;
 mod server;
 mod stream;
 #[cfg(feature = "tls")]
 mod tls;
 mod transmission;
+mod unflushed;
 
 pub use address::{Address, AddressError};
 pub use client::{Client, ClientOptions};

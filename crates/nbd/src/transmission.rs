@@ -36,6 +36,12 @@ pub(crate) enum TransferData<'b, 'd> {
     Command(u16),
 }
 
+impl TransferData<'_, '_> {
+    pub(crate) fn is_flush(&self) -> bool {
+        matches!(self, Self::Command(command::FLUSH))
+    }
+}
+
 /// A run of bytes that a server tells to be zeroes, or not.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Extent {
@@ -98,26 +104,27 @@ impl Connection {
         }
     }
 
-    /// Carries out pieces, all of them reads or none; `done` is called with the number of each
-    /// one's request and the server's error, which is 0 for none.
+    /// Carries out the pieces with the numbers in `which`, all of them reads or none; `done` is
+    /// called with each one's number, the piece and the server's error, which is 0 for none.
     ///
     /// # Errors
     /// The connection is lost, or of no use any more. Pieces that were not reported may have been
     /// carried out.
     pub(crate) fn run(
         &mut self,
-        mut pieces: Vec<Transfer<'_, '_>>,
+        pieces: &mut [Transfer<'_, '_>],
+        which: &[usize],
         flags: u16,
-        done: &mut dyn FnMut(usize, u32),
+        done: &mut dyn FnMut(usize, &Transfer<'_, '_>, u32),
     ) -> Result<(), NbdError> {
         // By cookie: the piece, bytes of it that came, the first error.
         let mut under_way: BTreeMap<u64, (usize, u64, u32)> = BTreeMap::new();
         let mut next = 0;
         loop {
             let has_room = under_way.len() < UNDER_WAY;
-            if has_room && next < pieces.len() {
-                let cookie = self.send(&pieces[next], flags)?;
-                under_way.insert(cookie, (next, 0, 0));
+            if has_room && next < which.len() {
+                let cookie = self.send(&pieces[which[next]], flags)?;
+                under_way.insert(cookie, (which[next], 0, 0));
                 next += 1;
                 continue;
             }
@@ -161,7 +168,7 @@ impl Connection {
                 if *failed == 0 && !is_whole {
                     return Err(NbdError::protocol("a reply without all of its data"));
                 }
-                done(piece.of, *failed);
+                done(index, piece, *failed);
                 under_way.remove(&cookie);
             }
         }

@@ -396,8 +396,12 @@ fn a_server_may_say_anything() {
             let _ = std::io::copy(&mut client, &mut std::io::sink());
         }
     });
-    let options =
-        ClientOptions { timeout: Duration::from_millis(500), connections: 1, ..writing() };
+    let options = ClientOptions {
+        timeout: Duration::from_millis(500),
+        connections: 1,
+        reconnect: Duration::ZERO,
+        ..writing()
+    };
     let (mut refused, mut failed, mut done) = (0, 0, 0);
     for _ in 0..rounds {
         match Client::connect(&Address::Unix(socket.clone()), "", &options) {

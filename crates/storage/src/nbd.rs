@@ -81,16 +81,17 @@ impl Backend for Nbd {
 
     fn options(&self) -> &'static str {
         match self {
-            Self::Tcp => "connections=N, timeout=SECONDS",
-            Self::Unix => "socket=PATH, connections=N, timeout=SECONDS",
+            Self::Tcp => "connections=N, timeout=SECONDS, reconnect=SECONDS",
+            Self::Unix => "socket=PATH, connections=N, timeout=SECONDS, reconnect=SECONDS",
             #[cfg(feature = "remote")]
             Self::TlsTcp => {
-                "tls-certificates=DIRECTORY, tls-hostname=NAME, connections=N, timeout=SECONDS"
+                "tls-certificates=DIRECTORY, tls-hostname=NAME, connections=N, timeout=SECONDS, \
+                 reconnect=SECONDS"
             }
             #[cfg(feature = "remote")]
             Self::TlsUnix => {
                 "socket=PATH, tls-certificates=DIRECTORY, tls-hostname=NAME, connections=N, \
-                 timeout=SECONDS"
+                 timeout=SECONDS, reconnect=SECONDS"
             }
         }
     }
@@ -104,6 +105,9 @@ impl Backend for Nbd {
         }
         if let Some(seconds) = given.number::<u32>("timeout")? {
             options.timeout = Duration::from_secs(seconds.max(1).into());
+        }
+        if let Some(seconds) = given.number::<u32>("reconnect")? {
+            options.reconnect = Duration::from_secs(seconds.into());
         }
         #[cfg(feature = "remote")]
         if matches!(self, Self::TlsTcp | Self::TlsUnix) {

@@ -482,8 +482,7 @@ fn a_damaged_image_is_an_error_or_is_used() {
                 };
                 bytes[at] = [bytes[at] ^ (1 << random.below(8)), 0xff, 0][random.below(3)];
             }
-            let Ok(device) = open_qcow2_on(Arc::new(MemoryDevice::from_bytes(&bytes)), None)
-            else {
+            let Ok(device) = open_qcow2_on(Arc::new(MemoryDevice::from_bytes(&bytes)), None) else {
                 refused += 1;
                 continue;
             };

@@ -259,9 +259,10 @@ fn what_is_not_read_of_qcow2_is_refused_by_name() {
     fs::write(images.path("a"), b"QFI").unwrap();
     assert!(refused(&url).ends_with("a: not a qcow2 image"));
     images.qemu("create -q -f qcow2 @a 3M");
-    let writing = open(&url, &Schemes::default(), Access::ReadWrite, &FileDeviceOptions::new());
-    let said = writing.expect_err("it is only read").to_string();
-    assert!(said.contains("write overlay:qcow2:PATH?upper=FILE to change one"), "{said}");
+    let mut bytes = fs::read(images.path("a")).unwrap();
+    bytes[79] |= 64;
+    fs::write(images.path("a"), bytes).unwrap();
+    assert!(refused(&url).contains("not supported: unknown features of qcow2 (0x40)"));
 }
 
 #[test]
@@ -428,6 +429,68 @@ fn sparse_images_of_android_are_read() {
         simg2img.text([&from, &to]).expect("converted");
         assert_holds(&url, &fs::read(&to).unwrap());
     }
+}
+
+#[test]
+fn sparse_images_of_android_are_made() {
+    let Some(images) = Images::new() else { skip!("qemu-img is missing") };
+    for (seed, size) in [(7, SIZE), (8, SIZE - 512), (9, SIZE - 1024)] {
+        let _ = fs::remove_file(images.path("new"));
+        let url = format!("sparse:{}", images.path("new"));
+        let options = FileDeviceOptions::new().create(true).size(size as u64);
+        let make = || open(&url, &Schemes::default(), Access::ReadWrite, &options);
+        let mut expected = disk(seed);
+        expected.truncate(size);
+        // Blocks that are written and are zeroes, and some that are given back.
+        expected[1 << 20..(1 << 20) + 8192].fill(0);
+        expected[2 << 20..(2 << 20) + 65_536].fill(0);
+        let made = make().expect("made");
+        for run in [0..1 << 20, (1 << 20)..(1 << 20) + 8192, 2 << 20..size] {
+            made.device.write_at(run.start as u64, &expected[run.clone()]).expect("written");
+        }
+        expected[(1 << 20) + 8192..2 << 20].fill(0);
+        made.device.discard(2 << 20..(2 << 20) + 65_536).expect("discarded");
+        // What is not complete has no name.
+        assert!(!Path::new(&images.path("new")).exists());
+        made.finish().expect("stored");
+        assert_holds(&url, &expected);
+        let kinds = chunks_of(&fs::read(images.path("new")).unwrap(), &expected);
+        for kind in [0xcac1, 0xcac2, 0xcac3] {
+            assert!(kinds.contains(&kind), "{kind:#x}: {kinds:x?}");
+        }
+        if let Some(simg2img) = tool("simg2img") {
+            simg2img.text([images.path("new"), images.path("found")]).expect("converted");
+            assert!(fs::read(images.path("found")).unwrap() == expected);
+        }
+        let said = make().expect_err("it is there").to_string();
+        assert!(said.contains("a sparse image is not changed in place: make a new one"), "{said}");
+    }
+}
+
+/// The kinds of the chunks of a sparse image, which are read by the format alone and compared.
+fn chunks_of(image: &[u8], expected: &[u8]) -> Vec<u16> {
+    let half = |at: usize| u16::from_le_bytes(image[at..at + 2].try_into().unwrap());
+    let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap()) as usize;
+    assert_eq!(word(0), 0xed26_ff3a);
+    assert_eq!((half(4), half(8), half(10)), (1, 28, 12));
+    let (block, blocks, chunks) = (word(12), word(16), word(20));
+    let (mut at, mut disk, mut kinds) = (28, 0, Vec::new());
+    for _ in 0..chunks {
+        let (kind, length) = (half(at), word(at + 4) * block);
+        let part = &expected[disk..disk + length];
+        let data = &image[at + 12..at + word(at + 8)];
+        match kind {
+            0xcac1 => assert!(data == part),
+            0xcac2 => assert!(data.len() == 4 && part.chunks(4).all(|four| four == data)),
+            0xcac3 => assert!(data.is_empty() && part.iter().all(|byte| *byte == 0)),
+            _ => panic!("{kind:#x}"),
+        }
+        kinds.push(kind);
+        (at, disk) = (at + word(at + 8), disk + length);
+    }
+    assert_eq!((at, disk), (image.len(), blocks * block));
+    assert_eq!(disk, expected.len());
+    kinds
 }
 
 /// Any bytes are refused or read, in bounded time and memory.

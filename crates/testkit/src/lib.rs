@@ -26,7 +26,9 @@ mod bad_directory;
 mod catalogue;
 pub mod fuzz;
 pub mod history;
+pub mod link;
 mod loop_mount;
+mod port;
 mod scratch;
 mod snapshot;
 mod tool;
@@ -35,6 +37,7 @@ pub mod tree;
 pub use bad_directory::{BadBlock, BadDirectory};
 pub use catalogue::CataloguePart;
 pub use loop_mount::{Flush, LoopDevice, LoopMount, copied, left_dirty};
+pub use port::server_on_port;
 pub use scratch::{Scratch, TempImage, corpora, gunzip, gunzip_sparse, own_corpus, own_corpus_dir};
 pub use snapshot::{
     Digest, Entry, Kind, TreeSnapshot, assert_same_tree, content_digest, differences,

@@ -5,6 +5,7 @@ mod against;
 mod cases;
 mod check;
 mod data;
+mod far;
 mod live;
 mod mounted;
 mod python;
@@ -98,11 +99,13 @@ impl Bench {
         let cases: Vec<Case> = all.into_iter().flatten().collect();
         if self.list {
             cases.iter().for_each(|case| println!("{:<20} {}", case.name, case.what));
-            check::names().for_each(|(name, what)| println!("{name:<20} {what}"));
+            let others = check::names().chain([far::NAME]);
+            others.for_each(|(name, what)| println!("{name:<20} {what}"));
             return Ok(ExitCode::SUCCESS);
         }
         let is_known = |name: &&String| {
-            cases.iter().any(|it| it.name == **name) || check::names().any(|(it, _)| it == **name)
+            let mut others = check::names().chain([far::NAME]);
+            cases.iter().any(|it| it.name == **name) || others.any(|(it, _)| it == **name)
         };
         if let Some(name) = self.cases.iter().find(|name| !is_known(name)) {
             return Err(format!("no case is called {name:?}; see --list").into());
@@ -139,6 +142,7 @@ impl Bench {
             println!("{}", rows[rows.len() - 1]);
         }
         check::run(&setting, &self.cases, self.rounds.max(1))?;
+        far::run(&setting, &self.cases)?;
         if rows.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }

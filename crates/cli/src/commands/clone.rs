@@ -409,9 +409,7 @@ impl Job<'_> {
         }
         // An image in a file, where that is missing, is made as long as the copy.
         let options = match url.can_be_made() && stat_host(url.path()) == HostFile::Nothing {
-            true => {
-                FileDeviceOptions::new().create(true).size(offset.saturating_add(found.size))
-            }
+            true => FileDeviceOptions::new().create(true).size(offset.saturating_add(found.size)),
             false => FileDeviceOptions::new(),
         };
         let opened = url.open(Access::ReadWrite, &options).map_err(Failure::new)?;

@@ -1,16 +1,15 @@
 //! Round trips: commands that only read ask a server few times.
 
 use std::fs;
-use std::io::{Read, Write};
 use std::ops::Range;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use extant_device::{Device, DeviceError, FileDeviceOptions, Request};
+use extant_testkit::link::{GIGABIT, link};
 use extant_testkit::{Scratch, skip};
 
 use extant::rooms::nbd::{Address, Export, Listener, Running, Server};
@@ -54,52 +53,6 @@ struct Far {
     _server: Running,
 }
 
-/// Bytes of a second on the link: 1 Gbit.
-const BANDWIDTH: f64 = 125e6;
-
-/// A link that takes its time: what one side writes comes to the other one after half a round trip,
-/// and no faster than the link is.
-fn link(from: &Path, to: &Path, round_trip: Duration) {
-    let listener = UnixListener::bind(from).unwrap();
-    let to = to.to_owned();
-    let free = Arc::new([Mutex::new(Instant::now()), Mutex::new(Instant::now())]);
-    std::thread::spawn(move || {
-        for near in listener.incoming() {
-            let (near, far) = (near.unwrap(), UnixStream::connect(&to).unwrap());
-            let ways = [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)];
-            for (way, (input, output)) in ways.into_iter().enumerate() {
-                let free = free.clone();
-                std::thread::spawn(move || one_way(input, output, &free[way], round_trip / 2));
-            }
-        }
-    });
-}
-
-fn one_way(mut input: UnixStream, mut output: UnixStream, free: &Mutex<Instant>, delay: Duration) {
-    let (sender, receiver) = mpsc::channel::<(Instant, Vec<u8>)>();
-    let writer = std::thread::spawn(move || {
-        for (due, bytes) in receiver {
-            std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            if output.write_all(&bytes).is_err() {
-                return;
-            }
-        }
-        let _ = output.shutdown(std::net::Shutdown::Write);
-    });
-    let mut buffer = vec![0; 64 << 10];
-    while let Ok(count @ 1..) = input.read(&mut buffer) {
-        let mut free = free.lock().unwrap();
-        let sent = (*free).max(Instant::now()) + Duration::from_secs_f64(count as f64 / BANDWIDTH);
-        *free = sent;
-        drop(free);
-        if sender.send((sent + delay, buffer[..count].to_vec())).is_err() {
-            break;
-        }
-    }
-    drop(sender);
-    let _ = writer.join();
-}
-
 impl Far {
     fn start(scratch: &Scratch, image: &str, round_trip: Duration) -> Self {
         let file = FileDeviceOptions::new().open(scratch.join(image)).unwrap();
@@ -109,7 +62,7 @@ impl Far {
         let listener = Listener::bind(&Address::Unix(far.clone())).unwrap();
         let export = Export { name: String::new(), device: device.clone() as _, read_only: true };
         let server = Server::new(export, listener).start().unwrap();
-        link(&near, &far, round_trip);
+        link(&near, &far, round_trip, GIGABIT).unwrap();
         Self { device, url: format!("nbd+unix:///?socket={}", near.display()), _server: server }
     }
 
@@ -183,7 +136,7 @@ fn a_server_that_is_killed_is_an_error_and_never_wrong_bytes() {
     fs::write(scratch.join("tree/large"), &large).unwrap();
     shell("extant build -q --size 64M -o disk.img tree", scratch.path());
     let socket = scratch.join("socket");
-    let url = format!("nbd+unix:///?socket={}", socket.display());
+    let url = format!("nbd+unix:///?socket={}&reconnect=0", socket.display());
     let mut failed = 0;
     for delay in [5, 10, 20, 40, 60, 90, 120] {
         let mut server = Command::new(EXTANT)

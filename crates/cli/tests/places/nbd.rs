@@ -169,7 +169,7 @@ fn a_killed_server_loses_nothing_that_was_flushed() {
         let mut server = Serving::start(&words);
         // Each command ends with a flush: its file is there if it says that it went well.
         let mut made = Vec::new();
-        let url = server.url.clone();
+        let url = format!("{}&reconnect=0", server.url);
         let killer = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20 + step * 17));
             server.child.kill().unwrap();

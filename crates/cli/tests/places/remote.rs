@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use extant_testkit::{Scratch, skip, tool};
+use extant_testkit::{Scratch, server_on_port, skip, tool};
 
 use super::common::EXTANT;
 use super::{done, refused, run, shell};
@@ -275,19 +275,12 @@ fn an_image_in_s3_is_read() {
     if made.is_err() || !program.exists() {
         skip!("moto cannot be installed");
     }
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut moto = Command::new(&program)
-        .args(["-p", &port.to_string()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let (mut moto, port) = server_on_port(|port| {
+        let mut command = Command::new(&program);
+        command.args(["-p", &port.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    });
     let endpoint = format!("http://127.0.0.1:{port}");
-    let started = Instant::now();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(started.elapsed() < Duration::from_secs(60));
-        std::thread::sleep(Duration::from_millis(100));
-    }
     image(&scratch);
     let put = "import boto3, sys\n\
                s3 = boto3.client('s3', endpoint_url=sys.argv[1], region_name='us-east-1',\n\
@@ -347,58 +340,47 @@ fn volumes_are_used_over_tls() {
     shell(CERTIFICATES, scratch.path());
     let pki = scratch.join("pki");
     let disk = scratch.join("disk.img");
-    let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let (of_nbdkit, of_qemu) = (port(), port());
-    let mut servers = vec![
-        Command::new(nbdkit.path())
+    let (server, port) = server_on_port(|port| {
+        let mut command = Command::new(nbdkit.path());
+        command
             .args(["-f", "--tls=require", "--tls-verify-peer", "-i", "127.0.0.1", "-p"])
-            .arg(of_nbdkit.to_string())
+            .arg(port.to_string())
             .arg(format!("--tls-certificates={}", pki.display()))
             .arg("file")
-            .arg(&disk)
-            .spawn()
-            .unwrap(),
-    ];
-    let await_port = |port| {
-        let started = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(started.elapsed() < Duration::from_secs(20));
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    };
-    await_port(of_nbdkit);
-    let ended = |servers: &mut Vec<std::process::Child>| {
-        for mut server in servers.drain(..) {
-            let _ = server.kill();
-            let _ = server.wait();
-        }
-    };
-    let used = std::panic::catch_unwind(|| {
-        use_over_tls(&format!("nbds://localhost:{of_nbdkit}"), &scratch);
-        let plain = format!("nbd://127.0.0.1:{of_nbdkit}");
-        assert!(refused("ls @:/", &plain).contains("requires TLS (use nbds://"));
+            .arg(&disk);
+        command
     });
-    ended(&mut servers);
-    used.unwrap();
+    let server = Ended(server);
+    use_over_tls(&format!("nbds://localhost:{port}"), &scratch);
+    let plain = format!("nbd://127.0.0.1:{port}");
+    assert!(refused("ls @:/", &plain).contains("requires TLS (use nbds://"));
+    drop(server);
 
     let object =
         format!("tls-creds-x509,id=tls0,endpoint=server,dir={},verify-peer=yes", pki.display());
-    servers.push(
-        Command::new(qemu.path())
+    let (server, port) = server_on_port(|port| {
+        let mut command = Command::new(qemu.path());
+        command
             .args(["-t", "--shared=8", "-f", "raw", "-b", "127.0.0.1", "-x", "", "-p"])
-            .arg(of_qemu.to_string())
+            .arg(port.to_string())
             .args(["--tls-creds", "tls0", "--object", &object])
-            .arg(&disk)
-            .spawn()
-            .unwrap(),
-    );
-    await_port(of_qemu);
-    let used = std::panic::catch_unwind(|| {
-        use_over_tls(&format!("nbds://127.0.0.1:{of_qemu}"), &scratch);
+            .arg(&disk);
+        command
     });
-    ended(&mut servers);
-    used.unwrap();
+    let server = Ended(server);
+    use_over_tls(&format!("nbds://127.0.0.1:{port}"), &scratch);
+    drop(server);
     done("fsck -fn @", disk.to_str().unwrap());
+}
+
+/// A server of another program, killed in the end.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 fn use_over_tls(server: &str, scratch: &Scratch) {

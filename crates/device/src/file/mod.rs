@@ -2,8 +2,8 @@
 
 mod access;
 mod aligned;
-mod atomic;
 mod around;
+mod atomic;
 mod batch;
 mod direct;
 mod extents;

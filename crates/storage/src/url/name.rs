@@ -93,8 +93,7 @@ impl DeviceUrl {
     /// that make a file and give it a size, which is that of the disk.
     pub fn can_be_made(&self) -> bool {
         let [part] = &self.parts[..] else { return false };
-        let is_whole =
-            self.superblock.is_none() && part.partition.is_none() && part.run.is_none();
+        let is_whole = self.superblock.is_none() && part.partition.is_none() && part.run.is_none();
         let [Layer::Backend(backed)] = &self.layers[..] else { return false };
         is_whole && backed.place.makes_files()
     }

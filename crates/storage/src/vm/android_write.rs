@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extant_device::{
-    AtomicFile, Device, DeviceError, FileDevice, FileDeviceOptions, Operation, Request,
-    RequestKind,
+    AtomicFile, Device, DeviceError, FileDevice, FileDeviceOptions, Operation, Request, RequestKind,
 };
 use extant_runtime::sync::Mutex;
 
@@ -124,7 +123,8 @@ fn remove(runs: &mut BTreeMap<u64, u64>, run: Range<u64>) {
     if run.start >= run.end {
         return;
     }
-    while let Some((&from, &to)) = runs.range(..run.end).next_back().filter(|(_, to)| **to > run.start)
+    while let Some((&from, &to)) =
+        runs.range(..run.end).next_back().filter(|(_, to)| **to > run.start)
     {
         runs.remove(&from);
         if to > run.end {

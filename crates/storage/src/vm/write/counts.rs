@@ -151,11 +151,7 @@ impl Counts {
     }
 
     /// Takes one reference away. Whether the cluster is free now.
-    pub(super) fn release(
-        &mut self,
-        file: &dyn Device,
-        cluster: u64,
-    ) -> Result<bool, DeviceError> {
+    pub(super) fn release(&mut self, file: &dyn Device, cluster: u64) -> Result<bool, DeviceError> {
         let count = self.get(file, cluster)?;
         let count = count.checked_sub(1);
         let count = count.ok_or_else(|| damaged_file(cluster, "a free cluster is in use"))?;

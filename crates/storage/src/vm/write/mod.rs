@@ -51,7 +51,8 @@ pub(super) struct WritableImage {
 
 /// Opens an image whose first file is written, with its backing files.
 pub(super) fn open(files: &[NamedFile]) -> Result<Arc<dyn Device>, VmImageError> {
-    let (first, others) = files.split_first().ok_or(VmImageError::OtherFormat { format: "qcow2" })?;
+    let (first, others) =
+        files.split_first().ok_or(VmImageError::OtherFormat { format: "qcow2" })?;
     if others.iter().any(|file| file.role == Role::DataFile) {
         let what = "writing an image with a data file".to_owned();
         return Err(VmImageError::Unsupported { what });

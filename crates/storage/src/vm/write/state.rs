@@ -177,11 +177,7 @@ impl State {
 
     /// Where the bytes from `at` on are, and how many are there one after the other; `None` where
     /// the table is not in memory.
-    pub(super) fn locate(
-        &self,
-        at: u64,
-        end: u64,
-    ) -> Result<Option<(Source, u64)>, DeviceError> {
+    pub(super) fn locate(&self, at: u64, end: u64) -> Result<Option<(Source, u64)>, DeviceError> {
         let layout = self.layout;
         let (number, within) = (at >> layout.cluster_bits, at % layout.cluster());
         let (index, _) = self.entry_of(number);

@@ -159,7 +159,8 @@ mod tests {
         }
         let layout = Layout { cluster_bits: 16, is_extended: true, has_zeroes: true };
         for [word, bitmap] in [[1, 0], [0, 1], [0x50000, 1 | 1 << 32], [0x200, 0], [1 << 57, 0]] {
-            let bytes: Vec<u8> = [word, bitmap].iter().flat_map(|it: &u64| it.to_be_bytes()).collect();
+            let bytes: Vec<u8> =
+                [word, bitmap].iter().flat_map(|it: &u64| it.to_be_bytes()).collect();
             assert!(layout.decode(&bytes, 0).is_err(), "{word:#x} {bitmap:#x}");
         }
     }
