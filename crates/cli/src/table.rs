@@ -29,7 +29,7 @@ IMAGE is a file, a block device or a device URL; IMAGE:/path is a file inside it
   linear:A,B?offset=N          parts joined
   lvm:A,B?vg=NAME&lv=NAME      a linear logical volume of LVM2
   crypt:PATH?key-file=FILE     a LUKS container; with cipher=NAME, plain dm-crypt
-  qcow2:PATH, vmdk:PATH        a virtual disk, only read; also vhd:, vhdx:, sparse: (Android)
+  qcow2:PATH                   a virtual disk; also vmdk:, vhd:, vhdx:, sparse: (only read)
   nbd://HOST:PORT/EXPORT       a network block device; nbd+unix:///EXPORT?socket=PATH
   https://HOST/PATH            an object of a server, only read; also s3://, gs://, az://
   overlay:PATH?upper=FILE      changes are kept in FILE, or in memory without it

@@ -5,6 +5,8 @@ mod common;
 
 #[path = "places/far.rs"]
 mod far;
+#[path = "places/kills.rs"]
+mod kills;
 #[path = "places/nbd.rs"]
 mod nbd;
 #[path = "places/overlay.rs"]
@@ -12,6 +14,9 @@ mod overlay;
 #[cfg(feature = "remote")]
 #[path = "places/remote.rs"]
 mod remote;
+#[cfg(feature = "remote")]
+#[path = "places/stores.rs"]
+mod stores;
 #[cfg(feature = "vm")]
 #[path = "places/vm.rs"]
 mod vm;

@@ -1,6 +1,7 @@
 //! A link between two sockets of this machine that takes its time, and counts requests of NBD.
 
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,9 +18,19 @@ const REQUEST: [u8; 4] = [0x25, 0x60, 0x95, 0x13];
 pub struct Traffic {
     requests: AtomicU64,
     received: AtomicU64,
+    connections: Mutex<Vec<UnixStream>>,
 }
 
 impl Traffic {
+    /// Ends all connections that there are.
+    pub fn cut(&self) {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        for connection in connections.drain(..) {
+            // It may be closed already.
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Number of requests of NBD so far, as long as no data that clients sent look like one.
     pub fn requests(&self) -> u64 {
         self.requests.load(Relaxed)
@@ -50,8 +61,14 @@ pub fn link(
     let counted = traffic.clone();
     std::thread::spawn(move || {
         for near in listener.incoming() {
+            // Without a server the connection ends at once.
             let (Ok(near), Ok(far)) = (near, UnixStream::connect(&to)) else { continue };
             let (Ok(near_too), Ok(far_too)) = (near.try_clone(), far.try_clone()) else { continue };
+            if let (Ok(near), Ok(far)) = (near.try_clone(), far.try_clone()) {
+                let connections =
+                    &mut *counted.connections.lock().unwrap_or_else(PoisonError::into_inner);
+                connections.extend([near, far]);
+            }
             let ways = [(near_too, far_too), (far, near)];
             for (way, (input, output)) in ways.into_iter().enumerate() {
                 let (free, counted) = (free.clone(), counted.clone());

@@ -142,6 +142,13 @@ const PARTS: [Part; 26] = [
         test: "mounting::load",
         environment: SLOW,
     },
+    Part { name: "connections that are lost", suite: "reconnect", test: "", environment: SLOW },
+    Part {
+        name: "power cuts of qcow2 images",
+        suite: "qcow2_writing",
+        test: "after_a_power_cut",
+        environment: SLOW,
+    },
     Part { name: "random damage", suite: "random_damage", test: "", environment: SLOW },
 ];
 

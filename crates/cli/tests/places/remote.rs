@@ -151,7 +151,7 @@ fn serve(
 }
 
 /// An image with some files; one of them is large.
-fn image(scratch: &Scratch) -> Vec<u8> {
+pub(super) fn image(scratch: &Scratch) -> Vec<u8> {
     fs::create_dir_all(scratch.join("tree/a/b")).unwrap();
     fs::write(scratch.join("tree/file"), "inside\n").unwrap();
     let large: Vec<u8> = (0..9_000_000_u32).map(|at| (at / 7 + at / 1000) as u8).collect();

@@ -60,8 +60,6 @@ impl State {
             has_zeroes: header.version >= 3,
         };
         let cluster = layout.cluster();
-        // A file may end inside a cluster.
-        file.reach(file.device.size().next_multiple_of(cluster))?;
         let mut counts = Counts::open(&*file.device, header)?;
         let end = header.l1_at.checked_add(header.l1_entries * 8);
         if end.is_none_or(|end| end > file.device.size()) || !header.l1_at.is_multiple_of(cluster) {
@@ -85,6 +83,8 @@ impl State {
                 return Err(damaged("the reference count of an L2 table (run qemu-img check)"));
             }
         }
+        // A file may end inside a cluster.
+        file.reach(file.device.size().next_multiple_of(cluster))?;
         Ok(Self {
             file,
             below,
