@@ -9,7 +9,7 @@ use extant_testkit::{is_root, tool};
 use crate::Failure;
 
 /// Debian packages that tests use, with a program, or another file, that each is known by.
-const PACKAGES: [(&str, &str); 35] = [
+const PACKAGES: [(&str, &str); 36] = [
     ("e2fsprogs", "mke2fs"),
     ("fdisk", "sfdisk"),
     ("fuse3", "fusermount3"),

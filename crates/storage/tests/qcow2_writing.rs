@@ -3,10 +3,9 @@
 
 use std::fs;
 use std::ops::Range;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use extant_device::{Device, DeviceError, FileDeviceOptions, MemoryDevice, data_runs};
 use extant_runtime::Random;
@@ -430,28 +429,24 @@ fn what_is_not_written_of_qcow2_is_refused_by_name() {
 
     // An image that a virtual machine writes is in use, and so is ours for it.
     let Some(qemu_nbd) = tool("qemu-nbd") else { skip!("qemu-nbd is missing") };
-    let socket = images.scratch.join("socket");
+    // With --fork it returns when it listens, or fails.
     let start = || {
-        Command::new(qemu_nbd.path())
-            .args(["-t", "-f", "qcow2", "-k"])
-            .arg(&socket)
-            .arg(images.path("a"))
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap()
+        let mut command = Command::new(qemu_nbd.path());
+        command.args(["--fork", "-t", "-f", "qcow2", "-k", &images.path("socket")]);
+        command.arg(format!("--pid-file={}", images.path("pid"))).arg(images.path("a"));
+        command.output().unwrap()
     };
-    let mut server = start();
-    let started = Instant::now();
-    while !Path::exists(&socket) {
-        assert!(started.elapsed() < Duration::from_secs(30));
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let started = start();
+    assert!(started.status.success(), "{started:?}");
     let said = refused(&url);
-    let _ = server.kill();
-    let _ = server.wait();
+    let pid = fs::read_to_string(images.path("pid")).unwrap();
+    let killed = Command::new("kill").arg(pid.trim()).status().unwrap();
+    assert!(killed.success());
     assert!(said.contains("in use: locked"), "{said}");
-    let ours = opened(&url, Access::ReadWrite).expect("opened");
-    let ended = start().wait_with_output().unwrap();
+    // It has ended when its lock is gone.
+    let options = FileDeviceOptions::new().wait(Duration::from_secs(60));
+    let ours = open(&url, &Schemes::default(), Access::ReadWrite, &options).expect("opened");
+    let ended = start();
     assert!(!ended.status.success());
     assert!(String::from_utf8_lossy(&ended.stderr).contains("lock"), "{ended:?}");
     drop(ours);

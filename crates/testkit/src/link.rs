@@ -114,7 +114,7 @@ fn one_way(
                 return;
             }
         }
-        let _ = output.shutdown(std::net::Shutdown::Write);
+        let _ = output.shutdown(Shutdown::Write);
     });
     let mut buffer = vec![0; 64 << 10];
     while let Ok(length @ 1..) = input.read(&mut buffer) {

@@ -25,7 +25,7 @@ use crate::opened::Opened;
 const BLOCKS: [u64; 4] = [4096, 2048, 1024, 512];
 /// Bytes that are read at once, a multiple of each size of a block.
 const PIECE: u64 = 1 << 20;
-/// The most bytes of a chunk: its length is a number of 32 bits, which some programs take as signed.
+/// The most bytes of a chunk: its length has 32 bits, which some programs take as a signed number.
 const CHUNK_MAX: u64 = 256 << 20;
 
 /// A disk that becomes a sparse image.

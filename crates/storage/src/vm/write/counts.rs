@@ -76,7 +76,7 @@ impl Counts {
         let mut metadata: BTreeSet<u64> = (first..first + bytes / cluster).collect();
         metadata.insert(0);
         for &at in table.iter().filter(|at| **at != 0) {
-            if !at.is_multiple_of(cluster) || at > file.size() - cluster.min(file.size()) {
+            if !at.is_multiple_of(cluster) || at >= file.size() {
                 return Err(damaged("a block of reference counts is past the end"));
             }
             if !metadata.insert(at / cluster) {
@@ -126,7 +126,8 @@ impl Counts {
                 self.blocks.retain(|_, block| !block.changed.is_empty());
             }
             let mut bytes = vec![0; self.cluster() as usize];
-            file.read_at(at, &mut bytes)?;
+            let there = file.size().saturating_sub(at).min(self.cluster()) as usize;
+            file.read_at(at, &mut bytes[..there])?;
             self.blocks.insert(index, Block { at, bytes, changed: 0..0 });
         }
         Ok(self.blocks.get_mut(&index))
@@ -252,6 +253,11 @@ impl Counts {
             }
         }
         Ok(())
+    }
+
+    /// Whether a block differs from the file.
+    pub(super) fn is_changed(&self) -> bool {
+        self.blocks.values().any(|block| !block.changed.is_empty())
     }
 
     /// Writes the blocks that differ.

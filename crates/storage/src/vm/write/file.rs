@@ -32,6 +32,17 @@ impl GrowingFile {
         Self { device, grow: None }
     }
 
+    /// Reads bytes; a file may end inside a cluster, whose rest is zeroes.
+    pub(super) fn read_at(&self, at: u64, to: &mut [u8]) -> Result<(), DeviceError> {
+        let there = self.device.size().saturating_sub(at).min(to.len() as u64) as usize;
+        let (part, past) = to.split_at_mut(there);
+        past.fill(0);
+        match part.is_empty() {
+            true => Ok(()),
+            false => self.device.read_at(at, part),
+        }
+    }
+
     /// Makes the file have the bytes up to `end`. No request is under way.
     pub(super) fn reach(&self, end: u64) -> Result<(), DeviceError> {
         if end <= self.device.size() {

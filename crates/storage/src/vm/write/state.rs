@@ -83,8 +83,6 @@ impl State {
                 return Err(damaged("the reference count of an L2 table (run qemu-img check)"));
             }
         }
-        // A file may end inside a cluster.
-        file.reach(file.device.size().next_multiple_of(cluster))?;
         Ok(Self {
             file,
             below,
@@ -140,7 +138,7 @@ impl State {
             self.tables.retain(|_, table| !table.changed.is_empty() || table.is_new);
         }
         let mut bytes = vec![0; self.layout.cluster() as usize];
-        self.file.device.read_at(table_at, &mut bytes)?;
+        self.file.read_at(table_at, &mut bytes)?;
         self.compare_with_counts(table_at, &bytes)?;
         self.tables.insert(table_at, Table { bytes, changed: 0..0, is_new: false });
         Ok(())
@@ -217,7 +215,7 @@ impl State {
 
     pub(super) fn read_source(&self, source: Source, to: &mut [u8]) -> Result<(), DeviceError> {
         match source {
-            Source::File(place) => self.file.device.read_at(place, to)?,
+            Source::File(place) => self.file.read_at(place, to)?,
             Source::Held(bytes, from) => to.copy_from_slice(&bytes[from..from + to.len()]),
             Source::Below(at) => {
                 let size = self.below.as_ref().map_or(0, |below| below.size());
@@ -265,7 +263,8 @@ impl State {
         let length = from.len().min((layout.cluster() - within) as usize);
         let end = within + length as u64;
         let parts = layout.mask(within / layout.part()..end.div_ceil(layout.part()));
-        if !cluster.is_own || cluster.data & parts != parts {
+        let is_in_file = cluster.host + end <= self.file.device.size();
+        if !cluster.is_own || cluster.data & parts != parts || !is_in_file {
             return Ok(0);
         }
         self.file.device.write_at(cluster.host + within, &from[..length])?;
@@ -324,7 +323,10 @@ impl State {
             true => old.host,
             false => self.counts.allocate(&self.file)? << layout.cluster_bits,
         };
-        let written = self.file.device.write_at(host + start, &bytes);
+        let written = self
+            .file
+            .reach(host + layout.cluster())
+            .and_then(|()| self.file.device.write_at(host + start, &bytes));
         if let Err(error) = written {
             if !is_own {
                 // Nothing refers to it.
@@ -528,6 +530,10 @@ impl State {
             .filter(|(_, table)| !table.changed.is_empty())
             .map(|(at, table)| (*at, table.is_new))
             .collect();
+        if !changed.is_empty() || self.counts.is_changed() {
+            // What is written is whole clusters.
+            self.file.reach(file.size().next_multiple_of(self.layout.cluster()))?;
+        }
         let of_kind = |is_new: bool| changed.iter().filter(move |it| *it.1 == is_new);
         self.counts.write_blocks(&*file)?;
         self.write_tables(of_kind(true).map(|(at, _)| *at))?;
