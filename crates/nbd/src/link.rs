@@ -29,7 +29,7 @@ pub(crate) struct Established {
     pub(crate) info: ExportInfo,
 }
 
-/// What is needed to make a connection.
+/// The parameters of a connection.
 struct Link {
     address: Address,
     name: String,

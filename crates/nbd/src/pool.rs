@@ -155,7 +155,7 @@ impl Client {
         }
         let mark = unflushed.mark();
         unflushed.drop_to(mark);
-        // What a server without a flush has confirmed cannot be repeated: a flush reports it.
+        // Changes of a server without a flush cannot be repeated: a flush reports that.
         unflushed.is_uncertain |= failed || self.has_changes.swap(false, Ordering::Relaxed);
         pool.connections = connections.into_iter().map(Mutex::new).collect();
         pool.generation += 1;

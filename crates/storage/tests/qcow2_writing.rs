@@ -161,7 +161,7 @@ fn use_it(images: &Images, url: &str, name: &str, expected: &mut [u8], seed: u64
         }
         assert!(told == expected, "{what}: a hole that is told has data");
         match round {
-            // What was not flushed is there too where the device is closed.
+            // Writes that were not flushed are there too where the device is closed.
             1 => drop(opened),
             _ => opened.finish().expect("flushed"),
         }

@@ -450,7 +450,7 @@ fn sparse_images_of_android_are_made() {
         }
         expected[(1 << 20) + 8192..2 << 20].fill(0);
         made.device.discard(2 << 20..(2 << 20) + 65_536).expect("discarded");
-        // What is not complete has no name.
+        // An image that is not complete has no name.
         assert!(!Path::new(&images.path("new")).exists());
         made.finish().expect("stored");
         assert_holds(&url, &expected);

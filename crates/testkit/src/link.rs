@@ -13,7 +13,7 @@ pub const GIGABIT: f64 = 125e6;
 /// The first bytes of a request of NBD.
 const REQUEST: [u8; 4] = [0x25, 0x60, 0x95, 0x13];
 
-/// What went over a link.
+/// The bytes and requests that went over a link.
 #[derive(Debug, Default)]
 pub struct Traffic {
     requests: AtomicU64,

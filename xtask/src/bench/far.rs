@@ -35,7 +35,7 @@ impl Drop for Program {
     }
 }
 
-/// The server behind the link.
+/// The server at the far end of the link.
 struct Far {
     _server: Program,
     /// The socket of the near end.
@@ -147,7 +147,7 @@ fn measured(what: &str, by: &str, far: &Far, command: &mut Command) -> String {
 /// and what ends them.
 type Mount = fn(&Far, &Path) -> Result<Mounted, Failure>;
 
-/// What a peer shows.
+/// A volume that a peer shows.
 struct Mounted {
     /// The directory with the files of the volume.
     files: PathBuf,

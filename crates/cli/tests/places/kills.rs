@@ -100,7 +100,7 @@ fn nothing_is_wrong_after_servers_clients_and_links_are_killed() {
         match is_copy {
             true if ended.status.success() => copied.push(step),
             true => {
-                // What a client leaves is repaired by its journal.
+                // The journal repairs the volume that a client leaves.
                 let checked = run("fsck -fy @", &url);
                 let said = String::from_utf8_lossy(&checked.stdout);
                 assert!(matches!(checked.status.code(), Some(0 | 1)), "step {step}: {said}");

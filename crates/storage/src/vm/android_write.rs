@@ -1,7 +1,7 @@
 //! New sparse images of Android: a disk is written to a file without a name, and when it is
 //! complete its blocks are stored as chunks. Blocks that were written are bytes, or four bytes
-//! again and again; others are "don't care": a program that stores the image on a device leaves
-//! what that has there.
+//! again and again; others are "don't care": a program that stores the image on a device leaves the
+//! old bytes there.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -217,7 +217,7 @@ impl Device for WritableImage {
 
 impl Drop for WritableImage {
     fn drop(&mut self) {
-        // What was written and not flushed, as a file has it. A failure was not asked for.
+        // Writes that were not flushed stay, as in a file. A failure was not asked for.
         if let Err(error) = self.state.get_mut().sync() {
             tracing::warn!(%error, "qcow2: writing the tables of the image");
         }

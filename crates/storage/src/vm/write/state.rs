@@ -112,7 +112,7 @@ impl State {
         self.l1.get(index).map_or(0, |entry| entry & PLACE)
     }
 
-    /// What a cluster of the disk is; `None` where its table is not in memory.
+    /// The entry of a cluster of the disk; `None` where its table is not in memory.
     fn known(&self, cluster: u64) -> Result<Option<Cluster>, DeviceError> {
         let (index, place) = self.entry_of(cluster);
         let at = self.table_at(index);
@@ -166,7 +166,7 @@ impl State {
         Ok(())
     }
 
-    /// What a cluster of the disk is.
+    /// The entry of a cluster of the disk.
     fn cluster(&mut self, cluster: u64) -> Result<Cluster, DeviceError> {
         self.load(cluster << self.layout.cluster_bits)?;
         let found = self.known(cluster)?;
@@ -294,7 +294,7 @@ impl State {
         let is_own = old.is_own && self.l1[index] & COPIED != 0;
         let end = within + from.len() as u64;
         let touched = within / layout.part()..end.div_ceil(layout.part());
-        // What is written: whole parts, but for those whose bytes stay where they are.
+        // The bytes that are written: whole parts, but for those whose bytes stay where they are.
         let has = |part: u64| is_own && old.data >> part & 1 != 0;
         let mut start = if has(touched.start) { within } else { touched.start * layout.part() };
         let mut stop = if has(touched.end - 1) { end } else { touched.end * layout.part() };
@@ -516,7 +516,7 @@ impl State {
         self.refuse_after_failure()?;
         let done = self.sync_in_order();
         if let Err(error) = &done {
-            // What has come to the medium is unknown: nothing more may refer to it.
+            // It is unknown which writes have come to the medium: nothing more may refer to them.
             self.failed = Some(error.clone());
         }
         done
@@ -531,7 +531,7 @@ impl State {
             .map(|(at, table)| (*at, table.is_new))
             .collect();
         if !changed.is_empty() || self.counts.is_changed() {
-            // What is written is whole clusters.
+            // Whole clusters are written.
             self.file.reach(file.size().next_multiple_of(self.layout.cluster()))?;
         }
         let of_kind = |is_new: bool| changed.iter().filter(move |it| *it.1 == is_new);

@@ -19,7 +19,7 @@ pub(super) struct Layout {
     pub(super) has_zeroes: bool,
 }
 
-/// What a cluster of the disk is.
+/// The entry of a cluster of the disk.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Cluster {
     /// The place of its bytes in the file, 0 for none.
@@ -71,7 +71,7 @@ impl Layout {
     /// The entry at a byte of a table.
     ///
     /// # Errors
-    /// The entry is none that the format has.
+    /// The entry is not one of the format.
     pub(super) fn decode(&self, table: &[u8], at: usize) -> Result<Cluster, &'static str> {
         let word = be64(table, at);
         let bitmap = if self.is_extended { be64(table, at + 8) } else { 0 };
