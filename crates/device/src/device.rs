@@ -61,6 +61,21 @@ pub trait Device: Send + Sync + fmt::Debug {
         self.discard_reads_zero()
     }
 
+    /// Makes the device at least `size` bytes long; requests may be under way. The size of a file
+    /// or block device is read again first, for another program may have made it longer. Then a
+    /// file gets longer, and its new bytes read as zeroes.
+    ///
+    /// # Errors
+    /// The device cannot get longer, or the system refused. Its size is as before then.
+    fn grow(&self, size: u64) -> Result<(), DeviceError> {
+        if size <= self.size() {
+            return Ok(());
+        }
+        let what = "this kind of device cannot get longer while it is open";
+        let source = std::io::Error::new(std::io::ErrorKind::Unsupported, what);
+        Err(DeviceError::io(Operation::Resize, 0, size, source))
+    }
+
     /// Hints that bytes will be read soon, so that a device may prefetch them. Never waits and
     /// never fails; does nothing where there is nothing to fetch ahead into.
     fn will_need(&self, range: Range<u64>) {
@@ -179,6 +194,9 @@ macro_rules! forward_device {
             }
             fn is_read_only(&self) -> bool {
                 (**self).is_read_only()
+            }
+            fn grow(&self, size: u64) -> Result<(), DeviceError> {
+                (**self).grow(size)
             }
             fn will_need(&self, range: Range<u64>) {
                 (**self).will_need(range);

@@ -11,6 +11,8 @@
 mod alloc;
 pub mod edit;
 mod engine;
+mod growable;
+mod growth;
 mod lifecycle;
 mod open_volume;
 pub mod ops;
@@ -28,6 +30,7 @@ pub use engine::Engine;
 pub use engine::faults::Step;
 pub use engine::lost::ErrorSample;
 pub use extant_journal::BatchTime;
+pub use growth::{GrowthError, GrowthPlan, GrowthPlanner};
 pub use open_volume::{OpenReadDir, OpenVolume};
 pub use ops::{Credentials, Defragmented, EngineReadDir, RenameFlags, SetAttributes, TimesOfUse};
 pub use options::{DataMode, VolumeOptions};

@@ -13,7 +13,8 @@ use crate::engine::mmp::MmpMark;
 use crate::engine::names::NameCache;
 use crate::engine::operation::Operation;
 use crate::engine::shared::Shared;
-use crate::engine::{Engine, Hooks};
+use crate::engine::{Engine, Hooks, Sizes};
+use crate::growable::{Growable, Versions};
 use crate::options::{DataMode, VolumeOptions};
 use crate::volume::{Volume, Workers};
 use crate::write::orphans::{Orphans, clear_present};
@@ -427,6 +428,7 @@ impl Volume {
             u64::from(superblock.free_inodes),
             allocator_options(&superblock, &geometry, options),
         ));
+        let freed_in = Arc::new(Versions::new(geometry.clone()));
         let journal = extant_journal::Journal::open(
             device.clone(),
             &geometry,
@@ -444,7 +446,7 @@ impl Volume {
             Arc::new(Hooks {
                 allocator: allocator.clone(),
                 health: health.clone(),
-                discards: options.discard.then(|| (device.clone(), geometry.clone())),
+                discards: options.discard.then(|| (device.clone(), freed_in.clone())),
             }),
         )?;
         let mut raw = mark_mounted(&*device, env, has_log)?;
@@ -484,8 +486,7 @@ impl Volume {
                 options.memory,
             ),
             lazy_times: LazyTimes::new(options.lazytime, inodes),
-            geometry: Arc::new(info.geometry.clone()),
-            tables: (0..info.geometry.groups_count).map(|_| AtomicU64::new(0)).collect(),
+            tables: Growable::new(info.geometry.groups_count as usize, |_| AtomicU64::new(0)),
             renames: Mutex::default(),
             orphans: Mutex::default(),
             shared: Shared::default(),
@@ -495,7 +496,8 @@ impl Volume {
             freezing: Mutex::default(),
             faults: Faults::default(),
             generations: AtomicU64::new(first_generation),
-            info,
+            freed_in,
+            sizes: Versions::new(Sizes::new(info)),
         };
         let orphans =
             Orphans::load(&engine, |error| drop(engine.record_corruption(Err::<(), _>(error))))?;

@@ -46,6 +46,7 @@ mod file;
 mod format;
 mod formatter;
 mod fs;
+mod growth;
 mod image;
 mod import;
 pub mod inspect;
@@ -80,8 +81,8 @@ pub use extant_device::{
     MemoryDevice, SizeGrammar,
 };
 pub use extant_engine::{
-    AllocatorKind, Credentials, DataMode, Engine, OpenVolume, RenameFlags, SetAttributes, Volume,
-    VolumeOptions, XattrSet,
+    AllocatorKind, Credentials, DataMode, Engine, GrowthError, OpenVolume, RenameFlags,
+    SetAttributes, Volume, VolumeOptions, XattrSet,
 };
 pub use extant_image::build::{BuildError, Progress, Report, Room, Size};
 pub use extant_image::export::{Problem, Summary};
@@ -107,6 +108,7 @@ pub use file::{File, OpenOptions};
 pub use format::{format, format_filled};
 pub use formatter::{Formatter, FsType};
 pub use fs::FileSystem;
+pub use growth::ResizePlanner;
 pub use image::Image;
 pub use import::{
     ExtractCause, ExtractError, Extracted, ExtractedCounts, MemberError, MemberProblem,

@@ -6,7 +6,9 @@ use std::process::{Command, Stdio};
 use std::{fmt, io};
 
 use extant_device::errno;
-use extant_mount::{MountError, canonical_point, freeze, parse_options, thaw, unmount};
+use extant_mount::{
+    MountError, canonical_point, freeze, grow, mounted_size, parse_options, thaw, unmount,
+};
 
 /// A volume was not mounted.
 #[derive(Debug, thiserror::Error)]
@@ -152,6 +154,18 @@ impl Mount {
     /// As [`Self::freeze`]; the volume is not frozen.
     pub fn thaw(&self) -> Result<(), MountError> {
         thaw(&self.point)
+    }
+
+    /// Grows the volume to a size in bytes while it is in use, and an image file with it. Returns
+    /// the size that it has then.
+    ///
+    /// # Errors
+    /// A size that the volume or its device cannot have, a volume that is mounted read-only, or the
+    /// caller is neither root nor the owner of the mount.
+    pub fn grow(&self, bytes: u64) -> Result<u64, MountError> {
+        let block_size = u64::from(mounted_size(&self.point)?.block_size);
+        // 0 blocks would be no request.
+        Ok(grow(&self.point, (bytes / block_size).max(1))?.blocks * block_size)
     }
 
     /// Unmounts, and returns when everything is on the device.

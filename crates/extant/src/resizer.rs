@@ -77,6 +77,15 @@ impl Resizer {
         Ok(VolumeSize::of(&*self.device)?.bytes())
     }
 
+    /// Gives the journal inside the volume a size in MiB. Returns its number of blocks.
+    ///
+    /// # Errors
+    /// A volume without such a journal; a size that a journal cannot have, or too few free blocks;
+    /// a volume that is in use or damaged; the device failed.
+    pub fn set_journal_size(&self, megabytes: u32) -> Result<u32, ResizeError> {
+        self.with(|resize| resize.set_journal_size(megabytes))
+    }
+
     /// The smallest size in bytes that the volume can have. Nothing is written.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use extant_journal::{Finish, recover_volume};
 use extant_runtime::env::Env;
 use extant_sim::{Recorder, Sweep};
 use extant_testkit::{
-    LoopMount, Scratch, TempImage, assert_same_tree, debugfs, is_root, skip, tool, tree,
+    LoopMount, Scratch, TempImage, assert_same_tree, debugfs, dumpe2fs_h, is_root, skip, tool, tree,
 };
 
 use common::{mounted, preen};
@@ -205,6 +205,88 @@ fn add_journal(volume: &[u8], start: u64) -> Result<Vec<u8>, String> {
     mark("freeb")?;
     extant_testkit::e2fsck_fn(&path)?;
     fs::read(&path).map_err(|error| error.to_string())
+}
+
+/// The journal's number of blocks.
+fn journal_blocks(path: &std::path::Path) -> u32 {
+    dumpe2fs_h(path).unwrap()["Total journal blocks"].parse().unwrap()
+}
+
+fn set_journal(device: &Arc<dyn Device>, megabytes: u32) -> Result<u32, ResizeError> {
+    let env = Env::threads();
+    Resize { force: true, ..Resize::new(device, &env) }.set_journal_size(megabytes)
+}
+
+/// Kinds of volumes whose journal gets another size: with a map in the inode, with indirect blocks,
+/// with clusters.
+const JOURNALS: [&[&str]; 3] = [
+    &["-t", "ext4", "-b", "1024", "-g", "2048", "-J", "size=2"],
+    &["-t", "ext3", "-b", "1024", "-J", "size=2"],
+    &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "4096", "-J", "size=2"],
+];
+
+/// Power cuts while the journal gets another size: it has the old size or the new one, and the
+/// volume is sound once it was preened.
+#[test]
+fn a_journal_of_another_size_is_the_old_one_or_the_new_one_after_a_power_cut() {
+    let e2fsck = tool("e2fsck");
+    for (kind, megabytes) in JOURNALS.iter().flat_map(|kind| [(kind, 5), (kind, 1)]) {
+        let before = match volume(24 * MIB, kind) {
+            Ok(before) => before,
+            Err(why) => skip!("{why}"),
+        };
+        let recorder =
+            Arc::new(Recorder::new(Arc::new(MemoryDevice::from_bytes(&before)) as Arc<dyn Device>));
+        let device: Arc<dyn Device> = recorder.clone();
+        assert_eq!(set_journal(&device, megabytes).unwrap(), megabytes << 10);
+        let (mut seen, mut contents) = ([0, 0], None);
+        for cut in recorder.cuts(cuts(7)) {
+            let mut bytes = vec![0; before.len()];
+            cut.image.read_at(0, &mut bytes).unwrap();
+            let image = TempImage::of_size(bytes.len() as u64).unwrap();
+            let path = image.path();
+            fs::write(&path, &bytes).unwrap();
+            if (seen[0] + seen[1]) % 2 == 0 {
+                LoopMount::new(&path, "")
+                    .map_err(|said| format!("{kind:?}: {cut}: {said}"))
+                    .unwrap()
+                    .unmount()
+                    .unwrap();
+            }
+            let run = |words: &[&str]| {
+                let words = words.iter().copied().chain([path.to_str().unwrap()]);
+                e2fsck.as_ref().unwrap().run(words)
+            };
+            let repaired = run(&["-p"]);
+            assert!(matches!(repaired.status.code(), Some(0 | 1)), "{cut}: {repaired:?}");
+            let checked = run(&["-f", "-n"]);
+            assert!(checked.status.success(), "{kind:?}: {cut}: {checked:?}");
+            let found = large(&image).unwrap();
+            assert_eq!(contents.get_or_insert_with(|| found.clone()), &found, "{cut}");
+            let blocks = journal_blocks(&path);
+            assert!([2 << 10, megabytes << 10].contains(&blocks), "{cut}: {blocks}");
+            seen[usize::from(blocks != 2 << 10)] += 1;
+        }
+        println!("{kind:?} to {megabytes} MiB: {seen:?}");
+        assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+    }
+}
+
+#[test]
+fn journals_of_impossible_sizes_and_missing_ones_are_refused() {
+    let device = |kind: &[&str]| -> Result<Arc<dyn Device>, String> {
+        let image = TempImage::by_mke2fs(16 << 20, kind)?;
+        let bytes = fs::read(image.path()).map_err(|error| error.to_string())?;
+        Ok(Arc::new(MemoryDevice::from_bytes(&bytes)))
+    };
+    let with = match device(&["-t", "ext4", "-b", "1024"]) {
+        Ok(device) => device,
+        Err(why) => skip!("{why}"),
+    };
+    assert!(matches!(set_journal(&with, 0), Err(ResizeError::NoJournalSize)));
+    assert!(matches!(set_journal(&with, 12), Err(ResizeError::JournalSize(_))));
+    let without = device(&["-t", "ext2", "-b", "1024"]).unwrap();
+    assert!(matches!(set_journal(&without, 1), Err(ResizeError::NoJournal)));
 }
 
 /// A check of what is not clean is all that is needed.

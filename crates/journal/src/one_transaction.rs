@@ -78,14 +78,26 @@ impl<'a> OneTransaction<'a> {
         Log { device: self.device, place }
     }
 
-    /// Writes the journal superblock, of an empty log, to another place. Nothing is flushed.
+    /// Writes the journal superblock, of an empty log, to another place; with `blocks` for a
+    /// journal of that number of blocks. Nothing is flushed.
     ///
     /// # Errors
     /// The log is not empty ([`JournalError::NotRecovered`]), or the device failed.
-    pub fn copy_superblock(&self, to: &JournalLocation) -> Result<(), JournalError> {
-        let (raw, superblock) = self.log(&self.place).superblock()?;
+    pub fn copy_superblock(
+        &self,
+        to: &JournalLocation,
+        blocks: Option<u32>,
+    ) -> Result<(), JournalError> {
+        let (mut raw, mut superblock) = self.log(&self.place).superblock()?;
         if superblock.start != 0 {
             return Err(JournalError::NotRecovered);
+        }
+        if let Some(blocks) = blocks {
+            // The block where the last log ended may lie past the end.
+            superblock.head = 0;
+            superblock.encode_into(&mut raw);
+            raw.s_maxlen.set(blocks);
+            raw.seal();
         }
         self.log(to).write_superblock_bytes(raw.as_bytes())
     }

@@ -1,4 +1,4 @@
-//! Requests to a mounted volume: freeze, thaw, shut down.
+//! Requests to a mounted volume: freeze, thaw, shut down, grow.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use extant_engine::Shutdown;
 use rustix::io::Errno;
 
 use crate::MountError;
-use crate::mountpoint::mount_at;
-use crate::server::shutdown_mode;
+use crate::mountpoint::{mount_at, mounts};
+use crate::server::{GrowReply, shutdown_mode};
 use crate::transport;
 
 /// Ends all writing to the volume mounted at `point`, after the writes that `how` includes: from
@@ -46,6 +46,53 @@ pub fn freeze(point: &Path) -> Result<(), MountError> {
 pub fn thaw(point: &Path) -> Result<(), MountError> {
     let thawed = call_server(point, "cannot be thawed", |root| transport::thaw(root));
     thawed.map_err(|error| said(error, Errno::INVAL, MountError::NotFrozen))
+}
+
+/// The sizes of a mounted volume.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct MountedSize {
+    /// Block size in bytes.
+    pub block_size: u32,
+    /// Number of blocks of the volume.
+    pub blocks: u64,
+    /// Size of its device in bytes.
+    pub device: u64,
+}
+
+/// The sizes of the volume mounted at `point`, and of its device as it is now.
+///
+/// # Errors
+/// As [`shutdown`], or it is mounted read-only.
+pub fn mounted_size(point: &Path) -> Result<MountedSize, MountError> {
+    call_to_grow(point, 0)
+}
+
+/// Grows the volume mounted at `point` to a number of blocks while it is in use. An image file gets
+/// longer for it.
+///
+/// # Errors
+/// As [`mounted_size`]; or a size that the volume or its device cannot have.
+pub fn grow(point: &Path, blocks: u64) -> Result<MountedSize, MountError> {
+    call_to_grow(point, blocks)
+}
+
+fn call_to_grow(point: &Path, blocks: u64) -> Result<MountedSize, MountError> {
+    let mut argument = GrowReply { blocks, ..GrowReply::default() }.encode();
+    call_server(point, "cannot grow", |root| transport::grow(root, &mut argument))?;
+    let reply = GrowReply::decode(&argument);
+    if reply.errno != 0 {
+        let path = point.to_owned();
+        return Err(MountError::NotGrown { path, errno: reply.errno, what: reply.what });
+    }
+    let GrowReply { blocks, block_size, device, .. } = reply;
+    Ok(MountedSize { block_size, blocks, device })
+}
+
+/// Where an image or a block device is mounted by a server of ours.
+pub fn point_of(image: &Path) -> Option<PathBuf> {
+    let image = image.canonicalize().ok()?;
+    let mut all = mounts().ok()?;
+    all.find(|entry| entry.is_ours() && entry.source == image).map(|entry| entry.point)
 }
 
 /// Turns one errno of the server into an error of its own.

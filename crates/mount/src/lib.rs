@@ -25,7 +25,7 @@ pub mod transport;
 mod unmount;
 
 pub use attr::Attributes;
-pub use control::{freeze, shutdown, thaw};
+pub use control::{MountedSize, freeze, grow, mounted_size, point_of, shutdown, thaw};
 pub use mountpoint::{MountEntry, canonical_point, is_mounted, mount_at, remount};
 pub use options::{Atime, MountOptions, OptionError, parse_options};
 pub use serve::{MountRequest, serve};
@@ -104,6 +104,16 @@ pub enum MountError {
     /// Changes of the volume are not held back.
     #[error("{}: the volume is not frozen", .0.display())]
     NotFrozen(PathBuf),
+    /// The volume did not grow.
+    #[error("{}: {what}", path.display())]
+    NotGrown {
+        /// The mount point.
+        path: PathBuf,
+        /// The number of a system call's error.
+        errno: i32,
+        /// Why.
+        what: String,
+    },
     /// An option that conflicts with the volume or with another one.
     #[error(transparent)]
     Options(#[from] OptionError),
@@ -126,6 +136,7 @@ impl MountError {
             Self::Simulated => errno::EOPNOTSUPP,
             Self::NotMounted(_) | Self::NotFrozen(_) | Self::Options(_) => errno::EINVAL,
             Self::Frozen(_) => errno::EBUSY,
+            Self::NotGrown { errno, .. } => *errno,
             Self::ServerEnded => errno::EIO,
         }
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io, thread};
 
 use extant_device::{Device, Direct, FileDevice, FileDeviceOptions, block_devices};
-use extant_engine::{OpenVolume, Volume, VolumeOptions};
+use extant_engine::{GrowthPlanner, OpenVolume, Volume, VolumeOptions};
 use extant_reader::{
     BrokenIndex, Error, ExternalJournal, Journal, JournalError, ReaderOptions, SuperblockAt,
 };
@@ -61,6 +61,8 @@ pub struct MountRequest {
     pub options: MountOptions,
     /// Whether the server restricts itself.
     pub sandbox: bool,
+    /// Plans the growth of the volume; without it the volume does not grow while it is mounted.
+    pub planner: Option<Arc<dyn GrowthPlanner>>,
     /// A descriptor from which the key of the image is read, whatever the image's name.
     pub key_descriptor: Option<u32>,
 }
@@ -155,7 +157,7 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let env = Env::threads();
     let volume = open_volume(url.device(&files, keys)?.device, journal, options, &env)
         .map_err(|source| not_opened(&image, source))?;
-    let server = Arc::new(Server::new(volume, env, options));
+    let server = Arc::new(Server::new(volume, env, options).with_planner(request.planner.clone()));
     let (connection, writeback_cache) = (mounted.connection, options.writeback_cache);
     let checks = !options.fakeroot;
     let fuse = Fuse { connection, clones, writeback_cache, checks, processors, rings, cpu_latency };

@@ -156,3 +156,20 @@ fn a_directory_is_listed_to_its_end_while_the_volume_waits_to_be_closed() {
     let outcome = outcome.recv_timeout(Duration::from_secs(20));
     assert_eq!(outcome, Ok((Ok(()), 4, true)), "`.`, `..`, lost+found and the file");
 }
+
+/// `EXT4_IOC_RESIZE_FS` with a number of blocks.
+const RESIZE: u32 = 0x4008_6610;
+
+#[test]
+fn growth_is_for_the_mounts_owner_and_needs_a_planner() {
+    if tool("mke2fs").is_none() {
+        skip!("no mke2fs here");
+    }
+    let scratch = Scratch::new();
+    let server = server(&scratch, &[], "32M");
+    let grow = |blocks: &[u8], by| server.ioctl(InodeNo::ROOT, RESIZE, blocks, by);
+    assert_eq!(grow(&100_000_u64.to_le_bytes(), OTHER), Err(Errno::PERM));
+    assert_eq!(grow(&100_000_u64.to_le_bytes(), ROOT), Err(Errno::OPNOTSUPP));
+    assert_eq!(grow(&[0; 4], ROOT), Err(Errno::INVAL));
+    server.close().expect("closed");
+}

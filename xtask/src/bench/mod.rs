@@ -9,6 +9,7 @@ mod far;
 mod live;
 mod mounted;
 mod python;
+mod resize;
 mod run;
 
 use std::path::PathBuf;
@@ -95,7 +96,14 @@ pub(crate) struct Pair {
 
 impl Bench {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let all = [cases::all(), live::all(), data::all(), mounted::all(), python::all()];
+        let all = [
+            cases::all(),
+            resize::all(),
+            live::all(),
+            data::all(),
+            mounted::all(),
+            python::all(),
+        ];
         let cases: Vec<Case> = all.into_iter().flatten().collect();
         if self.list {
             cases.iter().for_each(|case| println!("{:<20} {}", case.name, case.what));

@@ -16,7 +16,14 @@ struct Part {
 const SLOW: &[(&str, &str)] = &[("EXTANT_SLOW", "1")];
 
 /// The longest last. Seeds differ from those of an ordinary run.
-const PARTS: [Part; 26] = [
+const PARTS: [Part; 28] = [
+    Part {
+        name: "power cuts of a volume in use that grows",
+        suite: "live_growth",
+        test: "a_power_cut",
+        environment: SLOW,
+    },
+    Part { name: "power cuts of a resize", suite: "resize", test: "power_cut", environment: SLOW },
     Part {
         name: "every feature alone",
         suite: "features",

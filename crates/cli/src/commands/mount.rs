@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 
 use extant::rooms::mount::{MountOptions, MountRequest, Reports, parse_options, serve, supervise};
@@ -282,6 +283,7 @@ impl Args {
             point: self.point.clone(),
             options,
             sandbox: !self.no_sandbox,
+            planner: Some(Arc::new(extant::ResizePlanner)),
             key_descriptor: self.key_descriptor,
         };
         serve(&request, UnixStream::from(control)).map_err(Failure::new)

@@ -11,6 +11,7 @@ use extant::rooms::device::{Device, FileDeviceOptions, block_devices};
 use extant::rooms::image::resize::{
     Bit64, Resize, ResizeError, ResizeProgress, ResizeStep, VolumeSize, needs_check, size_for,
 };
+use extant::rooms::mount;
 use extant::rooms::offline::read_primary_superblock;
 use extant::rooms::ondisk::IncompatFeatures;
 use extant::rooms::ondisk::superblock::RawSuperblock;
@@ -32,7 +33,8 @@ const PAGE: u64 = 4096;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "SIZE is a number of blocks of the file system, or of sectors (s), KiB (K), MiB (M), GiB (G) or TiB (T). \
-    Without it the volume takes all of the file or device. A file is made longer or shorter with the volume."
+    Without it the volume takes all of the file or device. A file is made longer or shorter with the volume. \
+    A volume that is mounted grows while it is in use: IMAGE is its mount point, or the image that extant mount was given."
 )]
 pub(crate) struct Args {
     /// Print moves: the sum of 2 (blocks), 4 (inodes), 8 (bitmaps and inode tables), 16 (times of
@@ -60,6 +62,9 @@ pub(crate) struct Args {
     /// Switch 64bit off: group descriptors of 32 bytes
     #[arg(short = 's')]
     from_64bit: bool,
+    /// Give the journal this size in MiB, as size=64; without SIZE the volume keeps its own
+    #[arg(short = 'J', value_name = "size=MIB", conflicts_with_all = ["print_minimum", "to_64bit", "from_64bit"])]
+    journal: Option<OsString>,
     /// First let the partition reach to the end of the image file: the last one of a GPT, named as
     /// in disk.img#p2
     #[arg(long)]
@@ -72,7 +77,7 @@ pub(crate) struct Args {
     undo: Option<OsString>,
     #[command(flatten)]
     waiting: Waiting,
-    /// File or block device
+    /// File or block device, or where it is mounted
     #[arg(value_name = "IMAGE")]
     image: OsString,
     /// New size
@@ -82,6 +87,10 @@ pub(crate) struct Args {
 
 /// The longest volume whose file can be opened: file offsets have 63 bits.
 const LONGEST: u64 = i64::MAX as u64 / 2;
+
+/// The name of a mounted volume in a refusal.
+const VOLUME: &str = "volume";
+const SHRINKS_MOUNTED: &str = "on-line shrinking not supported";
 
 /// The flags of `-d`.
 const BLOCK_MOVES: u32 = 2;
@@ -172,8 +181,7 @@ impl Args {
         }
         self.debug_flags(session.is_compat)?;
         if Path::new(&self.image).is_dir() {
-            let what = "a directory: a volume in use by extant mount cannot grow yet: unmount it, and name its image";
-            return Err(Failure::at(&self.image, what));
+            return self.grow_in_use(Path::new(&self.image), session);
         }
         let url =
             DeviceUrl::parse(&self.image, extant::schemes(), stat_host).map_err(Failure::new)?;
@@ -181,6 +189,11 @@ impl Args {
         let image = Image { url, options: self.waiting.on(FileDeviceOptions::new()), name };
         if image.url.is_whole() && block_devices::is_kernel_ext_mount(image.url.path()) {
             return self.grow_mounted(&image, session);
+        }
+        if image.url.is_whole()
+            && let Some(point) = mount::point_of(image.url.path())
+        {
+            return self.grow_in_use(&point, session);
         }
         if let Some(option) = self.bars_growth().filter(|_| self.grow_partition) {
             return Err(Failure::usage(format_args!(
@@ -196,7 +209,62 @@ impl Args {
         if self.to_64bit || self.from_64bit {
             return self.set_64bit(&image, session);
         }
+        if self.journal.is_some() && self.undo.is_some() && (self.size.is_some() || self.to_minimum)
+        {
+            let what = "-J, -z: mutually exclusive where the size changes too: use two commands";
+            return Err(Failure::usage(what));
+        }
+        let Some(megabytes) = self.journal_size()? else {
+            return self.resize(&image, session);
+        };
+        if self.size.is_none() && !self.to_minimum {
+            return self.set_journal(&image, megabytes, session);
+        }
+        // The larger journal needs the room of growth, and a smaller volume that of the old one.
+        if !self.to_minimum && self.is_growth(&image, session.is_compat)? {
+            self.resize(&image, session)?;
+            return self.set_journal(&image, megabytes, session);
+        }
+        self.set_journal(&image, megabytes, session)?;
         self.resize(&image, session)
+    }
+
+    /// The size of `-J` in MiB.
+    fn journal_size(&self) -> Result<Option<u32>, Failure> {
+        let Some(text) = &self.journal else { return Ok(None) };
+        let size = text.to_str().and_then(|text| text.strip_prefix("size="));
+        match size.and_then(|size| size.parse().ok()).filter(|size| *size > 0) {
+            Some(size) => Ok(Some(size)),
+            None => Err(Failure::usage(format_args!(
+                "-J {}: not a size of the journal (expected size=MIB)",
+                text.display()
+            ))),
+        }
+    }
+
+    /// Whether the volume gets larger.
+    fn is_growth(&self, image: &Image<'_>, is_compat: bool) -> Result<bool, Failure> {
+        let opened = image.open(Access::ReadOnly)?;
+        let at = |error: ResizeError| failure(error, image.name, is_compat);
+        let size = VolumeSize::of(&*opened.device).map_err(at)?;
+        Ok(self.wanted(&*opened.device, size)? > size.blocks)
+    }
+
+    fn set_journal(
+        &self,
+        image: &Image<'_>,
+        megabytes: u32,
+        session: &mut Session,
+    ) -> Result<(), Failure> {
+        let opened = image.open(Access::ReadWrite)?;
+        let size = VolumeSize::of(&*opened.device)
+            .map_err(|error| failure(error, image.name, session.is_compat))?;
+        let changed =
+            self.change(&opened, image, session, |resize| resize.set_journal_size(megabytes));
+        let finished = opened.finish().map_err(Failure::new);
+        let blocks = changed.and_then(|blocks| finished.map(|()| blocks))?;
+        let (name, unit) = (image.name.display(), size.block_size / 1024);
+        say!(session, "The journal on {name} is now {blocks} ({unit}k) blocks long.")
     }
 
     /// The first option that does not go with a partition that grows: an undo file would not have
@@ -208,6 +276,7 @@ impl Args {
             (self.to_64bit, "-b"),
             (self.from_64bit, "-s"),
             (self.undo.is_some(), "-z"),
+            (self.journal.is_some() && self.size.is_none(), "-J"),
         ];
         options.into_iter().find(|(is_given, _)| *is_given).map(|(_, option)| option)
     }
@@ -416,8 +485,8 @@ impl Args {
         }
     }
 
-    /// Lets the kernel grow a device that it has mounted.
-    fn grow_mounted(&self, image: &Image<'_>, session: &mut Session) -> Result<(), Failure> {
+    /// Refuses options that a mounted volume does not have.
+    fn check_mounted(&self, name: &Path, what: &str) -> Result<(), Failure> {
         let refused = [
             (self.to_64bit, "-b"),
             (self.from_64bit, "-s"),
@@ -425,10 +494,39 @@ impl Args {
             (self.print_minimum, "-P"),
             (self.stride.is_some(), "-S"),
             (self.undo.is_some(), "-z"),
+            (self.journal.is_some(), "-J"),
+            (self.grow_partition && what == VOLUME, "--grow-partition"),
         ];
-        if let Some((_, option)) = refused.iter().find(|(is_given, _)| *is_given) {
-            return Err(Failure::at(image.name, format_args!("{option}: the device is mounted")));
+        match refused.iter().find(|(is_given, _)| *is_given) {
+            Some((_, option)) => {
+                Err(Failure::at(name, format_args!("{option}: the {what} is mounted")))
+            }
+            None => Ok(()),
         }
+    }
+
+    /// Grows a volume that is mounted by `extant mount`.
+    fn grow_in_use(&self, point: &Path, session: &mut Session) -> Result<(), Failure> {
+        let name = Path::new(&self.image);
+        self.check_mounted(name, VOLUME)?;
+        let held = mount::mounted_size(point).map_err(Failure::new)?;
+        let size = VolumeSize { block_size: held.block_size, blocks: held.blocks };
+        let (wanted, unit) = (self.wanted_of(held.device, size)?, size.block_size / 1024);
+        if wanted == size.blocks {
+            return tell_already(session, wanted, unit);
+        }
+        if wanted < size.blocks {
+            return Err(Failure::at(name, SHRINKS_MOUNTED));
+        }
+        let grown = mount::grow(point, wanted).map_err(Failure::new)?;
+        let (name, point) = (name.display(), point.display());
+        say!(session, "Filesystem at {name} is mounted on {point}; on-line resizing required")?;
+        say!(session, "The filesystem on {name} is now {} ({unit}k) blocks long.\n", grown.blocks)
+    }
+
+    /// Lets the kernel grow a device that it has mounted.
+    fn grow_mounted(&self, image: &Image<'_>, session: &mut Session) -> Result<(), Failure> {
+        self.check_mounted(image.name, "device")?;
         let read = || {
             let options = image.options.clone().claimed(true);
             image.url.open(Access::ReadOnly, &options).map_err(Failure::new)
@@ -443,7 +541,7 @@ impl Args {
             return tell_already(session, wanted, unit);
         }
         if wanted < size.blocks {
-            return Err(Failure::at(image.name, "on-line shrinking not supported"));
+            return Err(Failure::at(image.name, SHRINKS_MOUNTED));
         }
         if wanted > held {
             return Err(Failure::new(format_args!(
@@ -462,13 +560,18 @@ impl Args {
 
     /// The size asked for, in blocks.
     fn wanted(&self, device: &dyn Device, size: VolumeSize) -> Result<u64, Failure> {
+        self.wanted_of(device.size(), size)
+    }
+
+    /// The same, on a device of so many bytes.
+    fn wanted_of(&self, device: u64, size: VolumeSize) -> Result<u64, Failure> {
         if let Some(text) = &self.size {
             let parsed = text.to_str().and_then(|text| size.parse(text));
             let wrong = || Failure::new(format_args!("Invalid new size: {}\n", text.display()));
             return parsed.ok_or_else(wrong);
         }
         let block = u64::from(size.block_size);
-        let held = device.size() / block;
+        let held = device / block;
         Ok(held - held % (PAGE / block).max(1))
     }
 

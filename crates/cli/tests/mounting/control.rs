@@ -65,6 +65,8 @@ fn a_program_mounts_freezes_and_unmounts_by_the_library() {
     assert!(e2fsck_fn(&image).is_ok(), "a frozen image is whole");
     mount.thaw().expect("it goes on");
     fs::write(mount.point().join("later"), b"later").expect("write");
+    assert_eq!(mount.grow(96 << 20).expect("it grows"), 96 << 20);
+    assert_eq!(fs::metadata(&image).expect("the image").len(), 96 << 20);
     mount.unmount().expect("it is unmounted");
     e2fsck_fn(&image).expect("clean");
     let fs = extant::FileSystem::open_read_only(&image).expect("it is read");

@@ -8,6 +8,7 @@ mod control;
 mod direct;
 mod failures;
 mod fuse2fs;
+mod growth;
 mod hostile;
 mod kills;
 mod lazytime;

@@ -95,6 +95,34 @@ impl FileDevice {
         Ok(())
     }
 
+    /// See [`Device::grow`](crate::Device::grow).
+    pub(super) fn grow_to(&self, size: u64) -> Result<(), DeviceError> {
+        let held = self.size.load(Ordering::Acquire);
+        let failed = |source| DeviceError::io(Operation::Resize, 0, size, source);
+        let now = match self.is_block {
+            true => ioctl::size(&self.file).map_err(|errno| failed(errno.into()))?,
+            false => self.file.metadata().map_err(failed)?.len(),
+        };
+        // A file that ends inside a page has its end read through the page cache: the place of the
+        // end must not move while requests are under way.
+        if now.max(size) > held
+            && self.direct.as_ref().is_some_and(|direct| direct.has_cached_end(held))
+        {
+            let what = "the file ends inside a page and is read around the page cache";
+            return Err(failed(io::Error::new(io::ErrorKind::Unsupported, what)));
+        }
+        let now = now - now % self.direct_alignment() as u64;
+        self.size.fetch_max(now, Ordering::AcqRel);
+        if size <= held.max(now) {
+            return Ok(());
+        }
+        if self.is_block {
+            let what = format!("the block device has {now} bytes");
+            return Err(failed(io::Error::new(io::ErrorKind::StorageFull, what)));
+        }
+        self.set_len(size.next_multiple_of(self.direct_alignment() as u64))
+    }
+
     /// The place from which a direct file must still go through the page cache: the last page,
     /// where the file ends inside a sector.
     fn cached_from(&self, direct: &DirectFile) -> u64 {

@@ -83,6 +83,11 @@ impl DirectFile {
         }
     }
 
+    /// Whether the end of a file of `size` bytes is read through the page cache.
+    pub(super) fn has_cached_end(&self, size: u64) -> bool {
+        self.cached_from(size) != u64::MAX
+    }
+
     pub(super) fn read(
         &self,
         file: &File,

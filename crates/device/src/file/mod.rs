@@ -80,6 +80,10 @@ impl Device for FileDevice {
         self.read_only
     }
 
+    fn grow(&self, size: u64) -> Result<(), DeviceError> {
+        self.grow_to(size)
+    }
+
     fn sector_size(&self) -> u32 {
         self.sector_size
     }

@@ -10,6 +10,7 @@ use super::policy::AllocatorKind;
 use super::preallocation::{ClusterRange, Preallocations};
 use super::try_limits::TryLimits;
 use crate::edit::{AllocationRequest, BlockRange, Edit, Undo};
+use crate::growable::Growable;
 use crate::ranks::{FreedLock, GroupLock};
 use extant_ondisk::{BlockNo, Flaw, Geometry, GroupNo, InodeNo, Location, Tid};
 use extant_reader::{Error, MetadataRead};
@@ -62,7 +63,7 @@ pub(crate) struct AllocatorOptions {
 /// The volume's free space.
 #[derive(Debug)]
 pub(crate) struct Allocator {
-    pub(super) groups: Box<[Mutex<Option<Box<GroupState>>, GroupLock>]>,
+    pub(super) groups: Growable<Mutex<Option<Box<GroupState>>, GroupLock>>,
     pub(super) index: OrderIndex,
     /// Groups that may have a free inode.
     pub(super) with_inodes: GroupSet,
@@ -80,6 +81,9 @@ pub(crate) struct Allocator {
     /// The reserved clusters that wait for a commit.
     pending_clusters: AtomicU64,
     pub(super) free_inodes: AtomicU64,
+    /// As in the options; larger after growth.
+    kept_clusters: AtomicU64,
+    map_clusters: AtomicU64,
     /// Where the next directory that is spread is looked for.
     pub(super) next_spread: AtomicU32,
 }
@@ -149,12 +153,14 @@ impl Allocator {
         let groups = geometry.groups_count;
         let top = geometry.clusters_per_group.max(1).ilog2();
         Self {
-            groups: (0..groups).map(|_| Mutex::ranked(None)).collect(),
+            groups: Growable::new(groups as usize, |_| Mutex::ranked(None)),
             index: OrderIndex::new(groups, top),
             with_inodes: GroupSet::new(groups, true),
             known: KnownGroups::new(),
             preallocations: Preallocations::default(),
             memory: BuddyMemory::new(options.memory),
+            kept_clusters: AtomicU64::new(options.kept_clusters),
+            map_clusters: AtomicU64::new(options.map_clusters),
             options,
             try_limits: TryLimits::new(),
             freed: std::array::from_fn(|_| Mutex::default()),
@@ -172,9 +178,45 @@ impl Allocator {
         self.free_inodes.store(free_inodes, Ordering::Relaxed);
     }
 
-    /// How it works.
-    pub(crate) fn options(&self) -> &AllocatorOptions {
-        &self.options
+    /// Makes room for groups that the volume is about to have; they are found when its geometry
+    /// has them too. One thread at a time does.
+    pub(crate) fn add_groups(&self, groups: Range<u32>) {
+        self.groups.grow(groups.end as usize, |_| Mutex::ranked(None));
+        self.index.grow(groups.clone());
+        self.with_inodes.grow(groups.end);
+        groups.for_each(|group| self.with_inodes.insert(GroupNo(group)));
+    }
+
+    /// Runs `change`, which changes a group's bitmap and descriptor in another way than by the
+    /// calls here, and publishes it. What is claimed in the group stays claimed.
+    pub(crate) fn change_group<R>(
+        &self,
+        no: GroupNo,
+        change: impl FnOnce() -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut slot = self.lock(no)?;
+        self.known.forget_desc(no);
+        let changed = change()?;
+        if let Some(buddy) = slot.as_mut().and_then(|state| state.buddy.take()) {
+            self.memory.removed(buddy.bytes());
+        }
+        self.index.set(no, Some(self.index.top()));
+        Ok(changed)
+    }
+
+    /// The volume has got more free space; `kept_clusters` and `map_clusters` are as in
+    /// [`AllocatorOptions`].
+    pub(crate) fn add_space(
+        &self,
+        clusters: u64,
+        inodes: u64,
+        kept_clusters: u64,
+        map_clusters: u64,
+    ) {
+        self.kept_clusters.store(kept_clusters, Ordering::Relaxed);
+        self.map_clusters.store(map_clusters, Ordering::Relaxed);
+        self.free_inodes.fetch_add(inodes, Ordering::Relaxed);
+        self.count_back(clusters);
     }
 
     /// Free clusters, those that wait for a commit included, those that are claimed or reserved
@@ -201,8 +243,14 @@ impl Allocator {
 
     /// Clusters that are not for data: those for maps, and those for the privileged.
     fn kept_from(&self, is_privileged: bool) -> u64 {
-        let for_privileged = if is_privileged { 0 } else { self.options.kept_clusters };
-        self.options.map_clusters.saturating_add(for_privileged)
+        let kept = self.kept_clusters.load(Ordering::Relaxed);
+        let for_privileged = if is_privileged { 0 } else { kept };
+        self.map_clusters().saturating_add(for_privileged)
+    }
+
+    /// Clusters that are for maps alone.
+    pub(crate) fn map_clusters(&self) -> u64 {
+        self.map_clusters.load(Ordering::Relaxed)
     }
 
     /// Clusters that are reserved for data that wait for their blocks.
@@ -302,7 +350,7 @@ impl Allocator {
         let per_cluster = u64::from(geometry.blocks_per_cluster);
         let wanted = request.count.max(1).div_ceil(per_cluster);
         let claim =
-            self.claim_found(geometry, budget, wanted, |drawn| self.find(source, &request, drawn))?;
+            self.claim_found(source, budget, wanted, |drawn| self.find(source, &request, drawn))?;
         claim.ok_or(Error::NoSpace)
     }
 
@@ -319,7 +367,7 @@ impl Allocator {
         least: u32,
         most: u32,
     ) -> Result<Option<Claim>, Error> {
-        self.claim_found(source.geometry(), Budget::All, u64::from(most.max(1)), |drawn| {
+        self.claim_found(source, Budget::All, u64::from(most.max(1)), |drawn| {
             // No more than `most`, so it fits.
             self.find_in(source, group, clusters, least, drawn as u32)
         })
@@ -327,9 +375,9 @@ impl Allocator {
 
     /// Draws clusters from the budget, at most as many as are wanted, and gives back those that
     /// `find`, which gets their number, does not use.
-    fn claim_found(
+    fn claim_found<S: MetadataRead>(
         self: &Arc<Self>,
-        geometry: &Geometry,
+        source: &S,
         budget: Budget,
         wanted: u64,
         find: impl FnOnce(u64) -> Result<Option<ClusterRange>, Error>,
@@ -341,7 +389,11 @@ impl Allocator {
             _ => 0,
         };
         self.settle(budget, drawn, used);
-        let claim = |piece| Claim { allocator: self.clone(), run: run_of(geometry, &piece), piece };
+        // The geometry of now: the volume may have grown since the search began.
+        let claim = |piece| {
+            let run = run_of(source.geometry(), &piece);
+            Claim { allocator: self.clone(), run, piece }
+        };
         Ok(found?.map(claim))
     }
 

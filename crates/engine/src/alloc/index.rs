@@ -5,19 +5,27 @@
 //! it. So nothing of the groups is read when the volume is opened, and each group is misjudged once
 //! at most.
 
+use crate::growable::Growable;
 use extant_ondisk::GroupNo;
 use extant_runtime::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// Bits of a word.
 const WORD: u32 = u64::BITS;
 
 /// A set of groups: bits, and above them levels of bits that summarize them. Changed without a
 /// lock: a reader may miss a group that is added at the same time, nothing else.
+///
+/// It is made longer by further sets, each at least as long as all before it.
 #[derive(Debug)]
 pub(crate) struct GroupSet {
     /// The lowest first; the last one is a single word.
     levels: Vec<Box<[AtomicU64]>>,
+    /// Number of groups that it has room for.
+    room: u32,
+    /// The groups after these.
+    next: OnceLock<Box<Self>>,
 }
 
 impl GroupSet {
@@ -34,15 +42,41 @@ impl GroupSet {
             };
             levels.push((0..words).map(word).collect());
             if words == 1 {
-                return Self { levels };
+                return Self { levels, room: groups.max(1), next: OnceLock::new() };
             }
             bits = words;
         }
     }
 
+    /// Makes room for `groups` groups. One thread at a time does.
+    pub(crate) fn grow(&self, groups: u32) {
+        let (mut set, mut room) = (self, self.room);
+        while let Some(next) = set.next.get() {
+            room += next.room;
+            set = next;
+        }
+        if groups > room {
+            let added = (groups - room).max(room).min(u32::MAX - room);
+            set.next.get_or_init(|| Box::new(Self::new(added, false)));
+        }
+    }
+
+    /// The set that has room for a group, and the group's number in it.
+    #[inline]
+    fn part_of(&self, group: u32) -> Option<(&Self, u32)> {
+        let (mut set, mut at) = (self, group);
+        while at >= set.room {
+            at -= set.room;
+            set = set.next.get()?;
+        }
+        Some((set, at))
+    }
+
     /// Adds a group.
     pub(crate) fn insert(&self, group: GroupNo) {
-        self.mark(0, group.0);
+        if let Some((set, at)) = self.part_of(group.0) {
+            set.mark(0, at);
+        }
     }
 
     /// Sets a bit of a level, and those above it.
@@ -55,7 +89,12 @@ impl GroupSet {
 
     /// Takes a group out.
     pub(crate) fn remove(&self, group: GroupNo) {
-        let mut at = group.0;
+        if let Some((set, at)) = self.part_of(group.0) {
+            set.remove_here(at);
+        }
+    }
+
+    fn remove_here(&self, mut at: u32) {
         for (number, level) in self.levels.iter().enumerate() {
             let bit = 1 << (at % WORD);
             let left = level[(at / WORD) as usize].fetch_and(!bit, Ordering::SeqCst) & !bit;
@@ -73,6 +112,24 @@ impl GroupSet {
 
     /// The first group of a range.
     pub(crate) fn next_in(&self, groups: Range<u32>) -> Option<GroupNo> {
+        let (mut set, mut first) = (self, 0);
+        loop {
+            // The room of all sets together has 32 bits.
+            let end = first + set.room;
+            if groups.start < end {
+                let here = groups.start.max(first) - first..groups.end.min(end) - first;
+                if let Some(found) = set.next_here(here) {
+                    return Some(GroupNo(first + found.0));
+                }
+            }
+            if groups.end <= end {
+                return None;
+            }
+            (set, first) = (set.next.get()?, end);
+        }
+    }
+
+    fn next_here(&self, groups: Range<u32>) -> Option<GroupNo> {
         let (mut number, mut at) = (0, groups.start);
         // Up to a level with a set bit, down to it; further on if it was cleared at the same time.
         loop {
@@ -103,7 +160,7 @@ impl GroupSet {
 #[derive(Debug)]
 pub(crate) struct OrderIndex {
     /// For each group the order and one; 0 for a full group.
-    orders: Box<[AtomicU8]>,
+    orders: Growable<AtomicU8>,
     /// The groups of each order.
     sets: Vec<GroupSet>,
 }
@@ -114,9 +171,16 @@ impl OrderIndex {
         // At most 19.
         let stored = largest as u8 + 1;
         Self {
-            orders: (0..groups).map(|_| AtomicU8::new(stored)).collect(),
+            orders: Growable::new(groups as usize, |_| AtomicU8::new(stored)),
             sets: (0..=largest).map(|order| GroupSet::new(groups, order == largest)).collect(),
         }
+    }
+
+    /// Adds groups, taken for empty, up to a number of all. One thread at a time does.
+    pub(crate) fn grow(&self, groups: Range<u32>) {
+        self.orders.grow(groups.end as usize, |_| AtomicU8::new(0));
+        self.sets.iter().for_each(|set| set.grow(groups.end));
+        groups.for_each(|group| self.set(GroupNo(group), Some(self.top())));
     }
 
     /// The order of an empty group.
@@ -221,6 +285,27 @@ mod tests {
         assert!(set.levels.iter().flatten().all(|word| word.load(Ordering::Relaxed) == 0));
         set.insert(GroupNo(9_999));
         assert_eq!(set.next_in(0..10_000), Some(GroupNo(9_999)));
+    }
+
+    #[test]
+    fn groups_that_are_added_are_found_and_those_before_stay() {
+        let index = OrderIndex::new(3, 15);
+        index.set(GroupNo(1), Some(4));
+        let mut count = 3;
+        for added in [1, 2, 700, 1, 5000] {
+            index.grow(count..count + added);
+            index.set(GroupNo(count), None);
+            count += added;
+        }
+        assert_eq!(index.order(GroupNo(1)), Some(4));
+        assert_eq!(index.next_in(4..5, 0..count), Some(GroupNo(1)));
+        // Groups 3, 4, 6, 706 and 707 are full.
+        let empty = |from| index.next_in(15..16, from..count);
+        assert_eq!(empty(3), Some(GroupNo(5)));
+        assert_eq!(empty(6), Some(GroupNo(7)));
+        assert_eq!(empty(706), Some(GroupNo(708)));
+        assert_eq!(empty(count - 1), Some(GroupNo(count - 1)));
+        assert_eq!(index.next_in(0..16, count..count + 100), None);
     }
 
     #[test]

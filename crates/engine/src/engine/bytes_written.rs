@@ -141,6 +141,10 @@ impl Device for CountedDevice {
         self.inner.is_read_only()
     }
 
+    fn grow(&self, size: u64) -> Result<(), DeviceError> {
+        self.inner.grow(size)
+    }
+
     fn will_need(&self, range: Range<u64>) {
         self.inner.will_need(range);
     }

@@ -10,7 +10,7 @@ impl Engine {
     /// Records an error of corruption, and returns the result.
     pub(crate) fn record_corruption<R>(&self, result: Result<R, Error>) -> Result<R, Error> {
         if let Err(Error::Format(FormatError::Corrupt { location, flaw })) = &result {
-            let policy = self.options.errors.unwrap_or(self.info.superblock.errors);
+            let policy = self.options.errors.unwrap_or(self.sizes.info.superblock.errors);
             tracing::error!(%location, %flaw, ?policy, "the volume is broken");
             self.health.record(*location, flaw, self.seconds(), policy);
         }

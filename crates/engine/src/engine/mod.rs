@@ -22,6 +22,7 @@ mod undo;
 use crate::alloc::{Allocator, run_of};
 use crate::engine::inodes::InodeCache;
 use crate::engine::names::NameCache;
+use crate::growable::{Growable, Versions};
 use crate::options::{DataMode, VolumeOptions};
 use crate::ranks::{FreezeLock, OrphanLock, QuotaLock, RenameLock};
 use crate::write::orphans::Orphans;
@@ -51,7 +52,10 @@ use shared::Shared;
 /// [`VolumeRead`](extant_reader::VolumeRead).
 #[derive(Debug)]
 pub struct Engine {
-    pub(crate) info: VolumeInfo,
+    /// Sizes and counts, which growth replaces.
+    pub(crate) sizes: Versions<Sizes>,
+    /// The geometry for discards of freed space.
+    pub(crate) freed_in: Arc<Versions<Geometry>>,
     /// The device, by which all that is written is counted.
     pub(crate) device: Arc<dyn Device>,
     /// The same: what was written to it.
@@ -77,10 +81,8 @@ pub struct Engine {
     pub(crate) delalloc: DelayedAllocation,
     /// Times that wait to be stored.
     pub(crate) lazy_times: LazyTimes,
-    /// The volume's, for functions that seal blocks later.
-    pub(crate) geometry: Arc<Geometry>,
     /// Where each group's inode table begins; 0 until the first lookup.
-    pub(crate) tables: Box<[AtomicU64]>,
+    pub(crate) tables: Growable<AtomicU64>,
     /// Held by renames of directories between directories.
     pub(crate) renames: Mutex<(), RenameLock>,
     /// Inodes to be finished after power loss.
@@ -93,12 +95,26 @@ pub struct Engine {
     pub(crate) health: Arc<Health>,
     /// Changes are held back.
     pub(crate) is_frozen: AtomicBool,
-    /// Held while the volume is frozen or thawed.
+    /// Held while the volume is frozen or thawed, or grows.
     pub(crate) freezing: Mutex<(), FreezeLock>,
     /// Steps that tests let fail.
     pub(crate) faults: faults::Faults,
     /// The next inode's generation is made of it.
     pub(crate) generations: AtomicU64,
+}
+
+/// The volume as its superblock describes it: replaced when it grows.
+#[derive(Debug)]
+pub(crate) struct Sizes {
+    pub(crate) info: VolumeInfo,
+    /// The same geometry, for functions that seal blocks later.
+    pub(crate) geometry: Arc<Geometry>,
+}
+
+impl Sizes {
+    pub(crate) fn new(info: VolumeInfo) -> Self {
+        Self { geometry: Arc::new(info.geometry.clone()), info }
+    }
 }
 
 /// The hooks that the journal calls.
@@ -107,7 +123,7 @@ pub(crate) struct Hooks {
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) health: Arc<Health>,
     /// The device on which freed space is discarded.
-    pub(crate) discards: Option<(Arc<dyn Device>, Geometry)>,
+    pub(crate) discards: Option<(Arc<dyn Device>, Arc<Versions<Geometry>>)>,
 }
 
 impl CommitHooks for Hooks {
@@ -124,6 +140,7 @@ impl CommitHooks for Hooks {
     fn committed(&self, tid: Tid) {
         self.allocator.committed(tid, |piece| {
             let Some((device, geometry)) = &self.discards else { return };
+            let geometry = geometry.newest();
             let run = run_of(geometry, piece);
             let start = geometry.byte_of(run.start);
             let end = start + run.count * u64::from(geometry.block_size);
@@ -137,7 +154,7 @@ impl CommitHooks for Hooks {
 impl Engine {
     /// Sizes and counts.
     pub fn geometry(&self) -> &Geometry {
-        &self.info.geometry
+        &self.sizes.newest().info.geometry
     }
 
     /// The result of the journal's replay when the volume was opened; `None` if no replay was
@@ -160,7 +177,9 @@ impl Engine {
                 .read_with(block, || run_of_table(self, self.table_run, block, group))?,
             _ => self.journal.read(block)?,
         };
-        frame.verify_once(kind.number(), |bytes| kind.check(bytes, block, geometry))?;
+        // By the geometry of after the block was read: if it names what growth has added, this
+        // geometry has it.
+        frame.verify_once(kind.number(), |bytes| kind.check(bytes, block, self.geometry()))?;
         Ok(frame)
     }
 
@@ -200,7 +219,7 @@ impl Engine {
 
     /// Whether use is counted against quotas.
     pub(crate) fn has_quotas(&self) -> bool {
-        QuotaKind::ALL.iter().any(|kind| self.info.quota_file(*kind).is_some())
+        QuotaKind::ALL.iter().any(|kind| self.sizes.info.quota_file(*kind).is_some())
     }
 
     /// Waits while the volume is frozen, and fails where it takes no changes. Before locks are

@@ -192,7 +192,7 @@ impl<'e> Operation<'e> {
             }),
             Entry::Unread { block } => Ok(self.handle()?.uncreate(block)?),
             Entry::Record { number, at } => self.with_copies(|edit, log| {
-                let before = log.copied(at, usize::from(engine.geometry.inode_size));
+                let before = log.copied(at, usize::from(engine.geometry().inode_size));
                 edit.modify_record(number, |record, _| {
                     let dtime = dtime_of(record);
                     record.copy_from_slice(before);
@@ -365,7 +365,7 @@ impl<'e> Operation<'e> {
     fn seal(&self, bytes: &mut FrameWrite<'_>, block: BlockNo, kind: BlockKind) {
         if matches!(kind, BlockKind::DirBlock { .. }) {
             bytes.seal_later(kind.number(), WHOLE, || {
-                let geometry = self.engine.geometry.clone();
+                let geometry = self.engine.sizes.geometry.clone();
                 Box::new(move |bytes, _| edit::seal(&kind, bytes, block, &geometry))
             });
         } else if !matches!(kind, BlockKind::InodeTable { .. }) {
@@ -523,7 +523,7 @@ impl Edit for Operation<'_> {
     ) -> Result<R, Error> {
         let place = inode::place(self, number)?;
         let engine = self.engine;
-        let geometry = &engine.geometry;
+        let geometry = &engine.sizes.newest().geometry;
         let frame = engine.frame(place.block, place.kind())?;
         let mut bytes = self.spend(Some(&frame))?.write(&frame)?;
         let record = &mut bytes[place.bytes(geometry)];

@@ -29,7 +29,7 @@ impl MetadataRead for Engine {
     type Block = Arc<[u8]>;
 
     fn info(&self) -> &VolumeInfo {
-        &self.info
+        &self.sizes.newest().info
     }
 
     fn metadata(&self, block: BlockNo, kind: BlockKind) -> Result<Arc<[u8]>, Error> {
@@ -220,7 +220,7 @@ impl VolumeRead for Engine {
         let free = Free {
             clusters: self.allocator.free_clusters(),
             inodes: self.allocator.free_inodes(),
-            for_maps: self.allocator.options().map_clusters,
+            for_maps: self.allocator.map_clusters(),
         };
         stat_fs(self, free)
     }

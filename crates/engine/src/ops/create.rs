@@ -294,7 +294,7 @@ impl Engine {
         target: &[u8],
     ) -> Result<(), Error> {
         let geometry = self.geometry();
-        set_empty_map(&self.info, link);
+        set_empty_map(&self.sizes.info, link);
         let (inode, purpose) = (link.number, Purpose::Data);
         let request = AllocationRequest { inode, purpose, goal: None, count: 1, part: None };
         let run = mapping::allocate(edit, link, FileBlock(0), request, ExtentState::Written)?;

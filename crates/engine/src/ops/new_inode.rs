@@ -78,7 +78,7 @@ impl Engine {
         by: &Credentials,
     ) -> Result<LoadedInode, Error> {
         let geometry = self.geometry();
-        let default = &self.info.superblock.default_mount_opts;
+        let default = &self.sizes.info.superblock.default_mount_opts;
         let passes_group = (self.options.passes_group)
             .unwrap_or(default.contains(DefaultMountOptions::BSD_GROUPS));
         let (mode, gid) = mode_and_gid(dir, file_type, permissions, by, passes_group);
@@ -86,7 +86,7 @@ impl Engine {
         let mut flags = inherited_flags(dir, file_type);
         let mut i_block = [0; I_BLOCK_SIZE];
         let has_map = matches!(file_type, FileType::Regular | FileType::Directory);
-        if has_map && self.info.maps_by_extents {
+        if has_map && self.sizes.info.maps_by_extents {
             flags |= InodeFlags::EXTENTS;
             OwnedNode::empty_leaf(I_BLOCK_SIZE).encode_into(&mut i_block);
         }
@@ -122,7 +122,7 @@ impl Engine {
         if !geometry.has_ro_compat(RoCompatFeatures::EXTRA_ISIZE) {
             return NEW_EXTRA_ISIZE;
         }
-        let superblock = &self.info.superblock;
+        let superblock = &self.sizes.info.superblock;
         let wanted =
             NEW_EXTRA_ISIZE.max(superblock.want_extra_isize).max(superblock.min_extra_isize);
         if wanted > room || !wanted.is_multiple_of(4) { NEW_EXTRA_ISIZE } else { wanted }

@@ -336,7 +336,7 @@ impl Engine {
         let source = self.renamed(old.found)?;
         let is_same_but_case = dirs.to.is_none()
             && from.name != to.name
-            && self.info.casefold.is_some_and(|casefold| {
+            && self.sizes.info.casefold.is_some_and(|casefold| {
                 dirs.from.is_casefolded() && casefold.is_same(from.name, to.name)
             });
         if is_same_but_case {
@@ -454,7 +454,7 @@ impl Engine {
                 None => dir::remove(edit, &mut dirs.from, from.name).map(drop),
             };
         }
-        if self.info.casefold.is_some() && dirs.to.is_none() && dirs.from.is_casefolded() {
+        if self.sizes.info.casefold.is_some() && dirs.to.is_none() && dirs.from.is_casefolded() {
             // The two may be one name for the directory.
             dir::remove(edit, &mut dirs.from, from.name)?;
             return dir::insert(edit, &mut dirs.from, to.name, source);

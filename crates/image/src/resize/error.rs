@@ -6,6 +6,8 @@ use extant_layout::tables::NoRoom;
 use extant_offline::{OfflineError, format_errno};
 use extant_ondisk::FormatError;
 
+use crate::mkfs::MkfsError;
+
 /// A refusal or a failure of a resize.
 #[derive(Debug, thiserror::Error)]
 pub enum ResizeError {
@@ -53,8 +55,20 @@ pub enum ResizeError {
     )]
     NoRoomToMove,
     /// A feature bars the change.
-    #[error("a volume with {0} cannot be made smaller")]
+    #[error("a volume with {0}: its blocks and inodes cannot move")]
     Barred(&'static str),
+    /// The volume has no journal.
+    #[error("the volume has no journal: add one first (extant tune -j)")]
+    NoJournal,
+    /// The size of a journal on another device is that of the device.
+    #[error("the journal is on another device: its size is that of the device")]
+    JournalElsewhere,
+    /// No size, or a volume of too few blocks for a journal.
+    #[error("not a size of a journal for a volume of this size")]
+    NoJournalSize,
+    /// A journal cannot have the size.
+    #[error(transparent)]
+    JournalSize(MkfsError),
     /// The device of the journal cannot be opened.
     #[error(transparent)]
     JournalDevice(#[from] FileError),
@@ -100,9 +114,13 @@ impl ResizeError {
             | Self::DeviceTooShort { .. }
             | Self::NoRoom(_)
             | Self::NoRoomToMove => errno::ENOSPC,
-            Self::Barred(_) | Self::NoExtents | Self::ExternalJournal | Self::GroupTooLarge(_) => {
-                errno::EOPNOTSUPP
-            }
+            Self::NoJournalSize | Self::JournalSize(_) => errno::EINVAL,
+            Self::NoJournal
+            | Self::JournalElsewhere
+            | Self::Barred(_)
+            | Self::NoExtents
+            | Self::ExternalJournal
+            | Self::GroupTooLarge(_) => errno::EOPNOTSUPP,
             Self::JournalDevice(error) => error.errno(),
             Self::InUse { .. } => errno::EBUSY,
             Self::Journal(error) => error.errno(),

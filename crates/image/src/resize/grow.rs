@@ -15,7 +15,9 @@ use extant_layout::tables::{TableRules, Tables, place_tables_from};
 use extant_layout::{DescriptorTable, RunSet};
 use extant_offline::OfflineVolume;
 use extant_ondisk::bitmap::{self, BitmapKind};
+use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use extant_ondisk::{BlockNo, Geometry, GroupNo};
+use zerocopy::FromBytes;
 
 use super::error::ResizeError;
 use super::resize_inode;
@@ -25,12 +27,70 @@ use super::{Resize, ResizeStep};
 use crate::mkfs::Batch;
 use crate::mkfs::summary::{Usage, summarize};
 
+/// The growth of a volume that is in use: see [`Resize::plan_growth`].
+#[derive(Clone, Debug, Default)]
+pub struct Growth {
+    /// Number of blocks that the volume has then.
+    pub blocks: u64,
+    /// Blocks of the volume that change, in order, with their new contents. None if it has the size
+    /// already.
+    pub changes: Vec<(BlockNo, Vec<u8>)>,
+    /// Number of clusters that become free.
+    pub free_clusters: u64,
+    /// Number of inodes that are added, all free.
+    pub free_inodes: u32,
+}
+
 impl Resize<'_> {
     pub(super) fn grow(
         &self,
         volume: &mut OfflineVolume,
         resized: Resized,
     ) -> Result<(), ResizeError> {
+        self.switch(self.stage_growth(volume, resized)?, ReplayBy::All)?;
+        self.write_backups()
+    }
+
+    /// Plans the growth of a volume that its caller has open, and has made quiet: what its log held
+    /// is at its home location, and nothing changes before the plan is carried out. What lies
+    /// beyond the end of the volume is written, which does not change the volume. The caller makes
+    /// the changes of the plan in one step, and then calls [`Self::write_backups`].
+    ///
+    /// # Errors
+    /// A size that the volume cannot have, a damaged volume, or the device failed.
+    pub fn plan_growth(&self, blocks: u64) -> Result<Growth, ResizeError> {
+        let (mut volume, resized) = self.checked(blocks)?;
+        let (old, new) = (volume.geometry().clone(), resized.geometry.clone());
+        if new.blocks_count < old.blocks_count {
+            let (blocks, least) = (new.blocks_count, old.blocks_count);
+            return Err(ResizeError::TooSmall { blocks, least });
+        }
+        if new == old {
+            return Ok(Growth { blocks: old.blocks_count, ..Growth::default() });
+        }
+        let before = free_clusters(&volume);
+        let raw = resized.raw;
+        let changes = self.stage_growth(&mut volume, resized)?;
+        let block = new.superblock_block();
+        let at = (SUPERBLOCK_OFFSET % u64::from(new.block_size)) as usize;
+        let grown = changes.iter().find(|(changed, _)| *changed == block);
+        let grown = grown.and_then(|(_, bytes)| RawSuperblock::read_from_prefix(&bytes[at..]).ok());
+        let grown = Superblock::decode(&grown.map_or(raw, |(raw, _)| raw));
+        let after = grown.free_blocks / u64::from(new.blocks_per_cluster);
+        Ok(Growth {
+            blocks: new.blocks_count,
+            changes,
+            free_clusters: after.saturating_sub(before),
+            free_inodes: new.inodes_count - old.inodes_count,
+        })
+    }
+
+    /// Writes what lies beyond the old end, and returns the changes of the old part.
+    fn stage_growth(
+        &self,
+        volume: &mut OfflineVolume,
+        resized: Resized,
+    ) -> Result<Vec<(BlockNo, Vec<u8>)>, ResizeError> {
         let old = volume.geometry().clone();
         let Resized { mut raw, geometry } = resized;
         // Verified, as its bitmap changes.
@@ -60,8 +120,7 @@ impl Resize<'_> {
         self.set_write_time(&mut grown)?;
         grown.touch_all_descs();
         grown.commit()?;
-        self.switch(staged.take_changes()?, ReplayBy::All)?;
-        self.write_backups()
+        Ok(staged.take_changes()?)
     }
 
     /// Writes the bitmaps of the new groups, and clears their inode tables where these must read as
@@ -113,9 +172,18 @@ impl Resize<'_> {
     }
 
     /// Writes the backups of superblock and descriptors: from the volume as it is now.
-    pub(super) fn write_backups(&self) -> Result<(), ResizeError> {
+    ///
+    /// # Errors
+    /// The volume is not valid, or the device failed.
+    pub fn write_backups(&self) -> Result<(), ResizeError> {
         Ok(OfflineVolume::open(self.device.clone())?.write_backups()?)
     }
+}
+
+/// Number of free clusters that the descriptors count.
+fn free_clusters(volume: &OfflineVolume) -> u64 {
+    let groups = (0..volume.geometry().groups_count).map(GroupNo);
+    groups.map(|group| u64::from(volume.desc(group).free_clusters)).sum()
 }
 
 /// Places the tables of new groups in the new part of the volume. The used blocks are in whole

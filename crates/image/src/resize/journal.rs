@@ -40,7 +40,7 @@ impl Work<'_> {
         if let Some(journal) = journal {
             let (volume, staged) = (&self.volume, &*self.staged);
             let place = JournalLocation::internal(staged, &volume.raw, volume.geometry())?;
-            journal.copy_superblock(&place)?;
+            journal.copy_superblock(&place, None)?;
         }
         device.flush()?;
         // The block of the inode.

@@ -12,6 +12,7 @@ mod descriptors;
 mod error;
 mod grow;
 mod journal;
+mod journal_size;
 mod moves;
 mod plan;
 mod renumber;
@@ -23,6 +24,7 @@ mod staged;
 
 pub use bit64::Bit64;
 pub use error::ResizeError;
+pub use grow::Growth;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -215,16 +217,23 @@ impl Resize<'_> {
         write_superblock(&**self.device, &raw)
     }
 
-    fn change(&self, blocks: u64) -> Result<u64, ResizeError> {
+    /// The volume, and what it is with another number of blocks, which the device has.
+    fn checked(&self, blocks: u64) -> Result<(OfflineVolume, Resized), ResizeError> {
         let mut volume = self.open_checked()?;
-        let geometry = volume.geometry().clone();
         let resized = Resized::new(&volume.raw, blocks)?;
         let blocks = resized.geometry.blocks_count;
-        let held = self.device.size() / u64::from(geometry.block_size);
+        let held = self.device.size() / u64::from(volume.geometry().block_size);
         if blocks > held {
             return Err(ResizeError::DeviceTooShort { blocks, held });
         }
         resize_inode::check(&mut volume, &resized.geometry)?;
+        Ok((volume, resized))
+    }
+
+    fn change(&self, blocks: u64) -> Result<u64, ResizeError> {
+        let (mut volume, resized) = self.checked(blocks)?;
+        let geometry = volume.geometry().clone();
+        let blocks = resized.geometry.blocks_count;
         if blocks > geometry.blocks_count {
             self.grow(&mut volume, resized)?;
         } else if blocks < geometry.blocks_count {

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use extant_device::{Device, DeviceError, Request};
 use extant_ondisk::{BlockNo, Flaw, Location};
+use extant_runtime::sync::atomic::{AtomicU64, Ordering};
 use extant_runtime::sync::{Arc, Mutex, MutexGuard};
 
 use super::frame::{Content, Frame};
@@ -80,7 +81,7 @@ impl Shard {
 pub(super) struct Cache {
     device: Arc<dyn Device>,
     block_size: u32,
-    blocks_count: u64,
+    blocks_count: AtomicU64,
     shards: Vec<Mutex<Shard, CacheLock>>,
     shard_limit: usize,
 }
@@ -95,7 +96,18 @@ impl Cache {
     ) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         let shard_limit = (frames / SHARDS as usize).max(MIN_SHARD);
+        let blocks_count = AtomicU64::new(blocks_count);
         Self { device, block_size, blocks_count, shards, shard_limit }
+    }
+
+    /// Number of blocks of the volume.
+    fn blocks_count(&self) -> u64 {
+        self.blocks_count.load(Ordering::Acquire)
+    }
+
+    /// The volume has more blocks.
+    pub(super) fn grow(&self, blocks_count: u64) {
+        self.blocks_count.fetch_max(blocks_count, Ordering::AcqRel);
     }
 
     fn shard(&self, block: BlockNo) -> MutexGuard<'_, Shard, CacheLock> {
@@ -104,8 +116,9 @@ impl Cache {
 
     /// The frame of a block, whose content may not be loaded yet.
     pub(super) fn frame(&self, block: BlockNo) -> Result<Frame, JournalError> {
-        if block.0 >= self.blocks_count {
-            let flaw = Flaw::above_limit("block", block.0, self.blocks_count.saturating_sub(1));
+        let blocks_count = self.blocks_count();
+        if block.0 >= blocks_count {
+            let flaw = Flaw::above_limit("block", block.0, blocks_count.saturating_sub(1));
             return Err(flaw.at(Location::Block(block)).into());
         }
         let mut shard = self.shard(block);
@@ -123,7 +136,7 @@ impl Cache {
     /// A frame for readahead of a block that has none. `None` if that would evict a frame in use.
     fn new_frame(&self, block: BlockNo) -> Option<Frame> {
         let mut shard = self.shard(block);
-        if block.0 >= self.blocks_count
+        if block.0 >= self.blocks_count()
             || shard.frames.contains_key(&block.0)
             || !shard.make_room(self.shard_limit, MAX_EXAMINED_READAHEAD)
         {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use extant_ondisk::{BlockNo, Tid};
 use extant_runtime::env::Next;
+use extant_runtime::sync::atomic::Ordering;
 
 use super::core::Core;
 use super::frame::{Frame, Snapshot};
@@ -63,6 +64,13 @@ impl Core {
         let homes = self.begin_checkpoint(&mut frames, last);
         let mut writes: Vec<(BlockNo, &[u8])> =
             homes.iter().map(|(home, data)| (*home, &data[..])).collect();
+        if self.superblock_last.load(Ordering::Acquire) {
+            let superblock = self.superblock_block();
+            let last: Vec<_> = writes.extract_if(.., |(home, _)| *home == superblock).collect();
+            write_home(&*self.device, self.block_size, &mut writes)?;
+            self.device.flush()?;
+            writes = last;
+        }
         write_home(&*self.device, self.block_size, &mut writes)?;
         if self.options.barriers {
             self.device.flush()?;

@@ -38,6 +38,9 @@ pub(super) struct Core {
     pub(super) gate: Gate,
     /// Whether new handles wait ([`Journal::freeze`](super::Journal::freeze)).
     is_frozen: AtomicBool,
+    /// Whether a checkpoint writes the superblock after all other blocks: the kernel reads it, and
+    /// the descriptors that it counts, before it replays a log.
+    pub(super) superblock_last: AtomicBool,
     transactions: [Transaction; 2],
     /// Maximum number of credits of one transaction.
     pub(super) max_credits: u32,
@@ -123,6 +126,7 @@ impl Core {
             latch: Latch::default(),
             gate: Gate::new(first),
             is_frozen: AtomicBool::new(false),
+            superblock_last: AtomicBool::new(false),
             transactions: <[Transaction; 2]>::default(),
             max_credits: quarter.min(by_log).max(1),
             max_pinned: frames / 4,
@@ -179,6 +183,37 @@ impl Core {
             self.leave();
             self.request(seen.tid);
             self.wait_for_next(seen.tid);
+        }
+    }
+
+    /// Number of credits of the only handle of a transaction while new handles wait and the log is
+    /// empty: all of the log, less descriptors, commit block, and the few blocks that are kept for
+    /// handles that overdraw.
+    pub(super) fn exclusive_credits(&self) -> u32 {
+        const SPARE: u32 = 16;
+        self.log.as_ref().map_or(u32::MAX, |log| {
+            let room = log.size().saturating_sub(SPARE);
+            let tags = u32::try_from(log.format.tags_per_block()).unwrap_or(u32::MAX);
+            room.saturating_sub(room.div_ceil(tags.max(1)))
+        })
+    }
+
+    /// Adds the only handle, while the others wait (see [`Core::freeze`]) and have ended.
+    pub(super) fn enter_exclusive(&self, credits: u32) -> Result<Tid, JournalError> {
+        let limit = self.exclusive_credits();
+        if credits > limit {
+            return Err(JournalError::TooManyCredits { asked: credits, limit });
+        }
+        loop {
+            self.latch.check()?;
+            let seen = self.gate.enter();
+            if seen.is_closed {
+                self.leave();
+                self.wait_for_next(seen.tid);
+                continue;
+            }
+            self.gate.credits(seen.tid).fetch_add(credits, Ordering::Relaxed);
+            return Ok(seen.tid);
         }
     }
 
@@ -326,10 +361,15 @@ impl Core {
         }
     }
 
+    /// The block with the volume's superblock.
+    pub(super) fn superblock_block(&self) -> BlockNo {
+        BlockNo(SUPERBLOCK_OFFSET / u64::from(self.block_size))
+    }
+
     /// The volume's superblock in memory.
     fn newest_superblock(&self) -> Option<RawSuperblock> {
         let block_size = u64::from(self.block_size);
-        let frame = self.cache.peek(BlockNo(SUPERBLOCK_OFFSET / block_size));
+        let frame = self.cache.peek(self.superblock_block());
         let bytes = frame.filter(Frame::is_loaded)?.sealed();
         let at = (SUPERBLOCK_OFFSET % block_size) as usize;
         RawSuperblock::read_from_prefix(&bytes[at..]).ok().map(|(raw, _)| raw)

@@ -25,6 +25,11 @@ impl<'a> Handle<'a> {
         Ok(Self { core, tid, credits: Cell::new(credits) })
     }
 
+    pub(super) fn start_exclusive(core: &'a Core, credits: u32) -> Result<Self, JournalError> {
+        let tid = core.enter_exclusive(credits)?;
+        Ok(Self { core, tid, credits: Cell::new(credits) })
+    }
+
     /// The transaction that the changes belong to: [`Journal::commit`](crate::Journal::commit)
     /// waits for it.
     pub fn tid(&self) -> Tid {

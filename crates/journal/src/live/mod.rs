@@ -27,6 +27,7 @@ use extant_device::Device;
 use extant_ondisk::{BlockNo, Geometry, Tid};
 use extant_runtime::env::{Env, Next, Worker};
 use extant_runtime::sync::Arc;
+use extant_runtime::sync::atomic::Ordering;
 
 pub use frame::{Frame, FrameWrite, Seal, Snapshot};
 pub use handle::Handle;
@@ -269,6 +270,22 @@ impl Journal {
         self.core.latch.check()
     }
 
+    /// Blocks new handles as [`Journal::freeze`] does, for a change of the volume as a whole by one
+    /// handle ([`ExclusiveJournal::start`]): everything is committed and checkpointed, and blocks
+    /// on the device have the contents of their frames. Changes continue when the value is dropped.
+    /// A checkpoint writes the superblock last, after the blocks that it counts. The journal stays
+    /// in use: needs_recovery is not cleared.
+    ///
+    /// # Errors
+    /// As [`Journal::checkpoint`]; then changes are not blocked.
+    pub fn exclusive(&self) -> Result<ExclusiveJournal<'_>, JournalError> {
+        self.core.freeze();
+        self.core.superblock_last.store(true, Ordering::Release);
+        let exclusive = ExclusiveJournal { journal: self };
+        self.checkpoint()?;
+        Ok(exclusive)
+    }
+
     /// Waits while changes are blocked, for callers without a handle.
     ///
     /// # Errors
@@ -326,6 +343,47 @@ impl Journal {
     /// Number of free log blocks; `None` without a log.
     pub fn free_log_blocks(&self) -> Option<u32> {
         self.core.log.as_ref().map(|_| self.core.progress.lock().free)
+    }
+}
+
+/// A journal whose other handles wait. See [`Journal::exclusive`].
+#[derive(Debug)]
+pub struct ExclusiveJournal<'a> {
+    journal: &'a Journal,
+}
+
+impl<'a> ExclusiveJournal<'a> {
+    /// Maximum number of credits of a handle: nearly all of the log.
+    pub fn max_credits(&self) -> u32 {
+        self.journal.core.exclusive_credits()
+    }
+
+    /// Starts a handle that may dirty `credits` blocks.
+    ///
+    /// # Errors
+    /// [`JournalError::Aborted`], or more credits than [`ExclusiveJournal::max_credits`].
+    pub fn start(&self, credits: u32) -> Result<Handle<'a>, JournalError> {
+        Handle::start_exclusive(&self.journal.core, credits)
+    }
+
+    /// The volume has this number of blocks from now on: frames of the new ones can be read.
+    pub fn grow(&self, blocks_count: u64) {
+        self.journal.core.cache.grow(blocks_count);
+    }
+
+    /// Commits the handles that have ended, and writes all blocks to their home locations.
+    ///
+    /// # Errors
+    /// As [`Journal::checkpoint`].
+    pub fn checkpoint(&self) -> Result<(), JournalError> {
+        self.journal.checkpoint()
+    }
+}
+
+impl Drop for ExclusiveJournal<'_> {
+    fn drop(&mut self) {
+        self.journal.core.superblock_last.store(false, Ordering::Release);
+        self.journal.core.thaw();
     }
 }
 

@@ -1,5 +1,5 @@
 //! Ioctls: flags and projects of files (lsattr, chattr), the volume's label, discarding of free
-//! space (fstrim), freezing and shutting down.
+//! space (fstrim), growth, freezing and shutting down.
 
 use extant_engine::Shutdown;
 use extant_ondisk::InodeNo;
@@ -8,12 +8,15 @@ use extant_reader::VolumeRead;
 use rustix::io::Errno;
 
 use super::{Caller, Server};
-use crate::transport::{EXTANT_IOC_FREEZE, EXTANT_IOC_SHUTDOWN, EXTANT_IOC_THAW};
+use crate::transport::{
+    EXTANT_IOC_FREEZE, EXTANT_IOC_GROW, EXTANT_IOC_SHUTDOWN, EXTANT_IOC_THAW, GROW_LEN,
+};
 
 /// Our own, as FUSE carries them.
 const SHUTDOWN: u32 = EXTANT_IOC_SHUTDOWN;
 const FREEZE: u32 = EXTANT_IOC_FREEZE;
 const THAW: u32 = EXTANT_IOC_THAW;
+const GROW: u32 = EXTANT_IOC_GROW;
 
 /// `_IOR('f', 1, long)` and `_IOW('f', 2, long)`: the flags as stored.
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
@@ -42,14 +45,21 @@ const TRIM_LEAST_AT: usize = 16;
 /// none arrives.
 const FS_IOC_SHUTDOWN: u32 = 0x8004_587d;
 
+/// `_IOW('f', 16, __u64)`, EXT4_IOC_RESIZE_FS (`admin-guide/ext4.rst`): the number of blocks that
+/// the volume grows to.
+const EXT4_RESIZE: u32 = 0x4008_6610;
+
 /// Whether a command changes the volume, so that it waits for one that is frozen.
 pub(crate) fn is_changing_ioctl(command: u32) -> bool {
-    matches!(command, FS_IOC_SETFLAGS | FS_IOC_SETVERSION | FS_IOC_FSSETXATTR | FITRIM)
+    matches!(
+        command,
+        FS_IOC_SETFLAGS | FS_IOC_SETVERSION | FS_IOC_FSSETXATTR | FITRIM | EXT4_RESIZE | GROW
+    )
 }
 
 /// Whether one takes long.
 pub(crate) fn is_long_ioctl(command: u32) -> bool {
-    matches!(command, FITRIM | SHUTDOWN | FREEZE)
+    matches!(command, FITRIM | SHUTDOWN | FREEZE | EXT4_RESIZE | GROW)
 }
 
 /// Flags that only the file system itself knows about.
@@ -156,6 +166,11 @@ impl Server {
                 self.thaw()?;
                 Ok(Vec::new())
             }
+            EXT4_RESIZE => {
+                self.grow(long(input, 0)?, by)?;
+                Ok(Vec::new())
+            }
+            GROW if input.len() == GROW_LEN => self.grow_and_reply(long(input, 0)?, by),
             _ => Err(Errno::NOTTY),
         }
     }

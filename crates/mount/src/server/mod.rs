@@ -7,15 +7,16 @@ mod attributes;
 mod control;
 mod data;
 mod dirs;
+mod growth;
 mod ioctl;
 mod names;
 mod xattrs;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 
-use extant_engine::{Credentials, OpenVolume};
+use extant_engine::{Credentials, GrowthPlanner, OpenVolume};
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{Flaw, InodeNo, Location};
 use extant_reader::{Error, LoadedInode, StatFs, VolumeRead};
@@ -28,6 +29,7 @@ use crate::options::{Atime, MountOptions};
 pub use attributes::{Cached, Change, OpenFor};
 pub use data::WriteBy;
 pub use dirs::{Listed, Listing};
+pub(crate) use growth::GrowReply;
 pub(crate) use ioctl::{is_changing_ioctl, is_long_ioctl, shutdown_mode};
 
 /// Distinct messages that are logged; a broken volume has no end of places.
@@ -104,6 +106,8 @@ pub struct Server {
     thawed: Condvar,
     /// Holds that were given back while changes are held back.
     forgotten: Mutex<Vec<(InodeNo, u64)>>,
+    /// Plans the growth of the volume.
+    planner: Option<Arc<dyn GrowthPlanner>>,
 }
 
 impl Server {
@@ -135,7 +139,15 @@ impl Server {
             thaws: Mutex::default(),
             thawed: Condvar::new(),
             forgotten: Mutex::default(),
+            planner: None,
         }
+    }
+
+    /// Has the volume grow by the plans of `planner`. Without one it does not grow.
+    #[must_use]
+    pub fn with_planner(mut self, planner: Option<Arc<dyn GrowthPlanner>>) -> Self {
+        self.planner = planner;
+        self
     }
 
     /// Waits for the requests in progress, and closes the volume: everything is on the device.

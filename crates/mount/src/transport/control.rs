@@ -6,15 +6,20 @@
 use std::os::fd::AsFd;
 
 use rustix::io::Result;
-use rustix::ioctl::{NoArg, Opcode, Setter, ioctl, opcode};
+use rustix::ioctl::{NoArg, Opcode, Setter, Updater, ioctl, opcode};
 
 /// The type of our own commands (`_IOC_TYPE`).
 const TYPE: u8 = 0xe4;
 
-/// `_IOW(0xe4, 1, u32)`: one of the modes follows. `_IO(0xe4, 2)`, `_IO(0xe4, 3)`.
+/// Bytes of the argument of [`EXTANT_IOC_GROW`].
+pub(crate) const GROW_LEN: usize = 256;
+
+/// `_IOW(0xe4, 1, u32)`: one of the modes follows. `_IO(0xe4, 2)`, `_IO(0xe4, 3)`. `_IOWR(0xe4, 4,
+/// u8[256])`: see [`GrowReply`](crate::server::GrowReply).
 pub(crate) const EXTANT_IOC_SHUTDOWN: Opcode = opcode::write::<u32>(TYPE, 1);
 pub(crate) const EXTANT_IOC_FREEZE: Opcode = opcode::none(TYPE, 2);
 pub(crate) const EXTANT_IOC_THAW: Opcode = opcode::none(TYPE, 3);
+pub(crate) const EXTANT_IOC_GROW: Opcode = opcode::read_write::<[u8; GROW_LEN]>(TYPE, 4);
 
 /// Requests the end of all writing; `mode` is one of `FS_IOC_SHUTDOWN`'s.
 ///
@@ -44,4 +49,14 @@ pub(crate) fn freeze(mount: impl AsFd) -> Result<()> {
 pub(crate) fn thaw(mount: impl AsFd) -> Result<()> {
     // SAFETY: the command has no argument.
     unsafe { ioctl(mount, NoArg::<EXTANT_IOC_THAW>::new()) }
+}
+
+/// Requests that the volume grows; the argument is replaced by the reply.
+///
+/// # Errors
+/// The caller has no permission, or the volume is read-only. Other refusals are in the reply.
+#[allow(unsafe_code)]
+pub(crate) fn grow(mount: impl AsFd, argument: &mut [u8; GROW_LEN]) -> Result<()> {
+    // SAFETY: the command reads and writes as many bytes where its argument points.
+    unsafe { ioctl(mount, Updater::<EXTANT_IOC_GROW, [u8; GROW_LEN]>::new(argument)) }
 }

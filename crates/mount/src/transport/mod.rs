@@ -62,7 +62,8 @@ use writers::Writers;
 
 pub(crate) use clone::FUSE_DEVICE;
 pub(crate) use control::{
-    EXTANT_IOC_FREEZE, EXTANT_IOC_SHUTDOWN, EXTANT_IOC_THAW, freeze, shutdown, thaw,
+    EXTANT_IOC_FREEZE, EXTANT_IOC_GROW, EXTANT_IOC_SHUTDOWN, EXTANT_IOC_THAW, GROW_LEN, freeze,
+    grow, shutdown, thaw,
 };
 pub(crate) use cpu_latency::CpuLatencyRequest;
 pub(crate) use ring::Rings;
