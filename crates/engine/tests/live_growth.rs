@@ -266,7 +266,7 @@ fn cut_while_it_grows(args: &[&str], sweep: Sweep) -> Result<(), String> {
     for cut in recorder.cuts(sweep).filter(|cut| cut.marks.contains(&1)) {
         let image = saved(&cut.image);
         let path = image.path();
-        if cuts % 3 == 2 && is_root() {
+        if cuts % 6 == 5 && is_root() {
             LoopMount::new(&path, "")
                 .map_err(|said| format!("{cut}: {said}"))
                 .unwrap()
@@ -301,7 +301,8 @@ fn cut_while_it_grows(args: &[&str], sweep: Sweep) -> Result<(), String> {
 #[test]
 fn a_power_cut_while_it_grows_leaves_the_old_size_or_the_new_one() {
     let is_slow = std::env::var_os("EXTANT_SLOW").is_some();
-    for (seed, (args, _)) in (1..).zip(&SETS[..4]) {
+    let sets = if is_slow { &SETS[..6] } else { &SETS[1..3] };
+    for (seed, (args, _)) in (1..).zip(sets) {
         let sweep = match is_slow {
             true => Sweep { seed, prefixes: 100, subsets: 4, torn: 0 },
             false => Sweep { seed, prefixes: 1, subsets: 1, torn: 0 },
@@ -470,7 +471,7 @@ fn a_journal_without_room_for_one_step_is_refused() {
     if tool("mke2fs").is_none() {
         skip!("mke2fs is not installed");
     }
-    let args = ["-t", "ext4", "-b", "4096", "-J", "size=4", "-E", "resize=2000000000"];
+    let args = ["-t", "ext4", "-b", "4096", "-J", "size=4", "-E", "resize=4000000000"];
     let image = TempImage::by_mke2fs(64 * MIB, &args).unwrap();
     let file = FileDeviceOptions::new().write(true).open(image.path()).unwrap();
     let device: Arc<dyn Device> = Arc::new(file);

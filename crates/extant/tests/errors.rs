@@ -195,6 +195,10 @@ fn errors_of_changes_in_place() {
         ResizeError::ExternalJournal => ResizeError::ExternalJournal, EOPNOTSUPP, Unsupported;
         ResizeError::GroupTooLarge(_) => ResizeError::GroupTooLarge(1 << 16), EOPNOTSUPP, Unsupported;
         ResizeError::NoRoomToMove => ResizeError::NoRoomToMove, ENOSPC, StorageFull;
+        ResizeError::NoJournal => ResizeError::NoJournal, EOPNOTSUPP, Unsupported;
+        ResizeError::JournalElsewhere => ResizeError::JournalElsewhere, EOPNOTSUPP, Unsupported;
+        ResizeError::NoJournalSize => ResizeError::NoJournalSize, EINVAL, InvalidInput;
+        ResizeError::JournalSize(_) => ResizeError::JournalSize(MkfsError::TooManyInodes), EINVAL, InvalidInput;
         ResizeError::JournalDevice(_) => ResizeError::JournalDevice(FileError::Open { path: path(), source: denied() }), EACCES, PermissionDenied;
         ResizeError::InUse { .. } => ResizeError::InUse { node: text() }, EBUSY, ResourceBusy;
         ResizeError::NoRoom(_) => ResizeError::NoRoom(NoRoom(GroupNo(1))), ENOSPC, StorageFull;
@@ -319,6 +323,7 @@ fn errors_of_mounts() {
         MountError::NotMounted(_) => MountError::NotMounted(path()), EINVAL, InvalidInput;
         MountError::Frozen(_) => MountError::Frozen(path()), EBUSY, ResourceBusy;
         MountError::NotFrozen(_) => MountError::NotFrozen(path()), EINVAL, InvalidInput;
+        MountError::NotGrown { .. } => MountError::NotGrown { path: path(), errno: ENOSPC, what: text() }, ENOSPC, StorageFull;
         MountError::Options(_) => MountError::Options(OptionError::Unknown(text())), EINVAL, InvalidInput;
         MountError::ServerEnded => MountError::ServerEnded, EIO, Other;
     } }
