@@ -230,7 +230,9 @@ const JOURNALS: [&[&str]; 3] = [
 #[test]
 fn a_journal_of_another_size_is_the_old_one_or_the_new_one_after_a_power_cut() {
     let e2fsck = tool("e2fsck");
-    for (kind, megabytes) in JOURNALS.iter().flat_map(|kind| [(kind, 5), (kind, 1)]) {
+    let all: Vec<_> = JOURNALS.iter().flat_map(|kind| [(kind, 5), (kind, 1)]).collect();
+    let tried = if is_slow() { &all[..] } else { &all[1..3] };
+    for (kind, megabytes) in tried.iter().copied() {
         let before = match volume(24 * MIB, kind) {
             Ok(before) => before,
             Err(why) => skip!("{why}"),
