@@ -563,7 +563,7 @@ impl Args {
         self.wanted_of(device.size(), size)
     }
 
-    /// The same, on a device of so many bytes.
+    /// The same, on a device of this number of bytes.
     fn wanted_of(&self, device: u64, size: VolumeSize) -> Result<u64, Failure> {
         if let Some(text) = &self.size {
             let parsed = text.to_str().and_then(|text| size.parse(text));
