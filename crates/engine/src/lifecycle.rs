@@ -446,7 +446,8 @@ impl Volume {
             Arc::new(Hooks {
                 allocator: allocator.clone(),
                 health: health.clone(),
-                discards: options.discard.then(|| (device.clone(), freed_in.clone())),
+                discards: options.discard.then(|| device.clone()),
+                freed_in: freed_in.clone(),
             }),
         )?;
         let mut raw = mark_mounted(&*device, env, has_log)?;

@@ -123,7 +123,9 @@ pub(crate) struct Hooks {
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) health: Arc<Health>,
     /// The device on which freed space is discarded.
-    pub(crate) discards: Option<(Arc<dyn Device>, Arc<Versions<Geometry>>)>,
+    pub(crate) discards: Option<Arc<dyn Device>>,
+    /// The engine's `freed_in`.
+    pub(crate) freed_in: Arc<Versions<Geometry>>,
 }
 
 impl CommitHooks for Hooks {
@@ -139,8 +141,8 @@ impl CommitHooks for Hooks {
 
     fn committed(&self, tid: Tid) {
         self.allocator.committed(tid, |piece| {
-            let Some((device, geometry)) = &self.discards else { return };
-            let geometry = geometry.newest();
+            let Some(device) = &self.discards else { return };
+            let geometry = self.freed_in.newest();
             let run = run_of(geometry, piece);
             let start = geometry.byte_of(run.start);
             let end = start + run.count * u64::from(geometry.block_size);
