@@ -96,14 +96,8 @@ pub(crate) struct Pair {
 
 impl Bench {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let all = [
-            cases::all(),
-            resize::all(),
-            live::all(),
-            data::all(),
-            mounted::all(),
-            python::all(),
-        ];
+        let all =
+            [cases::all(), resize::all(), live::all(), data::all(), mounted::all(), python::all()];
         let cases: Vec<Case> = all.into_iter().flatten().collect();
         if self.list {
             cases.iter().for_each(|case| println!("{:<20} {}", case.name, case.what));
