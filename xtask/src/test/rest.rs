@@ -16,7 +16,7 @@ struct Part {
 const SLOW: &[(&str, &str)] = &[("EXTANT_SLOW", "1")];
 
 /// The longest last. Seeds differ from those of an ordinary run.
-const PARTS: [Part; 28] = [
+const PARTS: [Part; 31] = [
     Part {
         name: "power cuts of a volume in use that grows",
         suite: "live_growth",
