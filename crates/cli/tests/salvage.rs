@@ -295,12 +295,12 @@ fn the_memory_of_the_repairs_has_a_limit() {
     let small = Small::new();
     write_at(&small.image.path(), 1024, &[0; 1024]);
     let file = small.inside("/dir/whole");
-    let output = extant(&["cat", "--salvage", "--salvage-memory", "20K", &file]);
+    let output = extant(["cat", "--salvage", "--salvage-memory", "20K", &file]);
     let said = text(&output.stderr);
     let why = "out of memory: the repairs take more than 20480 bytes";
     assert!(output.status.code() == Some(1) && said.contains(why), "{output:?}");
     assert!(output.stdout.is_empty(), "{output:?}");
-    let output = extant(&["cat", "--salvage", "--salvage-memory", "64M", &file]);
+    let output = extant(["cat", "--salvage", "--salvage-memory", "64M", &file]);
     assert_eq!(text(&output.stdout), "whole\n", "{output:?}");
 }
 

@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn elements_stay_where_they_are_when_the_list_grows() {
-        let list = Growable::new(3, |index| AtomicUsize::new(index));
+        let list = Growable::new(3, AtomicUsize::new);
         let kept: Vec<_> = (0..3).map(|index| list.get(index).unwrap()).collect();
         for length in [3, 4, 5, 100, 101, 5000] {
             list.grow(length, AtomicUsize::new);

@@ -256,7 +256,7 @@ mod tests {
         let failed = || names.map(String::from).to_vec();
 
         let mut tally = Tally { failed: failed(), ..Tally::default() };
-        run_failed_once_more(&[suite.clone()], &mut tally).expect("they run");
+        run_failed_once_more(std::slice::from_ref(&suite), &mut tally).expect("they run");
         assert_eq!(
             (tally.passed, tally.unsteady, tally.failed),
             (

@@ -14,7 +14,7 @@ use extant_testkit::{LoopMount, Scratch, Tool, debugfs, e2fsck_fn, skip, tool};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, SeekFrom, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 
-use super::{Mount, can_mount, image, until};
+use super::{Mount, can_mount, extant, image, until};
 
 /// Runs a tool that must succeed, and gives what it printed.
 fn ran(program: &str, args: &[&str], paths: &[&Path]) -> String {
@@ -345,6 +345,37 @@ fn projects_are_set_inherited_and_limit_what_is_moved() {
     e2fsck_fn(&image).expect("the project's usage is right");
     let stat = debugfs(&image, "stat /dir/inside").expect("debugfs");
     assert!(stat.contains("Project:    42"), "{stat}");
+}
+
+#[test]
+fn statfs_of_a_project_directory_has_what_its_limits_leave() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let args = ["-t", "ext4", "-O", "quota,project", "-E", "quotatype=prjquota"];
+    let image = image(&scratch, &args, "64M");
+    let set = ["quota", "--set", "project:7", "--block-hard", "20M", "--inode-hard", "50"];
+    let (code, said) = extant(&set, &[&image]);
+    assert_eq!(code, 0, "{said}");
+    let mount = Mount::new(&scratch, &image, &["prjquota"]);
+    let whole = rustix::fs::statvfs(mount.path()).expect("statfs");
+    let dir = mount.path().join("dir");
+    fs::create_dir(&dir).expect("mkdir");
+    ran("chattr", &["-p", "7", "+P"], &[&dir]);
+    let file = fs::File::create(dir.join("file")).expect("create");
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 5 << 20).expect("space");
+    let stat = rustix::fs::statvfs(&dir).expect("statfs");
+    assert_eq!(stat.f_blocks * stat.f_frsize, 20 << 20);
+    assert_eq!(stat.f_files, 50);
+    // The directory and the file; what they use is counted in blocks.
+    assert_eq!(stat.f_ffree, 48);
+    let left = stat.f_bfree * stat.f_frsize;
+    assert!((14 << 20..=15 << 20).contains(&left), "{left}");
+    let outside = rustix::fs::statvfs(mount.path()).expect("statfs");
+    assert_eq!((outside.f_blocks, outside.f_files), (whole.f_blocks, whole.f_files));
+    mount.unmount();
+    e2fsck_fn(&image).expect("healthy");
 }
 
 #[test]
@@ -683,7 +714,7 @@ fn one_broken_directory_leaves_the_rest_alone() {
     assert_eq!(fs::read(mount.path().join("whole/file")).expect("read"), b"text");
     fs::write(mount.path().join("whole/new"), b"new").expect("the rest is still written");
     mount.unmount();
-    let (_, info) = super::extant(&["info"], &[&image]);
+    let (_, info) = extant(&["info"], &[&image]);
     assert!(info.contains("clean with errors"), "{info}");
 }
 

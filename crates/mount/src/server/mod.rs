@@ -10,6 +10,7 @@ mod dirs;
 mod growth;
 mod ioctl;
 mod names;
+mod statfs;
 mod xattrs;
 
 use std::collections::HashSet;
@@ -19,7 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use extant_engine::{Credentials, GrowthPlanner, OpenVolume};
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::{Flaw, InodeNo, Location};
-use extant_reader::{Error, LoadedInode, StatFs, VolumeRead};
+use extant_reader::{Error, LoadedInode, VolumeRead};
 use extant_runtime::env::Env;
 use rustix::io::Errno;
 
@@ -304,20 +305,6 @@ impl Server {
     /// FORGET some time after the last user has closed the file.
     pub(crate) fn open_unlinked_count(&self) -> usize {
         self.with(|volume| Ok(volume.open_unlinked_count())).unwrap_or(0)
-    }
-
-    /// The figures of statfs.
-    ///
-    /// # Errors
-    /// A broken descriptor, or the device failed.
-    pub fn stat_fs(&self) -> Result<StatFs, Errno> {
-        self.with(|volume| {
-            let mut stat = volume.stat_fs()?;
-            if self.policy.minixdf {
-                stat.blocks = volume.geometry().blocks_count;
-            }
-            Ok(stat)
-        })
     }
 
     /// Makes everything durable (syncfs).

@@ -132,7 +132,7 @@ impl Dispatcher {
             opcode::CREATE | opcode::TMPFILE => self.create(request, to)?,
             opcode::READ => self.read(request, to)?,
             opcode::WRITE => self.write(request, to)?,
-            opcode::STATFS => self.stat_fs(to)?,
+            opcode::STATFS => self.stat_fs(request, to)?,
             opcode::FSYNC | opcode::FSYNCDIR => {
                 let given: abi::FsyncIn = request.arguments().take()?;
                 let data_only = given.fsync_flags & abi::FSYNC_FDATASYNC != 0;
@@ -482,8 +482,8 @@ impl Dispatcher {
         to.put(&attr_out(&self.server.attributes(file)?))
     }
 
-    fn stat_fs(&self, to: &mut Reply<'_>) -> Result<(), Errno> {
-        let stat = self.server.stat_fs()?;
+    fn stat_fs(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
+        let stat = self.server.stat_fs(request.inode()?)?;
         to.put(&abi::StatfsOut {
             blocks: stat.blocks,
             bfree: stat.free_blocks,

@@ -1,6 +1,6 @@
 //! `qcow2:`, `vmdk:`, `vhd:`, `vhdx:` and `sparse:`: disk images of virtual machines and phones.
 //! imago reads qcow2 and flat extents of VMDK; the rest is read here. qcow2 images are written
-//! ([`write`]), and new sparse images are made; the others are only read.
+//! ([`mod@write`]), and new sparse images are made; the others are only read.
 //!
 //! An image may name other files: a backing file, a file with its data, extents. None of them is
 //! opened unless the user says so, since the image may come from a stranger and name any file of

@@ -43,6 +43,9 @@ use state::State;
 
 pub(super) use create::create;
 
+/// Takes a run of the disk and its place; whether the next one is wanted.
+type Visit<'a> = dyn FnMut(&State, Range<u64>, Source) -> Result<bool, DeviceError> + 'a;
+
 /// The disk of an image.
 pub(super) struct WritableImage {
     size: u64,
@@ -86,11 +89,7 @@ impl WritableImage {
     }
 
     /// Calls `work` with the place of each run of a range. Runs end at clusters.
-    fn for_each_run(
-        &self,
-        range: Range<u64>,
-        work: &mut dyn FnMut(&State, Range<u64>, Source) -> Result<bool, DeviceError>,
-    ) -> Result<(), DeviceError> {
+    fn for_each_run(&self, range: Range<u64>, work: &mut Visit<'_>) -> Result<(), DeviceError> {
         let mut at = range.start;
         while at < range.end {
             let goes_on = {

@@ -391,7 +391,7 @@ impl State {
     fn own_table(&mut self, index: usize) -> Result<u64, DeviceError> {
         let entry = *self.l1.get(index).ok_or_else(|| no_space("the L1 table is too short"))?;
         let old = entry & PLACE;
-        self.load(index as u64 * self.layout.per_table() << self.layout.cluster_bits)?;
+        self.load((index as u64 * self.layout.per_table()) << self.layout.cluster_bits)?;
         if entry & COPIED != 0 {
             return Ok(old);
         }
