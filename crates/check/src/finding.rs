@@ -93,14 +93,12 @@ impl Code {
     }
 
     /// Whether preening reports it and does not repair it: it is harmless, or may be intended by
-    /// the user. What is lost without an old copy from the log is found again, and ends the run.
+    /// the user. An old copy from the log is not left: without it, safe repairs would clear the
+    /// names that lead to lost inodes, and the copy would be of no use to a later run.
     pub fn is_left_by_preening(self) -> bool {
         matches!(
             self,
-            Self::SpecialImmutable
-                | Self::ExtentTreeTooDeep
-                | Self::ExtentTreeBeyondLimit
-                | Self::LogCopyPossiblyOlder
+            Self::SpecialImmutable | Self::ExtentTreeTooDeep | Self::ExtentTreeBeyondLimit
         )
     }
 

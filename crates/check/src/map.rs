@@ -99,6 +99,22 @@ impl FileMap {
     }
 }
 
+/// The root of a tree that is too deep to be walked, if all else of its header is valid: its
+/// entries lead nowhere, and the rest of the inode need not be wrong.
+pub(crate) fn root_of_impossible_depth(root: &[u8]) -> Option<ExtentNode<'_>> {
+    fitting_header(root).and_then(|_| ExtentNode::parse(root))
+}
+
+/// The header of a node, if it is valid but for its level.
+fn fitting_header(bytes: &[u8]) -> Option<&RawExtentHeader> {
+    let (header, _) = RawExtentHeader::ref_from_prefix(bytes).ok()?;
+    let fits = header.eh_magic.get() == extent::EXTENT_MAGIC
+        && header.eh_max.get() <= capacity(bytes.len())
+        && header.eh_max.get() > 0
+        && header.eh_entries.get() <= header.eh_max.get();
+    fits.then_some(header)
+}
+
 /// Whether an inode has a map at all, and not inline data, a short target or a device number.
 pub(crate) fn has_map(inode: &Inode) -> bool {
     match inode.file_type() {
@@ -293,14 +309,9 @@ impl Check<'_> {
         bytes: &'b [u8],
         depth: Option<u16>,
     ) -> Option<ExtentNode<'b>> {
-        let (header, _) = RawExtentHeader::ref_from_prefix(bytes).ok()?;
+        let header = fitting_header(bytes)?;
         let found = header.eh_depth.get();
-        let fits = header.eh_magic.get() == extent::EXTENT_MAGIC
-            && header.eh_max.get() <= capacity(bytes.len())
-            && header.eh_max.get() > 0
-            && header.eh_entries.get() <= header.eh_max.get();
         match depth {
-            _ if !fits => None,
             // One that leads to none is walked in no time.
             None if found > MOST_LEVELS && header.eh_entries.get() > 0 => None,
             Some(depth) if found != depth => self.node_of_level(bytes, depth),

@@ -320,6 +320,63 @@ fn certain_copies_are_safe_repairs() {
     assert!(other.is_empty(), "{other:#?}");
 }
 
+/// Blocks of an inode table are lost that the log holds as they were, perhaps. Preening would clear
+/// the names of their files: it stops, and a later run that may take old copies has all of them.
+#[test]
+fn preening_stops_at_lost_inodes_with_an_old_copy() {
+    let image = or_skip!(with_old_inodes());
+    let names = |image: &Path| {
+        let mount = LoopMount::new(image, "ro").expect("it is mounted");
+        let list = std::fs::read_dir(mount.path().join("big")).expect("a directory");
+        list.filter(|entry| entry.as_ref().is_ok_and(|it| it.metadata().is_ok())).count()
+    };
+    assert_eq!(names(&image.path()), OLD_FILES);
+    let store = Store::open(common::open(&image.path(), false)).unwrap();
+    let geometry = store.geometry().clone();
+    let desc = store.descs().pop().expect("a group");
+    let blocks: Vec<BlockNo> = (20..30).map(|at| BlockNo(desc.inode_table.0 + at)).collect();
+    drop(store);
+    fill(&image.path(), &blocks, &geometry, None);
+
+    let run = extant_check::RunOptions { open: open_options(), force: true, ..Default::default() };
+    let device = common::open(&image.path(), true);
+    let report = extant_check::run::run(&device, &run, &AutoPolicy::Preen, &Quiet).unwrap();
+    assert_eq!(report.end, extant_check::run::End::Stopped);
+    let last = report.findings.last().map(|it| (it.finding.code, it.repaired));
+    assert_eq!(last, Some((Code::LogCopyPossiblyOlder, false)));
+    let is_cleared = |code: Code| code.row().pass == 2;
+    assert!(!report.findings.iter().any(|it| is_cleared(it.finding.code)));
+    drop(device);
+
+    fsck(&image.path(), &options(), AutoPolicy::Yes).unwrap();
+    assert_eq!(names(&image.path()), OLD_FILES);
+    e2fsck_fn(&image.path()).unwrap_or_else(|said| panic!("{said}"));
+}
+
+/// Number of files of [`with_old_inodes`].
+const OLD_FILES: usize = 260;
+
+/// A small volume whose log was written over since its files were made, but for their inodes.
+fn with_old_inodes() -> Result<TempImage, String> {
+    let args = ["-t", "ext3", "-b", "1024", "-N", "900", "-J", "size=1"];
+    let image = TempImage::by_mke2fs(12 << 20, &args)?;
+    let mount = LoopMount::new(&image.path(), "")?;
+    let (root, big) = (mount.path().to_owned(), mount.path().join("big"));
+    std::fs::create_dir(&big).unwrap();
+    for number in 1..=OLD_FILES {
+        std::fs::write(big.join(format!("name_{number}")), format!("file {number}\n")).unwrap();
+    }
+    let mounted = std::fs::File::open(&root).unwrap();
+    rustix::fs::syncfs(&mounted).unwrap();
+    for number in 1..=60 {
+        std::fs::create_dir(root.join(format!("dir_{number}"))).unwrap();
+        rustix::fs::syncfs(&mounted).unwrap();
+    }
+    drop(mounted);
+    mount.unmount()?;
+    Ok(image)
+}
+
 /// Counts what is read.
 #[derive(Debug)]
 struct Counting {

@@ -24,6 +24,7 @@ mod short_device;
 mod superblock_choice;
 mod superblock_search;
 mod table_places;
+mod table_proof;
 
 pub use close::{Closing, needs_check};
 pub use context::{CheckOpenOptions, OpenError, Prepared};

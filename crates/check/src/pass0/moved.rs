@@ -1,6 +1,7 @@
 //! Tables whose location in a descriptor differs from that in its backup: bitmaps and inode tables
 //! stay where mkfs put them, so one of the two is corrupt. The contents of the two locations decide
-//! which. On a volume without backups the location that mkfs uses takes the place of the backup's.
+//! which. On a volume without backups the location that mkfs uses is tried in the place of the
+//! backup's: it counts only where the contents prove it.
 
 use super::places::Places;
 use super::table_places::{TABLES, bad_places, mark_suspect, place, set_place, table_blocks};
@@ -15,8 +16,8 @@ use extant_ondisk::inode::{self, Inode};
 use extant_ondisk::{BlockNo, Geometry, GroupNo, InodeNo};
 use std::collections::BTreeSet;
 
-/// Number of blocks of an inode table that are read: inodes are allocated from its start.
-const INODES_READ: u64 = 64;
+/// Contents of a bitmap that are not there by chance: its count of free bits, and its padding.
+const BITMAP_PROVEN: i64 = 2;
 /// A score for a location, the most significant part first.
 type Score = (i64, i64, i64);
 
@@ -91,7 +92,11 @@ impl Pass0<'_> {
                     continue;
                 }
                 let places = places.get_or_insert_with(|| Places::of(self));
-                if !self.is_nearer(group, name, &copy, backup.is_some(), places)? {
+                let is_nearer = match backup {
+                    Some(_) => self.is_nearer(group, name, &copy, places)?,
+                    None => !is_witnessed && self.is_at_guess(group, name, there, places)?,
+                };
+                if !is_nearer {
                     continue;
                 }
                 self.state.needs_passes = true;
@@ -116,21 +121,51 @@ impl Pass0<'_> {
         Ok(())
     }
 
-    /// Whether the copy's location of a table has a higher score than the descriptor's own.
+    /// Whether the backup's location of a table has a higher score than the descriptor's own. An
+    /// inode table that proves itself stays where it is.
     fn is_nearer(
         &self,
         group: GroupNo,
         name: &str,
         copy: &GroupDesc,
-        is_witness: bool,
         places: &Places,
     ) -> Result<bool, CheckError> {
         let desc = self.desc(group);
         let here = self.score(group, &desc, name, place(&desc, name), places)?;
         let there = self.score(group, &desc, name, place(copy, name), places)?;
+        if name != "inode table" {
+            return Ok(there > here);
+        }
         // The contents of a bitmap can be computed again at any place. For an empty table the copy
         // decides.
-        Ok(there > here || is_witness && there == here && name == "inode table")
+        Ok(there >= here && !self.proves_itself(group, desc.inode_table)?)
+    }
+
+    /// Whether a table is at the location that mkfs would use, and not at the descriptor's own.
+    /// That location is a guess: only contents that cannot be there by chance confirm it, where
+    /// those of the descriptor's location do not. A sound volume may have its tables anywhere.
+    fn is_at_guess(
+        &self,
+        group: GroupNo,
+        name: &str,
+        there: BlockNo,
+        places: &Places,
+    ) -> Result<bool, CheckError> {
+        let desc = self.desc(group);
+        let start = place(&desc, name);
+        let at_here = self.score(group, &desc, name, start, places)?;
+        let at_there = self.score(group, &desc, name, there, places)?;
+        if at_there <= at_here {
+            return Ok(false);
+        }
+        if name == "inode table" {
+            return Ok(self.proves_itself(group, there)? && !self.proves_itself(group, start)?);
+        }
+        // Padding alone proves nothing, but no bitmap can share its block.
+        let has_room = |(room, _, _): Score| room > 0;
+        let is_counted = |(_, contents, _): Score| contents >= BITMAP_PROVEN;
+        Ok(has_room(at_there)
+            && (!has_room(at_here) || is_counted(at_there) && !is_counted(at_here)))
     }
 
     /// Room that no other metadata uses, valid contents, blocks that are in use.
@@ -157,18 +192,11 @@ impl Pass0<'_> {
     /// Number of valid records of a table, minus the invalid ones.
     fn inodes_score(&self, group: GroupNo, start: BlockNo) -> Result<i64, CheckError> {
         let geometry = self.volume.geometry();
-        let first = group.0 * geometry.inodes_per_group + 1;
-        let mut numbers = (first..).map(InodeNo);
         let mut score = 0;
-        for at in 0..u64::from(geometry.itable_blocks()).min(INODES_READ) {
-            let block = self.read(BlockNo(start.0 + at))?;
-            for record in block.chunks_exact(usize::from(geometry.inode_size)) {
-                let Some(number) = numbers.next() else { return Ok(score) };
-                if record.iter().any(|byte| *byte != 0) {
-                    score += if is_sensible(record, number, geometry) { 1 } else { -1 };
-                }
-            }
-        }
+        self.visit_inodes(group, start, |number, record| {
+            score += if is_sensible(record, number, geometry) { 1 } else { -1 };
+            Ok(false)
+        })?;
         Ok(score)
     }
 

@@ -5,6 +5,7 @@ use super::Local;
 use super::visit::{MapCounts, Visit};
 use crate::context::Check;
 use crate::finding::{Code, Finding};
+use crate::map::root_of_impossible_depth;
 use crate::order::ExtentFix;
 use crate::report::DiscontinuityTarget;
 use crate::store::CheckError;
@@ -68,7 +69,9 @@ impl Check<'_> {
             is_hollow: false,
             extent_fixes: None,
         };
-        let Some(node) = self.usable_node(&root, None) else {
+        let walkable = self.usable_node(&root, None);
+        let is_walkable = walkable.is_some();
+        let Some(node) = walkable.or_else(|| root_of_impossible_depth(&root)) else {
             if self.should_fix(visit.finding(Code::ExtentHeaderCorrupt))? {
                 self.clear_visited(visit)?;
             }
@@ -82,8 +85,12 @@ impl Check<'_> {
             let finding = visit.finding(Code::ExtentTreeBeyondLimit);
             walk.counts.rebuild |= self.should_fix(finding.found(found).expected(expected))?;
         }
-        walk.extent_fixes = self.extent_fixes(visit.ino, &visit.inode)?.map(Vec::into_iter);
-        self.walk_node(node, &mut walk, local)?;
+        if is_walkable {
+            walk.extent_fixes = self.extent_fixes(visit.ino, &visit.inode)?.map(Vec::into_iter);
+            self.walk_node(node, &mut walk, local)?;
+        } else {
+            self.drop_entries(&node, &mut walk)?;
+        }
         if walk.is_cut {
             self.need_restart();
         }
@@ -145,6 +152,20 @@ impl Check<'_> {
             return Ok(false);
         }
         self.should_fix(visit.finding(Code::ExtentTreeTooDeep).found(found))
+    }
+
+    /// The entries of a root of an impossible depth lead to no node: all are dropped, and the inode
+    /// keeps its name and its attributes.
+    fn drop_entries(&self, node: &ExtentNode<'_>, walk: &mut Walk) -> Result<(), CheckError> {
+        let ExtentNode::Index(indexes, _) = node else { return Ok(()) };
+        for index in indexes.iter().map(RawExtentIndex::decode) {
+            let finding = Finding::new(Code::ExtentNodeInvalid)
+                .inode(walk.owner.inode)
+                .block(index.leaf)
+                .file_block(index.block);
+            walk.counts.rebuild |= self.should_fix(finding)?;
+        }
+        Ok(())
     }
 
     fn walk_node(

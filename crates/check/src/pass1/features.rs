@@ -61,7 +61,8 @@ impl Check<'_> {
             let finding = visit.finding(Code::SymlinkWithExtents);
             self.drop_flags(visit, InodeFlags::EXTENTS, finding)?;
         }
-        if visit.inode.flags.contains(mapped) && is_file {
+        let is_spare = visit.inode.mode == 0 && self.is_spare(visit.ino);
+        if visit.inode.flags.contains(mapped) && (is_file || is_spare) {
             self.check_both_maps(visit)?;
         }
         if !visit.cleared
@@ -238,7 +239,7 @@ impl Check<'_> {
     }
 
     /// Inline data and extents at once: the format of `i_block` decides.
-    fn check_both_maps(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
+    pub(super) fn check_both_maps(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
         let inode = &visit.inode;
         let has_magic = inode.i_block[..2] == extant_ondisk::extent::EXTENT_MAGIC.to_le_bytes();
         let is_map = self.looks_like_pointers(&inode.i_block);

@@ -124,8 +124,8 @@ impl Check<'_> {
         self.finish_visit(&mut visit)
     }
 
-    /// Checks a reserved inode that has no use: only its checksum, two flags and the space that it
-    /// claims.
+    /// Checks a reserved inode that has no use: only its checksum, flags that contradict each other
+    /// and the space that it claims.
     fn check_spare(
         &self,
         ino: InodeNo,
@@ -141,6 +141,12 @@ impl Check<'_> {
         };
         let (dirty, cleared, marks) = (false, false, Mark::USED);
         let mut visit = Visit { ino, record, inode, dirty, cleared, marks, bad_checksum };
+        if visit.inode.flags.contains(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
+            self.check_both_maps(&mut visit)?;
+            if visit.cleared {
+                return Ok(());
+            }
+        }
         self.check_spare_space(&mut visit, local)?;
         self.finish_visit(&mut visit)
     }

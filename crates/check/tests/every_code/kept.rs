@@ -8,6 +8,7 @@ use super::hand::{
     scan,
 };
 use extant_check::{AutoPolicy, Code, HandledFinding};
+use extant_ondisk::inode::Inode;
 use extant_ondisk::{GroupNo, InodeNo};
 use extant_testkit::{TempImage, copied, e2fsck_fn, skip, tool};
 
@@ -101,18 +102,22 @@ fn files_of_a_lost_table_are_kept_without_a_backup() {
     if !can_make() {
         skip!("mke2fs and e2fsck are not installed");
     }
-    let healthy = SINGLE.make();
-    let before: Vec<_> = {
-        let hand = Hand::on(&healthy.path());
-        paths().iter().map(|path| hand.find(path)).collect()
-    };
-    for (place, code) in [(0, Code::GroupTablePlace), (1500, Code::GroupTableMoved)] {
-        let image = copied(&healthy.path()).expect("a copy");
-        Hand::on(&image.path()).desc(0, |desc| desc.inode_table.0 = place);
-        assert_eq!(repair(&image).first(), Some(&code));
-        let hand = Hand::on(&image.path());
-        let after: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
-        assert_eq!(after, before, "the table at {place}");
+    let plain = &["-t", "ext4", "-b", "4096", "-I", "256", "-O", "^metadata_csum"];
+    for base in [SINGLE, Base { name: "single plain", mke2fs: plain, ..SINGLE }] {
+        let healthy = base.make();
+        let before: Vec<_> = {
+            let hand = Hand::on(&healthy.path());
+            paths().iter().map(|path| hand.find(path)).collect()
+        };
+        for (place, code) in [(0, Code::GroupTablePlace), (1500, Code::GroupTableMoved)] {
+            let image = copied(&healthy.path()).expect("a copy");
+            // The descriptor, of which any checksum is now wrong.
+            Hand::on(&image.path()).block(1, |bytes| put32(bytes, 8, place));
+            assert_eq!(repair(&image).first(), Some(&code));
+            let hand = Hand::on(&image.path());
+            let after: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+            assert_eq!(after, before, "{}: the table at {place}", base.name);
+        }
     }
 }
 
@@ -409,6 +414,39 @@ fn a_file_whose_tree_is_too_deep_keeps_its_blocks() {
         assert_eq!(repair(&image).first(), Some(&Code::ExtentTreeBeyondLimit), "{levels} levels");
         let hand = Hand::on(&image.path());
         assert_eq!(hand.blocks(hand.find("long")), before, "{levels} levels");
+    }
+}
+
+/// The map of a file leads nowhere; the name and the attributes are kept, as by e2fsck.
+#[test]
+fn a_file_whose_tree_is_of_an_impossible_depth_keeps_its_name() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    for base in [EXT4, PLAIN] {
+        let healthy = base.make();
+        let (before, record) = {
+            let hand = Hand::on(&healthy.path());
+            let before: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+            (before, hand.decoded(hand.find("file")))
+        };
+        for (depth, block) in [(33, None), (0x1234, None), (0x1234, Some(0xffff_fff0))] {
+            let image = copied(&healthy.path()).expect("a copy");
+            Hand::on(&image.path()).file("file", |record| {
+                put16(record, 0x28 + 6, depth);
+                if let Some(block) = block {
+                    put32(record, 0x28 + 12 + 8, block);
+                }
+            });
+            let done = repair(&image);
+            assert!(done.contains(&Code::ExtentNodeInvalid), "{}: {done:?}", base.name);
+            let hand = Hand::on(&image.path());
+            let after: Vec<_> = paths().iter().map(|path| hand.find(path)).collect();
+            assert_eq!(after, before, "{}: {depth}", base.name);
+            let found = hand.decoded(hand.find("file"));
+            let kept = |inode: &Inode| (inode.mode, inode.uid, inode.size, inode.mtime);
+            assert_eq!(kept(&found), kept(&record), "{}: {depth}", base.name);
+        }
     }
 }
 

@@ -151,3 +151,39 @@ fn the_space_of_a_boot_loader_is_checked() {
         }
     }
 }
+
+/// Reserved inodes without a mode that have the flags of two maps: as e2fsck says, whatever they
+/// hold.
+#[test]
+fn flags_of_two_maps_of_a_spare_inode_are_found() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    const BOTH: u32 = 0x1008_0000;
+    const EXTENTS: u32 = 0x8_0000;
+    const INLINE_DATA: u32 = 0x1000_0000;
+    for base in [EXT4, PLAIN] {
+        let healthy = base.make();
+        for number in [5, 6, 9, 10] {
+            // Nothing, junk, the header of an extent map without extents, a block.
+            for words in [[0, 0], [0x12345, 0], [0xf30a, 4], [0x1f45, 0]] {
+                for flags in [BOTH, EXTENTS, INLINE_DATA] {
+                    let image = copied(&healthy.path()).expect("a copy");
+                    Hand::on(&image.path()).inode(InodeNo(number), |record| {
+                        put32(record, 0x20, flags);
+                        put32(record, 0x28, words[0]);
+                        put32(record, 0x2c, words[1]);
+                    });
+                    let what = format!("{}, {number}, {words:x?}, {flags:x}", base.name);
+                    let is_flaw = e2fsck_fn(&image.path()).is_err();
+                    let found = scan(&image.path(), Requested::Nothing).expect("it is looked at");
+                    assert_eq!(!found.is_empty(), is_flaw, "{what}: {found:?}");
+                    fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing)
+                        .expect("it is repaired");
+                    e2fsck_fn(&image.path()).unwrap_or_else(|said| panic!("{what}: {said}"));
+                    assert_eq!(scan(&image.path(), Requested::Nothing), Ok(Vec::new()), "{what}");
+                }
+            }
+        }
+    }
+}
