@@ -14,7 +14,6 @@
 mod carve;
 mod clear;
 mod context;
-mod dry_run;
 mod evidence;
 pub mod finding;
 mod lost_directories;

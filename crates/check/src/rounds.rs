@@ -1,20 +1,22 @@
 //! Rounds of a check: scans window by window, and repairs until nothing is left to do.
 
 use crate::context::Check;
-use crate::dry_run;
 use crate::evidence;
 use crate::finding::{Code, Finding, Severity};
+use crate::lost_directories::{can_be_found, has_directory_blocks};
 use crate::misplaced;
 use crate::policy::AutoPolicy;
 use crate::recorder::Recorder;
 use crate::report::{CheckOptions, HandledFinding, PassReport};
 use crate::store::{CheckError, Store};
 use crate::tables::{Carry, SharedClusters, Windows};
+use extant_device::OverlayDevice;
 use extant_ondisk::GroupNo;
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::superblock::State;
 use roaring::RoaringTreemap;
 use std::cmp::Ordering;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Scans the whole volume and changes nothing. Findings are in the order of passes and locations,
@@ -189,7 +191,7 @@ pub fn repair(
         }
     }
     if !recorder.may_repair() {
-        dry_run::report_lost_directories(store, options, &report, recorder)?;
+        report_lost_directories(store, options, &report, recorder)?;
         return Ok(report);
     }
     store.set_unclaimed(std::mem::take(&mut report.unclaimed));
@@ -229,4 +231,42 @@ pub fn repair(
         store.flush()?;
     }
     Ok(report)
+}
+
+/// Bytes of changes that are kept in memory.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// Reports, where nothing may be written, the directories that `-y` would restore from their blocks. `scanned` is the report of a
+/// scan. Nothing is reported where the repair takes more memory than allowed, or fails.
+///
+/// # Errors
+/// The device failed, or the policy ended the run.
+fn report_lost_directories(
+    store: &Store,
+    options: &CheckOptions,
+    scanned: &PassReport,
+    recorder: &Recorder<'_>,
+) -> Result<(), CheckError> {
+    if scanned.windows > 1
+        || !can_be_found(store.geometry())
+        || !has_directory_blocks(store, &scanned.unclaimed)?
+    {
+        return Ok(());
+    }
+    let most = options.memory.unwrap_or(MOST_BYTES);
+    let overlay = OverlayDevice::new(store.device().clone()).with_limit(most);
+    let mut changed = store.on(Arc::new(overlay))?;
+    let options = CheckOptions { progress: None, on_work: None, ..options.clone() };
+    let found = Recorder::new(&AutoPolicy::Yes);
+    if let Err(error) = repair(&mut changed, &options, &found) {
+        tracing::warn!(%error, "lost directories are not reported");
+    }
+    for outcome in found.into_findings() {
+        let is_lost =
+            matches!(outcome.finding.code, Code::DirectoryInodeLost | Code::DirectoryBlocksLost);
+        if is_lost && outcome.repaired {
+            recorder.should_fix(outcome.finding)?;
+        }
+    }
+    Ok(())
 }

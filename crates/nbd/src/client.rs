@@ -16,11 +16,9 @@ use crate::address::Address;
 use crate::error::NbdError;
 use crate::handshake::ExportInfo;
 use crate::link::{Connector, Established};
+use crate::options::ClientOptions;
 use crate::pool::Pool;
 use crate::proto::{FLAG_FUA, command, errors, export};
-use crate::stream::Stream;
-#[cfg(feature = "tls")]
-use crate::tls::Tls;
 use crate::transmission::{Extent, Transfer, TransferData};
 use crate::unflushed::Unflushed;
 
@@ -32,35 +30,6 @@ const COMMAND: u64 = 1 << 30;
 const ZEROES: usize = 1 << 20;
 /// Linux's numbers that the protocol uses, for errors of a server.
 const ENOSPC: i32 = 28;
-
-/// How to connect.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ClientOptions {
-    /// Whether the export is never written.
-    pub read_only: bool,
-    /// How long the server may take for a reply.
-    pub timeout: Duration,
-    /// Number of connections, where the server allows several.
-    pub connections: usize,
-    /// How long a server is waited for after a connection was lost; zero for not at all.
-    pub reconnect: Duration,
-    /// How the connections are encrypted; `None` for those that are not.
-    #[cfg(feature = "tls")]
-    pub tls: Option<Tls>,
-}
-
-impl Default for ClientOptions {
-    fn default() -> Self {
-        Self {
-            read_only: true,
-            timeout: Duration::from_secs(60),
-            connections: 4,
-            reconnect: Duration::from_secs(5),
-            #[cfg(feature = "tls")]
-            tls: None,
-        }
-    }
-}
 
 /// An export, connected.
 ///
@@ -616,24 +585,5 @@ impl fmt::Debug for Client {
             .field("size", &self.info.size)
             .field("connections", &self.connections())
             .finish_non_exhaustive()
-    }
-}
-
-/// A borrowed stream, for the handshake.
-pub(crate) struct StreamOf<'s>(pub(crate) &'s mut Stream);
-
-impl io::Read for StreamOf<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buffer)
-    }
-}
-
-impl io::Write for StreamOf<'_> {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.0.write(buffer)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
     }
 }

@@ -12,6 +12,7 @@ mod client;
 mod error;
 mod handshake;
 mod link;
+mod options;
 mod pool;
 mod proto;
 mod server;
@@ -22,8 +23,9 @@ mod transmission;
 mod unflushed;
 
 pub use address::{Address, AddressError};
-pub use client::{Client, ClientOptions};
+pub use client::Client;
 pub use error::NbdError;
+pub use options::ClientOptions;
 pub use server::{Export, Listener, Running, Server};
 #[cfg(feature = "tls")]
 pub use tls::Tls;

@@ -9,11 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::address::Address;
-use crate::client::{ClientOptions, StreamOf};
 use crate::error::NbdError;
 use crate::handshake::{self, ExportInfo};
+use crate::options::ClientOptions;
 use crate::proto::export;
-use crate::stream::Stream;
+use crate::stream::{Stream, StreamOf};
 #[cfg(feature = "tls")]
 use crate::tls::Settings;
 use crate::transmission::Connection;

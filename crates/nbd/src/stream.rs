@@ -134,3 +134,22 @@ impl Write for Stream {
         }
     }
 }
+
+/// A borrowed stream, for the handshake.
+pub(crate) struct StreamOf<'s>(pub(crate) &'s mut Stream);
+
+impl Read for StreamOf<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Write for StreamOf<'_> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.0.write(buffer)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}

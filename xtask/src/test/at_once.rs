@@ -50,7 +50,7 @@ const LONGEST: [&str; 12] = [
 const RUN_ONCE_MORE: usize = 4;
 
 /// The time that such a test has, in seconds.
-const LIMIT_OF_A_TEST: u64 = 300;
+const LIMIT_OF_A_TEST: u64 = 600;
 
 /// A suite under way.
 struct Running {

@@ -358,7 +358,7 @@ fn statfs_of_a_project_directory_has_what_its_limits_leave() {
     let set = ["quota", "--set", "project:7", "--block-hard", "20M", "--inode-hard", "50"];
     let (code, said) = extant(&set, &[&image]);
     assert_eq!(code, 0, "{said}");
-    let mount = Mount::new(&scratch, &image, &["prjquota"]);
+    let mount = Mount::new(&scratch, &image, &["-o", "prjquota"]);
     let whole = rustix::fs::statvfs(mount.path()).expect("statfs");
     let dir = mount.path().join("dir");
     fs::create_dir(&dir).expect("mkdir");

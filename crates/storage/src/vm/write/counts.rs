@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use extant_device::{Device, DeviceError};
 
+use super::failure::{damaged_file, no_space};
 use super::file::GrowingFile;
-use super::{damaged_file, no_space};
 use crate::vm::error::VmImageError;
 use crate::vm::qcow2::{Header, be64};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use extant_device::{Device, DeviceError, FileDevice};
 
-use super::no_space;
+use super::failure::no_space;
 
 /// Bytes by which a file grows at least.
 const STEP: u64 = 1 << 20;

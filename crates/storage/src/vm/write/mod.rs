@@ -18,18 +18,17 @@
 
 mod counts;
 mod create;
+mod failure;
 mod file;
 mod state;
 mod tables;
 
 use std::fmt;
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
 use extant_device::{
-    Device, DeviceError, FileDevice, Operation, Request, RequestKind, check_batch, check_range,
-    run_batch,
+    Device, DeviceError, FileDevice, Request, RequestKind, check_batch, check_range, run_batch,
 };
 use extant_runtime::sync::RwLock;
 
@@ -38,6 +37,7 @@ use super::error::VmImageError;
 use super::files::{NamedFile, Role};
 use super::mapped::Source;
 use super::qcow2::Header;
+use failure::damaged_file;
 use file::GrowingFile;
 use state::State;
 
@@ -227,15 +227,4 @@ impl fmt::Debug for WritableImage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WritableImage").field("size", &self.size).finish_non_exhaustive()
     }
-}
-
-/// The error of an image that is damaged at a cluster or byte of the file.
-fn damaged_file(at: u64, what: &str) -> DeviceError {
-    let text = format!("damaged image: {what} (run qemu-img check)");
-    DeviceError::io(Operation::Write, at, 0, io::Error::new(io::ErrorKind::InvalidData, text))
-}
-
-/// The error of a file that cannot grow.
-fn no_space(what: &'static str) -> DeviceError {
-    DeviceError::io(Operation::Write, 0, 0, io::Error::new(io::ErrorKind::StorageFull, what))
 }

@@ -8,9 +8,9 @@ use extant_device::{Device, DeviceError};
 use extant_runtime::sync::Mutex;
 
 use super::counts::{Counts, SECTOR, widen};
+use super::failure::{damaged_file, no_space};
 use super::file::GrowingFile;
 use super::tables::{COPIED, Cluster, Layout, PLACE, Table};
-use super::{damaged_file, no_space};
 use crate::vm::clusters;
 use crate::vm::error::VmImageError;
 use crate::vm::mapped::Source;
