@@ -236,8 +236,9 @@ pub fn repair(
 /// Bytes of changes that are kept in memory.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// Reports, where nothing may be written, the directories that `-y` would restore from their blocks. `scanned` is the report of a
-/// scan. Nothing is reported where the repair takes more memory than allowed, or fails.
+/// Reports the directories that `-y` would restore from their blocks, where nothing may be written.
+/// `scanned` is the report of a scan. Nothing is reported where the repair takes more memory than
+/// allowed, or fails.
 ///
 /// # Errors
 /// The device failed, or the policy ended the run.
