@@ -374,6 +374,7 @@ fn statfs_of_a_project_directory_has_what_its_limits_leave() {
     assert!((14 << 20..=15 << 20).contains(&left), "{left}");
     let outside = rustix::fs::statvfs(mount.path()).expect("statfs");
     assert_eq!((outside.f_blocks, outside.f_files), (whole.f_blocks, whole.f_files));
+    drop(file);
     mount.unmount();
     e2fsck_fn(&image).expect("healthy");
 }
