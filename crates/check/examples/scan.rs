@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let memory = args.next().map(|memory| memory.parse()).transpose()?;
     let options = CheckOptions { threads, memory, ..CheckOptions::default() };
     let start = options.env.elapsed();
-    let device: FileDevice = FileDeviceOptions::new().reads_around(!is_cached).open(image)?;
+    let device: FileDevice = FileDeviceOptions::new().around_cache(!is_cached).open(image)?;
     let store = Store::open(Arc::new(device))?;
     let report = extant_check::scan(&store, &options)?;
     for pass in &report.passes {

@@ -99,6 +99,14 @@ pub trait Device: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Writes the buffers one after the other at `offset`, around the system's cache: for much that
+    /// is not read soon. Place, and length and address of each buffer, are multiples of 4096. False:
+    /// not all was written, or nothing; an ordinary write does it or gets the error.
+    fn write_around(&self, offset: u64, buffers: &[IoSlice<'_>]) -> bool {
+        let _ = (offset, buffers);
+        false
+    }
+
     /// The runs of `range` that may hold data, in order, neither touching nor overlapping. The list
     /// grows with the fragments in the range: for a whole device of unknown shape, walk
     /// [`data_runs`] instead.
@@ -206,6 +214,9 @@ macro_rules! forward_device {
             }
             fn read_around(&self, offset: u64, buffer: &mut [u8]) -> bool {
                 (**self).read_around(offset, buffer)
+            }
+            fn write_around(&self, offset: u64, buffers: &[IoSlice<'_>]) -> bool {
+                (**self).write_around(offset, buffers)
             }
             fn sector_size(&self) -> u32 {
                 (**self).sector_size()

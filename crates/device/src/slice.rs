@@ -1,5 +1,6 @@
 //! A part of another device: a linear run of it.
 
+use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -106,6 +107,13 @@ impl Device for SliceDevice {
         let end = offset.checked_add(buffer.len() as u64);
         end.is_some_and(|end| end <= self.size)
             && self.whole.read_around(self.start + offset, buffer)
+    }
+
+    fn write_around(&self, offset: u64, buffers: &[IoSlice<'_>]) -> bool {
+        let length: u64 = buffers.iter().map(|buffer| buffer.len() as u64).sum();
+        let end = offset.checked_add(length);
+        end.is_some_and(|end| end <= self.size)
+            && self.whole.write_around(self.start + offset, buffers)
     }
 
     fn discard_reads_zero(&self) -> bool {

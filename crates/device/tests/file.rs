@@ -2,7 +2,7 @@
 //! is discarded.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -342,7 +342,7 @@ fn many_buffers_are_one_request() {
     // More than the system takes at once, and some of them empty.
     let parts: Vec<Vec<u8>> =
         (0..3000_u32).map(|part| vec![part as u8; part as usize % 50]).collect();
-    let slices: Vec<_> = parts.iter().map(|part| io::IoSlice::new(part)).collect();
+    let slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
     device.write_vectored_at(11, &slices).expect("it fits");
     let expected = parts.concat();
     let mut bytes = vec![0; expected.len()];
@@ -421,7 +421,7 @@ fn what_is_not_cached_is_read_around_the_cache() {
     assert_eq!(usual.uncached(0..MIB), None, "reads around the cache are not enabled");
     assert!(!usual.read_around(0, &mut buffer));
 
-    let device = FileDeviceOptions::new().reads_around(true).open(&path).expect("it is there");
+    let device = FileDeviceOptions::new().around_cache(true).open(&path).expect("it is there");
     let Some(uncached) = device.uncached(0..MIB) else {
         skip!("the file system has no direct access");
     };
@@ -442,4 +442,42 @@ fn what_is_not_cached_is_read_around_the_cache() {
     assert!(buffer[..8192] == bytes[8192..16384]);
     assert!(!slice.read_around(MIB - 12288, &mut buffer[..8192]), "past the end of the slice");
     assert_eq!(slice.uncached(0..MIB), None);
+}
+
+#[test]
+fn what_is_written_around_the_cache_is_read_through_it() {
+    let scratch = scratch();
+    let path = scratch.path().join("d.img");
+    fs::write(&path, vec![7; MIB as usize]).expect("written");
+    let mut buffer = AlignedBuffer::new(16384, 4096);
+    buffer.fill(9);
+    let at_once = [IoSlice::new(&buffer[..4096]), IoSlice::new(&buffer[4096..])];
+
+    let usual = FileDeviceOptions::new().write(true).open(&path).expect("it is there");
+    assert!(!usual.write_around(0, &at_once), "writes around the cache are not enabled");
+    drop(usual);
+    let device = FileDeviceOptions::new().write(true).around_cache(true);
+    let device = device.open(&path).expect("it is there");
+    if device.uncached(0..MIB).is_none() {
+        skip!("the file system has no direct access");
+    }
+    // Its pages are in memory, some of them dirty.
+    device.write_at(8192, &[8; 20000]).expect("written");
+    assert!(device.write_around(4096, &at_once));
+    let mut bytes = vec![0; MIB as usize];
+    device.read_at(0, &mut bytes).expect("read");
+    assert!(bytes[..4096].iter().all(|byte| *byte == 7));
+    assert!(bytes[4096..20480].iter().all(|byte| *byte == 9));
+    assert!(bytes[20480..28192].iter().all(|byte| *byte == 8));
+    assert!(bytes[28192..].iter().all(|byte| *byte == 7));
+    assert!(!device.write_around(100, &at_once), "not at a sector");
+    assert!(!device.write_around(MIB - 8192, &at_once), "past the end");
+
+    let slice = SliceDevice::new(Arc::new(device), 4096, MIB - 8192).expect("it fits");
+    assert!(slice.write_around(MIB - 24576, &at_once));
+    assert!(!slice.write_around(MIB - 20480, &at_once), "past the end of the slice");
+    drop(slice);
+    let reader = FileDeviceOptions::new().around_cache(true).open(&path).expect("it is there");
+    assert!(!reader.write_around(0, &at_once), "opened for reading");
+    assert_eq!(fs::read(&path).expect("it is there").len() as u64, MIB);
 }

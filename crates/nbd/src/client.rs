@@ -19,13 +19,16 @@ use crate::link::{Connector, Established};
 use crate::options::ClientOptions;
 use crate::pool::Pool;
 use crate::proto::{FLAG_FUA, command, errors, export};
-use crate::transmission::{Extent, Transfer, TransferData};
+use crate::status::Statuses;
+use crate::transmission::{Transfer, TransferData};
 use crate::unflushed::Unflushed;
 
 /// Bytes of one read or write on the wire: several are under way at the same time.
 const PIECE: u32 = 1 << 20;
 /// Bytes of one command without data: below 2^31, so that no server sees a negative number.
 const COMMAND: u64 = 1 << 30;
+/// Bytes whose status is asked for at once at least.
+const STATUS_AHEAD: u64 = 64 << 20;
 /// Bytes of zeroes that are sent where the server does not make them.
 const ZEROES: usize = 1 << 20;
 /// Linux's numbers that the protocol uses, for errors of a server.
@@ -53,27 +56,9 @@ pub struct Client {
     pub(crate) unflushed: Mutex<Unflushed>,
     /// Whether a change was confirmed that is not kept, as the server has no flush.
     pub(crate) has_changes: AtomicBool,
-    /// The last block status; dropped by every change.
-    status: Mutex<Option<Status>>,
+    statuses: Mutex<Statuses>,
     /// Held while a block is read, changed and written: for servers with large blocks.
     partial: Mutex<()>,
-}
-
-/// Extents from a byte on, one after the other: where each ends, and whether it is zeroes.
-struct Status {
-    start: u64,
-    extents: Vec<(u64, bool)>,
-}
-
-impl Status {
-    fn new(start: u64, extents: &[Extent]) -> Self {
-        let mut end = start;
-        let ends = extents.iter().map(|extent| {
-            end = end.saturating_add(extent.length);
-            (end, extent.is_zero)
-        });
-        Self { start, extents: ends.collect() }
-    }
 }
 
 impl Client {
@@ -105,7 +90,7 @@ impl Client {
             next: AtomicUsize::new(0),
             unflushed: Mutex::default(),
             has_changes: AtomicBool::new(false),
-            status: Mutex::new(None),
+            statuses: Mutex::default(),
             partial: Mutex::new(()),
         })
     }
@@ -419,26 +404,26 @@ impl Client {
         }
     }
 
-    /// Whether the bytes from `at` on are zeroes, and where that ends, by the last block status.
+    /// Whether the bytes from `at` on are zeroes, and where that ends, as the server has told.
     fn known(&self, at: u64) -> Option<(bool, u64)> {
-        let status = self.status.lock();
-        let status = status.as_ref().filter(|status| status.start <= at)?;
-        let index = status.extents.partition_point(|(end, _)| *end <= at);
-        status.extents.get(index).map(|(end, is_zero)| (*is_zero, *end))
+        self.statuses.lock().at(at)
     }
 
-    /// Asks for it. `None` where the server does not tell.
+    /// Asks for it, and for what follows: a question takes a round trip. `None` where the server
+    /// does not tell.
     fn ask(&self, at: u64, end: u64) -> Result<Option<(bool, u64)>, io::Error> {
         let block = u64::from(self.info.block_min);
         let start = at / block * block;
+        let end = end.max(at.saturating_add(STATUS_AHEAD)).min(self.info.size);
         let length = (end.next_multiple_of(block).min(self.info.size) - start).min(COMMAND);
         let length = length / block * block;
         if length == 0 {
             return Ok(None);
         }
+        let changes = self.statuses.lock().changes();
         let answer = self.with(|connection, _| connection.block_status(start, length as u32))?;
         let Ok(extents) = answer else { return Ok(None) };
-        *self.status.lock() = Some(Status::new(start, &extents));
+        self.statuses.lock().keep(changes, start, &extents);
         Ok(self.known(at))
     }
 }
@@ -476,7 +461,7 @@ impl Device for Client {
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
         check_batch(self, batch)?;
         if batch.iter().any(Request::is_change) {
-            *self.status.lock() = None;
+            self.statuses.lock().forget();
         }
         let mut first_failure: Option<DeviceError> = None;
         let mut is_stopped = false;
@@ -524,7 +509,7 @@ impl Device for Client {
             at = end;
         }
         if batch.iter().any(Request::is_change) {
-            *self.status.lock() = None;
+            self.statuses.lock().forget();
         }
         first_failure.map_or(Ok(()), Err)
     }

@@ -16,6 +16,7 @@ mod options;
 mod pool;
 mod proto;
 mod server;
+mod status;
 mod stream;
 #[cfg(feature = "tls")]
 mod tls;

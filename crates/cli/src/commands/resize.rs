@@ -186,7 +186,11 @@ impl Args {
         let url =
             DeviceUrl::parse(&self.image, extant::schemes(), stat_host).map_err(Failure::new)?;
         let name = Path::new(&self.image);
-        let image = Image { url, options: self.waiting.on(FileDeviceOptions::new()), name };
+        let image = Image {
+            url,
+            options: self.waiting.on(FileDeviceOptions::new().around_cache(true)),
+            name,
+        };
         if image.url.is_whole() && block_devices::is_kernel_ext_mount(image.url.path()) {
             return self.grow_mounted(&image, session);
         }

@@ -1,8 +1,9 @@
-//! Reads around the page cache of a file that is otherwise used through it: for what is read once,
-//! in large pieces. Making pages for it and copying from them takes as long as a fast disk does.
+//! Reads and writes around the page cache of a file that is otherwise used through it: for what is
+//! read or written once, in large pieces. Making pages for it and copying from them takes as long
+//! as a fast disk does.
 
 use std::fs::{self, File};
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -20,7 +21,7 @@ const PAGES_A_QUESTION: usize = 32;
 
 /// The file once more, and which of its pages are in memory.
 pub(super) struct Around {
-    /// Opened O_DIRECT, for reading.
+    /// Opened O_DIRECT.
     file: File,
     /// Offsets and lengths are multiples of this.
     sector: u64,
@@ -31,15 +32,18 @@ pub(super) struct Around {
 
 impl Around {
     /// `None` where the file system has no direct access, or does not tell what is in memory.
-    /// `file` is the open file at `path`, of `size` bytes; for a block device with its sector size.
+    /// `file` is the open file at `path`, of `size` bytes, which may be written; for a block device
+    /// with its sector size.
     pub(super) fn open(
         path: &Path,
         file: &File,
         size: u64,
+        write: bool,
         logical_sector: Option<u32>,
     ) -> Option<Self> {
         let direct = fs::OpenOptions::new()
             .read(true)
+            .write(write)
             .custom_flags(OFlags::DIRECT.bits().cast_signed())
             .open(path)
             .ok()?;
@@ -65,6 +69,17 @@ impl Around {
             && (buffer.len() as u64).is_multiple_of(self.sector)
             && buffer.as_ptr().addr().is_multiple_of(self.memory);
         fits && raw::read_exact_at(&self.file, &mut [IoSliceMut::new(buffer)], offset).is_ok()
+    }
+
+    /// Writes the buffers at `offset`; false where that cannot be done around the page cache.
+    pub(super) fn write(&self, offset: u64, buffers: &[IoSlice<'_>]) -> bool {
+        let fits = |buffer: &IoSlice<'_>| {
+            (buffer.len() as u64).is_multiple_of(self.sector)
+                && buffer.as_ptr().addr().is_multiple_of(self.memory)
+        };
+        offset.is_multiple_of(self.sector)
+            && buffers.iter().all(fits)
+            && raw::write_all_at(&self.file, buffers, offset).is_ok()
     }
 }
 

@@ -14,6 +14,7 @@ mod raw;
 mod ring;
 
 use std::fmt;
+use std::io::IoSlice;
 use std::ops::Range;
 
 use rustix::fs::SeekFrom;
@@ -105,6 +106,14 @@ impl Device for FileDevice {
 
     fn read_around(&self, offset: u64, buffer: &mut [u8]) -> bool {
         self.around.as_ref().is_some_and(|around| around.read(offset, buffer))
+    }
+
+    fn write_around(&self, offset: u64, buffers: &[IoSlice<'_>]) -> bool {
+        let length: u64 = buffers.iter().map(|buffer| buffer.len() as u64).sum();
+        let end = offset.checked_add(length);
+        !self.read_only
+            && end.is_some_and(|end| end <= self.size())
+            && self.around.as_ref().is_some_and(|around| around.write(offset, buffers))
     }
 
     fn discard_reads_zero(&self) -> bool {

@@ -41,7 +41,7 @@ pub struct FileDeviceOptions {
     truncate: bool,
     size: Option<u64>,
     direct: Direct,
-    reads_around: bool,
+    around_cache: bool,
     shared_lock: bool,
     locks_for_qemu: bool,
     claimed: bool,
@@ -232,10 +232,11 @@ impl FileDeviceOptions {
         self
     }
 
-    /// Whether [`Device::read_around`](crate::Device::read_around) reads around the page cache of a
-    /// device that otherwise goes through it. Where the file system cannot, nothing is different.
-    pub fn reads_around(mut self, reads_around: bool) -> Self {
-        self.reads_around = reads_around;
+    /// Whether [`Device::read_around`](crate::Device::read_around) and
+    /// [`Device::write_around`](crate::Device::write_around) go around the page cache of a device
+    /// that otherwise goes through it. Where the file system cannot, nothing is different.
+    pub fn around_cache(mut self, around_cache: bool) -> Self {
+        self.around_cache = around_cache;
         self
     }
 
@@ -502,8 +503,8 @@ impl FileDeviceOptions {
         } else {
             None
         };
-        let around = match self.reads_around && !is_direct {
-            true => Around::open(path, &file, size, is_block.then_some(sector_size)),
+        let around = match self.around_cache && !is_direct {
+            true => Around::open(path, &file, size, self.write, is_block.then_some(sector_size)),
             false => None,
         };
         let ring = match &direct {

@@ -8,6 +8,7 @@
 //! takes it back.
 
 mod bit64;
+mod copy;
 mod descriptors;
 mod error;
 mod grow;

@@ -5,6 +5,7 @@
 //! a sound volume: all in one if the journal has room for them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use extant_device::{Device, OverlayDevice};
@@ -25,6 +26,7 @@ use extant_ondisk::{
 };
 use zerocopy::IntoBytes;
 
+use super::copy::copy;
 use super::descriptors;
 use super::error::ResizeError;
 use super::moves::Moves;
@@ -149,32 +151,20 @@ impl Resize<'_> {
 
     /// Copies everything that moves to its new place.
     fn copy(&self, plan: &Plan, geometry: &Geometry) -> Result<(), ResizeError> {
-        /// Bytes copied at once.
-        const PIECE: u64 = 4 << 20;
-        let mut buffer = Vec::new();
-        for (run, to) in plan.moves.iter() {
-            if let Some(progress) = self.progress {
-                progress.move_blocks(run.clone(), to);
-            }
+        let in_bytes = |(run, to): (Range<u64>, u64)| {
             let start = geometry.byte_of(BlockNo(run.start));
             let end = geometry.byte_of(BlockNo(run.end)).min(self.device.size());
-            let target = geometry.byte_of(BlockNo(to));
-            let mut at = start;
-            while at < end {
-                let length = PIECE.min(end - at);
-                let place = target + (at - start);
-                let is_hole = self.device.next_data(at..at + length)?.is_none();
-                if is_hole {
-                    self.device.write_zeroes(place..place + length)?;
-                } else {
-                    buffer.resize(length as usize, 0); // at most PIECE
-                    self.device.read_at(at, &mut buffer)?;
-                    self.device.write_at(place, &buffer)?;
+            (start..end.max(start), geometry.byte_of(BlockNo(to)))
+        };
+        let mut moves = plan.moves.iter();
+        let tell = |count| {
+            for (run, to) in moves.by_ref().take(count) {
+                if let Some(progress) = self.progress {
+                    progress.move_blocks(run, to);
                 }
-                at += length;
             }
-        }
-        Ok(())
+        };
+        Ok(copy(self.device, plan.moves.iter().map(in_bytes), tell)?)
     }
 }
 
@@ -308,7 +298,7 @@ impl Work<'_> {
     /// Claims new places and frees the old ones.
     fn change_places(
         &mut self,
-        moved: impl IntoIterator<Item = (std::ops::Range<u64>, u64)>,
+        moved: impl IntoIterator<Item = (Range<u64>, u64)>,
     ) -> Result<(), ResizeError> {
         for (from, to) in moved {
             let to = to..to + (from.end - from.start);
@@ -767,7 +757,7 @@ fn change_metadata(
 }
 
 /// The groups that have blocks of a run.
-fn groups_of(geometry: &Geometry, run: &std::ops::Range<u64>) -> Vec<GroupNo> {
+fn groups_of(geometry: &Geometry, run: &Range<u64>) -> Vec<GroupNo> {
     let first = geometry.group_of(BlockNo(run.start));
     let last = geometry.group_of(BlockNo(run.end.saturating_sub(1)));
     match (first, last) {

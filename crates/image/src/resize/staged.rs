@@ -68,9 +68,13 @@ impl Staged {
     }
 
     fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), DeviceError> {
-        self.base.read_at(offset, to)?;
         let end = offset + to.len() as u64;
         let state = self.state.read();
+        let last = end.saturating_sub(1) / self.block_size;
+        let is_one = offset / self.block_size == last;
+        if !(is_one && state.blocks.contains_key(&last)) {
+            self.base.read_at(offset, to)?;
+        }
         for (block, bytes) in
             state.blocks.range(offset / self.block_size..end.div_ceil(self.block_size))
         {
@@ -125,9 +129,14 @@ impl Staged {
                 self.state.write().blocks.insert(block, part.into());
                 continue;
             }
+            let within = (first - start) as usize..(until - start) as usize;
+            if let Some(whole) = self.state.write().blocks.get_mut(&block) {
+                whole[within].copy_from_slice(part);
+                continue;
+            }
             let mut whole = vec![0; self.length()];
-            self.read(start, &mut whole)?;
-            whole[(first - start) as usize..(until - start) as usize].copy_from_slice(part);
+            self.base.read_at(start, &mut whole)?;
+            whole[within].copy_from_slice(part);
             self.state.write().blocks.insert(block, whole.into());
         }
         Ok(())

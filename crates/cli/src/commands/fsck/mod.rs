@@ -592,7 +592,7 @@ impl CheckCommand<'_> {
         let options = FileDeviceOptions::new().write(access == Access::ReadWrite).direct(direct);
         // After waiting the image must stay free.
         let options = options.shared_lock(self.args.waiting.wait.is_some());
-        let options = self.args.waiting.on(options.reads_around(true));
+        let options = self.args.waiting.on(options.around_cache(true));
         let files = url.open_files(&options).map_err(|error| failed(&error))?;
         let journal_options = FileDeviceOptions::new().write(access == Access::ReadWrite);
         let journal_options = self.args.waiting.on(journal_options);
