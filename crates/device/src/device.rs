@@ -345,6 +345,22 @@ impl<'a> ReadBuffers<'a> {
     pub fn length(&self) -> u64 {
         self.slices().iter().map(|buffer| buffer.len() as u64).sum()
     }
+
+    /// Fills each buffer by `read`, from its place on: the first one's is `offset`.
+    ///
+    /// # Errors
+    /// The first failure, after which none is filled.
+    pub fn fill<E>(
+        &mut self,
+        mut offset: u64,
+        mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.slices_mut().iter_mut().try_for_each(|buffer| {
+            let at = offset;
+            offset += buffer.len() as u64;
+            read(at, buffer)
+        })
+    }
 }
 
 /// The buffers of one write: mostly a single one, which costs no allocation.
@@ -368,6 +384,22 @@ impl<'a> WriteBuffers<'a> {
     /// Bytes in all buffers.
     pub fn length(&self) -> u64 {
         self.slices().iter().map(|buffer| buffer.len() as u64).sum()
+    }
+
+    /// Writes each buffer by `write` to its place: the first one's is `offset`.
+    ///
+    /// # Errors
+    /// The first failure, after which none is written.
+    pub fn store<E>(
+        &self,
+        mut offset: u64,
+        mut write: impl FnMut(u64, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.slices().iter().try_for_each(|buffer| {
+            let at = offset;
+            offset += buffer.len() as u64;
+            write(at, buffer)
+        })
     }
 }
 
@@ -542,4 +574,24 @@ pub fn run_batch(
         stopped |= first_failure.is_some() && matches!(request.kind, RequestKind::Flush);
     }
     first_failure.map_or(Ok(()), Err)
+}
+
+/// Carries out a checked batch of a device that is only read, by `read`, which fills bytes from a
+/// place on. A failure is given the place of its request: one of a file below means nothing to the
+/// caller.
+///
+/// # Errors
+/// The first failure.
+pub fn run_reads(
+    batch: &mut [Request<'_>],
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), DeviceError>,
+) -> Result<(), DeviceError> {
+    run_batch(batch, |request| {
+        let done = match &mut request.kind {
+            RequestKind::Read { offset, buffers } => buffers.fill(*offset, &mut read),
+            RequestKind::Flush => Ok(()),
+            _ => Err(request.error(Cause::ReadOnly)),
+        };
+        done.map_err(|error| request.error(error.cause))
+    })
 }

@@ -30,7 +30,7 @@ pub mod undo;
 
 pub use device::{
     Device, ReadBuffers, Request, RequestKind, RequestStatus, WriteBuffers, check_batch,
-    check_range, data_runs, run_batch,
+    check_range, data_runs, run_batch, run_reads,
 };
 pub use error::{Cause, DeviceError, Operation};
 pub use file::{

@@ -94,18 +94,6 @@ impl<D: Device> LossyDevice<D> {
         self.unreadable.lock().insert(start..(start + sector).max(end).min(self.size));
         Ok(())
     }
-
-    fn perform(&self, request: &mut Request<'_>) -> Result<(), DeviceError> {
-        if let RequestKind::Read { offset, buffers } = &mut request.kind {
-            let mut at = *offset;
-            for buffer in buffers.slices_mut() {
-                self.read(at, buffer)?;
-                at += buffer.len() as u64;
-            }
-        }
-        // A flush has nothing to do, and changes were refused.
-        Ok(())
-    }
 }
 
 /// Whether a read failed because the medium does not give the bytes.
@@ -124,7 +112,13 @@ impl<D: Device> Device for LossyDevice<D> {
 
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
         check_batch(self, batch)?;
-        run_batch(batch, |request| self.perform(request))
+        run_batch(batch, |request| match &mut request.kind {
+            RequestKind::Read { offset, buffers } => {
+                buffers.fill(*offset, |at, buffer| self.read(at, buffer))
+            }
+            // A flush has nothing to do, and changes were refused.
+            _ => Ok(()),
+        })
     }
 
     fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {

@@ -1,7 +1,7 @@
 //! Writes kept in memory over a device that stays as it is.
 
 use std::fmt;
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -178,21 +178,10 @@ impl<D: Device> OverlayDevice<D> {
     fn perform(&self, request: &mut Request<'_>) -> Result<(), DeviceError> {
         match &mut request.kind {
             RequestKind::Read { offset, buffers } => {
-                let mut at = *offset;
-                for buffer in buffers.slices_mut() {
-                    let buffer: &mut IoSliceMut<'_> = buffer;
-                    self.read(at, buffer)?;
-                    at += buffer.len() as u64;
-                }
-                Ok(())
+                buffers.fill(*offset, |at, buffer| self.read(at, buffer))
             }
             RequestKind::Write { offset, buffers } => {
-                let mut at = *offset;
-                for buffer in buffers.slices() {
-                    self.write(at, buffer)?;
-                    at += buffer.len() as u64;
-                }
-                Ok(())
+                buffers.store(*offset, |at, buffer| self.write(at, buffer))
             }
             RequestKind::Discard { offset, length }
             | RequestKind::WriteZeroes { offset, length } => {

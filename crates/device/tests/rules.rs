@@ -4,7 +4,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use extant_device::{
-    Cause, Device, MemoryDevice, Operation, Request, RequestStatus, SliceDevice, SliceError,
+    Cause, Device, DeviceError, MemoryDevice, Operation, Request, RequestStatus, SliceDevice,
+    SliceError, run_reads,
 };
 use extant_sim::{Effect, Fault, FaultyDevice};
 
@@ -165,4 +166,30 @@ fn an_error_keeps_its_kind_as_an_io_error() {
     let error = std::io::Error::from(device.write_at(0, b"a").expect_err("it is full"));
     assert_eq!(error.kind(), ErrorKind::StorageFull);
     assert_eq!(error.to_string(), "write of 1 bytes at byte 0: injected: no storage space");
+}
+
+#[test]
+fn a_device_that_is_read_fills_each_buffer_from_its_place() {
+    let (mut one, mut two, mut bad) = ([0; 2], [0; 3], [0; 1]);
+    let buffers = [&mut one[..], &mut two[..]].map(std::io::IoSliceMut::new);
+    let mut batch = [
+        Request::read_vectored(10, buffers.into()),
+        Request::read(99, &mut bad),
+        Request::write(5, b"a"),
+        Request::flush(),
+    ];
+    let read = |at: u64, to: &mut [u8]| {
+        for (byte, place) in to.iter_mut().zip(at..) {
+            *byte = place as u8;
+        }
+        let below = || DeviceError::io(Operation::Read, 7, 0, ErrorKind::InvalidData.into());
+        if at == 99 { Err(below()) } else { Ok(()) }
+    };
+    let error = run_reads(&mut batch, read).expect_err("one read fails");
+    assert_eq!((error.offset, error.length), (99, 1), "the place of the request");
+    assert!(batch[0].status.is_done());
+    assert!(failure(&batch[2]).is_some_and(|text| text.contains("read-only")));
+    assert!(failure(&batch[3]).is_some(), "no flush after a failure");
+    drop(batch);
+    assert_eq!((one, two), ([10, 11], [12, 13, 14]));
 }

@@ -1,11 +1,12 @@
 //! A volume open for changes: names made and removed, closed, verified by e2fsck and by the kernel.
 
-use extant_device::{Device, FileDevice};
+use extant_device::{Device, FileDevice, MemoryDevice};
 use extant_engine::{Credentials, OpenVolume, RenameFlags, Volume, VolumeOptions};
 use extant_ondisk::InodeNo;
 use extant_reader::{Error, Follow, Reader, VolumeRead};
 use extant_runtime::env::Env;
 use extant_runtime::sync::thread;
+use extant_sim::{Event, Recorder};
 use extant_testkit::{LoopMount, TempImage, e2fsck_fn, is_root, skip, tool};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -213,5 +214,29 @@ fn a_volume_that_is_only_read_refuses_changes_and_has_nothing_to_be_made_durable
     let names = volume.read_dir(root, 0).unwrap().map(|entry| entry.unwrap().name);
     assert!(names.into_iter().any(|name| name == b"file"));
     volume.close().unwrap();
+    e2fsck_fn(&image.path()).unwrap();
+}
+
+/// One after the volume is marked as in use, two of the commit, one after the blocks at their home
+/// locations, one after the log is marked empty, and the last.
+#[test]
+fn a_small_edit_takes_six_flushes() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    let kind = ["-t", "ext4", "-O", "orphan_file", "-J", "size=4"];
+    let image = TempImage::by_mke2fs(32 << 20, &kind).unwrap();
+    let bytes = std::fs::read(image.path()).unwrap();
+    let recorder = Arc::new(Recorder::new(Arc::new(MemoryDevice::from_bytes(&bytes))));
+    let volume =
+        Volume::open(recorder.clone(), &Env::threads(), &VolumeOptions::default()).unwrap();
+    let file = volume.create(InodeNo::ROOT, b"file", 0o644, &Credentials::ROOT).unwrap().number;
+    assert_eq!(volume.write(file, 0, b"contents").unwrap(), 8);
+    volume.close().unwrap();
+    let flushes = recorder.events().iter().filter(|event| **event == Event::Flush).count();
+    assert_eq!(flushes, 6);
+    let mut bytes = vec![0; bytes.len()];
+    recorder.read_at(0, &mut bytes).unwrap();
+    std::fs::write(image.path(), bytes).unwrap();
     e2fsck_fn(&image.path()).unwrap();
 }

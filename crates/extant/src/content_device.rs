@@ -49,20 +49,10 @@ impl ContentDevice {
         let (operation, at, length) = (request.operation(), request.offset(), request.length());
         let done = match &mut request.kind {
             RequestKind::Read { offset, buffers } => {
-                let mut at = *offset;
-                buffers.slices_mut().iter_mut().try_for_each(|buffer| {
-                    let read = self.read(at, buffer);
-                    at += buffer.len() as u64;
-                    read
-                })
+                buffers.fill(*offset, |at, buffer| self.read(at, buffer))
             }
             RequestKind::Write { offset, buffers } => {
-                let mut at = *offset;
-                buffers.slices().iter().try_for_each(|buffer| {
-                    let written = self.file.write_all_at(buffer, at);
-                    at += buffer.len() as u64;
-                    written
-                })
+                buffers.store(*offset, |at, buffer| self.file.write_all_at(buffer, at))
             }
             RequestKind::Discard { .. } | RequestKind::WriteZeroes { .. } if length == 0 => Ok(()),
             RequestKind::Discard { offset, length }

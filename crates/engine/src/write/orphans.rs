@@ -12,7 +12,9 @@ use extant_ondisk::{
 use extant_reader::read::inode::{LoadedInode, dir_blocks, load, load_any};
 use extant_reader::read::mapping::{MappingTarget, map};
 use extant_reader::{BlockKind, Error, MetadataRead};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use rangemap::RangeSet;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 /// Blocks that adding or taking out one orphan may change: the superblock, and two inodes' blocks
 /// or a block of the orphan file.
@@ -34,13 +36,43 @@ struct OrphanBlock {
     kind: BlockKind,
 }
 
+/// The free slots of the orphan file. As ranges: an empty file, the usual case, has 32,000 and one
+/// range for each block.
+#[derive(Debug, Default)]
+struct FreeSlots {
+    /// Numbers of slots, each block's from its own multiple of [`Self::BLOCK`] on.
+    ranges: RangeSet<usize>,
+}
+
+impl FreeSlots {
+    /// More than the slots of a block of 64 KiB.
+    const BLOCK: usize = 1 << 16;
+
+    fn first(&self) -> Option<(usize, usize)> {
+        let number = self.ranges.first()?.start;
+        Some((number / Self::BLOCK, number % Self::BLOCK))
+    }
+
+    fn insert(&mut self, block: usize, slots: Range<usize>) {
+        if !slots.is_empty() {
+            let first = block * Self::BLOCK;
+            self.ranges.insert(first + slots.start..first + slots.end);
+        }
+    }
+
+    fn remove(&mut self, block: usize, slot: usize) {
+        let number = block * Self::BLOCK + slot;
+        self.ranges.remove(number..number + 1);
+    }
+}
+
 /// All orphans of a volume with their positions, so that none is searched for on disk.
 #[derive(Debug, Default)]
 pub struct Orphans {
     positions: HashMap<InodeNo, OrphanPosition>,
     list: BTreeMap<u64, InodeNo>,
     blocks: Vec<OrphanBlock>,
-    free_slots: BTreeSet<(usize, usize)>,
+    free_slots: FreeSlots,
     /// The list on the volume continues to an inode that is not an orphan.
     goes_wrong: bool,
     /// Slots of what can be no orphan.
@@ -121,11 +153,14 @@ impl Orphans {
         let bytes = source.metadata(place, kind)?;
         let block = self.blocks.len();
         self.blocks.push(OrphanBlock { place, kind });
+        let mut free = 0..0;
         for (slot, orphan) in orphans(&bytes).enumerate() {
             let Some(orphan) = orphan else {
-                self.free_slots.insert((block, slot));
+                free.end = slot + 1;
                 continue;
             };
+            self.free_slots.insert(block, free);
+            free = slot + 1..slot + 1;
             let is_new = !self.positions.contains_key(&orphan);
             match checked(source, orphan, here) {
                 Ok(orphan) if is_new => {
@@ -138,6 +173,7 @@ impl Orphans {
                 }
             }
         }
+        self.free_slots.insert(block, free);
         Ok(())
     }
 
@@ -158,7 +194,7 @@ impl Orphans {
         }
         for (block, slot) in std::mem::take(&mut self.wrong_slots) {
             self.set_slot(edit, block, slot, None)?;
-            self.free_slots.insert((block, slot));
+            self.free_slots.insert(block, slot..slot + 1);
         }
         Ok(())
     }
@@ -192,10 +228,10 @@ impl Orphans {
         if self.contains(number) {
             return Ok(());
         }
-        let position = match self.free_slots.first().copied() {
+        let position = match self.free_slots.first() {
             Some((block, slot)) => {
                 self.set_slot(edit, block, slot, Some(number))?;
-                self.free_slots.remove(&(block, slot));
+                self.free_slots.remove(block, slot);
                 OrphanPosition::File(block, slot)
             }
             None => {
@@ -223,7 +259,7 @@ impl Orphans {
             None => return Ok(()),
             Some(OrphanPosition::File(block, slot)) => {
                 self.set_slot(edit, block, slot, None)?;
-                self.free_slots.insert((block, slot));
+                self.free_slots.insert(block, slot..slot + 1);
             }
             Some(OrphanPosition::List(position)) => {
                 let older = self.list.range(..position).next_back().map_or(0, |(_, older)| older.0);

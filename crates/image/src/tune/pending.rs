@@ -257,18 +257,10 @@ impl<D: Device> Pending<D> {
     fn perform(&self, request: &mut Request<'_>) -> Result<(), DeviceError> {
         match &mut request.kind {
             RequestKind::Read { offset, buffers } => {
-                let mut at = *offset;
-                for buffer in buffers.slices_mut() {
-                    self.read(at, buffer)?;
-                    at += buffer.len() as u64;
-                }
+                buffers.fill(*offset, |at, buffer| self.read(at, buffer))?;
             }
             RequestKind::Write { offset, buffers } => {
-                let mut at = *offset;
-                for buffer in buffers.slices() {
-                    self.write(at, buffer)?;
-                    at += buffer.len() as u64;
-                }
+                buffers.store(*offset, |at, buffer| self.write(at, buffer))?;
             }
             RequestKind::Discard { offset, length }
             | RequestKind::WriteZeroes { offset, length } => {

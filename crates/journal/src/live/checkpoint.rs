@@ -11,6 +11,15 @@ use super::frame::{Frame, Snapshot};
 use crate::JournalError;
 use crate::home::write_home;
 
+/// The start of the log in the journal superblock, after a checkpoint.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Tail {
+    /// Moved and flushed, so that the blocks of the log can be used again.
+    Stored,
+    /// Left: the log is marked empty next, and no transaction comes before that.
+    Left,
+}
+
 impl Core {
     /// One run of the checkpoint worker: a batch, if the log is more than half full or too many
     /// frames are pinned.
@@ -27,7 +36,7 @@ impl Core {
             return Next::WhenWoken;
         }
         let wanted = if is_pinned { log.size() } else { log.size() / 4 * 3 };
-        match self.checkpoint_batch(wanted) {
+        match self.checkpoint_batch(wanted, Tail::Stored) {
             Ok(true) => Next::After(Duration::ZERO),
             Ok(false) => Next::WhenWoken,
             Err(error) => {
@@ -39,7 +48,7 @@ impl Core {
 
     /// Checkpoints the oldest transactions until `wanted` log blocks are free. Returns false if
     /// there are none.
-    pub(super) fn checkpoint_batch(&self, wanted: u32) -> Result<bool, JournalError> {
+    pub(super) fn checkpoint_batch(&self, wanted: u32, tail: Tail) -> Result<bool, JournalError> {
         let Some(log) = &self.log else { return Ok(false) };
         let _one_at_a_time = self.checkpoint.lock();
         self.latch.check()?;
@@ -88,7 +97,9 @@ impl Core {
             None => (progress.head, progress.committed.next()),
         };
         drop(progress);
-        log.set_tail(start, tid, 0)?;
+        if tail == Tail::Stored {
+            log.set_tail(start, tid, 0)?;
+        }
         let mut progress = self.progress.lock();
         progress.pinned -= pinned;
         let freed: u32 = progress.finished.drain(..count).map(|finished| finished.blocks).sum();

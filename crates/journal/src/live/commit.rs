@@ -6,6 +6,7 @@ use extant_ondisk::{BlockNo, Tid};
 use extant_runtime::env::Next;
 use extant_runtime::sync::atomic::Ordering;
 
+use super::checkpoint::Tail;
 use super::core::{Core, Finished};
 use super::frame::{Frame, Snapshot};
 use super::phase::Phase;
@@ -114,7 +115,7 @@ impl Core {
             return Err(JournalError::TooLarge { needed, size: log.size() });
         }
         while self.progress.lock().free < needed + 1 {
-            if !self.checkpoint_batch(needed + 1)? {
+            if !self.checkpoint_batch(needed + 1, Tail::Stored)? {
                 let free = self.progress.lock().free;
                 assert!(free > needed, "an empty log has {free} free blocks");
             }

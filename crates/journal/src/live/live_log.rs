@@ -62,8 +62,9 @@ impl LiveLog {
         let first = superblock.sequence;
         (superblock.start, superblock.head) = (head, 0);
         mark_volume()?;
+        // The flush of the first commit, in front of its commit block, makes it durable: before
+        // that a log that is empty loses nothing.
         log.write_superblock(&mut raw, &superblock)?;
-        on.device.flush()?;
         let format = superblock.log_format();
         let superblock = Mutex::ranked((raw, superblock));
         Ok((Self { on, format, range, has_barriers: options.barriers, superblock }, head, first))

@@ -39,6 +39,7 @@ pub use phase::Phase;
 
 use crate::{JournalError, recovery};
 use cache::Cache;
+use checkpoint::Tail;
 use core::{Core, Wakers};
 use live_log::LiveLog;
 
@@ -221,10 +222,14 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Aborted`], or a device fails, which aborts the journal.
     pub fn checkpoint(&self) -> Result<(), JournalError> {
+        self.checkpoint_all(Tail::Stored)
+    }
+
+    fn checkpoint_all(&self, tail: Tail) -> Result<(), JournalError> {
         self.sync()?;
         let Some(log) = &self.core.log else { return Ok(()) };
         loop {
-            match self.core.checkpoint_batch(log.size()) {
+            match self.core.checkpoint_batch(log.size(), tail) {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 Err(error) => {
@@ -243,7 +248,7 @@ impl Journal {
     /// As [`Journal::checkpoint`]; then changes are not blocked, and the journal is aborted.
     pub fn freeze(&self) -> Result<(), JournalError> {
         self.core.freeze();
-        let frozen = self.checkpoint().and_then(|()| self.mark_empty());
+        let frozen = self.checkpoint_all(Tail::Left).and_then(|()| self.mark_empty());
         if frozen.is_err() {
             self.core.thaw();
         }
@@ -320,7 +325,7 @@ impl Journal {
     /// # Errors
     /// As [`Journal::checkpoint`]: then the volume needs recovery.
     pub fn close(self) -> Result<(), JournalError> {
-        self.checkpoint()?;
+        self.checkpoint_all(Tail::Left)?;
         self.mark_empty()
     }
 

@@ -104,7 +104,9 @@ fn recover_with(
     if finish == Finish::Leave {
         return Ok(recovered);
     }
-    target.flush()?;
+    if needs_recovery || superblock.start != 0 || superblock.errno != 0 {
+        target.flush()?;
+    }
     if superblock.start != 0 || superblock.errno != 0 {
         if has_rest {
             recovered.next_tid = log.first_unused_tid(superblock.log(), recovered.next_tid)?;

@@ -177,20 +177,10 @@ impl ModelDevice {
         let mut contents = self.contents.lock();
         match &mut request.kind {
             RequestKind::Read { buffers, .. } => {
-                let mut at = offset;
-                for buffer in buffers.slices_mut() {
-                    contents.read(at, buffer)?;
-                    at += buffer.len() as u64;
-                }
-                Ok(())
+                buffers.fill(offset, |at, buffer| contents.read(at, buffer))
             }
             RequestKind::Write { buffers, .. } => {
-                let mut at = offset;
-                for buffer in buffers.slices() {
-                    contents.write(at, buffer)?;
-                    at += buffer.len() as u64;
-                }
-                Ok(())
+                buffers.store(offset, |at, buffer| contents.write(at, buffer))
             }
             RequestKind::WriteZeroes { .. } => contents.zero(offset..offset + length),
             RequestKind::Discard { .. } if self.discard_reads_zero() => {

@@ -276,13 +276,7 @@ impl CryptDevice {
     fn perform(&self, request: &mut Request<'_>) -> Result<(), DeviceError> {
         match &mut request.kind {
             RequestKind::Read { offset, buffers } => {
-                let mut at = *offset;
-                for buffer in buffers.slices_mut() {
-                    let buffer: &mut IoSliceMut<'_> = buffer;
-                    self.read(at, buffer)?;
-                    at += buffer.len() as u64;
-                }
-                Ok(())
+                buffers.fill(*offset, |at, buffer| self.read(at, buffer))
             }
             RequestKind::Write { offset, buffers } => {
                 let length = buffers.length();

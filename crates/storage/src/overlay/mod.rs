@@ -14,7 +14,7 @@ mod header;
 mod tests;
 
 use std::fmt;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -202,13 +202,7 @@ impl FileOverlay {
     fn perform(&self, request: &mut Request<'_>) -> Result<(), DeviceError> {
         match &mut request.kind {
             RequestKind::Read { offset, buffers } => {
-                let mut at = *offset;
-                for buffer in buffers.slices_mut() {
-                    let buffer: &mut IoSliceMut<'_> = buffer;
-                    self.read(at, buffer)?;
-                    at += buffer.len() as u64;
-                }
-                Ok(())
+                buffers.fill(*offset, |at, buffer| self.read(at, buffer))
             }
             RequestKind::Write { buffers, .. } if buffers.length() == 0 => Ok(()),
             RequestKind::Write { offset, buffers } => self.write(*offset, buffers.slices()),

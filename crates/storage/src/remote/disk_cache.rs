@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crc_fast::{CrcAlgorithm, checksum};
-use extant_device::{Device, DeviceError, Request, RequestKind, check_batch, run_batch};
+use extant_device::{Device, DeviceError, Request, check_batch, run_reads};
 use sha2::{Digest, Sha256};
 
 use super::error::RemoteError;
@@ -162,24 +162,7 @@ impl Device for DiskCache {
 
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
         check_batch(self, batch)?;
-        run_batch(batch, |request| {
-            let (operation, offset, length) =
-                (request.operation(), request.offset(), request.length());
-            if let RequestKind::Read { buffers, .. } = &mut request.kind {
-                let mut at = offset;
-                for buffer in buffers.slices_mut() {
-                    let end = at + buffer.len() as u64;
-                    self.read(at..end, buffer).map_err(|error| DeviceError {
-                        operation,
-                        offset,
-                        length,
-                        cause: error.cause,
-                    })?;
-                    at = end;
-                }
-            }
-            Ok(())
-        })
+        run_reads(batch, |offset, buffer| self.read(offset..offset + buffer.len() as u64, buffer))
     }
 
     fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {

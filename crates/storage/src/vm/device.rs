@@ -8,8 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use extant_device::{
-    Cause, Device, DeviceError, FileDevice, Operation, Request, RequestKind, check_batch,
-    check_range, run_batch,
+    Device, DeviceError, FileDevice, Operation, Request, check_batch, check_range, run_reads,
 };
 use imago::Mapping;
 
@@ -55,18 +54,7 @@ impl Device for VmDevice {
 
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
         check_batch(self, batch)?;
-        run_batch(batch, |request| match &mut request.kind {
-            RequestKind::Read { offset, buffers } => {
-                let mut at = *offset;
-                for buffer in buffers.slices_mut() {
-                    self.read(at, buffer)?;
-                    at += buffer.len() as u64;
-                }
-                Ok(())
-            }
-            RequestKind::Flush => Ok(()),
-            _ => Err(request.error(Cause::ReadOnly)),
-        })
+        run_reads(batch, |offset, buffer| self.read(offset, buffer))
     }
 
     fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {

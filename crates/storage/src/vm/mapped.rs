@@ -6,8 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use extant_device::{
-    Cause, Device, DeviceError, Operation, Request, RequestKind, check_batch, check_range,
-    run_batch,
+    Cause, Device, DeviceError, Operation, Request, check_batch, check_range, run_reads,
 };
 use extant_runtime::sync::Mutex;
 
@@ -112,28 +111,10 @@ impl<M: Map> Device for MappedDevice<M> {
 
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
         check_batch(self, batch)?;
-        run_batch(batch, |request| {
-            let (operation, offset, length) =
-                (request.operation(), request.offset(), request.length());
-            let done = match &mut request.kind {
-                RequestKind::Read { offset, buffers } => {
-                    let mut at = *offset;
-                    buffers.slices_mut().iter_mut().try_for_each(|buffer| {
-                        let read = self.read(at, buffer);
-                        at += buffer.len() as u64;
-                        read
-                    })
-                }
-                RequestKind::Flush => Ok(()),
-                _ => Err(request.error(Cause::ReadOnly)),
-            };
-            // A place in the file means nothing to the caller.
-            done.map_err(|error| {
-                let cause = match error.cause {
-                    Cause::PastEnd { .. } => damaged(0, "data past the end of the file").cause,
-                    cause => cause,
-                };
-                DeviceError { operation, offset, length, cause }
+        run_reads(batch, |offset, buffer| {
+            self.read(offset, buffer).map_err(|error| match error.cause {
+                Cause::PastEnd { .. } => damaged(0, "data past the end of the file"),
+                _ => error,
             })
         })
     }

@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use extant_device::{
-    Cause, Device, DeviceError, LinearDevice, LinearPart, Operation, Request, RequestKind,
-    check_batch, check_range, run_batch,
+    Cause, Device, DeviceError, LinearDevice, LinearPart, Operation, Request, check_batch,
+    check_range, run_reads,
 };
 use extant_runtime::sync::Mutex;
 use flate2::read::ZlibDecoder;
@@ -281,30 +281,14 @@ impl Device for SparseExtent {
 
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
         check_batch(self, batch)?;
-        run_batch(batch, |request| {
-            let (operation, at, length) = (request.operation(), request.offset(), request.length());
-            let done = match &mut request.kind {
-                RequestKind::Read { offset, buffers } => {
-                    let mut at = *offset;
-                    buffers.slices_mut().iter_mut().try_for_each(|buffer| {
-                        let read = self.read(at, buffer);
-                        at += buffer.len() as u64;
-                        read
-                    })
-                }
-                RequestKind::Flush => Ok(()),
-                _ => Err(request.error(Cause::ReadOnly)),
-            };
-            // A place in the file means nothing to the caller, that it is past the end does.
-            done.map_err(|error| match error.cause {
+        run_reads(batch, |offset, buffer| {
+            self.read(offset, buffer).map_err(|error| match error.cause {
                 Cause::PastEnd { .. } => {
-                    let source = io::Error::new(
-                        io::ErrorKind::InvalidData,
-                        "damaged image: a grain is past the end",
-                    );
-                    DeviceError::io(operation, at, length, source)
+                    let what = "damaged image: a grain is past the end";
+                    let source = io::Error::new(io::ErrorKind::InvalidData, what);
+                    DeviceError::io(Operation::Read, offset, 0, source)
                 }
-                cause => DeviceError { operation, offset: at, length, cause },
+                _ => error,
             })
         })
     }

@@ -161,20 +161,10 @@ impl Device for WritableImage {
                 (request.operation(), request.offset(), request.length());
             let done = match &mut request.kind {
                 RequestKind::Read { offset, buffers } => {
-                    let mut at = *offset;
-                    buffers.slices_mut().iter_mut().try_for_each(|buffer| {
-                        let read = self.read(at, buffer);
-                        at += buffer.len() as u64;
-                        read
-                    })
+                    buffers.fill(*offset, |at, buffer| self.read(at, buffer))
                 }
                 RequestKind::Write { offset, buffers } => {
-                    let mut at = *offset;
-                    buffers.slices().iter().try_for_each(|buffer| {
-                        let written = self.write(at, buffer);
-                        at += buffer.len() as u64;
-                        written
-                    })
+                    buffers.store(*offset, |at, buffer| self.write(at, buffer))
                 }
                 RequestKind::Discard { .. } => {
                     self.state.write().clear(offset..offset + length, false)
