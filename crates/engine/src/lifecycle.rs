@@ -240,10 +240,7 @@ fn mark_mounted(device: &dyn Device, env: &Env, has_log: bool) -> Result<RawSupe
     superblock.encode_into(&mut raw);
     raw.seal();
     device.write_at(SUPERBLOCK_OFFSET, raw.as_bytes())?;
-    // The log has marked the volume as in use, and the first commit flushes.
-    if !has_log {
-        device.flush()?;
-    }
+    device.flush()?;
     Ok(raw)
 }
 

@@ -62,8 +62,8 @@ impl LiveLog {
         let first = superblock.sequence;
         (superblock.start, superblock.head) = (head, 0);
         mark_volume()?;
-        // The flush of the first commit, in front of its commit block, makes it durable: before
-        // that a log that is empty loses nothing.
+        // A flush of the first commit comes in front of its commit block: until then a log that
+        // reads as empty loses nothing.
         log.write_superblock(&mut raw, &superblock)?;
         let format = superblock.log_format();
         let superblock = Mutex::ranked((raw, superblock));
