@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use extant_testkit::{Scratch, server_on_port, skip, tool};
+use extant_testkit::{Scratch, Tool, server_on_port, skip, tool};
 
 use super::common::EXTANT;
 use super::{done, refused, run, shell};
@@ -257,26 +258,39 @@ fn what_is_wrong_with_an_object_or_its_url_is_said() {
     }
 }
 
-/// moto, which is S3 for tests, in an environment of its own.
+/// Runs an installer, which may load much; why it failed.
+pub(super) fn install(installer: &Tool, words: &[&str]) -> Result<(), String> {
+    let output = installer.command_within(400).args(words).output().map_err(|it| it.to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let failed = || format!("{words:?}: {}: {}", output.status, said.trim());
+    output.status.success().then_some(()).ok_or_else(failed)
+}
+
+/// The directory of the programs of a new environment of Python that has a package.
+pub(super) fn python_programs(scratch: &Scratch, package: &str) -> Result<PathBuf, String> {
+    let python = tool("python3").ok_or("python3 is missing")?;
+    let place = scratch.join("venv").display().to_string();
+    install(&python, &["-m", "venv", &place])?;
+    let pip = tool(&format!("{place}/bin/pip")).ok_or("pip is missing")?;
+    install(&pip, &["install", "-q", "--disable-pip-version-check", package])?;
+    Ok(scratch.join("venv/bin"))
+}
+
+/// S3 for tests, in an environment of its own.
+const MOTO: &str = "moto[server]==5.2.5";
+
 #[test]
 fn an_image_in_s3_is_read() {
     if std::env::var_os("EXTANT_SLOW").is_none() {
         skip!("EXTANT_SLOW is not set");
     }
-    let Some(python) = tool("python3") else { skip!("python3 is missing") };
     let scratch = Scratch::new();
-    let (venv, program) = (scratch.join("venv"), scratch.join("venv/bin/moto_server"));
-    let path = |name: &str| venv.join(name).to_str().unwrap().to_owned();
-    let words = ["-m", "venv", venv.to_str().unwrap()];
-    let made = python.text(words).and_then(|_| {
-        tool(&path("bin/pip"))
-            .map_or(Ok(String::new()), |pip| pip.text(["install", "-q", "moto[server]==5.2.5"]))
-    });
-    if made.is_err() || !program.exists() {
-        skip!("moto cannot be installed");
-    }
+    let programs = match python_programs(&scratch, MOTO) {
+        Ok(programs) => programs,
+        Err(why) => skip!("{MOTO}: {why}"),
+    };
     let (mut moto, port) = server_on_port(|port| {
-        let mut command = Command::new(&program);
+        let mut command = Command::new(programs.join("moto_server"));
         command.args(["-p", &port.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
         command
     });
@@ -287,7 +301,7 @@ fn an_image_in_s3_is_read() {
                                  aws_access_key_id='a', aws_secret_access_key='b')\n\
                s3.create_bucket(Bucket='images')\n\
                s3.upload_file(sys.argv[2], 'images', 'dir/disk.img')\n";
-    let output = Command::new(path("bin/python"))
+    let output = Command::new(programs.join("python"))
         .args(["-c", put, &endpoint])
         .arg(scratch.join("disk.img"))
         .output()

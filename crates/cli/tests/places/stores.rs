@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use extant_testkit::{Scratch, server_on_port, skip, tool};
 
 use super::common::EXTANT;
-use super::remote::image;
+use super::remote::{image, install, python_programs};
 
 const GOOGLE: &str = "gcp-storage-emulator==2026.7.19";
 const AZURE: &str = "azurite@3.35.0";
@@ -84,17 +84,13 @@ fn an_image_in_googles_store_is_read() {
     if !is_slow() {
         skip!("EXTANT_SLOW is not set");
     }
-    let Some(python) = tool("python3") else { skip!("python3 is missing") };
     let scratch = Scratch::new();
-    let venv = scratch.join("venv");
-    let path = |name: &str| venv.join("bin").join(name).to_str().unwrap().to_owned();
-    let made = python.text(["-m", "venv", venv.to_str().unwrap()]).and_then(|_| {
-        tool(&path("pip")).map_or(Ok(String::new()), |pip| pip.text(["install", "-q", GOOGLE]))
-    });
-    let program = PathBuf::from(path("gcp-storage-emulator"));
-    if made.is_err() || !program.exists() {
-        skip!("gcp-storage-emulator cannot be installed");
-    }
+    let programs = match python_programs(&scratch, GOOGLE) {
+        Ok(programs) => programs,
+        Err(why) => skip!("{GOOGLE}: {why}"),
+    };
+    let program = programs.join("gcp-storage-emulator");
+    let python = tool("python3").expect("it made the environment");
     let (server, port) = server_on_port(|port| {
         let mut command = Command::new(&program);
         command.args(["start", "--host=127.0.0.1", "--in-memory", "--default-bucket=images"]);
@@ -146,10 +142,10 @@ fn an_image_in_azures_store_is_read() {
     let scratch = Scratch::new();
     let place = scratch.join("node");
     let words = ["install", "--silent", "--no-audit", "--prefix", place.to_str().unwrap(), AZURE];
-    let program = place.join("node_modules/.bin/azurite-blob");
-    if npm.text(words).is_err() || !program.exists() {
-        skip!("azurite cannot be installed");
+    if let Err(why) = install(&npm, &words) {
+        skip!("{AZURE}: {why}");
     }
+    let program = place.join("node_modules/.bin/azurite-blob");
     let (server, port) = server_on_port(|port| {
         let mut command = Command::new(&program);
         command.args(["--silent", "--inMemoryPersistence", "--skipApiVersionCheck"]);
