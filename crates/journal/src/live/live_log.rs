@@ -62,9 +62,8 @@ impl LiveLog {
         let first = superblock.sequence;
         (superblock.start, superblock.head) = (head, 0);
         mark_volume()?;
-        // A flush of the first commit comes in front of its commit block: until then a log that
-        // reads as empty loses nothing.
         log.write_superblock(&mut raw, &superblock)?;
+        on.device.flush()?;
         let format = superblock.log_format();
         let superblock = Mutex::ranked((raw, superblock));
         Ok((Self { on, format, range, has_barriers: options.barriers, superblock }, head, first))
