@@ -6,7 +6,8 @@
 //! size or the new one after a power cut. While it is planned no operation changes the volume:
 //! operations wait as they do while it is frozen. Data in memory stay there, and reads continue.
 
-use crate::alloc::Allocator;
+use crate::alloc::{Allocator, pieces_of};
+use crate::edit::BlockRange;
 use crate::engine::{Engine, Sizes};
 use crate::lifecycle::follow;
 use extant_device::{Device, DeviceError, errno};
@@ -18,6 +19,7 @@ use extant_runtime::env::Env;
 use extant_runtime::sync::Arc;
 use extant_runtime::sync::atomic::{AtomicU64, Ordering};
 use std::fmt;
+use std::ops::Range;
 use zerocopy::FromBytes;
 
 /// How a volume grows.
@@ -31,6 +33,9 @@ pub struct GrowthPlan {
     pub free_clusters: u64,
     /// Number of inodes that are added, all free.
     pub free_inodes: u32,
+    /// Blocks in use that become free, in whole clusters and in order. They are not part of
+    /// `free_clusters`.
+    pub freed: Vec<Range<u64>>,
 }
 
 /// Plans growth.
@@ -52,6 +57,18 @@ pub trait GrowthPlanner: fmt::Debug + Send + Sync {
         env: &Env,
         blocks: u64,
     ) -> Result<GrowthPlan, GrowthError>;
+
+    /// Plans that `count` of the blocks that are reserved for descriptors become free, as a
+    /// [`GrowthPlan`] that keeps the size. `None` if fewer are reserved.
+    ///
+    /// # Errors
+    /// A damaged volume, or the device failed.
+    fn plan_fewer_reserved(
+        &self,
+        device: &Arc<dyn Device>,
+        env: &Env,
+        count: u64,
+    ) -> Result<Option<GrowthPlan>, GrowthError>;
 
     /// Writes the backups of superblock and descriptors, from the volume on the device.
     ///
@@ -160,7 +177,8 @@ impl Engine {
         Ok(self.device.grow(0)?)
     }
 
-    /// Grows the volume by as few transactions as the log has room for.
+    /// Grows the volume by as few transactions as the log has room for. If it has no room for one
+    /// group, fewer blocks are reserved for descriptors.
     fn grow_in_steps(&self, blocks: u64, planner: &dyn GrowthPlanner) -> Result<u64, GrowthError> {
         let least = u64::from(self.geometry().blocks_per_group);
         // Numbers of blocks of a step, and of one that is too large for the log.
@@ -171,15 +189,21 @@ impl Engine {
                 return Ok(now);
             }
             match self.grow_step(now.saturating_add(step).min(blocks), planner) {
-                Ok(after) if after > now => {}
+                Ok(after) if after > now => {
+                    (step, too_large) = (step.saturating_mul(2), u64::MAX);
+                }
                 // The step ends in a group that would be too small for its metadata.
                 Ok(_) => step = step.saturating_add(least),
-                Err(refused @ GrowthError::JournalTooSmall { .. }) => {
-                    if step <= least || step.saturating_add(least) >= too_large {
-                        return Err(refused);
+                Err(GrowthError::JournalTooSmall { needed, room }) => {
+                    if step > least && step.saturating_add(least) < too_large {
+                        too_large = step;
+                        step = (step / 2).max(least);
+                        continue;
                     }
-                    too_large = step;
-                    step = (step / 2).max(least);
+                    if !self.reserve_fewer(needed - room, planner)? {
+                        return Err(GrowthError::JournalTooSmall { needed, room });
+                    }
+                    (step, too_large) = (least, u64::MAX);
                 }
                 Err(error) => return Err(error),
             }
@@ -190,8 +214,29 @@ impl Engine {
     fn grow_step(&self, blocks: u64, planner: &dyn GrowthPlanner) -> Result<u64, GrowthError> {
         let exclusive = self.journal.exclusive()?;
         let plan = planner.plan(&self.device, &self.env, blocks)?;
+        self.carry_out(&exclusive, &plan, planner)?;
+        Ok(plan.blocks)
+    }
+
+    /// Gives up blocks that are reserved for descriptors. False if there are not as many.
+    fn reserve_fewer(&self, count: u64, planner: &dyn GrowthPlanner) -> Result<bool, GrowthError> {
+        let exclusive = self.journal.exclusive()?;
+        let Some(plan) = planner.plan_fewer_reserved(&self.device, &self.env, count)? else {
+            return Ok(false);
+        };
+        tracing::info!(count, "growth: fewer blocks are reserved for group descriptors");
+        self.carry_out(&exclusive, &plan, planner)?;
+        Ok(true)
+    }
+
+    fn carry_out(
+        &self,
+        exclusive: &ExclusiveJournal<'_>,
+        plan: &GrowthPlan,
+        planner: &dyn GrowthPlanner,
+    ) -> Result<(), GrowthError> {
         if plan.changes.is_empty() {
-            return Ok(plan.blocks);
+            return Ok(());
         }
         let (needed, room) = (plan.changes.len() as u64, u64::from(exclusive.max_credits()));
         if needed > room {
@@ -199,11 +244,9 @@ impl Engine {
         }
         // The part beyond the old end is durable before anything refers to it.
         self.device.flush().map_err(Error::Io)?;
-        let sizes = self.sizes_after(&plan)?;
-        self.switch(&exclusive, &plan, sizes)?;
-        exclusive.checkpoint()?;
-        planner.write_backups(&self.device, &self.env)?;
-        Ok(plan.blocks)
+        let sizes = self.sizes_after(plan)?;
+        self.switch(exclusive, plan, sizes)?;
+        planner.write_backups(&self.device, &self.env)
     }
 
     /// The volume as the planned superblock describes it.
@@ -221,7 +264,8 @@ impl Engine {
     }
 
     /// Makes the planned changes in one transaction, and uses the new sizes from then on. Searches
-    /// for space in the last group wait until they are made.
+    /// for space in groups whose bitmaps change wait until they are made; freed blocks are used
+    /// after the commit.
     fn switch(
         &self,
         exclusive: &ExclusiveJournal<'_>,
@@ -233,8 +277,11 @@ impl Engine {
         let credits = u32::try_from(plan.changes.len()).unwrap_or(u32::MAX);
         let blocks: Vec<BlockNo> = plan.changes.iter().map(|(block, _)| *block).collect();
         let frames = self.journal.read_many(&blocks)?;
+        let run =
+            |run: &Range<u64>| BlockRange { start: BlockNo(run.start), count: run.end - run.start };
+        let freed = pieces_of(self.geometry(), plan.freed.iter().map(run))?;
         let handle = exclusive.start(credits)?;
-        self.allocator.change_group(GroupNo(before - 1), || {
+        self.allocator.change_groups(GroupNo(before - 1), &freed, || {
             for (frame, (block, bytes)) in frames.iter().zip(&plan.changes) {
                 let mut content = handle.write(frame)?;
                 content.copy_from_slice(bytes);
@@ -242,11 +289,18 @@ impl Engine {
                 // Without a log the superblock comes after the blocks that it counts.
                 content.set_turn(if *block == superblock { Turn::Last } else { Turn::Middle });
             }
+            for block in plan.freed.iter().cloned().flatten().map(BlockNo) {
+                if self.journal.cached(block).is_some() {
+                    handle.forget(block)?;
+                }
+            }
             self.publish(exclusive, plan, sizes, before);
             Ok(())
         })?;
         drop(handle);
-        Ok(exclusive.checkpoint()?)
+        exclusive.checkpoint()?;
+        self.allocator.changed_groups(&freed);
+        Ok(())
     }
 
     /// Uses the new sizes. The arrays come first: a thread that finds the new geometry uses them.

@@ -15,6 +15,11 @@ fn refused(error: ResizeError) -> GrowthError {
     GrowthError::Refused { errno: error.errno(), what: error.to_string() }
 }
 
+fn plan_of(growth: Growth) -> GrowthPlan {
+    let Growth { blocks, changes, free_clusters, free_inodes, freed } = growth;
+    GrowthPlan { blocks, changes, free_clusters, free_inodes, freed }
+}
+
 impl GrowthPlanner for ResizePlanner {
     fn size_for(&self, device: &Arc<dyn Device>, blocks: u64) -> Result<u64, GrowthError> {
         size_for(&**device, blocks).map_err(refused)
@@ -26,9 +31,17 @@ impl GrowthPlanner for ResizePlanner {
         env: &Env,
         blocks: u64,
     ) -> Result<GrowthPlan, GrowthError> {
-        let Growth { blocks, changes, free_clusters, free_inodes } =
-            Resize::new(device, env).plan_growth(blocks).map_err(refused)?;
-        Ok(GrowthPlan { blocks, changes, free_clusters, free_inodes })
+        Resize::new(device, env).plan_growth(blocks).map(plan_of).map_err(refused)
+    }
+
+    fn plan_fewer_reserved(
+        &self,
+        device: &Arc<dyn Device>,
+        env: &Env,
+        count: u64,
+    ) -> Result<Option<GrowthPlan>, GrowthError> {
+        let planned = Resize::new(device, env).plan_fewer_reserved(count).map_err(refused)?;
+        Ok(planned.map(plan_of))
     }
 
     fn write_backups(&self, device: &Arc<dyn Device>, env: &Env) -> Result<(), GrowthError> {

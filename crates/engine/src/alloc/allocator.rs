@@ -187,21 +187,44 @@ impl Allocator {
         groups.for_each(|group| self.with_inodes.insert(GroupNo(group)));
     }
 
-    /// Runs `change`, which changes a group's bitmap and descriptor in another way than by the
-    /// calls here, and publishes it. What is claimed in the group stays claimed.
-    pub(crate) fn change_group<R>(
+    /// Runs `change`, which changes the bitmaps and descriptors of a group and of those with freed
+    /// clusters in another way than by the calls here, and publishes it. What is claimed in the
+    /// groups stays claimed. The freed clusters, which are in order, are not allocatable until
+    /// [`Self::changed_groups`] is called.
+    pub(crate) fn change_groups<R>(
         &self,
         no: GroupNo,
+        freed: &[ClusterRange],
         change: impl FnOnce() -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let mut slot = self.lock(no)?;
-        self.known.forget_desc(no);
-        let changed = change()?;
-        if let Some(buddy) = slot.as_mut().and_then(|state| state.buddy.take()) {
-            self.memory.removed(buddy.bytes());
+        let mut groups: Vec<GroupNo> = freed.iter().map(|piece| piece.group).collect();
+        groups.push(no);
+        groups.sort_unstable();
+        groups.dedup();
+        let mut slots = Vec::new();
+        for no in groups {
+            slots.push((no, self.lock(no)?));
+            self.known.forget_desc(no);
         }
-        self.index.set(no, Some(self.index.top()));
+        let changed = change()?;
+        for (no, slot) in &mut slots {
+            for piece in freed.iter().filter(|piece| piece.group == *no) {
+                slot.get_or_insert_default().busy.add(piece.clusters.clone());
+            }
+            if let Some(buddy) = slot.as_mut().and_then(|state| state.buddy.take()) {
+                self.memory.removed(buddy.bytes());
+            }
+            self.index.set(*no, Some(self.index.top()));
+        }
         Ok(changed)
+    }
+
+    /// What [`Self::change_groups`] freed is committed.
+    pub(crate) fn changed_groups(&self, freed: &[ClusterRange]) {
+        for piece in freed {
+            self.release(piece);
+            self.count_back(u64::from(piece.len()));
+        }
     }
 
     /// The volume has got more free space; `kept_clusters` and `map_clusters` are as in
@@ -431,7 +454,7 @@ impl Allocator {
         tid: Tid,
         runs: impl IntoIterator<Item = BlockRange>,
     ) -> Result<(), Error> {
-        let pieces = merged(edit.geometry(), runs)?;
+        let pieces = pieces_of(edit.geometry(), runs)?;
         let by_group = || pieces.chunk_by(|a, b| a.group == b.group);
         for pieces in by_group() {
             // The descriptor has the bitmap's checksum: both are read while the group is locked.
@@ -566,7 +589,7 @@ pub(crate) fn run_of(geometry: &Geometry, piece: &ClusterRange) -> BlockRange {
 
 /// The clusters of runs in the order of the volume, neighbours of a group joined. A cluster that is
 /// named twice is an error.
-fn merged(
+pub(crate) fn pieces_of(
     geometry: &Geometry,
     runs: impl IntoIterator<Item = BlockRange>,
 ) -> Result<Vec<ClusterRange>, Error> {

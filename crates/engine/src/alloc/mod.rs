@@ -25,7 +25,7 @@ mod search;
 mod testing;
 mod try_limits;
 
-pub(crate) use allocator::{Allocator, AllocatorOptions, Budget, Claim, run_of};
+pub(crate) use allocator::{Allocator, AllocatorOptions, Budget, Claim, pieces_of, run_of};
 use extant_ondisk::InodeNo;
 pub use policy::AllocatorKind;
 

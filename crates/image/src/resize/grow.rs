@@ -16,7 +16,7 @@ use extant_layout::{DescriptorTable, RunSet};
 use extant_offline::OfflineVolume;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
-use extant_ondisk::{BlockNo, Geometry, GroupNo};
+use extant_ondisk::{BlockNo, CompatFeatures, Geometry, GroupNo};
 use zerocopy::FromBytes;
 
 use super::error::ResizeError;
@@ -39,6 +39,8 @@ pub struct Growth {
     pub free_clusters: u64,
     /// Number of inodes that are added, all free.
     pub free_inodes: u32,
+    /// Blocks in use that become free, in whole clusters and in order.
+    pub freed: Vec<Range<u64>>,
 }
 
 impl Resize<'_> {
@@ -82,7 +84,49 @@ impl Resize<'_> {
             changes,
             free_clusters: after.saturating_sub(before),
             free_inodes: new.inodes_count - old.inodes_count,
+            freed: Vec::new(),
         })
+    }
+
+    /// Plans that `count` of the blocks that are reserved for descriptors become free, here and in
+    /// the backups: growth changes every reserved block when a backup is added, and a log may have
+    /// no room for that. The size stays. The caller does as for [`Self::plan_growth`]. `None` if
+    /// fewer blocks are reserved.
+    ///
+    /// # Errors
+    /// A damaged volume, or the device failed.
+    pub fn plan_fewer_reserved(&self, count: u64) -> Result<Option<Growth>, ResizeError> {
+        let mut volume = self.open_checked()?;
+        let old = volume.geometry().clone();
+        let left = u64::from(old.reserved_gdt_blocks).checked_sub(count);
+        let Some(left) = left.filter(|_| old.has_compat(CompatFeatures::RESIZE_INODE)) else {
+            return Ok(None);
+        };
+        let mut raw = volume.raw;
+        raw.s_reserved_gdt_blocks.set(left as u16); // fewer than before
+        let geometry = Geometry::new(&raw)?;
+        resize_inode::check(&mut volume, &geometry)?;
+        let freed = unreserved(&volume, &old, &geometry);
+        if raw.s_overhead_blocks.get() > 0 {
+            let ratio = u64::from(geometry.blocks_per_cluster);
+            let clusters: u64 = freed.iter().map(|run| (run.end - run.start).div_ceil(ratio)).sum();
+            let now = u64::from(raw.s_overhead_blocks.get()).saturating_sub(clusters);
+            raw.s_overhead_blocks.set(now as u32); // fewer than before
+        }
+        let staged = Arc::new(Staged::new(self.device.clone(), &old));
+        let table = volume.table().clone();
+        let mut changed = OfflineVolume::of_parts(staged.clone(), raw, geometry, table);
+        changed.free_blocks_of(freed.iter().cloned())?;
+        for group in freed.iter().filter_map(|run| old.group_of(BlockNo(run.start))) {
+            changed.store_bitmap(BitmapKind::Block, group)?;
+            count_free(&mut changed, group)?;
+        }
+        resize_inode::update(&mut changed, &old)?;
+        changed.sum_free_counts();
+        self.set_write_time(&mut changed)?;
+        changed.commit()?;
+        let changes = staged.take_changes()?;
+        Ok(Some(Growth { blocks: old.blocks_count, changes, freed, ..Growth::default() }))
     }
 
     /// Writes what lies beyond the old end, and returns the changes of the old part.
@@ -236,10 +280,38 @@ fn extend_last_group(
     }
     volume.store_bitmap(BitmapKind::Block, last)?;
     // The padding of the bitmap was not counted as free before.
-    let bits = 0..geometry.group_clusters(last);
-    let in_use = bitmap::count_set(volume.bitmap(BitmapKind::Block, last)?, bits.clone());
-    volume.update_desc(last, |desc| desc.free_clusters = bits.end - in_use);
+    count_free(volume, last)
+}
+
+/// Sets a group's number of free clusters to that of its bitmap.
+fn count_free(volume: &mut OfflineVolume, group: GroupNo) -> Result<(), ResizeError> {
+    let bits = 0..volume.geometry().group_clusters(group);
+    let in_use = bitmap::count_set(volume.bitmap(BitmapKind::Block, group)?, bits.clone());
+    volume.update_desc(group, |desc| desc.free_clusters = bits.end - in_use);
     Ok(())
+}
+
+/// The clusters of reserved blocks that are not reserved by a new geometry, and hold no other
+/// metadata.
+fn unreserved(volume: &OfflineVolume, old: &Geometry, geometry: &Geometry) -> Vec<Range<u64>> {
+    let (first, ratio) = (geometry.first_data_block.0, u64::from(geometry.blocks_per_cluster));
+    let kept = super::plan::metadata(volume, geometry, &BTreeMap::new()).in_clusters(first, ratio);
+    let mut cut = RunSet::new();
+    let groups = (0..old.groups_count).map(GroupNo);
+    for (before, after) in groups.map(|group| (leading(old, group), leading(geometry, group))) {
+        if after.reserved.end < before.reserved.end {
+            cut.insert(after.reserved.end..before.reserved.end);
+        }
+    }
+    let mut freed = Vec::new();
+    for run in cut.in_clusters(first, ratio).iter() {
+        let mut at = run.start;
+        while let Some(gap) = kept.next_gap(at..run.end.min(old.blocks_count)) {
+            at = gap.end;
+            freed.push(gap);
+        }
+    }
+    freed
 }
 
 /// Whether nothing is stored in these ranges of a device: they read as zeroes.
