@@ -230,6 +230,67 @@ fn messages_and_exit_codes_are_those_of_resize2fs() {
     e2fsck_fn(&path).unwrap();
 }
 
+/// A list of orphans, a journal that waits, errors: resize2fs asks for a check first, whatever is
+/// to be done, and so do we by its name. By our own the volume grows, and the list stays.
+#[test]
+fn a_volume_that_needs_a_check_is_refused_as_by_resize2fs() {
+    let (Some(resize2fs), Some(debugfs), Some(e2fsck)) =
+        (tool("resize2fs"), tool("debugfs"), tool("e2fsck"))
+    else {
+        skip!("no resize2fs, debugfs or e2fsck here")
+    };
+    let image = match TempImage::by_mke2fs(16 << 20, &["-t", "ext4", "-b", "1024"]) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let path = image.path();
+    let scratch = extant_testkit::Scratch::new();
+    let source = scratch.join("source");
+    fs::write(&source, [7; 5000]).unwrap();
+    let copy = scratch.join("copy.img");
+    let name = copy.to_str().unwrap();
+    for change in ["ssv last_orphan 12", "feature needs_recovery", "ssv state 0", "ssv state 3", ""]
+    {
+        let made = scratch.join("changed.img");
+        fs::copy(&path, &made).unwrap();
+        let write = format!("write {} file", source.display());
+        for request in [&*write, change] {
+            debugfs.text(["-w", "-R", request, made.to_str().unwrap()]).unwrap();
+        }
+        for words in [
+            &[name, "20M"][..],
+            &["-f", name, "20M"],
+            &[name, "16M"],
+            &[name, "10M"],
+            &["-M", name],
+            &["-P", name],
+            &["-s", name],
+        ] {
+            fs::copy(&made, &copy).unwrap();
+            let theirs = resize2fs.run(words);
+            fs::copy(&made, &copy).unwrap();
+            let ours = Command::new(EXTANT).arg0("resize2fs").args(words).output().unwrap();
+            assert_eq!(ours.status.code(), theirs.status.code(), "{change}, {words:?}: {ours:?}");
+            let expected = format!("Please run 'e2fsck -f {name}' first.\n");
+            let [ours, theirs] =
+                [ours, theirs].map(|it| text(&[it.stdout, it.stderr].concat()).contains(&expected));
+            assert_eq!(ours, theirs, "{change}, {words:?}");
+        }
+    }
+    // By our own name it grows with its orphans, which a check completes.
+    fs::copy(&path, &copy).unwrap();
+    for request in [&*format!("write {} file", source.display()), "ssv last_orphan 12"] {
+        debugfs.text(["-w", "-R", request, name]).unwrap();
+    }
+    let grown = extant(["resize", name, "64M"]);
+    assert!(grown.status.success(), "{grown:?}");
+    let checked = e2fsck.run(["-fp", name]);
+    assert!(matches!(checked.status.code(), Some(0 | 1)), "{checked:?}");
+    assert!(text(&checked.stdout).contains("orphan"), "{checked:?}");
+    e2fsck_fn(&copy).unwrap();
+    assert_eq!(debugfs.text(["-R", "cat file", name]).unwrap().len(), 5000);
+}
+
 /// `-z` keeps what a resize overwrites, also for e2undo.
 #[test]
 fn an_undo_file_takes_a_resize_back() {

@@ -63,7 +63,7 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// Makes the device at least `size` bytes long; requests may be under way. The size of a file
     /// or block device is read again first, for another program may have made it longer. Then a
-    /// file gets longer, and its new bytes read as zeroes.
+    /// file gets longer, and its new bytes read as zeroes; deciphered they are noise.
     ///
     /// # Errors
     /// The device cannot get longer, or the system refused. Its size is as before then.
@@ -71,9 +71,22 @@ pub trait Device: Send + Sync + fmt::Debug {
         if size <= self.size() {
             return Ok(());
         }
-        let what = "this kind of device cannot get longer while it is open";
+        let what = format!(
+            "it has {} bytes, and this kind of device cannot get longer while it is open",
+            self.size()
+        );
         let source = std::io::Error::new(std::io::ErrorKind::Unsupported, what);
         Err(DeviceError::io(Operation::Resize, 0, size, source))
+    }
+
+    /// Lets the partition that the device is, the last one of a GPT, reach to the end of its image,
+    /// and have at least `size` bytes: an image file gets longer for it. The table is on the medium
+    /// when this returns; after a power cut one of its two copies is valid.
+    ///
+    /// # Errors
+    /// The device is not a partition, its table cannot be changed for it, or the system refused.
+    fn extend_partition(&self, size: u64) -> Result<(), DeviceError> {
+        Err(DeviceError::not_a_partition(size))
     }
 
     /// Hints that bytes will be read soon, so that a device may prefetch them. Never waits and
@@ -205,6 +218,9 @@ macro_rules! forward_device {
             }
             fn grow(&self, size: u64) -> Result<(), DeviceError> {
                 (**self).grow(size)
+            }
+            fn extend_partition(&self, size: u64) -> Result<(), DeviceError> {
+                (**self).extend_partition(size)
             }
             fn will_need(&self, range: Range<u64>) {
                 (**self).will_need(range);

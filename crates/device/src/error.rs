@@ -80,6 +80,13 @@ impl DeviceError {
         Self { operation, offset, length, cause: Cause::Io(Arc::new(source)) }
     }
 
+    /// A device that is not a partition was to reach to the end of its image.
+    pub fn not_a_partition(size: u64) -> Self {
+        let what = "the device is not a partition of an image";
+        let source = io::Error::new(io::ErrorKind::Unsupported, what);
+        Self::io(Operation::Resize, 0, size, source)
+    }
+
     /// The kind of error as `std::io` names it: `UnexpectedEof` past the end, `ReadOnlyFilesystem`
     /// for a read-only device.
     pub fn kind(&self) -> io::ErrorKind {

@@ -42,4 +42,4 @@ pub use lossy::LossyDevice;
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 pub use size::{ByteSize, InvalidSize, SizeGrammar, c_number};
-pub use slice::{SliceDevice, SliceError};
+pub use slice::{SliceDevice, SliceEnd, SliceError};

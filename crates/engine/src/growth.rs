@@ -124,6 +124,11 @@ impl From<JournalError> for GrowthError {
 }
 
 impl GrowthError {
+    /// The kind of error in std's words.
+    pub fn kind(&self) -> std::io::ErrorKind {
+        errno::kind(self.errno())
+    }
+
     /// The number that a system call returns for it (`ENOSPC` is 28).
     pub fn errno(&self) -> i32 {
         match self {
@@ -175,6 +180,30 @@ impl Engine {
     /// The device failed.
     pub fn refresh_device(&self) -> Result<(), Error> {
         Ok(self.device.grow(0)?)
+    }
+
+    /// Lets the partition that the volume is in reach to the end of its image, with at least `bytes`
+    /// bytes, before the volume grows ([`Device::extend_partition`]). A size that the volume cannot
+    /// have leaves the table as it is.
+    ///
+    /// # Errors
+    /// The volume does not grow, or its device is not the last partition of a GPT.
+    pub fn extend_partition(
+        &self,
+        bytes: u64,
+        planner: &dyn GrowthPlanner,
+    ) -> Result<(), GrowthError> {
+        self.check_writable()?;
+        let _one_at_a_time = self.freezing.lock();
+        if self.is_frozen.load(Ordering::Acquire) {
+            return Err(GrowthError::Frozen);
+        }
+        let (has, block_size) = (self.geometry().blocks_count, self.geometry().block_size);
+        let blocks = bytes / u64::from(block_size);
+        if blocks > has {
+            planner.size_for(&self.device, blocks)?;
+        }
+        self.device.extend_partition(bytes).map_err(GrowthError::Device)
     }
 
     /// Grows the volume by as few transactions as the log has room for. If it has no room for one

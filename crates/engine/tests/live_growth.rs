@@ -17,6 +17,7 @@ use extant_testkit::tree::Random;
 use extant_testkit::{LoopMount, TempImage, dumpe2fs_h, e2fsck_fn, is_root, skip, tool};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,12 +91,18 @@ fn grow(volume: &Volume, bytes: u64) -> Result<u64, GrowthError> {
     volume.grow(bytes / u64::from(volume.geometry().block_size), &Planner::default())
 }
 
-/// The device as an image file.
+/// The device as an image file, with holes where it is zero.
 fn saved(device: &dyn Device) -> TempImage {
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
     let image = TempImage::of_size(device.size()).unwrap();
-    std::fs::write(image.path(), bytes).unwrap();
+    let file = std::fs::File::options().write(true).open(image.path()).unwrap();
+    let mut piece = vec![0; MIB as usize];
+    for at in (0..device.size()).step_by(piece.len()) {
+        let length = MIB.min(device.size() - at) as usize;
+        device.read_at(at, &mut piece[..length]).unwrap();
+        if piece[..length].iter().any(|byte| *byte != 0) {
+            file.write_all_at(&piece[..length], at).unwrap();
+        }
+    }
     image
 }
 
@@ -510,30 +517,37 @@ fn a_journal_without_room_for_the_reserved_blocks_gets_room() {
     if tool("mke2fs").is_none() {
         skip!("mke2fs is not installed");
     }
-    let args = ["-t", "ext4", "-b", "4096", "-J", "size=4", "-E", "resize=4000000000"];
-    let image = TempImage::by_mke2fs(64 * MIB, &args).unwrap();
-    let had = reserved(&image);
-    let file = FileDeviceOptions::new().write(true).open(image.path()).unwrap();
-    let device: Arc<dyn Device> = Arc::new(file);
-    let volume = open(&device);
-    let free = volume.stat_fs().unwrap().free_blocks;
-    // Within its first group none is given up.
-    assert_eq!(grow(&volume, 128 * MIB).unwrap(), 128 * MIB / 4096);
-    assert_eq!(volume.geometry().reserved_gdt_blocks, had as u16);
-    assert_eq!(volume.stat_fs().unwrap().free_blocks, free + 64 * MIB / 4096);
-    assert_eq!(grow(&volume, 512 * MIB).unwrap(), 512 * MIB / 4096);
-    let left = u64::from(volume.geometry().reserved_gdt_blocks);
-    assert!((950..had).contains(&left), "{left} of {had}");
-    // The freed blocks are used.
-    let file = create(&volume, "file");
-    let piece = vec![1; MIB as usize];
-    let mut at = 0;
-    while let Ok(count) = volume.write(file, at, &piece) {
-        at += count as u64;
+    let small = ["-t", "ext4", "-b", "4096", "-J", "size=4", "-E", "resize=4000000000"];
+    let clusters = [&small[..], &["-O", "bigalloc", "-C", "16384"]].concat();
+    // Sizes in MiB: within the first group, and with a third backup.
+    for (args, within, beyond) in [(&small[..], 128, 512), (&clusters[..], 256, 2048)] {
+        let image = TempImage::by_mke2fs(64 * MIB, args).unwrap();
+        let had = reserved(&image);
+        let file = FileDeviceOptions::new().write(true).open(image.path()).unwrap();
+        let device: Arc<dyn Device> = Arc::new(file);
+        let volume = open(&device);
+        let free = volume.stat_fs().unwrap().free_blocks;
+        assert_eq!(grow(&volume, within * MIB).unwrap(), within * MIB / 4096);
+        assert_eq!(volume.geometry().reserved_gdt_blocks, had as u16);
+        let added = (within - 64) * MIB / 4096;
+        assert_eq!(volume.stat_fs().unwrap().free_blocks, free + added);
+        assert_eq!(grow(&volume, beyond * MIB).unwrap(), beyond * MIB / 4096);
+        let left = u64::from(volume.geometry().reserved_gdt_blocks);
+        assert!((950..had).contains(&left), "{left} of {had}");
+        // The freed blocks are used.
+        let file = create(&volume, "file");
+        let piece = vec![1; MIB as usize];
+        let mut at = 0;
+        while let Ok(count) = volume.write(file, at, &piece) {
+            at += count as u64;
+            if at > 600 * MIB {
+                break;
+            }
+        }
+        volume.close().unwrap();
+        e2fsck_fn(&image.path()).unwrap();
+        assert_eq!(reserved(&image), left);
     }
-    volume.close().unwrap();
-    e2fsck_fn(&image.path()).unwrap();
-    assert_eq!(reserved(&image), left);
 }
 
 /// A planner whose plans change more blocks than a log has room for.

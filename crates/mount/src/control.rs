@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::MountError;
 use crate::mountpoint::{mount_at, mounts};
-use crate::server::{GrowReply, shutdown_mode};
+use crate::server::{EXTEND, GrowReply, shutdown_mode};
 use crate::transport;
 
 /// Ends all writing to the volume mounted at `point`, after the writes that `how` includes: from
@@ -64,7 +64,7 @@ pub struct MountedSize {
 /// # Errors
 /// As [`shutdown`], or it is mounted read-only.
 pub fn mounted_size(point: &Path) -> Result<MountedSize, MountError> {
-    call_to_grow(point, 0)
+    call_to_grow(point, GrowReply::default())
 }
 
 /// Grows the volume mounted at `point` to a number of blocks while it is in use. An image file gets
@@ -73,11 +73,20 @@ pub fn mounted_size(point: &Path) -> Result<MountedSize, MountError> {
 /// # Errors
 /// As [`mounted_size`]; or a size that the volume or its device cannot have.
 pub fn grow(point: &Path, blocks: u64) -> Result<MountedSize, MountError> {
-    call_to_grow(point, blocks)
+    call_to_grow(point, GrowReply { blocks, ..GrowReply::default() })
 }
 
-fn call_to_grow(point: &Path, blocks: u64) -> Result<MountedSize, MountError> {
-    let mut argument = GrowReply { blocks, ..GrowReply::default() }.encode();
+/// Lets the partition of the volume mounted at `point`, the last one of a GPT in an image file,
+/// reach to the end of the file and have at least `bytes` bytes. The volume stays as it is.
+///
+/// # Errors
+/// As [`mounted_size`]; or the partition cannot get longer.
+pub fn extend_partition(point: &Path, bytes: u64) -> Result<MountedSize, MountError> {
+    call_to_grow(point, GrowReply { errno: EXTEND, device: bytes, ..GrowReply::default() })
+}
+
+fn call_to_grow(point: &Path, request: GrowReply) -> Result<MountedSize, MountError> {
+    let mut argument = request.encode();
     call_server(point, "cannot grow", |root| transport::grow(root, &mut argument))?;
     let reply = GrowReply::decode(&argument);
     if reply.errno != 0 {

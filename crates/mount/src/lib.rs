@@ -25,7 +25,9 @@ pub mod transport;
 mod unmount;
 
 pub use attr::Attributes;
-pub use control::{MountedSize, freeze, grow, mounted_size, point_of, shutdown, thaw};
+pub use control::{
+    MountedSize, extend_partition, freeze, grow, mounted_size, point_of, shutdown, thaw,
+};
 pub use mountpoint::{MountEntry, canonical_point, is_mounted, mount_at, remount};
 pub use options::{Atime, MountOptions, OptionError, parse_options};
 pub use serve::{MountRequest, serve};

@@ -199,6 +199,16 @@ impl Args {
         {
             return self.grow_in_use(&point, session);
         }
+        if let [Part { path, .. }] = &image.url.parts[..]
+            && !image.url.is_whole()
+            && let Some(point) = mount::point_of(path).filter(|_| !self.print_minimum)
+        {
+            let (path, point) = (path.display(), point.display());
+            return Err(Failure::at(
+                name,
+                format_args!("in use: {path} is mounted on {point}: name the mount point"),
+            ));
+        }
         if let Some(option) = self.bars_growth().filter(|_| self.grow_partition) {
             return Err(Failure::usage(format_args!(
                 "--grow-partition, {option}: mutually exclusive"
@@ -303,10 +313,7 @@ impl Args {
             let what = "--grow-partition: IMAGE is not a partition: name one, as in disk.img#p2";
             return Err(Failure::usage(what));
         };
-        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            let what = "--grow-partition: not a file: the kernel would not see the new table (use growpart)";
-            return Err(Failure::at(path, what));
-        }
+        refuse_block_device(path)?;
         let at = |error: PartitionError| Failure::at(path, error);
         let wanted = self.bytes_wanted(image, session.is_compat)?;
         let whole = DeviceUrl::plain(path.clone());
@@ -333,9 +340,7 @@ impl Args {
         let opened = image.open(Access::ReadOnly)?;
         let at = |error: ResizeError| failure(error, image.name, is_compat);
         let size = VolumeSize::of(&*opened.device).map_err(at)?;
-        if !self.force && needs_check(&*opened.device).map_err(at)? {
-            return Err(at(ResizeError::NeedsCheck));
-        }
+        self.refuse_unchecked(&*opened.device, image, is_compat)?;
         if self.size.is_none() {
             return Ok(0);
         }
@@ -354,6 +359,10 @@ impl Args {
 
     fn print_minimum(&self, image: &Image<'_>, session: &mut Session) -> Result<(), Failure> {
         let opened = image.open(Access::ReadOnly)?;
+        // resize2fs has its estimate of the superblock: it must be right.
+        if session.is_compat {
+            self.refuse_unchecked(&*opened.device, image, true)?;
+        }
         let blocks = self.minimum(&opened, image, session)?;
         say!(session, "Estimated minimum size of the filesystem: {blocks}")
     }
@@ -386,12 +395,7 @@ impl Args {
         let raw = read_primary_superblock(&*opened.device)
             .map_err(|error| Failure::at(image.name, error))?;
         let features = raw.features().incompat;
-        let must_replay = features.contains(IncompatFeatures::RECOVER);
-        if !self.force
-            && (needs_check(&*opened.device).map_err(at)? || must_replay && session.is_compat)
-        {
-            return Err(at(ResizeError::NeedsCheck));
-        }
+        self.refuse_unchecked(&*opened.device, image, is_compat)?;
         if is_on && self.from_64bit {
             return Err(match session.is_compat {
                 true => Failure::new("Cannot set and unset 64bit feature."),
@@ -431,9 +435,7 @@ impl Args {
         }
         let at = |error: ResizeError| failure(error, image.name, session.is_compat);
         let size = VolumeSize::of(&*opened.device).map_err(at)?;
-        if !self.force && needs_check(&*opened.device).map_err(at)? {
-            return Err(at(ResizeError::NeedsCheck));
-        }
+        self.refuse_unchecked(&*opened.device, image, session.is_compat)?;
         let wanted = match self.to_minimum {
             true => self.minimum(&opened, image, session)?,
             false => self.wanted(&*opened.device, size)?,
@@ -452,6 +454,12 @@ impl Args {
             return Err(Failure::new(format_args!(
                 "The containing partition (or device) is only {held} ({unit}k) blocks.\nYou requested a new size of {wanted} blocks.\n"
             )));
+        }
+        // A part of an image may end within it.
+        if blocks > size.blocks && !is_longer {
+            opened.device.grow(bytes).map_err(|error| {
+                Failure::at(image.name, format_args!("the device cannot grow: {error}"))
+            })?;
         }
         say!(
             session,
@@ -489,6 +497,29 @@ impl Args {
         }
     }
 
+    /// Refuses a volume that should be checked first; by the name resize2fs, as there, also one
+    /// whose journal waits or that has a list of orphans.
+    fn refuse_unchecked(
+        &self,
+        device: &dyn Device,
+        image: &Image<'_>,
+        is_compat: bool,
+    ) -> Result<(), Failure> {
+        let at = |error: ResizeError| failure(error, image.name, is_compat);
+        if self.force {
+            return Ok(());
+        }
+        let waits = || -> Result<bool, Failure> {
+            let raw = read_primary_superblock(device).map_err(|error| at(error.into()))?;
+            let has_orphans = raw.s_last_orphan.get() != 0;
+            Ok(has_orphans || raw.features().incompat.contains(IncompatFeatures::RECOVER))
+        };
+        match needs_check(device).map_err(at)? || is_compat && waits()? {
+            true => Err(at(ResizeError::NeedsCheck)),
+            false => Ok(()),
+        }
+    }
+
     /// Refuses options that a mounted volume does not have.
     fn check_mounted(&self, name: &Path, what: &str) -> Result<(), Failure> {
         let refused = [
@@ -499,7 +530,7 @@ impl Args {
             (self.stride.is_some(), "-S"),
             (self.undo.is_some(), "-z"),
             (self.journal.is_some(), "-J"),
-            (self.grow_partition && what == VOLUME, "--grow-partition"),
+            (self.grow_partition && what != VOLUME, "--grow-partition"),
         ];
         match refused.iter().find(|(is_given, _)| *is_given) {
             Some((_, option)) => {
@@ -511,20 +542,40 @@ impl Args {
 
     /// Grows a volume that is mounted by `extant mount`.
     fn grow_in_use(&self, point: &Path, session: &mut Session) -> Result<(), Failure> {
-        let name = Path::new(&self.image);
-        self.check_mounted(name, VOLUME)?;
-        let held = mount::mounted_size(point).map_err(Failure::new)?;
+        let image = Path::new(&self.image);
+        self.check_mounted(image, VOLUME)?;
+        let mut held = mount::mounted_size(point).map_err(Failure::new)?;
+        let at = point.canonicalize().unwrap_or_else(|_| point.to_owned());
+        let entry = mount::mount_at(&at).ok().flatten();
+        let source = entry.map_or_else(|| image.to_owned(), |entry| entry.source);
         let size = VolumeSize { block_size: held.block_size, blocks: held.blocks };
+        let refuse_smaller = |wanted: u64| match wanted < size.blocks {
+            true => Err(Failure::at(image, SHRINKS_MOUNTED)),
+            false => Ok(wanted),
+        };
+        if self.grow_partition {
+            refuse_block_device(&source)?;
+            let wanted = match self.size {
+                Some(_) => refuse_smaller(self.wanted_of(held.device, size)?)?,
+                None => 0,
+            };
+            let before = held.device;
+            let bytes = wanted.saturating_mul(u64::from(size.block_size));
+            held = mount::extend_partition(point, bytes).map_err(Failure::new)?;
+            if held.device > before {
+                say!(session, "The partition reaches to the end of {}.", source.display())?;
+            }
+        }
         let (wanted, unit) = (self.wanted_of(held.device, size)?, size.block_size / 1024);
         if wanted == size.blocks {
             return tell_already(session, wanted, unit);
         }
-        if wanted < size.blocks {
-            return Err(Failure::at(name, SHRINKS_MOUNTED));
-        }
+        refuse_smaller(wanted)?;
+        let name = if image.is_dir() { &*source } else { image }.display();
+        let at = at.display();
+        say!(session, "Filesystem at {name} is mounted on {at}; on-line resizing required")?;
+        session.out.flush()?;
         let grown = mount::grow(point, wanted).map_err(Failure::new)?;
-        let (name, point) = (name.display(), point.display());
-        say!(session, "Filesystem at {name} is mounted on {point}; on-line resizing required")?;
         say!(session, "The filesystem on {name} is now {} ({unit}k) blocks long.\n", grown.blocks)
     }
 
@@ -633,6 +684,16 @@ impl Args {
         }
         Ok(path)
     }
+}
+
+/// Refuses to change a partition table that the kernel uses.
+fn refuse_block_device(path: &Path) -> Result<(), Failure> {
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        let what =
+            "--grow-partition: not a file: the kernel would not see the new table (use growpart)";
+        return Err(Failure::at(path, what));
+    }
+    Ok(())
 }
 
 /// Whether the volume still has this size, and no log would give it another.

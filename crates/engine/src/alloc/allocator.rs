@@ -219,7 +219,7 @@ impl Allocator {
         Ok(changed)
     }
 
-    /// What [`Self::change_groups`] freed is committed.
+    /// The clusters that [`Self::change_groups`] freed may be used: the change is committed.
     pub(crate) fn changed_groups(&self, freed: &[ClusterRange]) {
         for piece in freed {
             self.release(piece);

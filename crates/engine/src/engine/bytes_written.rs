@@ -145,6 +145,10 @@ impl Device for CountedDevice {
         self.inner.grow(size)
     }
 
+    fn extend_partition(&self, size: u64) -> Result<(), DeviceError> {
+        self.inner.extend_partition(size)
+    }
+
     fn will_need(&self, range: Range<u64>) {
         self.inner.will_need(range);
     }

@@ -15,15 +15,17 @@ pub(crate) struct GrowReply {
     pub(crate) blocks: u64,
     /// Block size in bytes.
     pub(crate) block_size: u32,
-    /// Number of the error, or 0.
+    /// Number of the error, or 0. In the request [`EXTEND`], or 0.
     pub(crate) errno: i32,
-    /// Size of the device in bytes.
+    /// Size of the device in bytes. In the request with [`EXTEND`] the least that it is to have.
     pub(crate) device: u64,
     /// Why the volume did not grow.
     pub(crate) what: String,
 }
 
 const TEXT_AT: usize = 24;
+/// The request is that the partition reaches to the end of its image; the volume stays.
+pub(crate) const EXTEND: i32 = 1;
 
 impl GrowReply {
     pub(crate) fn encode(&self) -> [u8; GROW_LEN] {
@@ -61,16 +63,24 @@ impl Server {
         self.grow_or_say(blocks, by)?.map_err(|error| Errno::from_raw_os_error(error.errno()))
     }
 
-    /// As [`Self::grow`], with the refusal in the reply. With 0 blocks nothing is changed.
-    pub(super) fn grow_and_reply(&self, blocks: u64, by: Caller) -> Result<Vec<u8>, Errno> {
-        let grown = match blocks {
-            0 => {
+    /// As [`Self::grow`], with the refusal in the reply. With 0 blocks the volume is not changed.
+    pub(super) fn grow_and_reply(&self, request: &GrowReply, by: Caller) -> Result<Vec<u8>, Errno> {
+        let grown = match (request.blocks, request.errno) {
+            (0, 0) => {
                 Self::check_owns_mount(by)?;
                 // Another program may have made the device longer.
                 self.with(|volume| Ok(volume.engine()?.refresh_device()?))?;
                 Ok(())
             }
-            blocks => self.grow_or_say(blocks, by)?,
+            (0, EXTEND) => {
+                Self::check_owns_mount(by)?;
+                self.with(|volume| {
+                    let planner = self.planner.as_deref().ok_or(Errno::OPNOTSUPP)?;
+                    Ok(volume.engine()?.extend_partition(request.device, planner))
+                })?
+            }
+            (blocks, 0) => self.grow_or_say(blocks, by)?,
+            _ => return Err(Errno::INVAL),
         };
         self.with(|volume| {
             let geometry = volume.geometry();

@@ -7,7 +7,7 @@ use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_reader::VolumeRead;
 use rustix::io::Errno;
 
-use super::{Caller, Server};
+use super::{Caller, GrowReply, Server};
 use crate::transport::{
     EXTANT_IOC_FREEZE, EXTANT_IOC_GROW, EXTANT_IOC_SHUTDOWN, EXTANT_IOC_THAW, GROW_LEN,
 };
@@ -170,7 +170,10 @@ impl Server {
                 self.grow(long(input, 0)?, by)?;
                 Ok(Vec::new())
             }
-            GROW if input.len() == GROW_LEN => self.grow_and_reply(long(input, 0)?, by),
+            GROW => {
+                let request = input.first_chunk::<GROW_LEN>().ok_or(Errno::NOTTY)?;
+                self.grow_and_reply(&GrowReply::decode(request), by)
+            }
             _ => Err(Errno::NOTTY),
         }
     }

@@ -30,7 +30,7 @@ use crate::options::{Atime, MountOptions};
 pub use attributes::{Cached, Change, OpenFor};
 pub use data::WriteBy;
 pub use dirs::{Listed, Listing};
-pub(crate) use growth::GrowReply;
+pub(crate) use growth::{EXTEND, GrowReply};
 pub(crate) use ioctl::{is_changing_ioctl, is_long_ioctl, shutdown_mode};
 
 /// Distinct messages that are logged; a broken volume has no end of places.

@@ -20,11 +20,12 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use cost::Budget;
-use extant_device::DeviceError;
 use extant_device::{
     Device, Request, RequestKind, RequestStatus, check_batch, check_range, run_batch,
 };
+use extant_device::{DeviceError, Operation};
 use extant_runtime::sync::Mutex;
+use extant_runtime::sync::atomic::{AtomicU64, Ordering};
 use mapping::Mapping;
 
 pub use cipher::{CipherSpec, Iv, Mode, SectorCipher};
@@ -73,7 +74,10 @@ impl Plain {
 pub struct CryptDevice {
     inner: Arc<dyn Device>,
     start: u64,
-    size: u64,
+    /// It only gets longer.
+    size: AtomicU64,
+    /// Whether it takes all of the device below.
+    takes_rest: bool,
     cipher: SectorCipher,
     iv_offset: u64,
     passes_discards: bool,
@@ -86,7 +90,7 @@ impl fmt::Debug for CryptDevice {
         f.debug_struct("CryptDevice")
             .field("inner", &self.inner)
             .field("start", &self.start)
-            .field("size", &self.size)
+            .field("size", &self.size())
             .field("cipher", &self.cipher)
             .finish_non_exhaustive()
     }
@@ -166,6 +170,7 @@ impl CryptDevice {
         let whole = inner.size();
         let rest =
             whole.checked_sub(start).ok_or(CryptError::OutOfDevice { start, size: whole })?;
+        let takes_rest = size.is_none();
         let size = match size {
             Some(size) if size > rest => {
                 return Err(CryptError::OutOfDevice {
@@ -178,7 +183,16 @@ impl CryptDevice {
         };
         let size = size - size % cipher.sector() as u64;
         let edges = Mutex::new(());
-        Ok(Self { inner, start, size, cipher, iv_offset, passes_discards: false, edges })
+        Ok(Self {
+            inner,
+            start,
+            size: AtomicU64::new(size),
+            takes_rest,
+            cipher,
+            iv_offset,
+            passes_discards: false,
+            edges,
+        })
     }
 
     /// Whether discards reach the device below. They reveal there which sectors are free; dm-crypt
@@ -429,7 +443,25 @@ impl<'a> Gather<'a> {
 
 impl Device for CryptDevice {
     fn size(&self) -> u64 {
-        self.size
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Without a size in its header it takes all of the device below, as by `cryptsetup resize`.
+    /// Its new bytes are noise.
+    fn grow(&self, size: u64) -> Result<(), DeviceError> {
+        let sector = self.cipher.sector() as u64;
+        if self.takes_rest {
+            let below = self.start.saturating_add(size).checked_next_multiple_of(sector);
+            self.inner.grow(below.unwrap_or(u64::MAX))?;
+            let rest = self.inner.size().saturating_sub(self.start);
+            self.size.fetch_max(rest - rest % sector, Ordering::AcqRel);
+        }
+        if size <= self.size() {
+            return Ok(());
+        }
+        let what = format!("the header of the container gives it {} bytes", self.size());
+        let full = std::io::Error::new(std::io::ErrorKind::StorageFull, what);
+        Err(DeviceError::io(Operation::Resize, 0, size, full))
     }
 
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
@@ -445,7 +477,7 @@ impl Device for CryptDevice {
 
     /// Sectors that were never written decipher to noise: no range is known to be zero.
     fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {
-        check_range(self.size, &range)?;
+        check_range(self.size(), &range)?;
         Ok(Some(range).filter(|range| !range.is_empty()))
     }
 
@@ -462,7 +494,7 @@ impl Device for CryptDevice {
     }
 
     fn will_need(&self, range: Range<u64>) {
-        let around = self.around(range.start.min(self.size)..range.end.min(self.size));
+        let around = self.around(range.start.min(self.size())..range.end.min(self.size()));
         if around.start < around.end {
             self.inner.will_need(self.start + around.start..self.start + around.end);
         }

@@ -3,6 +3,7 @@
 //! A GPT is used only with both checksums right; if the first one is damaged, the backup at the
 //! device's end is used. Tables for sectors of 512 and of 4096 bytes are found.
 
+mod end;
 mod gpt;
 mod grow;
 mod mbr;
@@ -12,6 +13,8 @@ use std::sync::Arc;
 
 use extant_device::{Device, SliceDevice};
 
+pub(crate) use end::ImageEnd;
+use end::PartitionEnd;
 use table::damaged;
 pub(crate) use table::{le32, le64};
 
@@ -56,13 +59,15 @@ impl PartitionTable {
 }
 
 /// Partition `number` of a device, as [`PartitionTable::read`] finds it: 1 is the first, and an
-/// MBR's logical partitions begin with 5.
+/// MBR's logical partitions begin with 5. [`Device::grow`] reads the table again: another program
+/// may have made the partition longer.
 ///
 /// # Errors
 /// There is no such partition, or the table is damaged.
 pub fn open(whole: Arc<dyn Device>, number: u32) -> Result<SliceDevice, PartitionError> {
     let table = PartitionTable::read(&whole)?;
     let partition = table.partition(number)?;
-    SliceDevice::new(whole, partition.start, partition.size)
-        .map_err(|error| PartitionError::OutOfDevice { number, error })
+    let slice = SliceDevice::new(whole, partition.start, partition.size)
+        .map_err(|error| PartitionError::OutOfDevice { number, error })?;
+    Ok(slice.with_end(PartitionEnd(number)))
 }

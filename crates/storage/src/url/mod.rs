@@ -432,8 +432,11 @@ impl Part {
         }
         if let Some(run) = self.run {
             let size = run.size.unwrap_or(device.size().saturating_sub(run.offset));
-            let slice = SliceDevice::new(device, run.offset, size)
+            let mut slice = SliceDevice::new(device, run.offset, size)
                 .map_err(|error| UrlError::Slice { path: self.path.clone(), error })?;
+            if run.size.is_none() && self.partition.is_none() {
+                slice = slice.with_end(partition::ImageEnd);
+            }
             // Within the file.
             start += slice.start();
             device = Arc::new(slice);
