@@ -182,7 +182,7 @@ impl Engine {
         Ok(self.device.grow(0)?)
     }
 
-    /// Lets the partition that the volume is in reach to the end of its image, with at least `bytes`
+    /// Makes the partition of the volume reach to the end of its image and have at least `bytes`
     /// bytes, before the volume grows ([`Device::extend_partition`]). A size that the volume cannot
     /// have leaves the table as it is.
     ///

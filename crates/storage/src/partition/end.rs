@@ -57,8 +57,8 @@ impl SliceEnd for PartitionEnd {
     }
 }
 
-/// A part that reaches to the end of an image ends there, or with the partition that it begins in:
-/// what follows is not its own.
+/// A part that reaches to the end of an image ends there, or with the partition that it begins in,
+/// for others may follow.
 #[derive(Debug)]
 pub(crate) struct ImageEnd;
 
