@@ -1,18 +1,19 @@
 //! Tune, and a power cut or a failure of the device while its changes are written.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use extant_device::{Device, MemoryDevice};
 use extant_image::mkfs::Prompt;
 use extant_image::tune::{self, Request, TuneError};
-use extant_ondisk::GroupNo;
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
+use extant_journal::{Finish, JournalError, recover_volume};
 use extant_runtime::env::Env;
 use extant_sim::{Effect, Fault, FaultyDevice, Recorder, Sweep};
-use extant_testkit::{TempImage, skip};
+use extant_testkit::{Scratch, TempImage, debugfs, dumpe2fs_h, e2fsck_fn, skip, tool};
 
 const SIZE: usize = 8 << 20;
-/// Seconds since 1970.
+/// Seconds since 1970; after the check of the volume.
 const NOW: u64 = 1_700_000_000;
 
 struct Silent;
@@ -25,8 +26,12 @@ impl Prompt for Silent {
     }
 }
 
-fn tuned(device: &Arc<dyn Device>, features: &str) -> Result<(), TuneError> {
-    let request = Request { features: Some(features.into()), ..Request::default() };
+fn tuned(device: &Arc<dyn Device>, change: &str) -> Result<(), TuneError> {
+    let mut request = Request::default();
+    for word in change.split(' ') {
+        let (letter, value) = word.split_at(1);
+        request.set(letter.chars().next().unwrap(), value.as_ref(), NOW)?;
+    }
     tune::run(device, None, &Env::threads(), &request, NOW, &mut Silent)
 }
 
@@ -36,76 +41,188 @@ fn bytes_of(device: &dyn Device) -> Vec<u8> {
     bytes
 }
 
-fn is_clean(bytes: &[u8]) -> bool {
-    let at = SUPERBLOCK_OFFSET as usize;
-    let raw = RawSuperblock::from_bytes(&bytes[at..at + 1024], GroupNo(0)).unwrap();
-    raw.verify(GroupNo(0)).unwrap();
-    State::from_bits_retain(raw.s_state.get()).contains(State::CLEAN)
+/// Options of mke2fs, and changes of more than one block, as letters of tune2fs with their values.
+const ROWS: [(&[&str], &[&str]); 6] = [
+    (
+        &[],
+        &[
+            "O^metadata_csum",
+            "Ometadata_csum_seed,quota",
+            "Oproject,quota",
+            "Oorphan_file",
+            "O^dir_index",
+            OTHER_UUID,
+            "O^has_journal",
+        ],
+    ),
+    (&["-O", "quota,project"], &["O^quota", "O^project"]),
+    (
+        &["-O", "^has_journal"],
+        &["O^metadata_csum", "Oproject,quota", "O^dir_index", OTHER_UUID, "Ohas_journal"],
+    ),
+    (&["-O", "^has_journal,quota"], &["O^quota"]),
+    (&["-O", "^has_journal,^metadata_csum,uninit_bg"], &["O^uninit_bg", "Ometadata_csum"]),
+    (&["-O", "^has_journal,^extent,^64bit,^metadata_csum"], &["Oquota", "O^dir_index"]),
+];
+
+const OTHER_UUID: &str = "U00112233-4455-6677-8899-aabbccddeeff";
+
+fn is_slow() -> bool {
+    std::env::var_os("EXTANT_SLOW").is_some()
 }
 
-const CHANGES: [&str; 5] =
-    ["^metadata_csum", "metadata_csum_seed,quota", "^has_journal", "mmp", "quota"];
-
-fn volume() -> Result<Vec<u8>, String> {
-    let image = TempImage::by_mke2fs(SIZE as u64, &["-t", "ext4", "-b", "1024"])?;
+/// A volume with an indexed directory, a linear one, attributes and files of other owners.
+fn volume(options: &[&str]) -> Result<Vec<u8>, String> {
+    let tree = Scratch::new();
+    let names = tree.path().join("many");
+    std::fs::create_dir_all(&names).map_err(|error| error.to_string())?;
+    for at in 0..150 {
+        let name = format!("a-rather-long-name-for-a-file-{at}");
+        std::fs::write(names.join(name), [b'x'; 40]).map_err(|error| error.to_string())?;
+    }
+    std::fs::write(tree.path().join("large"), vec![7; 90_000])
+        .map_err(|error| error.to_string())?;
+    let root = tree.path().to_string_lossy().into_owned();
+    let mut args = vec!["-t", "ext4", "-b", "1024", "-d", &root];
+    args.extend(options);
+    let image = TempImage::by_mke2fs(SIZE as u64, &args)?;
+    // The directory gets an index.
+    repaired(&image.path(), &["-fyD"])?;
     std::fs::read(image.path()).map_err(|error| error.to_string())
 }
 
-/// After a power cut the volume is as it was, or it has all changes, or it says that a check is
-/// due.
-#[test]
-fn a_volume_changed_in_part_is_not_clean() {
-    let before = match volume() {
-        Ok(before) => before,
-        Err(why) => skip!("{why}"),
-    };
-    for change in CHANGES {
-        let base = Arc::new(MemoryDevice::from_bytes(&before));
-        let recorder = Arc::new(Recorder::new(base));
-        let device: Arc<dyn Device> = recorder.clone();
-        tuned(&device, change).unwrap();
-        let after = bytes_of(&*device);
-        assert!(is_clean(&before) && is_clean(&after) && before != after, "{change}");
-        let sweep = Sweep { prefixes: 12, torn: 0, ..Sweep::seeded(1) };
-        let mut in_part = 0;
-        for cut in recorder.cuts(sweep) {
-            let bytes = bytes_of(&cut.image);
-            if is_clean(&bytes) {
-                assert!(bytes == before || bytes == after, "{change}: {cut}");
-            } else {
-                in_part += 1;
-            }
-        }
-        assert!(in_part > 2, "{change}: {in_part} of the cuts hit it");
+/// Runs e2fsck, which must end with 0 or 1.
+fn repaired(image: &Path, args: &[&str]) -> Result<String, String> {
+    let e2fsck = tool("e2fsck").ok_or("e2fsck is not installed")?;
+    let output = e2fsck.command_within(60).args(args).arg(image).output();
+    let output = output.map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    match output.status.code() {
+        Some(0 | 1) => Ok(text),
+        code => Err(format!("e2fsck {args:?}: {code:?}: {text}")),
     }
 }
 
-/// A write that fails leaves a volume that says that a check is due; one that cannot be read while
-/// the change is prepared leaves it as it was.
-#[test]
-fn a_failed_write_leaves_a_volume_that_is_not_clean() {
-    let before = match volume() {
-        Ok(before) => before,
-        Err(why) => skip!("{why}"),
+/// Facts of a sound volume that a change makes or leaves.
+fn facts(image: &Path) -> Result<BTreeMap<String, String>, String> {
+    e2fsck_fn(image)?;
+    let mut facts = dumpe2fs_h(image)?;
+    let kept = |name: &str| {
+        name == "Filesystem features"
+            || name == "Filesystem UUID"
+            || name == "Inode count"
+            || name == "Free inodes"
+            || name == "Free blocks"
+            || name.ends_with("quota inode")
     };
-    for change in CHANGES {
-        for passes in [0, 1, 2, 5] {
-            let base = Arc::new(MemoryDevice::from_bytes(&before));
-            let faulty = Arc::new(FaultyDevice::new(base.clone()));
-            let device: Arc<dyn Device> = faulty.clone();
-            let fault = Fault::new(Effect::Error(std::io::ErrorKind::Other))
-                .on(extant_device::Operation::Write);
-            faulty.inject(fault.after(passes));
-            let outcome = tuned(&device, change);
-            if faulty.faults_met() == 0 {
-                assert!(outcome.is_ok() && passes > 2, "{change}: {passes}: {outcome:?}");
-                continue;
+    facts.retain(|name, _| kept(name));
+    if let Some(features) = facts.get_mut("Filesystem features") {
+        // The pair has no order.
+        let mut words: Vec<_> = features.split_whitespace().collect();
+        words.sort_unstable();
+        *features = words.join(" ");
+    }
+    for directory in ["/", "/many", "/lost+found"] {
+        let listed = debugfs(image, &format!("ls -p {directory}"))?;
+        let mut names: Vec<_> = listed.lines().map(str::trim).collect();
+        // Directories that are packed again have another order.
+        names.sort_unstable();
+        facts.insert(directory.to_owned(), names.join("\n"));
+    }
+    Ok(facts)
+}
+
+fn image_of(bytes: &[u8]) -> TempImage {
+    let image = TempImage::of_size(SIZE as u64).unwrap();
+    std::fs::write(image.path(), bytes).unwrap();
+    image
+}
+
+/// The facts of an image as a power cut left it, after a repair: by e2fsck alone, or after another
+/// replay of its journal.
+fn facts_after_repair(bytes: &[u8], is_replayed: bool) -> Result<BTreeMap<String, String>, String> {
+    let mut bytes = bytes.to_vec();
+    if is_replayed {
+        let device = MemoryDevice::from_bytes(&bytes);
+        recover_volume(&device, None, Finish::Reset).map_err(|error| error.to_string())?;
+        bytes = bytes_of(&device);
+    }
+    let image = image_of(&bytes);
+    repaired(&image.path(), &["-p"])?;
+    facts(&image.path())
+}
+
+/// After a power cut at any write e2fsck -p repairs the volume: it is as it was, or it has all
+/// changes.
+#[test]
+fn a_power_cut_leaves_the_old_volume_or_the_new_one() {
+    let (mut old_ones, mut new_ones) = (0, 0);
+    for (options, changes) in ROWS {
+        let before = match volume(options) {
+            Ok(before) => before,
+            Err(why) => skip!("{why}"),
+        };
+        let old = facts(&image_of(&before).path()).unwrap();
+        for change in changes {
+            let recorder = Arc::new(Recorder::new(Arc::new(MemoryDevice::from_bytes(&before))));
+            let device: Arc<dyn Device> = recorder.clone();
+            tuned(&device, change).unwrap();
+            let new = facts(&image_of(&bytes_of(&*device)).path()).unwrap();
+            assert!(old != new, "{options:?}: {change}");
+            let sweep = match is_slow() {
+                true => Sweep::seeded(1),
+                false => Sweep { prefixes: 1, subsets: 1, torn: 0, ..Sweep::seeded(1) },
+            };
+            for (at, cut) in recorder.cuts(sweep).enumerate() {
+                let bytes = bytes_of(&cut.image);
+                let found = facts_after_repair(&bytes, at % 3 == 2)
+                    .unwrap_or_else(|why| panic!("{options:?}: {change}: {cut}: {why}"));
+                let is_old = found == old;
+                old_ones += usize::from(is_old);
+                new_ones += usize::from(!is_old);
+                assert!(is_old || found == new, "{options:?}: {change}: {cut}: {found:#?}");
             }
-            let error = outcome.unwrap_err();
-            assert!(matches!(error, TuneError::Device(_)), "{change}: {error}");
-            let bytes = bytes_of(&*base);
-            assert_eq!(bytes == before, passes == 0, "{change}: {passes}");
-            assert!(bytes == before || !is_clean(&bytes), "{change}: {passes}");
+        }
+    }
+    assert!(old_ones > 20 && new_ones > 20, "{old_ones} old, {new_ones} new");
+}
+
+/// The same after a write that fails; one that cannot be read while the change is prepared leaves
+/// the volume as it was.
+#[test]
+fn a_failed_write_leaves_the_old_volume_or_the_new_one() {
+    for (options, changes) in &ROWS[..3] {
+        let before = match volume(options) {
+            Ok(before) => before,
+            Err(why) => skip!("{why}"),
+        };
+        let old = facts(&image_of(&before).path()).unwrap();
+        for change in *changes {
+            let base: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&before));
+            tuned(&base, change).unwrap();
+            let new = facts(&image_of(&bytes_of(&*base)).path()).unwrap();
+            for passes in [0, 2, 5] {
+                let base = Arc::new(MemoryDevice::from_bytes(&before));
+                let faulty = Arc::new(FaultyDevice::new(base.clone()));
+                let device: Arc<dyn Device> = faulty.clone();
+                let fault = Fault::new(Effect::Error(std::io::ErrorKind::Other))
+                    .on(extant_device::Operation::Write);
+                faulty.inject(fault.after(passes));
+                let outcome = tuned(&device, change);
+                if faulty.faults_met() == 0 {
+                    assert!(outcome.is_ok() && passes > 2, "{change}: {passes}: {outcome:?}");
+                    continue;
+                }
+                let error = outcome.unwrap_err();
+                let is_of_device = matches!(
+                    error,
+                    TuneError::Device(_) | TuneError::Journal(JournalError::Device(_))
+                );
+                assert!(is_of_device, "{change}: {error}");
+                let found = facts_after_repair(&bytes_of(&*base), false)
+                    .unwrap_or_else(|why| panic!("{options:?}: {change}: {passes}: {why}"));
+                assert!(found == old || found == new, "{change}: {passes}: {found:#?}");
+            }
         }
     }
 }

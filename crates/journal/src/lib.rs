@@ -4,7 +4,8 @@
 //!   reader.
 //! - [`Journal`] is the live journal: [`Frame`]s of blocks, changed through [`Handle`]s, committed
 //!   in transactions.
-//! - [`OneTransaction`] changes a volume that is not in use, in one step.
+//! - [`OneTransaction`] changes a volume that is not in use, in one step; [`TemporaryLog`] one
+//!   without a journal.
 //! - [`LogHistory`] lists the transactions that a log still holds.
 //! - [`JournalLocation`] is the location of a journal: in an inode of the volume or on an external
 //!   device, which [`ExternalJournal`] finds.
@@ -21,6 +22,7 @@ mod one_transaction;
 mod place;
 mod recovery;
 mod runs;
+mod temporary;
 mod transaction_blocks;
 
 pub use error::JournalError;
@@ -36,3 +38,4 @@ pub use one_transaction::{OneTransaction, ReplayBy};
 pub use place::JournalLocation;
 pub use recovery::{Damage, Finish, Recovered, recover, recover_damaged, recover_volume};
 pub use runs::{BlockRange, BlockRuns};
+pub use temporary::TemporaryLog;

@@ -4,7 +4,9 @@
 use extant_device::Device;
 use extant_offline::read_primary_superblock;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
-use extant_ondisk::{BlockNo, CompatFeatures, Geometry, IncompatFeatures, Uuid};
+use extant_ondisk::{
+    BlockNo, CompatFeatures, Geometry, IncompatFeatures, MetadataChecksum, RoCompatFeatures, Uuid,
+};
 use extant_runtime::env::WallTime;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -191,6 +193,9 @@ impl<'a> OneTransaction<'a> {
         if replay == ReplayBy::All {
             built.write(&log, &range, start, &blocks, Flushes::Both)?;
         }
+        if self.changes_seed(&blocks) {
+            self.ignore_checksums()?;
+        }
         self.write_home(&blocks, is_smaller, replay)?;
         (superblock.start, superblock.sequence) = (0, tid.next());
         log.write_superblock(&mut raw, &superblock)?;
@@ -237,6 +242,33 @@ impl<'a> OneTransaction<'a> {
         Ok(())
     }
 
+    /// The volume's new superblock, if it is one of the blocks.
+    fn new_superblock(&self, blocks: &[(BlockNo, Vec<u8>)]) -> Option<RawSuperblock> {
+        let primary = self.geometry.superblock_block();
+        let at = (SUPERBLOCK_OFFSET - self.geometry.byte_of(primary)) as usize;
+        let (_, bytes) = blocks.iter().find(|(block, _)| *block == primary)?;
+        RawSuperblock::read_from_bytes(bytes.get(at..at + size_of::<RawSuperblock>())?).ok()
+    }
+
+    /// Whether the checksums of all inodes change, that of the journal's inode too.
+    fn changes_seed(&self, blocks: &[(BlockNo, Vec<u8>)]) -> bool {
+        self.new_superblock(blocks).is_some_and(|new| {
+            self.geometry.has_metadata_csum()
+                && new.features().checksum() == MetadataChecksum::Crc32c
+                && new.checksum_seed() != self.geometry.checksum_seed
+        })
+    }
+
+    /// Clears metadata_csum in the superblock while the blocks are written to their places: the
+    /// journal's inode leads to the log with its old checksum and with its new one. The superblock
+    /// in the log has the feature.
+    fn ignore_checksums(&self) -> Result<(), JournalError> {
+        let mut raw = without_checksums(read_primary_superblock(self.volume)?);
+        raw.seal();
+        self.volume.write_at(SUPERBLOCK_OFFSET, raw.as_bytes())?;
+        Ok(self.volume.flush()?)
+    }
+
     /// Names a journal device in the superblock.
     fn bar_kernel(&self) -> Result<(), JournalError> {
         let mut raw = read_primary_superblock(self.volume)?;
@@ -267,4 +299,13 @@ impl<'a> OneTransaction<'a> {
         }
         is_smaller
     }
+}
+
+/// A superblock without metadata_csum, and otherwise the same.
+pub(crate) fn without_checksums(mut raw: RawSuperblock) -> RawSuperblock {
+    let mut features = raw.features();
+    features.ro_compat -= RoCompatFeatures::METADATA_CSUM;
+    features.incompat -= IncompatFeatures::CSUM_SEED;
+    raw.set_features(features);
+    raw
 }

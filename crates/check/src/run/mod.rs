@@ -18,9 +18,9 @@ use crate::report::{CheckOptions, PassReport};
 use crate::rounds::repair;
 use crate::store::CheckError;
 use extant_device::Device;
-use extant_offline::read_superblock;
-use extant_ondisk::Geometry;
+use extant_offline::{OfflineVolume, read_superblock};
 use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, State, Superblock};
+use extant_ondisk::{Geometry, IncompatFeatures};
 use std::sync::Arc;
 
 /// Options of a run.
@@ -106,11 +106,18 @@ impl<'a> CheckRun<'a> {
 
     fn run(&self) -> Result<Report, RunFailure> {
         let before = superblock_of(&**self.device);
+        let lacks_extents = before
+            .as_ref()
+            .is_some_and(|it| !it.features.incompat.contains(IncompatFeatures::EXTENTS));
         let was_clean = before.is_none_or(|before| before.state.contains(State::CLEAN));
         if let Some(wanted) = &self.options.bad_blocks {
             // Pass 0 makes the inode table readable, then the volume is opened again.
             self.open()?.close(Closing::Skipped, self.recorder)?;
             wanted.write(self.device, self.observer())?;
+        }
+        if self.options.passes.bmap_to_extent && lacks_extents && self.recorder.may_repair() {
+            self.open()?.close(Closing::Skipped, self.recorder)?;
+            admit_extents(self.device)?;
         }
         let ready = self.open()?;
         let superblock = ready.store.superblock();
@@ -204,6 +211,22 @@ impl<'a> CheckRun<'a> {
         let orphans = self.recorder.any(is_finished_orphan);
         self.recorder.any(|outcome| is_correction(outcome, in_passes, orphans))
     }
+}
+
+/// Sets the feature of extents, as e2fsck does before it converts block maps. The volume's
+/// superblock and descriptors are valid.
+fn admit_extents(device: &Arc<dyn Device>) -> Result<(), CheckError> {
+    let mut volume = OfflineVolume::open(device.clone())?;
+    if volume.raw.s_rev_level.get() == 0 {
+        return Ok(());
+    }
+    volume.update_superblock(|raw| {
+        let mut features = raw.features();
+        features.incompat |= IncompatFeatures::EXTENTS;
+        raw.set_features(features);
+    })?;
+    volume.commit()?;
+    Ok(volume.write_backup_superblocks()?)
 }
 
 /// The primary superblock as it is now; `None` where it makes no sense.

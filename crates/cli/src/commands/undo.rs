@@ -85,6 +85,9 @@ impl Args {
         });
         let offset = offset.transpose()?;
         let access = if self.dry_run { Access::ReadOnly } else { Access::ReadWrite };
+        if session.is_compat {
+            self.need_undo_file()?;
+        }
         let options = self.waiting.on(FileDeviceOptions::new());
         let opened =
             open(&self.image, extant::schemes(), access, &options).map_err(Failure::new)?;
@@ -104,6 +107,15 @@ impl Args {
         kept.map_or(Ok(()), |kept| kept.finish()).map_err(Failure::new)?;
         opened.finish().map_err(Failure::new)?;
         self.tell(&applied, session)
+    }
+
+    /// A missing undo file is reported first, in the words of e2undo.
+    fn need_undo_file(&self) -> Result<(), Failure> {
+        let opened = std::fs::File::open(&self.undo_file);
+        opened.map(|_| ()).map_err(|error| {
+            let path = self.undo_file.display();
+            Failure::new(format_args!("{error} while opening undo file `{path}'\n"))
+        })
     }
 
     /// The device with the undo file of `-z`.

@@ -105,6 +105,39 @@ impl Engine {
         )
     }
 
+    /// Sets an extended attribute by its name as stored, whatever its prefix: files are not asked
+    /// whether they may have it. Access control lists and inline data are not for this.
+    ///
+    /// # Errors
+    /// As of [`Self::set_xattr`].
+    pub fn set_stored_xattr(
+        &self,
+        file: InodeNo,
+        name: &XattrName,
+        value: &[u8],
+        how: XattrSet,
+    ) -> Result<(), Error> {
+        self.change_attributes(
+            file,
+            false,
+            credits::set_xattr(self.geometry(), value.len()),
+            |edit, inode| xattr::set(edit, inode, name, value, how),
+        )
+    }
+
+    /// Removes an extended attribute by its name as stored.
+    ///
+    /// # Errors
+    /// [`Error::NoXattr`], and as [`Self::set_xattr`].
+    pub fn remove_stored_xattr(&self, file: InodeNo, name: &XattrName) -> Result<(), Error> {
+        self.change_attributes(
+            file,
+            false,
+            credits::set_xattr(self.geometry(), 0),
+            |edit, inode| xattr::remove(edit, inode, name),
+        )
+    }
+
     /// Removes an extended attribute by its full name.
     ///
     /// # Errors

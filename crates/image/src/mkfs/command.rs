@@ -383,6 +383,10 @@ impl MkfsCommand {
                 url.open(Access::ReadWrite, &options)?
             }
             Existing::Whole => {
+                if self.is_compat() && self.info.size.is_none() {
+                    let path = self.options.device.display();
+                    prompt.say(&format!("Creating regular file {path}\n"));
+                }
                 let options = to_write(&self.options).create(self.info.size.is_none());
                 let device = options.open(&self.options.device)?;
                 if !device.is_block_device() && device.size() < end {

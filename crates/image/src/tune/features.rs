@@ -378,13 +378,8 @@ impl Tune<'_> {
         }
         if after.checksum() == MetadataChecksum::Crc32c
             && now.checksum() != MetadataChecksum::Crc32c
-            && !now.incompat.contains(IncompatFeatures::EXTENTS)
         {
-            self.say(
-                "Extents are not enabled.  The file extent tree can be checksummed, whereas block \
-                 maps cannot.  Not enabling extents reduces the coverage of metadata \
-                 checksumming.  Re-run with -O extent to rectify.",
-            );
+            self.say_weak_checksums(&now.union(*on));
         }
         rewrite::checksums(&mut self.volume, changed)?;
         match after.ro_compat.contains(RoCompatFeatures::METADATA_CSUM)
@@ -392,6 +387,23 @@ impl Tune<'_> {
         {
             true => Ok(()),
             false => self.refresh_quotas(),
+        }
+    }
+
+    /// Names the features without which the checksums cover less, as tune2fs does.
+    fn say_weak_checksums(&mut self, features: &Features) {
+        if !features.incompat.contains(IncompatFeatures::EXTENTS) {
+            self.say(
+                "Extents are not enabled.  The file extent tree can be checksummed, whereas block \
+                 maps cannot.  Not enabling extents reduces the coverage of metadata \
+                 checksumming.  Re-run with -O extent to rectify.",
+            );
+        }
+        if !features.incompat.contains(IncompatFeatures::BIT64) {
+            self.say(
+                "64-bit filesystem support is not enabled.  The larger fields afforded by this \
+                 feature enable full-strength checksumming.  Run resize2fs -b to rectify.",
+            );
         }
     }
 

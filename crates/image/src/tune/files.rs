@@ -106,7 +106,10 @@ impl Tune<'_> {
         if number.0 == 0 {
             self.change_journal_user(None)?;
         } else {
-            self.need_sound_volume(Work::RemoveJournal)?;
+            // tune2fs asks for nothing; the log may be all that a later rescue has to go by.
+            if self.request.force == 0 && !self.request.is_of_tune2fs() {
+                self.need_sound_volume(Work::RemoveJournal)?;
+            }
             let inode = self.own_inode(number)?;
             let clusters = inode.size.div_ceil(self.volume.geometry().cluster_size());
             self.volume.remove_file(number)?;

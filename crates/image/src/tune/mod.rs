@@ -4,8 +4,7 @@
 //! that the kernel has mounted): first plain fields of the superblock, then features, each with its
 //! consequences (a journal, quota files, checksums of everything), then requests about journal,
 //! quota and UUID. All of this is done in memory (`pending.rs`): a refusal, however late, leaves
-//! the volume as it was. The changes are written at the end. If they concern more than superblocks,
-//! the superblock says "not clean" until all are written, so that a crash is followed by a check.
+//! the volume as it was. The changes are written at the end (`write.rs`).
 
 mod error;
 mod features;
@@ -21,6 +20,7 @@ mod repack;
 mod request;
 mod rewrite;
 mod work;
+mod write;
 
 pub use error::{
     ChangeError, ExtendedError, FeatureChange, RequestError, TuneError, Unsupported, Work,
@@ -28,25 +28,19 @@ pub use error::{
 pub use mounted::run_mounted;
 pub use request::{Extended, MaxMounts, Request};
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use extant_device::Device;
 use extant_journal::{Finish, recover_volume};
 use extant_offline::{OfflineVolume, read_primary_superblock};
-use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State};
-use extant_ondisk::{CompatFeatures, Features, Geometry, IncompatFeatures};
-use extant_runtime::env::Env;
-use zerocopy::IntoBytes;
+use extant_ondisk::{CompatFeatures, Features, IncompatFeatures};
+use extant_runtime::env::{Env, WallTime};
 
 use crate::mkfs::Prompt;
 use crate::mkfs::external_journal::{self, ExternalJournal};
 use pending::Pending;
 use work::{Mounted, Tune};
-
-/// Bytes of the primary superblock.
-const PRIMARY: Range<u64> =
-    SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + size_of::<RawSuperblock>() as u64;
+use write::Writer;
 
 /// Changes a volume as requested. `journal` is the device of an external journal, `env` the clock
 /// for waiting for another user of the volume.
@@ -54,8 +48,9 @@ const PRIMARY: Range<u64> =
 /// # Errors
 /// A request that tune2fs refuses or that is not supported (by name), a volume that is in use or
 /// damaged, and failures of the device. After a refusal the volume is as it was. After a failure of
-/// the device while the changes are written, a part of them may be done; then e2fsck must check the
-/// volume, and its superblock says so.
+/// the device while the changes are written, the journal's replay makes them or not; without a
+/// journal that has room for them a part of them may be done, and the superblock says that e2fsck
+/// must check the volume.
 pub fn run(
     device: &Arc<dyn Device>,
     journal: Option<&dyn Device>,
@@ -79,7 +74,7 @@ pub fn run(
     let journals = Journals { device: journal, attached: attached.as_ref() };
     let changed = Changed::by(device, journals, request, now, &mut held);
     let outcome = match (changed, before) {
-        (Ok(changed), _) => changed.write(device, journal).map(|()| held.release()),
+        (Ok(changed), _) => changed.write(device, journal, env.now()).map(|()| held.release()),
         (Err(error), Some((block, bytes))) => {
             volume.write(block, &bytes)?;
             device.flush()?;
@@ -169,19 +164,27 @@ impl<'a> Changed<'a> {
         now: u64,
         prompt: &mut DelayedReports<'_>,
     ) -> Result<Self, TuneError> {
-        let journal = journals.device.map(Pending::new);
+        let mut journal = journals.device.map(Pending::new);
         let mut base = device.clone();
         let mut is_replayed = false;
         if read_primary_superblock(device)?.features().incompat.contains(IncompatFeatures::RECOVER)
         {
-            match request.force {
-                0 | 1 => {
-                    base = Arc::new(Pending::new(base));
-                    recover_volume(&*base, as_device(&journal), Finish::Reset)?;
-                    prompt.warn("the journal was replayed first");
+            let replayed: Arc<dyn Device> = Arc::new(Pending::new(base.clone()));
+            match recover_volume(&*replayed, as_device(&journal), Finish::Reset) {
+                Ok(_) => {
+                    base = replayed;
                     is_replayed = true;
+                    match request.is_of_tune2fs() {
+                        true => prompt.say("Recovering journal.\n"),
+                        false => prompt.warn("the journal was replayed first"),
+                    }
                 }
-                _ => prompt.warn("the journal is not replayed: its changes may undo these"),
+                Err(error) if request.force > 1 => {
+                    journal = journals.device.map(Pending::new);
+                    let text = "the journal is not replayed: its changes may undo these";
+                    prompt.warn(&format!("{text}: {error}"));
+                }
+                Err(error) => return Err(error.into()),
             }
         }
         let mounted = Mounted::No;
@@ -194,6 +197,7 @@ impl<'a> Changed<'a> {
         self,
         device: &Arc<dyn Device>,
         journal: Option<&dyn Device>,
+        time: WallTime,
     ) -> Result<(), TuneError> {
         if self.is_replayed {
             recover_volume(&**device, journal, Finish::Reset)?;
@@ -202,35 +206,8 @@ impl<'a> Changed<'a> {
         if self.volume.is_empty() && external.is_none() {
             return Ok(device.flush()?);
         }
-        let changed = read_primary_superblock(&self.volume)?;
-        let mut superblock = read_primary_superblock(self.volume.base())?;
-        let geometry = Geometry::new(&superblock)?;
-        let is_plain = external.is_none() && lies_in_superblocks(&self.volume, &geometry);
-        let is_clean = State::from_bits_retain(superblock.s_state.get()).contains(State::CLEAN);
-        if is_clean && !is_plain {
-            superblock.s_state.set(superblock.s_state.get() & !State::CLEAN.bits());
-            superblock.seal();
-            device.write_at(PRIMARY.start, superblock.as_bytes())?;
-            device.flush()?;
-        }
-        self.volume.write_to(&**device, &PRIMARY)?;
-        device.flush()?;
-        if let (Some(changes), Some(journal)) = (external, journal) {
-            changes.write_to(journal, &(0..0))?;
-            journal.flush()?;
-        }
-        device.write_at(PRIMARY.start, changed.as_bytes())?;
-        Ok(device.flush()?)
+        Writer { device, journal, changes: &self.volume, to_journal: external }.write(time)
     }
-}
-
-/// Whether all changes lie in the superblock and its backups.
-fn lies_in_superblocks<D: Device>(changes: &Pending<D>, geometry: &Geometry) -> bool {
-    let backups = geometry.backup_superblock_groups();
-    let mut copies: Vec<u64> =
-        backups.iter().map(|group| geometry.byte_of(geometry.group_start(*group))).collect();
-    copies.push(PRIMARY.start);
-    changes.lies_in(&copies, PRIMARY.end - PRIMARY.start)
 }
 
 /// The changes that a request makes to a device, in memory.

@@ -16,7 +16,8 @@ use zerocopy::IntoBytes;
 use super::error::{ChangeError, TuneError};
 use super::request::Request;
 use super::work::{Mounted, Tune};
-use super::{DelayedReports, Journals, PRIMARY, changes, lies_in_superblocks, refuse_foreign};
+use super::write::{PRIMARY, lies_in_superblocks};
+use super::{DelayedReports, Journals, changes, refuse_foreign};
 use crate::mkfs::Prompt;
 
 /// Number of tries to leave a checksum that fits a superblock which the kernel changes, too.

@@ -100,7 +100,10 @@ fn cut(run: &Range<u64>, range: &Range<u64>) -> Range<u64> {
 }
 
 /// The parts of `run` in front of `except` and after it.
-fn outside(run: &Range<u64>, except: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+pub(super) fn outside(
+    run: &Range<u64>,
+    except: &Range<u64>,
+) -> impl Iterator<Item = Range<u64>> + use<> {
     let front = run.start..run.end.min(except.start);
     let rest = run.start.max(except.end)..run.end;
     [front, rest].into_iter().filter(|part| !part.is_empty())
@@ -124,10 +127,6 @@ fn pieces(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
 impl<D: Device> Pending<D> {
     pub(super) fn new(base: D) -> Self {
         Self { base, changes: RwLock::default() }
-    }
-
-    pub(super) fn base(&self) -> &D {
-        &self.base
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -167,29 +166,60 @@ impl<D: Device> Pending<D> {
         Ok(())
     }
 
+    /// The blocks that hold changes.
+    pub(super) fn blocks(&self, block_size: u32) -> RunSet {
+        let size = u64::from(block_size);
+        let changes = self.changes.read();
+        let mut blocks = RunSet::new();
+        for run in changes.zeroed.iter() {
+            let bytes = self.bytes_of(&run);
+            blocks.insert(bytes.start / size..bytes.end.div_ceil(size));
+        }
+        for (chunk, edit) in &changes.edits {
+            for (at, bytes) in edit.runs() {
+                let start = chunk * CHUNK + at as u64;
+                blocks.insert(start / size..(start + bytes.len() as u64).div_ceil(size));
+            }
+        }
+        blocks
+    }
+
     /// Writes all changes outside of `except`, in the order of the device.
     pub(super) fn write_to(
         &self,
         device: &dyn Device,
         except: &Range<u64>,
     ) -> Result<(), DeviceError> {
+        for part in outside(&(0..self.base.size()), except) {
+            self.write_range(device, &part)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the changes in a range, in the order of the device.
+    pub(super) fn write_range(
+        &self,
+        device: &dyn Device,
+        range: &Range<u64>,
+    ) -> Result<(), DeviceError> {
+        let chunks = range.start / CHUNK..range.end.div_ceil(CHUNK);
         let (zeroed, edited) = {
             let changes = self.changes.read();
             let mut edited = RunSet::new();
-            for chunk in changes.edits.keys() {
+            for (chunk, _) in changes.edits.range(chunks.clone()) {
                 edited.insert(*chunk..chunk + 1);
             }
-            (changes.zeroed.clone(), edited)
+            (changes.zeroed.runs_in(chunks).collect::<Vec<_>>(), edited)
         };
-        for run in zeroed.iter().flat_map(|run| outside(&self.bytes_of(&run), except)) {
-            device.write_zeroes(run)?;
+        for part in zeroed.iter().map(|run| cut(&self.bytes_of(run), range)) {
+            if part.start < part.end {
+                device.write_zeroes(part)?;
+            }
         }
-        for piece in edited.iter().flat_map(|run| pieces(self.bytes_of(&run))) {
+        for piece in edited.iter().flat_map(|run| pieces(cut(&self.bytes_of(&run), range))) {
             let mut bytes = vec![0; (piece.end - piece.start) as usize];
             self.read_at(piece.start, &mut bytes)?;
-            for part in outside(&piece, except) {
-                device.write_at(part.start, &bytes[within(&part, &piece)])?;
-            }
+            device.write_at(piece.start, &bytes)?;
         }
         Ok(())
     }

@@ -92,6 +92,13 @@ pub struct Request {
     pub name_for_resize2fs: Option<String>,
 }
 
+impl Request {
+    /// Whether the request is answered as by tune2fs.
+    pub(super) fn is_of_tune2fs(&self) -> bool {
+        self.name_for_resize2fs.is_some()
+    }
+}
+
 fn bad<T>(what: &'static str, text: &str) -> Result<T, TuneError> {
     Err(RequestError::Value { what, text: text.to_owned() }.into())
 }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use extant::debug::{DebugError, DebugVolume, RawRecord, RawXattr};
-use extant::rooms::ondisk::xattr::XattrName;
+use extant::rooms::ondisk::xattr::{MAX_SUFFIX_LEN, NameIndex, XattrName};
 use extant::{Acl, XattrSet};
 
 use super::host::host_error;
@@ -96,7 +96,7 @@ fn is_acl(name: &[u8]) -> bool {
 /// The stored value of an attribute.
 fn value_of(volume: &DebugVolume, record: &RawRecord, name: &[u8]) -> Result<Vec<u8>, DebugError> {
     let not_found = DebugError::XattrNotFound;
-    let wanted = XattrName::parse(name).ok_or(not_found.clone())?;
+    let wanted = stored_name(name).or_else(|| XattrName::parse(name)).ok_or(not_found.clone())?;
     let found = volume.xattrs(record)?.into_iter().find(|it| it.is(&wanted));
     Ok(found.ok_or(not_found)?.value)
 }
@@ -180,6 +180,20 @@ fn unescaped(word: &[u8]) -> Vec<u8> {
     value
 }
 
+/// How a name is stored that users cannot set: one without a prefix that has a number is stored
+/// whole, as debugfs does.
+fn stored_name(name: &[u8]) -> Option<XattrName> {
+    match XattrName::parse(name) {
+        Some(found) if found.index == NameIndex::SYSTEM && found != XattrName::inline_data() => {
+            Some(found)
+        }
+        Some(_) => None,
+        None => (1..=MAX_SUFFIX_LEN)
+            .contains(&name.len())
+            .then(|| XattrName { index: NameIndex(0), suffix: name.to_vec() }),
+    }
+}
+
 pub(super) fn ea_set(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     let usage = "ea_set: Usage: ea_set [-f infile] [-r] <file> <attr> <attr_value>";
     let options = Options::read(words, "f:r", usage)?;
@@ -199,7 +213,10 @@ pub(super) fn ea_set(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         false => value,
     };
     let (volume, inode) = shell.live_inode(words, spec)?;
-    let set = volume.set_xattr(inode, name, &value, XattrSet::Any);
+    let set = match stored_name(name) {
+        Some(name) => volume.set_stored_xattr(inode, &name, &value, XattrSet::Any),
+        None => volume.set_xattr(inode, name, &value, XattrSet::Any),
+    };
     set.map_err(|error| failed(words, engine_text(&error), doing))
 }
 
@@ -222,7 +239,10 @@ pub(super) fn ea_rm(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     }
     let (volume, inode) = shell.live_inode(words, spec)?;
     for name in names {
-        let removed = volume.remove_xattr(inode, name);
+        let removed = match stored_name(name) {
+            Some(name) => volume.remove_stored_xattr(inode, &name),
+            None => volume.remove_xattr(inode, name),
+        };
         let doing = format!("removing extended attribute {}", text(name));
         removed.map_err(|error| failed(words, engine_text(&error), doing))?;
     }

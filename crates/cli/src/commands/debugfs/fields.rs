@@ -6,10 +6,13 @@ use super::words::{Word, number, text};
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     Number,
+    /// With a sign; what a field has no room for is cut off.
+    Signed,
     Time,
     Text,
     Uuid,
     Hash,
+    Encoding,
 }
 
 impl Kind {
@@ -21,6 +24,8 @@ impl Kind {
             Self::Text => "string",
             Self::Uuid => "UUID",
             Self::Hash => "hash algorithm",
+            Self::Signed => "integer",
+            Self::Encoding => "unknown",
         }
     }
 }
@@ -119,6 +124,14 @@ pub(super) fn hash_of(value: &[u8]) -> Option<u64> {
         b"half_md4" => Some(1),
         b"tea" => Some(2),
         _ => number(value).filter(|it| *it <= 5),
+    }
+}
+
+/// The number of an encoding of names.
+pub(super) fn encoding_of(value: &[u8]) -> Option<u64> {
+    match value {
+        b"utf8" | b"utf8-12.1" => Some(1),
+        _ => number(value).filter(|it| *it <= u64::from(u16::MAX)),
     }
 }
 

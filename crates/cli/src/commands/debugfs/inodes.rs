@@ -89,8 +89,11 @@ fn list_fields() -> String {
                 lines += &format!("\t{:<25}\tunsigned integer\n", format!("block[{part}]"));
             }
         }
+        if field.name == "fsize" {
+            lines += &format!("\t{:<25}\tunknown\n", "checksum[_hi|_lo]");
+        }
     }
-    lines
+    lines + &format!("\t{:<25}\tset physical->logical block map\n", "bmap[]")
 }
 
 /// The bytes that a value changes in a record.

@@ -8,16 +8,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 
 use extant::InodeNo;
-use extant::debug::{DebugVolume, MapStep};
-use extant::rooms::ondisk::BlockNo;
+use extant::debug::{DebugVolume, MapStep, RawRecord};
+use extant::rooms::ondisk::inode::{I_BLOCK_SIZE, InodeFlags, RawInode};
 use extant::rooms::ondisk::jbd2::{
     BlockType, Header, JOURNAL_MAGIC, JournalSuperblock, LogFormat, RawJournalSuperblock, Tags,
     revoke_records,
 };
+use extant::rooms::ondisk::{BlockNo, Geometry, extent};
+use zerocopy::{FromZeros, IntoBytes};
 
 use super::host::host_error;
 use super::options::Options;
 use super::shell::{Done, Refusal, Shell, failed, refuse};
+use super::stat;
 use super::words::{Word, number, text};
 use crate::commands::info;
 
@@ -31,6 +34,32 @@ enum LogBlocks<'v> {
 }
 
 impl<'v> LogBlocks<'v> {
+    /// The volume's own log, by the copy of its map in the superblock.
+    fn of_copy(volume: &'v DebugVolume, words: &[Word]) -> Result<Self, Refusal> {
+        let raw = volume.raw();
+        let numbers = raw.s_jnl_blocks.map(|number| number.get());
+        if raw.s_jnl_backup_type != 1 || numbers == [0; 17] {
+            return Err(refuse(words, "no backup journal superblock"));
+        }
+        let geometry = volume.geometry();
+        let mut bytes = vec![0; usize::from(geometry.inode_size)];
+        let mut base = RawInode::new_zeroed();
+        let mut map = [0; I_BLOCK_SIZE];
+        for (bytes, number) in map.chunks_exact_mut(4).zip(numbers) {
+            bytes.copy_from_slice(&number.to_le_bytes());
+        }
+        base.i_mode.set(0o100_600);
+        base.i_block = map;
+        base.i_size_lo.set(numbers[16]);
+        base.i_size_high.set(numbers[15]);
+        if u16::from_le_bytes([map[0], map[1]]) == extent::EXTENT_MAGIC {
+            base.i_flags.set(InodeFlags::EXTENTS.bits());
+        }
+        bytes[..size_of::<RawInode>()].copy_from_slice(base.as_bytes());
+        let record = RawRecord::new(InodeNo(raw.s_journal_inum.get()), bytes);
+        Self::of_map(volume, &record, words)
+    }
+
     /// The volume's own log.
     fn of_volume(volume: &'v DebugVolume, words: &[Word]) -> Result<Self, Refusal> {
         let number = volume.raw().s_journal_inum.get();
@@ -40,8 +69,16 @@ impl<'v> LogBlocks<'v> {
         let record = volume
             .inode(InodeNo(number))
             .map_err(|error| failed(words, error, "reading the journal's inode"))?;
+        Self::of_map(volume, &record, words)
+    }
+
+    fn of_map(
+        volume: &'v DebugVolume,
+        record: &RawRecord,
+        words: &[Word],
+    ) -> Result<Self, Refusal> {
         let mut runs = BTreeMap::new();
-        let walked = volume.walk_blocks(&record, &mut |piece| {
+        let walked = volume.walk_blocks(record, &mut |piece| {
             if let MapStep::Data { logical, start, len, .. } = piece {
                 runs.insert(logical, (start, len));
             }
@@ -79,8 +116,49 @@ struct Selection {
     all: bool,
     /// The records of a block (`-b`), and of the bitmap that has a bit of it.
     block: Option<BlockRecords>,
+    /// The records of the block with an inode (`-i`).
+    inode: Option<InodeRecords>,
     /// Whether the contents are shown (`-c`).
     contents: bool,
+    /// What the log holds of transactions that are not replayed, too (`-O`).
+    old: bool,
+    /// Number of transactions (`-n` with `-O`).
+    most: Option<u64>,
+}
+
+/// A block of an inode table, and where an inode is in it.
+struct InodeRecords {
+    number: InodeNo,
+    block: u64,
+    at: usize,
+    geometry: Geometry,
+}
+
+impl InodeRecords {
+    fn of(volume: &DebugVolume, number: InodeNo) -> Option<Self> {
+        let geometry = volume.geometry();
+        let offset = volume.editor().inode_offset(number)?;
+        let (block, at) =
+            (offset / u64::from(geometry.block_size), offset % u64::from(geometry.block_size));
+        // Within a block.
+        Some(Self { number, block, at: at as usize, geometry: geometry.clone() })
+    }
+
+    /// The line about its place.
+    fn line(&self) -> String {
+        let group = self.geometry.inode_place(self.number).map_or(0, |(group, _)| group.0);
+        let Self { number, block, at, .. } = self;
+        format!("Inode {number} is at group {group}, block {block}, offset {at}\n")
+    }
+
+    /// The inode in a copy of its block.
+    fn show(&self, bytes: &[u8], lines: &mut String) {
+        let end = self.at + usize::from(self.geometry.inode_size);
+        let Some(record) = bytes.get(self.at..end) else { return };
+        let record = RawRecord::new(self.number, record.to_vec());
+        *lines += &format!("    (inode block for inode {}):\n", self.number);
+        *lines += &stat::logged(self.number, &record, &self.geometry);
+    }
 }
 
 /// A block, and where its bit is.
@@ -104,25 +182,40 @@ impl BlockRecords {
 }
 
 pub(super) fn logdump(shell: &mut Shell<'_>, words: &[Word]) -> Done {
-    let usage = "logdump: Usage: logdump [-acsOS] [-b<block>] [-f<journal_file>] [<output_file>]";
+    let usage = "logdump: Usage: logdump [-acsOS] [-n<num_trans>] [-b<block>] [-i<filespec>]\n\t\
+                 [-f<journal_file>] [output_file]";
     let options = Options::read(words, "aScsOb:n:i:f:", usage)?;
-    if let Some(letter) = "sOni".chars().find(|letter| options.has(*letter)) {
-        return Err(refuse(words, format_args!("-{letter} is not supported by extant")));
-    }
     let block = options.value('b').map(|word| {
         let wrong = || refuse(words, format_args!("Bad block number - {}", text(word)));
         number(word).ok_or_else(wrong)
     });
     let block = block.transpose()?;
+    // A negative number is no limit.
+    let most = options.value('n').map(|word| match word.strip_prefix(b"-") {
+        Some(digits) => number(digits).map(|_| None),
+        None => number(word).map(Some),
+    });
+    let most = match most {
+        Some(None) => {
+            let word = text(options.value('n').unwrap_or_default());
+            return Err(refuse(words, format_args!("Bad log counts number - {word}")));
+        }
+        Some(Some(most)) => most,
+        None => None,
+    };
     let output = match options.operands[..] {
         [] => None,
         [path] => Some(text(path)),
         _ => return Err(Refusal::Line(usage.to_owned())),
     };
+    let inode = options.value('i').map(|spec| shell.inode_of(words, spec)).transpose()?;
     let image = shell.image(words)?;
     let view = image.view();
     let volume = &image.volume;
+    let inode = inode.and_then(|number| InodeRecords::of(volume, number));
+    let mut lines = inode.as_ref().map(InodeRecords::line).unwrap_or_default();
     let log = match options.value('f') {
+        None if options.has('s') => LogBlocks::of_copy(volume, words)?,
         None => LogBlocks::of_volume(volume, words)?,
         Some(path) => {
             let block_size = volume.geometry().block_size;
@@ -136,13 +229,15 @@ pub(super) fn logdump(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     let shown = Selection {
         all: options.has('a'),
         block: block.map(|block| BlockRecords::of(volume, block)),
+        inode,
         contents: options.has('c'),
+        old: options.has('O'),
+        most,
     };
     let reading = "reading journal superblock";
     let first = log.read(0).map_err(|why| failed(words, why, reading))?;
     let raw = RawJournalSuperblock::from_bytes(&first).map_err(|it| failed(words, it, reading))?;
     let journal = JournalSuperblock::decode(&raw).map_err(|it| failed(words, it, reading))?;
-    let mut lines = String::new();
     if options.has('S') {
         for line in info::journal_lines(&raw, &journal, &view) {
             lines += &(line + "\n");
@@ -152,7 +247,7 @@ pub(super) fn logdump(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     lines +=
         &format!("Journal starts at block {}, transaction {}\n", journal.start, journal.sequence);
     let read = match journal.start {
-        0 => Ok(()),
+        0 if !shown.old => Ok(()),
         _ => transactions(&log, &journal, &shown, &mut lines),
     };
     match output {
@@ -173,21 +268,35 @@ fn transactions(
     let format: LogFormat = journal.log_format();
     let end = journal.blocks_count.saturating_sub(journal.fast_commit_blocks);
     let next = |at: u32| if at + 1 >= end { journal.first } else { at + 1 };
-    let (mut at, mut tid) = (journal.start, journal.sequence);
+    let start = if journal.start == 0 { journal.first } else { journal.start };
+    let (mut at, mut tid) = (start, journal.sequence);
+    let mut counted = 0;
+    let mut is_past_end = false;
     // Every block of the log is looked at once at most.
     let mut left = journal.blocks_count;
-    while left > 0 {
+    let most = shown.most.filter(|_| shown.old);
+    while left > 0 && most.is_none_or(|most| counted < most) {
         let bytes = log.read(at)?;
         let magic = bytes.first_chunk().map_or(0, |magic| u32::from_be_bytes(*magic));
         let Some(header) = Header::of(&bytes).filter(|_| magic == JOURNAL_MAGIC) else {
-            *lines += &format!("No magic number at block {at}: end of journal.\n");
-            break;
+            if !is_past_end {
+                *lines += &format!("No magic number at block {at}: end of journal.\n");
+            }
+            is_past_end = true;
+            if most.is_none() {
+                break;
+            }
+            at = next(at);
+            left -= 1;
+            continue;
         };
         if header.tid != tid {
             let found = header.tid;
             *lines +=
                 &format!("Found sequence {found} (not {tid}) at block {at}: end of journal.\n");
-            break;
+            if !shown.old {
+                break;
+            }
         }
         let (kind, name) = match header.block_type {
             BlockType::Descriptor => (1, "descriptor block"),
@@ -196,7 +305,8 @@ fn transactions(
             BlockType::SuperblockV2 => (4, "V2 superblock"),
             BlockType::Revoke => (5, "revoke table"),
         };
-        if shown.block.is_none() {
+        if shown.block.is_none() && shown.inode.is_none() {
+            let tid = header.tid;
             *lines +=
                 &format!("Found expected sequence {tid}, type {kind} ({name}) at block {at}\n");
         }
@@ -217,9 +327,15 @@ fn transactions(
                 }
             }
             BlockType::Revoke => shown.revokes(&bytes, &format, (tid.0, here), lines)?,
-            BlockType::Commit => tid = tid.next(),
+            BlockType::Commit => {
+                tid = tid.next();
+                counted += 1;
+            }
             _ => {}
         }
+    }
+    if most.is_some_and(|most| counted < most) {
+        *lines += &format!("Dump all {counted} journal records.\n");
     }
     Ok(())
 }
@@ -233,7 +349,9 @@ struct TagPlace {
 impl Selection {
     fn is_shown(&self, block: u64) -> bool {
         let of_block = |it: BlockRecords| it.block == block || it.bitmap == Some(block);
-        self.all || self.block.is_some_and(of_block)
+        self.all
+            || self.block.is_some_and(of_block)
+            || self.inode.as_ref().is_some_and(|it| it.block == block)
     }
 
     /// Shows a logged block.
@@ -254,7 +372,8 @@ impl Selection {
         };
         *lines += &format!("  FS block {block} logged at {where_to} (flags {flags:#x})\n");
         let of_bitmap = self.block.filter(|it| it.bitmap == Some(block));
-        if of_bitmap.is_none() && !self.contents {
+        let of_inode = self.inode.as_ref().filter(|it| it.block == block);
+        if of_bitmap.is_none() && of_inode.is_none() && !self.contents {
             return Ok(());
         }
         let bytes = log.read(*at)?;
@@ -262,6 +381,9 @@ impl Selection {
             let is_set = bytes.get(bit / 8).is_some_and(|byte| byte & 1 << (bit % 8) != 0);
             let state = if is_set { "SET" } else { "CLEAR" };
             *lines += &format!("    (block bitmap for block {block}: block is {state})\n");
+        }
+        if let Some(inode) = of_inode {
+            inode.show(&bytes, lines);
         }
         if self.contents {
             contents(&bytes, lines);

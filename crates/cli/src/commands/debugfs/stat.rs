@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use extant::InodeNo;
 use extant::debug::{DebugVolume, MapStep, NodeKind, RawRecord};
+use extant::rooms::ondisk::Geometry;
 use extant::rooms::ondisk::inode::{DeviceNumber, FileType};
 use extant::rooms::ondisk::time::Timestamp;
 
@@ -28,42 +29,72 @@ pub(super) fn stat(shell: &mut Shell<'_>, words: &[Word]) -> Done {
 }
 
 fn describe(volume: &DebugVolume, number: InodeNo, record: &RawRecord) -> Vec<u8> {
+    let geometry = volume.geometry();
+    let mut text = fields(number, record, geometry, "").into_bytes();
+    let xattrs = volume.xattrs(record).unwrap_or_default();
+    text.extend(attributes::listing(&xattrs));
+    text.extend(checksum_line(record, geometry).into_bytes());
+    text.extend(contents(volume, record));
+    text
+}
+
+/// The fields of a record in lines that begin with `prefix`.
+fn fields(number: InodeNo, record: &RawRecord, geometry: &Geometry, prefix: &str) -> String {
     let base = record.base();
     let mut text = format!(
-        "Inode: {number}   Type: {}    Mode:  0{:03o}   Flags: {:#x}\n",
+        "{prefix}Inode: {number}   Type: {}    {prefix}Mode:  0{:03o}   Flags: {:#x}\n",
         type_name(record),
         record.mode() & 0o7777,
         base.i_flags.get()
     );
     let version = base.i_version_lo.get();
-    text += &format!("Generation: {}    Version: ", base.i_generation.get());
+    text += &format!("{prefix}Generation: {}    Version: ", base.i_generation.get());
     text += &match record.has_extra(VERSION_HI) {
         true => format!("{:#010x}:{version:08x}\n", record.extra().i_version_hi.get()),
         false => format!("{version:#010x}\n"),
     };
-    text += &format!("User: {:>5}   Group: {:>5}", record.uid(), record.gid());
+    text += &format!("{prefix}User: {:>5}   Group: {:>5}", record.uid(), record.gid());
     if record.has_extra(PROJECT) {
         text += &format!("   Project: {:>5}", record.extra().i_projid.get());
     }
     text += &format!("   Size: {}\n", record.size());
-    let geometry = volume.geometry();
-    text += &format!("File ACL: {}\n", record.file_acl(geometry).0);
+    text += &format!("{prefix}File ACL: {}\n", record.file_acl(geometry).0);
     let links = base.i_links_count.get();
-    text += &format!("Links: {links}   Blockcount: {}\n", record.blocks(geometry));
+    text += &format!("{prefix}Links: {links}   Blockcount: {}\n", record.blocks(geometry));
     let address = base.i_obso_faddr.get();
-    text += &format!("Fragment:  Address: {address}    Number: 0    Size: 0\n");
-    text += &times(record);
+    text += &format!("{prefix}Fragment:  Address: {address}    Number: 0    Size: 0\n");
+    text += &times(record, prefix);
     if let Some(size) = record.extra_isize() {
         text += &format!("Size of extra inode fields: {size}\n");
     }
-    let mut text = text.into_bytes();
-    let xattrs = volume.xattrs(record).unwrap_or_default();
-    text.extend(attributes::listing(&xattrs));
-    if geometry.has_metadata_csum() {
-        text.extend(format!("Inode checksum: {:#010x}\n", checksum(record)).into_bytes());
-    }
-    text.extend(contents(volume, record));
     text
+}
+
+fn checksum_line(record: &RawRecord, geometry: &Geometry) -> String {
+    match geometry.has_metadata_csum() {
+        true => format!("Inode checksum: {:#010x}\n", checksum(record)),
+        false => String::new(),
+    }
+}
+
+/// An inode in a block of the log: its fields, and its map as numbers.
+pub(super) fn logged(number: InodeNo, record: &RawRecord, geometry: &Geometry) -> String {
+    let mut text = fields(number, record, geometry, "    ");
+    text += &checksum_line(record, geometry);
+    text += "    Blocks:  ";
+    for (slot, bytes) in record.i_block().chunks_exact(4).enumerate() {
+        let block = bytes.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte));
+        let name = match slot {
+            12 => "(IND)".to_owned(),
+            13 => "(DIND)".to_owned(),
+            14 => "(TIND)".to_owned(),
+            slot => format!("({slot}+1)"),
+        };
+        if block != 0 {
+            text += &format!("{name}: {block} ");
+        }
+    }
+    text + "\n"
 }
 
 pub(super) fn type_name(record: &RawRecord) -> &'static str {
@@ -87,15 +118,15 @@ fn checksum(record: &RawRecord) -> u32 {
     }
 }
 
-fn times(record: &RawRecord) -> String {
+fn times(record: &RawRecord, prefix: &str) -> String {
     let (base, extra) = (record.base(), record.extra());
     let is_large = record.has_extra(MTIME_EXTRA);
     let line = |name: &str, low: u32, high: u32| {
         let stored = is_large.then_some(high);
         let moment = time::ctime(Timestamp::decode(low, stored).seconds);
         match is_large {
-            true => format!("{name:>6}: {low:#010x}:{high:08x} -- {moment}\n"),
-            false => format!("{name}: {low:#010x} -- {moment}\n"),
+            true => format!("{prefix}{name:>6}: {low:#010x}:{high:08x} -- {moment}\n"),
+            false => format!("{prefix}{name}: {low:#010x} -- {moment}\n"),
         }
     };
     let mut text = line("ctime", base.i_ctime.get(), extra.i_ctime_extra.get());
@@ -111,9 +142,9 @@ fn times(record: &RawRecord) -> String {
             true => {
                 // The bits above 32 are those of the time of change.
                 let high = extra.i_ctime_extra.get();
-                format!("{:>6}: {dtime:#010x}:({high:08x}) -- {moment}\n", "dtime")
+                format!("{prefix}{:>6}: {dtime:#010x}:({high:08x}) -- {moment}\n", "dtime")
             }
-            false => format!("dtime: {dtime:#010x} -- {moment}\n"),
+            false => format!("{prefix}dtime: {dtime:#010x} -- {moment}\n"),
         };
     }
     text

@@ -14,22 +14,27 @@ use super::words::{Word, number, text};
 use crate::time;
 
 /// A field of the superblock: its place, its length in bytes, and those of its higher part.
+#[derive(Clone, Copy)]
 struct Field {
     name: &'static str,
     kind: Kind,
     at: usize,
     len: usize,
     high: Option<(usize, usize)>,
+    /// Number of elements of an array.
+    count: Option<usize>,
 }
 
 macro_rules! fields {
-    ($($name:literal $kind:ident $field:ident $len:literal $(+ $high:ident $high_len:literal)?;)*) => {
+    ($($name:literal $kind:ident $field:ident $([$count:literal])? $len:literal
+        $(+ $high:ident $high_len:literal)?;)*) => {
         &[$(Field {
             name: $name,
             kind: Kind::$kind,
             at: offset_of!(RawSuperblock, $field),
             len: $len,
             high: [$(Some((offset_of!(RawSuperblock, $high), $high_len)),)? None][0],
+            count: [$(Some($count),)? None][0],
         },)*]
     };
 }
@@ -42,14 +47,14 @@ const FIELDS: &[Field] = fields! {
     "free_inodes_count" Number s_free_inodes_count 4;
     "first_data_block" Number s_first_data_block 4;
     "log_block_size" Number s_log_block_size 4;
-    "log_cluster_size" Number s_log_cluster_size 4;
+    "log_cluster_size" Signed s_log_cluster_size 4;
     "blocks_per_group" Number s_blocks_per_group 4;
     "clusters_per_group" Number s_clusters_per_group 4;
     "inodes_per_group" Number s_inodes_per_group 4;
     "mtime" Time s_mtime 4 + s_mtime_hi 1;
     "wtime" Time s_wtime 4 + s_wtime_hi 1;
     "mnt_count" Number s_mnt_count 2;
-    "max_mnt_count" Number s_max_mnt_count 2;
+    "max_mnt_count" Signed s_max_mnt_count 2;
     "state" Number s_state 2;
     "errors" Number s_errors 2;
     "minor_rev_level" Number s_minor_rev_level 2;
@@ -83,6 +88,7 @@ const FIELDS: &[Field] = fields! {
     "default_mount_opts" Number s_default_mount_opts 4;
     "first_meta_bg" Number s_first_meta_bg 4;
     "mkfs_time" Time s_mkfs_time 4 + s_mkfs_time_hi 1;
+    "jnl_blocks" Number s_jnl_blocks [17] 4;
     "min_extra_isize" Number s_min_extra_isize 2;
     "want_extra_isize" Number s_want_extra_isize 2;
     "flags" Number s_flags 4;
@@ -101,7 +107,10 @@ const FIELDS: &[Field] = fields! {
     "grp_quota_inum" Number s_grp_quota_inum 4;
     "prj_quota_inum" Number s_prj_quota_inum 4;
     "overhead_clusters" Number s_overhead_blocks 4;
+    "backup_bgs" Number s_backup_bgs [2] 4;
+    "checksum" Number s_checksum 4;
     "checksum_type" Number s_checksum_type 1;
+    "encryption_level" Number s_reserved_pad 1;
     "error_count" Number s_error_count 4;
     "first_error_time" Time s_first_error_time 4 + s_first_error_time_hi 1;
     "first_error_ino" Number s_first_error_ino 4;
@@ -113,12 +122,46 @@ const FIELDS: &[Field] = fields! {
     "last_error_block" Number s_last_error_block 8;
     "last_error_func" Text s_last_error_func 32;
     "last_error_line" Number s_last_error_line 4;
+    "encrypt_algos" Number s_encrypt_algos [4] 1;
     "encrypt_pw_salt" Uuid s_encrypt_pw_salt 16;
     "lpf_ino" Number s_lpf_ino 4;
     "checksum_seed" Number s_checksum_seed 4;
-    "encoding" Number s_encoding 2;
+    "encoding" Encoding s_encoding 2;
     "orphan_file_inum" Number s_orphan_file_inum 4;
 };
+
+/// The field of a name, which may have the number of an element: `jnl_blocks[3]`.
+fn field_of(name: &str) -> Option<Field> {
+    let name = name.strip_prefix("s_").unwrap_or(name);
+    let (name, index) = match name.strip_suffix(']').and_then(|rest| rest.split_once('[')) {
+        Some((name, "")) => (name, Some(0)),
+        Some((name, index)) => (name, Some(number(index.as_bytes())?)),
+        None => (name, None),
+    };
+    let found = FIELDS.iter().find(|field| field.name == name);
+    if let Some(field) = found {
+        let count = field.count.unwrap_or(1);
+        let index = match (field.count, index) {
+            (Some(_), None) => return None,
+            (Some(_), Some(index)) => usize::try_from(index).ok().filter(|at| *at < count)?,
+            // As debugfs does.
+            (None, _) => 0,
+        };
+        return Some(Field { at: field.at + index * field.len, count: None, ..*field });
+    }
+    // Halves of a number.
+    let (base, is_high) = match (name.strip_suffix("_lo"), name.strip_suffix("_hi")) {
+        (Some(base), _) => (base, false),
+        (_, Some(base)) => (base, true),
+        _ => return None,
+    };
+    let field = FIELDS.iter().find(|field| field.name == base)?;
+    let (at, len) = field.high.filter(|(_, len)| *len > 1)?;
+    Some(match is_high {
+        true => Field { at, len, high: None, ..*field },
+        false => Field { high: None, ..*field },
+    })
+}
 
 /// The bytes that a value puts into the superblock, with their places.
 fn bytes_of(field: &Field, value: &[u8], now: i64) -> Result<Vec<(usize, Vec<u8>)>, String> {
@@ -137,6 +180,8 @@ fn bytes_of(field: &Field, value: &[u8], now: i64) -> Result<Vec<(usize, Vec<u8>
         }
         Kind::Time => fields::time_of(value, now).ok_or_else(unreadable)?.cast_unsigned(),
         Kind::Hash => fields::hash_of(value).ok_or_else(unreadable)?,
+        Kind::Encoding => fields::encoding_of(value).ok_or_else(unreadable)?,
+        Kind::Signed => fields::number_of(value, field.name, u64::BITS)?,
         Kind::Number => {
             let bits = 8 * (field.len + field.high.map_or(0, |(_, len)| len)) as u32;
             fields::number_of(value, field.name, bits)?
@@ -159,7 +204,8 @@ pub(super) fn set_super_value(shell: &mut Shell<'_>, words: &[Word]) -> Done {
         let mut lines = "Superblock fields supported by the set_super_value command:\n".to_owned();
         for field in FIELDS {
             let high = field.high.filter(|(_, len)| *len > 1).map_or("", |_| "[_hi|_lo]");
-            let name = format!("{}{high}", field.name);
+            let count = field.count.map_or(String::new(), |count| format!("[{count}]"));
+            let name = format!("{}{count}{high}", field.name);
             lines += &format!("\t{name:<25}\t{}\n", field.kind.name());
         }
         return shell.print(lines);
@@ -171,10 +217,9 @@ pub(super) fn set_super_value(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     };
     let image = shell.writable(words)?;
     let name = text(name);
-    let field = FIELDS.iter().find(|field| field.name == name);
     let unknown = || refuse(words, format_args!("invalid field specifier: {name}"));
-    let field = field.ok_or_else(unknown)?;
-    let parts = bytes_of(field, value, image.seconds()).map_err(Refusal::Line)?;
+    let field = field_of(&name).ok_or_else(unknown)?;
+    let parts = bytes_of(&field, value, image.seconds()).map_err(Refusal::Line)?;
     let changed = image.change(|volume| {
         let change = |raw: &mut RawSuperblock| {
             for (at, bytes) in &parts {

@@ -220,10 +220,11 @@ pub(super) fn head_for_programs(session: &mut Session) -> Result<(), Failure> {
     say!(session, "group:block:super:gdt:bbitmap:ibitmap:itable")
 }
 
-/// The groups as values separated by colons.
+/// Lists the groups as values separated by colons.
 pub(super) fn list_for_programs(
     view: &NamedView,
     geometry: &Geometry,
+    numbers: Numbers,
     session: &mut Session,
 ) -> Result<(), Failure> {
     head_for_programs(session)?;
@@ -237,7 +238,8 @@ pub(super) fn list_for_programs(
         let descriptors = match leading.descriptors {
             blocks if blocks.is_empty() => "-1".to_owned(),
             blocks if is_meta_group(group, geometry) => blocks.start.to_string(),
-            blocks => format!("{}-{}", blocks.start, blocks.end - 1),
+            // The only numbers that dumpe2fs writes in hexadecimal here.
+            blocks => numbers.range(&blocks),
         };
         say!(
             session,

@@ -178,7 +178,9 @@ impl Args {
             return show_bad_blocks(view, session);
         }
         if self.groups {
-            return groups::list_for_programs(view, &geometry?, session);
+            let geometry = geometry?;
+            let numbers = self.numbers(&geometry);
+            return groups::list_for_programs(view, &geometry, numbers, session);
         }
         if session.is_compat || self.all || self.header_only || self.hexadecimal {
             return self.show_in_full(view, geometry, session);
@@ -257,11 +259,14 @@ impl Args {
             return Ok(());
         }
         say!(session, "")?;
-        let numbers = Numbers {
+        groups::list(view, &geometry, self.numbers(&geometry), session)
+    }
+
+    fn numbers(&self, geometry: &Geometry) -> Numbers {
+        Numbers {
             is_hexadecimal: self.hexadecimal,
             is_64bit: geometry.has_incompat(IncompatFeatures::BIT64),
-        };
-        groups::list(view, &geometry, numbers, session)
+        }
     }
 
     fn show_journal_device(&self, view: &NamedView, session: &mut Session) -> Result<(), Failure> {

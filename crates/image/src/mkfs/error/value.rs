@@ -123,12 +123,12 @@ pub enum ValueError {
     #[error("the resize maximum must be greater than the filesystem size")]
     ResizeTooSmall,
     /// A line of the list of bad blocks (`-l`).
-    #[error("{}: not a block number: {word}", path.display())]
+    #[error("{}: block number out of range: {line}", path.display())]
     BadBlock {
         /// The list.
         path: PathBuf,
-        /// The word.
-        word: String,
+        /// The line.
+        line: String,
     },
     /// A number of the configuration.
     #[error("invalid {relation} in the configuration: {value}")]
