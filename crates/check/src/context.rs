@@ -275,7 +275,7 @@ impl<'a> Check<'a> {
         if self.must_restart() {
             return Ok(());
         }
-        if self.may_find_directories() {
+        if self.is_repair() {
             self.find_lost_directories()?;
             if self.must_restart() {
                 return Ok(());

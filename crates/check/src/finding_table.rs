@@ -334,6 +334,8 @@ findings! {
     CloneFailed: 1, Damage, "Couldn't clone file (inode {inode}): {detail}.", "", true;
     /// A directory whose inode is lost: its blocks are found among those that nothing claims.
     DirectoryInodeLost: 1, Damage, "Directory {inode} has lost its inode; {found} of its blocks are found, the first at {block}.", "Restore", true;
+    /// An encrypted directory whose inode is lost: its names cannot be read without what was there.
+    EncryptedDirectoryLost: 1, Note, "Directory {inode} of directory {dir} has lost its inode; its blocks are found, the first at {block}, but the nonce that its encrypted names need was in the inode.", "", true;
     /// Blocks of a directory whose map does not lead to them.
     DirectoryBlocksLost: 1, Damage, "The map of directory {inode} has lost {found} of its blocks, the first at {block}.", "Append", true;
 
@@ -449,6 +451,8 @@ findings! {
     RootMissing: 3, Damage, "Root inode not allocated.", "Allocate", true;
     /// A directory that nothing leads to.
     UnconnectedDirectory: 3, Damage, "Unconnected directory inode {inode} (was in {old_dir}).", "Connect to /lost+found", true;
+    /// A file without a name has one in an older copy of a block of a directory.
+    OlderName: 3, Damage, "Unattached inode {inode} was '{name}' in {where}, by a copy of block {block} in the journal that is possibly older ({detail}, transaction {found}).", "Restore this name", true;
     /// lost+found is missing.
     LostFoundMissing: 3, Note, "/lost+found not found.", "Create", true;
     /// lost+found is something else than a directory.

@@ -19,6 +19,7 @@ pub mod finding;
 mod lost_directories;
 mod map;
 mod misplaced;
+mod older_names;
 mod order;
 pub mod pass0;
 mod pass1;

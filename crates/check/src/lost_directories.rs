@@ -11,23 +11,30 @@
 //! an inode of another kind, and none is there twice. Where the parent has lost the name, or is the
 //! directory itself as with the root, the directories below it must confirm it, and no other
 //! directory may have its names.
+//!
+//! A directory compares names without case if its parent does, or all its subdirectories do: a new
+//! directory takes that from its parent. One that is encrypted is reported and not restored: the nonce that its names need was in its inode,
+//! and under an entry of lost+found its files can be read with their keys.
 
 use crate::context::Check;
 use crate::finding::{Code, Finding, Severity};
 use crate::map::FileMap;
 use crate::store::{CheckError, Store};
-use crate::tables::{DirFlags, Kind};
+use crate::tables::{DirFlags, Kind, Mark};
 use crate::unclaimed::AT_ONCE;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::dirent::{DirFormat, FileType, NewEntry, dot_entries};
 use extant_ondisk::extent::Extent;
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::htree::{HtreeFormat, IndexKind};
-use extant_ondisk::inode::Inode;
+use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo, IncompatFeatures, InodeNo};
 use roaring::RoaringTreemap;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+const CASEFOLD: IncompatFeatures = IncompatFeatures::CASEFOLD;
+/// Bytes of the shortest encrypted name: one block of the cipher.
+const SHORTEST_CIPHER: usize = 16;
 /// Mode of a directory whose mode is lost.
 const MODE: u16 = 0o40_700;
 /// Mode of the root, as makers of volumes have it.
@@ -145,13 +152,6 @@ pub(crate) fn has_directory_blocks(
     Ok(false)
 }
 
-/// Whether directories can be found by their blocks: names that are encrypted or compared without
-/// case need what their inode said of them.
-pub(crate) fn can_be_found(geometry: &Geometry) -> bool {
-    let needs_flags = IncompatFeatures::CASEFOLD | IncompatFeatures::ENCRYPT;
-    !geometry.features.incompat.intersects(needs_flags)
-}
-
 fn format_of_any(geometry: &Geometry) -> DirFormat {
     DirFormat::new(geometry, InodeNo(0), 0)
 }
@@ -230,10 +230,11 @@ impl Check<'_> {
             }
         }
         let mut is_restored = false;
+        let folded = self.casefolded_among(&lost);
         loop {
             while let Some(inode) = named.pop() {
                 let Some(directory) = lost.remove(&inode) else { continue };
-                if !self.restore_directory(inode, &directory)? {
+                if !self.restore_directory(inode, &directory, folded.contains(&inode))? {
                     continue;
                 }
                 is_restored = true;
@@ -379,7 +380,70 @@ impl Check<'_> {
         if !is_confirmed && of_maker != Some(0) {
             return Ok(false);
         }
-        self.restore_directory(root, &LostDirectory { first, others, names })
+        let directory = LostDirectory { first, others, names };
+        let is_casefolded = self.is_casefolded(&directory, &BTreeSet::new());
+        self.restore_directory(root, &directory, is_casefolded)
+    }
+
+    /// The lost directories that compare names without case.
+    fn casefolded_among(&self, lost: &BTreeMap<InodeNo, LostDirectory>) -> BTreeSet<InodeNo> {
+        let mut folded = BTreeSet::new();
+        loop {
+            let more = lost.iter().filter(|(inode, directory)| {
+                !folded.contains(*inode) && self.is_casefolded(directory, &folded)
+            });
+            let more: Vec<InodeNo> = more.map(|(inode, _)| *inode).collect();
+            if more.is_empty() {
+                return folded;
+            }
+            folded.extend(more);
+        }
+    }
+
+    /// Whether a lost directory compares names without case: its parent does, or its subdirectories
+    /// do, as far as that is known. `folded` are the lost ones that do.
+    fn is_casefolded(&self, lost: &LostDirectory, folded: &BTreeSet<InodeNo>) -> bool {
+        let casefold = self.dir_context().casefold;
+        let Some(casefold) = casefold.filter(|_| self.geometry.has_incompat(CASEFOLD)) else {
+            return false;
+        };
+        let is_folded = |inode: InodeNo| match folded.contains(&inode) {
+            true => Some(true),
+            false => {
+                let dir = self.dirs.get(inode).filter(|_| self.inodes.is_used(inode))?;
+                Some(dir.has(DirFlags::CASEFOLD))
+            }
+        };
+        let mut below = lost.names.iter().filter_map(|name| is_folded(name.inode));
+        let is_meant = is_folded(lost.first.parent) == Some(true)
+            || below.next() == Some(true) && below.all(|it| it);
+        let mut keys = HashSet::new();
+        is_meant && lost.names.iter().all(|name| keys.insert(casefold.key(&name.name)))
+    }
+
+    /// Whether a lost directory is encrypted: names that are no text, in a directory or of files
+    /// that are encrypted.
+    fn is_encrypted(&self, lost: &LostDirectory) -> bool {
+        if !self.geometry.has_incompat(IncompatFeatures::ENCRYPT) {
+            return false;
+        }
+        let above = self.dirs.get(lost.first.parent);
+        if above.is_some_and(|dir| dir.has(DirFlags::ENCRYPTED)) {
+            return true;
+        }
+        let is_text = |name: &[u8]| {
+            str::from_utf8(name).is_ok_and(|name| !name.contains(|it: char| it.is_control()))
+        };
+        let is_cipher = |name: &[u8]| name.len() >= SHORTEST_CIPHER && !is_text(name);
+        let is_plain = |inode: InodeNo| {
+            let state = self.inodes.state(inode).filter(|state| state.is_used());
+            state.is_some_and(|state| {
+                let kind = state.kind();
+                let can_be = matches!(kind, Kind::Regular | Kind::Directory | Kind::Symlink);
+                can_be && !state.has(Mark::ENCRYPTED)
+            })
+        };
+        lost.names.iter().all(|it| is_cipher(&it.name) && !is_plain(it.inode))
     }
 
     /// Inodes that this run cleared since nothing in them made sense.
@@ -524,11 +588,27 @@ impl Check<'_> {
         Ok(is_sound && bitmap::test(&bits, index))
     }
 
+    /// Each directory once in a run.
+    fn report_encrypted(&self, inode: InodeNo, first: &FirstBlock) -> Result<(), CheckError> {
+        let code = Code::EncryptedDirectoryLost;
+        let is_same = |it: &Finding| it.code == code && it.subject.inode == Some(inode);
+        if self.recorder.any(|it| is_same(&it.finding)) {
+            return Ok(());
+        }
+        let finding = Finding::new(code).inode(inode).dir(first.parent).block(first.block);
+        self.report(finding)
+    }
+
     fn restore_directory(
         &self,
         inode: InodeNo,
-        LostDirectory { first, others, .. }: &LostDirectory,
+        lost: &LostDirectory,
+        is_casefolded: bool,
     ) -> Result<bool, CheckError> {
+        let LostDirectory { first, others, .. } = lost;
+        if self.is_encrypted(lost) {
+            return self.report_encrypted(inode, first).map(|()| false);
+        }
         let count = 1 + others.len() as u64;
         let mode = if inode == InodeNo::ROOT { ROOT_MODE } else { MODE };
         let finding = Finding::new(Code::DirectoryInodeLost)
@@ -545,6 +625,7 @@ impl Check<'_> {
         if let Some(seed) = first.seed {
             fresh.generation = self.geometry.generation_of_seed(inode, seed);
         }
+        fresh.flags.set(InodeFlags::CASEFOLD, is_casefolded);
         fresh.links = 2;
         let mut map = FileMap::default();
         append(&mut map, &[first.block]);
@@ -622,11 +703,6 @@ impl Check<'_> {
         let size = sizes.filter_map(|it| it.subject.found).fold(size, u64::max);
         let mapped: u64 = map.extents.iter().map(|extent| u64::from(extent.len)).sum();
         size.div_ceil(u64::from(self.geometry.block_size)).saturating_sub(mapped)
-    }
-
-    /// Whether lost directories are restored in this round.
-    pub(crate) fn may_find_directories(&self) -> bool {
-        self.is_repair() && can_be_found(self.geometry)
     }
 }
 

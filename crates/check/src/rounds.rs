@@ -3,7 +3,7 @@
 use crate::context::Check;
 use crate::evidence;
 use crate::finding::{Code, Finding, Severity};
-use crate::lost_directories::{can_be_found, has_directory_blocks};
+use crate::lost_directories::has_directory_blocks;
 use crate::misplaced;
 use crate::policy::AutoPolicy;
 use crate::recorder::Recorder;
@@ -236,7 +236,8 @@ pub fn repair(
 /// Bytes of changes that are kept in memory.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// Reports the directories that `-y` would restore from their blocks, where nothing may be written.
+/// Reports the directories that `-y` would restore from their blocks, and the names from older
+/// copies, where nothing may be written.
 /// `scanned` is the report of a scan. Nothing is reported where the repair takes more memory than
 /// allowed, or fails.
 ///
@@ -248,10 +249,12 @@ fn report_lost_directories(
     scanned: &PassReport,
     recorder: &Recorder<'_>,
 ) -> Result<(), CheckError> {
-    if scanned.windows > 1
-        || !can_be_found(store.geometry())
-        || !has_directory_blocks(store, &scanned.unclaimed)?
-    {
+    let has_blocks = || {
+        Ok::<_, CheckError>(
+            scanned.windows <= 1 && has_directory_blocks(store, &scanned.unclaimed)?,
+        )
+    };
+    if store.older_names().is_empty() && !has_blocks()? {
         return Ok(());
     }
     let most = options.memory.unwrap_or(MOST_BYTES);
@@ -263,9 +266,13 @@ fn report_lost_directories(
         tracing::warn!(%error, "lost directories are not reported");
     }
     for outcome in found.into_findings() {
-        let is_lost =
-            matches!(outcome.finding.code, Code::DirectoryInodeLost | Code::DirectoryBlocksLost);
-        if is_lost && outcome.repaired {
+        let is_shown = match outcome.finding.code {
+            Code::DirectoryInodeLost | Code::DirectoryBlocksLost | Code::OlderName => {
+                outcome.repaired
+            }
+            code => code == Code::EncryptedDirectoryLost,
+        };
+        if is_shown {
             recorder.should_fix(outcome.finding)?;
         }
     }

@@ -3,6 +3,7 @@
 //! Everything takes `&self`: the scan reads from many threads, and only the repair, which is one
 //! thread, writes.
 
+use crate::older_names::OlderName;
 use crate::prefetch::{CheckPrefetch, Taken};
 use extant_device::{Device, DeviceError, OverlayDevice, errno};
 use extant_layout::DescriptorTable;
@@ -94,6 +95,8 @@ pub struct Store {
     evidence: Option<EvidenceSource>,
     /// Clusters that were in use and that nothing claimed before the repairs began.
     unclaimed: Mutex<Option<RoaringTreemap>>,
+    /// Names in copies of directory blocks that are not restored.
+    older_names: Mutex<Arc<[OlderName]>>,
     read: AtomicU64,
     written: AtomicU64,
 }
@@ -146,6 +149,7 @@ impl Store {
             is_scanned: AtomicBool::new(false),
             evidence: None,
             unclaimed: Mutex::default(),
+            older_names: Mutex::new(Arc::default()),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
         })
@@ -244,6 +248,15 @@ impl Store {
         if let Some(noted) = self.unclaimed.lock().as_mut() {
             noted.remove(cluster.0);
         }
+    }
+
+    pub(crate) fn set_older_names(&self, names: Vec<OlderName>) {
+        *self.older_names.lock() = names.into();
+    }
+
+    /// The names, of the newest copies first.
+    pub(crate) fn older_names(&self) -> Arc<[OlderName]> {
+        self.older_names.lock().clone()
     }
 
     pub(crate) fn evidence_source(&self) -> Option<&EvidenceSource> {

@@ -3,13 +3,12 @@
 
 mod common;
 
-use common::{findings, fsck, open_options, options};
+use common::{findings, forget_head, fsck, open_options, options};
 use extant_check::{AutoPolicy, Code, PassReport, Recorder, Store, pass0};
 use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
 use extant_journal::JournalLocation;
 use extant_ondisk::extent::{ExtentNode, RawExtentIndex};
 use extant_ondisk::inode::{FileType, Inode};
-use extant_ondisk::jbd2::RawJournalSuperblock;
 use extant_ondisk::{BlockNo, Geometry, InodeNo, indirect};
 use extant_testkit::tree::{self, Random};
 use extant_testkit::{LoopMount, TempImage, TreeSnapshot, copied, e2fsck_fn, is_root, skip, tool};
@@ -500,7 +499,7 @@ fn named_old(report: &PassReport) -> BTreeSet<u32> {
         if (1..=2).contains(&outcome.finding.code.row().pass) {
             named.extend(outcome.finding.subject.inode.map(|inode| inode.0));
         }
-        if outcome.finding.code != Code::LogCopyPossiblyOlder {
+        if !matches!(outcome.finding.code, Code::LogCopyPossiblyOlder | Code::OlderName) {
             continue;
         }
         named.extend(outcome.finding.subject.inode.map(|inode| inode.0));
@@ -558,22 +557,6 @@ fn work(root: &Path, model: &mut BTreeMap<String, Vec<u8>>, random: &mut Random)
             }
         }
     }
-}
-
-/// Has the next mount begin the log at its first block again, as kernels did that do not record
-/// where it ended.
-fn forget_head(image: &Path) {
-    let (device, store) = (common::open(image, true), Store::open(common::open(image, false)));
-    let store = store.unwrap();
-    let place =
-        JournalLocation::internal(&*device, &store.raw_superblock(), store.geometry()).unwrap();
-    let start = store.geometry().byte_of(place.runs.runs()[0].start);
-    let mut bytes = [0; 1024];
-    device.read_at(start, &mut bytes).unwrap();
-    let mut raw = RawJournalSuperblock::from_bytes(&bytes).unwrap();
-    raw.s_head.set(0);
-    raw.seal();
-    device.write_at(start, raw.as_bytes()).unwrap();
 }
 
 /// After five short mounts, which go on in the log or begin it again, and any damage: a name has
@@ -637,7 +620,9 @@ fn preening_takes_no_old_copy(image: &Path) {
         let _ = extant_check::repair(&mut ready.store, &options(), &recorder);
     }
     let mut old = recorder.findings();
-    old.retain(|it| it.finding.code == Code::LogCopyPossiblyOlder && it.repaired);
+    old.retain(|it| {
+        it.repaired && matches!(it.finding.code, Code::LogCopyPossiblyOlder | Code::OlderName)
+    });
     assert_eq!(old, []);
 }
 

@@ -11,13 +11,14 @@ use extant_check::{
 };
 use extant_device::{Device, MemoryDevice};
 use extant_ondisk::InodeNo;
-use extant_ondisk::inode::Inode;
+use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_sim::{Recorder, Sweep};
 use extant_testkit::tree::Random;
 use extant_testkit::{LoopMount, TempImage, copied, e2fsck_fn, is_root, skip, tool};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 /// Files by their paths, with their inodes.
@@ -492,6 +493,125 @@ fn a_directory_whose_parent_has_lost_the_name_is_restored() {
     assert_eq!(below.len(), 18);
     let wrong = wrong(&image, &below);
     assert!(wrong.is_empty(), "{wrong:?}\n{}", findings(&report));
+}
+
+/// Runs commands of debugfs.
+fn debugfs(image: &Path, commands: &str) {
+    let script = image.with_extension("commands");
+    fs::write(&script, commands).unwrap();
+    let mut command = Command::new(tool("debugfs").expect("next to mke2fs").path());
+    let done = command.arg("-w").arg("-f").arg(&script).arg(image).output().unwrap();
+    fs::remove_file(script).unwrap();
+    assert!(done.status.success(), "{done:?}");
+}
+
+/// A directory without an inode takes after its parent, or after its subdirectories. The names keep
+/// their case.
+#[test]
+fn directories_that_compare_names_without_case_are_restored_as_such() {
+    if tool("mke2fs").is_none() || tool("e2fsck").is_none() || tool("debugfs").is_none() {
+        skip!("needs mke2fs, e2fsck and debugfs");
+    }
+    let args = ["-t", "ext4", "-b", "1024", "-O", "^has_journal,casefold", "-E", "encoding=utf8"];
+    let image = TempImage::by_mke2fs(48 << 20, &args).unwrap();
+    let content = image.path().with_extension("content");
+    fs::write(&content, "content").unwrap();
+    let dirs = ["Folded", "Folded/Large", "Folded/Large/Below", "Folded/Large/Below/End", "Plain"];
+    let mut commands = String::new();
+    for dir in dirs {
+        commands += &format!("mkdir /{dir}\n");
+        let count = if dir == "Folded/Large" { 300 } else { 8 };
+        for number in 0..count {
+            let from = content.display();
+            commands += &format!("write {from} /{dir}/A-Long-Name-{number}-Ä\n");
+        }
+        if dir.starts_with("Folded") {
+            commands += &format!("sif /{dir} flags 0x40080000\n");
+        }
+    }
+    debugfs(&image.path(), &commands);
+    fs::remove_file(&content).unwrap();
+    // It indexes the large one, by the folded names.
+    let optimize = |image: &Path| {
+        let mut command = Command::new("timeout");
+        command.args(["-k", "5", "60"]).arg(tool("e2fsck").unwrap().path());
+        let done = command.arg("-fyD").arg(image).output().unwrap();
+        assert!(done.status.code().is_some_and(|code| code <= 1), "{done:?}");
+    };
+    optimize(&image.path());
+    let inode_of = |path: &str| {
+        let mut command = Command::new(tool("debugfs").unwrap().path());
+        let done = command.arg("-R").arg(format!("stat /{path}")).arg(image.path()).output();
+        let text = String::from_utf8(done.unwrap().stdout).unwrap();
+        let (_, number) = text.split_once("Inode: ").expect("an inode");
+        InodeNo(number.split_whitespace().next().unwrap().parse().unwrap())
+    };
+    let tree = |image: &Path| Walker::tree(&Store::open(common::open(image, false)).unwrap());
+    // Without the size and the hash: those of a directory are of its blocks.
+    let names = |image: &Path| -> Vec<String> {
+        let tree = tree(image);
+        tree.lines().map(|line| line.split('\t').take(2).collect::<Vec<_>>().join(" ")).collect()
+    };
+    let before = names(&image.path());
+    let inodes = dirs.map(inode_of);
+    for lost in [&inodes[..], &inodes[..3], &inodes[2..3]] {
+        let ours = copied(&image.path()).unwrap();
+        lose(&ours.path(), lost.iter().copied());
+        let reported = self::lost(&ours.path(), AutoPolicy::No);
+        let report = repaired(&ours.path(), &options());
+        assert_eq!(count(&report, Code::DirectoryInodeLost), lost.len(), "{}", findings(&report));
+        assert_eq!(reported.len(), lost.len());
+        assert_eq!(names(&ours.path()), before, "{}", findings(&report));
+        let store = Store::open(common::open(&ours.path(), false)).unwrap();
+        for (dir, inode) in dirs.iter().zip(inodes) {
+            let record = store.read_inode(inode).unwrap().unwrap();
+            let stored = Inode::decode(&record, inode, store.geometry()).unwrap();
+            // Where all are lost nothing says it.
+            let expected = dir.starts_with("Folded") && lost.len() < dirs.len();
+            assert_eq!(stored.flags.contains(InodeFlags::CASEFOLD), expected, "{dir} {lost:?}");
+        }
+        optimize(&ours.path());
+        assert_eq!(names(&ours.path()), before);
+    }
+}
+
+/// The names of an encrypted directory cannot be read without its inode: it is reported, and its
+/// files can be read with their keys. Other directories of the volume are restored.
+#[test]
+fn an_encrypted_directory_without_an_inode_is_reported() {
+    use std::os::unix::fs::MetadataExt;
+    let volume = or_skip!(volume(&["-b", "4096", "-O", "encrypt"]));
+    let image = volume.image.path();
+    let with_key = "test_dummy_encryption";
+    let mount = or_skip!(LoopMount::new(&image, with_key));
+    let (vault, mut random) = (mount.path().join("vault"), Random::new(9));
+    fs::create_dir(&vault).unwrap();
+    let mut contents = BTreeSet::new();
+    for name in ["one", "two", "three"] {
+        let content = random.bytes(5000);
+        if let Err(error) = fs::write(vault.join(name), &content) {
+            skip!("the kernel does not encrypt: {error}");
+        }
+        contents.insert(content);
+    }
+    let vault = InodeNo(fs::metadata(&vault).unwrap().ino() as u32);
+    mount.unmount().unwrap();
+    lose(&image, volume.directories.iter().copied().chain([vault]));
+    let run_options = RunOptions { open: open_options(), force: true, ..RunOptions::default() };
+    let scanned = run(&common::open(&image, false), &run_options, &AutoPolicy::No, &Quiet).unwrap();
+    let is_told = |it: &&extant_check::HandledFinding| {
+        it.finding.code == Code::EncryptedDirectoryLost && it.finding.subject.inode == Some(vault)
+    };
+    assert_eq!(scanned.findings.iter().filter(is_told).count(), 1);
+    let report = repaired(&image, &options());
+    assert_eq!(report.findings.iter().filter(is_told).count(), 1, "{}", findings(&report));
+    assert_eq!(count(&report, Code::DirectoryInodeLost), 5, "{}", findings(&report));
+    let wrong = wrong(&image, &volume.files);
+    assert!(wrong.is_empty(), "{wrong:?}\n{}", findings(&report));
+    let mount = LoopMount::new(&image, &format!("ro,{with_key}")).unwrap();
+    let list = fs::read_dir(mount.path().join("lost+found")).unwrap();
+    let found: BTreeSet<_> = list.map(|entry| fs::read(entry.unwrap().path()).unwrap()).collect();
+    assert_eq!(found, contents);
 }
 
 /// Accepts moves of blocks, and ends the run at anything else.

@@ -53,7 +53,10 @@ impl JsonFinding {
             group: subject.group.map(|group| group.0),
             name: subject.name.as_deref().map(JsonName::from),
             transaction: subject.found.filter(|_| {
-                matches!(outcome.finding.code, Code::LogCopyCertain | Code::LogCopyPossiblyOlder)
+                matches!(
+                    outcome.finding.code,
+                    Code::LogCopyCertain | Code::LogCopyPossiblyOlder | Code::OlderName
+                )
             }),
             repair: Some(row.prompt).filter(|question| !question.is_empty()),
             done: outcome.repaired,

@@ -1,8 +1,8 @@
-//! The newest copies of a volume's blocks that its journal's log still holds, read-only.
+//! The copies of a volume's blocks that its journal's log still holds, read-only.
 //!
 //! A log is not erased: after a clean unmount it still holds what was written last to most metadata
 //! blocks. [`Evidence`] finds the log, even where the inode of the journal, its descriptor or the
-//! superblock is lost, and has the newest committed copy of each block, with its age: whether the
+//! superblock is lost, and has the committed copies of each block, with their age: whether the
 //! log proves that the block was not written again by way of the journal.
 #![forbid(unsafe_code)]
 
@@ -31,7 +31,7 @@ pub enum Age {
     PossiblyOlder,
 }
 
-/// The newest copy of a block.
+/// A copy of a block.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BlockCopy {
     /// The block of the volume.
@@ -57,17 +57,18 @@ impl BlockCopy {
     }
 }
 
-/// The newest committed copies of blocks that a log holds.
+/// The committed copies of blocks that a log holds.
 pub struct Evidence {
     device: Arc<dyn Device>,
     place: JournalLocation,
-    newest: HashMap<BlockNo, BlockCopy>,
+    /// Of each block the oldest first.
+    copies: HashMap<BlockNo, Vec<BlockCopy>>,
     is_empty_log: bool,
 }
 
 impl std::fmt::Debug for Evidence {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Evidence").field("copies", &self.newest.len()).finish_non_exhaustive()
+        f.debug_struct("Evidence").field("blocks", &self.copies.len()).finish_non_exhaustive()
     }
 }
 
@@ -95,7 +96,7 @@ impl Evidence {
         };
         // Copies found by a guess of the log's place are never certain.
         let certain_from = history.complete_from.filter(|_| !found.is_guess);
-        let newest = newest(&history, &found.superblock, |it| {
+        let copies = copies(&history, &found.superblock, |it| {
             let is_complete = certain_from.is_some_and(|from| !it.tid.is_before(from));
             if is_complete && is_after_checks(it, superblock) {
                 Age::Certain
@@ -104,17 +105,37 @@ impl Evidence {
             }
         });
         let is_empty_log = found.superblock.start == 0;
-        Some(Self { device: found.device, place: found.place, newest, is_empty_log })
+        Some(Self { device: found.device, place: found.place, copies, is_empty_log })
+    }
+
+    /// The same where a replay ended before a transaction: the volume is as it was then. Of a block,
+    /// copies from that transaction on count only where there is no other, and are never certain.
+    #[must_use]
+    pub fn replayed_up_to(mut self, end: Tid) -> Self {
+        for copies in self.copies.values_mut() {
+            if copies.first().is_some_and(|first| first.tid.is_before(end)) {
+                copies.retain(|copy| copy.tid.is_before(end));
+            } else {
+                copies.iter_mut().for_each(|copy| copy.age = Age::PossiblyOlder);
+            }
+        }
+        self
     }
 
     /// The newest copy of a block; `None` also where a later revoke record bars it.
     pub fn newest(&self, block: BlockNo) -> Option<&BlockCopy> {
-        self.newest.get(&block)
+        self.copies.get(&block)?.last()
+    }
+
+    /// The copy of a block as it was after a transaction: of that one, or of the last one before it
+    /// that the log holds; `None` also where a later revoke record bars it.
+    pub fn copy_at(&self, block: BlockNo, tid: Tid) -> Option<&BlockCopy> {
+        self.copies.get(&block)?.iter().rev().find(|copy| !tid.is_before(copy.tid))
     }
 
     /// The blocks with copies, in ascending order.
     pub fn homes(&self) -> Vec<BlockNo> {
-        let mut homes: Vec<_> = self.newest.keys().copied().collect();
+        let mut homes: Vec<_> = self.copies.keys().copied().collect();
         homes.sort_unstable();
         homes
     }
@@ -143,14 +164,14 @@ fn is_after_checks(transaction: &LoggedTransaction, superblock: &RawSuperblock) 
     u64::try_from(transaction.committed.seconds).is_ok_and(|at| at > superblock.last_check)
 }
 
-/// The newest copies in transactions whose blocks are in place, or will be by a replay. Later ones
+/// The copies in transactions whose blocks are in place, or will be by a replay. Later ones
 /// are of a log that was damaged, or of a file system before this one.
-fn newest(
+fn copies(
     history: &LogHistory,
     superblock: &JournalSuperblock,
     age: impl Fn(&LoggedTransaction) -> Age,
-) -> HashMap<BlockNo, BlockCopy> {
-    let mut newest = HashMap::new();
+) -> HashMap<BlockNo, Vec<BlockCopy>> {
+    let mut copies: HashMap<BlockNo, Vec<BlockCopy>> = HashMap::new();
     let is_valid = |it: &&LoggedTransaction| {
         it.needs_replay || it.tid != superblock.sequence && it.tid.is_before(superblock.sequence)
     };
@@ -164,11 +185,11 @@ fn newest(
                 age,
                 copy: *copy,
             };
-            newest.insert(copy.home, found);
+            copies.entry(copy.home).or_default().push(found);
         }
         for block in &transaction.revoked {
-            newest.remove(block);
+            copies.remove(block);
         }
     }
-    newest
+    copies
 }

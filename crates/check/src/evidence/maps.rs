@@ -2,6 +2,7 @@
 //! while the log has a sound copy.
 
 use super::restorer::Restorer;
+use crate::older_names::OlderBlock;
 use crate::store::CheckError;
 use extant_evidence::BlockCopy;
 use extant_ondisk::dirent::{DirFormat, dot_entries};
@@ -28,6 +29,8 @@ pub(super) struct Walked {
     pub(super) proposals: Vec<Proposal>,
     /// All blocks of the file that the map leads to.
     pub(super) claims: Vec<Range<u64>>,
+    /// Damaged blocks of a directory whose copies are sound, but possibly older.
+    pub(super) older: Vec<OlderBlock>,
     /// A part of the map is damaged, and cannot be restored.
     pub(super) is_cut: bool,
 }
@@ -272,17 +275,30 @@ impl Restorer<'_> {
         }
         let (number, inode) = (file.number, file.inode);
         let what = || format!("block {at} of directory {number}");
-        self.sound(file, block, what, false, |bytes| {
-            self.is_dir_block(bytes, number, inode, FileBlock(at))
-        })?;
+        let is_sound = |bytes: &[u8]| self.is_dir_block(bytes, number, inode, FileBlock(at));
+        if self.sound(file, block, what, false, is_sound)?.is_some() {
+            return Ok(());
+        }
+        // Without checksums the first block alone says whose it is.
+        let is_named = self.geometry.has_metadata_csum() || at == 0;
+        if is_named && self.copy_of(block).is_some_and(|(_, bytes)| is_sound(&bytes)) {
+            let format = self.dir_format(number, inode);
+            file.walked.older.push(OlderBlock { dir: number, at: FileBlock(at), block, format });
+        }
         Ok(())
     }
 
-    fn is_dir_block(&self, bytes: &[u8], number: InodeNo, inode: &Inode, at: FileBlock) -> bool {
-        let mut format = DirFormat::new(self.geometry, number, inode.generation);
-        if inode.flags.contains(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD) {
-            format = format.with_stored_hashes();
+    /// How the records of a directory are stored.
+    fn dir_format(&self, number: InodeNo, inode: &Inode) -> DirFormat {
+        let format = DirFormat::new(self.geometry, number, inode.generation);
+        match inode.flags.contains(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD) {
+            true => format.with_stored_hashes(),
+            false => format,
         }
+    }
+
+    fn is_dir_block(&self, bytes: &[u8], number: InodeNo, inode: &Inode, at: FileBlock) -> bool {
+        let format = self.dir_format(number, inode);
         let has_dots = || match dot_entries(&format, bytes) {
             Ok((dot, _)) => dot == number,
             Err(_) => false,

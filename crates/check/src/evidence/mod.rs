@@ -8,6 +8,7 @@
 //! damage.
 
 mod maps;
+mod names;
 pub(crate) mod records;
 mod restorer;
 
@@ -20,7 +21,7 @@ use extant_layout::RunSet;
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
 use extant_ondisk::inode::Inode;
-use extant_ondisk::{BlockNo, GroupNo, InodeNo};
+use extant_ondisk::{BlockNo, GroupNo, InodeNo, Tid};
 use maps::Walked;
 use records::Merged;
 use restorer::Restorer;
@@ -66,7 +67,10 @@ pub(crate) fn restore(
     let geometry = store.geometry();
     let raw = store.raw_superblock();
     let evidence = Evidence::gather(store.device(), source.external.as_ref(), &raw, geometry);
-    let Some(evidence) = evidence else { return Ok(0) };
+    let Some(mut evidence) = evidence else { return Ok(0) };
+    if let Some(end) = end_of_replay(recorder) {
+        evidence = evidence.replayed_up_to(end);
+    }
     let mut restorer = Restorer {
         store,
         geometry,
@@ -76,13 +80,23 @@ pub(crate) fn restore(
         overlay: HashMap::new(),
         claims: None,
         refused: HashSet::new(),
+        older_blocks: Vec::new(),
+        older_inodes: HashMap::new(),
         restored: 0,
     };
     let result = restorer.run(options.memory.is_none());
+    store.set_older_names(restorer.older_names()?);
     if restorer.restored > 0 {
         store.flush()?;
     }
     result.map(|()| restorer.restored)
+}
+
+/// The transaction before which the replay of this run ended, if it did not go to the end.
+fn end_of_replay(recorder: &Recorder<'_>) -> Option<Tid> {
+    let findings = recorder.findings();
+    let ends = findings.iter().filter(|it| it.finding.code == Code::JournalTransactionCorrupt);
+    ends.filter_map(|it| u32::try_from(it.finding.subject.found?).ok()).map(Tid).next()
 }
 
 /// Inodes of a table block for which the log has a copy that is possibly older.
@@ -225,6 +239,7 @@ impl Restorer<'_> {
     }
 
     fn propose_blocks(&mut self, number: InodeNo, walked: Walked) -> Result<(), CheckError> {
+        self.older_blocks.extend(walked.older);
         for proposal in walked.proposals {
             let Some((copy, bytes)) = self.copy_of(proposal.block) else { continue };
             let finding = finding(&copy, &proposal.what).inode(number);
@@ -277,6 +292,7 @@ impl Restorer<'_> {
                 continue;
             }
             for (number, walked) in files {
+                self.older_inodes.insert(number, copy.tid);
                 self.take_claims(&walked);
                 self.propose_blocks(number, walked)?;
             }

@@ -1,11 +1,12 @@
 //! Blocks as they are and as the log has them, and the repair of one.
 
 use crate::finding::Finding;
+use crate::older_names::OlderBlock;
 use crate::recorder::Recorder;
 use crate::store::{CheckError, Store};
 use extant_evidence::{BlockCopy, Evidence};
 use extant_layout::RunSet;
-use extant_ondisk::{BlockNo, Geometry};
+use extant_ondisk::{BlockNo, Geometry, InodeNo, Tid};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -23,6 +24,10 @@ pub(super) struct Restorer<'a> {
     pub(super) claims: Option<RunSet>,
     /// Blocks whose repair was refused: several files may lead to them.
     pub(super) refused: HashSet<BlockNo>,
+    /// Blocks of directories with copies that are possibly older, which are not restored.
+    pub(super) older_blocks: Vec<OlderBlock>,
+    /// Inodes that have records from copies that are possibly older, with the transactions.
+    pub(super) older_inodes: HashMap<InodeNo, Tid>,
     pub(super) restored: u64,
 }
 

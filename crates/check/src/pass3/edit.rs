@@ -70,8 +70,16 @@ impl Check<'_> {
         ino: InodeNo,
         file_type: FileType,
     ) -> Result<bool, CheckError> {
+        self.insert_entry(to, &NewEntry::new(ino, file_type, name))
+    }
+
+    /// The same with an entry as it is stored.
+    pub(super) fn insert_entry(
+        &self,
+        to: InodeNo,
+        entry: &NewEntry<'_>,
+    ) -> Result<bool, CheckError> {
         let Some(dir) = self.dirs.get(to) else { return Ok(false) };
-        let entry = NewEntry::new(ino, file_type, name);
         let format = self.dir_format(dir);
         let mut record = self.record(to)?;
         if dir.has(DirFlags::INLINE) {
@@ -79,17 +87,17 @@ impl Check<'_> {
                 return Ok(false);
             };
             let fits =
-                format.inline(56).insert(&mut first[4..], FileBlock(0), &entry).unwrap_or(false)
+                format.inline(56).insert(&mut first[4..], FileBlock(0), entry).unwrap_or(false)
                     || !second.is_empty()
                         && format
                             .inline(second.len())
-                            .insert(&mut second, FileBlock(1), &entry)
+                            .insert(&mut second, FileBlock(1), entry)
                             .unwrap_or(false);
             if fits {
                 self.write_inline(to, &mut record, &first, &second)?;
                 return Ok(true);
             }
-            return self.spill_inline(to, &mut record, &first, &second, &entry);
+            return self.spill_inline(to, &mut record, &first, &second, entry);
         }
         let Ok(mut inode) = Inode::decode(&record, to, self.geometry) else { return Ok(false) };
         let map = self.read_map(to, &inode)?;
@@ -102,7 +110,7 @@ impl Check<'_> {
             if format.checksum_seed.is_some() && !format.has_tail(&bytes) {
                 continue; // a node of the index
             }
-            if format.insert(&mut bytes, FileBlock(at), &entry).unwrap_or(false) {
+            if format.insert(&mut bytes, FileBlock(at), entry).unwrap_or(false) {
                 format.seal(&mut bytes);
                 self.store.write(block, &bytes)?;
                 if is_indexed {
@@ -115,7 +123,7 @@ impl Check<'_> {
         let at = u32::try_from(map.end()).unwrap_or(u32::MAX);
         let Some(block) = self.fill_hole(dir, at)? else { return Ok(false) };
         let mut bytes = self.store.read(block)?;
-        if format.insert(&mut bytes, FileBlock(map.end()), &entry).unwrap_or(false) {
+        if format.insert(&mut bytes, FileBlock(map.end()), entry).unwrap_or(false) {
             format.seal(&mut bytes);
             self.store.write(block, &bytes)?;
         }
@@ -137,28 +145,40 @@ impl Check<'_> {
         from: InodeNo,
         is_it: &dyn Fn(&DirEntry<'_>) -> bool,
     ) -> Result<Option<Vec<u8>>, CheckError> {
-        let Some(dir) = self.dirs.get(from) else { return Ok(None) };
+        let mut found = None;
+        self.for_entries(from, &mut |entry| {
+            if found.is_none() && is_it(entry) {
+                found = Some(entry.name.to_vec());
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Visits the entries of a directory, those of each block up to one that is broken.
+    pub(super) fn for_entries(
+        &self,
+        of: InodeNo,
+        visit: &mut dyn FnMut(&DirEntry<'_>),
+    ) -> Result<(), CheckError> {
+        let Some(dir) = self.dirs.get(of) else { return Ok(()) };
         let format = self.dir_format(dir);
-        let record = self.record(from)?;
-        let name = |format: &DirFormat, bytes: &[u8]| {
-            let mut entries = format.entries(bytes, FileBlock(0)).map_while(Result::ok);
-            entries.find(|entry| entry.is_used() && is_it(entry)).map(|it| it.name.to_vec())
+        let record = self.record(of)?;
+        let mut visit_part = |format: &DirFormat, bytes: &[u8]| {
+            let entries = format.entries(bytes, FileBlock(0)).map_while(Result::ok);
+            entries.filter(DirEntry::is_used).for_each(|entry| visit(&entry));
         };
         if dir.has(DirFlags::INLINE) {
-            let Some((first, second)) = self.inline_content(&record, from)? else {
-                return Ok(None);
-            };
-            let parts = [&first[4..], &second];
-            return Ok(parts.iter().find_map(|part| name(&format.inline(part.len()), part)));
-        }
-        let Ok(inode) = Inode::decode(&record, from, self.geometry) else { return Ok(None) };
-        for (_, block) in self.read_map(from, &inode)?.blocks() {
-            let found = name(&format, &self.store.read(block)?);
-            if found.is_some() {
-                return Ok(found);
+            let Some((first, second)) = self.inline_content(&record, of)? else { return Ok(()) };
+            for part in [&first[4..], &second] {
+                visit_part(&format.inline(part.len()), part);
             }
+            return Ok(());
         }
-        Ok(None)
+        let Ok(inode) = Inode::decode(&record, of, self.geometry) else { return Ok(()) };
+        for (_, block) in self.read_map(of, &inode)?.blocks() {
+            visit_part(&format, &self.store.read(block)?);
+        }
+        Ok(())
     }
 
     /// Frees the entry of a name that `is_it` selects.

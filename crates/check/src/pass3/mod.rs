@@ -2,6 +2,7 @@
 
 mod edit;
 mod lost_found;
+mod older;
 mod rebuild;
 
 use crate::context::Check;
@@ -36,6 +37,7 @@ impl Check<'_> {
         if self.must_restart() {
             return Ok(());
         }
+        self.restore_older_names()?;
         let count = self.dirs.len();
         self.for_all(count, count / SHARE, |at| {
             let dir = self.dirs.at(at).filter(|dir| self.inodes.is_used(dir.inode));

@@ -131,7 +131,7 @@ const ELSEWHERE: &[(&str, &[Code])] = &[
     ("asked when the repair before it was declined", answers::SECOND_QUESTIONS),
     (
         "the kernel fills the log of the journal: see the tests of evidence",
-        &[Code::LogCopyCertain, Code::LogCopyPossiblyOlder],
+        &[Code::LogCopyCertain, Code::LogCopyPossiblyOlder, Code::OlderName],
     ),
     (
         "directories of several blocks and options: see the tests of regain",
@@ -139,6 +139,7 @@ const ELSEWHERE: &[(&str, &[Code])] = &[
             Code::BlockMisplaced,
             Code::DirectoryInodeLost,
             Code::DirectoryBlocksLost,
+            Code::EncryptedDirectoryLost,
             Code::EntryPlaceholder,
             Code::UnclaimedRun,
         ],
