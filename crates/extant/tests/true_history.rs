@@ -447,6 +447,10 @@ fn said(found: &[HandledFinding]) -> Said {
                     old.extend(first.parse::<u32>().unwrap()..=last.parse::<u32>().unwrap());
                 }
             }
+            // A name more than links: by changed bytes it may be that of another file.
+            Code::LinkCountWrong if subject.expected > subject.found => {
+                old.extend(subject.inode.map(|inode| inode.0));
+            }
             Code::OlderName => {
                 let dir = subject.dir.expect("the finding has the directory").0;
                 names.insert((dir, subject.name.clone().expect("and the name")));

@@ -33,6 +33,14 @@ use std::ops::Range;
 /// Blocks of an inode table that are read at once.
 const TABLE_BLOCKS_READ: u64 = 128;
 
+/// Findings of a replay that left blocks out.
+const LEFT_OUT: [Code; 4] = [
+    Code::JournalTransactionCorrupt,
+    Code::JournalBlockCorrupt,
+    Code::JournalRevokeCorrupt,
+    Code::JournalReplayFailed,
+];
+
 /// The finding that proposes to restore a block. `what` says what is stored there.
 pub(crate) fn finding(copy: &BlockCopy, what: &str) -> Finding {
     let code = match copy.is_certain() {
@@ -81,6 +89,7 @@ pub(crate) fn restore(
         claims: None,
         refused: HashSet::new(),
         older_blocks: Vec::new(),
+        is_mixed: recorder.any(|it| LEFT_OUT.contains(&it.finding.code)),
         older_inodes: HashMap::new(),
         restored: 0,
     };

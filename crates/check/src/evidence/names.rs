@@ -62,6 +62,17 @@ impl Restorer<'_> {
         Ok(names)
     }
 
+    /// Whether the newest copy of a block is as new as another block's, and is as `is_it` says.
+    fn is_logged_since(
+        &self,
+        block: BlockNo,
+        other: &BlockCopy,
+        is_it: impl Fn(&[u8]) -> bool,
+    ) -> bool {
+        let newest = self.copy_of(block);
+        newest.is_some_and(|(copy, bytes)| !copy.tid.is_before(other.tid) && is_it(&bytes))
+    }
+
     /// Whether an inode is in use, by its bitmap too, and is that of the file that had it when a
     /// copy was committed, with the same content.
     fn is_as_it_was(&self, number: InodeNo, copy: &BlockCopy) -> Result<bool, CheckError> {
@@ -75,7 +86,13 @@ impl Restorer<'_> {
         let home = BlockNo(table.start + u64::from(index / per_block));
         let at = (index % per_block) as usize * size;
         let in_place = self.block(home)?;
-        let Some(inode) = self.file_of(number, &in_place[at..at + size]) else { return Ok(false) };
+        let in_place = &in_place[at..at + size];
+        let Some(inode) = self.file_of(number, in_place) else { return Ok(false) };
+        if self.is_mixed
+            && !self.is_logged_since(home, copy, |bytes| bytes[at..].starts_with(in_place))
+        {
+            return Ok(false); // the record may be older than the name
+        }
         // Without the extra fields a time is a whole second, of which any part may be meant.
         let is_whole = self.geometry.inode_size == GOOD_OLD_INODE_SIZE;
         let is_later = |time: Timestamp| {

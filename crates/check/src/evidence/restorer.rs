@@ -26,6 +26,8 @@ pub(super) struct Restorer<'a> {
     pub(super) refused: HashSet<BlockNo>,
     /// Blocks of directories with copies that are possibly older, which are not restored.
     pub(super) older_blocks: Vec<OlderBlock>,
+    /// The replay of this run left blocks out: some are older than others.
+    pub(super) is_mixed: bool,
     /// Inodes that have records from copies that are possibly older, with the transactions.
     pub(super) older_inodes: HashMap<InodeNo, Tid>,
     pub(super) restored: u64,
