@@ -13,8 +13,9 @@
 //! directory may have its names.
 //!
 //! A directory compares names without case if its parent does, or all its subdirectories do: a new
-//! directory takes that from its parent. One that is encrypted is reported and not restored: the nonce that its names need was in its inode,
-//! and under an entry of lost+found its files can be read with their keys.
+//! directory takes that from its parent. One that is encrypted is reported and not restored: the
+//! nonce that its names need was in its inode, and in lost+found its files can be read with their
+//! keys.
 
 use crate::context::Check;
 use crate::finding::{Code, Finding, Severity};

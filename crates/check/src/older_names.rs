@@ -26,7 +26,7 @@ pub(crate) struct OlderName {
     pub(crate) dir: InodeNo,
     /// Its damaged block.
     pub(crate) block: BlockNo,
-    /// What the block is, in words.
+    /// The block in words.
     pub(crate) what: String,
     /// The transaction that wrote the copy.
     pub(crate) tid: Tid,

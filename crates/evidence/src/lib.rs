@@ -108,8 +108,9 @@ impl Evidence {
         Some(Self { device: found.device, place: found.place, copies, is_empty_log })
     }
 
-    /// The same where a replay ended before a transaction: the volume is as it was then. Of a block,
-    /// copies from that transaction on count only where there is no other, and are never certain.
+    /// The same where a replay ended before a transaction: the volume is as it was then. Of a
+    /// block, copies from that transaction on count only where there is no other, and are never
+    /// certain.
     #[must_use]
     pub fn replayed_up_to(mut self, end: Tid) -> Self {
         for copies in self.copies.values_mut() {

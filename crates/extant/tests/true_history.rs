@@ -420,7 +420,7 @@ fn damage_block(
     }
 }
 
-/// What findings say of a repaired volume.
+/// The statements of findings about a repaired volume.
 #[derive(Debug, Default)]
 struct Said {
     /// The inodes that findings of old copies and of damaged inodes and directories name.

@@ -54,8 +54,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether no other name leads to an inode, and its links allow for one more. `is_named`: it has
-    /// older names alone.
+    /// Whether no other name leads to an inode, and its links allow for one more. `is_named`: it
+    /// has older names alone.
     fn is_without_name(&self, name: &OlderName, is_named: bool) -> Result<bool, CheckError> {
         let inode = name.inode;
         let Some(state) = self.inodes.state(inode).filter(|state| state.is_used()) else {
