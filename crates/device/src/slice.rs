@@ -184,7 +184,7 @@ impl Device for SliceDevice {
     fn write_around(&self, offset: u64, buffers: &[IoSlice<'_>]) -> bool {
         let length: u64 = buffers.iter().map(|buffer| buffer.len() as u64).sum();
         let end = offset.checked_add(length);
-        end.is_some_and(|end| end <= self.size)
+        end.is_some_and(|end| end <= self.size())
             && self.whole.write_around(self.start + offset, buffers)
     }
 

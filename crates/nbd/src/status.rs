@@ -44,7 +44,9 @@ impl Statuses {
             at = end;
         }
         let older: Vec<u64> = self.extents.range(start..at).map(|(start, _)| *start).collect();
-        older.iter().for_each(|start| drop(self.extents.remove(start)));
+        for start in older {
+            self.extents.remove(&start);
+        }
         self.extents.append(&mut told);
     }
 
