@@ -34,7 +34,7 @@ pub use live::{
 };
 pub use log::Log;
 pub use log_history::{LogHistory, LoggedCopy, LoggedTransaction};
-pub use one_transaction::{OneTransaction, ReplayBy};
+pub use one_transaction::{OneTransaction, ReplayBy, changes_checksums};
 pub use place::JournalLocation;
 pub use recovery::{Damage, Finish, Recovered, recover, recover_damaged, recover_volume};
 pub use runs::{BlockRange, BlockRuns};

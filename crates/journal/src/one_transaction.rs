@@ -193,7 +193,8 @@ impl<'a> OneTransaction<'a> {
         if replay == ReplayBy::All {
             built.write(&log, &range, start, &blocks, Flushes::Both)?;
         }
-        if self.changes_seed(&blocks) {
+        let before = read_primary_superblock(self.volume)?;
+        if self.new_superblock(&blocks).is_some_and(|after| changes_checksums(&before, &after)) {
             self.ignore_checksums()?;
         }
         self.write_home(&blocks, is_smaller, replay)?;
@@ -250,18 +251,9 @@ impl<'a> OneTransaction<'a> {
         RawSuperblock::read_from_bytes(bytes.get(at..at + size_of::<RawSuperblock>())?).ok()
     }
 
-    /// Whether the checksums of all inodes change, that of the journal's inode too.
-    fn changes_seed(&self, blocks: &[(BlockNo, Vec<u8>)]) -> bool {
-        self.new_superblock(blocks).is_some_and(|new| {
-            self.geometry.has_metadata_csum()
-                && new.features().checksum() == MetadataChecksum::Crc32c
-                && new.checksum_seed() != self.geometry.checksum_seed
-        })
-    }
-
-    /// Clears metadata_csum in the superblock while the blocks are written to their places: the
-    /// journal's inode leads to the log with its old checksum and with its new one. The superblock
-    /// in the log has the feature.
+    /// Clears the features of checksums in the superblock while the blocks are written to their
+    /// places: the first descriptor and the journal's inode lead to the log with their old checksums
+    /// and with their new ones. The superblock in the log has the features.
     fn ignore_checksums(&self) -> Result<(), JournalError> {
         let mut raw = without_checksums(read_primary_superblock(self.volume)?);
         raw.seal();
@@ -301,10 +293,20 @@ impl<'a> OneTransaction<'a> {
     }
 }
 
-/// A superblock without metadata_csum, and otherwise the same.
+/// Whether the checksums of all descriptors or inodes change.
+pub fn changes_checksums(before: &RawSuperblock, after: &RawSuperblock) -> bool {
+    let form = |raw: &RawSuperblock| match raw.features().checksum() {
+        MetadataChecksum::Crc32c => (Some(MetadataChecksum::Crc32c), raw.checksum_seed(), [0; 16]),
+        MetadataChecksum::None => (None, 0, [0; 16]),
+        kind => (Some(kind), 0, raw.s_uuid),
+    };
+    form(before) != form(after)
+}
+
+/// A superblock without features of checksums, and otherwise the same.
 pub(crate) fn without_checksums(mut raw: RawSuperblock) -> RawSuperblock {
     let mut features = raw.features();
-    features.ro_compat -= RoCompatFeatures::METADATA_CSUM;
+    features.ro_compat -= RoCompatFeatures::METADATA_CSUM | RoCompatFeatures::GDT_CSUM;
     features.incompat -= IncompatFeatures::CSUM_SEED;
     raw.set_features(features);
     raw

@@ -2,11 +2,11 @@
 //! free blocks, which exists for that time only.
 //!
 //! First the log is complete in blocks that the volume does not use. Then the journal's inode is
-//! written to the volume, which says "not clean": e2fsck clears it there. One write of the superblock gives the
-//! volume the feature: from now on a replay makes all changes. The superblock in the log does not
-//! have the feature. When all changes are at their places, that superblock is written, still
-//! "not clean", and the inode is cleared at last. The kernel does not mount the volume in between, since the superblock
-//! names a journal device in addition to the inode.
+//! written to the volume, which says "not clean": e2fsck clears it there. One write of the
+//! superblock gives the volume the feature: from now on a replay makes all changes. The superblock
+//! in the log does not have the feature. When all changes are at their places, that superblock is
+//! written, still "not clean", and the inode is cleared at last. The kernel does not mount the
+//! volume in between, since the superblock names a journal device in addition to the inode.
 
 use extant_device::Device;
 use extant_offline::read_primary_superblock;

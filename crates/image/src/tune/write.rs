@@ -3,8 +3,8 @@
 //! Blocks that the volume does not use are written first: no program reads them. All others are one
 //! transaction of the journal where it has room for them, so that a power cut leaves the volume as
 //! it was or with all changes; a volume without a journal gets a log in free blocks for that time.
-//! Otherwise the superblock says "not clean" until all are written, and they are written in an order
-//! of which e2fsck repairs each part, unless directories or checksums are written again.
+//! Otherwise the superblock says "not clean" until all are written, and they are written in an
+//! order of which e2fsck repairs each part, unless directories or checksums are written again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use extant_device::{Device, DeviceError};
 use extant_journal::{
     BlockRange, JournalError, JournalLocation, OneTransaction, ReplayBy, TemporaryLog,
+    changes_checksums,
 };
 use extant_layout::RunSet;
 use extant_offline::{JournalShape, OfflineError, OfflineVolume, read_primary_superblock};
@@ -28,7 +29,7 @@ use super::pending::{Pending, outside};
 pub(super) const PRIMARY: Range<u64> =
     SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + size_of::<RawSuperblock>() as u64;
 
-/// The most bytes of a transaction by a log in free blocks: they are held in memory.
+/// The most bytes of a transaction: they are held in memory.
 const MOST_AT_ONCE: u32 = 256 << 20;
 
 /// A volume and the changes to it.
@@ -51,7 +52,7 @@ enum Part {
     Other,
 }
 
-/// What all ways of writing need to know.
+/// The changes, for all ways of writing them.
 struct Change {
     before: RawSuperblock,
     after: RawSuperblock,
@@ -139,7 +140,10 @@ impl Writer<'_> {
         let Ok(Some(journal)) = OneTransaction::open(&**self.device, self.journal) else {
             return Ok(false);
         };
-        if change.used.count() > u64::from(journal.capacity()?) {
+        let count = change.used.count();
+        if count > u64::from(journal.capacity()?)
+            || count > u64::from(MOST_AT_ONCE / change.geometry.block_size)
+        {
             return Ok(false);
         }
         match journal.change(self.blocks(change)?, change.time, replay) {
@@ -189,7 +193,6 @@ impl Writer<'_> {
         // Within the block: the size of a record divides its size.
         let at = (offset - geometry.byte_of(block)) as usize;
         changed_with_inode[at..at + record.len()].copy_from_slice(&record);
-        let sums = |geometry: &Geometry| (geometry.has_metadata_csum(), geometry.checksum_seed);
         let mut blocks = self.blocks(change)?;
         if !change.used.contains(block.0) {
             blocks.push((block, changed.clone()));
@@ -201,7 +204,7 @@ impl Writer<'_> {
             with_inode,
             changed_with_inode,
             changed: (block, changed),
-            changes_checksums: sums(geometry) != sums(&new),
+            changes_checksums: changes_checksums(before, after),
         };
         log.change(&blocks, change.time)?;
         Ok(true)

@@ -120,7 +120,7 @@ struct Selection {
     inode: Option<InodeRecords>,
     /// Whether the contents are shown (`-c`).
     contents: bool,
-    /// What the log holds of transactions that are not replayed, too (`-O`).
+    /// Whether transactions that are not replayed are shown, too (`-O`).
     old: bool,
     /// Number of transactions (`-n` with `-O`).
     most: Option<u64>,
@@ -273,7 +273,7 @@ fn transactions(
     let mut counted = 0;
     let mut is_past_end = false;
     // Every block of the log is looked at once at most.
-    let mut left = journal.blocks_count;
+    let mut left = end.saturating_sub(journal.first);
     let most = shown.most.filter(|_| shown.old);
     while left > 0 && most.is_none_or(|most| counted < most) {
         let bytes = log.read(at)?;

@@ -82,16 +82,25 @@ pub(super) fn logged(number: InodeNo, record: &RawRecord, geometry: &Geometry) -
     let mut text = fields(number, record, geometry, "    ");
     text += &checksum_line(record, geometry);
     text += "    Blocks:  ";
-    for (slot, bytes) in record.i_block().chunks_exact(4).enumerate() {
-        let block = bytes.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte));
-        let name = match slot {
-            12 => "(IND)".to_owned(),
-            13 => "(DIND)".to_owned(),
-            14 => "(TIND)".to_owned(),
-            slot => format!("({slot}+1)"),
-        };
+    let numbers = record.i_block();
+    let (direct, indirect) = numbers.split_at(4 * 12);
+    let number =
+        |bytes: &[u8]| bytes.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+    // Runs of numbers, also where they are those of an extent tree, as debugfs shows them.
+    let mut runs: Vec<(usize, usize, u64)> = Vec::new();
+    for (slot, block) in direct.chunks_exact(4).map(number).enumerate() {
+        match runs.last_mut() {
+            Some((_, len, start)) if *start + *len as u64 == block => *len += 1,
+            _ => runs.push((slot, 1, block)),
+        }
+    }
+    for (slot, len, block) in runs.into_iter().filter(|(.., block)| *block != 0) {
+        text += &format!("({slot}+{len}): {block} ");
+    }
+    for (name, bytes) in ["IND", "DIND", "TIND"].iter().zip(indirect.chunks_exact(4)) {
+        let block = number(bytes);
         if block != 0 {
-            text += &format!("{name}: {block} ");
+            text += &format!("({name}): {block} ");
         }
     }
     text + "\n"
