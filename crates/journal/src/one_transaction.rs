@@ -252,8 +252,8 @@ impl<'a> OneTransaction<'a> {
     }
 
     /// Clears the features of checksums in the superblock while the blocks are written to their
-    /// places: the first descriptor and the journal's inode lead to the log with their old checksums
-    /// and with their new ones. The superblock in the log has the features.
+    /// places: the first descriptor and the journal's inode lead to the log with their old
+    /// checksums and with their new ones. The superblock in the log has the features.
     fn ignore_checksums(&self) -> Result<(), JournalError> {
         let mut raw = without_checksums(read_primary_superblock(self.volume)?);
         raw.seal();
