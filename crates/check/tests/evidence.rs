@@ -2,8 +2,10 @@
 //! the log of their journal still holds.
 
 mod common;
+#[path = "common/log.rs"]
+mod log;
 
-use common::{findings, forget_head, fsck, open_options, options};
+use common::{findings, fsck, open_options, options};
 use extant_check::{AutoPolicy, Code, PassReport, Recorder, Store, pass0};
 use extant_device::{Device, DeviceError, MemoryDevice, Request, RequestKind};
 use extant_journal::JournalLocation;
@@ -580,7 +582,7 @@ fn an_old_content_does_not_appear_under_a_newer_name_unsaid() {
             work(mount.path(), &mut model, &mut random);
             mount.unmount().unwrap();
             if seed % 2 == 1 {
-                forget_head(&image.path());
+                log::forget_head(&image.path());
             }
         }
         let blocks = Blocks::of(&image.path());

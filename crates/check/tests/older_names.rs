@@ -1,8 +1,10 @@
 //! Names from older copies of directory blocks in the log, for files that have no other name.
 
 mod common;
+#[path = "common/log.rs"]
+mod log;
 
-use common::{findings, forget_head, fsck, open_options, options};
+use common::{findings, fsck, open_options, options};
 use extant_check::run::{End, RunOptions, run};
 use extant_check::{AutoPolicy, Code, HandledFinding, Observer, Store};
 use extant_ondisk::InodeNo;
@@ -54,7 +56,7 @@ fn with_old_names() -> Result<TempImage, String> {
         work(mount.path(), &|| rustix::fs::syncfs(&root).unwrap());
         drop(root);
         mount.unmount()?;
-        forget_head(&image.path());
+        log::forget_head(&image.path());
         Ok::<_, String>(())
     };
     let make_dirs = |root: &Path, sync: &dyn Fn(), name: &str, count: u32| {

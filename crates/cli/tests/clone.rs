@@ -1,7 +1,7 @@
 //! `extant clone` and `e2image`: next to theirs, and copies as e2fsck, dumpe2fs and qemu-img take
 //! them.
 
-use extant_testkit::{Scratch, Tool, skip, tool};
+use extant_testkit::{LoopMount, Scratch, TempImage, Tool, is_root, left_dirty, skip, tool};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -248,4 +248,75 @@ fn a_damaged_volume_is_copied_as_far_as_its_bitmaps_and_inodes_lead() {
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     let same = run(Path::new(PROGRAM), &["diff", "--contents", text(&image), text(&copy)]);
     assert_eq!(same.status.code(), Some(0), "{same:?}");
+}
+
+/// What only the journal leads to is in the copy: after a replay it has the files of its source.
+#[test]
+fn a_copy_of_a_volume_whose_journal_must_be_replayed_has_its_files() {
+    if !is_root() {
+        skip!("a loop mount needs root");
+    }
+    let (Some(e2fsck), Some(_)) = (tool("e2fsck"), tool("mke2fs")) else {
+        skip!("mke2fs or e2fsck is not installed")
+    };
+    let scratch = Scratch::new();
+    let image = TempImage::by_mke2fs(64 << 20, &["-t", "ext4", "-b", "1024"]).unwrap();
+    let dirty = left_dirty(&image.path(), "", |root| {
+        for number in 0..50_u8 {
+            let file = File::create(root.join(format!("file{number}"))).unwrap();
+            file.write_all_at(&vec![number + 1; 20_000], 0).unwrap();
+            file.sync_all().unwrap();
+        }
+    });
+    let dirty = match dirty {
+        Ok(dirty) => dirty,
+        Err(why) => skip!("{why}"),
+    };
+    let names = ["raw", "qcow2", "e2image"].map(|name| scratch.join(name));
+    let [raw, qcow2, by_e2image] = &names;
+    let source = dirty.path();
+    let cloned = clone(&[text(&source), text(raw)]);
+    assert!(cloned.status.success(), "{cloned:?}");
+    let cloned = clone(&["--format", "qcow2", text(&source), text(qcow2)]);
+    assert!(cloned.status.success(), "{cloned:?}");
+    let cloned = e2image(&scratch, &["-ra", text(&source), text(by_e2image)]);
+    assert!(cloned.status.success(), "{cloned:?}");
+    let from_qcow2 = scratch.join("from-qcow2");
+    let raw_again = clone(&[&format!("qcow2:{}", text(qcow2)), text(&from_qcow2)]);
+    assert!(raw_again.status.success(), "{raw_again:?}");
+    for copy in [raw, &from_qcow2, by_e2image] {
+        let replayed = e2fsck.run(["-fy", text(copy)]);
+        assert!(matches!(replayed.status.code(), Some(0 | 1)), "{replayed:?}");
+        let mount = LoopMount::new(copy, "ro").unwrap();
+        for number in 0..50_u8 {
+            let found = fs::read(mount.path().join(format!("file{number}"))).unwrap();
+            assert!(found == vec![number + 1; 20_000], "{}: file{number}", copy.display());
+        }
+        mount.unmount().unwrap();
+    }
+}
+
+/// A file that shows as a mounted volume is not replaced.
+#[test]
+fn a_copy_does_not_replace_an_image_in_use() {
+    if !is_root() {
+        skip!("a loop mount needs root");
+    }
+    let Some(mke2fs) = tool("mke2fs") else { skip!("mke2fs is not installed") };
+    let scratch = Scratch::new();
+    let source = filled(&mke2fs, &scratch, "source.img", &["-t", "ext4"]);
+    let target = filled(&mke2fs, &scratch, "target.img", &["-t", "ext4", "-b", "1024"]);
+    let before = fs::metadata(&target).unwrap();
+    let mount = match LoopMount::new(&target, "") {
+        Ok(mount) => mount,
+        Err(why) => skip!("{why}"),
+    };
+    let refused = clone(&[text(&source), text(&target)]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("in use"), "{refused:?}");
+    mount.unmount().unwrap();
+    let after = fs::metadata(&target).unwrap();
+    assert_eq!((after.ino(), after.len()), (before.ino(), before.len()));
+    let replaced = clone(&[text(&source), text(&target)]);
+    assert!(replaced.status.success(), "{replaced:?}");
 }

@@ -175,6 +175,40 @@ fn each_continues_the_undo_files_of_the_other() {
 }
 
 /// Which undo file appears for an option or a directory, and what is said of it.
+/// The undo file of a new volume with other blocks is continued by another program.
+#[test]
+fn undo_files_are_continued_after_the_block_size_changes() {
+    if !has_theirs() {
+        skip!("e2fsprogs is not installed")
+    }
+    let scratch = Scratch::new();
+    let work = work(&scratch);
+    std::fs::write(work.join("work-file"), vec![0x5a; 300_000]).unwrap();
+    for (old, new) in [("1024", "4096"), ("4096", "1024")] {
+        let _ = std::fs::remove_file(work.join("disk.img"));
+        let format = ["-q", "-t", "ext4", "-b", old, "disk.img", "24M"];
+        assert!(run(&scratch, Theirs, "mke2fs", &format).status.success());
+        let write = ["-w", "-R", "write work-file copied", "disk.img"];
+        assert!(run(&scratch, Theirs, "debugfs", &write).status.success());
+        let before = std::fs::read(work.join("disk.img")).unwrap();
+        for (second, (program, words)) in
+            [Ours, Theirs].into_iter().flat_map(|side| CHANGES.map(|change| (side, change)))
+        {
+            std::fs::write(work.join("disk.img"), &before).unwrap();
+            let _ = std::fs::remove_file(work.join("undo"));
+            let what = format!("{old} to {new}, {second:?} {program} {words:?}");
+            let mkfs = ["-q", "-F", "-b", new, "-z", "undo", "disk.img"];
+            let made = run(&scratch, Ours, "mke2fs", &mkfs);
+            assert!(made.status.success(), "{what}: {made:?}");
+            let done = run(&scratch, second, program, &[words, &["disk.img"]].concat());
+            assert!(done.status.code() <= Some(1), "{what}: {done:?}");
+            for side in [Ours, Theirs] {
+                apply_to_copy(&scratch, side, &before, &what);
+            }
+        }
+    }
+}
+
 #[test]
 fn the_same_undo_files_appear_by_both() {
     if !has_theirs() {

@@ -257,6 +257,32 @@ fn random_changes_of_contents_agree_with_the_model_e2fsck_and_the_kernel() {
     }
 }
 
+/// Contents in the inode do not limit where a file may reach.
+#[test]
+fn an_empty_file_whose_contents_may_lie_in_the_inode_reaches_as_far_as_extents_do() {
+    if tool("mke2fs").is_none() {
+        skip!("mke2fs is not installed");
+    }
+    let options = ["-t", "ext4", "-b", "1024", "-O", "inline_data", "-I", "256"];
+    let image = Image::new(16 << 20, &options);
+    let volume = image.open_live(None);
+    let far = 600 << 30;
+    for (name, contents) in [("empty", &b""[..]), ("short", b"short")] {
+        let file = volume.create(InodeNo::ROOT, name.as_bytes(), 0o644, &Credentials::ROOT);
+        let file = file.unwrap().number;
+        assert_eq!(volume.write(file, 0, contents).unwrap(), contents.len());
+        assert_eq!(volume.write(file, far, b"far").unwrap(), 3);
+        let mut found = [0; 3];
+        assert_eq!(volume.read(file, far, &mut found).unwrap(), 3);
+        assert_eq!(&found, b"far");
+    }
+    let file = volume.create(InodeNo::ROOT, b"longer", 0o644, &Credentials::ROOT).unwrap().number;
+    volume.truncate(file, far).unwrap();
+    volume.fallocate(file, FallocateMode::PunchHole, 0, far).unwrap();
+    volume.close().unwrap();
+    e2fsck_fn(&image.stored()).unwrap();
+}
+
 /// Three files that do not fit: every call succeeds, ends as a short write, or changes nothing.
 #[test]
 fn a_volume_that_runs_full_loses_nothing() {

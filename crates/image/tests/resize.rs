@@ -388,3 +388,27 @@ fn damaged_volumes_are_resized_or_refused() {
         }
     }
 }
+
+/// Blocks that are reserved for descriptors are metadata for the kernel without the feature too:
+/// nothing is moved to them.
+#[test]
+fn a_volume_with_reserved_descriptors_without_the_feature_is_checked_first() {
+    let Some(tune2fs) = tool("tune2fs") else { skip!("tune2fs is not installed") };
+    let image = match TempImage::by_mke2fs(64 << 20, &["-t", "ext4", "-b", "1024"]) {
+        Ok(image) => image,
+        Err(why) => skip!("{why}"),
+    };
+    let path = image.path();
+    let tuned = tune2fs.run(["-O", "^resize_inode", path.to_str().expect("UTF-8")]);
+    assert!(tuned.status.success(), "{tuned:?}");
+    let bytes = fs::read(&path).expect("read");
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&bytes));
+    for blocks in [40 << 10, 16 << 10] {
+        let refused = resized(&device, blocks).unwrap_err();
+        assert!(matches!(refused, ResizeError::NeedsCheck), "{refused}");
+    }
+    assert!(matches!(minimum(&device).unwrap_err(), ResizeError::NeedsCheck));
+    let mut after = vec![0; bytes.len()];
+    device.read_at(0, &mut after).expect("read");
+    assert!(after == bytes);
+}

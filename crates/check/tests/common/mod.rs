@@ -4,13 +4,11 @@
 
 use extant_check::{AutoPolicy, CheckOptions, PassReport, Recorder, Store, pass0};
 use extant_device::{Device, FileDevice, FileDeviceOptions};
-use extant_journal::JournalLocation;
 use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::extent::{ExtentNode, RawExtent, RawExtentIndex};
 use extant_ondisk::indirect::{IndirectMap, pointers};
 use extant_ondisk::inline_data::InlineDir;
 use extant_ondisk::inode::{FileType, Inode, InodeFlags, xattr_area};
-use extant_ondisk::jbd2::RawJournalSuperblock;
 use extant_ondisk::xattr::{self, ValueRef};
 use extant_ondisk::{BlockNo, FileBlock, InodeNo};
 use extant_runtime::env::Env;
@@ -19,7 +17,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
-use zerocopy::IntoBytes;
 
 pub(crate) fn open(image: &Path, write: bool) -> Arc<dyn Device> {
     let device: FileDevice =
@@ -89,22 +86,6 @@ pub(crate) fn findings(report: &PassReport) -> String {
         let _ = writeln!(text, "  {mark} {:?}: {}", outcome.finding.code, outcome.finding);
         text
     })
-}
-
-/// Has the next mount begin the log at its first block again, as kernels did that do not record
-/// where it ended.
-pub(crate) fn forget_head(image: &Path) {
-    let (device, store) = (open(image, true), Store::open(open(image, false)));
-    let store = store.unwrap();
-    let place =
-        JournalLocation::internal(&*device, &store.raw_superblock(), store.geometry()).unwrap();
-    let start = store.geometry().byte_of(place.runs.runs()[0].start);
-    let mut bytes = [0; 1024];
-    device.read_at(start, &mut bytes).unwrap();
-    let mut raw = RawJournalSuperblock::from_bytes(&bytes).unwrap();
-    raw.s_head.set(0);
-    raw.seal();
-    device.write_at(start, raw.as_bytes()).unwrap();
 }
 
 /// The tree of a volume in the corpus's form: path, type, size, hash of the content; sorted.

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use extant::debug::{BlocksToCopy, CopyContents, DebugChoice, DebugError, DebugVolume};
+use extant::debug::{BlocksToCopy, CopyContents, DebugChoice, DebugError};
 use extant::rooms::device::{ByteSize, Device, FileDeviceOptions, SliceDevice, block_devices};
 use extant::rooms::image::clone::{self, CloneError, CloneSource};
 use extant::rooms::storage::{Access, DeviceUrl, HostFile, stat_host};
@@ -28,8 +28,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Copy the blocks of a volume that are in use
 ///
 /// Free blocks are not read: a sparse file is written, or the blocks of a device are. The journal
-/// is copied as it is. A file is replaced when the copy is whole; it is written in place with
-/// --offset or --skip-equal, and where TARGET names a part of it, such as disk.img#p1.
+/// is copied as it is, with the blocks that its replay has in use. A file is replaced when the copy
+/// is whole; it is written in place with --offset or --skip-equal, and where TARGET names a part of
+/// it, such as disk.img#p1.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Copy what describes files, and no data of files: for reports of damage
@@ -342,9 +343,8 @@ impl Job<'_> {
         }
         self.check_target(&url)?;
         let choice = DebugChoice { ignores_checksums: true, forces: true, ..self.choice };
-        let opened = DebugVolume::open(device.clone(), &choice);
-        let (mut volume, _) = opened.map_err(NotCopied::Opening)?;
-        let list = volume.blocks_to_copy(self.contents).map_err(NotCopied::Opening)?;
+        let found = BlocksToCopy::find(&device, &choice, self.contents);
+        let (volume, list) = found.map_err(NotCopied::Opening)?;
         let geometry = volume.geometry();
         let block_size = geometry.block_size;
         Ok(OpenedSource {
@@ -389,6 +389,11 @@ impl Job<'_> {
         let is_file =
             !url.is_part() && target.metadata().map_or(true, |metadata| metadata.is_file());
         if is_file && !self.is_in_place() {
+            // An existing file is replaced at the end; one in use is refused.
+            if target.exists() {
+                let unused = FileDeviceOptions::new().write(true).open(target);
+                drop(unused.map_err(Failure::new)?);
+            }
             let new = OutputFile::create(target)?;
             let file = new.file();
             match self.format {

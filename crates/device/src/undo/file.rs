@@ -42,12 +42,19 @@ pub struct UndoWriter {
 }
 
 impl UndoWriter {
-    /// Starts the undo file at `path`, or continues one of the same volume.
+    /// Starts the undo file at `path`, or continues one of the same volume. Places are counted in
+    /// blocks of `block_size`, or where that is not given in those of the volume: the programs that
+    /// continue the file count in blocks of the volume that they find then.
     ///
     /// # Errors
     /// The file cannot be made, what is there is not an undo file of this volume, or the device
     /// cannot be read.
-    pub fn open(path: PathBuf, device: &dyn Device, volume: FsOffset) -> Result<Self, UndoError> {
+    pub fn open(
+        path: PathBuf,
+        device: &dyn Device,
+        volume: FsOffset,
+        block_size: Option<u32>,
+    ) -> Result<Self, UndoError> {
         let mut options = OpenOptions::new();
         let opened = options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let with_path = |source| UndoError::Io { path: path.clone(), source };
@@ -57,7 +64,7 @@ impl UndoWriter {
             return Self::continued(UndoLog::read(&path, file)?, path, device, volume);
         }
         let now = superblock(device, volume.on_device)?;
-        let fs_block_size = block_size(&now);
+        let fs_block_size = block_size.unwrap_or_else(|| block_size_of(&now));
         let header = Header {
             keys: 0,
             superblock: 1,
@@ -280,7 +287,7 @@ impl UndoWriter {
 }
 
 /// The size of a file system block that the superblock gives, or the smallest.
-fn block_size(superblock: &[u8]) -> u32 {
+fn block_size_of(superblock: &[u8]) -> u32 {
     let shift = u32::from(superblock[0x18]);
     let is_ext = superblock[0x38..0x3a] == [0x53, 0xef] && superblock[0x19..0x1c] == [0; 3];
     if is_ext && shift <= 6 { MIN_BLOCK_SIZE << shift } else { MIN_BLOCK_SIZE }

@@ -179,7 +179,21 @@ impl UndoDevice {
         path: impl Into<PathBuf>,
         volume: FsOffset,
     ) -> Result<Self, UndoError> {
-        let writer = UndoWriter::open(path.into(), &*inner, volume)?;
+        let writer = UndoWriter::open(path.into(), &*inner, volume, None)?;
+        Ok(Self { inner, writer: Mutex::new(writer) })
+    }
+
+    /// The same for a volume that is made now, with blocks of `block_size` bytes.
+    ///
+    /// # Errors
+    /// As [`UndoDevice::open`].
+    pub fn open_for_new_volume(
+        inner: Arc<dyn Device>,
+        path: impl Into<PathBuf>,
+        volume: FsOffset,
+        block_size: u32,
+    ) -> Result<Self, UndoError> {
+        let writer = UndoWriter::open(path.into(), &*inner, volume, Some(block_size))?;
         Ok(Self { inner, writer: Mutex::new(writer) })
     }
 

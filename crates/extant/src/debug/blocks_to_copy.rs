@@ -1,14 +1,20 @@
 //! The blocks that a copy of a volume needs.
 
 use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
 
+use extant_device::{Device, OverlayDevice};
+use extant_journal::{Finish, recover_volume};
 use extant_layout::RunSet;
 use extant_layout::groups::{desc_block_places, leading};
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::inode::FileType;
-use extant_ondisk::{BlockNo, CompatFeatures, Geometry, GroupNo, InodeNo};
+use extant_ondisk::{BlockNo, CompatFeatures, Geometry, GroupNo, IncompatFeatures, InodeNo};
 
-use super::{DebugError, DebugVolume, MapStep, RawRecord};
+use super::{DebugChoice, DebugError, DebugVolume, MapStep, RawRecord};
+
+/// Bytes that a replay in memory may change.
+const REPLAY_MEMORY: u64 = 1 << 30;
 
 /// The contents of a copy.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -30,8 +36,48 @@ pub struct BlocksToCopy {
     pub damaged: Vec<(InodeNo, DebugError)>,
 }
 
+impl BlocksToCopy {
+    /// The blocks that a copy of the volume on a device needs: those of
+    /// [`DebugVolume::blocks_to_copy`], and where the journal must be replayed, those that the volume
+    /// has in use after that. The replay is made in memory; where it fails, all blocks are copied.
+    ///
+    /// # Errors
+    /// There is no volume, or the device failed.
+    pub fn find(
+        device: &Arc<dyn Device>,
+        choice: &DebugChoice,
+        contents: CopyContents,
+    ) -> Result<(DebugVolume, Self), DebugError> {
+        let (mut volume, _) = DebugVolume::open(device.clone(), choice)?;
+        let mut found = volume.blocks_to_copy(contents)?;
+        if volume.raw().features().incompat.contains(IncompatFeatures::RECOVER) {
+            match after_replay(device, choice, contents) {
+                Some(blocks) => blocks.iter().for_each(|run| found.blocks.insert(run)),
+                None if contents == CopyContents::All => {
+                    found.blocks.insert(0..volume.geometry().blocks_count);
+                }
+                None => {}
+            }
+        }
+        Ok((volume, found))
+    }
+}
+
+/// The blocks that a copy of a volume needs once its journal is replayed; `None` where that fails.
+fn after_replay(
+    device: &Arc<dyn Device>,
+    choice: &DebugChoice,
+    contents: CopyContents,
+) -> Option<RunSet> {
+    let overlay = OverlayDevice::new(device.clone()).with_limit(REPLAY_MEMORY);
+    let overlay: Arc<dyn Device> = Arc::new(overlay);
+    recover_volume(&*overlay, None, Finish::Reset).ok()?;
+    let (mut volume, _) = DebugVolume::open(overlay, choice).ok()?;
+    Some(volume.blocks_to_copy(contents).ok()?.blocks)
+}
+
 impl DebugVolume {
-    /// The blocks that a copy needs. They are found by the inodes and, for all blocks, by the
+    /// The blocks that a copy needs, without those that its journal leads to. They are found by the inodes and, for all blocks, by the
     /// block bitmaps too, whatever the checksums: on a damaged volume a block that either has in
     /// use is copied.
     ///

@@ -403,7 +403,10 @@ impl MkfsCommand {
                 }
                 let on_device = self.offset();
                 let volume = FsOffset { on_device, in_file: opened.start + on_device };
-                Some(Arc::new(UndoDevice::open(opened.device.clone(), path, volume)?))
+                let device = opened.device.clone();
+                let block_size = self.params.block_size;
+                let kept = UndoDevice::open_for_new_volume(device, path, volume, block_size)?;
+                Some(Arc::new(kept))
             }
             None => None,
         };

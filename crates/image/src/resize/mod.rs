@@ -36,7 +36,7 @@ use extant_offline::mmp::{MmpBlock, Taken, interval};
 use extant_offline::{OfflineVolume, read_primary_superblock};
 use extant_ondisk::mmp::{Mmp, MmpSequence};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State, Superblock};
-use extant_ondisk::{BlockNo, Geometry, GroupNo, IncompatFeatures};
+use extant_ondisk::{BlockNo, CompatFeatures, Geometry, GroupNo, IncompatFeatures};
 use extant_runtime::env::Env;
 use zerocopy::IntoBytes;
 
@@ -247,6 +247,10 @@ impl Resize<'_> {
     fn open_checked(&self) -> Result<OfflineVolume, ResizeError> {
         let volume = OfflineVolume::open_strict(self.device.clone())?;
         let geometry = volume.geometry();
+        // The kernel takes these blocks for metadata whether or not there is the feature.
+        if geometry.reserved_gdt_blocks > 0 && !geometry.has_compat(CompatFeatures::RESIZE_INODE) {
+            return Err(ResizeError::NeedsCheck);
+        }
         for group in (0..geometry.groups_count).map(GroupNo) {
             volume.table().verify(group, geometry)?;
             volume.desc(group).check_places(group, geometry)?;

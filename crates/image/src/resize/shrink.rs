@@ -103,7 +103,7 @@ impl Resize<'_> {
 
     /// The volume, if its blocks can move.
     pub(super) fn open_to_move(&self) -> Result<OfflineVolume, ResizeError> {
-        let volume = OfflineVolume::open_strict(self.device.clone())?;
+        let volume = self.open_checked()?;
         let geometry = volume.geometry();
         let superblock = Superblock::decode(&volume.raw);
         if superblock.last_orphan.is_some()

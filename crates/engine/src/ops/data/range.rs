@@ -6,7 +6,9 @@ use crate::engine::operation::Operation;
 use crate::write::mapping::max_blocks;
 use extant_device::Request;
 use extant_ondisk::inode::SECTOR;
-use extant_ondisk::{BlockNo, FileBlock, Geometry, MAX_FILE_BLOCKS, RoCompatFeatures};
+use extant_ondisk::{
+    BlockNo, FileBlock, Geometry, IncompatFeatures, MAX_FILE_BLOCKS, RoCompatFeatures,
+};
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::mapping::{MappingTarget, map};
 use extant_reader::{BlockKind, Error};
@@ -15,9 +17,11 @@ use std::ops::Range;
 /// Zeros for parts of blocks: as many bytes as the largest block has.
 pub(super) static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
-/// Bytes of the longest file of this kind.
+/// Bytes of the longest file of this kind. Contents in the inode get a map of extents where the
+/// volume has such maps.
 pub(super) fn max_size(geometry: &Geometry, file: &LoadedInode) -> u64 {
-    let blocks = max_blocks(geometry, file);
+    let gets_extents = file.is_inline() && geometry.has_incompat(IncompatFeatures::EXTENTS);
+    let blocks = if gets_extents { MAX_FILE_BLOCKS } else { max_blocks(geometry, file) };
     blocks.saturating_mul(u64::from(geometry.block_size)).min(volume_max_size(geometry))
 }
 
