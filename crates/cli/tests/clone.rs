@@ -272,7 +272,7 @@ fn a_copy_of_a_volume_whose_journal_must_be_replayed_has_its_files() {
         Ok(dirty) => dirty,
         Err(why) => skip!("{why}"),
     };
-    let names = ["raw", "qcow2", "e2image"].map(|name| scratch.join(name));
+    let names = ["raw", "qcow2", "by-e2image"].map(|name| scratch.join(name));
     let [raw, qcow2, by_e2image] = &names;
     let source = dirty.path();
     let cloned = clone(&[text(&source), text(raw)]);
