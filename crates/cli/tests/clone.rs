@@ -250,7 +250,8 @@ fn a_damaged_volume_is_copied_as_far_as_its_bitmaps_and_inodes_lead() {
     assert_eq!(same.status.code(), Some(0), "{same:?}");
 }
 
-/// What only the journal leads to is in the copy: after a replay it has the files of its source.
+/// Blocks that only the journal leads to are in the copy: a replay gives it the files of its
+/// source.
 #[test]
 fn a_copy_of_a_volume_whose_journal_must_be_replayed_has_its_files() {
     if !is_root() {

@@ -113,8 +113,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     }
 
     /// Writes the buffers one after the other at `offset`, around the system's cache: for much that
-    /// is not read soon. Place, and length and address of each buffer, are multiples of 4096. False:
-    /// not all was written, or nothing; an ordinary write does it or gets the error.
+    /// is not read soon. Place, and length and address of each buffer, are multiples of 4096.
+    /// False: not all was written, or nothing; an ordinary write does it or gets the error.
     fn write_around(&self, offset: u64, buffers: &[IoSlice<'_>]) -> bool {
         let _ = (offset, buffers);
         false

@@ -1,4 +1,4 @@
-//! What a server has told of the zeroes of an export.
+//! Which bytes of an export are zeroes, as the server answers.
 
 use std::collections::BTreeMap;
 

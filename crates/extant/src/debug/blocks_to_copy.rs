@@ -38,8 +38,9 @@ pub struct BlocksToCopy {
 
 impl BlocksToCopy {
     /// The blocks that a copy of the volume on a device needs: those of
-    /// [`DebugVolume::blocks_to_copy`], and where the journal must be replayed, those that the volume
-    /// has in use after that. The replay is made in memory; where it fails, all blocks are copied.
+    /// [`DebugVolume::blocks_to_copy`], and where the journal must be replayed, those that the
+    /// volume has in use after that. The replay is made in memory; where it fails, all blocks are
+    /// copied.
     ///
     /// # Errors
     /// There is no volume, or the device failed.
@@ -77,9 +78,9 @@ fn after_replay(
 }
 
 impl DebugVolume {
-    /// The blocks that a copy needs, without those that its journal leads to. They are found by the inodes and, for all blocks, by the
-    /// block bitmaps too, whatever the checksums: on a damaged volume a block that either has in
-    /// use is copied.
+    /// The blocks that a copy needs, without those that its journal leads to. They are found by
+    /// the inodes and, for all blocks, by the block bitmaps too, whatever the checksums: on a
+    /// damaged volume a block that either has in use is copied.
     ///
     /// # Errors
     /// The device failed.

@@ -17,13 +17,13 @@ const ALIGNMENT: usize = 4096;
 
 /// Bytes that move.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct MovedBytes {
     from: u64,
     to: u64,
     length: u64,
 }
 
-impl Piece {
+impl MovedBytes {
     fn source(&self) -> Range<u64> {
         self.from..self.from + self.length
     }
@@ -36,7 +36,7 @@ impl Piece {
 /// Pieces with their bytes.
 struct Window {
     /// In the order of their sources.
-    pieces: Vec<Piece>,
+    pieces: Vec<MovedBytes>,
     /// The bytes of the pieces, one after another.
     bytes: AlignedBuffer,
     /// Whether a piece may hold something other than zeros.
@@ -45,8 +45,8 @@ struct Window {
     begun: usize,
 }
 
-/// Copies runs of bytes to other places of a device; no target overlaps a source. `on_moves` is told
-/// how many of the `moves` (a run and its new place, in the order of the runs) are copied next.
+/// Copies runs of bytes to other places of a device; no target overlaps a source. `on_moves` gets
+/// the number of the `moves` (a run and its new place, in the order of the runs) that come next.
 pub(super) fn copy(
     device: &dyn Device,
     moves: impl Iterator<Item = (Range<u64>, u64)> + Send,
@@ -76,7 +76,7 @@ pub(super) fn copy(
 /// Cuts moves into windows.
 fn windows(moves: impl Iterator<Item = (Range<u64>, u64)>) -> impl Iterator<Item = Window> {
     let mut moves = moves.fuse();
-    let mut rest: VecDeque<Piece> = VecDeque::new();
+    let mut rest: VecDeque<MovedBytes> = VecDeque::new();
     std::iter::from_fn(move || {
         let (mut window, mut left) = (Window::new(), WINDOW);
         while left > 0 {
@@ -84,13 +84,17 @@ fn windows(moves: impl Iterator<Item = (Range<u64>, u64)>) -> impl Iterator<Item
                 let Some((run, to)) = moves.next() else { break };
                 window.begun += 1;
                 if !run.is_empty() {
-                    rest.push_back(Piece { from: run.start, to, length: run.end - run.start });
+                    rest.push_back(MovedBytes { from: run.start, to, length: run.end - run.start });
                 }
                 continue;
             };
             if piece.length > left {
-                let Piece { from, to, length } = piece;
-                rest.push_front(Piece { from: from + left, to: to + left, length: length - left });
+                let MovedBytes { from, to, length } = piece;
+                rest.push_front(MovedBytes {
+                    from: from + left,
+                    to: to + left,
+                    length: length - left,
+                });
                 piece.length = left;
             }
             left -= piece.length;
