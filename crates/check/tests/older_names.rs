@@ -80,6 +80,7 @@ fn with_old_names() -> Result<TempImage, String> {
         sync();
     })?;
     // The commit of the old copy is not in the same tick of the clock.
+    #[allow(clippy::disallowed_methods, reason = "the kernel's clock goes on")]
     std::thread::sleep(std::time::Duration::from_millis(20));
     mounted(&|root, sync| {
         fs::remove_file(root.join("d/reused")).unwrap();

@@ -571,7 +571,7 @@ impl Args {
             return tell_already(session, wanted, unit);
         }
         refuse_smaller(wanted)?;
-        let name = if image.is_dir() { &*source } else { image }.display();
+        let name = if image.is_dir() { &source } else { image }.display();
         let at = at.display();
         say!(session, "Filesystem at {name} is mounted on {at}; on-line resizing required")?;
         session.out.flush()?;
