@@ -343,6 +343,49 @@ mkdir ../other && openssl req -x509 -newkey rsa:2048 -nodes -keyout /dev/null -o
     -days 30 -subj /CN=other 2>/dev/null
 mkdir ../anonymous && cp ca-cert.pem ../anonymous";
 
+/// A static file of nginx, over TLS: a server that others wrote answers ranges.
+#[test]
+fn a_file_of_nginx_is_read_over_https() {
+    let (Some(nginx), Some(_)) = (tool("nginx"), tool("openssl")) else {
+        skip!("nginx or openssl is missing");
+    };
+    let scratch = Scratch::new();
+    image(&scratch);
+    shell(CERTIFICATES, scratch.path());
+    let at = scratch.path().display();
+    let (server, port) = server_on_port(|port| {
+        let place = |kind: &str| format!("{kind}_temp_path {at}/{kind};");
+        let places: String =
+            ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(place).concat();
+        let config = format!(
+            "daemon off; user root; pid {at}/nginx.pid; error_log {at}/nginx.log; events {{}}\n\
+             http {{ access_log off; {places} server {{ listen 127.0.0.1:{port} ssl; root {at};\n\
+             ssl_certificate {at}/pki/server-cert.pem;\n\
+             ssl_certificate_key {at}/pki/server-key.pem; }} }}\n"
+        );
+        fs::write(scratch.join("nginx.conf"), config).unwrap();
+        let mut command = Command::new(nginx.path());
+        command.arg("-c").arg(scratch.join("nginx.conf"));
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    });
+    let _server = Ended(server);
+    let url = format!("https://localhost:{port}/disk.img");
+    let extant = |words: &[&str], authority: &str| {
+        let mut command = Command::new(EXTANT);
+        command.args(words).env("SSL_CERT_FILE", scratch.join(authority)).output().unwrap()
+    };
+    let read = extant(&["cat", &format!("{url}:/file")], "pki/ca-cert.pem");
+    assert_eq!(read.stdout, b"inside\n", "{}", String::from_utf8_lossy(&read.stderr));
+    let large = extant(&["cat", &format!("{url}:/a/b/large")], "pki/ca-cert.pem");
+    assert!(large.stdout == fs::read(scratch.join("tree/a/b/large")).unwrap());
+    let checked = extant(&["fsck", "-fn", &url], "pki/ca-cert.pem");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    let unknown = extant(&["ls", &format!("{url}:/")], "other/ca-cert.pem");
+    let said = String::from_utf8_lossy(&unknown.stderr);
+    assert!(!unknown.status.success() && said.contains(&url), "{said}");
+}
+
 #[test]
 fn volumes_are_used_over_tls() {
     let (Some(nbdkit), Some(qemu), Some(_)) = (tool("nbdkit"), tool("qemu-nbd"), tool("openssl"))

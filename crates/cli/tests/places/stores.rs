@@ -3,7 +3,6 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use extant_testkit::{Scratch, server_on_port, skip, tool};
