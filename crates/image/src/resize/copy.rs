@@ -194,7 +194,7 @@ mod tests {
     fn all_runs_are_at_their_new_places() {
         let (device, mut expected) = filled();
         // Runs longer than a window and of one block, to places that alternate.
-        let (mut low, mut high) = (48 << 20, 58 << 20);
+        let (mut low, mut high) = (48 << 20, 60 << 20);
         let mut moves = vec![(0..9 << 20, low)];
         low += 9 << 20;
         for number in 0..1400 {

@@ -74,7 +74,11 @@ pub fn run(
     let journals = Journals { device: journal, attached: attached.as_ref() };
     let changed = Changed::by(device, journals, request, now, &mut held);
     let outcome = match (changed, before) {
-        (Ok(changed), _) => changed.write(device, journal, env.now()).map(|()| held.release()),
+        (Ok(changed), _) => {
+            let seconds = i64::try_from(now).unwrap_or(i64::MAX);
+            let time = WallTime { seconds, nanoseconds: 0 };
+            changed.write(device, journal, time).map(|()| held.release())
+        }
         (Err(error), Some((block, bytes))) => {
             volume.write(block, &bytes)?;
             device.flush()?;
