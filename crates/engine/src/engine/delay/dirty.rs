@@ -1,10 +1,9 @@
 //! Data of one file that wait for their blocks.
 
-use crate::ranks::BufferPoolLock;
+use super::buffers::{BufferPool, new_buffer};
 use extant_device::{AlignedBuffer, Request};
 use extant_ondisk::Geometry;
-use extant_runtime::sync::atomic::{AtomicUsize, Ordering};
-use extant_runtime::sync::{Arc, Mutex};
+use extant_runtime::sync::Arc;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
 use std::ops::Range;
@@ -12,8 +11,6 @@ use std::time::Duration;
 
 /// Bytes of the largest chunk: buffers of one size are interchangeable.
 pub(super) const CHUNK: usize = 256 << 10;
-/// Direct requests want addresses that are multiples of this at most.
-const ALIGNMENT: usize = 4096;
 
 /// Data of a file in blocks that are holes in its map. They are zeros where nothing was written.
 ///
@@ -44,71 +41,6 @@ pub(crate) struct DelayedData {
     /// When they are to be written, on the environment's clock; `None` while the file is not in the
     /// list of files to write.
     pub(super) due: Option<Duration>,
-}
-
-/// Buffers of the largest chunks that are kept for the next ones: to copy into memory that is new
-/// to the process costs twice as much, and what one thread gives back to the allocator another may
-/// not find there.
-#[derive(Debug)]
-pub(crate) struct BufferPool {
-    /// They hold anything.
-    buffers: Mutex<Vec<Arc<AlignedBuffer>>, BufferPoolLock>,
-    most: AtomicUsize,
-}
-
-impl BufferPool {
-    /// An empty pool of at most `bytes` bytes.
-    pub(super) fn new(bytes: u64) -> Self {
-        Self { buffers: Mutex::default(), most: AtomicUsize::new(chunks_of(bytes)) }
-    }
-
-    /// Frees the buffers beyond `bytes` bytes.
-    pub(super) fn keep_at_most(&self, bytes: u64) {
-        let most = chunks_of(bytes);
-        self.most.store(most, Ordering::Relaxed);
-        let mut buffers = self.buffers.lock();
-        let kept = buffers.len().min(most);
-        let gone = buffers.split_off(kept);
-        drop(buffers);
-        // Dropped without the lock.
-        drop(gone);
-    }
-
-    /// Gives all of them up.
-    pub(super) fn clear(&self) {
-        let gone = std::mem::take(&mut *self.buffers.lock());
-        // Dropped without the lock.
-        drop(gone);
-    }
-
-    /// A buffer for a chunk, of any content. A small one costs a spare, so that both together take
-    /// no more than data may.
-    fn take(&self, capacity: usize) -> Arc<AlignedBuffer> {
-        let spare = self.buffers.lock().pop();
-        spare
-            .filter(|buffer| buffer.len() == capacity)
-            .unwrap_or_else(|| Arc::new(new_buffer(capacity)))
-    }
-
-    /// A chunk is gone.
-    fn give(&self, mut buffer: Arc<AlignedBuffer>) {
-        if buffer.len() == CHUNK && Arc::get_mut(&mut buffer).is_some() {
-            let mut buffers = self.buffers.lock();
-            if buffers.len() < self.most.load(Ordering::Relaxed) {
-                buffers.push(buffer);
-            }
-        }
-    }
-}
-
-/// Number of the largest chunks that fit into `bytes` bytes.
-fn chunks_of(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX) / CHUNK
-}
-
-/// A buffer of any content for direct requests.
-fn new_buffer(capacity: usize) -> AlignedBuffer {
-    AlignedBuffer::new(capacity, ALIGNMENT.min(capacity.next_power_of_two()))
 }
 
 /// Data that go to the device unchanged, whatever happens to the file during the write.

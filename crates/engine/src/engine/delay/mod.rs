@@ -12,12 +12,13 @@
 //! ends where its data do.
 
 mod batch;
+mod buffers;
 mod dirty;
 pub(crate) mod memory;
 mod reserve;
 mod writeback;
 
-use dirty::BufferPool;
+use buffers::BufferPool;
 pub(crate) use dirty::{DataPart, DelayedData};
 
 use crate::engine::inodes::CachedInode;
@@ -29,6 +30,7 @@ use extant_runtime::sync::atomic::{AtomicU32, Ordering};
 use extant_runtime::sync::{Arc, Mutex};
 use memory::DelayedMemory;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::time::Duration;
 
 /// Number of threads waiting for memory that write at once.
@@ -106,9 +108,20 @@ impl DelayedAllocation {
     /// The first file whose data are due by `until` and that no other thread has started to write.
     /// [`CachedInode::end_writing`] follows.
     fn start_first(&self, until: Duration) -> Option<Arc<CachedInode>> {
-        let files = self.files.lock();
-        let mut due = files.iter().take_while(|((due, _), _)| *due <= until);
-        due.find(|(_, file)| file.start_writing()).map(|(_, file)| file.clone())
+        self.start_each(until).next()
+    }
+
+    /// Files as [`Self::start_first`] gives them, each after the one before in the list.
+    fn start_each(&self, until: Duration) -> impl Iterator<Item = Arc<CachedInode>> {
+        let mut from = Bound::Unbounded;
+        std::iter::from_fn(move || {
+            let files = self.files.lock();
+            let due = files.range((from, Bound::Unbounded));
+            let mut due = due.take_while(|((due, _), _)| *due <= until);
+            let (at, file) = due.find(|(_, file)| file.start_writing())?;
+            from = Bound::Excluded(*at);
+            Some(file.clone())
+        })
     }
 
     /// The first file whose data no thread writes yet. [`Self::end_part`] follows. `None` where

@@ -346,7 +346,7 @@ impl Engine {
             }
             let until = if is_short { Duration::MAX } else { now.saturating_add(ALMOST_DUE) };
             // A file that another thread writes already has only a few newer bytes.
-            let mut oldest = std::iter::from_fn(|| self.delalloc.start_first(until));
+            let mut oldest = self.delalloc.start_each(until);
             if !self.write_back_next(&mut oldest) {
                 break;
             }
