@@ -76,6 +76,18 @@ impl ImagePath {
         Err(Failure::usage(why))
     }
 
+    /// Refuses `sb=` for a command that reads the journal, of which a backup tells nothing.
+    pub(crate) fn check_primary_superblock(&self) -> Result<(), Failure> {
+        match self.image.superblock {
+            Some(block) => {
+                let why = "the journal is read, of which a backup superblock tells nothing";
+                let name = self.name.display();
+                Err(Failure::usage(format_args!("{name}: sb={block} cannot be used here: {why}")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Opens the image for reading: it is never written. The volume on it is read by
     /// [`Self::superblock`].
     pub(crate) fn open(&self) -> Result<Arc<dyn Device>, Failure> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extant::rooms::device::{Device, FileDevice, FileDeviceOptions};
-use extant::rooms::image::mkfs::probe::probe;
+use extant::rooms::image::mkfs::probe::{is_ext, probe};
 use extant::rooms::journal::{ExternalJournal, FoundJournal, JournalError, NotOpened};
 use extant::rooms::ondisk::{FormatError, GroupNo, Location};
 use extant::rooms::reader::{Error, Journal, find_backup_superblock};
@@ -108,10 +108,10 @@ pub(crate) fn other_content(place: &Path, device: &dyn Device) -> Option<Failure
     let name = place.display();
     let hint = match &found[..] {
         it if it.ends_with("partition table") => match &ext_partitions(device)[..] {
-            [] => format!(": name a partition, such as {name}#p1"),
+            [] => format!(": name a partition, such as {}", partition_name(place, 1)),
             numbers => {
                 let names: Vec<_> =
-                    numbers.iter().map(|number| format!("{name}#p{number}")).collect();
+                    numbers.iter().map(|number| partition_name(place, *number)).collect();
                 format!(": name a partition with an ext file system: {}", names.join(", "))
             }
         },
@@ -121,6 +121,26 @@ pub(crate) fn other_content(place: &Path, device: &dyn Device) -> Option<Failure
     };
     let why = format_args!("not an ext2, ext3 or ext4 file system: contains {found}{hint}");
     Some(Failure::at(place, why))
+}
+
+/// The URL of a partition of a disk that has one: the number comes before its options.
+fn partition_name(disk: &Path, number: u32) -> String {
+    let name = disk.display().to_string();
+    match name.split_once('?') {
+        Some((path, options)) if !disk.exists() => format!("{path}#p{number}?{options}"),
+        _ => format!("{name}#p{number}"),
+    }
+}
+
+/// Refuses a device that holds something else than an ext file system, and says what.
+pub(crate) fn refuse_other_content(
+    place: impl AsRef<Path>,
+    device: &dyn Device,
+) -> Result<(), Failure> {
+    match is_ext(device) {
+        Ok(false) => other_content(place.as_ref(), device).map_or(Ok(()), Err),
+        Ok(true) | Err(_) => Ok(()),
+    }
 }
 
 /// The partitions of a whole disk that hold an ext file system, by their numbers.

@@ -91,9 +91,16 @@ fn an_image_of_something_else_is_named_with_what_to_do() {
         bytes.fill(0);
         bytes[at..at + magic.len()].copy_from_slice(magic);
         std::fs::write(&image, &bytes).unwrap();
-        for (command, words) in
-            [("ls", vec![name]), ("info", vec![name]), ("rm", vec!["--image", name, "/file"])]
-        {
+        for (command, words) in [
+            ("ls", vec![name]),
+            ("info", vec![name]),
+            ("rm", vec!["--image", name, "/file"]),
+            ("undelete", vec![name]),
+            ("timeline", vec![name]),
+            ("recover", vec![name]),
+            ("resize", vec![name]),
+            ("tune", vec!["-L", "label", name]),
+        ] {
             let output = extant(&[&[command][..], &words].concat());
             let why = "not an ext2, ext3 or ext4 file system";
             let expected = format!("extant {command}: {name}: {why}: contains {expected}\n");

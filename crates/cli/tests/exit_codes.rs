@@ -249,6 +249,13 @@ fn a_whole_disk_is_refused_with_the_names_of_its_volumes() {
     let output = extant(["fsck", "-n", "--json", name]);
     let document: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
     assert_eq!((&document["finished"], &document["exit_code"]), (&false.into(), &8.into()));
+    assert!(document["error"].as_str().is_some_and(|why| why.contains("#p1")), "{document}");
+    // The number of the partition comes before the options of the whole.
+    let output = extant(["ls", &format!("overlay:{name}?upper={name}.changes")]);
+    let expected = format!("overlay:{name}#p1?upper={name}.changes, overlay:{name}#p3?upper=");
+    assert!(text(&output.stderr).contains(&expected), "{}", text(&output.stderr));
+    let first = format!("overlay:{name}#p1?upper={name}.changes");
+    assert_eq!(extant(["ls", &first]).status.code(), Some(0));
     assert_eq!(extant(["fsck", "-fn", &format!("{name}#p3")]).status.code(), Some(0));
 }
 

@@ -298,6 +298,11 @@ fn the_history_of_a_file_is_its_inode_at_each_commit() {
     for lines in &lines {
         assert!(lines.last().is_some_and(|last| last["is_present"] == true), "{lines:?}");
     }
+    let reused = if lines[0].len() > 3 { "file" } else { "other" };
+    let output = extant(&["history", &format!("{name}:/{reused}")]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let others = said.lines().filter(|line| line.ends_with("another file's")).count();
+    assert!(others >= expected.len(), "{said}");
     let listed = extant(&["ls", "--deleted", &format!("{name}:/")]);
     let said = String::from_utf8_lossy(&listed.stdout).into_owned();
     assert!(listed.status.success() && said.contains("/file"), "{listed:?}");
@@ -321,6 +326,14 @@ fn paths_are_those_of_the_directory_that_was_there() {
     let scratch = Scratch::new();
     let found = undeleted(&path, &scratch.join("found"));
     assert!(found.contains_key("/t/projects/report"), "{found:?}");
+    // The path may be written as that of a file in an image.
+    let output = extant(&["undelete", &format!("{}:/t/projects", path.display())]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.contains("/t/projects/report"), "{output:?}");
+    let output = extant(&["undelete", &format!("{}:/t/live", path.display())]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let output = extant(&["undelete", &format!("{}?sb=8193", path.display())]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
     let copy = scratch.join("found/t/projects/report");
     assert_eq!(fs::read_to_string(copy).unwrap(), "work\n");
 

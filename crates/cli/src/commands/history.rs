@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::describe::permissions_text;
 use crate::failure::{At as _, Failure};
 use crate::image_path::ImagePath;
+use crate::journal_device::refuse_other_content;
 use crate::session::Session;
 use crate::{say, time};
 
@@ -50,10 +51,13 @@ impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let inside = ImagePath::parse(&self.file)?;
         inside.check_path_given()?;
+        inside.check_primary_superblock()?;
         let device = inside.open()?;
+        refuse_other_content(&inside.name, &*device)?;
         let reader = Reader::open(device.clone()).at(&inside.name)?;
         let path = inside.path.as_encoded_bytes();
-        let number = reader.resolve(path, Follow::No).at(&self.file)?.number;
+        let found = reader.resolve(path, Follow::No).at(&self.file)?;
+        let (number, generation) = (found.number, found.generation);
         let versions = history(device, number).at(&self.file)?;
         if self.json {
             let lines = versions.iter().map(|version| Line {
@@ -85,22 +89,27 @@ impl Args {
             "uid:gid",
             "mtime"
         )?;
-        versions.iter().try_for_each(|version| show(version, session))
+        versions.iter().try_for_each(|version| show(version, generation, session))
     }
 }
 
-fn show(version: &InodeVersion, session: &mut Session) -> Result<(), Failure> {
+/// Prints a version; the file has the inode with this generation.
+fn show(version: &InodeVersion, generation: u32, session: &mut Session) -> Result<(), Failure> {
     let InodeVersion { inode, .. } = version;
+    let remark = match version.is_present {
+        true => "  in place",
+        false if inode.generation != generation => "  another file's",
+        false => "",
+    };
     let owner = format!("{}:{}", inode.uid, inode.gid);
     say!(
         session,
-        "{:>10}  {:<16}  {:>12}  {:<9}  {:>5}  {owner:<11}  {:<19}{}",
+        "{:>10}  {:<16}  {:>12}  {:<9}  {:>5}  {owner:<11}  {:<19}{remark}",
         version.tid.map_or("-".to_owned(), |tid| tid.to_string()),
         version.committed.map_or("-".to_owned(), time::short),
         inode.size,
         permissions_text(inode.permissions()),
         inode.links,
         time::to_second(inode.mtime.seconds),
-        if version.is_present { "  in place" } else { "" }
     )
 }

@@ -6,6 +6,7 @@ use extant::{Access, Image, Recovered};
 use serde::Serialize;
 
 use crate::failure::{At as _, Failure};
+use crate::journal_device::refuse_other_content;
 use crate::output::JsonName;
 use crate::say;
 use crate::session::Session;
@@ -66,6 +67,7 @@ fn recover(image: &OsStr) -> Result<Option<Recovered>, Failure> {
     // Errors of an open name the image already.
     let opened = Image::open(image).map_err(Failure::new)?;
     let opened = opened.device(Access::ReadWrite).map_err(Failure::new)?;
+    refuse_other_content(image, &*opened.device)?;
     let recovered = extant::recover(&opened).at(image)?;
     opened.finish().at(image)?;
     Ok(recovered)

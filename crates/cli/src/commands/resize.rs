@@ -214,6 +214,9 @@ impl Args {
                 "--grow-partition, {option}: mutually exclusive"
             )));
         }
+        if !session.is_compat {
+            journal_device::refuse_other_content(name, &*image.open(Access::ReadOnly)?.device)?;
+        }
         if self.print_minimum {
             return self.print_minimum(&image, session);
         }

@@ -9,6 +9,7 @@ use extant::rescue::{DeletedFiles, TimelineEntry, timeline};
 use crate::describe::permissions_text;
 use crate::failure::{At as _, Failure};
 use crate::image_path::ImagePath;
+use crate::journal_device::refuse_other_content;
 use crate::session::Session;
 use crate::time;
 
@@ -31,7 +32,10 @@ impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let inside = ImagePath::parse(&self.image)?;
         inside.check_is_image()?;
-        let deleted = DeletedFiles::find(inside.open()?).at(&inside.name)?;
+        inside.check_primary_superblock()?;
+        let device = inside.open()?;
+        refuse_other_content(&inside.name, &*device)?;
+        let deleted = DeletedFiles::find(device).at(&inside.name)?;
         let entries = timeline(&deleted).at(&inside.name)?;
         match self.bodyfile {
             true => entries.iter().try_for_each(|entry| session.out.bytes(&body_line(entry))),

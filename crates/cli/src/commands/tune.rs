@@ -209,6 +209,9 @@ impl Args {
         }
         let opened = url.open(Access::ReadWrite, &options).map_err(Failure::new)?;
         let device = &opened.device;
+        if !session.is_compat {
+            journal_device::refuse_other_content(image, &**device)?;
+        }
         let (journal, why) = journal_device::of(&**device, &options.write(true))?;
         let on = (journal.as_deref(), why.as_ref(), &opened.env);
         let outcome = match self.undo_path(image, session)? {

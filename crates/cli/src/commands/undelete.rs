@@ -15,6 +15,7 @@ use extant::rescue::{Content, DeletedFile, DeletedFiles};
 use crate::deleted::{DeletedLine, show};
 use crate::failure::{At as _, Failure};
 use crate::image_path::ImagePath;
+use crate::journal_device::refuse_other_content;
 use crate::session::Session;
 use crate::time;
 
@@ -49,8 +50,8 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Image
-    #[arg(value_name = "IMAGE")]
+    /// Image, or a file or directory in it to choose
+    #[arg(value_name = "IMAGE[:/PATH]")]
     image: OsString,
     /// Choose this file, <12> by its inode, or what was below this directory
     #[arg(value_name = "PATH")]
@@ -58,19 +59,24 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
+    pub(crate) fn run(mut self, session: &mut Session) -> Result<(), Failure> {
         let since = self.since.as_deref().map(|text| {
             let invalid = || Failure::usage(format_args!("invalid date: '{text}'"));
             time::parse(text).map(|(seconds, _)| seconds).ok_or_else(invalid)
         });
         let since = since.transpose()?;
+        let inside = ImagePath::parse(&self.image)?;
+        inside.check_primary_superblock()?;
+        if inside.is_path_given {
+            self.paths.push(inside.path.clone());
+        }
         let chooses = self.all || since.is_some() || !self.paths.is_empty();
         if self.output.is_some() && !chooses {
             return Err(Failure::usage("-o: choose files: PATH, --since TIME or --all"));
         }
-        let inside = ImagePath::parse(&self.image)?;
-        inside.check_is_image()?;
-        let deleted = DeletedFiles::find(inside.open()?).at(&inside.name)?;
+        let device = inside.open()?;
+        refuse_other_content(&inside.name, &*device)?;
+        let deleted = DeletedFiles::find(device).at(&inside.name)?;
         let mut is_partly = false;
         let chosen: Vec<_> =
             deleted.files().iter().filter(|file| self.is_chosen(file, since)).collect();

@@ -505,7 +505,12 @@ impl CheckCommand<'_> {
                     let counts = |outcome: &HandledFinding| report.counts(outcome);
                     let (code, verdict) = (report.exit_code(), Verdict::of_report(report));
                     let findings = &report.findings;
-                    summary::print_json_alone(&self.image, code, verdict, findings, &counts);
+                    summary::print_json_alone(
+                        &self.image,
+                        (code, verdict, None),
+                        findings,
+                        &counts,
+                    );
                 }
                 return Ok(report.exit_code());
             }
@@ -530,11 +535,7 @@ impl CheckCommand<'_> {
 
     fn not_finished(&self, error: &RunError, opened: &Opened) -> Failure {
         let RunFailure::Open(failure) = &error.failure else { return self.failed(error) };
-        if self.args.json {
-            let (verdict, findings) = (Verdict::of_error(error), &error.findings);
-            summary::print_json_alone(&self.image, OPERATIONAL, verdict, findings, &|_| false);
-        }
-        match failure {
+        let failure = match failure {
             OpenError::Journal(error) if error.wants_device() => {
                 let error = opened.no_journal.as_ref().unwrap_or(error);
                 self.failed(&format_args!("{error}: use -j DEVICE"))
@@ -544,7 +545,12 @@ impl CheckCommand<'_> {
                 found.map_or_else(|| self.failed(error), |it| it.with_code(OPERATIONAL))
             }
             _ => self.failed(error),
+        };
+        if self.args.json {
+            let end = (OPERATIONAL, Verdict::of_error(error), Some(&failure));
+            summary::print_json_alone(&self.image, end, &error.findings, &|_| false);
         }
+        failure
     }
 
     /// A disk whose partitions hold file systems is not searched for backups of a superblock.
@@ -556,8 +562,8 @@ impl CheckCommand<'_> {
         match other_content(Path::new(&self.image), device) {
             Some(failure) => {
                 if self.args.json {
-                    let verdict = Verdict::Unreadable;
-                    summary::print_json_alone(&self.image, OPERATIONAL, verdict, &[], &|_| false);
+                    let end = (OPERATIONAL, Verdict::Unreadable, Some(&failure));
+                    summary::print_json_alone(&self.image, end, &[], &|_| false);
                 }
                 Err(failure.with_code(OPERATIONAL))
             }

@@ -30,15 +30,14 @@ fn json_findings(
     findings.iter().map(|outcome| JsonFinding::of(outcome, Some(counts(outcome)))).collect()
 }
 
-/// The document of a run that did not come to its end.
+/// The document of a run that did not come to its end; `error` says why, where no finding does.
 pub(super) fn print_json_alone(
     image: &str,
-    code: u8,
-    verdict: Verdict,
+    (code, verdict, error): (u8, Verdict, Option<&Failure>),
     findings: &[HandledFinding],
     counts: &dyn Fn(&HandledFinding) -> bool,
 ) {
-    let document = json!({
+    let mut document = json!({
         "image": image,
         "exit_code": code,
         "verdict": verdict.name(),
@@ -46,6 +45,9 @@ pub(super) fn print_json_alone(
         "modified": findings.iter().any(|outcome| outcome.repaired),
         "findings": json_findings(findings, counts),
     });
+    if let Some(error) = error {
+        document["error"] = error.to_string().into();
+    }
     put(&format!("{document:#}\n"));
 }
 
