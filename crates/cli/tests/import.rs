@@ -464,6 +464,23 @@ fn a_full_volume_is_named_and_stays_clean() {
     };
     assert_eq!((rest, &*small.find("/")), (expected, names));
     assert!(["/first", "/large"].contains(&member), "{said}");
+    // What has the name of a file that found no room is not what a link of the archive means.
+    let full = Small::new("24M");
+    let old = full.archive(&[File("a", b"old a"), File("b", b"old b")]);
+    quiet(&import(&["-q", &old, &full.inside("/")]));
+    let new = full.archive(&[
+        File("a", &vec![4; 40 << 20]),
+        Link("b", "a"),
+        Link("c", "b"),
+        File("d", b""),
+    ]);
+    let said = full.refused(&import(&["-q", &new, &full.inside("/")]));
+    assert!(said.starts_with("/a: no space left on the volume\n"), "{said}");
+    for (path, expected) in [("/a", "old a"), ("/b", "old b")] {
+        let output = extant(["cat", &full.inside(path)]);
+        assert_eq!((output.status.code(), &*text(&output.stdout)), (Some(0), expected));
+    }
+    assert_eq!(extant(["stat", &full.inside("/c")]).status.code(), Some(1));
     let names: Vec<String> = (0..3000).map(|number| format!("{number}")).collect();
     let members: Vec<Member<'_>> = names.iter().map(|name| File(name, b"")).collect();
     let few = Small::with(&["-N", "64", "8M"]);

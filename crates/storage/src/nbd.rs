@@ -128,11 +128,22 @@ impl Backend for Nbd {
     }
 }
 
+/// Bytes of the longest path of a socket, without the zero after it.
+const LONGEST_SOCKET: usize = 107;
+
+/// The path of a socket for as long as the device is open: a connection may be made again after the
+/// program has changed its directory.
+fn lasting(socket: &Path) -> PathBuf {
+    let whole = std::path::absolute(socket).ok();
+    let whole = whole.filter(|path| path.as_os_str().len() <= LONGEST_SOCKET);
+    whole.unwrap_or_else(|| socket.to_owned())
+}
+
 impl ServerUrl {
     /// The server, and the name of the export.
     fn place(&self, location: &str) -> Result<(Address, String), String> {
         if let Some(socket) = &self.socket {
-            return Ok((Address::Unix(socket.clone()), decoded(location)?));
+            return Ok((Address::Unix(lasting(socket)), decoded(location)?));
         }
         let (host, export) = location.split_once('/').unwrap_or((location, ""));
         let address = Address::tcp(host).map_err(|error| error.to_string())?;

@@ -32,7 +32,7 @@ use outcome::is_of_path;
 pub use outcome::{
     ExtractCause, ExtractError, Extracted, ExtractedCounts, MemberError, MemberProblem,
 };
-use place::{Places, ResolvedPath};
+use place::{Dir, Places, ResolvedPath};
 use worker::{Attributes, Content, Directory, Job, Leaf, Shared, Worker};
 
 /// Bytes that are handed on at once; a file up to this size is made in one step.
@@ -350,6 +350,12 @@ impl Extraction<'_> {
 
     fn hard_link(&mut self, place: ResolvedPath<'_>, target: &[u8]) -> Result<(), MemberError> {
         let ResolvedPath::Name(dir, name) = place else { return Err(MemberError::Root) };
+        let linked = self.linked(dir, name, target);
+        self.shared.note_name(dir.inode, name, linked.is_ok());
+        linked
+    }
+
+    fn linked(&mut self, dir: Dir, name: &[u8], target: &[u8]) -> Result<(), MemberError> {
         let file = self.target(target).map_err(|why| match why {
             MemberError::Volume(cause) if !is_of_path(&cause) => MemberError::Volume(cause),
             why => MemberError::Link { target: target.into(), why: Box::new(why) },
@@ -364,6 +370,9 @@ impl Extraction<'_> {
         let place = self.places.parent(path, &mut self.lanes, None)?;
         let ResolvedPath::Name(dir, name) = place else { return Err(Cause::IsADirectory.into()) };
         Lane::wait_for(&mut self.lanes, dir.inode, name);
+        if self.shared.is_refused(dir.inode, name) {
+            return Err(MemberError::TargetRefused);
+        }
         let found = self.shared.volume.lookup(dir.inode, name)?;
         match self.shared.volume.inode(found.inode)?.is_dir() {
             true => Err(Cause::IsADirectory.into()),

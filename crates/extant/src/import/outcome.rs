@@ -74,6 +74,9 @@ pub enum MemberError {
         /// The error of its path.
         why: Box<MemberError>,
     },
+    /// A hard link to a name whose own entry was refused: what has the name is not of the archive.
+    #[error("its entry was not unpacked")]
+    TargetRefused,
     /// An attribute that the volume does not take.
     #[error("extended attribute {name}: {cause}")]
     Xattr {

@@ -1,5 +1,6 @@
 //! Files made of an archive's entries.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -130,6 +131,8 @@ pub(super) struct Shared<'v> {
     problems: Mutex<Vec<MemberProblem>>,
     stop: Mutex<Option<Stop>>,
     is_stopped: AtomicBool,
+    /// Names whose last entry was refused: what has them is not of the archive.
+    refused: Mutex<HashSet<(InodeNo, Vec<u8>)>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -145,7 +148,24 @@ impl<'v> Shared<'v> {
             problems: Mutex::default(),
             stop: Mutex::default(),
             is_stopped: AtomicBool::new(false),
+            refused: Mutex::default(),
         }
+    }
+
+    /// Notes whether the entry of a name was unpacked, before it counts as done.
+    pub(super) fn note_name(&self, dir: InodeNo, name: &[u8], is_unpacked: bool) {
+        let mut refused = locked(&self.refused);
+        if !is_unpacked {
+            refused.insert((dir, name.to_vec()));
+        } else if !refused.is_empty() {
+            refused.remove(&(dir, name.to_vec()));
+        }
+    }
+
+    /// Whether the last entry of a name was refused.
+    pub(super) fn is_refused(&self, dir: InodeNo, name: &[u8]) -> bool {
+        let refused = locked(&self.refused);
+        !refused.is_empty() && refused.contains(&(dir, name.to_vec()))
     }
 
     /// Whether the volume takes no more.
@@ -222,18 +242,18 @@ impl<'e> Worker<'e> {
         match job {
             Job::Leaf(leaf) => {
                 // One that came before the error of another worker is made after it, too.
-                if let Err(why) = self.leaf(&leaf) {
-                    self.shared.failed(&leaf.path, why);
-                }
+                let outcome = self.leaf(&leaf);
+                self.note(&leaf, outcome);
                 self.is_done();
             }
             Job::Begin(leaf) => self.open = self.begin(leaf),
             Job::Chunk(chunk) => {
                 if let Some(open) = &mut self.open
                     && let Err(cause) = write(self.shared.engine, open, &chunk)
+                    && let Some(open) = self.open.take()
                 {
-                    self.shared.failed(&open.leaf.path, cause.into());
-                    self.abandon();
+                    self.note(&open.leaf, Err(cause.into()));
+                    self.release(open.made.number);
                 }
             }
             Job::End => {
@@ -256,8 +276,17 @@ impl<'e> Worker<'e> {
         self.done.fetch_add(1, Ordering::Release);
     }
 
+    /// Notes the outcome of a file.
+    fn note(&self, leaf: &Leaf, outcome: Result<(), MemberError>) {
+        self.shared.note_name(leaf.dir, &leaf.name, outcome.is_ok());
+        if let Err(why) = outcome {
+            self.shared.failed(&leaf.path, why);
+        }
+    }
+
     fn abandon(&mut self) {
         if let Some(open) = self.open.take() {
+            self.shared.note_name(open.leaf.dir, &open.leaf.name, false);
             self.release(open.made.number);
         }
     }
@@ -409,7 +438,7 @@ impl<'e> Worker<'e> {
         let made = match engine.tmpfile(leaf.dir, leaf.attributes.permissions, &by) {
             Ok(made) => made,
             Err(cause) => {
-                self.shared.failed(&leaf.path, cause.into());
+                self.note(&leaf, Err(cause.into()));
                 return None;
             }
         };
@@ -420,7 +449,7 @@ impl<'e> Worker<'e> {
         };
         for chunk in first {
             if let Err(cause) = write(engine, &mut open, &chunk) {
-                self.shared.failed(&open.leaf.path, cause.into());
+                self.note(&open.leaf, Err(cause.into()));
                 self.release(open.made.number);
                 return None;
             }
@@ -429,9 +458,7 @@ impl<'e> Worker<'e> {
     }
 
     fn end(&self, open: &Open) {
-        if let Err(why) = self.finish(open) {
-            self.shared.failed(&open.leaf.path, why);
-        }
+        self.note(&open.leaf, self.finish(open));
         self.release(open.made.number);
     }
 
