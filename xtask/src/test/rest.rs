@@ -16,7 +16,7 @@ struct Part {
 const SLOW: &[(&str, &str)] = &[("EXTANT_SLOW", "1")];
 
 /// The longest last. Seeds differ from those of an ordinary run.
-const PARTS: [Part; 31] = [
+const PARTS: [Part; 32] = [
     Part {
         name: "power cuts of a volume in use that grows",
         suite: "live_growth",
@@ -155,6 +155,12 @@ const PARTS: [Part; 31] = [
         suite: "qcow2_writing",
         test: "after_a_power_cut",
         environment: SLOW,
+    },
+    Part {
+        name: "sizes of random walks, and past 2^32 blocks",
+        suite: "resize_walk",
+        test: "",
+        environment: &[("EXTANT_SLOW", "1"), ("EXTANT_SEED", "1000")],
     },
     Part { name: "random damage", suite: "random_damage", test: "", environment: SLOW },
 ];
