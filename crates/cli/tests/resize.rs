@@ -541,3 +541,134 @@ fn debugging_flags_print_moves() {
     assert_eq!(extant(["resize", "-d", "x", name]).status.code(), Some(2));
     e2fsck_fn(&path).unwrap();
 }
+
+/// Runs our program, which ends with this code and says this.
+fn ends(words: &[&str], code: i32, says: &str) {
+    let done = extant(words);
+    let said = text(&[&done.stdout[..], &done.stderr].concat());
+    assert!(done.status.code() == Some(code) && said.contains(says), "{words:?}: {done:?}");
+}
+
+fn length(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().len()
+}
+
+/// A part that reaches to the end of its file, and a cipher without a size of its own, get longer
+/// with their file.
+#[test]
+fn a_file_gets_longer_with_a_volume_at_an_offset_or_in_a_cipher() {
+    let scratch = extant_testkit::Scratch::new();
+    let key = scratch.join("key");
+    fs::write(&key, [7; 64]).unwrap();
+    let key = key.display();
+    let (offset, cipher) = ("offset=1M", format!("cipher=aes-xts-plain64&key-file={key}"));
+    let mut cases = vec![
+        ("part", format!("?{offset}"), String::new(), 1 << 20),
+        ("plain", format!("?{cipher}"), "crypt:".to_owned(), 0),
+        ("both", format!("?{offset}&{cipher}"), "crypt:".to_owned(), 1 << 20),
+    ];
+    if let Some(cryptsetup) = tool("cryptsetup") {
+        let path = scratch.join("luks");
+        fs::File::create(&path).unwrap().set_len(80 << 20).unwrap();
+        let key = key.to_string();
+        let kdf = ["--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000", "--key-file", &key];
+        let words = [&["luksFormat", "-q"], &kdf[..], &[path.to_str().unwrap()]].concat();
+        cryptsetup.text(words).unwrap();
+        cases.push(("luks", format!("?key-file={key}"), "crypt:".to_owned(), 16 << 20));
+    }
+    for (file, after, before, start) in cases {
+        let path = scratch.join(file);
+        fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
+        if length(&path) == 0 {
+            fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(64 << 20).unwrap();
+        }
+        let name = format!("{before}{}{after}", path.display());
+        ends(&["mkfs", "-q", "-F", "-t", "ext4", "-b", "4096", &name, "32M"], 0, "");
+        ends(&["cp", "/bin/sh", &format!("{name}:/sh")], 0, "");
+        // Within what is there; then past it.
+        ends(&["resize", "-f", &name, "40M"], 0, "is now 10240 (4k) blocks");
+        assert!(length(&path) < 100 << 20, "{name}");
+        ends(&["resize", "-f", &name, "100M"], 0, "is now 25600 (4k) blocks");
+        assert_eq!(length(&path), (100 << 20) + start, "{name}");
+        ends(&["fsck", "-fn", &name], 0, "");
+        if before.is_empty() {
+            e2fsck_fn(Path::new(&format!("{}?offset={start}", path.display()))).unwrap();
+        }
+        let read = extant(["cat", &format!("{name}:/sh")]);
+        assert!(read.stdout == fs::read("/bin/sh").unwrap(), "{name}");
+        // A refusal leaves the file as it was.
+        ends(&["resize", "-f", &name, "18014398509481983"], 1, "too many");
+        assert_eq!(length(&path), (100 << 20) + start, "{name}");
+    }
+}
+
+/// Parts and layers that keep their size are refused with the reason; the files keep their length.
+#[test]
+fn parts_and_layers_that_cannot_get_longer_are_refused_by_their_reason() {
+    let Some(sfdisk) = tool("sfdisk") else { skip!("no sfdisk here") };
+    let scratch = extant_testkit::Scratch::new();
+    let make = |file: &str, table: &str| {
+        let path = scratch.join(file);
+        fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
+        let script = scratch.join("script");
+        fs::write(&script, table).unwrap();
+        if !table.is_empty() {
+            let script = fs::File::open(&script).unwrap();
+            let made = sfdisk.command().arg("-q").arg(&path).stdin(script).status();
+            assert!(made.unwrap().success());
+        }
+        path
+    };
+    let shown = |path: &Path| path.display().to_string();
+    let gpt = make("gpt", "label: gpt\nstart=16MiB,size=16MiB\nstart=40MiB,size=20MiB\n");
+    let mbr = make("mbr", "label: dos\nstart=40MiB,size=20MiB\n");
+    let last = make("last", "label: gpt\nstart=1MiB,size=16MiB\n");
+    let plain = make("plain", "");
+    let upper = scratch.join("upper");
+    let (gpt, mbr, last, plain) = (shown(&gpt), shown(&mbr), shown(&last), shown(&plain));
+    let mut cases = vec![
+        (format!("{gpt}#p1"), "partition 1 has 16777216 bytes"),
+        (format!("{gpt}?offset=16M"), "partition 1 ends after 16777216 bytes there"),
+        (format!("{gpt}?offset=32M"), "partition 2 begins after 8388608 bytes there"),
+        (format!("{mbr}?offset=20M"), "partition 1 begins after 20971520 bytes there"),
+        (format!("{last}?offset=20M"), "no partition of the GPT is there"),
+        (format!("{plain}?offset=8M&size=16M"), "the part of the image has 16777216 bytes"),
+        (format!("linear:{plain}?offset=32M"), "this kind of device cannot get longer"),
+    ];
+    let layered = format!("overlay:{plain}?upper={}", upper.display());
+    let disk = scratch.join("disk.qcow2");
+    if let Some(qemu) = tool("qemu-img") {
+        qemu.text(["create", "-q", "-f", "qcow2", disk.to_str().unwrap(), "64M"]).unwrap();
+        cases.push((format!("qcow2:{}", disk.display()), "this kind of device cannot get longer"));
+    }
+    cases.push((layered, "this kind of device cannot get longer"));
+    for (name, says) in cases {
+        ends(&["mkfs", "-q", "-F", "-t", "ext4", "-b", "1024", &name, "8M"], 0, "");
+        let files = [&gpt, &mbr, &last, &plain].map(|path| length(Path::new(path)));
+        ends(&["resize", &name, "100M"], 1, &format!("{name}: the device cannot grow: "));
+        ends(&["resize", &name, "100M"], 1, says);
+        assert_eq!([&gpt, &mbr, &last, &plain].map(|path| length(Path::new(path))), files);
+        ends(&["fsck", "-fn", &name], 0, "");
+    }
+}
+
+/// The file has the length of before if the volume could not grow.
+#[test]
+fn a_file_that_got_longer_in_vain_is_cut_again() {
+    let scratch = extant_testkit::Scratch::new();
+    let path = scratch.join("image");
+    fs::File::create(&path).unwrap().set_len(33 << 20).unwrap();
+    let name = format!("{}?offset=1M", path.display());
+    ends(&["mkfs", "-q", "-F", "-t", "ext4", "-b", "1024", &name, "30M"], 0, "");
+    // The block bitmap of the last group is not what its checksum says.
+    let Some(dumpe2fs) = tool("dumpe2fs") else { skip!("no dumpe2fs here") };
+    let groups = dumpe2fs.text([format!("{}?offset=1048576", path.display())]).unwrap();
+    let (_, rest) = groups.rsplit_once("Block bitmap at ").unwrap();
+    let digits = |c: char| !c.is_ascii_digit();
+    let block: u64 = rest.split(digits).next().unwrap().parse().unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    let at = (1 << 20) + block * 1024;
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0x55; 1024], at).unwrap();
+    ends(&["resize", &name, "100M"], 1, "bitmap");
+    assert_eq!(length(&path), 33 << 20);
+}

@@ -7,7 +7,8 @@ use std::{fmt, io};
 
 use extant_device::errno;
 use extant_mount::{
-    MountError, canonical_point, freeze, grow, mounted_size, parse_options, thaw, unmount,
+    MountError, canonical_point, extend_partition, freeze, grow, mounted_size, parse_options, thaw,
+    unmount,
 };
 
 /// A volume was not mounted.
@@ -166,6 +167,18 @@ impl Mount {
         let block_size = u64::from(mounted_size(&self.point)?.block_size);
         // 0 blocks would be no request.
         Ok(grow(&self.point, (bytes / block_size).max(1))?.blocks * block_size)
+    }
+
+    /// Lets the partition of the volume, the last one of a GPT in an image file, reach to the end
+    /// of the file and have at least `bytes` bytes, for which the file gets longer: `0` takes what
+    /// is there. The table is on the medium when this returns, and the volume keeps its size until
+    /// [`Self::grow`]. Returns the size of the partition in bytes.
+    ///
+    /// # Errors
+    /// The volume is not in such a partition, or another one lies after it; the volume is mounted
+    /// read-only, or the caller is neither root nor the owner of the mount.
+    pub fn extend_partition(&self, bytes: u64) -> Result<u64, MountError> {
+        Ok(extend_partition(&self.point, bytes)?.device)
     }
 
     /// Unmounts, and returns when everything is on the device.

@@ -168,6 +168,26 @@ impl Image<'_> {
         self.url.open(Access::ReadWrite, &options).map_err(Failure::new)
     }
 
+    /// The length in bytes of the file that the image, a part of it or a layer on it, lies in.
+    fn length_below(&self) -> Option<u64> {
+        let [Part { path, .. }] = &self.url.parts[..] else { return None };
+        fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|found| found.len())
+    }
+
+    /// Cuts the file that the image lies in to this length, if it is longer.
+    fn cut_below(&self, length: Option<u64>) -> Result<(), Failure> {
+        let Some(length) = length.filter(|length| self.length_below() > Some(*length)) else {
+            return Ok(());
+        };
+        let below = DeviceUrl::plain(self.url.path().to_owned());
+        let options = self.options.clone().size(length);
+        below
+            .open(Access::ReadWrite, &options)
+            .map_err(Failure::new)?
+            .finish()
+            .map_err(Failure::new)
+    }
+
     /// Whether the image is a file that can be made longer or shorter.
     fn is_file(&self) -> bool {
         self.url.is_whole() && fs::metadata(self.url.path()).is_ok_and(|found| found.is_file())
@@ -452,14 +472,16 @@ impl Args {
         let held = opened.device.size();
         let bytes = blocks * u64::from(size.block_size);
         let is_longer = bytes > held;
-        if is_longer && !image.is_file() {
+        if is_longer && image.url.is_whole() && !image.is_file() {
             let held = held / u64::from(size.block_size);
             return Err(Failure::new(format_args!(
                 "The containing partition (or device) is only {held} ({unit}k) blocks.\nYou requested a new size of {wanted} blocks.\n"
             )));
         }
-        // A part of an image may end within it.
-        if blocks > size.blocks && !is_longer {
+        let opens_longer = is_longer && image.is_file();
+        let before = image.length_below();
+        // A part of an image may end within it, and gets longer with its image otherwise.
+        if blocks > size.blocks && !opens_longer {
             opened.device.grow(bytes).map_err(|error| {
                 Failure::at(image.name, format_args!("the device cannot grow: {error}"))
             })?;
@@ -470,7 +492,7 @@ impl Args {
             image.name.display()
         )?;
         session.out.flush()?;
-        let opened = if is_longer {
+        let opened = if opens_longer {
             drop(opened);
             image.open_with_length(bytes)?
         } else {
@@ -493,7 +515,7 @@ impl Args {
             }
             Err(failure) => {
                 if is_longer && is_size(image, size) {
-                    image.open_with_length(held)?.finish().map_err(Failure::new)?;
+                    image.cut_below(before)?;
                 }
                 Err(failure)
             }

@@ -330,6 +330,42 @@ fn a_mounted_volume_grows_with_its_partition() {
     mount.unmount();
 }
 
+/// A program of the library does the same.
+#[test]
+fn a_program_grows_a_partition_of_a_mount_by_the_library() {
+    if let Err(why) = can_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let disk = match partitioned(&scratch) {
+        Ok(disk) => disk,
+        Err(why) => skip!("{why}"),
+    };
+    let point = scratch.join("point");
+    fs::create_dir(&point).expect("a mount point");
+    let mount = |number| {
+        let mounter = extant::Mounter::new(part_of(&disk, number), &point);
+        mounter.program(env!("CARGO_BIN_EXE_extant")).mount().expect("it is mounted")
+    };
+    let held = mount(2);
+    let (start, before) = partition(&disk, 2);
+    held.grow(before + MIB).expect_err("it ends with the partition");
+    // The file has room; then it gets longer.
+    let most = held.extend_partition(0).expect("it reaches to the end of the file");
+    assert_eq!((start + most, partition(&disk, 2)), (100 * MIB - 33 * 512, (start, most)));
+    let longer = held.extend_partition(150 * MIB).expect("the file gets longer");
+    assert!(longer >= 150 * MIB && partition(&disk, 2) == (start, longer), "{longer}");
+    assert_eq!(held.grow(150 * MIB).expect("it grows"), 150 * MIB);
+    held.unmount().expect("it is unmounted");
+    let (code, said) = extant(&["fsck", "-fn"], &[&part_of(&disk, 2)]);
+    assert_eq!(code, 0, "{said}");
+
+    let first = mount(1);
+    let refused = first.extend_partition(0).expect_err("another one lies after it").to_string();
+    assert!(refused.contains("partition 2 lies after it"), "{refused}");
+    first.unmount().expect("it is unmounted");
+}
+
 fn length_of_large(root: &Path) -> u64 {
     length(&root.join("large"))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use extant_device::{Device, DeviceError, Operation, SliceEnd, errno};
 
 use super::grow::{grow_last, size_needed};
-use super::table::{Partition, PartitionError, PartitionTable};
+use super::table::{Partition, PartitionError, PartitionTable, TableKind};
 
 /// An image is made longer by whole MiB, to which partitions are aligned.
 const MIB: u64 = 1 << 20;
@@ -58,7 +58,7 @@ impl SliceEnd for PartitionEnd {
 }
 
 /// A part that reaches to the end of an image ends there, or with the partition that it begins in,
-/// for others may follow.
+/// for others may follow, or in front of the next one.
 #[derive(Debug)]
 pub(crate) struct ImageEnd;
 
@@ -76,8 +76,12 @@ impl SliceEnd for ImageEnd {
             .flat_map(|table| &table.partitions)
             .find(|partition| partition.start <= slice.start && slice.start < end(partition));
         let Some(partition) = around else {
-            whole.grow(slice.start.saturating_add(wanted))?;
-            return Ok(whole.size().saturating_sub(slice.start));
+            let most = room_outside(table.as_ref(), slice.start, wanted)?;
+            // To the next partition, or as far as the image can reach.
+            let end = slice.start.saturating_add(most.unwrap_or(wanted).min(wanted));
+            whole.grow(end)?;
+            let rest = whole.size().saturating_sub(slice.start);
+            return Ok(most.map_or(rest, |most| rest.min(most)));
         };
         let most = end(partition) - slice.start;
         if wanted > most {
@@ -95,6 +99,30 @@ impl SliceEnd for ImageEnd {
     ) -> Result<u64, DeviceError> {
         Err(DeviceError::not_a_partition(wanted))
     }
+}
+
+/// The number of bytes from `start`, which is in no partition, to the next one; `None` where none
+/// follows.
+fn room_outside(
+    table: Option<&PartitionTable>,
+    start: u64,
+    wanted: u64,
+) -> Result<Option<u64>, DeviceError> {
+    let Some(table) = table else { return Ok(None) };
+    let next = table.partitions.iter().filter(|next| next.start > start);
+    if let Some(next) = next.min_by_key(|next| next.start) {
+        let most = next.start - start;
+        if wanted > most {
+            let what = format!("partition {} begins after {most} bytes there", next.number);
+            return Err(full(wanted, what));
+        }
+        return Ok(Some(most));
+    }
+    // The backup of a GPT is at the end of its disk.
+    if table.kind == TableKind::Gpt && wanted > 0 {
+        return Err(full(wanted, "no partition of the GPT is there".to_owned()));
+    }
+    Ok(None)
 }
 
 fn full(wanted: u64, what: String) -> DeviceError {
