@@ -6,11 +6,12 @@ use extant_testkit::{
     e2fsck_is_silent_with, is_root, mke2fs, skip, tool, tree,
 };
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 mod common;
-use common::{Fixture, extant, text};
+use common::{EXTANT, Fixture, extant, text};
 
 /// A set of options of mke2fs, and its features that come in addition.
 struct Set(&'static [&'static str], &'static str);
@@ -288,4 +289,40 @@ fn past_two_to_the_32_blocks_a_volume_has_the_fields_that_resize2fs_gives_it() {
     }
     mounts(&image.path());
     e2fsck_is_silent_with(&image.path(), None).unwrap();
+}
+
+/// The commands of e2fsprogs issues 98 (more than 1024 times larger, with flex_bg), 50 (blocks of
+/// 1 KiB, to 2 TB) and LibreELEC issue 8099 (an orphan file), by the name resize2fs.
+#[test]
+fn growth_that_others_reported_as_damaged_is_clean() {
+    let is_slow = std::env::var_os("EXTANT_SLOW").is_some();
+    let cases: [(u64, u64, &[&str]); 3] = [
+        (65_536, 68_157_440, &["-b", "4096", "-I", "256", "-j", "-O", "extent,64bit,flex_bg"]),
+        (32_768, 61_315_072, &["-t", "ext4", "-b", "1024", "-O", "orphan_file"]),
+        (204_800, 1_953_514_584, &["-t", "ext4", "-b", "1024"]),
+    ];
+    // The last one writes 49,000 descriptor blocks that lie apart.
+    for (before, after, args) in &cases[..if is_slow { 3 } else { 2 }] {
+        let image = match TempImage::by_mke2fs(before << 10, args) {
+            Ok(image) => image,
+            Err(why) => skip!("{why}"),
+        };
+        let path = image.path();
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        if file.set_len(after << 10).is_err() {
+            skip!("the file system for scratch files has no such sizes");
+        }
+        let done = Command::new(EXTANT).arg0("resize2fs").arg(&path).output().unwrap();
+        if text(&done.stderr).contains("No space left") {
+            skip!("no room for scratch files of such sizes");
+        }
+        assert!(done.status.success(), "{args:?}: {done:?}");
+        let block: u64 = dumpe2fs_h(&path).unwrap()["Block size"].parse().unwrap();
+        assert_eq!(blocks(&path), (after << 10) / block, "{args:?}");
+        e2fsck_is_silent_with(&path, None).unwrap();
+        if is_root() {
+            mounts(&path);
+            e2fsck_is_silent_with(&path, None).unwrap();
+        }
+    }
 }
