@@ -412,3 +412,122 @@ fn a_volume_with_reserved_descriptors_without_the_feature_is_checked_first() {
     device.read_at(0, &mut after).expect("read");
     assert!(after == bytes);
 }
+
+/// Sizes by arithmetic alone, from the fields that dumpe2fs prints: the smallest one has the groups
+/// for the inodes in use, and room for the blocks of files and the metadata of these groups.
+struct ByArithmetic {
+    first: u64,
+    group_blocks: u64,
+    group_inodes: u64,
+    /// Both bitmaps, and the inode table.
+    group_metadata: u64,
+    /// Blocks of descriptors for a number of groups, reserved ones included.
+    descriptors: Box<dyn Fn(u64) -> u64>,
+    is_sparse: bool,
+    is_flex: bool,
+    used_inodes: u64,
+    file_blocks: u64,
+}
+
+impl ByArithmetic {
+    fn new(image: &TempImage) -> Self {
+        let fields = dumpe2fs_h(&image.path()).unwrap();
+        let number = |name: &str| fields.get(name).map_or(0, |text| text.parse::<u64>().unwrap());
+        let has = |name: &str| fields["Filesystem features"].split(' ').any(|it| it == name);
+        let (block, first) = (number("Block size"), number("First block"));
+        let size = if has("64bit") { 64 } else { 32 };
+        let table = move |groups: u64| (groups * size).div_ceil(block);
+        let blocks = number("Block count");
+        let groups = (blocks - first).div_ceil(number("Blocks per group"));
+        // Descriptor blocks that are not needed any more are reserved.
+        let reserved = number("Reserved GDT blocks");
+        let held = table(groups) + reserved;
+        let mut found = Self {
+            first,
+            group_blocks: number("Blocks per group"),
+            group_inodes: number("Inodes per group"),
+            group_metadata: number("Inode blocks per group") + 2,
+            descriptors: Box::new(move |groups| if reserved > 0 { held } else { table(groups) }),
+            is_sparse: has("sparse_super"),
+            is_flex: has("flex_bg"),
+            used_inodes: number("Inode count") - number("Free inodes"),
+            file_blocks: 0,
+        };
+        found.file_blocks = blocks - first - number("Free blocks") - found.metadata(groups);
+        found
+    }
+
+    fn has_backup(&self, group: u64) -> bool {
+        let is_power = |base: u64| {
+            let mut power = base;
+            while power < group {
+                power *= base;
+            }
+            power == group
+        };
+        !self.is_sparse || group <= 1 || [3, 5, 7].into_iter().any(is_power)
+    }
+
+    fn at_start(&self, group: u64, groups: u64) -> u64 {
+        if self.has_backup(group) { 1 + (self.descriptors)(groups) } else { 0 }
+    }
+
+    fn metadata(&self, groups: u64) -> u64 {
+        let starts: u64 = (0..groups).map(|group| self.at_start(group, groups)).sum();
+        groups * self.group_metadata + starts
+    }
+
+    fn fits(&self, size: u64) -> bool {
+        let blocks = size - self.first;
+        let groups = blocks.div_ceil(self.group_blocks);
+        let last = blocks - (groups - 1) * self.group_blocks;
+        let needed = self.group_metadata + self.at_start(groups - 1, groups) + 50;
+        let is_size = groups == 1 || last == self.group_blocks || last >= needed;
+        is_size
+            && self.used_inodes <= groups * self.group_inodes
+            && self.file_blocks + self.metadata(groups) <= blocks
+    }
+
+    fn minimum(&self) -> u64 {
+        (self.first + 1..).find(|size| self.fits(*size)).unwrap()
+    }
+}
+
+/// The minimum is the one by arithmetic, but for maps and tables, and no smaller size is taken.
+#[test]
+fn no_size_below_the_minimum_fits() {
+    for (size, args) in [
+        (64, &["-t", "ext4", "-b", "1024"][..]),
+        (64, &["-t", "ext4", "-b", "1024", "-g", "2048", "-O", "^resize_inode"]),
+        (64, &["-t", "ext4", "-b", "4096", "-g", "1024", "-O", "^flex_bg,^64bit"]),
+        (64, &["-t", "ext2", "-b", "1024"]),
+        (33, &["-t", "ext3", "-b", "2048", "-g", "4096", "-O", "^sparse_super,^resize_inode"]),
+    ] {
+        let volume = match volume(size * MIB, args) {
+            Ok(volume) => volume,
+            Err(why) => skip!("{why}"),
+        };
+        let image = TempImage::of_size(0).unwrap();
+        fs::write(image.path(), &volume).unwrap();
+        let arithmetic = ByArithmetic::new(&image);
+        let device = || -> Arc<dyn Device> { Arc::new(MemoryDevice::from_bytes(&volume)) };
+        let least = minimum(&device()).unwrap();
+        // Files that are cut in pieces may need blocks for their maps. Tables of a group that is
+        // cut off, which flex_bg has in front of the new end, are free after the cut only.
+        let bound = arithmetic.minimum();
+        let tables = if arithmetic.is_flex { arithmetic.group_metadata } else { 0 };
+        let most = (bound + tables + 4..).find(|size| arithmetic.fits(*size)).unwrap();
+        assert!((bound..=most).contains(&least), "{args:?}: {least}, by arithmetic {bound}");
+        // Sizes at group ends and sizes all over.
+        let group = arithmetic.group_blocks;
+        let ends = (1..least.div_ceil(group)).map(|count| arithmetic.first + count * group);
+        let all = ends.chain((1..least).step_by((least / 40) as usize)).chain(least - 20..least);
+        for size in all.filter(|size| *size < least) {
+            let refused = resized(&device(), size);
+            assert!(
+                matches!(refused, Err(ResizeError::TooSmall { .. })),
+                "{args:?} {size}: {refused:?}"
+            );
+        }
+    }
+}

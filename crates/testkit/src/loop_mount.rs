@@ -10,6 +10,8 @@ use crate::{Scratch, TempImage, tool};
 
 /// Time to wait for a free loop device: they are few and shared.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest wait for the loop device of a mount that failed.
+const DETACHED_WITHIN: Duration = Duration::from_secs(10);
 /// Number of attempts to unmount: a mount can be busy briefly (a scanner, a late child).
 const UNMOUNT_TRIES: u32 = 50;
 
@@ -154,6 +156,11 @@ impl LoopMount {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             let no_loop_device = said.contains("free loop device") || said.contains("setup loop");
             if !no_loop_device || started.elapsed() > PATIENCE {
+                // The kernel detaches the device a little later; one of the caller's own stays.
+                let failed = Instant::now();
+                while backs_a_loop_device(image) && failed.elapsed() < DETACHED_WITHIN {
+                    sleep(Duration::from_millis(10));
+                }
                 return Err(said);
             }
             sleep(Duration::from_millis(200));
