@@ -47,7 +47,7 @@ const SETS: [Set; 27] = [
     Set(&["-t", "ext4", "-b", "2048", "-I", "128"], "^has_journal,meta_bg,^resize_inode,^flex_bg"),
     Set(&["-t", "ext2", "-b", "4096", "-I", "128"], "^sparse_super,^resize_inode"),
     Set(&["-t", "ext3", "-b", "2048", "-g", "4096"], "dir_index,uninit_bg"),
-    Set(&["-t", "ext4", "-b", "4096", "-g", "2048", "-J", "device="], "^resize_inode,quota"),
+    Set(&["-t", "ext4", "-b", "4096", "-g", "2048", "-J", "device="], "^resize_inode"),
     Set(
         &["-t", "ext4", "-b", "1024", "-i", "4096", "-E", "stride=8,stripe_width=16"],
         "fast_commit",
