@@ -90,6 +90,14 @@ impl DescriptorTable {
             .expect("the table holds a descriptor of every group");
     }
 
+    /// The bytes of a group's descriptor.
+    ///
+    /// # Panics
+    /// If the volume has no such group.
+    pub fn stored_mut(&mut self, group: GroupNo, geometry: &Geometry) -> &mut [u8] {
+        &mut self.bytes[range(group, geometry)]
+    }
+
     /// Computes the checksum of a group's descriptor.
     ///
     /// # Panics

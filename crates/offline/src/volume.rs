@@ -198,6 +198,23 @@ impl<D: Device> OfflineVolume<D> {
         self.unsealed.insert(group.0);
     }
 
+    /// Changes the bytes of a group's descriptor. Its checksum is computed when it is written, if
+    /// `seals` is set.
+    pub fn update_stored_desc(
+        &mut self,
+        group: GroupNo,
+        seals: bool,
+        change: impl FnOnce(&mut [u8]),
+    ) {
+        change(self.table.stored_mut(group, &self.geometry));
+        self.metadata = OnceLock::new();
+        self.dirty_descs.insert(self.geometry.desc_place(group).0);
+        match seals {
+            true => self.unsealed.insert(group.0),
+            false => self.unsealed.remove(&group.0),
+        };
+    }
+
     /// Makes [`Self::commit`] write all descriptors, because their checksums changed.
     pub fn touch_all_descs(&mut self) {
         self.dirty_descs.extend(0..self.geometry.desc_blocks());

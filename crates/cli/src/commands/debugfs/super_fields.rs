@@ -3,7 +3,6 @@
 use std::mem::offset_of;
 
 use extant::rooms::ondisk::GroupNo;
-use extant::rooms::ondisk::group_desc::GroupFlags;
 use extant::rooms::ondisk::superblock::{RawSuperblock, State};
 use zerocopy::IntoBytes;
 
@@ -231,21 +230,77 @@ pub(super) fn set_super_value(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     changed.map_err(|why| refuse(words, why))
 }
 
+/// A field of a group's descriptor: where its low and its high half lie, and bytes of each. Only
+/// descriptors of 64 bytes have high halves.
+struct GroupField {
+    name: &'static str,
+    low: usize,
+    high: Option<usize>,
+    size: usize,
+    /// Whether descriptors of 32 bytes have it, too, for theirs.
+    is_old: bool,
+}
+
+const fn group_field(
+    name: &'static str,
+    low: usize,
+    high: Option<usize>,
+    size: usize,
+    is_old: bool,
+) -> GroupField {
+    GroupField { name, low, high, size, is_old }
+}
+
+const GROUP_FIELDS: [GroupField; 12] = [
+    group_field("block_bitmap", 0, Some(32), 4, true),
+    group_field("inode_bitmap", 4, Some(36), 4, true),
+    group_field("inode_table", 8, Some(40), 4, true),
+    group_field("free_blocks_count", 12, Some(44), 2, true),
+    group_field("free_inodes_count", 14, Some(46), 2, true),
+    group_field("used_dirs_count", 16, Some(48), 2, true),
+    group_field("flags", 18, None, 2, true),
+    group_field("exclude_bitmap", 20, Some(52), 4, false),
+    group_field("block_bitmap_csum", 24, Some(56), 2, false),
+    group_field("inode_bitmap_csum", 26, Some(58), 2, false),
+    group_field("itable_unused", 28, Some(50), 2, true),
+    group_field("checksum", 30, None, 2, true),
+];
+
+/// The fields as theirs lists them; of descriptors of 32 bytes, where no volume is open.
+fn group_fields(is_large: bool) -> String {
+    let heading = "Block group descriptor fields supported by the set_block_group command:\n";
+    let mut lines = heading.to_owned();
+    for field in GROUP_FIELDS.iter().filter(|field| is_large || field.is_old) {
+        let halves = if is_large && field.high.is_some() { "[_hi|_lo]" } else { "" };
+        let name = format!("{}{halves}", field.name);
+        let calc = if field.name == "checksum" { " OR \"calc\"" } else { "" };
+        lines += &format!("\t{name:<25}\tunsigned integer{calc}\n");
+    }
+    lines
+}
+
+/// The parts of a descriptor that a name stands for, in the order of their bytes.
+fn group_parts(name: &str, is_large: bool) -> Option<(&'static GroupField, Vec<usize>)> {
+    let fields = || GROUP_FIELDS.iter().filter(|field| is_large || field.is_old);
+    if let Some(field) = fields().find(|field| field.name == name) {
+        let high = field.high.filter(|_| is_large);
+        return Some((field, [field.low].into_iter().chain(high).collect()));
+    }
+    let (stem, half) = name.rsplit_once('_')?;
+    let field = fields().find(|field| field.name == stem)?;
+    let high = field.high.filter(|_| is_large)?;
+    match half {
+        "lo" => Some((field, vec![field.low])),
+        "hi" => Some((field, vec![high])),
+        _ => None,
+    }
+}
+
 pub(super) fn set_block_group(shell: &mut Shell<'_>, words: &[Word]) -> Done {
-    let names = [
-        "block_bitmap",
-        "inode_bitmap",
-        "inode_table",
-        "free_blocks_count",
-        "free_inodes_count",
-        "used_dirs_count",
-        "flags",
-        "itable_unused",
-    ];
     if words.len() == 2 && words[1] == b"-l" {
-        let heading = "Block group descriptor fields supported by the set_block_group command:\n";
-        let line = |name: &&str| format!("\t{name:<25}\tunsigned integer\n");
-        return shell.print(heading.to_owned() + &names.iter().map(line).collect::<String>());
+        let image = shell.image.as_ref();
+        let is_large = image.is_some_and(|image| image.volume.geometry().desc_size >= 64);
+        return shell.print(group_fields(is_large));
     }
     let [_, group, name, value] = words else {
         let hint = "\t\"set_block_group -l\" will list the names of the fields in a block group \
@@ -255,38 +310,31 @@ pub(super) fn set_block_group(shell: &mut Shell<'_>, words: &[Word]) -> Done {
     };
     let image = shell.writable(words)?;
     let name = text(name);
-    let is_checksum = name == "checksum" && value == b"calc";
-    if !names.contains(&&*name) && !is_checksum {
-        return Err(refuse(words, format_args!("invalid field specifier: {name}")));
-    }
-    let bits = match &*name {
-        "block_bitmap" | "inode_bitmap" | "inode_table" => 64,
-        "flags" => 16,
-        _ => 32,
-    };
-    let value = match is_checksum {
+    let is_large = image.volume.geometry().desc_size >= 64;
+    let (field, parts) = group_parts(&name, is_large)
+        .ok_or_else(|| refuse(words, format_args!("invalid field specifier: {name}")))?;
+    let is_checksum = field.name == "checksum";
+    let is_computed = is_checksum && value == b"calc";
+    let bytes = parts.len() * field.size;
+    let value = match is_computed {
         true => 0,
-        false => fields::number_of(value, &name, bits).map_err(Refusal::Line)?,
+        // At most 64.
+        false => fields::number_of(value, field.name, 8 * bytes as u32).map_err(Refusal::Line)?,
     };
     let groups = image.volume.geometry().groups_count;
     let wrong = || refuse(words, format_args!("invalid block group number: {}", text(group)));
     let group = number(group).and_then(|it| u32::try_from(it).ok());
     let group = GroupNo(group.filter(|it| *it < groups).ok_or_else(wrong)?);
     let changed = image.change(|volume| {
-        volume.editor_mut().update_desc(group, |desc| {
-            // Bounded by the number of bits above.
-            let half = value as u32;
-            match &*name {
-                "block_bitmap" => desc.block_bitmap.0 = value,
-                "inode_bitmap" => desc.inode_bitmap.0 = value,
-                "inode_table" => desc.inode_table.0 = value,
-                "free_blocks_count" => desc.free_clusters = half,
-                "free_inodes_count" => desc.free_inodes = half,
-                "used_dirs_count" => desc.used_dirs = half,
-                "flags" => desc.flags = GroupFlags::from_bits_retain(value as u16),
-                "itable_unused" => desc.itable_unused = half,
-                // The checksum is made again with every change.
-                _ => {}
+        // Of another field the checksum is made again.
+        let seals = is_computed || !is_checksum;
+        volume.editor_mut().update_stored_desc(group, seals, |stored| {
+            if is_computed {
+                return;
+            }
+            let value = value.to_le_bytes();
+            for (part, bytes) in parts.iter().zip(value.chunks(field.size)) {
+                stored[*part..*part + field.size].copy_from_slice(bytes);
             }
         });
         Ok(())
