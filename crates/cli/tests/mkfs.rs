@@ -181,3 +181,24 @@ fn a_command_that_prints_its_version_does_nothing_else() {
         }
     }
 }
+
+/// As by mke2fs, which asks the device for its sectors first: it fails, and makes no file.
+#[test]
+fn a_dry_run_on_a_missing_file_ends_as_that_of_mke2fs() {
+    let Some(theirs) = tool("mke2fs") else { skip!("mke2fs is not installed") };
+    let scratch = Scratch::new();
+    let link = scratch.join("mke2fs");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_extant"), &link).unwrap();
+    let missing = scratch.join("missing.img");
+    let missing = missing.to_str().unwrap();
+    for words in [&["-n", missing][..], &["-n", missing, "64M"], &["-nq", missing, "64M"]] {
+        let ours = Command::new(&link).args(words).output().unwrap();
+        let expected = theirs.run(words);
+        assert_eq!(ours.status.code(), expected.status.code(), "{words:?}: {ours:?}");
+        assert_eq!(ours.stdout, expected.stdout, "{words:?}");
+    }
+    let extant = Command::new(env!("CARGO_BIN_EXE_extant"));
+    let planned = { extant }.args(["mkfs", "-n", missing, "64M"]).output().unwrap();
+    assert!(planned.status.success(), "{planned:?}");
+    assert!(!scratch.join("missing.img").exists());
+}

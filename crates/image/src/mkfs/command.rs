@@ -273,6 +273,11 @@ impl MkfsCommand {
         let undo_dir = environment.undo_dir.clone().or_else(of_config);
         let command = Self { options, existing, info, params, identity, undo_dir, program };
         command.refuse_size_beyond_device()?;
+        let is_planned = command.options.dry_run && command.info.size.is_none();
+        if command.is_compat() && is_planned && matches!(command.existing, Existing::Whole) {
+            // mke2fs -n asks the device for its sectors: this fails, and no file is made.
+            FileDevice::open(&command.options.device)?;
+        }
         // By a name of e2fsprogs it overwrites, as theirs does, where there is no one to ask; with
         // -S, which leaves the files, it does not.
         let asks = command.options.super_only || prompt.is_interactive();
