@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::ops::Deref;
 use std::path::Path;
 
+use extant::debug::{DebugError, open_metadata_image};
 use extant::inspect::{InspectError, RawView, SuperblockChoice};
 use extant::rooms::device::{Device, FileDeviceOptions, FileError};
 use extant::rooms::offline::OfflineError;
@@ -13,6 +14,14 @@ use extant::rooms::storage::{Access, DeviceUrl, UrlError, stat_host};
 
 use crate::failure::Failure;
 use crate::journal_device::{self, Purpose};
+
+/// What an image is read as.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Contents {
+    Volume,
+    /// A file of e2image's own format.
+    Metadata,
+}
 
 /// A view with the name of its image.
 pub(crate) struct NamedView {
@@ -29,21 +38,45 @@ impl NamedView {
 
     /// Opens an image and reads its superblock.
     pub(crate) fn open(name: &OsStr, choice: SuperblockChoice) -> Result<Self, Failure> {
-        Self::open_or_code(name, choice).map_err(|failed| failed.failure)
+        Self::open_as(name, choice, Contents::Volume)
+    }
+
+    /// The same of a volume or of a file of e2image.
+    pub(crate) fn open_as(
+        name: &OsStr,
+        choice: SuperblockChoice,
+        contents: Contents,
+    ) -> Result<Self, Failure> {
+        Self::open_or_code(name, choice, contents).map_err(|failed| failed.failure)
     }
 
     /// The same; a failure has the exit code of dumpe2fs.
     pub(crate) fn open_as_dumpe2fs(
         name: &OsStr,
         choice: SuperblockChoice,
+        contents: Contents,
     ) -> Result<Self, Failure> {
-        Self::open_or_code(name, choice).map_err(|failed| failed.failure.with_code(failed.code))
+        Self::open_or_code(name, choice, contents)
+            .map_err(|failed| failed.failure.with_code(failed.code))
     }
 
-    fn open_or_code(name: &OsStr, choice: SuperblockChoice) -> Result<Self, NotOpened> {
+    fn open_or_code(
+        name: &OsStr,
+        choice: SuperblockChoice,
+        contents: Contents,
+    ) -> Result<Self, NotOpened> {
         let url = DeviceUrl::parse(name, extant::schemes(), stat_host).map_err(of_url)?;
         let device = url.without_superblock().open(Access::ReadOnly, &FileDeviceOptions::new());
-        let device = device.map_err(of_url)?.device;
+        let mut device = device.map_err(of_url)?.device;
+        if contents == Contents::Metadata {
+            device = open_metadata_image(device).map_err(|error| {
+                let code = match error {
+                    DebugError::ImageMagic => IMAGE_MAGIC,
+                    _ => SHORT_READ,
+                };
+                NotOpened { failure: Failure::at(name, error), code }
+            })?;
+        }
         if let (Some(_), Some(block)) = (choice.block, url.superblock) {
             let why = format_args!("sb={block} and -o superblock are mutually exclusive");
             let failure = Failure::usage(format_args!("{}: {why}", name.display()));
@@ -84,6 +117,8 @@ fn of_url(error: UrlError) -> NotOpened {
 
 /// EISDIR of the system.
 const IS_DIRECTORY: u8 = 21;
+/// A file that is not of e2image.
+const IMAGE_MAGIC: u8 = 16;
 /// A superblock without the magic number.
 const BAD_MAGIC: u8 = 19;
 /// A device that ends before the superblock does.

@@ -191,14 +191,15 @@ fn what_cannot_be_copied_is_refused_and_nothing_is_lost() {
     fs::write(&garbage, vec![9; 1 << 20]).unwrap();
     fs::write(&target, "kept").unwrap();
     let (garbage, target) = (text(&garbage), text(&target));
-    let by_twin: [(&[&str], &str); 12] = [
+    let by_twin: [(&[&str], &str); 13] = [
         (&[], "Usage: e2image"),
         (&["-r", image], "Usage: e2image"),
         (&["-raO", "1024", image], "not implemented: a move in place"),
         (&["-rQ", image, target], "Usage: e2image"),
         (&["-V"], "Usage: e2image"),
         (&["-a", image, target], "-a option can only be used"),
-        (&[image, target], "own format"),
+        (&[image, "-"], "own format needs a file"),
+        (&["-p", image, target], "The -p option only supported"),
         (&["-I", image, target], "-I: not implemented"),
         (&["-rs", image, target], "-s: not implemented"),
         (&["-Q", image, "-"], "a qcow2 image needs a file"),
@@ -320,4 +321,58 @@ fn a_copy_does_not_replace_an_image_in_use() {
     assert_eq!((after.ino(), after.len()), (before.ino(), before.len()));
     let replaced = clone(&[text(&source), text(&target)]);
     assert!(replaced.status.success(), "{replaced:?}");
+}
+
+/// Bytes of the header that tell the machine, the moment and the file.
+const OF_THE_COPY: std::ops::Range<usize> = 0xf0..0xfc;
+
+#[test]
+fn metadata_of_e2image_are_those_of_theirs_and_dumpe2fs_shows_them() {
+    let (Some(mke2fs), Some(theirs), Some(dumpe2fs)) =
+        (tool("mke2fs"), tool("e2image"), tool("dumpe2fs"))
+    else {
+        skip!("mke2fs, e2image or dumpe2fs is not installed");
+    };
+    let scratch = Scratch::new();
+    std::os::unix::fs::symlink(PROGRAM, scratch.join("dumpe2fs")).unwrap();
+    for (index, options) in FEATURES.iter().enumerate() {
+        let image = filled(&mke2fs, &scratch, &format!("{index}.img"), options);
+        let [by_us, by_them] = ["ours.e2i", "theirs.e2i"].map(|it| scratch.join(it));
+        let made = e2image(&scratch, &[text(&image), text(&by_us)]);
+        assert!(made.status.success(), "{options:?}: {made:?}");
+        let made = theirs.run([text(&image), text(&by_them)]);
+        assert!(made.status.success(), "{options:?}: {made:?}");
+        let [mut ours, mut others] = [&by_us, &by_them].map(|it| fs::read(it).unwrap());
+        ours[OF_THE_COPY].fill(0);
+        others[OF_THE_COPY].fill(0);
+        let differing = ours.iter().zip(&others).position(|(one, other)| one != other);
+        assert_eq!(differing, None, "{options:?}");
+        assert_eq!(ours.len(), others.len(), "{options:?}");
+        for words in [&["-i"][..], &["-h", "-i"], &["-g", "-i"], &["-x", "-i"], &["-b", "-i"]] {
+            let shown = run(&scratch.join("dumpe2fs"), &[words, &[text(&by_us)]].concat());
+            let expected = dumpe2fs.command().args(words).arg(&by_them).env("LC_ALL", "C").output();
+            let expected = expected.unwrap();
+            assert_eq!(
+                shown.status.code(),
+                expected.status.code(),
+                "{options:?} {words:?}: {shown:?}"
+            );
+            let [shown, expected] = [shown.stdout, expected.stdout].map(String::from_utf8);
+            assert_eq!(shown, expected, "{options:?} {words:?}");
+        }
+    }
+    let (garbage, short) = (scratch.join("garbage"), scratch.join("short"));
+    fs::write(&garbage, vec![7; 4096]).unwrap();
+    fs::write(&short, &fs::read(scratch.join("theirs.e2i")).unwrap()[..300]).unwrap();
+    for path in [&garbage, &short, &scratch.join("0.img"), &scratch.join("none")] {
+        let ours = run(&scratch.join("dumpe2fs"), &["-i", text(path)]);
+        let theirs = dumpe2fs.run(["-i", text(path)]);
+        assert_eq!(ours.status.code(), theirs.status.code(), "{path:?}: {ours:?}");
+        assert_eq!(ours.stdout, theirs.stdout, "{path:?}");
+    }
+    // An inode table that the header places past the end of the file.
+    let mut damaged = fs::read(scratch.join("ours.e2i")).unwrap();
+    damaged[0x120..0x124].fill(0xff);
+    fs::write(&garbage, damaged).unwrap();
+    assert_eq!(run(&scratch.join("dumpe2fs"), &["-i", text(&garbage)]).status.code(), Some(36));
 }

@@ -5,11 +5,15 @@ use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use extant::debug::{BlocksToCopy, CopyContents, DebugChoice, DebugError};
+use extant::debug::{
+    BlocksToCopy, CopyContents, DebugChoice, DebugError, DebugVolume, MetadataOrigin,
+};
 use extant::rooms::device::{ByteSize, Device, FileDeviceOptions, SliceDevice, block_devices};
 use extant::rooms::image::clone::{self, CloneError, CloneSource};
 use extant::rooms::storage::{Access, DeviceUrl, HostFile, stat_host};
@@ -20,7 +24,7 @@ use crate::image_path::open_for_reading;
 use crate::output_file::{FileId, OutputFile};
 use crate::progress::Progress;
 use crate::session::Session;
-use crate::{err_line, parse, say};
+use crate::{err_line, parse, say, time};
 
 /// How often e2image's figures are printed again.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -230,19 +234,18 @@ impl CompatArgs {
         if self.operands.is_empty() || self.operands.len() > 2 {
             return Err(usage());
         }
+        let is_own = !self.raw && !self.qcow2;
         let refusals = [
-            (self.install, "-I: not implemented: there are no images of e2image's own format"),
+            (self.install, "-I: not implemented: the metadata of an image are not written back"),
             (self.scramble, "-s: not implemented: names are copied as they are"),
             (
                 self.all && !self.raw && !self.qcow2,
                 "-a option can only be used with raw or QCOW2 images.",
             ),
-            (
-                !self.raw && !self.qcow2,
-                "not implemented: e2image's own format: use -r (raw) or -Q (qcow2)",
-            ),
             (self.skip_equal && self.qcow2, "The -c option only supported in raw mode"),
             (self.progress && self.qcow2, "The -p option only supported in raw mode"),
+            (is_own && self.skip_equal, "The -c option only supported in raw mode"),
+            (is_own && self.progress, "The -p option only supported in raw mode"),
             (
                 self.qcow2 && (self.target_offset.is_some()),
                 "-O: a qcow2 image has no place in another file",
@@ -272,30 +275,16 @@ impl CompatArgs {
             skips_equal: self.skip_equal,
             forces: self.force,
         };
+        if is_own {
+            return job.write_own(session);
+        }
         if job.is_stream() && self.qcow2 {
             return Err(Failure::new("standard output: a qcow2 image needs a file"));
         }
         if self.progress {
             err_line!("Scanning inodes...");
         }
-        let found = match job.find() {
-            Ok(found) => found,
-            Err(NotCopied::Failed(failure)) => return Err(failure),
-            Err(NotCopied::Mounted) => {
-                err_line!(
-                    "\nRunning e2image on a R/W mounted filesystem can result in an\n\
-                     inconsistent image which will not be useful for debugging purposes.\n\
-                     Use -f option if you really want to do that."
-                );
-                return Err(Failure::silent(1));
-            }
-            Err(NotCopied::Opening(error)) => {
-                let shown = source.display();
-                err_line!("{}: {error} while trying to open {shown}", session.called);
-                say!(session, "Couldn't find valid filesystem superblock.")?;
-                return Err(Failure::silent(1));
-            }
-        };
+        let found = job.find().map_err(|why| not_copied(why, source, session))?;
         for (inode, error) in &found.list.damaged {
             session.warn(format_args!("inode {inode}: {error}"))?;
         }
@@ -318,7 +307,64 @@ impl CompatArgs {
     }
 }
 
+/// Says why a volume is not copied, as e2image does.
+fn not_copied(why: NotCopied, source: &OsStr, session: &mut Session) -> Failure {
+    match why {
+        NotCopied::Failed(failure) => return failure,
+        NotCopied::Mounted => err_line!(
+            "\nRunning e2image on a R/W mounted filesystem can result in an\n\
+             inconsistent image which will not be useful for debugging purposes.\n\
+             Use -f option if you really want to do that."
+        ),
+        NotCopied::Opening(error) => {
+            err_line!("{}: {error} while trying to open {}", session.called, source.display());
+            if let Err(failure) = say!(session, "Couldn't find valid filesystem superblock.") {
+                return failure;
+            }
+        }
+    }
+    Failure::silent(1)
+}
+
 impl Job<'_> {
+    /// Writes a file of e2image's own format.
+    fn write_own(&self, session: &mut Session) -> Result<(), Failure> {
+        if self.is_stream() {
+            return Err(Failure::new("standard output: e2image's own format needs a file"));
+        }
+        let opened = self.open().and_then(|device| {
+            let opened = DebugVolume::open(device, &self.choice());
+            opened.map_err(NotCopied::Opening)
+        });
+        let (mut volume, _) = opened.map_err(|why| not_copied(why, self.source, session))?;
+        let target = Path::new(self.target);
+        if target.exists() {
+            let unused = FileDeviceOptions::new().write(true).open(target);
+            drop(unused.map_err(Failure::new)?);
+        }
+        let new = OutputFile::create(target)?;
+        let held = new.file().metadata().at(target)?;
+        let source = Path::new(self.source).metadata().ok();
+        let device = source.filter(|found| found.file_type().is_block_device());
+        let seconds = time::now()?.duration_since(SystemTime::UNIX_EPOCH);
+        let machine = rustix::system::uname();
+        // The fields have 32 bits.
+        let origin = MetadataOrigin {
+            host: machine.nodename().to_bytes(),
+            device: device.map_or(0, |found| found.rdev() as u32),
+            device_name: self.source.as_bytes(),
+            file_device: held.dev() as u32,
+            file_inode: held.ino() as u32,
+            time: seconds.map_or(0, |it| it.as_secs() as u32),
+        };
+        volume.write_metadata(origin, new.file()).at(target)?;
+        new.keep()
+    }
+
+    fn choice(&self) -> DebugChoice {
+        DebugChoice { ignores_checksums: true, forces: true, ..self.choice }
+    }
+
     fn is_stream(&self) -> bool {
         self.target == "-"
     }
@@ -328,8 +374,8 @@ impl Job<'_> {
         self.target_offset.is_some() || self.skips_equal
     }
 
-    /// Opens the volume, and finds its blocks.
-    fn find(&self) -> Result<OpenedSource, NotCopied> {
+    /// Opens the device.
+    fn open(&self) -> Result<Arc<dyn Device>, NotCopied> {
         let url = DeviceUrl::parse(self.source, extant::schemes(), stat_host);
         let url = url.map_err(Failure::new)?;
         if !self.forces && url.is_whole() && block_devices::is_mounted_for_writing(url.path()) {
@@ -342,8 +388,13 @@ impl Job<'_> {
             device = Arc::new(slice.at(self.source)?);
         }
         self.check_target(&url)?;
-        let choice = DebugChoice { ignores_checksums: true, forces: true, ..self.choice };
-        let found = BlocksToCopy::find(&device, &choice, self.contents);
+        Ok(device)
+    }
+
+    /// Opens the volume, and finds its blocks.
+    fn find(&self) -> Result<OpenedSource, NotCopied> {
+        let device = self.open()?;
+        let found = BlocksToCopy::find(&device, &self.choice(), self.contents);
         let (volume, list) = found.map_err(NotCopied::Opening)?;
         let geometry = volume.geometry();
         let block_size = geometry.block_size;

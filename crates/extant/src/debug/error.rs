@@ -10,6 +10,12 @@ pub enum DebugError {
     /// There is no superblock.
     #[error("Bad magic number in super-block")]
     BadMagic,
+    /// A file of e2image was expected.
+    #[error("Wrong magic number for Ext2 Image Header")]
+    ImageMagic,
+    /// Tables that a file of e2image cannot hold.
+    #[error("Inode tables too large for this format")]
+    TablesTooLarge,
     /// The superblock has another block size than the one that was asked for.
     #[error("Filesystem has unexpected block size")]
     BlockSize,

@@ -13,6 +13,7 @@ mod error;
 mod file;
 mod inode;
 mod map;
+mod metadata_image;
 mod volume;
 mod xattrs;
 
@@ -21,5 +22,6 @@ pub use blocks_to_copy::{BlocksToCopy, CopyContents};
 pub use directory::{DirItem, DirWalk};
 pub use error::DebugError;
 pub use inode::RawRecord;
+pub use metadata_image::{MetadataOrigin, open_metadata_image};
 pub use volume::{DebugChoice, DebugVolume};
 pub use xattrs::RawXattr;

@@ -18,7 +18,9 @@ use extant::rooms::reader::{Error, Journal, ReaderOptions, VolumeRead};
 
 use crate::failure::{At, Failure};
 use crate::journal_device::{self, Purpose};
-use crate::named_view::{BAD_CHECKSUM, CORRUPT_SUPERBLOCK, NamedView, UNSUPPORTED_FEATURE};
+use crate::named_view::{
+    BAD_CHECKSUM, CORRUPT_SUPERBLOCK, Contents, NamedView, UNSUPPORTED_FEATURE,
+};
 use crate::session::Session;
 use crate::{err_line, say};
 use groups::Numbers;
@@ -44,8 +46,9 @@ pub(crate) struct Args {
     /// Print the superblock only
     #[arg(short = 'h')]
     header_only: bool,
-    /// With -m: print the multiple mount protection block. Files of e2image are not supported
-    #[arg(short = 'i', hide = true)]
+    /// IMAGE is a file of e2image, which holds metadata alone; with -m: print the multiple mount
+    /// protection block
+    #[arg(short = 'i')]
     image_file: bool,
     /// Tell whether multiple mount protection lets the volume be mounted
     #[arg(short)]
@@ -77,9 +80,6 @@ impl Args {
         if session.is_compat && session.called == "dumpe2fs" {
             err_line!("{}", session.version());
         }
-        if self.image_file && !self.mmp {
-            return Err(Failure::new("-i: not supported: files made by e2image"));
-        }
         let Some(image) = self.image.as_deref() else { return Ok(()) };
         let view = self.open(image, session)?;
         let shown = match self.mmp {
@@ -108,7 +108,7 @@ impl Args {
 
     fn open(&self, image: &OsStr, session: &mut Session) -> Result<NamedView, Failure> {
         if !session.is_compat {
-            let view = NamedView::open(image, self.source()?);
+            let view = NamedView::open_as(image, self.source()?, self.contents());
             return view.map_err(|failure| match self.mmp {
                 true => failure.with_code(MMP_FAILED),
                 false => failure,
@@ -116,8 +116,10 @@ impl Args {
         }
         let source = self.source().map_err(|failure| failure.with_code(1))?;
         let source = SuperblockChoice { keeps_bad_checksum: true, ..source };
-        let view = NamedView::open_as_dumpe2fs(image, source).and_then(|view| {
-            match view.geometry(self.force) {
+        let view =
+            NamedView::open_as_dumpe2fs(image, source, self.contents()).and_then(|view| match view
+                .geometry(self.force)
+            {
                 Err(InspectError::Format(why @ FormatError::Unsupported(_)))
                     if !view.is_journal_device() =>
                 {
@@ -127,12 +129,19 @@ impl Args {
                     Err(Failure::at(image, why).with_code(CORRUPT_SUPERBLOCK))
                 }
                 _ => Ok(view),
-            }
-        });
+            });
         if view.is_err() {
             say!(session, "Couldn't find valid filesystem superblock.")?;
         }
         view
+    }
+
+    /// With -m the letter has another meaning.
+    fn contents(&self) -> Contents {
+        match self.image_file && !self.mmp {
+            true => Contents::Metadata,
+            false => Contents::Volume,
+        }
     }
 
     fn source(&self) -> Result<SuperblockChoice, Failure> {
@@ -219,7 +228,13 @@ impl Args {
             say!(session, "{line}")?;
         }
         let geometry = geometry?;
-        if let Some(raw) = view.journal(Some(&geometry)).at(&view.name)? {
+        // A file of e2image has neither the journal nor the block of MMP.
+        let is_whole = self.contents() == Contents::Volume;
+        let journal = match is_whole {
+            true => view.journal(Some(&geometry)).at(&view.name)?,
+            false => None,
+        };
+        if let Some(raw) = journal {
             if let Err(FormatError::Corrupt { flaw: Flaw::Magic { .. }, .. }) = raw.verify() {
                 return Err(Failure::at(&view.name, "journal superblock: invalid magic number"));
             }
@@ -233,7 +248,11 @@ impl Args {
                 Err(failure) => session.error(failure)?,
             }
         }
-        if let Some(mmp) = view.mmp(&geometry).at(&view.name)? {
+        let mmp = match is_whole {
+            true => view.mmp(&geometry).at(&view.name)?,
+            false => None,
+        };
+        if let Some(mmp) = mmp {
             match mmp.verify(view.superblock.mmp_block, &geometry) {
                 Ok(()) => {
                     for line in header::mmp(&mmp).lines {
