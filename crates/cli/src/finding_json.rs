@@ -64,3 +64,23 @@ impl JsonFinding {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant::rooms::check::finding::Finding;
+
+    #[test]
+    fn a_copy_in_the_log_has_its_transaction() {
+        let shown = |code| {
+            let finding = Finding::new(code).found(77).name(b"old".to_vec());
+            let outcome = HandledFinding { finding, repaired: true };
+            serde_json::to_value(JsonFinding::of(&outcome, Some(true))).unwrap()
+        };
+        for code in [Code::LogCopyCertain, Code::LogCopyPossiblyOlder, Code::OlderName] {
+            assert_eq!(shown(code)["transaction"], 77, "{code:?}");
+        }
+        assert_eq!(shown(Code::OlderName)["code"], "OlderName");
+        assert_eq!(shown(Code::CasefoldFlag).get("transaction"), None);
+    }
+}
