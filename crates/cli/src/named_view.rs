@@ -15,7 +15,7 @@ use extant::rooms::storage::{Access, DeviceUrl, UrlError, stat_host};
 use crate::failure::Failure;
 use crate::journal_device::{self, Purpose};
 
-/// What an image is read as.
+/// The kind of file that is shown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Contents {
     Volume,
