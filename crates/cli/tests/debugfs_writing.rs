@@ -741,8 +741,8 @@ fn random_scripts_do_what_they_do_by_debugfs() {
             let has_extents = *options == ["-t", "ext4", "-b", "4096"];
             let has_inline = options.contains(&"inline_data");
             // A file in many pieces has blocks of its map, too.
-            let is_small = options.contains(&"^metadata_csum,uninit_bg,^64bit");
-            let counts: &[&str] = if is_small { &["Links"] } else { &[] };
+            let is_scattered = has_inline || options.contains(&"^metadata_csum,uninit_bg,^64bit");
+            let counts: &[&str] = if is_scattered { &["Links"] } else { &[] };
             if has_inline {
                 // Theirs cuts a file whose end is a hole.
                 fs::write(both.scratch.join("source"), vec![5; 40_000]).unwrap();
