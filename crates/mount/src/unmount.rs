@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -25,8 +26,8 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// Time between two tries: calls in sequence leave moments between them.
 const SHORT_PAUSE: Duration = Duration::from_micros(200);
 
-/// Unmounts `point` and returns when its server has released the image: everything is on the device
-/// then. With `lazy` the name is removed at once, even while files are open, without waiting.
+/// Unmounts `point` and returns when its server has ended or has released the image: everything is
+/// on the device then. With `lazy` the name is removed at once, even while files are open, without waiting.
 ///
 /// # Errors
 /// Nothing of ours is mounted there, or files are open.
@@ -39,12 +40,15 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
         .filter(|entry| entry.is_ours())
         .ok_or_else(|| MountError::NotMounted(point.clone()))?;
     thaw(&point);
+    let servers = servers(&point);
     let detached = if lazy { detach(&point, Detach::Now) } else { detach_soon(&point) };
     detached.map_err(failed)?;
     if lazy || entry.read_only {
         return Ok(());
     }
-    // An image that we may not open is one whose lock we cannot see.
+    wait_for(&servers, &point).map_err(failed)?;
+    // A server in the process of another program has the lock only. An image that we may not open
+    // is one whose lock we cannot see.
     let Ok(image) = File::open(&entry.source) else { return Ok(()) };
     while is_locked(&image).map_err(failed)? {
         let is_mounted_again =
@@ -132,9 +136,48 @@ fn holders(file: &Path) -> Vec<String> {
 
 /// Whether a process is a server of ours.
 fn is_server(process: &str) -> bool {
-    let words = fs::read(Path::new("/proc").join(process).join("cmdline")).unwrap_or_default();
-    let words: Vec<_> = words.split(|byte| *byte == 0).collect();
+    let words = command_line(process);
     words.windows(2).any(|pair| pair == [b"--role".as_slice(), b"server"])
+}
+
+/// Whether a process is a server of ours of a mount point, which is its last word.
+fn is_server_of(process: &str, point: &Path) -> bool {
+    is_server(process)
+        && command_line(process).last().is_some_and(|word| word == point.as_os_str().as_bytes())
+}
+
+/// The words of a process; none once it has ended.
+fn command_line(process: &str) -> Vec<Vec<u8>> {
+    let text = fs::read(Path::new("/proc").join(process).join("cmdline")).unwrap_or_default();
+    let words = text.split(|byte| *byte == 0).map(<[u8]>::to_vec);
+    let mut words: Vec<_> = words.collect();
+    // Each word ends with a zero byte.
+    words.pop();
+    words
+}
+
+/// The servers of the mounts at a point, as far as `/proc` shows them. A server of an image that is
+/// no file of this machine has no lock that could be waited for.
+fn servers(point: &Path) -> Vec<String> {
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let names = processes.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let names = names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    names.filter(|name| is_server_of(name, point)).collect()
+}
+
+/// Waits until those of the servers have ended whose mounts are gone.
+fn wait_for(servers: &[String], point: &Path) -> io::Result<()> {
+    loop {
+        let left = servers.iter().filter(|process| is_server_of(process, point)).count();
+        if left == 0 {
+            return Ok(());
+        }
+        let mounted = mounts()?.filter(|entry| entry.is_ours() && entry.point == point).count();
+        if left <= mounted {
+            return Ok(());
+        }
+        thread::sleep(PAUSE);
+    }
 }
 
 fn is_locked(image: &File) -> io::Result<bool> {

@@ -4,22 +4,27 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use extant_testkit::link::{GIGABIT, link};
 use extant_testkit::{Scratch, e2fsck_fn, skip, tool};
 
 use super::common::EXTANT;
 use super::{done, refused, run, shell};
 
 /// `extant serve nbd`, ended by SIGTERM.
-struct Serving {
+pub(super) struct Serving {
     child: Child,
-    url: String,
+    pub(super) url: String,
 }
 
 impl Serving {
     fn start(words: &[&str]) -> Self {
+        Self::start_with(words, &[])
+    }
+
+    pub(super) fn start_with(words: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut command = Command::new(EXTANT);
-        let mut child =
-            command.args(["serve", "nbd"]).args(words).stdout(Stdio::piped()).spawn().unwrap();
+        command.args(["serve", "nbd"]).args(words).envs(environment.iter().copied());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut url = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut url).unwrap();
         Self { child, url: url.trim_end().to_owned() }
@@ -151,6 +156,29 @@ fn a_mount_writes_to_a_server() {
     done("umount @", point.to_str().unwrap());
     written.unwrap();
     assert!(done("ls @:/", &server.url).contains("by mount"));
+    server.stop();
+    e2fsck_fn(&image).unwrap();
+}
+
+/// The server of the mount still writes when the kernel has unmounted it.
+#[test]
+fn umount_waits_until_a_slow_server_has_everything() {
+    if fs::File::open("/dev/fuse").is_err() {
+        skip!("no /dev/fuse");
+    }
+    let scratch = Scratch::new();
+    let image = made(&scratch);
+    let (near, far, point) = (scratch.join("near"), scratch.join("far"), scratch.join("point"));
+    fs::create_dir(&point).unwrap();
+    let server = Serving::start(&["--socket", far.to_str().unwrap(), image.to_str().unwrap()]);
+    let _wire = link(&near, &far, Duration::from_millis(100), GIGABIT).unwrap();
+    let url = format!("nbd+unix:///?socket={}", near.display());
+    done(&format!("mount @ {}", point.display()), &url);
+    let written = (0..20).try_for_each(|number| fs::write(point.join(format!("{number}")), "new"));
+    done("umount @", point.to_str().unwrap());
+    let names = done("ls @:/", &server.url);
+    written.unwrap();
+    assert_eq!(names.lines().filter(|name| name.parse::<u32>().is_ok()).count(), 20, "{names}");
     server.stop();
     e2fsck_fn(&image).unwrap();
 }
