@@ -52,6 +52,9 @@ const PACKAGES: [(&str, &str); 36] = [
 /// Programs that tests use and that come from crates.io, with the versions that were tried.
 const CRATES: [(&str, &str); 2] = [("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
 
+/// A server of S3 from crates.io for the tests of objects, with the version that was tried.
+pub(crate) const S3_SERVER: (&str, &str) = ("s3s-fs", "0.14.1");
+
 /// Packages of Python that tests use, with the versions that were tried.
 const PYTHON_PACKAGES: [&str; 3] = ["pytest==9.2.0", "fsspec==2026.9.0", "mypy==2.4.1"];
 

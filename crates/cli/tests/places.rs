@@ -15,6 +15,9 @@ mod overlay;
 #[path = "places/remote.rs"]
 mod remote;
 #[cfg(feature = "remote")]
+#[path = "places/s3s.rs"]
+mod s3s;
+#[cfg(feature = "remote")]
 #[path = "places/stores.rs"]
 mod stores;
 #[cfg(feature = "vm")]

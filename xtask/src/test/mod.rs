@@ -48,6 +48,11 @@ impl Test {
             for missing in packages.into_iter().chain(others) {
                 println!("not installed: {missing}");
             }
+            let (name, version) = machine::S3_SERVER;
+            if self.full && machine::install_tool(name, version, &["--features", "binary"]).is_err()
+            {
+                println!("not installed: {name}");
+            }
         }
         let cargo = |args: &str| {
             let mut cargo = machine::cargo();

@@ -1,6 +1,8 @@
 //! Images with every kind of file, made by mke2fs and by the kernel.
 #![allow(dead_code, reason = "each test crate uses what it needs")]
 
+pub(crate) mod program;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -12,8 +12,8 @@ use extant_testkit::{LoopMount, Scratch, e2fsck_fn, is_root, mke2fs, skip, tool,
 use rustix::fs::{Advice, OFlags, SeekFrom};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
+use super::program::program;
 use super::programs::missing;
-use super::suites::program;
 use super::{LIMIT, Mount, can_mount, extant, image, until};
 
 /// Work on the volume during the test: its name, what it needs, and its script, in a

@@ -14,6 +14,8 @@ mod kills;
 mod lazytime;
 mod load;
 mod options;
+#[path = "../common/program.rs"]
+mod program;
 mod programs;
 mod rings;
 mod semantics;

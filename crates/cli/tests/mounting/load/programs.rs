@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use extant_testkit::Scratch;
 
+use super::super::program::program;
 use super::super::programs::missing;
-use super::super::suites::program;
 use super::family::{Family, ProgramEnd};
 
 /// A program's work. Its scripts run in a directory of their own on the mount; $1 is a tree, $2 the
