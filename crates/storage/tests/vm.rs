@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use crc_fast::{CrcAlgorithm, checksum};
 use extant_device::{Device, FileDeviceOptions, data_runs};
 use extant_runtime::Random;
 use extant_runtime::env::Env;
@@ -550,6 +551,9 @@ fn damaged_images_give_errors() {
             if random.below(20) == 0 {
                 bytes.truncate(random.below(bytes.len()));
             }
+            if scheme == "vhdx" && random.below(4) != 0 {
+                seal_vhdx(&mut bytes);
+            }
             fs::write(&damaged, &bytes).unwrap();
             match opened(&url) {
                 Ok(opened) if opened.device.size() <= 1 << 30 => match use_all(&*opened.device) {
@@ -567,6 +571,16 @@ fn damaged_images_give_errors() {
     eprintln!("{read} read, {failed} failed while they were read, {refused} refused");
     assert!(read > 0 && refused > 0);
     assert!(peak_memory() < 1 << 30, "{} bytes of memory", peak_memory());
+}
+
+/// Corrects the checksums of a VHDX image, so that what they protect is looked at.
+fn seal_vhdx(bytes: &mut [u8]) {
+    for (at, length) in [(64, 4), (128, 4), (192, 64), (256, 64)] {
+        let Some(part) = bytes.get_mut(at << 10..(at + length) << 10) else { continue };
+        part[4..8].fill(0);
+        let sum = checksum(CrcAlgorithm::Crc32Iscsi, part) as u32;
+        part[4..8].copy_from_slice(&sum.to_le_bytes());
+    }
 }
 
 fn use_all(device: &dyn Device) -> bool {
