@@ -27,7 +27,8 @@ const ANSWER: Duration = Duration::from_secs(5);
 const SHORT_PAUSE: Duration = Duration::from_micros(200);
 
 /// Unmounts `point` and returns when its server has ended or has released the image: everything is
-/// on the device then. With `lazy` the name is removed at once, even while files are open, without waiting.
+/// on the device then. With `lazy` the name is removed at once, even while files are open, without
+/// waiting.
 ///
 /// # Errors
 /// Nothing of ours is mounted there, or files are open.
