@@ -241,6 +241,7 @@ fn credentials_come_from_the_environment_and_are_in_no_message() {
     store.put("disk.img", &scratch.join("disk.img"));
     let refused = |changes: &[(&str, Option<&str>)]| {
         let mut command = store.command(&["ls", "s3://images/disk.img?timeout=2:/"]);
+        command.env("AWS_CONFIG_FILE", "/none").env("AWS_SHARED_CREDENTIALS_FILE", "/none");
         for (name, value) in changes {
             match value {
                 Some(value) => command.env(name, value),
@@ -263,5 +264,39 @@ fn credentials_come_from_the_environment_and_are_in_no_message() {
     assert!(message.contains(denied), "{message}");
     let message = refused(&[("AWS_SKIP_SIGNATURE", Some("true"))]);
     assert!(message.contains(denied), "{message}");
-    refused(&[("AWS_ACCESS_KEY_ID", None), ("AWS_SECRET_ACCESS_KEY", None)]);
+    let message = refused(&[("AWS_ACCESS_KEY_ID", None), ("AWS_SECRET_ACCESS_KEY", None)]);
+    assert!(message.contains("no key in the environment and in ~/.aws"), "{message}");
+    let message = refused(&[("AWS_PROFILE", Some("other"))]);
+    assert!(message.contains("AWS_PROFILE: no profile 'other' in ~/.aws"), "{message}");
+}
+
+#[test]
+fn keys_and_endpoints_of_the_users_profile_are_used() {
+    let scratch = Scratch::new();
+    let store = match Store::start(&scratch) {
+        Ok(store) => store,
+        Err(why) => skip!("{why}"),
+    };
+    image(&scratch);
+    store.put("disk.img", &scratch.join("disk.img"));
+    fs::create_dir(scratch.join(".aws")).unwrap();
+    let config = format!("[profile test]\nregion = us-east-1\nendpoint_url = {}\n", store.endpoint);
+    fs::write(scratch.join(".aws/config"), config).unwrap();
+    let credentials =
+        format!("[test]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n");
+    fs::write(scratch.join(".aws/credentials"), credentials).unwrap();
+    let url = "s3://images/disk.img";
+    let run = |words: &[&str]| {
+        let mut command = Command::new(EXTANT);
+        for (name, _) in store.environment() {
+            command.env_remove(name);
+        }
+        let command = command.args(words).env("AWS_PROFILE", "test");
+        command.env("HOME", scratch.path()).output().unwrap()
+    };
+    let read = run(&["cat", &format!("{url}:/file")]);
+    assert_eq!(read.stdout, b"inside\n", "{}", said(&read));
+    let overlay = format!("overlay:{url}?upper={}", scratch.join("upper").display());
+    let changed = run(&["mkdir", &format!("{overlay}:/new")]);
+    assert!(changed.status.success(), "{}", said(&changed));
 }

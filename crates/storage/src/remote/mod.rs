@@ -2,11 +2,15 @@
 //!
 //! Bytes come in ranges, several at the same time, each for the version of the object that was
 //! opened: one that has changed is an error, and bytes of two versions are never mixed. Pages are
-//! kept in memory, and on request in a file. Credentials come from the environment.
+//! kept in memory, and on request in a file. Credentials come from the environment, and those
+//! of S3 from the files of its SDKs too.
 
+mod connection;
 mod device;
 mod disk_cache;
 pub(crate) mod error;
+mod profile;
+mod s3;
 mod scheme;
 mod store;
 

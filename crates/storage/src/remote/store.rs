@@ -5,28 +5,24 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
 use object_store::path::Path;
-use object_store::{
-    ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig,
-};
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
 
+use super::connection::options;
 use super::error::RemoteError;
+use super::s3;
 use super::scheme::Scheme;
-
-/// Attempts after the first one.
-const RETRIES: usize = 8;
-/// How long a server may take to take a connection.
-const CONNECT: Duration = Duration::from_secs(15);
 
 /// An object of a store.
 #[derive(Clone, Debug)]
 pub(super) struct Object {
     store: Arc<dyn ObjectStore>,
     path: Path,
+    /// Whether it is in S3, and the user has neither given a key nor said that it needs none.
+    is_without_key: bool,
 }
 
 /// The state of an object when it was opened.
@@ -81,11 +77,10 @@ impl Object {
             _ => Path::parse(key),
         };
         let path = path.map_err(|error| format!("invalid name of an object: {error}"))?;
-        let store = store(scheme, host, timeout).map_err(|error| {
-            let error = RemoteError::from(error).to_string();
-            format!("cannot use the store: {error}")
-        })?;
-        Ok(Self { store, path })
+        let store = store(scheme, host, timeout)
+            .map_err(|error| format!("cannot use the store: {error}"))?;
+        let is_without_key = scheme == Scheme::S3 && s3::is_without_key();
+        Ok(Self { store, path, is_without_key })
     }
 
     /// The first bytes of the object, and its version.
@@ -112,7 +107,13 @@ impl Object {
         {
             return Ok((Version::of(&meta), Vec::new()));
         }
-        Err(error)
+        match error {
+            // The text is one of the servers that machines of a cloud get their keys from.
+            RemoteError::Failed(text) if self.is_without_key => Err(RemoteError::Failed(format!(
+                "{text} (no key in the environment and in ~/.aws)"
+            ))),
+            error => Err(error),
+        }
     }
 
     /// A range of the object, if that is still the one that was opened.
@@ -143,23 +144,13 @@ fn store(
     scheme: Scheme,
     host: &str,
     timeout: Duration,
-) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
-    let client =
-        ClientOptions::new().with_timeout(timeout).with_connect_timeout(CONNECT.min(timeout));
-    let retry =
-        RetryConfig { max_retries: RETRIES, retry_timeout: timeout, ..RetryConfig::default() };
+) -> Result<Arc<dyn ObjectStore>, RemoteError> {
+    let (client, retry) = options(timeout);
     Ok(match scheme {
+        Scheme::S3 => s3::bucket(host, timeout)?,
         Scheme::Http | Scheme::Https => {
             let client = client.with_allow_http(scheme == Scheme::Http);
             let builder = HttpBuilder::new().with_url(format!("{}{host}", scheme.text()));
-            Arc::new(builder.with_client_options(client).with_retry(retry).build()?)
-        }
-        Scheme::S3 => {
-            let is_plain = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
-                .iter()
-                .any(|name| env::var(name).is_ok_and(|url| url.starts_with("http://")));
-            let client = client.with_allow_http(is_plain);
-            let builder = AmazonS3Builder::from_env().with_bucket_name(host);
             Arc::new(builder.with_client_options(client).with_retry(retry).build()?)
         }
         Scheme::Gs => {
