@@ -370,12 +370,14 @@ impl Extraction<'_> {
         let place = self.places.parent(path, &mut self.lanes, None)?;
         let ResolvedPath::Name(dir, name) = place else { return Err(Cause::IsADirectory.into()) };
         Lane::wait_for(&mut self.lanes, dir.inode, name);
-        if self.shared.is_refused(dir.inode, name) {
-            return Err(MemberError::TargetRefused);
-        }
-        let found = self.shared.volume.lookup(dir.inode, name)?;
+        let is_refused = self.shared.is_refused(dir.inode, name);
+        let found = match self.shared.volume.lookup(dir.inode, name) {
+            Err(Cause::NotFound) if is_refused => return Err(MemberError::TargetRefused),
+            found => found?,
+        };
         match self.shared.volume.inode(found.inode)?.is_dir() {
             true => Err(Cause::IsADirectory.into()),
+            false if is_refused => Err(MemberError::TargetRefused),
             false => Ok(found.inode),
         }
     }
