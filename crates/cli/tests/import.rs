@@ -464,7 +464,7 @@ fn a_full_volume_is_named_and_stays_clean() {
     };
     assert_eq!((rest, &*small.find("/")), (expected, names));
     assert!(["/first", "/large"].contains(&member), "{said}");
-    // What has the name of a file that found no room is not what a link of the archive means.
+    // A link of the archive does not lead to an older file whose name a refused entry has.
     let full = Small::new("24M");
     let old = full.archive(&[File("a", b"old a"), File("b", b"old b")]);
     quiet(&import(&["-q", &old, &full.inside("/")]));

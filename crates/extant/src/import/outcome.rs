@@ -75,7 +75,7 @@ pub enum MemberError {
         why: Box<MemberError>,
     },
     /// A hard link to a name whose own entry was refused: what has the name is not of the archive.
-    #[error("its entry was not unpacked")]
+    #[error("refused: the entry of this name was not unpacked")]
     TargetRefused,
     /// An attribute that the volume does not take.
     #[error("extended attribute {name}: {cause}")]
