@@ -234,7 +234,8 @@ impl Args {
                 "--grow-partition, {option}: mutually exclusive"
             )));
         }
-        if !session.is_compat {
+        // `--grow-partition` has an error of its own.
+        if !session.is_compat && !self.grow_partition {
             journal_device::refuse_other_content(name, &*image.open(Access::ReadOnly)?.device)?;
         }
         if self.print_minimum {
