@@ -14,6 +14,9 @@ const NOT_SUPPORTED: [&str; 4] = ["credential_process", "role_arn", "sso_session
 #[derive(Default)]
 pub(super) struct Profile(BTreeMap<String, String>);
 
+/// The name of a key, its secret, and the token of a session.
+pub(super) type Key<'p> = (&'p str, &'p str, Option<&'p str>);
+
 impl Profile {
     /// Reads the files. Without them the profile is empty.
     ///
@@ -48,11 +51,11 @@ impl Profile {
         self.get("endpoint_url")
     }
 
-    /// The key, its secret, and a token of a session; `None` if the profile says nothing of one.
+    /// The key; `None` if the profile says nothing of one.
     ///
     /// # Errors
     /// The key has no secret, or is obtained in a way that is not supported.
-    pub(super) fn key(&self) -> Result<Option<(&str, &str, Option<&str>)>, String> {
+    pub(super) fn key(&self) -> Result<Option<Key<'_>>, String> {
         match (self.get("aws_access_key_id"), self.get("aws_secret_access_key")) {
             (Some(id), Some(secret)) => Ok(Some((id, secret, self.get("aws_session_token")))),
             (None, None) => match NOT_SUPPORTED.iter().find(|name| self.get(name).is_some()) {
