@@ -214,7 +214,7 @@ fn a_server_that_is_killed_is_an_error_with_the_place() {
     store.put("disk.img", &scratch.join("disk.img"));
     for skipped in [1_usize, 3 << 20, 20 << 20] {
         let mut store = Store::start(&scratch).unwrap();
-        let mut command = store.command(&["cat", "s3://images/disk.img?timeout=2:/large"]);
+        let mut command = store.command(&["cat", "s3://images/disk.img?timeout=8:/large"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut output = child.stdout.take().unwrap();
         let mut found = vec![0; skipped];
