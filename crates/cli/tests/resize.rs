@@ -6,31 +6,16 @@ use extant_testkit::{
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::Instant;
 
 mod common;
+use common::resizing::{blocks, minimum, resize};
 use common::{EXTANT, Fixture, extant, text};
-
-fn resize(image: &Path, words: &[&str]) -> Output {
-    let words = words.iter().copied();
-    extant(["resize", "-f"].into_iter().chain([image.to_str().unwrap()]).chain(words))
-}
 
 fn resized(image: &Path, words: &[&str]) {
     let done = resize(image, words);
     assert!(done.status.success(), "{words:?}: {done:?}");
-}
-
-fn blocks(image: &Path) -> u64 {
-    dumpe2fs_h(image).unwrap()["Block count"].parse().unwrap()
-}
-
-/// The number at the end of what `-P` prints.
-fn minimum(image: &Path) -> u64 {
-    let said = extant(["resize", "-P", image.to_str().unwrap()]);
-    assert!(said.status.success(), "{said:?}");
-    text(&said.stdout).trim().rsplit(' ').next().unwrap().parse().unwrap()
 }
 
 /// Sets of options, and the block size of their trees.

@@ -8,9 +8,10 @@ use extant_testkit::{
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 mod common;
+use common::resizing::{blocks, minimum, resize};
 use common::{EXTANT, Fixture, extant, text};
 
 /// A set of options of mke2fs, and its features that come in addition.
@@ -54,22 +55,6 @@ const SETS: [Set; 27] = [
     ),
 ];
 const USUAL: usize = 12;
-
-fn resize(image: &Path, words: &[&str]) -> Output {
-    let words = words.iter().copied();
-    extant(["resize", "-f"].into_iter().chain([image.to_str().unwrap()]).chain(words))
-}
-
-fn blocks(image: &Path) -> u64 {
-    dumpe2fs_h(image).unwrap()["Block count"].parse().unwrap()
-}
-
-/// The number at the end of what `-P` prints.
-fn minimum(image: &Path) -> u64 {
-    let said = extant(["resize", "-P", image.to_str().unwrap()]);
-    assert!(said.status.success(), "{said:?}");
-    text(&said.stdout).trim().rsplit(' ').next().unwrap().parse().unwrap()
-}
 
 /// A volume that is walked.
 struct Walk {

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test crate uses what it needs")]
 
 pub(crate) mod program;
+pub(crate) mod resizing;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
