@@ -108,6 +108,21 @@ impl RunSet {
         None
     }
 
+    /// The blocks of this set that are not in another one.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        let mut rest = Self::new();
+        for run in self.iter() {
+            let mut at = run.start;
+            for taken in other.runs_in(run.clone()) {
+                rest.insert(at..taken.start);
+                at = taken.end;
+            }
+            rest.insert(at..run.end);
+        }
+        rest
+    }
+
     /// Extends every run to whole clusters of `blocks` blocks, counted from block `origin`.
     #[must_use]
     pub fn in_clusters(&self, origin: u64, blocks: u64) -> Self {
@@ -122,6 +137,14 @@ impl RunSet {
     }
 }
 
+impl FromIterator<Range<u64>> for RunSet {
+    fn from_iter<T: IntoIterator<Item = Range<u64>>>(runs: T) -> Self {
+        let mut set = Self::new();
+        runs.into_iter().for_each(|run| set.insert(run));
+        set
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,6 +155,14 @@ mod tests {
             set.insert(run);
         }
         set
+    }
+
+    #[test]
+    fn blocks_of_another_set_are_left_out() {
+        let all = set([2..10, 20..30]);
+        assert_eq!(all.without(&set([0..3, 5..6, 9..25, 40..50])), set([3..5, 6..9, 25..30]));
+        assert_eq!(all.without(&RunSet::new()), all);
+        assert_eq!(all.without(&all), RunSet::new());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use extant_offline::{OfflineVolume, read_superblock};
 use extant_ondisk::{CompatFeatures, Geometry, IncompatFeatures};
 
 use super::error::ResizeError;
-use super::plan::{Plan, taken};
+use super::plan::{CutTables, Plan, taken};
 use super::scan::{Scan, each_inode};
 use super::shrink::{Contents, Work};
 use super::size::{Resized, Target};
@@ -62,7 +62,8 @@ impl Resize<'_> {
             _ => {
                 let mut volume = self.open_to_move()?;
                 let scan = Scan::of(&mut volume)?;
-                Plan::new(&mut volume, &scan, target)?.ok_or(ResizeError::NoRoomToMove)?
+                Plan::new(&mut volume, &scan, target, CutTables::InPlace)?
+                    .ok_or(ResizeError::NoRoomToMove)?
             }
         };
         self.carry_out(&plan, Contents::Copied)?;

@@ -14,6 +14,7 @@ mod error;
 mod grow;
 mod journal;
 mod journal_size;
+mod minimum;
 mod moves;
 mod plan;
 mod renumber;

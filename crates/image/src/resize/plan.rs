@@ -56,6 +56,15 @@ pub(super) struct SplitMap {
     pub(super) had: usize,
 }
 
+/// Tables of the groups that are cut off, where `flex_bg` has them below the new end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum CutTables {
+    /// Their blocks are in use until the switch.
+    InPlace,
+    /// Their blocks are free: see [`Target::TablesBeyond`].
+    Beyond,
+}
+
 /// How a volume gets a smaller size, or other descriptors.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -78,8 +87,7 @@ pub(super) fn metadata(
     geometry: &Geometry,
     moved: &BTreeMap<u32, GroupTables>,
 ) -> RunSet {
-    let mut fixed = RunSet::new();
-    fixed.insert(0..geometry.first_data_block.0);
+    let mut fixed: RunSet = std::iter::once(0..geometry.first_data_block.0).collect();
     for group in (0..geometry.groups_count).map(GroupNo) {
         let own = leading(geometry, group).blocks();
         let start = if group.0 == 0 { geometry.group_start(group).0 } else { own.start };
@@ -145,6 +153,7 @@ impl Plan {
         volume: &mut OfflineVolume,
         scan: &Scan,
         target: Target,
+        cut_tables: CutTables,
     ) -> Result<Option<Self>, ResizeError> {
         let geometry = match Resized::of(&volume.raw, target) {
             Ok(resized) => resized.geometry,
@@ -158,8 +167,13 @@ impl Plan {
             return Ok(None);
         }
         let taken = taken(&old, &geometry);
-        let Some(tables) = place_tables(volume, &geometry, &taken)? else { return Ok(None) };
-        let mut planner = Planner::new(volume, &geometry, &tables, &taken)?;
+        let vacant = match cut_tables {
+            CutTables::InPlace => RunSet::new(),
+            CutTables::Beyond => freed_metadata(volume, &geometry, &BTreeMap::new()),
+        };
+        let places = TablePlaces { target, geometry: &geometry, taken: &taken, vacant: &vacant };
+        let Some(tables) = places.of(volume)? else { return Ok(None) };
+        let mut planner = Planner::new(volume, &geometry, &tables, &taken, &vacant)?;
         let Some(files) = planner.files(volume, scan) else { return Ok(None) };
         let moves_mmp = volume.mmp_block().is_some_and(|block| planner.moves.block(block) != block);
         let is_moved = |block: &&BlockNo| planner.moves.block(**block) != **block;
@@ -171,7 +185,7 @@ impl Plan {
         let Some(renumbered) = renumbered else { return Ok(None) };
         let target = match target {
             Target::Blocks(_) => Target::Blocks(geometry.blocks_count),
-            Target::Bit64(_) => target,
+            Target::TablesBeyond(_) | Target::Bit64(_) => target,
         };
         Ok(Some(Self {
             target,
@@ -186,69 +200,115 @@ impl Plan {
     }
 }
 
-/// New places of the tables of groups that stay, where the cut or `taken` has their places.
-fn place_tables(
-    volume: &mut OfflineVolume,
-    geometry: &Geometry,
-    taken: &RunSet,
-) -> Result<Option<BTreeMap<u32, GroupTables>>, ResizeError> {
-    let end = geometry.blocks_count;
-    let mut places = BTreeMap::new();
-    let must_move = |run: &Range<u64>| run.end > end || !taken.is_free(run.clone());
-    let is_cut = |group: &GroupNo| {
-        let tables = tables_of(volume, *group);
-        runs_of(&tables, geometry).iter().any(must_move)
-    };
-    let cut: Vec<GroupNo> =
-        (0..geometry.groups_count).map(GroupNo).filter(|group| is_cut(group)).collect();
-    if cut.is_empty() {
-        return Ok(Some(places));
-    }
-    let mut fixed = metadata(volume, geometry, &places);
-    // Those of groups that are cut off are in use until the switch.
-    let old = volume.geometry().clone();
-    for run in metadata(volume, &old, &places).runs_in(0..end) {
-        fixed.insert(run);
-    }
-    let mut used = fixed.clone();
-    for group in (0..geometry.groups_count).map(GroupNo) {
-        let start = geometry.group_start(group).0;
-        let ratio = u64::from(geometry.blocks_per_cluster);
-        let bits = 0..geometry.group_clusters(group);
-        for run in bitmap::runs(volume.bitmap(BitmapKind::Block, group)?, bits) {
-            if run.is_set {
-                let bits = u64::from(run.bits.start)..u64::from(run.bits.end);
-                used.insert(start + bits.start * ratio..start + bits.end * ratio);
+/// Where tables move to.
+struct TablePlaces<'a> {
+    target: Target,
+    geometry: &'a Geometry,
+    /// Blocks at the starts of groups that become metadata.
+    taken: &'a RunSet,
+    /// Blocks of tables of groups that are cut off, where these are free.
+    vacant: &'a RunSet,
+}
+
+impl TablePlaces<'_> {
+    /// Whether a run of a group's tables must move.
+    fn leaves(&self, group: GroupNo, run: &Range<u64>) -> bool {
+        match self.target {
+            Target::TablesBeyond(end) => {
+                self.geometry.group_start(group).0 >= end && run.start < end
             }
+            _ => run.end > self.geometry.blocks_count || !self.taken.is_free(run.clone()),
         }
     }
-    for group in cut {
-        let mut tables = tables_of(volume, group);
+
+    /// The blocks where a group's tables may come to lie, the best ones first.
+    fn ranges(&self, group: GroupNo) -> Vec<Range<u64>> {
+        let geometry = self.geometry;
         let start = geometry.group_start(group).0;
         let own = start..start + u64::from(geometry.group_blocks(group));
-        let ranges = match geometry.has_incompat(IncompatFeatures::FLEX_BG) {
-            true => vec![own, geometry.first_data_block.0..end],
-            false => vec![own],
-        };
-        let length = u64::from(geometry.itable_blocks());
-        for (place, length) in [
-            (&mut tables.block_bitmap, 1),
-            (&mut tables.inode_bitmap, 1),
-            (&mut tables.inode_table, length),
-        ] {
-            if !must_move(&(place.0..place.0 + length)) {
-                continue;
-            }
-            let fits =
-                |set: &RunSet| ranges.iter().find_map(|range| set.first_fit(range.clone(), length));
-            let Some(found) = fits(&used).or_else(|| fits(&fixed)) else { return Ok(None) };
-            fixed.insert(found..found + length);
-            used.insert(found..found + length);
-            *place = BlockNo(found);
+        if !geometry.has_incompat(IncompatFeatures::FLEX_BG) {
+            return vec![own];
         }
-        places.insert(group.0, tables);
+        let first = match self.target {
+            Target::TablesBeyond(end) => end,
+            _ => geometry.first_data_block.0,
+        };
+        vec![own, first..geometry.blocks_count]
     }
-    Ok(Some(places))
+
+    /// The places of tables that move, by group. `None` if they have no room.
+    fn of(
+        &self,
+        volume: &mut OfflineVolume,
+    ) -> Result<Option<BTreeMap<u32, GroupTables>>, ResizeError> {
+        let geometry = self.geometry;
+        let mut places = BTreeMap::new();
+        let is_moved = |group: &GroupNo| {
+            let runs = runs_of(&tables_of(volume, *group), geometry);
+            runs.iter().any(|run| self.leaves(*group, run))
+        };
+        let moved: Vec<GroupNo> =
+            (0..geometry.groups_count).map(GroupNo).filter(is_moved).collect();
+        if moved.is_empty() {
+            return Ok(Some(places));
+        }
+        let mut fixed = metadata(volume, geometry, &places);
+        // Those of groups that are cut off are in use until the switch.
+        let old = volume.geometry().clone();
+        for run in metadata(volume, &old, &places).without(self.vacant).iter() {
+            fixed.insert(run);
+        }
+        let mut used = RunSet::new();
+        for group in (0..geometry.groups_count).map(GroupNo) {
+            let start = geometry.group_start(group).0;
+            let ratio = u64::from(geometry.blocks_per_cluster);
+            let bits = 0..geometry.group_clusters(group);
+            for run in bitmap::runs(volume.bitmap(BitmapKind::Block, group)?, bits) {
+                if run.is_set {
+                    let bits = u64::from(run.bits.start)..u64::from(run.bits.end);
+                    used.insert(start + bits.start * ratio..start + bits.end * ratio);
+                }
+            }
+        }
+        let mut used = used.without(self.vacant);
+        for run in fixed.iter() {
+            used.insert(run);
+        }
+        let length = u64::from(geometry.itable_blocks());
+        for group in moved {
+            let mut tables = tables_of(volume, group);
+            let ranges = self.ranges(group);
+            for (place, length) in [
+                (&mut tables.block_bitmap, 1),
+                (&mut tables.inode_bitmap, 1),
+                (&mut tables.inode_table, length),
+            ] {
+                if !self.leaves(group, &(place.0..place.0 + length)) {
+                    continue;
+                }
+                let fits = |set: &RunSet| {
+                    ranges.iter().find_map(|range| set.first_fit(range.clone(), length))
+                };
+                let Some(found) = fits(&used).or_else(|| fits(&fixed)) else { return Ok(None) };
+                fixed.insert(found..found + length);
+                used.insert(found..found + length);
+                *place = BlockNo(found);
+            }
+            places.insert(group.0, tables);
+        }
+        Ok(Some(places))
+    }
+}
+
+/// The blocks of metadata that are free after a change, below the end of after.
+pub(super) fn freed_metadata(
+    volume: &OfflineVolume,
+    geometry: &Geometry,
+    moved: &BTreeMap<u32, GroupTables>,
+) -> RunSet {
+    let before = metadata(volume, volume.geometry(), &BTreeMap::new());
+    let below = before.runs_in(0..geometry.blocks_count).collect::<RunSet>();
+    below.without(&metadata(volume, geometry, moved))
 }
 
 /// Assigns new places.
@@ -265,6 +325,7 @@ impl Planner {
         geometry: &Geometry,
         tables: &BTreeMap<u32, GroupTables>,
         taken: &RunSet,
+        vacant: &RunSet,
     ) -> Result<Self, ResizeError> {
         let moves = Moves::new(geometry);
         let mut vacated =
@@ -278,20 +339,21 @@ impl Planner {
                 }
             }
         }
-        let mut free = FreeRuns::default();
+        let ratio = u64::from(geometry.blocks_per_cluster);
+        let in_clusters = |set: &RunSet| set.in_clusters(geometry.first_data_block.0, ratio);
+        let kept = in_clusters(&metadata(volume, geometry, tables));
+        let mut unused = in_clusters(vacant).without(&kept);
         for group in (0..geometry.groups_count).map(GroupNo) {
             let first = moves.clusters(&(geometry.group_start(group).0..end)).start;
             let bits = 0..geometry.group_clusters(group);
             for run in bitmap::clear_runs(volume.bitmap(BitmapKind::Block, group)?, bits) {
                 let run = first + u64::from(run.start)..first + u64::from(run.end);
-                let mut at = run.start;
-                for barred in vacated.runs_in(moves.blocks(&run)) {
-                    let barred = moves.clusters(&barred);
-                    free.insert(at..barred.start);
-                    at = barred.end;
-                }
-                free.insert(at..run.end);
+                unused.insert(moves.blocks(&run));
             }
+        }
+        let mut free = FreeRuns::default();
+        for run in unused.without(&vacated).iter() {
+            free.insert(moves.clusters(&run));
         }
         vacated.insert(end..volume.geometry().blocks_count.max(end));
         Ok(Self { vacated, free, moves })

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use extant_device::{Device, OverlayDevice};
 use extant_journal::{Finish, OneTransaction, ReplayBy, recover_volume};
 use extant_layout::RunSet;
-use extant_layout::groups::leading;
 use extant_offline::{OfflineVolume, read_primary_superblock};
 use extant_ondisk::bitmap::{self, BitmapKind};
 use extant_ondisk::extent::{self, NodeEntries, NodeLimits, NodeOwner, OwnedNode};
@@ -29,8 +28,9 @@ use zerocopy::IntoBytes;
 use super::copy::copy;
 use super::descriptors;
 use super::error::ResizeError;
+use super::minimum::Smallest;
 use super::moves::Moves;
-use super::plan::{MovedFile, Plan, metadata, runs_of, taken};
+use super::plan::{CutTables, MovedFile, Plan, freed_metadata, metadata, runs_of, taken};
 use super::renumber;
 use super::resize_inode::{self, DOUBLE_SLOT};
 use super::scan::Scan;
@@ -51,7 +51,8 @@ impl Resize<'_> {
     pub(super) fn shrink(&self, blocks: u64) -> Result<(), ResizeError> {
         let mut volume = self.open_to_shrink()?;
         let scan = Scan::of(&mut volume)?;
-        if let Some(plan) = Plan::new(&mut volume, &scan, Target::Blocks(blocks))? {
+        let target = Target::Blocks(blocks);
+        if let Some(plan) = Plan::new(&mut volume, &scan, target, CutTables::InPlace)? {
             return self.carry_out(&plan, Contents::Copied);
         }
         // The room may come from tables below the cut of groups that are cut off.
@@ -80,6 +81,7 @@ impl Resize<'_> {
     /// Makes the volume smaller in steps, as each gives room for the next, to `blocks` blocks or as
     /// small as it can be. Returns its number of blocks.
     fn shrink_stepwise(&self, blocks: u64, contents: Contents) -> Result<u64, ResizeError> {
+        let mut tables_beyond = u64::MAX;
         loop {
             let mut volume = self.open_to_shrink()?;
             let now = volume.geometry().blocks_count;
@@ -87,8 +89,15 @@ impl Resize<'_> {
                 return Ok(now);
             }
             let scan = Scan::of(&mut volume)?;
-            let Some(plan) = smallest(&mut volume, &scan, blocks)? else { return Ok(now) };
-            drop(volume);
+            let mut smallest = Smallest { volume: &mut volume, scan: &scan, least: blocks };
+            let plan = smallest.plan(now, CutTables::InPlace)?;
+            let before = plan.as_ref().map_or(now, |plan| plan.blocks).min(tables_beyond);
+            if let Some((end, plan)) = smallest.tables_beyond(before)? {
+                tables_beyond = end;
+                self.carry_out(&plan, contents)?;
+                continue;
+            }
+            let Some(plan) = plan else { return Ok(now) };
             self.carry_out(&plan, contents)?;
         }
     }
@@ -166,67 +175,6 @@ impl Resize<'_> {
         };
         Ok(copy(self.device, plan.moves.iter().map(in_bytes), tell)?)
     }
-}
-
-/// The plan of the smallest size of at least `least` blocks that is smaller than the volume, if
-/// there is one.
-fn smallest(
-    volume: &mut OfflineVolume,
-    scan: &Scan,
-    least: u64,
-) -> Result<Option<Plan>, ResizeError> {
-    let geometry = volume.geometry().clone();
-    let ratio = u64::from(geometry.blocks_per_cluster);
-    // Files keep their blocks, and inodes their number.
-    let mut used: u64 = 0;
-    for group in (0..geometry.groups_count).map(GroupNo) {
-        let free = volume.desc(group).free_clusters;
-        used += u64::from(geometry.group_clusters(group).saturating_sub(free));
-    }
-    let tables = u64::from(geometry.groups_count) * (u64::from(geometry.itable_blocks()) + 2);
-    let files = (used * ratio).saturating_sub(tables + metadata_at_starts(&geometry));
-    let groups = u64::from(scan.inodes.max(1)).div_ceil(u64::from(geometry.inodes_per_group));
-    let of_inodes = (groups - 1) * u64::from(geometry.blocks_per_group);
-    let mut low = least.max(files).max(of_inodes).max(1);
-    let mut high = geometry.blocks_count;
-    let mut best: Option<Plan> = None;
-    let mut step = u64::from(geometry.blocks_per_group).max(ratio);
-    let mut at = low;
-    // Sizes that fit are searched upwards, then the smallest of them between two tries.
-    while low < high {
-        let found = match at < high {
-            true => {
-                Plan::new(volume, scan, Target::Blocks(at))?.filter(|plan| plan.blocks >= least)
-            }
-            false => None,
-        };
-        match found {
-            Some(plan) => {
-                high = plan.blocks.min(at);
-                best = Some(plan);
-            }
-            None => low = at + 1,
-        }
-        at = match &best {
-            Some(_) => low + (high.saturating_sub(low)) / 2,
-            None if at >= high => break,
-            None => {
-                step = step.saturating_mul(2);
-                at.saturating_add(step).min(high - 1).max(low)
-            }
-        };
-    }
-    Ok(best)
-}
-
-/// Number of blocks of superblocks and descriptors.
-fn metadata_at_starts(geometry: &Geometry) -> u64 {
-    (0..geometry.groups_count)
-        .map(|group| {
-            let own = leading(geometry, GroupNo(group)).blocks();
-            own.end - own.start
-        })
-        .sum()
 }
 
 /// A change under way. Between two files the volume on the staged device is sound.
@@ -628,20 +576,11 @@ impl Work<'_> {
         }
         self.volume.commit()?;
         let Resized { mut raw, geometry } = Resized::of(&self.volume.raw, plan.target)?;
-        let before = metadata(&self.volume, &old, &BTreeMap::new());
-        let after = metadata(&self.volume, &geometry, &plan.tables);
-        let mut freed = RunSet::new();
-        for run in before.runs_in(0..geometry.blocks_count) {
-            let mut at = run.start;
-            for kept in after.runs_in(run.clone()) {
-                freed.insert(at..kept.start);
-                at = kept.end;
-            }
-            freed.insert(at..run.end);
-        }
+        let freed = freed_metadata(&self.volume, &geometry, &plan.tables);
         if raw.s_overhead_blocks.get() > 0 {
             let ratio = u64::from(geometry.blocks_per_cluster);
-            let (before, after) = (before.count() / ratio, after.count() / ratio);
+            let before = metadata(&self.volume, &old, &BTreeMap::new()).count() / ratio;
+            let after = metadata(&self.volume, &geometry, &plan.tables).count() / ratio;
             let now = u64::from(raw.s_overhead_blocks.get()) + after;
             raw.s_overhead_blocks.set(u32::try_from(now.saturating_sub(before)).unwrap_or(0));
         }
@@ -719,7 +658,7 @@ fn change_metadata(
     let mut changed = RunSet::new();
     let mut concerned: BTreeSet<GroupNo> = match plan.target {
         Target::Blocks(_) => [GroupNo(geometry.groups_count - 1)].into(),
-        Target::Bit64(_) => BTreeSet::new(),
+        Target::TablesBeyond(_) | Target::Bit64(_) => BTreeSet::new(),
     };
     concerned.extend(taken.iter().flat_map(|run| groups_of(&geometry, &run)));
     for run in freed.iter() {

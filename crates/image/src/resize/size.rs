@@ -15,6 +15,9 @@ const MIN_LAST_GROUP: u64 = 50;
 pub(super) enum Target {
     /// A number of blocks.
     Blocks(u64),
+    /// The same size. Tables of the groups that a cut to this number of blocks takes away lie
+    /// beyond it.
+    TablesBeyond(u64),
     /// 64bit on or off.
     Bit64(bool),
 }
@@ -30,6 +33,7 @@ impl Resized {
     pub(super) fn of(raw: &RawSuperblock, target: Target) -> Result<Self, ResizeError> {
         match target {
             Target::Blocks(blocks) => Self::new(raw, blocks),
+            Target::TablesBeyond(_) => Ok(Self { raw: *raw, geometry: Geometry::new(raw)? }),
             Target::Bit64(is_on) => Ok(Self::with_64bit(raw, is_on)?),
         }
     }
