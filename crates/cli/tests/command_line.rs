@@ -100,6 +100,8 @@ fn an_image_of_something_else_is_named_with_what_to_do() {
             ("recover", vec![name]),
             ("resize", vec![name]),
             ("tune", vec!["-L", "label", name]),
+            ("clone", vec![name, "copy.img"]),
+            ("mount", vec![name, scratch.path().to_str().unwrap()]),
         ] {
             let output = extant(&[&[command][..], &words].concat());
             let why = "not an ext2, ext3 or ext4 file system";

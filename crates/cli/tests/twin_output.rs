@@ -158,6 +158,39 @@ fn e2fsck_names_directories_by_their_paths() {
 }
 
 #[test]
+fn e2fsck_says_of_preening_what_theirs_does() {
+    let Some(scratch) = with_links(&["mke2fs", "e2fsck", "debugfs"]) else {
+        skip!("e2fsprogs is not installed");
+    };
+    let bin = scratch.join("bin");
+    let rows: [&[&str]; 6] = [
+        &["sif /test/sub links_count 5"],
+        &["clri /test/file"],
+        &["rm /test/file", "ssv free_inodes_count 3"],
+        &["setb 7000 9", "seti <500>"],
+        &["ssv free_blocks_count 77"],
+        &["sif /test/file links_count 9", "freeb 3 2"],
+    ];
+    for requests in rows {
+        let image = damaged(&scratch, requests);
+        let spoiled = fs::read(&image).unwrap();
+        let [ours, theirs] = [Some(&*bin), None].map(|links| {
+            fs::write(&image, &spoiled).unwrap();
+            let output = run(links, &["e2fsck", "-fp"], &image);
+            (output.status.code(), text(&output.stdout))
+        });
+        assert_eq!(ours, theirs, "{requests:?}");
+    }
+    // `extant fsck` says everything.
+    let image = damaged(&scratch, &["ssv free_blocks_count 77"]);
+    let words = ["fsck".as_ref(), "-fp".as_ref(), image.as_os_str()];
+    let output = Command::new(env!("CARGO_BIN_EXE_extant")).args(words).output().unwrap();
+    let said = text(&output.stdout);
+    assert!(said.contains("vol: Free blocks count wrong (77, counted="), "{said}");
+    assert!(said.contains(").  FIXED.\n"), "{said}");
+}
+
+#[test]
 fn dumpe2fs_shows_damaged_volumes_as_theirs_does() {
     let Some(scratch) = with_links(&["mke2fs", "debugfs", "dumpe2fs"]) else {
         skip!("e2fsprogs is not installed");

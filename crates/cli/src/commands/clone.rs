@@ -21,6 +21,7 @@ use serde::Serialize;
 
 use crate::failure::{At, Failure};
 use crate::image_path::open_for_reading;
+use crate::journal_device::refuse_other_content;
 use crate::output_file::{FileId, OutputFile};
 use crate::progress::Progress;
 use crate::session::Session;
@@ -195,7 +196,9 @@ impl Args {
         }
         let shown = Path::new(&self.source);
         let found = job.find().map_err(|why| match why {
-            NotCopied::Opening(error) => Failure::at(shown, error),
+            NotCopied::Opening(error) => {
+                job.other_content().unwrap_or_else(|| Failure::at(shown, error))
+            }
             NotCopied::Mounted => Failure::at(
                 shown,
                 "mounted for writing: a copy would mix blocks of different moments: unmount it, remount it read-only, or use --force",
@@ -389,6 +392,12 @@ impl Job<'_> {
         }
         self.check_target(&url)?;
         Ok(device)
+    }
+
+    /// The failure that says what the source holds instead of a volume.
+    fn other_content(&self) -> Option<Failure> {
+        let device = self.open().ok()?;
+        refuse_other_content(self.source, &*device).err()
     }
 
     /// Opens the volume, and finds its blocks.

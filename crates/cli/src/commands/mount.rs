@@ -18,6 +18,8 @@ use extant::rooms::storage::{DeviceUrl, KeySource, stat_host};
 
 use crate::err_line;
 use crate::failure::Failure;
+use crate::image_path::open_for_reading;
+use crate::journal_device::refuse_other_content;
 use crate::session::Session;
 use crate::waiting::Waiting;
 
@@ -286,7 +288,18 @@ impl Args {
             planner: Some(Arc::new(extant::ResizePlanner)),
             key_descriptor: self.key_descriptor,
         };
-        serve(&request, UnixStream::from(control)).map_err(Failure::new)
+        serve(&request, UnixStream::from(control))
+            .map_err(|error| self.other_content().unwrap_or_else(|| Failure::new(error)))
+    }
+
+    /// The failure that says what the image holds instead of a volume. A key is not read again.
+    fn other_content(&self) -> Option<Failure> {
+        if self.key_descriptor.is_some() {
+            return None;
+        }
+        let url = DeviceUrl::parse(&self.image, extant::schemes(), stat_host).ok()?;
+        let device = open_for_reading(&url).ok()?;
+        refuse_other_content(&self.image, &*device).err()
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) enum Answering {
 pub(super) struct Console {
     answering: Answering,
     is_json: bool,
+    /// Of bitmaps and counts that preening corrects.
+    keeps_quiet: bool,
     meter: Meter,
     paths: Paths,
     state: Mutex<State>,
@@ -70,7 +72,13 @@ pub(super) fn put(text: &str) {
 impl Console {
     pub(super) fn new(answering: Answering, is_json: bool, name: String, meter: Meter) -> Self {
         let state = State { name, pass: 0, all_yes: false, was_asked: false };
-        Self { answering, is_json, meter, paths: Paths::default(), state: Mutex::new(state) }
+        let paths = Paths::default();
+        Self { answering, is_json, keeps_quiet: false, meter, paths, state: Mutex::new(state) }
+    }
+
+    /// Preening says nothing of bitmaps and counts that it corrects, as e2fsck.
+    pub(super) fn keeping_quiet(self, keeps_quiet: bool) -> Self {
+        Self { keeps_quiet, ..self }
     }
 
     /// Names directories by the paths that they have on a device.
@@ -163,16 +171,31 @@ impl Console {
         if is_yes { Decision::Fix } else { Decision::Skip }
     }
 
+    /// Whether preening corrects what the code names without a word.
+    fn is_quiet_on(&self, code: Code) -> bool {
+        self.keeps_quiet
+            && self.answering == Answering::Preen
+            && matches!(
+                code,
+                Code::BlockBitmapWrong
+                    | Code::InodeBitmapWrong
+                    | Code::GroupFreeBlocksWrong
+                    | Code::GroupFreeInodesWrong
+                    | Code::GroupDirectoriesWrong
+                    | Code::FreeBlocksTotalWrong
+                    | Code::FreeInodesTotalWrong
+            )
+    }
+
     fn show(&self, finding: &Finding) {
         let (row, name) = (finding.code.row(), self.name());
         let is_asked = self.asks() && !row.prompt.is_empty();
-        if self.is_json {
+        if self.is_json || self.is_quiet_on(finding.code) {
             return;
         }
         let text = finding.with_paths(&|directory| self.paths.of(directory));
         let _quiet = self.meter.pause();
         match self.answering {
-            // Preening says nothing of what is not worth a word.
             Answering::Preen => put(&format!("{name}: {text}")),
             _ if finding.code == Code::JournalRecovered => put(&format!("{name}: {text}")),
             _ if is_asked => put(&format!("{text}  ")),
@@ -185,13 +208,13 @@ impl Console {
         let _quiet = self.meter.pause();
         let was_asked = std::mem::take(&mut self.state.lock().was_asked);
         match (self.answering, decision) {
-            _ if self.is_json => {}
+            _ if self.is_json || self.is_quiet_on(finding.code) => {}
             // The answer ended the line of the question.
             _ if was_asked => {}
             (_, _) if question.is_empty() => put("\n"),
-            (Answering::Preen, Decision::Fix) => put(&format!(" ({}).\n", done_word(question))),
+            (Answering::Preen, Decision::Fix) => put(&format!("  {}.\n", done_word(question))),
             (_, Decision::Fix) => put(&format!("  {question}? yes\n\n")),
-            (Answering::Preen, Decision::Skip) => put(" (IGNORED).\n"),
+            (Answering::Preen, Decision::Skip) => put("  IGNORED.\n"),
             (Answering::Preen, _) => put("\n"),
             _ => put(&format!("  {question}? no\n\n")),
         }

@@ -439,7 +439,7 @@ impl CheckCommand<'_> {
         };
         interrupts.cancel(&self.shown, self.called);
         let console = Console::new(answering, self.args.json, self.shown.clone(), meter);
-        let console = console.with_paths_on(opened.device.clone());
+        let console = console.with_paths_on(opened.device.clone()).keeping_quiet(self.is_compat);
         if is_mounted {
             console.say(&format!("Warning!  {} is mounted.", self.shown));
         }
