@@ -178,17 +178,17 @@ fn a_volume_that_shrinks_to_its_minimum_has_one_of_both_sizes_after_a_power_cut(
     assert!(done.cuts > 10, "{done:?}");
 }
 
-/// Some cuts of many: 400 files of up to 1 MiB and 4,000 small ones in 1 GiB.
+/// Some cuts of many: 200 files of up to 500 KB and 2,000 small ones in 512 MiB.
 #[test]
 fn a_large_volume_has_the_old_size_or_the_new_one_after_a_power_cut() {
     if !is_slow() {
-        skip!("writes 1 GiB for each cut: EXTANT_SLOW=1 runs it");
+        skip!("writes 512 MiB for each cut: EXTANT_SLOW=1 runs it");
     }
     let fill = || -> Result<Vec<u8>, String> {
         let image = TempImage::of_size(0).map_err(|error| error.to_string())?;
-        fs::write(image.path(), volume(1024 * MIB, &["-t", "ext4"])?).unwrap();
+        fs::write(image.path(), volume(512 * MIB, &["-t", "ext4"])?).unwrap();
         let mount = LoopMount::new(&image.path(), "")?;
-        for number in 0..4400_usize {
+        for number in 0..2200_usize {
             let length = if number % 11 == 0 { 1000 * (number / 4) } else { number };
             let name = format!("directory{}/below/more{number}", number % 12);
             fs::write(mount.path().join(name), vec![number as u8; length]).unwrap();
@@ -202,10 +202,10 @@ fn a_large_volume_has_the_old_size_or_the_new_one_after_a_power_cut() {
     };
     let device = || -> Arc<dyn Device> { Arc::new(MemoryDevice::from_bytes(&before)) };
     let least = minimum(&device()).unwrap();
-    let few = Sweep { seed: 9, prefixes: 24, subsets: 1, torn: 0 };
-    for (length, blocks) in [(0, least), (0, (least + (256 << 10)) / 2), (2048 * MIB, 512 << 10)] {
+    let few = Sweep { seed: 9, prefixes: 1, subsets: 1, torn: 0 };
+    for (length, blocks) in [(0, least), (1024 * MIB, 256 << 10)] {
         let done = sweep(&before, length, blocks, few).unwrap();
-        assert!(done.cuts > 20, "{blocks}: {done:?}");
+        assert!(done.cuts > 5, "{blocks}: {done:?}");
     }
 }
 

@@ -163,6 +163,9 @@ impl Args {
         if options.remount {
             return extant::rooms::mount::remount(&self.point, &options).map_err(Failure::new);
         }
+        if self.role.is_none() {
+            self.refuse_other_content()?;
+        }
         // Open until the server has it.
         let _key = if self.role.is_none() { self.hand_key_on()? } else { None };
         match self.role {
@@ -288,18 +291,18 @@ impl Args {
             planner: Some(Arc::new(extant::ResizePlanner)),
             key_descriptor: self.key_descriptor,
         };
-        serve(&request, UnixStream::from(control))
-            .map_err(|error| self.other_content().unwrap_or_else(|| Failure::new(error)))
+        serve(&request, UnixStream::from(control)).map_err(Failure::new)
     }
 
-    /// The failure that says what the image holds instead of a volume. A key is not read again.
-    fn other_content(&self) -> Option<Failure> {
-        if self.key_descriptor.is_some() {
-            return None;
+    /// Refuses a file or device that is known to hold something else than a volume, and says what.
+    /// The server reports what is not opened here.
+    fn refuse_other_content(&self) -> Result<(), Failure> {
+        let url = DeviceUrl::parse(&self.image, extant::schemes(), stat_host);
+        let whole = url.ok().filter(DeviceUrl::is_whole);
+        match whole.and_then(|url| open_for_reading(&url).ok()) {
+            Some(device) => refuse_other_content(&self.image, &*device),
+            None => Ok(()),
         }
-        let url = DeviceUrl::parse(&self.image, extant::schemes(), stat_host).ok()?;
-        let device = open_for_reading(&url).ok()?;
-        refuse_other_content(&self.image, &*device).err()
     }
 }
 

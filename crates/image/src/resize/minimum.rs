@@ -62,8 +62,8 @@ impl Smallest<'_> {
     }
 
     /// The first size up to `end` that has as many blocks and inodes as are in use, wherever they
-    /// lie.
-    fn by_counts(&self, end: u64) -> Result<u64, ResizeError> {
+    /// lie: no smaller one can hold them.
+    pub(super) fn by_counts(&self, end: u64) -> Result<u64, ResizeError> {
         let geometry = self.volume.geometry();
         let first = geometry.first_data_block.0;
         let ratio = u64::from(geometry.blocks_per_cluster);

@@ -90,15 +90,24 @@ impl Resize<'_> {
             }
             let scan = Scan::of(&mut volume)?;
             let mut smallest = Smallest { volume: &mut volume, scan: &scan, least: blocks };
+            let bound = smallest.by_counts(now)?;
             let plan = smallest.plan(now, CutTables::InPlace)?;
             let before = plan.as_ref().map_or(now, |plan| plan.blocks).min(tables_beyond);
-            if let Some((end, plan)) = smallest.tables_beyond(before)? {
+            if before > bound
+                && let Some((end, plan)) = smallest.tables_beyond(before)?
+            {
                 tables_beyond = end;
                 self.carry_out(&plan, contents)?;
                 continue;
             }
             let Some(plan) = plan else { return Ok(now) };
-            self.carry_out(&plan, contents)?;
+            let is_last = plan.blocks == bound;
+            if !(is_last && contents == Contents::Ignored) {
+                self.carry_out(&plan, contents)?;
+            }
+            if is_last {
+                return Ok(bound);
+            }
         }
     }
 
