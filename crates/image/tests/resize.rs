@@ -165,7 +165,7 @@ fn a_volume_that_shrinks_has_the_old_size_or_the_new_one_after_a_power_cut() {
     }
 }
 
-/// Tables of groups that are cut off, which flex_bg has in front of the new end, go beyond it first.
+/// Tables of groups that are cut off, which flex_bg has in front of the new end, move beyond it.
 #[test]
 fn a_volume_that_shrinks_to_its_minimum_has_one_of_both_sizes_after_a_power_cut() {
     let kind = ["-t", "ext4", "-b", "1024", "-g", "2048", "-O", "^resize_inode"];
