@@ -198,6 +198,11 @@ impl Plan {
             renumbered,
         }))
     }
+
+    /// Whether maps need fewer blocks afterwards.
+    pub(super) fn frees_nodes(&self) -> bool {
+        self.files.iter().any(|file| file.split.as_ref().is_some_and(|map| !map.gone.is_empty()))
+    }
 }
 
 /// Where tables move to.

@@ -101,7 +101,8 @@ impl Resize<'_> {
                 continue;
             }
             let Some(plan) = plan else { return Ok(now) };
-            let is_last = plan.blocks == bound;
+            // Extents that join need fewer blocks for their map: that is room for one step more.
+            let is_last = plan.blocks == bound && !plan.frees_nodes();
             if !(is_last && contents == Contents::Ignored) {
                 self.carry_out(&plan, contents)?;
             }
