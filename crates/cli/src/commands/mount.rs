@@ -163,7 +163,8 @@ impl Args {
         if options.remount {
             return extant::rooms::mount::remount(&self.point, &options).map_err(Failure::new);
         }
-        if self.role.is_none() {
+        // What lies at the primary superblock's place does not matter to a backup.
+        if self.role.is_none() && options.superblock.is_none() {
             self.refuse_other_content()?;
         }
         // Open until the server has it.

@@ -124,6 +124,8 @@ fn a_backup_superblock_opens_a_volume_whose_first_is_lost() {
     write_under(&scratch, &image, "rw");
     let file = fs::OpenOptions::new().write(true).open(&image).expect("open");
     std::os::unix::fs::FileExt::write_all_at(&file, &[0; 1024], 1024).expect("write");
+    // As a partition table leaves it.
+    std::os::unix::fs::FileExt::write_all_at(&file, b"EFI PART", 512).expect("write");
     drop(file);
     let before = fs::read(&image).expect("read");
     let kernel = LoopMount::new(&image, "ro,noload,sb=32768").expect("the kernel mounts it");

@@ -128,7 +128,7 @@ impl DebugVolume {
         })?;
         let bad = self.bad_blocks();
         if bad.count() > 0 {
-            found.blocks = without(&found.blocks, &bad);
+            found.blocks = found.blocks.without(&bad);
         }
         Ok(found)
     }
@@ -227,19 +227,6 @@ impl DebugVolume {
             _ => record.number < self.geometry().first_inode,
         }
     }
-}
-
-fn without(blocks: &RunSet, left_out: &RunSet) -> RunSet {
-    let mut rest = RunSet::new();
-    for run in blocks.iter() {
-        let mut start = run.start;
-        for hole in left_out.runs_in(run.clone()) {
-            rest.insert(start..hole.start);
-            start = hole.end;
-        }
-        rest.insert(start..run.end);
-    }
-    rest
 }
 
 /// The primary superblock and descriptors, and the blocks reserved for more of these.

@@ -97,12 +97,14 @@ impl Resize<'_> {
                 && let Some((end, plan)) = smallest.tables_beyond(before)?
             {
                 tables_beyond = end;
+                drop(volume);
                 self.carry_out(&plan, contents)?;
                 continue;
             }
             let Some(plan) = plan else { return Ok(now) };
             // Extents that join need fewer blocks for their map: that is room for one step more.
             let is_last = plan.blocks == bound && !plan.frees_nodes();
+            drop(volume);
             if !(is_last && contents == Contents::Ignored) {
                 self.carry_out(&plan, contents)?;
             }
