@@ -119,21 +119,33 @@ fn users_read_none_of_the_words() {
     assert!(gone.is_none(), "no such line any more: {gone:?}");
 }
 
+/// The lines of Rust with a comment for which `matches` holds, of the line and of the comment in it,
+/// as `PATH:LINE: TEXT`.
+fn comment_lines(matches: impl Fn(&str, &str) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    for (path, text) in texts() {
+        if path.extension().is_none_or(|it| it != "rs") {
+            continue;
+        }
+        for (index, line) in text.lines().enumerate() {
+            if comment(line).is_some_and(|text| matches(line, text)) {
+                found.push(format!("{}:{}: {}", path.display(), index + 1, line.trim()));
+            }
+        }
+    }
+    found
+}
+
 #[test]
 fn no_comment_begins_with_a_clause_for_a_name() {
-    let rust = texts().into_iter().filter(|it| it.0.extension().is_some_and(|it| it == "rs"));
-    let count =
-        |text: &str| text.lines().filter_map(comment).filter(|it| begins_with_a_clause(it)).count();
-    let found: usize = rust.map(|it| count(&it.1)).sum();
-    assert_eq!(found, 0, "comment lines begin with who or what");
+    let found = comment_lines(|_, text| begins_with_a_clause(text));
+    assert!(found.is_empty(), "comment lines begin with who or what:\n{}", found.join("\n"));
 }
 
 #[test]
 fn no_comment_is_wider_than_100_columns() {
-    let rust = texts().into_iter().filter(|it| it.0.extension().is_some_and(|it| it == "rs"));
-    let is_wide = |line: &&str| comment(line).is_some() && line.chars().count() > 100;
-    let found: usize = rust.map(|it| it.1.lines().filter(is_wide).count()).sum();
-    assert_eq!(found, 0, "comment lines are wider than 100 columns");
+    let found = comment_lines(|line, _| line.chars().count() > 100);
+    assert!(found.is_empty(), "comment lines are wider than 100 columns:\n{}", found.join("\n"));
 }
 
 /// Words that once named up to twelve types each: a type says of what it is the place or the part.

@@ -163,7 +163,7 @@ impl Args {
         if options.remount {
             return extant::rooms::mount::remount(&self.point, &options).map_err(Failure::new);
         }
-        // What lies at the primary superblock's place does not matter to a backup.
+        // A backup does not depend on the bytes at the primary superblock's place.
         if self.role.is_none() && options.superblock.is_none() {
             self.refuse_other_content()?;
         }
