@@ -119,7 +119,7 @@ fn users_read_none_of_the_words() {
     assert!(gone.is_none(), "no such line any more: {gone:?}");
 }
 
-/// The lines of Rust with a comment for which `matches` holds, of the line and of the comment in it,
+/// The lines of Rust with a comment for which `matches(line, comment)` holds,
 /// as `PATH:LINE: TEXT`.
 fn comment_lines(matches: impl Fn(&str, &str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
