@@ -43,8 +43,8 @@ pub use snapshot::{
     Digest, Entry, Kind, TreeSnapshot, assert_same_tree, content_digest, differences,
 };
 pub use tool::{
-    Tool, debugfs, dumpe2fs_h, e2fsck_fn, e2fsck_is_silent, e2fsck_is_silent_with, is_root, mke2fs,
-    tool,
+    Tool, debugfs, dumpe2fs_h, e2fsck_fn, e2fsck_is_silent, e2fsck_is_silent_with,
+    e2fsck_is_silent_within, is_root, mke2fs, tool,
 };
 
 /// Reports the running test as skipped, with the reason, bypassing the test harness's capture of

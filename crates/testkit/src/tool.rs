@@ -60,11 +60,15 @@ impl Tool {
         &self,
         args: impl IntoIterator<Item = A>,
     ) -> Result<String, String> {
-        let output = self.run(args);
+        self.text_of(&self.run(args))
+    }
+
+    /// Standard output of a run, or its messages if it failed.
+    fn text_of(&self, output: &Output) -> Result<String, String> {
         if output.status.success() {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         } else {
-            Err(said(&self.path, &output))
+            Err(said(&self.path, output))
         }
     }
 
@@ -112,12 +116,23 @@ pub fn e2fsck_is_silent(image: &Path) -> Result<(), String> {
     e2fsck_is_silent_with(image, None)
 }
 
+/// As [`e2fsck_is_silent`], for a volume so large that a check takes up to so many seconds.
+pub fn e2fsck_is_silent_within(image: &Path, seconds: u32) -> Result<(), String> {
+    let e2fsck = required("e2fsck")?;
+    let output = e2fsck.command_within(seconds).arg("-fn").arg(image).output();
+    is_silent(e2fsck.text_of(&output.map_err(|error| error.to_string())?)?)
+}
+
 /// As [`e2fsck_is_silent`], for a volume with an external journal.
 pub fn e2fsck_is_silent_with(image: &Path, journal: Option<&Path>) -> Result<(), String> {
     let mut args = vec![OsStr::new("-fn")];
     args.extend(journal.into_iter().flat_map(|journal| [OsStr::new("-j"), journal.as_os_str()]));
     args.push(image.as_os_str());
-    let said = required("e2fsck")?.text(args)?;
+    is_silent(required("e2fsck")?.text(args)?)
+}
+
+/// Whether e2fsck said only what it says of every volume; else all of it.
+fn is_silent(said: String) -> Result<(), String> {
     let is_usual = |line: &str| {
         let is_pass = line.starts_with("Pass ") && line.contains(": ");
         let is_summary = line.contains(" files (") && line.ends_with(" blocks");
