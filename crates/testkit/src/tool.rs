@@ -116,7 +116,7 @@ pub fn e2fsck_is_silent(image: &Path) -> Result<(), String> {
     e2fsck_is_silent_with(image, None)
 }
 
-/// As [`e2fsck_is_silent`], for a volume so large that a check takes up to so many seconds.
+/// As [`e2fsck_is_silent`], for a large volume: a check may take `seconds`.
 pub fn e2fsck_is_silent_within(image: &Path, seconds: u32) -> Result<(), String> {
     let e2fsck = required("e2fsck")?;
     let output = e2fsck.command_within(seconds).arg("-fn").arg(image).output();
