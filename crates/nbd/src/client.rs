@@ -216,11 +216,10 @@ impl Client {
                 cut_command(of, command::WRITE_ZEROES, *offset..*offset + *length, pieces);
             }
             RequestKind::WriteZeroes { offset, length } => {
-                static BYTES: [u8; ZEROES] = [0; ZEROES];
                 let mut at = *offset;
                 while at < *offset + *length {
                     let count = (*offset + *length - at).min(max.min(ZEROES) as u64);
-                    let data = TransferData::Write(vec![IoSlice::new(&BYTES[..count as usize])]);
+                    let data = TransferData::Write(zeroes(count as usize));
                     pieces.push(Transfer { of, offset: at, length: count as u32, data });
                     at += count;
                 }
@@ -435,6 +434,13 @@ fn cut_command(of: usize, command: u16, range: Range<u64>, pieces: &mut Vec<Tran
         pieces.push(Transfer { of, offset: at, length, data: TransferData::Command(command) });
         at += u64::from(length);
     }
+}
+
+/// `count` zeroes, as slices of fewer that the program holds.
+fn zeroes(count: usize) -> Vec<IoSlice<'static>> {
+    static BYTES: [u8; 64 << 10] = [0; 64 << 10];
+    let slice = |at: usize| IoSlice::new(&BYTES[..BYTES.len().min(count - at)]);
+    (0..count).step_by(BYTES.len()).map(slice).collect()
 }
 
 /// The error that a server reports.
