@@ -40,8 +40,7 @@ mod writable_image;
 
 use std::process::ExitCode;
 
-/// Without it threads that free what others allocated wait for each other in glibc: `import` takes
-/// a quarter longer.
+/// With glibc's allocator `import` takes a quarter longer.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
