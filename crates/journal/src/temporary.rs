@@ -1,12 +1,13 @@
-//! Changes of a volume that is not in use and has no journal, made as one transaction of a log in
-//! free blocks, which exists for that time only.
+//! Changes of a volume that is not in use and has no journal, or an external one, made as one
+//! transaction of a log in free blocks, which exists for that time only.
 //!
 //! First the log is complete in blocks that the volume does not use. Then the journal's inode is
 //! written to the volume, which says "not clean": e2fsck clears it there. One write of the
-//! superblock gives the volume the feature: from now on a replay makes all changes. The superblock
-//! in the log does not have the feature. When all changes are at their places, that superblock is
-//! written, still "not clean", and the inode is cleared at last. The kernel does not mount the
-//! volume in between, since the superblock names a journal device in addition to the inode.
+//! superblock makes that inode the journal: from now on a replay makes all changes. The superblock
+//! in the log has no journal, or the external one. When all changes are at their places, that
+//! superblock is written, still "not clean", and the inode is cleared at last. The kernel does not
+//! mount the volume in between, since the superblock names a journal device in addition to the
+//! inode.
 
 use extant_device::Device;
 use extant_offline::read_primary_superblock;
@@ -100,7 +101,7 @@ impl TemporaryLog<'_> {
         self.write_superblock(self.after)
     }
 
-    /// Gives the superblock the journal.
+    /// Makes the log the volume's journal.
     fn lead_to_log(&self, before: RawSuperblock) -> Result<(), JournalError> {
         let mut raw = before;
         let mut features = raw.features();
@@ -112,6 +113,7 @@ impl TemporaryLog<'_> {
         }
         raw.s_journal_inum.set(InodeNo::JOURNAL.0);
         raw.s_journal_dev.set(1);
+        raw.s_journal_uuid = [0; 16];
         raw.s_jnl_backup_type = 0;
         self.write_superblock(raw)
     }

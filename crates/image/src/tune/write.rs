@@ -2,9 +2,10 @@
 //!
 //! Blocks that the volume does not use are written first: no program reads them. All others are one
 //! transaction of the journal where it has room for them, so that a power cut leaves the volume as
-//! it was or with all changes; a volume without a journal gets a log in free blocks for that time.
-//! Otherwise the superblock says "not clean" until all are written, and they are written in an
-//! order of which e2fsck repairs each part, unless directories or checksums are written again.
+//! it was or with all changes; a volume without a journal, and one whose journal cannot take them,
+//! gets a log in free blocks for that time. Otherwise the superblock says "not clean" until all are
+//! written, and they are written in an order of which e2fsck repairs each part, unless directories
+//! or checksums are written again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -153,16 +154,22 @@ impl Writer<'_> {
         }
     }
 
-    /// Makes the changes by a log in free blocks; whether it could. A volume that has a journal, or
-    /// gets one, has no place for another.
+    /// Makes the changes by a log in free blocks; whether it could. The journal's inode leads to
+    /// it, so that the volume has no journal of its own, before and after: none at all, or one on
+    /// another device.
     fn write_by_temporary_log(&self, change: &Change) -> Result<bool, TuneError> {
         let Change { before, after, geometry, .. } = change;
-        let has_journal =
-            |raw: &RawSuperblock| raw.features().compat.contains(CompatFeatures::HAS_JOURNAL);
+        let journal = |raw: &RawSuperblock| {
+            let has_journal = raw.features().compat.contains(CompatFeatures::HAS_JOURNAL);
+            has_journal.then_some((raw.s_journal_inum.get(), raw.s_journal_uuid))
+        };
+        let is_inside = journal(before).is_some_and(|(inode, _)| inode != 0);
         let is_old = |raw: &RawSuperblock| raw.s_rev_level.get() == 0;
         let Ok(count) = u32::try_from(change.used.count()) else { return Ok(false) };
         if self.to_journal.is_some()
-            || [before, after].into_iter().any(|raw| has_journal(raw) || is_old(raw))
+            || is_inside
+            || journal(before) != journal(after)
+            || [before, after].into_iter().any(is_old)
             || count > MOST_AT_ONCE / geometry.block_size
         {
             return Ok(false);
