@@ -204,7 +204,7 @@ impl Found {
             tuned(&device, journal_device, change).unwrap();
             let new = facts(&image_of(&bytes_of(&*device)).path(), journal).unwrap();
             assert!(old != new, "{change}");
-            // Torn between its two sectors a superblock has no valid checksum, as any program leaves it.
+            // A superblock torn between its two sectors has no valid checksum.
             let whole = Sweep { torn: 0, ..Sweep::seeded(1) };
             let sweep = match is_slow() {
                 true => whole,
