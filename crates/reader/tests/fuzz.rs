@@ -25,7 +25,9 @@ fn open_and_walk_of_a_damaged_image_ends() {
         .with_test_time(FUZZ_TIME)
         .with_max_len(200)
         .for_each(|(base, damage)| {
-            let base = &bases(Contents::Large)[usize::from(*base) % bases(Contents::Large).len()];
+            // Few inputs get a large image: they take ten times as long.
+            let bases = bases(if *base < 250 { Contents::Small } else { Contents::Large });
+            let base = &bases[usize::from(*base) % bases.len()];
             let device = OverlayDevice::new(base.device.clone());
             base.damage(&device, damage);
             if let Ok(volume) = Reader::open(Arc::new(device)) {

@@ -3,39 +3,34 @@
 use std::path::Path;
 
 use super::run::Side;
+use super::table::{Table, skipped};
 use super::{Case, Setting, check, median_of};
 use crate::Failure;
 
 /// Pairs below which no two of the sorted ratios enclose the median with 95% certainty.
 const LEAST_PAIRS: usize = 6;
 
-/// Runs the wanted cases and prints their table.
+/// Runs the wanted cases.
 pub(super) fn run(
     cases: &[Case],
     wanted: &[String],
     (now, before): (&Setting, &Setting),
     rounds: usize,
-) -> Result<(), Failure> {
+) -> Result<Table, Failure> {
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|it| it == name);
-    let mut rows = Vec::new();
+    let mut table = Table::new(&["case", "now, s", "before, s", "now / before", "95% interval"]);
     for case in cases.iter().filter(|case| is_wanted(case.name)) {
         eprintln!("{}: preparing", case.name);
         let sides = (case.prepare)(now).and_then(|pair| Ok((pair, (case.prepare)(before)?)));
-        rows.push(match sides {
+        table.add(match sides {
             Ok((now, before)) => row(case.name, rounds, [&now.ours, &before.ours])?,
-            Err(why) => format!("| `{}` | skipped: {why} | | | |", case.name),
+            Err(why) => skipped(case.name, &why),
         });
-        println!("{}", rows[rows.len() - 1]);
     }
     for (name, sides) in check::sides_of_two_builds(is_wanted, now, before)? {
-        rows.push(row(&name, rounds, sides.each_ref())?);
-        println!("{}", rows[rows.len() - 1]);
+        table.add(row(&name, rounds, sides.each_ref())?);
     }
-    println!(
-        "\n| case | now, s | before, s | now / before | 95% interval |\n|---|---|---|---|---|"
-    );
-    rows.iter().for_each(|row| println!("{row}"));
-    Ok(())
+    Ok(table)
 }
 
 /// The setting of the build before: its programs, and a directory of its own.
@@ -50,7 +45,7 @@ pub(super) fn before(now: &Setting, programs: &Path) -> Result<Setting, Failure>
     Ok(Setting { extant, dir, programs, tree: now.tree.clone(), shrink: now.shrink })
 }
 
-fn row(name: &str, rounds: usize, [now, before]: [&Side; 2]) -> Result<String, Failure> {
+fn row(name: &str, rounds: usize, [now, before]: [&Side; 2]) -> Result<Vec<String>, Failure> {
     // Neither finds caches colder than the other.
     now.run()?;
     before.run()?;
@@ -70,7 +65,8 @@ fn row(name: &str, rounds: usize, [now, before]: [&Side; 2]) -> Result<String, F
     });
     let [now, before] = seconds.map(median_of);
     let ratio = median_of(ratios);
-    Ok(format!("| `{name}` | {now:.2} | {before:.2} | {ratio:.2} | {interval} |"))
+    let figures = [now, before, ratio].map(|figure| format!("{figure:.2}"));
+    Ok([vec![format!("`{name}`")], figures.to_vec(), vec![interval]].concat())
 }
 
 /// The closest two of the ratios between which their median lies with 95% certainty, whatever its

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -13,7 +14,8 @@ use extant_testkit::tool;
 
 use super::cases::{must, usr_like, ustar_header, write_pool};
 use super::run::{Measurement, Side, Step};
-use super::{Setting, median, median_of};
+use super::table::{Table, skipped};
+use super::{Setting, median, median_cpu, median_of};
 use crate::Failure;
 
 /// A volume to check.
@@ -40,6 +42,12 @@ const VOLUMES: [Volume; 5] = [
 const FILLED: (&str, &str) =
     ("check-filled", "check of 20 GB with 2.6 million inodes, filled in steps of 20%");
 
+/// How the time grows with the inodes in use, a table of its own.
+const CURVE: (&str, &str) =
+    ("check-curve", "check of 10^9 inodes of 128 bytes, 10^5 to 10^8 of them in use");
+const CURVE_INODES: u64 = 1_000_000_000;
+const CURVE_BYTES: u64 = 4 << 40;
+
 /// Inodes of document 004's volume at the scale that fits, and its bytes.
 const FILLED_INODES: u64 = 2_600_000;
 const FILLED_BYTES: u64 = 20_000_000_000;
@@ -52,42 +60,80 @@ const BARS: [(&str, f64); 2] = [("2", 0.25), ("1", 0.4)];
 const COLD_BAR: f64 = 1.15;
 const DROP_CACHES: &str = "sync && echo 3 >/proc/sys/vm/drop_caches";
 
+const VOLUME_COLUMNS: [&str; 13] = [
+    "case",
+    "cache",
+    "threads",
+    "ours, s",
+    "e2fsck, s",
+    "ours / e2fsck",
+    "bar, s",
+    "direct reads, s",
+    "ours, MiB",
+    "e2fsck, MiB",
+    "bar of memory",
+    "CPU s, ours",
+    "CPU s, e2fsck",
+];
+const FILLED_COLUMNS: [&str; 7] = [
+    "inodes in use",
+    "check",
+    "ours, s",
+    "e2fsck, s",
+    "ours / e2fsck",
+    "ours: passes 1 to 5, s",
+    "e2fsck: passes 1 to 5, s",
+];
+const CURVE_COLUMNS: [&str; 8] = [
+    "inodes in use",
+    "ours, s",
+    "CPU s, ours",
+    "CPU s of a million, ours",
+    "ours, MiB",
+    "e2fsck, s",
+    "CPU s, e2fsck",
+    "e2fsck, MiB",
+];
+
+/// Measures the rows of a table: the setting, e2fsck, and the number of rounds.
+type Fill = fn(&Setting, &Path, usize, &mut Table) -> Result<(), Failure>;
+
 /// Names of the cases and what they do.
 pub(super) fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
-    VOLUMES.iter().map(|volume| (volume.name, volume.what)).chain([FILLED])
+    VOLUMES.iter().map(|volume| (volume.name, volume.what)).chain([FILLED, CURVE])
 }
 
-/// Runs the cases of `wanted` and prints their tables.
-pub(super) fn run(setting: &Setting, wanted: &[String], rounds: usize) -> Result<(), Failure> {
+/// Runs the cases of `wanted`.
+pub(super) fn run(
+    setting: &Setting,
+    wanted: &[String],
+    rounds: usize,
+) -> Result<Vec<Table>, Failure> {
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|it| it == name);
     let e2fsck = tool("e2fsck").map(|tool| tool.path().to_owned());
-    let mut rows = Vec::new();
+    let e2fsck = || e2fsck.as_deref().ok_or_else(|| Failure::from("e2fsck is not installed"));
+    let mut volumes = Table::new(&VOLUME_COLUMNS);
     for volume in VOLUMES.iter().filter(|volume| is_wanted(volume.name)) {
-        let found = match &e2fsck {
-            Some(e2fsck) => compare(volume, setting, e2fsck, rounds),
-            None => Err("e2fsck is not installed".into()),
-        };
-        match found {
-            Ok(found) => rows.extend(found),
-            Err(why) => {
-                rows.push(format!("| `{}` | skipped: {why} | | | | | | | | |", volume.name));
+        let done =
+            e2fsck().and_then(|e2fsck| compare(volume, setting, e2fsck, rounds, &mut volumes));
+        if let Err(why) = done {
+            volumes.add(skipped(volume.name, &why));
+        }
+    }
+    let mut tables = vec![volumes];
+    for ((name, _), columns, fill) in
+        [(FILLED, &FILLED_COLUMNS[..], filled as Fill), (CURVE, &CURVE_COLUMNS, curve)]
+    {
+        if is_wanted(name) {
+            let mut table = Table::new(columns);
+            if let Err(why) = e2fsck().and_then(|e2fsck| fill(setting, e2fsck, rounds, &mut table))
+            {
+                table.add(skipped(name, &why));
             }
+            tables.push(table);
         }
     }
-    if !rows.is_empty() {
-        println!(
-            "\n| case | cache | threads | ours, s | e2fsck, s | ours / e2fsck | bar | direct reads, s | memory, MiB | CPU, s |"
-        );
-        println!("|---|---|---|---|---|---|---|---|---|---|");
-        rows.iter().for_each(|row| println!("{row}"));
-    }
-    if is_wanted(FILLED.0) {
-        match &e2fsck {
-            Some(e2fsck) => filled(setting, e2fsck, rounds)?,
-            None => println!("{}: skipped: e2fsck is not installed", FILLED.0),
-        }
-    }
-    Ok(())
+    Ok(tables)
 }
 
 /// Checks of the wanted volumes from a warm cache, by this build and by the one before.
@@ -126,10 +172,10 @@ fn compare(
     setting: &Setting,
     e2fsck: &Path,
     rounds: usize,
-) -> Result<Vec<String>, Failure> {
+    table: &mut Table,
+) -> Result<(), Failure> {
     eprintln!("{}: preparing", volume.name);
     let image = (volume.make)(setting)?;
-    let mut rows = Vec::new();
     for (cache, is_cold) in [("warm", false), ("cold", true)] {
         for (threads, bar) in BARS {
             let (mut our_side, mut their_side) =
@@ -151,12 +197,10 @@ fn compare(
                 }
             }
             let direct = if is_cold { Some(direct_reads(setting, &image)?) } else { None };
-            let row = row(volume.name, cache, threads, bar, (&ours, &theirs), direct);
-            eprintln!("{row}");
-            rows.push(row);
+            table.add(row(volume.name, cache, threads, bar, (&ours, &theirs), direct));
         }
     }
-    Ok(rows)
+    Ok(())
 }
 
 fn row(
@@ -166,11 +210,9 @@ fn row(
     bar: f64,
     (ours, theirs): (&[Measurement], &[Measurement]),
     direct: Option<f64>,
-) -> String {
+) -> Vec<String> {
     let peak =
         |outcomes: &[Measurement]| outcomes.iter().map(|it| it.peak_bytes).max().unwrap_or(0) >> 20;
-    let cpu =
-        |outcomes: &[Measurement]| median_of(outcomes.iter().map(|it| it.cpu_seconds).collect());
     let (our_time, their_time) = (median(ours), median(theirs));
     let allowed = (their_time * bar).max(direct.map_or(0.0, |direct| direct * COLD_BAR));
     let verdict = if our_time <= allowed { "met" } else { "missed" };
@@ -178,12 +220,21 @@ fn row(
     let (our_peak, their_peak) = (peak(ours), peak(theirs));
     // The bar of memory: half as much again as the peer's, and 64 MiB.
     let memory = if our_peak <= their_peak * 3 / 2 + 64 { "met" } else { "missed" };
-    format!(
-        "| `{name}` | {cache} | {threads} | {our_time:.3} | {their_time:.3} | {:.2} | ≤ {allowed:.3} s: {verdict} | {direct} | {our_peak} / {their_peak}: {memory} | {:.2} / {:.2} |",
-        our_time / their_time,
-        cpu(ours),
-        cpu(theirs),
-    )
+    vec![
+        format!("`{name}`"),
+        cache.to_owned(),
+        threads.to_owned(),
+        format!("{our_time:.3}"),
+        format!("{their_time:.3}"),
+        format!("{:.2}", our_time / their_time),
+        format!("≤ {allowed:.3}: {verdict}"),
+        direct,
+        our_peak.to_string(),
+        their_peak.to_string(),
+        memory.to_owned(),
+        format!("{:.2}", median_cpu(ours)),
+        format!("{:.2}", median_cpu(theirs)),
+    ]
 }
 
 /// Seconds that a sequential reader takes, past the cache and in pieces of 4 MiB, for as many bytes
@@ -244,17 +295,30 @@ fn pool(setting: &Setting) -> Result<PathBuf, Failure> {
     Ok(image)
 }
 
-/// An archive of small files, sixty-four in a directory; every eighth holds a line, the others
-/// nothing. Files are added to one that exists, from number `from` on.
-fn write_files(archive: &Path, files: std::ops::Range<u64>) -> Result<(), Failure> {
-    const TRAILER: u64 = 1024;
+/// Bytes of the end of an archive.
+const TRAILER: u64 = 1024;
+
+/// An archive of small files; every eighth holds a line, the others nothing. Files are added to one
+/// that exists, from number `from` on.
+fn write_files(archive: &Path, files: Range<u64>) -> Result<(), Failure> {
     let file = File::options().create(true).truncate(false).write(true).open(archive)?;
     let end = file.metadata()?.len().saturating_sub(TRAILER);
     let mut out = BufWriter::with_capacity(1 << 20, file);
     out.seek(std::io::SeekFrom::Start(end))?;
+    write_entries(&mut out, files, |file| if file % 8 == 0 { b"a line of text\n" } else { b"" })?;
+    out.write_all(&[0; TRAILER as usize])?;
+    Ok(out.flush()?)
+}
+
+/// The files, sixty-four in a directory, each with the line of its number.
+fn write_entries(
+    out: &mut impl Write,
+    files: Range<u64>,
+    line_of: impl Fn(u64) -> &'static [u8],
+) -> Result<(), Failure> {
     for file in files {
         let path = format!("{:03}/{:05}/file-{file:09}", file / 64 % 512, file / 64);
-        let line: &[u8] = if file % 8 == 0 { b"a line of text\n" } else { b"" };
+        let line = line_of(file);
         out.write_all(&ustar_header(&path, None, line.len()))?;
         if !line.is_empty() {
             let mut block = [0; 512];
@@ -262,8 +326,7 @@ fn write_files(archive: &Path, files: std::ops::Range<u64>) -> Result<(), Failur
             out.write_all(&block)?;
         }
     }
-    out.write_all(&[0; TRAILER as usize])?;
-    Ok(out.flush()?)
+    Ok(())
 }
 
 fn million(setting: &Setting) -> Result<PathBuf, Failure> {
@@ -294,10 +357,68 @@ fn used(setting: &Setting) -> Result<PathBuf, Failure> {
     Ok(image)
 }
 
+/// Volumes that differ in the number of empty files, from a warm cache, next to e2fsck.
+fn curve(
+    setting: &Setting,
+    e2fsck: &Path,
+    rounds: usize,
+    table: &mut Table,
+) -> Result<(), Failure> {
+    let image = setting.dir.join("check-curve.img");
+    let (inodes, size) = (CURVE_INODES / setting.shrink, kibibytes(CURVE_BYTES / setting.shrink));
+    for used in [100_000, 1_000_000, 10_000_000, 100_000_000] {
+        let used = used / setting.shrink;
+        let mut command = Command::new(&setting.extant);
+        command.args(["build", "--size", &size, "-N", &inodes.to_string(), "-I", "128", "-o"]);
+        let mut child = command.arg(&image).arg("-").stdin(Stdio::piped()).spawn()?;
+        let mut archive =
+            BufWriter::with_capacity(1 << 20, child.stdin.take().ok_or("a pipe was asked for")?);
+        // A sixty-fourth of the inodes in use are directories.
+        write_entries(&mut archive, 0..used / 64 * 63, |_| b"")?;
+        archive.write_all(&[0; TRAILER as usize])?;
+        archive.into_inner().map_err(|error| error.into_error())?;
+        if !child.wait()?.success() {
+            return Err(format!("{command:?} failed").into());
+        }
+        let mut sides = [ours(setting, "2", &image), theirs(e2fsck, &image)];
+        let mut all = [Vec::new(), Vec::new()];
+        for round in 0..=rounds {
+            for (side, found) in sides.iter_mut().zip(&mut all) {
+                let measured = side.run()?;
+                // The first one brings what is read into the cache.
+                if round > 0 {
+                    found.push(measured);
+                }
+            }
+        }
+        let peak =
+            |found: &[Measurement]| found.iter().map(|it| it.peak_bytes).max().unwrap_or(0) >> 20;
+        let [ours, theirs] = all;
+        let cpu = median_cpu(&ours);
+        table.add(vec![
+            used.to_string(),
+            format!("{:.3}", median(&ours)),
+            format!("{cpu:.2}"),
+            format!("{:.2}", cpu / (used as f64 / 1e6)),
+            peak(&ours).to_string(),
+            format!("{:.3}", median(&theirs)),
+            format!("{:.2}", median_cpu(&theirs)),
+            peak(&theirs).to_string(),
+        ]);
+        std::fs::remove_file(&image)?;
+    }
+    Ok(())
+}
+
 /// Document 004: the volume is filled step by step. Each step is checked three times: with the
 /// high-water marks missing, so that the check establishes them; with the marks in place; and with
 /// the feature off.
-fn filled(setting: &Setting, e2fsck: &Path, rounds: usize) -> Result<(), Failure> {
+fn filled(
+    setting: &Setting,
+    e2fsck: &Path,
+    rounds: usize,
+    table: &mut Table,
+) -> Result<(), Failure> {
     let tune2fs = tool("tune2fs").ok_or("tune2fs is not installed")?;
     let archive = setting.dir.join("filled.tar");
     let [marked, plain, missing, work] = ["marked", "plain", "missing", "work"]
@@ -305,10 +426,6 @@ fn filled(setting: &Setting, e2fsck: &Path, rounds: usize) -> Result<(), Failure
     let inodes = FILLED_INODES / setting.shrink;
     let size = kibibytes(FILLED_BYTES / setting.shrink);
     let count = inodes.to_string();
-    println!(
-        "\n| inodes in use | check | ours, s | e2fsck, s | ours / e2fsck | ours: passes 1 to 5, s | e2fsck: passes 1 to 5, s |"
-    );
-    println!("|---|---|---|---|---|---|---|");
     let mut written = 0;
     for percent in [0, 20, 40, 60, 80, 98] {
         // A sixty-fourth of the inodes in use are directories.
@@ -358,10 +475,15 @@ fn filled(setting: &Setting, e2fsck: &Path, rounds: usize) -> Result<(), Failure
                 }
             }
             let (our_time, their_time) = (median_of(our_times), median_of(their_times));
-            println!(
-                "| {percent}% | {what} | {our_time:.3} | {their_time:.3} | {:.2} | {our_passes} | {their_passes} |",
-                our_time / their_time
-            );
+            table.add(vec![
+                format!("{percent}%"),
+                what.to_owned(),
+                format!("{our_time:.3}"),
+                format!("{their_time:.3}"),
+                format!("{:.2}", our_time / their_time),
+                our_passes,
+                their_passes,
+            ]);
         }
     }
     for image in [archive, marked, plain, missing, work] {

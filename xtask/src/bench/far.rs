@@ -13,6 +13,7 @@ use extant_testkit::link::{GIGABIT, Traffic, link};
 use extant_testkit::tool;
 
 use super::Setting;
+use super::table::Table;
 use crate::Failure;
 
 pub(super) const NAME: (&str, &str) =
@@ -44,14 +45,14 @@ struct Far {
 }
 
 /// Runs the case if it is wanted, and prints its table.
-pub(super) fn run(setting: &Setting, wanted: &[String]) -> Result<(), Failure> {
+pub(super) fn run(setting: &Setting, wanted: &[String]) -> Result<Option<Table>, Failure> {
     if !wanted.is_empty() && !wanted.iter().any(|name| name == NAME.0) {
-        return Ok(());
+        return Ok(None);
     }
     eprintln!("{}: preparing", NAME.0);
     let image = image(setting)?;
     let file = "/7/7/file99".to_owned();
-    let mut rows = Vec::new();
+    let mut table = Table::new(&["command", "by", "seconds", "requests", "MiB received"]);
     for (what, words) in [
         ("`cat` of one file", vec!["cat".to_owned(), format!("@:{file}")]),
         ("`ls -lR`", ["ls", "-lR", "@:/"].map(str::to_owned).to_vec()),
@@ -62,11 +63,11 @@ pub(super) fn run(setting: &Setting, wanted: &[String]) -> Result<(), Failure> {
         let words = words.into_iter().map(|word| word.replace('@', &url));
         let mut command = Command::new(&setting.extant);
         command.args(words);
-        rows.push(measured(what, "extant", &far, &mut command));
+        table.add(measured(what, "extant", &far, &mut command));
     }
     for (peer, mount) in [("nbdfuse", nbdfuse as Mount), ("guestmount", guestmount)] {
         if tool(peer).is_none() {
-            rows.push(format!("| | {peer}: not installed | | | |"));
+            table.add(vec![String::new(), format!("{peer}: not installed")]);
             continue;
         }
         for (what, words) in [
@@ -74,16 +75,13 @@ pub(super) fn run(setting: &Setting, wanted: &[String]) -> Result<(), Failure> {
             ("`ls -lR`", "ls -lR @/ >/dev/null".to_owned()),
             ("`fsck -fn`", "e2fsck -fn % >/dev/null".to_owned()),
         ] {
-            rows.push(match by_peer(setting, &image, peer, mount, what, &words) {
+            table.add(match by_peer(setting, &image, peer, mount, what, &words) {
                 Ok(row) => row,
-                Err(why) => format!("| {what} | {peer}: {why} | | | |"),
+                Err(why) => vec![what.to_owned(), format!("{peer}: {why}")],
             });
         }
     }
-    println!("\n| command | by | seconds | requests | MiB received |");
-    println!("|---|---|---|---|---|");
-    rows.iter().for_each(|row| println!("{row}"));
-    Ok(())
+    Ok(Some(table))
 }
 
 /// The image of a tree of small files.
@@ -127,7 +125,7 @@ fn serve(setting: &Setting, image: &Path) -> Result<Far, Failure> {
 }
 
 /// A row of the table for one command.
-fn measured(what: &str, by: &str, far: &Far, command: &mut Command) -> String {
+fn measured(what: &str, by: &str, far: &Far, command: &mut Command) -> Vec<String> {
     let before = (far.traffic.requests(), far.traffic.received());
     let started = Instant::now();
     let status = command.stdout(Stdio::null()).status();
@@ -136,10 +134,11 @@ fn measured(what: &str, by: &str, far: &Far, command: &mut Command) -> String {
         Ok(status) if status.success() => {
             let requests = far.traffic.requests() - before.0;
             let received = (far.traffic.received() - before.1) as f64 / f64::from(1 << 20);
-            format!("| {what} | {by} | {seconds:.2} | {requests} | {received:.1} |")
+            let figures = [format!("{seconds:.2}"), requests.to_string(), format!("{received:.1}")];
+            [vec![what.to_owned(), by.to_owned()], figures.to_vec()].concat()
         }
-        Ok(status) => format!("| {what} | {by}: {status} | | | |"),
-        Err(why) => format!("| {what} | {by}: {why} | | | |"),
+        Ok(status) => vec![what.to_owned(), format!("{by}: {status}")],
+        Err(why) => vec![what.to_owned(), format!("{by}: {why}")],
     }
 }
 
@@ -173,7 +172,7 @@ fn by_peer(
     mount: Mount,
     what: &str,
     words: &str,
-) -> Result<String, Failure> {
+) -> Result<Vec<String>, Failure> {
     let far = serve(setting, image)?;
     let point = setting.dir.join("far-point");
     fs::create_dir_all(&point)?;

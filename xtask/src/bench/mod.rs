@@ -11,18 +11,26 @@ mod mounted;
 mod python;
 mod resize;
 mod run;
+mod table;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::{Failure, machine};
 use run::{Latency, Measurement, Side};
+use table::Table;
 
 /// Measure next to a peer in the same run: interleaved pairs, medians, the ratio
 #[derive(clap::Args)]
 pub(crate) struct Bench {
     /// Names of cases; all without any
     cases: Vec<String>,
+    /// All cases
+    #[arg(long, conflicts_with = "cases")]
+    all: bool,
+    /// Print the tables as one JSON document, with the machine, the peers and the commit
+    #[arg(long)]
+    json: bool,
     /// Pairs of runs for each case
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -125,39 +133,54 @@ impl Bench {
             tree: self.tree.clone(),
             shrink: self.shrink.max(1),
         };
-        if let Some(programs) = &self.before {
-            let before = against::before(&setting, programs)?;
-            against::run(&cases, &self.cases, (&setting, &before), self.rounds.max(1))?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        let mut rows = Vec::new();
-        for case in &cases {
-            if !self.cases.is_empty() && !self.cases.iter().any(|name| name == case.name) {
-                continue;
+        let rounds = self.rounds.max(1);
+        let tables = match &self.before {
+            Some(programs) => {
+                let before = against::before(&setting, programs)?;
+                vec![against::run(&cases, &self.cases, (&setting, &before), rounds)?]
             }
-            rows.push(match measure(case, &setting, self.rounds.max(1)) {
-                Ok(row) => row,
-                Err(why) => {
-                    format!("| `{}` | {} | skipped: {why} | | | | | | |", case.name, case.what)
-                }
-            });
-            println!("{}", rows[rows.len() - 1]);
-        }
-        check::run(&setting, &self.cases, self.rounds.max(1))?;
-        far::run(&setting, &self.cases)?;
-        if rows.is_empty() {
-            return Ok(ExitCode::SUCCESS);
-        }
-        println!(
-            "\n| case | what | ours, s | peer, s | ours / peer | bar | memory | CPU s, ours / peer | p50 and p99, µs, ours / peer |"
-        );
-        println!("|---|---|---|---|---|---|---|---|---|");
-        rows.iter().for_each(|row| println!("{row}"));
+            None => self.measure(&cases, &setting, rounds)?,
+        };
+        table::print(&tables, &setting, rounds, self.json);
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn measure(
+        &self,
+        cases: &[Case],
+        setting: &Setting,
+        rounds: usize,
+    ) -> Result<Vec<Table>, Failure> {
+        let mut pairs = Table::new(&PAIRS);
+        for case in cases {
+            if self.cases.is_empty() || self.cases.iter().any(|name| name == case.name) {
+                let row = measure(case, setting, rounds);
+                pairs.add(row.unwrap_or_else(|why| table::skipped(case.name, &why)));
+            }
+        }
+        let mut tables = vec![pairs];
+        tables.extend(check::run(setting, &self.cases, rounds)?);
+        tables.extend(far::run(setting, &self.cases)?);
+        Ok(tables)
     }
 }
 
-fn measure(case: &Case, setting: &Setting, rounds: usize) -> Result<String, Failure> {
+/// Columns of the table of pairs.
+const PAIRS: [&str; 11] = [
+    "case",
+    "what",
+    "ours, s",
+    "peer",
+    "peer, s",
+    "ours / peer",
+    "bar",
+    "memory, MiB",
+    "CPU s, ours",
+    "CPU s, peer",
+    "p50 and p99, µs, ours / peer",
+];
+
+fn measure(case: &Case, setting: &Setting, rounds: usize) -> Result<Vec<String>, Failure> {
     eprintln!("{}: preparing", case.name);
     let pair = (case.prepare)(setting)?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -173,30 +196,26 @@ fn measure(case: &Case, setting: &Setting, rounds: usize) -> Result<String, Fail
             }
         }
     }
-    let memory = ours.iter().map(|outcome| outcome.peak_bytes).max().unwrap_or(0);
-    let cpu = match theirs.is_empty() {
-        true => format!("{:.2}", median_cpu(&ours)),
-        false => format!("{:.2} / {:.2}", median_cpu(&ours), median_cpu(&theirs)),
-    };
+    let memory = ours.iter().map(|outcome| outcome.peak_bytes).max().unwrap_or(0) >> 20;
     let latency = [median_latency(&ours), median_latency(&theirs)]
         .map(|latency| latency.map(|it| format!("{:.0}, {:.0}", it.p50, it.p99)));
     let latency = latency.into_iter().flatten().collect::<Vec<_>>().join(" / ");
-    let ours = median(&ours);
-    let (peer, ratio) = match theirs.is_empty() {
-        true => (case.peer.to_owned(), String::new()),
-        false => {
-            let theirs = median(&theirs);
-            (format!("{} {theirs:.2}", case.peer), format!("{:.2}", ours / theirs))
-        }
-    };
-    Ok(format!(
-        "| `{}` | {} ({}) | {ours:.2} | {peer} | {ratio} | {} | {} MiB | {cpu} | {latency} |",
-        case.name,
-        case.what,
-        pair.input,
+    let of_peer =
+        |figure: f64| if theirs.is_empty() { String::new() } else { format!("{figure:.2}") };
+    let (our_time, their_time) = (median(&ours), median(&theirs));
+    Ok(vec![
+        format!("`{}`", case.name),
+        format!("{} ({})", case.what, pair.input),
+        format!("{our_time:.2}"),
+        case.peer.to_owned(),
+        of_peer(their_time),
+        of_peer(our_time / their_time),
         case.bar.map_or(String::new(), |bar| format!("≤ {bar:.2}")),
-        memory >> 20,
-    ))
+        memory.to_string(),
+        format!("{:.2}", median_cpu(&ours)),
+        of_peer(median_cpu(&theirs)),
+        latency,
+    ])
 }
 
 fn median(outcomes: &[Measurement]) -> f64 {
@@ -214,8 +233,12 @@ fn median_latency(outcomes: &[Measurement]) -> Option<Latency> {
     (!told.is_empty()).then(|| Latency { p50: of(|it| it.p50), p99: of(|it| it.p99) })
 }
 
+/// Not a number without any.
 fn median_of(mut seconds: Vec<f64>) -> f64 {
     seconds.sort_by(f64::total_cmp);
+    if seconds.is_empty() {
+        return f64::NAN;
+    }
     let middle = seconds.len() / 2;
     match seconds.len() % 2 {
         0 => (seconds[middle - 1] + seconds[middle]) / 2.0,
