@@ -78,6 +78,8 @@ const INPUTS: u64 = 1_000_000;
 const FUZZ_SLICE: u64 = 30;
 /// Seconds of a slice of the differential: each makes its volumes first.
 const DIFFERENTIAL_SLICE: u64 = 120;
+/// Seconds that a round of load takes in addition.
+const LOAD_SECONDS: u64 = 30;
 /// Seconds after which a slice has failed. Failing histories are made smaller within it.
 const LIMIT: u64 = 1800;
 
@@ -125,6 +127,7 @@ impl Unit {
         };
         let mut command = suite.command(test, LIMIT);
         command.env("EXTANT_SEED", seed.to_string()).env("EXTANT_HISTORIES", "1");
+        command.env("EXTANT_LOAD_SECONDS", LOAD_SECONDS.to_string());
         if self.kind.name == DIFFERENTIAL {
             let seconds = seconds.clamp(1, DIFFERENTIAL_SLICE);
             command.env("EXTANT_DIFFERENTIAL", format!("{seconds}s")).env("EXTANT_KEEP", kept);

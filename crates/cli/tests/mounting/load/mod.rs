@@ -2,8 +2,9 @@
 //! all that was acknowledged is there afterwards, nothing hangs, and the server's memory is
 //! bounded.
 //!
-//! `EXTANT_SEED=N` runs other rounds, `EXTANT_TRIAL=N` only one of them. A seed repeats volume,
-//! options, works and faults; which call a fault meets depends on the machine.
+//! `EXTANT_SEED=N` runs other rounds, `EXTANT_TRIAL=N` only one of them, and with
+//! `EXTANT_LOAD_SECONDS=N` each is so much longer. A seed repeats volume, options, works and faults;
+//! which call a fault meets depends on the machine.
 
 mod disk;
 mod family;
@@ -76,6 +77,7 @@ fn what_was_acknowledged_survives_failing_disks_and_killed_servers_under_load() 
     let (asked, only) = (number("EXTANT_SEED"), number("EXTANT_TRIAL"));
     let is_long = asked.is_some() || std::env::var_os("EXTANT_SLOW").is_some();
     let seed: u64 = asked.unwrap_or(USUAL);
+    let more = Duration::from_secs(number("EXTANT_LOAD_SECONDS").unwrap_or(0));
     let mut random = Random::new(seed);
     let (works, missing) = plan::works();
     let scratch = open_to_all();
@@ -88,7 +90,7 @@ fn what_was_acknowledged_survives_failing_disks_and_killed_servers_under_load() 
     let mut sums = Sums::default();
     let rounds = if is_long { ROUNDS } else { FEW_ROUNDS };
     for round in 0..rounds {
-        let plan = Plan::draw(&mut random, &works);
+        let plan = Plan::draw(&mut random, &works, more);
         if only.is_some_and(|only| only != round) {
             continue;
         }
@@ -101,7 +103,7 @@ fn what_was_acknowledged_survives_failing_disks_and_killed_servers_under_load() 
         let start = Instant::now();
         Round { plan, what: &what, image: &image, source: &source }.run(round, &mut sums);
         println!("  {:.1} s", start.elapsed().as_secs_f64());
-        assert!(start.elapsed() < ROUND_LIMIT, "{what}: it took {:?}", start.elapsed());
+        assert!(start.elapsed() < ROUND_LIMIT + more, "{what}: it took {:?}", start.elapsed());
     }
     println!(
         "soak: rounds={rounds} load_seconds={} faults={} kills={} power_cuts={} acknowledged={}",
@@ -268,6 +270,7 @@ impl Round<'_> {
                 thread::sleep(*time);
                 send(server, Signal::CONT);
             }
+            Step::Quiet(time) => thread::sleep(*time),
         }
     }
 
@@ -293,7 +296,7 @@ impl Plan {
     fn fails(&self) -> bool {
         self.steps.iter().any(|step| match step {
             Step::Faults(faults, _) => faults.iter().any(|fault| fault.is_failure()),
-            Step::Pause(_) => false,
+            Step::Pause(_) | Step::Quiet(_) => false,
         })
     }
 }

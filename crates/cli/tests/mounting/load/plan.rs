@@ -15,6 +15,8 @@ pub(super) enum Step {
     Faults(Vec<Fault>, Duration),
     /// The server is stopped for so long.
     Pause(Duration),
+    /// Nothing for so long.
+    Quiet(Duration),
 }
 
 /// How the server ends.
@@ -73,7 +75,8 @@ const OPTIONS: [&str; 8] = [
 ];
 
 impl Plan {
-    pub(super) fn draw(random: &mut Random, works: &[&'static Work]) -> Self {
+    /// A plan with so much time in addition in which no request of the disk fails.
+    pub(super) fn draw(random: &mut Random, works: &[&'static Work], more: Duration) -> Self {
         let mut of = |many: usize| random.below(many as u64) as usize;
         let options = OPTIONS[of(OPTIONS.len())];
         let mut left = works.to_vec();
@@ -86,6 +89,20 @@ impl Plan {
         let warm_up = milliseconds(800, 3000);
         let (long, short) = (milliseconds(400, 2500), milliseconds(100, 1200));
         let mut steps = Vec::new();
+        let mut left = more;
+        while !left.is_zero() {
+            let time = Duration::from_millis(400 + random.below(4000)).min(left);
+            steps.push(match random.below(4) {
+                0 => {
+                    let milliseconds = 1 + random.below(20);
+                    Step::Faults(vec![Fault::SlowFlushes { milliseconds }], time)
+                }
+                1 => Step::Faults(vec![Fault::ShortWrites { one_in: 1 + random.below(6) }], time),
+                2 => Step::Pause(time.min(short)),
+                _ => Step::Quiet(time),
+            });
+            left -= time;
+        }
         if random.below(2) == 0 {
             let slow = Fault::SlowFlushes { milliseconds: 1 + random.below(80) };
             let cut = Fault::ShortWrites { one_in: 1 + random.below(6) };
