@@ -10,21 +10,22 @@ mod paths;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
-use std::sync::Mutex;
 
 use extant_testkit::{Scratch, Tool, skip, tool};
-use paths::{PATHS, Work};
+use paths::PATHS;
 
-/// What a child process is to do: a path's name, a number of calls and the place of its files.
+/// Where the process that is counted has its files.
 const CHILD: &str = "EXTANT_INSTRUCTIONS";
+/// The function of which each call begins another count, by the name that valgrind shows.
+const MARK: &str = "instructions::paths::mark*";
 /// Part by which a count may differ from the recorded one.
 const BOUND: f64 = 0.03;
 const RECORDED: &str = include_str!("counts.txt");
 
 #[test]
 fn paths_take_the_instructions_that_are_recorded() {
-    if let Ok(order) = std::env::var(CHILD) {
-        return paths::run(&Work::read(&order));
+    if let Some(place) = std::env::var_os(CHILD) {
+        return paths::run(place.as_ref());
     }
     let Some(valgrind) = tool("valgrind") else { skip!("valgrind is not installed") };
     let Some(rustc) = tool("rustc") else { skip!("no rustc in PATH: counts are of one version") };
@@ -75,43 +76,25 @@ fn recorded(name: &str) -> Option<u64> {
     RECORDED.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
-/// Instructions of one call of each path. Two of them are counted at once: the machines have two
-/// processors.
+/// Instructions of one call of each path.
 fn counted(valgrind: &Tool) -> BTreeMap<&'static str, u64> {
-    let counts = Mutex::new(BTreeMap::new());
-    let left = Mutex::new(PATHS.iter());
-    std::thread::scope(|scope| {
-        let count = || {
-            loop {
-                let Some(path) = left.lock().unwrap().next() else { return };
-                let scratch = Scratch::new();
-                // What comes before the calls, and after them, is in both.
-                let [once, twice] = [1, 2].map(|times| {
-                    let place = scratch.join(&times.to_string());
-                    std::fs::create_dir(&place).unwrap();
-                    let calls = path.calls * times;
-                    (path.prepare)(&place, calls);
-                    instructions(valgrind, &Work { path, calls, most: path.calls * 2, place })
-                });
-                let each = (twice - once) / path.calls as u64;
-                counts.lock().unwrap().insert(path.name, each);
-            }
-        };
-        scope.spawn(count);
-        scope.spawn(count);
-    });
-    counts.into_inner().unwrap()
-}
-
-/// Instructions of a process that does the work.
-fn instructions(valgrind: &Tool, work: &Work) -> u64 {
-    let mut command = valgrind.command_within(300);
-    command.args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]);
+    let scratch = Scratch::new();
+    let out = scratch.join("out");
+    let mut command = valgrind.command_within(600);
+    command.arg("--tool=callgrind").arg(format!("--dump-before={MARK}"));
+    command.arg(format!("--callgrind-out-file={}", out.display()));
     command.arg(std::env::current_exe().unwrap());
     command.args(["--exact", "paths_take_the_instructions_that_are_recorded", "--test-threads=1"]);
-    let output = command.env(CHILD, work.to_string()).output().expect("valgrind runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{work}: {said}{}", String::from_utf8_lossy(&output.stdout));
-    let refs = said.lines().find_map(|line| line.split_once("refs:")).expect("a count").1;
-    refs.trim().replace(',', "").parse().expect("a number")
+    let output = command.env(CHILD, scratch.path()).output().expect("valgrind runs");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    // Each path has a count of what was prepared before the one of its calls.
+    let counts = PATHS.iter().enumerate().map(|(at, path)| {
+        let part = std::fs::read_to_string(out.with_extension((2 * at + 2).to_string()));
+        let part = part.expect("valgrind writes a count for each mark");
+        let total = part.lines().find_map(|line| line.strip_prefix("totals: "));
+        let total: u64 = total.and_then(|total| total.parse().ok()).expect("a total");
+        (path.name, total / path.calls as u64)
+    });
+    counts.collect()
 }

@@ -1,8 +1,7 @@
 //! The paths that are counted: each a number of equal calls on a volume in memory or an image.
 
-use std::fmt;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,8 +23,8 @@ const TEXT: [u8; 100] = [b't'; 100];
 pub(crate) struct CallPath {
     pub(crate) name: &'static str,
     pub(crate) calls: usize,
-    /// Makes the files that so many calls need, outside of what is counted.
-    pub(crate) prepare: fn(&Path, usize),
+    /// Makes files in a directory that the calls need, outside of what is counted.
+    prepare: fn(&Path, usize),
     call: Call,
 }
 
@@ -38,30 +37,30 @@ enum Call {
 }
 
 pub(crate) const PATHS: [CallPath; 13] = [
-    on_volume("create", 2000, false, |volume, dir, name, _, _| {
+    on_volume("create", 1000, false, |volume, dir, name, _, _| {
         Engine::create(volume, dir, name.as_bytes(), 0o644, &Credentials::ROOT).unwrap();
     }),
-    on_volume("link", 2000, true, |volume, dir, name, other, _| {
+    on_volume("link", 1000, true, |volume, dir, name, other, _| {
         Engine::link(volume, file(volume, dir, name), dir, other.as_bytes()).unwrap();
     }),
-    on_volume("rename", 2000, true, |volume, dir, name, other, _| {
+    on_volume("rename", 1000, true, |volume, dir, name, other, _| {
         let (name, other) = (name.as_bytes(), other.as_bytes());
         Engine::rename(volume, dir, name, dir, other, RenameFlags::empty()).unwrap();
     }),
-    on_volume("unlink", 2000, true, |volume, dir, name, _, _| {
+    on_volume("unlink", 1000, true, |volume, dir, name, _, _| {
         Engine::unlink(volume, dir, name.as_bytes()).unwrap();
     }),
-    on_volume("write", 2000, true, |volume, dir, name, _, _| {
+    on_volume("write", 1000, true, |volume, dir, name, _, _| {
         Engine::write(volume, file(volume, dir, name), 0, &TEXT).unwrap();
     }),
-    on_volume("lookup", 2000, true, |volume, dir, name, _, _| {
+    on_volume("lookup", 1000, true, |volume, dir, name, _, _| {
         file(volume, dir, name);
     }),
-    on_volume("read", 2000, true, |volume, dir, name, _, _| {
+    on_volume("read", 1000, true, |volume, dir, name, _, _| {
         let mut bytes = [0; 200];
         VolumeRead::read(volume, file(volume, dir, name), 0, &mut bytes).unwrap();
     }),
-    on_volume("write and fsync", 300, true, |volume, dir, name, _, _| {
+    on_volume("write and fsync", 200, true, |volume, dir, name, _, _| {
         let file = file(volume, dir, name);
         Engine::write(volume, file, 0, &TEXT).unwrap();
         Engine::fsync(volume, file).unwrap();
@@ -85,7 +84,7 @@ pub(crate) const PATHS: [CallPath; 13] = [
             }
         }
     }),
-    on_files("check of a file", 2000, prepare_image, |place| {
+    on_files("check of a file", 1000, prepare_image, |place| {
         let device = FileDevice::open(place.join("image")).unwrap();
         let report = Checker::new().force(true).threads(1).check(Arc::new(device)).unwrap();
         assert!(report.findings.is_empty());
@@ -111,58 +110,50 @@ const fn on_files(
     CallPath { name, calls, prepare, call: Call::OnFiles(call) }
 }
 
-/// What one process does.
-pub(crate) struct Work {
-    pub(crate) path: &'static CallPath,
-    pub(crate) calls: usize,
-    /// The most calls of a process of this path: so many have their files.
-    pub(crate) most: usize,
-    pub(crate) place: PathBuf,
-}
-
-impl Work {
-    /// As [`fmt::Display`] writes it.
-    pub(crate) fn read(order: &str) -> Self {
-        let [name, calls, most, place] = order.split('\t').collect::<Vec<_>>()[..] else {
-            panic!("{order:?}")
-        };
-        let path = PATHS.iter().find(|path| path.name == name).expect("a path");
-        let [calls, most] = [calls, most].map(|number| number.parse().expect("a number"));
-        Self { path, calls, most, place: place.into() }
-    }
-}
-
-impl fmt::Display for Work {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\t{}\t{}\t{}", self.path.name, self.calls, self.most, self.place.display())
-    }
-}
-
-pub(crate) fn run(work: &Work) {
-    match work.path.call {
-        Call::OnFiles(call) => call(&work.place),
-        Call::OnVolume { has_files, call } => {
-            let volume = volume();
-            let dirs: Vec<_> = (0..work.most.div_ceil(PER_DIRECTORY))
-                .map(|number| {
-                    let name = format!("d{number:05}");
-                    let made =
-                        volume.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Credentials::ROOT);
-                    made.unwrap().number
-                })
-                .collect();
-            let at = |at: usize| (dirs[at / PER_DIRECTORY], name_of("file", at));
-            for (dir, name) in (0..work.most).filter(|_| has_files).map(at) {
-                Engine::create(&volume, dir, name.as_bytes(), 0o644, &Credentials::ROOT).unwrap();
+/// Runs all paths, with a mark before the calls of each and one after them.
+pub(crate) fn run(place: &Path) {
+    for path in &PATHS {
+        let place = place.join(path.name.replace(' ', "-"));
+        std::fs::create_dir(&place).unwrap();
+        (path.prepare)(&place, path.calls);
+        match path.call {
+            Call::OnFiles(call) => {
+                mark();
+                call(&place);
+                mark();
             }
-            volume.sync().unwrap();
-            for number in 0..work.calls {
-                let (dir, name) = at(number);
-                call(&volume, dir, &name, &name_of("other", number), number);
-            }
-            volume.close().unwrap();
+            Call::OnVolume { has_files, call } => on_new_volume(path.calls, has_files, call),
         }
     }
+}
+
+fn on_new_volume(calls: usize, has_files: bool, call: fn(&Volume, InodeNo, &str, &str, usize)) {
+    let volume = volume();
+    let make_dir = |number| {
+        let name = format!("d{number:05}");
+        let made = volume.mkdir(InodeNo::ROOT, name.as_bytes(), 0o755, &Credentials::ROOT);
+        made.unwrap().number
+    };
+    let dirs: Vec<_> = (0..calls.div_ceil(PER_DIRECTORY)).map(make_dir).collect();
+    let names: Vec<_> = (0..calls)
+        .map(|at| (dirs[at / PER_DIRECTORY], name_of("file", at), name_of("other", at)))
+        .collect();
+    for (dir, name, _) in names.iter().filter(|_| has_files) {
+        Engine::create(&volume, *dir, name.as_bytes(), 0o644, &Credentials::ROOT).unwrap();
+    }
+    volume.sync().unwrap();
+    mark();
+    for (at, (dir, name, other)) in names.iter().enumerate() {
+        call(&volume, *dir, name, other, at);
+    }
+    volume.close().unwrap();
+    mark();
+}
+
+/// Where valgrind begins another count.
+#[inline(never)]
+fn mark() {
+    std::hint::black_box(());
 }
 
 /// A volume in memory, whose clock stands still and which commits only when asked to.
