@@ -89,7 +89,7 @@ pub(crate) const PATHS: [CallPath; 13] = [
         let report = Checker::new().force(true).threads(1).check(Arc::new(device)).unwrap();
         assert!(report.findings.is_empty());
     }),
-    on_files("build of a file", 1000, prepare_archive, |place| build(place)),
+    on_files("build of a file", 1000, prepare_archive, build),
 ];
 
 const fn on_volume(
