@@ -186,12 +186,12 @@ fn facts_after_repair(
 
 /// Numbers of volumes that were found after cuts.
 #[derive(Default)]
-struct Found {
+struct Outcomes {
     old: usize,
     new: usize,
 }
 
-impl Found {
+impl Outcomes {
     /// Makes the changes to a volume, each by itself, and repairs what power cuts leave of it: it
     /// must be as it was, or have all of the change.
     fn sweep(&mut self, before: &[u8], changes: &[&str], journal: Option<&Path>) {
@@ -227,7 +227,7 @@ impl Found {
 /// changes.
 #[test]
 fn a_power_cut_leaves_the_old_volume_or_the_new_one() {
-    let mut found = Found::default();
+    let mut found = Outcomes::default();
     for (options, changes) in ROWS {
         println!("{options:?}");
         match volume(options, None) {
@@ -258,7 +258,7 @@ fn a_power_cut_leaves_the_old_volume_with_an_external_journal_or_the_new_one() {
     };
     let journal = std::fs::read(&file).unwrap();
     let changes = ["O^metadata_csum", "Ometadata_csum_seed,quota", "Oproject,quota", "O^dir_index"];
-    let mut found = Found::default();
+    let mut found = Outcomes::default();
     found.sweep(&before, &changes, Some(&file));
     assert!(found.old > 10 && found.new > 10, "{} old, {} new", found.old, found.new);
     assert!(journal == std::fs::read(&file).unwrap(), "the journal is written");

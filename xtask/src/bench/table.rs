@@ -77,7 +77,7 @@ pub(super) fn print(tables: &[Table], setting: &Setting, rounds: usize, is_json:
     }
 }
 
-/// What a figure depends on besides the programs.
+/// The machine, on which all figures depend.
 fn machine() -> Value {
     let field = |file: &str, name: &str| {
         let text = std::fs::read_to_string(file).unwrap_or_default();
@@ -104,7 +104,7 @@ fn peers() -> Value {
     })
 }
 
-/// What a program prints; e2fsck prints its version on the other stream.
+/// The output of a program; e2fsck prints its version on the other stream.
 fn said(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).output().ok()?;
     let bytes = if output.stdout.is_empty() { output.stderr } else { output.stdout };

@@ -60,8 +60,8 @@ fn paths_take_the_instructions_that_are_recorded() {
     );
 }
 
-/// What counts depend on besides the code: the compiler, the C library, whose functions differ by
-/// what the processor can do, and the valgrind that says what it can.
+/// Counts depend on the code, on the compiler, on the C library, whose functions differ by the
+/// processor's features, and on valgrind, which shows these features.
 fn environment(rustc: &Tool, valgrind: &Tool) -> String {
     let version = rustc.text(["-Vv"]).expect("it has a version");
     let line = |name: &str| version.lines().find_map(|line| line.strip_prefix(name)).unwrap();

@@ -184,7 +184,7 @@ fn calls_of(place: &Path) -> usize {
     std::fs::read_to_string(place.join("calls")).unwrap().parse().unwrap()
 }
 
-/// An archive of so many files.
+/// An archive with a file for each call.
 fn prepare_archive(place: &Path, calls: usize) {
     std::fs::write(place.join("calls"), calls.to_string()).unwrap();
     let mut archive = tar::Builder::new(File::create(place.join("archive")).unwrap());

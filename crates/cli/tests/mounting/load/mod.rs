@@ -3,8 +3,8 @@
 //! bounded.
 //!
 //! `EXTANT_SEED=N` runs other rounds, `EXTANT_TRIAL=N` only one of them, and with
-//! `EXTANT_LOAD_SECONDS=N` each is so much longer. A seed repeats volume, options, works and faults;
-//! which call a fault meets depends on the machine.
+//! `EXTANT_LOAD_SECONDS=N` each is N seconds longer. A seed repeats volume, options, works and
+//! faults; which call a fault meets depends on the machine.
 
 mod disk;
 mod family;

@@ -75,7 +75,7 @@ const OPTIONS: [&str; 8] = [
 ];
 
 impl Plan {
-    /// A plan with so much time in addition in which no request of the disk fails.
+    /// A plan; for the time `more` in addition no request of the disk fails.
     pub(super) fn draw(random: &mut Random, works: &[&'static Work], more: Duration) -> Self {
         let mut of = |many: usize| random.below(many as u64) as usize;
         let options = OPTIONS[of(OPTIONS.len())];
