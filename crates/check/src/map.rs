@@ -76,14 +76,7 @@ impl FileMap {
 
     /// Joins neighbours.
     pub(crate) fn join(&mut self) {
-        let mut joined: Vec<Extent> = Vec::with_capacity(self.extents.len());
-        for extent in self.extents.drain(..) {
-            match joined.last_mut() {
-                Some(last) if last.is_continued_by(&extent) => last.len += extent.len,
-                _ => joined.push(extent),
-            }
-        }
-        self.extents = joined;
+        extent::join(&mut self.extents);
     }
 
     /// Forgets everything from a logical block on; the blocks that went.

@@ -6,8 +6,7 @@ use crate::map::FileMap;
 use crate::store::CheckError;
 use extant_ondisk::inode::{FileType, Inode};
 use extant_ondisk::quota::{
-    QUOTA_BLOCK_SIZE, QuotaBlock, QuotaHeader, QuotaKind, QuotaRecord, QuotaTree, build_quota_file,
-    slots,
+    QUOTA_BLOCK_SIZE, QuotaBlock, QuotaKind, QuotaRecord, build_quota_file, quota_tree, slots,
 };
 use extant_ondisk::{BlockNo, Flaw, FormatError, InodeNo, Location, RoCompatFeatures};
 use std::collections::BTreeMap;
@@ -153,22 +152,8 @@ impl Check<'_> {
             return Ok(Err(flaw.at(Location::Inode(ino))));
         }
         let bytes = self.read_content(ino, &inode, MAX_QUOTA_FILE.min(self.volume_bytes()))?;
-        let blocks = bytes.len() / QUOTA_BLOCK_SIZE;
-        let header =
-            match QuotaHeader::decode(&bytes, kind, ino, u32::try_from(blocks).unwrap_or(u32::MAX))
-            {
-                Ok(header) => header,
-                Err(error) => return Ok(Err(error)),
-            };
-        let read = |block: u32| -> Result<QuotaBlock, FormatError> {
-            let start = block as usize * QUOTA_BLOCK_SIZE;
-            let mut whole = [0; QUOTA_BLOCK_SIZE];
-            if let Some(found) = bytes.get(start..start + QUOTA_BLOCK_SIZE) {
-                whole.copy_from_slice(found);
-            }
-            Ok(whole)
-        };
-        Ok(QuotaTree::new(header, ino, read).sound_records())
+        let tree = quota_tree(&bytes, kind, ino);
+        Ok(tree.and_then(|mut tree| tree.sound_records()))
     }
 
     fn volume_bytes(&self) -> u64 {

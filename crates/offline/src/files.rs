@@ -8,12 +8,10 @@ use extant_layout::tables::journal_goal;
 use extant_ondisk::bitmap::{BitmapKind, runs};
 use extant_ondisk::extent::ROOT_SIZE;
 use extant_ondisk::inode::{Inode, InodeFlags};
-use extant_ondisk::jbd2::{
-    JournalCompat, JournalIncompat, JournalRoCompat, JournalSuperblock, RawJournalSuperblock,
-};
+use extant_ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{
-    BlockNo, CompatFeatures, GroupNo, IncompatFeatures, InodeNo, RoCompatFeatures, Tid, Uuid,
+    BlockNo, CompatFeatures, GroupNo, IncompatFeatures, InodeNo, RoCompatFeatures, Uuid,
 };
 use zerocopy::IntoBytes;
 
@@ -226,7 +224,12 @@ impl OfflineVolume {
         }
         let first = file.data.first().map_or(0, |run| run.start);
         let mut block = vec![0; self.geometry.block_len()];
-        let raw = journal_superblock(self.geometry.block_size, shape, Uuid(self.raw.s_uuid));
+        let raw = JournalSuperblock {
+            uuid: Uuid(self.raw.s_uuid),
+            fast_commit_blocks: shape.fast_commit_blocks,
+            ..JournalSuperblock::empty(self.geometry.block_size, shape.blocks)
+        }
+        .encode_sealed();
         block[..size_of::<RawJournalSuperblock>()].copy_from_slice(raw.as_bytes());
         self.write(BlockNo(first), &block)?;
         let inode = file.inode;
@@ -266,26 +269,4 @@ pub fn back_up_journal(raw: &mut extant_ondisk::superblock::RawSuperblock, inode
     }
     raw.s_jnl_blocks[15].set((inode.size >> 32) as u32);
     raw.s_jnl_blocks[16].set((inode.size & 0xffff_ffff) as u32);
-}
-
-fn journal_superblock(block_size: u32, shape: JournalShape, uuid: Uuid) -> RawJournalSuperblock {
-    let mut raw = JournalSuperblock {
-        is_v2: true,
-        block_size,
-        blocks_count: shape.blocks,
-        first: 1,
-        sequence: Tid(1),
-        start: 0,
-        errno: 0,
-        compat: JournalCompat::empty(),
-        incompat: JournalIncompat::empty(),
-        ro_compat: JournalRoCompat::empty(),
-        uuid,
-        fast_commit_blocks: shape.fast_commit_blocks,
-        head: 0,
-        users: vec![Uuid::NIL],
-    }
-    .encode();
-    raw.seal();
-    raw
 }

@@ -175,25 +175,21 @@ impl Acl {
     /// The list of a file after chmod.
     #[must_use]
     pub fn with_mode(&self, mode: u16) -> Self {
-        let mut acl = self.clone();
-        let group =
-            if self.get(Subject::Mask).is_some() { Subject::Mask } else { Subject::OwningGroup };
-        for entry in &mut acl.entries {
-            let shift = match entry.subject {
-                Subject::Owner => 6,
-                Subject::Other => 0,
-                subject if subject == group => 3,
-                _ => continue,
-            };
-            entry.permissions = class(mode, shift);
-        }
-        acl
+        self.changed_by_mode(mode, |_, class| class)
     }
 
     /// The permission bits of a new file in a directory with this default list and, if they are not
     /// equivalent, its access list. `mode` is the mode given to the call; the umask is ignored. A
     /// new directory also inherits the default list itself; a symbolic link inherits nothing.
     pub fn inherited(&self, mode: u16) -> (u16, Option<Self>) {
+        let acl = self.changed_by_mode(mode, |permissions, class| permissions & class);
+        let mode = mode & !0o777 | acl.mode();
+        (mode, (!acl.is_only_a_mode()).then_some(acl))
+    }
+
+    /// A copy whose entries that a mode has bits for get new permissions: `change` makes them of
+    /// the old ones and those bits.
+    fn changed_by_mode(&self, mode: u16, change: impl Fn(u8, u8) -> u8) -> Self {
         let mut acl = self.clone();
         let group =
             if self.get(Subject::Mask).is_some() { Subject::Mask } else { Subject::OwningGroup };
@@ -204,10 +200,9 @@ impl Acl {
                 subject if subject == group => 3,
                 _ => continue,
             };
-            entry.permissions &= class(mode, shift);
+            entry.permissions = change(entry.permissions, class(mode, shift));
         }
-        let mode = mode & !0o777 | acl.mode();
-        (mode, (!acl.is_only_a_mode()).then_some(acl))
+        acl
     }
 
     fn get(&self, subject: Subject) -> Option<u8> {

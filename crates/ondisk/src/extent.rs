@@ -121,6 +121,17 @@ impl Extent {
     }
 }
 
+/// Joins extents that continue the one before them.
+pub fn join(extents: &mut Vec<Extent>) {
+    extents.dedup_by(|next, before| {
+        let is_continued = before.is_continued_by(next);
+        if is_continued {
+            before.len += next.len;
+        }
+        is_continued
+    });
+}
+
 impl RawExtent {
     /// Joins the halves. A length above 32,768 means unwritten.
     pub fn decode(&self) -> Extent {

@@ -282,6 +282,28 @@ pub struct QuotaTree<R> {
     read: R,
 }
 
+/// The tree of a quota file that is in memory as a whole. Blocks past its end read as zeroes.
+///
+/// # Errors
+/// The header is invalid.
+pub fn quota_tree(
+    file: &[u8],
+    kind: QuotaKind,
+    inode: InodeNo,
+) -> Result<QuotaTree<impl FnMut(u32) -> Result<QuotaBlock, FormatError>>, FormatError> {
+    let blocks = u32::try_from(file.len() / QUOTA_BLOCK_SIZE).unwrap_or(u32::MAX);
+    let header = QuotaHeader::decode(file, kind, inode, blocks)?;
+    let read = |block: u32| {
+        let start = block as usize * QUOTA_BLOCK_SIZE;
+        let mut whole = [0; QUOTA_BLOCK_SIZE];
+        if let Some(found) = file.get(start..start + QUOTA_BLOCK_SIZE) {
+            whole.copy_from_slice(found);
+        }
+        Ok(whole)
+    };
+    Ok(QuotaTree::new(header, inode, read))
+}
+
 impl<R, E> QuotaTree<R>
 where
     R: FnMut(u32) -> Result<QuotaBlock, E>,

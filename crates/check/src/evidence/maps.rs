@@ -282,23 +282,14 @@ impl Restorer<'_> {
         // Without checksums the first block alone says whose it is.
         let is_named = self.geometry.has_metadata_csum() || at == 0;
         if is_named && self.copy_of(block).is_some_and(|(_, bytes)| is_sound(&bytes)) {
-            let format = self.dir_format(number, inode);
+            let format = DirFormat::of_inode(self.geometry, number, inode);
             file.walked.older.push(OlderBlock { dir: number, at: FileBlock(at), block, format });
         }
         Ok(())
     }
 
-    /// How the records of a directory are stored.
-    fn dir_format(&self, number: InodeNo, inode: &Inode) -> DirFormat {
-        let format = DirFormat::new(self.geometry, number, inode.generation);
-        match inode.flags.contains(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD) {
-            true => format.with_stored_hashes(),
-            false => format,
-        }
-    }
-
     fn is_dir_block(&self, bytes: &[u8], number: InodeNo, inode: &Inode, at: FileBlock) -> bool {
-        let format = self.dir_format(number, inode);
+        let format = DirFormat::of_inode(self.geometry, number, inode);
         let has_dots = || match dot_entries(&format, bytes) {
             Ok((dot, _)) => dot == number,
             Err(_) => false,

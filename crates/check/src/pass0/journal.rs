@@ -14,9 +14,7 @@ use extant_journal::{
 use extant_offline::{OfflineError, back_up_journal};
 use extant_ondisk::extent::{EXTENT_MAGIC, ROOT_SIZE};
 use extant_ondisk::inode::{FileType, Inode, InodeFlags};
-use extant_ondisk::jbd2::{
-    JournalCompat, JournalIncompat, JournalRoCompat, JournalSuperblock, RawJournalSuperblock,
-};
+use extant_ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use extant_ondisk::{CompatFeatures, Flaw, FormatError, IncompatFeatures, InodeNo, Tid, Uuid};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -644,7 +642,8 @@ impl Pass0<'_> {
         let device = self.volume.device().clone();
         let log = Log { device: &*device, place: &found.place };
         let sequence = log.first_unused_tid(1..blocks_count, Tid(1))?;
-        Ok(fresh_superblock(block_size, blocks_count, sequence))
+        let empty = JournalSuperblock::empty(block_size, blocks_count);
+        Ok(JournalSuperblock { sequence, ..empty }.encode_sealed())
     }
 
     fn check_recovery(&mut self, recovered: &Recovered) -> Result<(), CheckError> {
@@ -722,27 +721,4 @@ pub(crate) fn forget_journal(raw: &mut RawSuperblock) {
     raw.s_journal_uuid = [0; 16];
     raw.s_jnl_backup_type = 0;
     raw.s_jnl_blocks = Default::default();
-}
-
-/// A journal superblock of a journal with nothing in it.
-fn fresh_superblock(block_size: u32, blocks_count: u32, sequence: Tid) -> RawJournalSuperblock {
-    let mut raw = JournalSuperblock {
-        is_v2: true,
-        block_size,
-        blocks_count,
-        first: 1,
-        sequence,
-        start: 0,
-        errno: 0,
-        compat: JournalCompat::empty(),
-        incompat: JournalIncompat::empty(),
-        ro_compat: JournalRoCompat::empty(),
-        uuid: Uuid::NIL,
-        fast_commit_blocks: 0,
-        head: 0,
-        users: vec![Uuid::NIL],
-    }
-    .encode();
-    raw.seal();
-    raw
 }

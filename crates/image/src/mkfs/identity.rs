@@ -67,11 +67,6 @@ impl Identity {
             }
         };
         Ok(Self {
-            uuid,
-            hash_seed,
-            time,
-            label: cut(options.label.as_deref().unwrap_or_default()),
-            last_mounted: cut(options.last_mounted.as_deref().unwrap_or_default()),
             root_owner,
             made_by: (
                 cut(rustix::system::uname().nodename().to_bytes()),
@@ -79,8 +74,8 @@ impl Identity {
             ),
             root_perms: params.extended.root_perms.unwrap_or(0o755),
             root_selinux: params.extended.root_selinux.clone(),
-            lost_found_selinux: None,
             max_mount_count: 20 + u16::from(random::<1>()?[0]) % 20,
+            ..Self::given(options, uuid, hash_seed, time)
         })
     }
 

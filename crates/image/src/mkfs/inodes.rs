@@ -8,14 +8,12 @@ use extant_layout::tables::journal_goal;
 use extant_ondisk::dirent::{DirFormat, FileType, NewEntry};
 use extant_ondisk::indirect::{self, DIRECT_BLOCKS};
 use extant_ondisk::inode::{GOOD_OLD_INODE_SIZE, Inode, InodeFlags};
-use extant_ondisk::jbd2::{
-    JournalCompat, JournalIncompat, JournalRoCompat, JournalSuperblock, RawJournalSuperblock,
-};
+use extant_ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
 use extant_ondisk::mmp::{Mmp, RawMmp};
 use extant_ondisk::orphan_file::OrphanFileFormat;
 use extant_ondisk::quota::{QuotaKind, QuotaRecord, build_quota_file};
 use extant_ondisk::xattr::{self, NameIndex, Xattr, XattrName};
-use extant_ondisk::{BlockNo, CompatFeatures, GroupNo, IncompatFeatures, InodeNo, Tid, Uuid};
+use extant_ondisk::{BlockNo, CompatFeatures, GroupNo, IncompatFeatures, InodeNo, Uuid};
 use zerocopy::IntoBytes;
 
 use super::error::{MkfsError, SizeError, ValueError};
@@ -398,23 +396,12 @@ pub(super) fn journal_superblock(
     uuid: Uuid,
     first: u32,
 ) -> RawJournalSuperblock {
-    let mut raw = JournalSuperblock {
-        is_v2: true,
-        block_size: params.block_size,
-        blocks_count: journal.blocks,
+    JournalSuperblock {
         first,
-        sequence: Tid(1),
-        start: 0,
-        errno: 0,
-        compat: JournalCompat::empty(),
-        incompat: JournalIncompat::empty(),
-        ro_compat: JournalRoCompat::empty(),
         uuid,
         fast_commit_blocks: journal.fast_commit_blocks,
-        head: 0,
         users: if params.is_journal_device() { Vec::new() } else { vec![Uuid::NIL] },
+        ..JournalSuperblock::empty(params.block_size, journal.blocks)
     }
-    .encode();
-    raw.seal();
-    raw
+    .encode_sealed()
 }

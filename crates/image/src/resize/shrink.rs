@@ -17,11 +17,10 @@ use extant_ondisk::extent::{self, NodeEntries, NodeLimits, NodeOwner, OwnedNode}
 use extant_ondisk::indirect;
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::orphan_file::OrphanFileFormat;
-use extant_ondisk::quota::{QUOTA_BLOCK_SIZE, QuotaHeader, QuotaKind, QuotaTree};
+use extant_ondisk::quota::{QUOTA_BLOCK_SIZE, QuotaKind, quota_tree};
 use extant_ondisk::superblock::Superblock;
 use extant_ondisk::{
-    BlockNo, CompatFeatures, FormatError, Geometry, GroupNo, IncompatFeatures, InodeNo,
-    RoCompatFeatures, xattr,
+    BlockNo, CompatFeatures, Geometry, GroupNo, IncompatFeatures, InodeNo, RoCompatFeatures, xattr,
 };
 use zerocopy::IntoBytes;
 
@@ -505,18 +504,8 @@ impl Work<'_> {
         for block in &blocks {
             bytes.extend_from_slice(&self.volume.read(*block)?);
         }
-        let count = u32::try_from(bytes.len() / QUOTA_BLOCK_SIZE).unwrap_or(u32::MAX);
         for (id, change) in changes.iter().filter(|(_, change)| **change != 0) {
-            let header = QuotaHeader::decode(&bytes, kind, number, count)?;
-            let read = |block: u32| {
-                let start = block as usize * QUOTA_BLOCK_SIZE;
-                let mut whole = [0; QUOTA_BLOCK_SIZE];
-                if let Some(found) = bytes.get(start..start + QUOTA_BLOCK_SIZE) {
-                    whole.copy_from_slice(found);
-                }
-                Ok::<_, FormatError>(whole)
-            };
-            let path = QuotaTree::new(header, number, read).find(*id)?;
+            let path = quota_tree(&bytes, kind, number)?.find(*id)?;
             let Some(mut found) = path.found else { continue };
             let change = change.saturating_mul(i64::from(geometry.block_size));
             found.record.space = found.record.space.saturating_add_signed(change);

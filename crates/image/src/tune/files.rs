@@ -7,14 +7,11 @@ use extant_offline::JournalShape;
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::jbd2::{JournalSuperblock, RawJournalSuperblock};
 use extant_ondisk::orphan_file::{OrphanFileFormat, orphans};
-use extant_ondisk::quota::{
-    QUOTA_BLOCK_SIZE, QuotaHeader, QuotaKind, QuotaRecord, QuotaTree, build_quota_file,
-};
+use extant_ondisk::quota::{QuotaKind, QuotaRecord, build_quota_file, quota_tree};
 use extant_ondisk::superblock::Superblock;
 use extant_ondisk::xattr::{self, ValueRef};
 use extant_ondisk::{
-    BlockNo, CompatFeatures, Features, FormatError, IncompatFeatures, InodeNo, RoCompatFeatures,
-    Uuid, inode,
+    BlockNo, CompatFeatures, Features, IncompatFeatures, InodeNo, RoCompatFeatures, Uuid, inode,
 };
 use zerocopy::FromBytes;
 
@@ -367,17 +364,7 @@ impl Tune<'_> {
         for (_, block) in self.volume.read_map(number, &inode)?.blocks() {
             bytes.extend_from_slice(&self.volume.read(block)?);
         }
-        let blocks = u32::try_from(bytes.len() / QUOTA_BLOCK_SIZE).unwrap_or(u32::MAX);
-        let header = QuotaHeader::decode(&bytes, kind, number, blocks)?;
-        let read = |block: u32| {
-            let start = block as usize * QUOTA_BLOCK_SIZE;
-            let mut whole = [0; QUOTA_BLOCK_SIZE];
-            if let Some(found) = bytes.get(start..start + QUOTA_BLOCK_SIZE) {
-                whole.copy_from_slice(found);
-            }
-            Ok::<_, FormatError>(whole)
-        };
-        Ok(QuotaTree::new(header, number, read).records()?)
+        Ok(quota_tree(&bytes, kind, number)?.records()?)
     }
 
     /// Removes a quota file. The feature is cleared with the last one.

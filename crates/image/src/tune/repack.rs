@@ -34,9 +34,8 @@ pub(super) fn directory(
     record: &mut [u8],
 ) -> Result<(), TuneError> {
     let map = before.read_map(number, inode)?;
-    let has_stored_hashes = inode.flags.contains(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD);
-    let reader = DirFormat::new(before.geometry(), number, inode.generation);
-    let reader = if has_stored_hashes { reader.with_stored_hashes() } else { reader };
+    let has_stored_hashes = inode.has_stored_hashes();
+    let reader = DirFormat::of_inode(before.geometry(), number, inode);
     let (names, parent) = read_names(before, &map, &reader)?;
 
     let superblock = Superblock::decode(&volume.raw);

@@ -168,11 +168,7 @@ impl Rewriter {
             return Ok(()); // an unused tail is free space
         }
         let map = self.before.read_map(number, inode)?;
-        let has_stored_hashes = inode.flags.contains(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD);
-        let format = |geometry| {
-            let format = DirFormat::new(geometry, number, inode.generation);
-            if has_stored_hashes { format.with_stored_hashes() } else { format }
-        };
+        let format = |geometry| DirFormat::of_inode(geometry, number, inode);
         let (reader, writer) = (format(old), format(&new));
         let index = HtreeFormat::new(&new, number, inode.generation);
         let mut sealed = Vec::new();

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use extant_layout::pack::ExtentTree;
-use extant_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN, MAX_WRITTEN_LEN, OwnedNode};
+use extant_ondisk::extent::{self, Extent, MAX_UNWRITTEN_LEN, MAX_WRITTEN_LEN, OwnedNode};
 use extant_ondisk::inode::{I_BLOCK_SIZE, Inode, InodeFlags, SECTOR};
 use extant_ondisk::{BlockNo, FileBlock, InodeNo, Location, RoCompatFeatures};
 
@@ -141,18 +141,6 @@ impl File {
         gone
     }
 
-    /// Merges adjacent extents.
-    fn join(&mut self) {
-        let mut joined: Vec<Extent> = Vec::with_capacity(self.extents.len());
-        for extent in self.extents.drain(..) {
-            match joined.last_mut() {
-                Some(last) if last.is_continued_by(&extent) => last.len += extent.len,
-                _ => joined.push(extent),
-            }
-        }
-        self.extents = joined;
-    }
-
     /// Marks all its blocks in use, whether or not they are free.
     pub(super) fn claim(&self, volume: &mut Volume<'_>) -> Result<(), JournalError> {
         let data = self.extents.iter().map(|extent| run(extent.start, u64::from(extent.len)));
@@ -164,7 +152,7 @@ impl File {
     /// Writes the extent tree and the inode.
     pub(super) fn store(&mut self, volume: &mut Volume<'_>) -> Result<(), JournalError> {
         if self.inode.is_extent_mapped() {
-            self.join();
+            extent::join(&mut self.extents);
             debug_assert!(self.extents.iter().all(|extent| {
                 extent.len <= if extent.is_unwritten { MAX_UNWRITTEN_LEN } else { MAX_WRITTEN_LEN }
             }));

@@ -154,6 +154,12 @@ impl DirFormat {
         }
     }
 
+    /// The format of the directory that an inode is.
+    pub fn of_inode(geometry: &Geometry, number: InodeNo, inode: &crate::inode::Inode) -> Self {
+        let format = Self::new(geometry, number, inode.generation);
+        Self { has_stored_hashes: inode.has_stored_hashes(), ..format }
+    }
+
     /// The format of a directory that is both encrypted and casefolded.
     #[must_use]
     pub fn with_stored_hashes(self) -> Self {
@@ -182,9 +188,8 @@ impl DirFormat {
         self.block_len - if self.checksum_seed.is_some() { TAIL_LEN } else { 0 }
     }
 
-    /// Encodes the length. Blocks of 64 KiB need two more bits than the field has; these are stored
-    /// in its low two bits, as lengths are multiples of 4.
-    fn encode_rec_len(&self, rec_len: usize) -> u16 {
+    /// Encodes the length. In blocks of 64 KiB its two highest bits are stored in the lowest two.
+    pub fn encode_rec_len(&self, rec_len: usize) -> u16 {
         match u16::try_from(rec_len) {
             Ok(short) => short,
             Err(_) if rec_len == self.block_len => WHOLE_BLOCK,
@@ -192,7 +197,8 @@ impl DirFormat {
         }
     }
 
-    fn decode_rec_len(&self, stored: u16) -> usize {
+    /// The length that [`Self::encode_rec_len`] has stored.
+    pub fn decode_rec_len(&self, stored: u16) -> usize {
         let wide = usize::from(stored);
         if self.block_len <= usize::from(u16::MAX) {
             wide

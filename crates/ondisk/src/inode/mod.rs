@@ -241,6 +241,12 @@ impl Inode {
         self.flags.contains(InodeFlags::EXTENTS)
     }
 
+    /// Whether it is a directory whose entries have their names' hashes: both encrypted and
+    /// casefolded.
+    pub fn has_stored_hashes(&self) -> bool {
+        self.flags.contains(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD)
+    }
+
     /// Whether the inode has inline data.
     pub fn is_inline(&self) -> bool {
         self.flags.contains(InodeFlags::INLINE_DATA)

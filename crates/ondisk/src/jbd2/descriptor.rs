@@ -113,14 +113,7 @@ impl BlockTag {
 /// # Errors
 /// [`Flaw::Checksum`], or [`Flaw::Truncated`] if `block` is not a whole block.
 pub fn tags<'a>(block: &'a [u8], format: &LogFormat) -> Result<Tags<'a>, Flaw> {
-    if block.len() != format.block_len() {
-        return Err(Flaw::truncated(block.len(), format.block_len()));
-    }
-    if let Some((found, computed)) = format.tail_checksum(block)
-        && found != computed
-    {
-        return Err(Flaw::checksum(found, computed));
-    }
+    format.verify_tail(block)?;
     Ok(Tags::unverified(block, format))
 }
 

@@ -25,6 +25,7 @@ pub use features::{JournalCompat, JournalIncompat, JournalRoCompat};
 pub use revoke::{RevokeRecords, RevokeWriter, revoke_records};
 pub use superblock::{JournalSuperblock, RawJournalSuperblock};
 
+use crate::Flaw;
 use crate::checksum::Crc32c;
 use crate::types::{Tid, Uuid};
 use core::mem::size_of;
@@ -226,6 +227,17 @@ impl LogFormat {
         let (body, tail) = block.split_last_chunk::<TAIL_SIZE>()?;
         let computed = Crc32c::seeded(self.seed()).bytes(body).zeros(TAIL_SIZE).value();
         Some((u32::from_be_bytes(*tail), computed))
+    }
+
+    /// Verifies the checksum at the end of a whole block, if it has one.
+    fn verify_tail(&self, block: &[u8]) -> Result<(), Flaw> {
+        if block.len() != self.block_len() {
+            return Err(Flaw::truncated(block.len(), self.block_len()));
+        }
+        match self.tail_checksum(block) {
+            Some((found, computed)) if found != computed => Err(Flaw::checksum(found, computed)),
+            _ => Ok(()),
+        }
     }
 
     /// Sets the checksum at the end of a descriptor or revoke block, if it has one.

@@ -32,14 +32,7 @@ impl LogFormat {
 /// [`Flaw::Truncated`] if `block` is not a whole block, [`Flaw::Checksum`], or a count that exceeds
 /// the block.
 pub fn revoke_records<'a>(block: &'a [u8], format: &LogFormat) -> Result<RevokeRecords<'a>, Flaw> {
-    if block.len() != format.block_len() {
-        return Err(Flaw::truncated(block.len(), format.block_len()));
-    }
-    if let Some((found, computed)) = format.tail_checksum(block)
-        && found != computed
-    {
-        return Err(Flaw::checksum(found, computed));
-    }
+    format.verify_tail(block)?;
     let (raw, _) = RawRevokeHeader::read_from_prefix(block)
         .map_err(|_| Flaw::truncated(block.len(), RECORDS_AT))?;
     let limit = block.len() - format.tail_size();

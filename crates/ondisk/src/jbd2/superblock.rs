@@ -7,6 +7,7 @@ use super::{
 use crate::checksum::Crc32c;
 use crate::types::{Tid, Uuid};
 use crate::{Flaw, FormatError, Location};
+use alloc::vec;
 use alloc::vec::Vec;
 use core::mem::{offset_of, size_of};
 use core::ops::Range;
@@ -172,6 +173,26 @@ pub struct JournalSuperblock {
 }
 
 impl JournalSuperblock {
+    /// The superblock of a new journal of one volume: nothing is in the log, which begins after it.
+    pub fn empty(block_size: u32, blocks_count: u32) -> Self {
+        Self {
+            is_v2: true,
+            block_size,
+            blocks_count,
+            first: 1,
+            sequence: Tid(1),
+            start: 0,
+            errno: 0,
+            compat: JournalCompat::empty(),
+            incompat: JournalIncompat::empty(),
+            ro_compat: JournalRoCompat::empty(),
+            uuid: Uuid::NIL,
+            fast_commit_blocks: 0,
+            head: 0,
+            users: vec![Uuid::NIL],
+        }
+    }
+
     /// Decodes the fields and checks that they are consistent: `first` and `start` are in the log,
     /// and the fast-commit area leaves room for it. [`RawJournalSuperblock::verify`] verifies the
     /// checksum.
@@ -281,6 +302,13 @@ impl JournalSuperblock {
             raw.set_users(&self.users);
         }
         self.encode_into(&mut raw);
+        raw
+    }
+
+    /// As [`Self::encode`], with its checksum.
+    pub fn encode_sealed(&self) -> RawJournalSuperblock {
+        let mut raw = self.encode();
+        raw.seal();
         raw
     }
 

@@ -40,13 +40,7 @@ pub fn is_indexed<S: MetadataRead>(source: &S, dir: &LoadedInode) -> bool {
 
 /// How the directory's blocks are read.
 pub fn format<S: MetadataRead>(source: &S, dir: &LoadedInode) -> DirFormat {
-    let format = DirFormat::new(source.geometry(), dir.number, dir.generation);
-    if has_stored_hashes(dir) { format.with_stored_hashes() } else { format }
-}
-
-/// Whether records carry their names' hashes.
-fn has_stored_hashes(dir: &LoadedInode) -> bool {
-    dir.is_encrypted() && dir.is_casefolded()
+    DirFormat::of_inode(source.geometry(), dir.number, &dir.inode)
 }
 
 /// Where a block of the directory lies. Directories have neither holes nor unwritten blocks.
@@ -118,7 +112,7 @@ pub fn block_kind<S: MetadataRead>(source: &S, dir: &LoadedInode, at: FileBlock)
         generation: dir.generation,
         at,
         is_indexed: is_indexed(source, dir),
-        has_stored_hashes: has_stored_hashes(dir),
+        has_stored_hashes: dir.has_stored_hashes(),
     }
 }
 

@@ -3,10 +3,8 @@
 use extant::InodeNo;
 use extant::debug::DebugVolume;
 use extant::rooms::ondisk::mmp::RawMmp;
-use extant::rooms::ondisk::quota::{
-    QUOTA_BLOCK_SIZE, QuotaHeader, QuotaKind, QuotaRecord, QuotaTree,
-};
-use extant::rooms::ondisk::{BlockNo, FormatError, IncompatFeatures, RoCompatFeatures};
+use extant::rooms::ondisk::quota::{QuotaKind, QuotaRecord, quota_tree};
+use extant::rooms::ondisk::{BlockNo, IncompatFeatures, RoCompatFeatures};
 
 use super::shell::{Done, Refusal, Shell, failed, refuse};
 use super::words::{Word, number, text};
@@ -71,17 +69,8 @@ fn records(volume: &DebugVolume, kind: QuotaKind) -> Result<Vec<QuotaRecord>, St
     let said = |error: &dyn std::fmt::Display| error.to_string();
     let record = volume.inode(inode).map_err(|error| said(&error))?;
     let contents = volume.contents(&record).map_err(|error| said(&error))?;
-    let blocks = u32::try_from(contents.len() / QUOTA_BLOCK_SIZE).unwrap_or(u32::MAX);
-    let header = QuotaHeader::decode(&contents, kind, inode, blocks).map_err(|it| said(&it))?;
-    let read = |block: u32| {
-        let start = block as usize * QUOTA_BLOCK_SIZE;
-        let mut bytes = [0; QUOTA_BLOCK_SIZE];
-        if let Some(stored) = contents.get(start..start + QUOTA_BLOCK_SIZE) {
-            bytes.copy_from_slice(stored);
-        }
-        Ok::<_, FormatError>(bytes)
-    };
-    QuotaTree::new(header, inode, read).records().map_err(|error| said(&error))
+    let tree = quota_tree(&contents, kind, inode);
+    tree.and_then(|mut tree| tree.records()).map_err(|error| said(&error))
 }
 
 fn heading(kind: QuotaKind) -> String {
