@@ -70,14 +70,9 @@ pub(super) fn choose(
             let fit = fit(device, &raw, &geometry, &table);
             if fit > least && best.as_ref().is_none_or(|(other, _)| fit > *other) {
                 let flaw = Flaw::Rule("does not match the group descriptors");
-                let found = SuperblockCandidate {
-                    raw,
-                    geometry: geometry.clone(),
-                    group,
-                    primary_flaw: Some(flaw.at(Location::Superblock(GroupNo(0)))),
-                    is_checksum_wrong: false,
-                    counted: None,
-                };
+                let flaw = flaw.at(Location::Superblock(GroupNo(0)));
+                let backup = (raw, geometry.clone(), group);
+                let found = SuperblockCandidate::of_backup(backup, flaw);
                 best = Some((fit, Chosen { found, table, is_table_backup, is_doubtful }));
             }
         }

@@ -43,6 +43,16 @@ pub(super) struct SuperblockCandidate {
 }
 
 impl SuperblockCandidate {
+    /// A superblock without a flaw, so far as is known.
+    pub(super) fn new(raw: RawSuperblock, geometry: Geometry, group: GroupNo) -> Self {
+        Self { raw, geometry, group, primary_flaw: None, is_checksum_wrong: false, counted: None }
+    }
+
+    /// A backup that is taken for a flaw of the primary superblock.
+    pub(super) fn of_backup((raw, geometry, group): Backup, flaw: FormatError) -> Self {
+        Self { primary_flaw: Some(flaw), ..Self::new(raw, geometry, group) }
+    }
+
     /// Whether it is the primary superblock, just as it is stored.
     pub(super) fn is_sound_primary(&self) -> bool {
         self.group.0 == 0
@@ -159,28 +169,15 @@ pub(super) fn find(
     {
         return Err(NotFound::Format(flaw));
     }
-    if let Some((backup, geometry, group)) = any_backup(device, &raw, wanted.block_size)? {
-        return Ok(SuperblockCandidate {
-            raw: backup,
-            geometry,
-            group,
-            primary_flaw: Some(flaw),
-            is_checksum_wrong: false,
-            counted: None,
-        });
+    if let Some(backup) = any_backup(device, &raw, wanted.block_size)? {
+        return Ok(SuperblockCandidate::of_backup(backup, flaw));
     }
     // Without a backup the primary one is taken if it is valid except for its checksum.
     if matches!(flaw, FormatError::Corrupt { flaw: Flaw::Checksum { .. }, .. })
         && let Ok(geometry) = Geometry::new(&raw)
     {
-        return Ok(SuperblockCandidate {
-            raw,
-            geometry,
-            group: GroupNo(0),
-            primary_flaw: Some(flaw),
-            is_checksum_wrong: true,
-            counted: None,
-        });
+        let found = SuperblockCandidate::of_backup((raw, geometry, GroupNo(0)), flaw);
+        return Ok(SuperblockCandidate { is_checksum_wrong: true, ..found });
     }
     Err(NotFound::Format(flaw))
 }
@@ -200,14 +197,8 @@ fn with_group_size(raw: &RawSuperblock) -> Option<SuperblockCandidate> {
     fixed.s_blocks_per_group.set(clusters);
     fixed.seal();
     let finding = Finding::new(Code::BlocksPerGroupWrong).found(u64::from(blocks));
-    Some(SuperblockCandidate {
-        geometry: Geometry::new(&fixed).ok()?,
-        raw: fixed,
-        group: GroupNo(0),
-        primary_flaw: None,
-        is_checksum_wrong: false,
-        counted: Some(finding.expected(u64::from(clusters))),
-    })
+    let found = SuperblockCandidate::new(fixed, Geometry::new(&fixed).ok()?, GroupNo(0));
+    Some(SuperblockCandidate { counted: Some(finding.expected(u64::from(clusters))), ..found })
 }
 
 /// Takes from a backup the fields of the primary superblock that it knows better than computed
@@ -253,22 +244,14 @@ pub(super) fn fitting(
     found: &SuperblockCandidate,
     block_size: Option<u32>,
 ) -> Result<Option<SuperblockCandidate>, DeviceError> {
-    let Some((raw, geometry, group)) = any_backup(device, &found.raw, block_size)? else {
-        return Ok(None);
-    };
+    let Some(backup) = any_backup(device, &found.raw, block_size)? else { return Ok(None) };
     let flaw = Flaw::bad_value(
         "s_blocks_count_lo (the device is smaller)",
         found.raw.s_blocks_count_lo.get(),
     );
-    let fits = geometry.blocks_count <= device.size() >> geometry.block_bits();
-    Ok(fits.then(|| SuperblockCandidate {
-        raw,
-        geometry,
-        group,
-        primary_flaw: Some(flaw.at(Location::Superblock(GroupNo(0)))),
-        is_checksum_wrong: false,
-        counted: None,
-    }))
+    let flaw = flaw.at(Location::Superblock(GroupNo(0)));
+    let fits = backup.1.blocks_count <= device.size() >> backup.1.block_bits();
+    Ok(fits.then(|| SuperblockCandidate::of_backup(backup, flaw)))
 }
 
 /// Fields that no reader computes with, and that no maker writes otherwise.
@@ -361,18 +344,11 @@ fn primary(
     if let Some(found) = with_flex_groups(raw, block_size) {
         return found;
     }
-    let mut found = SuperblockCandidate {
-        raw: *raw,
-        geometry: match Geometry::new(raw) {
-            Ok(geometry) => geometry,
-            Err(error) => {
-                return with_group_size(raw).map_or_else(|| with_inodes_counted(raw, error), Ok);
-            }
-        },
-        group: GroupNo(0),
-        primary_flaw: None,
-        is_checksum_wrong: false,
-        counted: None,
+    let mut found = match Geometry::new(raw) {
+        Ok(geometry) => SuperblockCandidate::new(*raw, geometry, GroupNo(0)),
+        Err(error) => {
+            return with_group_size(raw).map_or_else(|| with_inodes_counted(raw, error), Ok);
+        }
     };
     if let Some(size) = block_size.filter(|size| *size != found.geometry.block_size) {
         let flaw = Flaw::bad_value("s_log_block_size (differs from -B)", size);
@@ -443,14 +419,8 @@ fn with_inodes_counted(
     };
     fixed.seal();
     let Ok(geometry) = Geometry::new(&fixed) else { return Err(error) };
-    Ok(SuperblockCandidate {
-        raw: fixed,
-        geometry,
-        group: GroupNo(0),
-        primary_flaw: None,
-        is_checksum_wrong: false,
-        counted: Some(finding),
-    })
+    let found = SuperblockCandidate::new(fixed, geometry, GroupNo(0));
+    Ok(SuperblockCandidate { counted: Some(finding), ..found })
 }
 
 /// Whether groups of that many inodes can be those of the volume: their bitmaps are whole bytes,
@@ -480,14 +450,8 @@ fn named(
             continue;
         }
         if let Some((raw, geometry, group)) = backup(device, offset, size)? {
-            return Ok(SuperblockCandidate {
-                raw,
-                geometry,
-                group,
-                primary_flaw: primary_flaw(device)?,
-                is_checksum_wrong: false,
-                counted: None,
-            });
+            let found = SuperblockCandidate::new(raw, geometry, group);
+            return Ok(SuperblockCandidate { primary_flaw: primary_flaw(device)?, ..found });
         }
         if let Some(raw) = read(device, offset)? {
             let place = Location::Superblock(GroupNo(u32::from(raw.s_block_group_nr.get())));
@@ -544,12 +508,9 @@ pub(super) fn without_features(
     let primary_flaw =
         impossible_features(&broken).map(|it| it.at(Location::Superblock(GroupNo(0))));
     Ok(known.map(|(raw, geometry, group)| SuperblockCandidate {
-        raw,
-        geometry,
-        group,
         counted: primary_flaw.is_none().then(|| finding.group(group)),
         primary_flaw,
-        is_checksum_wrong: false,
+        ..SuperblockCandidate::new(raw, geometry, group)
     }))
 }
 

@@ -30,6 +30,24 @@ pub(crate) struct Chain<'a> {
     pub(crate) is_flawed: bool,
 }
 
+impl<'a> Chain<'a> {
+    /// A chain without `.` and `..` of a directory that has no index.
+    pub(crate) fn new(dir: &'a DirInfo, format: DirFormat, at: FileBlock, end: usize) -> Self {
+        Self {
+            dir,
+            format,
+            at,
+            has_dots: false,
+            end,
+            changed: false,
+            hashes: None,
+            hasher: None,
+            is_searched: false,
+            is_flawed: false,
+        }
+    }
+}
+
 /// One record, as stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
@@ -38,6 +56,13 @@ pub(crate) struct Record {
     pub(crate) inode: u32,
     pub(crate) name_len: usize,
     pub(crate) file_type: u8,
+}
+
+/// A record of a chain under check.
+pub(super) struct Entry<'e, 'c> {
+    pub(super) chain: &'e mut Chain<'c>,
+    pub(super) bytes: &'e mut [u8],
+    pub(super) record: &'e mut Record,
 }
 
 /// Bytes of a record with the shortest name.
@@ -57,33 +82,12 @@ impl Record {
     }
 }
 
-/// A record's length as stored in blocks of this size.
-pub(crate) fn decode_rec_len(stored: u16, block_len: usize) -> usize {
-    let wide = usize::from(stored);
-    if block_len <= usize::from(u16::MAX) {
-        wide
-    } else if stored == u16::MAX || stored == 0 {
-        block_len
-    } else {
-        wide & 0xfffc | (wide & 3) << 16
-    }
-}
-
-/// The stored form of a record's length.
-pub(crate) fn encode_rec_len(rec_len: usize, block_len: usize) -> u16 {
-    match u16::try_from(rec_len) {
-        Ok(short) => short,
-        Err(_) if rec_len == block_len => u16::MAX,
-        Err(_) => (rec_len & 0xfffc | rec_len >> 16 & 3) as u16,
-    }
-}
-
 /// The record at a byte; `None` where there is no room for one.
 pub(crate) fn record_at(bytes: &[u8], at: usize, format: &DirFormat) -> Option<Record> {
     let (raw, _) = RawDirEntry::ref_from_prefix(bytes.get(at..)?).ok()?;
     Some(Record {
         at,
-        rec_len: decode_rec_len(raw.rec_len.get(), format.block_len),
+        rec_len: format.decode_rec_len(raw.rec_len.get()),
         inode: raw.inode.get(),
         name_len: usize::from(raw.name_len),
         file_type: raw.file_type,
@@ -123,18 +127,8 @@ impl Check<'_> {
         } else {
             bytes.len()
         };
-        let mut chain = Chain {
-            dir,
-            format,
-            at,
-            has_dots: block.at == 0,
-            end,
-            changed: false,
-            hashes: None,
-            hasher,
-            is_searched: false,
-            is_flawed: false,
-        };
+        let has_dots = block.at == 0;
+        let mut chain = Chain { has_dots, hasher, ..Chain::new(dir, format, at, end) };
         self.check_chain(&mut chain, bytes, context, reader)?;
         if kind.is_none() && dir.has(DirFlags::INDEXED) {
             context.htree.note_leaf(dir, block.at, chain.hashes);
@@ -221,12 +215,14 @@ impl Check<'_> {
                 }
                 continue;
             };
-            if chain.has_dots && number == 0 {
-                self.check_dot(chain, bytes, &mut record)?;
-            } else if chain.has_dots && number == 1 {
-                self.check_dotdot(chain, bytes, &mut record)?;
-            } else if record.inode != 0 {
-                self.check_entry(chain, bytes, &mut record, context, reader)?;
+            let mut entry = Entry { chain, bytes, record: &mut record };
+            let has_dots = entry.chain.has_dots;
+            if has_dots && number == 0 {
+                self.check_dot(&mut entry)?;
+            } else if has_dots && number == 1 {
+                self.check_dotdot(&mut entry)?;
+            } else if entry.record.inode != 0 {
+                self.check_entry(&mut entry, context, reader)?;
             }
             before = Some(at);
             number += 1;

@@ -52,18 +52,8 @@ impl Check<'_> {
         }
         let mut parts = [&mut first[PARENT..], &mut second[..]];
         for (at, part) in parts.iter_mut().enumerate() {
-            let mut chain = Chain {
-                dir,
-                format: self.dir_format(dir).inline(part.len()),
-                at: FileBlock(at as u64),
-                has_dots: false,
-                end: part.len(),
-                changed: false,
-                hashes: None,
-                hasher: None,
-                is_searched: false,
-                is_flawed: false,
-            };
+            let format = self.dir_format(dir).inline(part.len());
+            let mut chain = Chain::new(dir, format, FileBlock(at as u64), part.len());
             self.check_chain(&mut chain, part, context, reader)?;
             changed |= chain.changed;
         }

@@ -1,7 +1,7 @@
 //! The one entry that a directory has: of two the one of the directory that `..` names, else the
 //! first.
 
-use super::block::{Chain, Record};
+use super::block::Entry;
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
@@ -13,29 +13,23 @@ use std::sync::atomic::Ordering::Relaxed;
 
 impl Check<'_> {
     /// A directory has one entry. False if this is a second one, to be cleared.
-    pub(super) fn claim_directory(
-        &self,
-        chain: &Chain<'_>,
-        bytes: &[u8],
-        record: &Record,
-        target: InodeNo,
-    ) -> Result<bool, CheckError> {
-        let Some(child) = self.dirs.get(target) else { return Ok(true) };
-        let claimed = child.parent.compare_exchange(0, chain.dir.inode.0, Relaxed, Relaxed).is_ok();
+    pub(super) fn claim_directory(&self, entry: &Entry<'_, '_>) -> Result<bool, CheckError> {
+        let Some(child) = self.dirs.get(entry.target()) else { return Ok(true) };
+        let dir = entry.chain.dir;
+        let claimed = child.parent.compare_exchange(0, dir.inode.0, Relaxed, Relaxed).is_ok();
         if claimed {
             return Ok(true);
         }
         child.set(DirFlags::LINKED_TWICE);
         if !self.is_repair() {
             // The first thread to get here.
-            child.parent.fetch_min(chain.dir.inode.0, Relaxed);
+            child.parent.fetch_min(dir.inode.0, Relaxed);
             return Ok(true);
         }
-        if self.takes_over(chain.dir, child)? {
+        if self.takes_over(dir, child)? {
             return Ok(true);
         }
-        let finding = self.entry(chain, bytes, record, Code::EntryLinkToDirectory);
-        Ok(!self.should_fix(finding)?)
+        Ok(!self.should_fix(entry.finding(Code::EntryLinkToDirectory))?)
     }
 
     /// If `..` of a directory names `dir`, and the entry found first is in another one, as in a

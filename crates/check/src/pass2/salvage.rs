@@ -1,20 +1,20 @@
 //! A chain of records that breaks: what can be followed again is kept.
 
-use super::block::{Chain, Record, SHORTEST, encode_rec_len, record_at};
+use super::block::{Chain, Record, SHORTEST, record_at};
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::store::CheckError;
 use crate::tables::{DirFlags, Kind};
 use extant_ondisk::InodeNo;
-use extant_ondisk::dirent::RawDirEntry;
+use extant_ondisk::dirent::{DirFormat, RawDirEntry};
 use std::ops::Range;
 use zerocopy::FromBytes;
 
-pub(crate) fn set_rec_len(bytes: &mut [u8], at: usize, rec_len: usize, block_len: usize) {
+pub(crate) fn set_rec_len(bytes: &mut [u8], at: usize, rec_len: usize, format: &DirFormat) {
     if let Some(rest) = bytes.get_mut(at..)
         && let Ok((raw, _)) = RawDirEntry::mut_from_prefix(rest)
     {
-        raw.rec_len.set(encode_rec_len(rec_len, block_len));
+        raw.rec_len.set(format.encode_rec_len(rec_len));
     }
 }
 
@@ -27,12 +27,12 @@ impl Check<'_> {
         at: usize,
         before: Option<usize>,
     ) {
-        let block_len = chain.format.block_len;
+        let format = chain.format;
         let left = chain.end - at;
         let before = before.and_then(|before| record_at(bytes, before, &chain.format));
         let broken = record_at(bytes, at, &chain.format);
         if let Some(length) = self.length_by_names(chain, bytes, at) {
-            set_rec_len(bytes, at, length, block_len);
+            set_rec_len(bytes, at, length, &format);
             return;
         }
         if let Some(next) = self.next_chain(chain, bytes, at) {
@@ -45,7 +45,7 @@ impl Check<'_> {
             let runs_over = record.rec_len > left;
             if runs_over && needed <= left && left >= 12 && record.name_len > 0 && record.inode != 0
             {
-                set_rec_len(bytes, at, left, block_len);
+                set_rec_len(bytes, at, left, &format);
                 return;
             }
             // A length that leads on: the record before takes the place.
@@ -54,7 +54,7 @@ impl Check<'_> {
                 && record.rec_len >= 4
                 && record.rec_len <= left
             {
-                set_rec_len(bytes, before.at, before.rec_len + record.rec_len, block_len);
+                set_rec_len(bytes, before.at, before.rec_len + record.rec_len, &format);
                 return;
             }
         }
@@ -67,16 +67,16 @@ impl Check<'_> {
         // Nothing leads on from here: a name keeps the rest of the block, or else the record before
         // gets it.
         if broken.is_some_and(|it| it.name_len + 8 <= left && self.is_name(chain, bytes, &it)) {
-            set_rec_len(bytes, at, left, block_len);
+            set_rec_len(bytes, at, left, &format);
             return;
         }
         match before {
             Some(before) => {
-                set_rec_len(bytes, before.at, before.rec_len + left, block_len);
+                set_rec_len(bytes, before.at, before.rec_len + left, &format);
             }
             None if left >= 12 => {
                 bytes[at..at + 8].fill(0);
-                set_rec_len(bytes, at, left, block_len);
+                set_rec_len(bytes, at, left, &format);
             }
             None => {}
         }
@@ -160,7 +160,7 @@ impl Check<'_> {
         broken: Range<usize>,
         before: Option<Record>,
     ) {
-        let block_len = chain.format.block_len;
+        let format = chain.format;
         let length = broken.end - broken.start;
         let own = record_at(bytes, broken.start, &chain.format).filter(|record| {
             let is_dot = chain.has_dots && broken.start < 2 * SHORTEST;
@@ -168,13 +168,13 @@ impl Check<'_> {
         });
         match (own, before) {
             (None, Some(before)) => {
-                set_rec_len(bytes, before.at, before.rec_len + length, block_len);
+                set_rec_len(bytes, before.at, before.rec_len + length, &format);
             }
             (own, _) => {
                 if own.is_none() {
                     bytes[broken.start..broken.start + 8].fill(0);
                 }
-                set_rec_len(bytes, broken.start, length, block_len);
+                set_rec_len(bytes, broken.start, length, &format);
             }
         }
     }
