@@ -592,6 +592,30 @@ pub fn run_batch(
     first_failure.map_or(Ok(()), Err)
 }
 
+/// Carries out a checked batch of a device whose changes stay in memory, by what reads, writes and
+/// zeroes bytes there. A discarded range is zeroed, and a flush has nothing to do.
+///
+/// # Errors
+/// The first failure.
+pub fn run_in_memory(
+    batch: &mut [Request<'_>],
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), DeviceError>,
+    mut write: impl FnMut(u64, &[u8]) -> Result<(), DeviceError>,
+    mut zero: impl FnMut(Range<u64>) -> Result<(), DeviceError>,
+) -> Result<(), DeviceError> {
+    run_batch(batch, |request| match &mut request.kind {
+        RequestKind::Read { offset, buffers } => buffers.fill(*offset, &mut read),
+        RequestKind::Write { offset, buffers } => buffers.store(*offset, &mut write),
+        RequestKind::Discard { length: 0, .. } | RequestKind::WriteZeroes { length: 0, .. } => {
+            Ok(())
+        }
+        RequestKind::Discard { offset, length } | RequestKind::WriteZeroes { offset, length } => {
+            zero(*offset..*offset + *length)
+        }
+        RequestKind::Flush => Ok(()),
+    })
+}
+
 /// Carries out a checked batch of a device that is only read, by `read`, which fills bytes from a
 /// place on. A failure is given the place of its request: one of a file below means nothing to the
 /// caller.

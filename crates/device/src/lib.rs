@@ -30,7 +30,7 @@ pub mod undo;
 
 pub use device::{
     Device, ReadBuffers, Request, RequestKind, RequestStatus, WriteBuffers, check_batch,
-    check_range, data_runs, run_batch, run_reads,
+    check_range, data_runs, run_batch, run_in_memory, run_reads,
 };
 pub use error::{Cause, DeviceError, Operation};
 pub use file::{

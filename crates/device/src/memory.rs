@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::ops::Range;
 
-use crate::device::{Device, Request, RequestKind, check_batch, check_range, run_batch};
+use crate::device::{Device, Request, check_batch, check_range, run_in_memory};
 use crate::error::DeviceError;
 use crate::sparse::{CHUNK, SparseBytes, chunk_ranges};
 
@@ -87,30 +87,6 @@ impl MemoryDevice {
         }
         self.bytes.remove(whole);
     }
-
-    fn perform(&self, request: &mut Request<'_>) {
-        match &mut request.kind {
-            RequestKind::Read { offset, buffers } => {
-                let mut at = *offset;
-                for buffer in buffers.slices_mut() {
-                    self.read(at, buffer);
-                    at += buffer.len() as u64;
-                }
-            }
-            RequestKind::Write { offset, buffers } => {
-                let mut at = *offset;
-                for buffer in buffers.slices() {
-                    self.write(at, buffer);
-                    at += buffer.len() as u64;
-                }
-            }
-            RequestKind::Discard { offset, length }
-            | RequestKind::WriteZeroes { offset, length } => {
-                self.zero(*offset..*offset + *length);
-            }
-            RequestKind::Flush => {}
-        }
-    }
 }
 
 impl Device for MemoryDevice {
@@ -120,10 +96,21 @@ impl Device for MemoryDevice {
 
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
         check_batch(self, batch)?;
-        run_batch(batch, |request| {
-            self.perform(request);
-            Ok(())
-        })
+        run_in_memory(
+            batch,
+            |offset, to| {
+                self.read(offset, to);
+                Ok(())
+            },
+            |offset, from| {
+                self.write(offset, from);
+                Ok(())
+            },
+            |range| {
+                self.zero(range);
+                Ok(())
+            },
+        )
     }
 
     fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {

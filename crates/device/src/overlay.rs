@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rangemap::RangeSet;
 
-use crate::device::{Device, Request, RequestKind, check_batch, check_range, run_batch};
+use crate::device::{Device, Request, check_batch, check_range, run_in_memory};
 use crate::error::{DeviceError, Operation};
 use crate::sparse::{CHUNK, ChunkRange, SparseBytes, chunk_ranges};
 use extant_runtime::sync::RwLock;
@@ -174,26 +174,6 @@ impl<D: Device> OverlayDevice<D> {
         }
         Ok(())
     }
-
-    fn perform(&self, request: &mut Request<'_>) -> Result<(), DeviceError> {
-        match &mut request.kind {
-            RequestKind::Read { offset, buffers } => {
-                buffers.fill(*offset, |at, buffer| self.read(at, buffer))
-            }
-            RequestKind::Write { offset, buffers } => {
-                buffers.store(*offset, |at, buffer| self.write(at, buffer))
-            }
-            RequestKind::Discard { offset, length }
-            | RequestKind::WriteZeroes { offset, length } => {
-                if *length == 0 {
-                    Ok(())
-                } else {
-                    self.zero(*offset..*offset + *length)
-                }
-            }
-            RequestKind::Flush => Ok(()),
-        }
-    }
 }
 
 impl<D: Device> Device for OverlayDevice<D> {
@@ -203,7 +183,12 @@ impl<D: Device> Device for OverlayDevice<D> {
 
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
         check_batch(self, batch)?;
-        run_batch(batch, |request| self.perform(request))
+        run_in_memory(
+            batch,
+            |offset, to| self.read(offset, to),
+            |offset, from| self.write(offset, from),
+            |range| self.zero(range),
+        )
     }
 
     fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {

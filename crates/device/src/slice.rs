@@ -36,7 +36,7 @@ pub trait SliceEnd: fmt::Debug + Send + Sync {
     ) -> Result<u64, DeviceError>;
 
     /// As [`SliceEnd::reach`], after the end was moved as far as it can be: see
-    /// [`Device::extend_partition`].
+    /// [`Device::extend_partition`]. An end that is no partition's cannot be moved.
     ///
     /// # Errors
     /// It cannot be moved, or the device failed.
@@ -45,7 +45,10 @@ pub trait SliceEnd: fmt::Debug + Send + Sync {
         whole: &Arc<dyn Device>,
         slice: Range<u64>,
         wanted: u64,
-    ) -> Result<u64, DeviceError>;
+    ) -> Result<u64, DeviceError> {
+        let _ = (whole, slice);
+        Err(DeviceError::not_a_partition(wanted))
+    }
 }
 
 /// A slice that does not fit its device.

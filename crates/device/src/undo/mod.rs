@@ -13,7 +13,6 @@ pub use apply::{Applied, ApplyOptions, Check, Restored, apply};
 pub use file::UndoWriter;
 
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -163,6 +162,7 @@ pub struct FsOffset {
 }
 
 /// A device whose changes can be undone.
+#[derive(Debug)]
 pub struct UndoDevice {
     inner: Arc<dyn Device>,
     writer: Mutex<UndoWriter>,
@@ -272,12 +272,6 @@ impl Device for UndoDevice {
 
     fn discard_reads_zero(&self) -> bool {
         self.inner.discard_reads_zero()
-    }
-}
-
-impl fmt::Debug for UndoDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UndoDevice").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 

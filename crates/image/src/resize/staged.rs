@@ -6,9 +6,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use extant_device::{
-    Device, DeviceError, Request, RequestKind, check_batch, check_range, run_batch,
-};
+use extant_device::{Device, DeviceError, Request, check_batch, check_range, run_in_memory};
 use extant_layout::RunSet;
 use extant_ondisk::{BlockNo, Geometry};
 use extant_runtime::sync::RwLock;
@@ -159,26 +157,6 @@ impl Staged {
         }
         Ok(())
     }
-
-    fn perform(&self, request: &mut Request<'_>) -> Result<(), DeviceError> {
-        match &mut request.kind {
-            RequestKind::Read { offset, buffers } => {
-                buffers.fill(*offset, |at, buffer| self.read(at, buffer))?;
-            }
-            RequestKind::Write { offset, buffers } => {
-                buffers.store(*offset, |at, buffer| self.write(at, buffer))?;
-            }
-            RequestKind::Discard { offset, length }
-            | RequestKind::WriteZeroes { offset, length } => {
-                if *length > 0 {
-                    self.zero(*offset..*offset + *length)?;
-                }
-            }
-            // The switch writes the changes in memory, and flushes.
-            RequestKind::Flush => {}
-        }
-        Ok(())
-    }
 }
 
 impl Device for Staged {
@@ -188,7 +166,13 @@ impl Device for Staged {
 
     fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
         check_batch(self, batch)?;
-        run_batch(batch, |request| self.perform(request))
+        // The switch writes the changes in memory, and flushes.
+        run_in_memory(
+            batch,
+            |offset, to| self.read(offset, to),
+            |offset, from| self.write(offset, from),
+            |range| self.zero(range),
+        )
     }
 
     fn next_data(&self, range: Range<u64>) -> Result<Option<Range<u64>>, DeviceError> {

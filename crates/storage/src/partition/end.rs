@@ -90,15 +90,6 @@ impl SliceEnd for ImageEnd {
         }
         Ok(slice.end - slice.start)
     }
-
-    fn extend(
-        &self,
-        _whole: &Arc<dyn Device>,
-        _slice: Range<u64>,
-        wanted: u64,
-    ) -> Result<u64, DeviceError> {
-        Err(DeviceError::not_a_partition(wanted))
-    }
 }
 
 /// The number of bytes from `start`, which is in no partition, to the next one; `None` where none

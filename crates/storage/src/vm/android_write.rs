@@ -4,7 +4,6 @@
 //! old bytes there.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -29,6 +28,7 @@ const PIECE: u64 = 1 << 20;
 const CHUNK_MAX: u64 = 256 << 20;
 
 /// A disk that becomes a sparse image.
+#[derive(Debug)]
 struct NewDisk {
     disk: FileDevice,
     /// The file of the disk, which never has a name.
@@ -246,11 +246,5 @@ impl Device for NewDisk {
 
     fn can_discard(&self) -> bool {
         true
-    }
-}
-
-impl fmt::Debug for NewDisk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NewDisk").field("disk", &self.disk).finish_non_exhaustive()
     }
 }
