@@ -98,9 +98,7 @@ impl ImagePath {
     pub(crate) fn superblock(&self) -> SuperblockAt {
         self.image.superblock.map_or(SuperblockAt::Primary, SuperblockAt::Block)
     }
-}
 
-impl ImagePath {
     /// The files and devices that the image lies in; those that are not there are left out.
     pub(crate) fn holders(&self) -> Vec<FileId> {
         let files = self.image.files_read();

@@ -20,7 +20,7 @@ use extant::{Credentials, FileSystem, PathError};
 use crate::commands::Operands;
 use crate::failure::Failure;
 use crate::image_glob;
-use crate::image_path::ImagePath;
+use crate::image_path::{ImagePath, image_paths};
 use crate::journal_device::{self, Purpose};
 use crate::session::Session;
 use crate::time;
@@ -54,6 +54,34 @@ fn memory(text: &str) -> Result<u64, &'static str> {
         Ok(ByteSize(bytes)) if bytes >= LEAST_MEMORY => Ok(bytes),
         Ok(_) => Err("at least 16M is required"),
         Err(_) => Err("invalid size"),
+    }
+}
+
+/// Files that a command changes, with how their images are opened.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ChangedFiles {
+    /// Image; the operands are then paths in it
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<OsString>,
+    /// IMAGE:/path
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    files: Vec<OsString>,
+    #[command(flatten)]
+    open_args: OpenArgs,
+}
+
+impl ChangedFiles {
+    /// Runs `work` for each file that is named.
+    pub(crate) fn edit_each(
+        &self,
+        no_match: NoMatch,
+        session: &mut Session,
+        mut work: impl FnMut(&WritableImage, &Path, &mut Session) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let files = image_paths(self.image.as_deref(), &self.files)?;
+        edit_each_named(&files, self.open_args, no_match, session, |image, path, _, session| {
+            work(image, path, session)
+        })
     }
 }
 
@@ -331,6 +359,21 @@ impl WritableImages {
         Ok(&self.opened[at].1)
     }
 
+    /// Runs `work` for each file, and ends all images well. One that fails does not stop the next.
+    pub(crate) fn edit_each(
+        mut self,
+        files: &[ImagePath],
+        session: &mut Session,
+        mut work: impl FnMut(&WritableImage, &ImagePath, &mut Session) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let outcome = files.iter().try_for_each(|inside| {
+            let done = self.of(inside).and_then(|image| work(image, inside, session));
+            done.or_else(|failure| session.error(failure))
+        });
+        self.close(session)?;
+        outcome
+    }
+
     /// Ends all of them: only then everything is on the devices.
     pub(crate) fn close(self, session: &mut Session) -> Result<(), Failure> {
         for (_, image) in self.opened {
@@ -350,20 +393,10 @@ pub(crate) fn edit_each(
     mut work: impl FnMut(&WritableImage, &Path, &mut Session) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     files.iter().try_for_each(ImagePath::check_path_given)?;
-    let mut images = WritableImages::new(open_args, session);
-    let mut outcome = Ok(());
-    for inside in files {
-        let done = images
-            .of(inside)
-            .and_then(|image| work(image, Path::new(&inside.path), session))
-            .or_else(|failure| session.error(failure));
-        if done.is_err() {
-            outcome = done;
-            break;
-        }
-    }
-    images.close(session)?;
-    outcome
+    let images = WritableImages::new(open_args, session);
+    images.edit_each(files, session, |image, inside, session| {
+        work(image, Path::new(&inside.path), session)
+    })
 }
 
 /// The meaning of a pattern that matches no file.

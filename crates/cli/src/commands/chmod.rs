@@ -1,17 +1,15 @@
 //! `extant chmod` and `extant chown`: permissions and owners.
 
-use std::ffi::OsString;
 use std::path::Path;
 
 use extant::Metadata;
 use extant::rooms::reader::Error as Cause;
 
 use crate::failure::Failure;
-use crate::image_path::image_paths;
 use crate::mode::ModeChange;
 use crate::owners::Owners;
 use crate::session::Session;
-use crate::writable_image::{In, NoMatch, OpenArgs, WritableImage, edit_each_named, umask};
+use crate::writable_image::{ChangedFiles, In, NoMatch, WritableImage, umask};
 
 /// Change file modes
 ///
@@ -21,44 +19,31 @@ pub(crate) struct Args {
     /// Recurse into directories; symbolic links are not changed
     #[arg(short = 'R')]
     recursive: bool,
-    /// Image; the operands are then paths in it
-    #[arg(long, value_name = "IMAGE")]
-    image: Option<OsString>,
     /// Octal, such as 644, or symbolic, such as u+rwX,go=
     #[arg(value_name = "MODE", allow_hyphen_values = true)]
     mode: String,
-    /// IMAGE:/path
-    #[arg(value_name = "IMAGE:/PATH", required = true)]
-    files: Vec<OsString>,
     #[command(flatten)]
-    open_args: OpenArgs,
+    files: ChangedFiles,
 }
 
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let mode = ModeChange::parse(&self.mode)?;
         let umask = umask();
-        let files = image_paths(self.image.as_deref(), &self.files)?;
-        edit_each_named(
-            &files,
-            self.open_args,
-            NoMatch::Fails,
-            session,
-            |image, path, _, session| {
-                let change = |path: &Path, found: &Metadata| {
-                    if found.is_symlink() {
-                        return Ok(());
-                    }
-                    let permissions = mode.applied(found.permissions(), found.is_dir(), umask);
-                    image.fs.set_permissions(path, permissions).within(image)
-                };
-                if self.recursive {
-                    return each_below(image, path, session, change);
+        self.files.edit_each(NoMatch::Fails, session, |image, path, session| {
+            let change = |path: &Path, found: &Metadata| {
+                if found.is_symlink() {
+                    return Ok(());
                 }
-                let found = image.fs.metadata(path).within(image)?;
-                change(path, &found)
-            },
-        )
+                let permissions = mode.applied(found.permissions(), found.is_dir(), umask);
+                image.fs.set_permissions(path, permissions).within(image)
+            };
+            if self.recursive {
+                return each_below(image, path, session, change);
+            }
+            let found = image.fs.metadata(path).within(image)?;
+            change(path, &found)
+        })
     }
 }
 
@@ -71,17 +56,11 @@ pub(crate) struct ChownArgs {
     /// Change symbolic links themselves, not their targets; implied by -R
     #[arg(short = 'h')]
     no_dereference: bool,
-    /// Image; the operands are then paths in it
-    #[arg(long, value_name = "IMAGE")]
-    image: Option<OsString>,
     /// USER, USER:GROUP or :GROUP: numbers, or names in the image's /etc/passwd and /etc/group
     #[arg(value_name = "OWNER")]
     owner: String,
-    /// IMAGE:/path
-    #[arg(value_name = "IMAGE:/PATH", required = true)]
-    files: Vec<OsString>,
     #[command(flatten)]
-    open_args: OpenArgs,
+    files: ChangedFiles,
 }
 
 impl ChownArgs {
@@ -93,27 +72,20 @@ impl ChownArgs {
         if user.is_empty() && group.is_empty() {
             return Err(Failure::usage(format_args!("invalid owner: '{}'", self.owner)));
         }
-        let files = image_paths(self.image.as_deref(), &self.files)?;
-        edit_each_named(
-            &files,
-            self.open_args,
-            NoMatch::Fails,
-            session,
-            |image, path, _, session| {
-                let uid = number(image, Owners::Users, user)?;
-                let gid = number(image, Owners::Groups, group)?;
-                let change =
-                    |path: &Path, _: &Metadata| image.fs.set_owner(path, uid, gid).within(image);
-                if self.recursive {
-                    return each_below(image, path, session, change);
-                }
-                if self.no_dereference {
-                    return image.fs.set_owner(path, uid, gid).within(image);
-                }
-                let set = extant::SetAttributes { uid, gid, ..extant::SetAttributes::default() };
-                image.fs.set_attributes(path, extant::Follow::Yes, &set).within(image)
-            },
-        )
+        self.files.edit_each(NoMatch::Fails, session, |image, path, session| {
+            let uid = number(image, Owners::Users, user)?;
+            let gid = number(image, Owners::Groups, group)?;
+            let change =
+                |path: &Path, _: &Metadata| image.fs.set_owner(path, uid, gid).within(image);
+            if self.recursive {
+                return each_below(image, path, session, change);
+            }
+            if self.no_dereference {
+                return image.fs.set_owner(path, uid, gid).within(image);
+            }
+            let set = extant::SetAttributes { uid, gid, ..extant::SetAttributes::default() };
+            image.fs.set_attributes(path, extant::Follow::Yes, &set).within(image)
+        })
     }
 }
 

@@ -80,7 +80,7 @@ struct Work<'a> {
 impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let files = image_paths(self.image.as_deref(), &self.files)?;
-        let mut images = match self.count {
+        let images = match self.count {
             true => WritableImages::in_memory(self.open_args),
             false => WritableImages::new(self.open_args, session),
         };
@@ -90,20 +90,10 @@ impl Args {
             lines: Vec::new(),
             seen: HashSet::new(),
         };
-        let mut outcome = Ok(());
-        for inside in &files {
-            let done = images
-                .of(inside)
-                .and_then(|image| work.operand(image, inside, session))
-                .or_else(|failure| session.error(failure));
-            if done.is_err() {
-                outcome = done;
-                break;
-            }
-        }
+        images.edit_each(&files, session, |image, inside, session| {
+            work.operand(image, inside, session)
+        })?;
         let Work { totals, lines, .. } = work;
-        images.close(session)?;
-        outcome?;
         if self.json {
             return session.out.json_array(|element| lines.iter().try_for_each(element));
         }

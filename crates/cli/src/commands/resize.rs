@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -690,7 +690,8 @@ impl Args {
                 missing.unwrap_or_else(|| failure(error, image.name, is_compat))
             })
         };
-        let Some(path) = self.undo_path(session)? else { return run(&opened.device) };
+        let path = undo::announced_path(self.undo.as_deref(), &self.image, "resize2fs", session)?;
+        let Some(path) = path else { return run(&opened.device) };
         let kept = Arc::new(undo::keep(opened, path)?);
         let device: Arc<dyn Device> = kept.clone();
         let outcome = run(&device);
@@ -699,16 +700,6 @@ impl Args {
             Err(_) => kept.finish_refused(),
         };
         outcome.and_then(|done| finished.map(|()| done).map_err(Failure::new))
-    }
-
-    /// The undo file of -z.
-    fn undo_path(&self, session: &mut Session) -> Result<Option<PathBuf>, Failure> {
-        let Some(asked) = &self.undo else { return Ok(None) };
-        let path = undo::path(asked, &self.image, "resize2fs", session.is_compat)?;
-        if let Some(path) = path.as_ref().filter(|_| session.is_compat) {
-            say!(session, "{}", undo::announcement(path, &self.image))?;
-        }
-        Ok(path)
     }
 }
 

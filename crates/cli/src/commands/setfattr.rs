@@ -10,11 +10,10 @@ use regex::bytes::Regex;
 
 use super::Operands;
 use crate::failure::Failure;
-use crate::image_path::image_paths;
 use crate::output::printable;
 use crate::say;
 use crate::session::Session;
-use crate::writable_image::{In, NoMatch, OpenArgs, edit_each_named};
+use crate::writable_image::{ChangedFiles, In, NoMatch};
 
 /// Set and remove extended attributes
 ///
@@ -31,14 +30,8 @@ pub(crate) struct Args {
     /// Remove the attribute of this name
     #[arg(short = 'x', value_name = "NAME", conflicts_with = "name")]
     remove: Option<OsString>,
-    /// Image; the operands are then paths in it
-    #[arg(long, value_name = "IMAGE")]
-    image: Option<OsString>,
-    /// IMAGE:/path
-    #[arg(value_name = "IMAGE:/PATH", required = true)]
-    files: Vec<OsString>,
     #[command(flatten)]
-    open_args: OpenArgs,
+    files: ChangedFiles,
 }
 
 impl Args {
@@ -46,20 +39,15 @@ impl Args {
         let value = self.value.as_deref().map(OsStrExt::as_bytes).unwrap_or_default();
         let value = decoded(value)
             .ok_or_else(|| Failure::usage(format_args!("invalid value: '{}'", printable(value))))?;
-        let files = image_paths(self.image.as_deref(), &self.files)?;
-        edit_each_named(
-            &files,
-            self.open_args,
-            NoMatch::Fails,
-            session,
-            |image, path, _, _| match (&self.name, &self.remove) {
+        self.files.edit_each(NoMatch::Fails, session, |image, path, _| {
+            match (&self.name, &self.remove) {
                 (Some(name), _) => {
                     image.fs.set_xattr(path, name, &value, XattrSet::Any).within(image)
                 }
                 (None, Some(name)) => image.fs.remove_xattr(path, name).within(image),
                 (None, None) => Ok(()),
-            },
-        )
+            }
+        })
     }
 }
 

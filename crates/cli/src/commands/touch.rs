@@ -1,6 +1,5 @@
 //! `extant touch`: times of files.
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -8,10 +7,9 @@ use extant::OpenOptions;
 use extant::rooms::reader::Error as Cause;
 
 use crate::failure::Failure;
-use crate::image_path::image_paths;
 use crate::session::Session;
 use crate::time;
-use crate::writable_image::{In, NoMatch, OpenArgs, WritableImage, edit_each_named};
+use crate::writable_image::{ChangedFiles, In, NoMatch, WritableImage};
 
 /// Change file times, or make empty files
 ///
@@ -35,14 +33,8 @@ pub(crate) struct Args {
                 fraction"
     )]
     date: Option<String>,
-    /// Image; the operands are then paths in it
-    #[arg(long, value_name = "IMAGE")]
-    image: Option<OsString>,
-    /// IMAGE:/path
-    #[arg(value_name = "IMAGE:/PATH", required = true)]
-    files: Vec<OsString>,
     #[command(flatten)]
-    open_args: OpenArgs,
+    files: ChangedFiles,
 }
 
 impl Args {
@@ -56,10 +48,7 @@ impl Args {
             None => time::now()?,
         };
         let no_match = if self.no_create { NoMatch::Ignored } else { NoMatch::Fails };
-        let files = image_paths(self.image.as_deref(), &self.files)?;
-        edit_each_named(&files, self.open_args, no_match, session, |image, path, _, _| {
-            self.touch(image, path, moment)
-        })
+        self.files.edit_each(no_match, session, |image, path, _| self.touch(image, path, moment))
     }
 
     fn touch(&self, image: &WritableImage, path: &Path, moment: SystemTime) -> Result<(), Failure> {

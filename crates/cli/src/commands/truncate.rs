@@ -1,15 +1,13 @@
 //! `extant truncate`: sizes of files.
 
-use std::ffi::OsString;
 use std::path::Path;
 
 use extant::OpenOptions;
 use extant::rooms::device::{ByteSize, SizeGrammar};
 
 use crate::failure::Failure;
-use crate::image_path::image_paths;
 use crate::session::Session;
-use crate::writable_image::{In, NoMatch, OpenArgs, WritableImage, edit_each_named};
+use crate::writable_image::{ChangedFiles, In, NoMatch, WritableImage};
 
 /// Shrink or extend files
 ///
@@ -23,14 +21,8 @@ pub(crate) struct Args {
     /// Do not create files
     #[arg(short = 'c')]
     no_create: bool,
-    /// Image; the operands are then paths in it
-    #[arg(long, value_name = "IMAGE")]
-    image: Option<OsString>,
-    /// IMAGE:/path
-    #[arg(value_name = "IMAGE:/PATH", required = true)]
-    files: Vec<OsString>,
     #[command(flatten)]
-    open_args: OpenArgs,
+    files: ChangedFiles,
 }
 
 /// A size on the command line.
@@ -72,10 +64,7 @@ impl Args {
     pub(crate) fn run(self, session: &mut Session) -> Result<(), Failure> {
         let wanted = Wanted::parse(&self.size)?;
         let no_match = if self.no_create { NoMatch::Ignored } else { NoMatch::Fails };
-        let files = image_paths(self.image.as_deref(), &self.files)?;
-        edit_each_named(&files, self.open_args, no_match, session, |image, path, _, _| {
-            self.resize(image, path, wanted)
-        })
+        self.files.edit_each(no_match, session, |image, path, _| self.resize(image, path, wanted))
     }
 
     fn resize(&self, image: &WritableImage, path: &Path, wanted: Wanted) -> Result<(), Failure> {

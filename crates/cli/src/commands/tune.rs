@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
@@ -185,16 +185,6 @@ impl Args {
         Ok(request)
     }
 
-    /// The undo file of -z.
-    fn undo_path(&self, image: &OsStr, session: &mut Session) -> Result<Option<PathBuf>, Failure> {
-        let Some(asked) = &self.undo else { return Ok(None) };
-        let path = undo::path(asked, image, "tune2fs", session.is_compat)?;
-        if let Some(path) = path.as_ref().filter(|_| session.is_compat) {
-            say!(session, "{}", undo::announcement(path, image))?;
-        }
-        Ok(path)
-    }
-
     fn change(
         &self,
         image: &OsStr,
@@ -214,7 +204,8 @@ impl Args {
         }
         let (journal, why) = journal_device::of(&**device, &options.write(true))?;
         let on = (journal.as_deref(), why.as_ref(), &opened.env);
-        let outcome = match self.undo_path(image, session)? {
+        let path = undo::announced_path(self.undo.as_deref(), image, "tune2fs", session)?;
+        let outcome = match path {
             None => apply(device, on, request, now, image, session),
             Some(path) => {
                 let kept = Arc::new(undo::keep(&opened, path)?);

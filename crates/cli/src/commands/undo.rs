@@ -71,6 +71,21 @@ pub(crate) fn path_in(
     UndoRequest { path, directory, image, program, is_compat }.path().map_err(Failure::new)
 }
 
+/// The undo file of `-z`, if that is given, which by a name of e2fsprogs is announced.
+pub(crate) fn announced_path(
+    asked: Option<&OsStr>,
+    image: &OsStr,
+    program: &str,
+    session: &mut Session,
+) -> Result<Option<PathBuf>, Failure> {
+    let Some(asked) = asked else { return Ok(None) };
+    let found = path(asked, image, program, session.is_compat)?;
+    if let Some(path) = found.as_ref().filter(|_| session.is_compat) {
+        say!(session, "{}", announcement(path, image))?;
+    }
+    Ok(found)
+}
+
 /// The opened device with an undo file.
 pub(crate) fn keep(opened: &Opened, path: PathBuf) -> Result<UndoDevice, Failure> {
     let volume = FsOffset { on_device: 0, in_file: opened.start };

@@ -60,6 +60,14 @@ pub(super) struct Copier<'i> {
     buffer: Vec<u8>,
 }
 
+/// A file, where it lies in the image, and where its copy is on this machine.
+#[derive(Clone, Copy)]
+pub(super) struct Copied<'c> {
+    pub(super) file: &'c LoadedInode,
+    pub(super) path: &'c [u8],
+    pub(super) place: &'c Path,
+}
+
 /// A directory that is being filled.
 struct Level {
     file: LoadedInode,
@@ -106,7 +114,7 @@ impl<'i> Copier<'i> {
                 let why = if is_there { "not a directory" } else { "no such directory" };
                 return Err(Failure::at(place, why));
             }
-            return self.one(dir.as_fd(), name, &file, path, place, session);
+            return self.one((dir.as_fd(), name), Copied { file: &file, path, place }, session);
         }
         let (level, dir) = self.enter(dir.as_fd(), name, file, path, place, session)?;
         self.fill(level, dir, path.to_vec(), place.as_os_str().as_bytes().to_vec(), session)
@@ -135,7 +143,10 @@ impl<'i> Copier<'i> {
                             reopen(&dir, above).map_err(|why| Failure::at(at(&place), why))?;
                         open.push_back(above);
                     }
-                    self.finish_directory(&done, dir.as_fd(), &path, at(&place), session)?;
+                    let copied = Copied { file: &done.file, path: &path, place: at(&place) };
+                    if done.is_finished {
+                        self.finish_directory(dir.as_fd(), copied, session)?;
+                    }
                 }
                 continue;
             };
@@ -162,7 +173,8 @@ impl<'i> Copier<'i> {
                     }
                 })
             } else {
-                self.one(dir, &name.name, &file, &path, place, session)
+                let copied = Copied { file: &file, path: &path, place };
+                self.one((dir, &name.name), copied, session)
             };
             if let Err(failure) = outcome {
                 session.error(failure)?;
@@ -195,7 +207,7 @@ impl<'i> Copier<'i> {
         let flags = DIRECTORY | OFlags::NOFOLLOW;
         let dir = rustix::fs::openat(parent, name, flags, Mode::empty()).map_err(failed)?;
         let identity = identity(&dir).map_err(failed)?;
-        self.tell(path, place, session)?;
+        self.tell(Copied { file: &file, path, place }, session)?;
         let (mut names, failures) = self.image.names(file.number, path);
         names.reverse();
         self.image.report(file.number, failures, session)?;
@@ -212,32 +224,26 @@ impl<'i> Copier<'i> {
 
     fn finish_directory(
         &self,
-        level: &Level,
         dir: BorrowedFd<'_>,
-        path: &[u8],
-        place: &Path,
+        copied: Copied<'_>,
         session: &mut Session,
     ) -> Result<(), Failure> {
-        if !level.is_finished {
-            return Ok(());
-        }
         if self.rules.preserve {
-            return self.keep(&Made::Open(dir), &level.file, path, place, session);
+            return self.keep(&Made::Open(dir), copied, session);
         }
-        let mode = Mode::from_raw_mode(RawMode::from(level.file.permissions() & 0o777 & !umask()));
-        rustix::fs::fchmod(dir, mode | Mode::RWXU).map_err(|error| Failure::at(place, error))
+        let permissions = copied.file.permissions() & 0o777 & !umask();
+        let mode = Mode::from_raw_mode(RawMode::from(permissions)) | Mode::RWXU;
+        rustix::fs::fchmod(dir, mode).map_err(|error| Failure::at(copied.place, error))
     }
 
     /// Copies a file that is no directory.
     fn one(
         &mut self,
-        dir: BorrowedFd<'_>,
-        name: &[u8],
-        file: &LoadedInode,
-        path: &[u8],
-        place: &Path,
+        (dir, name): (BorrowedFd<'_>, &[u8]),
+        copied: Copied<'_>,
         session: &mut Session,
     ) -> Result<(), Failure> {
+        let Copied { file, place, .. } = copied;
         let failed = |error: Errno| Failure::at(place, error);
         let in_the_way = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) if self.rules.no_clobber => return Ok(()),
@@ -259,9 +265,9 @@ impl<'i> Copier<'i> {
         if let Some(first) = self.copies.get(&file.number).filter(|_| has_links) {
             let link = |name: &[u8]| rustix::fs::linkat(CWD, first, dir, name, AtFlags::empty());
             target.make(link, |_| Ok(()), failed)?;
-            return self.tell(path, place, session);
+            return self.tell(copied, session);
         }
-        self.make(&target, file, path, place, session)?;
+        self.make(&target, copied, session)?;
         // Only a copy that is there can be linked to.
         if has_links && place.as_os_str().len() <= LONGEST_PATH {
             self.copies.insert(file.number, place.to_owned());
@@ -269,28 +275,26 @@ impl<'i> Copier<'i> {
             let why = "path too long for a hard link; copying";
             session.warn(Failure::at(place, why))?;
         }
-        self.tell(path, place, session)
+        self.tell(copied, session)
     }
 
     /// Makes the copy itself.
     fn make(
         &mut self,
         target: &TargetName<'_>,
-        file: &LoadedInode,
-        path: &[u8],
-        place: &Path,
+        copied: Copied<'_>,
         session: &mut Session,
     ) -> Result<(), Failure> {
+        let Copied { file, path, place } = copied;
         let failed = |error: Errno| Failure::at(place, error);
         let dir = target.dir;
         let special = match file.file_type() {
-            FileType::Regular => return self.regular(target, file, path, place, session),
+            FileType::Regular => return self.regular(target, copied, session),
             FileType::Symlink => {
                 let to = self.image.volume.read_link(file.number);
                 let to = to.map_err(|error| self.image.failure(path, error))?;
                 let link = |name: &[u8]| rustix::fs::symlinkat(&to[..], dir, name);
-                let keep =
-                    |name: &[u8]| self.keep(&Made::Named(dir, name), file, path, place, session);
+                let keep = |name: &[u8]| self.keep(&Made::Named(dir, name), copied, session);
                 return target.make(link, keep, failed);
             }
             FileType::BlockDevice => rustix::fs::FileType::BlockDevice,
@@ -301,7 +305,7 @@ impl<'i> Copier<'i> {
         let device = file.device().map_or(0, |it| rustix::fs::makedev(it.major, it.minor));
         let mode = Mode::from_raw_mode(RawMode::from(file.permissions() & 0o777));
         let node = |name: &[u8]| rustix::fs::mknodat(dir, name, special, mode, device);
-        let keep = |name: &[u8]| self.keep(&Made::Named(dir, name), file, path, place, session);
+        let keep = |name: &[u8]| self.keep(&Made::Named(dir, name), copied, session);
         target.make(node, keep, failed)
     }
 
@@ -309,16 +313,15 @@ impl<'i> Copier<'i> {
     fn regular(
         &mut self,
         target: &TargetName<'_>,
-        file: &LoadedInode,
-        path: &[u8],
-        place: &Path,
+        copied: Copied<'_>,
         session: &mut Session,
     ) -> Result<(), Failure> {
+        let Copied { file, place, .. } = copied;
         let bits = if self.rules.preserve { 0o600 } else { file.permissions() & 0o777 };
         let made =
             AtomicFile::create_at(target.dir, OsStr::from_bytes(target.name), bits).at(place)?;
-        self.contents(file, path, made.file(), place)?;
-        self.keep(&Made::Open(made.file().as_fd()), file, path, place, session)?;
+        self.contents(copied, made.file())?;
+        self.keep(&Made::Open(made.file().as_fd()), copied, session)?;
         made.persist().at(place)
     }
 
@@ -326,37 +329,30 @@ impl<'i> Copier<'i> {
     /// to. As with cp(1) it is cut first: a copy that ends early leaves what it has written.
     pub(super) fn through(
         &mut self,
-        file: &LoadedInode,
-        path: &[u8],
-        place: &Path,
+        copied: Copied<'_>,
         session: &mut Session,
     ) -> Result<(), Failure> {
-        self.check_readable(file, path)?;
-        let made = File::options().write(true).truncate(true).open(place).at(place)?;
-        self.contents(file, path, &made, place)?;
-        self.keep(&Made::Open(made.as_fd()), file, path, place, session)?;
-        self.tell(path, place, session)
+        self.check_readable(copied)?;
+        let made = File::options().write(true).truncate(true).open(copied.place).at(copied.place)?;
+        self.contents(copied, &made)?;
+        self.keep(&Made::Open(made.as_fd()), copied, session)?;
+        self.tell(copied, session)
     }
 
     /// Refuses a file without contents that could be copied.
-    fn check_readable(&self, file: &LoadedInode, path: &[u8]) -> Result<(), Failure> {
-        match file.is_encrypted() {
-            true => Err(self.image.failure(path, "cannot read encrypted contents")),
+    fn check_readable(&self, copied: Copied<'_>) -> Result<(), Failure> {
+        match copied.file.is_encrypted() {
+            true => Err(self.image.failure(copied.path, "cannot read encrypted contents")),
             false => Ok(()),
         }
     }
 
     /// Writes the data of a file, its holes left out.
-    fn contents(
-        &mut self,
-        file: &LoadedInode,
-        path: &[u8],
-        made: &File,
-        place: &Path,
-    ) -> Result<(), Failure> {
+    fn contents(&mut self, copied: Copied<'_>, made: &File) -> Result<(), Failure> {
+        let Copied { file, path, place } = copied;
         let of_image = |error| self.image.failure(path, error);
         let of_copy = |error: std::io::Error| Failure::at(place, error);
-        self.check_readable(file, path)?;
+        self.check_readable(copied)?;
         let segments = self.image.volume.data_segments(file.number).map_err(of_image)?;
         for segment in segments {
             let segment = segment.map_err(of_image)?;
@@ -379,9 +375,7 @@ impl<'i> Copier<'i> {
     fn keep(
         &self,
         made: &Made<'_>,
-        file: &LoadedInode,
-        path: &[u8],
-        place: &Path,
+        Copied { file, path, place }: Copied<'_>,
         session: &mut Session,
     ) -> Result<(), Failure> {
         if !self.rules.preserve {
@@ -416,7 +410,8 @@ impl<'i> Copier<'i> {
         made.set_times(file).map_err(failed)
     }
 
-    fn tell(&self, path: &[u8], place: &Path, session: &mut Session) -> Result<(), Failure> {
+    fn tell(&self, copied: Copied<'_>, session: &mut Session) -> Result<(), Failure> {
+        let Copied { path, place, .. } = copied;
         match self.rules.verbose {
             true => say!(session, "{} -> {}", self.image.place(path), place.display()),
             false => Ok(()),

@@ -28,7 +28,7 @@ use crate::salvage::SalvageArgs;
 use crate::session::Session;
 use crate::sources::{HostSource, ImageSource, STANDARD_INPUT, Source as _};
 use crate::writable_image::{OpenArgs, WritableImage, edit_each};
-use copier::{Copier, FirstCopies, IS_THE_IMAGE, Rules};
+use copier::{Copied, Copier, FirstCopies, IS_THE_IMAGE, Rules};
 use importer::Importer;
 
 /// Copy files into an image, out of one, or between two
@@ -384,7 +384,7 @@ impl Args {
         }
         match HostTarget::of(place)? {
             HostTarget::Name => copier.copy(file, path, place, session),
-            HostTarget::Link => copier.through(&file, path, place, session),
+            HostTarget::Link => copier.through(Copied { file: &file, path, place }, session),
             HostTarget::Stream(out) => {
                 session.out.flush()?;
                 write_to(image, path, &file, out, place)

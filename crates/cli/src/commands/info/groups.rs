@@ -58,9 +58,10 @@ pub(super) fn list(
     let mut failures = [None, None];
     for described in view.descriptors(geometry) {
         let described = described.at(&view.name)?;
-        head(&described, geometry, numbers, session)?;
-        places(&described, geometry, numbers, session)?;
-        counts(&described, geometry, session)?;
+        let shown = ShownGroup { described: &described, geometry, numbers };
+        shown.head(session)?;
+        shown.places(session)?;
+        shown.counts(session)?;
         for (kind, failure) in [BitmapKind::Block, BitmapKind::Inode].into_iter().zip(&mut failures)
         {
             let bits = match view.bitmap(kind, &described, geometry) {
@@ -73,7 +74,7 @@ pub(super) fn list(
             if let Err(error) = view.verify_bitmap(kind, &bits, &described, geometry) {
                 failure.get_or_insert(error);
             }
-            free(kind, &bits, &described, geometry, numbers, session)?;
+            shown.free(kind, &bits, session)?;
         }
     }
     let [block, inode] = failures;
@@ -84,74 +85,76 @@ pub(super) fn list(
     })
 }
 
-fn head(
-    described: &Described,
-    geometry: &Geometry,
+/// A group as it is listed.
+#[derive(Clone, Copy)]
+struct ShownGroup<'a> {
+    described: &'a Described,
+    geometry: &'a Geometry,
     numbers: Numbers,
-    session: &mut Session,
-) -> Result<(), Failure> {
-    let group = described.group;
-    let start = geometry.group_start(group).0;
-    let blocks = start..start + u64::from(geometry.group_blocks(group));
-    let mut line = format!("Group {group}: (Blocks {})", numbers.range(&blocks));
-    if geometry.has_uninit_groups() {
-        line += &format!(" csum {:#06x}", described.checksum);
-        if let Some(wanted) = described.wanted_checksum {
-            line += &format!(" (EXPECTED {wanted:#06x})");
-        }
-    }
-    let names = flag_names(described.desc.flags);
-    if !names.is_empty() {
-        line += &format!(" [{}]", names.join(", "));
-    }
-    say!(session, "{line}")
 }
 
-fn places(
-    described: &Described,
-    geometry: &Geometry,
-    numbers: Numbers,
-    session: &mut Session,
-) -> Result<(), Failure> {
-    let (group, desc) = (described.group, &described.desc);
-    let leading = leading(geometry, group);
-    let mut line = match leading.superblock {
-        Some(block) => {
-            let which = if group.0 == 0 { "Primary" } else { "Backup" };
-            format!("  {which} superblock at {}", numbers.of(block.0))
+impl ShownGroup<'_> {
+    fn head(self, session: &mut Session) -> Result<(), Failure> {
+        let Self { described, geometry, numbers } = self;
+        let group = described.group;
+        let start = geometry.group_start(group).0;
+        let blocks = start..start + u64::from(geometry.group_blocks(group));
+        let mut line = format!("Group {group}: (Blocks {})", numbers.range(&blocks));
+        if geometry.has_uninit_groups() {
+            line += &format!(" csum {:#06x}", described.checksum);
+            if let Some(wanted) = described.wanted_checksum {
+                line += &format!(" (EXPECTED {wanted:#06x})");
+            }
         }
-        None => String::new(),
-    };
-    if !leading.descriptors.is_empty() {
-        line += if line.is_empty() { "  " } else { ", " };
-        line += &match is_meta_group(group, geometry) {
-            true => format!("Group descriptor at {}", numbers.of(leading.descriptors.start)),
-            false => format!("Group descriptors at {}", numbers.range(&leading.descriptors)),
+        let names = flag_names(described.desc.flags);
+        if !names.is_empty() {
+            line += &format!(" [{}]", names.join(", "));
+        }
+        say!(session, "{line}")
+    }
+
+    fn places(self, session: &mut Session) -> Result<(), Failure> {
+        let Self { described, geometry, numbers } = self;
+        let (group, desc) = (described.group, &described.desc);
+        let leading = leading(geometry, group);
+        let mut line = match leading.superblock {
+            Some(block) => {
+                let which = if group.0 == 0 { "Primary" } else { "Backup" };
+                format!("  {which} superblock at {}", numbers.of(block.0))
+            }
+            None => String::new(),
         };
+        if !leading.descriptors.is_empty() {
+            line += if line.is_empty() { "  " } else { ", " };
+            line += &match is_meta_group(group, geometry) {
+                true => format!("Group descriptor at {}", numbers.of(leading.descriptors.start)),
+                false => format!("Group descriptors at {}", numbers.range(&leading.descriptors)),
+            };
+        }
+        if !line.is_empty() {
+            say!(session, "{line}")?;
+        }
+        if !leading.reserved.is_empty() {
+            say!(session, "  Reserved GDT blocks at {}", numbers.range(&leading.reserved))?;
+        }
+        let (block_csum, inode_csum) = if geometry.has_metadata_csum() {
+            let csum = |value: u32| format!(", csum {value:#010x}");
+            (csum(desc.block_bitmap_checksum), csum(desc.inode_bitmap_checksum))
+        } else {
+            Default::default()
+        };
+        let place = |block| offset(block, group, geometry);
+        let number = |block: BlockNo| numbers.of(block.0);
+        let bitmap = desc.block_bitmap;
+        say!(session, "  Block bitmap at {}{}{block_csum}", number(bitmap), place(bitmap))?;
+        let bitmap = desc.inode_bitmap;
+        say!(session, "  Inode bitmap at {}{}{inode_csum}", number(bitmap), place(bitmap))?;
+        let first = desc.inode_table;
+        let table = first.0..first.0.saturating_add(geometry.itable_blocks().into());
+        // A table at the start of its group has no offset, a bitmap there has.
+        let place = if first == geometry.group_start(group) { String::new() } else { place(first) };
+        say!(session, "  Inode table at {}{place}", numbers.range(&table))
     }
-    if !line.is_empty() {
-        say!(session, "{line}")?;
-    }
-    if !leading.reserved.is_empty() {
-        say!(session, "  Reserved GDT blocks at {}", numbers.range(&leading.reserved))?;
-    }
-    let (block_csum, inode_csum) = if geometry.has_metadata_csum() {
-        let csum = |value: u32| format!(", csum {value:#010x}");
-        (csum(desc.block_bitmap_checksum), csum(desc.inode_bitmap_checksum))
-    } else {
-        Default::default()
-    };
-    let place = |block| offset(block, group, geometry);
-    let number = |block: BlockNo| numbers.of(block.0);
-    let bitmap = desc.block_bitmap;
-    say!(session, "  Block bitmap at {}{}{block_csum}", number(bitmap), place(bitmap))?;
-    let bitmap = desc.inode_bitmap;
-    say!(session, "  Inode bitmap at {}{}{inode_csum}", number(bitmap), place(bitmap))?;
-    let first = desc.inode_table;
-    let table = first.0..first.0.saturating_add(geometry.itable_blocks().into());
-    // A table at the start of its group has no offset, a bitmap there has.
-    let place = if first == geometry.group_start(group) { String::new() } else { place(first) };
-    say!(session, "  Inode table at {}{place}", numbers.range(&table))
 }
 
 /// Whether the group keeps its part of the descriptor table itself.
@@ -169,44 +172,39 @@ fn offset(block: BlockNo, group: GroupNo, geometry: &Geometry) -> String {
     }
 }
 
-fn counts(
-    described: &Described,
-    geometry: &Geometry,
-    session: &mut Session,
-) -> Result<(), Failure> {
-    let desc = &described.desc;
-    let unit =
-        if geometry.has_ro_compat(RoCompatFeatures::BIGALLOC) { "clusters" } else { "blocks" };
-    let mut line = format!(
-        "  {} free {unit}, {} free inodes, {} directories",
-        desc.free_clusters, desc.free_inodes, desc.used_dirs
-    );
-    if desc.itable_unused > 0 {
-        line += &format!(", {} unused inodes", desc.itable_unused);
+impl ShownGroup<'_> {
+    fn counts(self, session: &mut Session) -> Result<(), Failure> {
+        let Self { described, geometry, .. } = self;
+        let desc = &described.desc;
+        let unit =
+            if geometry.has_ro_compat(RoCompatFeatures::BIGALLOC) { "clusters" } else { "blocks" };
+        let mut line = format!(
+            "  {} free {unit}, {} free inodes, {} directories",
+            desc.free_clusters, desc.free_inodes, desc.used_dirs
+        );
+        if desc.itable_unused > 0 {
+            line += &format!(", {} unused inodes", desc.itable_unused);
+        }
+        say!(session, "{line}")
     }
-    say!(session, "{line}")
-}
 
-fn free(
-    kind: BitmapKind,
-    bits: &[u8],
-    described: &Described,
-    geometry: &Geometry,
-    numbers: Numbers,
-    session: &mut Session,
-) -> Result<(), Failure> {
-    let group = described.group;
-    let (name, start, step) = match kind {
-        BitmapKind::Block => {
-            ("blocks", geometry.group_start(group).0, u64::from(geometry.blocks_per_cluster))
-        }
-        BitmapKind::Inode => {
-            ("inodes", u64::from(group.0) * u64::from(geometry.inodes_per_group) + 1, 1)
-        }
-    };
-    let runs = clear_runs(bits, 0..kind.used_bits(group, geometry))
-        .map(|run| (start + u64::from(run.start) * step, start + u64::from(run.end - 1) * step));
-    say!(session, "  Free {name}: {}", numbers.runs(runs))
+    /// The free blocks or inodes by the bits of their bitmap.
+    fn free(self, kind: BitmapKind, bits: &[u8], session: &mut Session) -> Result<(), Failure> {
+        let Self { described, geometry, numbers } = self;
+        let group = described.group;
+        let (name, start, step) = match kind {
+            BitmapKind::Block => {
+                ("blocks", geometry.group_start(group).0, u64::from(geometry.blocks_per_cluster))
+            }
+            BitmapKind::Inode => {
+                ("inodes", u64::from(group.0) * u64::from(geometry.inodes_per_group) + 1, 1)
+            }
+        };
+        let runs = clear_runs(bits, 0..kind.used_bits(group, geometry)).map(|run| {
+            (start + u64::from(run.start) * step, start + u64::from(run.end - 1) * step)
+        });
+        say!(session, "  Free {name}: {}", numbers.runs(runs))
+    }
 }
 
 /// Whether a failure is that of a bitmap, by the exit code of dumpe2fs.
