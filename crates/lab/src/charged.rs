@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use extant::costs::{self, CREATE, LINK, LOOK, UNLINK};
 use extant::{Env, FileSystem};
 
-use crate::files::{Access, Files, Intent, OpenFile, Space};
+use crate::files::{Access, Files, Intent, OpenFile, Space, remove_tree};
 
 /// A volume whose calls are charged.
 #[derive(Clone, Debug)]
@@ -51,22 +51,7 @@ impl Files for Charged {
     }
 
     fn remove_tree(&self, path: &Path) -> io::Result<()> {
-        let mut waiting: Vec<(PathBuf, bool)> = vec![(path.to_owned(), false)];
-        while let Some((dir, is_empty)) = waiting.pop() {
-            if is_empty {
-                self.remove_dir(&dir)?;
-                continue;
-            }
-            waiting.push((dir.clone(), true));
-            for (name, is_dir) in self.list(&dir)? {
-                let path = dir.join(name);
-                match is_dir {
-                    true => waiting.push((path, false)),
-                    false => self.remove_file(&path)?,
-                }
-            }
-        }
-        Ok(())
+        remove_tree(self, path, |_, error| error, |path| self.remove_file(path))
     }
 
     fn hard_link(&self, file: &Path, name: &Path) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Operations of experiments on a file system: mounted, or a volume of our own in this process.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -68,6 +68,51 @@ pub(crate) fn make_filled(
         // At most the length of the block.
         file.write_at(&block[..count as usize], at)?;
         at += count;
+    }
+    Ok(())
+}
+
+/// Makes a file with all bytes that `from` has, read through `buffer`.
+pub(crate) fn make_copied(
+    files: &dyn Files,
+    path: &Path,
+    mut from: impl Read,
+    buffer: &mut [u8],
+) -> io::Result<()> {
+    let file = files.open(path, Access { intent: Intent::Create, direct: false })?;
+    let mut at = 0;
+    loop {
+        let count = from.read(buffer)?;
+        if count == 0 {
+            return Ok(());
+        }
+        file.write_at(&buffer[..count], at)?;
+        at += count as u64;
+    }
+}
+
+/// Takes a tree away as `rm -r` does: the contents of a directory, then the directory. `remove`
+/// takes the name of a file away.
+pub(crate) fn remove_tree<E>(
+    files: &dyn Files,
+    top: &Path,
+    failed: impl Fn(&Path, io::Error) -> E,
+    mut remove: impl FnMut(&Path) -> io::Result<()>,
+) -> Result<(), E> {
+    let mut waiting: Vec<(PathBuf, bool)> = vec![(top.to_owned(), false)];
+    while let Some((dir, is_empty)) = waiting.pop() {
+        if is_empty {
+            files.remove_dir(&dir).map_err(|error| failed(&dir, error))?;
+            continue;
+        }
+        waiting.push((dir.clone(), true));
+        for (name, is_dir) in files.list(&dir).map_err(|error| failed(&dir, error))? {
+            let path = dir.join(name);
+            match is_dir {
+                true => waiting.push((path, false)),
+                false => remove(&path).map_err(|error| failed(&path, error))?,
+            }
+        }
     }
     Ok(())
 }

@@ -26,10 +26,10 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use extant_device::DeviceError;
-use extant_device::OverlayDevice;
-use extant_device::{Device, Request, RequestKind, check_batch, run_batch};
-use extant_device::{SliceDevice, SliceError};
+use extant_device::{
+    Device, DeviceError, OverlayDevice, Request, RequestKind, SliceDevice, SliceError, check_batch,
+    run_batch,
+};
 use extant_runtime::Random;
 use extant_runtime::sync::Mutex;
 
@@ -111,9 +111,7 @@ impl Recorder {
         assert!(events <= all.len(), "{events} events of {}", all.len());
         Medium::new(self.base.clone(), all).after(events, survivors)
     }
-}
 
-impl Recorder {
     /// The tag of a request in the log. A write is widened to whole sectors by what these hold: no
     /// device changes less.
     fn event(&self, request: &Request<'_>) -> Result<Option<Event>, DeviceError> {

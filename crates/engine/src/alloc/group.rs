@@ -35,30 +35,29 @@ fn write_descriptor<E: Edit>(edit: &mut E, no: GroupNo, desc: &GroupDesc) -> Res
     })?
 }
 
-/// Changes a bitmap and puts its checksum into `desc`, which the caller stores. One that was only
-/// implied is stored from now on.
-fn change_bitmap<E: Edit>(
+/// Changes the block bitmap and puts its checksum into `desc`, which the caller stores. One that
+/// was only implied is stored from now on.
+fn change_block_bitmap<E: Edit>(
     edit: &mut E,
     no: GroupNo,
-    kind: BitmapKind,
     desc: &mut GroupDesc,
     change: impl FnOnce(&mut [u8]),
 ) -> Result<(), Error> {
-    change_and_seal(edit, no, kind, desc, |bits, desc, geometry| {
+    change_and_seal(edit, no, BitmapKind::Block, desc, |bits, desc, geometry| {
         change(bits);
-        bitmap::seal(bits, kind, desc, geometry);
+        bitmap::seal(bits, BitmapKind::Block, desc, geometry);
     })
 }
 
-/// Sets or clears one bit of a bitmap, else as [`change_bitmap`].
+/// Sets or clears one bit of the inode bitmap, else as [`change_block_bitmap`].
 fn change_bit<E: Edit>(
     edit: &mut E,
     no: GroupNo,
-    kind: BitmapKind,
     desc: &mut GroupDesc,
     bit: u32,
     is_set: bool,
 ) -> Result<(), Error> {
+    let kind = BitmapKind::Inode;
     let is_implied = group::is_implied(edit.geometry(), kind, desc);
     change_and_seal(edit, no, kind, desc, |bits, desc, geometry| {
         if is_implied {
@@ -106,15 +105,7 @@ pub(crate) fn take_clusters<E: Edit>(
     desc.free_clusters = desc.free_clusters.checked_sub(count).ok_or_else(|| {
         Flaw::below_limit("free_clusters", desc.free_clusters, count).at(Location::GroupDesc(no))
     })?;
-    let change = |bits: &mut [u8]| bitmap::set_range(bits, clusters.clone());
-    change_bitmap(edit, no, BitmapKind::Block, &mut desc, change)?;
-    write_descriptor(edit, no, &desc).inspect_err(|_| {
-        edit.take_back(|edit| {
-            change_bitmap(edit, no, BitmapKind::Block, &mut desc, |bits| {
-                bitmap::clear_range(bits, clusters);
-            })
-        });
-    })
+    change_clusters(edit, no, &mut desc, [clusters].into_iter(), true)
 }
 
 /// Whether all clusters of the pieces are in use, as those that are freed must be.
@@ -154,15 +145,25 @@ pub(crate) fn give_clusters<E: Edit>(
             .into());
     }
     desc.free_clusters = free;
-    change_bitmap(edit, no, BitmapKind::Block, &mut desc, |bits| {
-        pieces.iter().for_each(|piece| bitmap::clear_range(bits, piece.clusters.clone()));
-    })?;
-    write_descriptor(edit, no, &desc).inspect_err(|_| {
-        edit.take_back(|edit| {
-            change_bitmap(edit, no, BitmapKind::Block, &mut desc, |bits| {
-                pieces.iter().for_each(|piece| bitmap::set_range(bits, piece.clusters.clone()));
-            })
-        });
+    let clusters = pieces.iter().map(|piece| piece.clusters.clone());
+    change_clusters(edit, no, &mut desc, clusters, false)
+}
+
+/// Sets or clears the bits of clusters and stores the descriptor: both or neither.
+fn change_clusters<E: Edit>(
+    edit: &mut E,
+    no: GroupNo,
+    desc: &mut GroupDesc,
+    clusters: impl Iterator<Item = Range<u32>> + Clone,
+    is_set: bool,
+) -> Result<(), Error> {
+    let change = |bits: &mut [u8], is_set: bool| match is_set {
+        true => clusters.clone().for_each(|run| bitmap::set_range(bits, run)),
+        false => clusters.clone().for_each(|run| bitmap::clear_range(bits, run)),
+    };
+    change_block_bitmap(edit, no, desc, |bits| change(bits, is_set))?;
+    write_descriptor(edit, no, desc).inspect_err(|_| {
+        edit.take_back(|edit| change_block_bitmap(edit, no, desc, |bits| change(bits, !is_set)));
     })
 }
 
@@ -174,12 +175,10 @@ fn change_inode_bit<E: Edit>(
     index: u32,
     is_set: bool,
 ) -> Result<(), Error> {
-    change_bit(edit, no, BitmapKind::Inode, desc, index, is_set)?;
-    let stored = store_after_bit(edit, no, desc, is_set);
-    if stored.is_err() {
-        edit.take_back(|edit| change_bit(edit, no, BitmapKind::Inode, desc, index, !is_set));
-    }
-    stored
+    change_bit(edit, no, desc, index, is_set)?;
+    store_after_bit(edit, no, desc, is_set).inspect_err(|_| {
+        edit.take_back(|edit| change_bit(edit, no, desc, index, !is_set));
+    })
 }
 
 /// Stores the descriptor of a group in which an inode's bit was changed.
@@ -191,7 +190,7 @@ fn store_after_bit<E: Edit>(
 ) -> Result<(), Error> {
     if is_set && group::is_implied(edit.geometry(), BitmapKind::Block, desc) {
         // A group with inodes in use has its block bitmap stored.
-        change_bitmap(edit, no, BitmapKind::Block, desc, |_| {})?;
+        change_block_bitmap(edit, no, desc, |_| {})?;
     }
     write_descriptor(edit, no, desc)
 }
@@ -218,6 +217,14 @@ pub(crate) fn free_inode_from<S: MetadataRead>(
     Ok(bitmap::next_clear(&bits, from..geometry.inodes_per_group))
 }
 
+fn count_taken_inode(no: GroupNo, desc: &mut GroupDesc, is_dir: bool) -> Result<(), Error> {
+    desc.free_inodes = desc.free_inodes.checked_sub(1).ok_or_else(|| {
+        Flaw::below_limit("free_inodes", 0_u32, 1_u32).at(Location::GroupDesc(no))
+    })?;
+    desc.used_dirs += u32::from(is_dir);
+    Ok(())
+}
+
 /// Marks a free inode as in use and clears its record; `desc` is the group's descriptor as it is,
 /// and as it is afterwards. Blocks of the table in which no inode was ever used are not read: they
 /// may hold anything.
@@ -231,10 +238,7 @@ pub(crate) fn take_inode<E: Edit>(
     let geometry = edit.geometry().clone();
     let number = InodeNo(no.0 * geometry.inodes_per_group + index + 1);
     let used = desc.itable_used(&geometry);
-    desc.free_inodes = desc.free_inodes.checked_sub(1).ok_or_else(|| {
-        Flaw::below_limit("free_inodes", 0_u32, 1_u32).at(Location::GroupDesc(no))
-    })?;
-    desc.used_dirs += u32::from(is_dir);
+    count_taken_inode(no, desc, is_dir)?;
 
     let per_block = geometry.inodes_per_block();
     let block = BlockNo(desc.inode_table.0 + u64::from(index / per_block));
@@ -271,10 +275,7 @@ pub(crate) fn retake_inode<E: Edit>(
         let flaw = Flaw::bad_value("the inode is another's by now: bit", index);
         return Err(flaw.at(Location::InodeBitmap(no)).into());
     }
-    desc.free_inodes = desc.free_inodes.checked_sub(1).ok_or_else(|| {
-        Flaw::below_limit("free_inodes", 0_u32, 1_u32).at(Location::GroupDesc(no))
-    })?;
-    desc.used_dirs += u32::from(is_dir);
+    count_taken_inode(no, desc, is_dir)?;
     change_inode_bit(edit, no, desc, index, true)
 }
 

@@ -142,9 +142,7 @@ impl Allocator {
         self.free_inodes.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
-}
 
-impl Allocator {
     /// Takes an inode again that was just given back.
     pub(crate) fn retake_inode<E: Edit>(
         &self,

@@ -62,8 +62,8 @@ pub(super) fn check_gives_names(dir: &LoadedInode) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the flags of a file let its links be changed.
-pub(super) fn check_links_change(file: &LoadedInode) -> Result<(), Error> {
+/// Whether the flags of a file let its links and attributes be changed.
+pub(super) fn check_changeable(file: &LoadedInode) -> Result<(), Error> {
     if file.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
         return Err(Error::NotPermitted(file.number));
     }
@@ -73,7 +73,7 @@ pub(super) fn check_links_change(file: &LoadedInode) -> Result<(), Error> {
 /// Whether a name of the file may be taken away or given to another. On a damaged volume, files may
 /// have more names than links.
 pub(super) fn check_loses_name(file: &LoadedInode) -> Result<(), Error> {
-    check_links_change(file)?;
+    check_changeable(file)?;
     if file.links == 0 {
         return Err(Flaw::bad_value("i_links_count", file.links)
             .at(Location::Inode(file.number))
@@ -150,7 +150,7 @@ impl Engine {
             if inode.is_dir() {
                 return Err(Error::LinksDirectory);
             }
-            check_links_change(&inode)?;
+            check_changeable(&inode)?;
             if inode.links == 0 && !target.may_be_named() {
                 return Err(Error::NotFound);
             }

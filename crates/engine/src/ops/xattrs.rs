@@ -2,6 +2,7 @@
 
 use super::attributes::INVALID_ID;
 use super::credits;
+use super::namespace::check_changeable;
 use crate::edit::{Edit, write_inode};
 use crate::engine::Engine;
 use crate::engine::inodes::{CachedInode, LockClass};
@@ -10,7 +11,7 @@ use crate::write::acl;
 use crate::write::quota::Owners;
 use crate::write::xattr::{self, XattrSet};
 use extant_ondisk::acl::Acl;
-use extant_ondisk::inode::{FileType, InodeFlags};
+use extant_ondisk::inode::FileType;
 use extant_ondisk::xattr::{MAX_SUFFIX_LEN, NameIndex, XattrName};
 use extant_ondisk::{InodeNo, RoCompatFeatures};
 use extant_reader::read::inode::LoadedInode;
@@ -55,14 +56,6 @@ impl Named {
 /// Whether a file has attributes at all.
 pub(super) fn may_have_capabilities(file: &LoadedInode) -> bool {
     !file.xattr_space.is_empty() || file.file_acl.0 != 0
-}
-
-/// Whether a file's attributes may change.
-fn check_changeable(file: &LoadedInode) -> Result<(), Error> {
-    if file.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
-        return Err(Error::NotPermitted(file.number));
-    }
-    Ok(())
 }
 
 impl Engine {

@@ -2,7 +2,6 @@
 //! removes the copy.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::error::{CellError, Trying};
@@ -10,7 +9,7 @@ use super::protocol::Cell;
 use super::recorder::Recorder;
 use super::volume::{MountedVolume, TargetVolume, volume_size};
 use crate::experiment::CopyRemove;
-use crate::files::{Access, Intent, make_filled};
+use crate::files::{make_copied, make_filled};
 use crate::tree::{self, Made};
 
 /// Room on the volume, in multiples of what is copied.
@@ -148,31 +147,12 @@ impl Tree {
             let copied = match &entry.kind {
                 EntryKind::Dir => mounted.files.create_dir(&to),
                 EntryKind::Symlink(target) => mounted.files.symlink(target, &to),
-                EntryKind::File(from) => {
-                    File::open(from).and_then(|from| copy_file(from, mounted, &to, &mut buffer))
-                }
+                EntryKind::File(from) => File::open(from)
+                    .and_then(|from| make_copied(&*mounted.files, &to, from, &mut buffer)),
                 EntryKind::Zeroes(size) => make_filled(&*mounted.files, &to, *size, &zeroes),
             };
             copied.trying(format_args!("cp {}", entry.to.display()))?;
         }
         Ok(())
-    }
-}
-
-fn copy_file(
-    mut source: impl Read,
-    mounted: &MountedVolume,
-    to: &Path,
-    buffer: &mut [u8],
-) -> io::Result<()> {
-    let copy = mounted.files.open(to, Access { intent: Intent::Create, direct: false })?;
-    let mut at = 0;
-    loop {
-        let count = source.read(buffer)?;
-        if count == 0 {
-            return Ok(());
-        }
-        copy.write_at(&buffer[..count], at)?;
-        at += count as u64;
     }
 }

@@ -1,12 +1,12 @@
 //! Document 002: extracts a backup hierarchy of hard links and removes it without mounting the
 //! volume again.
 
-use std::io::{self, BufReader, BufWriter, Read};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufReader, BufWriter, PipeReader, Read};
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use tar::EntryType;
+use tar::{Entry, EntryType};
 
 use super::error::{CellError, Trying};
 use super::protocol::Cell;
@@ -16,7 +16,7 @@ use crate::archive::{ArchiveSize, Entries, LINKS_BEGIN, POOL};
 use crate::clock::Clock;
 use crate::cpu::Cpu;
 use crate::experiment::HardLinks;
-use crate::files::{Access, Files, Intent, make_filled};
+use crate::files::{make_copied, make_filled, remove_tree};
 use crate::sample::FILES_DONE;
 
 /// Buffer size in bytes between the archive's writer and its reader.
@@ -74,8 +74,10 @@ pub(super) fn run(
     recorder.announce(order);
     let clock = recorder.clock();
     let (start, before) = (clock.now(), clock.cpu());
+    let failed = |path: &Path, error| CellError::new(format_args!("{}: {error}", path.display()));
     for dir in [first, second, "backuppc"] {
-        remove(&*mounted.files, &mounted.root.join(dir), &mut removal)?;
+        let (files, top) = (&*mounted.files, mounted.root.join(dir));
+        remove_tree(files, &top, failed, |path| removal.call(|| files.remove_file(path)))?;
     }
     let seconds = clock.since(start);
     recorder.times(order, seconds, clock.cpu().since(before));
@@ -132,19 +134,10 @@ impl Progress {
 /// Makes the archive and reads it through the same pipe without storing anything, to measure the
 /// cost that the other figures include.
 fn archive_alone(size: &ArchiveSize, seed: u64) -> Result<(), CellError> {
-    let (reader, writer) = io::pipe().trying("pipe")?;
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            let _ = size.stream(seed, BufWriter::with_capacity(PIPE, writer));
-        });
-        let mut archive = tar::Archive::new(BufReader::with_capacity(PIPE, reader));
-        for entry in archive.entries().trying("tar")? {
-            let mut entry = entry.trying("tar")?;
-            entry.path().trying("tar")?;
-            entry.link_name().trying("tar")?;
-            io::copy(&mut entry, &mut io::sink()).trying("tar")?;
-        }
-        Ok(())
+    each_entry(size, seed, |entry| {
+        entry.path().trying("tar")?;
+        entry.link_name().trying("tar")?;
+        io::copy(entry, &mut io::sink()).trying("tar").map(drop)
     })
 }
 
@@ -154,6 +147,26 @@ fn extract_tar(
     seed: u64,
     extraction: &mut Extraction<'_, '_, '_>,
 ) -> Result<(), CellError> {
+    each_entry(size, seed, |entry| {
+        let path = entry.path().trying("tar")?.into_owned();
+        match entry.header().entry_type() {
+            EntryType::Directory => extraction.make_dir(&path),
+            EntryType::Link => {
+                let target = entry.link_name().trying("tar")?;
+                let target = target.ok_or_else(|| CellError::new("tar: a link without target"))?;
+                extraction.make_link(&path, &target)
+            }
+            _ => extraction.make_file(&path, entry),
+        }
+    })
+}
+
+/// Reads the archive through a pipe while it is made, entry by entry.
+fn each_entry(
+    size: &ArchiveSize,
+    seed: u64,
+    mut work: impl FnMut(&mut Entry<'_, BufReader<PipeReader>>) -> Result<(), CellError>,
+) -> Result<(), CellError> {
     let (reader, writer) = io::pipe().trying("pipe")?;
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -162,18 +175,7 @@ fn extract_tar(
         });
         let mut archive = tar::Archive::new(BufReader::with_capacity(PIPE, reader));
         for entry in archive.entries().trying("tar")? {
-            let mut entry = entry.trying("tar")?;
-            let path = entry.path().trying("tar")?.into_owned();
-            match entry.header().entry_type() {
-                EntryType::Directory => extraction.make_dir(&path)?,
-                EntryType::Link => {
-                    let target = entry.link_name().trying("tar")?;
-                    let target =
-                        target.ok_or_else(|| CellError::new("tar: a link without target"))?;
-                    extraction.make_link(&path, &target)?;
-                }
-                _ => extraction.make_file(&path, &mut entry)?,
-            }
+            work(&mut entry.trying("tar")?)?;
         }
         Ok(())
     })
@@ -225,7 +227,7 @@ impl<'l, 'r, 'c> Extraction<'l, 'r, 'c> {
     fn make_file(&mut self, path: &Path, from: &mut impl Read) -> Result<(), CellError> {
         let to = self.mounted.root.join(path);
         let (files, buffer) = (&*self.mounted.files, &mut self.buffer);
-        self.progress.call(|| make_file(files, &to, from, buffer)).trying(to.display())
+        self.progress.call(|| make_copied(files, &to, from, buffer)).trying(to.display())
     }
 
     fn now(&self) -> (Duration, Cpu) {
@@ -269,43 +271,4 @@ impl Entries for Extraction<'_, '_, '_> {
 /// EMLINK: too many links.
 fn is_limit(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TooManyLinks
-}
-
-fn make_file(
-    files: &dyn Files,
-    path: &Path,
-    from: &mut impl Read,
-    buffer: &mut [u8],
-) -> io::Result<()> {
-    let file = files.open(path, Access { intent: Intent::Create, direct: false })?;
-    let mut at = 0;
-    loop {
-        let count = from.read(buffer)?;
-        if count == 0 {
-            return Ok(());
-        }
-        file.write_at(&buffer[..count], at)?;
-        at += count as u64;
-    }
-}
-
-/// Removes a tree as `rm -r` does: the contents of a directory, then the directory. Each unlink is
-/// timed.
-fn remove(files: &dyn Files, top: &Path, progress: &mut Progress) -> Result<(), CellError> {
-    let mut waiting: Vec<(PathBuf, bool)> = vec![(top.to_owned(), false)];
-    while let Some((dir, is_empty)) = waiting.pop() {
-        if is_empty {
-            files.remove_dir(&dir).trying(dir.display())?;
-            continue;
-        }
-        waiting.push((dir.clone(), true));
-        for (name, is_dir) in files.list(&dir).trying(dir.display())? {
-            let path = dir.join(name);
-            match is_dir {
-                true => waiting.push((path, false)),
-                false => progress.call(|| files.remove_file(&path)).trying(path.display())?,
-            }
-        }
-    }
-    Ok(())
 }

@@ -10,9 +10,7 @@ use std::sync::Arc;
 use rangemap::RangeMap;
 
 use super::pattern_file::{PatternFile, PatternFileError, Stage};
-use extant_device::FileDevice;
-use extant_device::{Device, data_runs};
-use extant_device::{DeviceError, Operation};
+use extant_device::{Device, DeviceError, FileDevice, Operation, data_runs};
 
 /// Bytes of a block.
 const BLOCK: u64 = 4096;

@@ -29,33 +29,17 @@ pub enum Hash {
     Ripemd160,
 }
 
+/// Evaluates `$body` with `$name` as the type that computes the hash.
 macro_rules! with_hash {
     ($hash:expr, $name:ident => $body:expr) => {
+        with_hash!($hash, $name => $body; Sha1 Sha224 Sha256 Sha384 Sha512 Ripemd160)
+    };
+    ($hash:expr, $name:ident => $body:expr; $($each:ident)*) => {
         match $hash {
-            Hash::Sha1 => {
-                type $name = Sha1;
+            $(Hash::$each => {
+                type $name = $each;
                 $body
-            }
-            Hash::Sha224 => {
-                type $name = Sha224;
-                $body
-            }
-            Hash::Sha256 => {
-                type $name = Sha256;
-                $body
-            }
-            Hash::Sha384 => {
-                type $name = Sha384;
-                $body
-            }
-            Hash::Sha512 => {
-                type $name = Sha512;
-                $body
-            }
-            Hash::Ripemd160 => {
-                type $name = Ripemd160;
-                $body
-            }
+            })*
         }
     };
 }

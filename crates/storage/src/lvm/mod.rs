@@ -11,11 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::partition::{le32, le64};
-use extant_device::Device;
-use extant_device::DeviceError;
-use extant_device::SliceError;
-use extant_device::errno;
-use extant_device::{LinearDevice, LinearPart};
+use extant_device::{Device, DeviceError, LinearDevice, LinearPart, SliceError, errno};
 use text::{Section, Value};
 
 const SECTOR: u64 = 512;

@@ -42,11 +42,9 @@ use crate::opened::Opened;
 use crate::overlay::{self, Committed, FileOverlay, OverlayError};
 use crate::partition;
 use crate::schemes::{OpenBackend, Schemes};
-use extant_device::Device;
-use extant_device::OverlayDevice;
-use extant_device::SliceDevice;
-use extant_device::{FileDevice, FileDeviceOptions};
-use extant_device::{LinearDevice, LinearPart};
+use extant_device::{
+    Device, FileDevice, FileDeviceOptions, LinearDevice, LinearPart, OverlayDevice, SliceDevice,
+};
 
 pub use error::UrlError;
 pub use layer::{Backed, Layer};
