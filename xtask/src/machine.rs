@@ -9,7 +9,7 @@ use extant_testkit::{is_root, tool};
 use crate::Failure;
 
 /// Debian packages that tests use, with a program, or another file, that each is known by.
-const PACKAGES: [(&str, &str); 36] = [
+const PACKAGES: [(&str, &str); 38] = [
     ("e2fsprogs", "mke2fs"),
     ("fdisk", "sfdisk"),
     ("fuse3", "fusermount3"),
@@ -44,6 +44,8 @@ const PACKAGES: [(&str, &str); 36] = [
     ("pkg-config", "pkg-config"),
     ("skopeo", "skopeo"),
     ("umoci", "umoci"),
+    ("chromium", "chromium"),
+    ("chromium-driver", "chromedriver"),
     ("python3-venv", "/usr/share/doc/python3-venv"),
     // Build dependencies of pjdfstest.
     ("libacl1-dev", "/usr/include/sys/acl.h"),

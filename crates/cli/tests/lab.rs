@@ -219,8 +219,17 @@ fn a_run_is_kept_reported_and_compared() {
     let output = extant(["lab", "report", "--out", out_name]);
     assert!(output.status.success(), "{output:?}");
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
-    for wanted in ["Could not run", "frobnicate", "Published. Measured on:", "126.70", "data:image"]
-    {
+    let places = [
+        "<h1>",
+        "Verdict",
+        "<h4>cp, s</h4>",
+        "What the documents found",
+        "data:image",
+        "<details>",
+    ];
+    let places = places.map(|wanted| page.find(wanted).unwrap_or_else(|| panic!("{wanted}")));
+    assert!(places.is_sorted(), "the verdict is first, tables are last: {places:?}");
+    for wanted in ["Could not run", "frobnicate", "Published. Measured on:", "126.70"] {
         assert!(page.contains(wanted), "{wanted}");
     }
     let csv = std::fs::read_to_string(out.join("samples.csv")).unwrap();
@@ -235,6 +244,14 @@ fn a_run_is_kept_reported_and_compared() {
         ["| copy-remove | 0.0001 | 0.0002 | 2 | 4 |", "engine:frobnicate", "was not measured"]
     {
         assert!(page.contains(wanted), "{wanted} in {page}");
+    }
+    let readme = scratch.join("README.md");
+    let output = extant(["lab", "summary", "--out", readme.to_str().unwrap(), out_name]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(std::fs::read_to_string(readme).unwrap().contains("(index.html)"));
+    let index = std::fs::read_to_string(scratch.join("index.html")).unwrap();
+    for wanted in ["<a href=\"out/report.html#copy-remove\">out</a>", "First in 6 measures: "] {
+        assert!(index.contains(wanted), "{wanted} in {index}");
     }
     assert_eq!(of(&found, "other_load_percent").len(), 6, "once a cell");
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::experiment::{Experiment, Settings};
 use crate::target::LabTarget;
 
-use super::console::{At, CommandError, Console};
+use super::console::{CommandError, Console};
 
 /// How an experiment is run.
 pub(super) struct Scale {
@@ -54,9 +54,9 @@ pub(super) fn perform(
         dirs.push(dir);
     }
     let page = out.join(PAGE);
-    let text = crate::report::summary(&dirs).map_err(CommandError::new)?;
-    std::fs::write(&page, text).at(&page)?;
-    console.line(format_args!("{}", page.display()))
+    let index = crate::report::write_summary(&dirs, &page).map_err(CommandError::new)?;
+    console.line(format_args!("{}", page.display()))?;
+    console.line(format_args!("{}", index.display()))
 }
 
 impl Scale {

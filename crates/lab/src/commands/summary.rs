@@ -2,16 +2,16 @@
 
 use std::path::PathBuf;
 
-use super::console::{At, CommandError, Console};
+use super::console::{CommandError, Console};
 
 /// Summarize results on one page
 ///
 /// The page shows how engine, mount and checker compare, and which of the documents' findings hold.
-/// It is Markdown, made from the samples in the directories; differences that are not significant
-/// are marked.
+/// It is Markdown, made from the samples in the directories; differences that are significant
+/// are marked. With --out a page with pictures is written too.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Output file; standard output by default
+    /// Output file; index.html is written next to it; standard output by default
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Directories of results, as made by `lab run`
@@ -21,10 +21,12 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, console: &mut Console<'_>) -> Result<(), CommandError> {
-        let page = crate::report::summary(&self.dirs).map_err(CommandError::new)?;
-        match self.out {
-            Some(out) => std::fs::write(&out, page).at(&out),
-            None => console.line(format_args!("{}", page.trim_end())),
+        if let Some(out) = self.out {
+            let index =
+                crate::report::write_summary(&self.dirs, &out).map_err(CommandError::new)?;
+            return console.line(format_args!("{}", index.display()));
         }
+        let page = crate::report::summary(&self.dirs).map_err(CommandError::new)?;
+        console.line(format_args!("{}", page.trim_end()))
     }
 }

@@ -3,53 +3,29 @@
 
 use kuva::backend::png::PngBackend;
 use kuva::backend::svg::SvgBackend;
-use kuva::plot::legend::LegendPosition;
-use kuva::plot::{BarPlot, LinePlot};
+use kuva::plot::LinePlot;
 use kuva::render::layout::Layout;
 use kuva::render::plots::Plot;
 use kuva::render::render::{Scene, render_multiple};
 use kuva::render::theme::Theme;
 
+use super::bars::{self, Bar, WIDTH};
+use super::table::number;
+
 /// Okabe and Ito's colours without yellow, which vanishes on white, and black, which is the axes'
 /// colour.
 const COLOURS: [&str; 6] = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"];
-/// Wide enough for the names of targets.
-const WIDTH: f64 = 1100.0;
-const CURVES_HEIGHT: f64 = 420.0;
-/// Of one bar, and of what is around all of them.
-const BAR_HEIGHT: f64 = 26.0;
-const AROUND_BARS: f64 = 110.0;
-/// Room for the last number of an axis.
-const MARGIN: f64 = 40.0;
-/// Bars of our own systems and of the others: far apart in hue and in lightness, on white and on
-/// black.
-const OURS: &str = "#0072b2";
-const THEIRS: &str = "#e69f00";
+/// Without the names of the curves, which are below them.
+const CURVES_HEIGHT: f64 = 300.0;
 /// Pixels of a PNG for each of the picture's.
 const PNG_SCALE: f32 = 2.0;
-/// Names that are longer are broken off in the middle.
-const LONGEST: usize = 86;
+/// Letters of a line of a title.
+const TITLE_LETTERS: usize = 40;
+/// Room for the last number of an axis.
+const MARGIN: f64 = 30.0;
 
 /// A line's name and its points.
 pub(super) type Line = (String, Vec<(f64, f64)>);
-
-/// A target's bar.
-#[derive(Clone, Debug)]
-pub(super) struct Bar {
-    /// The target.
-    pub(super) name: String,
-    /// How long it is.
-    pub(super) mean: f64,
-    /// Where its whisker begins and ends.
-    pub(super) whisker: (f64, f64),
-}
-
-impl Bar {
-    /// Is it one of ours?
-    fn is_ours(&self) -> bool {
-        self.name.starts_with("engine") || self.name.starts_with("extant")
-    }
-}
 
 /// A figure before it is drawn.
 #[derive(Clone, Debug)]
@@ -79,13 +55,32 @@ pub(super) struct Drawn {
     pub(super) light: String,
     pub(super) dark: String,
     pub(super) png: Vec<u8>,
+    /// In pixels of the page.
+    pub(super) width: u32,
+    pub(super) height: u32,
 }
 
 impl Figure {
-    /// Its caption.
-    pub(super) fn title(&self) -> &str {
+    /// It in words, for those who do not see it.
+    pub(super) fn alt(&self) -> String {
         match self {
-            Self::Bars { title, .. } | Self::Curves { title, .. } => title,
+            Self::Bars { title, axis, bars } => {
+                let by_mean = |one: &&Bar, other: &&Bar| one.mean.total_cmp(&other.mean);
+                let figure = |bar: &Bar| format!("{} of {}", number(bar.mean), bar.name);
+                let ends = [bars.iter().min_by(by_mean), bars.iter().max_by(by_mean)];
+                let ends = match (ends, bars.len()) {
+                    ([Some(least), Some(most)], 2..) => {
+                        format!("from {} to {}", figure(least), figure(most))
+                    }
+                    ([Some(one), _], _) => figure(one),
+                    _ => "none".to_owned(),
+                };
+                format!("{title}. Bars of {axis}: {ends}")
+            }
+            Self::Curves { title, axes: [across, up], lines } => {
+                let names: Vec<&str> = lines.iter().map(|(name, _)| name.as_str()).collect();
+                format!("{title}. Curves of {up} by {across}: {}", names.join("; "))
+            }
         }
     }
 
@@ -106,82 +101,54 @@ impl Figure {
             png: PngBackend::new().with_scale(PNG_SCALE).render_scene(&light)?,
             light: SvgBackend.render_scene(&light),
             dark: SvgBackend.render_scene(&self.scene(Theme::dark())),
+            width: light.width.ceil() as u32,
+            height: light.height.ceil() as u32,
         })
     }
 
     fn scene(&self, theme: Theme) -> Scene {
         match self {
-            Self::Bars { title, axis, bars } => {
-                // The first is on top.
-                let turned = || bars.iter().rev();
-                let ink = theme.axis_color.clone();
-                let colour = |bar: &Bar| if bar.is_ours() { OURS } else { THEIRS };
-                let plot = BarPlot::new()
-                    .with_colored_bars(
-                        turned().map(|bar| (short(&bar.name), bar.mean, colour(bar))),
-                    )
-                    .with_horizontal(true);
-                let has_whiskers = bars.iter().any(|bar| bar.whisker.0 < bar.whisker.1);
-                let reach = |bar: &Bar| (bar.mean - bar.whisker.0, bar.whisker.1 - bar.mean);
-                let plot = match has_whiskers {
-                    true => plot
-                        .with_asymmetric_error(turned().map(reach))
-                        .with_error_color(ink)
-                        .with_error_cap_width(0.4),
-                    false => plot,
-                };
-                let plots: Vec<Plot> = vec![plot.into()];
-                let height = AROUND_BARS + BAR_HEIGHT * bars.len() as f64;
-                let mut layout = Layout::auto_from_plots(&plots)
-                    .with_width(WIDTH)
-                    .with_height(height)
-                    .with_title(title)
-                    .with_x_label(axis)
-                    .with_theme(theme);
-                layout.force_margin_right = Some(MARGIN);
-                render_multiple(plots, layout)
-            }
+            Self::Bars { title, axis, bars } => bars::scene(title, axis, bars, &theme),
             Self::Curves { title, axes, lines } => {
-                let ink = theme.axis_color.as_str();
-                let colours: Vec<&str> = COLOURS.into_iter().chain([ink]).collect();
-                let line = |(number, line): (usize, &Line)| {
-                    let (name, points) = line;
+                let ink = theme.axis_color.clone();
+                let colours: Vec<&str> = COLOURS.into_iter().chain([ink.as_str()]).collect();
+                // Beyond the colours, the style of the lines distinguishes them.
+                let style = |number: usize| match number / colours.len() {
+                    0 => (colours[number % colours.len()], None),
+                    1 => (colours[number % colours.len()], Some("8,4")),
+                    _ => (colours[number % colours.len()], Some("2,3")),
+                };
+                let line = |(number, (_, points)): (usize, &Line)| {
+                    let (colour, dashes) = style(number);
                     let plot = LinePlot::new()
                         .with_data(points.iter().copied())
-                        .with_color(colours[number % colours.len()])
-                        .with_stroke_width(2.0)
-                        .with_legend(short(name));
-                    // Beyond the colours, the line style distinguishes them.
-                    match number / colours.len() {
-                        0 => plot.into(),
-                        1 => plot.with_dashed().into(),
-                        _ => plot.with_dotted().into(),
+                        .with_color(colour)
+                        .with_stroke_width(2.0);
+                    match dashes {
+                        None => plot.into(),
+                        Some(_) if number / colours.len() == 1 => plot.with_dashed().into(),
+                        Some(_) => plot.with_dotted().into(),
                     }
                 };
                 let plots: Vec<Plot> = lines.iter().enumerate().map(line).collect();
-                let layout = Layout::auto_from_plots(&plots)
+                let mut layout = Layout::auto_from_plots(&plots)
                     .with_width(WIDTH)
                     .with_height(CURVES_HEIGHT)
                     .with_title(title)
                     .with_x_label(&axes[0])
                     .with_y_label(&axes[1])
-                    .with_legend_position(LegendPosition::OutsideRightTop)
                     .with_theme(theme);
-                render_multiple(plots, layout)
+                layout.force_margin_right = Some(MARGIN);
+                layout.title_wrap = Some(TITLE_LETTERS);
+                let mut scene = render_multiple(plots, layout);
+                for (number, (name, _)) in lines.iter().enumerate() {
+                    let (colour, dashes) = style(number);
+                    bars::add_key(&mut scene, name, colour, dashes);
+                }
+                scene
             }
         }
     }
-}
-
-/// A name that fits next to a figure.
-fn short(name: &str) -> String {
-    let letters: Vec<char> = name.chars().collect();
-    if letters.len() <= LONGEST {
-        return name.to_owned();
-    }
-    let half = LONGEST / 2;
-    let (head, tail) = (&letters[..half], &letters[letters.len() - half..]);
-    head.iter().chain(&['…']).chain(tail).collect()
 }
 
 #[cfg(test)]
@@ -205,17 +172,11 @@ mod tests {
         };
         for figure in [bars, curves] {
             let drawn = figure.draw().expect("a picture");
-            assert!(drawn.light.contains("engine") && drawn.light.contains(figure.title()));
+            assert!(drawn.light.contains("engine") && drawn.light.contains(&figure.name()[..2]));
             assert_ne!(drawn.light, drawn.dark);
             assert!(drawn.png.starts_with(b"\x89PNG"));
+            assert!(drawn.width > 0 && drawn.height > 0);
+            assert!(figure.alt().contains("engine"), "{}", figure.alt());
         }
-    }
-
-    #[test]
-    fn long_names_keep_both_ends() {
-        let name = "engine:data=writeback,nodelalloc,nomballoc,journal_checksum,commit=30:-t ext4 -I 256 -b 4096 -O flex_bg";
-        let found = short(name);
-        assert_eq!(found.chars().count(), LONGEST + 1);
-        assert!(found.starts_with("engine:data") && found.ends_with("-O flex_bg"));
     }
 }

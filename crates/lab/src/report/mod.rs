@@ -1,41 +1,45 @@
-//! The report: one self-contained page, the figures next to it, and all samples as CSV.
+//! The report: one self-contained page, the figures next to it, and all samples as CSV; and the
+//! pages over several reports.
 
+mod assessed;
+mod bars;
 mod drives;
 mod figures;
+mod files;
+mod index;
 mod own;
+mod picture;
 mod published;
+mod standing;
 mod summary;
 mod table;
+mod verdict;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use askama::Template;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 
 use crate::experiment::{Experiment, Settings};
 use crate::results::Results;
 use crate::run::{Manifest, RunError};
-use crate::sample::OTHER_LOAD;
-use crate::stats::Summary;
+use assessed::Assessed;
 use figures::Figure;
+use files::failed;
+pub use files::{CSV, FIGURES, INDEX, PAGE};
+use picture::Picture;
+use standing::{other_load, question};
 pub use summary::summary;
 use table::{Table, published};
-
-/// The page's name.
-pub const PAGE: &str = "report.html";
-/// The samples' name.
-pub const CSV: &str = "samples.csv";
-/// Where the figures are.
-pub const FIGURES: &str = "figures";
+use verdict::Verdicts;
 
 /// The page.
 #[derive(Template)]
 #[template(path = "report.html")]
 struct Page<'r> {
     manifest: &'r Manifest,
+    title: String,
     /// To be given to a shell.
     command: String,
     /// When the run began.
@@ -54,21 +58,15 @@ struct Page<'r> {
 /// An experiment on the page.
 struct Section<'r> {
     experiment: &'r Experiment,
+    question: &'static str,
+    verdicts: Vec<Verdicts>,
+    findings: Vec<Assessed>,
+    /// How many findings hold.
+    counts: String,
     work: String,
     skipped: Vec<(String, String)>,
     tables: Vec<Table>,
     pictures: Vec<Picture>,
-}
-
-/// A figure in the page: light and dark, in base64.
-struct Picture {
-    title: String,
-    light: String,
-    dark: String,
-}
-
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> RunError + '_ {
-    move |source| RunError::Io { what: path.display().to_string(), source }
 }
 
 /// Writes the report of a directory of results into it; the page.
@@ -87,8 +85,13 @@ pub fn write(dir: &Path) -> Result<PathBuf, RunError> {
         }
         let drawn: Result<Vec<Picture>, RunError> =
             figures.iter().map(|figure| keep(&pictures, figure)).collect();
+        let findings = assessed::measured(&results, &experiment.name);
         sections.push(Section {
             experiment,
+            question: question(experiment),
+            verdicts: verdict::of(&results, experiment),
+            counts: assessed::counts(&findings),
+            findings,
             work: toml::to_string(experiment).unwrap_or_default(),
             skipped: results.skipped(experiment),
             tables,
@@ -97,6 +100,10 @@ pub fn write(dir: &Path) -> Result<PathBuf, RunError> {
     }
     let call_overhead = results.manifest.call_overhead_seconds;
     let page = Page {
+        title: match &results.manifest.experiments[..] {
+            [one] => format!("{}: {}", one.name, one.title),
+            all => format!("extant lab: {} experiments", all.len()),
+        },
         command: shell_line(&results.manifest.command),
         began: utc(results.manifest.started),
         overhead: format!("{:.0}", results.manifest.overhead_seconds * 1e6),
@@ -113,6 +120,21 @@ pub fn write(dir: &Path) -> Result<PathBuf, RunError> {
     fs::write(&path, text).map_err(failed(&path))?;
     let csv = dir.join(CSV);
     fs::write(&csv, as_csv(&results)).map_err(failed(&csv))?;
+    Ok(path)
+}
+
+/// Writes the summary of directories of results as Markdown into a file, and next to it the page
+/// over all of them; the path of the page.
+///
+/// # Errors
+/// One of them holds no results, or the files cannot be written.
+pub fn write_summary(dirs: &[PathBuf], file: &Path) -> Result<PathBuf, RunError> {
+    let home = file.parent().unwrap_or(Path::new(""));
+    let path = home.join(INDEX);
+    let (text, page) = (summary(dirs)?, index::page(dirs, home)?);
+    let link = format!("\n[With pictures, on one page]({INDEX}).\n\n## ");
+    fs::write(file, text.replacen("\n## ", &link, 1)).map_err(failed(file))?;
+    fs::write(&path, page).map_err(failed(&path))?;
     Ok(path)
 }
 
@@ -142,13 +164,6 @@ fn changes(settings: &Settings) -> String {
         all.push_str(&format!("; on {}", device.display()));
     }
     all
-}
-
-/// Processor time before cells: none on an idle machine.
-fn other_load(results: &Results) -> Option<String> {
-    let loads = results.samples.iter().filter(|sample| sample.metric == OTHER_LOAD);
-    let load = Summary::of(&loads.map(|sample| sample.value).collect::<Vec<_>>())?;
-    Some(format!("{:.0}% before a cell on average, {:.0}% at most", load.mean, load.max))
 }
 
 /// Seconds since 1970 as a date and a time of day.
@@ -194,11 +209,7 @@ fn keep(dir: &Path, figure: &Figure) -> Result<Picture, RunError> {
         let path = dir.join(name);
         fs::write(&path, bytes).map_err(failed(&path))?;
     }
-    Ok(Picture {
-        title: figure.title().to_owned(),
-        light: STANDARD.encode(&drawn.light),
-        dark: STANDARD.encode(&drawn.dark),
-    })
+    Ok(Picture::drawn(figure, &drawn))
 }
 
 /// Every sample, a line each; texts with commas or quotes in quotes (RFC 4180).

@@ -1,6 +1,7 @@
 //! Our figures in the documents' forms: tables, and what is drawn.
 
-use super::figures::{Bar, Figure};
+use super::bars::Bar;
+use super::figures::Figure;
 use super::table::{Table, number, with_interval};
 use crate::compare::{Compared, compared};
 use crate::experiment::{Experiment, Work};

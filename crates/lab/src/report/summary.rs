@@ -4,57 +4,17 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use super::assessed::{self, Assessed};
 use super::drives;
-use super::own::{difference_text, scaled};
 use super::shell_line;
-use super::table::{Headline, escaped, number, published, with_interval};
-use crate::experiment::{Experiment, Work};
-use crate::findings::{Finding, Pair};
+use super::standing::Standing;
+use super::table::{escaped, number, published, with_interval};
+use crate::experiment::Work;
 use crate::results::{Of, Results};
 use crate::run::RunError;
 use crate::sample::Sample;
 use crate::stats::{Difference, Summary};
-use crate::target::{LabTarget, System};
-
-const COPY: [Headline; 6] = [
-    ("cp, s", "cp", "elapsed_seconds", 1.0, false),
-    ("umount after cp, s", "umount after cp", "elapsed_seconds", 1.0, false),
-    ("rm, s", "rm", "elapsed_seconds", 1.0, false),
-    ("umount after rm, s", "umount after rm", "elapsed_seconds", 1.0, false),
-    ("cp, all processors, s", "cp", "machine_cpu_seconds", 1.0, false),
-    ("rm, all processors, s", "rm", "machine_cpu_seconds", 1.0, false),
-];
-const MEMORY: [Headline; 6] = [
-    ("write large files, s", "write large files", "elapsed_seconds", 1.0, false),
-    ("delete large files, s", "delete large files", "elapsed_seconds", 1.0, false),
-    ("umount after large files, s", "umount after large files", "elapsed_seconds", 1.0, false),
-    ("write many files, s", "write many files", "elapsed_seconds", 1.0, false),
-    ("delete many files, s", "delete many files", "elapsed_seconds", 1.0, false),
-    ("umount after many files, s", "umount after many files", "elapsed_seconds", 1.0, false),
-];
-const LINKS: [Headline; 8] = [
-    ("extract pool, s", "extract pool", "elapsed_seconds", 1.0, false),
-    ("extract links, s", "extract links", "elapsed_seconds", 1.0, false),
-    ("sync after it, s", "sync", "elapsed_seconds", 1.0, false),
-    ("rm, pool first, s", "rm, pool first", "elapsed_seconds", 1.0, false),
-    ("rm, links first, s", "rm, links first", "elapsed_seconds", 1.0, false),
-    ("umount after rm, s", "umount", "elapsed_seconds", 1.0, false),
-    ("longest unlink, pool first, ms", "rm, pool first", "stall_seconds_max", 1e-3, false),
-    ("longest unlink, links first, ms", "rm, links first", "stall_seconds_max", 1e-3, false),
-];
-const WRITE: [Headline; 5] = [
-    ("throughput, MB/s", "write", "throughput_bytes_per_second", 1e6, true),
-    ("umount, s", "umount", "elapsed_seconds", 1.0, false),
-    ("processor seconds per GB", "write", "cpu_seconds_per_gigabyte", 1.0, false),
-    ("extents per file", "write", "extents_per_file", 1.0, false),
-    ("rm -rf, s", "rm", "remove_seconds", 1.0, false),
-];
-/// The compared systems, in the order of columns; ours first. Those on simulated drives are
-/// separate: [`super::drives`].
-const SYSTEMS: [&str; 12] = [
-    "engine", "extant", "ext4", "ext3", "ext2", "xfs", "btrfs", "jfs", "nilfs2", "fuse2fs",
-    "zfs-fuse", "dir",
-];
+use crate::target::LabTarget;
 
 /// The page of some directories of results.
 ///
@@ -159,53 +119,25 @@ fn runs(all: &[(&Path, Results)], page: &mut String) {
     }
 }
 
-/// The simulated drives that an experiment was measured on.
-fn drives_of(all: &[(&Path, Results)], name: &str) -> Vec<System> {
-    let mut drives: Vec<System> = Vec::new();
-    for (_, results) in all {
-        for experiment in results.manifest.experiments.iter().filter(|one| one.name == name) {
-            let found = results.drives(experiment).into_iter();
-            drives.extend(found.filter(|drive| !drives.contains(drive)).collect::<Vec<_>>());
-        }
-    }
-    drives
-}
-
 /// The documents' findings, and whether they hold today.
 fn findings(all: &[(&Path, Results)], page: &mut String) {
     page.push_str(
         "\n## What the documents found\n\n| experiment | finding | published | system | here | verdict |\n|---|---|---|---|---|---|\n",
     );
-    for finding in Finding::all() {
-        let mut is_first = true;
-        let assessed =
-            |pair: &Pair| all.iter().find_map(|(_, results)| finding.assess(results, pair));
-        // Drives that were not measured are not named.
-        let drives = drives_of(all, &finding.experiment);
-        let on_drives = finding.pairs.iter().flat_map(|pair| {
-            let moved = drives.iter().filter_map(|drive| pair.on_drive(drive));
-            moved.filter_map(|pair| assessed(&pair).map(|it| (pair, Some(it)))).collect::<Vec<_>>()
-        });
-        let here = finding.pairs.iter().map(|pair| (pair.clone(), assessed(pair)));
-        for (pair, assessed) in here.chain(on_drives) {
-            let (here, conclusion) = match assessed {
-                None => ("–".to_owned(), "was not measured".to_owned()),
-                Some(assessed) => {
-                    let text = assessed.difference.map_or_else(String::new, difference_text);
-                    let figures = [assessed.before, assessed.after].map(|one| number(one.mean));
-                    let here = format!("{text} ({} to {})", figures[0], figures[1]);
-                    (here.trim_start().to_owned(), assessed.conclusion.to_string())
-                }
-            };
-            let lead = match std::mem::take(&mut is_first) {
-                true => [&*finding.experiment, &*finding.says, &*finding.published],
-                false => ["", "", ""],
+    let results: Vec<&Results> = all.iter().map(|(_, results)| results).collect();
+    for Assessed { finding, rows } in assessed::all(&results) {
+        for (number, row) in rows.iter().enumerate() {
+            let lead = match number {
+                0 => [&*finding.experiment, &*finding.says, &*finding.published],
+                _ => ["", "", ""],
             };
             let _ = writeln!(
                 page,
-                "| {} | {} | {here} | {conclusion} |",
+                "| {} | {} | {} | {} |",
                 lead.join(" | "),
-                escaped(&pair.who)
+                escaped(&row.system),
+                row.here(),
+                row.conclusion()
             );
         }
     }
@@ -231,55 +163,7 @@ struct Compared {
     slower: Vec<String>,
 }
 
-struct Standing<'r> {
-    results: &'r Results,
-    experiment: &'r Experiment,
-}
-
 impl Standing<'_> {
-    /// By which figures systems are compared.
-    fn headlines(&self) -> &'static [Headline] {
-        match self.experiment.work() {
-            Work::CopyRemove(_) => &COPY,
-            Work::LowMemory(_) => &MEMORY,
-            Work::HardLinks(_) => &LINKS,
-            Work::SequentialWrite(_) => &WRITE,
-            Work::CheckTime(_) => &[],
-        }
-    }
-
-    /// Of each system, with the layers below it, the target with the fewest options that has
-    /// figures: name of the system, name of the target.
-    fn systems(&self) -> Vec<(String, String)> {
-        let mut found: Vec<(usize, String, String)> = Vec::new();
-        for text in self.results.targets(self.experiment) {
-            let Ok(target) = text.parse::<LabTarget>() else { continue };
-            let place = SYSTEMS.iter().position(|system| *system == target.system.name());
-            let (Some(place), true) = (place, self.has_figures(&text)) else { continue };
-            let plain =
-                LabTarget { mount: String::new(), mkfs: String::new(), ..target }.to_string();
-            match found.iter_mut().find(|(_, system, _)| *system == plain) {
-                Some((.., shortest)) if shortest.len() > text.len() => *shortest = text,
-                Some(_) => {}
-                None => found.push((place, plain, text)),
-            }
-        }
-        found.sort_by_key(|(place, ..)| *place);
-        found.into_iter().map(|(_, system, target)| (system, target)).collect()
-    }
-
-    fn has_figures(&self, target: &str) -> bool {
-        let is_of =
-            |sample: &&Sample| sample.experiment == self.experiment.name && sample.target == target;
-        self.results.samples.iter().filter(is_of).any(|sample| sample.why.is_none())
-    }
-
-    fn summary(&self, target: &str, headline: &Headline) -> Option<Summary> {
-        let (_, phase, metric, unit, _) = *headline;
-        let of = Of { experiment: &self.experiment.name, target, phase, metric };
-        self.results.summary(&of).map(|summary| scaled(&summary, unit))
-    }
-
     /// A row for each figure, a column for each system; ours and all others.
     fn table(&self, page: &mut String, compared: &mut Compared) {
         let (headlines, systems) = (self.headlines(), self.systems());
