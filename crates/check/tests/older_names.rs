@@ -42,6 +42,11 @@ fn lose_blocks(image: &Path, dirs: &[&str]) {
 /// Number of names of [`with_old_names`] that did not change.
 const KEPT_NAMES: usize = 20;
 
+fn wait_for_a_tick() {
+    #[allow(clippy::disallowed_methods, reason = "the kernel's clock goes on")]
+    std::thread::sleep(std::time::Duration::from_millis(20));
+}
+
 /// A volume of which the log has an old copy of the blocks of `d` and `e`, and none of the changes
 /// that followed.
 fn with_old_names() -> Result<TempImage, String> {
@@ -78,11 +83,12 @@ fn with_old_names() -> Result<TempImage, String> {
         fs::create_dir(root.join("d/below")).unwrap();
         fs::write(root.join("d/below/file"), "below").unwrap();
         fs::hard_link(root.join("d/kept0"), root.join("d/second")).unwrap();
+        // Times of files may lie in the middle of a tick, the one of the commit is its start.
+        wait_for_a_tick();
         sync();
     })?;
     // The commit of the old copy is not in the same tick of the clock.
-    #[allow(clippy::disallowed_methods, reason = "the kernel's clock goes on")]
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    wait_for_a_tick();
     mounted(&|root, sync| {
         fs::remove_file(root.join("d/reused")).unwrap();
         fs::write(root.join("e/new"), "new").unwrap();
