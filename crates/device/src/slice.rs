@@ -36,7 +36,7 @@ pub trait SliceEnd: fmt::Debug + Send + Sync {
     ) -> Result<u64, DeviceError>;
 
     /// As [`SliceEnd::reach`], after the end was moved as far as it can be: see
-    /// [`Device::extend_partition`]. An end that is no partition's cannot be moved.
+    /// [`Device::extend_partition`]. Only the end of a partition can be moved.
     ///
     /// # Errors
     /// It cannot be moved, or the device failed.
