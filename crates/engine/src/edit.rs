@@ -9,7 +9,8 @@ use extant_ondisk::orphan_file::OrphanFileFormat;
 use extant_ondisk::superblock::RawSuperblock;
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::{
-    BlockNo, FileBlock, FormatError, Geometry, GroupNo, IncompatFeatures, InodeNo, xattr,
+    BlockNo, CompatFeatures, FileBlock, FormatError, Geometry, GroupNo, IncompatFeatures, InodeNo,
+    xattr,
 };
 use extant_reader::read::inode::LoadedInode;
 use extant_reader::read::{group, inode};
@@ -238,6 +239,9 @@ pub trait Edit: MetadataRead {
     {
         change(self)
     }
+
+    /// The file maps these logical blocks otherwise than before.
+    fn map_changed(&mut self, _number: InodeNo, _range: Range<FileBlock>) {}
 
     /// How the change that was just made is taken back, or what is done once the operation is.
     fn record_undo(&mut self, undo: Undo)
@@ -472,6 +476,10 @@ pub fn clear_inode<E: Edit>(edit: &mut E, number: InodeNo) -> Result<(), Error> 
     edit.modify_record(number, |record, geometry| {
         let mut inode = Inode::decode(record, number, geometry)?;
         (inode.links, inode.size, inode.blocks, inode.dtime) = (0, 0, 0, now);
+        if inode.is_extent_mapped() && geometry.has_compat(CompatFeatures::FAST_COMMIT) {
+            // A fast commit that makes the inode again keeps the map of the record.
+            OwnedNode::empty_leaf(I_BLOCK_SIZE).encode_into(&mut inode.i_block);
+        }
         inode.encode_into(record, geometry);
         Ok::<_, Error>(())
     })?

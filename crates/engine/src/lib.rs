@@ -29,7 +29,7 @@ pub use engine::Engine;
 #[cfg(feature = "testing")]
 pub use engine::faults::Step;
 pub use engine::lost::ErrorSample;
-pub use extant_journal::BatchTime;
+pub use extant_journal::{BatchTime, FastCommitCounts};
 pub use growth::{GrowthError, GrowthPlan, GrowthPlanner};
 pub use open_volume::{OpenReadDir, OpenVolume};
 pub use ops::{Credentials, Defragmented, EngineReadDir, RenameFlags, SetAttributes, TimesOfUse};

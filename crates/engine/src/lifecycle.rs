@@ -5,6 +5,7 @@ use crate::alloc::{Allocator, AllocatorOptions};
 use crate::edit::change_superblock;
 use crate::engine::bytes_written::CountedDevice;
 use crate::engine::delay::DelayedAllocation;
+use crate::engine::fast_commit;
 use crate::engine::faults::Faults;
 use crate::engine::health::Health;
 use crate::engine::inodes::InodeCache;
@@ -257,6 +258,13 @@ impl Engine {
         self.commit_all()
     }
 
+    /// As [`Self::commit_all`], by a fast commit where that is possible: blocks that were freed stay
+    /// in use until the next transaction.
+    pub(crate) fn commit_file(&self) -> Result<(), Error> {
+        self.record_errors()?;
+        Ok(self.journal.sync_fast()?)
+    }
+
     /// Commits all changes so far and waits for it, except for delayed data.
     pub(crate) fn commit_all(&self) -> Result<(), Error> {
         self.record_errors()?;
@@ -429,6 +437,8 @@ impl Volume {
             allocator_options(&superblock, &geometry, options),
         ));
         let freed_in = Arc::new(Versions::new(geometry.clone()));
+        let mut first_info = VolumeInfo::new(geometry.clone(), raw)?;
+        follow(&mut first_info, options);
         let journal = extant_journal::Journal::open(
             device.clone(),
             &geometry,
@@ -439,6 +449,7 @@ impl Volume {
                 barriers: options.barriers,
                 checksum: options.journal_checksum,
                 async_commit: options.journal_async_commit,
+                fast_commits: fast_commit::is_possible(&geometry, &first_info, data),
                 batch: options.batch,
                 io_priority: options.journal_io_priority,
                 memory: options.memory,

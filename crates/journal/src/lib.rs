@@ -29,8 +29,9 @@ pub use error::JournalError;
 pub use external::{ExternalJournal, FoundJournal, NotOpened, change_user};
 pub use home::Turn;
 pub use live::{
-    BatchTime, CommitHooks, ExclusiveJournal, Frame, FrameWrite, Handle, Journal, JournalOptions,
-    NoHooks, OpenLog, Phase, Seal, Snapshot,
+    BatchTime, CommitHooks, ExclusiveJournal, FastChanges, FastCommitCounts, FastFile, FastName,
+    FastNameChange, FastRange, Frame, FrameWrite, Handle, Journal, JournalOptions, NoHooks,
+    OpenLog, Phase, Seal, Snapshot,
 };
 pub use log::Log;
 pub use log_history::{LogHistory, LoggedCopy, LoggedTransaction};

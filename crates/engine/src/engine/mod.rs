@@ -3,6 +3,7 @@
 pub(crate) mod bytes_written;
 pub(crate) mod delay;
 mod errors;
+pub(crate) mod fast_commit;
 pub(crate) mod faults;
 pub(crate) mod health;
 pub(crate) mod inodes;
@@ -30,7 +31,7 @@ use crate::write::quota::ReservedQuota;
 use bytes_written::CountedDevice;
 use delay::DelayedAllocation;
 use extant_device::{Device, DeviceError};
-use extant_journal::{CommitHooks, Frame, Journal, Recovered};
+use extant_journal::{CommitHooks, FastCommitCounts, Frame, Journal, Recovered};
 use extant_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::time::Timestamp;
@@ -163,6 +164,12 @@ impl Engine {
     /// needed.
     pub fn recovered(&self) -> Option<&Recovered> {
         self.recovered.as_ref()
+    }
+
+    /// Fast commits so far, and what was committed by transactions instead; `None` where the volume
+    /// has none.
+    pub fn fast_commits(&self) -> Option<FastCommitCounts> {
+        self.journal.fast_commit_counts()
     }
 
     /// A block's frame, checked as `kind`.

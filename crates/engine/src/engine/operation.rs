@@ -1,5 +1,6 @@
 //! One operation that changes the volume: a journal handle, the allocator, and the frames.
 
+use super::fast_commit::{Described, REMOVED};
 use super::faults::Step;
 use super::inodes::record_undone;
 use super::undo::{Entry, Mark, UndoLog};
@@ -12,11 +13,11 @@ use crate::engine::Engine;
 use crate::options::DataMode;
 use crate::write::quota::{self, Owners, ReservedQuota};
 use crate::write::{value, xattr};
-use extant_journal::{Frame, FrameWrite, Handle, JournalError, Turn};
+use extant_journal::{FastNameChange, Frame, FrameWrite, Handle, JournalError, Turn};
 use extant_ondisk::inode::{FileType, RawInode};
 use extant_ondisk::quota::{QuotaKind, QuotaRecord};
 use extant_ondisk::time::Timestamp;
-use extant_ondisk::{BlockNo, FormatError, Geometry, GroupNo, InodeNo, Tid};
+use extant_ondisk::{BlockNo, FileBlock, FormatError, Geometry, GroupNo, InodeNo, Tid};
 use extant_reader::read::inode::{self, LoadedInode};
 use extant_reader::{BlockKind, DataPiece, Error, MetadataRead, RecordPlace, VolumeInfo};
 use std::ops::Range;
@@ -53,6 +54,8 @@ pub(crate) struct Operation<'e> {
     is_undoing: bool,
     /// It has ended well.
     is_finished: bool,
+    /// What it changed, where the volume has fast commits.
+    described: Option<Box<Described>>,
 }
 
 impl<'e> Operation<'e> {
@@ -71,6 +74,7 @@ impl<'e> Operation<'e> {
             is_unlogged: false,
             is_undoing: false,
             is_finished: false,
+            described: engine.journal.has_fast_commits().then(Box::default),
         })
     }
 
@@ -84,7 +88,40 @@ impl<'e> Operation<'e> {
         if self.log.as_ref().is_some_and(|log| log.has_offers()) {
             self.settle();
         }
+        self.describe();
         self.is_finished = true;
+    }
+
+    /// Tells the journal what was changed so far, for a fast commit.
+    fn describe(&mut self) {
+        let Some(described) = self.described.as_mut().map(std::mem::take) else { return };
+        let changes = described.changes(self.engine);
+        if let Some(handle) = &self.handle {
+            match changes {
+                Ok(changes) => handle.describe(changes),
+                Err(reason) => handle.refuse_fast_commit(reason),
+            }
+        }
+    }
+
+    /// The change is committed by a transaction, for this reason.
+    pub(crate) fn refuse_fast_commit(&mut self, reason: &'static str) {
+        if let Some(described) = &mut self.described {
+            described.refuse(reason);
+        }
+    }
+
+    /// A name of a directory was changed, and nothing else in the directory.
+    pub(crate) fn name_changed(
+        &mut self,
+        change: FastNameChange,
+        dir: InodeNo,
+        inode: InodeNo,
+        name: &[u8],
+    ) {
+        if let Some(described) = &mut self.described {
+            described.name(change, dir, inode, name);
+        }
     }
 
     /// The log, from the first change on.
@@ -103,6 +140,7 @@ impl<'e> Operation<'e> {
 
     /// The changes so far may be found after power loss: they stay, however the operation ends.
     pub(crate) fn settle(&mut self) {
+        self.describe();
         let Some(mut log) = self.log.take() else { return };
         for (at, entry) in log.entries().iter().enumerate() {
             match *entry {
@@ -145,6 +183,9 @@ impl<'e> Operation<'e> {
 
     /// Takes everything back that was changed since the mark. Where that fails the journal stops.
     fn roll_back(&mut self, mark: Mark) {
+        if let Some(described) = &mut self.described {
+            described.refuse("a change that was undone");
+        }
         let undone = self.undoing(|edit| {
             while let Some(entry) = edit.log().pop(mark) {
                 edit.revert(entry)?;
@@ -505,12 +546,22 @@ impl Edit for Operation<'_> {
         let frame = self.engine.frame(block, kind)?;
         let mut bytes = self.spend(Some(&frame))?.write(&frame)?;
         let Some(part) = find(&bytes)? else { return Ok(None) };
+        if let Some(described) = &mut self.described {
+            described.block(kind);
+        }
         let start = part.start;
         let changing = &mut bytes[part];
         if !self.is_unlogged && is_own(kind) {
             self.log().copy_part(block, kind, start, changing);
         }
+        let before = match kind {
+            BlockKind::InodeTable { .. } if self.described.is_some() => changing.to_vec(),
+            _ => Vec::new(),
+        };
         let result = change(changing, start);
+        if let Some(described) = &mut self.described {
+            described.table(&before, changing, self.engine.geometry());
+        }
         self.seal(&mut bytes, block, kind);
         bytes.set_turn(turn_of(kind));
         Ok(Some(result))
@@ -531,7 +582,11 @@ impl Edit for Operation<'_> {
         if !self.is_unlogged {
             self.log().copy_record(number, record);
         }
+        let before = self.described.is_some().then(|| record.to_vec());
         let result = change(record, geometry);
+        if let (Some(described), Some(before)) = (&mut self.described, before) {
+            described.record(number, &before, record, geometry);
+        }
         if !self.is_unlogged && dtime_of(record) != dtime {
             self.log().push(Entry::Dtime { number, dtime });
         }
@@ -554,6 +609,20 @@ impl Edit for Operation<'_> {
         fill: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R, Error> {
         self.spend(None)?;
+        if let Some(described) = &mut self.described {
+            described.block(kind);
+            if matches!(kind, BlockKind::DirBlock { .. } | BlockKind::HtreeBlock { .. }) {
+                // e2fsck 1.47.0 stops a replay where a directory must grow.
+                described.refuse("a directory that grows");
+            }
+            if matches!(kind, BlockKind::InodeTable { .. }) {
+                // A replay makes single records, and leaves the others as they are.
+                let geometry = self.engine.geometry();
+                let zeros = vec![0; geometry.block_len()];
+                self.engine.device.write_at(geometry.byte_of(block), &zeros)?;
+                described.cleared();
+            }
+        }
         if !self.is_unlogged && is_own(kind) && !self.log().took(block) {
             // It is filled again.
             match self.engine.journal.cached(block) {
@@ -640,7 +709,16 @@ impl Edit for Operation<'_> {
         result
     }
 
+    fn map_changed(&mut self, number: InodeNo, range: Range<FileBlock>) {
+        if let Some(described) = &mut self.described {
+            described.range(number, range);
+        }
+    }
+
     fn record_undo(&mut self, undo: Undo) {
+        if let (Some(described), Undo::Orphan { number, .. }) = (&mut self.described, undo) {
+            described.orphan(number);
+        }
         if !self.is_undoing {
             self.log().record_undo(undo);
         }
@@ -668,6 +746,8 @@ impl EditInodes for Operation<'_> {
 
     fn free_inode(&mut self, number: InodeNo, file_type: FileType) -> Result<(), Error> {
         let is_dir = file_type == FileType::Directory;
+        // Before another operation can take its number.
+        self.handle()?.refuse_fast_commit(REMOVED);
         self.engine.allocator.free_inode(self, number, is_dir)?;
         self.log().push(Entry::Inode { number, is_dir, is_taken: false });
         Ok(())

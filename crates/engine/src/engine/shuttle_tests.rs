@@ -225,6 +225,62 @@ fn data_on_their_way_are_kept_in_random_schedules() {
     run(RandomScheduler::new(60), move || threads_change_data_on_their_way(&base));
 }
 
+/// Threads make files durable by fast commits while another commits transactions; then the power
+/// goes. Everything that an fsync acknowledged is there.
+fn threads_fsync(base: &[u8], rounds: u8) {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(base));
+    let volume = Arc::new(opened(&device));
+    let files = [b"one", b"two"].map(|name| {
+        volume.create(InodeNo::ROOT, name, 0o644, &Credentials::ROOT).unwrap().number
+    });
+    volume.sync().unwrap();
+    let workers = [0_u8, 1].map(|me| {
+        let volume = volume.clone();
+        thread::spawn(move || {
+            for round in 0..rounds {
+                let name = format!("f{me}-{round}").into_bytes();
+                let made = volume.create(InodeNo::ROOT, &name, 0o644, &Credentials::ROOT).unwrap();
+                volume.write(made.number, 0, &bytes_of(me, round)).unwrap();
+                volume.fsync(made.number).unwrap();
+                volume.write(files[usize::from(me)], 0, &bytes_of(me, round)).unwrap();
+                volume.fdatasync(files[usize::from(me)]).unwrap();
+            }
+        })
+    });
+    let syncer = {
+        let volume = volume.clone();
+        thread::spawn(move || volume.sync().unwrap())
+    };
+    for worker in workers.into_iter().chain([syncer]) {
+        worker.join().unwrap();
+    }
+    drop(volume);
+    let volume = Reader::open(device).unwrap();
+    let last = |me| (if me == 0 { "one" } else { "two" }.to_owned(), rounds - 1);
+    for me in 0..2 {
+        let made = (0..rounds).map(|round| (format!("f{me}-{round}"), round));
+        for (name, round) in made.chain([last(me)]) {
+            let file = volume.lookup(InodeNo::ROOT, name.as_bytes()).unwrap().inode;
+            let mut found = vec![0; 3000];
+            let count = volume.read(file, 0, &mut found).unwrap();
+            assert_eq!(found[..count], bytes_of(me, round), "{name}");
+        }
+    }
+}
+
+#[test]
+fn fast_commits_keep_what_was_acknowledged_in_random_schedules() {
+    let base = match volume_of(&["-O", "fast_commit"]) {
+        Ok(base) => base,
+        Err(why) => skip!("{why}"),
+    };
+    run(RandomScheduler::new(60), {
+        let base = base.clone();
+        move || threads_fsync(&base, 3)
+    });
+    run(PctScheduler::new(3, 60), move || threads_fsync(&base, 3));
+}
+
 /// One thread writes the delayed data of several files together while others take two of these
 /// files at once, in either order of their names, and replace one by another: every thread gets its
 /// locks.

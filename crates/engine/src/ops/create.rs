@@ -13,6 +13,7 @@ use crate::write::inline::{self, set_empty_map};
 use crate::write::mapping::ExtentState;
 use crate::write::{dir, mapping, orphans};
 use extant_device::Device;
+use extant_journal::FastNameChange;
 use extant_ondisk::inode::{DeviceNumber, FileType, I_BLOCK_SIZE, InodeFlags, PERMISSION_MASK};
 use extant_ondisk::{FileBlock, InodeNo};
 use extant_reader::Error;
@@ -227,6 +228,9 @@ impl Engine {
             let inherited = Inherited::of(default.as_ref(), new.mode, by.umask);
             let at = (name, vacancy);
             self.put_new(&mut edit, &mut parent, at, &mut new, (&inherited, content))?;
+            if kind.0 == FileType::Regular {
+                edit.name_changed(FastNameChange::Create, dir, number, name);
+            }
             edit.finish();
             Ok(new)
         })

@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::engine::inodes::LockClass;
 use crate::engine::operation::Operation;
 use crate::write::{dir, orphans};
+use extant_journal::FastNameChange;
 use extant_ondisk::dirent::{FileType as EntryType, MAX_NAME_LEN};
 use extant_ondisk::inode::{FileType, InodeFlags, MANY_LINKS};
 use extant_ondisk::{Flaw, InodeNo, Location, RoCompatFeatures};
@@ -170,6 +171,8 @@ impl Engine {
             write_loaded(&mut edit, &parent)?;
             if inode.links == 0 {
                 self.orphans.lock().remove(&mut edit, file)?;
+            } else {
+                edit.name_changed(FastNameChange::Link, dir, file, name);
             }
             inode.inode.links += 1;
             inode.inode.ctime = edit.now();
@@ -212,6 +215,7 @@ impl Engine {
         check_loses_name(&inode)?;
         let mut edit = self.edit(credits::REMOVE_NAME + self.delete_credits(&inode))?;
         remove_name(&mut edit, &mut parent, located, Named::File)?;
+        edit.name_changed(FastNameChange::Unlink, dir, inode.number, name);
         inode.inode.links -= 1;
         inode.inode.ctime = edit.now();
         if inode.links == 0 {

@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::engine::inodes::{CachedInode, InodeWrite, LockClass};
 use crate::engine::operation::Operation;
 use crate::write::dir::{self, Vacancy};
+use extant_journal::FastNameChange;
 use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::{Flaw, InodeNo, Location};
 use extant_reader::Error;
@@ -409,6 +410,15 @@ impl Engine {
             }
             None => None,
         };
+        if !source.is_dir && whiteout.is_none() {
+            let source = source.found.inode;
+            if let Some((target, _)) = &replaced {
+                let inode = target.found.inode;
+                edit.name_changed(FastNameChange::Unlink, to.dir, inode, to.name);
+            }
+            edit.name_changed(FastNameChange::Link, to.dir, source, to.name);
+            edit.name_changed(FastNameChange::Unlink, from.dir, source, from.name);
+        }
         let names = (places, whiteout, replaced.is_some());
         self.change_names(&mut edit, &mut dirs, from, to, names)?;
         if replaced.as_ref().is_some_and(|(target, _)| target.is_dir) {

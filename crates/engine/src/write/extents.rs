@@ -228,6 +228,10 @@ pub(super) fn store<E: Edit>(
         return Err(Error::FileTooLarge);
     }
     let mut pool = take_nodes(edit, file, &path, needed)?;
+    let old = path.last().map_or(&[][..], Step::extents);
+    if let Some(range) = changed_range(old, &extents) {
+        edit.map_changed(file.number, range);
+    }
     // A file that grows at its end fills its nodes; others are halved.
     let old_end = path.last().and_then(|leaf| leaf.extents().last()).map(|extent| extent.block);
     let mut at_end = extents.last().map(|extent| extent.block) > old_end;
@@ -277,6 +281,16 @@ pub(super) fn store<E: Edit>(
     }
     assert!(pool.is_empty(), "as many nodes were taken as were needed");
     Ok(needed as u64 * node_blocks(edit))
+}
+
+/// The logical blocks that two lists of runs may map differently.
+fn changed_range(old: &[Extent], new: &[Extent]) -> Option<Range<FileBlock>> {
+    let first = old.iter().zip(new).take_while(|(old, new)| old == new).count();
+    let (old, new) = (&old[first..], &new[first..]);
+    let same = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
+    let changed = old[..old.len() - same].iter().chain(&new[..new.len() - same]);
+    let start = changed.clone().map(|extent| extent.block).min()?;
+    Some(start..changed.map(Extent::end).max()?)
 }
 
 /// Number of nodes that must be added so that a leaf can hold `extents` runs: one for each split on
@@ -414,6 +428,10 @@ fn shrink<E: Edit>(
     if !extents.is_empty() {
         let added = store(edit, file, path, extents)?;
         return Ok((added, pull_up(edit, file)? * node_blocks(edit)));
+    }
+    let old = path.last().map_or(&[][..], Step::extents);
+    if let Some(range) = changed_range(old, &[]) {
+        edit.map_changed(file.number, range);
     }
     let mut freed = 0;
     while let Some(step) = path.pop() {

@@ -34,7 +34,7 @@ fn part(tree: &TreeSnapshot, dir: &[u8]) -> TreeSnapshot {
 
 #[test]
 fn threads_with_directories_of_their_own_do_not_disturb_each_other() {
-    for name in ["ext4-1k", "ext2-1k", "ext4-4k", "bigalloc", "external"] {
+    for name in ["ext4-1k", "ext2-1k", "ext4-4k", "bigalloc", "external", "fast-commit"] {
         let kind = volumes::all().into_iter().find(|kind| kind.name == name).unwrap();
         let devices = match fresh(kind, SIZE) {
             Ok(base) => Devices::of(kind, Arc::new(base)),

@@ -169,6 +169,39 @@ pub(crate) fn all() -> Vec<Kind> {
             external_journal: true,
             ..small("external", &["-t", "ext4", "-b", "1024", "-O", "^has_journal"])
         },
+        // The kernel fails on some logs with fast commits.
+        Kind {
+            kernel: false,
+            ..small(
+                "fast-commit",
+                &[
+                    "-t",
+                    "ext4",
+                    "-b",
+                    "1024",
+                    "-J",
+                    "size=1,fast_commit_size=256",
+                    "-O",
+                    "fast_commit",
+                ],
+            )
+        },
+        Kind {
+            kernel: false,
+            ..large(
+                "fast-commit-4k",
+                &[
+                    "-t",
+                    "ext4",
+                    "-b",
+                    "4096",
+                    "-J",
+                    "size=4,fast_commit_size=256",
+                    "-O",
+                    "fast_commit",
+                ],
+            )
+        },
         Kind { extents: false, ..large("ext2-4k", &["-t", "ext2", "-b", "4096"]) },
         Kind { extents: false, ..small("ext3-1k", &["-t", "ext3", "-b", "1024", "-J", "size=1"]) },
         small(

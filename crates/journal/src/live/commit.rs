@@ -69,7 +69,9 @@ impl Core {
                     self.device.flush()?;
                 }
                 let head = self.progress.lock().head;
-                log.write(tid, self.env.now(), &blocks, &revoked, head)?
+                let taken = log.write(tid, self.env.now(), &blocks, &revoked, head)?;
+                self.clear_fast_commits(tid)?;
+                taken
             }
             None => {
                 let homes: Vec<(Turn, BlockNo, &[u8])> = turns
@@ -134,6 +136,9 @@ impl Core {
         }
         let next = self.gate.state().tid.next();
         self.transaction(next).reset();
+        if let Some(fast) = &self.fast {
+            fast.reset(next);
+        }
         self.gate.credits(next).store(0, Ordering::Relaxed);
         self.gate.open_next();
         drop(progress);

@@ -12,6 +12,7 @@ use extant_runtime::sync::{Arc, Condvar, Mutex};
 use zerocopy::FromBytes;
 
 use super::cache::Cache;
+use super::fast_commit::FastCommits;
 use super::frame::Frame;
 use super::gate::Gate;
 use super::hooks::CommitHooks;
@@ -34,6 +35,7 @@ pub(super) struct Core {
     pub(super) hooks: Arc<dyn CommitHooks>,
     pub(super) cache: Cache,
     pub(super) log: Option<LiveLog>,
+    pub(super) fast: Option<FastCommits>,
     pub(super) latch: Latch,
     pub(super) gate: Gate,
     /// Whether new handles wait ([`Journal::freeze`](super::Journal::freeze)).
@@ -115,6 +117,9 @@ impl Core {
         let head = log.as_ref().map_or(0, |(_, head)| *head);
         let free = log.as_ref().map_or(0, |(log, _)| log.size());
         let before = Tid(first.0.wrapping_sub(1));
+        let fast = (log.as_ref())
+            .and_then(|(log, _)| log.fast_commit_area())
+            .map(|area| FastCommits::new(area, first));
         Self {
             device,
             block_size,
@@ -123,6 +128,7 @@ impl Core {
             hooks,
             cache,
             log: log.map(|(log, _)| log),
+            fast,
             latch: Latch::default(),
             gate: Gate::new(first),
             is_frozen: AtomicBool::new(false),

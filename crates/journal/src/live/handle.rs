@@ -6,6 +6,7 @@ use std::fmt;
 use extant_ondisk::{BlockNo, Tid};
 
 use super::core::Core;
+use super::fast_commit::FastChanges;
 use super::frame::{Frame, FrameWrite};
 use crate::JournalError;
 
@@ -17,17 +18,19 @@ pub struct Handle<'a> {
     core: &'a Core,
     tid: Tid,
     credits: Cell<u32>,
+    /// Whether it has changed what it has not described for a fast commit.
+    is_undescribed: Cell<bool>,
 }
 
 impl<'a> Handle<'a> {
     pub(super) fn start(core: &'a Core, credits: u32) -> Result<Self, JournalError> {
         let tid = core.enter(credits)?;
-        Ok(Self { core, tid, credits: Cell::new(credits) })
+        Ok(Self { core, tid, credits: Cell::new(credits), is_undescribed: Cell::new(false) })
     }
 
     pub(super) fn start_exclusive(core: &'a Core, credits: u32) -> Result<Self, JournalError> {
         let tid = core.enter_exclusive(credits)?;
-        Ok(Self { core, tid, credits: Cell::new(credits) })
+        Ok(Self { core, tid, credits: Cell::new(credits), is_undescribed: Cell::new(false) })
     }
 
     /// The transaction that the changes belong to: [`Journal::commit`](crate::Journal::commit)
@@ -49,6 +52,23 @@ impl<'a> Handle<'a> {
             self.credits.set(self.credits.get() + more);
         }
         is_granted
+    }
+
+    /// Describes all that the handle has changed, for a fast commit. The locks under which it was
+    /// changed must be held.
+    pub fn describe(&self, changes: FastChanges) {
+        if let Some(fast) = &self.core.fast {
+            fast.add(self.tid, changes);
+            self.is_undescribed.set(false);
+        }
+    }
+
+    /// What the handle has changed is committed by a transaction, for this reason.
+    pub fn refuse_fast_commit(&self, reason: &'static str) {
+        if let Some(fast) = &self.core.fast {
+            fast.refuse(self.tid, Some(reason));
+            self.is_undescribed.set(false);
+        }
     }
 
     /// Takes one credit more than the transaction has room for, to roll back an operation that
@@ -83,6 +103,7 @@ impl<'a> Handle<'a> {
         if self.core.latch.is_set() {
             self.core.latch.check()?;
         }
+        self.is_undescribed.set(true);
         let mut content = frame.lock();
         if content.dirty_in != Some(self.tid) {
             assert!(frame.is_loaded(), "block {} is changed unread", frame.block());
@@ -100,6 +121,7 @@ impl<'a> Handle<'a> {
     /// [`JournalError::Aborted`], or the block is not on the volume.
     pub fn create(&self, block: BlockNo) -> Result<Frame, JournalError> {
         self.core.latch.check()?;
+        self.is_undescribed.set(true);
         let frame = self.core.cache.frame(block)?;
         let mut content = frame.lock();
         let is_new = content.dirty_in != Some(self.tid);
@@ -162,6 +184,7 @@ impl<'a> Handle<'a> {
     /// [`JournalError::Aborted`], or the block is not on the volume.
     pub fn forget(&self, block: BlockNo) -> Result<(), JournalError> {
         self.core.latch.check()?;
+        self.is_undescribed.set(true);
         if let Some(frame) = self.core.cache.peek(block) {
             let mut content = frame.lock();
             content.freeze(self.tid);
@@ -185,6 +208,11 @@ impl<'a> Handle<'a> {
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
+        if self.is_undescribed.get()
+            && let Some(fast) = &self.core.fast
+        {
+            fast.refuse(self.tid, None);
+        }
         self.core.exit(self.tid, self.credits.get());
     }
 }

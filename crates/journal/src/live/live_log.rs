@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use extant_device::Device;
 use extant_ondisk::jbd2::{
-    JournalCompat, JournalIncompat, JournalSuperblock, LogFormat, RawJournalSuperblock,
+    DEFAULT_FAST_COMMIT_BLOCKS, JournalCompat, JournalIncompat, JournalSuperblock, LogFormat,
+    RawJournalSuperblock,
 };
 use extant_ondisk::{BlockNo, Geometry, IncompatFeatures, Tid};
 use extant_runtime::sync::{Arc, Mutex};
@@ -34,6 +35,7 @@ pub(super) struct LiveLog {
     pub(super) on: OpenLog,
     pub(super) format: LogFormat,
     range: Range<u32>,
+    fast_commit_area: Range<u32>,
     has_barriers: bool,
     superblock: Mutex<(RawJournalSuperblock, JournalSuperblock), SuperblockLock>,
 }
@@ -53,20 +55,43 @@ impl LiveLog {
         if superblock.start != 0 {
             return Err(JournalError::NotRecovered);
         }
+        superblock.set_features(geometry, options);
+        if options.fast_commits {
+            set_fast_commits(&mut superblock, &mut raw);
+        }
         let range = superblock.log();
         if range.end - range.start < MIN_LOG {
             return Err(JournalError::TooSmall(range.end - range.start));
         }
-        superblock.set_features(geometry, options);
-        let head = if superblock.head == 0 { range.start } else { superblock.head };
+        let is_in_log = range.contains(&superblock.head);
+        let head = if is_in_log { superblock.head } else { range.start };
         let first = superblock.sequence;
         (superblock.start, superblock.head) = (head, 0);
+        clear_fast_commits(&log, &superblock.fast_commit_area())?;
         mark_volume()?;
         log.write_superblock(&mut raw, &superblock)?;
         on.device.flush()?;
         let format = superblock.log_format();
+        let fast_commit_area = match options.fast_commits {
+            true => superblock.fast_commit_area(),
+            false => 0..0,
+        };
         let superblock = Mutex::ranked((raw, superblock));
-        Ok((Self { on, format, range, has_barriers: options.barriers, superblock }, head, first))
+        let has_barriers = options.barriers;
+        Ok((Self { on, format, range, fast_commit_area, has_barriers, superblock }, head, first))
+    }
+
+    /// The blocks for fast commits; `None` without any.
+    pub(super) fn fast_commit_area(&self) -> Option<Range<u32>> {
+        (!self.fast_commit_area.is_empty()).then(|| self.fast_commit_area.clone())
+    }
+
+    /// Overwrites the start of the area: it has no fast commits then. Nothing is flushed.
+    pub(super) fn clear_fast_commit_area(&self) -> Result<(), JournalError> {
+        clear_fast_commits(
+            &Log { device: &*self.on.device, place: &self.on.place },
+            &self.fast_commit_area,
+        )
     }
 
     /// Number of blocks of the log.
@@ -136,6 +161,30 @@ impl LiveLog {
         };
         let built = Built::new(&self.format, tid, time, blocks, revoked);
         built.write(&log, &self.range, head, blocks, flushes)
+    }
+}
+
+/// Overwrites the first block of the fast-commit area.
+fn clear_fast_commits(log: &Log<'_>, area: &Range<u32>) -> Result<(), JournalError> {
+    if area.is_empty() {
+        return Ok(());
+    }
+    let zeros = vec![0; log.block_size() as usize];
+    Ok(log.device.submit(&mut log.writes(area.start, &[&zeros])?)?)
+}
+
+/// Gives a journal whose log is empty an area for fast commits, of the size that mkfs stored, if it
+/// leaves most of the log.
+fn set_fast_commits(superblock: &mut JournalSuperblock, raw: &mut RawJournalSuperblock) {
+    if !superblock.is_v2 || superblock.incompat.contains(JournalIncompat::FAST_COMMIT) {
+        return;
+    }
+    let stored = raw.s_num_fc_blks.get();
+    let blocks = if stored == 0 { DEFAULT_FAST_COMMIT_BLOCKS } else { stored };
+    if blocks < (superblock.blocks_count - superblock.first) / 2 {
+        raw.s_num_fc_blks.set(blocks);
+        superblock.fast_commit_blocks = blocks;
+        superblock.incompat |= JournalIncompat::FAST_COMMIT;
     }
 }
 

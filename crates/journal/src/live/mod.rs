@@ -7,6 +7,7 @@ mod cache;
 mod checkpoint;
 mod commit;
 mod core;
+mod fast_commit;
 mod frame;
 mod gate;
 mod handle;
@@ -29,6 +30,9 @@ use extant_runtime::env::{Env, Next, Worker};
 use extant_runtime::sync::Arc;
 use extant_runtime::sync::atomic::Ordering;
 
+pub use fast_commit::{
+    FastChanges, FastCommitCounts, FastFile, FastName, FastNameChange, FastRange,
+};
 pub use frame::{Frame, FrameWrite, Seal, Snapshot};
 pub use handle::Handle;
 pub use hooks::{CommitHooks, NoHooks};
@@ -200,6 +204,29 @@ impl Journal {
             self.core.request(tid);
         }
         self.core.wait_committed(tid)
+    }
+
+    /// Makes all changes so far durable, as [`Journal::sync`] does, by a fast commit where the
+    /// volume has them and all changes can be described so; this is fsync.
+    ///
+    /// # Errors
+    /// [`JournalError::Aborted`].
+    pub fn sync_fast(&self) -> Result<(), JournalError> {
+        if self.core.fast_commit()? {
+            return Ok(());
+        }
+        self.sync()
+    }
+
+    /// Whether fsync may write fast commits: handles say what they change then.
+    pub fn has_fast_commits(&self) -> bool {
+        self.core.fast.is_some()
+    }
+
+    /// Fast commits so far, and what was committed by transactions instead; `None` where the volume
+    /// has no fast commits.
+    pub fn fast_commit_counts(&self) -> Option<FastCommitCounts> {
+        self.core.fast.as_ref().map(|fast| fast.counts())
     }
 
     /// Commits all changes so far and waits for it (syncfs).

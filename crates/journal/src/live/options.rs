@@ -16,6 +16,9 @@ pub struct JournalOptions {
     /// Whether the commit block is written without waiting for the log to be durable
     /// (`journal_async_commit`).
     pub async_commit: bool,
+    /// Whether fsync writes fast commits ([`Journal::sync_fast`](super::Journal::sync_fast)), in an
+    /// area of the journal that a v2 journal gets if it has none.
+    pub fast_commits: bool,
     /// Time that a commit with a waiting caller waits for other operations to join.
     pub batch: BatchTime,
     /// I/O priority of the commit's writes, 0 (highest) to 7 (`journal_ioprio=`). `None`: the
@@ -34,6 +37,7 @@ impl Default for JournalOptions {
             barriers: true,
             checksum: false,
             async_commit: false,
+            fast_commits: false,
             batch: BatchTime::default(),
             io_priority: None,
             memory: 64 << 20,

@@ -1,11 +1,15 @@
 //! The lock order of the journal. The volume's locks have lower levels: they are taken first.
 
 extant_runtime::lock_ranks! {
+    /// Serializes fast commits; held while one is written.
+    pub FastCommitLock = 490;
     /// Serializes checkpoint batches.
     pub CheckpointLock = 500;
     /// The state of the log and the requests to the workers. Held briefly, never while waiting for
     /// a device.
     pub ProgressLock = 510;
+    /// The changes of a transaction for fast commits.
+    pub FastChangesLock = 514;
     /// The content of a frame. Several are locked in ascending order of block numbers.
     pub FrameLock = 520, keyed;
     /// A shard of a transaction's list of frames.

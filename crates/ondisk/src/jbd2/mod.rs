@@ -23,7 +23,7 @@ pub use fast_commit::{
 };
 pub use features::{JournalCompat, JournalIncompat, JournalRoCompat};
 pub use revoke::{RevokeRecords, RevokeWriter, revoke_records};
-pub use superblock::{JournalSuperblock, RawJournalSuperblock};
+pub use superblock::{DEFAULT_FAST_COMMIT_BLOCKS, JournalSuperblock, RawJournalSuperblock};
 
 use crate::Flaw;
 use crate::checksum::Crc32c;

@@ -19,7 +19,7 @@ const CHECKSUM_TYPE_CRC32C: u8 = 4;
 /// Maximum number of users of an external journal.
 const MAX_USERS: u32 = 48;
 /// Number of blocks of the fast-commit area if the superblock has 0.
-const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
+pub const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
 
 /// The superblock as stored, big-endian: 1,024 bytes at the start of the journal.
 #[repr(C)]

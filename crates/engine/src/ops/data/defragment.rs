@@ -309,6 +309,7 @@ impl Engine {
         let own = credits::INODE + credits::SUPERBLOCK + credits::quotas(self);
         let all = own + credits::remove_step(file) + credits::map_block(file) + copies;
         let mut edit = self.edit(all)?.privileged(true);
+        edit.refuse_fast_commit("blocks moved within a file");
         let moved = edit.attempt(file, |edit, file| {
             if file.is_dir() {
                 copy_dir_blocks(edit, file, &blocks, run.start)?;

@@ -408,6 +408,7 @@ impl Engine {
         let blocks = self.check_whole(&bytes)?;
         let all = credits::INODE + credits::SUPERBLOCK + credits::quotas(self) + shift::CREDITS;
         let mut edit = self.edit(credits::remove_step(file) + 2 * all)?;
+        edit.refuse_fast_commit("blocks moved within a file");
         touch(&edit, file, by);
         self.remove_range(&mut edit, file, blocks.clone())?;
         let count = blocks.end.0 - blocks.start.0;
@@ -436,6 +437,7 @@ impl Engine {
         let all = credits::INODE + credits::SUPERBLOCK + credits::quotas(self) + shift::CREDITS;
         let credits = credits::map_block(file) + 2 * all;
         let mut edit = self.edit(credits)?.privileged(by.is_privileged);
+        edit.refuse_fast_commit("blocks moved within a file");
         shift::split_at(&mut edit, file, blocks.start)?;
         touch(&edit, file, by);
         // The size first: if it is interrupted, no data lie after the end.

@@ -26,14 +26,18 @@ impl Engine {
     pub fn fsync_open(&self, file: InodeNo, sample: &mut ErrorSample) -> Result<(), Error> {
         let inode = self.inodes.get(file);
         self.write_back_file(&inode);
-        drop(inode.read(self, LockClass::File)?);
+        let is_dir = inode.read(self, LockClass::File)?.is_dir();
         inode.check_lost(sample)?;
         self.write_times(&inode)?;
         if !inode.is_pinned() {
             self.allocator.discard_preallocation(file);
         }
         // Data were on the device before the change of the inode, and every commit flushes it.
-        self.commit_all()
+        if is_dir {
+            // Fast commits log names of directories, not their times.
+            return self.commit_all();
+        }
+        self.commit_file()
     }
 
     /// The sample of a file that is opened now, for [`Self::fsync_open`]: it has not seen losses to
@@ -81,7 +85,7 @@ impl Engine {
         let unsynced = inode.unsynced(&locked);
         drop(locked);
         if let Some(changes) = unsynced {
-            self.commit_all()?;
+            self.commit_file()?;
             inode.set_synced(changes);
             return Ok(());
         }

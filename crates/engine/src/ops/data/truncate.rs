@@ -154,6 +154,7 @@ impl Engine {
             if next.is_some() && !edit.extends(step + rest)? {
                 self.orphans.lock().add(edit, file.number)?;
                 write_inode(edit, file.number, &file.inode)?;
+                edit.settle();
                 settling()?;
                 edit.continue_with(step + rest)?;
             }

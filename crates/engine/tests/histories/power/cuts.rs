@@ -61,15 +61,24 @@ fn is_replayed_in_part(options: &VolumeOptions, output: &Output) -> bool {
         && String::from_utf8_lossy(&output.stdout).contains("Journal checksum error found")
 }
 
+/// Whether e2fsck 1.47.0 has given up a log since the fast commits of its last transaction are not
+/// cleared yet. It does so on volumes of the kernel too.
+fn has_met_stale_fast_commits(kind: Kind, output: &Output) -> bool {
+    kind.name.starts_with("fast-commit")
+        && String::from_utf8_lossy(&output.stderr)
+            .contains("Invalid argument while recovering journal")
+}
+
 /// Recovers a cut by e2fsck and verifies it.
 fn theirs(recorded: &Recorded, cut: &Cut, options: &VolumeOptions) -> Result<(), String> {
     let files = devices_of(recorded.kind, cut).to_files();
     let output = files.e2fsck("-fy")?;
-    if is_replayed_in_part(options, &output) {
+    if is_replayed_in_part(options, &output) || has_met_stale_fast_commits(recorded.kind, &output) {
         return Ok(());
     }
     if output.status.code().is_none_or(|code| code > 1) {
-        return Err(format!("e2fsck: {}", String::from_utf8_lossy(&output.stdout)));
+        let said = [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said));
+        return Err(format!("e2fsck: {}", said.join("")));
     }
     verify_file(recorded, cut, &files.image).map_err(|what| {
         format!("after e2fsck: {what}\n{}", String::from_utf8_lossy(&output.stdout))
@@ -98,7 +107,7 @@ fn preened(recorded: &Recorded, cut: &Cut, options: &VolumeOptions) -> Result<()
     }
     let files = devices.to_files();
     let output = files.e2fsck("-p")?;
-    if is_replayed_in_part(options, &output) {
+    if is_replayed_in_part(options, &output) || has_met_stale_fast_commits(recorded.kind, &output) {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stdout);
@@ -391,6 +400,19 @@ fn other_ways_to_commit_survive_power_loss_too() {
         VolumeOptions { journal_async_commit: true, ..with_data(DataMode::Writeback) };
     every_cut_with(&committed(Profile::names()), &["ext4-1k", "no-checksums"], &asynchronous, 120);
     every_cut_with(&committed(Profile::all()), &["external"], &asynchronous, 125);
+}
+
+#[test]
+fn fast_commits_survive_power_loss() {
+    needs_mke2fs!();
+    let kinds = ["fast-commit", "fast-commit-4k"];
+    let names = Profile::names().by_anybody().with(&[(Family::Syncs, 60), (Family::Writes, 40)]);
+    for (profile, seed) in [(names, 200), (Profile::data().with(&[(Family::Syncs, 40)]), 210)] {
+        let profile = Profile { crowd: 20, ..profile.steps(120) };
+        every_cut(&profile, &kinds, DataMode::Ordered, seed);
+        let options = VolumeOptions { delalloc: Some(false), ..with_data(DataMode::Writeback) };
+        every_cut_with(&profile, &kinds, &options, seed + 5);
+    }
 }
 
 /// A test of the verification: without flushes a power cut may break a volume, and that is noticed.
