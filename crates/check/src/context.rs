@@ -16,6 +16,16 @@ use extant_runtime::sync::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+/// Whether the scan before a repair found nothing in passes that read most of the volume. They run
+/// with several threads in the repair too, as long as nothing was found before them. As a finding
+/// there would come in an order that depends on threads, it ends the round, which begins again with
+/// one thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SoundPasses {
+    pub(crate) pass1: bool,
+    pub(crate) pass2: bool,
+}
+
 /// The state of one round.
 pub(crate) struct Check<'a> {
     pub(crate) store: &'a Store,
@@ -64,6 +74,14 @@ pub(crate) struct Check<'a> {
     /// Groups whose high-water mark could be lower.
     pub(crate) reducible_marks: Mutex<Vec<(GroupNo, u32)>>,
     restart: AtomicBool,
+    /// Findings before this round.
+    findings_before: usize,
+    /// Passes in which the scan before this repair found nothing.
+    sound_passes: SoundPasses,
+    /// Whether a pass that was sound runs: with several threads, although this is a repair.
+    is_in_sound_pass: AtomicBool,
+    /// Whether such a pass found something.
+    is_unexpected: AtomicBool,
     pub(crate) repairs: AtomicU64,
     passes: Vec<PassStatistics>,
     progress_done: AtomicU64,
@@ -118,6 +136,10 @@ impl<'a> Check<'a> {
             stored_bitmap: Mutex::default(),
             reducible_marks: Mutex::default(),
             restart: AtomicBool::new(false),
+            findings_before: recorder.count(),
+            sound_passes: SoundPasses::default(),
+            is_in_sound_pass: AtomicBool::new(false),
+            is_unexpected: AtomicBool::new(false),
             repairs: AtomicU64::new(0),
             passes: Vec::new(),
             progress_done: AtomicU64::new(0),
@@ -134,18 +156,52 @@ impl<'a> Check<'a> {
         Ok(check)
     }
 
-    /// Whether this round repairs: then it has one thread and visits inodes in ascending order.
+    /// Whether this round repairs: then it has one thread and visits inodes in ascending order, but
+    /// for what [`SoundPasses`] allows.
     pub(crate) fn is_repair(&self) -> bool {
         self.recorder.may_repair()
     }
 
     /// Whether a finding is to be repaired now.
     pub(crate) fn should_fix(&self, finding: Finding) -> Result<bool, CheckError> {
+        if self.is_in_sound_pass.load(Relaxed) {
+            self.is_unexpected.store(true, Relaxed);
+            return Err(CheckError::Stopped);
+        }
         let repaired = self.recorder.should_fix(finding)?;
         if repaired && self.repairs.fetch_add(1, Relaxed) == 0 {
             self.store.mark_unclean()?;
         }
         Ok(repaired)
+    }
+
+    pub(crate) fn set_sound_passes(&mut self, sound: SoundPasses) {
+        self.sound_passes = sound;
+    }
+
+    /// Whether a pass that the scan found sound found something, so that the round is to be begun
+    /// again without any.
+    pub(crate) fn is_unexpected(&self) -> bool {
+        self.is_unexpected.load(Relaxed)
+    }
+
+    /// Does a part of a pass that only reads where the pass is sound, and nothing was found in the
+    /// round before it.
+    pub(crate) fn sound_part<T>(
+        &self,
+        is_sound: impl FnOnce(SoundPasses) -> bool,
+        work: impl FnOnce() -> Result<T, CheckError>,
+    ) -> Result<T, CheckError> {
+        let is_sound = self.is_repair() && is_sound(self.sound_passes) && !self.has_findings();
+        self.is_in_sound_pass.store(is_sound, Relaxed);
+        let result = work();
+        self.is_in_sound_pass.store(false, Relaxed);
+        result
+    }
+
+    /// Whether something was found in this round.
+    fn has_findings(&self) -> bool {
+        self.recorder.count() > self.findings_before
     }
 
     /// Reports a finding that needs no decision.
@@ -177,7 +233,7 @@ impl<'a> Check<'a> {
 
     /// Worker threads for `shares` of work that are each worth a start of one.
     fn threads(&self, shares: usize) -> usize {
-        if self.is_repair() {
+        if self.is_repair() && !self.is_in_sound_pass.load(Relaxed) {
             return 1;
         }
         let allowed = match self.options.threads {
@@ -341,6 +397,7 @@ impl<'a> Check<'a> {
             discontinuities: self.discontinuities,
             memory: self.budget.peak(),
             windows: 1,
+            rounds: 0,
             reducible_marks: {
                 let mut marks = self.reducible_marks.into_inner();
                 marks.sort_unstable();

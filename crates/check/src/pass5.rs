@@ -58,6 +58,7 @@ impl Check<'_> {
                 this.progress(5, u64::from(UNIT), whole);
             }
         })?;
+        self.store.write_descs()?;
         if let Some(error) = failed.into_inner() {
             return Err(error);
         }
@@ -237,7 +238,7 @@ impl Check<'_> {
         if is_uninit {
             if self.should_fix(Finding::new(Code::BlockUninitInUse).group(group))? {
                 self.store.write(desc.block_bitmap, expected)?;
-                return self.store.update_desc(group, |desc| {
+                self.store.change_desc(group, |desc| {
                     desc.flags.remove(GroupFlags::BLOCK_UNINIT);
                     bitmap::seal(expected, BitmapKind::Block, desc, self.geometry);
                 });
@@ -275,17 +276,16 @@ impl Check<'_> {
             }
             if is_uninit && highest > 0 {
                 if self.should_fix(Finding::new(Code::InodeUninitInUse).group(group))? {
-                    self.store.update_desc(group, |desc| {
+                    self.store.change_desc(group, |desc| {
                         desc.flags.remove(GroupFlags::INODE_UNINIT);
                         desc.itable_unused = per_group - highest;
-                    })?;
+                    });
                 }
             } else if mark.is_none_or(|mark| mark < highest) {
                 let finding =
                     Finding::new(Code::HighWaterWrong).group(group).found(u64::from(unused));
                 if self.should_fix(finding)? {
-                    self.store
-                        .update_desc(group, |desc| desc.itable_unused = per_group - highest)?;
+                    self.store.change_desc(group, |desc| desc.itable_unused = per_group - highest);
                 }
             } else if mark.is_some_and(|mark| mark > highest) {
                 self.reducible_marks.lock().push((group, highest));
@@ -388,8 +388,7 @@ impl Check<'_> {
         }
         if write {
             self.store.write(place, expected)?;
-            self.store
-                .update_desc(group, |desc| bitmap::seal(expected, kind, desc, self.geometry))?;
+            self.store.change_desc(group, |desc| bitmap::seal(expected, kind, desc, self.geometry));
         }
         Ok(())
     }
@@ -466,11 +465,11 @@ impl Check<'_> {
                 .found(u64::from(found))
                 .expected(u64::from(expected));
             if self.should_fix(finding)? {
-                self.store.update_desc(group, |desc| match code {
+                self.store.change_desc(group, |desc| match code {
                     Code::GroupFreeBlocksWrong => desc.free_clusters = expected,
                     Code::GroupFreeInodesWrong => desc.free_inodes = expected,
                     _ => desc.used_dirs = expected,
-                })?;
+                });
             }
         }
         Ok(())

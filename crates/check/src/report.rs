@@ -243,6 +243,9 @@ pub struct PassReport {
     /// How often the passes went over the disk, each time for other groups: once, unless
     /// [`CheckOptions::memory`] is less than the tables of all groups take.
     pub windows: usize,
+    /// How often the passes ran to repair, with those that were begun again: 0 where nothing was to
+    /// be repaired.
+    pub rounds: u32,
     /// Whether the first scan found an error: if it did not, a repair does only work that the
     /// options ask for.
     pub found_errors: bool,

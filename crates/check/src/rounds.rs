@@ -1,6 +1,6 @@
 //! Rounds of a check: scans window by window, and repairs until nothing is left to do.
 
-use crate::context::Check;
+use crate::context::{Check, SoundPasses};
 use crate::evidence;
 use crate::finding::{Code, Finding, Severity};
 use crate::lost_directories::has_directory_blocks;
@@ -130,6 +130,7 @@ fn repair_round(
     recorder: &Recorder<'_>,
     windows: &mut Windows,
     shared: &SharedClusters,
+    mut sound: SoundPasses,
     restarts: &mut u32,
 ) -> Result<u64, CheckError> {
     let (mut at, mut all, mut carry) = (0, 0, Carry::default());
@@ -137,12 +138,17 @@ fn repair_round(
         recorder.begin_round();
         let mut check =
             Check::new(store, recorder, options, windows.get(at), carry.clone(), shared)?;
+        check.set_sound_passes(sound);
         let result = check.run();
+        let is_unexpected = check.is_unexpected();
+        // A repair changes the volume that the scan saw.
+        sound = SoundPasses::default();
         let (repaired, restart) = (check.repairs.load(Relaxed), check.must_restart());
         let next = check.carry();
         drop(check);
         all += repaired;
         match result {
+            Err(CheckError::Stopped) if is_unexpected => continue,
             Err(CheckError::Stopped) => {
                 store.flush()?;
                 return Err(CheckError::Stopped);
@@ -167,6 +173,17 @@ fn repair_round(
         (at, carry) = (at + 1, next);
     }
     Ok(all)
+}
+
+/// The passes in which a scan found nothing. What the options ask for (`forced`) is no finding of a
+/// scan.
+fn sound_passes(report: &PassReport, forced: bool, windows: usize) -> SoundPasses {
+    let is_sound = |pass| {
+        !forced
+            && windows == 1
+            && !report.findings.iter().any(|it| it.finding.code.row().pass == pass)
+    };
+    SoundPasses { pass1: is_sound(1), pass2: is_sound(2) }
 }
 
 /// Scans, and repairs what the policy accepts, until a scan finds nothing more, nothing more is
@@ -199,10 +216,11 @@ pub fn repair(
     let mut forced =
         options.optimize_directories || options.unshare_blocks || options.bmap_to_extent;
     while (forced || !report.findings.is_empty()) && rounds < options.rounds {
+        let sound = sound_passes(&report, forced, windows.count());
         forced = false;
         let shared = SharedClusters::read(store, std::mem::take(&mut report.claimed_twice))?;
         let repaired =
-            repair_round(store, options, recorder, &mut windows, &shared, &mut restarts)?;
+            repair_round(store, options, recorder, &mut windows, &shared, sound, &mut restarts)?;
         unseen += repaired;
         rounds += 1;
         if unseen == 0 {
@@ -216,6 +234,7 @@ pub fn repair(
         }
     }
     report.findings = recorder.since(before);
+    report.rounds = rounds + restarts;
     report.found_errors = found_errors;
     report.changed = store.is_changed();
     if !report.errors_left {

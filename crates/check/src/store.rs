@@ -13,7 +13,7 @@ use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, State, Superbl
 use extant_ondisk::{BlockNo, ClusterNo, FormatError, Geometry, GroupNo, InodeNo, inode};
 use extant_runtime::sync::Mutex;
 use roaring::RoaringTreemap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -77,6 +77,9 @@ pub(crate) struct EvidenceSource {
     pub(crate) external: Option<Arc<dyn Device>>,
 }
 
+/// Bytes about which the device is asked at once whether they hold data.
+const DATA_AT_ONCE: u64 = 64 << 20;
+
 /// Blocks of one volume, its superblock and its group descriptors.
 pub struct Store {
     device: Arc<dyn Device>,
@@ -97,6 +100,8 @@ pub struct Store {
     unclaimed: Mutex<Option<RoaringTreemap>>,
     /// Names in copies of directory blocks that are not restored.
     older_names: Mutex<Arc<[OlderName]>>,
+    /// Bytes that [`Store::next_data`] found to hold data: nothing makes a hole of them.
+    data: Mutex<Range<u64>>,
     read: AtomicU64,
     written: AtomicU64,
 }
@@ -104,6 +109,8 @@ pub struct Store {
 struct Meta {
     superblock: RawSuperblock,
     table: DescriptorTable,
+    /// Blocks of the table that are changed and not written yet.
+    unwritten: BTreeSet<u32>,
 }
 
 impl Store {
@@ -141,7 +148,7 @@ impl Store {
         Ok(Self {
             device,
             geometry,
-            meta: Mutex::new(Meta { superblock, table }),
+            meta: Mutex::new(Meta { superblock, table, unwritten: BTreeSet::new() }),
             ordered: Mutex::default(),
             has_ordered: AtomicBool::new(false),
             changed: AtomicBool::new(false),
@@ -150,6 +157,7 @@ impl Store {
             evidence: None,
             unclaimed: Mutex::default(),
             older_names: Mutex::new(Arc::default()),
+            data: Mutex::new(0..0),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
         })
@@ -337,9 +345,38 @@ impl Store {
             let mut desc = meta.table.get(group, geometry);
             change(&mut desc);
             meta.table.put(group, &desc, geometry);
+            meta.unwritten.remove(&index);
             meta.table.block(index, geometry).to_vec()
         };
         self.write(geometry.desc_block(index), &block)
+    }
+
+    /// Changes a group's descriptor and seals it. Its block is written by
+    /// [`Store::write_descs`], once for all of its descriptors, at the latest at the next flush.
+    pub(crate) fn change_desc(&self, group: GroupNo, change: impl FnOnce(&mut GroupDesc)) {
+        let meta = &mut *self.meta.lock();
+        let mut desc = meta.table.get(group, &self.geometry);
+        change(&mut desc);
+        meta.table.put(group, &desc, &self.geometry);
+        meta.unwritten.insert(self.geometry.desc_place(group).0);
+        self.changed.store(true, Relaxed);
+    }
+
+    /// Writes the blocks of the table that [`Store::change_desc`] changed.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub(crate) fn write_descs(&self) -> Result<(), CheckError> {
+        let blocks: Vec<_> = {
+            let meta = &mut *self.meta.lock();
+            let unwritten = std::mem::take(&mut meta.unwritten);
+            let block_of = |index| meta.table.block(index, &self.geometry).to_vec();
+            unwritten.into_iter().map(|index| (index, block_of(index))).collect()
+        };
+        for (index, block) in blocks {
+            self.write(self.geometry.desc_block(index), &block)?;
+        }
+        Ok(())
     }
 
     /// Changes the descriptors of some groups, in ascending order, and writes each block of the
@@ -353,7 +390,7 @@ impl Store {
         mut change: impl FnMut(GroupNo, &mut GroupDesc),
     ) -> Result<(), CheckError> {
         let geometry = &self.geometry;
-        let mut touched = std::collections::BTreeSet::new();
+        let mut touched = BTreeSet::new();
         let table = {
             let mut meta = self.meta.lock();
             for group in groups {
@@ -418,8 +455,20 @@ impl Store {
         if start >= end {
             return Ok(None);
         }
-        let found = self.device.next_data(start..end)?;
-        Ok(found.map(|run| {
+        let mut known = self.data.lock();
+        if !known.contains(&start) {
+            // A system may walk over all data up to the next hole, so it is asked rarely.
+            let until = end.max(start.saturating_add(DATA_AT_ONCE)).min(self.device.size());
+            let Some(found) = self.device.next_data(start..until)? else { return Ok(None) };
+            let touches = found.start <= known.end && known.start <= found.end;
+            *known = match touches {
+                true => known.start.min(found.start)..known.end.max(found.end),
+                false => found,
+            };
+        }
+        let found = known.start.max(start)..known.end.min(end);
+        drop(known);
+        Ok(Some(found).filter(|run| run.start < run.end).map(|run| {
             let first = (run.start >> bits).max(blocks.start);
             first..run.end.div_ceil(1 << bits).min(blocks.end)
         }))
@@ -460,6 +509,15 @@ impl Store {
     /// The device failed.
     pub fn write(&self, block: BlockNo, bytes: &[u8]) -> Result<(), CheckError> {
         assert_eq!(bytes.len(), self.geometry.block_len(), "blocks are written whole");
+        self.write_bytes(self.geometry.byte_of(block), bytes)
+    }
+
+    /// Overwrites blocks from `block` on, as many as `bytes` holds.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub(crate) fn write_all(&self, block: BlockNo, bytes: &[u8]) -> Result<(), CheckError> {
+        assert!(bytes.len().is_multiple_of(self.geometry.block_len()), "blocks are written whole");
         self.write_bytes(self.geometry.byte_of(block), bytes)
     }
 
@@ -522,6 +580,7 @@ impl Store {
     /// # Errors
     /// The device failed.
     pub fn flush(&self) -> Result<(), CheckError> {
+        self.write_descs()?;
         self.device.flush()?;
         if !self.has_ordered.swap(false, Relaxed) {
             return Ok(());

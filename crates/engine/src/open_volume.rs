@@ -143,6 +143,22 @@ impl OpenVolume {
         }
     }
 
+    /// Calls `read` with an inode, which is not copied. It is as on the volume: the size and the
+    /// blocks do not include delayed data.
+    ///
+    /// # Errors
+    /// As [`VolumeRead::inode`].
+    pub fn with_stored_inode<R>(
+        &self,
+        inode: InodeNo,
+        read: impl FnOnce(&LoadedInode) -> R,
+    ) -> Result<R, Error> {
+        match self {
+            Self::ReadOnly(reader) => reader.inode(inode).map(|inode| read(&inode)),
+            Self::ReadWrite(volume) => volume.with_inode(inode, |inode| Ok(read(inode))),
+        }
+    }
+
     /// As [`Engine::release`].
     ///
     /// # Errors

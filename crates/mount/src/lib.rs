@@ -20,6 +20,7 @@ mod options;
 pub mod sandbox;
 mod serve;
 mod server;
+mod service;
 mod supervise;
 pub mod transport;
 mod unmount;
@@ -30,8 +31,9 @@ pub use control::{
 };
 pub use mountpoint::{MountEntry, canonical_point, is_mounted, mount_at, remount};
 pub use options::{Atime, MountOptions, OptionError, parse_options};
-pub use serve::{MountRequest, serve};
+pub use serve::{MountRequest, serve, serve_files};
 pub use server::{Cached, Caller, Change, Listed, Listing, LookedUp, OpenFor, Server, WriteBy};
+pub use service::{FileService, ListedFiles, OngoingChange, TakeEntry};
 pub use supervise::{Reports, supervise};
 pub use unmount::{is_closing, unmount, unmount_by_force};
 

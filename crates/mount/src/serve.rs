@@ -24,6 +24,7 @@ use crate::mountpoint::{self, Detach, mount_at};
 use crate::options::MountOptions;
 use crate::sandbox;
 use crate::server::Server;
+use crate::service::FileService;
 use crate::transport::{CpuLatencyRequest, FUSE_DEVICE, Fuse, Rings, Transport};
 use crate::unmount;
 
@@ -115,10 +116,6 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
     let control_in = control.try_clone().map_err(failed)?;
     let control = Arc::new(Mutex::new(control));
-    let clones = fs::OpenOptions::new().read(true).write(true).open(FUSE_DEVICE).is_ok();
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    let usual = (processors * LOOPS_A_PROCESSOR).clamp(MIN_LOOPS, MAX_LOOPS);
-    let threads = options.threads.unwrap_or(usual);
 
     let held =
         if holds { mountpoint::mount_holding(&image, &request.point, options)? } else { None };
@@ -139,8 +136,8 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     })?;
     send(&control, &format!("{MOUNTED} {}", entry.map(|entry| entry.device).unwrap_or_default()));
 
-    let rings = if options.io_uring { prepare_rings(&mounted.connection) } else { None };
-    let cpu_latency = if options.busy_poll { prepare_cpu_latency() } else { None };
+    let fuse = transport(mounted.connection, options);
+    let threads = threads(options);
 
     // So that the server's working directory does not keep a file system busy.
     std::env::set_current_dir("/").map_err(failed)?;
@@ -158,9 +155,6 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let volume = open_volume(url.device(&files, keys)?.device, journal, options, &env)
         .map_err(|source| not_opened(&image, source))?;
     let server = Arc::new(Server::new(volume, env, options).with_planner(request.planner.clone()));
-    let (connection, writeback_cache) = (mounted.connection, options.writeback_cache);
-    let checks = !options.fakeroot;
-    let fuse = Fuse { connection, clones, writeback_cache, checks, processors, rings, cpu_latency };
     let running = fuse.start(server.clone(), threads).map_err(failed)?;
 
     let (sender, events) = channel();
@@ -169,6 +163,53 @@ pub fn serve(request: &MountRequest, control: UnixStream) -> Result<(), MountErr
     let outcome = wait_for_the_end(&events, &control, &server);
     server.close().map_err(|source| MountError::Volume { image, source })?;
     outcome.map_err(failed)
+}
+
+/// Mounts other files than those of a volume at `point`, with `source` as the mount's source, and
+/// serves them until the mount is gone: without a supervisor and outside of the sandbox. It is for
+/// programs that measure the transport.
+///
+/// # Errors
+/// The mount was refused, or reading the kernel's requests failed.
+pub fn serve_files(
+    service: Arc<dyn FileService>,
+    source: &Path,
+    point: &Path,
+    options: &MountOptions,
+) -> Result<(), MountError> {
+    let failed =
+        |source| MountError::System { path: point.to_owned(), what: "cannot be served", source };
+    let mounted = mountpoint::mount(source, point, options)?;
+    let fuse = transport(mounted.connection, options);
+    let running = fuse.start(service, threads(options)).map_err(failed)?;
+    let ended = running.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
+    ended.map_err(failed)
+}
+
+/// The transport of a mount. Call it before the sandbox is closed.
+fn transport(connection: OwnedFd, options: &MountOptions) -> Fuse {
+    let rings = if options.io_uring { prepare_rings(&connection) } else { None };
+    let cpu_latency = if options.busy_poll { prepare_cpu_latency() } else { None };
+    Fuse {
+        connection,
+        clones: fs::OpenOptions::new().read(true).write(true).open(FUSE_DEVICE).is_ok(),
+        writeback_cache: options.writeback_cache,
+        checks: !options.fakeroot,
+        processors: processors(),
+        rings,
+        cpu_latency,
+    }
+}
+
+/// Processors that this process may use.
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Threads that answer requests.
+fn threads(options: &MountOptions) -> usize {
+    let usual = (processors() * LOOPS_A_PROCESSOR).clamp(MIN_LOOPS, MAX_LOOPS);
+    options.threads.unwrap_or(usual)
 }
 
 /// The journal's own device as the options name it: by its path, or by its number.

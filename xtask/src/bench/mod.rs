@@ -9,6 +9,7 @@ mod far;
 mod live;
 mod mounted;
 mod python;
+mod repair;
 mod resize;
 mod run;
 mod table;
@@ -68,9 +69,13 @@ pub(crate) struct Setting {
 impl Setting {
     /// The program that makes calls on names.
     fn name_calls(&self) -> Result<PathBuf, Failure> {
+        self.example("extant-engine", "name_calls")
+    }
+
+    fn example(&self, package: &str, name: &str) -> Result<PathBuf, Failure> {
         match &self.programs {
-            Some(programs) => Ok(programs.join("examples/name_calls")),
-            None => machine::release_example("extant-engine", "name_calls"),
+            Some(programs) => Ok(programs.join("examples").join(name)),
+            None => machine::release_example(package, name),
         }
     }
 }
@@ -109,12 +114,12 @@ impl Bench {
         let cases: Vec<Case> = all.into_iter().flatten().collect();
         if self.list {
             cases.iter().for_each(|case| println!("{:<20} {}", case.name, case.what));
-            let others = check::names().chain([far::NAME]);
+            let others = check::names().chain([repair::NAME, far::NAME]);
             others.for_each(|(name, what)| println!("{name:<20} {what}"));
             return Ok(ExitCode::SUCCESS);
         }
         let is_known = |name: &&String| {
-            let mut others = check::names().chain([far::NAME]);
+            let mut others = check::names().chain([repair::NAME, far::NAME]);
             cases.iter().any(|it| it.name == **name) || others.any(|(it, _)| it == **name)
         };
         if let Some(name) = self.cases.iter().find(|name| !is_known(name)) {
@@ -160,6 +165,7 @@ impl Bench {
         }
         let mut tables = vec![pairs];
         tables.extend(check::run(setting, &self.cases, rounds)?);
+        tables.extend(repair::run(setting, &self.cases, rounds)?);
         tables.extend(far::run(setting, &self.cases)?);
         Ok(tables)
     }

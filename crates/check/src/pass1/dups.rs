@@ -22,6 +22,28 @@ const NAMED: usize = 40;
 /// Memory of an owner in addition to its clusters, in numbers of 8 bytes.
 const OWNER: usize = 6;
 
+/// Blocks that one copy takes at most.
+const COPY: u64 = 256;
+
+/// Blocks to be copied to others, both in a row.
+struct BlockCopy {
+    from: BlockNo,
+    to: BlockNo,
+    count: u64,
+}
+
+impl BlockCopy {
+    /// Adds the copy of a block where it follows the others; whether it does.
+    fn extend(&mut self, from: BlockNo, to: BlockNo) -> bool {
+        let follows = self.count < COPY
+            && from.0 == self.from.0 + self.count
+            && to.0 == self.to.0 + self.count
+            && self.count > 0;
+        self.count += u64::from(follows);
+        follows
+    }
+}
+
 impl Check<'_> {
     pub(super) fn resolve_multiply_claimed(&self) -> Result<(), CheckError> {
         if !self.is_repair() && !self.window.is_last {
@@ -405,6 +427,7 @@ impl Check<'_> {
         let mut new = FileMap { extents: Vec::new(), nodes: old.nodes.clone() };
         // The copy of the current cluster: logical cluster, old cluster, first block of the copy.
         let mut moved: Option<(u64, u64, Option<BlockNo>)> = None;
+        let mut copy = BlockCopy { from: BlockNo(0), to: BlockNo(0), count: 0 };
         let mut push = |one: Extent| match new.extents.last_mut() {
             Some(last) if last.is_continued_by(&one) => last.len += one.len,
             _ => new.extents.push(one),
@@ -440,14 +463,17 @@ impl Check<'_> {
                 let to = match base {
                     Some(base) => {
                         let to = BlockNo(base.0 + block % per_cluster);
-                        let mut bytes = self.read_claimed(from)?;
                         if let Some(format) = orphan_format {
+                            let mut bytes = self.read_claimed(from)?;
                             // The checksum covers the place of the block.
                             if format.verify(&bytes, FileBlock(block), from).is_ok() {
                                 format.seal(&mut bytes, to);
                             }
+                            self.store.write(to, &bytes)?;
+                        } else if !copy.extend(from, to) {
+                            self.copy_blocks(&copy)?;
+                            copy = BlockCopy { from, to, count: 1 };
                         }
-                        self.store.write(to, &bytes)?;
                         to
                     }
                     None => from,
@@ -460,6 +486,23 @@ impl Check<'_> {
                 });
             }
         }
+        self.copy_blocks(&copy)?;
         Ok(Some(new))
+    }
+
+    /// Copies blocks; those of inode tables as they were before they were repaired.
+    fn copy_blocks(&self, copy: &BlockCopy) -> Result<(), CheckError> {
+        let block_len = self.geometry.block_len();
+        let mut bytes = vec![0; copy.count as usize * block_len];
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.store.read_into(copy.from, &mut bytes)?;
+        for (at, block) in (copy.from.0..).zip(bytes.chunks_exact_mut(block_len)) {
+            if let Some(before) = self.shared.before(BlockNo(at)) {
+                block.copy_from_slice(before);
+            }
+        }
+        self.store.write_all(copy.to, &bytes)
     }
 }

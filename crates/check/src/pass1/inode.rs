@@ -9,8 +9,22 @@ use crate::map::is_fast_symlink;
 use crate::store::CheckError;
 use crate::tables::{Kind, Mark};
 use extant_ondisk::inode::{self, FileType, Inode, InodeFlags, RawInode};
-use extant_ondisk::{Flaw, FormatError, InodeNo, RoCompatFeatures};
+use extant_ondisk::{BlockNo, Flaw, FormatError, InodeNo, RoCompatFeatures};
 use zerocopy::FromBytes;
+
+/// The records of one block of an inode table.
+struct RecordsOfBlock {
+    first: InodeNo,
+    bytes: Vec<u8>,
+    /// Bytes of a record.
+    each: usize,
+}
+
+impl RecordsOfBlock {
+    fn iter(&self) -> impl Iterator<Item = (InodeNo, &[u8])> {
+        (self.first.0..).map(InodeNo).zip(self.bytes.chunks_exact(self.each))
+    }
+}
 
 impl Check<'_> {
     /// One record of an inode table.
@@ -187,18 +201,26 @@ impl Check<'_> {
         offset.is_some_and(|offset| self.bad.contains(offset >> self.geometry.block_bits()))
     }
 
+    /// The records of an inode's block of the table.
+    fn records_around(&self, ino: InodeNo) -> Result<RecordsOfBlock, CheckError> {
+        let per_block = self.geometry.inodes_per_block();
+        let first = InodeNo(ino.0 - (ino.0 - 1) % per_block);
+        let bytes = match self.store.inode_offset(first) {
+            Some(offset) => self.store.read(BlockNo(offset >> self.geometry.block_bits()))?,
+            None => Vec::new(),
+        };
+        Ok(RecordsOfBlock { first, bytes, each: usize::from(self.geometry.inode_size) })
+    }
+
     /// Whether several records lie in an inode's block of the table and all of them fail their
     /// checksums.
     fn is_block_without_checksums(&self, ino: InodeNo) -> Result<bool, CheckError> {
-        let per_block = self.geometry.inodes_per_block();
-        let first = ino.0 - (ino.0 - 1) % per_block;
         let mut failed = 0;
-        for other in (first..first + per_block).map(InodeNo) {
-            let Some(record) = self.store.read_inode(other)? else { continue };
+        for (other, record) in self.records_around(ino)?.iter() {
             if record.iter().all(|byte| *byte == 0) {
                 continue;
             }
-            if inode::verify(&record, other, self.geometry).is_ok() {
+            if inode::verify(record, other, self.geometry).is_ok() {
                 return Ok(false);
             }
             failed += 1;
@@ -218,13 +240,11 @@ impl Check<'_> {
         if first < self.geometry.first_inode.0 {
             return Ok(false);
         }
-        for other in first..first + per_block {
-            let other = InodeNo(other);
-            let Some(record) = self.store.read_inode(other)? else { continue };
+        for (other, record) in self.records_around(ino)?.iter() {
             // The record of another inode is sound, and lies in a wrong place.
             if record.iter().all(|byte| *byte == 0)
-                || inode::verify(&record, other, self.geometry).is_ok()
-                || inode::number_of(&record, other, self.geometry).is_some()
+                || inode::verify(record, other, self.geometry).is_ok()
+                || inode::number_of(record, other, self.geometry).is_some()
             {
                 return Ok(false);
             }

@@ -129,7 +129,7 @@ impl Check<'_> {
         let next = AtomicUsize::new(0);
         let failed = Mutex::new(None);
         let shares = usize::try_from(whole.div_ceil(SHARE)).unwrap_or(usize::MAX);
-        let locals = this.in_parallel(shares, || {
+        let work = || {
             let mut local = Local::default();
             let mut buffer = Vec::new();
             let mut counted = 0;
@@ -154,7 +154,8 @@ impl Check<'_> {
             }
             local.dir_blocks.sort_unstable();
             Ok(local)
-        })?;
+        };
+        let locals = this.sound_part(|sound| sound.pass1, || this.in_parallel(shares, work))?;
         if let Some(error) = failed.into_inner() {
             return Err(error);
         }

@@ -106,7 +106,8 @@ impl Check<'_> {
         let next = AtomicUsize::new(0);
         let failed = Mutex::new(None);
         let whole = blocks.len() as u64;
-        let links = this.in_parallel(blocks.len().div_ceil(UNIT), || {
+        let shares = blocks.len().div_ceil(UNIT);
+        let work = || {
             let names = NameSet::new(this.geometry.block_len());
             let mut reader = Reader { names, links: 0 };
             let mut buffer = Vec::new();
@@ -126,7 +127,8 @@ impl Check<'_> {
                 }
                 this.progress(2, unit.len() as u64, whole);
             }
-        })?;
+        };
+        let links = this.sound_part(|sound| sound.pass2, || this.in_parallel(shares, work))?;
         if let Some(error) = failed.into_inner() {
             return Err(error);
         }
@@ -170,8 +172,8 @@ impl Check<'_> {
                 rest = &rest[1..];
                 continue;
             }
-            // Neighbours are read together; a repair reads one by one, since it may change them.
-            let (count, run) = first_run(if self.is_repair() { &rest[..1] } else { rest });
+            // Neighbours are read together.
+            let (count, run) = first_run(rest);
             let (now, later) = rest.split_at(count);
             let mut fetched = self.store.fetched(&run, &self.ahead);
             let bytes: &mut [u8] = match &mut fetched {
@@ -182,9 +184,15 @@ impl Check<'_> {
                     buffer
                 }
             };
+            let written = self.store.traffic().written;
             for block in now {
                 let at = (block.block - run.start) as usize * block_len;
-                self.check_dir_block(block, &mut bytes[at..at + block_len], context, reader)?;
+                let bytes = &mut bytes[at..at + block_len];
+                if self.store.traffic().written != written {
+                    // The repair of another block may have changed this one.
+                    self.store.read_into(BlockNo(block.block), bytes)?;
+                }
+                self.check_dir_block(block, bytes, context, reader)?;
             }
             rest = later;
         }

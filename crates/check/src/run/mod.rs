@@ -190,6 +190,7 @@ impl<'a> CheckRun<'a> {
             discontinuities: found.discontinuities,
             memory: found.memory,
             windows: found.windows,
+            rounds: found.rounds,
             ..Report::new(End::Checked)
         })
     }

@@ -48,6 +48,8 @@ pub struct Report {
     pub memory: u64,
     /// How often the passes went over the disk, each time for other groups; 0 where none ran.
     pub windows: usize,
+    /// How often the passes ran to repair, with those that were begun again.
+    pub rounds: u32,
     /// The primary superblock in the end; `None` where it makes no sense or the run was ended.
     pub superblock: Option<Superblock>,
     /// How long the passes and the closing took.
@@ -74,6 +76,7 @@ impl Report {
             discontinuities: Vec::new(),
             memory: 0,
             windows: 0,
+            rounds: 0,
             superblock: None,
             time: Duration::ZERO,
             traffic: Traffic::default(),

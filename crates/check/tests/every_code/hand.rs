@@ -29,12 +29,6 @@ pub(crate) fn fsck(
     policy: &dyn RepairPolicy,
     options: Requested,
 ) -> Result<Vec<HandledFinding>, String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    // To take a volume with multiple-mount protection takes time: here on a virtual clock.
-    let env = Env::stepped_at(1, Env::threads().now());
-    let open_options = CheckOpenOptions { env, ..CheckOpenOptions::default() };
-    let recorder = Recorder::new(policy);
-    let mut ready = open(device, &open_options, &recorder).map_err(|error| text(&error))?;
     let options = CheckOptions {
         threads: 1,
         optimize_directories: options == Requested::Optimize,
@@ -42,9 +36,24 @@ pub(crate) fn fsck(
         unshare_blocks: options == Requested::Unshare,
         ..CheckOptions::default()
     };
+    fsck_with(device, policy, &options)
+}
+
+/// The same with options of the passes.
+pub(crate) fn fsck_with(
+    device: Arc<dyn Device>,
+    policy: &dyn RepairPolicy,
+    options: &CheckOptions,
+) -> Result<Vec<HandledFinding>, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    // To take a volume with multiple-mount protection takes time: here on a virtual clock.
+    let env = Env::stepped_at(1, options.env.now());
+    let open_options = CheckOpenOptions { env, ..CheckOpenOptions::default() };
+    let recorder = Recorder::new(policy);
+    let mut ready = open(device, &open_options, &recorder).map_err(|error| text(&error))?;
     let before = recorder.findings();
-    let report = extant_check::repair(&mut ready.store, &options, &recorder)
-        .map_err(|error| text(&error))?;
+    let report =
+        extant_check::repair(&mut ready.store, options, &recorder).map_err(|error| text(&error))?;
     let closing = if report.errors_left { Closing::ErrorsLeft } else { Closing::Clean };
     let mut findings = report.findings;
     let passed = recorder.findings().len();

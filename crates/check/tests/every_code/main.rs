@@ -19,6 +19,7 @@ mod orphans;
 mod pass0;
 mod preening;
 mod reserved;
+mod threads;
 
 use std::path::Path;
 

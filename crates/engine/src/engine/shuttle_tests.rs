@@ -230,9 +230,8 @@ fn data_on_their_way_are_kept_in_random_schedules() {
 fn threads_fsync(base: &[u8], rounds: u8) {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(base));
     let volume = Arc::new(opened(&device));
-    let files = [b"one", b"two"].map(|name| {
-        volume.create(InodeNo::ROOT, name, 0o644, &Credentials::ROOT).unwrap().number
-    });
+    let files = [b"one", b"two"]
+        .map(|name| volume.create(InodeNo::ROOT, name, 0o644, &Credentials::ROOT).unwrap().number);
     volume.sync().unwrap();
     let workers = [0_u8, 1].map(|me| {
         let volume = volume.clone();

@@ -144,7 +144,7 @@ impl Server {
         cached.unwrap_or(Cached::Kept)
     }
 
-    fn cached(&self, volume: &OpenVolume, file: &LoadedInode, flags: OpenFor) -> Cached {
+    pub(super) fn cached(&self, volume: &OpenVolume, file: &LoadedInode, flags: OpenFor) -> Cached {
         let is_synced = || file.flags.contains(InodeFlags::SYNC);
         let is_scarce = || {
             let geometry = volume.geometry();
@@ -161,26 +161,33 @@ impl Server {
 
     /// Updates the access time after a read, as the mount's options require. A failure changes
     /// nothing for the reader.
-    pub(super) fn touch(&self, volume: &OpenVolume, inode: &LoadedInode) {
-        let policy = &self.policy;
-        if policy.read_only
-            || policy.atime == Atime::Never
-            || policy.nodiratime && inode.is_dir()
-            || inode.flags.intersects(InodeFlags::NOATIME | InodeFlags::IMMUTABLE)
-        {
+    pub(super) fn touch(&self, volume: &OpenVolume, file: InodeNo) {
+        if self.policy.read_only || self.policy.atime == Atime::Never {
+            return;
+        }
+        let now = self.now();
+        let is_due = volume.with_stored_inode(file, |inode| self.is_access_time_due(inode, now));
+        if !is_due.unwrap_or(false) {
             return;
         }
         // A frozen volume is not changed, and a reader does not wait.
         let Some(_change) = self.try_begin_change() else { return };
-        let now = self.now();
-        let is_due = policy.atime == Atime::Strict && inode.atime != now
+        let read = TimesOfUse { atime: Some(now), ..TimesOfUse::default() };
+        let _ = volume.engine().and_then(|it| it.set_times_of_use(file, &read));
+    }
+
+    /// Whether a read of a file sets its access time.
+    fn is_access_time_due(&self, inode: &LoadedInode, now: Timestamp) -> bool {
+        let policy = &self.policy;
+        if policy.nodiratime && inode.is_dir()
+            || inode.flags.intersects(InodeFlags::NOATIME | InodeFlags::IMMUTABLE)
+        {
+            return false;
+        }
+        policy.atime == Atime::Strict && inode.atime != now
             || is_older(inode.atime, inode.mtime)
             || is_older(inode.atime, inode.ctime)
-            || now.seconds.saturating_sub(inode.atime.seconds) >= DAY;
-        if is_due {
-            let read = TimesOfUse { atime: Some(now), ..TimesOfUse::default() };
-            let _ = volume.engine().and_then(|it| it.set_times_of_use(inode.number, &read));
-        }
+            || now.seconds.saturating_sub(inode.atime.seconds) >= DAY
     }
 }
 

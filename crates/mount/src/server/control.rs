@@ -1,33 +1,30 @@
 //! Freezing and thawing changes, and the end of all writing at once.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::sync::{PoisonError, RwLockReadGuard};
 
 use extant_engine::Shutdown;
 use extant_ondisk::InodeNo;
 use rustix::io::Errno;
 
 use super::{Caller, Server};
-
-/// A change in progress: while this lives the volume does not freeze.
-#[derive(Debug)]
-pub(crate) struct Change<'a>(#[expect(dead_code, reason = "held")] RwLockReadGuard<'a, bool>);
+use crate::service::OngoingChange;
 
 impl Server {
     /// Begins a change; `None` on a frozen volume: then it is to be put off, so that it keeps no
     /// thread from those who read, or thaw.
-    pub(crate) fn begin_change(&self) -> Option<Change<'_>> {
+    pub(crate) fn begin_change(&self) -> Option<OngoingChange<'_>> {
         let frozen = self.frozen.read().unwrap_or_else(PoisonError::into_inner);
-        (!*frozen).then_some(Change(frozen))
+        (!*frozen).then_some(OngoingChange::of(frozen))
     }
 
     /// As [`Self::begin_change`], but `None` as well where it would have to wait.
-    pub(super) fn try_begin_change(&self) -> Option<Change<'_>> {
-        self.frozen.try_read().ok().filter(|frozen| !**frozen).map(Change)
+    pub(super) fn try_begin_change(&self) -> Option<OngoingChange<'_>> {
+        self.frozen.try_read().ok().filter(|frozen| !**frozen).map(OngoingChange::of)
     }
 
     /// Waits until the volume is not frozen.
-    pub(crate) fn wait_for_change(&self) -> Change<'_> {
+    pub(crate) fn wait_for_change(&self) -> OngoingChange<'_> {
         loop {
             if let Some(change) = self.begin_change() {
                 return change;

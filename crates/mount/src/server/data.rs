@@ -46,7 +46,7 @@ impl Server {
         self.with(|volume| {
             let count = volume.read(file, offset, buffer)?;
             if !keeps_atime {
-                self.touch(volume, &volume.inode(file)?);
+                self.touch(volume, file);
             }
             Ok(count)
         })
@@ -66,7 +66,7 @@ impl Server {
         self.with(|volume| {
             let credentials = match by {
                 WriteBy::Caller { caller, drops_set_ids } => self.writer(caller, drops_set_ids),
-                WriteBy::Cache => self.cache_writer(&*volume.inode(file)?),
+                WriteBy::Cache => volume.with_stored_inode(file, |it| self.cache_writer(it))?,
             };
             Ok(volume.engine()?.write_by(file, offset, bytes, &credentials)?)
         })

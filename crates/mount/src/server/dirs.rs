@@ -73,7 +73,7 @@ impl Server {
     ) -> Result<(), Errno> {
         self.with(|volume| {
             if from == 0 {
-                self.touch(volume, &volume.inode(dir)?);
+                self.touch(volume, dir);
             }
             let listing = Listing { server: self, volume };
             let mut is_first = true;

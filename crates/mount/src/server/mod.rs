@@ -230,7 +230,7 @@ impl Server {
             }
             for dir in dirs {
                 // chattr's S and D.
-                let flags = volume.inode(*dir)?.flags;
+                let flags = volume.with_stored_inode(*dir, |inode| inode.flags)?;
                 if flags.intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC) {
                     volume.fsync(*dir)?;
                 }

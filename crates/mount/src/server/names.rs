@@ -1,12 +1,12 @@
 //! Names: lookup, creation, removal.
 
-use extant_engine::RenameFlags;
+use extant_engine::{ErrorSample, RenameFlags};
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::{DeviceNumber, FileType, PERMISSION_MASK};
 use extant_reader::{Error, VolumeRead};
 use rustix::io::Errno;
 
-use super::{Caller, LookedUp, RequestError, Server, attributes_of};
+use super::{Cached, Caller, LookedUp, OpenFor, RequestError, Server, attributes_of};
 
 impl Server {
     /// Looks up a name and takes a lookup count on its file; `None` if the name does not exist. The
@@ -58,6 +58,30 @@ impl Server {
                 _ => volume.engine()?.mknod(dir, name, mode, device, &credentials),
             }?;
             Self::look_up(volume, made.number)
+        })
+    }
+
+    /// Makes a regular file, takes a lookup count on it and opens it: one look-up of the inode for
+    /// all of it.
+    ///
+    /// # Errors
+    /// As [`Engine::create`](extant_engine::Engine::create).
+    pub(crate) fn create(
+        &self,
+        dir: InodeNo,
+        name: &[u8],
+        (mode, umask): (u32, u32),
+        flags: OpenFor,
+        by: Caller,
+    ) -> Result<(LookedUp, Cached, ErrorSample), Errno> {
+        let credentials = self.credentials(by, (umask & 0o777) as u16);
+        let permissions = (mode & 0xffff) as u16 & PERMISSION_MASK;
+        self.with_names(&[dir], |volume| {
+            let made = volume.engine()?.create(dir, name, permissions, &credentials)?;
+            let loaded = volume.acquire(made.number)?;
+            let cached = self.cached(volume, &loaded, flags);
+            let attributes = attributes_of(volume, &loaded);
+            Ok((LookedUp { attributes }, cached, volume.error_sample(made.number)))
         })
     }
 
@@ -150,7 +174,7 @@ impl Server {
     pub fn read_link(&self, link: InodeNo) -> Result<Vec<u8>, Errno> {
         self.with(|volume| {
             let target = volume.read_link(link)?;
-            self.touch(volume, &volume.inode(link)?);
+            self.touch(volume, link);
             Ok(target)
         })
     }

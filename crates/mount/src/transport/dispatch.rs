@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use extant_engine::ErrorSample;
 use extant_ondisk::InodeNo;
 use extant_ondisk::inode::FileType;
 use extant_ondisk::time::Timestamp;
@@ -20,7 +21,8 @@ use super::stale::Stale;
 use super::writeback_errors::WritebackErrors;
 use super::writers::Writers;
 use crate::attr::{decode_device, inode_of, node_of};
-use crate::server::{Cached, Change, LookedUp, OpenFor, Server, WriteBy, is_long_ioctl};
+use crate::server::{Cached, Change, LookedUp, OpenFor, WriteBy, is_long_ioctl};
+use crate::service::FileService;
 
 /// SEEK_DATA and SEEK_HOLE of lseek(2).
 const SEEK_DATA: u32 = 3;
@@ -40,7 +42,7 @@ pub(super) enum DispatchResult {
 /// Decodes requests and calls the server.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
-    pub(super) server: Arc<Server>,
+    pub(super) server: Arc<dyn FileService>,
     pub(super) writers: Writers,
     pub(super) space_events: SpaceEvents,
     pub(super) writeback_errors: WritebackErrors,
@@ -290,7 +292,7 @@ impl Dispatcher {
         if wanted.writes {
             self.writers.enter(file);
         }
-        to.put(&self.opened(file, cached, wanted.writes))
+        to.put(&self.opened(self.server.error_sample(file), cached, wanted.writes))
     }
 
     fn opened_for(&self, flags: u32) -> OpenFor {
@@ -313,29 +315,31 @@ impl Dispatcher {
         let mode = given.mode & 0o7777 | u32::from(FileType::Regular.mode());
         let (dir, caller) = (request.inode()?, request.caller());
         let mode = (mode, given.umask);
-        let entry = if request.header.opcode == opcode::TMPFILE {
-            self.space_events.removal();
-            self.server.make_tmpfile(dir, mode, caller)?
-        } else {
-            self.server.make(dir, arguments.name()?, mode, (0, 0), caller)?
-        };
-        let file = entry.attributes.inode;
         let wanted = self.opened_for(given.flags);
+        let (entry, cached, sample) = if request.header.opcode == opcode::TMPFILE {
+            self.space_events.removal();
+            let entry = self.server.make_tmpfile(dir, mode, caller)?;
+            let file = entry.attributes.inode;
+            let cached = self.server.cached_when_made(file, wanted);
+            (entry, cached, self.server.error_sample(file))
+        } else {
+            self.server.create(dir, arguments.name()?, mode, wanted, caller)?
+        };
         if wanted.writes {
-            self.writers.enter(file);
+            self.writers.enter(entry.attributes.inode);
         }
         put_entry(to, entry)?;
-        to.put(&self.opened(file, self.server.cached_when_made(file, wanted), wanted.writes))
+        to.put(&self.opened(sample, cached, wanted.writes))
     }
 
     /// The reply to an open.
-    fn opened(&self, file: InodeNo, cached: Cached, writes: bool) -> abi::OpenOut {
+    fn opened(&self, sample: ErrorSample, cached: Cached, writes: bool) -> abi::OpenOut {
         let writing = if writes { open_file::WRITING } else { 0 };
         let (open_flags, bits) = match cached {
             Cached::Kept => (abi::FOPEN_KEEP_CACHE, writing),
             Cached::GoneAround => (abi::FOPEN_DIRECT_IO, writing | open_file::GOING_AROUND),
         };
-        let fh = self.open_files.number(self.server.error_sample(file), bits);
+        let fh = self.open_files.number(sample, bits);
         abi::OpenOut { fh, open_flags, ..abi::OpenOut::default() }
     }
 
@@ -514,7 +518,7 @@ impl Dispatcher {
     fn read_dir(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let given: abi::ReadIn = request.arguments().take()?;
         let mut outcome = Ok(true);
-        self.server.list(request.inode()?, given.offset, |listing, listed| {
+        self.server.list(request.inode()?, given.offset, &mut |listing, listed| {
             let kind = kind_of(listed.file_type).or_else(|| {
                 // ext2's first directories store no kinds.
                 Some(kind_of_mode(listing.attributes(listed.inode)?.mode))
@@ -528,7 +532,7 @@ impl Dispatcher {
     fn read_dir_plus(&self, request: &Request<'_>, to: &mut Reply<'_>) -> Result<(), Errno> {
         let given: abi::ReadIn = request.arguments().take()?;
         let mut outcome = Ok(true);
-        self.server.list(request.inode()?, given.offset, |listing, listed| {
+        self.server.list(request.inode()?, given.offset, &mut |listing, listed| {
             // The kernel takes no hold of these two, nor of an entry without a number.
             let is_dot = matches!(&listed.name[..], b"." | b"..");
             let looked_up = if is_dot { None } else { listing.look_up(listed.inode) };

@@ -5,7 +5,7 @@ use std::io;
 use super::abi;
 use super::message::{Reply, Request};
 use crate::mountpoint::MAX_REQUEST;
-use crate::server::Server;
+use crate::service::FileService;
 
 /// Options of INIT.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -41,7 +41,7 @@ const CONGESTED: u16 = 48;
 /// The kernel's protocol is too old.
 pub(super) fn negotiate(
     request: &Request<'_>,
-    server: &Server,
+    server: &dyn FileService,
     options: InitOptions,
     to: &mut Reply<'_>,
 ) -> io::Result<Negotiated> {

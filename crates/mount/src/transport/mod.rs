@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::server::Server;
+use crate::service::FileService;
 use abi::opcode;
 use deferred::{DeferQueues, DeferredRequest, send};
 use dispatch::{Dispatcher, is_long};
@@ -75,7 +75,11 @@ pub trait Transport {
     ///
     /// # Errors
     /// The kernel did not agree, or no thread could be started.
-    fn start(self, server: Arc<Server>, threads: usize) -> io::Result<JoinHandle<io::Result<()>>>;
+    fn start(
+        self,
+        server: Arc<dyn FileService>,
+        threads: usize,
+    ) -> io::Result<JoinHandle<io::Result<()>>>;
 }
 
 /// FUSE through a descriptor of `/dev/fuse` that is mounted.
@@ -98,13 +102,17 @@ pub struct Fuse {
 }
 
 impl Transport for Fuse {
-    fn start(self, server: Arc<Server>, threads: usize) -> io::Result<JoinHandle<io::Result<()>>> {
+    fn start(
+        self,
+        server: Arc<dyn FileService>,
+        threads: usize,
+    ) -> io::Result<JoinHandle<io::Result<()>>> {
         let options = InitOptions {
             rings: self.rings.is_some(),
             writeback_cache: self.writeback_cache,
             checks: self.checks,
         };
-        let Some(negotiated) = handshake(&self.connection, &server, options)? else {
+        let Some(negotiated) = handshake(&self.connection, &*server, options)? else {
             return thread::Builder::new().spawn(|| Ok(()));
         };
         let first = Arc::new(self.connection);
@@ -206,7 +214,7 @@ fn connections(
 /// The first request: INIT. `None` when the mount has gone already.
 fn handshake(
     connection: &OwnedFd,
-    server: &Server,
+    server: &dyn FileService,
     options: InitOptions,
 ) -> io::Result<Option<Negotiated>> {
     let (mut buffer, mut answer) = (RequestBuffer::new(), ReplyBuffer::new());

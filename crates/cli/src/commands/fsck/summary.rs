@@ -171,6 +171,7 @@ impl Summary<'_> {
             "seconds": report.time.as_secs_f64(),
             "memory_peak": report.memory,
             "windows": report.windows,
+            "rounds": report.rounds,
             "bytes_read": report.traffic.read,
             "bytes_written": report.traffic.written,
             "passes": passes,
