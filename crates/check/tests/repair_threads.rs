@@ -105,8 +105,11 @@ fn zero_root(store: &Store) {
     store.write(first_block(store, InodeNo::ROOT), &zeros).expect("writes");
 }
 
+/// Writes a kind of damage.
+type Damage = fn(&Store);
+
 /// Kinds of damage, by the passes that find them.
-const KINDS: [(&str, fn(&Store)); 11] = [
+const KINDS: [(&str, Damage); 11] = [
     ("bitmaps", zero_bitmaps),
     ("counts of groups", wrong_counts),
     ("link counts", |store| change_files(store, |inode| inode.links += 2)),

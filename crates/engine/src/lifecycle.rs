@@ -258,8 +258,8 @@ impl Engine {
         self.commit_all()
     }
 
-    /// As [`Self::commit_all`], by a fast commit where that is possible: blocks that were freed stay
-    /// in use until the next transaction.
+    /// As [`Self::commit_all`], by a fast commit where that is possible: blocks that were freed
+    /// stay in use until the next transaction.
     pub(crate) fn commit_file(&self) -> Result<(), Error> {
         self.record_errors()?;
         Ok(self.journal.sync_fast()?)

@@ -1,5 +1,5 @@
-//! Fast commits: which changes fsync writes as one, what is committed by a transaction instead, and
-//! what is there after a power loss.
+//! Fast commits: which changes fsync writes as one, which a transaction commits, and the tree after
+//! a power loss.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! What an operation changed, in the terms of a fast commit: files, ranges and names. Everything
-//! else that it changed must follow from these, or the operation is committed by a transaction.
+//! The changes of an operation in the terms of a fast commit: files, ranges and names. Every other
+//! change must follow from these, or the operation is committed by a transaction.
 
 use crate::engine::Engine;
 use crate::options::DataMode;
@@ -32,8 +32,8 @@ const NOT_DESCRIBED: InodeFlags = InodeFlags::INLINE_DATA
 const NOT_DESCRIBED_DIR: InodeFlags =
     InodeFlags::INLINE_DATA.union(InodeFlags::ENCRYPT).union(InodeFlags::CASEFOLD);
 
-/// Whether the volume has fast commits. With quotas and values in inodes of their own a file's change
-/// is not all in its inode, and e2fsck 1.47.0 loses files when it replays fast commits with
+/// Whether the volume has fast commits. With quotas and values in inodes of their own a file's
+/// change is not all in its inode, and e2fsck 1.47.0 loses files when it replays fast commits with
 /// bigalloc.
 pub(crate) fn is_possible(geometry: &Geometry, info: &VolumeInfo, data: DataMode) -> bool {
     geometry.has_compat(CompatFeatures::FAST_COMMIT)
@@ -44,7 +44,7 @@ pub(crate) fn is_possible(geometry: &Geometry, info: &VolumeInfo, data: DataMode
         && !geometry.has_incompat(IncompatFeatures::EA_INODE)
 }
 
-/// What an operation has changed so far.
+/// The changes of an operation so far.
 #[derive(Debug, Default)]
 pub(super) struct Described {
     refused: Option<&'static str>,
@@ -148,7 +148,7 @@ impl Described {
         }
         let is_new = old.i_links_count.get() == 0;
         if new.i_links_count.get() == 0 {
-            // What is done with a file without links may be lost with it.
+            // Changes of a file without links may be lost with it.
             if !is_new {
                 self.refuse(REMOVED);
             }
@@ -278,7 +278,7 @@ fn is_alike(before: &[u8], after: &[u8], clear: fn(&mut RawInode, &mut RawInodeE
     cleared(before) == cleared(after)
 }
 
-/// Times and what counts changes: of a directory, fast commits log none of them.
+/// Clears times and counters of changes: of a directory, fast commits log none of them.
 fn clear_times(raw: &mut RawInode, extra: &mut RawInodeExtra) {
     raw.i_dtime.set(0);
     for time in [&mut raw.i_atime, &mut raw.i_ctime, &mut raw.i_mtime, &mut raw.i_version_lo] {
@@ -294,7 +294,8 @@ fn clear_times(raw: &mut RawInode, extra: &mut RawInodeExtra) {
     }
 }
 
-/// What a change of names changes in a directory: a replay makes its blocks and its index again.
+/// Clears the fields of a directory that change with its names: a replay makes its blocks and its
+/// index again.
 fn clear_names(raw: &mut RawInode, extra: &mut RawInodeExtra) {
     clear_times(raw, extra);
     for size in [&mut raw.i_size_lo, &mut raw.i_size_high, &mut raw.i_blocks_lo] {

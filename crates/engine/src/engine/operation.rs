@@ -54,7 +54,7 @@ pub(crate) struct Operation<'e> {
     is_undoing: bool,
     /// It has ended well.
     is_finished: bool,
-    /// What it changed, where the volume has fast commits.
+    /// Its changes, where the volume has fast commits.
     described: Option<Box<Described>>,
 }
 

@@ -12,7 +12,7 @@ use extant_runtime::sync::{Arc, Condvar, Mutex};
 use zerocopy::FromBytes;
 
 use super::cache::Cache;
-use super::fast_commit::FastCommits;
+use super::fast_changes::FastCommits;
 use super::frame::Frame;
 use super::gate::Gate;
 use super::hooks::CommitHooks;

@@ -3,224 +3,30 @@
 //!
 //! A fast commit holds what changed since the one before it, so that all of them together, on top
 //! of the last transaction, are the state at the last fsync. The next transaction makes them stale.
-//! Handles say what they changed in these terms ([`FastChanges`]). What cannot be said so
-//! ([`Handle::refuse_fast_commit`](super::Handle::refuse_fast_commit)) is committed by a
-//! transaction.
+//! Handles say what they changed in these terms ([`FastChanges`](super::FastChanges)). A
+//! transaction commits the other changes
+//! ([`Handle::refuse_fast_commit`](super::Handle::refuse_fast_commit)).
 
 use std::collections::{BTreeMap, HashSet};
-use std::ops::Range;
 
 use extant_device::Request;
-use extant_ondisk::extent::{Extent, RawExtent};
+use extant_ondisk::extent::RawExtent;
 use extant_ondisk::jbd2::{
     FastCommitChecksum, FastCommitRecord, FastCommitRecords, FastCommitTag, push_fast_commit_record,
 };
 use extant_ondisk::{InodeNo, Tid};
-use extant_runtime::sync::Mutex;
 use zerocopy::IntoBytes;
 
 use super::checkpoint::Tail;
 use super::core::Core;
+use super::fast_changes::{FastFile, FastName, FastNameChange, FastRange};
 use super::live_log::LiveLog;
-use super::ranks::{FastChangesLock, FastCommitLock};
 use crate::{JournalError, Log};
 
-/// A range of a file as it is mapped after an operation.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum FastRange {
-    /// The file maps this extent.
-    Mapped(Extent),
-    /// The file does not map these logical blocks: the first, and how many.
-    Unmapped(u32, u32),
-}
-
-/// A file as it is after an operation.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct FastFile {
-    /// Its inode.
-    pub inode: InodeNo,
-    /// The first bytes of its record: 128 and the extra fields. Attributes in the inode are not
-    /// part of them.
-    pub record: Vec<u8>,
-    /// Ranges that the operation mapped or unmapped, in order.
-    pub ranges: Vec<FastRange>,
-}
-
-/// The change of a name.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum FastNameChange {
-    /// A new file got it.
-    Create,
-    /// A file that has other names got it.
-    Link,
-    /// It was removed.
-    Unlink,
-}
-
-/// A name that an operation changed.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct FastName {
-    /// What became of it.
-    pub change: FastNameChange,
-    /// The directory.
-    pub dir: InodeNo,
-    /// The file.
-    pub inode: InodeNo,
-    /// The name.
-    pub name: Vec<u8>,
-}
-
-/// All that an operation changed, for a fast commit. Bitmaps, counts, extent trees and directory
-/// blocks follow from it.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct FastChanges {
-    /// Names, in order.
-    pub names: Vec<FastName>,
-    /// Files.
-    pub files: Vec<FastFile>,
-    /// Whether what was written to the device must be durable before the fast commit; where ranges
-    /// are mapped it is in any case.
-    pub needs_flush: bool,
-}
-
-/// Why a transaction was committed where a caller asked for a fast commit.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct FastCommitCounts {
-    /// Fast commits.
-    pub fast: u64,
-    /// Transactions instead, by reason.
-    pub full: BTreeMap<&'static str, u64>,
-}
-
-/// The reason where an operation has not said what it changed.
-const NOT_DESCRIBED: &str = "a change that fast commits do not describe";
 /// The reason where the area is too short.
 const AREA_FULL: &str = "fast-commit area full";
-
 /// The reason where the log is not emptied for a few fast commits.
 const TOO_FEW: &str = "few fast commits in transactions before";
-/// Fast commits of a transaction from which on it pays to empty the log first.
-const ENOUGH: u32 = 4;
-/// Transactions that are passed over at most.
-const MOST_PASSED: u32 = 64;
-
-/// The changes of one transaction since its last fast commit.
-#[derive(Default)]
-struct Changes {
-    tid: Tid,
-    /// Number of operations of the transaction so far.
-    operations: u64,
-    needs_flush: bool,
-    refused: Option<&'static str>,
-    names: Vec<FastName>,
-    files: BTreeMap<InodeNo, FastFile>,
-}
-
-impl Changes {
-    fn add(&mut self, changes: FastChanges) {
-        self.operations += 1;
-        self.needs_flush |=
-            changes.needs_flush || changes.files.iter().any(|file| !file.ranges.is_empty());
-        self.names.extend(changes.names);
-        for file in changes.files {
-            let known = self.files.entry(file.inode).or_insert_with(|| FastFile {
-                inode: file.inode,
-                record: Vec::new(),
-                ranges: Vec::new(),
-            });
-            known.record = file.record;
-            known.ranges.extend(file.ranges);
-        }
-    }
-}
-
-/// What was written to the area.
-struct Written {
-    tid: Tid,
-    /// Blocks of the area in use.
-    blocks: u32,
-    /// Operations of the transaction that are durable.
-    operations: u64,
-    /// Fast commits of the transaction.
-    commits: u32,
-    /// Whether the transaction gets none, since those before had few.
-    is_passed_over: bool,
-    /// Transactions that are still to be passed over, and how many will be next time.
-    to_pass: u32,
-    next_pass: u32,
-    counts: FastCommitCounts,
-}
-
-impl Written {
-    /// Begins the fast commits of a transaction. The first one waits until the log is empty, which
-    /// pays only if some follow.
-    fn begin(&mut self, tid: Tid) {
-        match self.commits {
-            0 => {}
-            1..ENOUGH => {
-                self.to_pass = self.next_pass;
-                self.next_pass = (self.next_pass * 2).min(MOST_PASSED);
-            }
-            _ => self.next_pass = 1,
-        }
-        self.is_passed_over = self.to_pass > 0;
-        self.to_pass = self.to_pass.saturating_sub(1);
-        (self.tid, self.blocks, self.operations, self.commits) = (tid, 0, 0, 0);
-    }
-}
-
-/// The fast commits of a journal.
-pub(super) struct FastCommits {
-    area: Range<u32>,
-    changes: [Mutex<Changes, FastChangesLock>; 2],
-    written: Mutex<Written, FastCommitLock>,
-}
-
-impl FastCommits {
-    /// Fast commits in `area` of the journal; the running transaction is `first`.
-    pub(super) fn new(area: Range<u32>, first: Tid) -> Self {
-        let changes = Mutex::<Changes, FastChangesLock>::ranked;
-        let fast = Self {
-            area,
-            changes: [changes(Changes::default()), changes(Changes::default())],
-            written: Mutex::ranked(Written {
-                tid: first,
-                blocks: 0,
-                operations: 0,
-                commits: 0,
-                is_passed_over: false,
-                to_pass: 0,
-                next_pass: 1,
-                counts: FastCommitCounts::default(),
-            }),
-        };
-        fast.reset(first);
-        fast
-    }
-
-    fn changes_of(&self, tid: Tid) -> &Mutex<Changes, FastChangesLock> {
-        &self.changes[(tid.0 % 2) as usize]
-    }
-
-    /// Begins the changes of a transaction.
-    pub(super) fn reset(&self, tid: Tid) {
-        *self.changes_of(tid).lock() = Changes { tid, ..Changes::default() };
-    }
-
-    pub(super) fn add(&self, tid: Tid, changes: FastChanges) {
-        self.changes_of(tid).lock().add(changes);
-    }
-
-    pub(super) fn refuse(&self, tid: Tid, reason: Option<&'static str>) {
-        let mut changes = self.changes_of(tid).lock();
-        changes.operations += 1;
-        changes.refused.get_or_insert(reason.unwrap_or(NOT_DESCRIBED));
-    }
-
-    pub(super) fn counts(&self) -> FastCommitCounts {
-        self.written.lock().counts.clone()
-    }
-}
 
 impl Core {
     /// Makes all operations that have ended durable by a fast commit. Returns false where a
@@ -294,8 +100,8 @@ impl Core {
         Ok(true)
     }
 
-    /// Writes all committed blocks home. e2fsck 1.47.0, which replays the log and then fast commits,
-    /// writes blocks that it has read before the log was replayed.
+    /// Writes all committed blocks home: e2fsck 1.47.0, which replays the log and then fast
+    /// commits, writes blocks that it has read before the log was replayed.
     fn empty_log(&self) -> Result<(), JournalError> {
         let size = self.log.as_ref().map_or(0, LiveLog::size);
         loop {
@@ -310,8 +116,8 @@ impl Core {
         }
     }
 
-    /// Clears the fast commits of a transaction that is committed. They are stale; but e2fsck 1.47.0
-    /// replays no log where it finds stale ones.
+    /// Clears the fast commits of a transaction that is committed. They are stale, but e2fsck
+    /// 1.47.0 replays no log where it finds stale ones.
     pub(super) fn clear_fast_commits(&self, tid: Tid) -> Result<(), JournalError> {
         let (Some(fast), Some(log)) = (&self.fast, &self.log) else { return Ok(()) };
         let written = fast.written.lock();

@@ -6,7 +6,7 @@ use std::fmt;
 use extant_ondisk::{BlockNo, Tid};
 
 use super::core::Core;
-use super::fast_commit::FastChanges;
+use super::fast_changes::FastChanges;
 use super::frame::{Frame, FrameWrite};
 use crate::JournalError;
 
@@ -63,7 +63,7 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// What the handle has changed is committed by a transaction, for this reason.
+    /// The changes of the handle are committed by a transaction, for this reason.
     pub fn refuse_fast_commit(&self, reason: &'static str) {
         if let Some(fast) = &self.core.fast {
             fast.refuse(self.tid, Some(reason));

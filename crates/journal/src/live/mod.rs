@@ -7,6 +7,7 @@ mod cache;
 mod checkpoint;
 mod commit;
 mod core;
+mod fast_changes;
 mod fast_commit;
 mod frame;
 mod gate;
@@ -30,7 +31,7 @@ use extant_runtime::env::{Env, Next, Worker};
 use extant_runtime::sync::Arc;
 use extant_runtime::sync::atomic::Ordering;
 
-pub use fast_commit::{
+pub use fast_changes::{
     FastChanges, FastCommitCounts, FastFile, FastName, FastNameChange, FastRange,
 };
 pub use frame::{Frame, FrameWrite, Seal, Snapshot};
