@@ -256,6 +256,13 @@ fn a_full_area_and_the_next_transaction_begin_a_new_one() {
     write(1100);
     check_recovered(&device, &tree(&*volume));
     volume.close().unwrap();
+    if let Some(dumpe2fs) = tool("dumpe2fs") {
+        // As after an unmount by the kernel, the journal is one that all programs know.
+        let output = dumpe2fs.run([Path::new("-h"), &to_image(&device).path()]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let features = said.lines().find(|line| line.starts_with("Journal features:")).unwrap();
+        assert!(!features.contains("FEATURE_I5") && !features.contains("fast"), "{said}");
+    }
     let volume = open(device.clone());
     let log = volume.lookup(ROOT, b"log").unwrap().inode;
     volume.write(log, 0, b"again").unwrap();

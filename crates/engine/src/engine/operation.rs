@@ -95,9 +95,9 @@ impl<'e> Operation<'e> {
     /// Tells the journal what was changed so far, for a fast commit.
     fn describe(&mut self) {
         let Some(described) = self.described.as_mut().map(std::mem::take) else { return };
-        let changes = described.changes(self.engine);
         if let Some(handle) = &self.handle {
-            match changes {
+            let refusal = handle.fast_commit_refusal();
+            match refusal.map_or_else(|| described.changes(self.engine), Err) {
                 Ok(changes) => handle.describe(changes),
                 Err(reason) => handle.refuse_fast_commit(reason),
             }

@@ -46,6 +46,21 @@ impl Core {
         }
     }
 
+    /// Checkpoints all committed transactions. An error aborts the journal.
+    pub(super) fn checkpoint_committed(&self, tail: Tail) -> Result<(), JournalError> {
+        let Some(log) = &self.log else { return Ok(()) };
+        loop {
+            match self.checkpoint_batch(log.size(), tail) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error) => {
+                    self.abort(error);
+                    return self.latch.check();
+                }
+            }
+        }
+    }
+
     /// Checkpoints the oldest transactions until `wanted` log blocks are free. Returns false if
     /// there are none.
     pub(super) fn checkpoint_batch(&self, wanted: u32, tail: Tail) -> Result<bool, JournalError> {

@@ -119,7 +119,7 @@ impl Core {
         let before = Tid(first.0.wrapping_sub(1));
         let fast = (log.as_ref())
             .and_then(|(log, _)| log.fast_commit_area())
-            .map(|area| FastCommits::new(area, first));
+            .map(|area| FastCommits::new(area, block_size, first));
         Self {
             device,
             block_size,

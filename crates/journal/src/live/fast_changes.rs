@@ -76,6 +76,12 @@ pub struct FastCommitCounts {
     pub full: BTreeMap<&'static str, u64>,
 }
 
+/// The reason where the area is too short.
+pub(super) const AREA_FULL: &str = "fast-commit area full";
+/// Bytes of a record of a name besides the name.
+const NAME: usize = 12;
+/// Bytes of a record of a range.
+const RANGE: usize = 20;
 /// The reason where an operation has not said what it changed.
 const NOT_DESCRIBED: &str = "a change that fast commits do not describe";
 
@@ -90,6 +96,8 @@ pub(super) struct Changes {
     pub(super) tid: Tid,
     /// Number of operations of the transaction so far.
     pub(super) operations: u64,
+    /// Bytes of all that was described, about.
+    bytes: usize,
     pub(super) needs_flush: bool,
     pub(super) refused: Option<&'static str>,
     pub(super) names: Vec<FastName>,
@@ -97,8 +105,27 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    fn add(&mut self, changes: FastChanges) {
+    /// The transaction gets no fast commit any more.
+    pub(super) fn refuse(&mut self, reason: &'static str) {
+        self.refused.get_or_insert(reason);
+        (self.names, self.files) = (Vec::new(), BTreeMap::new());
+    }
+
+    /// Adds those of an operation, unless all of them would take more than `most` bytes.
+    fn add(&mut self, changes: FastChanges, most: usize) {
         self.operations += 1;
+        if self.refused.is_some() {
+            return;
+        }
+        self.bytes += changes.names.iter().map(|name| NAME + name.name.len()).sum::<usize>();
+        self.bytes += changes
+            .files
+            .iter()
+            .map(|file| file.record.len() + RANGE * file.ranges.len())
+            .sum::<usize>();
+        if self.bytes > most {
+            return self.refuse(AREA_FULL);
+        }
         self.needs_flush |=
             changes.needs_flush || changes.files.iter().any(|file| !file.ranges.is_empty());
         self.names.extend(changes.names);
@@ -152,16 +179,20 @@ impl Written {
 /// The fast commits of a journal.
 pub(super) struct FastCommits {
     pub(super) area: Range<u32>,
+    /// Bytes that the area holds.
+    most_bytes: usize,
     changes: [Mutex<Changes, FastChangesLock>; 2],
     pub(super) written: Mutex<Written, FastCommitLock>,
 }
 
 impl FastCommits {
     /// Fast commits in `area` of the journal; the running transaction is `first`.
-    pub(super) fn new(area: Range<u32>, first: Tid) -> Self {
+    pub(super) fn new(area: Range<u32>, block_size: u32, first: Tid) -> Self {
         let changes = Mutex::<Changes, FastChangesLock>::ranked;
+        let most = u64::from(area.end - area.start) * u64::from(block_size);
         let fast = Self {
             area,
+            most_bytes: usize::try_from(most).unwrap_or(usize::MAX),
             changes: [changes(Changes::default()), changes(Changes::default())],
             written: Mutex::ranked(Written {
                 tid: first,
@@ -188,13 +219,18 @@ impl FastCommits {
     }
 
     pub(super) fn add(&self, tid: Tid, changes: FastChanges) {
-        self.changes_of(tid).lock().add(changes);
+        self.changes_of(tid).lock().add(changes, self.most_bytes);
+    }
+
+    /// Why a transaction gets no fast commit, whatever is described.
+    pub(super) fn refusal(&self, tid: Tid) -> Option<&'static str> {
+        self.changes_of(tid).lock().refused
     }
 
     pub(super) fn refuse(&self, tid: Tid, reason: Option<&'static str>) {
         let mut changes = self.changes_of(tid).lock();
         changes.operations += 1;
-        changes.refused.get_or_insert(reason.unwrap_or(NOT_DESCRIBED));
+        changes.refuse(reason.unwrap_or(NOT_DESCRIBED));
     }
 
     pub(super) fn counts(&self) -> FastCommitCounts {

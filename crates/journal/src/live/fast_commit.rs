@@ -19,12 +19,9 @@ use zerocopy::IntoBytes;
 
 use super::checkpoint::Tail;
 use super::core::Core;
-use super::fast_changes::{FastFile, FastName, FastNameChange, FastRange};
-use super::live_log::LiveLog;
+use super::fast_changes::{AREA_FULL, FastFile, FastName, FastNameChange, FastRange};
 use crate::{JournalError, Log};
 
-/// The reason where the area is too short.
-const AREA_FULL: &str = "fast-commit area full";
 /// The reason where the log is not emptied for a few fast commits.
 const TOO_FEW: &str = "few fast commits in transactions before";
 
@@ -69,7 +66,9 @@ impl Core {
         }
         if written.blocks == 0 {
             drop(changes);
-            self.empty_log()?;
+            // e2fsck 1.47.0, which replays the log and then fast commits, writes blocks that it has
+            // read before the log was replayed.
+            self.checkpoint_committed(Tail::Stored)?;
             changes = fast.changes_of(tid).lock();
             if changes.tid != tid || changes.refused.is_some() {
                 return Ok(false);
@@ -85,7 +84,7 @@ impl Core {
         if count > fast.area.end - fast.area.start - written.blocks {
             *written.counts.full.entry(AREA_FULL).or_default() += 1;
             // The changes were taken out: only a transaction has them now.
-            fast.changes_of(tid).lock().refused = Some(AREA_FULL);
+            fast.changes_of(tid).lock().refuse(AREA_FULL);
             return Ok(false);
         }
         let wrote = self.write_fast(fast.area.start + written.blocks, &area, needs_flush);
@@ -98,22 +97,6 @@ impl Core {
         written.operations = operations;
         written.counts.fast += 1;
         Ok(true)
-    }
-
-    /// Writes all committed blocks home: e2fsck 1.47.0, which replays the log and then fast
-    /// commits, writes blocks that it has read before the log was replayed.
-    fn empty_log(&self) -> Result<(), JournalError> {
-        let size = self.log.as_ref().map_or(0, LiveLog::size);
-        loop {
-            match self.checkpoint_batch(size, Tail::Stored) {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
-                Err(error) => {
-                    self.abort(error);
-                    return self.latch.check();
-                }
-            }
-        }
     }
 
     /// Clears the fast commits of a transaction that is committed. They are stale, but e2fsck
@@ -152,8 +135,8 @@ impl Core {
     }
 }
 
-/// The blocks of a fast commit. A new file comes before its name; files whose link counts names
-/// change come after these.
+/// The blocks of a fast commit. A new file comes before its name; all files come after names, which
+/// change their link counts.
 fn encode(
     tid: Tid,
     is_first: bool,
@@ -188,8 +171,11 @@ fn encode(
         value.extend_from_slice(&name.name);
         push(tag, &value);
     }
-    for file in files.values().filter(|file| !is_named.contains(&file.inode)) {
-        push_ranges(&mut push, file);
+    for file in files.values() {
+        if !is_named.contains(&file.inode) {
+            push_ranges(&mut push, file);
+        }
+        // Of a new file too: the kernel counts the blocks that it has by then.
         push_inode(&mut push, file);
     }
     // The checksum comes below.

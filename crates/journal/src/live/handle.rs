@@ -63,6 +63,12 @@ impl<'a> Handle<'a> {
         }
     }
 
+    /// Why the transaction gets no fast commit, whatever the handle describes; `None` if it may get
+    /// one.
+    pub fn fast_commit_refusal(&self) -> Option<&'static str> {
+        self.core.fast.as_ref()?.refusal(self.tid)
+    }
+
     /// The changes of the handle are committed by a transaction, for this reason.
     pub fn refuse_fast_commit(&self, reason: &'static str) {
         if let Some(fast) = &self.core.fast {

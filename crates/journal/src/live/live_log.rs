@@ -114,6 +114,14 @@ impl LiveLog {
         revokes_per_block(&self.format)
     }
 
+    /// The journal has no area for fast commits from the next [`Self::set_tail`] on, as after an
+    /// unmount by the kernel.
+    pub(super) fn drop_fast_commits(&self) {
+        if !self.fast_commit_area.is_empty() {
+            self.superblock.lock().1.incompat.remove(JournalIncompat::FAST_COMMIT);
+        }
+    }
+
     /// Stores the start of the log and the transaction there, or (with 0) that the log is empty.
     pub(super) fn set_tail(
         &self,

@@ -255,17 +255,7 @@ impl Journal {
 
     fn checkpoint_all(&self, tail: Tail) -> Result<(), JournalError> {
         self.sync()?;
-        let Some(log) = &self.core.log else { return Ok(()) };
-        loop {
-            match self.core.checkpoint_batch(log.size(), tail) {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
-                Err(error) => {
-                    self.core.abort(error);
-                    return self.core.latch.check();
-                }
-            }
-        }
+        self.core.checkpoint_committed(tail)
     }
 
     /// Blocks all changes: new handles wait for [`Journal::thaw`], current handles are waited for,
@@ -354,6 +344,9 @@ impl Journal {
     /// As [`Journal::checkpoint`]: then the volume needs recovery.
     pub fn close(self) -> Result<(), JournalError> {
         self.checkpoint_all(Tail::Left)?;
+        if let Some(log) = &self.core.log {
+            log.drop_fast_commits();
+        }
         self.mark_empty()
     }
 
