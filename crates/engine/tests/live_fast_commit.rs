@@ -235,6 +235,29 @@ fn what_fast_commits_do_not_describe_is_committed_by_transactions() {
     }
 }
 
+/// An image may say any length of the extra fields that its inodes have room for.
+#[test]
+fn an_inode_as_long_as_a_block_is_committed_by_a_transaction() {
+    let args = ["-t", "ext4", "-O", "fast_commit,^metadata_csum", "-b", "1024", "-I", "1024"];
+    let device = volume_or_skip!(&args);
+    let volume = open(device.clone());
+    let file = create(&volume, ROOT, "file");
+    volume.close().unwrap();
+    let Some(debugfs) = tool("debugfs") else { skip!("no debugfs here") };
+    let image = to_image(&device);
+    let set = "set_inode_field /file extra_isize 896";
+    debugfs.run([Path::new("-w"), Path::new("-R"), Path::new(set), &image.path()]);
+    let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()));
+    let volume = open(device);
+    volume.write(file, 0, b"data").unwrap();
+    volume.fsync(file).unwrap();
+    assert!(
+        volume.fast_commits().unwrap().full.contains_key("an inode as long as a block"),
+        "{:?}",
+        volume.fast_commits()
+    );
+}
+
 #[test]
 fn a_full_area_and_the_next_transaction_begin_a_new_one() {
     let device = volume_or_skip!(&FAST);

@@ -23,6 +23,9 @@ const MOST_RANGES: usize = 64;
 /// file without one.
 pub(super) const REMOVED: &str = "a file that is removed";
 
+/// Bytes that a record of an inode has in addition to the inode: tag, length and number.
+const RECORD_HEAD: usize = 8;
+
 /// Flags of files whose changes fast commits do not describe.
 const NOT_DESCRIBED: InodeFlags = InodeFlags::INLINE_DATA
     .union(InodeFlags::ENCRYPT)
@@ -239,6 +242,9 @@ impl Described {
             if self.orphans.contains(&number) {
                 return Err("truncation");
             }
+            if record.len() + RECORD_HEAD > engine.geometry().block_len() {
+                return Err("an inode as long as a block");
+            }
             let changed = ranges.remove(&number).unwrap_or_default();
             if self.mapped.contains(&number) && changed.is_empty() {
                 return Err("a map");
@@ -320,8 +326,14 @@ fn mapped_ranges(
                 return Err("too many ranges");
             }
             let mapping = map(engine, file, at).map_err(|_| "a damaged map")?;
-            let end = mapping.end().min(range.end);
-            // Logical blocks have 32 bits, and extents are shorter.
+            let most = match mapping.target {
+                MappingTarget::Hole => u32::MAX,
+                MappingTarget::Written(_) => Extent::max_len(false),
+                MappingTarget::Unwritten(_) => Extent::max_len(true),
+            };
+            let longest = FileBlock(at.0 + u64::from(most));
+            let end = mapping.end().min(range.end).min(longest);
+            // Logical blocks have 32 bits, and a range is no longer than `most`.
             let (first, len) = (at.0 as u32, (end.0 - at.0) as u32);
             let extent = |start, is_unwritten| {
                 FastRange::Mapped(Extent { block: at, len, start, is_unwritten })
