@@ -30,9 +30,9 @@ pub(crate) const SUITE: &str = "fuzz";
 const MARGIN: u64 = 300;
 /// Seconds that one input may take.
 const INPUT_LIMIT: u64 = 60;
-/// Crates of which each input is work on a whole volume. Counting edges takes more than half of
-/// their time, so bolero's random engine chooses their inputs.
-const UNGUIDED: [&str; 1] = ["engine"];
+/// Crates of which each input is work on a whole volume or archive. Counting edges takes more than
+/// half of their time, so bolero's random engine chooses their inputs.
+const UNGUIDED: [&str; 2] = ["engine", "image"];
 
 /// A harness: a test of a suite.
 pub(crate) struct Harness {

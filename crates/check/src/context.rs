@@ -3,7 +3,9 @@
 use crate::finding::{Finding, Pass};
 use crate::prefetch::CheckPrefetch;
 use crate::recorder::Recorder;
-use crate::report::{CheckOptions, Discontinuity, PassReport, PassStatistics, VolumeStatistics};
+use crate::report::{
+    CheckOptions, Discontinuity, HandledFinding, PassReport, PassStatistics, VolumeStatistics,
+};
 use crate::store::{CheckError, Store};
 use crate::tables::{
     BlockTable, Budget, Carry, Deferred, DirBlock, DirTable, EaInodes, InodeTable, Kind,
@@ -13,17 +15,21 @@ use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::superblock::Superblock;
 use extant_ondisk::{Geometry, GroupNo, InodeNo};
 use extant_runtime::sync::Mutex;
+use roaring::RoaringBitmap;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Whether the scan before a repair found nothing in passes that read most of the volume. They run
-/// with several threads in the repair too, as long as nothing was found before them. As a finding
-/// there would come in an order that depends on threads, it ends the round, which begins again with
-/// one thread.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SoundPasses {
-    pub(crate) pass1: bool,
-    pub(crate) pass2: bool,
+/// Where the scan before a repair found something in the passes that read most of the volume;
+/// `None` for a pass whose findings depend on the order of the work ([`Code::is_local`]). The
+/// repair checks everything else first, with several threads, and then these in order, with one. A
+/// finding elsewhere would come in an order that depends on threads: it ends the round, which
+/// begins again with one thread.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FoundPlaces {
+    /// Inodes of pass 1.
+    pub(crate) inodes: Option<RoaringBitmap>,
+    /// Directories of pass 2.
+    pub(crate) directories: Option<RoaringBitmap>,
 }
 
 /// The state of one round.
@@ -76,11 +82,12 @@ pub(crate) struct Check<'a> {
     restart: AtomicBool,
     /// Findings before this round.
     findings_before: usize,
-    /// Passes in which the scan before this repair found nothing.
-    sound_passes: SoundPasses,
-    /// Whether a pass that was sound runs: with several threads, although this is a repair.
-    is_in_sound_pass: AtomicBool,
-    /// Whether such a pass found something.
+    /// Where the scan before this repair found something.
+    found_places: FoundPlaces,
+    /// Whether a part of the volume is checked in which the scan found nothing: with several
+    /// threads, although this is a repair.
+    is_in_sound_part: AtomicBool,
+    /// Whether such a part has a finding.
     is_unexpected: AtomicBool,
     pub(crate) repairs: AtomicU64,
     passes: Vec<PassStatistics>,
@@ -137,8 +144,8 @@ impl<'a> Check<'a> {
             reducible_marks: Mutex::default(),
             restart: AtomicBool::new(false),
             findings_before: recorder.count(),
-            sound_passes: SoundPasses::default(),
-            is_in_sound_pass: AtomicBool::new(false),
+            found_places: FoundPlaces::default(),
+            is_in_sound_part: AtomicBool::new(false),
             is_unexpected: AtomicBool::new(false),
             repairs: AtomicU64::new(0),
             passes: Vec::new(),
@@ -157,14 +164,14 @@ impl<'a> Check<'a> {
     }
 
     /// Whether this round repairs: then it has one thread and visits inodes in ascending order, but
-    /// for what [`SoundPasses`] allows.
+    /// for what [`FoundPlaces`] allows.
     pub(crate) fn is_repair(&self) -> bool {
         self.recorder.may_repair()
     }
 
     /// Whether a finding is to be repaired now.
     pub(crate) fn should_fix(&self, finding: Finding) -> Result<bool, CheckError> {
-        if self.is_in_sound_pass.load(Relaxed) {
+        if self.is_in_sound_part.load(Relaxed) {
             self.is_unexpected.store(true, Relaxed);
             return Err(CheckError::Stopped);
         }
@@ -175,8 +182,8 @@ impl<'a> Check<'a> {
         Ok(repaired)
     }
 
-    pub(crate) fn set_sound_passes(&mut self, sound: SoundPasses) {
-        self.sound_passes = sound;
+    pub(crate) fn set_found_places(&mut self, found: FoundPlaces) {
+        self.found_places = found;
     }
 
     /// Whether a pass that the scan found sound found something, so that the round is to be begun
@@ -185,23 +192,34 @@ impl<'a> Check<'a> {
         self.is_unexpected.load(Relaxed)
     }
 
-    /// Does a part of a pass that only reads where the pass is sound, and nothing was found in the
-    /// round before it.
-    pub(crate) fn sound_part<T>(
+    /// What the scan before this repair found in a pass; `None` where all of the pass needs one
+    /// thread.
+    pub(crate) fn places_of(
         &self,
-        is_sound: impl FnOnce(SoundPasses) -> bool,
+        of_pass: impl FnOnce(&FoundPlaces) -> &Option<RoaringBitmap>,
+    ) -> Option<&RoaringBitmap> {
+        let places = of_pass(&self.found_places).as_ref()?;
+        let is_other = |it: &HandledFinding| !it.finding.code.is_local();
+        (self.is_repair() && !self.recorder.any_since(self.findings_before, is_other))
+            .then_some(places)
+    }
+
+    /// Does a part of a pass; `is_sound` where the scan found nothing in it.
+    pub(crate) fn in_part<T>(
+        &self,
+        is_sound: bool,
         work: impl FnOnce() -> Result<T, CheckError>,
     ) -> Result<T, CheckError> {
-        let is_sound = self.is_repair() && is_sound(self.sound_passes) && !self.has_findings();
-        self.is_in_sound_pass.store(is_sound, Relaxed);
+        self.is_in_sound_part.store(is_sound, Relaxed);
         let result = work();
-        self.is_in_sound_pass.store(false, Relaxed);
+        self.is_in_sound_part.store(false, Relaxed);
         result
     }
 
-    /// Whether something was found in this round.
-    fn has_findings(&self) -> bool {
-        self.recorder.count() > self.findings_before
+    /// The inodes that pass 1 leaves for one thread, while the others are checked.
+    pub(crate) fn inodes_put_off(&self) -> Option<&RoaringBitmap> {
+        let is_sound = self.is_in_sound_part.load(Relaxed);
+        self.found_places.inodes.as_ref().filter(|places| is_sound && !places.is_empty())
     }
 
     /// Reports a finding that needs no decision.
@@ -233,7 +251,7 @@ impl<'a> Check<'a> {
 
     /// Worker threads for `shares` of work that are each worth a start of one.
     fn threads(&self, shares: usize) -> usize {
-        if self.is_repair() && !self.is_in_sound_pass.load(Relaxed) {
+        if self.is_repair() && !self.is_in_sound_part.load(Relaxed) {
             return 1;
         }
         let allowed = match self.options.threads {

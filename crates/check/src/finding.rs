@@ -92,6 +92,53 @@ impl Code {
         )
     }
 
+    /// Whether its repair changes one record, block or counter, and leaves the tables of the round as
+    /// they describe the volume: no other decision depends on when it is done, and no scan is
+    /// needed to see what it left.
+    pub(crate) fn is_local(self) -> bool {
+        matches!(
+            self,
+            Self::DeletedWithoutDtime
+                | Self::InUseWithDtime
+                | Self::InodeSizeWrong
+                | Self::InodeBlocksWrong
+                | Self::InodeChecksum
+                | Self::InodeBlockChecksum
+                | Self::TimeBeyond
+                | Self::EaBlockChecksum
+                | Self::EaBlockRefcount
+                | Self::ExtentNodeInvalid
+                | Self::ExtentNodeChecksum
+                | Self::ExtentInvalidStart
+                | Self::EntryUnusedInode
+                | Self::EntryNeverUsedInode
+                | Self::DirectoryCorrupted
+                | Self::FileTypeWrong
+                | Self::FileTypeMissing
+                | Self::FileTypeUnexpected
+                | Self::DirBlockChecksum
+                | Self::DirBlockWithoutChecksum
+                | Self::HtreeRootInvalid
+                | Self::HtreeUnordered
+                | Self::HtreeRootChecksum
+                | Self::HtreeNodeChecksum
+                | Self::DotDotWrong
+                | Self::LinkCountWrong
+                | Self::BlockBitmapWrong
+                | Self::InodeBitmapWrong
+                | Self::BlockBitmapPadding
+                | Self::InodeBitmapPadding
+                | Self::BlockBitmapChecksum
+                | Self::InodeBitmapChecksum
+                | Self::HighWaterWrong
+                | Self::GroupFreeBlocksWrong
+                | Self::GroupFreeInodesWrong
+                | Self::GroupDirectoriesWrong
+                | Self::FreeBlocksTotalWrong
+                | Self::FreeInodesTotalWrong
+        )
+    }
+
     /// Whether preening reports it and does not repair it: it is harmless, or may be intended by
     /// the user. An old copy from the log is not left: without it, safe repairs would clear the
     /// names that lead to lost inodes, and the copy would be of no use to a later run.

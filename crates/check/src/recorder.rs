@@ -162,6 +162,19 @@ impl<'a> Recorder<'a> {
         self.findings.lock()[before..].iter().any(is_meant)
     }
 
+    /// Whether all findings since there were `before` of them are repaired and of codes that are
+    /// meant, and none was refused.
+    pub(crate) fn all_is_repaired_since(
+        &self,
+        before: usize,
+        is_meant: impl Fn(Code) -> bool,
+    ) -> bool {
+        let Refused { earlier, this_round } = &*self.refused.lock();
+        earlier.is_empty()
+            && this_round.is_empty()
+            && !self.any_since(before, |it| !it.repaired || !is_meant(it.finding.code))
+    }
+
     /// Whether any finding is such a one.
     pub(crate) fn any(&self, is_meant: impl Fn(&HandledFinding) -> bool) -> bool {
         self.any_since(0, is_meant)

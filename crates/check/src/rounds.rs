@@ -1,8 +1,8 @@
 //! Rounds of a check: scans window by window, and repairs until nothing is left to do.
 
-use crate::context::{Check, SoundPasses};
+use crate::context::{Check, FoundPlaces};
 use crate::evidence;
-use crate::finding::{Code, Finding, Severity};
+use crate::finding::{Code, Finding, Severity, Subject};
 use crate::lost_directories::has_directory_blocks;
 use crate::misplaced;
 use crate::policy::AutoPolicy;
@@ -11,10 +11,10 @@ use crate::report::{CheckOptions, HandledFinding, PassReport};
 use crate::store::{CheckError, Store};
 use crate::tables::{Carry, SharedClusters, Windows};
 use extant_device::OverlayDevice;
-use extant_ondisk::GroupNo;
 use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::superblock::State;
-use roaring::RoaringTreemap;
+use extant_ondisk::{GroupNo, InodeNo};
+use roaring::{RoaringBitmap, RoaringTreemap};
 use std::cmp::Ordering;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -122,34 +122,46 @@ fn lower_marks(store: &Store, marks: &[(GroupNo, u32)]) -> Result<(), CheckError
 /// feature.
 const MAX_RESTARTS: u32 = 100;
 
-/// Repairs once what can be repaired in each window; how much that was. After a repair that makes
-/// the tables wrong, the window is begun again.
+/// What a round of repairs did.
+struct Round {
+    /// Number of repairs.
+    repaired: u64,
+    /// What a scan would report now, where all that was found is repaired and the tables of the
+    /// round describe the volume ([`Code::is_local`]).
+    report: Option<PassReport>,
+}
+
+/// Repairs once what can be repaired in each window. After a repair that makes the tables wrong,
+/// the window is begun again.
 fn repair_round(
     store: &mut Store,
     options: &CheckOptions,
     recorder: &Recorder<'_>,
     windows: &mut Windows,
     shared: &SharedClusters,
-    mut sound: SoundPasses,
+    mut found: FoundPlaces,
     restarts: &mut u32,
-) -> Result<u64, CheckError> {
+) -> Result<Round, CheckError> {
     let (mut at, mut all, mut carry) = (0, 0, Carry::default());
+    let mut is_first = true;
+    let mut report = None;
     while at < windows.count() {
         recorder.begin_round();
+        let before = recorder.count();
         let mut check =
             Check::new(store, recorder, options, windows.get(at), carry.clone(), shared)?;
-        check.set_sound_passes(sound);
+        check.set_found_places(std::mem::take(&mut found));
         let result = check.run();
         let is_unexpected = check.is_unexpected();
-        // A repair changes the volume that the scan saw.
-        sound = SoundPasses::default();
         let (repaired, restart) = (check.repairs.load(Relaxed), check.must_restart());
         let next = check.carry();
-        drop(check);
+        let is_settled = is_first && windows.count() == 1 && !restart && !options.carve;
+        report = (is_settled && recorder.all_is_repaired_since(before, Code::is_local))
+            .then(|| check.into_report());
+        is_first = false;
         all += repaired;
         match result {
-            Err(CheckError::Stopped) if is_unexpected => continue,
-            Err(CheckError::Stopped) => {
+            Err(CheckError::Stopped) if !is_unexpected => {
                 store.flush()?;
                 return Err(CheckError::Stopped);
             }
@@ -157,10 +169,14 @@ fn repair_round(
                 (at, carry) = (0, Carry::default());
                 continue;
             }
+            Err(CheckError::Stopped) => {}
             other => other?,
         }
         store.flush()?;
         store.reload()?;
+        if is_unexpected {
+            continue;
+        }
         let is_other = !windows.fit(store.geometry());
         if (is_other || restart && repaired > 0) && *restarts < MAX_RESTARTS {
             *restarts += 1;
@@ -172,18 +188,23 @@ fn repair_round(
         }
         (at, carry) = (at + 1, next);
     }
-    Ok(all)
+    Ok(Round { repaired: all, report })
 }
 
-/// The passes in which a scan found nothing. What the options ask for (`forced`) is no finding of a
-/// scan.
-fn sound_passes(report: &PassReport, forced: bool, windows: usize) -> SoundPasses {
-    let is_sound = |pass| {
-        !forced
-            && windows == 1
-            && !report.findings.iter().any(|it| it.finding.code.row().pass == pass)
+/// Where a scan found something, for a repair that the options do not ask for (`forced`).
+fn found_places(report: &PassReport, forced: bool, windows: usize) -> FoundPlaces {
+    if forced || windows != 1 {
+        return FoundPlaces::default();
+    }
+    let places = |pass, place: fn(&Subject) -> Option<InodeNo>| {
+        let findings = report.findings.iter().map(|it| &it.finding);
+        // Owners of a block of attributes are counted after all inodes.
+        let of_pass =
+            findings.filter(|it| it.code.row().pass == pass && it.code != Code::EaBlockRefcount);
+        let of_finding = |it: &Finding| place(&it.subject).filter(|_| it.code.is_local());
+        of_pass.map(|it| of_finding(it).map(|place| place.0)).collect::<Option<RoaringBitmap>>()
     };
-    SoundPasses { pass1: is_sound(1), pass2: is_sound(2) }
+    FoundPlaces { inodes: places(1, |it| it.inode), directories: places(2, |it| it.dir) }
 }
 
 /// Scans, and repairs what the policy accepts, until a scan finds nothing more, nothing more is
@@ -216,17 +237,23 @@ pub fn repair(
     let mut forced =
         options.optimize_directories || options.unshare_blocks || options.bmap_to_extent;
     while (forced || !report.findings.is_empty()) && rounds < options.rounds {
-        let sound = sound_passes(&report, forced, windows.count());
+        let found = found_places(&report, forced, windows.count());
+        let may_settle = !forced && report.findings.iter().all(|it| it.finding.code.is_local());
         forced = false;
         let shared = SharedClusters::read(store, std::mem::take(&mut report.claimed_twice))?;
-        let repaired =
-            repair_round(store, options, recorder, &mut windows, &shared, sound, &mut restarts)?;
-        unseen += repaired;
+        let round =
+            repair_round(store, options, recorder, &mut windows, &shared, found, &mut restarts)?;
+        unseen += round.repaired;
         rounds += 1;
         if unseen == 0 {
             break;
         }
         unseen = 0;
+        if let Some(settled) = round.report.filter(|_| may_settle) {
+            report = settled;
+            assert_settled(store, options, &report);
+            break;
+        }
         let last = std::mem::take(&mut report.findings);
         report = scan_within(store, options, &mut windows)?;
         if last == report.findings {
@@ -250,6 +277,19 @@ pub fn repair(
         store.flush()?;
     }
     Ok(report)
+}
+
+/// Where assertions are enabled, scans what a round has settled, and asserts that nothing is left.
+fn assert_settled(store: &Store, options: &CheckOptions, settled: &PassReport) {
+    if !cfg!(debug_assertions) {
+        return;
+    }
+    if let Ok(seen) = scan(store, options) {
+        let left: Vec<_> = seen.findings.iter().map(|it| it.finding.to_string()).collect();
+        assert!(left.is_empty(), "a repair left {left:?}");
+        assert_eq!(seen.statistics, settled.statistics, "statistics after a repair");
+        assert_eq!(seen.reducible_marks, settled.reducible_marks, "marks after a repair");
+    }
 }
 
 /// Bytes of changes that are kept in memory.

@@ -25,6 +25,7 @@ use crate::store::CheckError;
 use crate::tables::{DirBlock, DirInfo, DirTable, Kind, Usage};
 use extant_ondisk::{BlockNo, GroupNo, InodeNo};
 use extant_runtime::sync::Mutex;
+use roaring::RoaringBitmap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -155,9 +156,13 @@ impl Check<'_> {
             local.dir_blocks.sort_unstable();
             Ok(local)
         };
-        let locals = this.sound_part(|sound| sound.pass1, || this.in_parallel(shares, work))?;
+        let places = this.places_of(|found| &found.inodes);
+        let mut locals = this.in_part(places.is_some(), || this.in_parallel(shares, work))?;
         if let Some(error) = failed.into_inner() {
             return Err(error);
+        }
+        if let Some(places) = places {
+            locals.push(this.check_found(places)?);
         }
         self.merge(locals);
         self.check_memory()?;
@@ -307,12 +312,31 @@ impl Check<'_> {
         let before = u64::from(piece.group.0) * u64::from(geometry.inodes_per_group);
         let skipped = first as u32 * geometry.inodes_per_block();
         let size = usize::from(geometry.inode_size);
+        let put_off = self.inodes_put_off();
         for (index, record) in (skipped..piece.count).zip(records.chunks_exact_mut(size)) {
             let ino = before + 1 + u64::from(piece.first + index);
             let ino = InodeNo(u32::try_from(ino).unwrap_or(u32::MAX));
-            self.check_record(ino, record, local)?;
+            if !put_off.is_some_and(|inodes| inodes.contains(ino.0)) {
+                self.check_record(ino, record, local)?;
+            }
         }
         Ok(())
+    }
+
+    /// The inodes in which the scan found something, in order; the others are checked.
+    fn check_found(&self, inodes: &RoaringBitmap) -> Result<Local, CheckError> {
+        let mut local = Local::default();
+        for ino in inodes.iter().map(InodeNo) {
+            let Some((group, index)) = self.geometry.inode_place(ino) else { continue };
+            // A record past the mark is not read.
+            if index < self.table_used(group)
+                && let Some(mut record) = self.store.read_inode(ino)?
+            {
+                self.check_record(ino, &mut record, &mut local)?;
+            }
+        }
+        local.dir_blocks.sort_unstable();
+        Ok(local)
     }
 }
 

@@ -21,7 +21,7 @@ use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::dx_hash::{DirHasher, HashVersion};
 use extant_ondisk::inode::Inode;
 use extant_ondisk::quota::QuotaKind;
-use extant_ondisk::{BlockNo, CompatFeatures, FileBlock, IncompatFeatures, InodeNo};
+use extant_ondisk::{BlockNo, CompatFeatures, FileBlock, Geometry, IncompatFeatures, InodeNo};
 use extant_runtime::sync::Mutex;
 use names::NameSet;
 use std::ops::Range;
@@ -40,6 +40,12 @@ pub(crate) struct Reader {
     /// Names of the current block.
     names: NameSet,
     links: u64,
+}
+
+impl Reader {
+    fn new(geometry: &Geometry) -> Self {
+        Self { names: NameSet::new(geometry.block_len()), links: 0 }
+    }
 }
 
 /// Data common to all directories.
@@ -96,6 +102,13 @@ impl Check<'_> {
         } else {
             blocks.sort_unstable(); // takes no memory
         }
+        let mut found = Vec::new();
+        let places = self.places_of(|found| &found.directories);
+        if let Some(places) = places.filter(|places| !places.is_empty()) {
+            let is_found = |block: &DirBlock| places.contains(block.dir.0);
+            (found, blocks) = blocks.into_iter().partition(is_found);
+        }
+        let is_sound = places.is_some();
         let mut context = self.dir_context();
         context.htree = HtreeTable::new(&self.dirs, &self.budget);
         let this: &Self = self;
@@ -108,8 +121,7 @@ impl Check<'_> {
         let whole = blocks.len() as u64;
         let shares = blocks.len().div_ceil(UNIT);
         let work = || {
-            let names = NameSet::new(this.geometry.block_len());
-            let mut reader = Reader { names, links: 0 };
+            let mut reader = Reader::new(this.geometry);
             let mut buffer = Vec::new();
             loop {
                 let start = next.fetch_add(UNIT, Relaxed);
@@ -128,11 +140,13 @@ impl Check<'_> {
                 this.progress(2, unit.len() as u64, whole);
             }
         };
-        let links = this.sound_part(|sound| sound.pass2, || this.in_parallel(shares, work))?;
+        let links = this.in_part(is_sound, || this.in_parallel(shares, work))?;
         if let Some(error) = failed.into_inner() {
             return Err(error);
         }
-        self.statistics.links = links.into_iter().sum();
+        let mut reader = Reader::new(this.geometry);
+        this.check_unit(&found, &context, &mut reader, &mut Vec::new())?;
+        self.statistics.links = links.into_iter().sum::<u64>() + reader.links;
         drop(blocks);
         self.check_linked_twice()?;
         self.check_htrees(&context)

@@ -77,6 +77,9 @@ fn unpacked(archive: Archive) -> (Vec<String>, bool) {
     (found, outcome.is_ok())
 }
 
+/// Bytes of an input at most: several entries, and few enough that many inputs are tried.
+pub(crate) const INPUT_BYTES: usize = 600;
+
 /// An entry of an archive: few names, so that entries meet.
 #[derive(Clone, Debug, TypeGenerator)]
 pub(crate) enum Entry {
@@ -244,37 +247,50 @@ fn mend(bytes: &mut [u8]) {
 
 #[test]
 fn tar_of_any_bytes() {
-    bolero::check!().with_type::<Vec<u8>>().with_test_time(FUZZ_TIME).for_each(|bytes| {
-        read_bytes(bytes);
-    });
+    bolero::check!()
+        .with_type::<Vec<u8>>()
+        .with_test_time(FUZZ_TIME)
+        .with_max_len(INPUT_BYTES)
+        .for_each(|bytes| {
+            read_bytes(bytes);
+        });
 }
 
 #[test]
 fn tar_of_odd_entries() {
-    bolero::check!().with_type::<Vec<Entry>>().with_test_time(FUZZ_TIME).for_each(|entries| {
-        read_bytes(&archive(entries).ended());
-    });
+    bolero::check!()
+        .with_type::<Vec<Entry>>()
+        .with_test_time(FUZZ_TIME)
+        .with_max_len(INPUT_BYTES)
+        .for_each(|entries| {
+            read_bytes(&archive(entries).ended());
+        });
 }
 
 #[test]
 fn damaged_tar() {
     type Input = (Vec<Entry>, Damage, bool);
-    bolero::check!().with_type::<Input>().with_test_time(FUZZ_TIME).for_each(
-        |(entries, damage, is_mended)| {
+    bolero::check!()
+        .with_type::<Input>()
+        .with_test_time(FUZZ_TIME)
+        .with_max_len(INPUT_BYTES)
+        .for_each(|(entries, damage, is_mended)| {
             let mut bytes = damage.to(&archive(entries).ended());
             if *is_mended {
                 mend(&mut bytes);
             }
             read_bytes(&bytes);
-        },
-    );
+        });
 }
 
 #[test]
 fn damaged_packed_tar() {
     type Input = (Vec<Entry>, Damage, u8);
-    bolero::check!().with_type::<Input>().with_test_time(FUZZ_TIME).for_each(
-        |(entries, damage, packing)| {
+    bolero::check!()
+        .with_type::<Input>()
+        .with_test_time(FUZZ_TIME)
+        .with_max_len(INPUT_BYTES)
+        .for_each(|(entries, damage, packing)| {
             let bytes = archive(entries).ended();
             let packed = match packing % 3 {
                 0 => {
@@ -291,6 +307,5 @@ fn damaged_packed_tar() {
                 }
             };
             read_bytes(&damage.to(&packed));
-        },
-    );
+        });
 }

@@ -8,7 +8,7 @@ use extant_testkit::fuzz::{Damage, FUZZ_TIME};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::archives::{Entry, archive, walk};
+use crate::archives::{Entry, INPUT_BYTES, archive, walk};
 use crate::shown::options;
 
 /// A layout of one image; each blob passes through `change` before its digest is made, and
@@ -55,18 +55,25 @@ fn read(scratch: &Scratch) {
 #[test]
 fn layers_of_odd_entries() {
     type Input = (Vec<Entry>, Vec<Entry>);
-    bolero::check!().with_type::<Input>().with_test_time(FUZZ_TIME).for_each(|(lower, upper)| {
-        let scratch = Scratch::new();
-        layout(&scratch, &[lower, upper], |bytes| bytes);
-        read(&scratch);
-    });
+    bolero::check!()
+        .with_type::<Input>()
+        .with_test_time(FUZZ_TIME)
+        .with_max_len(INPUT_BYTES)
+        .for_each(|(lower, upper)| {
+            let scratch = Scratch::new();
+            layout(&scratch, &[lower, upper], |bytes| bytes);
+            read(&scratch);
+        });
 }
 
 #[test]
 fn damaged_documents_of_a_layout() {
     type Input = (Vec<Entry>, Damage, u8);
-    bolero::check!().with_type::<Input>().with_test_time(FUZZ_TIME).for_each(
-        |(layer, damage, which)| {
+    bolero::check!()
+        .with_type::<Input>()
+        .with_test_time(FUZZ_TIME)
+        .with_max_len(INPUT_BYTES)
+        .for_each(|(layer, damage, which)| {
             let scratch = Scratch::new();
             let mut written = 0;
             // Digests are right whatever the document says.
@@ -75,6 +82,5 @@ fn damaged_documents_of_a_layout() {
                 if written == which % 4 + 1 { damage.to(&bytes) } else { bytes }
             });
             read(&scratch);
-        },
-    );
+        });
 }
