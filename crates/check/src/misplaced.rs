@@ -149,7 +149,7 @@ impl Search<'_> {
                 for (index, bytes) in blocks.zip(bytes.chunks_exact(len)) {
                     let first = group.0 * geometry.inodes_per_group + index as u32 * per_block;
                     let first = InodeNo(first + 1);
-                    if !is_zero(bytes) && sound_records(bytes, first, geometry).is_none() {
+                    if !has_sound_record(bytes, first, geometry) && !is_zero(bytes) {
                         self.add(BlockNo(table + index), Content::Table(first), bytes);
                     }
                 }
@@ -183,11 +183,12 @@ impl Search<'_> {
                 self.store.read_into(BlockNo(desc.inode_table.0 + first), &mut bytes)?;
                 let numbers = group.0 * geometry.inodes_per_group + start + 1..;
                 for (number, record) in numbers.map(InodeNo).zip(bytes.chunks_exact(size)) {
-                    if is_zero(record) || inode::verify(record, number, geometry).is_err() {
-                        continue;
-                    }
                     let Ok(inode) = Inode::decode(record, number, geometry) else { continue };
-                    if inode.is_dir() && inode.links > 0 && self.has_room() {
+                    if inode.is_dir()
+                        && inode.links > 0
+                        && inode::verify(record, number, geometry).is_ok()
+                        && self.has_room()
+                    {
                         self.look_at_directory(&volume, number, &inode)?;
                     }
                 }
@@ -336,6 +337,15 @@ impl Search<'_> {
 
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
+}
+
+/// Whether a record of a block that begins with an inode has the right checksum.
+fn has_sound_record(bytes: &[u8], first: InodeNo, geometry: &Geometry) -> bool {
+    let records = bytes.chunks_exact(usize::from(geometry.inode_size));
+    (first.0..)
+        .map(InodeNo)
+        .zip(records)
+        .any(|(number, record)| inode::verify(record, number, geometry).is_ok() && !is_zero(record))
 }
 
 /// Whether all records of a block have the right checksums where it begins with an inode; `None` if

@@ -194,7 +194,11 @@ impl Restorer<'_> {
                 let bytes = self.table_blocks(blocks.clone())?;
                 let Some(first) = self.first_inode(group, at - table.start) else { break };
                 for (number, record) in (first.0..).map(InodeNo).zip(bytes.chunks_exact(size)) {
-                    if let Some(inode) = self.file_of(number, record) {
+                    let inode = Inode::decode(record, number, self.geometry);
+                    // Most files have nothing to restore: their checksums are not needed.
+                    if inode.is_ok_and(|inode| self.is_walked(&inode))
+                        && let Some(inode) = self.file_of(number, record)
+                    {
                         self.walk_file(number, &inode, true)?;
                     }
                 }
@@ -226,6 +230,11 @@ impl Restorer<'_> {
         Inode::decode(record, number, geometry).ok().filter(|inode| inode.links > 0)
     }
 
+    /// Whether a file has blocks that can be restored, or all blocks of files must be known.
+    fn is_walked(&self, inode: &Inode) -> bool {
+        inode.links > 0 && (self.claims.is_some() || self.needs_walk(inode))
+    }
+
     /// Restores what is damaged of a file. `is_current`: whether its inode has its last content.
     fn walk_file(
         &mut self,
@@ -233,9 +242,6 @@ impl Restorer<'_> {
         inode: &Inode,
         is_current: bool,
     ) -> Result<(), CheckError> {
-        if self.claims.is_none() && !self.needs_walk(inode) {
-            return Ok(());
-        }
         let walked = self.walk(number, inode, is_current)?;
         self.take_claims(&walked);
         self.propose_blocks(number, walked)

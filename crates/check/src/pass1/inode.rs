@@ -240,16 +240,16 @@ impl Check<'_> {
         if first < self.geometry.first_inode.0 {
             return Ok(false);
         }
-        for (other, record) in self.records_around(ino)?.iter() {
-            // The record of another inode is sound, and lies in a wrong place.
-            if record.iter().all(|byte| *byte == 0)
+        let records = self.records_around(ino)?;
+        let is_kept = |(other, record): (InodeNo, &[u8])| {
+            record.iter().all(|byte| *byte == 0)
                 || inode::verify(record, other, self.geometry).is_ok()
-                || inode::number_of(record, other, self.geometry).is_some()
-            {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        };
+        // The record of another inode is sound, and lies in a wrong place.
+        let is_misplaced = |(other, record): (InodeNo, &[u8])| {
+            inode::number_of(record, other, self.geometry).is_some()
+        };
+        Ok(!records.iter().any(is_kept) && !records.iter().any(is_misplaced))
     }
 
     /// The inode whose record is in the place of another one's: its checksum, which depends on the

@@ -37,6 +37,9 @@ const MANY: u64 = 16 << 20;
 /// Bytes that are read at once where they are in the cache: what a processor's own cache holds.
 const AT_ONCE: u64 = 256 << 10;
 
+/// Blocks that are read at once for the inodes in which a scan found something.
+const FOUND_AT_ONCE: u64 = 4;
+
 /// Results of one worker.
 #[derive(Default)]
 pub(crate) struct Local {
@@ -325,14 +328,29 @@ impl Check<'_> {
 
     /// The inodes in which the scan found something, in order; the others are checked.
     fn check_found(&self, inodes: &RoaringBitmap) -> Result<Local, CheckError> {
+        let geometry = self.geometry;
+        let (size, per_block) = (usize::from(geometry.inode_size), geometry.inodes_per_block());
         let mut local = Local::default();
+        let (mut run, mut bytes) = (0..0, Vec::new());
         for ino in inodes.iter().map(InodeNo) {
-            let Some((group, index)) = self.geometry.inode_place(ino) else { continue };
+            let Some((group, index)) = geometry.inode_place(ino) else { continue };
+            let table = self.descs[group.0 as usize].inode_table;
+            let whole = u64::from(geometry.itable_blocks());
             // A record past the mark is not read.
-            if index < self.table_used(group)
-                && let Some(mut record) = self.store.read_inode(ino)?
-            {
-                self.check_record(ino, &mut record, &mut local)?;
+            if index >= self.table_used(group) || !geometry.contains(table, whole) {
+                continue;
+            }
+            let block = table.0 + u64::from(index / per_block);
+            if !run.contains(&block) {
+                // Inodes that lie close together are read together.
+                run = block..(block + FOUND_AT_ONCE).min(table.0 + whole);
+                bytes.resize((run.end - run.start) as usize * geometry.block_len(), 0);
+                self.store.read_into(BlockNo(block), &mut bytes)?;
+            }
+            let at = (block - run.start) as usize * geometry.block_len()
+                + (index % per_block) as usize * size;
+            if let Some(record) = bytes.get_mut(at..at + size) {
+                self.check_record(ino, record, &mut local)?;
             }
         }
         local.dir_blocks.sort_unstable();
