@@ -4,7 +4,8 @@ use crate::finding::{Finding, Pass};
 use crate::prefetch::CheckPrefetch;
 use crate::recorder::Recorder;
 use crate::report::{
-    CheckOptions, Discontinuity, HandledFinding, PassReport, PassStatistics, VolumeStatistics,
+    CheckOptions, Discontinuity, HandledFinding, PassReport, PassStatistics, Recount,
+    VolumeStatistics,
 };
 use crate::store::{CheckError, Store};
 use crate::tables::{
@@ -58,6 +59,8 @@ pub(crate) struct Check<'a> {
     pub(crate) policies: PolicyTable,
     pub(crate) usage: Usage,
     pub(crate) statistics: VolumeStatistics,
+    /// What repairs changed of that since it was counted.
+    pub(crate) recount: Mutex<Recount>,
     /// Places where files are not contiguous, if the options ask for them.
     pub(crate) discontinuities: Vec<Discontinuity>,
     /// Directories whose blocks the repair changes, for pass 3A to pack again.
@@ -132,6 +135,7 @@ impl<'a> Check<'a> {
             policies: PolicyTable::default(),
             usage: Usage::default(),
             statistics: VolumeStatistics::default(),
+            recount: Mutex::default(),
             discontinuities: Vec::new(),
             deferred: Mutex::default(),
             copies: Mutex::default(),
@@ -361,6 +365,9 @@ impl<'a> Check<'a> {
             return Ok(());
         }
         self.timed(3, Self::pass3)?;
+        if self.must_restart() {
+            return Ok(());
+        }
         self.timed(4, Self::pass4)?;
         if self.must_restart() {
             return Ok(());
@@ -411,7 +418,7 @@ impl<'a> Check<'a> {
         PassReport {
             findings: Vec::new(),
             passes: self.passes,
-            statistics: self.statistics,
+            statistics: self.recount.into_inner().applied_to(self.statistics),
             discontinuities: self.discontinuities,
             memory: self.budget.peak(),
             windows: 1,

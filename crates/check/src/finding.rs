@@ -110,9 +110,13 @@ impl Code {
                 | Self::ExtentNodeInvalid
                 | Self::ExtentNodeChecksum
                 | Self::ExtentInvalidStart
+                | Self::ExtentTreeTooDeep
                 | Self::EntryUnusedInode
                 | Self::EntryNeverUsedInode
                 | Self::DirectoryCorrupted
+                | Self::MissingDot
+                | Self::MissingDotDot
+                | Self::DotTooBig
                 | Self::FileTypeWrong
                 | Self::FileTypeMissing
                 | Self::FileTypeUnexpected
@@ -122,7 +126,12 @@ impl Code {
                 | Self::HtreeUnordered
                 | Self::HtreeRootChecksum
                 | Self::HtreeNodeChecksum
+                | Self::LostFoundMissing
+                | Self::UnconnectedDirectory
                 | Self::DotDotWrong
+                | Self::DirectoryOptimized
+                | Self::UnattachedEmpty
+                | Self::UnattachedInode
                 | Self::LinkCountWrong
                 | Self::BlockBitmapWrong
                 | Self::InodeBitmapWrong

@@ -31,6 +31,7 @@ mod pass6;
 pub mod policy;
 mod prefetch;
 mod recorder;
+mod recount;
 mod report;
 mod rounds;
 pub mod run;

@@ -5,6 +5,7 @@
 
 use crate::context::Check;
 use crate::order::{self, Candidate, ExtentFix, OrderCheck};
+use crate::recount;
 use crate::store::CheckError;
 use crate::tables::Stored;
 use extant_layout::pack::MappingTree;
@@ -453,6 +454,7 @@ impl Check<'_> {
     ) -> Result<bool, CheckError> {
         let geometry = self.geometry;
         let is_extents = inode.is_extent_mapped();
+        let counted = recount::of_map(ino, inode, &old.extents);
         let tree = MappingTree::from_extents(&new.extents, is_extents);
         let Some(needed) = tree.blocks(geometry.block_size) else { return Ok(false) };
         let goal = new.extents.first().map_or(BlockNo(0), |extent| extent.start);
@@ -470,6 +472,8 @@ impl Check<'_> {
             }
         });
         failed?;
+        self.count_removed(&counted);
+        self.count_made(&recount::of_map(ino, inode, &new.extents));
         let before = self.clusters_of(old) + old.nodes.len() as u64;
         let after = self.clusters_of(new) + needed;
         let unit = geometry.cluster_size() / self.space_unit(inode);

@@ -2,6 +2,8 @@
 
 use crate::context::Check;
 use crate::finding::{Code, Finding};
+use crate::recount;
+use crate::report::VolumeStatistics;
 use crate::store::CheckError;
 use crate::tables::{DirFlags, Kind, Mark};
 use extant_ondisk::inode::{Inode, InodeFlags, MANY_LINKS};
@@ -186,6 +188,12 @@ impl Check<'_> {
             && inode.file_type() == Some(extant_ondisk::inode::FileType::Regular);
         if is_empty && self.should_fix(Finding::new(Code::UnattachedEmpty).inode(ino))? {
             self.deallocate(ino)?;
+            self.count_removed(&VolumeStatistics {
+                inodes: 1,
+                regular: 1,
+                large: u64::from(recount::is_large(&inode)),
+                ..recount::of_map(ino, &inode, &[])
+            });
             return Ok(true);
         }
         if is_empty && !self.is_repair() {

@@ -200,29 +200,54 @@ pub struct VolumeStatistics {
 }
 
 impl VolumeStatistics {
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.inodes += other.inodes;
-        self.regular += other.regular;
-        self.directories += other.directories;
-        self.char_devices += other.char_devices;
-        self.block_devices += other.block_devices;
-        self.fifos += other.fifos;
-        self.sockets += other.sockets;
-        self.symlinks += other.symlinks;
-        self.fast_symlinks += other.fast_symlinks;
-        self.links += other.links;
-        self.large += other.large;
-        self.own_large += other.own_large;
-        self.fragmented += other.fragmented;
-        self.bad_blocks += other.bad_blocks;
-        self.fragmented_directories += other.fragmented_directories;
-        self.blocks += other.blocks;
-        for (sum, more) in self.indirect.iter_mut().zip(other.indirect) {
-            *sum += more;
+    pub(crate) fn add(&mut self, more: &Self) {
+        self.combine(more, u64::saturating_add);
+    }
+
+    pub(crate) fn subtract(&mut self, less: &Self) {
+        self.combine(less, u64::saturating_sub);
+    }
+
+    fn combine(&mut self, other: &Self, with: fn(u64, u64) -> u64) {
+        let pairs = [
+            (&mut self.inodes, other.inodes),
+            (&mut self.regular, other.regular),
+            (&mut self.directories, other.directories),
+            (&mut self.char_devices, other.char_devices),
+            (&mut self.block_devices, other.block_devices),
+            (&mut self.fifos, other.fifos),
+            (&mut self.sockets, other.sockets),
+            (&mut self.symlinks, other.symlinks),
+            (&mut self.fast_symlinks, other.fast_symlinks),
+            (&mut self.links, other.links),
+            (&mut self.large, other.large),
+            (&mut self.own_large, other.own_large),
+            (&mut self.fragmented, other.fragmented),
+            (&mut self.fragmented_directories, other.fragmented_directories),
+            (&mut self.bad_blocks, other.bad_blocks),
+            (&mut self.blocks, other.blocks),
+        ];
+        let indirect = self.indirect.iter_mut().zip(other.indirect);
+        let extent_depth = self.extent_depth.iter_mut().zip(other.extent_depth);
+        for (count, other) in pairs.into_iter().chain(indirect).chain(extent_depth) {
+            *count = with(*count, other);
         }
-        for (sum, more) in self.extent_depth.iter_mut().zip(other.extent_depth) {
-            *sum += more;
-        }
+    }
+}
+
+/// Objects that a repair made or took away after they were counted.
+#[derive(Debug, Default)]
+pub(crate) struct Recount {
+    pub(crate) made: VolumeStatistics,
+    pub(crate) removed: VolumeStatistics,
+}
+
+impl Recount {
+    /// The counts as they are after the repairs.
+    pub(crate) fn applied_to(&self, mut statistics: VolumeStatistics) -> VolumeStatistics {
+        statistics.add(&self.made);
+        statistics.subtract(&self.removed);
+        statistics
     }
 }
 

@@ -143,22 +143,20 @@ fn repair_round(
     restarts: &mut u32,
 ) -> Result<Round, CheckError> {
     let (mut at, mut all, mut carry) = (0, 0, Carry::default());
-    let mut is_first = true;
     let mut report = None;
     while at < windows.count() {
         recorder.begin_round();
         let before = recorder.count();
         let mut check =
             Check::new(store, recorder, options, windows.get(at), carry.clone(), shared)?;
-        check.set_found_places(std::mem::take(&mut found));
+        check.set_found_places(found.clone());
         let result = check.run();
         let is_unexpected = check.is_unexpected();
         let (repaired, restart) = (check.repairs.load(Relaxed), check.must_restart());
         let next = check.carry();
-        let is_settled = is_first && windows.count() == 1 && !restart && !options.carve;
+        let is_settled = windows.count() == 1 && !restart && !options.carve;
         report = (is_settled && recorder.all_is_repaired_since(before, Code::is_local))
             .then(|| check.into_report());
-        is_first = false;
         all += repaired;
         match result {
             Err(CheckError::Stopped) if !is_unexpected => {
@@ -175,6 +173,7 @@ fn repair_round(
         store.flush()?;
         store.reload()?;
         if is_unexpected {
+            found = FoundPlaces::default();
             continue;
         }
         let is_other = !windows.fit(store.geometry());

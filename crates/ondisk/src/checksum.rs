@@ -50,13 +50,7 @@ impl Crc32c {
 
     /// Removes `count` zero bytes: the state before they were fed.
     pub fn without_zeros(self, count: usize) -> Self {
-        const REFLECTED: u32 = 0x82f6_3b78;
-        let mut crc = self.0;
-        for _ in 0..count * 8 {
-            // The highest bit is set if the polynomial was added.
-            crc = if crc >> 31 == 1 { (crc ^ REFLECTED) << 1 | 1 } else { crc << 1 };
-        }
-        Self(crc)
+        Self((0..count).fold(self.0, |crc, _| crc << 8 ^ BEFORE_ZERO[(crc >> 24) as usize]))
     }
 
     /// The state from which feeding `bytes` leads to this one.
@@ -86,6 +80,26 @@ impl Crc32c {
         (self.0 & 0xffff) as u16
     }
 }
+
+/// For each highest byte of a state after a zero byte, what the state before it has in addition to
+/// the other bytes, shifted.
+static BEFORE_ZERO: [u32; 256] = {
+    const REFLECTED: u32 = 0x82f6_3b78;
+    let mut table = [0; 256];
+    let mut highest = 0;
+    while highest < 256 {
+        let mut crc = (highest as u32) << 24;
+        let mut bit = 0;
+        while bit < 8 {
+            // The highest bit is set if the polynomial was added.
+            crc = if crc >> 31 == 1 { (crc ^ REFLECTED) << 1 | 1 } else { crc << 1 };
+            bit += 1;
+        }
+        table[highest] = crc;
+        highest += 1;
+    }
+    table
+};
 
 impl Default for Crc32c {
     fn default() -> Self {

@@ -6,6 +6,7 @@ use super::visit::{MapCounts, Visit};
 use crate::context::Check;
 use crate::finding::{Code, Finding};
 use crate::map::is_fast_symlink;
+use crate::recount::is_large;
 use crate::store::CheckError;
 use crate::tables::{Kind, Mark};
 use extant_ondisk::inode::{self, FileType, Inode, InodeFlags, RawInode};
@@ -81,7 +82,8 @@ impl Check<'_> {
             Err(FormatError::Corrupt { flaw: Flaw::Checksum { .. }, .. }) => true,
             Err(_) => self.geometry.has_metadata_csum(),
         };
-        if bad_checksum
+        let is_alone = bad_checksum && !self.has_sound_neighbour(ino)?;
+        if is_alone
             && self.is_garbage(ino)?
             && self.should_fix(Finding::new(Code::InodeGarbage).inode(ino))?
         {
@@ -98,7 +100,7 @@ impl Check<'_> {
             return Ok(());
         }
         if mode == 0 && self.is_spare(ino) && !is_flagged {
-            return self.check_spare(ino, record, bad_checksum, local);
+            return self.check_spare(ino, record, (bad_checksum, is_alone), local);
         }
         let decoded = Inode::decode(record, ino, self.geometry);
         let extra_is_invalid = decoded.is_err();
@@ -129,6 +131,7 @@ impl Check<'_> {
             cleared: false,
             marks: Mark::USED,
             bad_checksum,
+            is_alone,
         };
         self.check_inode(&mut visit, local)?;
         if visit.cleared {
@@ -144,7 +147,7 @@ impl Check<'_> {
         &self,
         ino: InodeNo,
         record: &mut [u8],
-        bad_checksum: bool,
+        (bad_checksum, is_alone): (bool, bool),
         local: &mut Local,
     ) -> Result<(), CheckError> {
         let Ok(inode) = Inode::decode(record, ino, self.geometry) else {
@@ -154,7 +157,7 @@ impl Check<'_> {
             return Ok(());
         };
         let (dirty, cleared, marks) = (false, false, Mark::USED);
-        let mut visit = Visit { ino, record, inode, dirty, cleared, marks, bad_checksum };
+        let mut visit = Visit { ino, record, inode, dirty, cleared, marks, bad_checksum, is_alone };
         if visit.inode.flags.contains(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
             self.check_both_maps(&mut visit)?;
             if visit.cleared {
@@ -168,7 +171,7 @@ impl Check<'_> {
     /// Writes what was repaired; a record that is written has a checksum that fits.
     fn finish_visit(&self, visit: &mut Visit<'_>) -> Result<(), CheckError> {
         if visit.bad_checksum && !visit.dirty {
-            let is_whole_block = self.is_block_without_checksums(visit.ino)?;
+            let is_whole_block = visit.is_alone && self.is_block_without_checksums(visit.ino)?;
             let code = if is_whole_block { Code::InodeBlockChecksum } else { Code::InodeChecksum };
             visit.dirty = self.should_fix(visit.finding(code))?;
         }
@@ -210,6 +213,16 @@ impl Check<'_> {
             None => Vec::new(),
         };
         Ok(RecordsOfBlock { first, bytes, each: usize::from(self.geometry.inode_size) })
+    }
+
+    /// Whether another record of an inode's block of the table has the right checksum.
+    fn has_sound_neighbour(&self, ino: InodeNo) -> Result<bool, CheckError> {
+        let records = self.records_around(ino)?;
+        let mut others = records.iter().filter(|(other, _)| *other != ino);
+        Ok(others.any(|(other, record)| {
+            inode::verify(record, other, self.geometry).is_ok()
+                && record.iter().any(|byte| *byte != 0)
+        }))
     }
 
     /// Whether several records lie in an inode's block of the table and all of them fail their
@@ -623,9 +636,4 @@ impl Check<'_> {
 /// Whether a link has its target among inline data.
 fn is_inline_link(inode: &Inode) -> bool {
     inode.is_inline() && inode.file_type() == Some(FileType::Symlink)
-}
-
-/// Whether it is a file of 2 GiB or more, for which there is a feature.
-fn is_large(inode: &Inode) -> bool {
-    inode.file_type() == Some(FileType::Regular) && inode.size > 0x7fff_ffff
 }

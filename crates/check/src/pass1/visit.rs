@@ -18,6 +18,8 @@ pub(crate) struct Visit<'r> {
     pub(crate) marks: Mark,
     /// The checksum stored is not that of the record as read.
     pub(crate) bad_checksum: bool,
+    /// The same is true of all other records of its block of the table.
+    pub(crate) is_alone: bool,
 }
 
 impl Visit<'_> {

@@ -1,6 +1,8 @@
 //! Changing directories: a new `..`, a new entry, a new block, a new inode.
 
 use crate::context::Check;
+use crate::recount;
+use crate::report::VolumeStatistics;
 use crate::store::CheckError;
 use crate::tables::{DirFlags, DirInfo, Kind, Mark};
 use extant_ondisk::dirent::{DirEntry, DirFormat, FileType, NewEntry};
@@ -405,6 +407,11 @@ impl Check<'_> {
         inode.encode_into(&mut record, self.geometry);
         self.store.write_inode_ordered(ino, &mut record);
         self.inodes.note(ino, Kind::Directory, Mark::USED, 2);
+        self.count_made(&VolumeStatistics {
+            inodes: 1,
+            directories: 1,
+            ..recount::of_map(ino, &inode, &[])
+        });
         self.inodes.count_name(ino);
         self.inodes.count_name(parent);
         dir.parent.store(parent.0, std::sync::atomic::Ordering::Relaxed);

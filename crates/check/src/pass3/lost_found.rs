@@ -92,6 +92,7 @@ impl Check<'_> {
         let made = match made {
             Some(ino) if self.add_entry(InodeNo::ROOT, NAME, ino, FileType::Directory)? => {
                 self.inodes.count_name(ino);
+                self.count_made_name();
                 Some(ino)
             }
             Some(ino) => {
@@ -121,6 +122,7 @@ impl Check<'_> {
             return Ok(false);
         }
         self.inodes.count_name(ino);
+        self.count_made_name();
         Ok(true)
     }
 }

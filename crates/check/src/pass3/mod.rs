@@ -117,6 +117,7 @@ impl Check<'_> {
                 let is_it = |entry: &DirEntry<'_>| entry.inode == Some(ino) && !entry.is_dot();
                 self.remove_entry(parent, &is_it)?;
                 self.inodes.uncount_name(ino);
+                self.count_removed_name();
             }
             dir.parent.store(lost_found.0, Relaxed);
         }
