@@ -460,7 +460,15 @@ impl Allocator {
             // The descriptor has the bitmap's checksum: both are read while the group is locked.
             let slot = self.lock(pieces[0].group)?;
             group::check_in_use(edit, pieces[0].group, pieces)?;
+            // The bitmap has them in use, and they were free before: something else wrote it.
+            let set_aside = slot.as_ref().and_then(|state| {
+                pieces.iter().find_map(|piece| state.busy.first_of(piece.clusters.clone()))
+            });
             drop(slot);
+            if let Some(bit) = set_aside {
+                let flaw = Flaw::bad_value("freed cluster is set aside: bit", bit);
+                return Err(flaw.at(Location::BlockBitmap(pieces[0].group)).into());
+            }
         }
         for pieces in by_group() {
             let no = pieces[0].group;

@@ -19,20 +19,27 @@ impl BusyClusters {
         self.0.iter().map(|(start, end)| *start..*end)
     }
 
-    /// Adds clusters of which none is there yet.
+    /// The first of some clusters that is there.
+    pub(crate) fn first_of(&self, clusters: Range<u32>) -> Option<u32> {
+        let before = self.0.range(..=clusters.start).next_back();
+        match before.filter(|(_, end)| **end > clusters.start) {
+            Some(_) => Some(clusters.start),
+            None => self.0.range(clusters).next().map(|(start, _)| *start),
+        }
+    }
+
+    /// Adds clusters. On a sound volume none of them is there yet.
     pub(crate) fn add(&mut self, clusters: Range<u32>) {
         if clusters.is_empty() {
             return;
         }
         let Range { mut start, mut end } = clusters;
-        if let Some((before, stop)) = self.0.range(..start).next_back()
-            && *stop >= start
+        while let Some((before, stop)) = self.0.range(..=end).next_back().map(|(a, b)| (*a, *b))
+            && stop >= start
         {
-            debug_assert_eq!(*stop, start, "clusters are set aside twice");
-            start = *before;
-        }
-        if let Some(stop) = self.0.remove(&end) {
-            end = stop;
+            self.0.remove(&before);
+            start = start.min(before);
+            end = end.max(stop);
         }
         self.0.insert(start, end);
     }
@@ -71,7 +78,9 @@ mod tests {
                 if !adds {
                     busy.remove(range.clone());
                     set.retain(|cluster| !range.contains(cluster));
-                } else if range.clone().all(|cluster| !set.contains(&cluster)) {
+                } else {
+                    let first = set.range(range.clone()).next().copied();
+                    prop_assert_eq!(busy.first_of(range.clone()), first);
                     busy.add(range.clone());
                     set.extend(range);
                 }
