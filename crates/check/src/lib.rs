@@ -2,10 +2,10 @@
 //!
 //! One set of rules, run in two ways. The *scan* runs the passes over all groups in parallel; its
 //! [`Recorder`] keeps every finding and repairs nothing. The *repair* runs only if the scan found
-//! something: the same rules, one inode after the other, with a [`RepairPolicy`] that asks the
-//! user, answers yes, or allows the repairs of preening; an accepted finding is repaired
-//! immediately, through [`Store`]. Then the scan runs again, until it finds nothing or nothing
-//! changes any more.
+//! something: the same rules, what the scan found in order after all else, with a [`RepairPolicy`]
+//! that asks the user, answers yes, or allows the repairs of preening; an accepted finding is
+//! repaired immediately, through [`Store`]. Then the scan runs again, until it finds nothing or
+//! nothing changes any more; it is left out where the repairs leave nothing to find.
 //!
 //! [`scan`] and [`repair`] take a [`Store`]. They rely on its superblock and descriptors as far as
 //! `Geometry` does; pass 0 has checked both.

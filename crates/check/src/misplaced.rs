@@ -5,7 +5,7 @@
 
 use crate::finding::{Code, Finding};
 use crate::recorder::Recorder;
-use crate::report::CheckOptions;
+use crate::report::{CheckOptions, PassReport};
 use crate::store::{CheckError, Store};
 use extant_journal::{JournalError, OneTransaction};
 use extant_layout::DescriptorTable;
@@ -14,7 +14,7 @@ use extant_ondisk::dirent::{DirFormat, dot_entries};
 use extant_ondisk::htree::{HtreeFormat, IndexKind};
 use extant_ondisk::inode::{self, Inode};
 use extant_ondisk::{BlockNo, FileBlock, Geometry, GroupNo, InodeNo};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 /// Bytes of blocks that are kept at most.
@@ -46,7 +46,8 @@ struct Search<'a> {
     sound: HashMap<InodeNo, Vec<BlockNo>>,
 }
 
-/// Proposes to put blocks where they belong; how many were moved.
+/// Proposes to put blocks where they belong; how many were moved. `scanned` is the report of a scan:
+/// records in a wrong place have wrong checksums, and a directory with a wrong block has a finding.
 ///
 /// # Errors
 /// The device failed, or the policy ended the run.
@@ -54,14 +55,30 @@ pub(crate) fn restore(
     store: &Store,
     options: &CheckOptions,
     recorder: &Recorder<'_>,
+    scanned: &PassReport,
 ) -> Result<u64, CheckError> {
     let geometry = store.geometry();
     if !geometry.has_metadata_csum() {
         return Ok(0);
     }
     let mut search = Search { store, geometry, places: Vec::new(), sound: HashMap::new() };
-    search.look_at_tables()?;
-    search.look_at_directories()?;
+    let found = || scanned.findings.iter().map(|it| &it.finding);
+    let is_of_checksum = |finding: &Finding| {
+        matches!(
+            finding.code,
+            Code::InodeChecksum
+                | Code::InodeBlockChecksum
+                | Code::InodeGarbage
+                | Code::InodeIsCopy
+                | Code::ExtraSizeInvalid
+                | Code::OrphanListLeftover
+                | Code::DeletedWithoutDtime
+        )
+    };
+    if found().any(is_of_checksum) {
+        search.look_at_tables()?;
+    }
+    search.look_at_directories(found().filter_map(|it| it.subject.dir).collect())?;
     let mut moved = 0;
     for cycle in search.cycles()? {
         let mut blocks: Vec<(BlockNo, Vec<u8>)> = Vec::new();
@@ -158,40 +175,27 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Blocks of directories with sound inodes that do not have the right checksums.
-    fn look_at_directories(&mut self) -> Result<(), CheckError> {
+    /// Blocks of some directories, with sound inodes, that do not have the right checksums.
+    fn look_at_directories(&mut self, directories: BTreeSet<InodeNo>) -> Result<(), CheckError> {
         let geometry = self.geometry;
+        if directories.is_empty() {
+            return Ok(());
+        }
         let table = DescriptorTable::read(geometry, |index, block| {
             self.store.read_into(geometry.desc_block(index), block)
         })?;
         let device = self.store.device().clone();
         let volume =
             OfflineVolume::of_parts(device, self.store.raw_superblock(), geometry.clone(), table);
-        let size = usize::from(geometry.inode_size);
-        for (group, desc) in (0..).map(GroupNo).zip(self.store.descs()) {
-            let count = desc.itable_used(geometry).min(geometry.inodes_per_group);
-            let blocks = u64::from(geometry.itable_blocks());
-            if !geometry.contains(desc.inode_table, blocks) {
-                continue;
-            }
-            let mut bytes = Vec::new();
-            let per_read = TABLE_BLOCKS_READ as u32 * geometry.inodes_per_block();
-            for start in (0..count).step_by(per_read as usize) {
-                let inodes = per_read.min(count - start);
-                let first = u64::from(start / geometry.inodes_per_block());
-                bytes.resize(inodes as usize * size, 0);
-                self.store.read_into(BlockNo(desc.inode_table.0 + first), &mut bytes)?;
-                let numbers = group.0 * geometry.inodes_per_group + start + 1..;
-                for (number, record) in numbers.map(InodeNo).zip(bytes.chunks_exact(size)) {
-                    let Ok(inode) = Inode::decode(record, number, geometry) else { continue };
-                    if inode.is_dir()
-                        && inode.links > 0
-                        && inode::verify(record, number, geometry).is_ok()
-                        && self.has_room()
-                    {
-                        self.look_at_directory(&volume, number, &inode)?;
-                    }
-                }
+        for number in directories {
+            let Some(record) = self.store.read_inode(number)? else { continue };
+            let Ok(inode) = Inode::decode(&record, number, geometry) else { continue };
+            if inode.is_dir()
+                && inode.links > 0
+                && inode::verify(&record, number, geometry).is_ok()
+                && self.has_room()
+            {
+                self.look_at_directory(&volume, number, &inode)?;
             }
         }
         Ok(())

@@ -222,8 +222,8 @@ pub fn repair(
     let found_errors = report.found_errors;
     let before = recorder.count();
     if evidence::is_wanted(&report) {
-        let moved = misplaced::restore(store, options, recorder)?;
-        if moved + evidence::restore(store, options, recorder)? > 0 {
+        let moved = misplaced::restore(store, options, recorder, &report)?;
+        if moved + evidence::restore(store, options, recorder, Some(&report))? > 0 {
             report = scan_within(store, options, &mut windows)?;
         }
     }

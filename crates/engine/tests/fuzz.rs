@@ -3,9 +3,9 @@
 mod common;
 
 use common::bases::{Contents, bases};
-use common::worked::{Work, work};
+use common::worked::{Work, work, work_on_damaged};
 use extant_device::OverlayDevice;
-use extant_reader::{Error, Reader};
+use extant_reader::Error;
 use extant_testkit::{fuzz::FUZZ_TIME, skip, tool};
 use std::sync::Arc;
 
@@ -39,13 +39,6 @@ fn work_on_a_damaged_image_ends() {
             // Few inputs get a large image: they take ten times as long.
             let (contents, length) = SIZES[usize::from(*base < 250)];
             let bases = bases(contents);
-            let base = &bases[usize::from(*base) % bases.len()];
-            let device = Arc::new(OverlayDevice::new(base.device.clone()));
-            base.damage(&*device, damage);
-            if work(device.clone(), length).is_ok()
-                && let Ok(volume) = Reader::open(device)
-            {
-                common::walk(&volume);
-            }
+            work_on_damaged(&bases[usize::from(*base) % bases.len()], damage, length);
         });
 }

@@ -27,11 +27,14 @@ use records::Merged;
 use restorer::Restorer;
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 /// Blocks of an inode table that are read at once.
 const TABLE_BLOCKS_READ: u64 = 128;
+
+/// Files above which all are visited, table by table, in place of those with findings.
+const MANY: usize = 4096;
 
 /// Findings of a replay that left blocks out.
 const LEFT_OUT: [Code; 4] = [
@@ -62,7 +65,7 @@ pub(crate) fn is_wanted(report: &PassReport) -> bool {
 
 /// Proposes to restore damaged blocks of inode tables, directories, maps and extended attributes
 /// from the log; how many were restored. Where nothing may be written, blocks that depend on others
-/// are proposed as if these were restored.
+/// are proposed as if these were restored. `scanned` is the report of a scan, where there was one.
 ///
 /// # Errors
 /// The device failed, or the policy ended the run.
@@ -70,6 +73,7 @@ pub(crate) fn restore(
     store: &Store,
     options: &CheckOptions,
     recorder: &Recorder<'_>,
+    scanned: Option<&PassReport>,
 ) -> Result<u64, CheckError> {
     let Some(source) = store.evidence_source() else { return Ok(0) };
     let geometry = store.geometry();
@@ -93,7 +97,11 @@ pub(crate) fn restore(
         older_inodes: HashMap::new(),
         restored: 0,
     };
-    let result = restorer.run(options.memory.is_none());
+    let found = scanned.map(|report| {
+        let subjects = report.findings.iter().map(|it| &it.finding.subject);
+        subjects.flat_map(|it| [it.inode, it.dir]).flatten().collect()
+    });
+    let result = restorer.run(options.memory.is_none(), found);
     store.set_older_names(restorer.older_names()?);
     if restorer.restored > 0 {
         store.flush()?;
@@ -117,13 +125,22 @@ struct Candidate {
 
 impl Restorer<'_> {
     /// `has_memory`: whether the blocks of all files may be kept, which old copies of inodes need.
-    fn run(&mut self, has_memory: bool) -> Result<(), CheckError> {
-        let mut candidates = self.restore_certain_inodes()?;
+    /// `found`: the inodes in which a scan found something, where there was one.
+    fn run(
+        &mut self,
+        has_memory: bool,
+        found: Option<BTreeSet<InodeNo>>,
+    ) -> Result<(), CheckError> {
+        let (mut candidates, restored) = self.restore_certain_inodes()?;
         if !has_memory {
             candidates.clear();
         }
         self.claims = (!candidates.is_empty()).then(RunSet::new);
-        self.walk_files()?;
+        let is_whole = self.claims.is_some() || self.is_mixed;
+        match found.filter(|found| !is_whole && found.len() < MANY) {
+            Some(found) => self.walk_found(found.into_iter().chain(restored).collect())?,
+            None => self.walk_files()?,
+        }
         self.restore_older_inodes(candidates)
     }
 
@@ -142,9 +159,10 @@ impl Restorer<'_> {
         u32::try_from(number).ok().filter(|it| *it <= self.geometry.inodes_count).map(InodeNo)
     }
 
-    /// Restores inodes of which the log has the last content; where it has copies that may be
-    /// older of others.
-    fn restore_certain_inodes(&mut self) -> Result<Vec<Candidate>, CheckError> {
+    /// Restores inodes of which the log has the last content: where it has copies that may be older
+    /// of others, and what was restored.
+    fn restore_certain_inodes(&mut self) -> Result<(Vec<Candidate>, Vec<InodeNo>), CheckError> {
+        let mut restored = Vec::new();
         let mut candidates = Vec::new();
         for (group, desc) in (0..).map(GroupNo).zip(self.store.descs()) {
             let Some(table) = self.table(&desc) else { continue };
@@ -163,11 +181,12 @@ impl Restorer<'_> {
                     pair.is_replaced_by_last(self.geometry)
                 });
                 if let Some(merged) = merged {
+                    restored.extend(&merged.numbers);
                     self.propose_inodes(&copy, merged)?;
                 }
             }
         }
-        Ok(candidates)
+        Ok((candidates, restored))
     }
 
     fn propose_inodes(&mut self, copy: &BlockCopy, merged: Merged) -> Result<bool, CheckError> {
@@ -205,6 +224,32 @@ impl Restorer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The same of some files: what is damaged of others, a scan has found.
+    fn walk_found(&mut self, inodes: BTreeSet<InodeNo>) -> Result<(), CheckError> {
+        let size = usize::from(self.geometry.inode_size);
+        for number in inodes {
+            let Some((block, at)) = self.record_place(number) else { continue };
+            let bytes = self.block(block)?;
+            let Some(inode) = bytes.get(at..at + size).and_then(|it| self.file_of(number, it))
+            else {
+                continue;
+            };
+            if self.is_walked(&inode) {
+                self.walk_file(number, &inode, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The block of the inode table that has the record of an inode, and where in it.
+    fn record_place(&self, number: InodeNo) -> Option<(BlockNo, usize)> {
+        let (group, index) = self.geometry.inode_place(number)?;
+        let table = self.table(&self.store.desc(group))?;
+        let per_block = self.geometry.inodes_per_block();
+        let at = (index % per_block) as usize * usize::from(self.geometry.inode_size);
+        Some((BlockNo(table.start + u64::from(index / per_block)), at))
     }
 
     fn table_blocks(&self, blocks: Range<u64>) -> Result<Vec<u8>, CheckError> {

@@ -80,11 +80,8 @@ impl Restorer<'_> {
             return Ok(false); // another file may have had the inode then
         }
         let Some((group, index)) = self.geometry.inode_place(number) else { return Ok(false) };
-        let Some(table) = self.table(&self.store.desc(group)) else { return Ok(false) };
+        let Some((home, at)) = self.record_place(number) else { return Ok(false) };
         let size = usize::from(self.geometry.inode_size);
-        let per_block = self.geometry.inodes_per_block();
-        let home = BlockNo(table.start + u64::from(index / per_block));
-        let at = (index % per_block) as usize * size;
         let in_place = self.block(home)?;
         let in_place = &in_place[at..at + size];
         let Some(inode) = self.file_of(number, in_place) else { return Ok(false) };

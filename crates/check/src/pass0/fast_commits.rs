@@ -71,7 +71,7 @@ impl Pass0<'_> {
         let mut store = Store::new(device, self.volume.raw, self.volume.table().clone())?;
         store.use_evidence(EvidenceSource { external: self.options.journal.clone() });
         let options = CheckOptions { env: self.options.env.clone(), ..CheckOptions::default() };
-        let restored = evidence::restore(&store, &options, self.recorder)?;
+        let restored = evidence::restore(&store, &options, self.recorder, None)?;
         // The passes do not propose again a repair that was refused.
         self.recorder.begin_round();
         if restored > 0 {

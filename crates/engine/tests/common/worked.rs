@@ -1,12 +1,13 @@
 //! A volume that may be damaged, worked on: calls of every family, with any result.
 
-use extant_device::Device;
+use super::bases::Base;
+use extant_device::{Device, OverlayDevice};
 use extant_engine::ops::FallocateMode;
 use extant_engine::{Credentials, RenameFlags, SetAttributes, Volume, VolumeOptions, XattrSet};
 use extant_ondisk::InodeNo;
 use extant_ondisk::dirent::FileType as EntryType;
 use extant_ondisk::inode::{FileType, InodeFlags};
-use extant_reader::{Error, VolumeRead};
+use extant_reader::{Error, Reader, VolumeRead};
 use extant_runtime::env::Env;
 use std::sync::Arc;
 
@@ -64,6 +65,17 @@ pub(crate) fn work(device: Arc<dyn Device>, work: Work) -> Result<Vec<Error>, Er
     wrong.extend(volume.sync().err());
     wrong.extend(volume.close().err());
     Ok(wrong)
+}
+
+/// Damages a base, works on it, and walks over what is left.
+pub(crate) fn work_on_damaged(base: &Base, damage: &[(u32, u8, u8)], length: Work) {
+    let device = Arc::new(OverlayDevice::new(base.device.clone()));
+    base.damage(&*device, damage);
+    if work(device.clone(), length).is_ok()
+        && let Ok(volume) = Reader::open(device)
+    {
+        super::walk(&volume);
+    }
 }
 
 /// Changes a file in one way or another.
