@@ -59,7 +59,7 @@ pub(crate) struct Check<'a> {
     pub(crate) policies: PolicyTable,
     pub(crate) usage: Usage,
     pub(crate) statistics: VolumeStatistics,
-    /// What repairs changed of that since it was counted.
+    /// Changes of that by repairs since it was counted.
     pub(crate) recount: Mutex<Recount>,
     /// Places where files are not contiguous, if the options ask for them.
     pub(crate) discontinuities: Vec<Discontinuity>,
@@ -196,8 +196,8 @@ impl<'a> Check<'a> {
         self.is_unexpected.load(Relaxed)
     }
 
-    /// What the scan before this repair found in a pass; `None` where all of the pass needs one
-    /// thread.
+    /// Where the scan before this repair found something in a pass; `None` where all of the pass
+    /// needs one thread.
     pub(crate) fn places_of(
         &self,
         of_pass: impl FnOnce(&FoundPlaces) -> &Option<RoaringBitmap>,

@@ -92,9 +92,8 @@ impl Code {
         )
     }
 
-    /// Whether its repair changes one record, block or counter, and leaves the tables of the round as
-    /// they describe the volume: no other decision depends on when it is done, and no scan is
-    /// needed to see what it left.
+    /// Whether its repair leaves tables that describe the volume, and no other decision depends on
+    /// when it is done: no scan is needed to see what it left.
     pub(crate) fn is_local(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! What repairs change of that which passes 1 and 2 have counted.
+//! Changes by repairs of the objects that passes 1 and 2 have counted.
 
 use crate::context::Check;
 use crate::report::VolumeStatistics;
@@ -26,7 +26,7 @@ impl Check<'_> {
     }
 }
 
-/// What the map of an inode counts for.
+/// The objects that the map of an inode is counted as.
 pub(crate) fn of_map(ino: InodeNo, inode: &Inode, extents: &[Extent]) -> VolumeStatistics {
     let mut counted = VolumeStatistics::default();
     let is_apart = extents.windows(2).any(|pair| {

@@ -122,12 +122,12 @@ fn lower_marks(store: &Store, marks: &[(GroupNo, u32)]) -> Result<(), CheckError
 /// feature.
 const MAX_RESTARTS: u32 = 100;
 
-/// What a round of repairs did.
+/// The result of a round of repairs.
 struct Round {
     /// Number of repairs.
     repaired: u64,
-    /// What a scan would report now, where all that was found is repaired and the tables of the
-    /// round describe the volume ([`Code::is_local`]).
+    /// The report that a scan would give now, where all that was found is repaired and the tables
+    /// of the round describe the volume ([`Code::is_local`]).
     report: Option<PassReport>,
 }
 
