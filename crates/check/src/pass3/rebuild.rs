@@ -13,7 +13,8 @@ use extant_ondisk::extent::Extent;
 use extant_ondisk::htree::{HtreeFormat, HtreeNode, IndexKind};
 use extant_ondisk::inode::{Inode, InodeFlags};
 use extant_ondisk::{BlockNo, CompatFeatures, FileBlock, InodeNo};
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 /// The bits of a block number in an index that are used.
 const BLOCK_BITS: u64 = 0x0fff_ffff;
@@ -115,7 +116,7 @@ impl Check<'_> {
         let mut names = self.collect_names(dir, &old)?;
         if let Some(index) = self.leaves_by_hash(dir, &old, &context)? {
             // Of several entries of one name the first keeps it.
-            names.sort_by_key(|name| !index.leads_to(name));
+            names.sort_by_cached_key(|name| !index.leads_to(name));
         }
         self.make_unique(dir, &mut names)?;
         let is_keyed = dir.has(DirFlags::ENCRYPTED) && dir.has(DirFlags::CASEFOLD);
@@ -206,16 +207,16 @@ impl Check<'_> {
             Some(casefold) => casefold.key(name).into_owned(),
             None => name.to_vec(),
         };
-        let mut known: BTreeMap<Vec<u8>, InodeNo> = BTreeMap::new();
+        let mut known: HashMap<Vec<u8>, InodeNo> = HashMap::with_capacity(names.len());
         let mut kept: Vec<Name> = Vec::with_capacity(names.len());
         let mut later: Vec<Name> = Vec::new();
         for name in names.drain(..) {
-            match known.get(&key(&name.bytes)) {
-                None => {
-                    known.insert(key(&name.bytes), name.inode);
+            match known.entry(key(&name.bytes)) {
+                Entry::Vacant(new) => {
+                    new.insert(name.inode);
                     kept.push(name);
                 }
-                Some(inode) if *inode == name.inode => {
+                Entry::Occupied(old) if *old.get() == name.inode => {
                     let finding = Finding::new(Code::DuplicateEntry)
                         .dir(dir.inode)
                         .inode(name.inode)
@@ -226,7 +227,7 @@ impl Check<'_> {
                         kept.push(name);
                     }
                 }
-                Some(_) => later.push(name),
+                Entry::Occupied(_) => later.push(name),
             }
         }
         // Lower numbers are taken: a name may occur a hundred thousand times.
