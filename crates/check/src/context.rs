@@ -21,10 +21,10 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Where the scan before a repair found something in the passes that read most of the volume;
-/// `None` for a pass whose findings depend on the order of the work ([`Code::is_local`]). The
-/// repair checks everything else first, with several threads, and then these in order, with one. A
-/// finding elsewhere would come in an order that depends on threads: it ends the round, which
-/// begins again with one thread.
+/// `None` for a pass whose findings depend on the order of the work ([`crate::Code::is_local`]).
+/// The repair checks everything else first, with several threads, and then these in order, with
+/// one. A finding elsewhere would come in an order that depends on threads: it ends the round,
+/// which begins again with one thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FoundPlaces {
     /// Inodes of pass 1.

@@ -160,6 +160,29 @@ fn a_circle_of_directories_is_opened() {
     assert_eq!(hand.find(&format!("lost+found/#{}/deep", inner.0)), sub);
 }
 
+/// All inodes below the marks are in use, so that the passes begin again before lost+found is made:
+/// link counts are compared when the directories are connected, and not before.
+#[test]
+fn link_counts_wait_for_lost_and_found() {
+    if !can_make() {
+        skip!("mke2fs and e2fsck are not installed");
+    }
+    let image = EXT4.make();
+    let hand = Hand::on(&image.path());
+    let root = hand.blocks(InodeNo::ROOT)[0];
+    hand.block(root, |bytes| bytes.fill(0));
+    drop(hand);
+    let found = fsck(device(&image.path()), &AutoPolicy::Yes, Requested::Nothing).unwrap();
+    e2fsck_fn(&image.path()).expect("nothing to find");
+    let is_count = |it: &&HandledFinding| it.finding.code == Code::LinkCountWrong;
+    let counted: Vec<_> =
+        found.iter().filter(is_count).filter_map(|it| it.finding.subject.inode).collect();
+    let once: std::collections::BTreeSet<_> = counted.iter().collect();
+    assert_eq!(counted.len(), once.len(), "corrected more than once: {counted:?}");
+    let made = found.iter().filter(|it| it.finding.code == Code::LostFoundMissing).count();
+    assert_eq!(made, 2, "the passes begin again");
+}
+
 /// The rest of inline data is empty; that its place lies past the end makes it unreadable for
 /// others.
 #[test]
